@@ -1,0 +1,86 @@
+package problem
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// Checker is implemented by inputs that can say what is wrong with themselves,
+// independent of any stored state.
+type Checker interface {
+	Check(v *Validation)
+}
+
+// Validation gathers the issues of one input, so that a caller hears about all
+// of them at once. The zero value is ready. It is not safe for concurrent use.
+type Validation struct {
+	issues []Issue
+}
+
+// Add records an issue with the field at path.
+func (v *Validation) Add(path, format string, args ...any) {
+	v.issues = append(v.issues, Issue{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// Length records an issue unless value has from low to high characters
+// (Unicode code points) and is valid UTF-8 without NUL bytes.
+func (v *Validation) Length(path, value string, low, high int) {
+	v.Text(path, value)
+	switch n := utf8.RuneCountInString(value); {
+	case n < low && low == 1:
+		v.Add(path, "must not be empty")
+	case n < low:
+		v.Add(path, "must have at least %d characters", low)
+	case n > high:
+		v.Add(path, "must have at most %d characters", high)
+	}
+}
+
+// Text records an issue unless value is valid UTF-8 without NUL bytes, which
+// neither engine could store faithfully.
+func (v *Validation) Text(path, value string) {
+	if !utf8.ValidString(value) {
+		v.Add(path, "must be valid UTF-8")
+		return
+	}
+	for i := range len(value) {
+		if value[i] == 0 {
+			v.Add(path, "must not contain NUL characters")
+			return
+		}
+	}
+}
+
+// Has reports whether the field at path already has an issue.
+func (v *Validation) Has(path string) bool {
+	for _, i := range v.issues {
+		if i.Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// Err returns nil when there is no issue, else an [Invalid] error that holds
+// them all and names the first in its message.
+func (v *Validation) Err() error {
+	if len(v.issues) == 0 {
+		return nil
+	}
+	first := v.issues[0]
+	msg := first.Message
+	if first.Path != "" {
+		msg = first.Path + " " + first.Message
+	}
+	if n := len(v.issues); n > 1 {
+		msg = fmt.Sprintf("%s (and %d more)", msg, n-1)
+	}
+	return &Error{Kind: Invalid, Message: msg, Issues: v.issues}
+}
+
+// Check runs c's own check and returns its verdict.
+func Check(c Checker) error {
+	var v Validation
+	c.Check(&v)
+	return v.Err()
+}
