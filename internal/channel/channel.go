@@ -1,0 +1,152 @@
+// Package channel holds what every channel shares: the request as it came in,
+// the normalized event that a request means, and the adapter interface between
+// them.
+//
+// An adapter is data in, data out. It never touches the database, the router
+// or another channel; it may not even know whether a request is a repetition.
+// The core (package inbound) reads the body once, asks the adapter where the
+// request says it is going, verifies it with the secrets of that place, lets
+// the adapter split it into parts, stores them, answers, and later hands each
+// stored part back to be parsed.
+//
+// Verification always runs over the bytes as received, and everything that an
+// adapter says before Verify succeeded is a hint from a stranger.
+package channel
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Request is one inbound HTTP request whose body was read once, in full.
+type Request struct {
+	Method   string
+	URL      string // as the sender called it: public base URL + request URI, unchanged
+	Header   http.Header
+	Body     []byte
+	Received time.Time
+}
+
+// Query returns the parsed query of the URL. Malformed pairs are dropped.
+func (r *Request) Query() url.Values {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return nil
+	}
+	return u.Query()
+}
+
+// First returns the first non-empty header among names: the neutral name
+// first, then the vendor's alias. There is no fallback after a failed check.
+func (r *Request) First(names ...string) string {
+	for _, n := range names {
+		if v := r.Header.Get(n); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Info describes an adapter to the core.
+type Info struct {
+	Name    string // what a user writes: "sms", "email-raw"
+	Medium  string // what a ticket shows: "sms", "email"
+	Path    string // where the provider posts: "/api/webhooks/sms"
+	MaxBody int64  // bytes; a larger body is answered 413
+}
+
+// ErrUnreadable marks a verified request or part that the channel cannot make
+// sense of. It is kept for an operator to see and never retried.
+var ErrUnreadable = errors.New("unreadable")
+
+// ErrContentType marks a request whose content type the channel does not take.
+var ErrContentType = errors.New("unsupported content type")
+
+// Adapter is one channel.
+// Implementations are stateless and safe for concurrent use.
+type Adapter interface {
+	Info() Info
+
+	// Addresses names the recipients that the unverified request claims, in
+	// the form in which connections store them. It has no side effect and
+	// returns nil when the request names none. An error means that the
+	// request is not of the channel's form at all: [ErrContentType], or
+	// anything else for a malformed body.
+	Addresses(r *Request) ([]string, error)
+
+	// Verify reports whether r was signed with secret, and is fresh where the
+	// signature carries a time. It must compare in constant time and treat an
+	// empty secret as never matching.
+	Verify(r *Request, secret string) bool
+
+	// Split cuts a verified request into the parts that are stored and
+	// processed one by one. It must be quick; what needs real parsing waits
+	// for Parse. An error wraps [ErrUnreadable].
+	Split(r *Request) ([]Part, error)
+
+	// Parse turns a stored part into the event it means. It is deterministic:
+	// a part may be parsed again years later. An error wraps [ErrUnreadable].
+	Parse(r *Request, p Part) (Event, error)
+}
+
+// Recognizer is implemented by adapters that share their path with others: it
+// reports, from the shape alone, whether the request is of this one's style.
+type Recognizer interface {
+	Recognizes(r *Request) bool
+}
+
+// Answerer is implemented by channels whose providers expect a body of their
+// own instead of the JSON status.
+type Answerer interface {
+	// Answer returns the body for an accepted request. A non-empty reply is
+	// sent to the customer by the provider.
+	Answer(o Outcome, reply string) (contentType string, body []byte)
+}
+
+// MediaSource is implemented by channels whose attachments must be fetched
+// from the provider.
+type MediaSource interface {
+	// MediaRequest describes how to fetch a, with the connection's
+	// credentials. The core adds time and size limits and the address rules.
+	MediaRequest(a Attachment, credentials map[string]string) MediaRequest
+}
+
+// MediaRequest says how to fetch an attachment.
+type MediaRequest struct {
+	URL    string
+	Header http.Header // dropped when a redirect leaves the first host
+	Hosts  []string    // allowed hosts; ".example.com" allows subdomains too
+}
+
+// Outcome is what became of a request that was verified.
+type Outcome string
+
+// The outcomes, with the words of the JSON answer.
+const (
+	Accepted  Outcome = "accepted"
+	Duplicate Outcome = "duplicate"
+	Ignored   Outcome = "ignored"
+)
+
+// Part is one event inside a request, before it is parsed.
+type Part struct {
+	// Key is the idempotency key within the channel and connection: two parts
+	// with one key are one event.
+	Key string
+	// Sender groups parts that must be processed in order. Empty means the
+	// part stands alone.
+	Sender string
+	// Address is the recipient that the part names, which decides the
+	// connection. Empty means the connection that verified the request.
+	Address string
+	// Kind is the channel's own word for what the part is.
+	Kind string
+	// Skip marks a kind that the channel does not handle; it is answered as
+	// ignored and not stored.
+	Skip bool
+	// Body holds the part's own bytes when the request holds several;
+	// nil means the whole request.
+	Body []byte
+}
