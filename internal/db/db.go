@@ -1,0 +1,317 @@
+// Package db gives the rest of Kickstand one way to talk to either engine:
+// SQLite inside the process, or a PostgreSQL server.
+//
+// # Statements
+//
+// A statement is written once, in the subset both engines share, with
+// PostgreSQL's placeholders. What differs is rewritten in one place (see
+// [rewrite]): placeholders, row-lock suffixes, "= ANY($n)" over a slice, and in
+// migrations the two type names that differ. Time is always an argument, taken
+// from [Tx.Now]; never now().
+//
+// # Writing
+//
+// [DB.Write] runs a function in a transaction. On SQLite there is one writer,
+// which takes whatever functions are waiting, runs each in a savepoint of its
+// own inside one transaction, commits once, and only then answers: many callers
+// share one flush to disk, and a function that fails takes nobody with it. On
+// PostgreSQL each function is a transaction of its own, run again when the
+// server asks for it (serialization failure, deadlock).
+//
+// So a function may run more than once, and must not wait for anything but the
+// database, nor change anything outside of it: what shall happen once the
+// change is durable goes into [Tx.AfterCommit].
+//
+// When Write returns nil, the change is on disk.
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+)
+
+// ErrNoRows is what a single-row scan returns when there is none.
+var ErrNoRows = sql.ErrNoRows
+
+// DB is an open database. It is safe for concurrent use.
+type DB struct {
+	engine engine
+	url    string
+	log    *slog.Logger
+	pool   *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
+	writer *writer // SQLite only
+	stmts  sync.Map
+	closed chan struct{}
+	once   sync.Once
+}
+
+type engine uint8
+
+const (
+	sqliteEngine engine = iota
+	postgresEngine
+)
+
+// Options tunes [Open]. The zero value is right for a server.
+type Options struct {
+	Logger *slog.Logger // nil discards
+	// MaxConns bounds the PostgreSQL connections; 0 means 24.
+	MaxConns int
+}
+
+// Open opens the database that rawURL names: "sqlite:PATH" or
+// "postgres://…" as understood by pgx. It neither creates nor checks tables;
+// see [DB.Migrate]. The caller closes it.
+func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	d := &DB{url: rawURL, log: log, closed: make(chan struct{})}
+	scheme, rest, _ := strings.Cut(rawURL, ":")
+	switch scheme {
+	case "sqlite":
+		if err := d.openSQLite(ctx, rest); err != nil {
+			return nil, err
+		}
+	case "postgres", "postgresql":
+		if err := d.openPostgres(ctx, rawURL, o.MaxConns); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, errors.New(`database URL must start with "sqlite:" or "postgres:"`)
+	}
+	return d, nil
+}
+
+// sqliteDSN spells the settings that every connection gets. WAL lets readers
+// work beside the writer; FULL makes each commit wait for the disk.
+func sqliteDSN(path string, pragmas ...string) string {
+	q := url.Values{}
+	q["_pragma"] = append([]string{
+		"busy_timeout(10000)", // first, so that switching to WAL waits too
+		"journal_mode(WAL)",
+		"synchronous(FULL)",
+		"foreign_keys(1)",
+		"temp_store(MEMORY)",
+		"cache_size(-16000)",
+	}, pragmas...)
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+func (d *DB) openSQLite(ctx context.Context, path string) error {
+	if path == "" || strings.Contains(path, ":memory:") {
+		return errors.New("sqlite needs a file: sqlite:PATH")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("database path: %w", err)
+	}
+	if _, err := os.Stat(filepath.Dir(abs)); err != nil {
+		return fmt.Errorf("folder of the database: %w", err)
+	}
+	d.engine = sqliteEngine
+	d.writer, err = openWriter(ctx, sqliteDSN(abs, "wal_autocheckpoint(4000)"), d.log)
+	if err != nil {
+		return fmt.Errorf("open database %s: %w", abs, err)
+	}
+	d.pool, err = sql.Open("sqlite", sqliteDSN(abs, "query_only(1)"))
+	if err != nil {
+		d.writer.close()
+		return fmt.Errorf("open database %s for reading: %w", abs, err)
+	}
+	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
+	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
+	return nil
+}
+
+func (d *DB) openPostgres(ctx context.Context, rawURL string, maxConns int) error {
+	cfg, err := pgx.ParseConfig(rawURL)
+	if err != nil {
+		// pgx masks the password in its own text, but not in every form.
+		return errors.New("the postgres database URL cannot be parsed")
+	}
+	if maxConns == 0 {
+		maxConns = 24
+	}
+	d.engine = postgresEngine
+	d.pool = stdlib.OpenDB(*cfg)
+	d.pool.SetMaxOpenConns(maxConns)
+	d.pool.SetMaxIdleConns(maxConns)
+	d.pool.SetConnMaxIdleTime(5 * time.Minute)
+	if err := d.pool.PingContext(ctx); err != nil {
+		d.pool.Close()
+		return fmt.Errorf("connect to postgres at %s: %w", cfg.Host, err)
+	}
+	return nil
+}
+
+// Close waits for the writes under way and closes every connection. Writes
+// that come later fail. Closing twice is fine.
+func (d *DB) Close() error {
+	var err error
+	d.once.Do(func() {
+		close(d.closed)
+		if d.writer != nil {
+			err = d.writer.close()
+		}
+		d.stmts.Range(func(_, s any) bool {
+			s.(*sql.Stmt).Close()
+			return true
+		})
+		err = errors.Join(err, d.pool.Close())
+	})
+	return err
+}
+
+// Postgres reports which of the two engines this is. Only tests, diagnosis and
+// full-text search need to know.
+func (d *DB) Postgres() bool { return d.engine == postgresEngine }
+
+// Ping reports whether the database can be written, by writing nothing in a
+// transaction of its own.
+func (d *DB) Ping(ctx context.Context) error {
+	return d.Write(ctx, func(*Tx) error { return nil })
+}
+
+// Querier reads. It is a [*DB] (each statement on its own) or a [*Tx].
+// Rows must be read to the end or closed before the next statement of the same
+// Tx; [All] and [One] take care of that.
+type Querier interface {
+	Query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRow(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+var (
+	_ Querier = (*DB)(nil)
+	_ Querier = (*Tx)(nil)
+)
+
+// Query runs one reading statement outside of any transaction.
+func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s, err := d.readStmt(ctx, query)
+	if err != nil {
+		return nil, d.classify(err)
+	}
+	var rows *sql.Rows
+	if s != nil {
+		rows, err = s.QueryContext(ctx, d.engine.args(args)...)
+	} else {
+		rows, err = d.pool.QueryContext(ctx, query, args...)
+	}
+	return rows, d.classify(err)
+}
+
+// QueryRow runs one reading statement outside of any transaction. Errors come
+// from Scan.
+func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
+	if s, err := d.readStmt(ctx, query); err == nil && s != nil {
+		return s.QueryRowContext(ctx, d.engine.args(args)...)
+	}
+	return d.pool.QueryRowContext(ctx, d.engine.rewrite(query), d.engine.args(args)...)
+}
+
+// readStmt returns the prepared form of query on SQLite, where compiling costs
+// more than running; pgx keeps its own cache, so there it returns nil.
+func (d *DB) readStmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	if d.engine == postgresEngine {
+		return nil, nil
+	}
+	if s, ok := d.stmts.Load(query); ok {
+		return s.(*sql.Stmt), nil
+	}
+	s, err := d.pool.PrepareContext(ctx, d.engine.rewrite(query))
+	if err != nil {
+		return nil, err
+	}
+	if old, loaded := d.stmts.LoadOrStore(query, s); loaded {
+		s.Close()
+		return old.(*sql.Stmt), nil
+	}
+	return s, nil
+}
+
+// Read runs fn over one consistent snapshot. Statements that write fail.
+func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
+	opts := &sql.TxOptions{ReadOnly: true}
+	if d.engine == postgresEngine {
+		opts.Isolation = sql.LevelRepeatableRead
+	}
+	sqlTx, err := d.pool.BeginTx(ctx, opts)
+	if err != nil {
+		return d.classify(err)
+	}
+	defer sqlTx.Rollback()
+	tx := &Tx{Now: now(), engine: d.engine, conn: poolTx{tx: sqlTx, db: d}}
+	return d.classify(fn(tx))
+}
+
+// Write runs fn in a transaction and returns when it is durable, or has failed
+// and changed nothing. See the package comment for what fn may do.
+//
+// An error of fn is returned as it is. When the store itself fails, the error
+// is a [problem.Unavailable].
+func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
+	if d.engine == sqliteEngine {
+		return d.classify(d.writer.do(ctx, fn))
+	}
+	return d.classify(d.writePostgres(ctx, fn))
+}
+
+// classify turns the failures of the store into problem.Unavailable, once, so
+// that no surface has to know the engines' codes.
+func (d *DB) classify(err error) error {
+	if err == nil || !storeFailed(err) {
+		return err
+	}
+	if problem.Of(err) != problem.Internal {
+		return err
+	}
+	return problem.New(problem.Unavailable, "the database cannot be used right now; try again").Because(err)
+}
+
+// now is the time a transaction gives to all its rows: microseconds, because
+// that is what both engines keep.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// All runs query and scans every row.
+func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := q.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []T
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}
+
+// One runs query and scans its single row; [ErrNoRows] when there is none.
+func One[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) (T, error) {
+	return scan(q.QueryRow(ctx, query, args...))
+}
+
+// Row is what a scan function reads from: *sql.Row or *sql.Rows.
+type Row interface{ Scan(dest ...any) error }

@@ -1,0 +1,165 @@
+// Package dbtest opens databases for tests: SQLite in a temporary folder, or,
+// when KICKSTAND_TEST_DATABASE_URL names a PostgreSQL server, a database of its
+// own there. A migrated database is made once and then copied.
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Variable names the environment variable that moves the tests to PostgreSQL.
+const Variable = "KICKSTAND_TEST_DATABASE_URL"
+
+// New returns a migrated database, closed and removed at the end of the test.
+func New(t testing.TB) *db.DB {
+	t.Helper()
+	return Open(t, URL(t))
+}
+
+// NewSQLite is New, always on SQLite: for tests inside a synctest bubble, where
+// no real socket may be used.
+func NewSQLite(t testing.TB) *db.DB {
+	t.Helper()
+	return Open(t, SQLiteURL(t))
+}
+
+// Open opens the database at rawURL and closes it at the end of the test.
+func Open(t testing.TB, rawURL string) *db.DB {
+	t.Helper()
+	d, err := db.Open(context.Background(), rawURL, db.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), MaxConns: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// URL returns the address of a migrated database that only this test uses.
+func URL(t testing.TB) string {
+	t.Helper()
+	if server := os.Getenv(Variable); server != "" {
+		return postgresURL(t, server)
+	}
+	return SQLiteURL(t)
+}
+
+var migrated = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "kickstand-dbtest")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "migrated.db")
+	if err := migrate("sqlite:" + path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path) // closing has merged the write-ahead log into it
+})
+
+func migrate(rawURL string) error {
+	ctx := context.Background()
+	d, err := db.Open(ctx, rawURL, db.Options{})
+	if err != nil {
+		return err
+	}
+	_, err = d.Migrate(ctx, db.Helpdesk)
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// SQLiteURL returns the address of a migrated SQLite database of this test.
+func SQLiteURL(t testing.TB) string {
+	t.Helper()
+	data, err := migrated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kickstand.db")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "sqlite:" + path
+}
+
+// postgresURL copies the migrated template, making it first if no process has.
+// The template's name holds a digest of the migrations, so that it can serve
+// every test binary, and a changed schema gets a new one.
+func postgresURL(t testing.TB, server string) string {
+	t.Helper()
+	ctx := context.Background()
+	admin, err := pgx.Connect(ctx, server)
+	if err != nil {
+		t.Fatalf("%s: %v", Variable, err)
+	}
+	defer admin.Close(ctx)
+	digest, err := db.Helpdesk.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := "kickstand_template_" + digest[:16]
+	name := "kickstand_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+
+	run := func(format string, args ...any) {
+		t.Helper()
+		if _, err := admin.Exec(ctx, fmt.Sprintf(format, args...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("SELECT pg_advisory_lock(7226374)")
+	var exists bool
+	if err := admin.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)", template).Scan(&exists); err != nil {
+		t.Fatal(err)
+	}
+	if !exists {
+		building := template + "_building"
+		run("DROP DATABASE IF EXISTS %s", building)
+		run("CREATE DATABASE %s", building)
+		if err := migrate(withDatabase(t, server, building)); err != nil {
+			t.Fatal(err)
+		}
+		run("ALTER DATABASE %s RENAME TO %s", building, template)
+	}
+	run("CREATE DATABASE %s TEMPLATE %s", name, template)
+	run("SELECT pg_advisory_unlock(7226374)")
+	t.Cleanup(func() {
+		admin, err := pgx.Connect(ctx, server)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer admin.Close(ctx)
+		if _, err := admin.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return withDatabase(t, server, name)
+}
+
+func withDatabase(t testing.TB, server, name string) string {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatalf("%s: %v", Variable, err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}

@@ -1,0 +1,127 @@
+package db
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+var (
+	placeholder = regexp.MustCompile(`\$(\d+)`)
+	anyOf       = regexp.MustCompile(`= ANY\((\$\d+)\)`)
+	noneOf      = regexp.MustCompile(`<> ALL\((\$\d+)\)`)
+	rowLock     = regexp.MustCompile(`\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?`)
+	typeText    = regexp.MustCompile(`\bTEXT\b`)
+	typeBlob    = regexp.MustCompile(`\bBLOB\b`)
+)
+
+// rewrite turns a statement of the common subset into the engine's own.
+// PostgreSQL's is the common form. For SQLite:
+//
+//	$1                      ?1
+//	= ANY($1), <> ALL($1)   (NOT) IN over the elements of a JSON array
+//	FOR UPDATE …            nothing: there is only one writer
+//
+// It looks at the text alone, so a literal must not contain these.
+func (e engine) rewrite(query string) string {
+	if e == postgresEngine {
+		return query
+	}
+	query = anyOf.ReplaceAllString(query, "IN (SELECT value FROM json_each($1))")
+	query = noneOf.ReplaceAllString(query, "NOT IN (SELECT value FROM json_each($1))")
+	query = rowLock.ReplaceAllString(query, "")
+	return placeholder.ReplaceAllString(query, "?$1")
+}
+
+// rewriteDDL adapts a migration, which is written for SQLite. On PostgreSQL
+// text compares by bytes, as it does in SQLite, so that both engines walk an
+// index in the same order.
+func (e engine) rewriteDDL(script string) string {
+	if e == sqliteEngine {
+		return script
+	}
+	script = typeBlob.ReplaceAllString(script, "BYTEA")
+	return typeText.ReplaceAllString(script, `TEXT COLLATE "C"`)
+}
+
+// args adapts the arguments: slices for "= ANY" become JSON on SQLite.
+func (e engine) args(args []any) []any {
+	if e == postgresEngine {
+		return args
+	}
+	for i, a := range args {
+		switch a.(type) {
+		case []string, []int64:
+			out := append([]any(nil), args...)
+			for j := i; j < len(out); j++ {
+				switch list := out[j].(type) {
+				case []string, []int64:
+					text, _ := json.Marshal(list) // strings and integers always marshal
+					if string(text) == "null" {
+						text = []byte("[]")
+					}
+					out[j] = string(text)
+				}
+			}
+			return out
+		}
+	}
+	return args
+}
+
+// IsUnique reports whether err says that a row with the same key exists.
+func IsUnique(err error) bool {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code == "23505"
+	}
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY ||
+			e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID
+	}
+	return false
+}
+
+// mustRetry reports whether PostgreSQL asks for the transaction again.
+func mustRetry(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "40001" || e.Code == "40P01")
+}
+
+// storeFailed reports whether err is the store's failure rather than the
+// statement's: disk full or gone, file locked for too long, server lost.
+func storeFailed(err error) bool {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY,
+			sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
+			sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_PERM:
+			return true
+		}
+		return false
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch class := e.Code[:min(2, len(e.Code))]; class {
+		case "08", "40", "53", "57", "58", "XX":
+			return true
+		}
+		return e.Code == "25006" // read-only: a standby, or a full disk's emergency brake
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok && !isContext(err) {
+		return true
+	}
+	return errors.Is(err, errClosed) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
+}

@@ -1,0 +1,145 @@
+package db
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// Schema names a set of migrations: a folder of forward-only files
+// "0001_name.sql", applied in order, each in one transaction.
+type Schema string
+
+// Helpdesk is the schema of the helpdesk's database.
+const Helpdesk Schema = "helpdesk"
+
+// ErrNewerSchema is returned when the database was migrated by a later version
+// of the program, which this one must not touch.
+var ErrNewerSchema = errors.New("the database belongs to a newer version of kickstand; upgrade the program")
+
+// Applied is one migration that [DB.Migrate] ran.
+type Applied struct {
+	Version int64  `json:"version"`
+	Name    string `json:"name"`
+}
+
+type migration struct {
+	Applied
+	script string
+}
+
+func (s Schema) load() ([]migration, error) {
+	dir := path.Join("migrations", string(s))
+	entries, err := fs.ReadDir(migrations, dir)
+	if err != nil {
+		return nil, fmt.Errorf("schema %q: %w", s, err)
+	}
+	var out []migration
+	for _, e := range entries {
+		number, name, ok := strings.Cut(strings.TrimSuffix(e.Name(), ".sql"), "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if !ok || err != nil || (len(out) > 0 && version <= out[len(out)-1].Version) {
+			return nil, fmt.Errorf("schema %q: misnamed migration %q", s, e.Name())
+		}
+		text, err := fs.ReadFile(migrations, path.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, migration{Applied{version, name}, string(text)})
+	}
+	return out, nil
+}
+
+// Migrate brings the database to the latest schema, under a lock, so that
+// several starting processes do it once. It returns what it applied.
+// [ErrNewerSchema] means that nothing was touched.
+func (d *DB) Migrate(ctx context.Context, s Schema) ([]Applied, error) {
+	list, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	var done []Applied
+	for i := 0; ; i++ {
+		var ran *migration
+		err := d.Write(ctx, func(tx *Tx) error {
+			var err error
+			ran, err = tx.migrateNext(ctx, list)
+			return err
+		})
+		if err != nil {
+			return done, err
+		}
+		if ran == nil {
+			return done, nil
+		}
+		done = append(done, ran.Applied)
+	}
+}
+
+// migrateNext applies the first migration that is missing; nil when none is.
+func (tx *Tx) migrateNext(ctx context.Context, list []migration) (*migration, error) {
+	if err := tx.Lock(ctx, "migrate"); err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS schema_migrations (
+		version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)`); err != nil {
+		return nil, err
+	}
+	var version int64
+	if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_migrations").Scan(&version); err != nil {
+		return nil, err
+	}
+	if len(list) > 0 && version > list[len(list)-1].Version {
+		return nil, ErrNewerSchema
+	}
+	for i := range list {
+		m := &list[i]
+		if m.Version <= version {
+			continue
+		}
+		if err := tx.script(ctx, tx.engine.rewriteDDL(m.script)); err != nil {
+			return nil, fmt.Errorf("migration %04d_%s: %w", m.Version, m.Name, err)
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
+			m.Version, m.Name, tx.Now.UnixMicro())
+		return m, err
+	}
+	return nil, nil
+}
+
+// script runs several statements at once, which neither engine can prepare.
+func (tx *Tx) script(ctx context.Context, text string) error {
+	var err error
+	switch c := tx.conn.(type) {
+	case poolTx:
+		_, err = c.tx.ExecContext(ctx, text, pgx.QueryExecModeSimpleProtocol)
+	case *writer:
+		_, err = c.conn.ExecContext(context.WithoutCancel(ctx), text)
+	}
+	return err
+}
+
+// Digest identifies the text of a schema's migrations.
+func (s Schema) Digest() (string, error) {
+	list, err := s.load()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, m := range list {
+		fmt.Fprintf(h, "%d %s %d\n%s", m.Version, m.Name, len(m.script), m.script)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

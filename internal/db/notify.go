@@ -1,0 +1,66 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// Notify tells the other processes that use the same PostgreSQL database
+// something. It is a hint: it may be lost, and whoever relies on it must also
+// look from time to time. On SQLite there is nobody to tell.
+func (d *DB) Notify(ctx context.Context, channel string, payloads []string) error {
+	if d.engine == sqliteEngine || len(payloads) == 0 {
+		return nil
+	}
+	_, err := d.pool.ExecContext(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) AS p", channel, payloads)
+	return d.classify(err)
+}
+
+// Listen calls hear for every payload that any process sends to channel, until
+// ctx ends, reconnecting when the server is lost. After each (re)connection it
+// calls hear with an empty payload, because something may have been missed.
+// On SQLite it only waits.
+func (d *DB) Listen(ctx context.Context, channel string, hear func(payload string)) {
+	if d.engine == sqliteEngine {
+		<-ctx.Done()
+		return
+	}
+	for ctx.Err() == nil {
+		err := d.listenOnce(ctx, channel, hear)
+		if ctx.Err() != nil {
+			return
+		}
+		d.log.WarnContext(ctx, "listening to the database was interrupted", "channel", channel, "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (d *DB) listenOnce(ctx context.Context, channel string, hear func(string)) error {
+	conn, err := d.pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Raw(func(driverConn any) error {
+		pg := driverConn.(*stdlib.Conn).Conn()
+		// A connection that listens must not go back into the pool.
+		defer pg.Close(context.WithoutCancel(ctx))
+		if _, err := pg.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
+		hear("")
+		for {
+			n, err := pg.WaitForNotification(ctx)
+			if err != nil {
+				return err
+			}
+			hear(n.Payload)
+		}
+	})
+}
