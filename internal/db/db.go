@@ -168,14 +168,16 @@ func (d *DB) Close() error {
 	var err error
 	d.once.Do(func() {
 		close(d.closed)
-		if d.writer != nil {
-			err = d.writer.close()
-		}
 		d.stmts.Range(func(_, s any) bool {
 			s.(*sql.Stmt).Close()
 			return true
 		})
-		err = errors.Join(err, d.pool.Close())
+		// The writer goes last: the last connection to close merges SQLite's
+		// write-ahead log into the file, which readers may not do.
+		err = d.pool.Close()
+		if d.writer != nil {
+			err = errors.Join(err, d.writer.close())
+		}
 	})
 	return err
 }
