@@ -27,7 +27,6 @@ type writer struct {
 	quit  chan struct{} // closed to stop taking calls
 	done  chan struct{} // closed when the goroutine has ended
 	stop  sync.Once
-	// hot avoids map look-ups and keeps the control statements out of stmts.
 	begin, commit, rollback, savepoint, release, undo *sql.Stmt
 }
 
@@ -82,6 +81,14 @@ func openWriter(ctx context.Context, dsn string, log *slog.Logger) (*writer, err
 func (w *writer) close() error {
 	w.stop.Do(func() { close(w.quit) })
 	<-w.done
+	// SQLite keeps a connection half alive while it has statements, and the
+	// last one to go merges the log. database/sql leaves those to us.
+	for _, s := range w.stmts {
+		s.Close()
+	}
+	for _, s := range []*sql.Stmt{w.begin, w.commit, w.rollback, w.savepoint, w.release, w.undo} {
+		s.Close()
+	}
 	return errors.Join(w.conn.Close(), w.pool.Close())
 }
 
