@@ -1,0 +1,124 @@
+// Package ratelimit answers "may this key act once more?" for rules such as
+// "5 per minute per e-mail".
+//
+// A [Limiter] is a sliding window: the times of a key's last passes are kept,
+// and an act passes if fewer than the limit of them lie within the window before
+// it. There is no bucket edge to exploit and no rounding: of any number of
+// parallel calls exactly the limit pass, and a refused call changes nothing, so
+// insisting does not lengthen the wait.
+//
+// Memory is bounded. Keys are held as digests of fixed size; a key is forgotten
+// when its window has passed, which other calls take care of, so that nothing
+// runs in the background. At most [MaxKeys] are held: beyond that, the key whose
+// last pass is longest ago is forgotten early.
+package ratelimit
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"sync"
+	"time"
+)
+
+// MaxKeys is how many keys a [Limiter] holds at most: about 30 MB with a limit
+// of 5.
+const MaxKeys = 100_000
+
+// Limiter limits each key to a number of passes in any window. It is safe for
+// concurrent use and lives in this process only.
+type Limiter struct {
+	limit   int
+	window  time.Duration
+	maxKeys int
+	start   time.Time // passes are kept relative to it, on the monotonic clock
+
+	mu   sync.Mutex
+	keys map[digest]*list.Element // values are *passes
+	age  list.List                // the same, the one whose last pass is longest ago first
+}
+
+type digest [sha256.Size]byte
+
+// passes are the times of a key's last passes, at most the limit: a ring, once
+// it is full, whose oldest time is at next.
+type passes struct {
+	key   digest
+	times []time.Duration // since Limiter.start
+	next  int
+}
+
+// New returns a limiter that lets each key pass limit times in any period as
+// long as window. It panics unless both are positive.
+func New(limit int, window time.Duration) *Limiter {
+	if limit < 1 || window <= 0 {
+		panic("ratelimit: limit and window must be positive")
+	}
+	return &Limiter{
+		limit:   limit,
+		window:  window,
+		maxKeys: MaxKeys,
+		start:   time.Now(),
+		keys:    make(map[digest]*list.Element),
+	}
+}
+
+// Allow reports whether key may act now, and if so counts the act. Otherwise
+// retryAfter is the exact time until it may, if nobody else uses the key first.
+func (l *Limiter) Allow(key string) (ok bool, retryAfter time.Duration) {
+	k := digest(sha256.Sum256([]byte(key)))
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Read under the lock, so that the times of a key never go backwards.
+	now := time.Since(l.start)
+	l.forgetExpired(now)
+
+	elem := l.keys[k]
+	if elem == nil {
+		if len(l.keys) >= l.maxKeys {
+			l.forget(l.age.Front())
+		}
+		elem = l.age.PushBack(&passes{key: k})
+		l.keys[k] = elem
+	}
+	p := elem.Value.(*passes)
+	if len(p.times) < l.limit {
+		p.times = append(p.times, now)
+	} else {
+		if wait := p.times[p.next] + l.window - now; wait > 0 {
+			return false, wait
+		}
+		p.times[p.next] = now
+		p.next = (p.next + 1) % l.limit
+	}
+	l.age.MoveToBack(elem)
+	return true, 0
+}
+
+// forgetExpired drops keys all of whose passes have left the window, at most
+// two: as each call adds at most one, that keeps up, and no call has to pay for
+// a crowd.
+func (l *Limiter) forgetExpired(now time.Duration) {
+	for range 2 {
+		front := l.age.Front()
+		if front == nil || front.Value.(*passes).last()+l.window > now {
+			return
+		}
+		l.forget(front)
+	}
+}
+
+func (l *Limiter) forget(elem *list.Element) {
+	l.age.Remove(elem)
+	delete(l.keys, elem.Value.(*passes).key)
+}
+
+func (p *passes) last() time.Duration {
+	return p.times[(p.next+len(p.times)-1)%len(p.times)]
+}
+
+// Seconds returns d in whole seconds, rounded up, at least 1: what a Retry-After
+// header and a message to a person say.
+func Seconds(d time.Duration) int {
+	return int(max(1, (d+time.Second-1)/time.Second))
+}
