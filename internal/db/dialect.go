@@ -22,6 +22,7 @@ var (
 	rowLock     = regexp.MustCompile(`\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?`)
 	typeText    = regexp.MustCompile(`\bTEXT\b`)
 	typeBlob    = regexp.MustCompile(`\bBLOB\b`)
+	noRowID     = regexp.MustCompile(`\)\s*WITHOUT ROWID`)
 )
 
 // rewrite turns a statement of the common subset into the engine's own.
@@ -42,13 +43,15 @@ func (e engine) rewrite(query string) string {
 	return placeholder.ReplaceAllString(query, "?$1")
 }
 
-// rewriteDDL adapts a migration, which is written for SQLite. On PostgreSQL
-// text compares by bytes, as it does in SQLite, so that both engines walk an
+// rewriteDDL adapts a migration, which is written for SQLite: BLOB is BYTEA on
+// PostgreSQL, and WITHOUT ROWID (rows live in their primary key's tree) goes.
+// There text compares by bytes, as it does in SQLite, so that both engines walk an
 // index in the same order.
 func (e engine) rewriteDDL(script string) string {
 	if e == sqliteEngine {
 		return script
 	}
+	script = noRowID.ReplaceAllString(script, ")")
 	script = typeBlob.ReplaceAllString(script, "BYTEA")
 	return typeText.ReplaceAllString(script, `TEXT COLLATE "C"`)
 }

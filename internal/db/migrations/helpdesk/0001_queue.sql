@@ -10,7 +10,7 @@ CREATE TABLE jobs (
 	lease       TEXT,                      -- leased: whose, a token of that claim
 	lease_until BIGINT,
 	created_at  BIGINT NOT NULL
-);
+) WITHOUT ROWID;
 -- One index answers all the questions of a claim: the lanes with ready jobs
 -- (walked lane by lane), a lane's first ready jobs, and how many it has leased.
 CREATE INDEX jobs_walk ON jobs (kind, state, lane, id);
@@ -22,4 +22,4 @@ CREATE TABLE held_lanes (
 	kind TEXT NOT NULL,
 	lane TEXT NOT NULL,
 	PRIMARY KEY (kind, lane)
-);
+) WITHOUT ROWID;

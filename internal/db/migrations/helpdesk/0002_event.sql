@@ -1,0 +1,10 @@
+-- What happened, written with the change it tells of; package event.
+CREATE TABLE events (
+	id              TEXT PRIMARY KEY,
+	organization_id TEXT NOT NULL,
+	name            TEXT NOT NULL,
+	ticket_id       TEXT,
+	data            TEXT NOT NULL,
+	created_at      BIGINT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX events_organization ON events (organization_id, id);

@@ -1,0 +1,203 @@
+// Package event writes down what happened, in the transaction of the change it
+// tells of: an event exists exactly when its change does.
+//
+// An event carries a snapshot of the records it concerns, in one canonical
+// shape; the surfaces that show events to others (outgoing webhooks, live
+// pages) derive theirs from it and never look the records up again, so an event
+// says the same thing however late it is told.
+//
+// Listeners are registered once, by the composition of the program. Those
+// registered with [Log.Inside] run in the transaction and can refuse it; those
+// registered with [Log.After] run once it is durable and can only look on.
+package event
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"github.com/google/uuid"
+)
+
+// Name is the name of an event (helpdesk.md part 6).
+type Name string
+
+// The events of the contract.
+const (
+	TicketCreated         Name = "ticket.created"
+	TicketUpdated         Name = "ticket.updated"
+	TicketStatusChanged   Name = "ticket.status_changed"
+	TicketAssigned        Name = "ticket.assigned"
+	TicketPriorityChanged Name = "ticket.priority_changed"
+	TicketDeleted         Name = "ticket.deleted"
+	ConversationCreated   Name = "conversation.created"
+	MessageCreated        Name = "message.created"
+	MessageCustomerReply  Name = "message.customer_reply"
+	MessageAgentReply     Name = "message.agent_reply"
+	CustomerCreated       Name = "customer.created"
+	CustomerUpdated       Name = "customer.updated"
+	SLAWarning            Name = "sla.warning"
+	SLABreached           Name = "sla.breached"
+)
+
+// Names lists every event, in the contract's order.
+var Names = [...]Name{
+	TicketCreated, TicketUpdated, TicketStatusChanged, TicketAssigned, TicketPriorityChanged, TicketDeleted,
+	ConversationCreated, MessageCreated, MessageCustomerReply, MessageAgentReply,
+	CustomerCreated, CustomerUpdated, SLAWarning, SLABreached,
+}
+
+// Event is one thing that happened.
+type Event struct {
+	ID             string    `json:"id"` // UUIDv7, set by Emit
+	OrganizationID string    `json:"organization_id"`
+	Name           Name      `json:"event"`
+	At             time.Time `json:"created_at"` // the transaction's time, set by Emit
+	Data           Data      `json:"data"`
+}
+
+// Data is the snapshot that an event carries; members that do not apply are
+// nil. Its JSON is the stored form: members are only ever added.
+type Data struct {
+	Ticket   *Ticket           `json:"ticket,omitempty"`
+	Message  *Message          `json:"message,omitempty"`
+	Customer *Customer         `json:"customer,omitempty"`
+	SLA      *SLA              `json:"sla,omitempty"`
+	Changes  map[string]Change `json:"changes,omitempty"` // by member name, on update events
+}
+
+// Ticket is a ticket as it was.
+type Ticket struct {
+	ID       string    `json:"id"`
+	Number   int64     `json:"number"`
+	Subject  string    `json:"subject"`
+	Status   string    `json:"status"`
+	Priority string    `json:"priority"`
+	Channel  string    `json:"channel"`
+	Assignee *Person   `json:"assignee"`
+	Customer *Customer `json:"customer"`
+	URL      string    `json:"url"`
+}
+
+// Message is a public message as it was.
+type Message struct {
+	ID             string       `json:"id"`
+	TicketID       string       `json:"ticket_id"`
+	ConversationID string       `json:"conversation_id"`
+	Direction      string       `json:"direction"`
+	Author         Author       `json:"author"`
+	Channel        string       `json:"channel"`
+	Kind           string       `json:"kind"`
+	Text           string       `json:"text"`
+	HTML           string       `json:"html"`
+	Attachments    []Attachment `json:"attachments"`
+	ExternalID     string       `json:"external_id"`
+	CreatedAt      time.Time    `json:"created_at"`
+}
+
+// Author is who wrote a message.
+type Author struct {
+	Type string `json:"type"` // customer, agent or system
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Attachment describes a file of a message.
+type Attachment struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	ContentType string `json:"content_type"`
+	Size        int64  `json:"size"`
+	URL         string `json:"url"`
+}
+
+// Customer is a customer as they were.
+type Customer struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Email string `json:"email"` // the first of several; empty when none
+	Phone string `json:"phone"` // the first of several; empty when none
+}
+
+// Person is an agent.
+type Person struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Email string `json:"email"`
+}
+
+// SLA says which promise an event is about.
+type SLA struct {
+	Metric string    `json:"metric"` // first_response or resolution
+	DueAt  time.Time `json:"due_at"`
+}
+
+// Change is the old and new value of one member.
+type Change struct {
+	From any `json:"from"`
+	To   any `json:"to"`
+}
+
+// Log writes events and calls the listeners. Register listeners before the
+// first Emit; after that it is safe for concurrent use.
+type Log struct {
+	inside []func(ctx context.Context, tx *db.Tx, events []Event) error
+	after  []func(events []Event)
+}
+
+// Inside registers a listener that runs in the transaction. Its error fails
+// the whole change.
+func (l *Log) Inside(fn func(ctx context.Context, tx *db.Tx, events []Event) error) {
+	l.inside = append(l.inside, fn)
+}
+
+// After registers a listener that runs after the commit. It must be quick.
+func (l *Log) After(fn func(events []Event)) { l.after = append(l.after, fn) }
+
+// Emit writes the events of one change, in order. All must be of one
+// organization. It fills in ID and At.
+func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	for i := range events {
+		e := &events[i]
+		e.ID = uuid.Must(uuid.NewV7()).String()
+		e.At = tx.Now
+		var ticket string
+		if e.Data.Ticket != nil {
+			ticket = e.Data.Ticket.ID
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO events (id, organization_id, name, ticket_id, data, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6)`,
+			e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("write event %s: %w", e.Name, err)
+		}
+	}
+	for _, fn := range l.inside {
+		if err := fn(ctx, tx, events); err != nil {
+			return err
+		}
+	}
+	if len(l.after) > 0 {
+		tx.AfterCommit(func() {
+			for _, fn := range l.after {
+				fn(events)
+			}
+		})
+	}
+	return nil
+}
+
+// Find returns one event; [db.ErrNoRows] when there is none.
+func Find(ctx context.Context, q db.Querier, id string) (Event, error) {
+	return db.One(ctx, q, scan, "SELECT id, organization_id, name, data, created_at FROM events WHERE id = $1", id)
+}
+
+func scan(row db.Row) (Event, error) {
+	var e Event
+	err := row.Scan(&e.ID, &e.OrganizationID, &e.Name, db.IntoJSON(&e.Data), db.IntoTime(&e.At))
+	return e, err
+}

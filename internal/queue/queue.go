@@ -1,0 +1,387 @@
+// Package queue is durable work in lanes.
+//
+// A job is enqueued in the transaction of the change that needs it: no commit,
+// no job. It has a kind, which decides the code that runs it, and a lane, which
+// decides what it must not run beside. A lane runs at most so many jobs at once
+// across all processes that share the database; lanes do not wait for each
+// other, so whatever happens in one costs the others nothing.
+//
+// The queue knows kinds, lanes and bytes; it does not know what the work is.
+//
+// # States
+//
+//	ready ──claim──▶ leased ──Finish──▶ (gone)
+//	  ▲                │ │
+//	  │◀──interrupted──┘ └─Delay, error──▶ scheduled
+//	  │◀──lease expired──┘                     │
+//	  └────────────────due─────────────────────┘
+//
+// A claim is a lease that the process keeps extending while the job runs. What
+// ends a job holds only while the lease is still ours, so work that a stalled
+// process lost is recorded once. Running is at least once: a process that dies
+// after the work and before the record leaves a job that runs again.
+//
+// # Finding work
+//
+// Each process keeps a list of lanes that may have ready jobs: those it was
+// told about (by an enqueue's commit here, by a notification from elsewhere, by
+// a retry that came due) and, as a safety net, those that a walk over the index
+// finds, lane by lane, at start and every few seconds. Only listed lanes that
+// have room are asked for jobs. So a lane with a million waiting jobs, or a
+// thousand lanes that are full, slow the next claim for nobody.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"github.com/google/uuid"
+)
+
+// ErrLeaseLost is returned by [Job.Finish] and [Job.Delay] when another process
+// took the job over or its lane was deleted. The transaction must be rolled
+// back: the work is somebody else's now.
+var ErrLeaseLost = errors.New("the job is no longer ours")
+
+// errStopping is the cause of a job's context that our own shutdown cancelled.
+var errStopping = errors.New("the queue is stopping")
+
+// New describes a job to enqueue.
+type New struct {
+	ID      string // UUIDv7; empty lets the queue make one
+	Kind    string
+	Lane    string
+	Payload []byte
+	RunAt   time.Time // zero: at once
+}
+
+// Worker is how the jobs of one kind are run.
+type Worker struct {
+	Kind string
+	// Run does the work of one job. It may end the job itself, in the
+	// transaction that records the work, with [Job.Finish] or [Job.Delay];
+	// otherwise nil finishes it and an error delays or buries it.
+	// When ctx ends because the process stops, the job is made ready again
+	// and the attempt is not counted, whatever Run returns.
+	Run func(ctx context.Context, j *Job) error
+	// PerLane is how many jobs of a lane run at once, over all processes.
+	// 0 means 1.
+	PerLane int
+	// Concurrency is how many jobs run at once in this process. 0 means 16.
+	Concurrency int
+	// Ordered lanes wait for a delayed job: those behind it in its lane do
+	// not run before it. It implies PerLane 1.
+	Ordered bool
+	// Retry returns how long to wait after the attempt-th failure (from 1),
+	// or false to give up. nil means [Backoff] with 8 attempts.
+	Retry func(attempt int, err error) (time.Duration, bool)
+	// Bury records that a job was given up; the queue deletes it in the same
+	// transaction. nil only logs.
+	Bury func(ctx context.Context, tx *db.Tx, j *Job, err error) error
+}
+
+// Job is a claimed job. It belongs to the call of Run that received it.
+type Job struct {
+	ID        string
+	Kind      string
+	Lane      string
+	Payload   []byte
+	Attempt   int // failed attempts before this one
+	CreatedAt time.Time
+
+	lease string
+	ended bool // the end of the job is committed
+	queue *Queue
+}
+
+// Backoff is the default wait after the attempt-th failure: 1 s, 4 s, 16 s …,
+// at most 10 minutes.
+func Backoff(attempt int) time.Duration {
+	return min(time.Second<<min(2*(attempt-1), 20), 10*time.Minute)
+}
+
+// Config tunes a [Queue]. Zero values mean the defaults.
+type Config struct {
+	Logger *slog.Logger  // nil discards
+	Lease  time.Duration // how long a claim holds without being extended; 10 s
+	Poll   time.Duration // how often the safety net is cast; 2 s
+}
+
+// Queue enqueues jobs and, once started, runs them.
+// It is safe for concurrent use.
+type Queue struct {
+	db       *db.DB
+	log      *slog.Logger
+	lease    time.Duration
+	poll     time.Duration
+	instance string
+
+	mu      sync.Mutex
+	runners map[string]*runner
+	started bool
+	stopped bool
+
+	notices  chan notice // lanes to tell other processes about
+	stopHelp context.CancelFunc
+	helpers  sync.WaitGroup
+}
+
+type notice struct{ kind, lane string }
+
+// Open returns a queue over d. It runs nothing until [Queue.Start].
+func Open(d *db.DB, c Config) *Queue {
+	q := &Queue{
+		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll,
+		instance: uuid.NewString(),
+		runners:  make(map[string]*runner),
+		notices:  make(chan notice, 4096),
+	}
+	if q.log == nil {
+		q.log = slog.New(slog.DiscardHandler)
+	}
+	if q.lease == 0 {
+		q.lease = 10 * time.Second
+	}
+	if q.poll == 0 {
+		q.poll = 2 * time.Second
+	}
+	return q
+}
+
+// Handle registers how a kind is run. It must be called before Start, once a
+// kind.
+func (q *Queue) Handle(w Worker) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.started || q.runners[w.Kind] != nil || w.Run == nil {
+		panic("queue: Handle of " + w.Kind + " after Start, twice, or without Run")
+	}
+	q.runners[w.Kind] = newRunner(q, w)
+}
+
+// Start begins to run jobs and returns. ctx is only for the start itself.
+func (q *Queue) Start(ctx context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.started {
+		return errors.New("queue: started already")
+	}
+	if err := q.db.Ping(ctx); err != nil {
+		return fmt.Errorf("start queue: %w", err)
+	}
+	q.started = true
+	help, cancel := context.WithCancel(context.Background())
+	q.stopHelp = cancel
+	for _, r := range q.runners {
+		r.start()
+	}
+	if q.db.Postgres() {
+		q.helpers.Go(func() { q.tellOthers(help) })
+		q.helpers.Go(func() { q.db.Listen(help, notifyChannel, q.hear) })
+	}
+	return nil
+}
+
+// Stop claims no more, lets running jobs finish until ctx ends, then cancels
+// them and waits for them to return; those are made ready again. Stop before
+// Start, or twice, is fine.
+func (q *Queue) Stop(ctx context.Context) {
+	q.mu.Lock()
+	running := q.started && !q.stopped
+	q.stopped = true
+	q.mu.Unlock()
+	if !running {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, r := range q.runners {
+		wg.Go(func() { r.stop(ctx) })
+	}
+	wg.Wait()
+	q.stopHelp()
+	q.helpers.Wait()
+}
+
+// Enqueue adds jobs in the caller's transaction. They become visible to workers
+// when it commits, in the order given within a lane.
+func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
+	for i := range jobs {
+		j := &jobs[i]
+		if j.ID == "" {
+			j.ID = NewID()
+		}
+		state := ready
+		if j.RunAt.After(tx.Now) {
+			state = scheduled
+		}
+		if j.Payload == nil {
+			j.Payload = []byte{}
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			j.ID, j.Kind, j.Lane, state, j.Payload, max(j.RunAt.UnixMicro(), 0), tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("enqueue %s job: %w", j.Kind, err)
+		}
+	}
+	tx.AfterCommit(func() {
+		for _, j := range jobs {
+			if j.RunAt.After(tx.Now) {
+				q.wakeAt(j.Kind, j.RunAt)
+			} else {
+				q.wake(j.Kind, j.Lane, 1)
+			}
+		}
+	})
+	return nil
+}
+
+// NewID returns the id of a new job: a UUIDv7, so that ids of one process sort
+// in the order in which they were made.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// HoldLane stops claims from a lane until [Queue.ReleaseLane]. Jobs that are
+// already running go on. Holding twice is fine.
+func (q *Queue) HoldLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO held_lanes (kind, lane) VALUES ($1, $2) ON CONFLICT DO NOTHING", kind, lane)
+	return err
+}
+
+// ReleaseLane lets a held lane run again.
+func (q *Queue) ReleaseLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
+	_, err := tx.Exec(ctx, "DELETE FROM held_lanes WHERE kind = $1 AND lane = $2", kind, lane)
+	tx.AfterCommit(func() { q.wake(kind, lane, unknown) })
+	return err
+}
+
+// DeleteLane removes every job of a lane, running ones included: what those do
+// is not recorded, and their contexts are cancelled.
+func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM jobs WHERE kind = $1 AND state = ANY($3) AND lane = $2",
+		kind, lane, []int64{ready, scheduled, leased}); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM held_lanes WHERE kind = $1 AND lane = $2", kind, lane)
+	tx.AfterCommit(func() {
+		if r := q.runners[kind]; r != nil {
+			r.cancelLane(lane)
+		}
+	})
+	return err
+}
+
+// Delete removes jobs by id, wherever they stand. Ids that are gone already
+// do not matter.
+func (q *Queue) Delete(ctx context.Context, tx *db.Tx, ids ...string) error {
+	_, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = ANY($1)", ids)
+	return err
+}
+
+// RunNow makes scheduled jobs of a lane ready at once.
+func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error {
+	_, err := tx.Exec(ctx, "UPDATE jobs SET state = $3 WHERE kind = $1 AND lane = $2 AND state = $4", kind, lane, ready, scheduled)
+	tx.AfterCommit(func() { q.wake(kind, lane, unknown) })
+	return err
+}
+
+// Finish ends the job in the transaction that records its work.
+// [ErrLeaseLost] must be returned from that transaction.
+func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
+	n, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = $1 AND lease = $2", j.ID, j.lease)
+	if err != nil {
+		return fmt.Errorf("finish job: %w", err)
+	}
+	if n == 0 {
+		return ErrLeaseLost
+	}
+	tx.AfterCommit(func() { j.ended = true })
+	return nil
+}
+
+// Delay counts a failed attempt and has the job run again at the given time.
+// [ErrLeaseLost] must be returned from the transaction.
+func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
+	n, err := tx.Exec(ctx, `UPDATE jobs SET state = $3, run_at = $4, attempt = attempt + 1, lease = NULL, lease_until = NULL
+		WHERE id = $1 AND lease = $2`, j.ID, j.lease, scheduled, at.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("delay job: %w", err)
+	}
+	if n == 0 {
+		return ErrLeaseLost
+	}
+	tx.AfterCommit(func() {
+		j.ended = true
+		j.queue.wakeAt(j.Kind, at)
+	})
+	return nil
+}
+
+// wake says that a lane has n more ready jobs, or an unknown number, here and
+// elsewhere.
+func (q *Queue) wake(kind, lane string, n int) {
+	if r := q.runners[kind]; r != nil {
+		r.wake(lane, n)
+	}
+	if q.db.Postgres() {
+		select {
+		case q.notices <- notice{kind, lane}:
+		default: // the others will find it by walking
+		}
+	}
+}
+
+func (q *Queue) wakeAt(kind string, at time.Time) {
+	if r := q.runners[kind]; r != nil {
+		r.wakeAt(at)
+	}
+}
+
+// notifyChannel carries "instance kind lane" between processes.
+const notifyChannel = "kickstand_queue"
+
+// tellOthers sends notices in batches: a notification inside each transaction
+// would make PostgreSQL commit them one by one.
+func (q *Queue) tellOthers(ctx context.Context) {
+	var batch []string
+	for {
+		select {
+		case n := <-q.notices:
+			batch = append(batch[:0], q.instance+" "+n.kind+" "+n.lane)
+		case <-ctx.Done():
+			return
+		}
+		for more := true; more && len(batch) < 256; {
+			select {
+			case n := <-q.notices:
+				batch = append(batch, q.instance+" "+n.kind+" "+n.lane)
+			default:
+				more = false
+			}
+		}
+		slices.Sort(batch)
+		if err := q.db.Notify(ctx, notifyChannel, slices.Compact(batch)); err != nil && ctx.Err() == nil {
+			q.log.WarnContext(ctx, "telling other processes about new work", "error", err)
+		}
+	}
+}
+
+func (q *Queue) hear(payload string) {
+	if payload == "" { // (re)connected
+		for _, r := range q.runners {
+			r.look()
+		}
+		return
+	}
+	instance, rest, _ := strings.Cut(payload, " ")
+	kind, lane, _ := strings.Cut(rest, " ")
+	if r := q.runners[kind]; r != nil && instance != q.instance {
+		r.wake(lane, unknown)
+	}
+}
