@@ -141,6 +141,11 @@ type Part struct {
 	// Address is the recipient that the part names, which decides the
 	// connection. Empty means the connection that verified the request.
 	Address string
+	// Guessed marks an Address that was read from what the sender wrote,
+	// because the request names no envelope recipient. Several guessed parts
+	// are one event on its way to unknown places: those whose address belongs
+	// to a connection count, and when none does, only the first.
+	Guessed bool
 	// Kind is the channel's own word for what the part is.
 	Kind string
 	// Skip marks a kind that the channel does not handle; it is answered as
