@@ -1,0 +1,195 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// code is how tRPC names a kind of error.
+type code struct {
+	name   string
+	number int
+	status int
+}
+
+// codes is the one place where kinds become tRPC codes. The numbers are tRPC's,
+// but for TOO_MANY_REQUESTS, which helpdesk.md section 7 fixes.
+var codes = [...]code{
+	problem.Internal:         {"INTERNAL_SERVER_ERROR", -32603, http.StatusInternalServerError},
+	problem.Invalid:          {"BAD_REQUEST", -32600, http.StatusBadRequest},
+	problem.Unparseable:      {"PARSE_ERROR", -32700, http.StatusBadRequest},
+	problem.Unauthorized:     {"UNAUTHORIZED", -32001, http.StatusUnauthorized},
+	problem.Forbidden:        {"FORBIDDEN", -32003, http.StatusForbidden},
+	problem.NotFound:         {"NOT_FOUND", -32004, http.StatusNotFound},
+	problem.MethodNotAllowed: {"METHOD_NOT_SUPPORTED", -32005, http.StatusMethodNotAllowed},
+	problem.Conflict:         {"CONFLICT", -32009, http.StatusConflict},
+	problem.Precondition:     {"PRECONDITION_FAILED", -32012, http.StatusPreconditionFailed},
+	problem.TooLarge:         {"PAYLOAD_TOO_LARGE", -32013, http.StatusRequestEntityTooLarge},
+	problem.UnsupportedMedia: {"UNSUPPORTED_MEDIA_TYPE", -32015, http.StatusUnsupportedMediaType},
+	problem.RateLimited:      {"TOO_MANY_REQUESTS", -32600, http.StatusTooManyRequests},
+	problem.Unavailable:      {"SERVICE_UNAVAILABLE", -32603, http.StatusServiceUnavailable},
+}
+
+// gone is what nobody will read: the status that proxies log for it.
+var gone = code{"CLIENT_CLOSED_REQUEST", -32099, 499}
+
+// maxIssues bounds how much larger than its request an answer can be.
+const maxIssues = 100
+
+// wireError is the error half of the envelope.
+type wireError struct {
+	Message string    `json:"message"`
+	Code    int       `json:"code"`
+	Data    errorData `json:"data"`
+}
+
+type errorData struct {
+	Code       string          `json:"code"`
+	HTTPStatus int             `json:"httpStatus"`
+	Path       string          `json:"path"`
+	Issues     []problem.Issue `json:"issues,omitempty"`
+}
+
+// answer gathers the response to one request, and lends the buffer that the
+// request is read into. Answers are pooled.
+type answer struct {
+	request bytes.Buffer
+	body    bytes.Buffer
+	enc     *json.Encoder // writes to body
+
+	status     int           // the status all calls so far agree on, else 207; 0 before the first
+	retryAfter time.Duration // the longest wait asked for; 0 = none
+	allowed    []string      // methods that would have been right
+}
+
+var answers = sync.Pool{New: func() any {
+	a := new(answer)
+	a.enc = json.NewEncoder(&a.body)
+	a.enc.SetEscapeHTML(false)
+	return a
+}}
+
+func newAnswer() *answer { return answers.Get().(*answer) }
+
+// release gives the answer back. Nothing decoded from the request refers to its
+// buffer: encoding/json copies what it hands out.
+func (a *answer) release() {
+	const keep = 64 << 10
+	if a.request.Cap() > keep || a.body.Cap() > keep {
+		return // so that one large request does not pin its memory
+	}
+	a.request.Reset()
+	a.body.Reset()
+	a.status, a.retryAfter, a.allowed = 0, 0, nil
+	answers.Put(a)
+}
+
+// note counts the status of one call.
+func (a *answer) note(status int) {
+	if a.status != 0 && a.status != status {
+		status = http.StatusMultiStatus
+	}
+	a.status = status
+}
+
+func (a *answer) allow(method string) {
+	if !slices.Contains(a.allowed, method) {
+		a.allowed = append(a.allowed, method)
+	}
+}
+
+// result writes a success. After an error or a panic the body holds a part of
+// it, which is the caller's to cut off.
+func (a *answer) result(out any) error {
+	a.body.WriteString(`{"result":{"data":{"json":`)
+	if err := a.enc.Encode(out); err != nil {
+		return fmt.Errorf("encode output: %w", err)
+	}
+	a.body.Truncate(a.body.Len() - 1) // Encode ends with a newline
+	a.body.WriteString(`}}}`)
+	return nil
+}
+
+func (a *answer) error(name string, c code, message string, issues []problem.Issue) {
+	a.note(c.status)
+	a.body.WriteString(`{"error":{"json":`)
+	// Strings and integers always encode, and a bytes.Buffer takes everything.
+	_ = a.enc.Encode(wireError{message, c.number, errorData{c.name, c.status, name, issues[:min(len(issues), maxIssues)]}})
+	a.body.Truncate(a.body.Len() - 1)
+	a.body.WriteString(`}}`)
+}
+
+func (a *answer) send(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(a.body.Len()))
+	h.Set("Cache-Control", "no-store")
+	if a.retryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(seconds(a.retryAfter), 10))
+	}
+	if a.status == http.StatusMethodNotAllowed {
+		slices.Sort(a.allowed)
+		h.Set("Allow", strings.Join(a.allowed, ", "))
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body.Bytes()) // only fails when nobody is there to hear of it
+}
+
+// seconds rounds up: who comes back after that many is not told to wait again.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}
+
+// fail adds an error to the answer, and to the log what an operator should see.
+func (q *request) fail(name string, err error) {
+	ctx := q.r.Context()
+	if _, panicked := errors.AsType[*panicError](err); !panicked && q.interrupted(err) {
+		// The end of the server, as opposed to the client's, has its own cause.
+		if cause := context.Cause(ctx); cause == nil || cause == context.Canceled {
+			q.rt.log.InfoContext(ctx, "client went away", "procedure", name, "status", gone.status, "error", err)
+			q.answer.error(name, gone, errGone.Error(), nil)
+			return
+		}
+		err = problem.New(problem.Unavailable, "the request was interrupted, try again").Because(err)
+	}
+
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || p.Kind == problem.Internal || int(p.Kind) >= len(codes) {
+		id := rand.Text()[:12]
+		attrs := []slog.Attr{slog.String("id", id), slog.String("procedure", name), slog.Any("error", err)}
+		if p, ok := errors.AsType[*panicError](err); ok {
+			attrs = append(attrs, slog.String("stack", string(p.stack)))
+		}
+		q.rt.log.LogAttrs(ctx, slog.LevelError, "procedure failed", attrs...)
+		q.answer.error(name, codes[problem.Internal], "internal error (id "+id+")", nil)
+		return
+	}
+
+	if p.Kind == problem.Unavailable {
+		q.rt.log.WarnContext(ctx, "procedure unavailable", "procedure", name, "error", err)
+	} else if p.Cause != nil {
+		q.rt.log.DebugContext(ctx, "procedure refused", "procedure", name, "error", err)
+	}
+	q.answer.retryAfter = max(q.answer.retryAfter, p.RetryAfter)
+	q.answer.error(name, codes[p.Kind], p.Message, p.Issues)
+}
+
+// interrupted reports whether err came of the end of the request rather than of
+// what was asked. Drivers do not always say so, so any fault after it counts.
+func (q *request) interrupted(err error) bool {
+	over := q.r.Context().Err()
+	return errors.Is(err, errGone) || over != nil && (problem.Of(err) == problem.Internal || errors.Is(err, over))
+}

@@ -1,0 +1,265 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	maxCalls = 20      // calls in one batch
+	maxInput = 1 << 20 // bytes of a body, or of a query string
+)
+
+// errGone means that nobody is left to read the answer.
+var errGone = errors.New("client went away")
+
+// request is one HTTP request while it is served by one goroutine.
+type request struct {
+	rt     *Router
+	w      http.ResponseWriter
+	r      *http.Request
+	answer *answer
+
+	batch  bool
+	params string // the undecoded ?input=
+
+	plain   context.Context                 // for public procedures
+	session func() (context.Context, error) // for the others; authenticates once
+
+	read     bool // whether the next three are known
+	input    json.RawMessage
+	inputs   map[string]json.RawMessage // of a batch
+	inputErr error
+}
+
+// ServeHTTP answers one call, or a batch of calls one after the other.
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := newAnswer()
+	defer a.release()
+	q := &request{rt: rt, w: w, r: r, answer: a}
+	q.batch, q.params = parseQuery(r.URL.RawQuery)
+	q.plain = &callContext{Context: r.Context(), w: w, r: r}
+	q.session = sync.OnceValues(q.authenticate)
+
+	path := strings.TrimPrefix(r.URL.Path, Prefix)
+	switch {
+	case !q.batch:
+		q.serve(0, path)
+	case strings.Count(path, ",") >= maxCalls:
+		// Refused as a whole, like tRPC's own server does: one error instead
+		// of an array. The client gives it to every call of the batch.
+		q.fail(path, problem.New(problem.Invalid, "a batch holds at most %d calls", maxCalls))
+	default:
+		a.body.WriteByte('[')
+		i := 0
+		for name := range strings.SplitSeq(path, ",") {
+			if i > 0 {
+				a.body.WriteByte(',')
+			}
+			q.serve(i, name)
+			i++
+		}
+		a.body.WriteByte(']')
+	}
+	a.send(w)
+}
+
+// serve adds the outcome of call number i to the answer.
+func (q *request) serve(i int, name string) {
+	start := q.answer.body.Len()
+	if err := q.call(i, name); err != nil {
+		q.answer.body.Truncate(start) // a result may have been begun
+		q.fail(name, err)
+		return
+	}
+	q.answer.note(http.StatusOK)
+}
+
+// call runs call number i. It is the one place where a panic is caught.
+func (q *request) call(i int, name string) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v, stack: debug.Stack()}
+		}
+	}()
+	p, ok := q.rt.procedures[name]
+	if !ok {
+		return problem.New(problem.NotFound, "there is no procedure %q", name)
+	}
+	if q.r.Method != p.method {
+		q.answer.allow(p.method)
+		return problem.New(problem.MethodNotAllowed, "%s is called with %s", name, p.method)
+	}
+	input, err := q.inputOf(i)
+	if err != nil {
+		return err
+	}
+	ctx := q.plain
+	if p.auth != Public {
+		if ctx, err = q.session(); err != nil {
+			return err
+		}
+		if err := q.rt.authorize(ctx, p.auth); err != nil {
+			return err
+		}
+	}
+	return p.run(ctx, input, q.answer)
+}
+
+func (q *request) authenticate() (context.Context, error) {
+	ctx, err := q.rt.authenticate(q.w, q.r)
+	if err != nil {
+		return nil, err
+	}
+	return &callContext{Context: ctx, w: q.w, r: q.r}, nil
+}
+
+// inputOf returns the input of call number i without its envelope, nil when
+// there is none. Batched or not, the request is read once, by the first call
+// that could use it; if it cannot be read, no call has an input.
+func (q *request) inputOf(i int) (json.RawMessage, error) {
+	if !q.read {
+		q.read = true
+		q.inputErr = q.readInput()
+	}
+	if q.inputErr != nil {
+		return nil, q.inputErr
+	}
+	envelope := q.input
+	if q.batch {
+		envelope = q.inputs[strconv.Itoa(i)]
+	}
+	if len(envelope) == 0 {
+		return nil, nil
+	}
+	members, err := parseObject(envelope)
+	if err != nil {
+		return nil, err
+	}
+	if input := members["json"]; !isNull(input) {
+		return input, nil
+	}
+	return nil, nil
+}
+
+// readInput reads the input of all calls.
+func (q *request) readInput() error {
+	raw, err := q.readBytes()
+	if err != nil || len(raw) == 0 {
+		return err
+	}
+	if !utf8.Valid(raw) {
+		return problem.New(problem.Unparseable, "the input is not valid UTF-8")
+	}
+	if !q.batch {
+		q.input = raw
+		return nil
+	}
+	q.inputs, err = parseObject(raw)
+	return err
+}
+
+func (q *request) readBytes() ([]byte, error) {
+	if q.r.Method == http.MethodGet {
+		if len(q.r.URL.RawQuery) > maxInput {
+			return nil, errTooLarge()
+		}
+		input, err := url.QueryUnescape(q.params)
+		if err != nil {
+			return nil, problem.New(problem.Unparseable, "the input is not valid percent-encoding")
+		}
+		return []byte(input), nil
+	}
+
+	mediaType := q.r.Header.Get("Content-Type")
+	if mediaType != "" && !isJSON(mediaType) {
+		return nil, problem.New(problem.UnsupportedMedia, "the content type must be application/json, not %q", mediaType)
+	}
+	if q.r.ContentLength > maxInput {
+		return nil, errTooLarge()
+	}
+	body := &q.answer.request
+	if _, err := body.ReadFrom(http.MaxBytesReader(q.w, q.r.Body, maxInput)); err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, errTooLarge()
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) || q.r.Context().Err() != nil {
+			return nil, fmt.Errorf("%w while sending: %w", errGone, err)
+		}
+		return nil, problem.New(problem.Unparseable, "the body could not be read").Because(err)
+	}
+	if mediaType == "" && body.Len() > 0 {
+		return nil, problem.New(problem.UnsupportedMedia, "the content type must be application/json, but there is none")
+	}
+	return body.Bytes(), nil
+}
+
+func errTooLarge() error {
+	return problem.New(problem.TooLarge, "the input is larger than %d bytes", maxInput)
+}
+
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == "application/json"
+}
+
+// parseQuery finds the two parameters that mean something here; of a repeated
+// one the first counts. Unlike [url.ParseQuery] it takes a raw semicolon, which
+// JSON may hold, and it leaves the input undecoded, so that one which cannot be
+// decoded is an error and not silently absent.
+func parseQuery(raw string) (batch bool, input string) {
+	var hasBatch, hasInput bool
+	for pair := range strings.SplitSeq(raw, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		switch {
+		case key == "batch" && !hasBatch:
+			hasBatch, batch = true, value == "1"
+		case key == "input" && !hasInput:
+			hasInput, input = true, value
+		}
+	}
+	return batch, input
+}
+
+// parseObject splits an envelope into its members; null has none.
+func parseObject(raw []byte) (map[string]json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(raw, &members)
+	if err == nil {
+		return members, nil
+	}
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return nil, problem.New(problem.Invalid, `the input must be an object like {"json": …}`)
+	}
+	return nil, problem.New(problem.Unparseable, "the input is not valid JSON: %v", err)
+}
+
+// isNull reports whether raw, as split off by encoding/json, holds no value.
+func isNull(raw json.RawMessage) bool {
+	return len(raw) == 0 || bytes.Equal(raw, []byte("null"))
+}
+
+// panicError is a panic of a procedure, on its way to the log.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
