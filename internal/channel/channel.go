@@ -97,6 +97,13 @@ type Recognizer interface {
 	Recognizes(r *Request) bool
 }
 
+// AddressFormer is implemented by channels whose addresses have more than one
+// spelling: it returns the form that Addresses and Split use, or why raw is not
+// an address of the channel.
+type AddressFormer interface {
+	FormAddress(raw string) (string, error)
+}
+
 // Answerer is implemented by channels whose providers expect a body of their
 // own instead of the JSON status.
 type Answerer interface {
