@@ -1,0 +1,180 @@
+package blob
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"time"
+)
+
+// Dir is a store in a folder. The file of key abcd… is ab/cd…; tmp holds files that
+// are being written. Everything is readable by the owner only, and nothing outside
+// the folder can be reached, whatever links are put in it.
+type Dir struct {
+	root *os.Root
+}
+
+const (
+	tmpDir = "tmp"
+	// tmpLife is after how long a file in tmp was left behind by a crash; nothing
+	// takes as long to write.
+	tmpLife = 24 * time.Hour
+)
+
+// OpenDir returns the store in the folder at path, which is made if it is missing.
+func OpenDir(path string) (*Dir, error) {
+	if path == "" {
+		return nil, errors.New("blob store: no folder given")
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("blob store: %w", err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("blob store: %w", err)
+	}
+	d := &Dir{root}
+	if err := d.prepare(); err != nil {
+		root.Close()
+		return nil, fmt.Errorf("blob store: %w", err)
+	}
+	return d, nil
+}
+
+// prepare makes every folder there will be, so that Put need only make its file's
+// name durable and not the folder's, and removes what a crash left behind.
+func (d *Dir) prepare() error {
+	names := []string{tmpDir}
+	for i := range 256 {
+		names = append(names, hex.EncodeToString([]byte{byte(i)}))
+	}
+	for _, name := range names {
+		if err := d.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := d.sync("."); err != nil {
+		return err
+	}
+
+	left, err := fs.ReadDir(d.root.FS(), tmpDir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range left {
+		info, err := entry.Info()
+		if err != nil {
+			continue // finished by another process meanwhile
+		}
+		if time.Since(info.ModTime()) > tmpLife {
+			if err := d.root.Remove(tmpDir + "/" + entry.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Put implements [Store].
+func (d *Dir) Put(ctx context.Context, r io.Reader) (Ref, error) {
+	tmp := tmpDir + "/" + rand.Text()
+	f, err := d.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return Ref{}, fmt.Errorf("store blob: %w", err)
+	}
+	ref, err := d.write(f, contextReader{ctx, r})
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		// The same content may be there already: then this replaces like by like.
+		err = d.root.Rename(tmp, path(ref.Key))
+	}
+	if err != nil {
+		d.root.Remove(tmp) // if that fails too, the next start tries again
+		return Ref{}, fmt.Errorf("store blob: %w", err)
+	}
+	// Also if the name was there already: whoever put it may not be this far yet.
+	if err := d.sync(ref.Key[:2]); err != nil {
+		return Ref{}, fmt.Errorf("store blob %s: %w", ref.Key, err)
+	}
+	return ref, nil
+}
+
+func (d *Dir) write(f *os.File, r io.Reader) (Ref, error) {
+	digest := sha256.New()
+	size, err := io.Copy(io.MultiWriter(f, digest), r)
+	if err != nil {
+		return Ref{}, err
+	}
+	return Ref{Key: hex.EncodeToString(digest.Sum(nil)), Size: size}, f.Sync()
+}
+
+// Open implements [Store]. The content is an [io.Seeker].
+func (d *Dir) Open(ctx context.Context, key string) (io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open blob: %w", err)
+	}
+	if !validKey(key) {
+		return nil, ErrNotFound
+	}
+	f, err := d.root.Open(path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open blob: %w", err)
+	}
+	return f, nil
+}
+
+// Delete implements [Store].
+func (d *Dir) Delete(ctx context.Context, key string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("delete blob: %w", err)
+	}
+	if !validKey(key) {
+		return nil
+	}
+	err := d.root.Remove(path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = d.sync(key[:2])
+	}
+	if err != nil {
+		return fmt.Errorf("delete blob: %w", err)
+	}
+	return nil
+}
+
+// Close releases the folder. The store must not be used afterwards; contents that
+// are open stay so.
+func (d *Dir) Close() error { return d.root.Close() }
+
+// path returns where the file of a valid key is, within the root.
+func path(key string) string { return key[:2] + "/" + key[2:] }
+
+// sync makes the names in a folder durable. Windows cannot and need not.
+func (d *Dir) sync(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
