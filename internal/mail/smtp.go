@@ -1,0 +1,366 @@
+package mail
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/textproto"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/wneessen/go-mail/smtp"
+)
+
+// sendTimeout bounds one Send, from dialling to the server's last word.
+const sendTimeout = 30 * time.Second
+
+// SMTP sends through a server, one connection per message. The exported fields
+// may be set before the first use and not after.
+type SMTP struct {
+	// TLS is the client's configuration, for a private certificate authority
+	// or the like. Nil uses the system's roots, which SSL_CERT_FILE and
+	// SSL_CERT_DIR override. An empty ServerName means the URL's host.
+	TLS *tls.Config
+	// LocalName is what EHLO says: the URL's ehlo parameter, else the
+	// machine's name.
+	LocalName string
+	// Dial replaces the dialler.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	host, addr string
+	implicit   bool // TLS from the first byte
+	insist     bool // no mail without TLS
+	user       string
+	// password is behind a function so that no way of printing the struct
+	// shows it.
+	password func() string
+}
+
+// OpenSMTP makes a sender out of smtp://[user:password@]host[:587] or
+// smtps://[user:password@]host[:465], without connecting. smtp uses STARTTLS
+// when the server offers it; the parameter tls=required refuses to go on
+// without. The parameter ehlo sets [SMTP.LocalName]. Special characters in user
+// and password are percent-encoded.
+//
+// Errors never quote the URL: a password with an unencoded character in it can
+// end up in any part.
+func OpenSMTP(rawURL string) (*SMTP, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("mail: SMTP URL is malformed: want smtp://user:password@host:587, special characters in user and password percent-encoded")
+	}
+	s := &SMTP{host: u.Hostname()}
+	port := u.Port()
+	switch u.Scheme {
+	case "smtp":
+		port = cmp.Or(port, "587")
+	case "smtps":
+		port, s.implicit = cmp.Or(port, "465"), true
+	default:
+		return nil, errors.New("mail: SMTP URL must begin with smtp:// or smtps://")
+	}
+	if s.host == "" {
+		return nil, errors.New("mail: SMTP URL has no host")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return nil, errors.New("mail: SMTP URL has a port outside 1 to 65535")
+	}
+	if u.Path != "" && u.Path != "/" || u.Fragment != "" || u.Opaque != "" {
+		return nil, errors.New("mail: SMTP URL has something after the host: percent-encode / as %2F, ? as %3F and # as %23 in user and password")
+	}
+	s.addr = net.JoinHostPort(s.host, port)
+
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errors.New("mail: SMTP URL has malformed parameters")
+	}
+	s.LocalName = localName()
+	for key, values := range query {
+		switch {
+		case key == "tls" && slices.Equal(values, []string{"required"}):
+			s.insist = true
+		case key == "ehlo" && len(values) == 1 && isHostName(values[0]):
+			s.LocalName = values[0]
+		default:
+			return nil, errors.New("mail: SMTP URL has a parameter other than tls=required and ehlo=host.name")
+		}
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		if u.User.Username() == "" || password == "" {
+			return nil, errors.New("mail: SMTP URL needs both user and password, or neither")
+		}
+		s.user = u.User.Username()
+		s.password = func() string { return password }
+	}
+	return s, nil
+}
+
+// String returns the URL without the password.
+func (s *SMTP) String() string {
+	u := url.URL{Scheme: "smtp", Host: s.addr}
+	if s.implicit {
+		u.Scheme = "smtps"
+	}
+	if s.user != "" {
+		u.User = url.User(s.user)
+	}
+	if s.insist {
+		u.RawQuery = "tls=required"
+	}
+	return u.String()
+}
+
+// Send implements [Sender]. When the server refuses one recipient, nobody gets
+// the message, so that sending it again repeats it for nobody. It takes at most
+// 30 seconds.
+//
+// Replies in the 500s are permanent. So are a message too large for the server
+// and an address it cannot write. All else is temporary: replies in the 400s,
+// anything about the connection, a certificate that does not verify, a login
+// that cannot be made safely.
+func (s *SMTP) Send(ctx context.Context, m Message) error {
+	env, raw, err := compose(m)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	return s.session(ctx, func(c *smtp.Client) error {
+		return s.deliver(ctx, c, env, raw)
+	})
+}
+
+// Check connects, starts TLS and logs in as Send does, and sends nothing. The
+// error is an [*Error].
+func (s *SMTP) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	return s.session(ctx, func(*smtp.Client) error { return nil })
+}
+
+// session runs f on a connection that is ready for MAIL FROM.
+func (s *SMTP) session(ctx context.Context, f func(*smtp.Client) error) error {
+	dial := s.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", s.addr)
+	if err != nil {
+		return s.failed(ctx, OpConnect, err)
+	}
+	defer conn.Close()
+	// The client knows nothing of contexts. A deadline in the past fails
+	// whatever it is reading or writing, now and from then on.
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+
+	wire := conn
+	if s.implicit {
+		secured := tls.Client(conn, s.tlsConfig())
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return s.failed(ctx, OpTLS, err)
+		}
+		wire = secured
+	}
+	c, err := smtp.NewClient(wire, s.host)
+	if err != nil {
+		return s.failed(ctx, OpConnect, err)
+	}
+	if err := c.Hello(s.LocalName); err != nil {
+		return s.failed(ctx, OpConnect, err)
+	}
+	if err := s.secure(ctx, c); err != nil {
+		return err
+	}
+	if err := s.login(ctx, c, conn.RemoteAddr()); err != nil {
+		return err
+	}
+	if err := f(c); err != nil {
+		return err
+	}
+	// The message is the server's now, so how the goodbye goes is no matter
+	// and a server slow to answer it costs little.
+	if stop() {
+		conn.SetDeadline(time.Now().Add(time.Second))
+		c.Quit()
+	}
+	return nil
+}
+
+func (s *SMTP) tlsConfig() *tls.Config {
+	config := new(tls.Config)
+	if s.TLS != nil {
+		config = s.TLS.Clone()
+	}
+	config.ServerName = cmp.Or(config.ServerName, s.host)
+	return config
+}
+
+// secure starts TLS if the server offers it. An offer that then fails is an
+// error even when TLS is optional: going on without would let anybody on the
+// way read the mail by breaking the handshake.
+func (s *SMTP) secure(ctx context.Context, c *smtp.Client) error {
+	if s.implicit {
+		return nil
+	}
+	if offered, _ := c.Extension("STARTTLS"); !offered {
+		if s.insist {
+			return s.failed(ctx, OpTLS, errors.New("the server does not offer STARTTLS, and tls=required insists"))
+		}
+		return nil
+	}
+	if err := c.StartTLS(s.tlsConfig()); err != nil {
+		return s.failed(ctx, OpTLS, err)
+	}
+	return nil
+}
+
+func (s *SMTP) login(ctx context.Context, c *smtp.Client, remote net.Addr) error {
+	if s.user == "" {
+		return nil
+	}
+	if _, encrypted := c.TLSConnectionState(); !encrypted {
+		// The address connected to counts, not the name: a name is whatever
+		// a resolver says.
+		tcp, ok := remote.(*net.TCPAddr)
+		if !ok || !tcp.IP.IsLoopback() {
+			return s.failed(ctx, OpLogin, errors.New("not sending the password over a connection without TLS: use smtps://, or a server that offers STARTTLS"))
+		}
+	}
+	_, offered := c.Extension("AUTH")
+	mechanisms := strings.Fields(strings.ToUpper(offered))
+	var auth smtp.Auth
+	switch {
+	case slices.Contains(mechanisms, "PLAIN"):
+		auth = smtp.PlainAuth("", s.user, s.password(), s.host, true)
+	case slices.Contains(mechanisms, "LOGIN"):
+		auth = smtp.LoginAuth(s.user, s.password(), s.host, true)
+	default:
+		return s.failed(ctx, OpLogin, errors.New("the server offers neither PLAIN nor LOGIN authentication"))
+	}
+	if err := c.Auth(auth); err != nil {
+		return s.failed(ctx, OpLogin, err)
+	}
+	return nil
+}
+
+func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []byte) error {
+	if _, size := c.Extension("SIZE"); size != "" {
+		if limit, err := strconv.Atoi(size); err == nil && limit > 0 && len(raw) > limit {
+			return &Error{Op: OpContent, Server: s.addr, Err: fmt.Errorf("message of %d bytes is over the server's limit of %d", len(raw), limit)}
+		}
+	}
+	if takes, _ := c.Extension("SMTPUTF8"); env.utf8 && !takes {
+		return &Error{Op: OpSender, Server: s.addr, Err: errors.New("an address is not ASCII and the server does not offer SMTPUTF8")}
+	}
+	// Asking for SMTPUTF8 without need makes the mail undeliverable beyond a
+	// next hop that lacks it.
+	c.SkipSMTPUTF8(!env.utf8)
+	if err := c.Mail(env.from); err != nil {
+		return s.failed(ctx, OpSender, err)
+	}
+	for _, to := range env.to {
+		if err := c.Rcpt(to); err != nil {
+			e := s.failed(ctx, OpRecipient, err)
+			e.Recipient = to
+			return e
+		}
+	}
+	w, err := c.Data()
+	if err != nil {
+		return s.failed(ctx, OpContent, err)
+	}
+	// After a failed write the deferred close of the connection, and not
+	// w.Close, ends the transaction: Close would write the dot that makes
+	// half a message a whole one.
+	if _, err := w.Write(raw); err != nil {
+		return s.failed(ctx, OpContent, err)
+	}
+	if err := w.Close(); err != nil {
+		return s.failed(ctx, OpContent, err)
+	}
+	return nil
+}
+
+// failed classifies err, which ended step op.
+func (s *SMTP) failed(ctx context.Context, op Op, err error) *Error {
+	e := &Error{Op: op, Server: s.addr, Temporary: true}
+	reply, replied := errors.AsType[*textproto.Error](err)
+	switch {
+	case replied:
+		e.Code = reply.Code
+		e.Temporary = reply.Code < 500
+		e.EnhancedCode, e.Text = s.readable(reply.Msg)
+	case ctx.Err() != nil:
+		e.Err = context.Cause(ctx)
+	default:
+		e.Err = err
+		// A malformed reply is quoted by the error that reports it.
+		if clean := s.redact(err.Error()); clean != err.Error() {
+			e.Err = errors.New(clean)
+		}
+	}
+	return e
+}
+
+var enhancedCode = regexp.MustCompile(`^[245]\.\d{1,3}\.\d{1,3}\b`)
+
+// readable splits a reply into the enhanced code (RFC 2034), which should begin
+// every line and with some servers begins only the last, and its words as one
+// printable line.
+func (s *SMTP) readable(reply string) (code, text string) {
+	var lines []string
+	for line := range strings.Lines(reply) {
+		found := enhancedCode.FindString(line)
+		code = cmp.Or(code, found)
+		lines = append(lines, strings.TrimSpace(line[len(found):]))
+	}
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s.redact(strings.Join(lines, " ")))
+	return code, truncate(text, 500)
+}
+
+// redact takes the credentials out of what a server said: one that does not
+// understand a line may quote it.
+func (s *SMTP) redact(said string) string {
+	if s.password == nil {
+		return said
+	}
+	password := s.password()
+	encoded := base64.StdEncoding.EncodeToString
+	return strings.NewReplacer(
+		encoded([]byte("\x00"+s.user+"\x00"+password)), "[redacted]",
+		encoded([]byte(password)), "[redacted]",
+		password, "[redacted]",
+	).Replace(said)
+}
+
+// localName is the machine's name if it can stand in EHLO.
+func localName() string {
+	name, err := os.Hostname()
+	if err != nil || !isHostName(name) {
+		return "localhost"
+	}
+	return name
+}
+
+func isHostName(s string) bool {
+	return s != "" && len(s) <= 255 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '.' && r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+	})
+}
