@@ -22,7 +22,13 @@
 // database, nor change anything outside of it: what shall happen once the
 // change is durable goes into [Tx.AfterCommit].
 //
-// When Write returns nil, the change is on disk.
+// When Write returns nil, the change is on disk. When it returns an error,
+// nothing was changed, with one exception that no database can avoid: a server
+// that is lost while it commits may have done so.
+//
+// What PostgreSQL refuses, SQLite refuses too, so that tests on the one tell
+// about the other: a statement after a failed one, a statement beside rows that
+// are still open, a time as an argument.
 package db
 
 import (
@@ -31,7 +37,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,7 +48,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
 )
 
 // ErrNoRows is what a single-row scan returns when there is none.
@@ -56,9 +60,10 @@ type DB struct {
 	log    *slog.Logger
 	pool   *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
 	writer *writer // SQLite only
-	stmts  sync.Map
-	closed chan struct{}
-	once   sync.Once
+
+	closing sync.Mutex // guards closed against writes that begin
+	closed  chan struct{}
+	writes  sync.WaitGroup // PostgreSQL: under way
 }
 
 type engine uint8
@@ -100,21 +105,6 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	return d, nil
 }
 
-// sqliteDSN spells the settings that every connection gets. WAL lets readers
-// work beside the writer; FULL makes each commit wait for the disk.
-func sqliteDSN(path string, pragmas ...string) string {
-	q := url.Values{}
-	q["_pragma"] = append([]string{
-		"busy_timeout(10000)", // first, so that switching to WAL waits too
-		"journal_mode(WAL)",
-		"synchronous(FULL)",
-		"foreign_keys(1)",
-		"temp_store(MEMORY)",
-		"cache_size(-16000)",
-	}, pragmas...)
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
-}
-
 func (d *DB) openSQLite(ctx context.Context, path string) error {
 	if path == "" || strings.Contains(path, ":memory:") {
 		return errors.New("sqlite needs a file: sqlite:PATH")
@@ -127,11 +117,11 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 		return fmt.Errorf("folder of the database: %w", err)
 	}
 	d.engine = sqliteEngine
-	d.writer, err = openWriter(ctx, sqliteDSN(abs, "wal_autocheckpoint(4000)"), d.log)
+	d.writer, err = openWriter(ctx, abs)
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
-	d.pool, err = sql.Open("sqlite", sqliteDSN(abs, "query_only(1)"))
+	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)"))
 	if err != nil {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
@@ -163,23 +153,38 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, maxConns int) erro
 }
 
 // Close waits for the writes under way and closes every connection. Writes
-// that come later fail. Closing twice is fine.
+// that come later fail, and [DB.Listen] returns. Closing twice is fine.
 func (d *DB) Close() error {
-	var err error
-	d.once.Do(func() {
-		close(d.closed)
-		d.stmts.Range(func(_, s any) bool {
-			s.(*sql.Stmt).Close()
-			return true
-		})
-		// The writer goes last: the last connection to close merges SQLite's
-		// write-ahead log into the file, which readers may not do.
-		err = d.pool.Close()
-		if d.writer != nil {
-			err = errors.Join(err, d.writer.close())
-		}
-	})
+	if !d.close() {
+		return nil
+	}
+	d.writes.Wait()
+	// The writer goes last: the last connection to close merges SQLite's
+	// write-ahead log into the file, which readers may not do.
+	err := d.pool.Close()
+	if d.writer != nil {
+		err = errors.Join(err, d.writer.close())
+	}
 	return err
+}
+
+func (d *DB) close() (first bool) {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.isClosed() {
+		return false
+	}
+	close(d.closed)
+	return true
+}
+
+func (d *DB) isClosed() bool {
+	select {
+	case <-d.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 // Postgres reports which of the two engines this is. Only tests, diagnosis and
@@ -207,46 +212,18 @@ var (
 
 // Query runs one reading statement outside of any transaction.
 func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	s, err := d.readStmt(ctx, query)
-	if err != nil {
-		return nil, d.classify(err)
-	}
-	var rows *sql.Rows
-	if s != nil {
-		rows, err = s.QueryContext(ctx, d.engine.args(args)...)
-	} else {
-		rows, err = d.pool.QueryContext(ctx, query, args...)
-	}
+	rows, err := d.pool.QueryContext(ctx, query, args...)
 	return rows, d.classify(err)
 }
 
 // QueryRow runs one reading statement outside of any transaction. Errors come
 // from Scan.
 func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	if s, err := d.readStmt(ctx, query); err == nil && s != nil {
-		return s.QueryRowContext(ctx, d.engine.args(args)...)
+	row := d.pool.QueryRowContext(ctx, query, args...)
+	if err := row.Err(); err != nil {
+		return errorRow(d.classify(err))
 	}
-	return d.pool.QueryRowContext(ctx, d.engine.rewrite(query), d.engine.args(args)...)
-}
-
-// readStmt returns the prepared form of query on SQLite, where compiling costs
-// more than running; pgx keeps its own cache, so there it returns nil.
-func (d *DB) readStmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	if d.engine == postgresEngine {
-		return nil, nil
-	}
-	if s, ok := d.stmts.Load(query); ok {
-		return s.(*sql.Stmt), nil
-	}
-	s, err := d.pool.PrepareContext(ctx, d.engine.rewrite(query))
-	if err != nil {
-		return nil, err
-	}
-	if old, loaded := d.stmts.LoadOrStore(query, s); loaded {
-		s.Close()
-		return old.(*sql.Stmt), nil
-	}
-	return s, nil
+	return row
 }
 
 // Read runs fn over one consistent snapshot. Statements that write fail.
@@ -260,8 +237,12 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		return d.classify(err)
 	}
 	defer sqlTx.Rollback()
-	tx := &Tx{Now: now(), engine: d.engine, conn: poolTx{tx: sqlTx, db: d}}
-	return d.classify(fn(tx))
+	tx := &Tx{Now: now(), engine: d.engine, conn: poolTx{sqlTx}}
+	err = fn(tx)
+	if failed := tx.end(); err == nil {
+		err = failed
+	}
+	return d.classify(err)
 }
 
 // Write runs fn in a transaction and returns when it is durable, or has failed

@@ -3,7 +3,6 @@ package db
 import (
 	"database/sql"
 	"database/sql/driver"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -19,26 +18,26 @@ var (
 	placeholder = regexp.MustCompile(`\$(\d+)`)
 	anyOf       = regexp.MustCompile(`= ANY\((\$\d+)\)`)
 	noneOf      = regexp.MustCompile(`<> ALL\((\$\d+)\)`)
+	elements    = regexp.MustCompile(`unnest\((\$\d+)::(?:text|bigint)\[\]\) AS (\w+)\(value\)`)
 	rowLock     = regexp.MustCompile(`\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?`)
 	typeText    = regexp.MustCompile(`\bTEXT\b`)
 	typeBlob    = regexp.MustCompile(`\bBLOB\b`)
 	noRowID     = regexp.MustCompile(`\)\s*WITHOUT ROWID`)
 )
 
-// rewrite turns a statement of the common subset into the engine's own.
-// PostgreSQL's is the common form. For SQLite:
+// rewrite turns a statement of the common form, which is PostgreSQL's, into
+// SQLite's:
 //
 //	$1                      ?1
 //	= ANY($1), <> ALL($1)   (NOT) IN over the elements of a JSON array
+//	unnest($1::text[]) AS l(value)  the elements of a JSON array, as l.value
 //	FOR UPDATE …            nothing: there is only one writer
 //
 // It looks at the text alone, so a literal must not contain these.
-func (e engine) rewrite(query string) string {
-	if e == postgresEngine {
-		return query
-	}
+func rewrite(query string) string {
 	query = anyOf.ReplaceAllString(query, "IN (SELECT value FROM json_each($1))")
 	query = noneOf.ReplaceAllString(query, "NOT IN (SELECT value FROM json_each($1))")
+	query = elements.ReplaceAllString(query, "json_each($1) AS $2")
 	query = rowLock.ReplaceAllString(query, "")
 	return placeholder.ReplaceAllString(query, "?$1")
 }
@@ -54,31 +53,6 @@ func (e engine) rewriteDDL(script string) string {
 	script = noRowID.ReplaceAllString(script, ")")
 	script = typeBlob.ReplaceAllString(script, "BYTEA")
 	return typeText.ReplaceAllString(script, `TEXT COLLATE "C"`)
-}
-
-// args adapts the arguments: slices for "= ANY" become JSON on SQLite.
-func (e engine) args(args []any) []any {
-	if e == postgresEngine {
-		return args
-	}
-	for i, a := range args {
-		switch a.(type) {
-		case []string, []int64:
-			out := append([]any(nil), args...)
-			for j := i; j < len(out); j++ {
-				switch list := out[j].(type) {
-				case []string, []int64:
-					text, _ := json.Marshal(list) // strings and integers always marshal
-					if string(text) == "null" {
-						text = []byte("[]")
-					}
-					out[j] = string(text)
-				}
-			}
-			return out
-		}
-	}
-	return args
 }
 
 // IsUnique reports whether err says that a row with the same key exists.
@@ -124,7 +98,7 @@ func storeFailed(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok && !isContext(err) {
 		return true
 	}
-	return errors.Is(err, errClosed) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+	return errors.Is(err, errClosed) || errors.Is(err, errMoved) || errors.Is(err, errLost) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
 }

@@ -70,8 +70,12 @@ func (d *DB) Migrate(ctx context.Context, s Schema) ([]Applied, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d.migrate(ctx, list)
+}
+
+func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 	var done []Applied
-	for i := 0; ; i++ {
+	for {
 		var ran *migration
 		err := d.Write(ctx, func(tx *Tx) error {
 			var err error
@@ -126,9 +130,9 @@ func (tx *Tx) script(ctx context.Context, text string) error {
 	case poolTx:
 		_, err = c.tx.ExecContext(ctx, text, pgx.QueryExecModeSimpleProtocol)
 	case *writer:
-		_, err = c.conn.ExecContext(context.WithoutCancel(ctx), text)
+		_, err = c.raw.driverConn.ExecContext(context.WithoutCancel(ctx), text, nil)
 	}
-	return err
+	return tx.note(err)
 }
 
 // Digest identifies the text of a schema's migrations.

@@ -20,14 +20,26 @@ func (d *DB) Notify(ctx context.Context, channel string, payloads []string) erro
 }
 
 // Listen calls hear for every payload that any process sends to channel, until
-// ctx ends, reconnecting when the server is lost. After each (re)connection it
-// calls hear with an empty payload, because something may have been missed.
-// On SQLite it only waits.
+// ctx ends or d is closed, reconnecting when the server is lost. After each
+// (re)connection it calls hear with an empty payload, because something may
+// have been missed. On SQLite it only waits.
 func (d *DB) Listen(ctx context.Context, channel string, hear func(payload string)) {
 	if d.engine == sqliteEngine {
-		<-ctx.Done()
+		select {
+		case <-d.closed:
+		case <-ctx.Done():
+		}
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-d.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for ctx.Err() == nil {
 		err := d.listenOnce(ctx, channel, hear)
 		if ctx.Err() != nil {

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -12,6 +13,10 @@ import (
 
 // Tx is a transaction under way. It lives inside one call of [DB.Read] or
 // [DB.Write] and must not be used by several goroutines or after that call.
+//
+// Once a statement has failed, so has the transaction: later statements return
+// the same error, and so does Write, even if the function does not. Where a
+// conflict is part of the plan, say ON CONFLICT.
 type Tx struct {
 	// Now is the time that every row of the transaction shares: UTC, whole
 	// microseconds.
@@ -20,35 +25,102 @@ type Tx struct {
 	engine engine
 	conn   txConn
 	after  []func()
+	failed error     // the first failure of a statement
+	rows   *sql.Rows // of the last Query
+	row    *sql.Row  // of the last QueryRow
 }
 
 // txConn is where the statements of a transaction run: a pool's transaction or
 // the SQLite writer's connection.
 type txConn interface {
-	exec(ctx context.Context, query string, args []any) (sql.Result, error)
+	exec(ctx context.Context, query string, args []any) (int64, error)
 	query(ctx context.Context, query string, args []any) (*sql.Rows, error)
 	queryRow(ctx context.Context, query string, args []any) *sql.Row
 }
 
+var errRowsOpen = errors.New("the rows of the previous statement are still open")
+
 // Exec runs a statement and returns how many rows it changed.
 func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	res, err := tx.conn.exec(ctx, query, tx.engine.args(args))
-	if err != nil {
+	if err := tx.ready(); err != nil {
 		return 0, err
 	}
-	return res.RowsAffected()
+	n, err := tx.conn.exec(ctx, query, args)
+	return n, tx.note(err)
 }
 
 // Query runs a statement that returns rows. They must be read to the end or
 // closed before the next statement.
 func (tx *Tx) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return tx.conn.query(ctx, query, tx.engine.args(args))
+	if err := tx.ready(); err != nil {
+		return nil, err
+	}
+	rows, err := tx.conn.query(ctx, query, args)
+	tx.rows = rows
+	return rows, tx.note(err)
 }
 
-// QueryRow runs a statement that returns at most one row.
+// QueryRow runs a statement that returns at most one row. Errors come from
+// Scan.
 func (tx *Tx) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	return tx.conn.queryRow(ctx, query, tx.engine.args(args))
+	if err := tx.ready(); err != nil {
+		return errorRow(err)
+	}
+	tx.row = tx.conn.queryRow(ctx, query, args)
+	tx.note(tx.row.Err())
+	return tx.row
 }
+
+func (tx *Tx) note(err error) error {
+	if err != nil && tx.failed == nil {
+		tx.failed = err
+	}
+	return err
+}
+
+// ready reports whether another statement may run. SQLite would not mind rows
+// that are still open; PostgreSQL does.
+func (tx *Tx) ready() error {
+	if tx.failed != nil {
+		return tx.failed
+	}
+	if tx.rows != nil {
+		if _, err := tx.rows.Columns(); err == nil { // an error means closed
+			return tx.note(errRowsOpen)
+		}
+		tx.rows = nil
+	}
+	return nil
+}
+
+// end closes what the function has left open, so that the connection is free,
+// and returns the failure of a statement, wrapped, if there was one.
+func (tx *Tx) end() error {
+	if tx.rows != nil {
+		tx.rows.Close()
+	}
+	if tx.row != nil {
+		tx.row.Scan() // the only way to close one; harmless if it is
+	}
+	failed := tx.failed
+	tx.failed = sql.ErrTxDone
+	if failed != nil {
+		return fmt.Errorf("a statement had failed: %w", failed)
+	}
+	return nil
+}
+
+// errorRow returns a row whose Scan returns err.
+func errorRow(err error) *sql.Row {
+	pool := sql.OpenDB(noConnection{err})
+	defer pool.Close()
+	return pool.QueryRow("")
+}
+
+type noConnection struct{ err error }
+
+func (n noConnection) Connect(context.Context) (driver.Conn, error) { return nil, n.err }
+func (n noConnection) Driver() driver.Driver                        { return nil }
 
 // AfterCommit has fn called once the transaction is durable, before Write
 // returns; never when it fails. fn must be quick and must not write.
@@ -87,36 +159,23 @@ func (tx *Tx) committed() {
 	}
 }
 
-// poolTx runs the statements of a transaction of the pool. On SQLite it uses
-// the statements that are already prepared.
-type poolTx struct {
-	tx *sql.Tx
-	db *DB
-}
+// poolTx runs the statements of a transaction of the pool.
+type poolTx struct{ tx *sql.Tx }
 
-func (p poolTx) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
-	if s, err := p.db.readStmt(ctx, query); err != nil {
-		return nil, err
-	} else if s != nil {
-		return p.tx.StmtContext(ctx, s).ExecContext(ctx, args...)
+func (p poolTx) exec(ctx context.Context, query string, args []any) (int64, error) {
+	res, err := p.tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
 	}
-	return p.tx.ExecContext(ctx, query, args...)
+	return res.RowsAffected()
 }
 
 func (p poolTx) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
-	if s, err := p.db.readStmt(ctx, query); err != nil {
-		return nil, err
-	} else if s != nil {
-		return p.tx.StmtContext(ctx, s).QueryContext(ctx, args...)
-	}
 	return p.tx.QueryContext(ctx, query, args...)
 }
 
 func (p poolTx) queryRow(ctx context.Context, query string, args []any) *sql.Row {
-	if s, err := p.db.readStmt(ctx, query); err == nil && s != nil {
-		return p.tx.StmtContext(ctx, s).QueryRowContext(ctx, args...)
-	}
-	return p.tx.QueryRowContext(ctx, p.db.engine.rewrite(query), args...)
+	return p.tx.QueryRowContext(ctx, query, args...)
 }
 
 // maxAttempts bounds how often PostgreSQL may ask for a transaction again.
@@ -125,6 +184,14 @@ func (p poolTx) queryRow(ctx context.Context, query string, args []any) *sql.Row
 const maxAttempts = 10
 
 func (d *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
+	d.closing.Lock()
+	if d.isClosed() {
+		d.closing.Unlock()
+		return errClosed
+	}
+	d.writes.Add(1)
+	d.closing.Unlock()
+	defer d.writes.Done()
 	for attempt := 1; ; attempt++ {
 		err := d.writePostgresOnce(ctx, fn)
 		if err == nil || !mustRetry(err) || attempt == maxAttempts {
@@ -144,8 +211,12 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer sqlTx.Rollback()
-	tx := &Tx{Now: now(), engine: postgresEngine, conn: poolTx{tx: sqlTx, db: d}}
-	if err := fn(tx); err != nil {
+	tx := &Tx{Now: now(), engine: postgresEngine, conn: poolTx{sqlTx}}
+	err = fn(tx)
+	if failed := tx.end(); err == nil {
+		err = failed
+	}
+	if err != nil {
 		return err
 	}
 	if err := sqlTx.Commit(); err != nil {

@@ -5,90 +5,115 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"modernc.org/sqlite"
 )
 
 // maxGroup bounds how many functions share one commit, and so how long the
 // first of them waits for the last.
 const maxGroup = 256
 
-var errClosed = errors.New("database is closed")
+var (
+	errClosed = errors.New("database is closed")
+	errMoved  = errors.New("the database file was moved, removed or replaced")
+	errLost   = errors.New("the engine has rolled the transaction back")
+)
 
 // writer is SQLite's single writer: one goroutine, one connection.
 type writer struct {
-	log   *slog.Logger
 	pool  *sql.DB
 	conn  *sql.Conn
-	stmts map[string]*sql.Stmt // by the statement as written; used by the goroutine only
+	raw   *sqliteConn // what conn wraps; only the goroutine uses either
+	files []openFile
+	lost  bool    // SQLite has rolled the transaction back, by itself or because we said so
+	again []*call // of groups that were lost, to run alone
 	calls chan *call
 	quit  chan struct{} // closed to stop taking calls
 	done  chan struct{} // closed when the goroutine has ended
 	stop  sync.Once
-	begin, commit, rollback, savepoint, release, undo *sql.Stmt
+}
+
+// openFile is a file as it was when SQLite opened it.
+type openFile struct {
+	path string
+	info os.FileInfo
 }
 
 // call is one function waiting for, or in, a group.
 type call struct {
-	ctx      context.Context
 	fn       func(*Tx) error
 	taken    atomic.Bool // set by whoever decides first: the writer, or a caller that gives up
+	ours     bool        // taken by the writer
 	tx       *Tx
 	err      error
 	panicked any
 	stack    []byte
+	exited   bool // fn called runtime.Goexit, as t.FailNow does
 	done     chan struct{}
 }
 
-func openWriter(ctx context.Context, dsn string, log *slog.Logger) (*writer, error) {
-	pool, err := sql.Open("sqlite", dsn)
+func openWriter(ctx context.Context, path string) (*writer, error) {
+	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(4000)"))
 	if err != nil {
 		return nil, err
 	}
 	pool.SetMaxOpenConns(1)
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		pool.Close()
-		return nil, err
-	}
 	w := &writer{
-		log: log, pool: pool, conn: conn,
-		stmts: make(map[string]*sql.Stmt),
+		pool:  pool,
 		calls: make(chan *call, maxGroup),
 		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
 	}
-	for _, s := range []struct {
-		into *(*sql.Stmt)
-		text string
-	}{
-		{&w.begin, "BEGIN IMMEDIATE"}, {&w.commit, "COMMIT"}, {&w.rollback, "ROLLBACK"},
-		{&w.savepoint, "SAVEPOINT f"}, {&w.release, "RELEASE f"}, {&w.undo, "ROLLBACK TO f"},
-	} {
-		if *s.into, err = conn.PrepareContext(ctx, s.text); err != nil {
-			conn.Close()
-			pool.Close()
-			return nil, err
-		}
+	if err := w.connect(ctx, path); err != nil {
+		return nil, errors.Join(err, pool.Close())
 	}
 	go w.loop()
 	return w, nil
+}
+
+func (w *writer) connect(ctx context.Context, path string) (err error) {
+	if w.conn, err = w.pool.Conn(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			w.conn.Close()
+		}
+	}()
+	// database/sql touches the driver's connection only in calls made on
+	// w.conn, all of which are made by the writer's goroutine and none of
+	// which can be cancelled, so that goroutine may use it beside.
+	err = w.conn.Raw(func(c any) error {
+		w.raw = c.(*sqliteConn)
+		w.raw.driverConn.(sqlite.HookRegisterer).RegisterRollbackHook(func() { w.lost = true })
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// A first look into the file makes SQLite open, or create, its log.
+	if _, err := w.raw.exec("SELECT count(*) FROM sqlite_schema", nil); err != nil {
+		return err
+	}
+	for _, p := range []string{path, path + "-wal"} {
+		info, err := os.Stat(p)
+		if err != nil {
+			return err
+		}
+		w.files = append(w.files, openFile{p, info})
+	}
+	return nil
 }
 
 // close answers what is already waiting, then ends.
 func (w *writer) close() error {
 	w.stop.Do(func() { close(w.quit) })
 	<-w.done
-	// SQLite keeps a connection half alive while it has statements, and the
-	// last one to go merges the log. database/sql leaves those to us.
-	for _, s := range w.stmts {
-		s.Close()
-	}
-	for _, s := range []*sql.Stmt{w.begin, w.commit, w.rollback, w.savepoint, w.release, w.undo} {
-		s.Close()
-	}
 	return errors.Join(w.conn.Close(), w.pool.Close())
 }
 
@@ -96,7 +121,10 @@ func (w *writer) close() error {
 // ends before the writer took fn gets the context's error and fn never runs;
 // after that the outcome decides, because it may already be on disk.
 func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
-	c := &call{ctx: ctx, fn: fn, done: make(chan struct{})}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c := &call{fn: fn, done: make(chan struct{})}
 	select {
 	case w.calls <- c:
 	case <-ctx.Done():
@@ -107,45 +135,76 @@ func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		if c.taken.CompareAndSwap(false, true) {
+		if c.take() {
 			return ctx.Err()
 		}
 		<-c.done
 	case <-w.done:
-		if c.taken.CompareAndSwap(false, true) {
+		if c.take() {
 			return errClosed
 		}
 		<-c.done
 	}
-	if c.panicked != nil {
+	switch {
+	case c.panicked != nil:
 		panic(fmt.Sprintf("%v\n\n%s", c.panicked, c.stack))
+	case c.exited:
+		runtime.Goexit()
+	case c.err == nil:
+		c.tx.committed()
 	}
 	return c.err
 }
 
+// take reports whether c is the taker's to decide.
+func (c *call) take() bool { return c.taken.CompareAndSwap(false, true) }
+
 func (w *writer) loop() {
-	defer close(w.done)
+	ended := false
+	defer func() {
+		if ended {
+			close(w.done)
+		} else { // a function has ended this goroutine
+			go w.loop()
+		}
+	}()
 	group := make([]*call, 0, maxGroup)
 	for {
-		select {
-		case c := <-w.calls:
-			group = w.gather(append(group[:0], c))
-		case <-w.quit:
-			// What was handed over before quit is still answered.
-			select {
-			case c := <-w.calls:
-				group = w.gather(append(group[:0], c))
-			default:
-				return
-			}
+		if group = w.next(group[:0]); len(group) == 0 {
+			ended = true
+			return
 		}
 		w.run(group)
 		clear(group)
 	}
 }
 
-// gather adds what is waiting already, without waiting for more: the time the
-// last commit took was the time to gather in.
+// next returns the calls to run together, waiting for the first; none when the
+// writer shall end, after what was handed over before that.
+func (w *writer) next(group []*call) []*call {
+	if len(w.again) > 0 {
+		group = append(group, w.again[0])
+		w.again = w.again[1:]
+		return group
+	}
+	select {
+	case c := <-w.calls:
+		group = append(group, c)
+	case <-w.quit:
+	}
+	// Adds what is waiting already. Those who were just answered are about to
+	// ask again, so they get a turn first, and once more as long as that
+	// brings any. Waiting longer would not pay: the time that a commit takes
+	// is the time for the next group to come together.
+	group = w.gather(group)
+	for size := 0; size < len(group) && len(group) < maxGroup; {
+		size = len(group)
+		runtime.Gosched()
+		group = w.gather(group)
+	}
+	return group
+}
+
 func (w *writer) gather(group []*call) []*call {
 	for len(group) < maxGroup {
 		select {
@@ -158,136 +217,157 @@ func (w *writer) gather(group []*call) []*call {
 	return group
 }
 
-// run commits the group together. When the transaction as a whole is lost, each
-// function is tried once more alone, so that one which upsets the engine (too
-// big a row for a full disk, say) fails alone.
+// run commits the group together and answers it. When the transaction as a
+// whole is lost, each function is tried once more alone, so that one which
+// upsets the engine (too big a row for a full disk, say) fails alone.
 func (w *writer) run(group []*call) {
-	live := group[:0:len(group)]
+	err := w.begin()
+	// Only now, because beginning may have waited for another process, and
+	// callers may have given up meanwhile.
+	live := group[:0]
 	for _, c := range group {
-		if c.taken.CompareAndSwap(false, true) {
+		if c.ours || c.take() {
+			c.ours = true
 			live = append(live, c)
 		}
 	}
-	if len(live) == 0 {
-		return
-	}
-	err := w.transaction(live)
-	if err != nil && len(live) > 1 {
-		for _, c := range live {
-			if err := w.transaction([]*call{c}); err != nil {
-				c.err = err
-			}
+	if err == nil {
+		err = w.transaction(live)
+		if err != nil && len(live) > 1 {
+			w.again = append(w.again, live...)
+			return
 		}
-	} else if err != nil {
-		live[0].err = err
 	}
 	for _, c := range live {
-		if c.err == nil && c.panicked == nil {
-			c.tx.committed()
+		if err != nil && c.err == nil && c.panicked == nil {
+			c.err = err
 		}
 		close(c.done)
 	}
 }
 
-// transaction runs the functions in one transaction. A non-nil error means that
-// the transaction was lost and nothing of any of them was kept.
-func (w *writer) transaction(group []*call) error {
-	ctx := context.Background()
-	if _, err := w.begin.ExecContext(ctx); err != nil {
+// begin starts a transaction, unless the files are no longer where they were:
+// writing to a removed file succeeds and is gone with the process.
+func (w *writer) begin() error {
+	for _, f := range w.files {
+		info, err := os.Stat(f.path)
+		if err != nil || !os.SameFile(info, f.info) {
+			return fmt.Errorf("%w: %s", errMoved, f.path)
+		}
+	}
+	if err := w.control("BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	kept := 0
-	solo := len(group) == 1 // needs no savepoint: the transaction is its own
-	for _, c := range group {
-		c.err, c.panicked = nil, nil
-		c.tx = &Tx{Now: now(), engine: sqliteEngine, conn: w}
-		if !solo {
-			if _, err := w.savepoint.ExecContext(ctx); err != nil {
-				w.rollback.ExecContext(ctx)
-				return fmt.Errorf("savepoint: %w", err)
+	w.lost = false
+	return nil
+}
+
+// transaction runs the functions in the transaction that has begun, and ends
+// it. A non-nil error means that nothing of any of them was kept.
+func (w *writer) transaction(group []*call) (err error) {
+	complete := false
+	defer func() {
+		if err != nil || !complete {
+			// Fails when the engine has rolled back by itself, which is as good.
+			w.control("ROLLBACK")
+		}
+		if complete {
+			return
+		}
+		// A function has called runtime.Goexit, which runs what is deferred
+		// and ends the goroutine. Its successor takes care of the others.
+		for _, c := range group {
+			if c.exited {
+				close(c.done)
+			} else {
+				w.again = append(w.again, c)
 			}
 		}
-		c.call()
-		failed := c.err != nil || c.panicked != nil
-		if !failed {
+	}()
+	kept := 0
+	for _, c := range group {
+		if err := w.perform(c, len(group) > 1); err != nil {
+			complete = true
+			return err
+		}
+		if c.err == nil && c.panicked == nil {
 			kept++
 		}
-		if solo {
-			break
-		}
-		if failed {
-			if _, err := w.undo.ExecContext(ctx); err != nil {
-				// The engine has rolled everything back by itself, as it
-				// does when the disk is full.
-				w.rollback.ExecContext(ctx)
-				return fmt.Errorf("rollback to savepoint: %w", errors.Join(err, c.err))
-			}
-		}
-		if _, err := w.release.ExecContext(ctx); err != nil {
-			w.rollback.ExecContext(ctx)
-			return fmt.Errorf("release savepoint: %w", err)
-		}
 	}
+	complete = true
 	if kept == 0 {
-		// Fails when the engine has rolled back by itself, which is as good.
-		w.rollback.ExecContext(ctx)
+		w.control("ROLLBACK")
 		return nil
 	}
-	if _, err := w.commit.ExecContext(ctx); err != nil {
-		w.rollback.ExecContext(ctx)
+	if err := w.control("COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
 }
 
-// call runs the function, keeping a panic for the goroutine that asked.
-func (c *call) call() {
+// perform runs one function of a group, in a savepoint unless it is the only
+// one. A non-nil error means that the transaction is lost.
+func (w *writer) perform(c *call, shared bool) error {
+	if shared {
+		if err := w.control("SAVEPOINT f"); err != nil {
+			return fmt.Errorf("savepoint: %w", err)
+		}
+	}
+	c.tx = &Tx{Now: now(), engine: sqliteEngine, conn: w}
+	c.err, c.panicked = nil, nil
+	c.run()
+	if err := c.tx.end(); c.err == nil {
+		c.err = err
+	}
+	if w.lost {
+		return errors.Join(errLost, c.err)
+	}
+	if !shared {
+		return nil
+	}
+	if c.err != nil || c.panicked != nil {
+		if err := w.control("ROLLBACK TO f"); err != nil {
+			return fmt.Errorf("rollback to savepoint: %w", errors.Join(err, c.err))
+		}
+	}
+	if err := w.control("RELEASE f"); err != nil {
+		return fmt.Errorf("release savepoint: %w", err)
+	}
+	return nil
+}
+
+// run runs the function, keeping a panic for the goroutine that asked.
+func (c *call) run() {
+	c.exited = true
 	defer func() {
+		if !c.exited {
+			return
+		}
 		if p := recover(); p != nil {
-			c.panicked, c.stack = p, debug.Stack()
+			c.panicked, c.stack, c.exited = p, debug.Stack(), false
 		}
 	}()
 	c.err = c.fn(c.tx)
+	c.exited = false
+}
+
+// control runs one of the statements that steer the transaction.
+func (w *writer) control(statement string) error {
+	_, err := w.raw.exec(statement, nil)
+	return err
 }
 
 // The writer's statements run without the caller's cancellation: interrupting
 // one would roll back the transaction that others share.
 
-func (w *writer) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
-	ctx = context.WithoutCancel(ctx)
-	s, err := w.stmt(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return s.ExecContext(ctx, args...)
+func (w *writer) exec(_ context.Context, query string, args []any) (int64, error) {
+	return w.raw.exec(query, args)
 }
 
 func (w *writer) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
-	ctx = context.WithoutCancel(ctx)
-	s, err := w.stmt(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return s.QueryContext(ctx, args...)
+	return w.conn.QueryContext(context.WithoutCancel(ctx), query, args...)
 }
 
 func (w *writer) queryRow(ctx context.Context, query string, args []any) *sql.Row {
-	ctx = context.WithoutCancel(ctx)
-	if s, err := w.stmt(ctx, query); err == nil {
-		return s.QueryRowContext(ctx, args...)
-	}
-	// Run it unprepared for the sake of the error, which only a Row can carry.
-	return w.conn.QueryRowContext(ctx, sqliteEngine.rewrite(query), args...)
-}
-
-func (w *writer) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	if s, ok := w.stmts[query]; ok {
-		return s, nil
-	}
-	s, err := w.conn.PrepareContext(ctx, sqliteEngine.rewrite(query))
-	if err != nil {
-		return nil, err
-	}
-	w.stmts[query] = s
-	return s, nil
+	return w.conn.QueryRowContext(context.WithoutCancel(ctx), query, args...)
 }
