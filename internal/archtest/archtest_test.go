@@ -1,0 +1,424 @@
+// Package archtest holds the rules of this repository as ordinary tests: which
+// package may import which, and a few habits that reviews should not have to
+// ask for.
+//
+// The house has floors. A package imports only packages on lower floors, so
+// what a package can reach is known from its place, and nothing below can come
+// to depend on a surface. The table below is the only place that says who lives
+// where; docs/architecture.md explains it and docs/adr/0005-floors.md says why.
+//
+// The tests read the source files themselves rather than ask the build, so that
+// a package that does not compile yet is checked too, and so that a cached
+// result is dropped when a file changes.
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kickstand-dev/kickstand/"
+
+// floors is the house, from the ground up. A last element "*" stands for any one
+// folder. Packages of later issues have their place already; they need not
+// exist.
+var floors = [][]string{
+	0: {
+		"internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
+		"internal/phone",
+	},
+	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit"},
+	2: {
+		"internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
+		"internal/apikey",
+	},
+	3: {"internal/channel/*", "internal/account/browser", "internal/billing", "internal/gbfs"},
+	4: {"internal/rpc", "internal/inbound", "internal/web", "internal/rest"},
+	5: {"internal/app", "internal/rest/*"},
+	6: {"cmd/kickstand", "bench", "internal/archtest"},
+}
+
+// neighbours are the imports between packages of one floor, each with its
+// reason. An entry that nothing uses any more fails.
+var neighbours = map[[2]string]string{
+	{"internal/db", "internal/problem"}: "a full disk or a lost server is the kind Unavailable wherever it shows",
+}
+
+// never holds imports that the floors would allow and the house does not. "*"
+// at the end of a name stands for any rest.
+var never = []struct{ who, what, why string }{
+	{"internal/channel*", "internal/db", "an adapter is data in, data out: it never touches the database"},
+	{"internal/channel*", "internal/queue", "an adapter is data in, data out: what happens later is decided elsewhere"},
+	{"internal/channel*", "internal/event", "an adapter is data in, data out: it makes no events"},
+	{"internal/channel*", "database/sql", "an adapter is data in, data out: it never touches the database"},
+	{"internal/rpc", "internal/db", "the envelope encodes answers; rows are for the domains"},
+	{"internal/web", "internal/db", "pages show what a service returns; rows are for the domains"},
+	{"internal/rest*", "internal/db", "routes encode what a service returns; rows are for the domains"},
+	{"internal/desk", "net/http", "a domain does not know how it was asked"},
+	{"internal/account", "net/http", "a domain does not know how it was asked; package browser is its HTTP side"},
+	{"internal/fleet", "net/http", "a domain does not know how it was asked"},
+	{"internal/apikey", "net/http", "a domain does not know how it was asked"},
+	{"internal/queue", "net/http", "the queue knows kinds, lanes and bytes"},
+	{"internal/event", "net/http", "an event does not know who listens"},
+}
+
+// only names the packages that may import a library. What is not in the table
+// may be imported anywhere.
+var only = []struct {
+	what string
+	who  []string
+	why  string
+}{
+	{"modernc.org/sqlite", []string{"internal/db"}, "the engines differ below db and nowhere else"},
+	{"github.com/jackc/pgx", []string{"internal/db"}, "the engines differ below db and nowhere else"},
+	{"github.com/alecthomas/kong", []string{"cmd/kickstand"}, "configuration comes down as values"},
+	{"github.com/BurntSushi/toml", []string{"cmd/kickstand"}, "configuration comes down as values"},
+	{"github.com/minio/minio-go", []string{"internal/blob"}, "where files are kept is blob's business"},
+	{"github.com/wneessen/go-mail", []string{"internal/mail"}, "how mail leaves is mail's business"},
+	{"github.com/jhillyerd/enmime", []string{"internal/channel/email"}, "how mail is read is the channel's business"},
+	{"github.com/microcosm-cc/bluemonday", []string{"internal/channel/email", "internal/desk"}, "HTML is cleaned in one place, with one policy"},
+	{"github.com/nyaruka/phonenumbers", []string{"internal/phone"}, "a number has one canonical form, made in one place"},
+}
+
+// forbidden are libraries that this repository does without, by the beginning
+// of their import path.
+var forbidden = map[string]string{
+	"github.com/mattn/go-sqlite3":   "needs cgo; the engine is modernc.org/sqlite",
+	"github.com/lib/pq":             "the driver is pgx",
+	"gorm.io/":                      "statements are written by hand, once",
+	"entgo.io/":                     "statements are written by hand, once",
+	"github.com/jmoiron/sqlx":       "db.One and db.All scan rows",
+	"github.com/gin-gonic/":         "net/http routes",
+	"github.com/labstack/echo":      "net/http routes",
+	"github.com/go-chi/":            "net/http routes",
+	"github.com/gofiber/":           "net/http routes",
+	"github.com/gorilla/mux":        "net/http routes",
+	"github.com/sirupsen/logrus":    "log/slog, handed down",
+	"github.com/rs/zerolog":         "log/slog, handed down",
+	"go.uber.org/zap":               "log/slog, handed down",
+	"go.uber.org/fx":                "package app wires in straight lines",
+	"go.uber.org/dig":               "package app wires in straight lines",
+	"github.com/google/wire":        "package app wires in straight lines",
+	"github.com/spf13/":             "kong reads flags, environment and file from one struct",
+	"github.com/stretchr/testify":   "package testing says what was got and what was wanted",
+	"github.com/golang/mock":        "tests use real databases and hand-written far sides",
+	"go.uber.org/mock":              "tests use real databases and hand-written far sides",
+	"github.com/pkg/errors":         "fmt.Errorf and errors.AsType",
+	"github.com/twilio/":            "sixty lines of HMAC",
+	"github.com/stripe/":            "sixty lines of HMAC",
+	"github.com/slack-go/":          "sixty lines of HMAC",
+	"github.com/sendgrid/":          "sixty lines of ECDSA",
+	"github.com/aws/":               "the checks that are needed are in the standard library",
+	"github.com/standard-webhooks/": "sixty lines of HMAC",
+	"github.com/svix/":              "sixty lines of HMAC",
+	"golang.org/x/exp/":             "no experiments",
+	"io/ioutil":                     "os and io have it",
+	"log":                           "log/slog, handed down",
+	"encoding/gob":                  "stored forms are JSON, which a person can read",
+	"math/rand":                     "math/rand/v2, or crypto/rand for whatever must not be guessed",
+	"golang.org/x/net/context":      "context",
+}
+
+// file is one Go source file.
+type file struct {
+	name   string // relative to the root, with slashes
+	test   bool   // _test.go
+	syntax *ast.File
+	fset   *token.FileSet
+}
+
+// pkg is one folder with Go files.
+type pkg struct {
+	path  string // relative to the root
+	files []*file
+}
+
+// at names a place for a person to open.
+func (f *file) at(n ast.Node) string {
+	return fmt.Sprintf("%s:%d", f.name, f.fset.Position(n.Pos()).Line)
+}
+
+// imports returns the paths that the file imports.
+func (f *file) imports() []string {
+	var out []string
+	for _, spec := range f.syntax.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+		out = append(out, p)
+	}
+	return out
+}
+
+// root is the top of the repository.
+const root = "../.."
+
+// repository parses every Go file of the module.
+func repository(t *testing.T) []*pkg {
+	t.Helper()
+	var all []*pkg
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); name != root && (base[0] == '.' || base == "testdata" || base == "node_modules") {
+				return fs.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && name != root {
+				return fs.SkipDir // a module of its own
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		f, err := parse(fset, filepath.ToSlash(rel), string(text))
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(f.name)
+		if len(all) == 0 || all[len(all)-1].path != dir {
+			// WalkDir goes folder by folder, except that it may return to
+			// one after its sub-folders.
+			i := slices.IndexFunc(all, func(p *pkg) bool { return p.path == dir })
+			if i >= 0 {
+				all[i].files = append(all[i].files, f)
+				return nil
+			}
+			all = append(all, &pkg{path: dir})
+		}
+		p := all[len(all)-1]
+		p.files = append(p.files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("found only %d packages under %s: the walk is wrong", len(all), root)
+	}
+	return all
+}
+
+func parse(fset *token.FileSet, name, text string) (*file, error) {
+	syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	return &file{name: name, test: strings.HasSuffix(name, "_test.go"), syntax: syntax, fset: fset}, nil
+}
+
+// helper reports whether the package is there for the tests of its parent:
+// db/dbtest, blob/blobtest.
+func helper(pkgPath string) bool {
+	return path.Base(pkgPath) == path.Base(path.Dir(pkgPath))+"test"
+}
+
+// home is the package itself, or that which a test helper helps: the two live
+// together and know the same others.
+func home(pkgPath string) string {
+	if helper(pkgPath) {
+		return path.Dir(pkgPath)
+	}
+	return pkgPath
+}
+
+// floor returns where a package lives.
+func floor(pkgPath string) (int, bool) {
+	pkgPath = home(pkgPath)
+	for n, pkgs := range floors {
+		if slices.Contains(pkgs, pkgPath) {
+			return n, true
+		}
+	}
+	for n, pkgs := range floors {
+		for _, p := range pkgs {
+			if dir, ok := strings.CutSuffix(p, "/*"); ok && path.Dir(pkgPath) == dir {
+				return n, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// checkImports returns what is wrong with a file's imports of other packages of
+// the house, and notes in used which of the neighbours it needs.
+func checkImports(pkgPath string, f *file, used map[[2]string]bool) []string {
+	at, ok := floor(pkgPath)
+	if !ok {
+		return nil // TestEveryPackageHasAFloor says so
+	}
+	var wrong []string
+	for _, imported := range f.imports() {
+		p, ours := strings.CutPrefix(imported, module)
+		if !ours || p == pkgPath || p == home(pkgPath) {
+			continue
+		}
+		below, known := floor(p)
+		pair := [2]string{home(pkgPath), p}
+		switch {
+		case !known:
+			wrong = append(wrong, fmt.Sprintf("%s: imports %s, which has no floor", f.name, p))
+		case helper(p):
+			if !f.test && !helper(pkgPath) {
+				wrong = append(wrong, fmt.Sprintf("%s: imports %s, which is for tests", f.name, p))
+			} else if below > at {
+				wrong = append(wrong, fmt.Sprintf("%s: on floor %d, its tests reach up to %s on floor %d", f.name, at, p, below))
+			}
+		case below < at:
+		case neighbours[pair] != "":
+			used[pair] = true
+		case below == at:
+			wrong = append(wrong, fmt.Sprintf("%s: %s and %s are neighbours on floor %d and may not know each other; pass a value or a small interface through internal/app, or move one of them", f.name, pkgPath, p, at))
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s: %s on floor %d imports %s on floor %d; imports go down", f.name, pkgPath, at, p, below))
+		}
+	}
+	return wrong
+}
+
+// checkLibraries returns what is wrong with the imports of a file by the tables
+// never, only and forbidden.
+func checkLibraries(pkgPath string, f *file) []string {
+	forTests := f.test || helper(pkgPath)
+	var wrong []string
+	for _, imported := range f.imports() {
+		short := strings.TrimPrefix(imported, module)
+		for _, n := range never {
+			if !forTests && matches(n.who, pkgPath) && n.what == short {
+				wrong = append(wrong, fmt.Sprintf("%s: imports %s: %s", f.name, short, n.why))
+			}
+		}
+		for _, o := range only {
+			if !forTests && under(o.what, imported) && !slices.Contains(o.who, pkgPath) {
+				wrong = append(wrong, fmt.Sprintf("%s: imports %s: %s", f.name, imported, o.why))
+			}
+		}
+		for what, why := range forbidden {
+			if what == "log" && forTests {
+				continue // far sides in tests want one
+			}
+			if imported == what || strings.Contains(what, ".") && strings.HasPrefix(imported, what) {
+				wrong = append(wrong, fmt.Sprintf("%s: imports %s: %s", f.name, imported, why))
+			}
+		}
+	}
+	return wrong
+}
+
+// matches reports whether a name is the pattern or, where that ends in "*", begins
+// with it.
+func matches(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return name == prefix || strings.HasPrefix(name, prefix+"/")
+	}
+	return name == pattern
+}
+
+// under reports whether an import path is the library's or below it.
+func under(library, imported string) bool {
+	return imported == library || strings.HasPrefix(imported, library+"/")
+}
+
+func TestEveryPackageHasAFloor(t *testing.T) {
+	for _, p := range repository(t) {
+		if _, ok := floor(p.path); !ok {
+			t.Errorf("package %s has no floor. Decide where it lives by what it needs to import, "+
+				"add it to the table in internal/archtest and to docs/architecture.md", p.path)
+		}
+	}
+}
+
+func TestImportsGoDown(t *testing.T) {
+	used := map[[2]string]bool{}
+	for _, p := range repository(t) {
+		for _, f := range p.files {
+			for _, w := range checkImports(p.path, f, used) {
+				t.Error(w)
+			}
+		}
+	}
+	for pair := range neighbours {
+		if !used[pair] {
+			t.Errorf("nothing makes use of the permission for %s to import %s; remove it", pair[0], pair[1])
+		}
+	}
+}
+
+func TestLibraries(t *testing.T) {
+	for _, p := range repository(t) {
+		for _, f := range p.files {
+			for _, w := range checkLibraries(p.path, f) {
+				t.Error(w)
+			}
+		}
+	}
+}
+
+// TestImportRulesCatch breaks each rule once, so that none of them can pass for
+// having stopped looking.
+func TestImportRulesCatch(t *testing.T) {
+	for _, c := range []struct {
+		file, imports string
+		want          string // part of the complaint; empty for none
+	}{
+		{"internal/queue/q.go", module + "internal/db", ""},
+		{"internal/db/db.go", module + "internal/problem", ""},
+		{"internal/queue/q.go", module + "internal/desk", "imports go down"},
+		{"internal/queue/q_test.go", module + "internal/desk", "imports go down"},
+		{"internal/desk/d.go", module + "internal/webhook", "may not know each other"},
+		{"internal/desk/d.go", module + "internal/fleet", "may not know each other"},
+		{"internal/mail/m.go", module + "internal/problem", "may not know each other"},
+		{"internal/channel/sms/s.go", module + "internal/channel/email", "may not know each other"},
+		{"internal/channel/sms/s.go", module + "internal/channel", ""},
+		{"internal/desk/d.go", module + "internal/desk/helpers", "has no floor"},
+		{"internal/desk/d_test.go", module + "internal/db/dbtest", ""},
+		{"internal/desk/d.go", module + "internal/db/dbtest", "is for tests"},
+		{"internal/db/d_test.go", module + "internal/channel/channeltest", "its tests reach up"},
+		{"internal/db/dbtest/d.go", module + "internal/db", ""},
+		{"internal/db/dbtest/d.go", module + "internal/problem", ""},
+		{"internal/db/dbtest/d.go", module + "internal/queue", "imports go down"},
+		{"internal/channel/sms/s.go", module + "internal/db", "never touches the database"},
+		{"internal/channel/c.go", "database/sql", "never touches the database"},
+		{"internal/account/a.go", "net/http", "does not know how it was asked"},
+		{"internal/account/browser/b.go", "net/http", ""},
+		{"internal/desk/d.go", "modernc.org/sqlite", "below db and nowhere else"},
+		{"internal/db/d.go", "modernc.org/sqlite", ""},
+		{"internal/db/d.go", "github.com/jackc/pgx/v5/stdlib", ""},
+		{"internal/desk/d.go", "github.com/jackc/pgx/v5/pgconn", "below db and nowhere else"},
+		{"internal/desk/d.go", "log", "log/slog"},
+		{"internal/desk/d.go", "log/slog", ""},
+		{"internal/desk/d.go", "math/rand", "math/rand/v2"},
+		{"internal/desk/d.go", "math/rand/v2", ""},
+		{"internal/desk/d_test.go", "github.com/stretchr/testify/assert", "package testing"},
+		{"internal/desk/d.go", "gorm.io/gorm", "written by hand"},
+	} {
+		f, err := parse(token.NewFileSet(), c.file, "package p\nimport _ "+strconv.Quote(c.imports)+"\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkgPath := path.Dir(c.file)
+		got := strings.Join(append(checkImports(pkgPath, f, map[[2]string]bool{}), checkLibraries(pkgPath, f)...), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s importing %s: got complaint %q, want one with %q", c.file, c.imports, got, c.want)
+		}
+	}
+}
