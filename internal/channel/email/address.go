@@ -1,0 +1,241 @@
+package email
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jhillyerd/enmime/v2"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"golang.org/x/net/publicsuffix"
+)
+
+const (
+	maxID        = 500 // bytes of a Message-ID; RFC 5322 lines hold 998 at most
+	maxIDs       = 100 // of References
+	maxAddresses = 200 // of one header
+)
+
+// addresses reads every value of an address header. What no grammar covers is
+// searched for anything like an address.
+func addresses(h textproto.MIMEHeader, name string) []channel.Party {
+	var list []channel.Party
+	for _, v := range h.Values(name) {
+		if len(v) > maxHeader/4 {
+			v = v[:strings.LastIndexByte(v[:maxHeader/4], ',')+1]
+		}
+		for _, p := range addressList(v) {
+			if len(list) == maxAddresses {
+				return list
+			}
+			if !slices.Contains(list, p) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+func addressList(v string) []channel.Party {
+	var list []channel.Party
+	parsed, err := enmime.ParseAddressList(v)
+	if err == nil {
+		for _, a := range parsed {
+			if usable(a.Address) {
+				list = append(list, channel.Party{Name: clip(headerText(a.Name), 200), Email: a.Address})
+			}
+		}
+		if list != nil {
+			return list
+		}
+	}
+	for item := range splitAddresses(v) {
+		name, address := "", strings.TrimSpace(item)
+		if i := strings.LastIndexByte(address, '<'); i >= 0 {
+			name, address = address[:i], address[i+1:]
+			address, _, _ = strings.Cut(address, ">")
+		} else if i := strings.LastIndexByte(address, ' '); i >= 0 {
+			name, address = address[:i], address[i+1:]
+		}
+		address = strings.Trim(address, " \t\"'<>()[];:,")
+		if usable(address) {
+			list = append(list, channel.Party{Name: clip(strings.Trim(headerText(name), " \t\"'"), 200), Email: address})
+		}
+	}
+	return list
+}
+
+// splitAddresses cuts at commas and semicolons outside quotes.
+func splitAddresses(v string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		quoted, start := false, 0
+		for i := range len(v) {
+			switch v[i] {
+			case '"':
+				quoted = !quoted
+			case ',', ';':
+				if quoted {
+					continue
+				}
+				if !yield(v[start:i]) {
+					return
+				}
+				start = i + 1
+			}
+		}
+		yield(v[start:])
+	}
+}
+
+// usable reports whether s is an address that mail could be sent to.
+func usable(s string) bool {
+	local, domain, ok := cutAddress(s)
+	return ok && local != "" && domain != "" && len(s) <= 254 &&
+		strings.ToValidUTF8(s, "") == s &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`<>(),;:\`, r) })
+}
+
+func cutAddress(s string) (local, domain string, ok bool) {
+	i := strings.LastIndexByte(s, '@')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+func domainOf(address string) string {
+	_, domain, _ := cutAddress(address)
+	return strings.ToLower(strings.TrimSuffix(domain, "."))
+}
+
+// plain is one address as an envelope gives it: no name, no brackets.
+func plain(s string) string {
+	s = strings.TrimSpace(s)
+	if i := strings.LastIndexByte(s, '<'); i >= 0 {
+		s, _, _ = strings.Cut(s[i+1:], ">")
+	}
+	s = strings.Trim(s, "<> \t\r\n")
+	if !usable(s) {
+		return ""
+	}
+	return s
+}
+
+// envelopeSender reads the sender of an envelope. Only the null sender is "":
+// what is no address is kept as it is.
+func envelopeSender(s string) string {
+	if a := plain(s); a != "" {
+		return a
+	}
+	return clip(strings.Trim(headerText(s), "<> "), 254)
+}
+
+// Canonical is the form in which connections store an address: lower case and
+// without a plus-tag. It returns "" for what is not an address.
+func Canonical(address string) string {
+	address = strings.ToLower(plain(address))
+	local, domain, ok := cutAddress(address)
+	if !ok {
+		return ""
+	}
+	if i := strings.IndexByte(local, '+'); i > 0 {
+		local = local[:i]
+	}
+	return local + "@" + domain
+}
+
+// within reports whether domain is one of list or below one.
+func within(domain string, list []string) bool {
+	return domain != "" && slices.ContainsFunc(list, func(d string) bool {
+		return strings.EqualFold(domain, d) || strings.HasSuffix(domain, "."+strings.ToLower(d))
+	})
+}
+
+// aligned reports whether two domains are of one organization, which is what
+// DMARC asks by default (RFC 7489, 3.1).
+func aligned(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	if a == "" || b == "" {
+		return false
+	}
+	return a == b || organization(a) == organization(b)
+}
+
+func organization(domain string) string {
+	if d, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
+		return d
+	}
+	return domain
+}
+
+var idPattern = regexp.MustCompile(`<\s*([^<>\s]+)\s*>`)
+
+// ids reads every message id in the values of a header, without brackets.
+func ids(values []string) []string {
+	var list []string
+	add := func(id string) {
+		if id != "" && len(id) <= maxID && !slices.Contains(list, id) {
+			list = append(list, id)
+		}
+	}
+	for _, v := range values {
+		found := idPattern.FindAllStringSubmatch(v, -1)
+		if len(found) > 10*maxIDs {
+			found = found[len(found)-10*maxIDs:]
+		}
+		for _, m := range found {
+			add(headerText(m[1]))
+		}
+		if found == nil { // some write the bare id
+			for word := range strings.FieldsSeq(v) {
+				if strings.Contains(word, "@") && len(list) < maxIDs {
+					add(headerText(strings.Trim(word, "<>,;")))
+				}
+			}
+		}
+	}
+	if len(list) > maxIDs { // the thread's root, and what was answered last
+		list = slices.Concat(list[:1], list[len(list)-maxIDs+1:])
+	}
+	return list
+}
+
+// messageID returns the first usable Message-ID, without brackets.
+func messageID(h textproto.MIMEHeader) string {
+	for _, v := range h.Values("Message-Id") {
+		if m := idPattern.FindStringSubmatch(v); m != nil {
+			v = m[1]
+		}
+		id := headerText(v)
+		if id != "" && len(id) <= maxID && !strings.ContainsAny(id, " <>") {
+			return id
+		}
+	}
+	return ""
+}
+
+var tagPattern = regexp.MustCompile(`(?i)\[Ticket #(\d{1,18})\]`)
+
+// ticketTag returns the number of the last "[Ticket #n]" in a subject, or 0.
+func ticketTag(subject string) int64 {
+	all := tagPattern.FindAllStringSubmatch(subject, -1)
+	if all == nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(all[len(all)-1][1], 10, 64) // 18 digits fit
+	return n
+}
+
+// key makes a value from a mail fit for an index: what is long stands by its
+// digest.
+func key(s string) string {
+	if len(s) <= 300 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,175 @@
+package email
+
+import (
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/phone"
+)
+
+// RuleSubject begins the rule of a mail that only its subject shows to be an
+// automatic answer. That counts only for an answer to a mail of ours: one that
+// turns out to belong to nothing should be taken as inbound.
+const RuleSubject = "subject: "
+
+// classify sets the class of a mail and the rule that decided, the first that
+// matches of bounce, voicemail, automatic answer. Whether the mail is a copy of
+// our own, the rule before these, the desk decides.
+func (p *Parser) classify(m *channel.Message, root *node, env Envelope) {
+	d, h := m.Mail, root.header
+	d.EmbeddedIDs = embeddedIDs(root)
+	if b, rule := bounce(m, root); b != nil {
+		d.Class, d.Rule = channel.ClassBounce, rule
+		d.EmbeddedIDs = merge(d.EmbeddedIDs, b.ExternalIDs)
+		b.ExternalIDs = merge(d.EmbeddedIDs, d.InReplyTo, d.References)
+		if b.Note == "" {
+			b.Note = clip(m.Text, 4000)
+		}
+		d.Receipt = b
+	} else if rule := p.voicemailRule(m, root); rule != "" {
+		d.Class, d.Rule = channel.ClassVoicemail, rule
+		d.Caller = p.caller(m)
+	} else if rule, generated := autoReply(m, h); rule != "" {
+		d.Class, d.Rule, d.Generated = channel.ClassAutoReply, rule, generated
+	} else {
+		d.Class, d.Rule = channel.ClassInbound, "no other rule"
+	}
+	d.NoAutoAnswer = d.Class != channel.ClassInbound || neverAnswer(d, h)
+}
+
+// merge joins lists of ids in order, each id once.
+func merge(lists ...[]string) []string {
+	var all []string
+	for _, list := range lists {
+		for _, id := range list {
+			if !slices.Contains(all, id) && len(all) < 2*maxIDs {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
+}
+
+// nullSender reports whether the mail's transport named no sender, so that
+// nobody would get an answer.
+func nullSender(d *channel.Mail) bool { return d.HasEnvelope && d.EnvelopeFrom == "" }
+
+func localPart(address string) string {
+	local, _, _ := cutAddress(strings.ToLower(address))
+	return local
+}
+
+// voicemailRule recognises the notices of the voice provider: from its domain,
+// provably, and about a voicemail.
+func (p *Parser) voicemailRule(m *channel.Message, root *node) string {
+	domain := domainOf(m.Mail.Sender.Email)
+	if !within(domain, p.voicemail) || !m.Mail.Authenticated {
+		return ""
+	}
+	subject := strings.ToLower(m.Subject)
+	if strings.Contains(subject, "voicemail") || strings.Contains(subject, "voice mail") {
+		return "voicemail: subject, from " + domain
+	}
+	audio := false
+	root.walk(func(n *node) { audio = audio || strings.HasPrefix(n.kind, "audio/") })
+	if audio {
+		return "voicemail: audio, from " + domain
+	}
+	return ""
+}
+
+var numberPattern = regexp.MustCompile(`\+?\(?\d[\d ().\-\x{00a0}]{5,20}\d`)
+
+// caller finds the first telephone number in the subject, then in the text.
+func (p *Parser) caller(m *channel.Message) string {
+	for _, text := range []string{m.Subject, clip(m.Text, 10000)} {
+		for _, candidate := range numberPattern.FindAllString(text, 50) {
+			if n, ok := phone.Parse(candidate, p.region); ok {
+				return n.E164
+			}
+		}
+	}
+	return ""
+}
+
+// Subjects of automatic answers, as mail programs write them in many languages.
+var autoSubject = regexp.MustCompile(`(?i)^\s*(automatic reply|auto[- ]?reply|auto[- ]?response|automatische antwort|automatisch antwoord|abwesenheitsnotiz|abwesenheitsnachricht|out of (the )?office|away from (my )?(the )?(mail|office)|vacation (reply|response)|autosvar|automatiskt svar|automatisk svar|réponse automatique|absence du bureau|respuesta automática|fuera de (la )?oficina|risposta automatica|fuori sede|resposta automática|ausência|afwezig|automaattinen vastaus|poissa|poza biurem|odpowiedź automatyczna|automatická odpověď|автоответ|автоматический ответ|otomatik yanıt|自动回复|自動回覆|自動応答|자동 응답)\b`)
+
+// autoReply returns the rule by which a mail was written by a program, or "",
+// and whether the program wrote on its own account rather than in answer.
+//
+// X-Auto-Response-Suppress and the marks of mailing lists are no evidence:
+// ordinary mail carries both.
+func autoReply(m *channel.Message, h textproto.MIMEHeader) (rule string, generated bool) {
+	value := func(name string) string { return strings.ToLower(clip(headerText(h.Get(name)), 100)) }
+	present := func(name string) bool {
+		v := value(name)
+		return v != "" && v != "no" && v != "false"
+	}
+	words := strings.FieldsFunc(value("Auto-Submitted"), func(r rune) bool { return strings.ContainsRune("; (", r) })
+	if len(words) > 0 && words[0] != "no" {
+		return "auto-submitted: " + words[0], words[0] == "auto-generated" || words[0] == "auto-notified"
+	}
+	for _, name := range []string{"X-Autoreply", "X-Autorespond", "X-Autoresponse"} {
+		if present(name) {
+			return strings.ToLower(name), false
+		}
+	}
+	if value("X-Auto-Reply-From") != "" {
+		return "x-auto-reply-from", false
+	}
+	for _, name := range []string{"Precedence", "X-Precedence"} {
+		if v := value(name); v == "auto_reply" || v == "auto-reply" {
+			return strings.ToLower(name) + ": auto_reply", false
+		}
+	}
+	for _, v := range h.Values("Delivered-To") {
+		if strings.HasPrefix(strings.ToLower(strings.TrimSpace(v)), "autoresponder") {
+			return "delivered-to: autoresponder", false
+		}
+	}
+	if h.Get("X-Ms-Exchange-Inbox-Rules-Loop") != "" {
+		return "x-ms-exchange-inbox-rules-loop", false
+	}
+	answers := len(m.Mail.InReplyTo) > 0 || len(m.Mail.References) > 0 || m.Mail.TicketTag > 0
+	if nullSender(m.Mail) {
+		return "empty return-path", !answers
+	}
+	if s := autoSubject.FindString(m.Subject); s != "" && answers {
+		return RuleSubject + strings.ToLower(strings.TrimSpace(s)), false
+	}
+	return "", false
+}
+
+// maxHops is how many servers a mail may pass before it looks like a loop.
+const maxHops = 50
+
+// neverAnswer reports whether an automatic answer could reach a list, a machine
+// or nobody.
+func neverAnswer(d *channel.Mail, h textproto.MIMEHeader) bool {
+	for name := range h {
+		if strings.HasPrefix(strings.ToLower(name), "list-") {
+			return true
+		}
+	}
+	switch strings.ToLower(strings.TrimSpace(h.Get("Precedence"))) {
+	case "bulk", "list", "junk":
+		return true
+	}
+	for _, v := range h.Values("X-Auto-Response-Suppress") {
+		for word := range strings.FieldsFuncSeq(strings.ToLower(v), func(r rune) bool { return r == ',' || r == ' ' || r == ';' }) {
+			if word == "all" || word == "autoreply" || word == "oof" {
+				return true
+			}
+		}
+	}
+	local := strings.NewReplacer("-", "", "_", "", ".", "").Replace(localPart(d.Sender.Email))
+	switch {
+	case strings.HasPrefix(local, "noreply"), strings.HasPrefix(local, "donotreply"), local == "mailerdaemon", local == "postmaster":
+		return true
+	}
+	return nullSender(d) || d.CopyHeader != "" || len(h.Values("Received")) > maxHops
+}

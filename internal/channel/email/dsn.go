@@ -1,0 +1,280 @@
+package email
+
+import (
+	"bytes"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// daemons are the local parts that mail servers write reports under.
+func daemon(address string) bool {
+	switch localPart(address) {
+	case "mailer-daemon", "mailerdaemon", "postmaster", "mail-daemon", "mdaemon":
+		return true
+	}
+	return false
+}
+
+// Subjects of delivery reports. Anchored: a customer who passes one on writes
+// something before it.
+var undeliverable = regexp.MustCompile(`(?i)^\s*(undeliver(able|ed)|undelivered mail|non[- ]?deliver(y|able)|delivery (status notification|failure|failed|has failed|notification|incomplete|delayed|problem|error)|mail (delivery|system) (failed|failure|error|subsystem|system|delayed|problem)|mail delivery|returned (mail|to sender|message)|failure notice|failed delivery|message (undeliverable|could not be delivered|not delivered|delivery failure|delayed)|delayed mail|warning: (message|could not send|mail)|your message could not be delivered|nachricht unzustellbar|unzustellbar|mail nicht zustellbar|zustellung fehlgeschlagen|non remis|échec de (la )?(remise|distribution)|courrier non distribué|no se puede entregar|no entregado|correo devuelto|impossibile recapitare|non recapitabile|mancato recapito|não (foi )?entregue|falha na entrega|onbestelbaar|niet bezorgd|kan inte levereras|olevererbart|ikke leveret|kunne ikke leveres|ei voitu toimittaa|nie można dostarczyć|niedostarczono|nedoručitelná|не доставлено|недоставлено|недоставленное|teslim edilemedi|配信不能|无法送达|投递失败)`)
+
+var (
+	delayedSubject = regexp.MustCompile(`(?i)delay|warning|still being retried|verzögert|retard|försenad`)
+	statusPattern  = regexp.MustCompile(`\b([245]\.\d{1,3}\.\d{1,3})\b`)
+	replyPattern   = regexp.MustCompile(`\b(5\d\d|4\d\d)[ -]`)
+	angleAddress   = regexp.MustCompile(`<([^<>\s@]+@[^<>\s@]+)>`)
+	returnedID     = regexp.MustCompile(`(?im)^[> \t|]*message-id:\s*<([^<>\s]+)>`)
+)
+
+// bounce reads a report about a message of ours. It returns nil when the mail is
+// none, and otherwise by which rule it is.
+//
+// Of the reports in the wild, few are the multipart/report that RFC 3462 asks
+// for, so the parts count wherever they stand, and lastly the way they look.
+func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
+	if n := root.find("message/delivery-status", "message/global-delivery-status"); n != nil {
+		return deliveryStatus(n), "message/delivery-status"
+	}
+	if n := root.find("message/feedback-report"); n != nil {
+		return complaint(n), "message/feedback-report"
+	}
+	if n := root.find("message/disposition-notification", "message/global-disposition-notification"); n != nil {
+		return disposition(n)
+	}
+	d, h := m.Mail, root.header
+	if root.kind == "multipart/report" || strings.HasPrefix(h.Get("Content-Type"), "multipart/report") {
+		switch kind := strings.ToLower(root.params["report-type"]); {
+		case kind == "disposition-notification" || kind == "feedback-report":
+			return guess(m, h), "multipart/report; report-type=" + kind
+		case kind == "delivery-status" || daemon(d.Sender.Email):
+			return guess(m, h), "multipart/report; report-type=delivery-status"
+		}
+	}
+	null, byDaemon := nullSender(d), daemon(d.Sender.Email)
+	failed := h.Get("X-Failed-Recipients") != ""
+	subject := undeliverable.MatchString(m.Subject)
+	switch {
+	case null && byDaemon:
+		return guess(m, h), "empty return-path, from " + localPart(d.Sender.Email)
+	case failed && (null || byDaemon):
+		return guess(m, h), "x-failed-recipients"
+	case subject && len(d.EmbeddedIDs) > 0:
+		return guess(m, h), "undeliverable subject with the returned message"
+	case subject && (null || byDaemon):
+		return guess(m, h), "undeliverable subject, from " + localPart(d.Sender.Email)
+	}
+	return nil, ""
+}
+
+// embeddedIDs lists the ids of messages that the mail holds or returns.
+func embeddedIDs(root *node) []string {
+	var list []string
+	root.walk(func(n *node) {
+		switch n.kind {
+		case "message/rfc822", "message/global", "text/rfc822-headers", "message/rfc822-headers", "message/global-headers":
+			head, _, _ := cutHeader(trimMessage(n.data()))
+			if id := messageID(readHeader(head)); id != "" {
+				list = merge(list, []string{id})
+			}
+		case "message/delivery-status", "message/feedback-report", "message/disposition-notification":
+			for _, b := range blocks(n) {
+				list = merge(list, ids(b.Values("Original-Message-Id")))
+			}
+		}
+	})
+	if undeliverable.MatchString(headerText(root.header.Get("Subject"))) {
+		if n := root.find("text/plain"); n != nil { // returned as text
+			text, _ := n.text()
+			for _, match := range returnedID.FindAllStringSubmatch(text, 3) {
+				list = merge(list, ids([]string{"<" + match[1] + ">"}))
+			}
+		}
+	}
+	return list
+}
+
+// blocks reads the groups of header fields that a report consists of.
+func blocks(n *node) []textproto.MIMEHeader {
+	var list []textproto.MIMEHeader
+	rest := bytes.ReplaceAll(n.data(), []byte("\r\n"), []byte("\n"))
+	for len(list) < 50 {
+		rest = bytes.TrimLeft(rest, "\n")
+		if len(rest) == 0 {
+			break
+		}
+		var head []byte
+		head, rest, _ = cutHeader(rest)
+		if h := readHeader(head); len(h) > 0 {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// typed reads a field like "rfc822; ana@client.example".
+func typed(v string) string {
+	if _, rest, ok := strings.Cut(v, ";"); ok {
+		v = rest
+	}
+	return headerText(v)
+}
+
+// deliveryStatus reads an RFC 3464 report. Of several recipients, one that failed
+// speaks for the message.
+func deliveryStatus(n *node) *channel.Receipt {
+	r := &channel.Receipt{State: channel.ReceiptFailed}
+	rank := -1
+	for _, b := range blocks(n) {
+		r.ExternalIDs = merge(r.ExternalIDs, ids(b.Values("Original-Message-Id")))
+		action := strings.ToLower(strings.TrimSpace(b.Get("Action")))
+		recipient := plain(typed(b.Get("Final-Recipient")))
+		if original := plain(typed(b.Get("Original-Recipient"))); original != "" {
+			recipient = original // the address that we wrote to
+		}
+		if action == "" && recipient == "" {
+			continue // the block about the message
+		}
+		status := statusPattern.FindString(b.Get("Status"))
+		state := channel.ReceiptFailed
+		order := []channel.ReceiptState{channel.ReceiptSent, channel.ReceiptDelivered, channel.ReceiptDelayed, channel.ReceiptFailed}
+		switch {
+		case action == "delayed" || action == "" && strings.HasPrefix(status, "4"):
+			state = channel.ReceiptDelayed
+		case action == "delivered" || action == "expanded":
+			state = channel.ReceiptDelivered
+		case action == "relayed":
+			state = channel.ReceiptSent
+		}
+		if slices.Index(order, state) <= rank {
+			continue
+		}
+		rank = slices.Index(order, state)
+		r.State, r.Recipient, r.Error, r.Permanent = state, recipient, "", false
+		if state == channel.ReceiptFailed {
+			diagnostic := typed(b.Get("Diagnostic-Code"))
+			if status == "" {
+				status = statusPattern.FindString(diagnostic)
+			}
+			r.Permanent = strings.HasPrefix(status, "5")
+			r.Error = reason(status, diagnostic)
+		}
+	}
+	if rank < 0 {
+		r.Error = reason("", "")
+	}
+	return r
+}
+
+// reason says in plain words what an enhanced status code (RFC 3463) means, with
+// what the other server said.
+func reason(status, diagnostic string) string {
+	text := "the mail could not be delivered"
+	_, detail, _ := strings.Cut(status, ".")
+	switch detail {
+	case "1.1", "1.0", "1.6", "1.3":
+		text = "the address does not exist"
+	case "1.2", "4.4":
+		text = "the domain of the address takes no mail"
+	case "1.8", "1.7":
+		text = "our own address was refused"
+	case "1.10":
+		text = "the domain takes no mail at all"
+	case "2.1":
+		text = "the mailbox is disabled"
+	case "2.2":
+		text = "the mailbox is full"
+	case "2.3", "3.4":
+		text = "the mail is too large"
+	case "4.1", "4.2", "4.7":
+		text = "the other server could not be reached in time"
+	case "4.6":
+		text = "the mail went round in circles"
+	default:
+		if strings.HasPrefix(detail, "7.") {
+			text = "the other server refused the mail by its rules"
+		}
+	}
+	if diagnostic == "" {
+		diagnostic = status
+	}
+	if diagnostic != "" {
+		text += " (" + clip(diagnostic, 300) + ")"
+	}
+	return text
+}
+
+// complaint reads an abuse report (RFC 5965): the mail arrived, and must not be
+// followed by others.
+func complaint(n *node) *channel.Receipt {
+	r := &channel.Receipt{State: channel.ReceiptFailed, Error: "the recipient reported the mail as unwanted", Permanent: true}
+	for _, b := range blocks(n) {
+		for _, name := range []string{"Original-Rcpt-To", "Removal-Recipient"} {
+			if a := plain(b.Get(name)); a != "" && r.Recipient == "" {
+				r.Recipient = a
+			}
+		}
+	}
+	return r
+}
+
+// disposition reads a read receipt (RFC 8098). Whatever else became of the mail,
+// it was in the mailbox.
+func disposition(n *node) (*channel.Receipt, string) {
+	r := &channel.Receipt{State: channel.ReceiptDelivered}
+	what := ""
+	for _, b := range blocks(n) {
+		r.ExternalIDs = merge(r.ExternalIDs, ids(b.Values("Original-Message-Id")))
+		if a := plain(typed(b.Get("Final-Recipient"))); a != "" {
+			r.Recipient = a
+		}
+		if v := b.Get("Disposition"); v != "" {
+			what, _, _ = strings.Cut(strings.ToLower(typed(v)), "/")
+			what = clip(strings.TrimSpace(what), 40)
+		}
+	}
+	switch what {
+	case "displayed":
+		r.State = channel.ReceiptRead
+	case "failed":
+		r.State, r.Error = channel.ReceiptFailed, "the recipient's mail program failed to process the mail"
+	}
+	return r, "disposition-notification: " + what
+}
+
+// guess reads a report that is nothing but text.
+func guess(m *channel.Message, h textproto.MIMEHeader) *channel.Receipt {
+	text := clip(m.Text, 20000)
+	r := &channel.Receipt{State: channel.ReceiptFailed, ExternalIDs: m.Mail.EmbeddedIDs}
+	if list := addressList(h.Get("X-Failed-Recipients")); len(list) > 0 {
+		r.Recipient = list[0].Email
+	} else {
+		for _, match := range angleAddress.FindAllStringSubmatch(text, 20) {
+			if a := plain(match[1]); a != "" && Canonical(a) != Canonical(m.Mail.Recipient) && !daemon(a) {
+				r.Recipient = a
+				break
+			}
+		}
+	}
+	status := statusPattern.FindString(text)
+	code := replyPattern.FindString(text)
+	if delayedSubject.MatchString(m.Subject) || status == "" && strings.HasPrefix(code, "4") {
+		r.State = channel.ReceiptDelayed
+		return r
+	}
+	r.Permanent = strings.HasPrefix(status, "5") || status == "" && strings.HasPrefix(code, "5")
+	diagnostic := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if (status != "" && strings.Contains(line, status)) || (status == "" && code != "" && strings.Contains(line, code)) {
+			diagnostic = line
+			break
+		}
+	}
+	r.Error = reason(status, diagnostic)
+	return r
+}

@@ -1,0 +1,418 @@
+package email
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/channeltest"
+	"golang.org/x/net/html"
+)
+
+// check asserts what holds for every message that comes out of a mail.
+func check(t *testing.T, m *channel.Message) {
+	t.Helper()
+	if len(m.Text) > maxText {
+		t.Errorf("text of %d bytes, want at most %d", len(m.Text), maxText)
+	}
+	if len(m.Attachments) > maxAttachments+1 {
+		t.Errorf("%d attachments, want at most %d and the original", len(m.Attachments), maxAttachments)
+	}
+	if m.Mail == nil || m.Mail.Class == "" || m.Mail.Rule == "" {
+		t.Errorf("no class or rule: %+v", m.Mail)
+	}
+	if (m.Mail.Class == channel.ClassBounce) != (m.Mail.Receipt != nil) {
+		t.Errorf("class %s with receipt %+v", m.Mail.Class, m.Mail.Receipt)
+	}
+	if m.Stripped != "" && strings.TrimSpace(m.Stripped) == "" {
+		t.Errorf("stripped text is blank: %q", m.Stripped)
+	}
+	storable(t, "message", reflect.ValueOf(*m))
+	harmless(t, m.HTML)
+}
+
+func storable(t *testing.T, path string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			storable(t, path, v.Elem())
+		}
+	case reflect.Struct:
+		for f, value := range v.Fields() {
+			if f.IsExported() {
+				storable(t, path+"."+f.Name, value)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			for i := range v.Len() {
+				storable(t, fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+			}
+		}
+	case reflect.String:
+		if err := channeltest.Storable(v.String()); err != nil {
+			t.Errorf("%s: %v: %.80q", path, err, v.String())
+		}
+	}
+}
+
+// harmless asserts that sanitized markup does nothing when a page shows it. It
+// parses as a browser does, not as the sanitizer did.
+func harmless(t *testing.T, markup string) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(markup))
+	if err != nil {
+		return // deeper than this parser goes
+	}
+	for n := range root.Descendants() {
+		if n.Type != html.ElementNode {
+			continue
+		}
+		switch n.Data {
+		case "script", "style", "iframe", "object", "embed", "form", "input", "button", "link", "meta", "base", "svg", "math", "video", "audio", "textarea", "select":
+			t.Errorf("element %s in %.200q", n.Data, markup)
+		}
+		for _, a := range n.Attr {
+			value := strings.ToLower(strings.TrimSpace(a.Val))
+			switch {
+			case strings.HasPrefix(a.Key, "on"), a.Key == "srcset", a.Key == "background", a.Key == "srcdoc", a.Key == "formaction":
+				t.Errorf("attribute %s in %.200q", a.Key, markup)
+			case a.Key == "style" && (strings.Contains(value, "url") || strings.Contains(value, "expression") || strings.Contains(value, "position")):
+				t.Errorf("style %q", a.Val)
+			case a.Key == "src" && !strings.HasPrefix(value, "cid:"):
+				t.Errorf("src %q would load by itself", a.Val)
+			case a.Key == "href" && !strings.HasPrefix(value, "http:") && !strings.HasPrefix(value, "https:") && !strings.HasPrefix(value, "mailto:") && !strings.HasPrefix(value, "tel:") && !strings.HasPrefix(value, "cid:"):
+				t.Errorf("href %q", a.Val)
+			}
+		}
+	}
+}
+
+// TestSampleMails reads the sample mails of enmime, most of them broken in a way
+// that once was somebody's bug.
+func TestSampleMails(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/jhillyerd/enmime/v2").Output()
+	if err != nil {
+		t.Skipf("cannot find the module: %v", err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "testdata", "mail", "*.raw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skip("the module comes without its samples")
+	}
+	a := NewRaw(Config{})
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(file)
+		r := &channel.Request{Header: http.Header{"Content-Type": {"message/rfc822"}, "X-Envelope-To": {"support@acme.example"}}, Body: raw, Received: received()}
+		parts, err := a.Split(r)
+		if err != nil || len(parts) != 1 || parts[0].Address != "support@acme.example" {
+			t.Errorf("%s: Split() = %+v, %v, want one part", name, parts, err)
+			continue
+		}
+		e, err := a.Parse(r, parts[0])
+		if err != nil {
+			t.Errorf("%s: Parse(): %v", name, err)
+			continue
+		}
+		m := e.Message
+		check(t, m)
+		if m.Text == "" && len(m.Attachments) == 0 && name != "header-only.raw" {
+			t.Errorf("%s: neither text nor files", name)
+		}
+		if m.Subject == "" && bytes.Contains(raw, []byte("\nSubject: ")) {
+			t.Errorf("%s: the subject is lost", name)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	part := func(header, body string) string { return "--b\n" + header + "\n\n" + body + "\n" }
+	nested := func(depth int) string {
+		var b strings.Builder
+		for i := range depth {
+			fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n", i, i)
+		}
+		b.WriteString("Content-Type: text/plain\n\ninnermost\n")
+		return b.String()
+	}
+	const head = "From: ana@client.example\nSubject: x\nContent-Type: multipart/mixed; boundary=b\n\n"
+	for _, tt := range []struct {
+		name, raw   string
+		text        string // its beginning
+		attachments int
+		original    bool // the original is among them
+	}{
+		{"199 parts", head + strings.Repeat(part("Content-Type: text/plain", "a"), 199), "a\n\na\n\na", 0, false},
+		{"200 parts", head + strings.Repeat(part("Content-Type: text/plain", "a"), 200), "a\n\na\n\na", 1, true},
+		{"a million parts", head + strings.Repeat("--b\n\na\n", 1_000_000), "a\n\na\n\na", 1, true},
+		{"50 files", head + part("", "hi") + strings.Repeat(part("Content-Disposition: attachment", "a"), 50), "hi", 50, false},
+		{"51 files", head + part("", "hi") + strings.Repeat(part("Content-Disposition: attachment", "a"), 51), "hi", 51, true},
+		{"20 levels", "From: ana@client.example\n" + nested(20), "innermost", 0, false},
+		{"21 levels", "From: ana@client.example\n" + nested(21), "", 2, true},
+		{"100,000 levels", "From: ana@client.example\n" + nested(100_000), "", 2, true},
+		{"1 MB of text", "From: ana@client.example\n\n" + strings.Repeat("a", 1<<20), "aaa", 0, false},
+		{"more than 1 MB of text", "From: ana@client.example\n\n" + strings.Repeat("ä", 1<<19) + "b", "äää", 1, true},
+		{"texts that are too long together", head + strings.Repeat(part("Content-Type: text/plain", strings.Repeat("a", 600_000)), 2), "aaa", 1, true},
+		{"30 MB of text", "From: ana@client.example\n\n" + strings.Repeat("All work and no play.\n", 30<<20/22), "All work", 1, true},
+		{"a header without end", "From: ana@client.example\nX-Long: " + strings.Repeat("a", 30<<20), "aaa", 1, true},
+		{"a million headers", "From: ana@client.example\n" + strings.Repeat("X: y\n", 1_000_000) + "\nhi", "", 1, true},
+		{"a million parameters", "From: ana@client.example\nContent-Type: text/plain" + strings.Repeat("; a=b", 40_000) + "\n\nhi", "hi", 0, false},
+		{"a million recipients", "From: ana@client.example\nTo: " + strings.Repeat("a@b.example, ", 18_000) + "\n\nhi", "hi", 0, false},
+		{"deep HTML", "From: ana@client.example\nContent-Type: text/html\n\n" + strings.Repeat("<div><blockquote>", 50_000) + "hi", "> > > > > hi", 0, false},
+		{"HTML of angle brackets", "From: ana@client.example\nContent-Type: text/html\n\nhi <" + strings.Repeat(">", 500_000), "hi", 0, false},
+		{"HTML that is one tag", "From: ana@client.example\nContent-Type: text/html\n\nhi <a " + strings.Repeat("x=y ", 200_000) + ">there", "hi there", 0, false},
+		{"10 MB of broken base64", head + part("Content-Transfer-Encoding: base64\nContent-Disposition: attachment", strings.Repeat("*&^ ", 2_500_000)), "", 1, false},
+	} {
+		m, err := testParser().ParseRaw([]byte(tt.raw), Envelope{Received: received()})
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		check(t, m)
+		original := false
+		for _, a := range m.Attachments {
+			original = original || a.Name == "message.eml" && len(a.Data) == len(tt.raw)
+		}
+		if !strings.HasPrefix(m.Text, tt.text) || tt.text == "" && m.Text != "" && tt.name != "a million headers" || len(m.Attachments) != tt.attachments || original != tt.original {
+			t.Errorf("%s: text %.20q, %d attachments, original %t; want %q, %d, %t", tt.name, m.Text, len(m.Attachments), original, tt.text, tt.attachments, tt.original)
+		}
+	}
+}
+
+func TestSections(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		want       []string
+	}{
+		{"usual", "preamble\r\n--b\r\none\r\n--b\r\ntwo\r\n--b--\r\nepilogue\r\n--b\r\nnot a part", []string{"one", "two"}},
+		{"bare line feeds and trailing blanks", "--b \t\none\n--b\n\ntwo\n--b-- \n", []string{"one", "\ntwo"}},
+		{"never closed", "--b\none\n--b\ntwo", []string{"one", "two"}},
+		{"a longer boundary is another", "--b\none\n--bb\nstill one\n--b--", []string{"one\n--bb\nstill one"}},
+		{"not at the start of a line", "--b\none --b\n--b--", []string{"one --b"}},
+		{"empty parts", "--b\n--b\n\n--b--", []string{"", ""}},
+		{"none", "text", nil},
+	} {
+		var got []string
+		for s := range sections([]byte(tt.body), "b") {
+			got = append(got, string(s))
+		}
+		if !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: sections = %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestTransferDecode(t *testing.T) {
+	for _, tt := range []struct{ encoding, body, want string }{
+		{"base64", "SGVs\r\nbG8=", "Hello"},
+		{"Base64 ", "SGVsbG8", "Hello"},
+		{"base64", "SGk=SGk=", "HiHi"},
+		{"base64", "S*G!k\x00=", "Hi"},
+		{"base64", "S", ""},
+		{"quoted-printable", "a=3Db=\r\nc =E4\r\nd  \r\n", "a=bc \xe4\nd\n"},
+		{"quoted-printable", "a=zz=3", "a=zz=3"},
+		{"quoted-printable", "100%=", "100%"},
+		{"8bit", "a=3D", "a=3D"},
+		{"x-unknown", "a=3D", "a=3D"},
+	} {
+		if got := string(transferDecode(tt.encoding, []byte(tt.body))); got != tt.want {
+			t.Errorf("transferDecode(%q, %q) = %q, want %q", tt.encoding, tt.body, got, tt.want)
+		}
+	}
+}
+
+func TestFileName(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"a.pdf", "a.pdf"},
+		{"../../etc/passwd", "passwd"},
+		{`C:\Users\ana\a.pdf`, "a.pdf"},
+		{"a\x00b\nc.pdf", "abc.pdf"},
+		{"cod\u202egpj.exe", "codgpj.exe"},
+		{"..", ""},
+		{strings.Repeat("ä", 300) + ".pdf", strings.Repeat("ä", 98) + ".pdf"},
+	} {
+		if got := fileName(tt.in); got != tt.want {
+			t.Errorf("fileName(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"Support@Acme.Example", "support@acme.example"},
+		{"support+t.7.abc@acme.example", "support@acme.example"},
+		{"<support@acme.example>", "support@acme.example"},
+		{"Support <support@acme.example>", "support@acme.example"},
+		{"+x@acme.example", "+x@acme.example"},
+		{"support", ""},
+		{"a b@acme.example", ""},
+		{"@acme.example", ""},
+		{"", ""},
+	} {
+		if got := Canonical(tt.in); got != tt.want {
+			t.Errorf("Canonical(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestSanitize(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"text", "a &lt; b", "a &lt; b"},
+		{"script", "a<script>x</script>b", "ab"},
+		{"handler", `<p onclick="x" ONMOUSEOVER=x>a</p>`, "<p>a</p>"},
+		{"javascript", `<a href=" jAvascript:x">a</a>`, "a"},
+		{"data", `<a href="data:text/html,x">a</a><img src="data:image/png;base64,AAAA" alt="b">`, `a<img alt="b">`},
+		{"mail and telephone", `<a href="mailto:a@b.example">a</a>`, `<a href="mailto:a@b.example" rel="nofollow noreferrer">a</a>`},
+		{"inline image", `<img src="CID:a%2Fb@c">`, `<img src="cid:a/b@c">`},
+		{"remote image", `<img src="http://x.example/?a=1&amp;b=2" srcset="http://y.example 2x">`, `<img data-remote-src="http://x.example/?a=1&amp;b=2">`},
+		{"a sender's own data-remote-src", `<img data-remote-src="x" src="cid:a">`, `<img src="cid:a">`},
+		{"background", `<table background="http://x.example/a.png"><tr><td style="background-image:url(http://x.example/b.png);color:#f00">a</td></tr></table>`, `<table><tr><td style="color: #f00">a</td></tr></table>`},
+		{"form", `<form action="http://x.example"><input name=a>b</form>`, "b"},
+		{"style element", `<style>p{background:url(http://x.example)}</style><p>a</p>`, "<p>a</p>"},
+		{"conditional comment", `<!--[if mso]><b>x</b><![endif]-->a`, "a"},
+		{"svg", `<svg><script>x</script><text>y</text></svg>a`, "a"},
+		{"NUL and bad bytes", "a\x00b\xffc", "ab\uFFFDc"},
+	} {
+		got := testParser().Sanitize(tt.in)
+		if got != tt.want {
+			t.Errorf("%s: Sanitize(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
+		}
+		harmless(t, got)
+	}
+}
+
+func TestHTMLText(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"blocks", "<div>a</div><div>b<br>c</div><p>d</p><p>e</p>f", "a\nb\nc\n\nd\n\ne\n\nf"},
+		{"space", "  a \n b&nbsp;c  <b> d</b>", "a b\u00a0c d"},
+		{"entities", "a &amp;lt; b &euro;", "a &lt; b €"},
+		{"list", "<ul><li>a</li><li>b</li></ul>c", "- a\n- b\n\nc"},
+		{"table", "<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>", "a b\nc"},
+		{"quote", "a<blockquote><p>b</p><blockquote>c</blockquote></blockquote>d", "a\n\n> b\n>\n> > c\n\nd"},
+		{"pre", "<pre>a\n  b</pre>", "a\n  b"},
+		{"link", `see <a href="https://x.example/y">this</a>.`, "see this <https://x.example/y>."},
+		{"link that is its text", `<a href="https://x.example/">https://x.example</a> <a href="mailto:a@b.example">a@b.example</a> <a href="https://x.example">x.example</a>`, "https://x.example a@b.example x.example"},
+		{"image", `a<img alt="lamp">b`, "a [lamp] b"},
+		{"rule", "a<hr>b", "a\n---\nb"},
+	} {
+		if got := htmlText(tt.in); got != tt.want {
+			t.Errorf("%s: htmlText(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
+		}
+	}
+}
+
+func FuzzParseRaw(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		r := channeltest.Load(f, file)
+		f.Add(r.Body, "ana@client.example")
+	}
+	f.Add([]byte("From: a@b\nContent-Type: multipart/mixed; boundary=\"\"\n\n--\n\n----\n"), "")
+	f.Add([]byte("From: a@b\nContent-Type: text/html\n\n<p>a<blockquote type=cite><a href='javascript:x'><img src=cid:x>"), "")
+	f.Add([]byte("From: a@b\nContent-Type: text/html; charset=utf-7\n\n+ADw-script+AD4-"), "")
+	p := testParser()
+	f.Fuzz(func(t *testing.T, raw []byte, from string) {
+		m, err := p.ParseRaw(raw, Envelope{From: from, HasFrom: true, Recipient: "support@acme.example", Received: received(), Reply: from})
+		if err != nil {
+			if len(bytes.TrimSpace(raw)) > 0 {
+				t.Errorf("ParseRaw(): %v", err)
+			}
+			return
+		}
+		check(t, m)
+	})
+}
+
+// FuzzRaw takes requests apart in every wrapping.
+func FuzzRaw(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		r := channeltest.Load(f, file)
+		f.Add(r.Header.Get("Content-Type"), r.Body)
+	}
+	a := NewRaw(Config{})
+	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
+		r := &channel.Request{URL: "https://help.example/x?to=support@acme.example", Header: http.Header{"Content-Type": {contentType}}, Body: body, Received: received()}
+		a.Recognizes(r)
+		addresses, err := a.Addresses(r)
+		for _, s := range addresses {
+			if s != Canonical(s) || s == "" {
+				t.Errorf("address %q is not canonical", s)
+			}
+		}
+		parts, splitErr := a.Split(r)
+		if err != nil && splitErr == nil {
+			t.Errorf("Split() takes what Addresses() refuses: %v", err)
+		}
+		for i, p := range parts {
+			if p.Key == "" || len(p.Key) > 512 || len(p.Sender) > 512 || channeltest.Storable(p.Key) != nil || channeltest.Storable(p.Sender) != nil {
+				t.Errorf("part %+v does not fit an index", p)
+			}
+			if i > 0 {
+				continue
+			}
+			e, err := a.Parse(r, p)
+			if err != nil {
+				t.Errorf("Parse() of a part that Split() made: %v", err)
+				continue
+			}
+			check(t, e.Message)
+		}
+	})
+}
+
+// BenchmarkSplit is the adapter's share of answering a request with a mail of
+// 1 MB; BenchmarkParse is what its worker does.
+func BenchmarkSplit(b *testing.B) {
+	a, r := NewRaw(Config{}), bigMail()
+	b.SetBytes(int64(len(r.Body)))
+	for b.Loop() {
+		if _, err := a.Addresses(r); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := a.Split(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	a, r := NewRaw(Config{}), bigMail()
+	b.SetBytes(int64(len(r.Body)))
+	for b.Loop() {
+		if _, err := a.Parse(r, channel.Part{Address: "support@acme.example"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func bigMail() *channel.Request {
+	file := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("picture "), 90_000))
+	body := "Message-ID: <a@b>\nFrom: ana@client.example\nSubject: Lamp\nContent-Type: multipart/mixed; boundary=b\n\n" +
+		"--b\nContent-Type: multipart/alternative; boundary=c\n\n" +
+		"--c\nContent-Type: text/plain\n\n" + strings.Repeat("The lamp is broken, please help me with it.\n", 100) +
+		"--c\nContent-Type: text/html\n\n" + strings.Repeat("<p style='color:red'>The lamp is <b>broken</b>.</p>\n", 100) + "--c--\n" +
+		"--b\nContent-Type: image/png\nContent-Transfer-Encoding: base64\n\n" + file + "\n--b--\n"
+	return &channel.Request{Header: http.Header{"Content-Type": {"message/rfc822"}, "X-Envelope-To": {"support@acme.example"}}, Body: []byte(body), Received: received()}
+}

@@ -1,0 +1,300 @@
+package email
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/microcosm-cc/bluemonday"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// newPolicy allows what a letter needs and nothing that acts, loads or hides.
+func newPolicy() *bluemonday.Policy {
+	p := bluemonday.NewPolicy()
+	p.AllowElements(
+		"a", "abbr", "address", "b", "bdi", "bdo", "big", "blockquote", "br", "caption", "center", "cite", "code",
+		"col", "colgroup", "dd", "del", "dfn", "div", "dl", "dt", "em", "figcaption", "figure", "font", "footer",
+		"h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "i", "img", "ins", "kbd", "li", "main", "mark", "ol",
+		"p", "pre", "q", "s", "samp", "section", "small", "span", "strike", "strong", "sub", "sup", "table",
+		"tbody", "td", "tfoot", "th", "thead", "time", "tr", "tt", "u", "ul", "var", "wbr",
+	)
+	p.SkipElementsContent("title", "select", "textarea", "svg", "math")
+	p.RequireParseableURLs(true)
+	p.AllowURLSchemes("http", "https", "mailto", "tel", "cid")
+	p.AllowAttrs("href").OnElements("a")
+	p.AllowAttrs("src", "alt").OnElements("img")
+	p.AllowAttrs("title", "dir", "lang").Globally()
+	p.AllowAttrs("width", "height").Matching(bluemonday.NumberOrPercent).OnElements("img", "table", "td", "th", "col", "colgroup", "hr")
+	p.AllowAttrs("align", "valign").Matching(bluemonday.CellAlign).OnElements("table", "td", "th", "tr", "tbody", "thead", "p", "div", "img", "h1", "h2", "h3", "h4", "h5", "h6")
+	p.AllowAttrs("colspan", "rowspan", "border", "cellpadding", "cellspacing", "start").Matching(bluemonday.Integer).OnElements("table", "td", "th", "ol")
+	p.AllowStyles("color", "background-color", "font-weight", "font-style", "text-decoration", "text-align").Globally()
+	p.RequireNoFollowOnLinks(true)
+	p.RequireNoReferrerOnLinks(true)
+	p.AddTargetBlankToFullyQualifiedLinks(true)
+	return p
+}
+
+// Sanitize returns a mail's HTML as it may be shown inside a page: no scripts,
+// forms, handlers or links that are more than links. Images that came along keep
+// src="cid:<ContentID>"; the address of any other image moves to the attribute
+// data-remote-src, so that showing the mail tells its sender nothing.
+func (p *Parser) Sanitize(markup string) string {
+	return strings.TrimSpace(localImages(cleanText(p.policy.Sanitize(cleanText(markup)))))
+}
+
+// localImages rewrites the images of sanitized markup.
+func localImages(markup string) string {
+	var b strings.Builder
+	for t := range tokens(markup) {
+		if t.DataAtom == atom.Img && t.Type != html.EndTagToken {
+			for i, a := range t.Attr {
+				if a.Key != "src" {
+					continue
+				}
+				if id, ok := cid(a.Val); ok {
+					t.Attr[i].Val = "cid:" + id
+				} else {
+					t.Attr[i].Key = "data-remote-src"
+				}
+			}
+			b.WriteString(t.Token.String())
+			continue
+		}
+		b.WriteString(t.raw)
+	}
+	return b.String()
+}
+
+// cid reads a link to another part of the mail (RFC 2392).
+func cid(link string) (id string, ok bool) {
+	if len(link) < 4 || !strings.EqualFold(link[:4], "cid:") {
+		return "", false
+	}
+	id = link[4:]
+	if plain, err := url.PathUnescape(id); err == nil {
+		id = plain
+	}
+	return bracketless(id), true
+}
+
+// images lists the content ids that sanitized markup refers to.
+func images(markup string) []string {
+	var list []string
+	for t := range tokens(markup) {
+		if t.DataAtom != atom.Img {
+			continue
+		}
+		for _, a := range t.Attr {
+			if id, ok := cid(a.Val); ok && a.Key == "src" {
+				list = append(list, id)
+			}
+		}
+	}
+	return list
+}
+
+type token struct {
+	html.Token
+	raw string
+}
+
+// tokens yields the tokens of markup. The tokenizer, unlike a parser, keeps no
+// tree that deep markup could fill.
+func tokens(markup string) func(yield func(token) bool) {
+	return func(yield func(token) bool) {
+		z := html.NewTokenizer(strings.NewReader(markup))
+		for z.Next() != html.ErrorToken {
+			raw := string(z.Raw()) // before Token, which lower-cases in place
+			if !yield(token{z.Token(), raw}) {
+				return
+			}
+		}
+	}
+}
+
+// htmlText renders sanitized markup as plain text: blocks become lines, quoted
+// blocks get a ">" before each line, links show where they lead.
+func htmlText(markup string) string {
+	var r textRenderer
+	for t := range tokens(markup) {
+		switch t.Type {
+		case html.TextToken:
+			r.text(t.Data)
+		case html.StartTagToken, html.SelfClosingTagToken:
+			r.start(t.Token)
+		case html.EndTagToken:
+			r.end(t.DataAtom)
+		}
+		if r.out.Len() > 2*maxText {
+			break
+		}
+	}
+	r.breakLine()
+	return clip(strings.Trim(r.out.String(), "\n"), maxText)
+}
+
+// maxQuoteDepth bounds the marks before a line; deeper quotes share a depth.
+const maxQuoteDepth = 5
+
+// textRenderer writes lines. The one under way is in line; gap asks for an empty
+// one before the next with text, so that nested blocks do not add up.
+type textRenderer struct {
+	out      strings.Builder
+	line     strings.Builder
+	gap      bool
+	quotes   int // blockquotes around the line under way
+	above    int // and around the one before it
+	pre      int
+	href     string // of the link under way
+	hrefFrom int    // where its text begins in line
+}
+
+func (r *textRenderer) text(s string) {
+	if r.pre > 0 {
+		for i, part := range strings.Split(s, "\n") {
+			if i > 0 {
+				r.newLine()
+			}
+			r.line.WriteString(part)
+		}
+		return
+	}
+	for i, word := range strings.FieldsFunc(s, isSpace) {
+		if i > 0 || strings.IndexFunc(s, isSpace) == 0 {
+			r.space()
+		}
+		r.line.WriteString(word)
+	}
+	if strings.LastIndexFunc(s, isSpace) == len(s)-1 {
+		r.space()
+	}
+}
+
+// isSpace matches what HTML collapses; the no-break space is not among it.
+func isSpace(c rune) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' }
+
+func (r *textRenderer) space() {
+	if s := r.line.String(); s != "" && !strings.HasSuffix(s, " ") {
+		r.line.WriteByte(' ')
+	}
+}
+
+func (r *textRenderer) start(t html.Token) {
+	switch t.DataAtom {
+	case atom.Br:
+		r.newLine()
+	case atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Ul, atom.Ol, atom.Table:
+		r.paragraph()
+	case atom.Blockquote:
+		r.paragraph()
+		r.quotes++
+	case atom.Pre:
+		r.breakLine()
+		r.pre++
+	case atom.Li:
+		r.breakLine()
+		r.line.WriteString("- ")
+	case atom.Td, atom.Th:
+		r.space()
+	case atom.Hr:
+		r.breakLine()
+		r.line.WriteString("---")
+		r.breakLine()
+	case atom.Img:
+		for _, a := range t.Attr {
+			if a.Key == "alt" && strings.TrimSpace(a.Val) != "" {
+				r.text(" [" + strings.TrimSpace(a.Val) + "] ")
+			}
+		}
+	case atom.A:
+		r.href = ""
+		for _, a := range t.Attr {
+			if a.Key == "href" {
+				r.href, r.hrefFrom = a.Val, r.line.Len()
+			}
+		}
+	default:
+		if isBlock(t.DataAtom) {
+			r.breakLine()
+		}
+	}
+}
+
+func (r *textRenderer) end(a atom.Atom) {
+	switch a {
+	case atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Ul, atom.Ol, atom.Table:
+		r.paragraph()
+	case atom.Blockquote:
+		r.breakLine()
+		r.quotes = max(r.quotes-1, 0)
+		r.paragraph()
+	case atom.Pre:
+		r.breakLine()
+		r.pre = max(r.pre-1, 0)
+	case atom.A:
+		r.link()
+	default:
+		if isBlock(a) {
+			r.breakLine()
+		}
+	}
+}
+
+// link adds where the link that ends leads, unless its text says so.
+func (r *textRenderer) link() {
+	href := r.href
+	r.href = ""
+	if href == "" || r.hrefFrom > r.line.Len() {
+		return
+	}
+	label := strings.TrimSpace(r.line.String()[r.hrefFrom:])
+	bare := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(href, "mailto:"), "tel:"), "/")
+	if label == "" || strings.EqualFold(label, href) || strings.EqualFold(label, bare) || strings.HasSuffix(bare, "://"+label) {
+		return
+	}
+	r.space()
+	r.line.WriteString("<" + href + ">")
+}
+
+func isBlock(a atom.Atom) bool {
+	return slices.Contains([]atom.Atom{atom.Div, atom.Tr, atom.Section, atom.Header, atom.Footer, atom.Main, atom.Address,
+		atom.Center, atom.Dd, atom.Dt, atom.Dl, atom.Figure, atom.Figcaption, atom.Caption}, a)
+}
+
+// breakLine ends the line under way, if there is one.
+func (r *textRenderer) breakLine() {
+	if strings.TrimSpace(r.line.String()) != "" {
+		r.newLine()
+		return
+	}
+	r.line.Reset()
+	r.hrefFrom = 0
+}
+
+// newLine ends the line under way, empty or not.
+func (r *textRenderer) newLine() {
+	line := strings.TrimRight(r.line.String(), " \t")
+	r.line.Reset()
+	r.hrefFrom = 0
+	if strings.TrimSpace(line) == "" {
+		r.gap = true
+		return
+	}
+	depth := min(r.quotes, maxQuoteDepth)
+	if r.gap && r.out.Len() > 0 {
+		r.out.WriteString(strings.TrimRight(strings.Repeat("> ", min(depth, r.above)), " "))
+		r.out.WriteByte('\n')
+	}
+	r.out.WriteString(strings.Repeat("> ", depth))
+	r.out.WriteString(line)
+	r.out.WriteByte('\n')
+	r.gap, r.above = false, depth
+}
+
+// paragraph ends the line and leaves an empty one.
+func (r *textRenderer) paragraph() {
+	r.breakLine()
+	r.gap = true
+}
