@@ -102,9 +102,9 @@ var places = map[call]struct {
 	{"os", "Environ"}:   {readsEnvironment, "only the command reads the environment; pass the value down"},
 	{"os", "Setenv"}:    {nowhere, "pass the value; tests give run its own lookup"},
 	{"os", "Exit"}:      {inCommand, "return the error; main alone ends the program"},
-	{"fmt", "Print"}:    {inBench, "write to the writer you were given"},
-	{"fmt", "Printf"}:   {inBench, "write to the writer you were given"},
-	{"fmt", "Println"}:  {inBench, "write to the writer you were given"},
+	{"fmt", "Print"}:    {printing, "write to the writer you were given"},
+	{"fmt", "Printf"}:   {printing, "write to the writer you were given"},
+	{"fmt", "Println"}:  {printing, "write to the writer you were given"},
 	{"slog", "Default"}: {nowhere, "use the logger you were given"},
 
 	{"slog", "SetDefault"}: {nowhere, "pass the logger down"},
@@ -119,7 +119,9 @@ func inCommand(pkgPath string, f *file) bool {
 	return f.test || strings.HasPrefix(pkgPath, "cmd/") || pkgPath == "bench"
 }
 
-func inBench(pkgPath string, _ *file) bool { return pkgPath == "bench" }
+// printing is for a program whose output is its purpose, and for a test binary
+// that plays another process.
+func printing(pkgPath string, f *file) bool { return f.test || pkgPath == "bench" }
 
 func nowhere(string, *file) bool { return false }
 
