@@ -1,0 +1,267 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+const (
+	// attemptTimeout bounds an attempt from resolving the name to the last
+	// byte read of the answer.
+	attemptTimeout = 30 * time.Second
+	maxRead        = 64 << 10 // of an answer's body
+	maxKept        = 4 << 10  // of what was read
+	maxError       = 500      // bytes kept of an error
+)
+
+// outcome is what an attempt means for its delivery.
+type outcome uint8
+
+const (
+	accepted outcome = iota // 2xx
+	refused                 // an answer that another attempt would not change
+	unheard                 // no answer, 5xx or 429: worth another attempt
+)
+
+// attempt is one post and what came of it.
+type attempt struct {
+	outcome    outcome
+	at         time.Time // its start
+	latency    time.Duration
+	status     int    // 0 when there was no answer
+	err        string // empty when accepted
+	response   string // the start of the answer's body
+	retryAfter time.Duration
+}
+
+// deliver runs one job: an attempt to deliver an event to a webhook.
+func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
+	t, err := s.target(ctx, j.Lane)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil // deleted while a change that knew it was being written
+	}
+	if err != nil {
+		return err
+	}
+	if t.ordered != "" {
+		if mine, err := s.turn(ctx, j, t.ordered); err != nil {
+			return err
+		} else if !mine {
+			return s.comeBack(ctx, j)
+		}
+	}
+	p := decodePayload(j.Payload)
+	body := p.body
+	if len(body) == 0 || p.form != t.form {
+		e, err := event.Find(ctx, s.db, p.eventID)
+		if errors.Is(err, db.ErrNoRows) {
+			return s.record(ctx, &result{job: j, attempt: attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}})
+		}
+		if err != nil {
+			return fmt.Errorf("load event: %w", err)
+		}
+		if body, err = render(t.form, &e); err != nil {
+			return err
+		}
+	}
+	a := s.post(ctx, t, j.ID, p.eventID, p.event, body)
+	if a.status == 0 && ctx.Err() != nil {
+		// Cut off by the end of the process or of the webhook: not the
+		// receiver's fault, and no attempt.
+		return context.Cause(ctx)
+	}
+	return s.record(ctx, &result{job: j, attempt: a})
+}
+
+// post makes one attempt.
+func (s *Service) post(ctx context.Context, t *target, deliveryID, eventID, name string, body []byte) attempt {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	now := time.Now()
+	a := attempt{at: now}
+	h := http.Header{
+		"Content-Type":  {"application/json"},
+		"User-Agent":    {"Kickstand-Webhooks"},
+		headerEvent:     {name},
+		headerDelivery:  {deliveryID},
+		"Cache-Control": {"no-store"},
+		// What is kept of an answer is for people to read.
+		"Accept-Encoding": {"identity"},
+		// Not sent: it tells the transport that it may post again on a new
+		// connection when a kept one turns out to be closed.
+		"Idempotency-Key": {},
+	}
+	if t.secret != nil {
+		old := t.old
+		if !now.Before(t.oldUntil) {
+			old = nil
+		}
+		sign(h, t.secret, old, t.form, eventID, now, body)
+	}
+	req := &http.Request{
+		Method: http.MethodPost, URL: t.url, Host: t.url.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	}
+	// Not an http.Client: it would follow redirects, and keep cookies.
+	res, err := s.transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		a.latency = time.Since(now)
+		a.outcome, a.err = unheard, describe(ctx, err)
+		return a
+	}
+	a.status = res.StatusCode
+	a.response = start(res.Body)
+	a.latency = time.Since(now)
+	a.outcome = classify(res.StatusCode)
+	if a.outcome != accepted {
+		a.err = "the receiver answered " + status(res.StatusCode)
+		if res.StatusCode/100 == 3 {
+			a.err += ", and redirects are not followed"
+		}
+		a.retryAfter = retryAfter(res.StatusCode, res.Header, time.Now())
+	}
+	return a
+}
+
+// classify says what an answer means (helpdesk.md part 6, delivery rules 2
+// and 3).
+func classify(status int) outcome {
+	switch {
+	case status/100 == 2:
+		return accepted
+	case status/100 == 5 || status == http.StatusTooManyRequests:
+		return unheard
+	default:
+		return refused
+	}
+}
+
+func status(code int) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
+}
+
+// start reads an answer's body, as far as we do, and returns what is kept of
+// it. Once there is a status the body decides nothing, so its errors do not
+// matter.
+func start(body io.ReadCloser) string {
+	defer body.Close()
+	if body == http.NoBody {
+		return ""
+	}
+	var kept bytes.Buffer
+	if n, err := io.CopyN(&kept, body, maxKept); err == nil {
+		io.CopyN(io.Discard, body, maxRead-n)
+	}
+	return clean(kept.String())
+}
+
+// clean makes text of any bytes storable in both engines.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// describe says in words why there was no answer.
+func describe(ctx context.Context, err error) string {
+	var text string
+	unknownAuthority, byUnknown := errors.AsType[x509.UnknownAuthorityError](err)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		text = "no answer within 30 seconds"
+	case byUnknown:
+		text = "TLS: " + unknownAuthority.Error()
+	default:
+		text = err.Error()
+		if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+			text = "TLS: " + e.Err.Error()
+		} else if e, ok := errors.AsType[*net.DNSError](err); ok {
+			text = "DNS: " + e.Error()
+		}
+	}
+	text = clean(text)
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError], "")
+	}
+	return text
+}
+
+const (
+	// turnWait is how long a delivery waits for its turn before it makes room
+	// for others of its lane: the one it waits for may be among them.
+	turnWait = 10 * time.Second
+	turnPoll = 250 * time.Millisecond
+)
+
+// turn waits until no older delivery of a webhook's backlog is untried. It
+// reports false when that took too long. The backlog ends with the delivery
+// called ordered.
+func (s *Service) turn(ctx context.Context, j *queue.Job, ordered string) (bool, error) {
+	before := min(j.ID, ordered+"\x01") // the first id after ordered
+	end := time.Now().Add(turnWait)
+	poll := time.NewTicker(turnPoll) // for what other processes do
+	defer poll.Stop()
+	for {
+		moved := s.moved(j.Lane)
+		var wait bool
+		err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM deliveries
+			WHERE webhook_id = $1 AND state < 2 AND state = 0 AND id < $2)`, j.Lane, before).Scan(&wait)
+		if err != nil {
+			return false, fmt.Errorf("wait for turn: %w", err)
+		}
+		if !wait {
+			return true, nil
+		}
+		if !time.Now().Before(end) {
+			return false, nil
+		}
+		select {
+		case <-moved:
+		case <-poll.C:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// comeBack ends a job's run without an attempt, to come back later.
+func (s *Service) comeBack(ctx context.Context, j *queue.Job) error {
+	ctx = context.WithoutCancel(ctx)
+	return s.db.Write(ctx, func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(turnPoll)) })
+}
+
+// moved returns a channel that is closed when the next attempt of a webhook is
+// recorded here.
+func (s *Service) moved(id string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.turns[id]
+	if ch == nil {
+		ch = make(chan struct{})
+		s.turns[id] = ch
+	}
+	return ch
+}
+
+func (s *Service) move(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch := s.turns[id]; ch != nil {
+		close(ch)
+		delete(s.turns, id)
+	}
+}

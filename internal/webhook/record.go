@@ -1,0 +1,196 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// result is an attempt to be recorded.
+type result struct {
+	job     *queue.Job
+	attempt attempt
+
+	err  error
+	done chan struct{} // closed once recorded or failed
+	lead chan struct{} // closed to make the waiting goroutine write the next batch
+}
+
+// recorder gathers the results of attempts that end while others are being
+// written, so that a busy dispatcher records many with one write.
+type recorder struct {
+	mu      sync.Mutex
+	writing bool
+	waiting []*result
+}
+
+// maxBatch bounds the results of one write, and so how long it holds up others.
+const maxBatch = 128
+
+// record writes down an attempt, the state of its delivery and the end or delay
+// of its job, all or nothing. It does not end with ctx: what was sent must not
+// be forgotten.
+func (s *Service) record(ctx context.Context, r *result) error {
+	r.done, r.lead = make(chan struct{}), make(chan struct{})
+	rec := &s.recorder
+	rec.mu.Lock()
+	rec.waiting = append(rec.waiting, r)
+	mine := !rec.writing
+	rec.writing = true
+	rec.mu.Unlock()
+	if !mine {
+		select {
+		case <-r.done:
+			return r.err
+		case <-r.lead:
+		}
+	}
+	rec.mu.Lock()
+	batch := rec.waiting[:min(len(rec.waiting), maxBatch)]
+	rec.waiting = slices.Clone(rec.waiting[len(batch):])
+	rec.mu.Unlock()
+
+	s.write(context.WithoutCancel(ctx), batch)
+
+	rec.mu.Lock()
+	if len(rec.waiting) > 0 {
+		close(rec.waiting[0].lead)
+	} else {
+		rec.writing = false
+	}
+	rec.mu.Unlock()
+	for _, r := range batch {
+		close(r.done)
+	}
+	// The oldest waiting leads, so its own result is always in its batch.
+	return r.err
+}
+
+// write records a batch in one transaction; when that fails, each result in
+// one of its own, so that one which cannot be recorded fails alone.
+func (s *Service) write(ctx context.Context, batch []*result) {
+	slices.SortFunc(batch, func(a, b *result) int {
+		return cmp.Or(cmp.Compare(a.job.Lane, b.job.Lane), cmp.Compare(a.job.ID, b.job.ID))
+	})
+	err := s.db.Write(ctx, func(tx *db.Tx) error { return s.settleAll(ctx, tx, batch) })
+	if err != nil && len(batch) > 1 {
+		for i, r := range batch {
+			err := s.db.Write(ctx, func(tx *db.Tx) error { return s.settleAll(ctx, tx, batch[i:i+1]) })
+			if err != nil {
+				r.err = err
+			}
+		}
+	} else if err != nil {
+		batch[0].err = err
+	}
+	for i, r := range batch {
+		if i == 0 || r.job.Lane != batch[i-1].job.Lane {
+			s.move(r.job.Lane)
+		}
+	}
+}
+
+// settleAll records results that are sorted by webhook: the order in which rows
+// are locked must be the same everywhere.
+func (s *Service) settleAll(ctx context.Context, tx *db.Tx, batch []*result) error {
+	var newest *result // of one webhook
+	for i, r := range batch {
+		r.err = s.settle(ctx, tx, r)
+		if r.err != nil && !errors.Is(r.err, queue.ErrLeaseLost) {
+			return fmt.Errorf("record attempt: %w", r.err)
+		}
+		if r.err == nil && (newest == nil || !r.attempt.at.Before(newest.attempt.at)) {
+			newest = r
+		}
+		if last := i == len(batch)-1; newest != nil && (last || batch[i+1].job.Lane != r.job.Lane) {
+			if _, err := s.noteNewest(ctx, tx, r.job.Lane, &newest.attempt); err != nil {
+				return err
+			}
+			newest = nil
+		}
+	}
+	return nil
+}
+
+// noteNewest keeps what a webhook's record says of its newest attempt. It
+// reports whether there still is such a webhook.
+func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attempt) (bool, error) {
+	n, err := tx.Exec(ctx, "UPDATE webhooks SET last_delivery_at = $2, last_error = $3 WHERE id = $1",
+		id, a.at.UnixMicro(), db.Text(a.err))
+	return n > 0, err
+}
+
+// settle records one result. [queue.ErrLeaseLost] means that the delivery is no
+// longer ours and nothing was written.
+func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
+	j, a := r.job, &r.attempt
+	if a.outcome != unheard {
+		if err := j.Finish(ctx, tx); err != nil {
+			return err
+		}
+		state := Delivered
+		if a.outcome == refused {
+			state = Undelivered
+		}
+		return s.keep(ctx, tx, r, state, time.Time{})
+	}
+
+	var attempts int
+	var schedule Schedule
+	err := tx.QueryRow(ctx, `SELECT d.attempts, w.retry_schedule FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
+		WHERE d.webhook_id = $1 AND d.id = $2`, j.Lane, j.ID).Scan(&attempts, &schedule)
+	if errors.Is(err, db.ErrNoRows) {
+		return j.Finish(ctx, tx) // the webhook was deleted
+	}
+	if err != nil {
+		return err
+	}
+	if delay, again := schedule.Delay(attempts+1, a.retryAfter); again {
+		at := a.at.Add(a.latency).Add(stretch(delay, s.scale, rand.Float64())).Truncate(time.Microsecond)
+		if err := j.Delay(ctx, tx, at); err != nil {
+			return err
+		}
+		return s.keep(ctx, tx, r, Retrying, at)
+	}
+	if err := j.Finish(ctx, tx); err != nil {
+		return err
+	}
+	if err := s.keep(ctx, tx, r, Undelivered, time.Time{}); err != nil {
+		return err
+	}
+	return s.fail(ctx, tx, j.Lane, a.err)
+}
+
+// keep writes an attempt into its delivery; the attempt that stood there before
+// moves to the table of old ones.
+func (s *Service) keep(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
+	j, a := r.job, &r.attempt
+	if j.Attempt > 0 {
+		if _, err := tx.Exec(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response)
+			SELECT webhook_id, id, attempts, attempted_at, status, latency, error, response FROM deliveries
+			WHERE webhook_id = $1 AND id = $2 AND attempts > 0`, j.Lane, j.ID); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, `UPDATE deliveries SET state = $3, next_at = $4, attempts = attempts + 1,
+		attempted_at = $5, status = $6, latency = $7, error = $8, response = $9 WHERE webhook_id = $1 AND id = $2`,
+		j.Lane, j.ID, int64(state), db.Time(next), a.at.UnixMicro(), orNil(a.status), a.latency.Microseconds(),
+		db.Text(a.err), db.Text(a.response))
+	return err
+}
+
+// orNil is the stored form of a status: NULL when there was no answer.
+func orNil(status int) any {
+	if status == 0 {
+		return nil
+	}
+	return int64(status)
+}

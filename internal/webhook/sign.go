@@ -1,0 +1,127 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The headers of a delivery. Those of Standard Webhooks
+// (standardwebhooks.com, symmetric scheme v1) accompany every signed one.
+const (
+	headerSignature = "X-Service-Signature"
+	headerEvent     = "X-Service-Event"
+	headerDelivery  = "X-Service-Delivery"
+
+	headerStandardID        = "Webhook-Id"
+	headerStandardTimestamp = "Webhook-Timestamp"
+	headerStandardSignature = "Webhook-Signature"
+)
+
+// tolerance is how far a delivery's timestamp may be from a receiver's clock.
+const tolerance = 5 * time.Minute
+
+// signer signs with one secret.
+type signer struct {
+	key      []byte // of forms A and B
+	standard []byte // of Standard Webhooks
+}
+
+func newSigner(secret string) *signer {
+	s := &signer{key: []byte(secret)}
+	s.standard = s.key
+	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		if key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "=")); err == nil {
+			s.standard = key
+		}
+	}
+	return s
+}
+
+// form returns the value of [headerSignature].
+func (s *signer) form(f Form, body []byte) string {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write(body)
+	sum := hex.EncodeToString(mac.Sum(nil))
+	if f == FormB {
+		return "sha256=" + sum
+	}
+	return sum
+}
+
+// version1 returns one signature of [headerStandardSignature].
+func (s *signer) version1(id, timestamp string, body []byte) string {
+	mac := hmac.New(sha256.New, s.standard)
+	mac.Write([]byte(id + "." + timestamp + "."))
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// sign adds the signatures of a delivery. old may be nil.
+func sign(h http.Header, current, old *signer, f Form, eventID string, at time.Time, body []byte) {
+	h[headerSignature] = []string{current.form(f, body)}
+	timestamp := strconv.FormatInt(at.Unix(), 10)
+	signatures := current.version1(eventID, timestamp, body)
+	if old != nil {
+		signatures += " " + old.version1(eventID, timestamp, body)
+	}
+	h[headerStandardID] = []string{eventID}
+	h[headerStandardTimestamp] = []string{timestamp}
+	h[headerStandardSignature] = []string{signatures}
+}
+
+// What [Verify] says of a delivery that it does not accept.
+var (
+	ErrUnsigned  = errors.New("the delivery is not signed")
+	ErrSignature = errors.New("the signature is not of this body and secret")
+	ErrTimestamp = errors.New("the signature's timestamp is more than 5 minutes off")
+)
+
+// Verify tells a receiver whether a delivery is ours: it checks the signatures
+// of [Standard Webhooks] and of the payload form over the raw body, and returns
+// the form. While a replaced secret still signs, it verifies too, although the
+// form's own header is then signed with the new one only.
+//
+// [Standard Webhooks]: https://www.standardwebhooks.com
+func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, error) {
+	formSignature := h.Get(headerSignature)
+	id, timestamp := h.Get(headerStandardID), h.Get(headerStandardTimestamp)
+	if formSignature == "" || id == "" || timestamp == "" || h.Get(headerStandardSignature) == "" {
+		return "", ErrUnsigned
+	}
+	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+	if err != nil {
+		return "", ErrSignature
+	}
+	s := newSigner(secret)
+	want := s.version1(id, timestamp, body)
+	matched := -1
+	for i, got := range strings.Fields(h.Get(headerStandardSignature)) {
+		if hmac.Equal([]byte(got), []byte(want)) {
+			matched = i
+			break
+		}
+	}
+	if matched < 0 {
+		return "", ErrSignature
+	}
+	// Compared as a difference of seconds, which no timestamp overflows.
+	if off := now.Unix() - seconds; seconds < 0 || off > int64(tolerance/time.Second) || off < -int64(tolerance/time.Second) {
+		return "", ErrTimestamp
+	}
+	form := FormA
+	if strings.HasPrefix(formSignature, "sha256=") {
+		form = FormB
+	}
+	// The new secret's signature comes first.
+	if matched == 0 && !hmac.Equal([]byte(formSignature), []byte(s.form(form, body))) {
+		return "", ErrSignature
+	}
+	return form, nil
+}

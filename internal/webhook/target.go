@@ -1,0 +1,104 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// target is what the dispatcher needs to know of a webhook.
+type target struct {
+	url      *url.URL
+	form     Form
+	secret   *signer // nil: not signed
+	old      *signer // the secret replaced less than a day ago, or nil
+	oldUntil time.Time
+	ordered  string // untried deliveries up to this one go out in order; "" for none
+	loaded   time.Time
+}
+
+// targets keeps targets in memory for a second, since reading one for each
+// delivery would cost as much as recording it. A change made here is seen at
+// once, one made by another process within that second; holding and deleting a
+// lane need neither.
+type targets struct {
+	mu      sync.Mutex
+	byID    map[string]*target
+	changes uint64 // counts forget, so that a reading from before is not kept
+}
+
+const (
+	targetAge  = time.Second
+	maxTargets = 4096
+)
+
+func (ts *targets) forget(id string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	delete(ts.byID, id)
+	ts.changes++
+}
+
+// target returns a webhook as the dispatcher sees it; [db.ErrNoRows] when it
+// was deleted.
+func (s *Service) target(ctx context.Context, id string) (*target, error) {
+	ts := &s.targets
+	ts.mu.Lock()
+	t, changes := ts.byID[id], ts.changes
+	ts.mu.Unlock()
+	if t != nil && time.Since(t.loaded) < targetAge {
+		return t, nil
+	}
+	t, err := s.loadTarget(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.changes == changes {
+		if ts.byID == nil || len(ts.byID) >= maxTargets {
+			ts.byID = make(map[string]*target)
+		}
+		ts.byID[id] = t
+	}
+	return t, nil
+}
+
+func (s *Service) loadTarget(ctx context.Context, id string) (*target, error) {
+	t := &target{loaded: time.Now()}
+	var rawURL string
+	var secret, old []byte
+	err := s.db.QueryRow(ctx, `SELECT w.url, w.payload_form, w.secret, w.old_secret, w.old_secret_until,
+		CASE WHEN EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2 AND d.state = 0 AND d.id <= w.ordered_until)
+			THEN w.ordered_until END
+		FROM webhooks w WHERE w.id = $1`, id).
+		Scan(&rawURL, &t.form, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.ordered))
+	if err != nil {
+		return nil, fmt.Errorf("load webhook: %w", err)
+	}
+	if t.url, err = url.Parse(rawURL); err != nil {
+		return nil, fmt.Errorf("webhook %s has an unusable URL", id) // err quotes it, and it may hold a secret
+	}
+	if t.secret, err = s.openSecret(id, secret); err != nil {
+		return nil, err
+	}
+	if t.old, err = s.openSecret(id, old); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (s *Service) openSecret(id string, sealed []byte) (*signer, error) {
+	if sealed == nil {
+		return nil, nil
+	}
+	secret, err := s.box.Open(sealPurpose, sealed, id)
+	if err != nil {
+		return nil, fmt.Errorf("secret of webhook %s: %w", id, err)
+	}
+	return newSigner(string(secret)), nil
+}

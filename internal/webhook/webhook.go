@@ -1,0 +1,559 @@
+// Package webhook tells the systems of others what happened: outgoing webhooks
+// (helpdesk.md parts 4.3 and 6).
+//
+// A [Webhook] is an organization's subscription: a URL, the events it wants, how
+// they are written and how long we try. For every event the [Service] writes, in
+// the transaction of the change, one delivery and one job per subscription; the
+// job's id is the delivery's and its lane is the webhook's id. The dispatcher
+// posts, and then records the attempt, the delivery's state and the end of the
+// job in one transaction. So an event of a committed change is delivered at
+// least once or is visibly failed or dropped, and one of a change that was
+// rolled back is never sent.
+//
+//	             ┌──────────── retry, after the schedule's delay ───────────┐
+//	             ▼                                                          │
+//	untried ──attempt──▶ no answer, 5xx, 429 ──schedule left──▶ retrying ───┘
+//	   │         │                └──────used up──────────────▶ failed; the webhook is failed too
+//	   │         ├──▶ 2xx ─────────────────────────────────────▶ delivered
+//	   │         └──▶ any other answer ────────────────────────▶ failed
+//	   └──pushed out of a full queue while the webhook is not enabled──▶ dropped
+//
+// While a webhook is not enabled its lane is held and its deliveries wait. Once
+// it is enabled again, what waited untried goes out one by one, oldest first, and
+// newer events after it; otherwise several deliveries of a webhook are under way
+// at once and their order is not promised.
+//
+// The body of a delivery is a function of the stored event and the payload form,
+// so that every attempt sends the same bytes, however late.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+
+	"github.com/google/uuid"
+)
+
+// JobKind is the kind of the jobs that deliver; their lanes are webhook ids.
+const JobKind = "webhook"
+
+const (
+	// MaxPerOrganization is how many webhooks an organization can have.
+	MaxPerOrganization = 100
+	// MaxHeld is how many deliveries wait for a webhook that is not enabled;
+	// past that, each new one drops the oldest.
+	MaxHeld = 10_000
+	// Keep is how long deliveries and their attempts are kept.
+	Keep = 30 * 24 * time.Hour
+	// SecretOverlap is how long a replaced secret goes on signing.
+	SecretOverlap = 24 * time.Hour
+
+	maxSecret = 500 // characters
+)
+
+// State is the state of a webhook.
+type State string
+
+// The states (helpdesk.md part 3).
+const (
+	Enabled  State = "enabled"
+	Disabled State = "disabled" // by hand
+	Failed   State = "failed"   // a delivery used up its schedule
+)
+
+// Webhook is a subscription as it may be shown: without its secret.
+type Webhook struct {
+	ID             string
+	OrganizationID string
+	URL            string
+	Events         []string // names of events, or "*"
+	State          State
+	HasSecret      bool
+	PayloadForm    Form
+	RetrySchedule  Schedule
+	QueuedEvents   int64     // deliveries that wait, for their first or a further attempt
+	DroppedEvents  int64     // deliveries dropped, ever
+	LastDeliveryAt time.Time // start of the newest attempt; zero when there was none
+	LastError      string    // why the newest attempt failed; empty when it did not
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+// New describes a webhook to create.
+type New struct {
+	URL           string
+	Events        []string
+	Secret        string   // empty: deliveries are not signed
+	Disabled      bool     // it is enabled otherwise
+	PayloadForm   Form     // empty means b
+	RetrySchedule Schedule // empty means two
+}
+
+// Change describes an update; nil members stay as they are.
+type Change struct {
+	URL           *string
+	Events        *[]string
+	Secret        *string // empty: deliveries are no longer signed
+	Enabled       *bool
+	PayloadForm   *Form
+	RetrySchedule *Schedule
+}
+
+// Admins finds whom to tell about an organization's webhooks.
+type Admins interface {
+	// AdminAddresses returns the addresses of the organization's admins.
+	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
+}
+
+// Mailer sends mail once the caller's transaction has committed.
+type Mailer interface {
+	// EnqueueMail sends m, with the configured sender when From is zero.
+	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+}
+
+// Config is what a [Service] is made of. DB, Queue, Events, Box, Admins and
+// Mailer are required.
+type Config struct {
+	DB     *db.DB
+	Queue  *queue.Queue
+	Events *event.Log
+	Box    *seal.Box
+	Admins Admins
+	Mailer Mailer
+
+	// Transport carries the deliveries; nil means one that dials as
+	// AllowPrivate says.
+	Transport http.RoundTripper
+	// AllowPrivate lets receivers use http and private addresses: for
+	// development and demos.
+	AllowPrivate bool
+	// RetryTimeScale multiplies every delay between attempts; 0 means 1.
+	RetryTimeScale float64
+	// BaseURL is the address of the dashboard, for mails.
+	BaseURL string
+	// PerLane is how many deliveries to one webhook are under way at once,
+	// over all processes; 0 means 16. Concurrency is how many are under way
+	// in this process; 0 means 2048. Receivers that hang take up to PerLane
+	// of them each.
+	PerLane     int
+	Concurrency int
+	Logger      *slog.Logger // nil discards
+}
+
+// Service keeps the webhooks and delivers events to them.
+// It is safe for concurrent use.
+type Service struct {
+	db           *db.DB
+	queue        *queue.Queue
+	box          *seal.Box
+	admins       Admins
+	mailer       Mailer
+	transport    http.RoundTripper
+	allowPrivate bool
+	scale        float64
+	baseURL      string
+	log          *slog.Logger
+
+	targets  targets
+	recorder recorder
+
+	mu    sync.Mutex
+	turns map[string]chan struct{} // by webhook: closed when an attempt was recorded
+}
+
+// Open returns a service, registered with the queue as the worker of [JobKind]
+// and with the log of events as an inside listener. Deliveries go out once the
+// queue runs.
+func Open(c Config) *Service {
+	s := &Service{
+		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
+		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
+		baseURL: strings.TrimSuffix(c.BaseURL, "/"), log: c.Logger,
+		turns: make(map[string]chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.transport == nil {
+		s.transport = netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivate})
+	}
+	if s.scale == 0 {
+		s.scale = 1
+	}
+	if s.allowPrivate {
+		s.log.Warn("webhooks may be sent to private addresses and without TLS")
+	}
+	c.Events.Inside(s.fanOut)
+	c.Queue.Handle(queue.Worker{
+		Kind:        JobKind,
+		PerLane:     orDefault(c.PerLane, 16),
+		Concurrency: orDefault(c.Concurrency, 2048),
+		Run:         s.deliver,
+		// What a receiver does wrong is recorded by deliver. Errors that get
+		// here are ours, and no reason to give up.
+		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+	})
+	return s
+}
+
+func orDefault(n, fallback int) int {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+// List returns an organization's webhooks, oldest first.
+func (s *Service) List(ctx context.Context, organizationID string) ([]Webhook, error) {
+	list, err := db.All(ctx, s.db, scanWebhook, selectWebhook+" WHERE w.organization_id = $1 ORDER BY w.id", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list webhooks: %w", err)
+	}
+	return list, nil
+}
+
+// Find returns one webhook; a [problem.NotFound] when the organization has none
+// with that id.
+func (s *Service) Find(ctx context.Context, organizationID, id string) (Webhook, error) {
+	return find(ctx, s.db, organizationID, id)
+}
+
+const selectWebhook = `SELECT w.id, w.organization_id, w.url, w.events, w.state, w.secret IS NOT NULL, w.payload_form, w.retry_schedule,
+	(SELECT count(*) FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2),
+	w.dropped, w.last_delivery_at, w.last_error, w.created_at, w.updated_at
+	FROM webhooks w`
+
+func scanWebhook(row db.Row) (Webhook, error) {
+	var w Webhook
+	var events string
+	err := row.Scan(&w.ID, &w.OrganizationID, &w.URL, &events, &w.State, &w.HasSecret, &w.PayloadForm, &w.RetrySchedule,
+		&w.QueuedEvents, &w.DroppedEvents, db.IntoTime(&w.LastDeliveryAt), db.IntoText(&w.LastError),
+		db.IntoTime(&w.CreatedAt), db.IntoTime(&w.UpdatedAt))
+	w.Events = strings.Fields(events)
+	return w, err
+}
+
+func find(ctx context.Context, q db.Querier, organizationID, id string) (Webhook, error) {
+	w, err := db.One(ctx, q, scanWebhook, selectWebhook+" WHERE w.id = $1 AND w.organization_id = $2", id, organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return w, errNotFound()
+	}
+	if err != nil {
+		return w, fmt.Errorf("find webhook: %w", err)
+	}
+	return w, nil
+}
+
+func errNotFound() error { return problem.New(problem.NotFound, "there is no such webhook") }
+
+// Create adds a webhook to an organization. More than [MaxPerOrganization] is a
+// [problem.Precondition].
+func (s *Service) Create(ctx context.Context, organizationID string, n New) (Webhook, error) {
+	if n.PayloadForm == "" {
+		n.PayloadForm = FormB
+	}
+	if n.RetrySchedule == "" {
+		n.RetrySchedule = ScheduleTwo
+	}
+	var v problem.Validation
+	s.checkURL(&v, n.URL)
+	checkEvents(&v, n.Events)
+	checkSecret(&v, n.Secret)
+	checkForm(&v, n.PayloadForm)
+	checkSchedule(&v, n.RetrySchedule)
+	if err := v.Err(); err != nil {
+		return Webhook{}, err
+	}
+	id := uuid.Must(uuid.NewV7()).String()
+	state := Enabled
+	if n.Disabled {
+		state = Disabled
+	}
+	var w Webhook
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := tx.Lock(ctx, "webhooks/"+organizationID); err != nil {
+			return err
+		}
+		var count int
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM webhooks WHERE organization_id = $1", organizationID).Scan(&count); err != nil {
+			return err
+		}
+		if count >= MaxPerOrganization {
+			return problem.New(problem.Precondition, "an organization has at most %d webhooks; delete one first", MaxPerOrganization)
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, secret, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)`,
+			id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule),
+			s.sealSecret(id, n.Secret), tx.Now.UnixMicro()); err != nil {
+			return err
+		}
+		if state != Enabled {
+			if err := s.queue.HoldLane(ctx, tx, JobKind, id); err != nil {
+				return err
+			}
+		}
+		var err error
+		w, err = find(ctx, tx, organizationID, id)
+		return err
+	})
+	if err != nil {
+		return Webhook{}, fmt.Errorf("create webhook: %w", err)
+	}
+	return w, nil
+}
+
+// Update changes a webhook. Deliveries that wait go out as it is then: to the
+// new URL, in the new form. Enabling one that was disabled or failed sends what
+// waited, in order.
+func (s *Service) Update(ctx context.Context, organizationID, id string, c Change) (Webhook, error) {
+	var v problem.Validation
+	if c.URL != nil {
+		s.checkURL(&v, *c.URL)
+	}
+	if c.Events != nil {
+		checkEvents(&v, *c.Events)
+	}
+	if c.Secret != nil {
+		checkSecret(&v, *c.Secret)
+	}
+	if c.PayloadForm != nil {
+		checkForm(&v, *c.PayloadForm)
+	}
+	if c.RetrySchedule != nil {
+		checkSchedule(&v, *c.RetrySchedule)
+	}
+	if err := v.Err(); err != nil {
+		return Webhook{}, err
+	}
+	var w Webhook
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, "UPDATE webhooks SET updated_at = $3 WHERE id = $1 AND organization_id = $2", id, organizationID, tx.Now.UnixMicro())
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errNotFound()
+		}
+		if w, err = find(ctx, tx, organizationID, id); err != nil {
+			return err
+		}
+		if c.URL != nil {
+			w.URL = *c.URL
+		}
+		if c.Events != nil {
+			w.Events = *c.Events
+		}
+		if c.PayloadForm != nil {
+			w.PayloadForm = *c.PayloadForm
+		}
+		if c.RetrySchedule != nil {
+			w.RetrySchedule = *c.RetrySchedule
+		}
+		if _, err := tx.Exec(ctx, "UPDATE webhooks SET url = $2, events = $3, payload_form = $4, retry_schedule = $5 WHERE id = $1",
+			id, w.URL, joinEvents(w.Events), string(w.PayloadForm), string(w.RetrySchedule)); err != nil {
+			return err
+		}
+		if c.Secret != nil {
+			if err := s.replaceSecret(ctx, tx, id, *c.Secret); err != nil {
+				return err
+			}
+		}
+		// Before the lane is released, which wakes the dispatcher.
+		tx.AfterCommit(func() { s.targets.forget(id) })
+		switch enable := c.Enabled != nil && *c.Enabled; {
+		case c.Enabled == nil || enable == (w.State == Enabled):
+		case enable:
+			err = s.resume(ctx, tx, id)
+		default:
+			err = s.suspend(ctx, tx, id, Disabled)
+		}
+		if err != nil {
+			return err
+		}
+		w, err = find(ctx, tx, organizationID, id)
+		return err
+	})
+	if err != nil {
+		return Webhook{}, fmt.Errorf("update webhook: %w", err)
+	}
+	return w, nil
+}
+
+// Delete removes a webhook and what waits for it. Deliveries under way are cut
+// off. The history goes with the next [Service.Purge].
+func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, "DELETE FROM webhooks WHERE id = $1 AND organization_id = $2", id, organizationID)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errNotFound()
+		}
+		tx.AfterCommit(func() { s.targets.forget(id) })
+		return s.queue.DeleteLane(ctx, tx, JobKind, id)
+	})
+	if err != nil {
+		return fmt.Errorf("delete webhook: %w", err)
+	}
+	return nil
+}
+
+// suspend stops an enabled webhook's deliveries; they wait from now on.
+func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) error {
+	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, held = (`+countWaiting+`) WHERE id = $1`,
+		id, string(to), tx.Now.UnixMicro(), MaxHeld); err != nil {
+		return err
+	}
+	return s.queue.HoldLane(ctx, tx, JobKind, id)
+}
+
+// countWaiting counts the deliveries that wait for webhook $1, up to $4.
+const countWaiting = `SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $4) AS waiting`
+
+// resume starts a suspended webhook's deliveries again. What was never tried
+// goes out in order.
+func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
+	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, held = 0,
+		ordered_until = (SELECT max(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0) WHERE id = $1`,
+		id, string(Enabled)); err != nil {
+		return err
+	}
+	return s.queue.ReleaseLane(ctx, tx, JobKind, id)
+}
+
+// fail suspends a webhook because a delivery used up its schedule, and tells
+// the organization's admins, unless it is suspended already.
+func (s *Service) fail(ctx context.Context, tx *db.Tx, id, reason string) error {
+	var organizationID, rawURL string
+	err := tx.QueryRow(ctx, "SELECT organization_id, url FROM webhooks WHERE id = $1 AND state = $2 FOR UPDATE", id, string(Enabled)).
+		Scan(&organizationID, &rawURL)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.suspend(ctx, tx, id, Failed); err != nil {
+		return err
+	}
+	tx.AfterCommit(func() {
+		s.log.Warn("a webhook failed and is disabled", "webhook", id, "organization", organizationID, "reason", reason)
+	})
+	admins, err := s.admins.AdminAddresses(ctx, tx, organizationID)
+	if err != nil {
+		return fmt.Errorf("find admins: %w", err)
+	}
+	for _, to := range admins {
+		if err := s.mailer.EnqueueMail(ctx, tx, failedMail(to, id, rawURL, s.baseURL, reason)); err != nil {
+			return fmt.Errorf("enqueue mail: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) checkURL(v *problem.Validation, raw string) {
+	v.Text("url", raw)
+	if _, err := netguard.CheckURL(raw, s.allowPrivate); err != nil && !v.Has("url") {
+		if refused, ok := errors.AsType[*netguard.AddressError](err); ok {
+			v.Add("url", "must be publicly reachable: %v", refused)
+			return
+		}
+		v.Add("url", "%v", err)
+	}
+}
+
+func checkEvents(v *problem.Validation, names []string) {
+	if len(names) == 0 {
+		v.Add("events", "must name at least one event")
+	}
+	for i, name := range names {
+		if name != "*" && !slices.Contains(event.Names[:], event.Name(name)) {
+			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event")
+		}
+	}
+}
+
+func checkSecret(v *problem.Validation, secret string) { v.Length("secret", secret, 0, maxSecret) }
+
+func checkForm(v *problem.Validation, f Form) {
+	if f != FormA && f != FormB {
+		v.Add("payloadForm", `must be "a" or "b"`)
+	}
+}
+
+func checkSchedule(v *problem.Validation, s Schedule) {
+	if s != ScheduleOne && s != ScheduleTwo {
+		v.Add("retrySchedule", `must be "one" or "two"`)
+	}
+}
+
+// joinEvents returns the stored form of a list of names, without doubles.
+func joinEvents(names []string) string {
+	var out []string
+	for _, name := range names {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// matches reports whether a stored list of names has name in it.
+func matches(stored string, name event.Name) bool {
+	for s := range strings.SplitSeq(stored, " ") {
+		if s == "*" || s == string(name) {
+			return true
+		}
+	}
+	return false
+}
+
+const sealPurpose = "webhook secret"
+
+// sealSecret returns the stored form of a secret: NULL when there is none.
+func (s *Service) sealSecret(id, secret string) any {
+	if secret == "" {
+		return nil
+	}
+	return s.box.Seal(sealPurpose, []byte(secret), id)
+}
+
+// replaceSecret makes secret the one that signs. The one before it goes on
+// signing beside it for [SecretOverlap]; without a new secret nothing signs.
+func (s *Service) replaceSecret(ctx context.Context, tx *db.Tx, id, secret string) error {
+	if secret == "" {
+		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1", id)
+		return err
+	}
+	var sealed []byte
+	if err := tx.QueryRow(ctx, "SELECT secret FROM webhooks WHERE id = $1", id).Scan(&sealed); err != nil {
+		return err
+	}
+	if sealed == nil {
+		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = $2 WHERE id = $1", id, s.sealSecret(id, secret))
+		return err
+	}
+	// One that cannot be opened any more cannot sign either.
+	if old, err := s.box.Open(sealPurpose, sealed, id); err == nil && string(old) == secret {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "UPDATE webhooks SET old_secret = secret, old_secret_until = $3, secret = $2 WHERE id = $1",
+		id, s.sealSecret(id, secret), tx.Now.Add(SecretOverlap).UnixMicro())
+	return err
+}
