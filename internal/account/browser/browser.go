@@ -1,0 +1,161 @@
+// Package browser is the HTTP side of sessions: the cookies in which a browser
+// keeps them, and where a request comes from.
+//
+// Every surface that people's browsers talk to shares one [Gate], so that a
+// session looks the same whoever opened, refreshed or ended it.
+package browser
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+)
+
+// Names of the cookies (helpdesk.md 5; helpdesk-decisions.md 2).
+const (
+	AccessCookie  = "svc-access-token"
+	RefreshCookie = "svc-refresh-token"
+	IntentCookie  = "svc-login-intent"
+)
+
+// Gate lets browsers in. It is immutable and safe for concurrent use.
+type Gate struct {
+	Accounts *account.Service
+
+	// Secure keeps cookies off plain connections: whether the base URL is https.
+	Secure bool
+
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+}
+
+// Authenticate finds out who sent r and returns a context that says so to
+// [account.FromContext]. When the session was refreshed on the way it adds the
+// new cookies to w. Its errors are those of [account.Service.Authenticate].
+func (g *Gate) Authenticate(w http.ResponseWriter, r *http.Request) (context.Context, error) {
+	id, fresh, err := g.Accounts.Authenticate(r.Context(), value(r, AccessCookie), value(r, RefreshCookie), g.Client(r))
+	if err != nil {
+		return nil, err
+	}
+	if fresh != nil {
+		for _, c := range g.SignedIn(*fresh) {
+			http.SetCookie(w, c)
+		}
+	}
+	return account.NewContext(r.Context(), id), nil
+}
+
+// HasSession reports whether r carries cookies of a session, valid or not.
+func HasSession(r *http.Request) bool {
+	return value(r, AccessCookie) != "" || value(r, RefreshCookie) != ""
+}
+
+// SignedIn returns the cookies of a session.
+func (g *Gate) SignedIn(t account.Tokens) []*http.Cookie {
+	return []*http.Cookie{
+		g.cookie(AccessCookie, t.Access, t.AccessLife),
+		g.cookie(RefreshCookie, t.Refresh, t.RefreshLife),
+	}
+}
+
+// SignedOut returns cookies that take the place of a session's and vanish.
+func (g *Gate) SignedOut() []*http.Cookie {
+	return []*http.Cookie{g.cookie(AccessCookie, "", 0), g.cookie(RefreshCookie, "", 0)}
+}
+
+// Intent returns what r says in proof of having asked for a sign-in link.
+func Intent(r *http.Request) string { return value(r, IntentCookie) }
+
+// KeepIntent returns the cookie of that proof. An empty one makes it vanish.
+func (g *Gate) KeepIntent(intent string) *http.Cookie {
+	if intent == "" {
+		return g.cookie(IntentCookie, "", 0)
+	}
+	return g.cookie(IntentCookie, intent, account.LinkLife)
+}
+
+func (g *Gate) cookie(name, value string, life time.Duration) *http.Cookie {
+	c := &http.Cookie{
+		Name: name, Value: value, Path: "/", MaxAge: int(life / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: g.Secure,
+	}
+	if c.MaxAge <= 0 {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+func value(r *http.Request, name string) string {
+	c, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// Client returns where r comes from and what it says of itself.
+func (g *Gate) Client(r *http.Request) account.Client {
+	c := account.Client{UserAgent: r.UserAgent()}
+	if ip := ClientIP(r, g.TrustedProxies); ip.IsValid() {
+		c.IP = ip.String()
+	}
+	return c
+}
+
+// ClientIP returns the address that r comes from: the far side of the
+// connection, or, as long as that is a trusted proxy, whom it names as its own
+// far side in X-Forwarded-For. What a client wrote there itself is never
+// reached. The zero Addr means that the connection has no IP address.
+func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	ip, ok := parseAddr(r.RemoteAddr)
+	if !ok || len(trusted) == 0 {
+		return ip
+	}
+	lines := r.Header.Values("X-Forwarded-For")
+	for i := len(lines) - 1; i >= 0; i-- {
+		rest, more := lines[i], true
+		for more {
+			if !contains(trusted, ip) {
+				return ip
+			}
+			last := rest
+			if cut := strings.LastIndexByte(rest, ','); cut >= 0 {
+				rest, last = rest[:cut], rest[cut+1:]
+			} else {
+				more = false
+			}
+			next, ok := parseAddr(strings.TrimSpace(last))
+			if !ok {
+				return ip // the proxy does not know either
+			}
+			ip = next
+		}
+	}
+	return ip
+}
+
+func contains(networks []netip.Prefix, ip netip.Addr) bool {
+	for _, n := range networks {
+		if n.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseAddr reads an address with or without a port.
+func parseAddr(s string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(s)
+	if err != nil {
+		ap, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		ip = ap.Addr()
+	}
+	return ip.Unmap().WithZone(""), true
+}

@@ -1,0 +1,234 @@
+package account
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+func TestSlug(t *testing.T) {
+	for _, tt := range []struct{ name, want string }{
+		{"Acme", "acme"},
+		{"Acme Rentals, Inc.", "acme-rentals-inc"},
+		{"  Joe's  Vans ", "joes-vans"},
+		{"a 'b", "a-b"},
+		{"Müller & Söhne GmbH", "mueller-soehne-gmbh"},
+		{"Čižek Půjčovna", "cizek-pujcovna"},
+		{"ÅRHUS", "arhus"},
+		{"東京レンタカー", "organization"},
+		{"東京 Cars", "cars"},
+		{"--", "organization"},
+		{"4x4", "4x4"},
+		{strings.Repeat("abc ", 100), "abc-abc-abc-abc-abc-abc-abc-abc-abc-abc-abc-abc"},
+	} {
+		if got := slug(tt.name); got != tt.want {
+			t.Errorf("slug(%q): got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestCheckEmail(t *testing.T) {
+	for _, tt := range []struct {
+		email string
+		ok    bool
+	}{
+		{"ada@example.com", true},
+		{" Ada@Example.com ", true},
+		{"a+b.c@sub.example.com", true},
+		{"root@localhost", true},
+		{"müller@example.com", true},
+		{"", false},
+		{"ada", false},
+		{"ada@", false},
+		{"@example.com", false},
+		{"Ada <ada@example.com>", false},
+		{"<ada@example.com>", false},
+		{"ada@example.com, eve@example.com", false},
+		{"ada@example.com\r\nBcc: eve@example.com", false},
+		{"ada@exam\x00ple.com", false},
+		{"\u212aarl@example.com", false}, // Kelvin sign: lower-cases to k
+		{"ad\u0130@example.com", false},  // dotted capital I: lower-cases to i
+		{strings.Repeat("a", 250) + "@example.com", false},
+	} {
+		var v problem.Validation
+		checkEmail(&v, "email", tt.email)
+		if got := v.Err() == nil; got != tt.ok {
+			t.Errorf("%q: got ok %t, want %t", tt.email, got, tt.ok)
+		}
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	atRoot, err := newRedirects("https://help.example.com", []string{"https://app.example.com", "http://localhost:3000/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := newRedirects("https://example.com:8443/help/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		r      redirects
+		target string
+		ok     bool
+	}{
+		{"base", atRoot, "https://help.example.com", true},
+		{"base with slash", atRoot, "https://help.example.com/", true},
+		{"below base", atRoot, "https://help.example.com/tickets?status=open#top", true},
+		{"base in capitals", atRoot, "HTTPS://HELP.example.com/", true},
+		{"default port", atRoot, "https://help.example.com:443/", true},
+		{"path", atRoot, "/tickets/7", true},
+		{"allowed origin", atRoot, "https://app.example.com/welcome", true},
+		{"allowed origin with port", atRoot, "http://localhost:3000/", true},
+		{"query that looks like a URL", atRoot, "/login?next=//evil.example", true},
+
+		{"other host", atRoot, "https://evil.example/", false},
+		{"other scheme", atRoot, "http://help.example.com/", false},
+		{"other port", atRoot, "https://help.example.com:444/", false},
+		{"subdomain", atRoot, "https://x.help.example.com/", false},
+		{"host as prefix", atRoot, "https://help.example.com.evil.example/", false},
+		{"trailing dot", atRoot, "https://help.example.com./", false},
+		{"allowed origin at other port", atRoot, "http://localhost:3001/", false},
+		{"no scheme", atRoot, "//evil.example/", false},
+		{"no scheme, own host", atRoot, "//help.example.com/", false},
+		{"three slashes", atRoot, "///evil.example/", false},
+		{"scheme and three slashes", atRoot, "https:///evil.example/", false},
+		{"scheme without slashes", atRoot, "https:evil.example", false},
+		{"scheme with one slash", atRoot, "https:/evil.example", false},
+		{"backslashes", atRoot, `\\evil.example/`, false},
+		{"slash and backslash", atRoot, `/\evil.example/`, false},
+		{"backslash before own host", atRoot, `https://evil.example\@help.example.com/`, false},
+		{"userinfo", atRoot, "https://help.example.com@evil.example/", false},
+		{"userinfo of own host", atRoot, "https://user:pass@help.example.com/", false},
+		{"empty userinfo", atRoot, "https://@help.example.com/", false},
+		{"tab", atRoot, "/\t/evil.example/", false},
+		{"newline", atRoot, "/tickets\r\nSet-Cookie: a=b", false},
+		{"leading space", atRoot, " https://help.example.com/", false},
+		{"not ASCII", atRoot, "https://help.example.com/ü", false},
+		{"script", atRoot, "javascript:alert(1)", false},
+		{"data", atRoot, "data:text/html,hello", false},
+		{"relative path", atRoot, "tickets", false},
+		{"only a query", atRoot, "?a=b", false},
+		{"bad escape", atRoot, "https://help.example.com/%zz", false},
+		{"too long", atRoot, "/" + strings.Repeat("a", 2048), false},
+
+		{"below a path", below, "https://example.com:8443/help/tickets", true},
+		{"that path", below, "https://example.com:8443/help", true},
+		{"path below it", below, "/help/", true},
+		{"beside it", below, "https://example.com:8443/helpless", false},
+		{"above it", below, "https://example.com:8443/", false},
+		{"out of it by dots", below, "https://example.com:8443/help/../admin", false},
+		{"out of it by escaped dots", below, "/help/%2e%2E/admin", false},
+	} {
+		if got := tt.r.allowed(tt.target); got != tt.ok {
+			t.Errorf("%s: %q: got %t, want %t", tt.name, tt.target, got, tt.ok)
+		}
+	}
+}
+
+func TestRedirectsConfig(t *testing.T) {
+	for _, base := range []string{"", "help.example.com", "ftp://help.example.com", "https://", "https://u@help.example.com", "https://help.example.com/?a"} {
+		if _, err := newRedirects(base, nil); err == nil {
+			t.Errorf("base URL %q: got no error", base)
+		}
+	}
+	for _, origin := range []string{"", "app.example.com", "https://app.example.com/path", "https://*" + "@x"} {
+		if _, err := newRedirects("https://help.example.com", []string{origin}); err == nil {
+			t.Errorf("origin %q: got no error", origin)
+		}
+	}
+}
+
+// FuzzRedirect holds that a browser, which knows nothing of [url.Parse], ends up
+// where it may: by the literal start of the target.
+func FuzzRedirect(f *testing.F) {
+	for _, seed := range []string{
+		"/", "/a/b?c#d", "//evil.example", `/\evil.example`, "https://help.example.com/x", "https://help.example.com:443",
+		"https://help.example.com@evil.example", "https://app.example.com/", "https:evil.example", "/%2e%2e//evil", "HTTPS://help.EXAMPLE.com#x",
+	} {
+		f.Add(seed)
+	}
+	r, err := newRedirects("https://help.example.com", []string{"https://app.example.com"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		if !r.allowed(target) {
+			return
+		}
+		if strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '\\' }) {
+			t.Fatalf("%q: allowed with a character that browsers change", target)
+		}
+		if strings.HasPrefix(target, "/") {
+			if strings.HasPrefix(target, "//") {
+				t.Fatalf("%q: names another host", target)
+			}
+			return
+		}
+		rest, ok := strings.CutPrefix(strings.ToLower(target), "https://")
+		if !ok {
+			t.Fatalf("%q: neither a path nor https", target)
+		}
+		host, _, _ := strings.Cut(rest, "/")
+		host, _, _ = strings.Cut(host, "?")
+		host, _, _ = strings.Cut(host, "#")
+		switch strings.TrimSuffix(strings.TrimSuffix(host, ":443"), ":") {
+		case "help.example.com", "app.example.com":
+		default:
+			t.Fatalf("%q: leads to %q", target, host)
+		}
+		if _, err := url.Parse(target); err != nil {
+			t.Fatalf("%q: %v", target, err)
+		}
+	})
+}
+
+// FuzzToken holds that a token has one spelling.
+func FuzzToken(f *testing.F) {
+	f.Add(newToken().encode())
+	f.Add(strings.Repeat("A", 43))
+	f.Add(strings.Repeat("A", 42) + "B")
+	f.Add(strings.Repeat("A", 40) + "\n\n\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		if parsed, ok := parseToken(s); ok && parsed.encode() != s {
+			t.Fatalf("%q is also spelled %q", s, parsed.encode())
+		}
+	})
+}
+
+// FuzzParseHash holds that what can be read is what would be written.
+func FuzzParseHash(f *testing.F) {
+	f.Add("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
+	f.Add("$argon2id$v=19$m=8,t=1,p=255$$AAAAAAAAAAAAAAAAAAAAAA")
+	f.Add("$argon2i$v=19$m=8,t=1,p=1$AA$AAAAAAAAAAAAAAAAAAAAAA")
+	f.Fuzz(func(t *testing.T, s string) {
+		h, err := parseHash(s)
+		if err != nil {
+			return
+		}
+		if h.memory > maxHashMemory || h.passes == 0 || h.threads == 0 || len(h.sum) < 16 {
+			t.Fatalf("%q: got %+v", s, h)
+		}
+		if again, err := parseHash(h.String()); err != nil || again.String() != h.String() {
+			t.Fatalf("%q: written as %q, which reads as %+v, %v", s, h.String(), again, err)
+		}
+	})
+}
+
+func TestMask(t *testing.T) {
+	by, other := newToken(), newToken()
+	p := pair{newToken(), newToken()}
+	hidden := p.mask(by)
+	if hidden == p || hidden.access == p.access || hidden.refresh == p.refresh {
+		t.Error("the mask hides nothing")
+	}
+	if got := hidden.mask(by); got != p {
+		t.Error("the mask cannot be taken off")
+	}
+	if got := hidden.mask(other); got == p {
+		t.Error("another token takes the mask off")
+	}
+}

@@ -1,0 +1,216 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Plan is what an organization pays for.
+type Plan string
+
+// The plans.
+const (
+	Free     Plan = "free"
+	Pro      Plan = "pro"
+	Business Plan = "business"
+)
+
+// minFleetRateLimit is the least that can be agreed with a business.
+const minFleetRateLimit = 1000
+
+// Organization is a company that works with Kickstand.
+type Organization struct {
+	ID             string
+	Name           string
+	Slug           string // ASCII, unique
+	Plan           Plan
+	PendingPlan    Plan  // wanted but not paid yet; empty for none
+	FleetRateLimit int64 // fleet requests a minute, as agreed; 0 for the plan's own
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+const organizationColumns = `id, name, slug, plan, pending_plan, coalesce(fleet_rate_limit, 0), created_at, updated_at`
+
+func scanOrganization(row db.Row) (Organization, error) {
+	var o Organization
+	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.FleetRateLimit,
+		db.IntoTime(&o.CreatedAt), db.IntoTime(&o.UpdatedAt))
+	if errors.Is(err, db.ErrNoRows) {
+		err = problem.New(problem.NotFound, "there is no such organization")
+	}
+	return o, err
+}
+
+// Organization returns one organization, or a [problem.NotFound].
+func (s *Service) Organization(ctx context.Context, id string) (Organization, error) {
+	return db.One(ctx, s.db, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1", id)
+}
+
+// OrganizationBySlug returns one organization, or a [problem.NotFound].
+func (s *Service) OrganizationBySlug(ctx context.Context, slug string) (Organization, error) {
+	return organizationBySlug(ctx, s.db, slug)
+}
+
+func organizationBySlug(ctx context.Context, q db.Querier, slug string) (Organization, error) {
+	return db.One(ctx, q, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE slug = $1", slug)
+}
+
+// SoleOrganization returns the id of the only organization; false when there
+// are none or several.
+func (s *Service) SoleOrganization(ctx context.Context, q db.Querier) (string, bool, error) {
+	ids, err := db.All(ctx, q, func(row db.Row) (string, error) {
+		var id string
+		err := row.Scan(&id)
+		return id, err
+	}, "SELECT id FROM organizations ORDER BY id LIMIT 2")
+	if err != nil || len(ids) != 1 {
+		return "", false, err
+	}
+	return ids[0], true, nil
+}
+
+// NewOrganization describes an organization to create.
+type NewOrganization struct {
+	Name           string
+	Plan           Plan  // empty means Free
+	FleetRateLimit int64 // only with Business; 0 for the plan's own
+}
+
+// Check implements [problem.Checker].
+func (n NewOrganization) Check(v *problem.Validation) {
+	v.Length("name", strings.TrimSpace(n.Name), 1, 255)
+	checkPlan(v, "plan", n.Plan)
+	switch {
+	case n.FleetRateLimit == 0:
+	case n.Plan != Business:
+		v.Add("fleet rate limit", "can only be agreed on with the plan business")
+	case n.FleetRateLimit < minFleetRateLimit:
+		v.Add("fleet rate limit", "must be at least %d", minFleetRateLimit)
+	}
+}
+
+func checkPlan(v *problem.Validation, path string, p Plan) {
+	switch p {
+	case "", Free, Pro, Business:
+	default:
+		v.Add(path, "must be free, pro or business")
+	}
+}
+
+// CreateOrganization adds an organization with the plan it shall have; nothing
+// is paid for.
+func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Organization, error) {
+	if err := problem.Check(n); err != nil {
+		return Organization{}, err
+	}
+	if n.Plan == "" {
+		n.Plan = Free
+	}
+	o := Organization{ID: newID(), Name: strings.TrimSpace(n.Name), Plan: n.Plan, FleetRateLimit: n.FleetRateLimit}
+	err := s.db.Write(ctx, func(tx *db.Tx) error { return insertOrganization(ctx, tx, &o) })
+	if err != nil {
+		return Organization{}, err
+	}
+	return o, nil
+}
+
+// insertOrganization fills in what o is missing: slug and times.
+func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
+	var err error
+	if o.Slug, err = freeSlug(ctx, tx, o.Name); err != nil {
+		return err
+	}
+	o.CreatedAt, o.UpdatedAt = tx.Now, tx.Now
+	var limit any
+	if o.FleetRateLimit != 0 {
+		limit = o.FleetRateLimit
+	}
+	if _, err = tx.Exec(ctx, `INSERT INTO organizations
+			(id, name, slug, plan, pending_plan, fleet_rate_limit, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		o.ID, o.Name, o.Slug, string(o.Plan), db.Text(string(o.PendingPlan)), limit,
+		o.CreatedAt.UnixMicro(), o.UpdatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("insert organization: %w", err)
+	}
+	return nil
+}
+
+// freeSlug returns a slug for name that no organization has. The lock keeps
+// others from finding the same one before this transaction ends.
+func freeSlug(ctx context.Context, tx *db.Tx, name string) (string, error) {
+	if err := tx.Lock(ctx, "organization slug"); err != nil {
+		return "", err
+	}
+	base := slug(name)
+	candidate := base
+	for n := 2; ; n++ {
+		var taken bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM organizations WHERE slug = $1)", candidate).Scan(&taken); err != nil {
+			return "", fmt.Errorf("look for slug %s: %w", candidate, err)
+		}
+		if !taken {
+			return candidate, nil
+		}
+		suffix := n
+		if n > 20 { // a popular name: stop counting
+			suffix = 1000 + rand.IntN(1_000_000_000)
+		}
+		candidate = base + "-" + strconv.Itoa(suffix)
+	}
+}
+
+// maxSlug is the longest slug in bytes, its suffix not counted.
+const maxSlug = 48
+
+// slug spells name in lower-case ASCII letters, digits and single hyphens.
+func slug(name string) string {
+	var b strings.Builder
+	gap := false
+	for _, r := range strings.ToLower(name) {
+		spelled := string(r)
+		if r > 0x7f {
+			spelled = latin[r]
+		} else if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			spelled = ""
+		}
+		if spelled == "" {
+			gap = gap || r != '\'' && r != '’' // "Joe's" is one word
+			continue
+		}
+		if b.Len() > 0 && gap {
+			b.WriteByte('-')
+		}
+		gap = false
+		b.WriteString(spelled)
+		if b.Len() >= maxSlug {
+			break
+		}
+	}
+	if b.Len() == 0 {
+		return "organization"
+	}
+	return strings.TrimRight(b.String()[:min(b.Len(), maxSlug)], "-")
+}
+
+// latin spells the letters of languages written in Latin script.
+var latin = map[rune]string{
+	'à': "a", 'á': "a", 'â': "a", 'ã': "a", 'å': "a", 'ā': "a", 'ă': "a", 'ą': "a", 'ä': "ae", 'æ': "ae",
+	'ç': "c", 'ć': "c", 'č': "c", 'ď': "d", 'đ': "d", 'ð': "d",
+	'è': "e", 'é': "e", 'ê': "e", 'ë': "e", 'ē': "e", 'ė': "e", 'ę': "e", 'ě': "e",
+	'ğ': "g", 'ģ': "g", 'ì': "i", 'í': "i", 'î': "i", 'ï': "i", 'ī': "i", 'į': "i", 'ı': "i",
+	'ķ': "k", 'ļ': "l", 'ľ': "l", 'ł': "l", 'ñ': "n", 'ń': "n", 'ņ': "n", 'ň': "n",
+	'ò': "o", 'ó': "o", 'ô': "o", 'õ': "o", 'ō': "o", 'ő': "o", 'ø': "o", 'ö': "oe", 'œ': "oe",
+	'ŕ': "r", 'ř': "r", 'ś': "s", 'š': "s", 'ş': "s", 'ș': "s", 'ß': "ss",
+	'ţ': "t", 'ț': "t", 'ť': "t", 'þ': "th",
+	'ù': "u", 'ú': "u", 'û': "u", 'ū': "u", 'ů': "u", 'ű': "u", 'ų': "u", 'ü': "ue",
+	'ý': "y", 'ÿ': "y", 'ź': "z", 'ż': "z", 'ž': "z",
+}

@@ -1,0 +1,201 @@
+package account
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"golang.org/x/crypto/argon2"
+)
+
+// Bounds of passwords (helpdesk.md 8).
+const (
+	minPassword    = 6    // characters, at sign-in
+	minNewPassword = 8    // characters, when it is set
+	maxPassword    = 1024 // bytes
+)
+
+// hashParams are the costs of argon2id.
+type hashParams struct {
+	memory  uint32 // KiB
+	passes  uint32
+	threads uint8
+}
+
+// current is the weakest setting that OWASP recommends for argon2id, which
+// bounds the memory of a flood best.
+var current = hashParams{memory: 19 * 1024, passes: 2, threads: 1}
+
+const (
+	saltSize = 16
+	hashSize = 32
+)
+
+// maxHashMemory bounds what a stored hash may ask for, in KiB.
+const maxHashMemory = 256 * 1024
+
+// PasswordSignIn is the input of auth.signInWithPassword.
+type PasswordSignIn struct {
+	Email    string `json:"email"`
+	Password string `json:"password"`
+}
+
+// Check implements [problem.Checker].
+func (in PasswordSignIn) Check(v *problem.Validation) {
+	checkEmail(v, "email", in.Email)
+	checkPassword(v, "password", in.Password, minPassword)
+}
+
+func checkPassword(v *problem.Validation, path, password string, low int) {
+	if len(password) > maxPassword {
+		v.Add(path, "must have at most %d bytes", maxPassword)
+		return
+	}
+	v.Length(path, password, low, maxPassword)
+}
+
+// checkNewPassword is for passwords about to be set.
+func checkNewPassword(v *problem.Validation, path, password, email string) {
+	checkPassword(v, path, password, minNewPassword)
+	if emailKey(password) == emailKey(email) {
+		v.Add(path, "must not be the e-mail address")
+	}
+}
+
+// SignInWithPassword opens a session. Whether the address is unknown, has no
+// password or has another one is the same [problem.Unauthorized] after the same
+// work.
+func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, client Client) (SignIn, error) {
+	if err := problem.Check(in); err != nil {
+		return SignIn{}, err
+	}
+	key := emailKey(in.Email)
+	if err := allow(s.signInTries, key); err != nil {
+		return SignIn{}, err
+	}
+
+	var u User
+	var stored string
+	err := s.db.QueryRow(ctx, "SELECT "+userColumns+", u.password_hash FROM users u WHERE u.email_key = $1", key).
+		Scan(append(userFields(&u), db.IntoText(&stored))...)
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return SignIn{}, fmt.Errorf("find user: %w", err)
+	}
+	ok, err := s.verify(ctx, stored, in.Password)
+	if err != nil {
+		return SignIn{}, err
+	}
+	if !ok {
+		return SignIn{}, problem.New(problem.Unauthorized, "the e-mail address or the password is wrong")
+	}
+
+	rehashed := stored
+	if !isCurrent(stored) {
+		if rehashed, err = s.hash(ctx, in.Password); err != nil {
+			return SignIn{}, err
+		}
+	}
+	out := SignIn{User: u, RedirectTo: s.redirects.home()}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		// Holds only if the password is still the one that was verified, so
+		// that a session cannot outlive the password it was opened with.
+		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2", u.ID, stored, rehashed)
+		if err != nil {
+			return fmt.Errorf("store password: %w", err)
+		}
+		if n == 0 {
+			return problem.New(problem.Unauthorized, "the e-mail address or the password is wrong")
+		}
+		out.SessionID, out.Tokens, err = s.openSession(ctx, tx, u.ID, client)
+		return err
+	})
+	if err != nil {
+		return SignIn{}, err
+	}
+	return out, nil
+}
+
+// hash returns password's hash, under a new salt, as it is stored. It waits for
+// its turn as long as ctx lets it.
+func (s *Service) hash(ctx context.Context, password string) (string, error) {
+	h := passwordHash{hashParams: current, salt: make([]byte, saltSize)}
+	rand.Read(h.salt) // never fails: crypto/rand ends the program instead
+	var err error
+	h.sum, err = s.argon2id(ctx, password, h.hashParams, h.salt, hashSize)
+	return h.String(), err
+}
+
+// verify reports whether stored is a hash of password. An empty one is of none,
+// which takes as long to find out.
+func (s *Service) verify(ctx context.Context, stored, password string) (bool, error) {
+	h := passwordHash{hashParams: current, salt: make([]byte, saltSize), sum: make([]byte, hashSize)}
+	if stored != "" {
+		var err error
+		if h, err = parseHash(stored); err != nil {
+			return false, err
+		}
+	}
+	sum, err := s.argon2id(ctx, password, h.hashParams, h.salt, len(h.sum))
+	if err != nil {
+		return false, err
+	}
+	return subtle.ConstantTimeCompare(sum, h.sum) == 1 && stored != "", nil
+}
+
+func (s *Service) argon2id(ctx context.Context, password string, p hashParams, salt []byte, size int) ([]byte, error) {
+	select {
+	case s.hashers <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
+	}
+	defer func() { <-s.hashers }()
+	return argon2.IDKey([]byte(password), salt, p.passes, p.memory, p.threads, uint32(size)), nil
+}
+
+// isCurrent reports whether stored was made as a new hash would be.
+func isCurrent(stored string) bool {
+	h, err := parseHash(stored)
+	return err == nil && h.hashParams == current && len(h.salt) == saltSize && len(h.sum) == hashSize
+}
+
+// passwordHash is a hash of argon2id with all that is needed to make it again.
+type passwordHash struct {
+	hashParams
+	salt, sum []byte
+}
+
+// String returns h in the PHC string format.
+func (h passwordHash) String() string {
+	b64 := base64.RawStdEncoding
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s",
+		argon2.Version, h.memory, h.passes, h.threads, b64.EncodeToString(h.salt), b64.EncodeToString(h.sum))
+}
+
+// parseHash reads what [passwordHash.String] wrote. Its errors do not quote it.
+func parseHash(s string) (passwordHash, error) {
+	var h passwordHash
+	parts := strings.Split(s, "$")
+	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" || parts[2] != "v="+strconv.Itoa(argon2.Version) {
+		return passwordHash{}, errors.New("stored password hash is not of argon2id")
+	}
+	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &h.memory, &h.passes, &h.threads); err != nil ||
+		h.memory == 0 || h.memory > maxHashMemory || h.passes == 0 || h.threads == 0 {
+		return passwordHash{}, errors.New("stored password hash has unusable parameters")
+	}
+	var err error
+	if h.salt, err = base64.RawStdEncoding.DecodeString(parts[4]); err != nil {
+		return passwordHash{}, errors.New("stored password hash has no readable salt")
+	}
+	if h.sum, err = base64.RawStdEncoding.DecodeString(parts[5]); err != nil || len(h.sum) < 16 {
+		return passwordHash{}, errors.New("stored password hash has no readable sum")
+	}
+	return h, nil
+}

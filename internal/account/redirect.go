@@ -1,0 +1,93 @@
+package account
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// maxRedirect is the longest redirect target in bytes.
+const maxRedirect = 2048
+
+// redirects knows where a browser may be sent after it signed in.
+type redirects struct {
+	base    string   // the base URL without a slash at its end
+	host    string   // its host, for Message-IDs
+	origin  string   // its origin
+	path    string   // its path, without a slash at its end
+	origins []string // the others that are allowed
+}
+
+func newRedirects(base string, origins []string) (redirects, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return redirects{}, fmt.Errorf("base URL %q must be like https://help.example.com", base)
+	}
+	r := redirects{
+		base:   strings.TrimRight(base, "/"),
+		host:   u.Hostname(),
+		origin: origin(u),
+		path:   strings.TrimRight(u.Path, "/"),
+	}
+	for _, o := range origins {
+		u, err := url.Parse(o)
+		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+			return redirects{}, fmt.Errorf("redirect origin %q must be like https://app.example.com", o)
+		}
+		r.origins = append(r.origins, origin(u))
+	}
+	return r, nil
+}
+
+// home is where a browser goes that asked for nothing else.
+func (r redirects) home() string { return r.path + "/" }
+
+// allowed reports whether target is a path or URL under the base URL, or a URL
+// of one of the other origins. What browsers and [url.Parse] might read
+// differently is refused.
+func (r redirects) allowed(target string) bool {
+	if len(target) > maxRedirect {
+		return false
+	}
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c >= 0x7f || c == '\\' {
+			return false
+		}
+	}
+	u, err := url.Parse(target)
+	if err != nil || u.Opaque != "" || u.User != nil {
+		return false
+	}
+	switch {
+	case u.Scheme == "" && u.Host == "":
+		return strings.HasPrefix(target, "/") && !strings.HasPrefix(target, "//") && r.under(u.Path)
+	case u.Scheme == "" || u.Host == "":
+		return false
+	}
+	o := origin(u)
+	return o == r.origin && r.under(u.Path) || slices.Contains(r.origins, o)
+}
+
+// under reports whether p, with its dots resolved as a browser does, is the
+// base URL's path or below it.
+func (r redirects) under(p string) bool {
+	if r.path == "" {
+		return true
+	}
+	p = path.Clean("/" + p)
+	return p == r.path || strings.HasPrefix(p, r.path+"/")
+}
+
+// origin returns the origin of u as browsers compare it.
+func origin(u *url.URL) string {
+	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+	switch scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return scheme + "://" + strings.TrimSuffix(host, ":")
+}

@@ -1,0 +1,107 @@
+package account
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// SignupRequest is the input of auth.completeSignup.
+type SignupRequest struct {
+	Name             string `json:"name"`
+	OrganizationName string `json:"organizationName"`
+	Plan             Plan   `json:"planTier,omitempty"` // empty means Free
+}
+
+// Check implements [problem.Checker].
+func (r SignupRequest) Check(v *problem.Validation) {
+	v.Length("name", strings.TrimSpace(r.Name), 1, 255)
+	v.Length("organizationName", strings.TrimSpace(r.OrganizationName), 1, 255)
+	checkPlan(v, "planTier", r.Plan)
+}
+
+// Signup is a completed sign-up.
+type Signup struct {
+	User         User
+	Organization Organization
+	CheckoutURL  string // where the wanted plan is paid; empty for Free
+}
+
+// CompleteSignup makes the user admin of a new organization. A wanted paid plan
+// stays pending, and the organization free, until it is paid at the CheckoutURL.
+//
+// A user who has an organization gets a [problem.Conflict]. A paid plan is a
+// [problem.Precondition] when there is no checkout. Either way, and when the
+// checkout fails, nothing was changed.
+func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupRequest) (Signup, error) {
+	if err := problem.Check(r); err != nil {
+		return Signup{}, err
+	}
+	wanted := cmp.Or(r.Plan, Free)
+	o := Organization{ID: newID(), Name: strings.TrimSpace(r.OrganizationName), Plan: Free}
+	var done Signup
+	if wanted != Free {
+		var err error
+		if done.CheckoutURL, err = s.startCheckout(ctx, userID, o, wanted); err != nil {
+			return Signup{}, err
+		}
+		o.PendingPlan = wanted
+	}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 FOR UPDATE", userID)
+		if errors.Is(err, db.ErrNoRows) {
+			return errNotSignedIn() // deleted a moment ago
+		}
+		if err != nil {
+			return fmt.Errorf("lock user: %w", err)
+		}
+		if u.OrganizationID != "" {
+			return errSignedUp()
+		}
+		if err := insertOrganization(ctx, tx, &o); err != nil {
+			return err
+		}
+		u.Name, u.OrganizationID, u.Role, u.UpdatedAt = strings.TrimSpace(r.Name), o.ID, Admin, tx.Now
+		if _, err := tx.Exec(ctx, "UPDATE users SET name = $2, organization_id = $3, role = $4, updated_at = $5 WHERE id = $1",
+			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("update user: %w", err)
+		}
+		done.User, done.Organization = u, o
+		return nil
+	})
+	if err != nil {
+		return Signup{}, err
+	}
+	return done, nil
+}
+
+// startCheckout runs first because it may fail: a sign-up cannot be repeated.
+// A checkout that was started in vain simply expires.
+func (s *Service) startCheckout(ctx context.Context, userID string, o Organization, p Plan) (string, error) {
+	if s.checkout == nil {
+		return "", problem.New(problem.Precondition, "paid plans cannot be chosen here yet; sign up with planTier free")
+	}
+	u, err := s.User(ctx, userID)
+	if err != nil {
+		return "", err
+	}
+	if u.OrganizationID != "" {
+		return "", errSignedUp()
+	}
+	url, err := s.checkout.StartCheckout(ctx, CheckoutRequest{
+		OrganizationID: o.ID, OrganizationName: o.Name, Plan: p, UserID: u.ID, Email: u.Email,
+	})
+	if err != nil {
+		return "", fmt.Errorf("start checkout: %w", err)
+	}
+	return url, nil
+}
+
+func errSignedUp() error {
+	return problem.New(problem.Conflict, "you have completed your sign-up already")
+}

@@ -1,0 +1,111 @@
+package account
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+const (
+	flushEvery = time.Minute    // how exact a session's last use is
+	pruneEvery = time.Hour      // how often what expired is deleted
+	linkMemory = 24 * time.Hour // how long a link is known to have been one
+	chunk      = 500            // rows changed in one transaction, so that others need not wait
+)
+
+// Run writes down when sessions were last used, and deletes what has expired,
+// until ctx ends; then it writes what is left and returns. Without it sessions
+// still work, but count as used only when they are refreshed. Failures are
+// logged and tried again.
+func (s *Service) Run(ctx context.Context) {
+	flush := time.NewTicker(flushEvery)
+	defer flush.Stop()
+	prune := time.NewTicker(pruneEvery)
+	defer prune.Stop()
+	s.attempt(ctx, "delete expired sessions", s.prune)
+	for {
+		select {
+		case <-flush.C:
+			s.attempt(ctx, "write last use of sessions", s.flush)
+		case <-prune.C:
+			s.attempt(ctx, "delete expired sessions", s.prune)
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			s.attempt(last, "write last use of sessions", s.flush)
+			return
+		}
+	}
+}
+
+func (s *Service) attempt(ctx context.Context, what string, fn func(context.Context) error) {
+	if err := fn(ctx); err != nil && ctx.Err() == nil {
+		s.log.ErrorContext(ctx, what, "error", err)
+	}
+}
+
+// flush writes the sessions that were used since the last time, and forgets
+// successors whose grace is over. What it fails to write, the next use of the
+// session brings up again.
+func (s *Service) flush(ctx context.Context) error {
+	s.mu.Lock()
+	used := slices.Sorted(maps.Keys(s.used))
+	clear(s.used)
+	s.mu.Unlock()
+	for ids := range slices.Chunk(used, chunk) {
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			// Locked in order, so that two nodes do not wait for each other.
+			_, err := tx.Exec(ctx, `UPDATE sessions SET used_at = $1 WHERE id IN
+				(SELECT id FROM sessions WHERE id = ANY($2) AND used_at < $1 ORDER BY id FOR UPDATE)`, tx.Now.UnixMicro(), ids)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("update sessions: %w", err)
+		}
+	}
+	return s.each(ctx, `UPDATE session_tokens SET successor = NULL WHERE digest IN
+		(SELECT digest FROM session_tokens WHERE successor IS NOT NULL AND consumed_at < $1 LIMIT $2)`, refreshGrace)
+}
+
+// prune deletes what has expired.
+func (s *Service) prune(ctx context.Context) error {
+	if err := s.each(ctx, `DELETE FROM sessions WHERE used_at < $1 AND id IN
+		(SELECT id FROM sessions WHERE used_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
+		return err
+	}
+	if err := s.each(ctx, `DELETE FROM session_tokens WHERE digest IN
+		(SELECT digest FROM session_tokens WHERE kind = 0 AND issued_at < $1 LIMIT $2)`, s.accessLife); err != nil {
+		return err
+	}
+	// A used refresh token is kept as long as a session that is not used: who
+	// stole one any longer ago has been refused for it by then.
+	if err := s.each(ctx, `DELETE FROM session_tokens WHERE digest IN
+		(SELECT digest FROM session_tokens WHERE kind = 1 AND issued_at < $1 AND consumed_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
+		return err
+	}
+	return s.each(ctx, "DELETE FROM login_links WHERE digest IN (SELECT digest FROM login_links WHERE created_at < $1 LIMIT $2)",
+		linkMemory)
+}
+
+// each runs a statement that changes at most $2 of the rows older than $1 until
+// there are no more.
+func (s *Service) each(ctx context.Context, statement string, age time.Duration) error {
+	for {
+		var n int64
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			var err error
+			n, err = tx.Exec(ctx, statement, tx.Now.Add(-age).UnixMicro(), chunk)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%.40s…: %w", statement, err)
+		}
+		if n < chunk {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package account
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// Role is what a user may do in their organization.
+type Role string
+
+// The roles.
+const (
+	Admin Role = "admin"
+	Agent Role = "agent"
+)
+
+// User is a person who signs in.
+type User struct {
+	ID             string
+	Email          string // as given
+	Name           string
+	AvatarURL      string          // empty for none
+	OrganizationID string          // empty until sign-up is completed
+	Role           Role            // empty until sign-up is completed
+	Preferences    json.RawMessage // an object
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+// userColumns are what [userFields] scans, of users as u.
+const userColumns = `u.id, u.email, u.name, u.avatar_url, u.organization_id, u.role, u.preferences, u.created_at, u.updated_at`
+
+func userFields(u *User) []any {
+	return []any{
+		&u.ID, &u.Email, &u.Name, db.IntoText(&u.AvatarURL), db.IntoText(&u.OrganizationID),
+		db.IntoText((*string)(&u.Role)), (*[]byte)(&u.Preferences), db.IntoTime(&u.CreatedAt), db.IntoTime(&u.UpdatedAt),
+	}
+}
+
+func scanUser(row db.Row) (User, error) {
+	var u User
+	err := row.Scan(userFields(&u)...)
+	return u, err
+}
+
+// User returns one user, or a [problem.NotFound].
+func (s *Service) User(ctx context.Context, id string) (User, error) {
+	u, err := db.One(ctx, s.db, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1", id)
+	if errors.Is(err, db.ErrNoRows) {
+		return User{}, problem.New(problem.NotFound, "there is no such user")
+	}
+	return u, err
+}
+
+// NewUser describes a user to create.
+type NewUser struct {
+	Email        string
+	Password     string // empty: they sign in by link
+	Name         string // empty: the part of the e-mail before the @
+	Organization string // a slug
+	Role         Role
+}
+
+// Check implements [problem.Checker].
+func (n NewUser) Check(v *problem.Validation) {
+	checkEmail(v, "email", n.Email)
+	if n.Password != "" {
+		checkNewPassword(v, "password", n.Password, n.Email)
+	}
+	v.Length("name", strings.TrimSpace(n.Name), 0, 255)
+	if n.Role != Admin && n.Role != Agent {
+		v.Add("role", "must be admin or agent")
+	}
+}
+
+// CreateUser adds a user to an organization. An e-mail address that is taken is
+// a [problem.Conflict], an unknown organization a [problem.NotFound].
+func (s *Service) CreateUser(ctx context.Context, n NewUser) (User, error) {
+	if err := problem.Check(n); err != nil {
+		return User{}, err
+	}
+	u := User{
+		ID:          newID(),
+		Email:       strings.TrimSpace(n.Email),
+		Name:        strings.TrimSpace(n.Name),
+		Role:        n.Role,
+		Preferences: json.RawMessage("{}"),
+	}
+	if u.Name == "" {
+		u.Name, _, _ = strings.Cut(u.Email, "@")
+	}
+	var hash string
+	if n.Password != "" {
+		var err error
+		if hash, err = s.hash(ctx, n.Password); err != nil {
+			return User{}, err
+		}
+	}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		o, err := organizationBySlug(ctx, tx, n.Organization)
+		if err != nil {
+			return err
+		}
+		u.OrganizationID, u.CreatedAt, u.UpdatedAt = o.ID, tx.Now, tx.Now
+		inserted, err := insertUser(ctx, tx, u, hash)
+		if err == nil && !inserted {
+			err = problem.New(problem.Conflict, "there is a user with this e-mail address already")
+		}
+		return err
+	})
+	if err != nil {
+		return User{}, err
+	}
+	return u, nil
+}
+
+// insertUser reports whether u's e-mail address was free.
+func insertUser(ctx context.Context, tx *db.Tx, u User, hash string) (bool, error) {
+	n, err := tx.Exec(ctx, `INSERT INTO users
+			(id, email, email_key, name, avatar_url, password_hash, preferences, organization_id, role, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+		ON CONFLICT (email_key) DO NOTHING`,
+		u.ID, u.Email, emailKey(u.Email), u.Name, db.Text(u.AvatarURL), db.Text(hash), string(u.Preferences),
+		db.Text(u.OrganizationID), db.Text(string(u.Role)), u.CreatedAt.UnixMicro(), u.UpdatedAt.UnixMicro())
+	if err != nil {
+		return false, fmt.Errorf("insert user: %w", err)
+	}
+	return n == 1, nil
+}
+
+// Agent finds a user of an organization; false when there is none.
+func (s *Service) Agent(ctx context.Context, q db.Querier, organizationID, userID string) (event.Person, bool, error) {
+	return person(db.One(ctx, q, scanPerson,
+		"SELECT id, name, email FROM users WHERE id = $1 AND organization_id = $2", userID, organizationID))
+}
+
+// AgentByEmail finds a user of an organization by e-mail address; false when
+// there is none.
+func (s *Service) AgentByEmail(ctx context.Context, q db.Querier, organizationID, email string) (event.Person, bool, error) {
+	return person(db.One(ctx, q, scanPerson,
+		"SELECT id, name, email FROM users WHERE email_key = $1 AND organization_id = $2", emailKey(email), organizationID))
+}
+
+func scanPerson(row db.Row) (event.Person, error) {
+	var p event.Person
+	err := row.Scan(&p.ID, &p.Name, &p.Email)
+	return p, err
+}
+
+func person(p event.Person, err error) (event.Person, bool, error) {
+	if errors.Is(err, db.ErrNoRows) {
+		return event.Person{}, false, nil
+	}
+	return p, err == nil, err
+}
+
+// AdminEmails returns the e-mail addresses of an organization's admins, the
+// longest-standing first.
+func (s *Service) AdminEmails(ctx context.Context, q db.Querier, organizationID string) ([]string, error) {
+	return db.All(ctx, q, func(row db.Row) (string, error) {
+		var email string
+		err := row.Scan(&email)
+		return email, err
+	}, "SELECT email FROM users WHERE organization_id = $1 AND role = $2 ORDER BY id", organizationID, string(Admin))
+}
+
+// newID returns a UUIDv7.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
