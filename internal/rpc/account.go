@@ -1,0 +1,156 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Authorize is the [Config.Authorize] that goes with
+// [browser.Gate.Authenticate]: roles are those of package account.
+func Authorize(ctx context.Context, need Auth) error {
+	id, ok := account.FromContext(ctx)
+	switch {
+	case !ok:
+		return problem.New(problem.Unauthorized, "you are not signed in")
+	case need >= Member && id.OrganizationID == "":
+		return problem.New(problem.Forbidden, "you belong to no organization yet; call auth.completeSignup first")
+	case need == Admin && id.Role != account.Admin:
+		return problem.New(problem.Forbidden, "only admins may do this")
+	}
+	return nil
+}
+
+// AccountProcedures are the procedures of helpdesk.md 4.2.
+func AccountProcedures(accounts *account.Service, gate *browser.Gate) []Procedure {
+	a := accountProcedures{accounts, gate}
+	return []Procedure{
+		Mutation("auth.signInWithEmail", Public, a.signInWithEmail),
+		Mutation("auth.signInWithPassword", Public, a.signInWithPassword),
+		Query("auth.getUser", Session, a.getUser),
+		Mutation("auth.signOut", Session, a.signOut),
+		Mutation("auth.completeSignup", Session, a.completeSignup),
+	}
+}
+
+type accountProcedures struct {
+	accounts *account.Service
+	gate     *browser.Gate
+}
+
+type successOutput struct {
+	Success bool `json:"success"`
+}
+
+// userRecord is the User of helpdesk.md 2.
+type userRecord struct {
+	ID             string          `json:"id"`
+	Email          string          `json:"email"`
+	Name           string          `json:"name"`
+	AvatarURL      *string         `json:"avatar_url"`
+	OrganizationID *string         `json:"organization_id"`
+	Role           *account.Role   `json:"role"`
+	Preferences    json.RawMessage `json:"preferences"`
+	CreatedAt      time.Time       `json:"created_at"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+}
+
+func newUserRecord(u *account.User) userRecord {
+	return userRecord{
+		ID: u.ID, Email: u.Email, Name: u.Name, AvatarURL: orNull(u.AvatarURL),
+		OrganizationID: orNull(u.OrganizationID), Role: orNull(u.Role), Preferences: u.Preferences,
+		CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt,
+	}
+}
+
+// orNull is null for a member without a value.
+func orNull[S ~string](s S) *S {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (a accountProcedures) signInWithEmail(ctx context.Context, in account.EmailSignIn) (successOutput, error) {
+	intent, err := a.accounts.SignInWithEmail(ctx, in, browser.Intent(Request(ctx)))
+	if err != nil {
+		return successOutput{}, err
+	}
+	SetCookie(ctx, a.gate.KeepIntent(intent))
+	return successOutput{true}, nil
+}
+
+type passwordSignInOutput struct {
+	Success bool `json:"success"`
+	User    struct {
+		ID        string    `json:"id"`
+		Email     string    `json:"email"`
+		CreatedAt time.Time `json:"created_at"`
+	} `json:"user"`
+}
+
+func (a accountProcedures) signInWithPassword(ctx context.Context, in account.PasswordSignIn) (passwordSignInOutput, error) {
+	var out passwordSignInOutput
+	s, err := a.accounts.SignInWithPassword(ctx, in, a.gate.Client(Request(ctx)))
+	if err != nil {
+		return out, err
+	}
+	for _, c := range a.gate.SignedIn(s.Tokens) {
+		SetCookie(ctx, c)
+	}
+	out.Success = true
+	out.User.ID, out.User.Email, out.User.CreatedAt = s.User.ID, s.User.Email, s.User.CreatedAt
+	return out, nil
+}
+
+func (a accountProcedures) getUser(ctx context.Context, _ None) (userRecord, error) {
+	// Who is asked for is who asks, and was read with the session.
+	id, _ := account.FromContext(ctx)
+	return newUserRecord(&id.User), nil
+}
+
+func (a accountProcedures) signOut(ctx context.Context, _ None) (successOutput, error) {
+	id, _ := account.FromContext(ctx)
+	if err := a.accounts.SignOut(ctx, id.SessionID); err != nil {
+		return successOutput{}, err
+	}
+	for _, c := range a.gate.SignedOut() {
+		SetCookie(ctx, c)
+	}
+	return successOutput{true}, nil
+}
+
+type signupOutput struct {
+	User struct {
+		ID             string       `json:"id"`
+		Email          string       `json:"email"`
+		Name           string       `json:"name"`
+		OrganizationID string       `json:"organization_id"`
+		Role           account.Role `json:"role"`
+	} `json:"user"`
+	Organization struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+		Slug string `json:"slug"`
+	} `json:"organization"`
+	RequiresPayment bool   `json:"requiresPayment"`
+	CheckoutURL     string `json:"checkoutUrl,omitempty"`
+}
+
+func (a accountProcedures) completeSignup(ctx context.Context, in account.SignupRequest) (signupOutput, error) {
+	var out signupOutput
+	id, _ := account.FromContext(ctx)
+	s, err := a.accounts.CompleteSignup(ctx, id.UserID, in)
+	if err != nil {
+		return out, err
+	}
+	u, o := s.User, s.Organization
+	out.User.ID, out.User.Email, out.User.Name, out.User.OrganizationID, out.User.Role = u.ID, u.Email, u.Name, u.OrganizationID, u.Role
+	out.Organization.ID, out.Organization.Name, out.Organization.Slug = o.ID, o.Name, o.Slug
+	out.RequiresPayment, out.CheckoutURL = s.CheckoutURL != "", s.CheckoutURL
+	return out, nil
+}
