@@ -53,7 +53,16 @@ func forwards(subject string) bool { return forwardSubject.MatchString(subject) 
 
 var forwardPattern = regexp.MustCompile(`(?i)^[-_=*\s]*(begin )?(forwarded (message|by)|forwarded mail|weitergeleitete nachricht|anfang der weitergeleiteten (nachricht|e-mail)|message (transféré|transmis|réexpédié)|début du message (transféré|réexpédié)|mensaje reenviado|inicio del mensaje reenviado|messaggio inoltrato|inizio messaggio inoltrato|mensagem (encaminhada|reencaminhada)|início da mensagem (encaminhada|reenviada)|doorgestuurd bericht|begin doorgestuurd bericht|vidarebefordrat (meddelande|mejl)|vidarebefordrat brev|videresendt (melding|meddelelse|besked)|wiadomość przekazana|przekazana wiadomość|přeposlaná zpráva|välitetty viesti|пересылаемое сообщение|пересланное сообщение|iletilen (ileti|mesaj)|转发的邮件|転送メッセージ)[-_=*:\s]*$`)
 
-func forwardLine(line string) bool { return len(line) < 200 && forwardPattern.MatchString(line) }
+func forwardLine(line string) bool {
+	line = strings.TrimSpace(line)
+	if line == "" || len(line) > 200 || !ruled(line[0]) && !ruled(line[len(line)-1]) && line[len(line)-1] != ':' {
+		return false // spares most lines the pattern
+	}
+	return forwardPattern.MatchString(line)
+}
+
+// ruled matches what dividing lines are drawn with.
+func ruled(c byte) bool { return c == '-' || c == '_' || c == '=' || c == '*' }
 
 // cutMarker returns where our own marker stands, or the number of lines.
 func cutMarker(lines []string) int {
@@ -66,16 +75,21 @@ func cutMarker(lines []string) int {
 
 var originalPattern = regexp.MustCompile(`(?i)^\s*[-_=*]{2,}\s*(original (message|appointment|mail)|ursprüngliche (nachricht|mail)|originalnachricht|message d['’]origine|message original|message initial|mensaje original|messaggio originale|mensagem original|oorspronkelijk(e)? bericht|ursprungligt meddelande|originalmeddelande|original ?meddelelse|opprinnelig melding|oprindelig (meddelelse|besked)|oryginalna wiadomość|wiadomość oryginalna|původní (zpráva|e-mail)|alkuperäinen viesti|исходное сообщение|оригинальное сообщение|orijinal ileti|özgün ileti|eredeti üzenet|mesaj original|原始邮件|原始郵件|元のメッセージ|원본 메시지)\s*[-_=*]{2,}\s*$`)
 
+// maxSentences is how many lines are looked at as the end of a sentence that says
+// who wrote: no mail has as many, and each takes time.
+const maxSentences = 200
+
 // cutBlock returns the first line after which everything is the earlier mail: a
 // dividing line, a block of its headers, or the sentence that says who wrote it
 // when no quoted lines follow. Without any it returns the number of lines.
 func cutBlock(lines []string) int {
+	sentences := 0
 	for i, line := range lines {
 		trimmed := strings.TrimSpace(line)
 		if trimmed == "" || strings.HasPrefix(trimmed, ">") {
 			continue
 		}
-		if len(line) < 200 && originalPattern.MatchString(line) {
+		if len(line) < 200 && ruled(trimmed[0]) && originalPattern.MatchString(line) {
 			return i
 		}
 		if headerKind(trimmed) != 0 && headerBlock(lines[i:]) {
@@ -84,8 +98,11 @@ func cutBlock(lines []string) int {
 			}
 			return i
 		}
-		if start, ok := attribution(lines, i); ok && !quotedNext(lines[i+1:]) {
-			return start
+		if sentences < maxSentences && endsAttribution(line) {
+			sentences++
+			if start, ok := attribution(lines, i); ok && !quotedNext(lines[i+1:]) {
+				return start
+			}
 		}
 	}
 	return len(lines)
@@ -121,8 +138,8 @@ const (
 // headerKind says which header of the earlier mail a line shows, in the main
 // languages of mail programs, or 0.
 func headerKind(line string) int {
-	i := strings.IndexFunc(line, func(r rune) bool { return r == ':' || r == '：' })
-	if i < 0 || i > 40 {
+	i := strings.IndexFunc(line[:min(len(line), 44)], func(r rune) bool { return r == ':' || r == '：' })
+	if i < 0 {
 		return 0
 	}
 	switch strings.ToLower(strings.Trim(line[:i], "*_ \t\u00a0")) {
@@ -165,9 +182,8 @@ func headerBlock(lines []string) bool {
 	return n >= 3 && kinds&headerFrom != 0
 }
 
-// Verbs of the sentence above a quoted mail, at its end or followed by the name
-// and a colon.
-var wrotePattern = regexp.MustCompile(`(?i)(wrote|writes|schrieb|a écrit|écrit|escribió|ha scritto|scrisse|escreveu|schreef|skrev|kirjoitti|napisał|napisał\(a\)|napsala?|napísala?|написал|написала|пише|пишет|написав|yazdı|írta|a scris|έγραψε|đã viết|menulis|写道|寫道|のメール|작성|כתב|كتب)(\s*(\(.{0,60}\))?|\s[^:：]{0,120}(\d\d:\d\d(:\d\d)?)?[^:：]{0,40}[:：])\s*[:：]?\s*[-*]*\s*$`)
+// Verbs of the sentence above a quoted mail.
+var verbPattern = regexp.MustCompile(`(?i)wrote|writes|schrieb|a écrit|écrit|escribió|ha scritto|scrisse|escreveu|schreef|skrev|kirjoitti|napisał|napsal|napísal|написал|пише|написав|yazdı|írta|a scris|έγραψε|đã viết|menulis|写道|寫道|のメール|작성|כתב|كتب`)
 
 // Where such a sentence begins when it is wrapped over several lines.
 var openingPattern = regexp.MustCompile(`^\s*[-*]*\s*(On|Am|Le|El|Il|Em|Op|Den|Dne|Dňa|W dniu|Dnia|På|Na|В|La|Στις|Vào|Pada|(Mon|Tue|Wed|Thu|Fri|Sat|Sun|Mo|Di|Mi|Do|Fr|Sa|So|lun|mar|mer|jeu|ven|sam|dim|пн|вт|ср|чт|пт|сб|вс|pon|wt|śr|czw|pt|sob|niedz|po|út|st|čt|pá|so|ne|ma|ti|ke|to|pe|la|su)[a-zé]*\.?,?|\d{1,4}[-./年])\s?`)
@@ -207,25 +223,43 @@ func attribution(lines []string, i int) (start int, ok bool) {
 // maxAttribution is how long a line of such a sentence may be.
 const maxAttribution = 400
 
+// endsAttribution reports whether such a sentence may end in line. It is asked of
+// every line, so it only looks at its end.
 func endsAttribution(line string) bool {
 	if len(line) > maxAttribution {
 		return false
 	}
 	last := strings.TrimRight(line, " \t*-\u00a0\r")
-	return strings.HasSuffix(last, ":") || strings.HasSuffix(last, "：") || wrotePattern.MatchString(line)
+	for _, end := range []string{":", "：", "wrote", "写道", "寫道", "のメール"} {
+		if strings.HasSuffix(last, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // sayings reports whether text names a time, somebody's address, and that
 // somebody wrote. Any one of these may be part of an ordinary sentence.
 func sayings(text string) (when, who, wrote bool) {
 	when = yearPattern.MatchString(text) || clockPattern.MatchString(text)
-	return when, bracketAddress.MatchString(text), wrotePattern.MatchString(text)
+	return when, bracketAddress.MatchString(text), saysWrote(text)
+}
+
+// saysWrote reports whether text ends with a verb of writing, perhaps with the
+// writer or the time after it, before a colon.
+func saysWrote(text string) bool {
+	verbs := verbPattern.FindAllStringIndex(text, -1)
+	if verbs == nil {
+		return false
+	}
+	tail := strings.Trim(text[verbs[len(verbs)-1][1]:], " *-")
+	return tail == "" || len(tail) <= 200 && (strings.HasSuffix(tail, ":") || strings.HasSuffix(tail, "："))
 }
 
 // quotes reports whether text shows any sign of an earlier mail.
 func quotes(text string) bool {
 	return slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
-		return quoted(l) || len(l) <= maxAttribution && (bracketAddress.MatchString(l) || wrotePattern.MatchString(l))
+		return quoted(l) || len(l) <= maxAttribution && (bracketAddress.MatchString(l) || saysWrote(l))
 	})
 }
 
