@@ -350,13 +350,13 @@ func TestParallelRequests(t *testing.T) {
 			if w.Code != 200 {
 				t.Errorf("got %d %s", w.Code, w.Body)
 			}
-			var pair string
+			var pair strings.Builder
 			for _, c := range w.Result().Cookies() {
-				pair += c.Value + " "
+				pair.WriteString(c.Value + " ")
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			pairs[pair]++
+			pairs[pair.String()]++
 		})
 	}
 	wg.Wait()
