@@ -1,0 +1,264 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/app"
+
+	"github.com/BurntSushi/toml"
+	"github.com/alecthomas/kong"
+)
+
+// config is everything a user configures, once: a field is a flag
+// (--base-url), a variable (KICKSTAND_BASE_URL, or KICKSTAND_BASE_URL_FILE with
+// the path of a file that holds the value) and a key of kickstand.toml
+// (base-url). Flags win over variables, those over the file.
+//
+// secret:"true" hides a value wherever the configuration is shown; secret:"url"
+// hides the password in it.
+type config struct {
+	File string `name:"config" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
+
+	Listen         string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server"`
+	BaseURL        string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server"`
+	Data           string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
+	DatabaseURL    string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
+	BlobURL        string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Where attachments go: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
+	SecretKey      string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: made on first start and kept in the data folder)." group:"Server"`
+	Roles          []string      `default:"web,worker" enum:"web,worker" help:"What this process does: web, worker or both." group:"Server"`
+	LogFormat      string        `default:"text" enum:"text,json" help:"Form of the log: text or json." group:"Server"`
+	LogLevel       string        `default:"info" enum:"debug,info,warn,error" help:"Least level that is logged." group:"Server"`
+	StopTimeout    time.Duration `default:"15s" help:"How long running work may take to end when the server stops." group:"Server"`
+	TrustedProxies []string      `placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is believed." group:"Server"`
+
+	SMTPURL  string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: mails are kept and shown at /dev/mailbox)." group:"Mail"`
+	MailFrom string `default:"Kickstand <no-reply@localhost>" placeholder:"ADDRESS" help:"Sender of account mails." group:"Mail"`
+
+	AccessLifetime  time.Duration `default:"1h" help:"How long an access token is valid." group:"Sign-in"`
+	RefreshLifetime time.Duration `default:"720h" help:"How long a session lives without being used." group:"Sign-in"`
+	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Other origins that a sign-in may lead to." group:"Sign-in"`
+
+	SMSSecret          []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
+	EmailRawSecret     []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
+	TrustedAuthServers []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
+
+	AllowPrivateReceivers bool    `help:"Let outgoing webhooks go to http and private addresses (development only)." group:"Webhooks"`
+	RetryTimeScale        float64 `default:"1" placeholder:"FACTOR" help:"Multiplies every retry delay (tests, demos)." group:"Webhooks"`
+}
+
+// variablePrefix starts the names of all environment variables.
+const variablePrefix = "KICKSTAND_"
+
+func variable(flag string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// sources resolves flags that were not given on the command line.
+type sources struct {
+	lookup func(string) (string, bool)
+	file   map[string]any
+	path   string // of the file; empty when there is none
+}
+
+// openSources reads the configuration file: the one given, or kickstand.toml in
+// the working directory, or, for the commands that try things out, that of the
+// demo.
+func openSources(lookup func(string) (string, bool), path string, demo bool) (*sources, error) {
+	s := &sources{lookup: lookup}
+	if path == "" {
+		path, _ = lookup(variable("config"))
+	}
+	required := path != ""
+	if !required {
+		path = "kickstand.toml"
+	}
+	_, err := toml.DecodeFile(path, &s.file)
+	if errors.Is(err, fs.ErrNotExist) && !required && demo {
+		path = filepath.Join(demoFolder, "kickstand.toml")
+		_, err = toml.DecodeFile(path, &s.file)
+	}
+	if errors.Is(err, fs.ErrNotExist) && !required {
+		return s, nil
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("configuration file: %w", err)}
+	}
+	s.path = path
+	return s, nil
+}
+
+// Validate refuses keys of the file that nothing reads.
+func (s *sources) Validate(model *kong.Application) error {
+	known := map[string]bool{}
+	var visit func(n *kong.Node)
+	visit = func(n *kong.Node) {
+		for _, f := range n.Flags {
+			known[key(n, f)] = true
+		}
+		for _, c := range n.Children {
+			visit(c)
+		}
+	}
+	visit(model.Node)
+	for k := range s.file {
+		if !known[k] {
+			return fmt.Errorf("%s: unknown key %q; `kickstand config` lists them all", s.path, k)
+		}
+	}
+	return nil
+}
+
+// key is the name of a flag in the file and, in capitals, in the environment:
+// flags of a command are prefixed with its name.
+func key(n *kong.Node, f *kong.Flag) string {
+	if n != nil && n.Type == kong.CommandNode {
+		return strings.ReplaceAll(n.Path(), " ", "-") + "-" + f.Name
+	}
+	return f.Name
+}
+
+// Resolve implements [kong.Resolver].
+func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
+	name := key(parent.Node(), flag)
+	if v, ok := s.lookup(variable(name)); ok {
+		return v, nil
+	}
+	if path, ok := s.lookup(variable(name) + "_FILE"); ok {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s_FILE: %w", variable(name), err)
+		}
+		return strings.TrimRight(string(b), "\r\n"), nil
+	}
+	switch v := s.file[name].(type) {
+	case nil:
+		return nil, nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, p := range v {
+			parts[i] = fmt.Sprint(p)
+		}
+		return strings.Join(parts, ","), nil
+	default:
+		return fmt.Sprint(v), nil
+	}
+}
+
+// settings translates to what the program is made of.
+func (c *config) settings() (app.Config, error) {
+	a := app.Config{
+		BaseURL: c.BaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, SecretKey: c.SecretKey,
+		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
+		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
+		Secrets:               map[string][]string{"sms": c.SMSSecret, "email-raw": c.EmailRawSecret},
+		TrustedAuthServers:    c.TrustedAuthServers,
+		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
+		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
+		StopTimeout: c.StopTimeout,
+	}
+	if a.BaseURL == "" {
+		a.BaseURL = "http://" + c.Listen
+	}
+	a.BaseURL = strings.TrimRight(a.BaseURL, "/")
+	for _, p := range c.TrustedProxies {
+		prefix, err := netip.ParsePrefix(p)
+		if addr, aerr := netip.ParseAddr(p); err != nil && aerr == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return a, usageError{fmt.Errorf("--trusted-proxies: %q is neither an address nor a CIDR range", p)}
+		}
+		a.TrustedProxies = append(a.TrustedProxies, prefix)
+	}
+	if c.RetryTimeScale <= 0 {
+		return a, usageError{errors.New("--retry-time-scale must be greater than 0")}
+	}
+	return a, nil
+}
+
+// setting is one line of the effective configuration.
+type setting struct {
+	Name  string
+	Value any
+}
+
+// effective lists the configuration with secrets masked.
+func (c *config) effective() []setting {
+	var out []setting
+	v := reflect.ValueOf(*c)
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name := f.Tag.Get("name")
+		if name == "" {
+			name = kebab(f.Name)
+		}
+		value := v.Field(i).Interface()
+		if d, ok := value.(time.Duration); ok {
+			value = d.String()
+		}
+		switch f.Tag.Get("secret") {
+		case "true":
+			value = masked(value)
+		case "url":
+			value = maskedURL(value.(string))
+		}
+		out = append(out, setting{name, value})
+	}
+	return out
+}
+
+// masked keeps what helps to tell whether a secret is set at all.
+func masked(v any) any {
+	const mask = "********"
+	switch v := v.(type) {
+	case string:
+		if v == "" {
+			return ""
+		}
+		return mask
+	case []string:
+		out := make([]string, len(v))
+		for i := range out {
+			out[i] = mask
+		}
+		return out
+	}
+	return mask
+}
+
+// maskedURL hides user and password, and the query, which may hold keys.
+func maskedURL(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return raw
+	}
+	if _, host, ok := strings.Cut(rest, "@"); ok {
+		rest = "********@" + host
+	}
+	if before, _, ok := strings.Cut(rest, "?"); ok {
+		rest = before + "?********"
+	}
+	return scheme + "://" + rest
+}
+
+// kebab is kong's rule for flag names: AllowPrivateReceivers,
+// allow-private-receivers.
+func kebab(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && r >= 'A' && r <= 'Z' {
+			b.WriteByte('-')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
+}

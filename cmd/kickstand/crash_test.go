@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+)
+
+// TestCrash kills the server at random moments while texts and mails pour in
+// and deliveries go out. What was answered 200 must be exactly one message,
+// every event must reach the receiver, and a known number must keep its ticket.
+func TestCrash(t *testing.T) {
+	kills := 50
+	if os.Getenv(dbtest.Variable) == "" {
+		kills = 20 // CI runs both engines; this is the shorter form
+	}
+	if testing.Short() {
+		kills = 3
+	}
+	p := newPatient(t)
+	p.start()
+	p.setUp()
+
+	load, stopLoad := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	for w := range 6 {
+		writers.Go(func() { p.pour(load, w) })
+	}
+	for range kills {
+		// Counted from the moment it answers, so that each life does some work.
+		select { // a random moment is the point here
+		case <-time.After(time.Duration(rand.Int64N(int64(250 * time.Millisecond)))):
+		case <-t.Context().Done():
+		}
+		p.kill()
+		p.start()
+	}
+	stopLoad()
+	writers.Wait()
+
+	for range poll(t, time.Minute) {
+		if p.settled() {
+			break
+		}
+	}
+	// The next text of a known number must land in its ticket.
+	p.post(t.Context(), smsRequest(p.url, p.secret, "SMlast", p.number(0), p.to, "still there?"), "SMlast")
+	for range poll(t, time.Minute) {
+		if p.settled() {
+			break
+		}
+	}
+	p.kill()
+	p.check()
+	t.Logf("%d kills, %d requests accepted, %d deliveries received", kills, len(p.accepted), p.deliveries.Load())
+}
+
+// patient is a server process that is killed and started again.
+type patient struct {
+	t           *testing.T
+	url, secret string
+	listen      string
+	to, mailbox string
+	args        []string
+	databaseURL string
+	cmd         *exec.Cmd
+	output      bytes.Buffer
+	watch       *db.DB
+	receiver    *httptest.Server
+	deliveries  atomic.Int64
+
+	mu       sync.Mutex
+	accepted map[string]bool // external ids of what was answered 200
+	received map[string]bool // ids of the events that arrived
+}
+
+func newPatient(t *testing.T) *patient {
+	p := &patient{
+		t: t, secret: "crash-" + strings.Repeat("x", 20), to: "+14155550100", mailbox: "support@demo.example",
+		accepted: make(map[string]bool), received: make(map[string]bool), databaseURL: dbtest.URL(t),
+	}
+	// A port of our own that every life of the server can take again.
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.listen = ln.Addr().String()
+	ln.Close()
+	p.url = "http://" + p.listen
+	p.args = []string{"--listen=" + p.listen, "--data=" + t.TempDir(), "--database-url=" + p.databaseURL, "--log-format=json",
+		"--sms-secret=" + p.secret, "--email-raw-secret=" + p.secret, "--allow-private-receivers", "--retry-time-scale=0.001"}
+	p.watch = dbtest.Open(t, p.databaseURL)
+	p.receiver = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ ID string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			return
+		}
+		p.deliveries.Add(1)
+		p.mu.Lock()
+		p.received[body.ID] = true
+		p.mu.Unlock()
+	}))
+	t.Cleanup(p.receiver.Close)
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("the server said, at last: %s", p.output.Bytes()[max(0, p.output.Len()-8000):])
+		}
+	})
+	return p
+}
+
+// command runs a command of the program beside the server.
+func (p *patient) command(args ...string) {
+	p.t.Helper()
+	if err := run(p.t.Context(), append(args, p.args...), noEnvironment, strings.NewReader(""), io.Discard, p.t.Output()); err != nil {
+		p.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func (p *patient) setUp() {
+	p.command("org", "create", "--name=Crash")
+	password := "crash-test-password"
+	p.command("user", "create", "--email=admin@example.com", "--password="+password, "--org=crash", "--role=admin")
+	p.command("channel", "connect", "sms", "--org=crash", "--address="+p.to, "--secret="+p.secret)
+	p.command("channel", "connect", "email-raw", "--org=crash", "--address="+p.mailbox, "--secret="+p.secret)
+	c := browser(p.t)
+	call(p.t, c, p.url, "auth.signInWithPassword", map[string]any{"email": "admin@example.com", "password": password}, nil)
+	call(p.t, c, p.url, "webhooks.create", map[string]any{"url": p.receiver.URL, "events": []string{"*"}, "secret": p.secret}, nil)
+}
+
+// start runs the server and returns when it answers.
+func (p *patient) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(os.Args[0], append([]string{"serve"}, p.args...)...)
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.output.Reset()
+	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	for range poll(p.t, 30*time.Second) {
+		resp, err := http.Get(p.url + "/readyz")
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return
+		}
+	}
+	p.t.Fatalf("the server does not come up: %s", p.output.Bytes())
+}
+
+func (p *patient) kill() {
+	if p.cmd != nil {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+		p.cmd = nil
+	}
+}
+
+func (p *patient) number(n int) string { return fmt.Sprintf("+14155550%03d", 101+n) }
+
+// pour sends texts and mails, each again and again until it is answered 200, as
+// a provider would.
+func (p *patient) pour(ctx context.Context, writer int) {
+	for i := 0; ctx.Err() == nil; i++ {
+		id := fmt.Sprintf("%d-%d", writer, i)
+		if i%5 == 4 {
+			raw := fmt.Appendf(nil, "From: Ana <ana%d@client.example>\r\nTo: %s\r\nSubject: Mail %s\r\nMessage-ID: <%s@client.example>\r\n\r\nHello\r\n", writer, p.mailbox, id, id)
+			req := mailRequest(p.url, p.secret, fmt.Sprintf("ana%d@client.example", writer), p.mailbox, raw)
+			p.post(ctx, req, id+"@client.example")
+			continue
+		}
+		p.post(ctx, smsRequest(p.url, p.secret, "SM"+id, p.number((writer*7+i)%20), p.to, "text "+id), "SM"+id)
+	}
+}
+
+// post sends until the answer is 200. When ctx ends first, nobody knows whether
+// it was taken, and nothing is asked of it.
+func (p *patient) post(ctx context.Context, req *http.Request, id string) {
+	client := http.Client{Timeout: 20 * time.Second}
+	for {
+		again := req.Clone(ctx)
+		again.Body, _ = req.GetBody()
+		resp, err := client.Do(again)
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			switch resp.StatusCode {
+			case http.StatusOK:
+				p.mu.Lock()
+				p.accepted[id] = true
+				p.mu.Unlock()
+				return
+			case http.StatusServiceUnavailable:
+			default:
+				p.t.Errorf("%s was answered %s", id, resp.Status)
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// settled reports whether no work is left but the timers of the future.
+func (p *patient) settled() bool {
+	var left int
+	if err := p.watch.QueryRow(p.t.Context(), "SELECT count(*) FROM jobs WHERE kind IN ('inbound', 'webhook')").Scan(&left); err != nil {
+		p.t.Fatal(err)
+	}
+	return left == 0
+}
+
+func (p *patient) check() {
+	ctx := context.Background()
+	text := func(row db.Row) (s string, err error) { err = row.Scan(&s); return s, err }
+	ids, err := db.All(ctx, p.watch, text, "SELECT external_id FROM messages")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	count := make(map[string]int)
+	for _, id := range ids {
+		count[id]++
+	}
+	for id := range p.accepted {
+		if count[id] != 1 {
+			p.t.Errorf("%s was answered 200 and is %d messages, want 1", id, count[id])
+		}
+	}
+	for id, n := range count {
+		if n > 1 {
+			p.t.Errorf("%s is %d messages", id, n)
+		}
+	}
+	events, err := db.All(ctx, p.watch, text, "SELECT id FROM events")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	missing := 0
+	for _, id := range events {
+		if !p.received[id] {
+			missing++
+		}
+	}
+	if missing > 0 || len(events) == 0 {
+		p.t.Errorf("%d of %d events did not reach the receiver", missing, len(events))
+	}
+	many, err := db.All(ctx, p.watch, text, `SELECT thread_key FROM conversations WHERE channel = 'sms'
+		GROUP BY thread_key HAVING count(DISTINCT ticket_id) > 1`)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if len(many) > 0 {
+		p.t.Errorf("numbers with more than one ticket: %v", many)
+	}
+	var same int
+	if err := p.watch.QueryRow(ctx, `SELECT count(DISTINCT ticket_id) FROM messages WHERE external_id = 'SMlast' OR ticket_id IN
+		(SELECT ticket_id FROM conversations WHERE thread_key = $1)`, p.number(0)).Scan(&same); err != nil {
+		p.t.Fatal(err)
+	}
+	if same != 1 {
+		p.t.Errorf("the last text and its number's earlier ones are in %d tickets, want 1", same)
+	}
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+
+	"github.com/BurntSushi/toml"
+)
+
+// What the demo is made of.
+const (
+	demoFolder   = "kickstand-demo"
+	demoMarker   = "this-is-a-kickstand-demo" // a folder without it is not ours to delete
+	demoOrg      = "Demo Wheels"
+	demoAdmin    = "admin@demo.example"
+	demoNumber   = "+14155550100"
+	demoCaller   = "+14155550123"
+	demoMailbox  = "support@demo.example"
+	demoReceiver = "http://127.0.0.1:8090/" // where `kickstand listen` listens
+)
+
+type demoCmd struct{}
+
+func (*demoCmd) Help() string {
+	return `Makes ./kickstand-demo anew at every start: an organization with an admin,
+connected channels, a few tickets, and a webhook to the address where
+"kickstand listen" listens. "kickstand trigger" finds it by itself.`
+}
+
+// demoFile is the demo's configuration, left for trigger and listen.
+type demoFile struct {
+	Listen                string `toml:"listen"`
+	BaseURL               string `toml:"base-url"`
+	Data                  string `toml:"data"`
+	SMSSecret             string `toml:"sms-secret"`
+	EmailRawSecret        string `toml:"email-raw-secret"`
+	ListenSecret          string `toml:"listen-secret"`
+	AllowPrivateReceivers bool   `toml:"allow-private-receivers"`
+}
+
+// Run serves the demo until ctx ends.
+func (d *demoCmd) Run(ctx context.Context, e *env) error {
+	folder, err := freshDemo()
+	if err != nil {
+		return err
+	}
+	file := demoFile{
+		Data: folder, SMSSecret: rand.Text(), EmailRawSecret: rand.Text(), ListenSecret: rand.Text(), AllowPrivateReceivers: true,
+	}
+	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.SecretKey = folder, "", "", "", ""
+	e.SMSSecret, e.EmailRawSecret = []string{file.SMSSecret}, []string{file.EmailRawSecret}
+	e.AllowPrivateReceivers = true
+	if e.LogLevel == "info" {
+		e.LogLevel = "warn" // what it prints should not drown
+	}
+	set, err := e.settings()
+	if err != nil {
+		return err
+	}
+	return e.serve(ctx, set, func(a *app.App, addr net.Addr) error {
+		file.Listen, file.BaseURL = addr.String(), a.BaseURL
+		var text bytes.Buffer
+		if err := toml.NewEncoder(&text).Encode(file); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, "kickstand.toml"), text.Bytes(), 0o600); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+		password := strings.ToLower(rand.Text()[:12])
+		if err := fillDemo(ctx, a, file, password); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+		record := struct {
+			URL      string `json:"url"`
+			Email    string `json:"email"`
+			Password string `json:"password"`
+			Mailbox  string `json:"mailbox"`
+			Data     string `json:"data"`
+		}{a.BaseURL, demoAdmin, password, a.BaseURL + "/dev/mailbox", folder}
+		return e.print(record, func(w io.Writer) {
+			fmt.Fprintf(w, `Kickstand is running at %s
+
+  sign in as   %s
+  password     %s
+  mailbox      %s
+  data         %s (made anew at every start)
+
+Try next, each in another terminal in this folder:
+
+  kickstand listen                                see webhooks arrive, verified
+  kickstand trigger sms                           a customer writes: a ticket is made
+  kickstand trigger sms --text "Still waiting"    the same customer: the same ticket
+  kickstand trigger email --file message.eml      any mail you have at hand
+
+(From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
+`, record.URL, record.Email, record.Password, record.Mailbox, record.Data)
+		})
+	})
+}
+
+// freshDemo removes the demo of last time and makes the folder anew.
+func freshDemo() (string, error) {
+	folder, err := filepath.Abs(demoFolder)
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if len(entries) > 0 {
+		if _, err := os.Stat(filepath.Join(folder, demoMarker)); err != nil {
+			return "", fmt.Errorf("%s exists and was not made by the demo; move it away or start the demo elsewhere", folder)
+		}
+		if err := os.RemoveAll(folder); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	return folder, os.WriteFile(filepath.Join(folder, demoMarker), []byte("Made by `kickstand demo`, which deletes it at the next start.\n"), 0o600)
+}
+
+// fillDemo makes the organization and has its first customers write, by the
+// same signed requests that a provider would send.
+func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) error {
+	o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: demoOrg, Plan: account.Business})
+	if err != nil {
+		return err
+	}
+	if _, err := a.Accounts.CreateUser(ctx, account.NewUser{
+		Email: demoAdmin, Password: password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin,
+	}); err != nil {
+		return err
+	}
+	for _, n := range []connection.New{
+		{Channel: "sms", Address: demoNumber, Name: "Demo number", Secrets: []string{file.SMSSecret}},
+		{Channel: "email-raw", Address: demoMailbox, Name: "Support mailbox", Secrets: []string{file.EmailRawSecret}},
+	} {
+		n.OrganizationID = o.ID
+		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
+			return err
+		}
+	}
+	for _, m := range []struct{ from, text string }{
+		{"+14155550171", "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
+		{"+14155550172", "I was charged twice for my ride this morning."},
+		{"+14155550171", "Update: it works now, thanks!"},
+	} {
+		target := a.BaseURL + "/api/webhooks/sms"
+		form := url.Values{"MessageSid": {"SM" + randomHex(16)}, "From": {m.from}, "To": {demoNumber}, "Body": {m.text}, "NumMedia": {"0"}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(form.Encode()))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("X-Sms-Signature", sms.Sign(target, form, file.SMSSecret))
+		if err := accepted(req); err != nil {
+			return err
+		}
+	}
+	for _, m := range []struct{ from, name, subject, text string }{
+		{"ana@client.example", "Ana Client", "Invoice for October", "Hello,\r\n\r\ncould you send me the invoice for October again?\r\n\r\nAna"},
+		{"jo@client.example", "Jo Rider", "Parking zone at the station", "Is it allowed to end a ride in front of the station? The app says no.\r\n\r\nJo"},
+	} {
+		raw := fmt.Sprintf("From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
+			m.name, m.from, demoMailbox, m.subject, time.Now().Format(time.RFC1123Z), randomHex(12), m.text)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.BaseURL+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
+		if err != nil {
+			return err
+		}
+		signature, timestamp := email.SignRaw([]byte(raw), time.Now(), file.EmailRawSecret)
+		req.Header.Set("Content-Type", "message/rfc822")
+		req.Header.Set("X-Envelope-From", m.from)
+		req.Header.Set("X-Envelope-To", demoMailbox)
+		req.Header.Set("X-Webhook-Timestamp", timestamp)
+		req.Header.Set("X-Webhook-Signature", signature)
+		if err := accepted(req); err != nil {
+			return err
+		}
+	}
+	// Last, so that the tickets above do not wait for a receiver that is not
+	// there yet.
+	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: file.ListenSecret})
+	return err
+}
+
+func accepted(req *http.Request) error {
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", req.URL.Path, resp.Status)
+	}
+	return nil
+}

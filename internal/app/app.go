@@ -1,0 +1,249 @@
+// Package app is the composition of the program: configuration in, running
+// program out.
+//
+// Everything is constructed once, in [Open], in straight lines, and handed on
+// as arguments. [App.Serve] runs it; commands that only look at or change
+// records use its parts without running anything, beside a server on the same
+// database.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+// Config is what a user configures, as values. The command line documents each.
+type Config struct {
+	BaseURL     string // without a trailing slash
+	Data        string
+	DatabaseURL string // empty: SQLite in Data
+	BlobURL     string // empty: a folder in Data
+	BlobAccess  blob.Credentials
+	SecretKey   string // empty: made and kept in Data
+
+	SMTPURL  string // empty: mails are kept in Data and shown
+	MailFrom string
+
+	AccessLifetime  time.Duration
+	RefreshLifetime time.Duration
+	RedirectOrigins []string
+
+	Secrets            map[string][]string // deployment-wide channel secrets by adapter
+	TrustedAuthServers []string
+
+	AllowPrivateReceivers bool
+	RetryTimeScale        float64
+
+	TrustedProxies []netip.Prefix
+	Web, Worker    bool
+	StopTimeout    time.Duration
+}
+
+// App is the program's parts. Close it when done.
+type App struct {
+	BaseURL     string
+	DB          *db.DB
+	Accounts    *account.Service
+	Connections *connection.Service
+	Desk        *desk.Service
+	Webhooks    *webhook.Service
+	Inbound     *inbound.Service
+
+	config   Config
+	log      *slog.Logger
+	queue    *queue.Queue
+	adapters []channel.Adapter
+	handler  http.Handler
+	mailbox  *mail.Mailbox // nil when a mail server is configured
+	closers  []func() error
+}
+
+// databaseURL returns where the database is, making the data folder if it is
+// there.
+func (c *Config) databaseURL() (string, error) {
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return "", fmt.Errorf("data folder: %w", err)
+	}
+	if c.DatabaseURL != "" {
+		return c.DatabaseURL, nil
+	}
+	return "sqlite:" + filepath.Join(c.Data, "kickstand.db"), nil
+}
+
+func openDatabase(ctx context.Context, c Config, log *slog.Logger) (*db.DB, []db.Applied, error) {
+	url, err := c.databaseURL()
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := db.Open(ctx, url, db.Options{Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	applied, err := d.Migrate(ctx, db.Helpdesk)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("migrate: %w", err), d.Close())
+	}
+	for _, m := range applied {
+		log.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
+	}
+	return d, applied, nil
+}
+
+// Migrate brings the database to the latest schema and returns what it applied.
+func Migrate(ctx context.Context, c Config, log *slog.Logger) ([]db.Applied, error) {
+	d, applied, err := openDatabase(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	return applied, d.Close()
+}
+
+// Open constructs the program over its database, which it migrates first.
+func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
+	a := &App{BaseURL: c.BaseURL, config: c, log: log}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if a.DB, _, err = openDatabase(ctx, c, log); err != nil {
+		return nil, err
+	}
+	a.closers = append(a.closers, a.DB.Close)
+
+	box, err := openBox(c)
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := a.openBlobs()
+	if err != nil {
+		return nil, err
+	}
+	from, err := mail.ParseAddress(c.MailFrom)
+	if err != nil {
+		return nil, fmt.Errorf("mail-from: %w", err)
+	}
+	a.queue = queue.Open(a.DB, queue.Config{Logger: log})
+	outbox, err := a.openOutbox(from, box)
+	if err != nil {
+		return nil, err
+	}
+	events := new(event.Log)
+
+	a.Accounts, err = account.New(account.Config{
+		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
+		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.adapters = []channel.Adapter{
+		sms.New(sms.Config{}),
+		email.NewRaw(email.Config{TrustedAuthServers: c.TrustedAuthServers}),
+	}
+	a.Connections = connection.Open(a.DB, box, a.adapters)
+	a.Desk = desk.Open(desk.Config{
+		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
+		Addresses: a.Connections, BaseURL: c.BaseURL,
+	})
+	a.Webhooks = webhook.Open(webhook.Config{
+		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
+		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
+	})
+	a.Inbound = inbound.Open(inbound.Config{
+		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Adapters: a.adapters,
+		Secrets: c.Secrets, BaseURL: c.BaseURL, SoleOrganization: a.Accounts.SoleOrganization,
+		Media: netguard.NewTransport(netguard.Guard{}), Logger: log,
+	})
+	a.handler, err = a.newHandler()
+	return a, err
+}
+
+// admins tells webhook whom to write to.
+type admins struct{ accounts *account.Service }
+
+// AdminAddresses implements [webhook.Admins].
+func (a admins) AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error) {
+	emails, err := a.accounts.AdminEmails(ctx, q, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]mail.Address, len(emails))
+	for i, e := range emails {
+		out[i] = mail.Address{Address: e}
+	}
+	return out, nil
+}
+
+func openBox(c Config) (*seal.Box, error) {
+	var keys []seal.Key
+	var err error
+	if c.SecretKey != "" {
+		keys, err = seal.ParseKeys(c.SecretKey)
+	} else {
+		keys, err = seal.LoadOrCreateKeys(filepath.Join(c.Data, "secret.key"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("secret key: %w", err)
+	}
+	return seal.New(keys[0], keys[1:]...), nil
+}
+
+func (a *App) openBlobs() (blob.Store, error) {
+	url := a.config.BlobURL
+	if url == "" {
+		url = "file:" + filepath.Join(a.config.Data, "attachments")
+	}
+	s, err := blob.Open(url, a.config.BlobAccess)
+	if err != nil {
+		return nil, fmt.Errorf("attachments: %w", err)
+	}
+	if c, ok := s.(interface{ Close() error }); ok {
+		a.closers = append(a.closers, c.Close)
+	}
+	return s, nil
+}
+
+// InboundURL is where the provider of a channel posts.
+func (a *App) InboundURL(adapter string) string {
+	for _, ad := range a.adapters {
+		if info := ad.Info(); info.Name == adapter {
+			return a.BaseURL + info.Path
+		}
+	}
+	return ""
+}
+
+// Close releases everything. The program must not be serving any more.
+func (a *App) Close() error {
+	var errs []error
+	for _, c := range slices.Backward(a.closers) {
+		errs = append(errs, c())
+	}
+	a.closers = nil
+	return errors.Join(errs...)
+}

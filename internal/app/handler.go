@@ -1,0 +1,79 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/rpc"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// newHandler is every path the program answers.
+func (a *App) newHandler() (http.Handler, error) {
+	base, err := url.Parse(a.BaseURL)
+	if err != nil || base.Host == "" {
+		return nil, fmt.Errorf("base-url %q is not an address such as https://help.example.com", a.BaseURL)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", a.healthz)
+	mux.HandleFunc("GET /readyz", a.readyz)
+	if !a.config.Web {
+		return mux, nil
+	}
+	gate := &browser.Gate{Accounts: a.Accounts, Secure: base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
+	// Only what carries cookies needs it: providers send none.
+	sameOrigin := http.NewCrossOriginProtection()
+	if err := sameOrigin.AddTrustedOrigin(base.Scheme + "://" + base.Host); err != nil {
+		return nil, fmt.Errorf("base-url: %w", err)
+	}
+	a.Inbound.Register(mux)
+	mux.Handle(rpc.Prefix, sameOrigin.Handler(rpc.New(rpc.Config{
+		Procedures: slices.Concat(
+			rpc.AccountProcedures(a.Accounts, gate),
+			rpc.WebhookProcedures(a.Webhooks),
+		),
+		Authenticate: gate.Authenticate, Authorize: rpc.Authorize, Logger: a.log,
+	})))
+	places := []web.Place{
+		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
+		{Path: "/healthz", Link: true, What: "is the process alive"},
+		{Path: "/readyz", Link: true, What: "can it do its work"},
+	}
+	for _, ad := range a.adapters {
+		info := ad.Info()
+		places = append(places, web.Place{Path: info.Path, What: "where the provider of the channel " + info.Name + " posts"})
+	}
+	if a.mailbox != nil {
+		h := a.mailbox.Handler()
+		mux.Handle("GET /dev/mailbox", h)
+		mux.Handle("GET /dev/mailbox/", h)
+		mux.Handle("GET /dev/mailbox.json", h)
+		places = append(places, web.Place{Path: "/dev/mailbox", Link: true, What: "mails, kept here because no mail server is configured"})
+	}
+	mux.Handle("/", sameOrigin.Handler(web.New(web.Config{Accounts: a.Accounts, Gate: gate, Places: places, Logger: a.log})))
+	return mux, nil
+}
+
+// healthz says that the process answers.
+func (a *App) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") }
+
+// readyz says whether the program can do its work: write to the database.
+func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
+	if err := a.DB.Ping(r.Context()); err != nil {
+		a.log.WarnContext(r.Context(), "not ready", "error", err)
+		plain(w, http.StatusServiceUnavailable, "the database cannot be written\n")
+		return
+	}
+	plain(w, http.StatusOK, "ok\n")
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write([]byte(text))
+}

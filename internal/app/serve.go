@@ -1,0 +1,84 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+)
+
+// Serve runs the program on ln until ctx ends or a part of it fails: first the
+// workers, then requests; ready is called once both go. Then everything ends in
+// turn: no new requests, those under way finish, no new jobs, those under way
+// finish, or are cancelled when the stop timeout is over.
+func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) error {
+	if a.config.Worker {
+		if err := a.queue.Start(ctx); err != nil {
+			return err
+		}
+	}
+	background, stopBackground := context.WithCancel(context.Background())
+	var tending sync.WaitGroup
+	tending.Go(func() { a.Accounts.Run(background) })
+	if a.config.Worker {
+		tending.Go(func() { a.tend(background) })
+	}
+	srv := &http.Server{
+		Handler:           a.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       2 * time.Minute, // 35 MB of mail over a slow line
+		WriteTimeout:      3 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    2 << 20, // so that a query over the limit gets its own answer
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	a.log.InfoContext(ctx, "serving", "address", ln.Addr().String(), "url", a.BaseURL, "web", a.config.Web, "worker", a.config.Worker)
+
+	err := ready()
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			a.log.InfoContext(ctx, "stopping", "because", context.Cause(ctx).Error())
+		case err = <-failed:
+			err = fmt.Errorf("serve: %w", err)
+		}
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.StopTimeout)
+	defer cancel()
+	if serr := srv.Shutdown(stop); serr != nil {
+		srv.Close()
+		err = errors.Join(err, fmt.Errorf("some requests did not end in time: %w", serr))
+	}
+	a.queue.Stop(stop)
+	stopBackground()
+	tending.Wait()
+	return err
+}
+
+// tend does the housekeeping of a worker: what has had its time is deleted once
+// an hour.
+func (a *App) tend(ctx context.Context) {
+	hour := time.NewTicker(time.Hour)
+	defer hour.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-hour.C:
+			if _, err := a.Inbound.Purge(ctx, now.Add(-inbound.Kept)); err != nil && ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "deleting old inbound events", "error", err)
+			}
+			if _, err := a.Webhooks.Purge(ctx); err != nil && ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "deleting old deliveries", "error", err)
+			}
+		}
+	}
+}
