@@ -1,0 +1,138 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"html"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Attachment is a file of a message.
+type Attachment struct {
+	ID          string    `json:"id"`
+	TicketID    string    `json:"-"`
+	MessageID   string    `json:"-"`
+	Name        string    `json:"name"`
+	ContentType string    `json:"content_type"` // as declared or sniffed; not to be trusted
+	ContentID   string    `json:"-"`
+	Inline      bool      `json:"inline"` // shown within the message
+	Size        int64     `json:"size"`   // bytes
+	BlobKey     string    `json:"-"`      // empty: the content could not be had
+	Error       string    `json:"error,omitempty"`
+	URL         string    `json:"url"`
+	CreatedAt   time.Time `json:"-"`
+}
+
+// attachmentPath is where attachments are served, followed by an id.
+const attachmentPath = "/attachments/"
+
+const attachmentColumns = "id, ticket_id, message_id, name, content_type, content_id, inline, size, blob_key, error, created_at"
+
+func (s *Service) scanAttachment(row db.Row) (Attachment, error) {
+	var a Attachment
+	err := row.Scan(&a.ID, &a.TicketID, &a.MessageID, &a.Name, &a.ContentType, db.IntoText(&a.ContentID), &a.Inline, &a.Size,
+		db.IntoText(&a.BlobKey), db.IntoText(&a.Error), db.IntoTime(&a.CreatedAt))
+	a.URL = s.baseURL + attachmentPath + a.ID
+	return a, err
+}
+
+// Attachment returns an attachment by id, or a NotFound problem.
+func (s *Service) Attachment(ctx context.Context, q db.Querier, organizationID, id string) (Attachment, error) {
+	a, err := db.One(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE id = $1 AND organization_id = $2", id, organizationID)
+	return a, notFound(err, "attachment")
+}
+
+// Prepare stores the contents of a message's attachments, so that the transaction
+// of [Service.Intake] need not. It returns one reference per attachment, zero for
+// those without content, to be handed over in Inbound.Files. A nil message has
+// none. Repeating it is harmless.
+func (s *Service) Prepare(ctx context.Context, m *channel.Message) ([]blob.Ref, error) {
+	if m == nil || len(m.Attachments) == 0 {
+		return nil, nil
+	}
+	files := make([]blob.Ref, len(m.Attachments))
+	for i, a := range m.Attachments {
+		if a.Data == nil {
+			continue
+		}
+		var err error
+		if files[i], err = s.blob.Put(ctx, bytes.NewReader(a.Data)); err != nil {
+			return nil, fmt.Errorf("store attachment %d: %w", i+1, err)
+		}
+	}
+	return files, nil
+}
+
+// attach gives m the attachments of what came in, and rewrites the links to them.
+func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref) {
+	links := make(map[string]string)
+	for i, a := range from {
+		id := newID()
+		out := Attachment{
+			ID: id, TicketID: m.TicketID, MessageID: m.ID,
+			Name: line(a.Name, 255), ContentType: line(a.ContentType, 255), ContentID: line(a.ContentID, 255),
+			Inline: a.Inline, Error: line(a.Error, 500), URL: s.baseURL + attachmentPath + id, CreatedAt: m.CreatedAt,
+		}
+		if i < len(files) {
+			out.BlobKey, out.Size = files[i].Key, files[i].Size
+		}
+		if out.BlobKey == "" && out.Error == "" {
+			out.Error = "the content is missing"
+		}
+		if out.Name == "" {
+			out.Name = fmt.Sprintf("attachment-%d", i+1)
+		}
+		if out.ContentType == "" {
+			out.ContentType = "application/octet-stream"
+		}
+		if a.ContentID != "" {
+			links[a.ContentID] = attachmentPath + id
+		}
+		m.Attachments = append(m.Attachments, out)
+	}
+	m.HTML = rewriteCID(m.HTML, links)
+}
+
+func insertAttachments(ctx context.Context, tx *db.Tx, organizationID string, m *Message) error {
+	for i := range m.Attachments {
+		a := &m.Attachments[i]
+		if _, err := tx.Exec(ctx, `INSERT INTO attachments (id, organization_id, ticket_id, message_id, name, content_type,
+				content_id, inline, size, blob_key, error, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+			a.ID, organizationID, a.TicketID, a.MessageID, a.Name, a.ContentType,
+			db.Text(a.ContentID), a.Inline, a.Size, db.Text(a.BlobKey), db.Text(a.Error), a.CreatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("write attachment: %w", err)
+		}
+	}
+	return nil
+}
+
+var cidLink = regexp.MustCompile(`="cid:([^"]*)"`)
+
+// rewriteCID points the cid: links of sanitized HTML (RFC 2392) at attachments.
+// Links to parts that are not there stay as they are, and lead nowhere.
+func rewriteCID(text string, links map[string]string) string {
+	if len(links) == 0 || !strings.Contains(text, `="cid:`) {
+		return text
+	}
+	return cidLink.ReplaceAllStringFunc(text, func(link string) string {
+		id := html.UnescapeString(link[len(`="cid:`) : len(link)-1])
+		if to, ok := links[id]; ok {
+			return `="` + to + `"`
+		}
+		if plain, err := url.PathUnescape(id); err == nil {
+			if to, ok := links[plain]; ok {
+				return `="` + to + `"`
+			}
+		}
+		return link
+	})
+}

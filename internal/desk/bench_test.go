@@ -1,0 +1,96 @@
+package desk_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+)
+
+// benchTickets names the variable that says how many tickets there are before a
+// benchmark begins.
+const benchTickets = "KICKSTAND_BENCH_TICKETS"
+
+// BenchmarkIntake measures texts per second with everything that is written for
+// one: from numbers never seen, from numbers of recent tickets, and from any of
+// all the numbers.
+func BenchmarkIntake(b *testing.B) {
+	before := 0
+	if v := os.Getenv(benchTickets); v != "" {
+		before, _ = strconv.Atoi(v)
+	}
+	f := newFixture(b)
+	start := time.Now()
+	const batch = 1000
+	for n := 0; n < before; n += batch {
+		err := f.db.Write(b.Context(), func(tx *db.Tx) error {
+			for i := n; i < n+batch; i++ {
+				if _, err := f.desk.Intake(b.Context(), tx, benchText(i, "first")); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	if before > 0 {
+		b.Logf("%d tickets made in %v", before, time.Since(start))
+	}
+	next := before
+	run := func(name string, number func(i int) int) {
+		b.Run(name, func(b *testing.B) {
+			const callers = 64
+			work := make(chan desk.Inbound, callers)
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					for in := range work {
+						if err := f.db.Write(context.Background(), func(tx *db.Tx) error {
+							_, err := f.desk.Intake(context.Background(), tx, in)
+							return err
+						}); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			i := 0
+			for b.Loop() {
+				work <- benchText(number(i), name)
+				i++
+			}
+			close(work)
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "texts/s")
+		})
+	}
+	run("new", func(int) int { next++; return next - 1 })
+	run("recent", func(int) int { return next - 1 - rand.IntN(min(next, 1000)) })
+	run("any", func(int) int { return rand.IntN(next) })
+}
+
+var benchSeq int
+
+// benchText is a text from the n-th number. Numbers come in no order.
+func benchText(n int, what string) desk.Inbound {
+	benchSeq++
+	number := fmt.Sprintf("+49151%08d", (n*7919+13)%100_000_000)
+	return desk.Inbound{
+		OrganizationID: orgA, ConnectionID: smsA, Channel: "sms", ReceivedAt: time.Now(),
+		Event: channel.Event{Message: &channel.Message{
+			ExternalID: fmt.Sprintf("SM%016x%s%d", rand.Uint64(), what, benchSeq), ThreadKey: number,
+			From: channel.Party{Phone: number},
+			Text: "Hello, the car in front of the station does not unlock. I am in the app and it says that it is mine.",
+		}},
+	}
+}

@@ -1,0 +1,320 @@
+package desk
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/phone"
+)
+
+// Customer is somebody who writes to the organization.
+type Customer struct {
+	ID             string     `json:"id"`
+	OrganizationID string     `json:"organization_id"`
+	Name           string     `json:"name"`
+	Emails         []string   `json:"emails"`
+	Phones         []string   `json:"phones"` // E.164
+	Identities     []Identity `json:"identities"`
+	// Undeliverable lists the addresses among Emails and Phones that have
+	// failed for good.
+	Undeliverable []string  `json:"undeliverable,omitempty"`
+	CreatedAt     time.Time `json:"created_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
+}
+
+// Identity is an id that a channel knows somebody by, where it is neither a mail
+// address nor a number.
+type Identity struct {
+	Channel    string `json:"channel"`
+	ExternalID string `json:"external_id"`
+}
+
+// The kinds of contact points; any other is the channel whose id it is.
+const (
+	pointEmail  = "email"
+	pointPhone  = "phone"
+	pointThread = "thread"
+)
+
+// point is an entry of contact_points that a message gives rise to.
+type point struct {
+	value, scope, kind, display string
+	customer                    bool // it says whose the message is
+	thread                      bool // it is the message's thread
+}
+
+// maxKey bounds what is compared, in bytes: an index must hold it.
+const maxKey = 255
+
+// short is the key itself, or a digest of one that no honest sender would use.
+func short(key string) string {
+	if key = clean(key); len(key) <= maxKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// emailKey is the form in which mail addresses are compared.
+func emailKey(address string) string {
+	return short(strings.ToLower(strings.TrimSpace(address)))
+}
+
+// phoneKey is the form in which numbers are compared: the least of those that
+// the number's owner may be known under, so that all lead to it.
+func phoneKey(e164 string) string { return short(slices.Min(phone.Variants(e164))) }
+
+// threadValue is the form in which thread keys are compared. A number is one
+// thread, in whichever of its forms.
+func threadValue(key string) string {
+	if strings.HasPrefix(key, "+") {
+		return phoneKey(key)
+	}
+	return short(key)
+}
+
+// threadScope is where thread keys and a channel's own ids have their meaning:
+// the connection, or, where an organization has none, its channel.
+func threadScope(organizationID, connectionID, channel string) string {
+	if connectionID != "" {
+		return connectionID
+	}
+	return organizationID + "/" + channel
+}
+
+// points are what p can be recognised by.
+func (in *Inbound) points(p channel.Party) []point {
+	var list []point
+	add := func(value, scope, kind, display string) {
+		if value != "" {
+			list = append(list, point{value: value, scope: scope, kind: kind, display: display, customer: true})
+		}
+	}
+	if p.Email != "" {
+		add(emailKey(p.Email), in.OrganizationID, pointEmail, line(p.Email, maxKey))
+	}
+	if p.Phone != "" {
+		add(phoneKey(p.Phone), in.OrganizationID, pointPhone, p.Phone)
+	}
+	if p.ID != "" {
+		add(short(p.ID), in.scope(), in.Channel, line(p.ID, maxKey))
+	}
+	return list
+}
+
+// claimed is what a point belongs to after a claim.
+type claimed struct {
+	customerID     string
+	conversationID string
+}
+
+// claim takes those of points that are free for a new customer and a new thread,
+// and returns to whom each belongs then. Whoever comes second, also at the same
+// moment, finds the first. points are of different keys.
+func claim(ctx context.Context, tx *db.Tx, points []point, customerID, ticketID, conversationID string) ([]claimed, error) {
+	var b strings.Builder
+	b.WriteString("INSERT INTO contact_points (value, scope, kind, display, customer_id, ticket_id, conversation_id) VALUES ")
+	args := make([]any, 0, 7*len(points))
+	for i, p := range points {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		n := 7 * i
+		fmt.Fprintf(&b, "($%d, $%d, $%d, $%d, $%d, $%d, $%d)", n+1, n+2, n+3, n+4, n+5, n+6, n+7)
+		var display, customer, ticket, conversation any
+		if p.display != p.value {
+			display = db.Text(p.display)
+		}
+		if p.customer {
+			customer = customerID
+		}
+		if p.thread {
+			ticket, conversation = ticketID, conversationID
+		}
+		args = append(args, p.value, p.scope, p.kind, display, customer, ticket, conversation)
+	}
+	b.WriteString(` ON CONFLICT (value, scope) DO UPDATE SET
+			customer_id = coalesce(contact_points.customer_id, excluded.customer_id),
+			ticket_id = coalesce(contact_points.ticket_id, excluded.ticket_id),
+			conversation_id = coalesce(contact_points.conversation_id, excluded.conversation_id)
+		RETURNING value, scope, customer_id, conversation_id`)
+	out := make([]claimed, len(points))
+	rows, err := tx.Query(ctx, b.String(), args...)
+	if err != nil {
+		return nil, fmt.Errorf("claim contact points: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var value, scope string
+		var c claimed
+		if err := rows.Scan(&value, &scope, db.IntoText(&c.customerID), db.IntoText(&c.conversationID)); err != nil {
+			return nil, fmt.Errorf("claim contact points: %w", err)
+		}
+		// Neither engine promises the order of the rows.
+		for i, p := range points {
+			if p.value == value && p.scope == scope {
+				out[i] = c
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("claim contact points: %w", err)
+	}
+	return out, nil
+}
+
+// known is a customer as found or made, with the event that tells of it.
+type known struct {
+	event.Customer
+	events []event.Event
+}
+
+// customer finds or makes the customer that p is.
+func (s *Service) customer(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party) (known, error) {
+	points := in.points(p)
+	id := newID()
+	if len(points) == 0 { // nobody we could recognise again
+		return makeCustomer(ctx, tx, in, id, p)
+	}
+	owners, err := claim(ctx, tx, points, id, "", "")
+	if err != nil {
+		return known{}, err
+	}
+	return s.settle(ctx, tx, in, p, id, points, owners)
+}
+
+// settle makes the customer with the given new id, if all of a claim's points
+// were free; otherwise it finds the one they belong to and gives it those that
+// were. When several customers have points, the first point decides.
+func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party, newID string, points []point, owners []claimed) (known, error) {
+	owner, free := "", 0
+	for i, pt := range points {
+		switch {
+		case !pt.customer:
+		case owners[i].customerID == newID:
+			free++
+		case owner == "":
+			owner = owners[i].customerID
+		}
+	}
+	if owner == "" {
+		return makeCustomer(ctx, tx, in, newID, p)
+	}
+	if free > 0 {
+		if _, err := tx.Exec(ctx, "UPDATE contact_points SET customer_id = $1 WHERE customer_id = $2", owner, newID); err != nil {
+			return known{}, fmt.Errorf("add contact points: %w", err)
+		}
+	}
+	var k known
+	err := tx.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1", owner).Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+	if err != nil {
+		return known{}, fmt.Errorf("load customer: %w", err)
+	}
+	return k, fillIn(ctx, tx, in.OrganizationID, &k, p)
+}
+
+func makeCustomer(ctx context.Context, tx *db.Tx, in *Inbound, id string, p channel.Party) (known, error) {
+	k := known{Customer: event.Customer{ID: id, Name: line(p.Name, maxName), Email: line(p.Email, maxKey), Phone: p.Phone}}
+	if _, err := tx.Exec(ctx, `INSERT INTO customers (id, organization_id, name, email, phone, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $6)`, k.ID, in.OrganizationID, k.Name, k.Email, k.Phone, tx.Now.UnixMicro()); err != nil {
+		return known{}, fmt.Errorf("write customer: %w", err)
+	}
+	k.events = []event.Event{{
+		OrganizationID: in.OrganizationID, Name: event.CustomerCreated, Data: event.Data{Customer: new(k.Customer)},
+	}}
+	return k, nil
+}
+
+// maxName bounds names, in characters.
+const maxName = 200
+
+// fillIn adds to a customer what is not known of them yet. What is known stays:
+// an agent may have corrected it, and display names change with the device.
+func fillIn(ctx context.Context, tx *db.Tx, organizationID string, k *known, p channel.Party) error {
+	var changes map[string]event.Change
+	for _, f := range []struct {
+		name string
+		has  *string
+		get  string
+	}{
+		{"name", &k.Name, line(p.Name, maxName)},
+		{"email", &k.Email, line(p.Email, maxKey)},
+		{"phone", &k.Phone, p.Phone},
+	} {
+		if *f.has == "" && f.get != "" {
+			if changes == nil {
+				changes = make(map[string]event.Change)
+			}
+			changes[f.name] = event.Change{From: "", To: f.get}
+			*f.has = f.get
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "UPDATE customers SET name = $2, email = $3, phone = $4, updated_at = $5 WHERE id = $1",
+		k.ID, k.Name, k.Email, k.Phone, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("change customer: %w", err)
+	}
+	k.events = append(k.events, event.Event{
+		OrganizationID: organizationID, Name: event.CustomerUpdated,
+		Data: event.Data{Customer: new(k.Customer), Changes: changes},
+	})
+	return nil
+}
+
+// Customer returns a customer by id, or a NotFound problem.
+func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id string) (Customer, error) {
+	var email, number string
+	c, err := db.One(ctx, q, func(row db.Row) (Customer, error) {
+		c := Customer{Emails: []string{}, Phones: []string{}, Identities: []Identity{}}
+		err := row.Scan(&c.ID, &c.OrganizationID, &c.Name, &email, &number, db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt))
+		return c, err
+	}, "SELECT id, organization_id, name, email, phone, created_at, updated_at FROM customers WHERE id = $1 AND organization_id = $2",
+		id, organizationID)
+	if err != nil {
+		return Customer{}, notFound(err, "customer")
+	}
+	type stored struct {
+		kind, display string
+		undeliverable time.Time
+	}
+	points, err := db.All(ctx, q, func(row db.Row) (p stored, err error) {
+		err = row.Scan(&p.kind, &p.display, db.IntoTime(&p.undeliverable))
+		return p, err
+	}, "SELECT kind, coalesce(display, value), undeliverable_at FROM contact_points WHERE customer_id = $1 ORDER BY value, scope", id)
+	if err != nil {
+		return Customer{}, err
+	}
+	for _, p := range points {
+		switch p.kind {
+		case pointEmail:
+			c.Emails = append(c.Emails, p.display)
+		case pointPhone:
+			c.Phones = append(c.Phones, p.display)
+		default:
+			c.Identities = append(c.Identities, Identity{Channel: p.kind, ExternalID: p.display})
+		}
+		if !p.undeliverable.IsZero() {
+			c.Undeliverable = append(c.Undeliverable, p.display)
+		}
+	}
+	putFirst(c.Emails, email)
+	putFirst(c.Phones, number)
+	return c, nil
+}
+
+func putFirst(list []string, value string) {
+	if i := slices.Index(list, value); i > 0 {
+		copy(list[1:], list[:i])
+		list[0] = value
+	}
+}

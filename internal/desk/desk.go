@@ -1,0 +1,135 @@
+// Package desk is the helpdesk itself: customers, tickets, the conversations
+// inside them, and the way a message finds its place.
+//
+// # Records
+//
+// A ticket belongs to an organization and a customer. It holds conversations,
+// each one thread with one customer on one channel, and those hold messages. A
+// customer is known by contact points: mail addresses and telephone numbers,
+// which are theirs in the whole organization, and ids that mean something on one
+// connection only. Everything is written in one transaction per change, together
+// with its events.
+//
+// # Placing a message
+//
+// Where a channel has a thread key (a telephone number), the key is the thread:
+// its messages are in one ticket for ever, whatever became of that ticket. Mail
+// follows the contract's four rules, see [Rule]. Two of them guard against
+// strangers: a ticket's number can be guessed, so it counts only from somebody
+// who takes part in the ticket; and a closed ticket is not reopened by mail, but
+// continued in a new one that points at it. Each message keeps the rule that
+// placed it.
+//
+// The same message a second time changes nothing, whichever way it came.
+//
+// # Events
+//
+// All events of a change are emitted in one call, with one snapshot of the ticket
+// as it is after the change:
+//
+//	a message that starts a ticket  [customer.created] ticket.created
+//	                                conversation.created message.created
+//	a customer's further message    [customer.created | customer.updated]
+//	                                conversation.created message.created
+//	                                message.customer_reply
+//	  that reopens the ticket       … ticket.updated ticket.status_changed
+//	an agent's public message       conversation.created message.created
+//	                                message.agent_reply
+//	a change of a ticket's fields   ticket.updated [ticket.status_changed]
+//	                                [ticket.assigned] [ticket.priority_changed]
+//	a deleted ticket                ticket.deleted
+//
+// An agent's message that starts a ticket (sent elsewhere, seen by us) has both
+// ticket.created and message.agent_reply. ticket.updated comes once with every
+// change of the ticket's own fields and names all of them; each specific event
+// follows and names its own field only. Notes, automatic replies within a ticket
+// and delivery receipts emit nothing.
+package desk
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+
+	"github.com/google/uuid"
+)
+
+// Directory knows the organization's people.
+type Directory interface {
+	// Agent finds a member by id; false when the organization has none.
+	Agent(ctx context.Context, q db.Querier, organizationID, userID string) (event.Person, bool, error)
+	// AgentByEmail finds a member by mail address, compared without case.
+	AgentByEmail(ctx context.Context, q db.Querier, organizationID, email string) (event.Person, bool, error)
+}
+
+// Addresses knows the organization's own channel addresses.
+type Addresses interface {
+	// Owns reports whether address, in lower case, is one of them on channels
+	// of that medium.
+	Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error)
+}
+
+// Config is what a [Service] needs. All is required but the last two.
+type Config struct {
+	DB        *db.DB
+	Queue     *queue.Queue
+	Events    *event.Log
+	Blob      blob.Store
+	Directory Directory
+	Addresses Addresses
+	BaseURL   string // public address, without a trailing slash
+	// CopyMAC checks the value of X-Helpdesk-Message and returns the id of the
+	// organization's message that it names. nil believes none.
+	CopyMAC func(organizationID, header string) (messageID string, ok bool)
+	// CloseAfter is how long a ticket stays resolved before it is closed.
+	// 0 means 7 days.
+	CloseAfter time.Duration
+}
+
+// Service is the helpdesk. It is safe for concurrent use.
+type Service struct {
+	db         *db.DB
+	queue      *queue.Queue
+	events     *event.Log
+	blob       blob.Store
+	directory  Directory
+	addresses  Addresses
+	baseURL    string
+	copyMAC    func(organizationID, header string) (string, bool)
+	closeAfter time.Duration
+}
+
+// Open returns the service and registers its worker with the queue.
+func Open(c Config) *Service {
+	s := &Service{
+		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
+		directory: c.Directory, addresses: c.Addresses,
+		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
+	}
+	if s.closeAfter == 0 {
+		s.closeAfter = 7 * 24 * time.Hour
+	}
+	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.closeDue})
+	return s
+}
+
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// clean removes what neither engine could store: NUL and invalid UTF-8.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}
+
+// line makes text fit one line of at most max characters.
+func line(text string, max int) string {
+	text = strings.Join(strings.Fields(clean(text[:min(len(text), 16*max)])), " ")
+	if r := []rune(text); len(r) > max {
+		return strings.TrimRight(string(r[:max-1]), " ") + "…"
+	}
+	return text
+}

@@ -1,0 +1,94 @@
+package desk_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// Two organizations, each with a number and a mail address.
+const (
+	orgA  = "0190c0de-0000-7000-8000-00000000000a"
+	orgB  = "0190c0de-0000-7000-8000-00000000000b"
+	smsA  = "0190c0de-0000-7000-8000-0000000000a1"
+	smsA2 = "0190c0de-0000-7000-8000-0000000000a2"
+	smsB  = "0190c0de-0000-7000-8000-0000000000b1"
+	mailA = "0190c0de-0000-7000-8000-0000000000a3"
+	saleA = "0190c0de-0000-7000-8000-0000000000a4"
+	mailB = "0190c0de-0000-7000-8000-0000000000b3"
+
+	graceID = "0190c0de-0000-7000-8000-0000000000d1"
+	heidiID = "0190c0de-0000-7000-8000-0000000000d2"
+)
+
+// staff is who works where, and under which addresses.
+type staff struct{}
+
+var people = map[string]event.Person{
+	orgA + graceID: {ID: graceID, Name: "Grace", Email: "grace@a.example"},
+	orgB + heidiID: {ID: heidiID, Name: "Heidi", Email: "heidi@b.example"},
+}
+
+func (staff) Agent(_ context.Context, _ db.Querier, org, id string) (event.Person, bool, error) {
+	p, ok := people[org+id]
+	return p, ok, nil
+}
+
+func (staff) AgentByEmail(_ context.Context, _ db.Querier, org, email string) (event.Person, bool, error) {
+	for key, p := range people {
+		if strings.HasPrefix(key, org) && strings.EqualFold(p.Email, email) {
+			return p, true, nil
+		}
+	}
+	return event.Person{}, false, nil
+}
+
+func (staff) Owns(_ context.Context, _ db.Querier, org, medium, address string) (bool, error) {
+	switch org + " " + medium + " " + address {
+	case orgA + " email support@a.example", orgA + " email sales@a.example", orgB + " email support@b.example":
+		return true, nil
+	}
+	return false, nil
+}
+
+type fixture struct {
+	testing.TB
+	db    *db.DB
+	queue *queue.Queue
+	desk  *desk.Service
+	blob  blob.Store
+	log   []event.Event // everything emitted, in order, once durable
+}
+
+func newFixture(t testing.TB) *fixture {
+	t.Helper()
+	return fixtureOn(t, dbtest.New(t))
+}
+
+func fixtureOn(t testing.TB, d *db.DB) *fixture {
+	t.Helper()
+	files, err := blob.Open("file:"+t.TempDir(), blob.Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{}), blob: files}
+	var events event.Log
+	f.desk = desk.Open(desk.Config{
+		DB: d, Queue: f.queue, Events: &events, Blob: files, Directory: staff{}, Addresses: staff{}, BaseURL: "https://desk.example/",
+		CopyMAC: func(org, header string) (string, bool) {
+			id, mac, _ := strings.Cut(header, ".")
+			return id, mac == "mac-of-"+org
+		},
+	})
+	if _, ok := t.(*testing.B); !ok {
+		events.After(func(e []event.Event) { f.log = append(f.log, e...) })
+	}
+	return f
+}

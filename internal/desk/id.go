@@ -1,0 +1,211 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// storedID is an id that a message is known by.
+type storedID struct {
+	folded, exact                       string
+	ticketID, conversationID, messageID string
+	outbound                            bool
+}
+
+// storedIDs are the messages that some ids name, by folded id.
+type storedIDs map[string][]storedID
+
+// find returns the message that id names: exactly, or else in other case, and
+// then the newest.
+func (s storedIDs) find(id string) (storedID, bool) {
+	if id == "" {
+		return storedID{}, false
+	}
+	exact, folded := short(id), foldID(id)
+	var best storedID
+	for _, k := range s[folded] {
+		if k.exact == exact {
+			return k, true
+		}
+		if k.messageID > best.messageID {
+			best = k
+		}
+	}
+	return best, best.messageID != ""
+}
+
+// foldID is the form in which ids are looked up.
+func foldID(id string) string { return short(strings.ToLower(clean(id))) }
+
+// maxIDs bounds the ids of one mail that are looked up, from the end of each list.
+const maxIDs = 100
+
+// lookUp finds the messages that ids name within scopes.
+func lookUp(ctx context.Context, q db.Querier, scopes []string, lists ...[]string) (storedIDs, error) {
+	var folded []string
+	for _, list := range lists {
+		for _, id := range list[max(0, len(list)-maxIDs):] {
+			if id != "" {
+				folded = append(folded, foldID(id))
+			}
+		}
+	}
+	if len(folded) == 0 {
+		return nil, nil
+	}
+	slices.Sort(folded)
+	rows, err := db.All(ctx, q, func(row db.Row) (k storedID, err error) {
+		err = row.Scan(&k.folded, &k.exact, &k.ticketID, &k.conversationID, &k.messageID, &k.outbound)
+		return k, err
+	}, `SELECT folded, exact, ticket_id, conversation_id, message_id, outbound FROM message_ids
+		WHERE folded = ANY($1) AND scope = ANY($2)`, slices.Compact(folded), scopes)
+	if err != nil {
+		return nil, fmt.Errorf("look up message ids: %w", err)
+	}
+	found := make(storedIDs, len(rows))
+	for _, k := range rows {
+		found[k.folded] = append(found[k.folded], k)
+	}
+	return found, nil
+}
+
+// insertID lets others name m by id. An id that is taken stays with the message
+// that had it first.
+func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) error {
+	if id == "" {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO message_ids (folded, scope, exact, ticket_id, conversation_id, message_id, outbound)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
+		foldID(id), scope, short(id), m.TicketID, m.ConversationID, m.ID, m.Direction == DirectionOutbound); err != nil {
+		return fmt.Errorf("write message id: %w", err)
+	}
+	return nil
+}
+
+// intakeReceipt moves the state of a message that we sent.
+func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
+	ids, err := lookUp(ctx, tx, []string{in.scope(), in.OrganizationID}, r.ExternalIDs)
+	if err != nil {
+		return Result{}, err
+	}
+	for _, id := range r.ExternalIDs {
+		if k, ok := ids.find(id); ok && k.outbound {
+			return s.report(ctx, tx, in, k, r, nil)
+		}
+	}
+	return Result{Outcome: Recorded, Reason: "the message that it reports on is not known"}, nil
+}
+
+// rank orders the states; a state moves forward only.
+func rank(s channel.ReceiptState) int {
+	switch s {
+	case channel.ReceiptQueued:
+		return 1
+	case channel.ReceiptSent:
+		return 2
+	case channel.ReceiptDelivered:
+		return 3
+	case channel.ReceiptRead:
+		return 4
+	default:
+		return 0
+	}
+}
+
+// moves reports whether a message in one state gets another: failed is final, and
+// nothing fails that was delivered.
+func moves(from, to channel.ReceiptState) bool {
+	switch {
+	case from == channel.ReceiptFailed || to == channel.ReceiptDelayed:
+		return false
+	case to == channel.ReceiptFailed:
+		return rank(from) < rank(channel.ReceiptDelivered)
+	default:
+		return rank(to) > rank(from)
+	}
+}
+
+// report applies a receipt to the message that k names. A failure, a delay and
+// whatever came with an explanation leave a note; mail is the entry of the note
+// for receipts that are mails themselves.
+func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID, r *channel.Receipt, mail *entry) (Result, error) {
+	var state channel.ReceiptState
+	var chn string
+	if err := tx.QueryRow(ctx, "SELECT delivery_state, channel FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
+		Scan(db.IntoText((*string)(&state)), &chn); err != nil {
+		return Result{}, fmt.Errorf("load message: %w", err)
+	}
+	moved := moves(state, r.State)
+	if moved {
+		reason := ""
+		if r.State == channel.ReceiptFailed {
+			reason = line(r.Error, 500)
+		}
+		if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_state = $3, delivery_error = $4 WHERE ticket_id = $1 AND id = $2",
+			k.ticketID, k.messageID, string(r.State), db.Text(reason)); err != nil {
+			return Result{}, fmt.Errorf("change delivery state: %w", err)
+		}
+	}
+	if r.Permanent && r.Recipient != "" {
+		value := emailKey(r.Recipient)
+		if !strings.Contains(value, "@") {
+			value = threadValue(strings.TrimSpace(r.Recipient))
+		}
+		if _, err := tx.Exec(ctx, "UPDATE contact_points SET undeliverable_at = $3 WHERE value = $1 AND scope = $2 AND undeliverable_at IS NULL",
+			value, in.OrganizationID, tx.Now.UnixMicro()); err != nil {
+			return Result{}, fmt.Errorf("flag address: %w", err)
+		}
+	}
+	res := Result{Outcome: ReceiptApplied, PlacedBy: RuleReceipt, TicketID: k.ticketID, ConversationID: k.conversationID, MessageID: k.messageID}
+	note := moved && r.State == channel.ReceiptFailed || r.State == channel.ReceiptDelayed || r.Note != ""
+	if !note {
+		return res, nil
+	}
+	e := mail
+	if e == nil {
+		e = &entry{Message: Message{ID: newID(), Direction: DirectionInbound, CreatedAt: in.ReceivedAt}}
+	}
+	e.TicketID, e.ConversationID, e.Channel = k.ticketID, k.conversationID, chn
+	e.Author.Type, e.Kind, e.PlacedBy, e.Text = AuthorSystem, KindNote, RuleReceipt, noteText(r)
+	if err := addNote(ctx, tx, &e.Message); err != nil {
+		return Result{}, err
+	}
+	for _, id := range e.ids {
+		if err := insertID(ctx, tx, in.OrganizationID, id, &e.Message); err != nil {
+			return Result{}, err
+		}
+	}
+	return res, nil
+}
+
+// noteText puts a receipt into words.
+func noteText(r *channel.Receipt) string {
+	what := map[channel.ReceiptState]string{
+		channel.ReceiptFailed:  "The message could not be delivered",
+		channel.ReceiptDelayed: "The message is delayed",
+		channel.ReceiptRead:    "The message was read",
+	}[r.State]
+	if what == "" {
+		what = "The message was " + string(r.State)
+	}
+	var b strings.Builder
+	b.WriteString(what)
+	if r.Recipient != "" {
+		b.WriteString(" (" + line(r.Recipient, maxKey) + ")")
+	}
+	if r.Error != "" {
+		b.WriteString(": " + line(r.Error, 500))
+	} else {
+		b.WriteString(".")
+	}
+	if r.Note != "" {
+		b.WriteString("\n\n" + clean(r.Note))
+	}
+	return b.String()
+}

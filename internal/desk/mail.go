@@ -1,0 +1,502 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// letter is a mail on its way in, with what we know of it.
+type letter struct {
+	*channel.Message
+	ids     storedIDs       // the messages that it names
+	sender  channel.Party   // the From header, which the sender's domain vouches for; Message.From may follow Reply-To
+	agent   event.Person    // who the sender is, if isAgent
+	isAgent bool            // the sender has a member's address
+	own     bool            // the sender has one of our channel addresses
+	others  []channel.Party // visible recipients that are neither ours nor the sender
+	visible bool            // our address is among the visible recipients
+	copyOf  string          // the id of our message that a valid X-Helpdesk-Message names
+}
+
+// authentic reports whether the sender is one of us beyond doubt.
+func (l *letter) authentic() bool { return l.Mail.Authenticated && (l.isAgent || l.own) }
+
+// intakeMail classifies a mail (helpdesk.md part 2) and gives it its effect.
+func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
+	mail := m.Mail
+	if mail.MessageID != "" {
+		// One mail to two of our addresses comes as two events, perhaps at once.
+		if err := tx.Lock(ctx, "desk/mail/"+in.OrganizationID+"/"+foldID(mail.MessageID)); err != nil {
+			return Result{}, err
+		}
+	}
+	l, err := s.open(ctx, tx, in, m)
+	if err != nil {
+		return Result{}, err
+	}
+	class, rule, original := l.classify()
+	res := Result{Class: class, ClassRule: rule}
+	if original.messageID != "" {
+		// Sent by us, and seen again. It may have been given another id on the
+		// way, which answers will name.
+		res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, original.ticketID, original.conversationID, original.messageID
+		return res, insertID(ctx, tx, in.OrganizationID, mail.MessageID, &Message{
+			ID: original.messageID, TicketID: original.ticketID, ConversationID: original.conversationID, Direction: DirectionOutbound,
+		})
+	}
+	e := newMailEntry(in, l, class, rule)
+	if k, ok := l.ids.find(mail.MessageID); ok {
+		same, err := sameMail(ctx, tx, k, e)
+		if err != nil {
+			return Result{}, err
+		}
+		if same {
+			res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, k.ticketID, k.conversationID, k.messageID
+			return res, nil
+		}
+		e.ExternalID = "" // the id names the mail that had it first
+	}
+	switch class {
+	case channel.ClassBounce:
+		return s.bounce(ctx, tx, in, l, e)
+	case channel.ClassVoicemail:
+		return s.voicemail(ctx, tx, in, l, e)
+	}
+
+	p, link, err := s.place(ctx, tx, in, l, e)
+	if err != nil {
+		return Result{}, err
+	}
+	threaded := p.ticket.ID != ""
+	switch {
+	case class == channel.ClassOutboundCopy && (threaded || len(l.others) > 0):
+		return s.outboundCopy(ctx, tx, in, l, e, p, link)
+	case class == channel.ClassAutoReply && threaded:
+		return s.autoReply(ctx, tx, in, l, e, p)
+	case class == channel.ClassAutoReply && !mail.Generated:
+		res.Outcome, res.Reason = Recorded, "an automatic reply to nothing that is known"
+		return res, nil
+	case class == channel.ClassAutoReply && in.RefuseGenerated:
+		res.Outcome, res.Reason = Recorded, "mail made by a system starts no ticket here"
+		return res, nil
+	}
+	if threaded && p.ticket.Status == StatusClosed {
+		link = &linked{p.ticket.ID, LinkClosed}
+		p, threaded = place{}, false
+	}
+	if threaded && l.isAgent && mail.Authenticated && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
+		// To us alone: the customer has not seen it.
+		e.Author = event.Author{Type: AuthorAgent, ID: l.agent.ID, Name: l.agent.Name}
+		return s.keep(ctx, tx, in, &p, e)
+	}
+	k, err := s.customer(ctx, tx, in, l.From)
+	if err != nil {
+		return Result{}, err
+	}
+	e.byCustomer(k)
+	if !threaded {
+		return s.startMail(ctx, tx, in, l, e, link)
+	}
+	if err := s.join(ctx, tx, l, e, &p); err != nil {
+		return Result{}, err
+	}
+	return s.append(ctx, tx, in, &p, e)
+}
+
+// open gathers what the desk knows about a mail.
+func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (*letter, error) {
+	l := &letter{Message: m, sender: m.Mail.Sender}
+	if l.sender.Email == "" {
+		l.sender = m.From
+	}
+	var reported []string
+	if m.Mail.Receipt != nil {
+		reported = m.Mail.Receipt.ExternalIDs
+	}
+	if s.copyMAC != nil && m.Mail.CopyHeader != "" {
+		if id, ok := s.copyMAC(in.OrganizationID, m.Mail.CopyHeader); ok {
+			l.copyOf = id
+		}
+	}
+	var err error
+	if l.ids, err = lookUp(ctx, tx, []string{in.OrganizationID},
+		[]string{m.Mail.MessageID}, m.Mail.InReplyTo, m.Mail.References, m.Mail.EmbeddedIDs, reported, []string{l.copyOf}); err != nil {
+		return nil, err
+	}
+	if l.sender.Email != "" {
+		if l.agent, l.isAgent, err = s.directory.AgentByEmail(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
+			return nil, fmt.Errorf("look up agent: %w", err)
+		}
+		if l.own, err = s.owns(ctx, tx, in, l.sender.Email); err != nil {
+			return nil, err
+		}
+	}
+	sender := emailKey(l.sender.Email)
+	for i, p := range slices.Concat(m.To, m.Cc) {
+		key := emailKey(p.Email)
+		if key == "" || key == sender || i >= maxIDs {
+			continue
+		}
+		own := key == emailKey(m.Mail.Recipient)
+		if !own {
+			if own, err = s.owns(ctx, tx, in, p.Email); err != nil {
+				return nil, err
+			}
+		}
+		if own {
+			l.visible = true
+		} else {
+			l.others = append(l.others, p)
+		}
+	}
+	return l, nil
+}
+
+// owns reports whether a mail address is a channel address of ours, with or
+// without a plus-tag.
+func (s *Service) owns(ctx context.Context, tx *db.Tx, in *Inbound, address string) (bool, error) {
+	key := emailKey(address)
+	local, domain, _ := strings.Cut(key, "@")
+	plain, _, tagged := strings.Cut(local, "+")
+	own, err := s.addresses.Owns(ctx, tx, in.OrganizationID, "email", key)
+	if err == nil && !own && tagged {
+		own, err = s.addresses.Owns(ctx, tx, in.OrganizationID, "email", plain+"@"+domain)
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up channel address: %w", err)
+	}
+	return own, nil
+}
+
+// classify decides the class. Whether a mail is a copy of what we sent comes
+// first and takes what is stored; the rest is the adapter's decision, from the
+// headers. original is the message that a copy is of, if it is there.
+func (l *letter) classify() (class channel.Class, rule string, original storedID) {
+	mail := l.Mail
+	if l.copyOf != "" {
+		original, _ = l.ids.find(l.copyOf)
+		return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
+	}
+	if k, ok := l.ids.find(mail.MessageID); ok && k.outbound {
+		return channel.ClassOutboundCopy, "message-id: one that we sent", k
+	}
+	if l.authentic() && (len(l.others) > 0 || !l.visible) {
+		if l.isAgent {
+			return channel.ClassOutboundCopy, "from: an agent, to somebody else", storedID{}
+		}
+		return channel.ClassOutboundCopy, "from: our own address, to somebody else", storedID{}
+	}
+	return mail.Class, mail.Rule, storedID{}
+}
+
+func newMailEntry(in *Inbound, l *letter, class channel.Class, rule string) *entry {
+	mail := l.Mail
+	e := newEntry(in, l.Message)
+	e.ExternalID = short(mail.MessageID)
+	e.PlacedBy = RuleNone
+	if mail.MessageID != "" {
+		e.ids = []string{mail.MessageID}
+	}
+	e.Details = Details{
+		Class: class, ClassRule: line(rule, maxKey), Subject: line(l.Subject, maxSubject), Sender: emailKey(l.sender.Email),
+		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Unverified,
+		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || l.own ||
+			mail.HasEnvelope && mail.EnvelopeFrom == "" || robot(l.sender.Email) || robot(l.From.Email),
+	}
+	return e
+}
+
+// robot reports whether nobody reads what is sent to an address.
+func robot(address string) bool {
+	local, _, _ := strings.Cut(emailKey(address), "@")
+	switch strings.NewReplacer("-", "", "_", "", ".", "").Replace(local) {
+	case "", "noreply", "donotreply", "mailerdaemon", "postmaster":
+		return true
+	}
+	return false
+}
+
+func addresses(parties []channel.Party) []Address {
+	var list []Address
+	for _, p := range parties[:min(len(parties), maxIDs)] {
+		if p.Email != "" {
+			list = append(list, Address{Name: line(p.Name, maxName), Email: line(p.Email, maxKey)})
+		}
+	}
+	return list
+}
+
+// sameMail reports whether e is the mail that is stored under its Message-ID,
+// rather than another of a sender that repeats its ids.
+func sameMail(ctx context.Context, tx *db.Tx, k storedID, e *entry) (bool, error) {
+	m, err := db.One(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = $2", k.ticketID, k.messageID)
+	if err != nil {
+		return false, fmt.Errorf("load message: %w", err)
+	}
+	return m.Details.Sender == e.Details.Sender &&
+		(m.Text == e.Text || e.Details.Class == channel.ClassBounce || !e.SentAt.IsZero() && m.SentAt.Equal(e.SentAt)), nil
+}
+
+// linked is a ticket that a new one shall point at, and why.
+type linked struct{ ticketID, reason string }
+
+// place finds the ticket that a mail belongs to, by the four rules in order, and
+// locks it. Without one, the place is empty, and link may say what a new ticket
+// shall point at.
+func (s *Service) place(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry) (place, *linked, error) {
+	mail := l.Mail
+	var link *linked
+	backwards := slices.Clone(mail.References)
+	slices.Reverse(backwards)
+
+	for _, step := range []struct {
+		rule Rule
+		ids  []string
+	}{
+		{RuleInReplyTo, mail.InReplyTo},
+		{RuleReference, backwards},
+		{RuleTicketTag, nil},
+		{RuleMessageID, append([]string{mail.MessageID}, mail.EmbeddedIDs...)},
+	} {
+		if step.rule == RuleTicketTag {
+			p, l, err := s.placeByTag(ctx, tx, in, l)
+			if err != nil {
+				return place{}, nil, err
+			}
+			if p.ticket.ID != "" {
+				e.PlacedBy = RuleTicketTag
+				return p, nil, nil
+			}
+			link = l
+		}
+		for _, id := range step.ids {
+			k, ok := l.ids.find(id)
+			if !ok {
+				continue
+			}
+			t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
+			if errors.Is(err, db.ErrNoRows) {
+				continue // deleted this moment
+			}
+			if err != nil {
+				return place{}, nil, fmt.Errorf("load ticket: %w", err)
+			}
+			e.PlacedBy = step.rule
+			return place{ticket: t, conversationID: k.conversationID}, nil, nil
+		}
+	}
+	return place{}, link, nil
+}
+
+// placeByTag follows "[Ticket #n]", which anybody could write: it holds only for
+// somebody who takes part in that ticket, by a sender address that its domain has
+// not disowned. For others it is a ticket to point at.
+func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *letter) (place, *linked, error) {
+	if l.Mail.TicketTag <= 0 {
+		return place{}, nil, nil
+	}
+	t, err := s.TicketByNumber(ctx, tx, in.OrganizationID, l.Mail.TicketTag)
+	if problem.Of(err) == problem.NotFound {
+		return place{}, nil, nil
+	}
+	if err != nil {
+		return place{}, nil, fmt.Errorf("load ticket: %w", err)
+	}
+	takesPart := false
+	if !l.Mail.Unverified {
+		if takesPart, err = s.takesPart(ctx, tx, in, l, &t); err != nil {
+			return place{}, nil, err
+		}
+	}
+	if !takesPart {
+		return place{}, &linked{t.ID, LinkTicketTag}, nil
+	}
+	if t, err = lockTicket(ctx, tx, in.OrganizationID, t.ID); errors.Is(err, db.ErrNoRows) {
+		return place{}, nil, nil
+	} else if err != nil {
+		return place{}, nil, fmt.Errorf("load ticket: %w", err)
+	}
+	p := place{ticket: t}
+	err = tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
+		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		// The ticket began on another channel.
+		c := Conversation{
+			ID: newID(), TicketID: t.ID, ConnectionID: in.ConnectionID, Channel: in.Channel,
+			ThreadKey: short(l.Mail.MessageID), CustomerID: t.Customer.ID, CreatedAt: tx.Now,
+		}
+		p.conversationID = c.ID
+		err = insertConversation(ctx, tx, &c)
+	}
+	if err != nil {
+		return place{}, nil, fmt.Errorf("find conversation: %w", err)
+	}
+	return p, nil, nil
+}
+
+// takesPart reports whether the sender is one of us, the ticket's customer, or a
+// participant.
+func (s *Service) takesPart(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, t *Ticket) (bool, error) {
+	if l.isAgent || l.own && l.Mail.Authenticated {
+		return true, nil
+	}
+	key := emailKey(l.sender.Email)
+	if key == "" {
+		return false, nil
+	}
+	var n int
+	if err := tx.QueryRow(ctx, `SELECT
+			(SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3) +
+			(SELECT count(*) FROM participants WHERE ticket_id = $4 AND email = $1)`,
+		key, in.OrganizationID, t.Customer.ID, t.ID).Scan(&n); err != nil {
+		return false, fmt.Errorf("look up participants: %w", err)
+	}
+	return n > 0, nil
+}
+
+// participant is somebody who takes part in a ticket beside its customer.
+type participant struct {
+	email, name, role string
+}
+
+// recipients are the participants that a mail brings along.
+func (l *letter) recipients(customer event.Customer) []participant {
+	var list []participant
+	for _, p := range l.others {
+		if key := emailKey(p.Email); key != emailKey(customer.Email) {
+			list = append(list, participant{key, line(p.Name, maxName), "recipient"})
+		}
+	}
+	return list
+}
+
+func insertParticipants(ctx context.Context, tx *db.Tx, ticketID string, list []participant) error {
+	for _, p := range list {
+		if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT DO NOTHING`, ticketID, p.email, p.name, p.role, tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("write participant: %w", err)
+		}
+	}
+	return nil
+}
+
+// join has a mail's sender and recipients take part in a ticket that it is
+// appended to, and marks a sender who did not before.
+func (s *Service) join(ctx context.Context, tx *db.Tx, l *letter, e *entry, p *place) error {
+	e.participants = l.recipients(p.ticket.Customer)
+	if e.customer.ID == p.ticket.Customer.ID || l.isAgent || l.own {
+		return nil
+	}
+	for i, who := range []channel.Party{l.From, l.sender} {
+		key := emailKey(who.Email)
+		if key == "" || i > 0 && key == emailKey(l.From.Email) {
+			continue
+		}
+		n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at) VALUES ($1, $2, $3, 'sender', $4)
+			ON CONFLICT DO NOTHING`, p.ticket.ID, key, line(who.Name, maxName), tx.Now.UnixMicro())
+		if err != nil {
+			return fmt.Errorf("write participant: %w", err)
+		}
+		e.Details.NewParticipant = e.Details.NewParticipant || n == 1
+	}
+	return nil
+}
+
+// startMail starts a ticket with a mail.
+func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry, link *linked) (Result, error) {
+	e.PlacedBy = RuleNone
+	e.participants = l.recipients(e.customer.Customer)
+	var p place
+	if link != nil {
+		p.ticket.LinkedTicketID, p.ticket.LinkReason = link.ticketID, link.reason
+	}
+	title := line(l.Subject, maxSubject)
+	if title == "" {
+		title = "(no subject)"
+	}
+	return s.start(ctx, tx, in, &p, Conversation{ThreadKey: short(l.Mail.MessageID)}, title, e)
+}
+
+// outboundCopy keeps what one of us sent with another program: in its ticket, or
+// in a new one of whom it was sent to. Nothing is mailed.
+func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry, p place, link *linked) (Result, error) {
+	agent := l.agent
+	if !l.isAgent {
+		agent = event.Person{Name: line(l.sender.Name, maxName)}
+	}
+	e.byAgent(agent)
+	if p.ticket.ID != "" {
+		e.customer = known{Customer: p.ticket.Customer}
+		e.participants = l.recipients(p.ticket.Customer)
+		return s.append(ctx, tx, in, &p, e)
+	}
+	k, err := s.customer(ctx, tx, in, l.others[0])
+	if err != nil {
+		return Result{}, err
+	}
+	e.customer = k
+	return s.startMail(ctx, tx, in, l, e, link)
+}
+
+// autoReply keeps an automatic reply where it belongs, out of the way. Whoever it
+// is from becomes nobody's customer by it.
+func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry, p place) (Result, error) {
+	e.Details.Collapsed = true
+	e.Author = event.Author{Type: AuthorCustomer, Name: line(l.From.Name, maxName)}
+	if e.Author.Name == "" {
+		e.Author.Name = line(l.From.Email, maxName)
+	}
+	err := tx.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM contact_points p JOIN customers u ON u.id = p.customer_id
+		WHERE p.value = $1 AND p.scope = $2`, emailKey(l.From.Email), in.OrganizationID).
+		Scan(&e.customer.ID, &e.customer.Name, &e.customer.Email, &e.customer.Phone)
+	switch {
+	case err == nil:
+		e.Author.ID = e.customer.ID
+	case !errors.Is(err, db.ErrNoRows):
+		return Result{}, fmt.Errorf("look up sender: %w", err)
+	}
+	return s.keep(ctx, tx, in, &p, e)
+}
+
+// voicemail starts a ticket of the caller that a notice names.
+func (s *Service) voicemail(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry) (Result, error) {
+	e.Channel = "voice"
+	k, err := s.customer(ctx, tx, in, channel.Party{Phone: l.Mail.Caller})
+	if err != nil {
+		return Result{}, err
+	}
+	e.byCustomer(k)
+	l.others = nil // the notifier's recipients are not the caller's
+	return s.startMail(ctx, tx, in, l, e, nil)
+}
+
+// bounce reports to the message that came back, if it is ours.
+func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry) (Result, error) {
+	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}
+	r := l.Mail.Receipt
+	if r == nil {
+		res.Reason = "a bounce that does not say what became of what"
+		return res, nil
+	}
+	backwards := slices.Clone(l.Mail.References)
+	slices.Reverse(backwards)
+	for _, id := range slices.Concat(r.ExternalIDs, l.Mail.EmbeddedIDs, l.Mail.InReplyTo, backwards) {
+		k, ok := l.ids.find(id)
+		if !ok || !k.outbound {
+			continue
+		}
+		applied, err := s.report(ctx, tx, in, k, r, e)
+		applied.Class, applied.ClassRule = res.Class, res.ClassRule
+		return applied, err
+	}
+	res.Reason = "the message that came back is not ours"
+	return res, nil
+}

@@ -1,0 +1,254 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Rule says what placed a message where it is.
+type Rule string
+
+// The rules. Those in the middle are the contract's four for mail, in its order.
+const (
+	RuleNone      Rule = "new_ticket"  // no other applied: it started its ticket
+	RuleThreadKey Rule = "thread_key"  // the thread of its number or id
+	RuleInReplyTo Rule = "in_reply_to" // it answers a message of the ticket
+	RuleReference Rule = "references"  // it refers to one
+	RuleTicketTag Rule = "ticket_tag"  // "[Ticket #n]", from somebody who takes part
+	RuleMessageID Rule = "message_id"  // its own id, or that of a mail inside it, is a message's
+	RuleReceipt   Rule = "receipt"     // it reports on a message
+	RuleWritten   Rule = "written"     // an agent wrote it here
+)
+
+// The values of Message.Direction, Kind and Author.Type.
+const (
+	DirectionInbound  = "inbound"
+	DirectionOutbound = "outbound"
+
+	KindReply = "reply"
+	KindNote  = "note" // for agents only; never leaves
+
+	AuthorCustomer = "customer"
+	AuthorAgent    = "agent"
+	AuthorSystem   = "system"
+)
+
+// Message is something said in a ticket.
+type Message struct {
+	ID             string       `json:"id"`
+	TicketID       string       `json:"ticket_id"`
+	ConversationID string       `json:"conversation_id"` // empty for notes on the ticket as a whole
+	Direction      string       `json:"direction"`
+	Author         event.Author `json:"author"`
+	Channel        string       `json:"channel"`
+	Kind           string       `json:"kind"`
+	Text           string       `json:"text"`
+	Stripped       string       `json:"stripped,omitempty"` // Text without quoted mail; empty if there is none
+	HTML           string       `json:"html"`               // sanitized; links to attachments are paths
+	Attachments    []Attachment `json:"attachments"`
+	ExternalID     string       `json:"external_id"`
+	Delivery       Delivery     `json:"delivery,omitzero"` // of outbound messages
+	PlacedBy       Rule         `json:"placed_by"`
+	Details        Details      `json:"details,omitzero"`
+	SentAt         time.Time    `json:"sent_at,omitzero"` // by the sender's clock
+	CreatedAt      time.Time    `json:"created_at"`       // when it reached us
+}
+
+// Delivery is how far an outbound message got.
+type Delivery struct {
+	State channel.ReceiptState `json:"state"`
+	Error string               `json:"error,omitempty"`
+}
+
+// Details are the facts about a message that most do not have. Its JSON is the
+// stored form: members are only ever added.
+type Details struct {
+	Class          channel.Class `json:"class,omitempty"`      // of mail
+	ClassRule      string        `json:"class_rule,omitempty"` // what classified it
+	Subject        string        `json:"subject,omitempty"`
+	Sender         string        `json:"sender,omitempty"` // the From header's address, lower-case
+	To             []Address     `json:"to,omitempty"`
+	Cc             []Address     `json:"cc,omitempty"`
+	Unverified     bool          `json:"unverified,omitempty"`      // the sender's domain disowns it
+	NoAutoAnswer   bool          `json:"no_auto_answer,omitempty"`  // must never be answered automatically
+	NewParticipant bool          `json:"new_participant,omitempty"` // its sender was not part of the ticket before
+	SentElsewhere  bool          `json:"sent_elsewhere,omitempty"`  // written at our side, but not with this program
+	Collapsed      bool          `json:"collapsed,omitempty"`       // an automatic reply, of little interest
+}
+
+// Address is a mail address and its name, as given.
+type Address struct {
+	Name  string `json:"name,omitempty"`
+	Email string `json:"email"`
+}
+
+const messageColumns = `id, ticket_id, conversation_id, direction, author_type, author_id, author_name, channel, kind,
+	body, stripped, html, external_id, delivery_state, delivery_error, placed_by, details, sent_at, created_at`
+
+func scanMessage(row db.Row) (Message, error) {
+	m := Message{Attachments: []Attachment{}}
+	err := row.Scan(&m.ID, &m.TicketID, &m.ConversationID, &m.Direction, &m.Author.Type, db.IntoText(&m.Author.ID), &m.Author.Name,
+		&m.Channel, &m.Kind, &m.Text, db.IntoText(&m.Stripped), db.IntoText(&m.HTML), db.IntoText(&m.ExternalID),
+		db.IntoText((*string)(&m.Delivery.State)), db.IntoText(&m.Delivery.Error), &m.PlacedBy, db.IntoJSON(&m.Details),
+		db.IntoTime(&m.SentAt), db.IntoTime(&m.CreatedAt))
+	return m, err
+}
+
+// Messages returns everything said in a ticket, in order. Another organization's
+// ticket is NotFound.
+func (s *Service) Messages(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]Message, error) {
+	if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
+		return nil, err
+	}
+	messages, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 ORDER BY id", ticketID)
+	if err != nil {
+		return nil, err
+	}
+	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE ticket_id = $1 ORDER BY id", ticketID)
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[string]*Message, len(messages))
+	for i := range messages {
+		at[messages[i].ID] = &messages[i]
+	}
+	for _, a := range attachments {
+		if m := at[a.MessageID]; m != nil {
+			m.Attachments = append(m.Attachments, a)
+		}
+	}
+	return messages, nil
+}
+
+// insertMessage reports whether m is new: false when its conversation has a
+// message with the same external id.
+func insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
+	var details any
+	if !m.Details.zero() {
+		details = db.JSON(m.Details)
+	}
+	n, err := tx.Exec(ctx, "INSERT INTO messages ("+messageColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) ON CONFLICT DO NOTHING`,
+		m.ID, m.TicketID, m.ConversationID, m.Direction, m.Author.Type, db.Text(m.Author.ID), m.Author.Name, m.Channel, m.Kind,
+		m.Text, db.Text(m.Stripped), db.Text(m.HTML), db.Text(m.ExternalID), db.Text(string(m.Delivery.State)), db.Text(m.Delivery.Error),
+		string(m.PlacedBy), details, db.Time(m.SentAt), m.CreatedAt.UnixMicro())
+	if err != nil {
+		return false, fmt.Errorf("write message: %w", err)
+	}
+	return n == 1, nil
+}
+
+func (d *Details) zero() bool {
+	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
+		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed
+}
+
+// messageSnapshot is m as events tell of it. Its links are whole, because
+// receivers are elsewhere.
+func (s *Service) messageSnapshot(m *Message) *event.Message {
+	e := &event.Message{
+		ID: m.ID, TicketID: m.TicketID, ConversationID: m.ConversationID, Direction: m.Direction, Author: m.Author,
+		Channel: m.Channel, Kind: m.Kind, Text: m.Text, HTML: m.HTML, Attachments: []event.Attachment{},
+		ExternalID: m.ExternalID, CreatedAt: m.CreatedAt,
+	}
+	for _, a := range m.Attachments {
+		e.Attachments = append(e.Attachments, event.Attachment{
+			ID: a.ID, Name: a.Name, ContentType: a.ContentType, Size: a.Size, URL: a.URL,
+		})
+	}
+	if len(m.Attachments) > 0 {
+		e.HTML = strings.ReplaceAll(m.HTML, `="`+attachmentPath, `="`+s.baseURL+attachmentPath)
+	}
+	return e
+}
+
+// Conversation is one thread with one customer on one channel inside a ticket.
+type Conversation struct {
+	ID           string    `json:"id"`
+	TicketID     string    `json:"ticket_id"`
+	ConnectionID string    `json:"connection_id"` // empty: the organization has none for it
+	Channel      string    `json:"channel"`
+	ThreadKey    string    `json:"thread_key"`
+	CustomerID   string    `json:"customer_id"`
+	OptedOutAt   time.Time `json:"opted_out_at,omitzero"` // the customer wants no more messages here
+	CreatedAt    time.Time `json:"created_at"`
+}
+
+// Conversations returns the conversations of a ticket, in order. Another
+// organization's ticket is NotFound.
+func (s *Service) Conversations(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]Conversation, error) {
+	if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
+		return nil, err
+	}
+	return db.All(ctx, q, func(row db.Row) (Conversation, error) {
+		var c Conversation
+		err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
+			db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt))
+		return c, err
+	}, `SELECT id, ticket_id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at
+		FROM conversations WHERE ticket_id = $1 ORDER BY id`, ticketID)
+}
+
+func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
+	if _, err := tx.Exec(ctx, `INSERT INTO conversations (ticket_id, id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		c.TicketID, c.ID, c.ConnectionID, c.Channel, db.Text(c.ThreadKey), c.CustomerID, db.Time(c.OptedOutAt), c.CreatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("write conversation: %w", err)
+	}
+	return nil
+}
+
+// AddNote writes an agent's note on a ticket. It emits nothing. Errors: NotFound;
+// Invalid, also for an author who is not a member.
+func (s *Service) AddNote(ctx context.Context, organizationID, ticketID, authorID, text string) (Message, error) {
+	var v problem.Validation
+	v.Length("text", text, 1, maxNote)
+	if err := v.Err(); err != nil {
+		return Message{}, err
+	}
+	var m Message
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		t, err := lockTicket(ctx, tx, organizationID, ticketID)
+		if err != nil {
+			return notFound(err, "ticket")
+		}
+		author, ok, err := s.directory.Agent(ctx, tx, organizationID, authorID)
+		if err != nil {
+			return fmt.Errorf("look up author: %w", err)
+		}
+		if !ok {
+			var v problem.Validation
+			v.Add("author_id", "must be a member of the organization")
+			return v.Err()
+		}
+		m = Message{
+			ID: newID(), TicketID: t.ID, Direction: DirectionOutbound,
+			Author:  event.Author{Type: AuthorAgent, ID: author.ID, Name: author.Name},
+			Channel: t.Channel, Kind: KindNote, Text: text, Attachments: []Attachment{},
+			PlacedBy: RuleWritten, CreatedAt: tx.Now,
+		}
+		return addNote(ctx, tx, &m)
+	})
+	if err != nil {
+		return Message{}, err
+	}
+	return m, nil
+}
+
+// addNote writes a note and the ticket's time.
+func addNote(ctx context.Context, tx *db.Tx, m *Message) error {
+	if _, err := insertMessage(ctx, tx, m); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2 WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("touch ticket: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,423 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Status is how far a ticket is. Agents may set any; see the package comment for
+// what a customer's message does.
+type Status string
+
+// The statuses.
+const (
+	StatusOpen     Status = "open"
+	StatusPending  Status = "pending" // waits for the customer
+	StatusOnHold   Status = "on_hold" // waits for somebody else
+	StatusResolved Status = "resolved"
+	StatusClosed   Status = "closed" // follows resolved after a while
+)
+
+// Statuses lists all, in order.
+var Statuses = [...]Status{StatusOpen, StatusPending, StatusOnHold, StatusResolved, StatusClosed}
+
+// Priority is how urgent a ticket is.
+type Priority string
+
+// The priorities.
+const (
+	PriorityLow    Priority = "low"
+	PriorityNormal Priority = "normal"
+	PriorityHigh   Priority = "high"
+	PriorityUrgent Priority = "urgent"
+)
+
+// Priorities lists all, in order.
+var Priorities = [...]Priority{PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}
+
+// Why a ticket points at another.
+const (
+	LinkClosed    = "closed"     // it continues a ticket that was closed
+	LinkTicketTag = "ticket_tag" // its subject names one that its sender has no part in
+)
+
+// Ticket is one matter of one customer.
+type Ticket struct {
+	ID               string         `json:"id"`
+	OrganizationID   string         `json:"organization_id"`
+	Number           int64          `json:"number"` // per organization, from 1
+	Subject          string         `json:"subject"`
+	Status           Status         `json:"status"`
+	Priority         Priority       `json:"priority"`
+	Channel          string         `json:"channel"` // where it began
+	Customer         event.Customer `json:"customer"`
+	AssigneeID       string         `json:"assignee_id"` // empty: nobody's
+	Tags             []string       `json:"tags"`
+	LinkedTicketID   string         `json:"linked_ticket_id"` // may have been deleted since
+	LinkReason       string         `json:"link_reason"`
+	CreatedAt        time.Time      `json:"created_at"`
+	UpdatedAt        time.Time      `json:"updated_at"`
+	FirstRespondedAt time.Time      `json:"first_responded_at,omitzero"`
+	ResolvedAt       time.Time      `json:"resolved_at,omitzero"`
+}
+
+// maxSubject and the others bound what agents may write.
+const (
+	maxSubject = 500
+	maxTags    = 50
+	maxTag     = 50
+	maxNote    = 100_000
+	maxPage    = 200
+)
+
+const (
+	ticketColumns = `t.id, t.organization_id, t.number, t.subject, t.status, t.priority, t.channel,
+		t.assignee_id, t.tags, t.linked_ticket_id, t.link_reason,
+		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at,
+		u.id, u.name, u.email, u.phone`
+	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
+)
+
+// ticketFields are the destinations of ticketColumns, and room for more.
+func ticketFields(t *Ticket, more ...any) []any {
+	return append([]any{
+		&t.ID, &t.OrganizationID, &t.Number, &t.Subject, &t.Status, &t.Priority, &t.Channel,
+		db.IntoText(&t.AssigneeID), db.IntoJSON(&t.Tags), db.IntoText(&t.LinkedTicketID), db.IntoText(&t.LinkReason),
+		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt),
+		&t.Customer.ID, &t.Customer.Name, &t.Customer.Email, &t.Customer.Phone,
+	}, more...)
+}
+
+func scanTicket(row db.Row) (Ticket, error) {
+	var t Ticket
+	err := row.Scan(ticketFields(&t)...)
+	return t, err
+}
+
+// Ticket returns a ticket by id, or a NotFound problem.
+func (s *Service) Ticket(ctx context.Context, q db.Querier, organizationID, id string) (Ticket, error) {
+	t, err := db.One(ctx, q, scanTicket, selectTicket+"WHERE t.id = $1 AND t.organization_id = $2", id, organizationID)
+	return t, notFound(err, "ticket")
+}
+
+// TicketByNumber returns a ticket by its number, or a NotFound problem.
+func (s *Service) TicketByNumber(ctx context.Context, q db.Querier, organizationID string, number int64) (Ticket, error) {
+	t, err := db.One(ctx, q, scanTicket, selectTicket+"WHERE t.organization_id = $1 AND t.number = $2", organizationID, number)
+	return t, notFound(err, "ticket")
+}
+
+// lockTicket returns a ticket that nobody else changes until the transaction ends.
+func lockTicket(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
+	return db.One(ctx, tx, scanTicket, selectTicket+"WHERE t.id = $1 AND t.organization_id = $2 FOR UPDATE OF t", id, organizationID)
+}
+
+func notFound(err error, what string) error {
+	if errors.Is(err, db.ErrNoRows) {
+		return problem.New(problem.NotFound, "there is no such %s", what)
+	}
+	return err
+}
+
+// Page selects tickets, newest first.
+type Page struct {
+	Status Status // empty: any
+	Before int64  // only smaller numbers; 0: from the newest
+	Limit  int    // 0: 30; at most 200
+}
+
+// Check implements [problem.Checker].
+func (p Page) Check(v *problem.Validation) {
+	if p.Status != "" {
+		checkStatus(v, p.Status)
+	}
+	if p.Before < 0 {
+		v.Add("before", "must not be negative")
+	}
+	if p.Limit < 0 || p.Limit > maxPage {
+		v.Add("limit", "must be from 1 to %d", maxPage)
+	}
+}
+
+// Tickets lists tickets, newest first.
+func (s *Service) Tickets(ctx context.Context, q db.Querier, organizationID string, p Page) ([]Ticket, error) {
+	if err := problem.Check(p); err != nil {
+		return nil, err
+	}
+	if p.Before == 0 {
+		p.Before = 1 << 62
+	}
+	if p.Limit == 0 {
+		p.Limit = 30
+	}
+	if p.Status == "" {
+		return db.All(ctx, q, scanTicket, selectTicket+`WHERE t.organization_id = $1 AND t.number < $2
+			ORDER BY t.number DESC LIMIT $3`, organizationID, p.Before, p.Limit)
+	}
+	return db.All(ctx, q, scanTicket, selectTicket+`WHERE t.organization_id = $1 AND t.status = $2 AND t.number < $3
+		ORDER BY t.number DESC LIMIT $4`, organizationID, string(p.Status), p.Before, p.Limit)
+}
+
+// insertTicket gives t its number and writes it. The number is taken last, since
+// on PostgreSQL the organization's other new tickets wait from here on.
+func insertTicket(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	if err := tx.QueryRow(ctx, `INSERT INTO ticket_numbers (organization_id, last) VALUES ($1, 1)
+		ON CONFLICT (organization_id) DO UPDATE SET last = ticket_numbers.last + 1 RETURNING last`,
+		t.OrganizationID).Scan(&t.Number); err != nil {
+		return fmt.Errorf("number ticket: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
+			customer_id, linked_ticket_id, link_reason, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)`,
+		t.ID, t.OrganizationID, t.Number, t.Subject, string(t.Status), string(t.Priority), t.Channel,
+		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("write ticket: %w", err)
+	}
+	return nil
+}
+
+// Update says what to change of a ticket; nil members stay.
+type Update struct {
+	Subject    *string
+	Status     *Status
+	Priority   *Priority
+	AssigneeID *string // a member of the organization; empty: nobody
+	Tags       *[]string
+}
+
+// Check implements [problem.Checker].
+func (u Update) Check(v *problem.Validation) {
+	if u.Subject != nil {
+		v.Length("subject", *u.Subject, 1, maxSubject)
+	}
+	if u.Status != nil {
+		checkStatus(v, *u.Status)
+	}
+	if u.Priority != nil && !slices.Contains(Priorities[:], *u.Priority) {
+		v.Add("priority", "must be one of low, normal, high, urgent")
+	}
+	if u.Tags != nil {
+		if len(*u.Tags) > maxTags {
+			v.Add("tags", "must be at most %d", maxTags)
+		}
+		for i, tag := range *u.Tags {
+			v.Length("tags."+strconv.Itoa(i), strings.TrimSpace(tag), 1, maxTag)
+		}
+	}
+}
+
+func checkStatus(v *problem.Validation, s Status) {
+	if !slices.Contains(Statuses[:], s) {
+		v.Add("status", "must be one of open, pending, on_hold, resolved, closed")
+	}
+}
+
+// Update changes a ticket and emits ticket.updated and the specific events; see
+// the package comment. What is so already is no change, and no change at all
+// emits nothing. Errors: NotFound; Invalid, also for an assignee who is not a
+// member.
+func (s *Service) Update(ctx context.Context, organizationID, ticketID string, u Update) (Ticket, error) {
+	if err := problem.Check(u); err != nil {
+		return Ticket{}, err
+	}
+	var t Ticket
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		if t, err = lockTicket(ctx, tx, organizationID, ticketID); err != nil {
+			return notFound(err, "ticket")
+		}
+		return s.update(ctx, tx, &t, u)
+	})
+	if err != nil {
+		return Ticket{}, err
+	}
+	return t, nil
+}
+
+// update changes a locked ticket.
+func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
+	changes := make(map[string]event.Change)
+	if u.Subject != nil && *u.Subject != t.Subject {
+		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
+		t.Subject = *u.Subject
+	}
+	if u.Priority != nil && *u.Priority != t.Priority {
+		changes["priority"] = event.Change{From: string(t.Priority), To: string(*u.Priority)}
+		t.Priority = *u.Priority
+	}
+	if u.Tags != nil {
+		tags := tagSet(*u.Tags)
+		if !slices.Equal(tags, t.Tags) {
+			changes["tags"] = event.Change{From: append([]string{}, t.Tags...), To: tags}
+			t.Tags = tags
+		}
+	}
+	if u.AssigneeID != nil && *u.AssigneeID != t.AssigneeID {
+		from, err := s.person(ctx, tx, t.OrganizationID, t.AssigneeID)
+		if err != nil {
+			return err
+		}
+		if *u.AssigneeID != "" {
+			if _, ok, err := s.directory.Agent(ctx, tx, t.OrganizationID, *u.AssigneeID); err != nil {
+				return fmt.Errorf("look up assignee: %w", err)
+			} else if !ok {
+				var v problem.Validation
+				v.Add("assignee_id", "must be a member of the organization")
+				return v.Err()
+			}
+		}
+		t.AssigneeID = *u.AssigneeID
+		to, err := s.person(ctx, tx, t.OrganizationID, t.AssigneeID)
+		if err != nil {
+			return err
+		}
+		changes["assignee"] = event.Change{From: from, To: to}
+	}
+	if u.Status != nil && *u.Status != t.Status {
+		changes["status"] = event.Change{From: string(t.Status), To: string(*u.Status)}
+		if err := s.setStatus(ctx, tx, t, *u.Status); err != nil {
+			return err
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	t.UpdatedAt = tx.Now
+	var tags any
+	if len(t.Tags) > 0 {
+		tags = db.JSON(t.Tags)
+	}
+	if _, err := tx.Exec(ctx, `UPDATE tickets SET subject = $2, status = $3, priority = $4, assignee_id = $5, tags = $6,
+			resolved_at = $7, updated_at = $8 WHERE id = $1`,
+		t.ID, t.Subject, string(t.Status), string(t.Priority), db.Text(t.AssigneeID), tags,
+		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("change ticket: %w", err)
+	}
+	snapshot, err := s.ticketSnapshot(ctx, tx, t)
+	if err != nil {
+		return err
+	}
+	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
+}
+
+// setStatus maintains what depends on the status. The caller writes the row.
+func (s *Service) setStatus(ctx context.Context, tx *db.Tx, t *Ticket, status Status) error {
+	t.Status = status
+	switch status {
+	case StatusResolved:
+		t.ResolvedAt = tx.Now
+		return s.closeLater(ctx, tx, t)
+	case StatusClosed:
+		if t.ResolvedAt.IsZero() {
+			t.ResolvedAt = tx.Now
+		}
+	default:
+		t.ResolvedAt = time.Time{}
+	}
+	return nil
+}
+
+// tagSet trims tags and drops repetitions.
+func tagSet(tags []string) []string {
+	set := make([]string, 0, len(tags))
+	for _, tag := range tags {
+		if tag = strings.TrimSpace(tag); !slices.Contains(set, tag) {
+			set = append(set, tag)
+		}
+	}
+	return set
+}
+
+// updateEvents are ticket.updated and the specific events that changes call for.
+func updateEvents(t *event.Ticket, organizationID string, changes map[string]event.Change) []event.Event {
+	events := []event.Event{{OrganizationID: organizationID, Name: event.TicketUpdated, Data: event.Data{Ticket: t, Changes: changes}}}
+	for _, specific := range []struct {
+		field string
+		name  event.Name
+	}{
+		{"status", event.TicketStatusChanged},
+		{"assignee", event.TicketAssigned},
+		{"priority", event.TicketPriorityChanged},
+	} {
+		if c, ok := changes[specific.field]; ok {
+			events = append(events, event.Event{
+				OrganizationID: organizationID, Name: specific.name,
+				Data: event.Data{Ticket: t, Changes: map[string]event.Change{specific.field: c}},
+			})
+		}
+	}
+	return events
+}
+
+// ticketSnapshot is t as events tell of it.
+func (s *Service) ticketSnapshot(ctx context.Context, q db.Querier, t *Ticket) (*event.Ticket, error) {
+	assignee, err := s.person(ctx, q, t.OrganizationID, t.AssigneeID)
+	if err != nil {
+		return nil, err
+	}
+	customer := t.Customer
+	return &event.Ticket{
+		ID: t.ID, Number: t.Number, Subject: t.Subject, Status: string(t.Status), Priority: string(t.Priority),
+		Channel: t.Channel, Assignee: assignee, Customer: &customer,
+		URL: s.baseURL + "/tickets/" + strconv.FormatInt(t.Number, 10),
+	}, nil
+}
+
+// person is a member, known by id only if they have left; nil for nobody.
+func (s *Service) person(ctx context.Context, q db.Querier, organizationID, id string) (*event.Person, error) {
+	if id == "" {
+		return nil, nil
+	}
+	p, ok, err := s.directory.Agent(ctx, q, organizationID, id)
+	if err != nil {
+		return nil, fmt.Errorf("look up agent: %w", err)
+	}
+	if !ok {
+		p = event.Person{ID: id}
+	}
+	return &p, nil
+}
+
+// Delete removes a ticket with everything in it and emits ticket.deleted. The
+// next message of its threads starts a new ticket; its number stays taken.
+// Attachments' files stay in the blob store, where other messages may share them.
+func (s *Service) Delete(ctx context.Context, organizationID, ticketID string) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		t, err := lockTicket(ctx, tx, organizationID, ticketID)
+		if err != nil {
+			return notFound(err, "ticket")
+		}
+		for _, statement := range []string{
+			// A thread that is nobody's identity goes, an identity stays.
+			`DELETE FROM contact_points WHERE customer_id IS NULL AND ticket_id = $1
+				AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
+			`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL WHERE ticket_id = $1
+				AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
+			"DELETE FROM message_ids WHERE ticket_id = $1",
+			"DELETE FROM attachments WHERE ticket_id = $1",
+			"DELETE FROM participants WHERE ticket_id = $1",
+			"DELETE FROM messages WHERE ticket_id = $1",
+			"DELETE FROM conversations WHERE ticket_id = $1",
+			"DELETE FROM tickets WHERE id = $1",
+		} {
+			if _, err := tx.Exec(ctx, statement, t.ID); err != nil {
+				return fmt.Errorf("delete ticket: %w", err)
+			}
+		}
+		snapshot, err := s.ticketSnapshot(ctx, tx, &t)
+		if err != nil {
+			return err
+		}
+		return s.events.Emit(ctx, tx, event.Event{
+			OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
+		})
+	})
+}
