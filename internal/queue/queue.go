@@ -27,8 +27,13 @@
 // told about (by an enqueue's commit here, by a notification from elsewhere, by
 // a retry that came due) and, as a safety net, those that a walk over the index
 // finds, lane by lane, at start and every few seconds. Only listed lanes that
-// have room are asked for jobs. So a lane with a million waiting jobs, or a
-// thousand lanes that are full, slow the next claim for nobody.
+// have room are asked for jobs, many in one statement. So a lane with a million
+// waiting jobs, or a thousand lanes that are full, slow the next claim for
+// nobody.
+//
+// The processes' clocks must agree to within a fraction of a lease.
+//
+// docs/queue.md tells the same at more length, with figures.
 package queue
 
 import (
@@ -37,8 +42,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -69,8 +76,9 @@ type Worker struct {
 	// Run does the work of one job. It may end the job itself, in the
 	// transaction that records the work, with [Job.Finish] or [Job.Delay];
 	// otherwise nil finishes it and an error delays or buries it.
-	// When ctx ends because the process stops, the job is made ready again
-	// and the attempt is not counted, whatever Run returns.
+	// When ctx ends before the job does, because the process stops or the
+	// lease is lost, whatever Run returns does not count: the job, if it is
+	// still ours, is made ready again, and the attempt is not counted.
 	Run func(ctx context.Context, j *Job) error
 	// PerLane is how many jobs of a lane run at once, over all processes.
 	// 0 means 1.
@@ -84,7 +92,7 @@ type Worker struct {
 	// or false to give up. nil means [Backoff] with 8 attempts.
 	Retry func(attempt int, err error) (time.Duration, bool)
 	// Bury records that a job was given up; the queue deletes it in the same
-	// transaction. nil only logs.
+	// transaction. When that fails, the job runs again. nil only logs.
 	Bury func(ctx context.Context, tx *db.Tx, j *Job, err error) error
 }
 
@@ -97,15 +105,18 @@ type Job struct {
 	Attempt   int // failed attempts before this one
 	CreatedAt time.Time
 
-	lease string
-	ended bool // the end of the job is committed
-	queue *Queue
+	queue  *Queue
+	lease  string
+	until  time.Time               // the lease holds at least so long; guarded by runner.mu
+	cancel context.CancelCauseFunc // of the context of Run
+	ending atomic.Bool             // Finish or Delay was called: they find out themselves whether the lease holds
+	ended  bool                    // the end of the job is committed
 }
 
 // Backoff is the default wait after the attempt-th failure: 1 s, 4 s, 16 s …,
 // at most 10 minutes.
 func Backoff(attempt int) time.Duration {
-	return min(time.Second<<min(2*(attempt-1), 20), 10*time.Minute)
+	return min(time.Second<<min(2*(max(attempt, 1)-1), 20), 10*time.Minute)
 }
 
 // Config tunes a [Queue]. Zero values mean the defaults.
@@ -124,25 +135,26 @@ type Queue struct {
 	poll     time.Duration
 	instance string
 
-	mu      sync.Mutex
-	runners map[string]*runner
-	started bool
-	stopped bool
+	inserts [maxInsert + 1]string // the statement for so many jobs
 
-	notices  chan notice // lanes to tell other processes about
-	stopHelp context.CancelFunc
-	helpers  sync.WaitGroup
+	mu       sync.Mutex
+	runners  map[string]*runner // fixed once started
+	started  bool
+	stopped  bool
+	stopHear context.CancelFunc
+	hearing  sync.WaitGroup
+
+	news news
 }
 
-type notice struct{ kind, lane string }
-
-// Open returns a queue over d. It runs nothing until [Queue.Start].
+// Open returns a queue over d. It runs nothing until [Queue.Start], but can
+// enqueue.
 func Open(d *db.DB, c Config) *Queue {
 	q := &Queue{
 		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll,
 		instance: uuid.NewString(),
+		inserts:  insertStatements(),
 		runners:  make(map[string]*runner),
-		notices:  make(chan notice, 4096),
 	}
 	if q.log == nil {
 		q.log = slog.New(slog.DiscardHandler)
@@ -157,84 +169,111 @@ func Open(d *db.DB, c Config) *Queue {
 }
 
 // Handle registers how a kind is run. It must be called before Start, once a
-// kind.
+// kind. A kind has no spaces.
 func (q *Queue) Handle(w Worker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.started || q.runners[w.Kind] != nil || w.Run == nil {
-		panic("queue: Handle of " + w.Kind + " after Start, twice, or without Run")
+	if q.started || q.runners[w.Kind] != nil || w.Run == nil || strings.Contains(w.Kind, " ") {
+		panic("queue: Handle of " + w.Kind + " after Start, twice, without Run, or with a space")
 	}
 	q.runners[w.Kind] = newRunner(q, w)
 }
 
-// Start begins to run jobs and returns. ctx is only for the start itself.
+// Start begins to run jobs and returns. ctx is only for the start itself. A
+// start that failed has started nothing and may be tried again; a queue that
+// was stopped stays so.
 func (q *Queue) Start(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.started {
-		return errors.New("queue: started already")
+	if q.started || q.stopped {
+		return errors.New("start queue: it was started or stopped before")
 	}
 	if err := q.db.Ping(ctx); err != nil {
 		return fmt.Errorf("start queue: %w", err)
 	}
 	q.started = true
-	help, cancel := context.WithCancel(context.Background())
-	q.stopHelp = cancel
 	for _, r := range q.runners {
 		r.start()
 	}
 	if q.db.Postgres() {
-		q.helpers.Go(func() { q.tellOthers(help) })
-		q.helpers.Go(func() { q.db.Listen(help, notifyChannel, q.hear) })
+		var hear context.Context
+		hear, q.stopHear = context.WithCancel(context.Background())
+		q.hearing.Go(func() { q.db.Listen(hear, notifyChannel, q.hear) })
 	}
 	return nil
 }
 
 // Stop claims no more, lets running jobs finish until ctx ends, then cancels
 // them and waits for them to return; those are made ready again. Stop before
-// Start, or twice, is fine.
+// Start, or twice, also at once, is fine.
 func (q *Queue) Stop(ctx context.Context) {
 	q.mu.Lock()
-	running := q.started && !q.stopped
 	q.stopped = true
+	started, stopHear := q.started, q.stopHear
 	q.mu.Unlock()
-	if !running {
-		return
+	if started {
+		var wg sync.WaitGroup
+		for _, r := range q.runners {
+			wg.Go(func() { r.stop(ctx) })
+		}
+		wg.Wait()
 	}
-	var wg sync.WaitGroup
-	for _, r := range q.runners {
-		wg.Go(func() { r.stop(ctx) })
+	if stopHear != nil {
+		stopHear()
+		q.hearing.Wait()
 	}
-	wg.Wait()
-	q.stopHelp()
-	q.helpers.Wait()
+	q.news.wait()
+}
+
+// maxInsert bounds the jobs of one INSERT.
+const maxInsert = 32
+
+// insertStatements returns, by the number of jobs, the statement that inserts
+// so many.
+func insertStatements() (texts [maxInsert + 1]string) {
+	var values strings.Builder
+	for n := 1; n <= maxInsert; n++ {
+		if n > 1 {
+			values.WriteByte(',')
+		}
+		for column := range 7 {
+			values.WriteString([]string{" (", ", "}[min(column, 1)])
+			values.WriteString("$" + strconv.Itoa(7*(n-1)+column+1))
+		}
+		values.WriteByte(')')
+		texts[n] = "INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at) VALUES" + values.String()
+	}
+	return texts
 }
 
 // Enqueue adds jobs in the caller's transaction. They become visible to workers
 // when it commits, in the order given within a lane.
 func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
-	for i := range jobs {
-		j := &jobs[i]
-		if j.ID == "" {
-			j.ID = NewID()
+	jobs = slices.Clone(jobs) // needed after the commit, when the caller's may have changed
+	args := make([]any, 0, 7*min(len(jobs), maxInsert))
+	for some := range slices.Chunk(jobs, maxInsert) {
+		args = args[:0]
+		for _, j := range some {
+			if j.ID == "" {
+				j.ID = NewID()
+			}
+			state := ready
+			if j.RunAt.After(tx.Now) {
+				state = scheduled
+			}
+			if j.Payload == nil {
+				j.Payload = []byte{}
+			}
+			args = append(args, j.ID, j.Kind, j.Lane, state, j.Payload, max(j.RunAt.UnixMicro(), 0), tx.Now.UnixMicro())
 		}
-		state := ready
-		if j.RunAt.After(tx.Now) {
-			state = scheduled
-		}
-		if j.Payload == nil {
-			j.Payload = []byte{}
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			j.ID, j.Kind, j.Lane, state, j.Payload, max(j.RunAt.UnixMicro(), 0), tx.Now.UnixMicro()); err != nil {
-			return fmt.Errorf("enqueue %s job: %w", j.Kind, err)
+		if _, err := tx.Exec(ctx, q.inserts[len(some)], args...); err != nil {
+			return fmt.Errorf("enqueue %s jobs: %w", some[0].Kind, err)
 		}
 	}
 	tx.AfterCommit(func() {
 		for _, j := range jobs {
 			if j.RunAt.After(tx.Now) {
-				q.wakeAt(j.Kind, j.RunAt)
+				q.wakeAt(j.Kind, j.Lane, j.RunAt)
 			} else {
 				q.wake(j.Kind, j.Lane, 1)
 			}
@@ -261,8 +300,9 @@ func (q *Queue) ReleaseLane(ctx context.Context, tx *db.Tx, kind, lane string) e
 	return err
 }
 
-// DeleteLane removes every job of a lane, running ones included: what those do
-// is not recorded, and their contexts are cancelled.
+// DeleteLane removes every job of a lane, running ones included, and its hold.
+// What the running ones do is not recorded; their contexts are cancelled, here
+// at once, in other processes when they next extend their leases.
 func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM jobs WHERE kind = $1 AND state = ANY($3) AND lane = $2",
 		kind, lane, []int64{ready, scheduled, leased}); err != nil {
@@ -278,7 +318,8 @@ func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) er
 }
 
 // Delete removes jobs by id, wherever they stand. Ids that are gone already
-// do not matter.
+// do not matter. The contexts of running ones are cancelled when their leases
+// are next extended.
 func (q *Queue) Delete(ctx context.Context, tx *db.Tx, ids ...string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = ANY($1)", ids)
 	return err
@@ -294,6 +335,7 @@ func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error 
 // Finish ends the job in the transaction that records its work.
 // [ErrLeaseLost] must be returned from that transaction.
 func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
+	j.ending.Store(true)
 	n, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = $1 AND lease = $2", j.ID, j.lease)
 	if err != nil {
 		return fmt.Errorf("finish job: %w", err)
@@ -308,6 +350,7 @@ func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
 // Delay counts a failed attempt and has the job run again at the given time.
 // [ErrLeaseLost] must be returned from the transaction.
 func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
+	j.ending.Store(true)
 	n, err := tx.Exec(ctx, `UPDATE jobs SET state = $3, run_at = $4, attempt = attempt + 1, lease = NULL, lease_until = NULL
 		WHERE id = $1 AND lease = $2`, j.ID, j.lease, scheduled, at.UnixMicro())
 	if err != nil {
@@ -318,70 +361,7 @@ func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
 	}
 	tx.AfterCommit(func() {
 		j.ended = true
-		j.queue.wakeAt(j.Kind, at)
+		j.queue.wakeAt(j.Kind, j.Lane, at)
 	})
 	return nil
-}
-
-// wake says that a lane has n more ready jobs, or an unknown number, here and
-// elsewhere.
-func (q *Queue) wake(kind, lane string, n int) {
-	if r := q.runners[kind]; r != nil {
-		r.wake(lane, n)
-	}
-	if q.db.Postgres() {
-		select {
-		case q.notices <- notice{kind, lane}:
-		default: // the others will find it by walking
-		}
-	}
-}
-
-func (q *Queue) wakeAt(kind string, at time.Time) {
-	if r := q.runners[kind]; r != nil {
-		r.wakeAt(at)
-	}
-}
-
-// notifyChannel carries "instance kind lane" between processes.
-const notifyChannel = "kickstand_queue"
-
-// tellOthers sends notices in batches: a notification inside each transaction
-// would make PostgreSQL commit them one by one.
-func (q *Queue) tellOthers(ctx context.Context) {
-	var batch []string
-	for {
-		select {
-		case n := <-q.notices:
-			batch = append(batch[:0], q.instance+" "+n.kind+" "+n.lane)
-		case <-ctx.Done():
-			return
-		}
-		for more := true; more && len(batch) < 256; {
-			select {
-			case n := <-q.notices:
-				batch = append(batch, q.instance+" "+n.kind+" "+n.lane)
-			default:
-				more = false
-			}
-		}
-		slices.Sort(batch)
-		if err := q.db.Notify(ctx, notifyChannel, slices.Compact(batch)); err != nil && ctx.Err() == nil {
-			q.log.WarnContext(ctx, "telling other processes about new work", "error", err)
-		}
-	}
-}
-
-func (q *Queue) hear(payload string) {
-	if payload == "" { // (re)connected
-		for _, r := range q.runners {
-			r.look()
-		}
-		return
-	}
-	instance, rest, _ := strings.Cut(payload, " ")
-	kind, lane, _ := strings.Cut(rest, " ")
-	if r := q.runners[kind]; r != nil && instance != q.instance {
-		r.wake(lane, unknown)
-	}
 }

@@ -4,54 +4,64 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-)
-
-// The states as stored.
-const (
-	ready     int64 = 0
-	scheduled int64 = 1
-	leased    int64 = 2
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // unknown stands for "some ready jobs, nobody counted".
 const unknown = -1
 
-// claimLanes bounds the lanes of one claim, and so how long its transaction
-// holds up others.
-const claimLanes = 128
+const (
+	// claimLanes bounds the lanes of one claim, and so how long its
+	// transaction holds up others.
+	claimLanes = 128
+	// walkLanes bounds the lanes of one walk over the index.
+	walkLanes = 1000
+	// maxListed bounds the lanes that are listed because somebody told of
+	// them. Those beyond are found by walking, so that a backlog of lanes
+	// takes up the database's room and not ours.
+	maxListed = 4096
+)
 
-// walkLanes bounds the lanes of one walk over the index.
-const walkLanes = 1000
+// What a runner waits after so many failures in a row before it asks the
+// database again.
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = time.Second
+)
 
-// runner finds and runs the jobs of one kind. One goroutine (loop) claims; each
-// job runs in its own.
+// runner finds and runs the jobs of one kind. One goroutine (loop) claims, one
+// (beat) keeps the leases; each job runs in its own.
 type runner struct {
 	q *Queue
 	Worker
 
-	mu      sync.Mutex
-	lanes   map[string]*lane
-	listed  []string // lanes that may have work, oldest first
-	running int
-	due     time.Time // when the next scheduled job is due, as far as known
-	jobs    map[*Job]context.CancelCauseFunc
-	claims  uint64
-	cursor  string // where the walk goes on
-	walking bool   // the walk has not reached the end yet
-	closing bool
+	// work ends when running jobs are cancelled; claims end with it.
+	work      context.Context
+	interrupt context.CancelCauseFunc
+	signal    chan struct{} // capacity 1: something changed
+	stopped   chan struct{} // closed when nothing runs any more
 
-	signal chan struct{}  // capacity 1: something changed
-	done   chan struct{}  // loop has ended
-	wg     sync.WaitGroup // running jobs
+	mu      sync.Mutex
+	open    bool // started and not told to stop
+	lanes   map[string]*lane
+	listed  []string // lanes that may have work and have room, oldest first
+	running int
+	jobs    map[*Job]struct{} // those that run
+	claims  uint64
+	due     time.Time // when the next scheduled job is due, as far as known; zero: none
+	cast    bool      // look for what is due and for ended leases
+
+	again   bool   // walk from the start once the walk under way has ended
+	walking bool   // a walk has not reached the end yet
+	cursor  string // where it goes on
+	turn    bool   // it is the walk's turn, however many lanes are listed
 }
 
 // lane is what this process knows of a lane that may have work or is running
@@ -73,47 +83,55 @@ func newRunner(q *Queue, w Worker) *runner {
 	if w.Retry == nil {
 		w.Retry = func(attempt int, _ error) (time.Duration, bool) { return Backoff(attempt), attempt < 8 }
 	}
-	return &runner{
+	r := &runner{
 		q: q, Worker: w,
-		lanes:   make(map[string]*lane),
-		jobs:    make(map[*Job]context.CancelCauseFunc),
 		signal:  make(chan struct{}, 1),
-		done:    make(chan struct{}),
-		walking: true,
+		stopped: make(chan struct{}),
+		lanes:   make(map[string]*lane),
+		jobs:    make(map[*Job]struct{}),
 	}
+	r.work, r.interrupt = context.WithCancelCause(context.Background())
+	return r
 }
 
-func (r *runner) start() { go r.loop() }
+func (r *runner) start() {
+	r.mu.Lock()
+	r.open = true
+	r.mu.Unlock()
+	go func() {
+		defer close(r.stopped)
+		beat, stop := context.WithCancel(context.Background())
+		var beating sync.WaitGroup
+		beating.Go(func() { r.beat(beat) })
+		r.loop()
+		// Leases are kept to the last job's end: another process would
+		// run it beside its last moments here.
+		for r.busy() {
+			<-r.signal
+		}
+		stop()
+		beating.Wait()
+	}()
+}
 
+func (r *runner) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.jobs) > 0
+}
+
+// stop ends the claims, and when ctx ends the running jobs, and returns when
+// they have returned.
 func (r *runner) stop(ctx context.Context) {
 	r.mu.Lock()
-	r.closing = true
-	r.mu.Unlock()
+	r.open = false
 	r.nudge()
-	<-r.done
-	finished := make(chan struct{})
-	go func() { r.wg.Wait(); close(finished) }()
-	select {
-	case <-finished:
-		return
-	case <-ctx.Done():
-	}
-	r.mu.Lock()
-	for _, cancel := range r.jobs {
-		cancel(errStopping)
-	}
 	r.mu.Unlock()
-	// The lease must outlive the wait, or another process would run the job
-	// beside its last moments here.
-	beat := time.NewTicker(r.q.lease / 3)
-	defer beat.Stop()
-	for {
-		select {
-		case <-finished:
-			return
-		case <-beat.C:
-			r.extend(context.Background())
-		}
+	select {
+	case <-r.stopped:
+	case <-ctx.Done():
+		r.interrupt(errStopping)
+		<-r.stopped
 	}
 }
 
@@ -124,43 +142,59 @@ func (r *runner) nudge() {
 	}
 }
 
-// wake notes that a lane has n more ready jobs.
-func (r *runner) wake(name string, n int) {
+// wake notes that a lane has n more ready jobs. It reports whether this process
+// can see to it without delay, so that no other need hear of it.
+func (r *runner) wake(name string, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.lane(name)
+	if !r.open {
+		return false
+	}
+	l := r.lanes[name]
+	if l == nil {
+		if len(r.listed) >= maxListed {
+			r.again = true
+			return false
+		}
+		l = r.lane(name)
+	}
 	if n == unknown {
 		l.unsure = true
 	} else {
 		l.waiting += n
 	}
 	r.list(name, l)
+	return r.running+len(r.listed) <= r.Concurrency
 }
 
-// wakeAt notes that a job is due at a time.
-func (r *runner) wakeAt(at time.Time) {
+// wakeAt notes that a job is due at a time. It reports whether this process
+// will look then.
+func (r *runner) wakeAt(at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.due.IsZero() || at.Before(r.due) {
+	if r.open && (r.due.IsZero() || at.Before(r.due)) {
 		r.due = at
 		r.nudge()
 	}
+	return r.open
 }
 
-// look has the index walked from the start.
+// look casts the safety net: the database is asked what is due, and the lanes
+// are walked.
 func (r *runner) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cursor, r.walking = "", true
+	r.cast, r.again, r.turn = true, true, true
 	r.nudge()
 }
 
+// cancelLane cancels the jobs of a lane that was deleted.
 func (r *runner) cancelLane(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for j, cancel := range r.jobs {
+	for j := range r.jobs {
 		if j.Lane == name {
-			cancel(ErrLeaseLost)
+			j.cancel(ErrLeaseLost)
 		}
 	}
 }
@@ -190,101 +224,148 @@ func (r *runner) list(name string, l *lane) {
 	}
 }
 
+// loop looks for work until the runner is stopped.
 func (r *runner) loop() {
-	defer close(r.done)
-	ctx := context.Background()
-	poll := time.NewTimer(0)
-	beat := time.NewTicker(r.q.lease / 3)
-	due := time.NewTimer(time.Hour)
-	defer poll.Stop()
-	defer beat.Stop()
-	defer due.Stop()
-	look := true // ask the database what is due
+	var next time.Time // when the safety net is cast next
+	failures := 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		var at time.Time
-		r.mu.Lock()
-		closing := r.closing
-		at = r.due
-		r.mu.Unlock()
-		if closing {
+		if !time.Now().Before(next) {
+			r.look()
+			next = time.Now().Add(r.q.poll + rand.N(r.q.poll/4+1))
+		}
+		err := r.round()
+		if err == nil {
+			failures = 0
+		} else if failures++; r.work.Err() == nil {
+			r.q.log.Error("looking for jobs", "kind", r.Kind, "error", err)
+		}
+		open, wait := r.rest(next)
+		if !open {
 			return
 		}
-		if look || (!at.IsZero() && !at.After(time.Now())) {
-			look = false
-			if err := r.promote(ctx); err != nil {
-				r.failed("looking for due jobs", err)
-				r.pause()
-				continue
-			}
-		}
-		more, err := r.claim(ctx)
 		if err != nil {
-			r.failed("claiming jobs", err)
-			r.pause()
+			r.pause(min(firstPause<<min(failures-1, 10), maxPause))
 			continue
 		}
-		if more {
+		if wait <= 0 {
 			continue
 		}
-		if walked, err := r.walk(ctx); err != nil {
-			r.failed("looking for lanes with work", err)
-			r.pause()
-		} else if walked {
-			continue
-		}
-		r.mu.Lock()
-		at = r.due
-		r.mu.Unlock()
-		if at.IsZero() {
-			due.Reset(time.Hour)
-		} else {
-			due.Reset(max(0, time.Until(at)))
-		}
+		timer.Reset(wait)
 		select {
 		case <-r.signal:
-		case <-due.C:
-		case <-beat.C:
-			r.extend(ctx)
-		case <-poll.C:
-			look = true
-			r.mu.Lock()
-			if !r.walking {
-				r.cursor, r.walking = "", true
-			}
-			r.mu.Unlock()
-			poll.Reset(r.q.poll + time.Duration(rand.Int64N(int64(r.q.poll/4)+1)))
+		case <-timer.C:
 		}
 	}
 }
 
-func (r *runner) failed(doing string, err error) {
-	r.q.log.Error(doing, "kind", r.Kind, "error", err)
+// rest returns how long there is nothing to do unless somebody nudges, and
+// whether the runner is still to run.
+func (r *runner) rest(next time.Time) (open bool, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cast || r.running < r.Concurrency && (len(r.listed) > 0 || r.walking || r.again) {
+		return r.open, 0
+	}
+	if !r.due.IsZero() && r.due.Before(next) {
+		next = r.due
+	}
+	return r.open, time.Until(next)
 }
 
-// pause keeps a lost database from being asked in a tight loop.
-func (r *runner) pause() {
-	t := time.NewTimer(200 * time.Millisecond)
-	defer t.Stop()
-	for {
+// pause lets a database that fails alone for a while. Nothing but the end of
+// the runner shortens it.
+func (r *runner) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for open := true; open; {
 		select {
-		case <-t.C:
-			r.nudge()
+		case <-timer.C:
 			return
 		case <-r.signal:
-			r.mu.Lock()
-			closing := r.closing
-			r.mu.Unlock()
-			if closing {
-				r.nudge()
-				return
-			}
+			open, _ = r.rest(time.Time{})
 		}
 	}
+}
+
+// round does one thing after the other that may be due.
+func (r *runner) round() error {
+	if err := r.promote(); err != nil {
+		return fmt.Errorf("make due jobs ready: %w", err)
+	}
+	if err := r.walk(); err != nil {
+		return fmt.Errorf("walk the lanes: %w", err)
+	}
+	if err := r.claim(); err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	return nil
+}
+
+// promote, when something is due, makes ready what is, and at a cast of the net
+// what a lost process left behind, and notes when the next job is due.
+func (r *runner) promote() error {
+	r.mu.Lock()
+	cast, due := r.cast, !r.due.IsZero() && !r.due.After(time.Now())
+	if !cast && !due {
+		r.mu.Unlock()
+		return nil
+	}
+	r.cast, r.due = false, time.Time{} // what is announced from here on is kept
+	r.mu.Unlock()
+
+	lanes, next, err := r.q.promote(r.work, r.Kind, cast)
+	if err != nil && cast {
+		r.look()
+	}
+	if !next.IsZero() {
+		r.wakeAt(next)
+	}
+	for _, name := range lanes {
+		// Not just one: in an ordered lane, others waited behind it.
+		r.q.wake(r.Kind, name, unknown)
+	}
+	return err
+}
+
+// walk, when one is wanted and there is room for what it would find, lists the
+// next lanes that have ready jobs.
+func (r *runner) walk() error {
+	r.mu.Lock()
+	if r.again && !r.walking {
+		r.again, r.walking, r.cursor = false, true, ""
+	}
+	wanted := r.walking && r.running < r.Concurrency && (r.turn || len(r.listed) < claimLanes)
+	cursor := r.cursor
+	r.mu.Unlock()
+	if !wanted {
+		return nil
+	}
+	found, err := r.q.walk(r.work, &r.Worker, cursor)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range found {
+		// A lane that is full elsewhere is somebody else's to go on with.
+		if l := r.lanes[f.lane]; l != nil || f.open {
+			l = r.lane(f.lane)
+			l.unsure = true
+			r.list(f.lane, l)
+		}
+	}
+	r.turn = false
+	if r.walking = len(found) == walkLanes; r.walking {
+		r.cursor = found[walkLanes-1].lane // again, because there is no "next" string in both engines
+	}
+	return nil
 }
 
 // ask is what a claim wants from one lane, and what was known of it before.
 type ask struct {
-	name   string
+	lane   string
 	want   int
 	told   int
 	unsure bool
@@ -297,6 +378,9 @@ type ask struct {
 func (r *runner) plan() []ask {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.open {
+		return nil
+	}
 	free := r.Concurrency - r.running
 	var asks []ask
 	taken := 0
@@ -311,50 +395,37 @@ func (r *runner) plan() []ask {
 		if !l.unsure {
 			want = min(want, l.waiting)
 		}
-		if want <= 0 {
-			continue
+		if want == 0 {
+			continue // listed during a claim that filled it
 		}
 		free -= want
-		asks = append(asks, ask{name: name, want: want, told: l.waiting, unsure: l.unsure})
+		asks = append(asks, ask{lane: name, want: want, told: l.waiting, unsure: l.unsure})
 		l.waiting, l.unsure = 0, false
 	}
 	r.listed = r.listed[:copy(r.listed, r.listed[taken:])]
-	// In one order for all processes, so that their locks cannot cross.
-	slices.SortFunc(asks, func(a, b ask) int { return strings.Compare(a.name, b.name) })
 	return asks
 }
 
 // claim takes jobs from listed lanes, as far as there is room, and starts them.
-// It reports whether there may be more to claim at once.
-func (r *runner) claim(ctx context.Context) (more bool, err error) {
+func (r *runner) claim() error {
 	asks := r.plan()
 	if len(asks) == 0 {
-		return false, nil
+		return nil
 	}
 	r.claims++
-	lease := r.q.instance + "/" + strconv.FormatUint(r.claims, 36)
-	var jobs []*Job
-	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
-		jobs = jobs[:0]
-		for i := range asks {
-			a := &asks[i]
-			before := len(jobs)
-			// Two processes must not count a lane's running jobs at once.
-			if err := tx.Lock(ctx, "lane/"+r.Kind+"/"+a.name); err != nil {
-				return err
-			}
-			var err error
-			if jobs, err = r.take(ctx, tx, jobs, a, lease); err != nil {
-				return err
-			}
-			a.got = len(jobs) - before
-		}
-		return nil
-	})
+	until := time.Now().Add(r.q.lease)
+	jobs, err := r.q.claim(r.work, &r.Worker, asks, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
+	byLane := make(map[string]*ask, len(asks))
+	for i := range asks {
+		byLane[asks[i].lane] = &asks[i]
+	}
+	for _, j := range jobs {
+		byLane[j.Lane].got++
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range asks {
-		l := r.lane(a.name)
+		l := r.lane(a.lane)
 		switch {
 		case err != nil:
 			l.waiting += a.told
@@ -362,250 +433,200 @@ func (r *runner) claim(ctx context.Context) (more bool, err error) {
 		case a.got == a.want:
 			l.waiting += max(0, a.told-a.got)
 			l.unsure = l.unsure || a.unsure
-		default:
-			// Fewer than asked for: there are no more, whatever was told.
+		case a.got < a.told:
+			// Others hold the lane's places, and may not know that there
+			// is more.
+			r.q.tell(notice{kind: r.Kind, lane: a.lane})
 		}
-		if err == nil {
-			l.running += a.got
-			r.running += a.got
-		}
-		r.list(a.name, l)
-	}
-	if err != nil {
-		return false, err
+		l.running += a.got
+		r.running += a.got
+		r.list(a.lane, l)
 	}
 	for _, j := range jobs {
+		j.until = until
 		r.run(j)
 	}
-	return len(r.listed) > 0 && r.running < r.Concurrency, nil
-}
-
-// The first ready jobs of a lane, as many as the lane's limit leaves over all
-// processes. Reading by (kind, state, lane, id) makes it cost what it takes,
-// however many jobs wait.
-const (
-	takeJobs = `UPDATE jobs SET state = 2, lease = $5, lease_until = $6
-		WHERE id IN (
-			SELECT j.id FROM jobs j
-			WHERE j.kind = $1 AND j.state = 0 AND j.lane = $2
-				AND NOT EXISTS (SELECT 1 FROM held_lanes h WHERE h.kind = $1 AND h.lane = $2)`
-	notBehindDelayed = `
-				AND NOT EXISTS (SELECT 1 FROM jobs s WHERE s.kind = $1 AND s.state = 1 AND s.lane = $2 AND s.id < j.id)`
-	takeLimit = `
-			ORDER BY j.id
-			LIMIT (SELECT CASE WHEN count(*) >= $4 THEN 0 WHEN $4 - count(*) < $3 THEN $4 - count(*) ELSE $3 END
-				FROM jobs l WHERE l.kind = $1 AND l.state = 2 AND l.lane = $2))
-		RETURNING id, payload, attempt, created_at`
-)
-
-func (r *runner) take(ctx context.Context, tx *db.Tx, jobs []*Job, a *ask, lease string) ([]*Job, error) {
-	query := takeJobs + takeLimit
-	if r.Ordered {
-		query = takeJobs + notBehindDelayed + takeLimit
-	}
-	rows, err := tx.Query(ctx, query, r.Kind, a.name, a.want, r.PerLane, lease, tx.Now.Add(r.q.lease).UnixMicro())
-	if err != nil {
-		return jobs, err
-	}
-	defer rows.Close()
-	first := len(jobs)
-	for rows.Next() {
-		j := &Job{Kind: r.Kind, Lane: a.name, lease: lease, queue: r.q}
-		if err := rows.Scan(&j.ID, &j.Payload, &j.Attempt, db.IntoTime(&j.CreatedAt)); err != nil {
-			return jobs, err
-		}
-		jobs = append(jobs, j)
-	}
-	// RETURNING promises no order.
-	slices.SortFunc(jobs[first:], func(a, b *Job) int { return strings.Compare(a.ID, b.ID) })
-	return jobs, rows.Err()
-}
-
-// walk lists the next lanes that have ready jobs, going from lane to lane by
-// the index. It reports whether it listed any.
-func (r *runner) walk(ctx context.Context) (bool, error) {
-	r.mu.Lock()
-	cursor, walking := r.cursor, r.walking && r.running < r.Concurrency
-	r.mu.Unlock()
-	if !walking {
-		return false, nil
-	}
-	names, err := db.All(ctx, r.q.db, func(row db.Row) (name string, err error) {
-		err = row.Scan(&name)
-		return name, err
-	}, `WITH RECURSIVE walk (lane, steps) AS (
-			SELECT (SELECT min(lane) FROM jobs WHERE kind = $1 AND state = 0 AND lane >= $2), 1
-			UNION ALL
-			SELECT (SELECT min(j.lane) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane > walk.lane), steps + 1
-			FROM walk WHERE walk.lane IS NOT NULL AND steps < $3
-		)
-		SELECT lane FROM walk WHERE lane IS NOT NULL
-			AND NOT EXISTS (SELECT 1 FROM held_lanes h WHERE h.kind = $1 AND h.lane = walk.lane)`, r.Kind, cursor, walkLanes)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		r.walking = false // until the next poll
-		return false, err
-	}
-	listed := len(r.listed)
-	for _, name := range names {
-		l := r.lane(name)
-		l.unsure = true
-		r.list(name, l)
-	}
-	r.walking = len(names) == walkLanes
-	r.cursor = ""
-	if r.walking {
-		r.cursor = names[len(names)-1] + "\x00" // the least string after it
-	}
-	return len(r.listed) > listed, nil
-}
-
-// promote makes ready what is due and what a lost process left behind, and
-// notes when the next job is due.
-func (r *runner) promote(ctx context.Context) error {
-	now := time.Now()
-	var due, expiry time.Time
-	err := r.q.db.QueryRow(ctx, `SELECT
-		(SELECT min(run_at) FROM jobs WHERE kind = $1 AND state = 1),
-		(SELECT min(lease_until) FROM jobs WHERE kind = $1 AND state = 2)`, r.Kind).Scan(db.IntoTime(&due), db.IntoTime(&expiry))
-	if err != nil {
-		return err
-	}
-	if (due.IsZero() || due.After(now)) && (expiry.IsZero() || expiry.After(now)) {
-		r.mu.Lock()
-		// Kept when another was announced that the look above did not see.
-		if r.due.IsZero() || !r.due.After(now) || (!due.IsZero() && due.Before(r.due)) {
-			r.due = due
-		}
-		r.mu.Unlock()
-		return nil
-	}
-	var lanes []string
-	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
-		scan := func(row db.Row) (lane string, err error) { err = row.Scan(&lane); return lane, err }
-		late, err := db.All(ctx, tx, scan, `UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL
-			WHERE kind = $1 AND state = 2 AND lease_until < $2 RETURNING lane`, r.Kind, tx.Now.UnixMicro())
-		if err != nil {
-			return err
-		}
-		on, err := db.All(ctx, tx, scan, `UPDATE jobs SET state = 0 WHERE id IN (
-				SELECT id FROM jobs WHERE kind = $1 AND state = 1 AND run_at <= $2 ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED)
-			RETURNING lane`, r.Kind, tx.Now.UnixMicro())
-		lanes = append(late, on...)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, name := range lanes {
-		r.wake(name, unknown) // in an ordered lane, others waited behind it
-	}
-	r.mu.Lock()
-	r.due = now // look again at once: there may be more than a batch
-	if len(lanes) == 0 {
-		r.due = now.Add(100 * time.Millisecond) // another process was faster
-	}
-	r.mu.Unlock()
-	return nil
-}
-
-// extend renews the leases of all running jobs.
-func (r *runner) extend(ctx context.Context) {
-	r.mu.Lock()
-	ids := make([]string, 0, len(r.jobs))
-	for j := range r.jobs {
-		ids = append(ids, j.ID)
-	}
-	r.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	slices.Sort(ids)
-	err := r.q.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE jobs SET lease_until = $1 WHERE id = ANY($2) AND state = 2 AND lease LIKE $3`,
-			tx.Now.Add(r.q.lease).UnixMicro(), ids, r.q.instance+"/%")
-		return err
-	})
-	if err != nil {
-		r.failed("extending leases", err)
-	}
+	return err
 }
 
 // run starts a job. r.mu is held.
 func (r *runner) run(j *Job) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	r.jobs[j] = cancel
-	r.wg.Go(func() {
-		err := r.attempt(ctx, j)
-		if !j.ended {
-			r.settle(ctx, j, err)
+	ctx, cancel := context.WithCancelCause(r.work)
+	j.cancel = cancel
+	r.jobs[j] = struct{}{}
+	go func() {
+		defer r.ended(j)
+		err := context.Cause(ctx)
+		if err == nil {
+			err = guard(func() error { return r.Run(ctx, j) })
 		}
-		cancel(nil)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.jobs, j)
-		r.running--
-		l := r.lane(j.Lane)
-		l.running--
-		r.list(j.Lane, l)
-		if len(r.listed) > 0 || r.walking {
-			r.nudge() // there is room again
+		err = guard(func() error { return r.settle(ctx, j, err) })
+		switch {
+		case errors.Is(err, ErrLeaseLost):
+			r.logger(j).Warn("a job was taken over or deleted while it ran")
+		case err != nil:
+			// The lease runs out and the job runs again.
+			r.logger(j).Error("recording the end of a job", failure(err)...)
 		}
+	}()
+}
+
+func (r *runner) logger(j *Job) *slog.Logger {
+	return r.q.log.With("kind", r.Kind, "lane", j.Lane, "job", j.ID, "attempt", j.Attempt+1)
+}
+
+// ended makes room for the next job.
+func (r *runner) ended(j *Job) {
+	j.cancel(nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.jobs, j)
+	r.running--
+	l := r.lane(j.Lane)
+	l.running--
+	r.list(j.Lane, l)
+	if len(r.listed) > 0 || r.walking || r.again || !r.open {
+		r.nudge()
+	}
+}
+
+// panicked is a panic of a worker as an error.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.value) }
+
+// guard calls fn; a panic is an error like others.
+func guard(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicked{v, debug.Stack()}
+		}
+	}()
+	return fn()
+}
+
+// failure is err as attributes for the log.
+func failure(err error) []any {
+	if p, ok := errors.AsType[*panicked](err); ok {
+		return []any{"error", err, "stack", string(p.stack)}
+	}
+	return []any{"error", err}
+}
+
+// settle records the end of a job that did not record its own; err is what Run
+// returned.
+func (r *runner) settle(ctx context.Context, j *Job, err error) error {
+	switch {
+	case j.ended && err != nil:
+		r.logger(j).Warn("a job failed after it had ended", failure(err)...)
+		return nil
+	case j.ended:
+		return nil
+	case errors.Is(err, ErrLeaseLost):
+		return err
+	case ctx.Err() != nil:
+		r.logger(j).Info("a job was interrupted", "because", context.Cause(ctx))
+		return r.record(ctx, j.giveBack)
+	case err == nil:
+		return r.record(ctx, j.Finish)
+	}
+	wait, again := r.Retry(j.Attempt+1, err)
+	if again {
+		r.logger(j).Warn("a job failed and will run again", append(failure(err), "in", wait)...)
+	} else {
+		r.logger(j).Error("a job failed for the last time", failure(err)...)
+		failed := guard(func() error { return r.bury(ctx, j, err) })
+		if failed == nil || errors.Is(failed, ErrLeaseLost) {
+			return failed
+		}
+		wait = Backoff(j.Attempt + 1)
+		r.logger(j).Error("a job could not be buried and will run again", append(failure(failed), "in", wait)...)
+	}
+	return r.record(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(wait)) })
+}
+
+// bury gives a job up.
+func (r *runner) bury(ctx context.Context, j *Job, cause error) error {
+	return r.record(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if r.Bury != nil {
+			if err := r.Bury(ctx, tx, j, cause); err != nil {
+				return err
+			}
+		}
+		return j.Finish(ctx, tx)
 	})
 }
 
-// attempt runs the job; a panic is an error like others.
-func (r *runner) attempt(ctx context.Context, j *Job) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+// record writes the end of a job, even if the work was cancelled. While the
+// database cannot be used it tries again, as long as the lease is kept and
+// nobody stops the work.
+func (r *runner) record(work context.Context, end func(ctx context.Context, tx *db.Tx) error) error {
+	ctx := context.WithoutCancel(work)
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		last := work.Err() != nil
+		err := r.q.db.Write(ctx, func(tx *db.Tx) error { return end(ctx, tx) })
+		if last || problem.Of(err) != problem.Unavailable {
+			return err
 		}
-	}()
-	return r.Run(ctx, j)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-work.Done():
+			timer.Stop()
+		}
+	}
 }
 
-// settle records the end of a job that did not record its own. It is not
-// cancelled with the work, so that the outcome is not lost.
-func (r *runner) settle(ctx context.Context, j *Job, err error) {
-	log := r.q.log.With("kind", r.Kind, "lane", j.Lane, "job", j.ID, "attempt", j.Attempt+1)
-	interrupted := context.Cause(ctx)
-	work := ctx
-	ctx = context.WithoutCancel(ctx)
-	var end func(tx *db.Tx) error
-	switch {
-	case errors.Is(err, ErrLeaseLost) || errors.Is(interrupted, ErrLeaseLost):
-		log.Warn("a job was taken over or deleted while it ran")
-		return
-	case err == nil:
-		end = func(tx *db.Tx) error { return j.Finish(ctx, tx) }
-	case work.Err() != nil:
-		end = func(tx *db.Tx) error { return j.giveBack(ctx, tx) }
-	default:
-		wait, again := r.Retry(j.Attempt+1, err)
-		if again {
-			log.Warn("a job failed and will run again", "in", wait, "error", err)
-			end = func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(wait)) }
-			break
+// beat keeps the leases of running jobs. It cancels a job whose lease was lost,
+// or could not be extended and is about to end: nobody may hold it against
+// whoever takes the job over.
+func (r *runner) beat(ctx context.Context) {
+	beat := r.q.lease / 4
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
 		}
-		log.Error("a job failed for the last time", "error", err)
-		end = func(tx *db.Tx) error {
-			if r.Bury != nil {
-				if err := r.Bury(ctx, tx, j, err); err != nil {
-					return fmt.Errorf("bury job: %w", err)
-				}
+		jobs := r.snapshot()
+		if len(jobs) == 0 {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, beat)
+		until := time.Now().Add(r.q.lease)
+		kept, err := r.q.extend(limited, jobs)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			r.q.log.Error("extending leases", "kind", r.Kind, "error", err)
+		}
+		r.mu.Lock()
+		for _, j := range jobs {
+			switch {
+			case err == nil && kept[j.ID] == j.lease:
+				j.until = until
+			case err == nil && !j.ending.Load(),
+				err != nil && time.Until(j.until) <= beat:
+				j.cancel(ErrLeaseLost)
 			}
-			return j.Finish(ctx, tx)
 		}
-	}
-	if err := r.q.db.Write(ctx, end); err != nil && !errors.Is(err, ErrLeaseLost) {
-		// The lease runs out and the job runs again.
-		log.Error("recording the end of a job", "error", err)
+		r.mu.Unlock()
 	}
 }
 
-// giveBack makes an interrupted job ready again, without counting the attempt.
-func (j *Job) giveBack(ctx context.Context, tx *db.Tx) error {
-	_, err := tx.Exec(ctx, "UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2", j.ID, j.lease)
-	return err
+func (r *runner) snapshot() []*Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	jobs := make([]*Job, 0, len(r.jobs))
+	for j := range r.jobs {
+		jobs = append(jobs, j)
+	}
+	return jobs
 }
