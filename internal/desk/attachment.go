@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"html"
+	"io"
 	"net/url"
 	"regexp"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Attachment is a file of a message.
@@ -48,6 +50,24 @@ func (s *Service) scanAttachment(row db.Row) (Attachment, error) {
 func (s *Service) Attachment(ctx context.Context, q db.Querier, organizationID, id string) (Attachment, error) {
 	a, err := db.One(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE id = $1 AND organization_id = $2", id, organizationID)
 	return a, notFound(err, "attachment")
+}
+
+// OpenAttachment returns an attachment with its content, which the caller closes.
+// It is a NotFound problem when the organization has no such attachment, or the
+// content could not be had when the message came.
+func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string) (Attachment, io.ReadCloser, error) {
+	a, err := s.Attachment(ctx, s.db, organizationID, id)
+	if err != nil {
+		return a, nil, err
+	}
+	if a.BlobKey == "" {
+		return a, nil, problem.New(problem.NotFound, "the content of this attachment could not be had: %s", a.Error)
+	}
+	content, err := s.blob.Open(ctx, a.BlobKey)
+	if err != nil {
+		return a, nil, fmt.Errorf("open attachment: %w", err)
+	}
+	return a, content, nil
 }
 
 // Prepare stores the contents of a message's attachments, so that the transaction

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -33,6 +34,7 @@ var styleSheet []byte
 // Config is what [New] needs.
 type Config struct {
 	Accounts *account.Service
+	Desk     *desk.Service
 	Gate     *browser.Gate
 	Places   []Place      // what the index page points at
 	Logger   *slog.Logger // nil discards
@@ -47,6 +49,7 @@ type Place struct {
 
 type site struct {
 	accounts  *account.Service
+	desk      *desk.Service
 	gate      *browser.Gate
 	places    []Place
 	log       *slog.Logger
@@ -59,6 +62,7 @@ func New(c Config) http.Handler {
 	digest := sha256.Sum256(styleSheet)
 	s := &site{
 		accounts:  c.Accounts,
+		desk:      c.Desk,
 		gate:      c.Gate,
 		places:    c.Places,
 		log:       c.Logger,
@@ -75,6 +79,7 @@ func New(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.index)
 	mux.HandleFunc("GET "+account.CallbackPath, s.callback)
+	mux.HandleFunc("GET /attachments/{id}", s.attachment)
 	mux.HandleFunc("GET "+s.style, serveStyle)
 	mux.HandleFunc("/", s.notFound)
 	return mux

@@ -1,0 +1,63 @@
+package web
+
+import (
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// attachment serves a file that came with a message, to members of the
+// organization that got it. Whoever sent it chose its bytes and its type, so it
+// is handed over for saving, and no browser may run it as a page of ours.
+func (s *site) attachment(w http.ResponseWriter, r *http.Request) {
+	ctx, err := s.gate.Authenticate(w, r)
+	if problem.Of(err) == problem.Unauthorized {
+		s.message(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are for the members of the organization.", "")
+		return
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	id, _ := account.FromContext(ctx)
+	a, content, err := s.desk.OpenAttachment(ctx, id.OrganizationID, r.PathValue("id"))
+	if problem.Of(err) == problem.NotFound {
+		s.notFound(w, r)
+		return
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer content.Close()
+	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": a.Name})
+	if disposition == "" {
+		disposition = "attachment"
+	}
+	h := w.Header()
+	h.Set("Content-Type", contentType(a.ContentType))
+	h.Set("Content-Length", strconv.FormatInt(a.Size, 10))
+	h.Set("Content-Disposition", disposition)
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "private, max-age=31536000, immutable") // the bytes behind an id never change
+	_, _ = io.Copy(w, content)
+}
+
+// contentType is the declared type where it is well-formed and nothing that a
+// browser would run.
+func contentType(declared string) string {
+	t, _, err := mime.ParseMediaType(declared)
+	if err != nil {
+		return "application/octet-stream"
+	}
+	switch t {
+	case "text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml", "text/javascript", "application/javascript":
+		return "application/octet-stream"
+	}
+	return t
+}
