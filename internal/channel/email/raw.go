@@ -44,9 +44,10 @@ type Raw struct {
 }
 
 var (
-	_ channel.Adapter     = (*Raw)(nil)
-	_ channel.Recognizer  = (*Raw)(nil)
-	_ channel.MediaSource = (*Raw)(nil)
+	_ channel.Adapter       = (*Raw)(nil)
+	_ channel.AddressFormer = (*Raw)(nil)
+	_ channel.Recognizer    = (*Raw)(nil)
+	_ channel.MediaSource   = (*Raw)(nil)
 )
 
 // NewRaw returns the channel.
@@ -58,6 +59,15 @@ func NewRaw(c Config) *Raw {
 // Info implements [channel.Adapter].
 func (*Raw) Info() channel.Info {
 	return channel.Info{Name: "email-raw", Medium: "email", Path: "/api/webhooks/inbound-email", MaxBody: 35 << 20}
+}
+
+// FormAddress implements [channel.AddressFormer].
+func (*Raw) FormAddress(raw string) (string, error) {
+	a := Canonical(raw)
+	if a == "" {
+		return "", errors.New("must be a mail address such as support@example.com")
+	}
+	return a, nil
 }
 
 // Recognizes implements [channel.Recognizer].

@@ -11,6 +11,7 @@ package sms
 import (
 	"encoding/base64"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -41,9 +42,10 @@ type Adapter struct {
 }
 
 var (
-	_ channel.Adapter     = (*Adapter)(nil)
-	_ channel.Answerer    = (*Adapter)(nil)
-	_ channel.MediaSource = (*Adapter)(nil)
+	_ channel.Adapter       = (*Adapter)(nil)
+	_ channel.AddressFormer = (*Adapter)(nil)
+	_ channel.Answerer      = (*Adapter)(nil)
+	_ channel.MediaSource   = (*Adapter)(nil)
 )
 
 // New returns the channel.
@@ -244,6 +246,16 @@ func address(raw string) string {
 		}
 	}
 	return key(network + raw)
+}
+
+// FormAddress implements [channel.AddressFormer]. What is no number stays as it
+// is: a short code, a name, or the id of a messaging service.
+func (*Adapter) FormAddress(raw string) (string, error) {
+	a := address(raw)
+	if a == "" {
+		return "", errors.New("must be a number such as +14155550100, a short code or a messaging service's id")
+	}
+	return a, nil
 }
 
 // Answer implements [channel.Answerer]: the reply as the provider's markup, and
