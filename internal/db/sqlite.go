@@ -73,64 +73,56 @@ type sqliteConn struct {
 	args  []driver.NamedValue    // of exec, kept to be used again
 }
 
-// sqliteStmt is a compiled statement. It has one cursor, so that while rows are
-// read from it, the same text needs another one.
+// sqliteStmt is a compiled statement. It has one cursor; [Tx] sees to it that
+// no statement runs beside rows that are still open.
 type sqliteStmt struct {
-	stmt interface {
-		driver.Stmt
-		driver.StmtExecContext
-		driver.StmtQueryContext
-	}
+	driverStmt
 	kept bool // in sqliteConn.stmts; otherwise closed after use
-	busy bool
 }
 
-func (c *sqliteConn) acquire(ctx context.Context, query string) (*sqliteStmt, error) {
-	s := c.stmts[query]
-	if s != nil && !s.busy {
-		s.busy = true
+type driverStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+func (c *sqliteConn) compiled(ctx context.Context, query string) (*sqliteStmt, error) {
+	if s, ok := c.stmts[query]; ok {
 		return s, nil
 	}
 	inner, err := c.driverConn.PrepareContext(ctx, rewrite(query))
 	if err != nil {
 		return nil, err
 	}
-	kept := s == nil && len(c.stmts) < maxStmts
-	s = &sqliteStmt{kept: kept, busy: true}
-	s.stmt = inner.(interface {
-		driver.Stmt
-		driver.StmtExecContext
-		driver.StmtQueryContext
-	})
-	if kept {
+	s := &sqliteStmt{inner.(driverStmt), len(c.stmts) < maxStmts}
+	if s.kept {
 		c.stmts[query] = s
 	}
 	return s, nil
 }
 
 func (s *sqliteStmt) release() error {
-	s.busy = false
 	if s.kept {
 		return nil
 	}
-	return s.stmt.Close()
+	return s.Close()
 }
 
 func (c *sqliteConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.acquire(ctx, query)
+	s, err := c.compiled(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.stmt.ExecContext(ctx, args)
+	res, err := s.ExecContext(ctx, args)
 	return res, errors.Join(err, s.release())
 }
 
 func (c *sqliteConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.acquire(ctx, query)
+	s, err := c.compiled(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.stmt.QueryContext(ctx, args)
+	rows, err := s.QueryContext(ctx, args)
 	if err != nil {
 		return nil, errors.Join(err, s.release())
 	}
@@ -149,7 +141,7 @@ func (r *sqliteRows) Close() error { return errors.Join(r.Rows.Close(), r.s.rele
 func (c *sqliteConn) Close() error {
 	var errs []error
 	for _, s := range c.stmts {
-		errs = append(errs, s.stmt.Close())
+		errs = append(errs, s.Close())
 	}
 	clear(c.stmts)
 	return errors.Join(append(errs, c.driverConn.Close())...)

@@ -33,6 +33,8 @@ type Tx struct {
 // txConn is where the statements of a transaction run: a pool's transaction or
 // the SQLite writer's connection.
 type txConn interface {
+	// usable returns an error when the transaction is no more.
+	usable() error
 	exec(ctx context.Context, query string, args []any) (int64, error)
 	query(ctx context.Context, query string, args []any) (*sql.Rows, error)
 	queryRow(ctx context.Context, query string, args []any) *sql.Row
@@ -90,7 +92,17 @@ func (tx *Tx) ready() error {
 		}
 		tx.rows = nil
 	}
-	return nil
+	tx.closeRow()
+	return tx.note(tx.conn.usable())
+}
+
+// closeRow closes the last row if nobody has scanned it; scanning is the only
+// way to do so, and harmless a second time.
+func (tx *Tx) closeRow() {
+	if tx.row != nil {
+		tx.row.Scan()
+		tx.row = nil
+	}
 }
 
 // end closes what the function has left open, so that the connection is free,
@@ -99,9 +111,7 @@ func (tx *Tx) end() error {
 	if tx.rows != nil {
 		tx.rows.Close()
 	}
-	if tx.row != nil {
-		tx.row.Scan() // the only way to close one; harmless if it is
-	}
+	tx.closeRow()
 	failed := tx.failed
 	tx.failed = sql.ErrTxDone
 	if failed != nil {
@@ -161,6 +171,8 @@ func (tx *Tx) committed() {
 
 // poolTx runs the statements of a transaction of the pool.
 type poolTx struct{ tx *sql.Tx }
+
+func (p poolTx) usable() error { return nil } // database/sql sees to it
 
 func (p poolTx) exec(ctx context.Context, query string, args []any) (int64, error) {
 	res, err := p.tx.ExecContext(ctx, query, args...)

@@ -357,6 +357,15 @@ func (w *writer) control(statement string) error {
 	return err
 }
 
+// usable keeps a function from going on when its transaction is gone: SQLite
+// would commit each further statement on its own.
+func (w *writer) usable() error {
+	if w.lost {
+		return errLost
+	}
+	return nil
+}
+
 // The writer's statements run without the caller's cancellation: interrupting
 // one would roll back the transaction that others share.
 

@@ -581,6 +581,13 @@ func testOpenRows(t *testing.T, s *suite) {
 		"rows":     func(tx *db.Tx) { tx.Query(ctx, "SELECT id FROM things") },
 		"read row": func(tx *db.Tx) { rows, _ := tx.Query(ctx, "SELECT id FROM things"); rows.Next() },
 		"row":      func(tx *db.Tx) { tx.QueryRow(ctx, "SELECT id FROM things") },
+		"two rows": func(tx *db.Tx) {
+			tx.QueryRow(ctx, "SELECT id FROM things WHERE id = $1", "a")
+			if err := tx.QueryRow(ctx, "SELECT id FROM things WHERE id = $1", "b").Scan(new(string)); err != nil {
+				t.Errorf("beside a row that nobody scanned: %v", err)
+			}
+			tx.QueryRow(ctx, "SELECT id FROM things")
+		},
 	} {
 		for _, do := range []func(context.Context, func(*db.Tx) error) error{s.Read, s.Write} {
 			if err := do(ctx, func(tx *db.Tx) error { leak(tx); return nil }); err != nil {
