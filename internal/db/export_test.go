@@ -1,0 +1,83 @@
+package db
+
+import (
+	"context"
+	"sync/atomic"
+
+	"modernc.org/sqlite"
+)
+
+// What the tests of this package need to see of its insides.
+
+var (
+	Rewrite     = rewrite
+	StoreFailed = storeFailed
+)
+
+const (
+	MaxGroup = maxGroup
+	MaxStmts = maxStmts
+)
+
+func RewriteForPostgres(script string) string { return postgresEngine.rewriteDDL(script) }
+
+// Waiting returns how many functions wait for SQLite's writer to take them.
+func Waiting(d *DB) int { return len(d.writer.calls) }
+
+// Closing reports whether SQLite's writer has been told to end.
+func Closing(d *DB) bool {
+	select {
+	case <-d.writer.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// Commits returns a counter of what SQLite's writer commits from now on.
+func Commits(d *DB) *atomic.Int64 {
+	var n atomic.Int64
+	must(d.Write(context.Background(), func(*Tx) error { // where the connection may be used
+		d.writer.raw.driverConn.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 {
+			n.Add(1)
+			return 0
+		})
+		return nil
+	}))
+	n.Store(0)
+	return &n
+}
+
+// Compiled returns how many statements SQLite's writer keeps compiled.
+func Compiled(d *DB) (n int) {
+	must(d.Write(context.Background(), func(*Tx) error {
+		n = len(d.writer.raw.stmts)
+		return nil
+	}))
+	return n
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// MigrateScripts is Migrate with the given scripts as versions 1, 2, ….
+func MigrateScripts(ctx context.Context, d *DB, scripts ...string) ([]Applied, error) {
+	var list []migration
+	for i, s := range scripts {
+		list = append(list, migration{Applied{int64(i + 1), "script"}, s})
+	}
+	return d.migrate(ctx, list)
+}
+
+// Scripts returns the text of the schema's migrations, in order.
+func (s Schema) Scripts() ([]string, error) {
+	list, err := s.load()
+	var scripts []string
+	for _, m := range list {
+		scripts = append(scripts, m.script)
+	}
+	return scripts, err
+}

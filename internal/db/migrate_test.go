@@ -1,0 +1,265 @@
+package db_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+)
+
+// onEachEngine runs test on an empty SQLite database, and on an empty one of
+// PostgreSQL when there is a server.
+func onEachEngine(t *testing.T, test func(t *testing.T, rawURL string)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, emptySQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { test(t, emptyPostgres(t)) })
+}
+
+func emptySQLite(t *testing.T) string {
+	t.Helper()
+	return "sqlite:" + filepath.Join(t.TempDir(), "test.db")
+}
+
+func emptyPostgres(t *testing.T) string {
+	t.Helper()
+	needPostgres(t)
+	rawURL := dbtest.URL(t)
+	d := dbtest.Open(t, rawURL)
+	write(t, d, "DROP SCHEMA public CASCADE")
+	write(t, d, "CREATE SCHEMA public")
+	return rawURL
+}
+
+func texts(t testing.TB, d *db.DB, query string) []string {
+	t.Helper()
+	list, err := db.All(t.Context(), d, func(r db.Row) (text string, err error) {
+		err = r.Scan(&text)
+		return text, err
+	}, query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return list
+}
+
+// schema describes everything in the database, so that two can be compared.
+func schema(t testing.TB, d *db.DB) []string {
+	t.Helper()
+	if !d.Postgres() {
+		return texts(t, d, "SELECT type || ' ' || name || ': ' || coalesce(sql, '') FROM sqlite_schema ORDER BY 1")
+	}
+	return slices.Concat(
+		texts(t, d, `SELECT table_name || '.' || column_name || ': ' || data_type || ' ' || is_nullable || ' ' ||
+			coalesce(column_default, '') || ' ' || coalesce(collation_name, '')
+			FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1`),
+		texts(t, d, "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"),
+		texts(t, d, `SELECT conrelid::regclass || ': ' || pg_get_constraintdef(oid)
+			FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1`))
+}
+
+// A database that has lived through every version has the schema of one that
+// was made by the latest.
+func TestMigrateStepByStep(t *testing.T) {
+	scripts, err := db.Helpdesk.Scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for engine, empty := range map[string]func(*testing.T) string{"sqlite": emptySQLite, "postgres": emptyPostgres} {
+		t.Run(engine, func(t *testing.T) {
+			stepwise, once := empty(t), dbtest.Open(t, empty(t))
+			for n := range scripts {
+				d, err := db.Open(t.Context(), stepwise, db.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				done, err := db.MigrateScripts(t.Context(), d, scripts[:n+1]...)
+				if err != nil || len(done) != 1 {
+					t.Fatalf("version %d: applied %v, %v, want one", n+1, done, err)
+				}
+				if err := d.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done, err := once.Migrate(t.Context(), db.Helpdesk)
+			if err != nil || len(done) != len(scripts) {
+				t.Fatalf("at once: applied %d, %v, want %d", len(done), err, len(scripts))
+			}
+			if done, err := once.Migrate(t.Context(), db.Helpdesk); err != nil || len(done) != 0 {
+				t.Errorf("again: applied %v, %v, want none", done, err)
+			}
+			got, want := schema(t, dbtest.Open(t, stepwise)), schema(t, once)
+			if !slices.Equal(got, want) {
+				t.Errorf("step by step:\n%s\nat once:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// Both engines have the same tables, columns and indexes.
+func TestEnginesHaveSameSchema(t *testing.T) {
+	needPostgres(t)
+	names := func(d *db.DB) []string {
+		t.Helper()
+		if _, err := d.Migrate(t.Context(), db.Helpdesk); err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		if d.Postgres() {
+			// The indexes behind constraints have made-up names, elsewhere too.
+			list = slices.Concat(
+				texts(t, d, `SELECT table_name || '.' || column_name || CASE is_nullable WHEN 'NO' THEN ' NOT NULL' ELSE '' END
+					FROM information_schema.columns WHERE table_schema = 'public'`),
+				texts(t, d, `SELECT 'index ' || indexname FROM pg_indexes WHERE schemaname = 'public'
+					AND NOT EXISTS (SELECT FROM pg_constraint WHERE conname = indexname)`))
+		} else {
+			// The columns of a primary key are NOT NULL without saying so.
+			list = slices.Concat(
+				texts(t, d, `SELECT t.name || '.' || c.name || CASE WHEN c."notnull" OR c.pk > 0 THEN ' NOT NULL' ELSE '' END
+					FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'`),
+				texts(t, d, "SELECT 'index ' || name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"))
+		}
+		slices.Sort(list)
+		return list
+	}
+	lite, pg := names(dbtest.Open(t, emptySQLite(t))), names(dbtest.Open(t, emptyPostgres(t)))
+	for _, name := range lite {
+		if !slices.Contains(pg, name) {
+			t.Errorf("%s: on SQLite, not on PostgreSQL", name)
+		}
+	}
+	for _, name := range pg {
+		if !slices.Contains(lite, name) {
+			t.Errorf("%s: on PostgreSQL, not on SQLite", name)
+		}
+	}
+}
+
+// Several processes start at once on a new database.
+func TestMigrateTogether(t *testing.T) {
+	scripts, err := db.Helpdesk.Scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onEachEngine(t, func(t *testing.T, rawURL string) {
+		var mu sync.Mutex
+		var versions []int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				d, err := db.Open(t.Context(), rawURL, db.Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer d.Close()
+				done, err := d.Migrate(t.Context(), db.Helpdesk)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, m := range done {
+					versions = append(versions, m.Version)
+				}
+			})
+		}
+		wg.Wait()
+		slices.Sort(versions)
+		if len(versions) != len(scripts) || len(slices.Compact(versions)) != len(scripts) {
+			t.Errorf("applied versions %v, want each of %d once", versions, len(scripts))
+		}
+	})
+}
+
+func TestMigrateRefusesNewer(t *testing.T) {
+	onEachEngine(t, func(t *testing.T, rawURL string) {
+		d := dbtest.Open(t, rawURL)
+		if _, err := db.MigrateScripts(t.Context(), d, "CREATE TABLE a (id TEXT)", "CREATE TABLE b (id TEXT)"); err != nil {
+			t.Fatal(err)
+		}
+		before := schema(t, d)
+		done, err := db.MigrateScripts(t.Context(), d, "CREATE TABLE other (id TEXT)")
+		if !errors.Is(err, db.ErrNewerSchema) || len(done) != 0 {
+			t.Errorf("got %v, %v, want ErrNewerSchema", done, err)
+		}
+		if got := schema(t, d); !slices.Equal(got, before) {
+			t.Errorf("touched: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
+		}
+	})
+}
+
+func TestMigrateFailure(t *testing.T) {
+	onEachEngine(t, func(t *testing.T, rawURL string) {
+		d := dbtest.Open(t, rawURL)
+		good := "CREATE TABLE good (id TEXT); INSERT INTO good (id) VALUES ('first');"
+		done, err := db.MigrateScripts(t.Context(), d, good,
+			"CREATE TABLE half (id TEXT); UPDATE good SET id = 'second'; CREATE TABLE good (id TEXT);", "CREATE TABLE never (id TEXT)")
+		if err == nil || !strings.Contains(err.Error(), "migration 0002_script") {
+			t.Errorf("got %v, want the migration's name", err)
+		}
+		if len(done) != 1 || done[0].Version != 1 {
+			t.Errorf("applied %v, want version 1", done)
+		}
+		if got := fmt.Sprint(texts(t, d, "SELECT id FROM good")); got != "[first]" {
+			t.Errorf("got rows %s, want [first]", got)
+		}
+		for _, line := range schema(t, d) {
+			if strings.Contains(line, "half") || strings.Contains(line, "never") {
+				t.Errorf("left behind: %s", line)
+			}
+		}
+		// The mended version goes on from there.
+		done, err = db.MigrateScripts(t.Context(), d, good, "CREATE TABLE half (id TEXT)", "CREATE TABLE never (id TEXT)")
+		if err != nil || len(done) != 2 {
+			t.Errorf("mended: applied %v, %v, want two", done, err)
+		}
+	})
+}
+
+// What a migration says once means the same on both engines.
+func TestMigratedTypes(t *testing.T) {
+	onEachEngine(t, func(t *testing.T, rawURL string) {
+		d := dbtest.Open(t, rawURL)
+		_, err := db.MigrateScripts(t.Context(), d, `
+			CREATE TABLE things (
+				id   TEXT PRIMARY KEY, -- TEXT and BLOB in a comment; so be it
+				body BLOB NOT NULL,
+				flag BOOLEAN NOT NULL DEFAULT FALSE,
+				n    BIGINT NOT NULL DEFAULT 0
+			) WITHOUT ROWID;
+			CREATE UNIQUE INDEX things_n ON things (n) WHERE flag;
+			CREATE INDEX things_order ON things (n DESC, id);`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"b", "a b", "B", "ab", "ä"} {
+			write(t, d, "INSERT INTO things (id, body) VALUES ($1, $2)", id, []byte{0, 255})
+		}
+		if got := fmt.Sprint(texts(t, d, "SELECT id FROM things WHERE NOT flag AND id >= 'B' ORDER BY id")); got != "[B a b ab b ä]" {
+			t.Errorf("got %s, want [B a b ab b ä]", got)
+		}
+		write(t, d, "UPDATE things SET flag = TRUE WHERE id = 'b'")
+		if err := tryWrite(d, "UPDATE things SET flag = TRUE WHERE id = 'B'"); !db.IsUnique(err) {
+			t.Errorf("partial unique index: got %v, want a conflict", err)
+		}
+	})
+}
+
+func TestDigest(t *testing.T) {
+	a, err := db.Helpdesk.Digest()
+	if err != nil || len(a) != 64 {
+		t.Errorf("got %q, %v, want 64 hex digits", a, err)
+	}
+	if _, err := db.Schema("nonesuch").Digest(); err == nil {
+		t.Error("an unknown schema: got no error")
+	}
+	d, _ := openSQLite(t)
+	if _, err := d.Migrate(t.Context(), "nonesuch"); err == nil {
+		t.Error("an unknown schema: got no error")
+	}
+}
