@@ -227,7 +227,7 @@ func (p *patient) post(ctx context.Context, req *http.Request, id string) {
 // settled reports whether no work is left but the timers of the future.
 func (p *patient) settled() bool {
 	var left int
-	if err := p.watch.QueryRow(p.t.Context(), "SELECT count(*) FROM jobs WHERE kind IN ('inbound', 'webhook')").Scan(&left); err != nil {
+	if err := p.watch.QueryRow(p.t.Context(), "SELECT count(*) FROM jobs WHERE kind LIKE 'inbound/%' OR kind = 'webhook'").Scan(&left); err != nil {
 		p.t.Fatal(err)
 	}
 	return left == 0

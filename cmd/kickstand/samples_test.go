@@ -42,7 +42,7 @@ func TestSampleMails(t *testing.T) {
 	d := dbtest.Open(t, url)
 	for range poll(t, 20*time.Second) {
 		var left int
-		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = 'inbound'").Scan(&left); err != nil {
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind LIKE 'inbound/%'").Scan(&left); err != nil {
 			t.Fatal(err)
 		}
 		if left == 0 {

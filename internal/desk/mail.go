@@ -54,7 +54,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	}
 	e := newMailEntry(in, l, class, rule)
 	if k, ok := l.ids.find(mail.MessageID); ok {
-		same, err := sameMail(ctx, tx, k, e)
+		same, err := sameMail(ctx, tx, k, in, e)
 		if err != nil {
 			return Result{}, err
 		}
@@ -235,14 +235,36 @@ func addresses(parties []channel.Party) []Address {
 }
 
 // sameMail reports whether e is the mail that is stored under its Message-ID,
-// rather than another of a sender that repeats its ids.
-func sameMail(ctx context.Context, tx *db.Tx, k storedID, e *entry) (bool, error) {
+// rather than another of a sender that repeats its ids: it says the same and
+// brings the same files. A bounce is the same whatever its text.
+func sameMail(ctx context.Context, tx *db.Tx, k storedID, in *Inbound, e *entry) (bool, error) {
 	m, err := db.One(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = $2", k.ticketID, k.messageID)
 	if err != nil {
 		return false, fmt.Errorf("load message: %w", err)
 	}
-	return m.Details.Sender == e.Details.Sender &&
-		(m.Text == e.Text || e.Details.Class == channel.ClassBounce || !e.SentAt.IsZero() && m.SentAt.Equal(e.SentAt)), nil
+	if m.Details.Sender != e.Details.Sender {
+		return false, nil
+	}
+	if e.Details.Class == channel.ClassBounce {
+		return true, nil
+	}
+	if m.Text != e.Text || m.HTML == "" != (e.HTML == "") {
+		return false, nil
+	}
+	files, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
+		err = row.Scan(db.IntoText(&key))
+		return key, err
+	}, "SELECT blob_key FROM attachments WHERE ticket_id = $1 AND message_id = $2", k.ticketID, k.messageID)
+	if err != nil {
+		return false, fmt.Errorf("load attachments: %w", err)
+	}
+	var brought []string
+	for _, f := range in.Files {
+		brought = append(brought, f.Key)
+	}
+	slices.Sort(files)
+	slices.Sort(brought)
+	return slices.Equal(files, brought), nil
 }
 
 // linked is a ticket that a new one shall point at, and why.
@@ -454,12 +476,10 @@ func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *lett
 	if e.Author.Name == "" {
 		e.Author.Name = line(l.From.Email, maxName)
 	}
-	err := tx.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM contact_points p JOIN customers u ON u.id = p.customer_id
-		WHERE p.value = $1 AND p.scope = $2`, emailKey(l.From.Email), in.OrganizationID).
-		Scan(&e.customer.ID, &e.customer.Name, &e.customer.Email, &e.customer.Phone)
+	k, err := findCustomer(ctx, tx, emailKey(l.From.Email), in.OrganizationID)
 	switch {
 	case err == nil:
-		e.Author.ID = e.customer.ID
+		e.customer, e.Author.ID = k, k.ID
 	case !errors.Is(err, db.ErrNoRows):
 		return Result{}, fmt.Errorf("look up sender: %w", err)
 	}

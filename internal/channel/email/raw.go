@@ -140,11 +140,11 @@ func (*Raw) Split(r *channel.Request) ([]channel.Part, error) {
 		return nil, unreadable(err)
 	}
 	h := s.header()
-	id := messageID(h)
-	if id == "" {
-		sum := sha256.Sum256(s.raw)
-		id = "sha256:" + hex.EncodeToString(sum[:])
-	}
+	// The Message-ID alone would not do: senders repeat theirs, and the second
+	// mail must not be taken for the first. One mail that comes in other bytes
+	// again (by another way, with other trace headers) is for the desk to see.
+	sum := sha256.Sum256(s.raw)
+	id := strings.TrimSpace(messageID(h) + " sha256:" + hex.EncodeToString(sum[:16]))
 	sender := s.env.From
 	if from := addresses(h, "From"); len(from) > 0 {
 		sender = from[0].Email
