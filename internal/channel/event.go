@@ -96,6 +96,7 @@ type Mail struct {
 	Class     Class
 	Rule      string // which rule classified it, for people: "auto-submitted: auto-replied"
 	Generated bool   // for auto_reply: made by a system on its own, not in answer to a mail
+	Doubtful  bool   // for auto_reply: only the subject says so, which counts only in answer to one of ours
 
 	EnvelopeFrom  string // empty for the null sender when HasEnvelope
 	HasEnvelope   bool

@@ -76,6 +76,12 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		return Result{}, err
 	}
 	threaded := p.ticket.ID != ""
+	if class == channel.ClassAutoReply && mail.Doubtful && !threaded {
+		// It answers nothing of ours, so its subject may mean anything.
+		class = channel.ClassInbound
+		e.Details.Class, e.Details.ClassRule = class, "no other rule"
+		res.Class, res.ClassRule = class, e.Details.ClassRule
+	}
 	switch {
 	case class == channel.ClassOutboundCopy && (threaded || len(l.others) > 0):
 		return s.outboundCopy(ctx, tx, in, l, e, p, link)

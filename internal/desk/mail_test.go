@@ -809,3 +809,23 @@ func TestAttachments(t *testing.T) {
 		t.Errorf("event: %+v", e)
 	}
 }
+
+// TestDoubtfulAutoReply is about mail that only its subject shows to be an
+// automatic answer.
+func TestDoubtfulAutoReply(t *testing.T) {
+	doubtful := func(answers ...string) desk.Inbound {
+		in := mail("away@c.example", "auto@c.example")
+		m := in.Event.Message.Mail
+		m.Class, m.Rule, m.Doubtful, m.InReplyTo = channel.ClassAutoReply, "subject: out of office", true, answers
+		return in
+	}
+	f := newFixture(t)
+	f.intake(mail("ana@c.example", "m1@c.example"))
+	if r := f.intake(doubtful("m1@c.example")); r.Outcome != desk.Noted || r.Class != channel.ClassAutoReply {
+		t.Errorf("in answer to ours: %+v", r)
+	}
+	f = newFixture(t)
+	if r := f.intake(doubtful("unknown@elsewhere.example")); r.Outcome != desk.TicketCreated || r.Class != channel.ClassInbound {
+		t.Errorf("in answer to nothing of ours: %+v", r)
+	}
+}

@@ -10,10 +10,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
-// RuleSubject begins the rule of a mail that only its subject shows to be an
-// automatic answer. That counts only for an answer to a mail of ours: one that
-// turns out to belong to nothing should be taken as inbound.
-const RuleSubject = "subject: "
+// ruleSubject begins the rule of a mail that only its subject shows to be an
+// automatic answer.
+const ruleSubject = "subject: "
 
 // classify sets the class of a mail and the rule that decided, the first that
 // matches of bounce, voicemail, automatic answer. Whether the mail is a copy of
@@ -34,6 +33,7 @@ func (p *Parser) classify(m *channel.Message, root *node, env Envelope) {
 		d.Caller = p.caller(m)
 	} else if rule, generated := autoReply(m, h); rule != "" {
 		d.Class, d.Rule, d.Generated = channel.ClassAutoReply, rule, generated
+		d.Doubtful = strings.HasPrefix(rule, ruleSubject)
 	} else {
 		d.Class, d.Rule = channel.ClassInbound, "no other rule"
 	}
@@ -139,7 +139,7 @@ func autoReply(m *channel.Message, h textproto.MIMEHeader) (rule string, generat
 		return "empty return-path", !answers
 	}
 	if s := autoSubject.FindString(m.Subject); s != "" && answers {
-		return RuleSubject + strings.ToLower(strings.TrimSpace(s)), false
+		return ruleSubject + strings.ToLower(strings.TrimSpace(s)), false
 	}
 	return "", false
 }
