@@ -2,8 +2,13 @@
 // channel belongs to which organization, and the secrets that prove it.
 //
 // An address belongs to one connection only, whatever adapter serves it, so an
-// event's recipient names its organization. Secrets and credentials are sealed
-// at rest and never leave in a listing.
+// event's recipient names its organization. A connection has several secrets
+// while one replaces another. Secrets and credentials are sealed at rest and
+// never leave in a listing.
+//
+// Every inbound request asks for connections, so [Service.At] answers from
+// memory. What one process changes, it sees at once; another process sees it
+// within [Fresh].
 package connection
 
 import (
@@ -36,12 +41,26 @@ type Connection struct {
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 
-	secrets     []string
+	secrets     []secret
 	credentials map[string]string
 }
 
-// Secrets returns the signing secrets that are valid now, newest first.
-func (c *Connection) Secrets() []string { return c.secrets }
+// secret is a signing secret, with the form in which it is kept before sealing.
+type secret struct {
+	Value string `json:"value"`
+	Until int64  `json:"until,omitzero"` // microseconds; 0: for ever
+}
+
+// Secrets returns the signing secrets that are valid at a time, newest first.
+func (c *Connection) Secrets(at time.Time) []string {
+	list := make([]string, 0, len(c.secrets))
+	for _, s := range c.secrets {
+		if s.Until == 0 || at.UnixMicro() < s.Until {
+			list = append(list, s.Value)
+		}
+	}
+	return list
+}
 
 // Credentials returns what the provider's API wants from us.
 func (c *Connection) Credentials() map[string]string { return c.credentials }
@@ -52,7 +71,7 @@ type New struct {
 	Channel        string
 	Address        string
 	Name           string            // empty: the address
-	Secrets        []string          // empty: one is made
+	Secrets        []string          // newest first; none: one is made
 	Credentials    map[string]string // for the provider's API
 	Settings       map[string]string
 }
@@ -62,6 +81,7 @@ type Service struct {
 	db       *db.DB
 	box      *seal.Box
 	adapters map[string]channel.Adapter
+	memory   memory
 }
 
 // Open returns the service for the given adapters.
@@ -76,9 +96,9 @@ func Open(d *db.DB, box *seal.Box, adapters []channel.Adapter) *Service {
 // sealPurpose separates these secrets from others under the same key.
 const sealPurpose = "connection"
 
-// Connect makes a connection and returns it with the secret to give to the
-// provider: this is the only time it can be read. An address that is connected
-// already is a Conflict.
+// Connect makes a connection and returns it with the secrets to give to the
+// provider: this is the only time they can be read. An address that is
+// connected already is a Conflict.
 func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, error) {
 	var v problem.Validation
 	a, known := s.adapters[n.Channel]
@@ -98,18 +118,21 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 	}
 	v.Length("name", n.Name, 0, 255)
 	for _, secret := range n.Secrets {
-		v.Length("secrets", secret, 8, 1024)
+		checkSecret(&v, secret)
 	}
 	if err := v.Err(); err != nil {
 		return Connection{}, nil, err
 	}
-	secrets := slices.Clone(n.Secrets)
-	if len(secrets) == 0 {
-		secrets = []string{rand.Text()}
+	values := slices.Clone(n.Secrets)
+	if len(values) == 0 {
+		values = []string{rand.Text()}
 	}
 	c := Connection{
 		ID: uuid.Must(uuid.NewV7()).String(), OrganizationID: n.OrganizationID, Channel: n.Channel, Address: address,
-		Name: n.Name, Settings: n.Settings, Enabled: true, secrets: secrets, credentials: n.Credentials,
+		Name: n.Name, Settings: n.Settings, Enabled: true, credentials: n.Credentials,
+	}
+	for _, value := range values {
+		c.secrets = append(c.secrets, secret{Value: value})
 	}
 	if c.Name == "" {
 		c.Name = address
@@ -117,7 +140,7 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 	if c.Settings == nil {
 		c.Settings = map[string]string{}
 	}
-	sealedSecrets, err := s.seal(c.ID, secrets)
+	sealedSecrets, err := s.seal(c.ID, c.secrets)
 	if err != nil {
 		return Connection{}, nil, err
 	}
@@ -132,6 +155,7 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)`,
 			c.ID, c.OrganizationID, c.Channel, a.Info().Medium, c.Address, c.Name,
 			sealedSecrets, sealedCredentials, db.JSON(c.Settings), true, tx.Now.UnixMicro())
+		tx.AfterCommit(s.memory.forget)
 		return err
 	})
 	if db.IsUnique(err) {
@@ -140,8 +164,10 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 	if err != nil {
 		return Connection{}, nil, fmt.Errorf("connect %s: %w", n.Channel, err)
 	}
-	return c, secrets, nil
+	return c, values, nil
 }
+
+func checkSecret(v *problem.Validation, value string) { v.Length("secrets", value, 8, 1024) }
 
 func (s *Service) channels() []string {
 	var names []string
@@ -150,6 +176,66 @@ func (s *Service) channels() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Rotate gives a connection a new signing secret, made if value is empty, and
+// returns it; this is the only time it can be read. Those before it stay valid
+// for a while, so that the provider can be changed over without a gap.
+func (s *Service) Rotate(ctx context.Context, organizationID, id, value string, overlap time.Duration) (string, error) {
+	if value == "" {
+		value = rand.Text()
+	}
+	var v problem.Validation
+	checkSecret(&v, value)
+	if err := v.Err(); err != nil {
+		return "", err
+	}
+	err := s.change(ctx, organizationID, id, func(c *Connection, now time.Time) {
+		kept := []secret{{Value: value}}
+		until := now.Add(overlap).UnixMicro()
+		for _, old := range c.secrets {
+			if old.Until == 0 || old.Until > until {
+				old.Until = until
+			}
+			if old.Until > now.UnixMicro() && old.Value != value {
+				kept = append(kept, old)
+			}
+		}
+		c.secrets = kept
+	})
+	return value, err
+}
+
+// SetEnabled switches a connection on or off. One that is off keeps its address
+// and verifies nothing.
+func (s *Service) SetEnabled(ctx context.Context, organizationID, id string, enabled bool) error {
+	return s.change(ctx, organizationID, id, func(c *Connection, _ time.Time) { c.Enabled = enabled })
+}
+
+// change updates a connection. Another organization's is not found.
+func (s *Service) change(ctx context.Context, organizationID, id string, apply func(c *Connection, now time.Time)) error {
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		c, err := db.One(ctx, tx, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID)
+		if errors.Is(err, db.ErrNoRows) {
+			return problem.New(problem.NotFound, "there is no such connection")
+		}
+		if err != nil {
+			return err
+		}
+		apply(&c, tx.Now)
+		sealed, err := s.seal(c.ID, c.secrets)
+		if err != nil {
+			return err
+		}
+		tx.AfterCommit(s.memory.forget)
+		_, err = tx.Exec(ctx, "UPDATE connections SET secrets = $2, enabled = $3, updated_at = $4 WHERE id = $1",
+			c.ID, sealed, c.Enabled, tx.Now.UnixMicro())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("change connection: %w", err)
+	}
+	return nil
 }
 
 func (s *Service) seal(id string, v any) ([]byte, error) {
@@ -186,12 +272,29 @@ func (s *Service) List(ctx context.Context, organizationID string) ([]Connection
 	return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 ORDER BY id", organizationID)
 }
 
-// At returns the enabled connections of a medium at any of the addresses.
-func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]Connection, error) {
-	if len(addresses) == 1 {
-		return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = $2 AND enabled", medium, addresses[0])
+// At returns the connections of a medium at any of the addresses, enabled or
+// not, in the order of the addresses. They must not be changed.
+func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
+	found, missing, since := s.memory.recall(medium, addresses)
+	if len(missing) == 0 {
+		return found, nil
 	}
-	return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = ANY($2) AND enabled", medium, addresses)
+	query, arg := "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = ANY($2)", any(missing)
+	if len(missing) == 1 {
+		query, arg = "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = $2", missing[0]
+	}
+	read, err := db.All(ctx, s.db, s.scan, query, medium, arg)
+	if err != nil {
+		return nil, err
+	}
+	for i := range read {
+		s.memory.keep(medium, &read[i], since)
+		found = append(found, &read[i])
+	}
+	slices.SortStableFunc(found, func(a, b *Connection) int {
+		return slices.Index(addresses, a.Address) - slices.Index(addresses, b.Address)
+	})
+	return found, nil
 }
 
 // Find returns a connection by id; [db.ErrNoRows] when there is none.

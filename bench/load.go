@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+const (
+	secret = "bench-secret-0123456789"
+	number = "+14155550100"
+)
+
+// program is a running Kickstand with one organization and one SMS connection.
+type program struct {
+	*app.App
+	url  string
+	org  string
+	stop func() error
+}
+
+// open makes the program over a data folder; with worker, its queue runs.
+func (b *bench) open(ctx context.Context, data string, worker bool) (*program, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	a, err := app.Open(ctx, app.Config{
+		BaseURL: "http://" + ln.Addr().String(), Data: data, MailFrom: "bench@localhost",
+		AllowPrivateReceivers: true, RetryTimeScale: 1, Web: true, Worker: worker, StopTimeout: time.Second,
+	}, quiet())
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	p := &program{App: a, url: a.BaseURL}
+	serving, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() { ended <- a.Serve(serving, ln, func() error { close(ready); return nil }) }()
+	p.stop = sync.OnceValue(func() error {
+		cancel()
+		return errors.Join(<-ended, a.Close())
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		return nil, err
+	}
+	o, err := a.Accounts.OrganizationBySlug(ctx, "bench")
+	if err == nil {
+		p.org = o.ID
+		return p, nil
+	}
+	o, err = a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: "Bench", Plan: account.Free})
+	if err != nil {
+		return nil, err
+	}
+	p.org = o.ID
+	_, _, err = a.Connections.Connect(ctx, connection.New{OrganizationID: o.ID, Channel: "sms", Address: number, Secrets: []string{secret}})
+	return p, err
+}
+
+// hold keeps the deliveries of webhooks waiting until release.
+func (p *program) hold(ctx context.Context, webhooks ...string) error {
+	return p.DB.Write(ctx, func(tx *db.Tx) error {
+		for _, id := range webhooks {
+			if _, err := tx.Exec(ctx, "INSERT INTO held_lanes (kind, lane) VALUES ('webhook', $1)", id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (p *program) release(ctx context.Context) error {
+	return p.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "DELETE FROM held_lanes")
+		return err
+	})
+}
+
+// texts makes signed requests for the given base address, n of them, from as
+// many numbers as asked for.
+func texts(base string, n, numbers int) []text {
+	target := base + "/api/webhooks/sms"
+	out := make([]text, n)
+	for i := range out {
+		form := url.Values{
+			"MessageSid": {fmt.Sprintf("SM%032x", i)}, "AccountSid": {"AC" + strings.Repeat("0", 32)}, "NumMedia": {"0"},
+			"From": {fmt.Sprintf("+1415%07d", 2000000+i%numbers)}, "To": {number}, "Body": {"The scooter at the station does not unlock."},
+		}
+		out[i] = text{target, form.Encode(), sms.Sign(target, form, secret)}
+	}
+	return out
+}
+
+type text struct{ url, body, signature string }
+
+// post sends the texts from so many clients and returns how long it took and
+// each answer's latency. Any answer but 200 is an error.
+func post(ctx context.Context, list []text, clients int) (time.Duration, []time.Duration, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	latencies := make([]time.Duration, len(list))
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range clients {
+		wg.Go(func() {
+			for failed.Load() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(list) {
+					return
+				}
+				began := time.Now()
+				if err := postOne(ctx, client, list[i]); err != nil {
+					failed.Store(&err)
+					return
+				}
+				latencies[i] = time.Since(began)
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, nil, *err
+	}
+	return time.Since(start), latencies, nil
+}
+
+func postOne(ctx context.Context, c *http.Client, t text) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, strings.NewReader(t.body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("X-Twilio-Signature", t.signature)
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("answered %s", resp.Status)
+	}
+	return nil
+}
+
+// until waits for a condition that takes seconds to come true.
+func until(ctx context.Context, limit time.Duration, met func() (bool, error)) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(limit)
+	for {
+		ok, err := met()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			return errors.New("not done in time")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package inbound
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// endpoint answers one path, which several styles of one channel may share.
+type endpoint struct {
+	*Service
+	adapters []channel.Adapter
+	limit    int64 // the largest body that any of them takes
+}
+
+// answer is what a request gets.
+type answer struct {
+	status      int
+	contentType string
+	body        []byte
+}
+
+func jsonAnswer(status int, name, value string) answer {
+	b, _ := json.Marshal(map[string]string{name: value}) // strings do not fail
+	return answer{status, "application/json", append(b, '\n')}
+}
+
+// refuse is an answer with an error.
+func refuse(status int, message string) answer { return jsonAnswer(status, "error", message) }
+
+// ServeHTTP implements [http.Handler].
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		write(w, refuse(http.StatusMethodNotAllowed, "only POST is answered here"))
+		return
+	}
+	a, err := e.guarded(w, r)
+	if err != nil {
+		// Whatever went wrong on our side, the event may not be stored: the
+		// provider must send it again.
+		if r.Context().Err() == nil {
+			e.log.ErrorContext(r.Context(), "an inbound request could not be stored", "path", r.URL.Path, "error", err)
+		}
+		w.Header().Set("Retry-After", "5")
+		a = refuse(http.StatusServiceUnavailable, "the event could not be stored; send it again")
+	}
+	write(w, a)
+}
+
+func write(w http.ResponseWriter, a answer) {
+	h := w.Header()
+	h.Set("Content-Type", a.contentType)
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	h.Set("Cache-Control", "no-store")
+	if a.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Basic realm="inbound"`) // RFC 9110, 15.5.2
+	}
+	w.WriteHeader(a.status)
+	w.Write(a.body)
+}
+
+// guarded is receive, in which a panic of an adapter is a failure like others.
+func (e *endpoint) guarded(w http.ResponseWriter, r *http.Request) (a answer, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return e.receive(w, r)
+}
+
+// receive does everything up to the answer. An error means 503.
+func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, error) {
+	ctx := r.Context()
+	body, err := e.readBody(w, r) // the whole memory of a large request: kept until it is stored
+	defer body.release()
+	if refused, ok := errors.AsType[*bodyError](err); ok {
+		return refused.answer, nil
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Body: body.bytes, Received: time.Now()}
+
+	a, err := e.choose(req)
+	if errors.Is(err, channel.ErrContentType) {
+		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
+	}
+	if err != nil {
+		return e.unauthorized(r, e.adapters[0], req.Received), nil // of no form we know
+	}
+	info, tally := a.Info(), e.counts[a.Info().Name]
+	if int64(len(req.Body)) > info.MaxBody {
+		return tooLarge(info.MaxBody), nil
+	}
+	addresses, err := a.Addresses(req)
+	if errors.Is(err, channel.ErrContentType) {
+		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
+	}
+	var v verified
+	if err == nil {
+		if v, err = e.verify(ctx, a, req, addresses); err != nil {
+			return answer{}, err
+		}
+	}
+	if !v.ok() {
+		return e.unauthorized(r, a, req.Received), nil
+	}
+
+	parts, err := a.Split(req)
+	if errors.Is(err, channel.ErrUnreadable) {
+		if err := e.storeRejected(ctx, a, req, v, err); err != nil {
+			return answer{}, err
+		}
+		tally.rejected.Add(1)
+		return refuse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(err)), nil
+	}
+	if err != nil {
+		return answer{}, fmt.Errorf("split: %w", err)
+	}
+	outcome, reply, err := e.store(ctx, a, req, v, parts)
+	if err != nil {
+		return answer{}, err
+	}
+	tally.add(outcome)
+	if form, ok := a.(channel.Answerer); ok {
+		contentType, body := form.Answer(outcome, reply)
+		return answer{http.StatusOK, contentType, body}, nil
+	}
+	return jsonAnswer(http.StatusOK, "status", string(outcome)), nil
+}
+
+// unauthorized is the answer to everything that nobody vouches for. It never
+// says which check failed.
+func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter, now time.Time) answer {
+	name := a.Info().Name
+	if refused, tell := e.counts[name].refuse(now); tell {
+		e.log.InfoContext(r.Context(), "inbound requests are refused: no valid signature", "channel", name, "since start", refused)
+	}
+	return refuse(http.StatusUnauthorized, "the request is not signed, or not by anyone we know")
+}
+
+// calledURL is the address as the provider called it, untouched, since
+// signatures cover it.
+func (e *endpoint) calledURL(r *http.Request) string {
+	if strings.HasPrefix(r.RequestURI, "/") {
+		return e.baseURL + r.RequestURI
+	}
+	return e.baseURL + r.URL.RequestURI()
+}
+
+func mediaType(r *http.Request) string {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return "given"
+	}
+	return t
+}
+
+// reason is the part of a channel's error that helps whoever reads it.
+func reason(err error) string {
+	return clean(strings.TrimPrefix(err.Error(), channel.ErrUnreadable.Error()+": "), maxError)
+}
+
+var errNoAdapter = errors.New("no adapter recognizes the request")
+
+// choose picks the adapter: the one that ?style= names, or else the first that
+// recognizes the request. When all say that it is the content type they do not
+// take, so does the error.
+func (e *endpoint) choose(req *channel.Request) (channel.Adapter, error) {
+	if strings.Contains(req.URL, "style=") {
+		if style := req.Query().Get("style"); style != "" {
+			for _, a := range e.adapters {
+				if strings.HasSuffix(a.Info().Name, "-"+style) {
+					return a, nil
+				}
+			}
+			return nil, errNoAdapter
+		}
+	}
+	for _, a := range e.adapters {
+		if r, ok := a.(channel.Recognizer); !ok || r.Recognizes(req) {
+			return a, nil
+		}
+	}
+	for _, a := range e.adapters {
+		if _, err := a.Addresses(req); !errors.Is(err, channel.ErrContentType) {
+			return nil, errNoAdapter
+		}
+	}
+	return nil, channel.ErrContentType
+}

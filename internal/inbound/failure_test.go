@@ -1,0 +1,419 @@
+package inbound_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+)
+
+const unavailable = `{"error":"the event could not be stored; send it again"}` + "\n"
+
+// wantUnavailable checks that a request is answered as one to send again.
+func (h *house) wantUnavailable(t testing.TB, r *http.Request) {
+	t.Helper()
+	w := h.do(r)
+	if w.Code != 503 || w.Body.String() != unavailable || w.Header().Get("Retry-After") != "5" {
+		t.Errorf("answered %d %q, Retry-After %q; want 503 %q, 5", w.Code, w.Body, w.Header().Get("Retry-After"), unavailable)
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	h := startSQLite(t)
+	h.connect(t, "sms", ours)
+	h.connect(t, "email-raw", "help@acme.example")
+	h.exec(t, fmt.Sprintf("PRAGMA max_page_count = %d", h.count(t, "PRAGMA page_count")+2))
+	long := strings.Repeat("very long ", 2000)
+	var stored []string
+	failed := 0
+	for i := range 10 {
+		body := fmt.Sprint(i, " ", long)
+		w := h.do(smsRequest(text(fmt.Sprintf("SM%d", i), theirs, body), secretOf(ours)))
+		switch {
+		case w.Code == 200 && w.Body.String() == twiml:
+			stored = append(stored, strings.TrimSpace(body))
+		case w.Code == 503 && w.Header().Get("Retry-After") == "5":
+			failed++
+		default:
+			t.Errorf("answered %d %q", w.Code, w.Body)
+		}
+	}
+	if failed < 9 {
+		t.Errorf("%d of 10 requests failed on a full disk, want 9 at least", failed)
+	}
+	// What is signed but unreadable is not answered 400 before it is kept.
+	h.wantUnavailable(t, smsRequest(text("", "", long), secretOf(ours)))
+	if n := h.count(t, "SELECT count(*) FROM inbound_events"); n != len(stored) {
+		t.Errorf("%d events, want the %d that were accepted", n, len(stored))
+	}
+	h.exec(t, "PRAGMA max_page_count = 1000000")
+	h.wantAnswer(t, smsRequest(text("SM9", theirs, "there is room again"), secretOf(ours)), 200, twiml)
+	h.until(t, event.MessageCreated, len(stored)+1)
+	h.wantTickets(t, "org-1", append(stored, "there is room again"))
+}
+
+func TestReadOnly(t *testing.T) {
+	h := startSQLite(t)
+	h.connect(t, "sms", ours)
+	before := h.rows(t)
+	h.exec(t, "PRAGMA query_only = 1")
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"), 401, denied)
+	h.wantUntouched(t, before)
+}
+
+func TestDatabaseMovedAway(t *testing.T) {
+	url := dbtest.SQLiteURL(t)
+	h := startOn(t, dbtest.Open(t, url))
+	h.connect(t, "sms", ours)
+	h.wantAnswer(t, smsRequest(text("SM0", theirs, "before"), secretOf(ours)), 200, twiml)
+	path := strings.TrimPrefix(url, "sqlite:")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+}
+
+func TestDatabaseClosed(t *testing.T) {
+	h := start(t)
+	h.connect(t, "sms", ours)
+	if err := h.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	// Also when nobody can tell whether it is signed.
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"))
+}
+
+// TestServerLost cuts the line to PostgreSQL.
+func TestServerLost(t *testing.T) {
+	if os.Getenv(dbtest.Variable) == "" {
+		t.Skip("needs PostgreSQL")
+	}
+	rawURL := dbtest.URL(t)
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := newLine(t, u.Host)
+	u.Host = line.address
+	d := dbtest.Open(t, u.String())
+	h := startOn(t, d)
+	h.connect(t, "sms", ours)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "before"), secretOf(ours)), 200, twiml)
+	line.cut()
+	h.wantUnavailable(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)))
+	line.mend()
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)), 200, twiml)
+	h.until(t, event.MessageCreated, 2)
+	h.wantTickets(t, "org-1", []string{"before", "meanwhile"})
+}
+
+// line carries connections to a server, until it is cut.
+type line struct {
+	address string
+	mu      sync.Mutex
+	broken  bool
+	conns   []net.Conn
+}
+
+func newLine(t *testing.T, target string) *line {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{address: ln.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", target)
+			l.mu.Lock()
+			if l.broken || err != nil {
+				near.Close()
+				if far != nil {
+					far.Close()
+				}
+			} else {
+				l.conns = append(l.conns, near, far)
+				wg.Go(func() { io.Copy(near, far); near.Close() })
+				wg.Go(func() { io.Copy(far, near); far.Close() })
+			}
+			l.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		l.cut()
+		wg.Wait()
+	})
+	return l
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = true
+	for _, c := range l.conns {
+		c.Close()
+	}
+	l.conns = nil
+}
+
+func (l *line) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = false
+}
+
+// brokenStore is a blob store that fails while told to.
+type brokenStore struct {
+	blob.Store
+	broken atomic.Bool
+}
+
+func (s *brokenStore) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
+	if s.broken.Load() {
+		io.CopyN(io.Discard, r, 100)
+		return blob.Ref{}, errors.New("no space left on device")
+	}
+	return s.Store.Put(ctx, r)
+}
+
+func (s *brokenStore) Open(ctx context.Context, key string) (io.ReadCloser, error) {
+	if s.broken.Load() {
+		return nil, errors.New("input/output error")
+	}
+	return s.Store.Open(ctx, key)
+}
+
+func TestLargeMail(t *testing.T) {
+	var store brokenStore
+	h := start(t, func(h *house) {
+		h.store = func(s blob.Store) blob.Store { store.Store = s; return &store }
+		h.secrets = map[string][]string{"email-raw": {"the deployment's"}}
+	})
+	h.connect(t, "email-raw", "help@acme.example")
+	h.connect(t, "email-raw", "sales@acme.example", func(n *connection.New) { n.OrganizationID = "org-2" })
+	body := strings.Repeat("a line of a very long mail\r\n", 100_000)
+	mail := mailText("m1@client.example", "ana@client.example", "help@acme.example", body)
+	request := func() *http.Request {
+		return mailRequest(mail, "the deployment's", "help@acme.example", "sales@acme.example")
+	}
+	before := h.rows(t)
+	store.broken.Store(true)
+	h.wantUnavailable(t, request())
+	h.wantUntouched(t, before)
+
+	store.broken.Store(false)
+	h.wantAnswer(t, request(), 200, `{"status":"accepted"}`+"\n")
+	if n := h.files(t); n != 1 {
+		t.Errorf("%d files, want one for both events", n)
+	}
+	h.wantAnswer(t, request(), 200, `{"status":"duplicate"}`+"\n")
+	if n := h.files(t); n != 1 {
+		t.Errorf("%d files after a repetition, want one", n)
+	}
+	if n := h.count(t, "SELECT count(*) FROM inbound_events WHERE body IS NULL AND body_size = $1", len(mail)); n != 2 {
+		t.Errorf("%d events without a body in their row, want 2", n)
+	}
+	list := h.list(t, inbound.Accepted)
+	e, err := h.Find(t.Context(), list[0].ID)
+	if err != nil || string(e.Body) != mail {
+		t.Errorf("Find() gives a body of %d bytes, %v; want the mail's %d", len(e.Body), err, len(mail))
+	}
+	h.until(t, event.MessageCreated, 2)
+	for _, org := range []string{"org-1", "org-2"} {
+		if got := h.tickets(t, org); len(got) != 1 || len(got[0]) != 1 || !strings.HasPrefix(got[0][0], "a line of a very long mail") {
+			t.Errorf("%d tickets of %s, want one with the mail", len(got), org)
+		}
+	}
+
+	// The body goes with the last event that names it; what the desk has stays.
+	files := h.files(t)
+	if n, err := h.Purge(t.Context(), time.Now().Add(time.Hour)); n != 2 || err != nil {
+		t.Errorf("Purge() = %d, %v; want 2", n, err)
+	}
+	if n := h.files(t); n != files-1 {
+		t.Errorf("%d files after all events are gone, want one less than %d", n, files)
+	}
+}
+
+func TestBodyOfManyEvents(t *testing.T) {
+	h := start(t, func(h *house) { h.secrets = map[string][]string{"email-raw": {"the deployment's"}} })
+	var to []string
+	for i := range 90 {
+		to = append(to, fmt.Sprintf("box%d@acme.example", i))
+	}
+	// Small for one row, but not for ninety.
+	mail := mailText("m1@client.example", "ana@client.example", "all@acme.example", strings.Repeat("0123456789", 200))
+	h.wantAnswer(t, mailRequest(mail, "the deployment's", to...), 200, `{"status":"ignored"}`+"\n")
+	if n := h.count(t, "SELECT count(*) FROM inbound_events WHERE body IS NULL"); n != 90 || h.files(t) != 1 {
+		t.Errorf("%d events without a body in their row, and %d files; want 90 and 1", n, h.files(t))
+	}
+}
+
+// slowBody gives the first part of a body, and the rest when told to.
+type slowBody struct {
+	first, rest io.Reader
+	passed      func() // called when the first part is used up
+	more        <-chan struct{}
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	n, err := b.first.Read(p)
+	if err != io.EOF {
+		return n, err
+	}
+	if b.passed != nil {
+		b.passed()
+		b.passed = nil
+	}
+	<-b.more
+	return b.rest.Read(p)
+}
+
+// TestMemoryOfLargeBodies lets 40 clients send 35 MB each at once. Only so many
+// as there is memory for may get beyond the first kilobytes.
+func TestMemoryOfLargeBodies(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		t.Run(fmt.Sprint("length known ", known), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := startSQLite(t)
+				const size = 35 << 20
+				var beyond atomic.Int64
+				more := make(chan struct{})
+				var mu sync.Mutex
+				answers := make(map[int]int)
+				var wg sync.WaitGroup
+				for range 40 {
+					r := httptest.NewRequest("POST", mailPath, &slowBody{
+						first: endless(100 << 10), rest: endless(size - 100<<10), passed: func() { beyond.Add(1) }, more: more,
+					})
+					r.Header.Set("Content-Type", "message/rfc822")
+					r.ContentLength = -1
+					if known {
+						r.ContentLength = size
+					}
+					wg.Go(func() {
+						w := h.do(r)
+						mu.Lock()
+						defer mu.Unlock()
+						answers[w.Code]++
+					})
+				}
+				synctest.Wait()
+				if n := beyond.Load(); n != 3 {
+					t.Errorf("%d bodies are read at once, want 3 of 128 MB", n)
+				}
+				// A text does not wait for any of that.
+				h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"), 401, denied)
+				// The others are asked to come back.
+				time.Sleep(11 * time.Second)
+				synctest.Wait()
+				mu.Lock()
+				if answers[503] != 37 || len(answers) != 1 {
+					t.Errorf("answers %v, want 37 times 503", answers)
+				}
+				mu.Unlock()
+				close(more)
+				wg.Wait()
+				if answers[401] != 3 {
+					t.Errorf("answers %v, want 3 times 401", answers)
+				}
+				// And all memory is free again.
+				r := httptest.NewRequest("POST", mailPath, endless(size))
+				r.Header.Set("Content-Type", "message/rfc822")
+				h.wantAnswer(t, r, 401, denied)
+			})
+		})
+	}
+}
+
+// loose is an SMS channel that panics or fails where it is told to.
+type loose struct {
+	*sms.Adapter
+	verify func()
+	split  func() error
+	parse  func(p channel.Part) error
+}
+
+func (l *loose) Verify(r *channel.Request, secret string) bool {
+	if l.verify != nil {
+		l.verify()
+	}
+	return l.Adapter.Verify(r, secret)
+}
+
+func (l *loose) Split(r *channel.Request) ([]channel.Part, error) {
+	if l.split != nil {
+		if err := l.split(); err != nil {
+			return nil, err
+		}
+	}
+	return l.Adapter.Split(r)
+}
+
+func (l *loose) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	if l.parse != nil {
+		if err := l.parse(p); err != nil {
+			return channel.Event{}, err
+		}
+	}
+	return l.Adapter.Parse(r, p)
+}
+
+func with(a *loose) func(*house) {
+	if a.Adapter == nil {
+		a.Adapter = sms.New(sms.Config{})
+	}
+	return func(h *house) { h.adapters = []channel.Adapter{a, email.NewRaw(email.Config{})} }
+}
+
+func TestAdapterPanics(t *testing.T) {
+	a := new(loose)
+	h := start(t, with(a))
+	h.connect(t, "sms", ours)
+	before := h.rows(t)
+	a.verify = func() { panic("in verify") }
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	a.verify = nil
+	a.split = func() error { panic("in split") }
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	a.split = func() error { return errors.New("in split") }
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantUntouched(t, before)
+	a.split = nil
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+	if log := h.logged(); !strings.Contains(log, "in verify") || !strings.Contains(log, "endpoint.go") {
+		t.Errorf("the panic is not logged with where it was:\n%s", log)
+	}
+}

@@ -1,0 +1,127 @@
+// Package inbound is where other systems' requests come in.
+//
+// A request is read once, verified over the raw bytes, stored, and answered;
+// what it means is worked out afterwards by a queue worker. So a 200 says that
+// the event is on disk, whatever happens next, and a provider never waits for a
+// parser. The same event sent again finds its fingerprint taken and is answered
+// without a trace.
+//
+// Nothing is stored, and nothing told apart in the answer, before a signature
+// has matched: every refusal is the same 401. What the secret of one connection
+// verified is processed for that connection only.
+//
+// Events of one sender are processed in order. Processing hands the parsed
+// event to the desk in one transaction with the end of its job, so each event
+// takes effect exactly once. What cannot be processed stays to be seen and
+// replayed: rejected (unreadable), unrouted (nobody's address) or dead (failed
+// eight times).
+package inbound
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Config is what a [Service] needs. All is required but Secrets.
+type Config struct {
+	DB          *db.DB
+	Queue       *queue.Queue
+	Blob        blob.Store
+	Connections *connection.Service
+	Desk        *desk.Service
+	Adapters    []channel.Adapter
+	// Secrets are the deployment-wide signing secrets by adapter name, newest
+	// first, for provider accounts that all organizations share.
+	Secrets map[string][]string
+	// BaseURL is the public address, without a trailing slash. Some
+	// signatures cover it.
+	BaseURL string
+	// SoleOrganization returns the only organization, if there is just one:
+	// it gets what no connection claims.
+	SoleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	// Media fetches attachments; it must connect to public addresses only.
+	Media  http.RoundTripper
+	Logger *slog.Logger
+}
+
+// Service takes requests and processes events. It is safe for concurrent use.
+type Service struct {
+	db               *db.DB
+	queue            *queue.Queue
+	blob             blob.Store
+	connections      *connection.Service
+	desk             *desk.Service
+	adapters         map[string]channel.Adapter // by name
+	secrets          map[string][]string
+	baseURL          string
+	soleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	media            http.RoundTripper
+	log              *slog.Logger
+
+	counts map[string]*tally // by adapter name; fixed
+
+	// receiving and parsing bound the memory for large bodies: those that are
+	// read or wait, and those that adapters, which make copies, have in hand.
+	receiving *semaphore.Weighted
+	parsing   *semaphore.Weighted
+}
+
+// concurrency is how many events of one channel are processed at once in this
+// process.
+const concurrency = 64
+
+// Open returns the service and registers its workers with the queue, one per
+// channel, so that trouble with one holds up no other.
+func Open(c Config) *Service {
+	s := &Service{
+		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
+		adapters: make(map[string]channel.Adapter), secrets: c.Secrets, baseURL: c.BaseURL,
+		soleOrganization: c.SoleOrganization, media: c.Media, log: c.Logger,
+		counts:    make(map[string]*tally),
+		receiving: semaphore.NewWeighted(maxReceiving),
+		parsing:   semaphore.NewWeighted(maxParsing),
+	}
+	for _, a := range c.Adapters {
+		name := a.Info().Name
+		s.adapters[name] = a
+		s.counts[name] = new(tally)
+		s.queue.Handle(queue.Worker{
+			Kind: jobKind(name), Ordered: true, Concurrency: concurrency, Run: s.process, Bury: s.bury,
+		})
+	}
+	return s
+}
+
+// jobKind is what the queue calls the processing of a channel's events.
+func jobKind(channel string) string { return "inbound/" + channel }
+
+// Register adds every channel's path to mux.
+func (s *Service) Register(mux *http.ServeMux) {
+	byPath := make(map[string]*endpoint)
+	// In the order of names, so that which adapter is asked first does not
+	// depend on chance.
+	for _, name := range slices.Sorted(maps.Keys(s.adapters)) {
+		a := s.adapters[name]
+		info := a.Info()
+		e := byPath[info.Path]
+		if e == nil {
+			e = &endpoint{Service: s}
+			byPath[info.Path] = e
+			mux.Handle(info.Path, e)
+		}
+		e.adapters = append(e.adapters, a)
+		e.limit = max(e.limit, info.MaxBody)
+	}
+}

@@ -1,0 +1,340 @@
+package inbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Filter chooses events. Zero members do not restrict.
+type Filter struct {
+	States         []State
+	OrganizationID string
+	ConnectionID   string
+	Channel        string
+	Before         string // only events older than the one with this id
+	Limit          int    // 0 means 50; at most 1000
+}
+
+// List returns events, newest first, without headers and bodies.
+func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
+	var where []string
+	var args []any
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		where = append(where, strings.ReplaceAll(condition, "?", "$"+strconv.Itoa(len(args))))
+	}
+	if len(f.States) > 0 {
+		waiting := true
+		states := make([]string, len(f.States))
+		for i, state := range f.States {
+			states[i] = string(state)
+			waiting = waiting && (state == Unrouted || state == Rejected || state == Dead)
+		}
+		add("state = ANY(?)", states)
+		if waiting {
+			// Says nothing new, but lets the index of these few be used.
+			where = append(where, "state IN ('unrouted', 'rejected', 'dead')")
+		}
+	}
+	for _, c := range []struct{ column, value string }{
+		{"organization_id", f.OrganizationID}, {"connection_id", f.ConnectionID}, {"channel", f.Channel},
+	} {
+		if c.value != "" {
+			add(c.column+" = ?", c.value)
+		}
+	}
+	if f.Before != "" {
+		add("id < ?", f.Before)
+	}
+	query := "SELECT " + summaryColumns + " FROM inbound_events"
+	if len(where) > 0 {
+		query += " WHERE " + strings.Join(where, " AND ")
+	}
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	args = append(args, min(limit, 1000))
+	return db.All(ctx, s.db, scanSummary, query+" ORDER BY id DESC LIMIT $"+strconv.Itoa(len(args)), args...)
+}
+
+// Find returns an event with its headers and its body, or a NotFound problem.
+func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
+	e, err := s.load(ctx, id)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, problem.New(problem.NotFound, "there is no inbound event %s", clean(id, maxKey))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load event: %w", err)
+	}
+	return e, s.unshelve(ctx, e)
+}
+
+// Replay has an event processed again, or for the first time. An unrouted one
+// needs somebody to have its address by now; a request that could not be read
+// is split anew, and its parts are events of their own. What the desk has
+// already it does not take twice. It returns the event as it is then; events
+// that wait for their turn are a Conflict.
+func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
+	e, err := s.Find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case e.State == Accepted:
+		return nil, problem.New(problem.Conflict, "the event waits to be processed already")
+	case e.Kind == kindUnreadable:
+		err = s.splitAgain(ctx, e)
+	case e.OrganizationID == "":
+		err = s.routeAgain(ctx, e)
+	default:
+		err = s.db.Write(ctx, func(tx *db.Tx) error { return s.accept(ctx, tx, e) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("replay event: %w", err)
+	}
+	return s.Find(ctx, id)
+}
+
+// Route gives an unrouted event to a connection, by hand, and has it processed.
+func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, error) {
+	e, err := s.Find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.connections.Find(ctx, connectionID)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, problem.New(problem.NotFound, "there is no connection %s", clean(connectionID, maxKey))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find connection: %w", err)
+	}
+	if e.State != Unrouted || c.Channel != e.Channel {
+		return nil, problem.New(problem.Precondition, "only an unrouted event can be given to a connection, and only to one of its channel")
+	}
+	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.assign(ctx, tx, e, &c) }); err != nil {
+		return nil, fmt.Errorf("route event: %w", err)
+	}
+	return s.Find(ctx, id)
+}
+
+// accept makes an event ready to be processed, if it is still as it was read.
+func (s *Service) accept(ctx context.Context, tx *db.Tx, e *Event) error {
+	n, err := tx.Exec(ctx, `UPDATE inbound_events SET state = 'accepted', error = NULL, processed_at = NULL
+		WHERE id = $1 AND state = $2`, e.ID, string(e.State))
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return changed()
+	}
+	return s.enqueue(ctx, tx, e)
+}
+
+func changed() error {
+	return problem.New(problem.Conflict, "the event has changed meanwhile; look at it again")
+}
+
+// routeAgain gives an event to the connection that has its address by now, or
+// to the only organization.
+func (s *Service) routeAgain(ctx context.Context, e *Event) error {
+	c, taken, err := s.at(ctx, e)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if c != nil {
+			return s.assign(ctx, tx, e, c)
+		}
+		now := *e
+		if err := s.settle(ctx, tx, &now, route{off: taken}); err != nil {
+			return err
+		}
+		if now.State == Unrouted {
+			return problem.New(problem.Precondition, "no connection of %s has the address %q", e.Channel, e.Address)
+		}
+		return s.move(ctx, tx, e, "", now.OrganizationID)
+	})
+}
+
+// at returns the connection at an event's address, if its channel may use it.
+func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, taken bool, err error) {
+	a, ok := s.adapters[e.Channel]
+	if !ok {
+		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
+	}
+	list, err := s.connections.At(ctx, a.Info().Medium, []string{e.Address})
+	if err != nil || len(list) == 0 {
+		return nil, false, err
+	}
+	if c := list[0]; c.Enabled && c.Channel == e.Channel {
+		return c, false, nil
+	}
+	return nil, true, nil
+}
+
+func (s *Service) assign(ctx context.Context, tx *db.Tx, e *Event, c *connection.Connection) error {
+	return s.move(ctx, tx, e, c.ID, c.OrganizationID)
+}
+
+// move gives an event to an organization and has it processed, unless the same
+// event has come there otherwise: then that is its outcome.
+func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, organizationID string) error {
+	now := *e
+	now.ConnectionID, now.OrganizationID = connectionID, organizationID
+	var same string
+	err := tx.QueryRow(ctx, "SELECT id FROM inbound_events WHERE fingerprint = $1 AND id <> $2", now.fingerprint(), e.ID).Scan(&same)
+	if err == nil {
+		return e.end(ctx, tx, Processed, map[string]string{"outcome": "duplicate", "event_id": same}, "")
+	}
+	if !errors.Is(err, db.ErrNoRows) {
+		return err
+	}
+	n, err := tx.Exec(ctx, "UPDATE inbound_events SET connection_id = $3, organization_id = $4, fingerprint = $5 WHERE id = $1 AND state = $2",
+		e.ID, string(e.State), connectionID, organizationID, now.fingerprint())
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return changed()
+	}
+	return s.accept(ctx, tx, &now)
+}
+
+// splitAgain cuts a request that could not be read into its parts.
+func (s *Service) splitAgain(ctx context.Context, e *Event) error {
+	a, ok := s.adapters[e.Channel]
+	if !ok {
+		return fmt.Errorf("channel %q is not part of this program", e.Channel)
+	}
+	req := e.request()
+	parts, err := a.Split(req)
+	if errors.Is(err, channel.ErrUnreadable) {
+		return problem.New(problem.Precondition, "the request still cannot be read: %s", reason(err)).Because(err)
+	}
+	if err != nil {
+		return err
+	}
+	addresses, err := a.Addresses(req)
+	if err != nil {
+		return err
+	}
+	// Credentials are gone; who vouched for it then vouches for it now.
+	var v verified
+	at, err := s.connections.At(ctx, a.Info().Medium, addresses)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(e.VerifiedBy, byDeployment) {
+		v.deployment = 1
+	}
+	for _, c := range at {
+		switch {
+		case !c.Enabled || c.Channel != e.Channel:
+			v.taken = append(v.taken, c.Address)
+		case c.ID == e.ConnectionID:
+			v.candidates = append(v.candidates, candidate{c, 1})
+		default:
+			v.candidates = append(v.candidates, candidate{c, 0})
+		}
+	}
+	list := v.route(parts)
+	events := make([]*Event, len(list))
+	ids := make([]string, len(list))
+	for i, p := range list {
+		events[i] = newEvent(a, req, p)
+		events[i].VerifiedBy = e.VerifiedBy
+		ids[i] = events[i].ID
+	}
+	if _, err := s.shelve(ctx, list, events); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		for i, part := range events {
+			if err := s.settle(ctx, tx, part, list[i].route); err != nil {
+				return err
+			}
+			if _, err := s.insert(ctx, tx, part); err != nil {
+				return err
+			}
+		}
+		return e.end(ctx, tx, Processed, map[string]any{"outcome": "split", "event_ids": ids}, "")
+	})
+}
+
+// Kept is how long raw events stay.
+const Kept = 30 * 24 * time.Hour
+
+// purgeBatch bounds one deletion, and so how long it holds up others.
+const purgeBatch = 500
+
+// Purge deletes the events that were received before a time, except those that
+// are still to be processed. Those that wait for somebody to look go too: their
+// time is up. It returns how many went.
+func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
+	total := 0
+	for {
+		n, bodies, err := s.purgeSome(ctx, before)
+		total += n
+		if err != nil || n == 0 {
+			return total, err
+		}
+		for _, key := range bodies {
+			if err := s.dropBody(ctx, key); err != nil {
+				return total, err
+			}
+		}
+	}
+}
+
+// purgeSome deletes a batch, and returns the shelved bodies that they had.
+func (s *Service) purgeSome(ctx context.Context, before time.Time) (n int, bodies []string, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		bodies = nil
+		keys, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
+			err = row.Scan(db.IntoText(&key))
+			return key, err
+		}, `DELETE FROM inbound_events WHERE id IN (
+			SELECT id FROM inbound_events WHERE id < $1 AND state <> 'accepted' ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
+			RETURNING body_key`, firstID(before), purgeBatch)
+		n = len(keys)
+		for _, key := range keys {
+			if key != "" {
+				bodies = append(bodies, key)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("delete old events: %w", err)
+	}
+	return n, bodies, nil
+}
+
+// dropBody deletes a shelved body that no event names any more. It is of one
+// request only, so nobody begins to name it meanwhile.
+func (s *Service) dropBody(ctx context.Context, key string) error {
+	var left int
+	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM inbound_events WHERE body_key = $1", key).Scan(&left); err != nil {
+		return fmt.Errorf("look for the events of a body: %w", err)
+	}
+	if left > 0 {
+		return nil
+	}
+	return s.blob.Delete(ctx, key)
+}
+
+// firstID is the least UUIDv7 of a moment: ids before it are older.
+func firstID(t time.Time) string {
+	ms := uint64(t.UnixMilli())
+	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", uint32(ms>>16), uint16(ms))
+}

@@ -1,0 +1,216 @@
+package inbound
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// store keeps the parts of a verified request and enqueues their processing,
+// all in one transaction. A reply, if any, is for the provider to send.
+func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, parts []channel.Part) (_ channel.Outcome, reply string, err error) {
+	list := v.route(parts)
+	if len(list) == 0 {
+		s.log.InfoContext(ctx, "a verified request is for nobody here", "channel", a.Info().Name, "parts", len(parts))
+		return channel.Ignored, "", nil
+	}
+	greeting, err := s.greeting(ctx, a, req, list)
+	if err != nil {
+		return "", "", err
+	}
+	events := make([]*Event, len(list))
+	for i, p := range list {
+		events[i] = newEvent(a, req, p)
+	}
+	shelved, err := s.shelve(ctx, list, events)
+	if err != nil {
+		return "", "", err
+	}
+	var outcome channel.Outcome
+	anyFresh := false
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		outcome, reply, anyFresh = channel.Ignored, "", false
+		for i, e := range events {
+			if err := s.settle(ctx, tx, e, list[i].route); err != nil {
+				return err
+			}
+			fresh, err := s.insert(ctx, tx, e)
+			if err != nil {
+				return err
+			}
+			anyFresh = anyFresh || fresh
+			switch {
+			case e.State == Unrouted:
+			case fresh:
+				outcome = channel.Accepted
+			case outcome == channel.Ignored:
+				outcome = channel.Duplicate
+			}
+			if fresh && greeting != "" {
+				n, err := tx.Exec(ctx, "INSERT INTO inbound_greetings (connection_id, sender, greeted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+					e.ConnectionID, e.Sender, tx.Now.UnixMicro())
+				if err != nil {
+					return err
+				}
+				if n == 1 {
+					reply = greeting
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("store event: %w", err)
+	}
+	if !anyFresh {
+		s.drop(ctx, shelved)
+	}
+	return outcome, reply, nil
+}
+
+func newEvent(a channel.Adapter, req *channel.Request, p routed) *Event {
+	body := p.Body
+	if body == nil {
+		body = req.Body
+	}
+	e := &Event{
+		ID: queue.NewID(), Channel: a.Info().Name, VerifiedBy: p.by, State: Accepted,
+		Key: keyText(p.Key), Kind: clean(p.Kind, maxKey), Sender: clean(p.Sender, maxKey), Address: clean(p.Address, maxKey),
+		URL: urlText(req.URL), Header: req.Header, Body: body, Size: int64(len(body)), ReceivedAt: req.Received,
+	}
+	if p.to != nil {
+		e.ConnectionID, e.OrganizationID = p.to.ID, p.to.OrganizationID
+	}
+	e.stored = stored{e.fingerprint(), headerText(e.Header)}
+	return e
+}
+
+// keyText is the stored form of a key. One that does not fit stands by its
+// digest, so that it stays unlike others.
+func keyText(key string) string {
+	if stored := clean(key, maxKey); stored == key {
+		return stored
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// settle gives an event that no connection claims to the only organization, or
+// leaves it unrouted.
+func (s *Service) settle(ctx context.Context, tx *db.Tx, e *Event, r route) error {
+	if r.to != nil {
+		return nil
+	}
+	e.OrganizationID, e.State = "", Unrouted
+	if r.off {
+		return nil
+	}
+	id, sole, err := s.soleOrganization(ctx, tx)
+	if err != nil {
+		return fmt.Errorf("find the only organization: %w", err)
+	}
+	if sole {
+		e.OrganizationID, e.State = id, Accepted
+	}
+	return nil
+}
+
+// greeting returns the text to answer with if this is the sender's first
+// contact: the connection's setting auto_reply.
+func (s *Service) greeting(ctx context.Context, a channel.Adapter, req *channel.Request, list []routed) (string, error) {
+	p := list[0]
+	if _, ok := a.(channel.Answerer); !ok || len(list) > 1 || p.to == nil || p.Sender == "" {
+		return "", nil
+	}
+	text := p.to.Settings["auto_reply"]
+	if text == "" {
+		return "", nil
+	}
+	// Somebody who says STOP must not hear from us.
+	parsed, err := a.Parse(req, p.Part)
+	if err != nil || parsed.Message == nil || parsed.Message.Outbound || parsed.Message.OptOut {
+		return "", nil // an error is for the worker to find
+	}
+	known, err := s.desk.KnowsThread(ctx, s.db, p.to.ID, p.Sender)
+	if err != nil {
+		return "", fmt.Errorf("look for earlier messages: %w", err)
+	}
+	if known {
+		return "", nil
+	}
+	return text, nil
+}
+
+// insert stores an event, with a job if it is accepted. It reports whether the
+// event is new; if not, nothing was done.
+func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error) {
+	n, err := tx.Exec(ctx, `INSERT INTO inbound_events
+		(id, fingerprint, organization_id, connection_id, channel, external_key, kind, sender, address, verified_by, state,
+		error, received_at, body_size, body_key, url, headers, body)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+		ON CONFLICT (fingerprint) DO NOTHING`,
+		e.ID, e.stored.fingerprint, db.Text(e.OrganizationID), e.ConnectionID, e.Channel, e.Key, e.Kind, e.Sender, e.Address, e.VerifiedBy, string(e.State),
+		db.Text(e.Error), e.ReceivedAt.UnixMicro(), e.Size, db.Text(e.bodyKey), e.URL, e.stored.header, e.Body)
+	if err != nil || n == 0 || e.State != Accepted {
+		return n > 0, err
+	}
+	return true, s.enqueue(ctx, tx, e)
+}
+
+// enqueue has an event processed. The job's id is the event's, so there is only
+// ever one, and those of a lane run in the order in which requests came.
+func (s *Service) enqueue(ctx context.Context, tx *db.Tx, e *Event) error {
+	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: jobKind(e.Channel), Lane: e.lane()})
+}
+
+// storeRejected keeps a verified request that cannot be read, once, for people
+// to look at.
+func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, cause error) error {
+	sum := sha256.Sum256(req.Body)
+	p := routed{Part: channel.Part{Key: kindUnreadable + ":" + hex.EncodeToString(sum[:]), Kind: kindUnreadable}}
+	for _, c := range v.candidates {
+		if c.secret > 0 || v.deployment > 0 {
+			p.route = v.to(c)
+			break
+		}
+	}
+	if p.to == nil {
+		p.by = by(byDeployment, v.deployment)
+	}
+	list, events := []routed{p}, []*Event{newEvent(a, req, p)}
+	shelved, err := s.shelve(ctx, list, events)
+	if err != nil {
+		return err
+	}
+	fresh := false
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		e := events[0]
+		if err := s.settle(ctx, tx, e, p.route); err != nil {
+			return err
+		}
+		e.State, e.Error = Rejected, reason(cause)
+		fresh, err = s.insert(ctx, tx, e)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store rejected request: %w", err)
+	}
+	if !fresh {
+		s.drop(ctx, shelved)
+	}
+	return nil
+}
+
+// drop deletes shelved bodies that nothing names.
+func (s *Service) drop(ctx context.Context, keys []string) {
+	for _, key := range keys {
+		if err := s.blob.Delete(ctx, key); err != nil {
+			s.log.WarnContext(ctx, "a body that nothing needs could not be deleted", "blob", key, "error", err)
+		}
+	}
+}
