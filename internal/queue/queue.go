@@ -335,33 +335,12 @@ func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error 
 // Finish ends the job in the transaction that records its work.
 // [ErrLeaseLost] must be returned from that transaction.
 func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
-	j.ending.Store(true)
-	n, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = $1 AND lease = $2", j.ID, j.lease)
-	if err != nil {
-		return fmt.Errorf("finish job: %w", err)
-	}
-	if n == 0 {
-		return ErrLeaseLost
-	}
-	tx.AfterCommit(func() { j.ended = true })
-	return nil
+	return j.end(ctx, tx, sqlFinish)
 }
 
 // Delay counts a failed attempt and has the job run again at the given time.
 // [ErrLeaseLost] must be returned from the transaction.
 func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
-	j.ending.Store(true)
-	n, err := tx.Exec(ctx, `UPDATE jobs SET state = $3, run_at = $4, attempt = attempt + 1, lease = NULL, lease_until = NULL
-		WHERE id = $1 AND lease = $2`, j.ID, j.lease, scheduled, at.UnixMicro())
-	if err != nil {
-		return fmt.Errorf("delay job: %w", err)
-	}
-	if n == 0 {
-		return ErrLeaseLost
-	}
-	tx.AfterCommit(func() {
-		j.ended = true
-		j.queue.wakeAt(j.Kind, j.Lane, at)
-	})
-	return nil
+	tx.AfterCommit(func() { j.queue.wakeAt(j.Kind, j.Lane, at) })
+	return j.end(ctx, tx, sqlDelay, at.UnixMicro())
 }

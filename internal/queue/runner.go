@@ -41,6 +41,7 @@ const (
 type runner struct {
 	q *Queue
 	Worker
+	sqlWalk, sqlPick string
 
 	// work ends when running jobs are cancelled; claims end with it.
 	work      context.Context
@@ -85,6 +86,7 @@ func newRunner(q *Queue, w Worker) *runner {
 	}
 	r := &runner{
 		q: q, Worker: w,
+		sqlWalk: sqlWalk(w.Ordered), sqlPick: sqlPick(w.Ordered),
 		signal:  make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		lanes:   make(map[string]*lane),
@@ -315,7 +317,7 @@ func (r *runner) promote() error {
 	r.cast, r.due = false, time.Time{} // what is announced from here on is kept
 	r.mu.Unlock()
 
-	lanes, next, err := r.q.promote(r.work, r.Kind, cast)
+	lanes, next, err := r.readDue(cast)
 	if err != nil && cast {
 		r.look()
 	}
@@ -342,7 +344,7 @@ func (r *runner) walk() error {
 	if !wanted {
 		return nil
 	}
-	found, err := r.q.walk(r.work, &r.Worker, cursor)
+	found, err := r.readLanes(cursor)
 	if err != nil {
 		return err
 	}
@@ -414,7 +416,7 @@ func (r *runner) claim() error {
 	}
 	r.claims++
 	until := time.Now().Add(r.q.lease)
-	jobs, err := r.q.claim(r.work, &r.Worker, asks, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
+	jobs, err := r.lease(asks, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
 	byLane := make(map[string]*ask, len(asks))
 	for i := range asks {
 		byLane[asks[i].lane] = &asks[i]

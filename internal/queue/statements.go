@@ -3,10 +3,13 @@ package queue
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // The states as stored.
@@ -42,81 +45,160 @@ UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id IN (
 	SELECT id FROM jobs WHERE kind = $1 AND state = 2 AND lease_until < $2 LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING lane`
 
-	// The next lanes with ready jobs, found by going from lane to lane in the
-	// index, and whether a claim would get something from them.
-	sqlWalk = `
+	// PostgreSQL only. Two processes must not count a lane's running jobs at
+	// once. The locks are taken in one order, so that they cannot cross.
+	sqlLockLanes = `
+SELECT pg_advisory_xact_lock(key) FROM (
+	SELECT DISTINCT hashtextextended($1 || l.value, 0) AS key FROM unnest($2::text[]) AS l(value) ORDER BY 1) AS keys`
+
+	sqlLease = `
+UPDATE jobs SET state = 2, lease = $2, lease_until = $3 WHERE id = ANY($1)
+RETURNING id, lane, payload, attempt, created_at`
+
+	sqlExtend = `
+UPDATE jobs SET lease_until = $2 WHERE id = ANY($1) AND state = 2 AND lease LIKE $3 RETURNING id, lease`
+
+	sqlFinish = `
+DELETE FROM jobs WHERE id = $1 AND lease = $2`
+
+	sqlDelay = `
+UPDATE jobs SET state = 1, run_at = $3, attempt = attempt + 1, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
+
+	sqlGiveBack = `
+UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
+)
+
+// PostgreSQL keeps the plans of statements. One that it made while the table
+// was all but empty reads the whole table, also when a backlog has filled it.
+// So the statements about lanes run in transactions that were told otherwise,
+// and those about one job are planned each time.
+
+// byIndex has the statements of a transaction go by indexes.
+func (q *Queue) byIndex(ctx context.Context, tx *db.Tx) error {
+	if !q.db.Postgres() {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true)")
+	return err
+}
+
+// end runs a statement that ends the lease of a job.
+func (j *Job) end(ctx context.Context, tx *db.Tx, query string, args ...any) error {
+	args = append([]any{j.ID, j.lease}, args...)
+	if j.queue.db.Postgres() {
+		args = append([]any{pgx.QueryExecModeExec}, args...)
+	}
+	j.ending.Store(true)
+	n, err := tx.Exec(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return ErrLeaseLost
+	}
+	tx.AfterCommit(func() { j.ended = true })
+	return nil
+}
+
+// giveBack makes an interrupted job ready again, without counting the attempt.
+func (j *Job) giveBack(ctx context.Context, tx *db.Tx) error {
+	tx.AfterCommit(func() { j.queue.wake(j.Kind, j.Lane, unknown) })
+	return j.end(ctx, tx, sqlGiveBack)
+}
+
+// sqlNext is the id of the first job of a lane in a state, after an id.
+//
+// It is put as "the next entry of the index, if it is still of the lane":
+// PostgreSQL may look for "the lane's least id" by going through the ids of all
+// lanes. The empty strings take away what SQLite calls the affinity of a
+// column, with which it would not look up the index by all of its columns.
+func sqlNext(state int64, lane, after string) string {
+	return fmt.Sprintf(`(SELECT CASE WHEN j.kind = $1 AND j.state = %[1]d AND j.lane = %[2]s THEN j.id END
+		FROM jobs j WHERE (j.kind, j.state, j.lane, j.id) > ($1, %[1]d, %[2]s || '', %[3]s || '')
+		ORDER BY j.kind, j.state, j.lane, j.id LIMIT 1)`, state, lane, after)
+}
+
+// sqlWalk finds the next lanes with ready jobs, from $2 on and at most $3, by
+// going from lane to lane in the index, and whether a claim would get something
+// from them.
+func sqlWalk(ordered bool) string {
+	open := `(SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = walk.lane) < $4
+	AND (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = walk.lane) = 0`
+	if ordered {
+		open += fmt.Sprintf("\n	AND NOT coalesce(%s < %s, FALSE)",
+			sqlNext(scheduled, "walk.lane", "''"), sqlNext(ready, "walk.lane", "''"))
+	}
+	return `
 WITH RECURSIVE walk (lane, steps) AS (
 	SELECT (SELECT min(j.lane) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane >= $2), 1
 	UNION ALL
 	SELECT (SELECT min(j.lane) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane > walk.lane), steps + 1
 	FROM walk WHERE walk.lane IS NOT NULL AND steps < $3
 )
-SELECT lane, (SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = walk.lane) < $4
-	AND NOT EXISTS (SELECT 1 FROM held_lanes h WHERE h.kind = $1 AND h.lane = walk.lane)`
-	sqlWalkEnd = `
+SELECT lane, ` + open + `
 FROM walk WHERE lane IS NOT NULL ORDER BY lane`
-	// In an ordered lane also: no job that waits for its time is first.
-	sqlWalkOrdered = `
-	AND NOT EXISTS (SELECT 1 FROM jobs s WHERE s.kind = $1 AND s.state = 1 AND s.lane = walk.lane
-		AND s.id < (SELECT min(j.id) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane = walk.lane))`
+}
 
-	// From each of the lanes the first ready jobs, at most $3, and at most as
-	// many as its limit of $4 leaves over all processes. Going from job to job
-	// in the index makes it cost what it takes, however many jobs wait.
-	sqlClaim = `
+// sqlPick finds the first ready jobs of each of the lanes $2, at most $3 of a
+// lane, and at most as many as its limit of $4 leaves over all processes. Going
+// from job to job in the index makes it cost what it takes, however many jobs
+// wait. (Held lanes are counted where NOT EXISTS would say it better, because
+// PostgreSQL may read all of them for that.)
+func sqlPick(ordered bool) string {
+	first := sqlNext(ready, "asked.lane", "''")
+	where := ""
+	if ordered {
+		where = fmt.Sprintf("\n	AND NOT coalesce(%s < id, FALSE)", sqlNext(scheduled, "picked.lane", "''"))
+	}
+	return `
 WITH RECURSIVE asked (lane, room) AS MATERIALIZED (
 	SELECT l.value, $4 - (SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = l.value)
 	FROM unnest($2::text[]) AS l(value)
-	WHERE NOT EXISTS (SELECT 1 FROM held_lanes h WHERE h.kind = $1 AND h.lane = l.value)
+	WHERE (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = l.value) = 0
 ), picked (lane, room, id, nth) AS (
-	SELECT lane, room, (SELECT min(j.id) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane = asked.lane), 1
-	FROM asked WHERE room > 0
+	SELECT lane, room, ` + first + `, 1 FROM asked WHERE room > 0
 	UNION ALL
-	SELECT lane, room, (SELECT min(j.id) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane = picked.lane AND j.id > picked.id), nth + 1
+	SELECT lane, room, ` + sqlNext(ready, "picked.lane", "picked.id") + `, nth + 1
 	FROM picked WHERE id IS NOT NULL AND nth < $3 AND nth < room
 )
-UPDATE jobs SET state = 2, lease = $5, lease_until = $6
-WHERE state = 0 AND id IN (SELECT id FROM picked WHERE id IS NOT NULL`
-	sqlClaimOrdered = `
-	AND NOT EXISTS (SELECT 1 FROM jobs s WHERE s.kind = $1 AND s.state = 1 AND s.lane = picked.lane AND s.id < picked.id)`
-	sqlClaimEnd = `)
-RETURNING id, lane, payload, attempt, created_at`
+SELECT id FROM picked WHERE id IS NOT NULL` + where
+}
 
-	// Two processes must not count a lane's running jobs at once. The locks
-	// are taken in one order, so that they cannot cross.
-	sqlLockLanes = `
-SELECT pg_advisory_xact_lock(key) FROM (
-	SELECT DISTINCT hashtextextended($1 || l.value, 0) AS key FROM unnest($2::text[]) AS l(value) ORDER BY 1) AS keys`
+func scanText(row db.Row) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
 
-	sqlExtend = `
-UPDATE jobs SET lease_until = $1 WHERE id = ANY($2) AND state = 2 AND lease LIKE $3 RETURNING id, lease`
-
-	sqlGiveBack = `
-UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
-)
-
-// promote makes jobs ready that are due and, if leases is set, those whose lease
-// has ended. It returns their lanes and when to call it again; zero means never
-// as far as the jobs go that are scheduled now.
-func (q *Queue) promote(ctx context.Context, kind string, leases bool) (lanes []string, next time.Time, err error) {
-	now := time.Now()
-	if err := q.db.QueryRow(ctx, sqlDue, kind).Scan(db.IntoTime(&next)); err != nil {
-		return nil, now, err
-	}
+// readDue makes jobs ready that are due and, if leases is set, those whose
+// lease has ended. It returns their lanes and when to call it again; zero means
+// never as far as the jobs go that are scheduled now.
+func (r *runner) readDue(leases bool) (lanes []string, next time.Time, err error) {
+	ctx, now := r.work, time.Now()
 	expired := false
-	if leases {
-		if err := q.db.QueryRow(ctx, sqlExpired, kind, now.UnixMicro()).Scan(&expired); err != nil {
-			return nil, now, err
+	err = r.q.db.Read(ctx, func(tx *db.Tx) error {
+		if err := r.q.byIndex(ctx, tx); err != nil {
+			return err
 		}
+		err := tx.QueryRow(ctx, sqlDue, r.Kind).Scan(db.IntoTime(&next))
+		if err != nil || !leases {
+			return err
+		}
+		return tx.QueryRow(ctx, sqlExpired, r.Kind, now.UnixMicro()).Scan(&expired)
+	})
+	if err != nil {
+		return nil, now, err
 	}
 	due := !next.IsZero() && !next.After(now)
 	if !due && !expired {
 		return nil, next, nil
 	}
-	err = q.db.Write(ctx, func(tx *db.Tx) error {
+	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
+		if err := r.q.byIndex(ctx, tx); err != nil {
+			return err
+		}
 		lanes = nil
 		move := func(query string) error {
-			some, err := db.All(ctx, tx, scanText, query, kind, tx.Now.UnixMicro(), promoteJobs)
+			some, err := db.All(ctx, tx, scanText, query, r.Kind, tx.Now.UnixMicro(), promoteJobs)
 			lanes = append(lanes, some...)
 			return err
 		}
@@ -140,66 +222,67 @@ func (q *Queue) promote(ctx context.Context, kind string, leases bool) (lanes []
 	return slices.Compact(lanes), now, nil // there may be more
 }
 
-func scanText(row db.Row) (text string, err error) {
-	err = row.Scan(&text)
-	return text, err
-}
-
 // foundLane is a lane with ready jobs.
 type foundLane struct {
 	lane string
 	open bool // neither full nor held nor waiting for a delayed job
 }
 
-// walk returns lanes with ready jobs in their order, from a lane on, at most
-// walkLanes.
-func (q *Queue) walk(ctx context.Context, w *Worker, from string) ([]foundLane, error) {
-	query := sqlWalk + sqlWalkEnd
-	if w.Ordered {
-		query = sqlWalk + sqlWalkOrdered + sqlWalkEnd
-	}
-	return db.All(ctx, q.db, func(row db.Row) (f foundLane, err error) {
-		err = row.Scan(&f.lane, &f.open)
-		return f, err
-	}, query, w.Kind, from, walkLanes, w.PerLane)
+// readLanes returns lanes with ready jobs in their order, from a lane on, at
+// most walkLanes.
+func (r *runner) readLanes(from string) (found []foundLane, err error) {
+	err = r.q.db.Read(r.work, func(tx *db.Tx) error {
+		if err := r.q.byIndex(r.work, tx); err != nil {
+			return err
+		}
+		found, err = db.All(r.work, tx, func(row db.Row) (f foundLane, err error) {
+			err = row.Scan(&f.lane, &f.open)
+			return f, err
+		}, r.sqlWalk, r.Kind, from, walkLanes, r.PerLane)
+		return err
+	})
+	return found, err
 }
 
-// claim leases what the asks want, as far as it is there, in the order of the
-// jobs' ids.
-func (q *Queue) claim(ctx context.Context, w *Worker, asks []ask, lease string) ([]*Job, error) {
-	query := sqlClaim + sqlClaimEnd
-	if w.Ordered {
-		query = sqlClaim + sqlClaimOrdered + sqlClaimEnd
-	}
+// lease leases what the asks want, as far as it is there. It returns the jobs
+// in the order of their ids.
+func (r *runner) lease(asks []ask, lease string) (jobs []*Job, err error) {
 	// Lanes of which the same number is wanted are asked together.
 	lanes := make(map[int][]string)
+	all := make([]string, 0, len(asks))
 	for _, a := range asks {
 		lanes[a.want] = append(lanes[a.want], a.lane)
+		all = append(all, a.lane)
 	}
-	var jobs []*Job
-	err := q.db.Write(ctx, func(tx *db.Tx) error {
-		jobs = jobs[:0]
-		if q.db.Postgres() {
-			all := make([]string, 0, len(asks))
-			for _, a := range asks {
-				all = append(all, a.lane)
-			}
-			if _, err := tx.Exec(ctx, sqlLockLanes, "lane/"+w.Kind+"/", all); err != nil {
+	ctx := r.work
+	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
+		jobs = nil
+		if err := r.q.byIndex(ctx, tx); err != nil {
+			return err
+		}
+		if r.q.db.Postgres() {
+			if _, err := tx.Exec(ctx, sqlLockLanes, "lane/"+r.Kind+"/", all); err != nil {
 				return err
 			}
 		}
+		var ids []string
 		for want, some := range lanes {
-			claimed, err := db.All(ctx, tx, func(row db.Row) (*Job, error) {
-				j := &Job{Kind: w.Kind, queue: q, lease: lease}
-				err := row.Scan(&j.ID, &j.Lane, &j.Payload, &j.Attempt, db.IntoTime(&j.CreatedAt))
-				return j, err
-			}, query, w.Kind, some, want, w.PerLane, lease, tx.Now.Add(q.lease).UnixMicro())
+			picked, err := db.All(ctx, tx, scanText, r.sqlPick, r.Kind, some, want, r.PerLane)
 			if err != nil {
 				return err
 			}
-			jobs = append(jobs, claimed...)
+			ids = append(ids, picked...)
 		}
-		return nil
+		if len(ids) == 0 {
+			return nil
+		}
+		var err error
+		jobs, err = db.All(ctx, tx, func(row db.Row) (*Job, error) {
+			j := &Job{Kind: r.Kind, queue: r.q, lease: lease}
+			err := row.Scan(&j.ID, &j.Lane, &j.Payload, &j.Attempt, db.IntoTime(&j.CreatedAt))
+			return j, err
+		}, sqlLease, ids, lease, tx.Now.Add(r.q.lease).UnixMicro())
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -216,8 +299,11 @@ func (q *Queue) extend(ctx context.Context, jobs []*Job) (kept map[string]string
 	}
 	slices.Sort(ids)
 	err = q.db.Write(ctx, func(tx *db.Tx) error {
+		if err := q.byIndex(ctx, tx); err != nil {
+			return err
+		}
 		kept = make(map[string]string, len(ids))
-		rows, err := tx.Query(ctx, sqlExtend, tx.Now.Add(q.lease).UnixMicro(), ids, q.instance+"/%")
+		rows, err := tx.Query(ctx, sqlExtend, ids, tx.Now.Add(q.lease).UnixMicro(), q.instance+"/%")
 		if err != nil {
 			return err
 		}
@@ -232,20 +318,4 @@ func (q *Queue) extend(ctx context.Context, jobs []*Job) (kept map[string]string
 		return rows.Err()
 	})
 	return kept, err
-}
-
-// giveBack makes an interrupted job ready again, without counting the attempt.
-func (j *Job) giveBack(ctx context.Context, tx *db.Tx) error {
-	n, err := tx.Exec(ctx, sqlGiveBack, j.ID, j.lease)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return ErrLeaseLost
-	}
-	tx.AfterCommit(func() {
-		j.ended = true
-		j.queue.wake(j.Kind, j.Lane, unknown)
-	})
-	return nil
 }

@@ -1,0 +1,6 @@
+//go:build race
+
+package queue
+
+// raceDetector makes the longest tests shorter.
+const raceDetector = true

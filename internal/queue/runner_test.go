@@ -1,0 +1,459 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func newTestRunner(w Worker) *runner {
+	r := newRunner(nil, w)
+	r.open = true
+	return r
+}
+
+func TestPlan(t *testing.T) {
+	type told struct {
+		lane string
+		n    int
+	}
+	for _, test := range []struct {
+		name    string
+		worker  Worker
+		running map[string]int // by lane, before anything is told
+		told    []told
+		want    []ask
+		rest    []string // still listed
+	}{
+		{
+			name: "one job", worker: Worker{PerLane: 4, Concurrency: 10},
+			told: []told{{"a", 1}},
+			want: []ask{{lane: "a", want: 1, told: 1}},
+		},
+		{
+			name: "more than the lane takes", worker: Worker{PerLane: 4, Concurrency: 10},
+			told: []told{{"a", 1}, {"a", 6}},
+			want: []ask{{lane: "a", want: 4, told: 7}},
+		},
+		{
+			name: "not counted", worker: Worker{PerLane: 4, Concurrency: 10},
+			told: []told{{"a", 1}, {"a", unknown}},
+			want: []ask{{lane: "a", want: 4, told: 1, unsure: true}},
+		},
+		{
+			name: "oldest first, as far as there is room", worker: Worker{PerLane: 2, Concurrency: 5},
+			told: []told{{"c", 2}, {"a", 2}, {"b", 2}, {"d", 2}},
+			want: []ask{{lane: "c", want: 2, told: 2}, {lane: "a", want: 2, told: 2}, {lane: "b", want: 1, told: 2}},
+			rest: []string{"d"},
+		},
+		{
+			name: "a full lane is not asked", worker: Worker{PerLane: 2, Concurrency: 10},
+			running: map[string]int{"full": 2, "half": 1},
+			told:    []told{{"full", 5}, {"half", 5}, {"full", unknown}},
+			want:    []ask{{lane: "half", want: 1, told: 5}},
+		},
+		{
+			name: "a full process asks nothing", worker: Worker{PerLane: 2, Concurrency: 2},
+			running: map[string]int{"a": 1, "b": 1},
+			told:    []told{{"a", 1}, {"c", 1}},
+			rest:    []string{"a", "c"},
+		},
+		{
+			name: "an ordered lane", worker: Worker{PerLane: 7, Ordered: true, Concurrency: 10},
+			running: map[string]int{"a": 1},
+			told:    []told{{"a", 3}, {"b", 3}},
+			want:    []ask{{lane: "b", want: 1, told: 3}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newTestRunner(test.worker)
+			for lane, n := range test.running {
+				r.lane(lane).running = n
+				r.running += n
+			}
+			for _, told := range test.told {
+				r.wake(told.lane, told.n)
+			}
+			if got := r.plan(); !slices.Equal(got, test.want) {
+				t.Errorf("got asks %+v, want %+v", got, test.want)
+			}
+			if !slices.Equal(r.listed, test.rest) {
+				t.Errorf("got %q still listed, want %q", r.listed, test.rest)
+			}
+		})
+	}
+}
+
+// A lane that is told of while it is being filled is not asked until there is
+// room, and its jobs are not forgotten.
+func TestPlanAfterFilling(t *testing.T) {
+	r := newTestRunner(Worker{PerLane: 1, Concurrency: 10})
+	r.wake("a", 1)
+	if got, want := r.plan(), []ask{{lane: "a", want: 1, told: 1}}; !slices.Equal(got, want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	r.wake("a", 1) // while the claim is under way, which then gets the first
+	r.lanes["a"].running, r.running = 1, 1
+	if got := r.plan(); len(got) != 0 {
+		t.Errorf("got %+v, want nothing asked of a full lane", got)
+	}
+	j := &Job{Lane: "a", cancel: func(error) {}}
+	r.ended(j)
+	if got, want := r.plan(), []ask{{lane: "a", want: 1, told: 1}}; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestWakeKeepsToItself(t *testing.T) {
+	r := newTestRunner(Worker{Concurrency: 2})
+	for i, want := range []bool{true, true, false, false} {
+		if got := r.wake(fmt.Sprint(i), 1); got != want {
+			t.Errorf("lane %d: got seen to at once %v, want %v", i, got, want)
+		}
+	}
+	r.open = false
+	if r.wake("later", 1) || r.wakeAt(time.Now()) {
+		t.Error("a stopped runner said it would see to a job")
+	}
+	if r.lanes["later"] != nil {
+		t.Error("a stopped runner keeps lanes")
+	}
+}
+
+// Only so many lanes are kept, whatever is told; the rest is for the walk.
+func TestListIsBounded(t *testing.T) {
+	r := newTestRunner(Worker{Concurrency: 10})
+	for i := range 10 * maxListed {
+		r.wake(fmt.Sprint(i), 1)
+	}
+	if len(r.listed) != maxListed || len(r.lanes) != maxListed || !r.again {
+		t.Errorf("got %d listed, %d known, walk %v; want %d, %d, true", len(r.listed), len(r.lanes), r.again, maxListed, maxListed)
+	}
+}
+
+// Lanes that are full, held or behind a delayed job cost no claim, however long
+// it lasts and however often they are told of; when everything is done, nothing
+// is remembered.
+func TestIdleCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		q := Open(d, Config{})
+		release := make(chan struct{})
+		run := func(context.Context, *Job) error { <-release; return nil }
+		q.Handle(Worker{Kind: "k", PerLane: 2, Concurrency: 1000, Run: run})
+		q.Handle(Worker{Kind: "ordered", Ordered: true, Run: run})
+		enqueue := func(jobs ...New) {
+			t.Helper()
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.Enqueue(t.Context(), tx, jobs...) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const lanes = 100
+		for lane := range lanes {
+			for range 5 {
+				enqueue(New{Kind: "k", Lane: fmt.Sprint("full ", lane)})
+			}
+			enqueue(New{Kind: "ordered", Lane: fmt.Sprint("behind ", lane), RunAt: time.Now().Add(24 * time.Hour)},
+				New{Kind: "ordered", Lane: fmt.Sprint("behind ", lane)},
+				New{Kind: "k", Lane: fmt.Sprint("held ", lane)})
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.HoldLane(t.Context(), tx, "k", fmt.Sprint("held ", lane)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := q.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		k, ordered := q.runners["k"], q.runners["ordered"]
+		if k.running != 2*lanes {
+			t.Fatalf("got %d running, want %d", k.running, 2*lanes)
+		}
+		before, beforeOrdered := k.claims, ordered.claims
+		for range 60 { // some thirty casts of the net
+			for lane := range lanes {
+				if lane%10 == 0 {
+					enqueue(New{Kind: "k", Lane: fmt.Sprint("full ", lane)})
+				}
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if k.claims != before || ordered.claims != beforeOrdered {
+			t.Errorf("got %d and %d claims for nothing, want none", k.claims-before, ordered.claims-beforeOrdered)
+		}
+		if len(k.lanes) != lanes || len(ordered.lanes) != 0 {
+			t.Errorf("got %d and %d lanes known, want %d and 0", len(k.lanes), len(ordered.lanes), lanes)
+		}
+
+		close(release)
+		synctest.Wait()
+		if len(k.lanes) != 0 || len(k.listed) != 0 || len(k.jobs) != 0 {
+			t.Errorf("got %d lanes, %d listed, %d jobs remembered, want none", len(k.lanes), len(k.listed), len(k.jobs))
+		}
+		q.Stop(t.Context())
+		var left int
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM jobs").Scan(&left); err != nil || left != 3*lanes {
+			t.Errorf("got %d jobs left (%v), want the %d held and behind", left, err, 3*lanes)
+		}
+	})
+}
+
+// engines are the databases to look at plans in.
+func engines(t *testing.T, run func(t *testing.T, d *db.DB)) {
+	t.Run("sqlite", func(t *testing.T) { run(t, dbtest.NewSQLite(t)) })
+	t.Run("postgres", func(t *testing.T) {
+		if os.Getenv(dbtest.Variable) == "" {
+			t.Skip(dbtest.Variable + " is not set")
+		}
+		run(t, dbtest.New(t))
+	})
+}
+
+func exec(t *testing.T, d *db.DB, query string, args ...any) {
+	t.Helper()
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), query, args...)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// insertMany inserts jobs of kind k in a state, spread over lanes.
+const insertMany = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+	INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at, lease_until)
+	SELECT $5 || (1000000000 + i), 'k', $6 || (i % $2), $3, $4, i, 0, 0 FROM n`
+
+// Every statement of the search for work goes by an index to what it needs,
+// and nothing is sorted or scanned.
+func TestPlans(t *testing.T) {
+	engines(t, func(t *testing.T, d *db.DB) {
+		exec(t, d, insertMany, 100_000, 1000, ready, []byte("payload"), "ready ", "lane ")
+		exec(t, d, insertMany, 20_000, 1000, scheduled, []byte("payload"), "scheduled ", "lane ")
+		exec(t, d, insertMany, 200, 200, leased, []byte("payload"), "leased ", "lane ")
+		exec(t, d, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+			INSERT INTO held_lanes (kind, lane) SELECT 'k', 'held ' || i FROM n`)
+		exec(t, d, "ANALYZE")
+		lanes := make([]string, claimLanes)
+		for i := range lanes {
+			lanes[i] = fmt.Sprint("lane ", i)
+		}
+		for _, test := range []struct {
+			name, query string
+			args        []any
+			sqlite      []string // indexes used
+			postgres    []string
+		}{
+			{"due", sqlDue, []any{"k"}, []string{"jobs_due"}, []string{"jobs_due"}},
+			{"expired", sqlExpired, []any{"k", 0}, []string{"jobs_walk"}, []string{"jobs_walk"}},
+			{"promote", sqlPromote, []any{"k", 100, promoteJobs}, []string{"PRIMARY KEY", "jobs_due"}, []string{"jobs_due", "jobs_pkey"}},
+			{"take back", sqlTakeBack, []any{"k", 0, promoteJobs}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"jobs_pkey", "jobs_walk"}},
+			{"walk", sqlWalk(false), []any{"k", "lane 3", walkLanes, 2}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
+			{"walk ordered", sqlWalk(true), []any{"k", "lane 3", walkLanes, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
+			{"pick", sqlPick(false), []any{"k", lanes, 3, 4}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
+			{"pick ordered", sqlPick(true), []any{"k", lanes, 1, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
+			{"lease", sqlLease, []any{lanes, "lease", 0}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
+			{"extend", sqlExtend, []any{lanes, 0, "instance/%"}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				plan, want := explain(t, d, test.query, test.args), test.sqlite
+				if d.Postgres() {
+					want = test.postgres
+				}
+				used := make(map[string]bool)
+				for _, m := range regexp.MustCompile(`jobs_\w+|held_lanes_\w+|PRIMARY KEY`).FindAllString(plan, -1) {
+					used[m] = true
+				}
+				delete(used, "jobs_1") // an alias of PostgreSQL's
+				if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
+					t.Errorf("got indexes %q, want %q:\n%s", got, want, plan)
+				}
+				for _, bad := range []string{"Seq Scan on jobs", "Bitmap", "SCAN jobs", "SCAN j ", "SCAN r ", "(kind,state)>", "AUTOMATIC"} {
+					if strings.Contains(plan, bad) {
+						t.Errorf("the plan has %q:\n%s", bad, plan)
+					}
+				}
+			})
+		}
+	})
+}
+
+func explain(t *testing.T, d *db.DB, query string, args []any) string {
+	t.Helper()
+	explain, dest := "EXPLAIN QUERY PLAN ", make([]any, 4)
+	if d.Postgres() {
+		explain, dest = "EXPLAIN ", make([]any, 1)
+	}
+	var line string
+	for i := range dest {
+		dest[i] = new(any)
+	}
+	dest[len(dest)-1] = &line
+	lines, err := db.All(t.Context(), d, func(row db.Row) (string, error) {
+		err := row.Scan(dest...)
+		return line, err
+	}, explain+query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// With a million jobs waiting in one lane, a new lane's first job is found at
+// once, and a claim costs what it costs without them.
+func TestMillionWaiting(t *testing.T) {
+	engines(t, func(t *testing.T, d *db.DB) {
+		q := Open(d, Config{Poll: time.Hour})
+		r := newRunner(q, Worker{Kind: "k", PerLane: 8})
+		measure := func(lane string) time.Duration {
+			t.Helper()
+			best := time.Hour
+			for i := range 21 {
+				// A lane of its own, so that each claim finds one job.
+				name := fmt.Sprint(lane, i)
+				exec(t, d, insertMany, 1, 1, ready, []byte{}, "new "+name, name)
+				begin := time.Now()
+				jobs, err := r.lease([]ask{{lane: name + "0", want: 8}, {lane: "big 0", want: 1}}, "lease/"+name)
+				if err != nil || len(jobs) == 0 {
+					t.Fatalf("got %d jobs, %v", len(jobs), err)
+				}
+				best = min(best, time.Since(begin))
+			}
+			return best
+		}
+		exec(t, d, insertMany, 100, 1, ready, []byte("payload"), "few ", "big ")
+		without := measure("before ")
+		exec(t, d, "DELETE FROM jobs")
+		jobs := 1_000_000
+		if raceDetector {
+			jobs = 100_000
+		}
+		exec(t, d, insertMany, jobs, 1, ready, []byte("payload"), "many ", "big ")
+		with := measure("after ") // with the plans from before
+		if d.Postgres() {
+			exec(t, d, "ANALYZE jobs")
+			with = max(with, measure("analyzed "))
+		}
+		t.Logf("a claim takes %v without and %v with %d jobs waiting", without, with, jobs)
+		if limit := 3*without + 2*time.Millisecond; with > limit {
+			t.Errorf("a claim takes %v with %d jobs waiting, want at most %v", with, jobs, limit)
+		}
+
+		// The same through the whole queue, whose lane with the million is
+		// running what it may.
+		exec(t, d, "UPDATE jobs SET state = 0 WHERE state = 2")
+		started := make(chan time.Time, 1)
+		var once sync.Once
+		busy := make(chan struct{})
+		q.Handle(Worker{Kind: "k", PerLane: 8, Concurrency: 64, Run: func(ctx context.Context, j *Job) error {
+			if j.Lane == "the new one" {
+				started <- time.Now()
+				return nil
+			}
+			once.Do(func() { close(busy) })
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		if err := q.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-busy
+		slowest := time.Hour
+		for range 5 { // the best of a few: the machine may do something else
+			var committed time.Time
+			if err := d.Write(t.Context(), func(tx *db.Tx) error {
+				tx.AfterCommit(func() { committed = time.Now() })
+				return q.Enqueue(t.Context(), tx, New{Kind: "k", Lane: "the new one"})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			slowest = min(slowest, (<-started).Sub(committed))
+		}
+		t.Logf("a new lane's first job started after %v", slowest)
+		if slowest > 50*time.Millisecond {
+			t.Errorf("a new lane's first job started after %v, want within 50 ms", slowest)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		q.Stop(ended)
+	})
+}
+
+// PostgreSQL keeps the plans it made while the table was empty; a backlog that
+// comes then must not be read through.
+func TestPlansKept(t *testing.T) {
+	if os.Getenv(dbtest.Variable) == "" {
+		t.Skip(dbtest.Variable + " is not set")
+	}
+	rawURL := dbtest.URL(t)
+	d, err := db.Open(t.Context(), rawURL, db.Options{MaxConns: 1}) // one connection, so that it keeps all the plans
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	admin, err := pgx.Connect(t.Context(), rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	q := Open(d, Config{})
+	r := newRunner(q, Worker{Kind: "k"})
+	n := 0
+	// best returns the best time of five rounds of each step.
+	best := func() (times [4]time.Duration) {
+		for i := range times {
+			times[i] = time.Hour
+		}
+		for range 5 {
+			n++
+			lane := fmt.Sprint("lane ", n)
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.Enqueue(t.Context(), tx, New{Kind: "k", Lane: lane}) }); err != nil {
+				t.Fatal(err)
+			}
+			var jobs []*Job
+			for i, step := range []func() error{
+				func() (err error) { _, _, err = r.readDue(true); return err },
+				func() (err error) { _, err = r.readLanes("lane"); return err },
+				func() (err error) { jobs, err = r.lease([]ask{{lane: lane, want: 1}}, lane); return err },
+				func() error {
+					return d.Write(t.Context(), func(tx *db.Tx) error { return jobs[0].Finish(t.Context(), tx) })
+				},
+			} {
+				begin := time.Now()
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+				times[i] = min(times[i], time.Since(begin))
+			}
+		}
+		return times
+	}
+	for range 4 {
+		if _, err := admin.Exec(t.Context(), "VACUUM ANALYZE jobs"); err != nil {
+			t.Fatal(err)
+		}
+		best()
+	}
+	empty := best()
+	exec(t, d, insertMany, 300_000, 1, ready, []byte("payload"), "many ", "big ")
+	full := best()
+	t.Logf("due, lanes, claim and finish take %v with an empty table, %v with a full one", empty, full)
+	for i, step := range []string{"due", "lanes", "claim", "finish"} {
+		if limit := 3*empty[i] + 5*time.Millisecond; full[i] > limit {
+			t.Errorf("%s: got %v with a full table, want at most %v", step, full[i], limit)
+		}
+	}
+}
