@@ -33,7 +33,7 @@ func BenchmarkIntake(b *testing.B) {
 	for n := 0; n < before; n += batch {
 		err := f.db.Write(b.Context(), func(tx *db.Tx) error {
 			for i := n; i < n+batch; i++ {
-				if _, err := f.desk.Intake(b.Context(), tx, benchText(i, "first")); err != nil {
+				if _, err := f.desk.Intake(b.Context(), tx, benchText(i)); err != nil {
 					return err
 				}
 			}
@@ -46,7 +46,7 @@ func BenchmarkIntake(b *testing.B) {
 	if before > 0 {
 		b.Logf("%d tickets made in %v", before, time.Since(start))
 	}
-	next := before
+	next := max(before, 1)
 	run := func(name string, number func(i int) int) {
 		b.Run(name, func(b *testing.B) {
 			const callers = 64
@@ -66,7 +66,7 @@ func BenchmarkIntake(b *testing.B) {
 			}
 			i := 0
 			for b.Loop() {
-				work <- benchText(number(i), name)
+				work <- benchText(number(i))
 				i++
 			}
 			close(work)
@@ -79,16 +79,13 @@ func BenchmarkIntake(b *testing.B) {
 	run("any", func(int) int { return rand.IntN(next) })
 }
 
-var benchSeq int
-
 // benchText is a text from the n-th number. Numbers come in no order.
-func benchText(n int, what string) desk.Inbound {
-	benchSeq++
+func benchText(n int) desk.Inbound {
 	number := fmt.Sprintf("+49151%08d", (n*7919+13)%100_000_000)
 	return desk.Inbound{
 		OrganizationID: orgA, ConnectionID: smsA, Channel: "sms", ReceivedAt: time.Now(),
 		Event: channel.Event{Message: &channel.Message{
-			ExternalID: fmt.Sprintf("SM%016x%s%d", rand.Uint64(), what, benchSeq), ThreadKey: number,
+			ExternalID: fmt.Sprintf("SM%016x%016x", rand.Uint64(), rand.Uint64()), ThreadKey: number,
 			From: channel.Party{Phone: number},
 			Text: "Hello, the car in front of the station does not unlock. I am in the app and it says that it is mine.",
 		}},

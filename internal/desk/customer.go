@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,38 +117,55 @@ type claimed struct {
 	conversationID string
 }
 
+// maxPoints is how many points one message can have.
+const maxPoints = 4
+
+const (
+	claimInto = "INSERT INTO contact_points (value, scope, kind, display, customer_id, ticket_id, conversation_id) VALUES "
+	claimFree = " ON CONFLICT DO NOTHING"
+	claimAll  = ` ON CONFLICT (value, scope) DO UPDATE SET
+			customer_id = coalesce(contact_points.customer_id, excluded.customer_id),
+			ticket_id = coalesce(contact_points.ticket_id, excluded.ticket_id),
+			conversation_id = coalesce(contact_points.conversation_id, excluded.conversation_id)
+		RETURNING value, scope, customer_id, conversation_id`
+)
+
+var claimRows = [maxPoints]string{
+	"($1, $2, $3, $4, $5, $6, $7)",
+	"($8, $9, $10, $11, $12, $13, $14)",
+	"($15, $16, $17, $18, $19, $20, $21)",
+	"($22, $23, $24, $25, $26, $27, $28)",
+}
+
 // claim takes those of points that are free for a new customer and a new thread,
 // and returns to whom each belongs then. Whoever comes second, also at the same
 // moment, finds the first. points are of different keys.
 func claim(ctx context.Context, tx *db.Tx, points []point, customerID, ticketID, conversationID string) ([]claimed, error) {
-	var b strings.Builder
-	b.WriteString("INSERT INTO contact_points (value, scope, kind, display, customer_id, ticket_id, conversation_id) VALUES ")
-	args := make([]any, 0, 7*len(points))
+	out := make([]claimed, len(points))
+	args := make([]any, 0, 7*maxPoints)
 	for i, p := range points {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		n := 7 * i
-		fmt.Fprintf(&b, "($%d, $%d, $%d, $%d, $%d, $%d, $%d)", n+1, n+2, n+3, n+4, n+5, n+6, n+7)
 		var display, customer, ticket, conversation any
 		if p.display != p.value {
 			display = db.Text(p.display)
 		}
 		if p.customer {
-			customer = customerID
+			customer, out[i].customerID = customerID, customerID
 		}
 		if p.thread {
-			ticket, conversation = ticketID, conversationID
+			ticket, conversation, out[i].conversationID = ticketID, conversationID, conversationID
 		}
 		args = append(args, p.value, p.scope, p.kind, display, customer, ticket, conversation)
 	}
-	b.WriteString(` ON CONFLICT (value, scope) DO UPDATE SET
-			customer_id = coalesce(contact_points.customer_id, excluded.customer_id),
-			ticket_id = coalesce(contact_points.ticket_id, excluded.ticket_id),
-			conversation_id = coalesce(contact_points.conversation_id, excluded.conversation_id)
-		RETURNING value, scope, customer_id, conversation_id`)
-	out := make([]claimed, len(points))
-	rows, err := tx.Query(ctx, b.String(), args...)
+	insert := claimInto + strings.Join(claimRows[:len(points)], ", ")
+	// Usually all are free, and then there is nothing to read back.
+	n, err := tx.Exec(ctx, insert+claimFree, args...)
+	if err != nil {
+		return nil, fmt.Errorf("claim contact points: %w", err)
+	}
+	if n == int64(len(points)) {
+		return out, nil
+	}
+	rows, err := tx.Query(ctx, insert+claimAll, args...)
 	if err != nil {
 		return nil, fmt.Errorf("claim contact points: %w", err)
 	}
@@ -181,14 +199,41 @@ type known struct {
 func (s *Service) customer(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party) (known, error) {
 	points := in.points(p)
 	id := newID()
-	if len(points) == 0 { // nobody we could recognise again
+	switch len(points) {
+	case 0: // nobody we could recognise again
 		return makeCustomer(ctx, tx, in, id, p)
+	case 1:
+		k, err := findCustomer(ctx, tx, points[0].value, points[0].scope)
+		if err == nil {
+			return k, fillIn(ctx, tx, in.OrganizationID, &k, p)
+		}
+		if !errors.Is(err, db.ErrNoRows) {
+			return known{}, fmt.Errorf("find customer: %w", err)
+		}
 	}
 	owners, err := claim(ctx, tx, points, id, "", "")
 	if err != nil {
 		return known{}, err
 	}
 	return s.settle(ctx, tx, in, p, id, points, owners)
+}
+
+// findCustomer returns whose a contact point is; [db.ErrNoRows] when nobody's.
+func findCustomer(ctx context.Context, q db.Querier, value, scope string) (known, error) {
+	var k known
+	err := q.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM contact_points p JOIN customers u ON u.id = p.customer_id
+		WHERE p.value = $1 AND p.scope = $2`, value, scope).Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+	return k, err
+}
+
+// loadCustomer returns a customer that must be there.
+func loadCustomer(ctx context.Context, q db.Querier, id string) (known, error) {
+	var k known
+	if err := q.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1", id).
+		Scan(&k.ID, &k.Name, &k.Email, &k.Phone); err != nil {
+		return known{}, fmt.Errorf("load customer: %w", err)
+	}
+	return k, nil
 }
 
 // settle makes the customer with the given new id, if all of a claim's points
@@ -213,10 +258,9 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.
 			return known{}, fmt.Errorf("add contact points: %w", err)
 		}
 	}
-	var k known
-	err := tx.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1", owner).Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+	k, err := loadCustomer(ctx, tx, owner)
 	if err != nil {
-		return known{}, fmt.Errorf("load customer: %w", err)
+		return known{}, err
 	}
 	return k, fillIn(ctx, tx, in.OrganizationID, &k, p)
 }

@@ -85,6 +85,8 @@ func (f *fixture) count(table string) int {
 
 // emitted returns the names of the events since the last call.
 func (f *fixture) emitted() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var names []string
 	for _, e := range f.log {
 		names = append(names, string(e.Name))
@@ -368,6 +370,24 @@ func TestParallelTwins(t *testing.T) {
 	}
 	wg.Wait()
 	for table, want := range map[string]int{"tickets": 2, "customers": 1, "messages": 2, "events": 7} {
+		if got := f.count(table); got != want {
+			t.Errorf("%d %s, want %d", got, table, want)
+		}
+	}
+}
+
+func TestParallelMailsOfOneSender(t *testing.T) {
+	f := newFixture(t)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			if _, err := f.tryIntake(mail("ana@c.example", fmt.Sprintf("m%d@c.example", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for table, want := range map[string]int{"tickets": 16, "customers": 1, "contact_points": 1} {
 		if got := f.count(table); got != want {
 			t.Errorf("%d %s, want %d", got, table, want)
 		}

@@ -3,7 +3,9 @@ package desk_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -64,7 +66,9 @@ type fixture struct {
 	queue *queue.Queue
 	desk  *desk.Service
 	blob  blob.Store
-	log   []event.Event // everything emitted, in order, once durable
+
+	mu  sync.Mutex
+	log []event.Event // everything emitted, in order, once durable
 }
 
 func newFixture(t testing.TB) *fixture {
@@ -78,7 +82,7 @@ func fixtureOn(t testing.TB, d *db.DB) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{}), blob: files}
+	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{Lease: time.Hour, Poll: time.Hour}), blob: files}
 	var events event.Log
 	f.desk = desk.Open(desk.Config{
 		DB: d, Queue: f.queue, Events: &events, Blob: files, Directory: staff{}, Addresses: staff{}, BaseURL: "https://desk.example/",
@@ -88,7 +92,11 @@ func fixtureOn(t testing.TB, d *db.DB) *fixture {
 		},
 	})
 	if _, ok := t.(*testing.B); !ok {
-		events.After(func(e []event.Event) { f.log = append(f.log, e...) })
+		events.After(func(e []event.Event) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.log = append(f.log, e...)
+		})
 	}
 	return f
 }

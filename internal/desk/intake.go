@@ -184,9 +184,8 @@ func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m 
 	}
 	k := known{Customer: p.ticket.Customer}
 	if p.customerID != k.ID {
-		if err := tx.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1", p.customerID).
-			Scan(&k.ID, &k.Name, &k.Email, &k.Phone); err != nil {
-			return Result{}, fmt.Errorf("load customer: %w", err)
+		if k, err = loadCustomer(ctx, tx, p.customerID); err != nil {
+			return Result{}, err
 		}
 	}
 	if k.Name == "" && party.Name != "" {

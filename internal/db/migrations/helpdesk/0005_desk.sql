@@ -68,6 +68,8 @@ CREATE TABLE conversations (
 	PRIMARY KEY (ticket_id, id)
 ) WITHOUT ROWID;
 
+-- With row ids, unlike the others: rows are large and must not be moved when a
+-- tree is split.
 CREATE TABLE messages (
 	ticket_id       TEXT NOT NULL,
 	id              TEXT NOT NULL,
@@ -89,7 +91,7 @@ CREATE TABLE messages (
 	sent_at         BIGINT,        -- by the sender's clock
 	created_at      BIGINT NOT NULL,
 	PRIMARY KEY (ticket_id, id)
-) WITHOUT ROWID;
+);
 -- One message is written once.
 CREATE UNIQUE INDEX messages_external ON messages (conversation_id, external_id) WHERE external_id IS NOT NULL;
 
