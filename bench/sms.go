@@ -171,7 +171,7 @@ func smsToTicket(ctx context.Context, b *bench) ([]row, error) {
 	defer p.stop()
 	start := time.Now()
 	if err := until(ctx, 5*time.Minute, func() (bool, error) {
-		left, err := count(ctx, p.DB, "SELECT count(*) FROM jobs WHERE kind LIKE 'inbound/%'")
+		left, err := count(ctx, p.DB, "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE kind = 'inbound/sms' LIMIT 1) AS one")
 		return left == 0, err
 	}); err != nil {
 		return nil, err

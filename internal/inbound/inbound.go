@@ -80,7 +80,7 @@ type Service struct {
 
 // concurrency is how many events of one channel are processed at once in this
 // process.
-const concurrency = 64
+const concurrency = 256
 
 // Open returns the service and registers its workers with the queue, one per
 // channel, so that trouble with one holds up no other.
