@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -57,27 +56,31 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 		return err
 	}
 	if t.ordered != "" {
-		if mine, err := s.turn(ctx, j, t.ordered); err != nil {
+		mine, err := s.turn(ctx, j, t.ordered)
+		if err != nil {
 			return err
-		} else if !mine {
+		}
+		if !mine {
 			return s.comeBack(ctx, j)
 		}
 	}
-	p := decodePayload(j.Payload)
-	body := p.body
-	if len(body) == 0 || p.form != t.form {
-		e, err := event.Find(ctx, s.db, p.eventID)
-		if errors.Is(err, db.ErrNoRows) {
-			return s.record(ctx, &result{job: j, attempt: attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}})
-		}
-		if err != nil {
-			return fmt.Errorf("load event: %w", err)
-		}
-		if body, err = render(t.form, &e); err != nil {
-			return err
-		}
+	eventID, name := decodePayload(j.Payload)
+	body, err := s.body(ctx, eventID, t.form)
+	if errors.Is(err, db.ErrNoRows) {
+		return s.record(ctx, &result{job: j, attempt: attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}})
 	}
-	a := s.post(ctx, t, j.ID, p.eventID, p.event, body)
+	if err != nil {
+		return err
+	}
+	w := s.windows.open(j.Lane)
+	defer s.windows.close(w)
+	select {
+	case w.places <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	a := s.post(ctx, t, j.ID, eventID, name, body)
+	<-w.places
 	if a.status == 0 && ctx.Err() != nil {
 		// Cut off by the end of the process or of the webhook: not the
 		// receiver's fault, and no attempt.
@@ -93,11 +96,11 @@ func (s *Service) post(ctx context.Context, t *target, deliveryID, eventID, name
 	now := time.Now()
 	a := attempt{at: now}
 	h := http.Header{
-		"Content-Type":  {"application/json"},
-		"User-Agent":    {"Kickstand-Webhooks"},
-		headerEvent:     {name},
-		headerDelivery:  {deliveryID},
-		"Cache-Control": {"no-store"},
+		"Content-Type":   {"application/json"},
+		"User-Agent":     {"Kickstand-Webhooks"},
+		headerEvent:      {name},
+		headerDelivery:   {deliveryID},
+		headerStandardID: {eventID},
 		// What is kept of an answer is for people to read.
 		"Accept-Encoding": {"identity"},
 		// Not sent: it tells the transport that it may post again on a new
@@ -198,70 +201,4 @@ func describe(ctx context.Context, err error) string {
 		text = strings.ToValidUTF8(text[:maxError], "")
 	}
 	return text
-}
-
-const (
-	// turnWait is how long a delivery waits for its turn before it makes room
-	// for others of its lane: the one it waits for may be among them.
-	turnWait = 10 * time.Second
-	turnPoll = 250 * time.Millisecond
-)
-
-// turn waits until no older delivery of a webhook's backlog is untried. It
-// reports false when that took too long. The backlog ends with the delivery
-// called ordered.
-func (s *Service) turn(ctx context.Context, j *queue.Job, ordered string) (bool, error) {
-	before := min(j.ID, ordered+"\x01") // the first id after ordered
-	end := time.Now().Add(turnWait)
-	poll := time.NewTicker(turnPoll) // for what other processes do
-	defer poll.Stop()
-	for {
-		moved := s.moved(j.Lane)
-		var wait bool
-		err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM deliveries
-			WHERE webhook_id = $1 AND state < 2 AND state = 0 AND id < $2)`, j.Lane, before).Scan(&wait)
-		if err != nil {
-			return false, fmt.Errorf("wait for turn: %w", err)
-		}
-		if !wait {
-			return true, nil
-		}
-		if !time.Now().Before(end) {
-			return false, nil
-		}
-		select {
-		case <-moved:
-		case <-poll.C:
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-	}
-}
-
-// comeBack ends a job's run without an attempt, to come back later.
-func (s *Service) comeBack(ctx context.Context, j *queue.Job) error {
-	ctx = context.WithoutCancel(ctx)
-	return s.db.Write(ctx, func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(turnPoll)) })
-}
-
-// moved returns a channel that is closed when the next attempt of a webhook is
-// recorded here.
-func (s *Service) moved(id string) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ch := s.turns[id]
-	if ch == nil {
-		ch = make(chan struct{})
-		s.turns[id] = ch
-	}
-	return ch
-}
-
-func (s *Service) move(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ch := s.turns[id]; ch != nil {
-		close(ch)
-		delete(s.turns, id)
-	}
 }

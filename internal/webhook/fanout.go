@@ -1,9 +1,9 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -37,82 +37,69 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 	if len(subs) == 0 {
 		return nil
 	}
-	var batch batch
+	var all []newDelivery
 	for i := range events {
+		e := &events[i]
 		for _, sub := range subs {
-			if matches(sub.events, events[i].Name) {
-				if err := batch.add(sub, &events[i]); err != nil {
-					return err
-				}
+			if !matches(sub.events, e.Name) {
+				continue
+			}
+			all = append(all, newDelivery{sub, e, queue.NewID()})
+			// Most are delivered by this process a moment later.
+			if _, err := s.bodies.of(e, sub.form); err != nil {
+				return err
 			}
 		}
 	}
-	return s.enqueue(ctx, tx, &batch)
+	return s.enqueue(ctx, tx, all)
 }
 
-// batch is deliveries to write together.
-type batch struct {
-	deliveries []newDelivery
-	rendered   []rendering
-}
-
+// newDelivery is an event to be delivered to a subscription.
 type newDelivery struct {
 	subscription
 	event *event.Event
-	job   queue.New
+	id    string
 }
 
-// rendering is a payload that several deliveries of the batch may share.
-type rendering struct {
-	event   *event.Event
-	form    Form
-	payload []byte
-}
+// insertRows is how many deliveries one statement writes at most.
+const insertRows = 16
 
-// add has e delivered to a subscription.
-func (b *batch) add(sub subscription, e *event.Event) error {
-	payload, err := b.payload(sub.form, e)
-	if err != nil {
-		return err
+// insertDeliveries has the statement for so many rows.
+var insertDeliveries = func() (statements [insertRows + 1]string) {
+	text := "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES "
+	for n := 1; n <= insertRows; n++ {
+		if n > 1 {
+			text += ", "
+		}
+		text += fmt.Sprintf("($%d, $%d, $%d, $%d, 0, $%d)", 5*n-4, 5*n-3, 5*n-2, 5*n-1, 5*n)
+		statements[n] = text
 	}
-	b.deliveries = append(b.deliveries, newDelivery{
-		subscription: sub, event: e,
-		job: queue.New{ID: queue.NewID(), Kind: JobKind, Lane: sub.id, Payload: payload},
-	})
-	return nil
-}
+	return statements
+}()
 
-func (b *batch) payload(f Form, e *event.Event) ([]byte, error) {
-	for _, r := range b.rendered {
-		if r.event == e && r.form == f {
-			return r.payload, nil
+// enqueue writes deliveries and their jobs.
+func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) error {
+	jobs := make([]queue.New, len(all))
+	args := make([]any, 0, 5*min(len(all), insertRows))
+	for some := range slices.Chunk(all, insertRows) {
+		args = args[:0]
+		for _, d := range some {
+			args = append(args, d.subscription.id, d.id, d.event.ID, string(d.event.Name), tx.Now.UnixMicro())
+		}
+		if _, err := tx.Exec(ctx, insertDeliveries[len(some)], args...); err != nil {
+			return fmt.Errorf("write deliveries: %w", err)
 		}
 	}
-	body, err := render(f, e)
-	if err != nil {
-		return nil, err
-	}
-	payload := encodePayload(f, e, body)
-	b.rendered = append(b.rendered, rendering{e, f, payload})
-	return payload, nil
-}
-
-func (s *Service) enqueue(ctx context.Context, tx *db.Tx, b *batch) error {
-	jobs := make([]queue.New, len(b.deliveries))
-	for i, d := range b.deliveries {
-		jobs[i] = d.job
-		if _, err := tx.Exec(ctx, "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
-			d.id, d.job.ID, d.event.ID, string(d.event.Name), int64(Untried), tx.Now.UnixMicro()); err != nil {
-			return fmt.Errorf("write delivery: %w", err)
-		}
+	for i, d := range all {
+		jobs[i] = queue.New{ID: d.id, Kind: JobKind, Lane: d.subscription.id, Payload: encodePayload(d.event)}
 	}
 	if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
 		return err
 	}
-	for _, d := range b.deliveries {
+	for _, d := range all {
 		if !d.enabled {
-			if err := s.bound(ctx, tx, d.id); err != nil {
-				return fmt.Errorf("bound the queue of webhook %s: %w", d.id, err)
+			if err := s.bound(ctx, tx, d.subscription.id); err != nil {
+				return fmt.Errorf("bound the queue of webhook %s: %w", d.subscription.id, err)
 			}
 		}
 	}
@@ -150,38 +137,13 @@ func (s *Service) bound(ctx context.Context, tx *db.Tx, id string) error {
 	return err
 }
 
-// maxInline is the longest body that travels in the job. A longer one is
-// rendered at each attempt, so that a big message is not stored once per
-// receiver.
-const maxInline = 8 << 10
+// The payload of a job is the id and the name of its event. The body is not in
+// it: the row of a job is written three times, and one that outgrows a quarter
+// of a page costs a page each time.
 
-// The payload of a job: form, event id and event name, separated by spaces, a
-// line feed, and the body unless it is longer than maxInline.
+func encodePayload(e *event.Event) []byte { return []byte(e.ID + " " + string(e.Name)) }
 
-func encodePayload(f Form, e *event.Event, body []byte) []byte {
-	if len(body) > maxInline {
-		body = nil
-	}
-	p := make([]byte, 0, len(f)+len(e.ID)+len(e.Name)+3+len(body))
-	p = append(p, f...)
-	p = append(p, ' ')
-	p = append(p, e.ID...)
-	p = append(p, ' ')
-	p = append(p, e.Name...)
-	p = append(p, '\n')
-	return append(p, body...)
-}
-
-type payload struct {
-	form    Form
-	eventID string
-	event   string
-	body    []byte // empty: to be rendered
-}
-
-func decodePayload(raw []byte) payload {
-	head, body, _ := bytes.Cut(raw, []byte{'\n'})
-	form, rest, _ := strings.Cut(string(head), " ")
-	eventID, name, _ := strings.Cut(rest, " ")
-	return payload{Form(form), eventID, name, body}
+func decodePayload(raw []byte) (eventID, name string) {
+	eventID, name, _ = strings.Cut(string(raw), " ")
+	return eventID, name
 }

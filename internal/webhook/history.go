@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 
 	"github.com/google/uuid"
 )
@@ -212,21 +213,17 @@ func (s *Service) replay(ctx context.Context, tx *db.Tx, events []event.Event, w
 	if err != nil {
 		return nil, err
 	}
-	var b batch
+	var all []newDelivery
+	var ids []string
 	for i := range events {
 		for _, sub := range subs {
 			if sub.id == webhookID || webhookID == "" && matches(sub.events, events[i].Name) {
-				if err := b.add(sub, &events[i]); err != nil {
-					return nil, err
-				}
+				d := newDelivery{sub, &events[i], queue.NewID()}
+				all, ids = append(all, d), append(ids, d.id)
 			}
 		}
 	}
-	ids := make([]string, len(b.deliveries))
-	for i, d := range b.deliveries {
-		ids[i] = d.job.ID
-	}
-	return ids, s.enqueue(ctx, tx, &b)
+	return ids, s.enqueue(ctx, tx, all)
 }
 
 // replayPage is how many deliveries [Service.ReplayRange] looks at in one step.

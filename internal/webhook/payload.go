@@ -88,7 +88,7 @@ type dataB struct {
 type ticketB struct {
 	ID       string           `json:"id"`
 	Number   int64            `json:"number"`
-	Subject  *string          `json:"subject"`
+	Subject  string           `json:"subject"`
 	Status   string           `json:"status"`
 	Priority string           `json:"priority"`
 	Channel  *string          `json:"channel"`
@@ -153,7 +153,7 @@ func nestedData(e *event.Event, changes map[string]event.Change) dataB {
 	d := dataB{Changes: changes}
 	if t := e.Data.Ticket; t != nil {
 		d.Ticket = &ticketB{
-			ID: t.ID, Number: t.Number, Subject: orNull(t.Subject), Status: t.Status, Priority: t.Priority,
+			ID: t.ID, Number: t.Number, Subject: t.Subject, Status: t.Status, Priority: t.Priority,
 			Channel: orNull(t.Channel), URL: orNull(t.URL),
 		}
 		if c := t.Customer; c != nil {
@@ -196,7 +196,7 @@ func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 	if t := e.Data.Ticket; t != nil {
 		d["ticketId"] = t.ID
 		d["ticketNumber"] = t.Number
-		d["subject"] = orNull(t.Subject)
+		d["subject"] = t.Subject
 		d["status"] = t.Status
 		d["priority"] = t.Priority
 		d["customerId"], d["customerEmail"] = nil, nil

@@ -93,7 +93,7 @@ func (s *Service) write(ctx context.Context, batch []*result) {
 	}
 	for i, r := range batch {
 		if i == 0 || r.job.Lane != batch[i-1].job.Lane {
-			s.move(r.job.Lane)
+			s.turns.next(r.job.Lane)
 		}
 	}
 }

@@ -63,7 +63,9 @@ func (s *signer) version1(id, timestamp string, body []byte) string {
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// sign adds the signatures of a delivery. old may be nil.
+// sign adds the signatures of a delivery, which has its [headerStandardID]
+// whether or not it is signed: form A tells the event's id nowhere else. old may
+// be nil.
 func sign(h http.Header, current, old *signer, f Form, eventID string, at time.Time, body []byte) {
 	h[headerSignature] = []string{current.form(f, body)}
 	timestamp := strconv.FormatInt(at.Unix(), 10)
@@ -71,7 +73,6 @@ func sign(h http.Header, current, old *signer, f Form, eventID string, at time.T
 	if old != nil {
 		signatures += " " + old.version1(eventID, timestamp, body)
 	}
-	h[headerStandardID] = []string{eventID}
 	h[headerStandardTimestamp] = []string{timestamp}
 	h[headerStandardSignature] = []string{signatures}
 }

@@ -35,7 +35,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -146,10 +145,10 @@ type Config struct {
 	RetryTimeScale float64
 	// BaseURL is the address of the dashboard, for mails.
 	BaseURL string
-	// PerLane is how many deliveries to one webhook are under way at once,
-	// over all processes; 0 means 16. Concurrency is how many are under way
-	// in this process; 0 means 2048. Receivers that hang take up to PerLane
-	// of them each.
+	// PerLane is how many deliveries to one webhook are in hand at once, over
+	// all processes; 0 means 64. Up to 16 of them are being posted by one
+	// process. Concurrency is how many are in hand in this process; 0 means
+	// 16384. Receivers that hang take up to PerLane of them each.
 	PerLane     int
 	Concurrency int
 	Logger      *slog.Logger // nil discards
@@ -170,10 +169,10 @@ type Service struct {
 	log          *slog.Logger
 
 	targets  targets
+	bodies   bodies
 	recorder recorder
-
-	mu    sync.Mutex
-	turns map[string]chan struct{} // by webhook: closed when an attempt was recorded
+	windows  windows
+	turns    turns
 }
 
 // Open returns a service, registered with the queue as the worker of [JobKind]
@@ -184,7 +183,6 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
 		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
 		baseURL: strings.TrimSuffix(c.BaseURL, "/"), log: c.Logger,
-		turns: make(map[string]chan struct{}),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -201,8 +199,8 @@ func Open(c Config) *Service {
 	c.Events.Inside(s.fanOut)
 	c.Queue.Handle(queue.Worker{
 		Kind:        JobKind,
-		PerLane:     orDefault(c.PerLane, 16),
-		Concurrency: orDefault(c.Concurrency, 2048),
+		PerLane:     orDefault(c.PerLane, 64),
+		Concurrency: orDefault(c.Concurrency, 16384),
 		Run:         s.deliver,
 		// What a receiver does wrong is recorded by deliver. Errors that get
 		// here are ours, and no reason to give up.

@@ -1,0 +1,75 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+// bodies keeps rendered bodies in memory, so that an event is neither read again
+// right after it was written nor rendered once for each receiver. It holds the
+// newest few thousand in two halves: when the young one is full, the old one is
+// thrown away.
+type bodies struct {
+	mu         sync.Mutex
+	young, old map[bodyKey][]byte
+	size       int // bytes in young
+}
+
+type bodyKey struct {
+	eventID string
+	form    Form
+}
+
+const (
+	halfSize = 4 << 20  // bytes
+	maxBody  = 64 << 10 // longer ones are not kept
+)
+
+// of returns the body that tells of e. It must not be changed.
+func (b *bodies) of(e *event.Event, f Form) ([]byte, error) {
+	key := bodyKey{e.ID, f}
+	if body := b.get(key); body != nil {
+		return body, nil
+	}
+	body, err := render(f, e)
+	if err == nil && len(body) <= maxBody {
+		b.put(key, body)
+	}
+	return body, err
+}
+
+func (b *bodies) get(key bodyKey) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if body := b.young[key]; body != nil {
+		return body
+	}
+	return b.old[key]
+}
+
+func (b *bodies) put(key bodyKey, body []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.young == nil || b.size+len(body) > halfSize {
+		b.young, b.old, b.size = make(map[bodyKey][]byte), b.young, 0
+	}
+	b.young[key] = body
+	b.size += len(body)
+}
+
+// body returns the body of an event's deliveries; [db.ErrNoRows] when the event
+// is no longer stored.
+func (s *Service) body(ctx context.Context, eventID string, f Form) ([]byte, error) {
+	if body := s.bodies.get(bodyKey{eventID, f}); body != nil {
+		return body, nil
+	}
+	// Without the job's cancellation, whose watching costs more than the read.
+	e, err := event.Find(context.WithoutCancel(ctx), s.db, eventID)
+	if err != nil {
+		return nil, fmt.Errorf("load event: %w", err)
+	}
+	return s.bodies.of(&e, f)
+}

@@ -1,0 +1,333 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+const (
+	org      = "11111111-1111-7111-8111-111111111111"
+	otherOrg = "22222222-2222-7222-8222-222222222222"
+)
+
+// rig is a process: a service with its queue, on a database and a network that
+// other processes may share.
+type rig struct {
+	t     *testing.T
+	db    *db.DB
+	net   *network
+	log   *event.Log
+	queue *queue.Queue
+	hooks *webhook.Service
+	mails *mailbox
+}
+
+// key seals the secrets of all processes of all tests.
+var key = seal.NewKey()
+
+// newRig returns a process that is not started.
+func newRig(t *testing.T, d *db.DB, n *network, change func(*webhook.Config)) *rig {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	r := &rig{t: t, db: d, net: n, log: new(event.Log), queue: queue.Open(d, queue.Config{Logger: logger}), mails: new(mailbox)}
+	c := webhook.Config{
+		DB: d, Queue: r.queue, Events: r.log, Box: seal.New(key), Admins: admins{}, Mailer: r.mails,
+		Transport: n.transport(), BaseURL: "https://help.example.com/", Logger: logger,
+	}
+	if change != nil {
+		change(&c)
+	}
+	r.hooks = webhook.Open(c)
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *rig) start() {
+	r.t.Helper()
+	if err := r.queue.Start(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stop lets what is under way finish, so that afterwards it is recorded.
+func (r *rig) stop() { r.queue.Stop(context.Background()) }
+
+// kill stops without waiting for what is under way.
+func (r *rig) kill() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.queue.Stop(ctx)
+}
+
+func (r *rig) create(n webhook.New) webhook.Webhook {
+	r.t.Helper()
+	if n.URL == "" {
+		n.URL = "https://receiver.example.com/hook"
+	}
+	if n.Events == nil {
+		n.Events = []string{"*"}
+	}
+	w, err := r.hooks.Create(r.t.Context(), org, n)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return w
+}
+
+func (r *rig) update(id string, c webhook.Change) webhook.Webhook {
+	r.t.Helper()
+	w, err := r.hooks.Update(r.t.Context(), org, id, c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return w
+}
+
+func (r *rig) find(id string) webhook.Webhook {
+	r.t.Helper()
+	w, err := r.hooks.Find(r.t.Context(), org, id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return w
+}
+
+func (r *rig) deliveries(id string) []webhook.Delivery {
+	r.t.Helper()
+	list, err := r.hooks.Deliveries(r.t.Context(), org, id, "", 1000)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return list
+}
+
+func (r *rig) attempts(id, delivery string) []webhook.Attempt {
+	r.t.Helper()
+	_, list, err := r.hooks.Delivery(r.t.Context(), org, id, delivery)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return list
+}
+
+// emit writes ticket.created events for tickets with these numbers, one
+// transaction for all.
+func (r *rig) emit(numbers ...int) {
+	r.t.Helper()
+	events := make([]event.Event, len(numbers))
+	for i, n := range numbers {
+		events[i] = ticketCreated(n)
+	}
+	if err := r.db.Write(r.t.Context(), func(tx *db.Tx) error { return r.log.Emit(r.t.Context(), tx, events...) }); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func ticketCreated(n int) event.Event {
+	return event.Event{OrganizationID: org, Name: event.TicketCreated, Data: event.Data{Ticket: &event.Ticket{
+		ID: fmt.Sprintf("0190c0de-0000-7000-8000-%012d", n), Number: int64(n), Subject: "Flat tyre", Status: "open", Priority: "normal", Channel: "sms",
+	}}}
+}
+
+type admins struct{}
+
+func (admins) AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error) {
+	return []mail.Address{{Name: "Ada", Address: "ada@" + organizationID[:4] + ".example"}, {Address: "bob@" + organizationID[:4] + ".example"}}, nil
+}
+
+type mailbox struct {
+	mu    sync.Mutex
+	mails []mail.Message
+}
+
+func (b *mailbox) EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error {
+	tx.AfterCommit(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.mails = append(b.mails, m)
+	})
+	return nil
+}
+
+func (b *mailbox) all() []mail.Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mails
+}
+
+// network is one inside the process, so that tests can run on a fake clock.
+// Hosts that nobody serves refuse connections.
+type network struct {
+	t     *testing.T
+	mu    sync.Mutex
+	hosts map[string]*listener
+}
+
+func newNetwork(t *testing.T) *network { return &network{t: t, hosts: make(map[string]*listener)} }
+
+func (n *network) transport() *http.Transport {
+	tr := &http.Transport{
+		MaxIdleConnsPerHost: 64,
+		// The names are certain inside the process; their certificates are
+		// not what is tested.
+		DialTLSContext:         n.dial,
+		DialContext:            n.dial,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	n.t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	l := n.hosts[host]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("connection refused")}
+	}
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("connection refused")}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// serve answers requests to a host until the end of the test.
+func (n *network) serve(host string, h http.HandlerFunc) {
+	l := n.listen(host)
+	srv := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+	done := make(chan struct{})
+	go func() { srv.Serve(l); close(done) }()
+	n.t.Cleanup(func() { srv.Close(); <-done })
+}
+
+func (n *network) listen(host string) *listener {
+	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts[host] = l
+	return l
+}
+
+type listener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// post is one request that a receiver got.
+type post struct {
+	at     time.Time
+	header http.Header
+	body   string
+	number int // of the ticket
+}
+
+// receiver keeps what it got.
+type receiver struct {
+	mu     sync.Mutex
+	posts  []post
+	got    chan post
+	answer func(n int, w http.ResponseWriter, r *http.Request) // n counts from 1
+}
+
+// receive has a receiver serve a host. answer may be nil: 200.
+func (n *network) receive(host string, answer func(n int, w http.ResponseWriter, r *http.Request)) *receiver {
+	rc := &receiver{got: make(chan post, 20_000), answer: answer}
+	n.serve(host, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		p := post{at: time.Now(), header: r.Header, body: string(body), number: ticketNumber(body)}
+		rc.mu.Lock()
+		rc.posts = append(rc.posts, p)
+		count := len(rc.posts)
+		rc.mu.Unlock()
+		rc.got <- p
+		if rc.answer != nil {
+			rc.answer(count, w, r)
+		}
+	})
+	return rc
+}
+
+func (rc *receiver) all() []post {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	return rc.posts
+}
+
+func (rc *receiver) wait(t *testing.T, n int) []post {
+	t.Helper()
+	var out []post
+	timeout := time.After(time.Minute)
+	for len(out) < n {
+		select {
+		case p := <-rc.got:
+			out = append(out, p)
+		case <-timeout:
+			t.Fatalf("got %d posts within a minute, want %d", len(out), n)
+		}
+	}
+	return out
+}
+
+func (rc *receiver) numbers() []int {
+	var out []int
+	for _, p := range rc.all() {
+		out = append(out, p.number)
+	}
+	return out
+}
+
+// ticketNumber finds the number of the ticket in a body of either form.
+func ticketNumber(body []byte) int {
+	var b struct {
+		Data struct {
+			TicketNumber int `json:"ticketNumber"`
+			Ticket       struct {
+				Number int `json:"number"`
+			} `json:"ticket"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(body, &b) != nil {
+		return -1
+	}
+	return max(b.Data.TicketNumber, b.Data.Ticket.Number)
+}

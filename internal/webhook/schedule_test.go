@@ -1,0 +1,112 @@
+package webhook
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestSchedule(t *testing.T) {
+	tests := []struct {
+		schedule   Schedule
+		attempt    int
+		retryAfter time.Duration
+		want       time.Duration
+		again      bool
+	}{
+		{ScheduleOne, 1, 0, 60 * time.Second, true},
+		{ScheduleOne, 2, 0, 300 * time.Second, true},
+		{ScheduleOne, 3, 0, 1800 * time.Second, true},
+		{ScheduleOne, 4, 0, 7200 * time.Second, true},
+		{ScheduleOne, 5, 0, 86400 * time.Second, true},
+		{ScheduleOne, 6, 0, 0, false},
+		{ScheduleTwo, 1, 0, 60 * time.Second, true},
+		{ScheduleTwo, 2, 0, 300 * time.Second, true},
+		{ScheduleTwo, 3, 0, 1800 * time.Second, true},
+		{ScheduleTwo, 4, 0, 7200 * time.Second, true},
+		{ScheduleTwo, 5, 0, 28800 * time.Second, true},
+		{ScheduleTwo, 6, 0, 0, false},
+		{ScheduleTwo, 0, 0, 0, false},
+		{ScheduleTwo, 1, 59 * time.Second, 60 * time.Second, true},
+		{ScheduleTwo, 1, 61 * time.Second, 61 * time.Second, true},
+		{ScheduleTwo, 5, 24 * time.Hour, 86400 * time.Second, true},
+		{ScheduleTwo, 1, 25 * time.Hour, 86400 * time.Second, true},
+		{ScheduleTwo, 6, 24 * time.Hour, 0, false},
+	}
+	for _, test := range tests {
+		got, again := test.schedule.Delay(test.attempt, test.retryAfter)
+		if got != test.want || again != test.again {
+			t.Errorf("schedule %s, attempt %d, Retry-After %v: got %v, %t, want %v, %t",
+				test.schedule, test.attempt, test.retryAfter, got, again, test.want, test.again)
+		}
+	}
+}
+
+func TestStretch(t *testing.T) {
+	tests := []struct {
+		delay         time.Duration
+		scale, random float64
+		want          time.Duration
+	}{
+		{time.Minute, 1, 0, time.Minute},
+		{time.Minute, 1, 0.5, 63 * time.Second},
+		{time.Minute, 0.5, 0, 30 * time.Second},
+		{24 * time.Hour, 0.001, 0, 86400 * time.Millisecond},
+	}
+	for _, test := range tests {
+		if got := stretch(test.delay, test.scale, test.random); got != test.want {
+			t.Errorf("stretch(%v, %v, %v): got %v, want %v", test.delay, test.scale, test.random, got, test.want)
+		}
+	}
+	if got := stretch(time.Minute, 1, 0.999999); got <= time.Minute || got > 66*time.Second {
+		t.Errorf("got %v, want at most a tenth more than 1m0s", got)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 21, 9, 30, 0, 0, time.UTC)
+	tests := []struct {
+		status int
+		value  string
+		want   time.Duration
+	}{
+		{429, "120", 2 * time.Minute},
+		{503, "120", 2 * time.Minute},
+		{500, "120", 0},
+		{502, "120", 0},
+		{429, "0", 0},
+		{429, "-5", 0},
+		{429, "1.5", 0},
+		{429, "soon", 0},
+		{429, "", 0},
+		{429, "86400", 24 * time.Hour},
+		{429, "86401", 24 * time.Hour},
+		{429, "18446744073709551615", 24 * time.Hour},
+		{429, "18446744073709551616", 0},
+		{503, "Sat, 21 Nov 2026 10:00:00 GMT", 30 * time.Minute},
+		{503, "Sat, 21 Nov 2026 09:00:00 GMT", 0},
+		{503, "Tue, 24 Nov 2026 09:30:00 GMT", 24 * time.Hour},
+	}
+	for _, test := range tests {
+		h := http.Header{"Retry-After": {test.value}}
+		if got := retryAfter(test.status, h, now); got != test.want {
+			t.Errorf("%d with Retry-After %q: got %v, want %v", test.status, test.value, got, test.want)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	want := map[int]outcome{
+		200: accepted, 201: accepted, 204: accepted, 299: accepted,
+		300: refused, 301: refused, 302: refused, 304: refused, 307: refused, 308: refused,
+		400: refused, 401: refused, 404: refused, 408: refused, 410: refused, 428: refused, 430: refused, 499: refused,
+		429: unheard,
+		500: unheard, 502: unheard, 503: unheard, 504: unheard, 599: unheard,
+		600: refused, 999: refused,
+	}
+	for status, want := range want {
+		if got := classify(status); got != want {
+			t.Errorf("%d: got %d, want %d", status, got, want)
+		}
+	}
+}
