@@ -364,6 +364,15 @@ type loose struct {
 	verify func()
 	split  func() error
 	parse  func(p channel.Part) error
+	media  http.Header // of requests for media
+}
+
+func (l *loose) MediaRequest(at channel.Attachment, credentials map[string]string) channel.MediaRequest {
+	m := l.Adapter.MediaRequest(at, credentials)
+	if l.media != nil {
+		m.Header = l.media
+	}
+	return m
 }
 
 func (l *loose) Verify(r *channel.Request, secret string) bool {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -100,9 +101,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	if err := allowed(req.URL, m.Hosts); err != nil {
 		return blob.Ref{}, err
 	}
-	for name, values := range m.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, m.Header)
 	left := false
 	client := http.Client{
 		Transport: s.media,

@@ -270,6 +270,24 @@ func TestMediaOfSeveral(t *testing.T) {
 	})
 }
 
+// TestMediaCredentialsOfAnyName has credentials in a header that Go's client
+// knows nothing about.
+func TestMediaCredentialsOfAnyName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const back = "https://api.twilio.com/media/2"
+		p := &provider{answers: map[string]answerFunc{api: redirect(cdn), cdn: redirect(back), back: file(png)}}
+		var keys []string
+		seen := transport(func(r *http.Request) (*http.Response, error) {
+			keys = append(keys, r.Header.Get("X-Key"))
+			return p.RoundTrip(r)
+		})
+		attachments(t, seen, with(&loose{media: http.Header{"X-Key": {"hunter2"}}}), api)
+		if want := []string{"hunter2", "", ""}; !slices.Equal(keys, want) {
+			t.Errorf("keys sent %q, want %q", keys, want)
+		}
+	})
+}
+
 // TestMediaOnPrivateAddress has the guard refuse what the list of hosts allows.
 func TestMediaOnPrivateAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -69,9 +69,10 @@ func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
 
 // Find returns an event with its headers and its body, or a NotFound problem.
 func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
+	id = clean(id, maxKey)
 	e, err := s.load(ctx, id)
 	if errors.Is(err, db.ErrNoRows) {
-		return nil, problem.New(problem.NotFound, "there is no inbound event %s", clean(id, maxKey))
+		return nil, problem.New(problem.NotFound, "there is no inbound event %s", id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load event: %w", err)
@@ -111,9 +112,10 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 	if err != nil {
 		return nil, err
 	}
+	connectionID = clean(connectionID, maxKey)
 	c, err := s.connections.Find(ctx, connectionID)
 	if errors.Is(err, db.ErrNoRows) {
-		return nil, problem.New(problem.NotFound, "there is no connection %s", clean(connectionID, maxKey))
+		return nil, problem.New(problem.NotFound, "there is no connection %s", connectionID)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find connection: %w", err)
@@ -255,20 +257,29 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 		events[i].VerifiedBy = e.VerifiedBy
 		ids[i] = events[i].ID
 	}
-	if _, err := s.shelve(ctx, list, events); err != nil {
+	shelved, err := s.shelve(ctx, list, events)
+	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *db.Tx) error {
+	anyFresh := false
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		anyFresh = false
 		for i, part := range events {
 			if err := s.settle(ctx, tx, part, list[i].route); err != nil {
 				return err
 			}
-			if _, err := s.insert(ctx, tx, part); err != nil {
+			fresh, err := s.insert(ctx, tx, part)
+			if err != nil {
 				return err
 			}
+			anyFresh = anyFresh || fresh
 		}
 		return e.end(ctx, tx, Processed, map[string]any{"outcome": "split", "event_ids": ids}, "")
 	})
+	if err == nil && !anyFresh {
+		s.drop(ctx, shelved)
+	}
+	return err
 }
 
 // Kept is how long raw events stay.

@@ -1,0 +1,380 @@
+package connection_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+)
+
+func newBox(t testing.TB) *seal.Box {
+	t.Helper()
+	keys, err := seal.LoadOrCreateKeys(filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seal.New(keys[0])
+}
+
+// numbers and mailboxes are channels as far as connections know them: one takes
+// addresses as they are, the other has a form for them.
+type numbers struct{ channel.Adapter }
+
+func (numbers) Info() channel.Info { return channel.Info{Name: "sms", Medium: "sms"} }
+
+type mailboxes struct{ channel.Adapter }
+
+func (mailboxes) Info() channel.Info { return channel.Info{Name: "email-raw", Medium: "email"} }
+
+func (mailboxes) FormAddress(raw string) (string, error) {
+	local, domain, ok := strings.Cut(strings.ToLower(raw), "@")
+	if !ok {
+		return "", errors.New("is not a mail address")
+	}
+	local, _, _ = strings.Cut(local, "+")
+	return local + "@" + domain, nil
+}
+
+func open(d *db.DB, box *seal.Box) *connection.Service {
+	return connection.Open(d, box, []channel.Adapter{numbers{}, mailboxes{}})
+}
+
+func connect(t testing.TB, s *connection.Service, n connection.New) connection.Connection {
+	t.Helper()
+	c, _, err := s.Connect(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// at returns the ids of the connections at addresses.
+func at(t testing.TB, s *connection.Service, medium string, addresses ...string) []string {
+	t.Helper()
+	list, err := s.At(t.Context(), medium, addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, c := range list {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+func TestConnect(t *testing.T) {
+	d := dbtest.New(t)
+	s := open(d, newBox(t))
+	made, secrets, err := s.Connect(t.Context(), connection.New{
+		OrganizationID: "org-1", Channel: "sms", Address: " +14155550100 ", Secrets: []string{"newer secret", "older secret"},
+		Credentials: map[string]string{"auth_token": "of the provider"}, Settings: map[string]string{"auto_reply": "soon"},
+	})
+	if err != nil || !slices.Equal(secrets, []string{"newer secret", "older secret"}) {
+		t.Fatalf("Connect() gives the secrets %q, %v", secrets, err)
+	}
+	found, err := s.Find(t.Context(), made.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(found.Secrets(time.Now()), secrets) || found.Credentials()["auth_token"] != "of the provider" ||
+		found.Settings["auto_reply"] != "soon" || found.Name != "+14155550100" || !found.Enabled || found.Address != "+14155550100" {
+		t.Errorf("Find() = %+v", found)
+	}
+	if fmt.Sprintf("%+v", found) != fmt.Sprintf("%+v", made) {
+		t.Errorf("Find() = %+v, want as made %+v", found, made)
+	}
+	if _, err := s.Find(t.Context(), "none"); !errors.Is(err, db.ErrNoRows) {
+		t.Errorf("Find() of nothing: %v, want db.ErrNoRows", err)
+	}
+
+	// A secret is made where none is given, another each time.
+	_, first, err := s.Connect(t.Context(), connection.New{OrganizationID: "org-1", Channel: "email-raw", Address: "Help+x@Acme.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, second, err := s.Connect(t.Context(), connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "sales@acme.example", Name: "Sales"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first) != 1 || len(second) != 1 || len(first[0]) < 20 || first[0] == second[0] || other.Name != "Sales" {
+		t.Errorf("secrets made: %q and %q", first, second)
+	}
+
+	list, err := s.List(t.Context(), "org-1")
+	if err != nil || len(list) != 2 || list[0].ID != made.ID || list[1].Address != "help@acme.example" {
+		t.Errorf("List() = %+v, %v", list, err)
+	}
+	for _, tt := range []struct {
+		org, medium, address string
+		want                 bool
+	}{
+		{"org-1", "sms", "+14155550100", true}, {"org-1", "email", "help@acme.example", true}, {"org-1", "email", "+14155550100", false},
+		{"org-2", "email", "help@acme.example", false}, {"org-2", "email", "sales@acme.example", true}, {"org-2", "email", "x@acme.example", false},
+	} {
+		if got, err := s.Owns(t.Context(), d, tt.org, tt.medium, tt.address); got != tt.want || err != nil {
+			t.Errorf("Owns(%s, %s, %s) = %t, %v; want %t", tt.org, tt.medium, tt.address, got, err, tt.want)
+		}
+	}
+}
+
+func TestConnectRefused(t *testing.T) {
+	s := open(dbtest.New(t), newBox(t))
+	connect(t, s, connection.New{OrganizationID: "org-1", Channel: "email-raw", Address: "help@acme.example"})
+	for _, tt := range []struct {
+		name string
+		n    connection.New
+		kind problem.Kind
+		says string
+	}{
+		{"unknown channel", connection.New{Channel: "smoke", Address: "hill"}, problem.Invalid, "email-raw, sms"},
+		{"no address", connection.New{Channel: "sms", Address: " "}, problem.Invalid, "address"},
+		{"long address", connection.New{Channel: "sms", Address: strings.Repeat("1", 321)}, problem.Invalid, "address"},
+		{"not of the form", connection.New{Channel: "email-raw", Address: "help"}, problem.Invalid, "is not a mail address"},
+		{"short secret", connection.New{Channel: "sms", Address: "+14155550100", Secrets: []string{"short"}}, problem.Invalid, "secrets"},
+		{"long name", connection.New{Channel: "sms", Address: "+14155550100", Name: strings.Repeat("n", 256)}, problem.Invalid, "name"},
+		{"another's address", connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "HELP+1@acme.example"}, problem.Conflict, "help@acme.example is connected already"},
+	} {
+		_, _, err := s.Connect(t.Context(), tt.n)
+		if problem.Of(err) != tt.kind || !strings.Contains(fmt.Sprintf("%+v", shown(err)), tt.says) {
+			t.Errorf("%s: %v, want %v that says %q", tt.name, err, tt.kind, tt.says)
+		}
+	}
+}
+
+// shown is what a surface may show of an error.
+func shown(err error) any {
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return struct {
+			Message string
+			Issues  []problem.Issue
+		}{p.Message, p.Issues}
+	}
+	return nil
+}
+
+// TestSealed looks for secrets in the database.
+func TestSealed(t *testing.T) {
+	d := dbtest.New(t)
+	box := newBox(t)
+	s := open(d, box)
+	c := connect(t, s, connection.New{
+		OrganizationID: "org-1", Channel: "sms", Address: "+14155550100", Secrets: []string{"hunter2-hunter2"}, Credentials: map[string]string{"k": "hunter2"},
+	})
+	var secrets, credentials []byte
+	if err := d.QueryRow(t.Context(), "SELECT secrets, credentials FROM connections").Scan(&secrets, &credentials); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(secrets)+string(credentials), "hunter2") {
+		t.Errorf("stored as %q and %q", secrets, credentials)
+	}
+	// They belong to their row, and to the key.
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE connections SET id = 'another'")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Find(t.Context(), "another"); err == nil {
+		t.Error("secrets can be moved to another connection")
+	}
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE connections SET id = $1", c.ID)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(d, newBox(t)).Find(t.Context(), c.ID); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("another key opens the secrets: %v", err)
+	}
+	if _, err := open(d, box).Find(t.Context(), c.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAt(t *testing.T) {
+	s := open(dbtest.New(t), newBox(t))
+	a := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "email-raw", Address: "a@acme.example"})
+	b := connect(t, s, connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "b@acme.example"})
+	n := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
+	for range 2 { // from the database, then from memory
+		for _, tt := range []struct {
+			medium    string
+			addresses []string
+			want      []string
+		}{
+			{"email", nil, nil},
+			{"email", []string{"a@acme.example"}, []string{a.ID}},
+			{"email", []string{"b@acme.example", "c@acme.example", "a@acme.example"}, []string{b.ID, a.ID}},
+			{"email", []string{"c@acme.example"}, nil},
+			{"email", []string{"+14155550100"}, nil},
+			{"sms", []string{"+14155550100"}, []string{n.ID}},
+		} {
+			if got := at(t, s, tt.medium, tt.addresses...); !slices.Equal(got, tt.want) {
+				t.Errorf("At(%s, %v) = %v, want %v", tt.medium, tt.addresses, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestMemory checks that what a process changes it sees at once, and what
+// another changes within the time.
+func TestMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, box := dbtest.NewSQLite(t), newBox(t)
+		here, there := open(d, box), open(d, box)
+		const address = "+14155550100"
+		look := func(s *connection.Service) string {
+			t.Helper()
+			list, err := s.At(t.Context(), "sms", []string{address})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list) == 0 {
+				return "nothing"
+			}
+			return fmt.Sprint(list[0].Enabled, " ", strings.Join(list[0].Secrets(time.Now()), " "))
+		}
+		want := func(s *connection.Service, want string) {
+			t.Helper()
+			if got := look(s); got != want {
+				t.Errorf("At() = %s, want %s", got, want)
+			}
+		}
+		want(here, "nothing")
+		want(there, "nothing")
+		c := connect(t, here, connection.New{OrganizationID: "org-1", Channel: "sms", Address: address, Secrets: []string{"the first"}})
+		// That there is nothing is not remembered.
+		want(here, "true the first")
+		want(there, "true the first")
+		if err := here.SetEnabled(t.Context(), "org-1", c.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		want(here, "false the first")
+		want(there, "true the first")
+		time.Sleep(connection.Fresh)
+		want(there, "false the first")
+		if _, err := there.Rotate(t.Context(), "org-1", c.ID, "the second", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		want(there, "false the second the first")
+		time.Sleep(connection.Fresh)
+		want(here, "false the second the first")
+		time.Sleep(time.Hour)
+		want(here, "false the second")
+
+		// Memory serves without the database, for its time.
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want(here, "false the second")
+		time.Sleep(connection.Fresh)
+		if _, err := here.At(t.Context(), "sms", []string{address}); err == nil {
+			t.Error("At() without a database succeeds")
+		}
+	})
+}
+
+// TestMemoryUnderChange has readers and a writer at once: after a change is
+// committed nobody in this process may be given what was before it.
+func TestMemoryUnderChange(t *testing.T) {
+	s := open(dbtest.New(t), newBox(t))
+	c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					if _, err := s.At(t.Context(), "sms", []string{"+14155550100"}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		enabled := i%2 == 0
+		if err := s.SetEnabled(t.Context(), "org-1", c.ID, enabled); err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.At(t.Context(), "sms", []string{"+14155550100"})
+		if err != nil || list[0].Enabled != enabled {
+			t.Fatalf("change %d: At() gives what was before it", i)
+		}
+	}
+	close(done)
+	wg.Wait()
+}
+
+func TestRotate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(dbtest.NewSQLite(t), newBox(t))
+		c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100", Secrets: []string{"secret 1"}})
+		want := func(want ...string) {
+			t.Helper()
+			c, err := s.Find(t.Context(), c.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := c.Secrets(time.Now()); !slices.Equal(got, want) {
+				t.Errorf("secrets %q, want %q", got, want)
+			}
+		}
+		rotate := func(value string, overlap time.Duration) string {
+			t.Helper()
+			made, err := s.Rotate(t.Context(), "org-1", c.ID, value, overlap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return made
+		}
+		rotate("secret 2", 2*time.Hour)
+		want("secret 2", "secret 1")
+		time.Sleep(time.Hour)
+		// An earlier end stays, a later one does not.
+		rotate("secret 3", 2*time.Hour)
+		want("secret 3", "secret 2", "secret 1")
+		time.Sleep(time.Hour)
+		want("secret 3", "secret 2")
+		rotate("secret 4", 30*time.Minute)
+		time.Sleep(30 * time.Minute)
+		want("secret 4")
+		// The same again is not there twice, and nothing stays without time.
+		rotate("secret 4", time.Hour)
+		want("secret 4")
+		rotate("secret 5", 0)
+		want("secret 5")
+		made := rotate("", 0)
+		want(made)
+		if len(made) < 20 {
+			t.Errorf("Rotate() makes the secret %q", made)
+		}
+
+		if _, err := s.Rotate(t.Context(), "org-1", c.ID, "short", 0); problem.Of(err) != problem.Invalid {
+			t.Errorf("Rotate() to a short secret: %v, want it invalid", err)
+		}
+		if _, err := s.Rotate(t.Context(), "org-2", c.ID, "", 0); problem.Of(err) != problem.NotFound {
+			t.Errorf("Rotate() by another organization: %v, want it not found", err)
+		}
+		if err := s.SetEnabled(t.Context(), "org-2", c.ID, false); problem.Of(err) != problem.NotFound {
+			t.Errorf("SetEnabled() by another organization: %v, want it not found", err)
+		}
+		want(made)
+	})
+}
