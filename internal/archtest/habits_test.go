@@ -78,8 +78,9 @@ func TestHabits(t *testing.T) {
 
 func checkHabits(p *pkg) []string {
 	wrong := checkState(p)
+	bubbles := bubbles(p)
 	for _, f := range p.files {
-		wrong = append(wrong, checkCalls(p.path, f)...)
+		wrong = append(wrong, checkCalls(p.path, f, bubbles)...)
 		for _, d := range f.syntax.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
 				wrong = append(wrong, f.at(fn)+": no init functions; construct in internal/app and pass it on")
@@ -126,10 +127,10 @@ func printing(pkgPath string, f *file) bool { return f.test || pkgPath == "bench
 func nowhere(string, *file) bool { return false }
 
 // checkCalls finds calls out of place, and sleeping.
-func checkCalls(pkgPath string, f *file) []string {
+func checkCalls(pkgPath string, f *file, bubbles map[string]bool) []string {
 	var wrong []string
 	for _, d := range f.syntax.Decls {
-		inBubble := usesSynctest(d)
+		inBubble := usesSynctest(d, bubbles)
 		ast.Inspect(d, func(n ast.Node) bool {
 			s, ok := n.(*ast.SelectorExpr)
 			if !ok {
@@ -156,14 +157,36 @@ func checkCalls(pkgPath string, f *file) []string {
 	return wrong
 }
 
+// bubbles names the functions of a package's tests that use package synctest,
+// by themselves or through one another.
+func bubbles(p *pkg) map[string]bool {
+	names := map[string]bool{}
+	for more := true; more; {
+		more = false
+		for _, f := range p.files {
+			for _, d := range f.syntax.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if ok && f.test && fn.Recv == nil && !names[fn.Name.Name] && usesSynctest(d, names) {
+					names[fn.Name.Name], more = true, true
+				}
+			}
+		}
+	}
+	return names
+}
+
 // usesSynctest reports whether a declaration starts a bubble or, by waiting for
 // the others in it, is surely inside one: there, sleeping moves a fake clock.
-func usesSynctest(d ast.Decl) bool {
+func usesSynctest(d ast.Decl, bubbles map[string]bool) bool {
 	found := false
 	ast.Inspect(d, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok {
-			x, ok := s.X.(*ast.Ident)
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
 			found = found || ok && x.Name == "synctest"
+		case *ast.CallExpr:
+			fn, ok := n.Fun.(*ast.Ident)
+			found = found || ok && bubbles[fn.Name]
 		}
 		return !found
 	})
@@ -299,6 +322,7 @@ func TestHabitRulesCatch(t *testing.T) {
 		{"internal/p/p.go", doc + "package p\nimport \"time\"\nfunc f() { time.Sleep(1) }", "with a context"},
 		{"internal/p/p_test.go", doc + "package p\nimport \"time\"\nfunc f() { time.Sleep(1) }", "a sleep in a test"},
 		{"internal/p/p_test.go", doc + "package p\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Test(nil, func() { time.Sleep(1) }) }", ""},
+		{"internal/p/p_test.go", doc + "package p\nimport (\"time\"; \"testing/synctest\")\nfunc g() { f(func() { time.Sleep(1) }) }\nfunc f(h func()) { synctest.Test(nil, h) }", ""},
 	} {
 		f, err := parse(token.NewFileSet(), c.file, c.text)
 		if err != nil {
