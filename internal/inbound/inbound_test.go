@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -338,6 +339,14 @@ func (h *house) wantTickets(t testing.TB, organization string, want ...[]string)
 	t.Helper()
 	if got := h.tickets(t, organization); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("tickets of %s: %q, want %q", organization, got, want)
+	}
+}
+
+// settled waits, in a bubble, until every event is processed or set aside.
+func (h *house) settled(t testing.TB) {
+	t.Helper()
+	for synctest.Wait(); len(h.list(t, inbound.Accepted)) > 0; synctest.Wait() {
+		time.Sleep(time.Second)
 	}
 }
 

@@ -69,8 +69,7 @@ func TestOrderDespiteFailure(t *testing.T) {
 		h.wantAnswer(t, smsRequest(text("SM4", theirs+"4", "4"), secretOf(ours)), 200, twiml)
 		synctest.Wait()
 		h.wantTickets(t, "org-1", []string{"4"})
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		h.settled(t)
 		h.wantTickets(t, "org-1", []string{"4"}, []string{"1", "2", "3"})
 		if want := []string{"SM1", "SM4", "SM1", "SM1", "SM2", "SM3"}; !slices.Equal(tries, want) {
 			t.Errorf("tried %v, want %v", tries, want)
@@ -96,8 +95,7 @@ func TestDead(t *testing.T) {
 		h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
 		h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
 		h.run(t)
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		h.settled(t)
 		list := h.list(t, inbound.Dead, inbound.Rejected, inbound.Unrouted)
 		if tries.Load() != 8 || len(list) != 1 || list[0].State != inbound.Dead || list[0].Error != "panic: bad bytes \uFFFD" || list[0].Key != "SM1" {
 			t.Fatalf("%d tries, events %+v; want 8 and SM1 dead", tries.Load(), list)
@@ -188,8 +186,7 @@ func TestBlobGone(t *testing.T) {
 		h.wantAnswer(t, mailRequest(mail, secretOf("help@acme.example"), "help@acme.example"), 200, `{"status":"accepted"}`+"\n")
 		h.exec(t, "UPDATE inbound_events SET body_key = $1", strings.Repeat("ab", 32))
 		h.run(t)
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		h.settled(t)
 		if list := h.list(t, inbound.Dead); len(list) != 1 || list[0].Error != "open body: blob not found" {
 			t.Errorf("dead events %+v", list)
 		}
@@ -203,8 +200,7 @@ func TestUnknownChannel(t *testing.T) {
 		h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
 		h.exec(t, "UPDATE inbound_events SET channel = 'smoke-signals'")
 		h.run(t)
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		h.settled(t)
 		list := h.list(t, inbound.Dead)
 		if len(list) != 1 || list[0].Error != `channel "smoke-signals" is not part of this program` {
 			t.Errorf("dead events %+v", list)
