@@ -40,11 +40,15 @@ type rig struct {
 // key seals the secrets of all processes of all tests.
 var key = seal.NewKey()
 
-// newRig returns a process that is not started.
+// poll is longer than a server's, so that days of simulated time pass quickly.
+const poll = 10 * time.Second
+
+// newRig returns a process that is not started. Its queue polls seldom: nothing
+// here may depend on that, and hours pass faster on a fake clock.
 func newRig(t *testing.T, d *db.DB, n *network, change func(*webhook.Config)) *rig {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	r := &rig{t: t, db: d, net: n, log: new(event.Log), queue: queue.Open(d, queue.Config{Logger: logger}), mails: new(mailbox)}
+	r := &rig{t: t, db: d, net: n, log: new(event.Log), queue: queue.Open(d, queue.Config{Logger: logger, Poll: poll}), mails: new(mailbox)}
 	c := webhook.Config{
 		DB: d, Queue: r.queue, Events: r.log, Box: seal.New(key), Admins: admins{}, Mailer: r.mails,
 		Transport: n.transport(), BaseURL: "https://help.example.com/", Logger: logger,
