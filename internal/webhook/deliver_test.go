@@ -411,7 +411,7 @@ func TestDeadProcess(t *testing.T) {
 		time.Sleep(time.Second)
 		dying.db.Close() // it can neither extend its lease nor record anything
 
-		second := newRig(t, alive, n, nil)
+		second := newPollingRig(t, alive, n, 0, nil)
 		second.start()
 		time.Sleep(5 * time.Second)
 		if got := len(rc.all()); got != 1 {
@@ -487,7 +487,7 @@ func valid(want map[string]bool) int {
 func TestChangeElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		old, moved := n.receive("old.example.com", nil), n.receive("new.example.com", nil)
-		r := newRig(t, d, n, nil)
+		r := newPollingRig(t, d, n, 0, nil)
 		w := r.create(webhook.New{URL: "https://old.example.com/"})
 		r.start()
 		r.emit(1)

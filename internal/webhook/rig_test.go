@@ -47,6 +47,13 @@ const poll = 10 * time.Second
 // here may depend on that, and hours pass faster on a fake clock.
 func newRig(t *testing.T, d *db.DB, n *network, change func(*webhook.Config)) *rig {
 	t.Helper()
+	return newPollingRig(t, d, n, time.Minute, change)
+}
+
+// newPollingRig is newRig with a queue that finds what others on the same SQLite
+// file have left.
+func newPollingRig(t *testing.T, d *db.DB, n *network, poll time.Duration, change func(*webhook.Config)) *rig {
+	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	r := &rig{t: t, db: d, net: n, log: new(event.Log), queue: queue.Open(d, queue.Config{Logger: logger, Poll: poll}), mails: new(mailbox)}
 	c := webhook.Config{

@@ -102,11 +102,18 @@ func (ts *turns) next(webhookID string) {
 	}
 }
 
+// first reports whether w is the oldest that waits.
+func (ts *turns) first(webhookID string, w *waiter) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.byID[webhookID][0] == w
+}
+
 const (
 	// turnWait is how long a delivery waits for its turn before it makes room
 	// for others of its lane: the one it waits for may be among them.
 	turnWait = 10 * time.Second
-	// turnPoll is how often it looks for what other processes did.
+	// turnPoll is how often the oldest looks for what other processes did.
 	turnPoll = 250 * time.Millisecond
 )
 
@@ -141,11 +148,15 @@ func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 		if !time.Now().Before(end) {
 			return false, nil
 		}
-		select {
-		case <-w.wake:
-		case <-poll.C:
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		for look := false; !look; {
+			select {
+			case <-w.wake:
+				look = true
+			case <-poll.C:
+				look = s.turns.first(j.Lane, w) || !time.Now().Before(end)
+			case <-ctx.Done():
+				return false, context.Cause(ctx)
+			}
 		}
 	}
 }
