@@ -3,12 +3,9 @@ package webhook
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -181,22 +178,10 @@ func clean(s string) string {
 
 // describe says in words why there was no answer.
 func describe(ctx context.Context, err error) string {
-	var text string
-	unknownAuthority, byUnknown := errors.AsType[x509.UnknownAuthorityError](err)
-	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		text = "no answer within 30 seconds"
-	case byUnknown:
-		text = "TLS: " + unknownAuthority.Error()
-	default:
-		text = err.Error()
-		if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-			text = "TLS: " + e.Err.Error()
-		} else if e, ok := errors.AsType[*net.DNSError](err); ok {
-			text = "DNS: " + e.Error()
-		}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return "no answer within 30 seconds"
 	}
-	text = clean(text)
+	text := clean(err.Error())
 	if len(text) > maxError {
 		text = strings.ToValidUTF8(text[:maxError], "")
 	}

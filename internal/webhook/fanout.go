@@ -124,7 +124,9 @@ func (s *Service) bound(ctx context.Context, tx *db.Tx, id string) error {
 		return err
 	}
 	var oldest string
-	if err := tx.QueryRow(ctx, "SELECT min(id) FROM deliveries WHERE webhook_id = $1 AND state < 2", id).Scan(&oldest); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT min(id) FROM (
+			SELECT min(id) AS id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0
+			UNION ALL SELECT min(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 1) AS oldest`, id).Scan(&oldest); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3 WHERE webhook_id = $1 AND id = $2", id, oldest, int64(Dropped)); err != nil {

@@ -39,7 +39,7 @@ CREATE TABLE deliveries (
 	response      TEXT,            -- the start of the answer's body
 	PRIMARY KEY (webhook_id, id)
 ) WITHOUT ROWID;
-CREATE INDEX deliveries_waiting ON deliveries (webhook_id, id) WHERE state < 2;
+CREATE INDEX deliveries_waiting ON deliveries (webhook_id, state, id) WHERE state < 2;
 
 -- The attempts before the newest.
 CREATE TABLE delivery_attempts (
