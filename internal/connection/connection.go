@@ -283,13 +283,17 @@ func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]
 	if len(missing) == 1 {
 		query, arg = "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = $2", missing[0]
 	}
-	read, err := db.All(ctx, s.db, s.scan, query, medium, arg)
+	rows, err := db.All(ctx, s.db, s.scan, query, medium, arg)
 	if err != nil {
 		return nil, err
 	}
-	for i := range read {
-		s.memory.keep(medium, &read[i], since)
-		found = append(found, &read[i])
+	read := make([]*Connection, len(rows))
+	for i := range rows {
+		read[i] = &rows[i]
+	}
+	found = append(found, read...)
+	if len(found) > 0 {
+		s.memory.keep(medium, missing, read, since)
 	}
 	slices.SortStableFunc(found, func(a, b *Connection) int {
 		return slices.Index(addresses, a.Address) - slices.Index(addresses, b.Address)

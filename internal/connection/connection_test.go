@@ -255,7 +255,7 @@ func TestMemory(t *testing.T) {
 		want(here, "nothing")
 		want(there, "nothing")
 		c := connect(t, here, connection.New{OrganizationID: "org-1", Channel: "sms", Address: address, Secrets: []string{"the first"}})
-		// That there is nothing is not remembered.
+		// That there was nothing is not believed.
 		want(here, "true the first")
 		want(there, "true the first")
 		if err := here.SetEnabled(t.Context(), "org-1", c.ID, false); err != nil {
@@ -283,6 +283,31 @@ func TestMemory(t *testing.T) {
 		if _, err := here.At(t.Context(), "sms", []string{address}); err == nil {
 			t.Error("At() without a database succeeds")
 		}
+	})
+}
+
+// TestMemoryOfNothing checks that a lookup which found one address and not
+// another is answered from memory, and that a new connection does not wait.
+func TestMemoryOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, box := dbtest.NewSQLite(t), newBox(t)
+		here, there := open(d, box), open(d, box)
+		a := connect(t, here, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
+		both := func(want ...string) {
+			t.Helper()
+			if got := at(t, here, "sms", "MG1", "+14155550100"); !slices.Equal(got, want) {
+				t.Errorf("At() = %v, want %v", got, want)
+			}
+		}
+		both(a.ID)
+		b := connect(t, there, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "MG1"})
+		both(a.ID) // from memory
+		if got := at(t, here, "sms", "MG1"); !slices.Equal(got, []string{b.ID}) {
+			t.Errorf("At() of the new one alone = %v, want it", got)
+		}
+		both(b.ID, a.ID) // for now it is known
+		time.Sleep(connection.Fresh)
+		both(b.ID, a.ID)
 	})
 }
 

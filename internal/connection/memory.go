@@ -8,11 +8,12 @@ import (
 // Fresh is how long a connection is believed to be as it was read.
 const Fresh = time.Second
 
-// maxRemembered bounds the connections in memory. Only addresses that exist are
-// remembered, so strangers cannot fill it.
+// maxRemembered bounds the addresses in memory.
 const maxRemembered = 10_000
 
-// memory keeps connections that were just read, by medium and address.
+// memory keeps connections that were just read, by medium and address. It also
+// keeps that an address has none, but believes it only beside another that has
+// one: a new connection must not wait.
 type memory struct {
 	mu      sync.RWMutex
 	by      map[place]remembered
@@ -22,7 +23,7 @@ type memory struct {
 type place struct{ medium, address string }
 
 type remembered struct {
-	connection *Connection
+	connection *Connection // nil: there is none
 	read       time.Time
 }
 
@@ -40,27 +41,36 @@ func (m *memory) recall(medium string, addresses []string) (found []*Connection,
 	defer m.mu.RUnlock()
 	for _, address := range addresses {
 		r, ok := m.by[place{medium, address}]
-		if ok && now.Sub(r.read) < Fresh {
-			found = append(found, r.connection)
-		} else {
+		switch {
+		case !ok || now.Sub(r.read) >= Fresh:
 			missing = append(missing, address)
+		case r.connection != nil:
+			found = append(found, r.connection)
 		}
+	}
+	if len(found) == 0 {
+		missing = addresses
 	}
 	return found, missing, moment{now, m.changes}
 }
 
-// keep remembers a connection, unless something has changed since it began to
-// be read.
-func (m *memory) keep(medium string, c *Connection, since moment) {
+// keep remembers what was read at the addresses, unless something has changed
+// since it began to be read.
+func (m *memory) keep(medium string, addresses []string, read []*Connection, since moment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.changes != since.changes {
 		return
 	}
-	if m.by == nil || len(m.by) >= maxRemembered {
+	if m.by == nil || len(m.by)+len(addresses) > maxRemembered {
 		m.by = make(map[place]remembered)
 	}
-	m.by[place{medium, c.Address}] = remembered{c, since.time}
+	for _, address := range addresses {
+		m.by[place{medium, address}] = remembered{nil, since.time}
+	}
+	for _, c := range read {
+		m.by[place{medium, c.Address}] = remembered{c, since.time}
+	}
 }
 
 // forget drops everything: something changed.

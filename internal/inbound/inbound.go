@@ -20,9 +20,7 @@ package inbound
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -41,7 +39,8 @@ type Config struct {
 	Blob        blob.Store
 	Connections *connection.Service
 	Desk        *desk.Service
-	Adapters    []channel.Adapter
+	// Adapters are asked in this order where they share a path.
+	Adapters []channel.Adapter
 	// Secrets are the deployment-wide signing secrets by adapter name, newest
 	// first, for provider accounts that all organizations share.
 	Secrets map[string][]string
@@ -63,7 +62,8 @@ type Service struct {
 	blob             blob.Store
 	connections      *connection.Service
 	desk             *desk.Service
-	adapters         map[string]channel.Adapter // by name
+	adapters         []channel.Adapter // in the order in which they are asked
+	byName           map[string]channel.Adapter
 	secrets          map[string][]string
 	baseURL          string
 	soleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
@@ -87,7 +87,7 @@ const concurrency = 256
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
-		adapters: make(map[string]channel.Adapter), secrets: c.Secrets, baseURL: c.BaseURL,
+		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, baseURL: c.BaseURL,
 		soleOrganization: c.SoleOrganization, media: c.Media, log: c.Logger,
 		counts:    make(map[string]*tally),
 		receiving: semaphore.NewWeighted(maxReceiving),
@@ -95,7 +95,7 @@ func Open(c Config) *Service {
 	}
 	for _, a := range c.Adapters {
 		name := a.Info().Name
-		s.adapters[name] = a
+		s.byName[name] = a
 		s.counts[name] = new(tally)
 		s.queue.Handle(queue.Worker{
 			Kind: jobKind(name), Ordered: true, Concurrency: concurrency, Run: s.process, Bury: s.bury,
@@ -110,10 +110,7 @@ func jobKind(channel string) string { return "inbound/" + channel }
 // Register adds every channel's path to mux.
 func (s *Service) Register(mux *http.ServeMux) {
 	byPath := make(map[string]*endpoint)
-	// In the order of names, so that which adapter is asked first does not
-	// depend on chance.
-	for _, name := range slices.Sorted(maps.Keys(s.adapters)) {
-		a := s.adapters[name]
+	for _, a := range s.adapters {
 		info := a.Info()
 		e := byPath[info.Path]
 		if e == nil {

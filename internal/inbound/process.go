@@ -22,7 +22,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return fmt.Errorf("load event: %w", err)
 	}
-	a, ok := s.adapters[e.Channel]
+	a, ok := s.byName[e.Channel]
 	if !ok {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}

@@ -77,7 +77,10 @@ func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load event: %w", err)
 	}
-	return e, s.unshelve(ctx, e)
+	if err := s.unshelve(ctx, e); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // Replay has an event processed again, or for the first time. An unrouted one
@@ -123,7 +126,7 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 	if e.State != Unrouted || c.Channel != e.Channel {
 		return nil, problem.New(problem.Precondition, "only an unrouted event can be given to a connection, and only to one of its channel")
 	}
-	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.assign(ctx, tx, e, &c) }); err != nil {
+	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, c.ID, c.OrganizationID) }); err != nil {
 		return nil, fmt.Errorf("route event: %w", err)
 	}
 	return s.Find(ctx, id)
@@ -153,24 +156,21 @@ func (s *Service) routeAgain(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if c != nil {
-			return s.assign(ctx, tx, e, c)
-		}
-		now := *e
-		if err := s.settle(ctx, tx, &now, route{off: taken}); err != nil {
-			return err
-		}
-		if now.State == Unrouted {
-			return problem.New(problem.Precondition, "no connection of %s has the address %q", e.Channel, e.Address)
-		}
-		return s.move(ctx, tx, e, "", now.OrganizationID)
-	})
+	connectionID, now := "", *e
+	if c != nil {
+		connectionID, now.OrganizationID = c.ID, c.OrganizationID
+	} else if err := s.settle(ctx, &now, route{off: taken}); err != nil {
+		return err
+	}
+	if now.OrganizationID == "" {
+		return problem.New(problem.Precondition, "no connection of %s has the address %q", e.Channel, e.Address)
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, connectionID, now.OrganizationID) })
 }
 
 // at returns the connection at an event's address, if its channel may use it.
 func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, taken bool, err error) {
-	a, ok := s.adapters[e.Channel]
+	a, ok := s.byName[e.Channel]
 	if !ok {
 		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
@@ -182,10 +182,6 @@ func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, t
 		return c, false, nil
 	}
 	return nil, true, nil
-}
-
-func (s *Service) assign(ctx context.Context, tx *db.Tx, e *Event, c *connection.Connection) error {
-	return s.move(ctx, tx, e, c.ID, c.OrganizationID)
 }
 
 // move gives an event to an organization and has it processed, unless the same
@@ -214,7 +210,7 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 
 // splitAgain cuts a request that could not be read into its parts.
 func (s *Service) splitAgain(ctx context.Context, e *Event) error {
-	a, ok := s.adapters[e.Channel]
+	a, ok := s.byName[e.Channel]
 	if !ok {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
@@ -255,6 +251,9 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	for i, p := range list {
 		events[i] = newEvent(a, req, p)
 		events[i].VerifiedBy = e.VerifiedBy
+		if err := s.settle(ctx, events[i], p.route); err != nil {
+			return err
+		}
 		ids[i] = events[i].ID
 	}
 	shelved, err := s.shelve(ctx, list, events)
@@ -264,10 +263,7 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	anyFresh := false
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		anyFresh = false
-		for i, part := range events {
-			if err := s.settle(ctx, tx, part, list[i].route); err != nil {
-				return err
-			}
+		for _, part := range events {
 			fresh, err := s.insert(ctx, tx, part)
 			if err != nil {
 				return err

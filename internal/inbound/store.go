@@ -26,6 +26,9 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	events := make([]*Event, len(list))
 	for i, p := range list {
 		events[i] = newEvent(a, req, p)
+		if err := s.settle(ctx, events[i], p.route); err != nil {
+			return "", "", err
+		}
 	}
 	shelved, err := s.shelve(ctx, list, events)
 	if err != nil {
@@ -35,10 +38,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	anyFresh := false
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		outcome, reply, anyFresh = channel.Ignored, "", false
-		for i, e := range events {
-			if err := s.settle(ctx, tx, e, list[i].route); err != nil {
-				return err
-			}
+		for _, e := range events {
 			fresh, err := s.insert(ctx, tx, e)
 			if err != nil {
 				return err
@@ -102,7 +102,7 @@ func keyText(key string) string {
 
 // settle gives an event that no connection claims to the only organization, or
 // leaves it unrouted.
-func (s *Service) settle(ctx context.Context, tx *db.Tx, e *Event, r route) error {
+func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 	if r.to != nil {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, e *Event, r route) erro
 	if r.off {
 		return nil
 	}
-	id, sole, err := s.soleOrganization(ctx, tx)
+	id, sole, err := s.soleOrganization(ctx, s.db)
 	if err != nil {
 		return fmt.Errorf("find the only organization: %w", err)
 	}
@@ -182,18 +182,17 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 	if p.to == nil {
 		p.by = by(byDeployment, v.deployment)
 	}
-	list, events := []routed{p}, []*Event{newEvent(a, req, p)}
-	shelved, err := s.shelve(ctx, list, events)
+	e := newEvent(a, req, p)
+	if err := s.settle(ctx, e, p.route); err != nil {
+		return err
+	}
+	e.State, e.Error = Rejected, reason(cause)
+	shelved, err := s.shelve(ctx, []routed{p}, []*Event{e})
 	if err != nil {
 		return err
 	}
 	fresh := false
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		e := events[0]
-		if err := s.settle(ctx, tx, e, p.route); err != nil {
-			return err
-		}
-		e.State, e.Error = Rejected, reason(cause)
+	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
 		fresh, err = s.insert(ctx, tx, e)
 		return err
 	})
