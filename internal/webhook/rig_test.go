@@ -40,9 +40,6 @@ type rig struct {
 // key seals the secrets of all processes of all tests.
 var key = seal.NewKey()
 
-// poll is longer than a server's, so that days of simulated time pass quickly.
-const poll = 10 * time.Second
-
 // newRig returns a process that is not started. Its queue polls seldom: nothing
 // here may depend on that, and hours pass faster on a fake clock.
 func newRig(t *testing.T, d *db.DB, n *network, change func(*webhook.Config)) *rig {
