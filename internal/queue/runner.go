@@ -106,14 +106,27 @@ func (r *runner) start() {
 		var beating sync.WaitGroup
 		beating.Go(func() { r.beat(beat) })
 		r.loop()
+		r.handOver()
 		// Leases are kept to the last job's end: another process would
 		// run it beside its last moments here.
 		for r.busy() {
 			<-r.signal
 		}
+		r.handOver()
 		stop()
 		beating.Wait()
 	}()
+}
+
+// handOver tells the other processes what this one will not see to any more.
+func (r *runner) handOver() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, l := range r.lanes {
+		if l.waiting > 0 || l.unsure {
+			r.q.tell(notice{kind: r.Kind, lane: name})
+		}
+	}
 }
 
 func (r *runner) busy() bool {

@@ -1,0 +1,263 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// receive waits for what must come.
+func receive[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(time.Minute):
+		t.Fatal("it did not come")
+		panic("unreachable")
+	}
+}
+
+// noPoll casts the safety net once: what runs afterwards was heard of.
+var noPoll = queue.Config{Poll: time.Hour}
+
+// listening returns once q hears what other processes tell: a job that another
+// process enqueues, again and again, has run.
+func listening(t *testing.T, rawURL string, kind string, ran <-chan *queue.Job) {
+	t.Helper()
+	d := dbtest.Open(t, rawURL)
+	q := queue.Open(d, noPoll)
+	for sent := 0; ; sent++ {
+		enqueue(t, d, q, queue.New{Kind: kind, Lane: "is anybody there?"})
+		select {
+		case <-ran:
+			for range sent {
+				receive(t, ran)
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestNotify(t *testing.T) {
+	needPostgres(t)
+	rawURL := dbtest.URL(t)
+	open := func() (*queue.Queue, func(jobs ...queue.New)) {
+		d := dbtest.Open(t, rawURL)
+		q := queue.Open(d, noPoll)
+		t.Cleanup(func() { stop(q) })
+		return q, func(jobs ...queue.New) { t.Helper(); enqueue(t, d, q, jobs...) }
+	}
+	ran := make(chan *queue.Job, 100)
+	worker, _ := open()
+	start(t, worker, queue.Worker{Kind: "k", Run: func(_ context.Context, j *queue.Job) error {
+		ran <- j
+		return nil
+	}})
+	listening(t, rawURL, "k", ran)
+
+	t.Run("from a process that only enqueues", func(t *testing.T) {
+		_, enqueue := open()
+		for _, lane := range []string{"l", "", "with spaces in it", "1 2 3", "\u00e9"} {
+			enqueue(queue.New{Kind: "k", Lane: lane})
+			if j := receive(t, ran); j.Lane != lane {
+				t.Errorf("got lane %q, want %q", j.Lane, lane)
+			}
+		}
+	})
+	t.Run("for later", func(t *testing.T) {
+		_, enqueue := open()
+		due := time.Now().Add(50 * time.Millisecond)
+		enqueue(queue.New{Kind: "k", Lane: "l", RunAt: due})
+		receive(t, ran)
+		if time.Now().Before(due) {
+			t.Error("it ran too early")
+		}
+	})
+	t.Run("from a process that is full", func(t *testing.T) {
+		full, enqueue := open()
+		entered := make(chan *queue.Job, 100)
+		start(t, full, queue.Worker{Kind: "k", Concurrency: 1, Run: func(ctx context.Context, j *queue.Job) error {
+			entered <- j
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		enqueue(queue.New{Kind: "k", Lane: "a"})
+		receive(t, entered)
+		enqueue(queue.New{Kind: "k", Lane: "b"}, queue.New{Kind: "k", Lane: "c"})
+		receive(t, ran)
+		receive(t, ran)
+		// What a process gives back at its end is told, too.
+		stop(full)
+		if j := receive(t, ran); j.Lane != "a" {
+			t.Errorf("got lane %q, want what was given back", j.Lane)
+		}
+	})
+	t.Run("to the process that holds the lane", func(t *testing.T) {
+		entered, release := make(chan *queue.Job, 100), make(chan struct{})
+		holder, enqueue := open()
+		start(t, holder, queue.Worker{Kind: "held", Run: func(ctx context.Context, j *queue.Job) error {
+			entered <- j
+			if j.Lane == "l" {
+				<-release
+			}
+			return nil
+		}})
+		listening(t, rawURL, "held", entered)
+		enqueue(queue.New{Kind: "held", Lane: "l"})
+		receive(t, entered)
+		// This one has room, and takes it upon itself, but the lane has none.
+		other, enqueueOther := open()
+		asked := make(chan struct{})
+		start(t, other, queue.Worker{Kind: "held", Run: func(_ context.Context, j *queue.Job) error {
+			if j.Lane == "l" {
+				t.Error("a second job ran in the lane")
+			}
+			close(asked)
+			return nil
+		}})
+		enqueueOther(queue.New{Kind: "held", Lane: "l"}, queue.New{Kind: "held", Lane: "asked with it"})
+		receive(t, asked)
+		close(release)
+		receive(t, entered)
+	})
+}
+
+// proxy stands between a process and the server, and can be cut.
+type proxy struct {
+	listener net.Listener
+	server   string
+	tries    chan time.Time // of connections while it is cut
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]struct{}
+}
+
+func newProxy(t *testing.T, rawURL string) (*proxy, string) {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, server: u.Host, tries: make(chan time.Time, 1000), conns: make(map[net.Conn]struct{})}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { p.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		p.setCut(true)
+		serving.Wait()
+	})
+	u.Host = l.Addr().String()
+	return p, u.String()
+}
+
+func (p *proxy) serve(c net.Conn) {
+	defer c.Close()
+	if !p.add(c) {
+		p.tries <- time.Now()
+		return
+	}
+	s, err := net.Dial("tcp", p.server)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	if !p.add(s) {
+		return
+	}
+	go func() {
+		io.Copy(s, c)
+		s.Close()
+	}()
+	io.Copy(c, s)
+}
+
+func (p *proxy) add(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.cut {
+		p.conns[c] = struct{}{}
+	}
+	return !p.cut
+}
+
+func (p *proxy) setCut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+	for c := range p.conns {
+		c.Close()
+	}
+	clear(p.conns)
+}
+
+// The server is lost while a job runs. The job's end is recorded when the
+// server is back, so that it does not run again; the server is asked for
+// patiently meanwhile.
+func TestServerLost(t *testing.T) {
+	needPostgres(t)
+	rawURL := dbtest.URL(t)
+	direct := dbtest.Open(t, rawURL)
+	p, through := newProxy(t, rawURL)
+	d := dbtest.Open(t, through)
+	q := queue.Open(d, queue.Config{Poll: 50 * time.Millisecond})
+	entered, release := make(chan *queue.Job, 10), make(chan struct{})
+	start(t, q, queue.Worker{Kind: "k", Run: func(ctx context.Context, j *queue.Job) error {
+		entered <- j
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	elsewhere := queue.Open(direct, queue.Config{})
+	for i := range 3 {
+		enqueue(t, direct, elsewhere, queue.New{Kind: "k", Lane: fmt.Sprint(i)})
+		receive(t, entered)
+	}
+	p.setCut(true)
+	close(release)
+	enqueue(t, direct, elsewhere, queue.New{Kind: "k", Lane: "waits"})
+	var tries []time.Time
+	for range 40 {
+		tries = append(tries, receive(t, p.tries))
+	}
+	// The first come at once, from the connections that were cut.
+	if took := tries[39].Sub(tries[9]); took < 500*time.Millisecond {
+		t.Errorf("got 30 attempts to connect in %v, want them to take their time", took)
+	}
+	if len(entered) != 0 {
+		t.Error("a job ran without a database")
+	}
+	p.setCut(false)
+	if j := receive(t, entered); j.Lane != "waits" {
+		t.Errorf("got a job of lane %q, want the one that came meanwhile", j.Lane)
+	}
+	q.Stop(t.Context())
+	if n := count(t, direct, "1 = 1"); n != 0 || len(entered) != 0 {
+		t.Errorf("got %d jobs left and %d more runs, want none", n, len(entered))
+	}
+}
