@@ -121,7 +121,9 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
-	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)"))
+	// Readers must not make the file: were it moved away, an empty one would
+	// take its place and stay.
+	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)") + "&mode=rw")
 	if err != nil {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
