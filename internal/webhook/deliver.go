@@ -71,13 +71,11 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 	}
 	w := s.windows.open(j.Lane)
 	defer s.windows.close(w)
-	select {
-	case w.places <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := s.windows.enter(ctx, w); err != nil {
+		return err
 	}
 	a := s.post(ctx, t, j.ID, eventID, name, body)
-	<-w.places
+	s.windows.leave(w, a.status != 0)
 	if a.status == 0 && ctx.Err() != nil {
 		// Cut off by the end of the process or of the webhook: not the
 		// receiver's fault, and no attempt.

@@ -12,48 +12,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// maxPosts is how many posts to one webhook are under way at once in this
-// process. More deliveries are in hand, so that a fast receiver need not wait
-// while others are claimed and recorded; a slow one holds up no more
-// connections than these.
-const maxPosts = 16
-
-// windows are the places for posts, by webhook, while there are deliveries in
-// hand.
-type windows struct {
-	mu   sync.Mutex
-	byID map[string]*window
-}
-
-type window struct {
-	id     string
-	places chan struct{} // send to take a place, receive to leave it
-	users  int           // guarded by windows.mu
-}
-
-func (ws *windows) open(id string) *window {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		w = &window{id: id, places: make(chan struct{}, maxPosts)}
-		if ws.byID == nil {
-			ws.byID = make(map[string]*window)
-		}
-		ws.byID[id] = w
-	}
-	w.users++
-	return w
-}
-
-func (ws *windows) close(w *window) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w.users--; w.users == 0 {
-		delete(ws.byID, w.id)
-	}
-}
-
 // turns are the deliveries in hand that wait for older ones of their webhook,
 // by webhook, oldest first.
 type turns struct {
