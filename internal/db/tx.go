@@ -9,6 +9,8 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Tx is a transaction under way. It lives inside one call of [DB.Read] or
@@ -49,6 +51,17 @@ func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error
 	}
 	n, err := tx.conn.exec(ctx, query, args)
 	return n, tx.note(err)
+}
+
+// ExecPlanned is [Tx.Exec] with a plan made for these very arguments. On
+// PostgreSQL a prepared statement may keep a plan from when the table was small
+// or empty; this costs the planning each time instead. On SQLite there is no
+// difference.
+func (tx *Tx) ExecPlanned(ctx context.Context, query string, args ...any) (int64, error) {
+	if tx.engine == postgresEngine {
+		args = append([]any{pgx.QueryExecModeExec}, args...)
+	}
+	return tx.Exec(ctx, query, args...)
 }
 
 // Query runs a statement that returns rows. They must be read to the end or

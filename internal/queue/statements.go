@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // The states as stored.
@@ -84,12 +82,8 @@ func (q *Queue) byIndex(ctx context.Context, tx *db.Tx) error {
 
 // end runs a statement that ends the lease of a job.
 func (j *Job) end(ctx context.Context, tx *db.Tx, query string, args ...any) error {
-	args = append([]any{j.ID, j.lease}, args...)
-	if j.queue.db.Postgres() {
-		args = append([]any{pgx.QueryExecModeExec}, args...)
-	}
 	j.ending.Store(true)
-	n, err := tx.Exec(ctx, query, args...)
+	n, err := tx.ExecPlanned(ctx, query, append([]any{j.ID, j.lease}, args...)...)
 	if err != nil {
 		return err
 	}
