@@ -73,3 +73,20 @@ func benchLanes(b *testing.B, url string, lanes int) {
 		b.Errorf("%d jobs are left, %v", left, err)
 	}
 }
+
+// An operation is one job, from before it is enqueued until it runs, when
+// nothing else does.
+func BenchmarkOneAtATime(b *testing.B) {
+	d := dbtest.Open(b, dbtest.URL(b))
+	q := queue.Open(d, queue.Config{Poll: time.Hour})
+	ran := make(chan struct{})
+	start(b, q, queue.Worker{Kind: "bench", Run: func(context.Context, *queue.Job) error {
+		ran <- struct{}{}
+		return nil
+	}})
+	for b.Loop() {
+		enqueue(b, d, q, queue.New{Kind: "bench", Lane: "lane"})
+		<-ran
+	}
+	q.Stop(context.Background())
+}

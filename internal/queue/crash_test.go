@@ -104,10 +104,10 @@ var errRefused = errors.New("refused")
 // A process is killed at random moments, again and again. Whatever was
 // committed takes effect, once.
 func TestKilled(t *testing.T) {
-	t.Run("sqlite", func(t *testing.T) { testKilled(t, dbtest.SQLiteURL(t), 30) })
+	t.Run("sqlite", func(t *testing.T) { testKilled(t, dbtest.SQLiteURL(t), 25) })
 	t.Run("postgres", func(t *testing.T) {
 		needPostgres(t)
-		testKilled(t, dbtest.URL(t), 15)
+		testKilled(t, dbtest.URL(t), 10)
 	})
 }
 
