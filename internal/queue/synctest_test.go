@@ -466,6 +466,38 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
+// More lanes are told of than are listed; those that were not are found without
+// waiting for the next cast of the net.
+func TestMoreLanesThanListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lanes = 5000
+		d := dbtest.NewSQLite(t)
+		q := queue.Open(d, queue.Config{Poll: time.Hour})
+		var mu sync.Mutex
+		left, release := lanes, make(chan struct{})
+		start(t, q, queue.Worker{Kind: "k", Concurrency: 50, Run: func(context.Context, *queue.Job) error {
+			<-release
+			mu.Lock()
+			defer mu.Unlock()
+			left--
+			return nil
+		}})
+		synctest.Wait()
+		begin := time.Now()
+		var jobs []queue.New
+		for i := range lanes {
+			jobs = append(jobs, queue.New{Kind: "k", Lane: fmt.Sprint(i)})
+		}
+		enqueue(t, d, q, jobs...)
+		close(release)
+		synctest.Wait()
+		if took := time.Since(begin); left != 0 || took != 0 {
+			t.Errorf("got %d jobs left after %v, want none in no time", left, took)
+		}
+		stop(q)
+	})
+}
+
 // fill inserts ready jobs, spread over lanes, without telling anybody.
 func fill(t testing.TB, d *db.DB, jobs, lanes int) {
 	t.Helper()
