@@ -46,8 +46,8 @@ type attempt struct {
 // deliver runs one job: an attempt to deliver an event to a webhook.
 func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 	t, err := s.target(ctx, j.Lane)
-	if errors.Is(err, db.ErrNoRows) {
-		return nil // deleted while a change that knew it was being written
+	if errors.Is(err, errDeleted) {
+		return nil // while a change that knew it was being written
 	}
 	if err != nil {
 		return err
@@ -61,27 +61,54 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 			return s.comeBack(ctx, j)
 		}
 	}
-	eventID, name := decodePayload(j.Payload)
-	body, err := s.body(ctx, eventID, t.form)
-	if errors.Is(err, db.ErrNoRows) {
-		return s.record(ctx, &result{job: j, attempt: attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}})
-	}
-	if err != nil {
-		return err
-	}
 	w := s.windows.open(j.Lane)
 	defer s.windows.close(w)
 	if err := s.windows.enter(ctx, w); err != nil {
 		return err
 	}
-	a := s.post(ctx, t, j.ID, eventID, name, body)
+	a, err := s.try(ctx, j)
 	s.windows.leave(w, a.status != 0)
+	switch {
+	case errors.Is(err, errSuspended):
+		return s.comeBack(ctx, j)
+	case errors.Is(err, errDeleted):
+		return nil
+	case err != nil:
+		return err
+	}
+	return s.record(ctx, &result{job: j, attempt: a})
+}
+
+var (
+	errDeleted   = errors.New("the webhook was deleted")
+	errSuspended = errors.New("the webhook is not enabled")
+)
+
+// try makes a job's attempt, with the webhook as it is now. An error means that
+// there was none.
+func (s *Service) try(ctx context.Context, j *queue.Job) (attempt, error) {
+	t, err := s.target(ctx, j.Lane)
+	if err != nil {
+		return attempt{}, err
+	}
+	if !t.enabled {
+		return attempt{}, errSuspended
+	}
+	eventID, name := decodePayload(j.Payload)
+	body, err := s.body(ctx, eventID, t.form)
+	if errors.Is(err, db.ErrNoRows) {
+		return attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}, nil
+	}
+	if err != nil {
+		return attempt{}, err
+	}
+	a := s.post(ctx, t, j.ID, eventID, name, body)
 	if a.status == 0 && ctx.Err() != nil {
 		// Cut off by the end of the process or of the webhook: not the
 		// receiver's fault, and no attempt.
-		return context.Cause(ctx)
+		return attempt{}, context.Cause(ctx)
 	}
-	return s.record(ctx, &result{job: j, attempt: a})
+	return a, nil
 }
 
 // post makes one attempt.

@@ -562,3 +562,32 @@ func TestOrderOfBacklog(t *testing.T) {
 		}
 	})
 }
+
+// What is in hand but not under way when a webhook is disabled waits too.
+func TestDisabledWithDeliveriesInHand(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		r := newRig(t, d, n, nil)
+		rc := n.receive("receiver.example.com", func(int, http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) })
+		w := r.create(webhook.New{})
+		r.start()
+		var all []int
+		for i := 1; i <= 20; i++ {
+			all = append(all, i)
+		}
+		r.emit(all...)
+		time.Sleep(time.Second)
+		r.update(w.ID, webhook.Change{Enabled: new(false)})
+		time.Sleep(time.Hour)
+		if got := len(rc.all()); got != 4 {
+			t.Errorf("while disabled: got %d posts, want the 4 that were under way", got)
+		}
+		if got := r.find(w.ID); got.QueuedEvents != 16 {
+			t.Errorf("queued: got %d, want 16", got.QueuedEvents)
+		}
+		r.update(w.ID, webhook.Change{Enabled: new(true)})
+		time.Sleep(time.Hour)
+		if got := rc.numbers(); len(got) != 20 || !slices.IsSorted(got[4:]) {
+			t.Errorf("got %v, want those that waited in order", got)
+		}
+	})
+}

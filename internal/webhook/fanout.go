@@ -66,13 +66,10 @@ const insertRows = 16
 
 // insertDeliveries has the statement for so many rows.
 var insertDeliveries = func() (statements [insertRows + 1]string) {
-	text := "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES "
+	var rows []string
 	for n := 1; n <= insertRows; n++ {
-		if n > 1 {
-			text += ", "
-		}
-		text += fmt.Sprintf("($%d, $%d, $%d, $%d, 0, $%d)", 5*n-4, 5*n-3, 5*n-2, 5*n-1, 5*n)
-		statements[n] = text
+		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d, $%d, 0, $%d)", 5*n-4, 5*n-3, 5*n-2, 5*n-1, 5*n))
+		statements[n] = "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES " + strings.Join(rows, ", ")
 	}
 	return statements
 }()

@@ -377,7 +377,7 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 		return TestResult{}, err
 	}
 	t, err := s.loadTarget(ctx, id)
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, errDeleted) {
 		return TestResult{}, errNotFound()
 	}
 	if err != nil {

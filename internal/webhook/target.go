@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 // target is what the dispatcher needs to know of a webhook.
 type target struct {
+	enabled  bool
 	url      *url.URL
 	form     Form
 	secret   *signer // nil: not signed
@@ -23,8 +25,8 @@ type target struct {
 
 // targets keeps targets in memory for a second, since reading one for each
 // delivery would cost as much as recording it. A change made here is seen at
-// once, one made by another process within that second; holding and deleting a
-// lane need neither.
+// once, one made by another process within that second. Nothing is claimed from
+// the lane of a webhook that is suspended or deleted even within it.
 type targets struct {
 	mu      sync.Mutex
 	byID    map[string]*target
@@ -43,8 +45,8 @@ func (ts *targets) forget(id string) {
 	ts.changes++
 }
 
-// target returns a webhook as the dispatcher sees it; [db.ErrNoRows] when it
-// was deleted.
+// target returns a webhook as the dispatcher sees it; errDeleted when there is
+// none.
 func (s *Service) target(ctx context.Context, id string) (*target, error) {
 	ts := &s.targets
 	ts.mu.Lock()
@@ -72,11 +74,14 @@ func (s *Service) loadTarget(ctx context.Context, id string) (*target, error) {
 	t := &target{loaded: time.Now()}
 	var rawURL string
 	var secret, old []byte
-	err := s.db.QueryRow(ctx, `SELECT w.url, w.payload_form, w.secret, w.old_secret, w.old_secret_until,
+	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.payload_form, w.secret, w.old_secret, w.old_secret_until,
 		CASE WHEN EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2 AND d.state = 0 AND d.id <= w.ordered_until)
 			THEN w.ordered_until END
 		FROM webhooks w WHERE w.id = $1`, id).
-		Scan(&rawURL, &t.form, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.ordered))
+		Scan(&t.enabled, &rawURL, &t.form, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.ordered))
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, errDeleted
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load webhook: %w", err)
 	}
