@@ -146,8 +146,8 @@ type Config struct {
 	// BaseURL is the address of the dashboard, for mails.
 	BaseURL string
 	// PerLane is how many deliveries to one webhook are in hand at once, over
-	// all processes; 0 means 32. Concurrency is how many are in hand in this
-	// process; 0 means 8192. Receivers that hang take up to PerLane of them
+	// all processes; 0 means 64. Concurrency is how many are in hand in this
+	// process; 0 means 16384. Receivers that hang take up to PerLane of them
 	// each, but few connections.
 	PerLane     int
 	Concurrency int
@@ -199,8 +199,8 @@ func Open(c Config) *Service {
 	c.Events.Inside(s.fanOut)
 	c.Queue.Handle(queue.Worker{
 		Kind:        JobKind,
-		PerLane:     orDefault(c.PerLane, 32),
-		Concurrency: orDefault(c.Concurrency, 8192),
+		PerLane:     orDefault(c.PerLane, 64),
+		Concurrency: orDefault(c.Concurrency, 16384),
 		Run:         s.deliver,
 		// What a receiver does wrong is recorded by deliver. Errors that get
 		// here are ours, and no reason to give up.
