@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/channeltest"
@@ -287,12 +288,32 @@ func TestSanitize(t *testing.T) {
 		{"conditional comment", `<!--[if mso]><b>x</b><![endif]-->a`, "a"},
 		{"svg", `<svg><script>x</script><text>y</text></svg>a`, "a"},
 		{"NUL and bad bytes", "a\x00b\xffc", "ab\uFFFDc"},
+		{"end tags of the page around", "</div></li></td></main>a</p></b>", "a"},
+		{"left open", `<div><b>a<a href="https://x.example">b`, `<div><b>a<a href="https://x.example" rel="nofollow noreferrer noopener" target="_blank">b</a></b></div>`},
+		{"end tags that may be left out", "<p>a<p>b<ul><li>c<li>d</ul>e", "<p>a<p>b<ul><li>c<li>d</ul>e"},
+		{"crossed", "<div><b>a<i>b</b>c</i></div></div>", "<div><b>a<i>b</i></b>c</div>"},
+		{"an end tag in a cell", "<p>a<table><tr><td>b</p></div>c</td></tr></table>", "<p>a<table><tr><td>bc</td></tr></table>"},
+		{"a table left open", "<table><tr><td><b>a", "<table><tr><td><b>a</b></table>"},
+		{"void elements", "a<br>b<br/>c</br><hr>d", "a<br>b<br/>c<hr>d"},
 	} {
 		got := testParser().Sanitize(tt.in)
 		if got != tt.want {
 			t.Errorf("%s: Sanitize(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
 		}
 		harmless(t, got)
+	}
+}
+
+// A style attribute that is too long goes, with nothing else of its element.
+func TestSanitizeLongStyle(t *testing.T) {
+	long := `<p style="color:red;` + strings.Repeat("(", maxStyle) + `" title="b">a</p>`
+	if got, want := testParser().Sanitize(long), `<p title="b">a</p>`; got != want {
+		t.Errorf("Sanitize() = %q, want %q", got, want)
+	}
+	start := time.Now()
+	testParser().Sanitize(`<p style="` + strings.Repeat("(", maxText) + `">a`)
+	if d := time.Since(start); d > 30*time.Second { // it was minutes
+		t.Errorf("a style of %d bytes took %v", maxText, d)
 	}
 }
 

@@ -37,11 +37,35 @@ func newPolicy() *bluemonday.Policy {
 }
 
 // Sanitize returns a mail's HTML as it may be shown inside a page: no scripts,
-// forms, handlers or links that are more than links. Images that came along keep
-// src="cid:<ContentID>"; the address of any other image moves to the attribute
-// data-remote-src, so that showing the mail tells its sender nothing.
+// forms, handlers or links that are more than links, and whatever it opens it
+// closes, and nothing else. Images that came along keep src="cid:<ContentID>"; the
+// address of any other image moves to the attribute data-remote-src, so that
+// showing the mail tells its sender nothing.
 func (p *Parser) Sanitize(markup string) string {
-	return strings.TrimSpace(localImages(cleanText(p.policy.Sanitize(cleanText(markup)))))
+	markup = shortStyles(cleanText(markup))
+	return strings.TrimSpace(balanced(localImages(cleanText(p.policy.Sanitize(markup)))))
+}
+
+// maxStyle bounds a style attribute, in bytes: reading one takes the policy
+// quadratic time.
+const maxStyle = 1 << 10
+
+// shortStyles drops the style attributes that are too long.
+func shortStyles(markup string) string {
+	if len(markup) <= maxStyle {
+		return markup
+	}
+	var b strings.Builder
+	for t := range tokens(markup) {
+		n := len(t.Attr)
+		t.Attr = slices.DeleteFunc(t.Attr, func(a html.Attribute) bool { return a.Key == "style" && len(a.Val) > maxStyle })
+		if len(t.Attr) < n {
+			b.WriteString(t.Token.String())
+		} else {
+			b.WriteString(t.raw)
+		}
+	}
+	return b.String()
 }
 
 // localImages rewrites the images of sanitized markup.
@@ -65,6 +89,75 @@ func localImages(markup string) string {
 		b.WriteString(t.raw)
 	}
 	return b.String()
+}
+
+// maxClimb is how far up an end tag is matched; it bounds the work for markup that
+// nests without end.
+const maxClimb = 1000
+
+// balanced closes what sanitized markup leaves open, and drops the end tags of what
+// it did not open: they would act on the page around it.
+func balanced(markup string) string {
+	var b strings.Builder
+	var open []atom.Atom
+	closeDown := func(to int) { // to what was open before the element at to
+		for i := len(open) - 1; i >= to; i-- {
+			if !endsByItself(open[i]) {
+				b.WriteString("</" + open[i].String() + ">")
+			}
+		}
+		open = open[:to]
+	}
+	for t := range tokens(markup) {
+		switch {
+		case t.Type == html.EndTagToken:
+			if i := opener(open, t.DataAtom); i >= 0 {
+				closeDown(i + 1)
+				open = open[:i]
+				b.WriteString(t.raw)
+			}
+			continue
+		case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken: // which says nothing in HTML
+			switch t.DataAtom {
+			case atom.Br, atom.Hr, atom.Img, atom.Wbr, atom.Col:
+			default:
+				if n := len(open); n == 0 || open[n-1] != t.DataAtom || !endsByItself(t.DataAtom) {
+					open = append(open, t.DataAtom)
+				}
+			}
+		}
+		b.WriteString(t.raw)
+	}
+	closeDown(0)
+	return b.String()
+}
+
+// endsByItself reports whether an element's end tag may be left out.
+func endsByItself(a atom.Atom) bool {
+	switch a {
+	case atom.P, atom.Li, atom.Dd, atom.Dt, atom.Tr, atom.Td, atom.Th, atom.Tbody, atom.Thead, atom.Tfoot, atom.Colgroup, atom.Caption:
+		return true
+	}
+	return false
+}
+
+// opener returns which of the open elements an end tag closes, or -1. What stands
+// in a table's cell ends within it, and a part of a table within the table.
+func opener(open []atom.Atom, end atom.Atom) int {
+	part := false
+	switch end {
+	case atom.Table, atom.Tbody, atom.Thead, atom.Tfoot, atom.Tr, atom.Td, atom.Th, atom.Caption, atom.Colgroup:
+		part = true
+	}
+	for i := len(open) - 1; i >= max(0, len(open)-maxClimb); i-- {
+		switch a := open[i]; {
+		case a == end:
+			return i
+		case a == atom.Table, !part && (a == atom.Td || a == atom.Th || a == atom.Caption):
+			return -1
+		}
+	}
+	return -1
 }
 
 // cid reads a link to another part of the mail (RFC 2392).
