@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/channeltest"
@@ -310,10 +309,9 @@ func TestSanitizeLongStyle(t *testing.T) {
 	if got, want := testParser().Sanitize(long), `<p title="b">a</p>`; got != want {
 		t.Errorf("Sanitize() = %q, want %q", got, want)
 	}
-	start := time.Now()
-	testParser().Sanitize(`<p style="` + strings.Repeat("(", maxText) + `">a`)
-	if d := time.Since(start); d > 30*time.Second { // it was minutes
-		t.Errorf("a style of %d bytes took %v", maxText, d)
+	// Took minutes before there was a bound.
+	if got := testParser().Sanitize(`<p style="` + strings.Repeat("(", maxText) + `">a`); got != "<p>a" {
+		t.Errorf("Sanitize() = %.100q, want %q", got, "<p>a")
 	}
 }
 
