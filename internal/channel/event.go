@@ -23,6 +23,7 @@ type Message struct {
 	SentAt      time.Time // by the sender's own clock; zero when not known
 	Outbound    bool      // written at our side, sent elsewhere
 	OptOut      bool      // the sender asked to get no more messages
+	OptIn       bool      // the sender asked to get messages again
 	Mail        *Mail     // set for mail only
 }
 

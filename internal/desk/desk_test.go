@@ -282,6 +282,19 @@ func TestOptOut(t *testing.T) {
 	if err != nil || len(c) != 1 || c[0].OptedOutAt.IsZero() {
 		t.Errorf("conversations: %+v, %v", c, err)
 	}
+
+	f.intake(text("+4915187654321", "one more thing"))
+	c, err = f.desk.Conversations(t.Context(), f.db, orgA, second.TicketID)
+	if err != nil || c[0].OptedOutAt.IsZero() {
+		t.Errorf("a text undid it: %+v, %v", c, err)
+	}
+	in = text("+4915187654321", "start")
+	in.Event.Message.OptIn = true
+	f.intake(in)
+	c, err = f.desk.Conversations(t.Context(), f.db, orgA, second.TicketID)
+	if err != nil || !c[0].OptedOutAt.IsZero() {
+		t.Errorf("opted in again: %+v, %v", c, err)
+	}
 }
 
 func TestNameIsFilledInOnce(t *testing.T) {

@@ -137,8 +137,9 @@ func moves(from, to channel.ReceiptState) bool {
 func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID, r *channel.Receipt, mail *entry) (Result, error) {
 	var state channel.ReceiptState
 	var chn string
-	if err := tx.QueryRow(ctx, "SELECT delivery_state, channel FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
-		Scan(db.IntoText((*string)(&state)), &chn); err != nil {
+	var details Details
+	if err := tx.QueryRow(ctx, "SELECT delivery_state, channel, details FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
+		Scan(db.IntoText((*string)(&state)), &chn, db.IntoJSON(&details)); err != nil {
 		return Result{}, fmt.Errorf("load message: %w", err)
 	}
 	moved := moves(state, r.State)
@@ -157,8 +158,13 @@ func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID
 		if !strings.Contains(value, "@") {
 			value = threadValue(strings.TrimSpace(r.Recipient))
 		}
-		if _, err := tx.Exec(ctx, "UPDATE contact_points SET undeliverable_at = $3 WHERE value = $1 AND scope = $2 AND undeliverable_at IS NULL",
-			value, in.OrganizationID, tx.Now.UnixMicro()); err != nil {
+		sentTo := slices.ContainsFunc(slices.Concat(details.To, details.Cc), func(a Address) bool { return emailKey(a.Email) == value })
+		// Anybody who got a mail of ours can write a bounce of it: that says
+		// nothing about the addresses of others.
+		if _, err := tx.Exec(ctx, `UPDATE contact_points SET undeliverable_at = $3
+			WHERE value = $1 AND scope = $2 AND undeliverable_at IS NULL
+				AND ($4 OR customer_id = (SELECT customer_id FROM conversations WHERE ticket_id = $5 AND id = $6))`,
+			value, in.OrganizationID, tx.Now.UnixMicro(), sentTo, k.ticketID, k.conversationID); err != nil {
 			return Result{}, fmt.Errorf("flag address: %w", err)
 		}
 	}
@@ -172,7 +178,8 @@ func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID
 		e = &entry{Message: Message{ID: newID(), Direction: DirectionInbound, CreatedAt: in.ReceivedAt}}
 	}
 	e.TicketID, e.ConversationID, e.Channel = k.ticketID, k.conversationID, chn
-	e.Author.Type, e.Kind, e.PlacedBy, e.Text = AuthorSystem, KindNote, RuleReceipt, noteText(r)
+	e.Author.Type, e.Kind, e.PlacedBy = AuthorSystem, KindNote, RuleReceipt
+	e.Text, e.Stripped, e.HTML = noteText(r), "", "" // in place of the mail's
 	if err := addNote(ctx, tx, &e.Message); err != nil {
 		return Result{}, err
 	}

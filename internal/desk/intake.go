@@ -88,14 +88,16 @@ type entry struct {
 	ids          []string      // Message-IDs of the mail, under which others may name it
 	participants []participant // who takes part from now on
 	customer     known         // who wrote it, or whom it was written to
-	optOut       bool
+	optOut       bool          // no more messages, please
+	optIn        bool          // messages again, please
 }
 
 // place is where a message goes.
 type place struct {
 	ticket         Ticket
 	conversationID string
-	customerID     string // the conversation's
+	customerID     string        // the conversation's
+	begins         *Conversation // written with the message: the conversation, if it is new in the ticket
 }
 
 // newEntry is the message that came in, not placed yet.
@@ -130,7 +132,7 @@ func (e *entry) byAgent(agent event.Person) {
 // intakeThreaded places a message by its thread key.
 func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
 	e := newEntry(in, m)
-	e.PlacedBy, e.optOut = RuleThreadKey, m.OptOut
+	e.PlacedBy, e.optOut, e.optIn = RuleThreadKey, m.OptOut, m.OptIn
 	party := m.From
 	if m.Outbound {
 		if len(m.To) == 0 {
@@ -295,9 +297,13 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *place, 
 	if !fresh {
 		return s.duplicate(ctx, tx, t, p.conversationID, e)
 	}
-	if e.optOut {
+	if e.optOut || e.optIn {
+		var at time.Time
+		if e.optOut {
+			at = e.CreatedAt
+		}
 		if _, err := tx.Exec(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2",
-			t.ID, p.conversationID, e.CreatedAt.UnixMicro()); err != nil {
+			t.ID, p.conversationID, db.Time(at)); err != nil {
 			return Result{}, fmt.Errorf("note opt-out: %w", err)
 		}
 	}
@@ -360,6 +366,11 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e
 	e.Attachments = nil
 	if m := in.Event.Message; m != nil {
 		s.attach(&e.Message, m.Attachments, in.Files)
+	}
+	if p.begins != nil {
+		if err := insertConversation(ctx, tx, p.begins); err != nil {
+			return false, err
+		}
 	}
 	if fresh, err := insertMessage(ctx, tx, &e.Message); err != nil || !fresh {
 		return false, err

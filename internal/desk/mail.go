@@ -94,14 +94,14 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		res.Outcome, res.Reason = Recorded, "mail made by a system starts no ticket here"
 		return res, nil
 	}
-	if threaded && p.ticket.Status == StatusClosed {
-		link = &linked{p.ticket.ID, LinkClosed}
-		p, threaded = place{}, false
-	}
 	if threaded && l.isAgent && mail.Authenticated && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
 		// To us alone: the customer has not seen it.
 		e.Author = event.Author{Type: AuthorAgent, ID: l.agent.ID, Name: l.agent.Name}
 		return s.keep(ctx, tx, in, &p, e)
+	}
+	if threaded && p.ticket.Status == StatusClosed {
+		link = &linked{p.ticket.ID, LinkClosed}
+		p, threaded = place{}, false
 	}
 	k, err := s.customer(ctx, tx, in, l.From)
 	if err != nil {
@@ -119,7 +119,8 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 
 // open gathers what the desk knows about a mail.
 func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (*letter, error) {
-	l := &letter{Message: m, sender: m.Mail.Sender}
+	copied := *m
+	l := &letter{Message: &copied, sender: m.Mail.Sender}
 	if l.sender.Email == "" {
 		l.sender = m.From
 	}
@@ -146,6 +147,21 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 		}
 	}
 	sender := emailKey(l.sender.Email)
+	if key := emailKey(m.From.Email); key != sender && key != "" {
+		// Answers shall go elsewhere, but not to one of us.
+		_, ours, err := s.directory.AgentByEmail(ctx, tx, in.OrganizationID, m.From.Email)
+		if err != nil {
+			return nil, fmt.Errorf("look up agent: %w", err)
+		}
+		if !ours {
+			if ours, err = s.owns(ctx, tx, in, m.From.Email); err != nil {
+				return nil, err
+			}
+		}
+		if ours {
+			l.From = l.sender
+		}
+	}
 	for i, p := range slices.Concat(m.To, m.Cc) {
 		key := emailKey(p.Email)
 		if key == "" || key == sender || i >= maxIDs {
@@ -357,14 +373,12 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *let
 		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
 	if errors.Is(err, db.ErrNoRows) {
 		// The ticket began on another channel.
-		c := Conversation{
+		p.begins = &Conversation{
 			ID: newID(), TicketID: t.ID, ConnectionID: in.ConnectionID, Channel: in.Channel,
 			ThreadKey: short(l.Mail.MessageID), CustomerID: t.Customer.ID, CreatedAt: tx.Now,
 		}
-		p.conversationID = c.ID
-		err = insertConversation(ctx, tx, &c)
-	}
-	if err != nil {
+		p.conversationID = p.begins.ID
+	} else if err != nil {
 		return place{}, nil, fmt.Errorf("find conversation: %w", err)
 	}
 	return p, nil, nil
@@ -417,15 +431,22 @@ func insertParticipants(ctx context.Context, tx *db.Tx, ticketID string, list []
 }
 
 // join has a mail's sender and recipients take part in a ticket that it is
-// appended to, and marks a sender who did not before.
+// appended to, and marks a sender who did not before. Whoever asks for answers to
+// go to the ticket's customer is not the customer by that.
 func (s *Service) join(ctx context.Context, tx *db.Tx, l *letter, e *entry, p *place) error {
 	e.participants = l.recipients(p.ticket.Customer)
-	if e.customer.ID == p.ticket.Customer.ID || l.isAgent || l.own {
+	if l.isAgent || l.own {
 		return nil
 	}
+	from, customer := emailKey(l.From.Email), emailKey(p.ticket.Customer.Email)
 	for i, who := range []channel.Party{l.From, l.sender} {
 		key := emailKey(who.Email)
-		if key == "" || i > 0 && key == emailKey(l.From.Email) {
+		switch {
+		case key == "", key == customer:
+			continue
+		case i == 0 && e.customer.ID == p.ticket.Customer.ID: // by another address
+			continue
+		case i == 1 && key == from:
 			continue
 		}
 		n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at) VALUES ($1, $2, $3, 'sender', $4)

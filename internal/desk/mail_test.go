@@ -68,6 +68,18 @@ func TestMailThreading(t *testing.T) {
 			appended, desk.RuleInReplyTo, "",
 		},
 		{
+			"(1) from somebody new who wants the answers to go to the customer", "eve@x.example", "", func(m *channel.Message) {
+				m.From.Email, m.Mail.InReplyTo = "ana@c.example", []string{"m1@c.example"}
+			},
+			appended, desk.RuleInReplyTo, "",
+		},
+		{
+			"(1) from the customer who wants the answers elsewhere", "ana@c.example", "", func(m *channel.Message) {
+				m.From.Email, m.Mail.InReplyTo = "bob@c.example", []string{"m1@c.example"}
+			},
+			appended, desk.RuleInReplyTo, "",
+		},
+		{
 			"(1) from a domain that disowns it", "ana@c.example", "", func(m *channel.Message) {
 				m.Mail.InReplyTo, m.Mail.Unverified = []string{"m1@c.example"}, true
 			},
@@ -398,6 +410,39 @@ func TestTagFindsTicketOfAnotherChannel(t *testing.T) {
 	}
 }
 
+// A closed ticket that began on another channel gets no conversation from a mail
+// that starts a new ticket.
+func TestTagOfClosedTicketOfAnotherChannel(t *testing.T) {
+	f := newFixture(t)
+	in := text("+4915112345678", "hello")
+	in.Event.Message.From.Email = "ana@c.example"
+	one := f.intake(in)
+	f.setStatus(one.TicketID, desk.StatusClosed)
+	tagged := mail("ana@c.example", "m1@c.example")
+	tagged.Event.Message.Mail.TicketTag = 1
+	r := f.intake(tagged)
+	if r.Outcome != desk.TicketCreated || f.ticket(r.TicketID).LinkedTicketID != one.TicketID {
+		t.Errorf("got %+v", r)
+	}
+	c, err := f.desk.Conversations(t.Context(), f.db, orgA, one.TicketID)
+	if err != nil || len(c) != 1 {
+		t.Errorf("conversations of the closed ticket: %+v, %v", c, err)
+	}
+}
+
+// Answers never go to one of us, whatever Reply-To says.
+func TestReplyToOneOfUs(t *testing.T) {
+	for _, replyTo := range []string{"sales@a.example", "Sales+x@a.example", "grace@a.example"} {
+		f := newFixture(t)
+		in := mail("eve@x.example", "m1@x.example")
+		in.Event.Message.From.Email = replyTo
+		r := f.intake(in)
+		if c := f.ticket(r.TicketID).Customer; c.Email != "eve@x.example" {
+			t.Errorf("%s: the customer is %+v", replyTo, c)
+		}
+	}
+}
+
 func TestMayAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -554,6 +599,23 @@ func TestOutboundCopy(t *testing.T) {
 	}
 }
 
+// What one of us writes to us alone about a closed ticket is a note on it, and no
+// new ticket.
+func TestAgentsNoteOnClosedTicket(t *testing.T) {
+	f := newFixture(t)
+	one := f.intake(mail("ana@c.example", "m1@c.example"))
+	f.setStatus(one.TicketID, desk.StatusClosed)
+	f.emitted()
+	in := mail("grace@a.example", "m2@a.example")
+	in.Event.Message.Mail.Authenticated, in.Event.Message.Mail.InReplyTo = true, []string{"m1@c.example"}
+	if r := f.intake(in); r.Outcome != desk.Noted || r.TicketID != one.TicketID {
+		t.Errorf("got %+v", r)
+	}
+	if got, status := f.emitted(), f.ticket(one.TicketID).Status; got != "" || status != desk.StatusClosed {
+		t.Errorf("status %s, events %s", status, got)
+	}
+}
+
 // A relay gave our message another id. A copy that carries our header tells us,
 // and answers to the new id find their ticket.
 func TestCopyTeachesTheWireID(t *testing.T) {
@@ -667,6 +729,7 @@ func TestBounce(t *testing.T) {
 	f.emitted()
 
 	bounce := mail("mailer-daemon@c.example", "b1@c.example")
+	bounce.Event.Message.HTML, bounce.Event.Message.Stripped = "<p>Sorry</p>", "Sorry"
 	m := bounce.Event.Message.Mail
 	m.Class, m.Rule = channel.ClassBounce, "multipart/report"
 	m.Receipt = &channel.Receipt{
@@ -690,7 +753,7 @@ func TestBounce(t *testing.T) {
 	}
 	note := messages[2]
 	want := "The message could not be delivered (Ana@C.example): mailbox unavailable\n\n550 5.1.1 no such user"
-	if note.Kind != "note" || note.Author.Type != "system" || note.Text != want || note.PlacedBy != desk.RuleReceipt || note.Details.Class != channel.ClassBounce {
+	if note.Kind != "note" || note.Author.Type != "system" || note.Text != want || note.HTML != "" || note.Stripped != "" || note.PlacedBy != desk.RuleReceipt || note.Details.Class != channel.ClassBounce {
 		t.Errorf("note: %+v", note)
 	}
 	ticket := f.ticket(reply.TicketID)
@@ -703,6 +766,31 @@ func TestBounce(t *testing.T) {
 	}
 	if n := f.count("customers"); n != 1 {
 		t.Errorf("%d customers; a mail server is none", n)
+	}
+}
+
+// A bounce says nothing about an address that the message did not go to: whoever
+// got the message could write one.
+func TestBounceOfAnotherAddress(t *testing.T) {
+	f := newFixture(t)
+	bob := f.intake(mail("bob@c.example", "m0@c.example"))
+	first := mail("eve@x.example", "m1@x.example")
+	f.intake(first)
+	sent := mail("grace@a.example", "sent@a.example")
+	sent.Event.Message.To, sent.Event.Message.Mail.Authenticated, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "eve@x.example"}}, true, []string{"m1@x.example"}
+	f.intake(sent)
+
+	bounce := mail("mailer-daemon@x.example", "b1@x.example")
+	bounce.Event.Message.Mail.Class = channel.ClassBounce
+	bounce.Event.Message.Mail.Receipt = &channel.Receipt{
+		ExternalIDs: []string{"sent@a.example"}, State: channel.ReceiptFailed, Recipient: "bob@c.example", Permanent: true,
+	}
+	if r := f.intake(bounce); r.Outcome != desk.ReceiptApplied {
+		t.Errorf("got %+v", r)
+	}
+	c, err := f.desk.Customer(t.Context(), f.db, orgA, bob.CustomerID)
+	if err != nil || len(c.Undeliverable) != 0 {
+		t.Errorf("customer: %+v, %v", c, err)
 	}
 }
 

@@ -135,13 +135,15 @@ func (*Adapter) Parse(r *channel.Request, _ channel.Part) (channel.Event, error)
 		return channel.Event{}, fmt.Errorf("%w: a message needs From", channel.ErrUnreadable)
 	}
 	from.Name = p.get("ProfileName")
+	out, again := consent(p)
 	m := &channel.Message{
 		ExternalID:  p.first("MessageSid", "SmsSid", "SmsMessageSid"),
 		ThreadKey:   thread,
 		From:        from,
 		Text:        strings.ReplaceAll(p.get("Body"), "\r\n", "\n"),
 		Attachments: media(p),
-		OptOut:      optOut(p),
+		OptOut:      out,
+		OptIn:       again,
 	}
 	if to, id := party(p.get("To")); id != "" {
 		m.To = []channel.Party{to}
@@ -168,20 +170,21 @@ func media(p params) []channel.Attachment {
 	return list
 }
 
-// optOut reports whether the text tells us to stop. The provider's own verdict
-// counts, where it gives one; otherwise the words that carriers agree on, alone
-// in the message.
-func optOut(p params) bool {
-	if t := p.get("OptOutType"); t != "" {
-		return strings.EqualFold(t, "STOP")
-	}
+// consent reports whether the text tells us to stop, or to go on after that. The
+// provider's own verdict counts, where it gives one; otherwise the words that
+// carriers agree on, alone in the message.
+func consent(p params) (out, again bool) {
 	word := strings.Trim(p.get("Body"), " \t\r\n.!")
-	for _, stop := range []string{"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT"} {
-		if strings.EqualFold(word, stop) {
-			return true
-		}
+	if t := p.get("OptOutType"); t != "" {
+		word = t
 	}
-	return false
+	switch strings.ToUpper(word) {
+	case "STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT":
+		return true, false
+	case "START", "UNSTOP", "YES":
+		return false, true
+	}
+	return false, false
 }
 
 // party reads an end of a message, and gives the key that its messages share.
