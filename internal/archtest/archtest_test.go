@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -161,9 +162,21 @@ func (f *file) imports() []string {
 // root is the top of the repository.
 const root = "../.."
 
-// repository parses every Go file of the module.
+// repository returns every package of the module.
 func repository(t *testing.T) []*pkg {
 	t.Helper()
+	all, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("found only %d packages under %s: the walk is wrong", len(all), root)
+	}
+	return all
+}
+
+// load parses every Go file of the module, once for all tests.
+var load = sync.OnceValues(func() ([]*pkg, error) {
 	var all []*pkg
 	fset := token.NewFileSet()
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -209,14 +222,8 @@ func repository(t *testing.T) []*pkg {
 		p.files = append(p.files, f)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 10 {
-		t.Fatalf("found only %d packages under %s: the walk is wrong", len(all), root)
-	}
-	return all
-}
+	return all, err
+})
 
 func parse(fset *token.FileSet, name, text string) (*file, error) {
 	syntax, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
