@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -24,19 +26,28 @@ func (a *App) newHandler() (http.Handler, error) {
 		return mux, nil
 	}
 	gate := &browser.Gate{Accounts: a.Accounts, Secure: base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
-	// Only what carries cookies needs it: providers send none.
-	sameOrigin := http.NewCrossOriginProtection()
-	if err := sameOrigin.AddTrustedOrigin(base.Scheme + "://" + base.Host); err != nil {
-		return nil, fmt.Errorf("base-url: %w", err)
-	}
 	a.Inbound.Register(mux)
-	mux.Handle(rpc.Prefix, sameOrigin.Handler(rpc.New(rpc.Config{
+	procedures := rpc.New(rpc.Config{
 		Procedures: slices.Concat(
 			rpc.AccountProcedures(a.Accounts, gate),
 			rpc.WebhookProcedures(a.Webhooks),
 		),
 		Authenticate: gate.Authenticate, Authorize: rpc.Authorize, Logger: a.log,
-	})))
+	})
+	// Only what carries cookies needs it: providers send none.
+	sameOrigin := http.NewCrossOriginProtection()
+	if err := sameOrigin.AddTrustedOrigin(base.Scheme + "://" + base.Host); err != nil {
+		return nil, fmt.Errorf("base-url: %w", err)
+	}
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const why = "this request comes from another site"
+		if strings.HasPrefix(r.URL.Path, rpc.Prefix) {
+			procedures.Refuse(w, r, problem.New(problem.Forbidden, why))
+		} else {
+			plain(w, http.StatusForbidden, why+"\n")
+		}
+	}))
+	mux.Handle(rpc.Prefix, sameOrigin.Handler(procedures))
 	places := []web.Place{
 		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, What: "is the process alive"},

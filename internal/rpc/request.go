@@ -78,6 +78,16 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.send(w)
 }
 
+// Refuse answers r with err in place of calling anything, for what decides in
+// front of the router.
+func (rt *Router) Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a := newAnswer()
+	defer a.release()
+	q := &request{rt: rt, w: w, r: r, answer: a}
+	q.fail(strings.TrimPrefix(r.URL.Path, Prefix), err)
+	a.send(w)
+}
+
 // serve adds the outcome of call number i to the answer.
 func (q *request) serve(i int, name string) {
 	start := q.answer.body.Len()
