@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 
 	"github.com/BurntSushi/toml"
 	"github.com/alecthomas/kong"
@@ -111,7 +115,7 @@ func (s *sources) Validate(model *kong.Application) error {
 	visit(model.Node)
 	for k := range s.file {
 		if !known[k] {
-			return fmt.Errorf("%s: unknown key %q; `kickstand config` lists them all", s.path, k)
+			return fmt.Errorf("%s: unknown key %q; `kickstand serve --help` lists them all", s.path, k)
 		}
 	}
 	return nil
@@ -126,13 +130,18 @@ func key(n *kong.Node, f *kong.Flag) string {
 	return f.Name
 }
 
-// Resolve implements [kong.Resolver].
+// Resolve implements [kong.Resolver]. An empty variable is one that is not set:
+// what starts programs often cannot leave one out.
 func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	name := key(parent.Node(), flag)
-	if v, ok := s.lookup(variable(name)); ok {
-		return v, nil
-	}
-	if path, ok := s.lookup(variable(name) + "_FILE"); ok {
+	value, _ := s.lookup(variable(name))
+	path, _ := s.lookup(variable(name) + "_FILE")
+	switch {
+	case value != "" && path != "":
+		return nil, fmt.Errorf("%s and %[1]s_FILE are both set; which one counts?", variable(name))
+	case value != "":
+		return value, nil
+	case path != "":
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("%s_FILE: %w", variable(name), err)
@@ -143,18 +152,44 @@ func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (
 	case nil:
 		return nil, nil
 	case []any:
+		if !flag.IsSlice() {
+			return nil, fmt.Errorf("%s: takes one value, not a list", s.path)
+		}
 		parts := make([]string, len(v))
 		for i, p := range v {
-			parts[i] = fmt.Sprint(p)
+			text, err := plain(p)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.path, err)
+			}
+			parts[i] = strings.ReplaceAll(text, ",", `\,`)
 		}
 		return strings.Join(parts, ","), nil
 	default:
+		text, err := plain(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.path, err)
+		}
+		return text, nil
+	}
+}
+
+// plain is how a value of the file would be typed on the command line.
+func plain(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case bool, int64, float64:
 		return fmt.Sprint(v), nil
 	}
+	return "", errors.New("must be a string, a number, true or false")
 }
 
 // settings translates to what the program is made of.
 func (c *config) settings() (app.Config, error) {
+	// Where a list ends with a comma, there is no further value.
+	for _, list := range []*[]string{&c.Roles, &c.TrustedProxies, &c.RedirectOrigins, &c.SMSSecret, &c.EmailRawSecret, &c.TrustedAuthServers} {
+		*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
+	}
 	a := app.Config{
 		BaseURL: c.BaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
@@ -166,7 +201,7 @@ func (c *config) settings() (app.Config, error) {
 		StopTimeout: c.StopTimeout,
 	}
 	if a.BaseURL == "" {
-		a.BaseURL = "http://" + c.Listen
+		a.BaseURL = localURL(c.Listen)
 	}
 	a.BaseURL = strings.TrimRight(a.BaseURL, "/")
 	for _, p := range c.TrustedProxies {
@@ -179,10 +214,37 @@ func (c *config) settings() (app.Config, error) {
 		}
 		a.TrustedProxies = append(a.TrustedProxies, prefix)
 	}
-	if c.RetryTimeScale <= 0 {
+	switch u, err := url.Parse(a.BaseURL); {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return a, usageError{fmt.Errorf("--base-url: %q is not an address such as https://help.example.com", a.BaseURL)}
+	case len(c.Roles) == 0:
+		return a, usageError{errors.New("--roles must be web, worker or both")}
+	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // neither is NaN
 		return a, usageError{errors.New("--retry-time-scale must be greater than 0")}
+	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0:
+		return a, usageError{errors.New("--access-lifetime and --refresh-lifetime must be greater than 0")}
+	case c.StopTimeout < 0:
+		return a, usageError{errors.New("--stop-timeout must not be negative")}
+	}
+	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
+		return a, usageError{fmt.Errorf("--mail-from: %w", err)}
+	}
+	if c.SMTPURL != "" {
+		if _, err := mail.OpenSMTP(c.SMTPURL); err != nil {
+			return a, usageError{fmt.Errorf("--smtp-url: %w", err)}
+		}
 	}
 	return a, nil
+}
+
+// localURL is the address under which a browser on this machine finds what
+// listens on addr.
+func localURL(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip, _ := netip.ParseAddr(host); err == nil && (host == "" || ip.IsUnspecified()) {
+		addr = net.JoinHostPort("localhost", port)
+	}
+	return "http://" + addr
 }
 
 // setting is one line of the effective configuration.
@@ -216,9 +278,10 @@ func (c *config) effective() []setting {
 	return out
 }
 
+const mask = "********"
+
 // masked keeps what helps to tell whether a secret is set at all.
 func masked(v any) any {
-	const mask = "********"
 	switch v := v.(type) {
 	case string:
 		if v == "" {
@@ -235,19 +298,26 @@ func masked(v any) any {
 	return mask
 }
 
-// maskedURL hides user and password, and the query, which may hold keys.
+// maskedURL hides user and password, and the query, which may hold keys. Of what
+// is not clearly a URL it shows nothing: an unencoded character in a password
+// can put the rest of it anywhere.
 func maskedURL(raw string) string {
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
+	if raw == "" || strings.HasPrefix(raw, "sqlite:") || strings.HasPrefix(raw, "file:") {
 		return raw
 	}
-	if _, host, ok := strings.Cut(rest, "@"); ok {
-		rest = "********@" + host
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path+u.RawQuery, "@") {
+		return mask
 	}
-	if before, _, ok := strings.Cut(rest, "?"); ok {
-		rest = before + "?********"
+	shown := u.Scheme + "://"
+	if u.User != nil {
+		shown += mask + "@"
 	}
-	return scheme + "://" + rest
+	shown += u.Host + u.EscapedPath()
+	if u.RawQuery != "" {
+		shown += "?" + mask
+	}
+	return shown
 }
 
 // kebab is kong's rule for flag names: AllowPrivateReceivers,

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -59,7 +58,7 @@ type demoFile struct {
 
 // Run serves the demo until ctx ends.
 func (d *demoCmd) Run(ctx context.Context, e *env) error {
-	folder, err := freshDemo()
+	folder, err := filepath.Abs(demoFolder)
 	if err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	}
 	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.SecretKey = folder, "", "", "", ""
 	e.SMSSecret, e.EmailRawSecret = []string{file.SMSSecret}, []string{file.EmailRawSecret}
-	e.AllowPrivateReceivers = true
+	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
 	if e.LogLevel == "info" {
 		e.LogLevel = "warn" // what it prints should not drown
 	}
@@ -76,8 +75,16 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.serve(ctx, set, func(a *app.App, addr net.Addr) error {
-		file.Listen, file.BaseURL = addr.String(), a.BaseURL
+	ln, err := e.listen()
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	if err := freshDemo(ctx, folder); err != nil {
+		return err
+	}
+	return e.serve(ctx, set, ln, func(a *app.App) error {
+		file.Listen, file.BaseURL = ln.Addr().String(), a.BaseURL
 		var text bytes.Buffer
 		if err := toml.NewEncoder(&text).Encode(file); err != nil {
 			return err
@@ -118,27 +125,41 @@ Try next, each in another terminal in this folder:
 }
 
 // freshDemo removes the demo of last time and makes the folder anew.
-func freshDemo() (string, error) {
-	folder, err := filepath.Abs(demoFolder)
-	if err != nil {
-		return "", err
-	}
+func freshDemo(ctx context.Context, folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return err
 	}
 	if len(entries) > 0 {
 		if _, err := os.Stat(filepath.Join(folder, demoMarker)); err != nil {
-			return "", fmt.Errorf("%s exists and was not made by the demo; move it away or start the demo elsewhere", folder)
+			return fmt.Errorf("%s exists and was not made by the demo; move it away or start the demo elsewhere", folder)
+		}
+		if at, runs := runningDemo(ctx, folder); runs {
+			return fmt.Errorf("the demo in %s runs already, at %s; stop it first, or start another one elsewhere", folder, at)
 		}
 		if err := os.RemoveAll(folder); err != nil {
-			return "", err
+			return err
 		}
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", err
+		return err
 	}
-	return folder, os.WriteFile(filepath.Join(folder, demoMarker), []byte("Made by `kickstand demo`, which deletes it at the next start.\n"), 0o600)
+	return os.WriteFile(filepath.Join(folder, demoMarker), []byte("Made by `kickstand demo`, which deletes it at the next start.\n"), 0o600)
+}
+
+// runningDemo reports whether a server answers where the demo in folder served.
+func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
+	var file demoFile
+	if _, err := toml.DecodeFile(filepath.Join(folder, "kickstand.toml"), &file); err != nil {
+		return "", false // it did not come so far
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+file.Listen+"/healthz", nil)
+	if err != nil {
+		return "", false
+	}
+	return file.BaseURL, accepted(req) == nil
 }
 
 // fillDemo makes the organization and has its first customers write, by the
@@ -162,19 +183,19 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) e
 			return err
 		}
 	}
+	here := "http://" + file.Listen // the public address may lead here only from outside
 	for _, m := range []struct{ from, text string }{
 		{"+14155550171", "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
 		{"+14155550172", "I was charged twice for my ride this morning."},
 		{"+14155550171", "Update: it works now, thanks!"},
 	} {
-		target := a.BaseURL + "/api/webhooks/sms"
 		form := url.Values{"MessageSid": {"SM" + randomHex(16)}, "From": {m.from}, "To": {demoNumber}, "Body": {m.text}, "NumMedia": {"0"}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(form.Encode()))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, here+"/api/webhooks/sms", strings.NewReader(form.Encode()))
 		if err != nil {
 			return err
 		}
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		req.Header.Set("X-Sms-Signature", sms.Sign(target, form, file.SMSSecret))
+		req.Header.Set("X-Sms-Signature", sms.Sign(a.BaseURL+"/api/webhooks/sms", form, file.SMSSecret))
 		if err := accepted(req); err != nil {
 			return err
 		}
@@ -185,7 +206,7 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) e
 	} {
 		raw := fmt.Sprintf("From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
 			m.name, m.from, demoMailbox, m.subject, time.Now().Format(time.RFC1123Z), randomHex(12), m.text)
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.BaseURL+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, here+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
 		if err != nil {
 			return err
 		}

@@ -43,6 +43,9 @@ type received struct {
 
 // Run listens until ctx ends.
 func (l *listenCmd) Run(ctx context.Context, e *env) error {
+	if l.Status < 200 || l.Status > 599 {
+		return usageError{errors.New("--status must be between 200 and 599")}
+	}
 	ln, err := net.Listen("tcp", l.Address)
 	if err != nil {
 		return fmt.Errorf("listen: %w (another `kickstand listen`? choose another --address)", err)

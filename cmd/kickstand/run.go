@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/alecthomas/kong"
 )
@@ -52,20 +54,12 @@ type env struct {
 // when ctx ends and everything has come to rest.
 func run(ctx context.Context, args []string, lookup func(string) (string, bool), stdin io.Reader, stdout, stderr io.Writer) error {
 	var cli commands
-	// With nothing else configured, the commands that try things out find the
-	// demo.
-	demo := slices.Contains(args, "trigger") || slices.Contains(args, "listen")
-	src, err := openSources(lookup, flagValue(args, "--config"), demo)
-	if err != nil {
-		return err
-	}
 	exited := false
 	parser, err := kong.New(&cli,
 		kong.Name("kickstand"),
 		kong.Description(description),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true; panic(exit{}) }),
-		kong.Resolvers(src),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(func(v *kong.Value) string {
 			if v.Flag == nil || v.Flag.Name == "help" {
@@ -81,6 +75,13 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	src, err := sourcesFor(parser, args, lookup)
+	if err != nil {
+		return err
+	}
+	if err := kong.Resolvers(src).Apply(parser); err != nil {
+		return fmt.Errorf("command line: %w", err)
+	}
 	parsed, err := parse(parser, args)
 	if exited {
 		return nil // help was printed
@@ -92,7 +93,40 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		}
 		return usageError{fmt.Errorf("%w\n%s", err, hint)}
 	}
-	return parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src})
+	return wrongUse(parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src}))
+}
+
+// wrongUse turns the refusal of what was typed in into a usage error that names
+// everything that is wrong.
+func wrongUse(err error) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || p.Kind != problem.Invalid || len(p.Issues) == 0 {
+		return err
+	}
+	lines := make([]string, len(p.Issues))
+	for i, issue := range p.Issues {
+		lines[i] = issue.Path + " " + issue.Message
+	}
+	return usageError{errors.New(strings.Join(lines, "\n"))}
+}
+
+// sourcesFor opens the sources that args ask for. With nothing else configured,
+// the commands that try things out find the demo.
+func sourcesFor(parser *kong.Kong, args []string, lookup func(string) (string, bool)) (*sources, error) {
+	trace, err := kong.Trace(parser, args)
+	if err != nil {
+		return nil, fmt.Errorf("command line: %w", err)
+	}
+	path, demo := "", false
+	for _, p := range trace.Path {
+		switch {
+		case p.Command != nil:
+			demo = demo || p.Command.Name == "trigger" || p.Command.Name == "listen"
+		case p.Flag != nil && p.Flag.Name == "config":
+			path, _ = trace.FlagValue(p.Flag).(string)
+		}
+	}
+	return openSources(lookup, path, demo)
 }
 
 // exit unwinds kong's help, which wants to end the process.
@@ -107,19 +141,6 @@ func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
 		}
 	}()
 	return parser.Parse(args)
-}
-
-// flagValue finds a flag's value before the arguments are parsed.
-func flagValue(args []string, name string) string {
-	for i, a := range args {
-		if a == name && i+1 < len(args) {
-			return args[i+1]
-		}
-		if len(a) > len(name) && a[:len(name)+1] == name+"=" {
-			return a[len(name)+1:]
-		}
-	}
-	return ""
 }
 
 // logger writes to standard error, so that standard output stays what was

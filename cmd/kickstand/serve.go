@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -23,24 +24,36 @@ func (*serveCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.serve(ctx, set, func(*app.App, net.Addr) error { return nil })
-}
-
-// serve runs a server until ctx ends, calling ready once it answers.
-func (e *env) serve(ctx context.Context, set app.Config, ready func(a *app.App, addr net.Addr) error) error {
-	// Taken first, so that a taken port is an error before anything starts.
-	ln, err := net.Listen("tcp", e.Listen)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w (choose another address with --listen)", e.Listen, err)
-	}
-	defer ln.Close()
-	if e.BaseURL == "" {
-		set.BaseURL = "http://" + ln.Addr().String() // the real port, where 0 was asked for
-	}
-	a, err := app.Open(ctx, set, e.logger())
+	ln, err := e.listen()
 	if err != nil {
 		return err
 	}
-	defer a.Close()
-	return a.Serve(ctx, ln, func() error { return ready(a, ln.Addr()) })
+	defer ln.Close()
+	return e.serve(ctx, set, ln, func(*app.App) error { return nil })
+}
+
+// listen takes the address to serve on. It comes first, so that a taken one is
+// an error before anything starts or changes.
+func (e *env) listen() (net.Listener, error) {
+	ln, err := net.Listen("tcp", e.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w (choose another address with --listen)", e.Listen, err)
+	}
+	return ln, nil
+}
+
+// serve runs a server on ln until ctx ends, calling ready once it answers.
+func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready func(a *app.App) error) error {
+	if e.BaseURL == "" {
+		set.BaseURL = localURL(ln.Addr().String()) // the real port, where 0 was asked for
+	}
+	a, err := app.Open(ctx, set, e.logger())
+	if err == nil {
+		defer a.Close()
+		err = a.Serve(ctx, ln, func() error { return ready(a) })
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil // told to end while it was starting: it did
+	}
+	return err
 }

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// TestSecondDemo checks that starting the demo where one runs, at the same
+// address or another, leaves the one that runs alone.
+func TestSecondDemo(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"demo", "--listen=127.0.0.1:0"}, noEnvironment, nil, t.Output(), t.Output())
+	}()
+	var file demoFile
+	for range poll(t, 30*time.Second) {
+		if _, err := toml.DecodeFile(filepath.Join(demoFolder, "kickstand.toml"), &file); err == nil && file.Listen != "" {
+			break
+		}
+	}
+	if file.Listen == "" {
+		t.Fatal("the demo did not start")
+	}
+	before, err := os.ReadFile(filepath.Join(demoFolder, "secret.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for address, want := range map[string]string{file.Listen: "--listen", "127.0.0.1:0": "runs already, at " + file.BaseURL} {
+		err := run(t.Context(), []string{"demo", "--listen=" + address}, noEnvironment, nil, io.Discard, t.Output())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("second demo at %s: %v, want an error with %q", address, err, want)
+		}
+	}
+	if after, err := os.ReadFile(filepath.Join(demoFolder, "secret.key")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the second demo replaced the first one's key (%v)", err)
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"trigger", "sms", "--json"}, noEnvironment, nil, &out, t.Output()); err != nil || !strings.Contains(out.String(), `"status": 200`) {
+		t.Errorf("the first demo answers %v, %s", err, out.String())
+	}
+
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the demo ended with %v", err)
+	}
+	// The one that ended is in nobody's way.
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if at, runs := runningDemo(ctx, demoFolder); runs {
+		t.Errorf("a demo that ended counts as running at %s", at)
+	}
+}
+
+// TestEndWhileStarting checks that being told to end is no failure, however
+// early it comes.
+func TestEndWhileStarting(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, command := range []string{"serve", "demo"} {
+		for wait := time.Duration(0); wait < 100*time.Millisecond; wait += 10 * time.Millisecond {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), wait, errors.New("enough"))
+			if err := run(ctx, []string{command, "--listen=127.0.0.1:0"}, noEnvironment, nil, io.Discard, io.Discard); err != nil {
+				t.Errorf("%s, ended after %v: %v", command, wait, err)
+			}
+			cancel()
+		}
+	}
+}
+
+// TestCrossOrigin checks that a page of another site cannot call a procedure,
+// and is told so in the envelope that clients understand.
+func TestCrossOrigin(t *testing.T) {
+	s := start(t, "--data="+t.TempDir())
+	req, err := http.NewRequest(http.MethodPost, s.url+"/api/trpc/auth.signInWithEmail", strings.NewReader(`{"json":{"email":"ana@client.example"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	const want = `{"error":{"json":{"message":"this request comes from another site","code":-32003,"data":{"code":"FORBIDDEN","httpStatus":403,"path":"auth.signInWithEmail"}}}}`
+	if status, body := send(t, browser(t), req); status != http.StatusForbidden || body != want {
+		t.Errorf("answered %d %s, want 403 %s", status, body, want)
+	}
+}
+
+func TestLocalURL(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:8080":    "http://127.0.0.1:8080",
+		"help.example:8080": "http://help.example:8080",
+		":8080":             "http://localhost:8080",
+		"0.0.0.0:8080":      "http://localhost:8080",
+		"[::]:8080":         "http://localhost:8080",
+		"[::1]:8080":        "http://[::1]:8080",
+	} {
+		if got := localURL(addr); got != want {
+			t.Errorf("localURL(%q) = %s, want %s", addr, got, want)
+		}
+	}
+}
+
+// TestWrongUse checks which errors are status 2, wrong use, and which status 1.
+func TestWrongUse(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct {
+		args  string
+		wrong bool
+	}{
+		{"serve --nonsense", true},
+		{"serve --base-url=nonsense", true},
+		{"serve --config=absent.toml", true},
+		{"org create --name=", true},
+		{"user create --email=robin --org=acme --role=agent", true},
+		{"user create --email=robin@example.com --org=nowhere --role=agent", false},
+		{"channel list --org=nowhere", false},
+		{"serve --listen=127.0.0.1:0 --database-url=sqlite:absent/kickstand.db", false},
+		{"trigger sms --sms-secret=x --base-url=http://127.0.0.1:1", false},
+	} {
+		err := run(t.Context(), strings.Fields(tt.args), noEnvironment, nil, io.Discard, io.Discard)
+		if _, wrong := errors.AsType[usageError](err); err == nil || wrong != tt.wrong {
+			t.Errorf("%s: %v, wrong use: %t, want %t", tt.args, err, wrong, tt.wrong)
+		}
+	}
+}
