@@ -1,0 +1,63 @@
+package mail
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"strings"
+)
+
+// Letter is a mail from the program to a person: a few paragraphs and, in most,
+// one thing to do next. It is written once and read as text or as HTML.
+type Letter struct {
+	Subject string
+	Before  []string // paragraphs
+	Action  Action   // the zero value for none
+	After   []string // paragraphs
+}
+
+// Action is a link that stands on a line of its own, or a button.
+type Action struct {
+	Label string // an imperative: "Sign in"
+	URL   string
+}
+
+// Message returns the letter as a message to one person. It says of itself that
+// a machine wrote it, so that no other machine answers (RFC 3834).
+func (l Letter) Message(from, to Address) (Message, error) {
+	var text strings.Builder
+	for _, p := range l.Before {
+		text.WriteString(p + "\n\n")
+	}
+	if l.Action.URL != "" {
+		fmt.Fprintf(&text, "%s:\n\n%s\n\n", l.Action.Label, l.Action.URL)
+	}
+	for _, p := range l.After {
+		text.WriteString(p + "\n\n")
+	}
+	var page bytes.Buffer
+	if err := letterPage.Execute(&page, l); err != nil {
+		return Message{}, fmt.Errorf("mail: letter %q: %w", l.Subject, err)
+	}
+	return Message{
+		From: from, To: []Address{to}, Subject: l.Subject,
+		Text: strings.TrimSpace(text.String()) + "\n", HTML: page.String(),
+		Headers: []Header{{Name: "Auto-Submitted", Value: "auto-generated"}},
+	}, nil
+}
+
+// letterPage keeps to what mail programs understand: no style sheet, no images,
+// and the link in plain sight beside its button.
+var letterPage = template.Must(template.New("letter").Parse(`<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>{{.Subject}}</title></head>
+<body style="margin:0;padding:24px;font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif">
+<div style="max-width:560px;margin:0 auto">
+{{range .Before}}<p style="margin:0 0 16px">{{.}}</p>
+{{end}}{{with .Action}}{{if .URL}}<p style="margin:24px 0"><a href="{{.URL}}" style="display:inline-block;padding:10px 20px;border-radius:6px;background:#4f46e5;color:#ffffff;font-weight:600;text-decoration:none">{{.Label}}</a></p>
+<p style="margin:0 0 16px;font-size:13px;color:#6b7280">If the button does nothing, open this address:<br><a href="{{.URL}}" style="color:inherit;word-break:break-all">{{.URL}}</a></p>
+{{end}}{{end}}{{range .After}}<p style="margin:0 0 16px;font-size:14px;color:#6b7280">{{.}}</p>
+{{end}}</div>
+</body>
+</html>
+`))
