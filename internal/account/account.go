@@ -27,9 +27,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
-// How often one e-mail address may try each way to sign in (helpdesk.md 8).
+// How often one e-mail address, or one IP address, may try each way to sign in
+// (helpdesk.md 8), and one user to change the password.
 const (
 	signInLimit  = 5
+	changeLimit  = 10
 	signInWindow = time.Minute
 )
 
@@ -70,6 +72,11 @@ type Config struct {
 	RefreshLife time.Duration // of a session after its last use; 0 means 30 days
 
 	Checkout Checkout // nil: there are no paid plans to choose
+	Provider Provider // nil: nobody can sign in with one
+
+	// OnRemove takes part in the removal of a member, for what else knows of
+	// them; nil for nothing.
+	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
 	// Hashers is how many passwords are hashed at once, each with 19 MiB of
 	// memory; 0 means one for each processor.
@@ -87,11 +94,20 @@ type Service struct {
 	accessLife  time.Duration
 	refreshLife time.Duration
 	checkout    Checkout
+	provider    Provider
+	onRemove    func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 	log         *slog.Logger
 
-	hashers     chan struct{} // holds one value for each hash under way
-	linkTries   *ratelimit.Limiter
-	signInTries *ratelimit.Limiter
+	hashers chan struct{} // holds one value for each hash under way
+
+	// One for each way to sign in, so that whoever uses up another's tries at
+	// one leaves them the others.
+	linkTries     *ratelimit.Limiter // by e-mail
+	signInTries   *ratelimit.Limiter // by e-mail
+	resetTries    *ratelimit.Limiter // by e-mail
+	providerTries *ratelimit.Limiter // by IP
+	inviteTries   *ratelimit.Limiter // by e-mail
+	changeTries   *ratelimit.Limiter // by user
 
 	mu   sync.Mutex
 	used map[string]struct{} // sessions whose last use is to be written
@@ -114,10 +130,17 @@ func New(c Config) (*Service, error) {
 		accessLife:  c.AccessLife,
 		refreshLife: c.RefreshLife,
 		checkout:    c.Checkout,
+		provider:    c.Provider,
+		onRemove:    c.OnRemove,
 		log:         c.Logger,
-		linkTries:   ratelimit.New(signInLimit, signInWindow),
-		signInTries: ratelimit.New(signInLimit, signInWindow),
-		used:        make(map[string]struct{}),
+
+		linkTries:     ratelimit.New(signInLimit, signInWindow),
+		signInTries:   ratelimit.New(signInLimit, signInWindow),
+		resetTries:    ratelimit.New(signInLimit, signInWindow),
+		providerTries: ratelimit.New(signInLimit, signInWindow),
+		inviteTries:   ratelimit.New(signInLimit, signInWindow),
+		changeTries:   ratelimit.New(changeLimit, signInWindow),
+		used:          make(map[string]struct{}),
 	}
 	if s.accessLife == 0 {
 		s.accessLife = time.Hour

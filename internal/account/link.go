@@ -40,11 +40,7 @@ func (in EmailSignIn) Check(v *problem.Validation) { checkEmail(v, "email", in.E
 func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent string) (string, error) {
 	var v problem.Validation
 	in.Check(&v)
-	if in.RedirectTo == "" {
-		in.RedirectTo = s.redirects.home()
-	} else if !s.redirects.allowed(in.RedirectTo) {
-		v.Add("redirectTo", "must be under %s or an allowed origin", s.redirects.base)
-	}
+	redirect := s.redirects.check(&v, in.RedirectTo)
 	if err := v.Err(); err != nil {
 		return "", err
 	}
@@ -59,7 +55,7 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		asker = newToken()
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		link, to := newToken(), email
+		t, to := newToken(), email
 		// A user's mail goes to the address on file, not to one that merely
 		// compares as equal.
 		err := tx.QueryRow(ctx, "SELECT email FROM users WHERE email_key = $1", key).Scan(&to)
@@ -68,10 +64,10 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned)
 			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			link.digest(), asker.digest(), to, key, in.RedirectTo, tx.Now.UnixMicro(), false); err != nil {
+			t.digest(), asker.digest(), to, key, redirect, tx.Now.UnixMicro(), false); err != nil {
 			return fmt.Errorf("insert link: %w", err)
 		}
-		return s.mailer.EnqueueMail(ctx, tx, s.linkMail(to, link))
+		return s.post(ctx, tx, to, s.linkLetter(t))
 	})
 	if err != nil {
 		return "", err
@@ -79,20 +75,17 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 	return asker.encode(), nil
 }
 
-// linkMail says the same to everyone, so that a mail tells no more than the
+// linkLetter says the same to everyone, so that a mail tells no more than the
 // answer did.
-func (s *Service) linkMail(to string, link token) mail.Message {
-	var text strings.Builder
-	fmt.Fprintf(&text, "Follow this link to sign in to Kickstand:\n\n%s%s?token=%s\n\n", s.redirects.base, CallbackPath, link.encode())
-	fmt.Fprintf(&text, "It works once, for %d minutes, and best in the browser in which you asked for it.\n", LinkLife/time.Minute)
-	text.WriteString("If you did not ask to sign in, ignore this mail: nothing happens unless the link is followed.\n")
-	return mail.Message{
-		From:      s.from,
-		To:        []mail.Address{{Address: to}},
-		Subject:   "Sign in to Kickstand",
-		Text:      text.String(),
-		Headers:   []mail.Header{{Name: "Auto-Submitted", Value: "auto-generated"}},
-		MessageID: newID() + "@" + s.redirects.host,
+func (s *Service) linkLetter(t token) mail.Letter {
+	return mail.Letter{
+		Subject: "Sign in to Kickstand",
+		Before:  []string{"Follow this link to sign in to Kickstand."},
+		Action:  mail.Action{Label: "Sign in", URL: s.link(CallbackPath, t)},
+		After: []string{
+			fmt.Sprintf("It works once, for %d minutes, and best in the browser in which you asked for it.", LinkLife/time.Minute),
+			"If you did not ask to sign in, ignore this mail: nothing happens unless the link is followed.",
+		},
 	}
 }
 
@@ -125,7 +118,7 @@ func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, clie
 				return err
 			}
 		}
-		u, err := findOrCreate(ctx, tx, l.email)
+		u, err := findOrCreate(ctx, tx, l.email, "", "")
 		if err != nil {
 			return err
 		}
@@ -176,10 +169,10 @@ func lockLink(ctx context.Context, tx *db.Tx, t token) (loginLink, error) {
 }
 
 // findOrCreate returns the user with an e-mail address whose owner has just
-// proved to be there.
-func findOrCreate(ctx context.Context, tx *db.Tx, email string) (User, error) {
+// proved to be there. What else is known of them is for a new user.
+func findOrCreate(ctx context.Context, tx *db.Tx, email, name, avatarURL string) (User, error) {
 	_, err := insertUser(ctx, tx, User{
-		ID: newID(), Email: email, Preferences: json.RawMessage("{}"), CreatedAt: tx.Now, UpdatedAt: tx.Now,
+		ID: newID(), Email: email, Name: name, AvatarURL: avatarURL, Preferences: json.RawMessage("{}"), CreatedAt: tx.Now, UpdatedAt: tx.Now,
 	}, "")
 	if err != nil {
 		return User{}, err

@@ -87,7 +87,7 @@ type NewOrganization struct {
 
 // Check implements [problem.Checker].
 func (n NewOrganization) Check(v *problem.Validation) {
-	v.Length("name", strings.TrimSpace(n.Name), 1, 255)
+	v.Line("name", strings.TrimSpace(n.Name), 1, 255)
 	checkPlan(v, "plan", n.Plan)
 	switch {
 	case n.FleetRateLimit == 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	_ "embed" // for commonPasswords
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -62,11 +63,21 @@ func checkPassword(v *problem.Validation, path, password string, low int) {
 	v.Length(path, password, low, maxPassword)
 }
 
+// commonPasswords are the 1,000 commonest of those that are long enough, in
+// lower case, one a line.
+//
+//go:embed common.txt
+var commonPasswords string
+
 // checkNewPassword is for passwords about to be set.
 func checkNewPassword(v *problem.Validation, path, password, email string) {
 	checkPassword(v, path, password, minNewPassword)
 	if emailKey(password) == emailKey(email) {
 		v.Add(path, "must not be the e-mail address")
+	}
+	lower := strings.ToLower(password)
+	if !strings.Contains(lower, "\n") && strings.Contains("\n"+commonPasswords, "\n"+lower+"\n") {
+		v.Add(path, "is one of the commonest passwords; choose another")
 	}
 }
 

@@ -1,6 +1,18 @@
 package account
 
-import "context"
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
 
 // ProviderCallbackPath is where an identity provider sends browsers back to,
 // below the base URL.
@@ -32,4 +44,165 @@ type ProviderIdentity struct {
 	EmailVerified bool
 	Name          string // empty when not known
 	Picture       string // URL; empty when not known
+}
+
+// ProviderLife is how long a browser may stay at the identity provider.
+const ProviderLife = LinkLife
+
+// ProviderSignIn is the input of auth.signInWithProvider.
+type ProviderSignIn struct {
+	RedirectTo string `json:"redirectTo,omitempty"` // where the sign-in leads in the end; empty means home
+}
+
+// SignInWithProvider returns where a browser goes to sign in at the identity
+// provider, and the intent that it keeps meanwhile, as for
+// [Service.SignInWithEmail]: only the browser that asked can come back. Without
+// a provider it is a [problem.Precondition].
+func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, intent string, client Client) (url, keep string, err error) {
+	var v problem.Validation
+	redirect := s.redirects.check(&v, in.RedirectTo)
+	if err := v.Err(); err != nil {
+		return "", "", err
+	}
+	if err := allow(s.providerTries, client.IP); err != nil {
+		return "", "", err
+	}
+	if s.provider == nil {
+		return "", "", errNoProvider()
+	}
+	asker, ok := parseToken(intent)
+	if !ok {
+		asker = newToken()
+	}
+	state := newToken()
+	if url, err = s.provider.AuthorizationURL(ctx, providerSecrets(asker, state)); err != nil {
+		return "", "", err
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO provider_logins (digest, intent, redirect, created_at) VALUES ($1, $2, $3, $4)",
+			state.digest(), asker.digest(), redirect, tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("insert provider login: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", "", err
+	}
+	return url, asker.encode(), nil
+}
+
+func errNoProvider() error {
+	return problem.New(problem.Precondition, "sign-in with an identity provider is not set up here")
+}
+
+// providerSecrets derives what ties a callback to its request from what the
+// browser keeps and the state: whoever sees the state pass by can make neither
+// the verifier nor the nonce, and nothing of it needs to be stored.
+func providerSecrets(asker, state token) ProviderSecrets {
+	derive := func(label string) string {
+		m := hmac.New(sha256.New, asker[:])
+		m.Write([]byte(label))
+		m.Write(state[:])
+		return tokenEncoding.EncodeToString(m.Sum(nil))
+	}
+	return ProviderSecrets{State: state.encode(), Nonce: derive("provider nonce"), Verifier: derive("provider verifier")}
+}
+
+// ProviderAnswer is what a browser brings back from the identity provider.
+type ProviderAnswer struct {
+	State  string
+	Code   string
+	Issuer string // RFC 9207; empty when the provider does not say
+	Error  string // RFC 6749 4.1.2.1; empty when it went well
+}
+
+// FinishProvider opens a session for the browser that comes back. The user is
+// the one with the e-mail address that the provider has verified; a first
+// sign-in creates it. What does not work is a [problem.Invalid] that says why.
+func (s *Service) FinishProvider(ctx context.Context, a ProviderAnswer, intent string, client Client) (SignIn, error) {
+	if s.provider == nil {
+		return SignIn{}, errNoProvider()
+	}
+	asker, asked := parseToken(intent)
+	state, ok := parseToken(a.State)
+	if !ok {
+		return SignIn{}, errForeignAnswer()
+	}
+	in := SignIn{}
+	var expired bool
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var want []byte
+		var createdAt time.Time
+		err := tx.QueryRow(ctx, "SELECT intent, redirect, created_at FROM provider_logins WHERE digest = $1 FOR UPDATE", state.digest()).
+			Scan(&want, &in.RedirectTo, db.IntoTime(&createdAt))
+		if errors.Is(err, db.ErrNoRows) || err == nil && (!asked || subtle.ConstantTimeCompare(want, asker.digest()) != 1) {
+			// Somebody else's answer, in a browser that did not ask for it.
+			return errForeignAnswer()
+		}
+		if err != nil {
+			return fmt.Errorf("find provider login: %w", err)
+		}
+		expired = tx.Now.Sub(createdAt) >= ProviderLife
+		// Used up before the provider is asked: a code is good for one attempt.
+		if _, err := tx.Exec(ctx, "DELETE FROM provider_logins WHERE digest = $1", state.digest()); err != nil {
+			return fmt.Errorf("use up provider login: %w", err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return SignIn{}, err
+	case expired:
+		return SignIn{}, problem.New(problem.Invalid, "This sign-in took longer than %d minutes.", ProviderLife/time.Minute)
+	case a.Error == "access_denied":
+		return SignIn{}, problem.New(problem.Invalid, "The sign-in was cancelled.")
+	case a.Error != "":
+		return SignIn{}, problem.New(problem.Invalid, "The identity provider refused the sign-in.").Because(fmt.Errorf("it answered %q", a.Error))
+	}
+	who, err := s.provider.Exchange(ctx, a.Code, a.Issuer, providerSecrets(asker, state))
+	if err != nil {
+		return SignIn{}, err
+	}
+	var v problem.Validation
+	checkEmail(&v, "email", who.Email)
+	if err := v.Err(); err != nil {
+		return SignIn{}, problem.New(problem.Invalid, "The identity provider did not tell a usable e-mail address.").Because(err)
+	}
+	if !who.EmailVerified {
+		return SignIn{}, problem.New(problem.Invalid, "The identity provider has not verified your e-mail address. Verify it there, or sign in by e-mail.")
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		u, err := findOrCreate(ctx, tx, strings.TrimSpace(who.Email), presentable(who.Name), picture(who.Picture))
+		if err != nil {
+			return err
+		}
+		in.User = u
+		in.SessionID, in.Tokens, err = s.openSession(ctx, tx, u.ID, client)
+		return err
+	})
+	if err != nil {
+		return SignIn{}, err
+	}
+	return in, nil
+}
+
+func errForeignAnswer() error {
+	return problem.New(problem.Invalid, "This sign-in was not started in this browser, or it was completed already.")
+}
+
+// presentable is a name as the provider tells it, or none if it would not do.
+func presentable(name string) string {
+	name = strings.TrimSpace(name)
+	var v problem.Validation
+	if v.Line("name", name, 0, 255); v.Err() != nil {
+		return ""
+	}
+	return name
+}
+
+func picture(url string) string {
+	if !webAddress(url) {
+		return ""
+	}
+	return url
 }

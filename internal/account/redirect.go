@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // maxRedirect is the longest redirect target in bytes.
@@ -43,6 +45,18 @@ func newRedirects(base string, origins []string) (redirects, error) {
 
 // home is where a browser goes that asked for nothing else.
 func (r redirects) home() string { return r.path + "/" }
+
+// check returns where a sign-in leads that was asked to lead to target, which
+// may be empty. It records an issue if it may not lead there.
+func (r redirects) check(v *problem.Validation, target string) string {
+	if target == "" {
+		return r.home()
+	}
+	if !r.allowed(target) {
+		v.Add("redirectTo", "must be under %s or an allowed origin", r.base)
+	}
+	return target
+}
 
 // allowed reports whether target is a path or URL under the base URL, or a URL
 // of one of the other origins. What browsers and [url.Parse] might read

@@ -3,7 +3,6 @@ package account
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -20,8 +19,8 @@ type SignupRequest struct {
 
 // Check implements [problem.Checker].
 func (r SignupRequest) Check(v *problem.Validation) {
-	v.Length("name", strings.TrimSpace(r.Name), 1, 255)
-	v.Length("organizationName", strings.TrimSpace(r.OrganizationName), 1, 255)
+	v.Line("name", strings.TrimSpace(r.Name), 1, 255)
+	v.Line("organizationName", strings.TrimSpace(r.OrganizationName), 1, 255)
 	checkPlan(v, "planTier", r.Plan)
 }
 
@@ -53,12 +52,9 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 		o.PendingPlan = wanted
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 FOR UPDATE", userID)
-		if errors.Is(err, db.ErrNoRows) {
-			return errNotSignedIn() // deleted a moment ago
-		}
+		u, err := lockUser(ctx, tx, userID)
 		if err != nil {
-			return fmt.Errorf("lock user: %w", err)
+			return err
 		}
 		if u.OrganizationID != "" {
 			return errSignedUp()

@@ -13,7 +13,7 @@ import (
 const (
 	flushEvery = time.Minute    // how exact a session's last use is
 	pruneEvery = time.Hour      // how often what expired is deleted
-	linkMemory = 24 * time.Hour // how long a link is known to have been one
+	linkMemory = 24 * time.Hour // how long after its life a link is known to have been one
 	chunk      = 500            // rows changed in one transaction, so that others need not wait
 )
 
@@ -87,8 +87,20 @@ func (s *Service) prune(ctx context.Context) error {
 		(SELECT digest FROM session_tokens WHERE kind = 1 AND issued_at < $1 AND consumed_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
 		return err
 	}
-	return s.each(ctx, "DELETE FROM login_links WHERE digest IN (SELECT digest FROM login_links WHERE created_at < $1 LIMIT $2)",
-		linkMemory)
+	for _, links := range []struct {
+		statement string
+		life      time.Duration
+	}{
+		{"DELETE FROM login_links WHERE digest IN (SELECT digest FROM login_links WHERE created_at < $1 LIMIT $2)", LinkLife},
+		{"DELETE FROM password_resets WHERE digest IN (SELECT digest FROM password_resets WHERE created_at < $1 LIMIT $2)", ResetLife},
+		{"DELETE FROM provider_logins WHERE digest IN (SELECT digest FROM provider_logins WHERE created_at < $1 LIMIT $2)", ProviderLife},
+		{"DELETE FROM invitations WHERE digest IN (SELECT digest FROM invitations WHERE created_at < $1 LIMIT $2)", InvitationLife},
+	} {
+		if err := s.each(ctx, links.statement, links.life+linkMemory); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // each runs a statement that changes at most $2 of the rows older than $1 until

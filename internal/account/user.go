@@ -24,6 +24,13 @@ const (
 	Agent Role = "agent"
 )
 
+// check records an issue unless r is a role.
+func (r Role) check(v *problem.Validation, path string) {
+	if r != Admin && r != Agent {
+		v.Add(path, "must be admin or agent")
+	}
+}
+
 // User is a person who signs in.
 type User struct {
 	ID             string
@@ -62,6 +69,18 @@ func (s *Service) User(ctx context.Context, id string) (User, error) {
 	return u, err
 }
 
+// lockUser returns the user who asks, to be changed by tx.
+func lockUser(ctx context.Context, tx *db.Tx, id string) (User, error) {
+	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 FOR UPDATE", id)
+	if errors.Is(err, db.ErrNoRows) {
+		return User{}, errNotSignedIn() // deleted a moment ago
+	}
+	if err != nil {
+		return User{}, fmt.Errorf("lock user: %w", err)
+	}
+	return u, nil
+}
+
 // NewUser describes a user to create.
 type NewUser struct {
 	Email        string
@@ -77,10 +96,8 @@ func (n NewUser) Check(v *problem.Validation) {
 	if n.Password != "" {
 		checkNewPassword(v, "password", n.Password, n.Email)
 	}
-	v.Length("name", strings.TrimSpace(n.Name), 0, 255)
-	if n.Role != Admin && n.Role != Agent {
-		v.Add("role", "must be admin or agent")
-	}
+	v.Line("name", strings.TrimSpace(n.Name), 0, 255)
+	n.Role.check(v, "role")
 }
 
 // CreateUser adds a user to an organization. An e-mail address that is taken is

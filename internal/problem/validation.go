@@ -2,6 +2,7 @@ package problem
 
 import (
 	"fmt"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -46,6 +47,18 @@ func (v *Validation) Text(path, value string) {
 	for i := range len(value) {
 		if value[i] == 0 {
 			v.Add(path, "must not contain NUL characters")
+			return
+		}
+	}
+}
+
+// Line is [Validation.Length] for what is shown in one line, or put in a
+// header: control characters and line ends are issues too.
+func (v *Validation) Line(path, value string, low, high int) {
+	v.Length(path, value, low, high)
+	for _, r := range value {
+		if r != 0 && unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			v.Add(path, "must not contain control characters")
 			return
 		}
 	}

@@ -1,0 +1,240 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+)
+
+// InvitationLife is how long an invitation can be accepted.
+const InvitationLife = 7 * 24 * time.Hour
+
+// InvitationPath is where invitations lead, below the base URL.
+const InvitationPath = "/invitation"
+
+// maxInvitations bounds how many of an organization wait at the same time.
+const maxInvitations = 500
+
+// Invitation lets the owner of an e-mail address join an organization.
+type Invitation struct {
+	ID             string
+	OrganizationID string
+	Email          string // as given
+	Role           Role
+	InvitedBy      string // the name of who did
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
+}
+
+const invitationColumns = "i.id, i.organization_id, i.email, i.role, i.invited_by, i.created_at"
+
+func invitationFields(i *Invitation) []any {
+	return []any{&i.ID, &i.OrganizationID, &i.Email, &i.Role, &i.InvitedBy, db.IntoTime(&i.CreatedAt)}
+}
+
+// NewInvitation describes whom to invite as what.
+type NewInvitation struct {
+	Email string `json:"email"`
+	Role  Role   `json:"role"`
+}
+
+// Check implements [problem.Checker].
+func (n NewInvitation) Check(v *problem.Validation) {
+	checkEmail(v, "email", n.Email)
+	n.Role.check(v, "role")
+}
+
+// Invite mails somebody a link that lets them join the organization of who
+// asks. A second one for the same address takes the place of the first, whose
+// link ends. A member is a [problem.Conflict]; whether the address is known
+// otherwise does not show.
+func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Invitation, error) {
+	if err := problem.Check(n); err != nil {
+		return Invitation{}, err
+	}
+	key := emailKey(n.Email)
+	if ok, wait := s.inviteTries.Allow(key); !ok {
+		return Invitation{}, &problem.Error{
+			Kind:       problem.RateLimited,
+			Message:    fmt.Sprintf("too many invitations to this address, try again in %d seconds", ratelimit.Seconds(wait)),
+			RetryAfter: wait,
+		}
+	}
+	i := Invitation{
+		ID: newID(), OrganizationID: by.OrganizationID, Email: strings.TrimSpace(n.Email), Role: n.Role, InvitedBy: by.User.Name,
+	}
+	if i.InvitedBy == "" {
+		i.InvitedBy = by.User.Email
+	}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := lockOrganization(ctx, tx, by.OrganizationID); err != nil {
+			return err
+		}
+		var member bool
+		var waiting int
+		var organization string
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
+				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2), name
+			FROM organizations WHERE id = $1`, by.OrganizationID, key).Scan(&member, &waiting, &organization); err != nil {
+			return fmt.Errorf("look for member: %w", err)
+		}
+		switch {
+		case member:
+			return problem.New(problem.Conflict, "%s is a member already", i.Email)
+		case waiting >= maxInvitations:
+			return problem.New(problem.Conflict, "%d invitations are waiting already; revoke some first", waiting)
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND email_key = $2", by.OrganizationID, key); err != nil {
+			return fmt.Errorf("replace invitation: %w", err)
+		}
+		t := newToken()
+		i.CreatedAt, i.ExpiresAt = tx.Now, tx.Now.Add(InvitationLife)
+		if _, err := tx.Exec(ctx, `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, i.CreatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("insert invitation: %w", err)
+		}
+		return s.post(ctx, tx, i.Email, mail.Letter{
+			Subject: "Join " + organization + " on Kickstand",
+			Before:  []string{fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", i.InvitedBy, organization, i.Role)},
+			Action:  mail.Action{Label: "See the invitation", URL: s.link(InvitationPath, t)},
+			After: []string{
+				fmt.Sprintf("It can be accepted for %d days.", InvitationLife/(24*time.Hour)),
+				"If you do not know who this is, ignore this mail: nothing happens unless you accept.",
+			},
+		})
+	})
+	if err != nil {
+		return Invitation{}, err
+	}
+	return i, nil
+}
+
+// Invitations returns those of an organization that can be accepted, oldest
+// first.
+func (s *Service) Invitations(ctx context.Context, organizationID string) ([]Invitation, error) {
+	list, err := db.All(ctx, s.db, func(row db.Row) (Invitation, error) {
+		var i Invitation
+		err := row.Scan(invitationFields(&i)...)
+		i.ExpiresAt = i.CreatedAt.Add(InvitationLife)
+		return i, err
+	}, "SELECT "+invitationColumns+" FROM invitations i WHERE i.organization_id = $1 AND i.created_at > $2 ORDER BY i.id",
+		organizationID, time.Now().Add(-InvitationLife).UnixMicro())
+	if err != nil {
+		return nil, fmt.Errorf("list invitations: %w", err)
+	}
+	return list, nil
+}
+
+// RevokeInvitation ends an invitation. Whatever is not the organization's is
+// [problem.NotFound].
+func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id string) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1 AND organization_id = $2", id, organizationID)
+		if err != nil {
+			return fmt.Errorf("revoke invitation: %w", err)
+		}
+		if n == 0 {
+			return problem.New(problem.NotFound, "there is no such invitation")
+		}
+		return nil
+	})
+}
+
+// Welcome is an invitation as the person sees it who holds its link.
+type Welcome struct {
+	Invitation
+	Organization string // its name
+	Name         string // what the user is called; empty for who has no name yet
+}
+
+// Welcome returns the invitation of a link's token. One that does not work is a
+// [problem.Invalid] that says why.
+func (s *Service) Welcome(ctx context.Context, invitationToken string) (Welcome, error) {
+	return findWelcome(ctx, s.db, invitationToken, time.Now(), "")
+}
+
+func findWelcome(ctx context.Context, q db.Querier, invitationToken string, now time.Time, lock string) (Welcome, error) {
+	unknown := problem.New(problem.Invalid, "This invitation was accepted or revoked, or a newer one has taken its place.")
+	t, ok := parseToken(invitationToken)
+	if !ok {
+		return Welcome{}, unknown
+	}
+	var w Welcome
+	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
+		FROM invitations i JOIN organizations o ON o.id = i.organization_id WHERE i.digest = $1`+lock, t.digest()).
+		Scan(append(invitationFields(&w.Invitation), &w.Organization, &w.Name)...)
+	if errors.Is(err, db.ErrNoRows) {
+		return Welcome{}, unknown
+	}
+	if err != nil {
+		return Welcome{}, fmt.Errorf("find invitation: %w", err)
+	}
+	w.ExpiresAt = w.CreatedAt.Add(InvitationLife)
+	if !now.Before(w.ExpiresAt) {
+		return Welcome{}, problem.New(problem.Invalid, "This invitation is older than %d days. Ask for a new one.", InvitationLife/(24*time.Hour))
+	}
+	return w, nil
+}
+
+// AcceptInvitation makes the holder of a link's token a member and opens a
+// session: having the link proves to own the address. The name is for who has
+// none yet. Errors: [problem.Invalid] without issues for a link that does not
+// work, with issues for a name that will not do; [problem.Conflict] for who
+// belongs to an organization already.
+func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name string, client Client) (SignIn, error) {
+	name = strings.TrimSpace(name)
+	var v problem.Validation
+	v.Line("name", name, 0, 255)
+	if err := v.Err(); err != nil {
+		return SignIn{}, err
+	}
+	in := SignIn{RedirectTo: s.redirects.home()}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		w, err := findWelcome(ctx, tx, invitationToken, tx.Now, " FOR UPDATE OF i")
+		if err != nil {
+			return err
+		}
+		u, err := findOrCreate(ctx, tx, w.Email, name, "")
+		if err != nil {
+			return err
+		}
+		if u, err = lockUser(ctx, tx, u.ID); err != nil {
+			return err
+		}
+		switch {
+		case u.OrganizationID == w.OrganizationID:
+			return problem.New(problem.Conflict, "You are a member of %s already.", w.Organization)
+		case u.OrganizationID != "":
+			return problem.New(problem.Conflict, "You belong to another organization. A user can belong to one at a time.")
+		case u.Name == "" && name == "":
+			var v problem.Validation
+			v.Add("name", "must not be empty")
+			return v.Err()
+		case u.Name == "":
+			u.Name = name
+		}
+		u.OrganizationID, u.Role, u.UpdatedAt = w.OrganizationID, w.Role, tx.Now
+		if _, err := tx.Exec(ctx, "UPDATE users SET name = $2, organization_id = $3, role = $4, updated_at = $5 WHERE id = $1",
+			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("join organization: %w", err)
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1", w.ID); err != nil {
+			return fmt.Errorf("use up invitation: %w", err)
+		}
+		in.User = u
+		in.SessionID, in.Tokens, err = s.openSession(ctx, tx, u.ID, client)
+		return err
+	})
+	if err != nil {
+		return SignIn{}, err
+	}
+	return in, nil
+}

@@ -1,0 +1,23 @@
+package account
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// post mails a letter if and when tx commits.
+func (s *Service) post(ctx context.Context, tx *db.Tx, to string, l mail.Letter) error {
+	m, err := l.Message(s.from, mail.Address{Address: to})
+	if err != nil {
+		return err
+	}
+	m.MessageID = newID() + "@" + s.redirects.host
+	return s.mailer.EnqueueMail(ctx, tx, m)
+}
+
+// link returns the address of something that a token opens.
+func (s *Service) link(path string, t token) string {
+	return s.redirects.base + path + "?token=" + t.encode()
+}

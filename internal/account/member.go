@@ -1,0 +1,120 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Members returns an organization's users, the longest-standing first.
+func (s *Service) Members(ctx context.Context, organizationID string) ([]User, error) {
+	list, err := db.All(ctx, s.db, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.organization_id = $1 ORDER BY u.id", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	return list, nil
+}
+
+// ChangeRole gives a member another role. Who is not a member is
+// [problem.NotFound]; the last admin stays one, by [problem.Conflict].
+func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string, r Role) (User, error) {
+	var v problem.Validation
+	r.check(&v, "role")
+	if err := v.Err(); err != nil {
+		return User{}, err
+	}
+	var u User
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		if u, err = lockMember(ctx, tx, organizationID, userID); err != nil {
+			return err
+		}
+		if u.Role == r {
+			return nil
+		}
+		if err := keepAdmin(ctx, tx, u); err != nil {
+			return err
+		}
+		u.Role, u.UpdatedAt = r, tx.Now
+		if _, err := tx.Exec(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("change role: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return User{}, err
+	}
+	return u, nil
+}
+
+// RemoveMember takes a user out of an organization and ends all of their
+// sessions. The user remains, as after a first sign-in, and may be invited
+// anew. Errors are those of [Service.ChangeRole].
+func (s *Service) RemoveMember(ctx context.Context, organizationID, userID string) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		u, err := lockMember(ctx, tx, organizationID, userID)
+		if err != nil {
+			return err
+		}
+		if err := keepAdmin(ctx, tx, u); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("remove member: %w", err)
+		}
+		if _, err := endSessions(ctx, tx, u.ID, ""); err != nil {
+			return err
+		}
+		if s.onRemove == nil {
+			return nil
+		}
+		return s.onRemove(ctx, tx, organizationID, u.ID)
+	})
+}
+
+// lockMember locks an organization's row, so that its admins are changed by one
+// transaction at a time, and returns one of its members.
+func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (User, error) {
+	if err := lockOrganization(ctx, tx, organizationID); err != nil {
+		return User{}, err
+	}
+	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 AND u.organization_id = $2 FOR UPDATE", userID, organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return User{}, problem.New(problem.NotFound, "there is no such member")
+	}
+	if err != nil {
+		return User{}, fmt.Errorf("lock member: %w", err)
+	}
+	return u, nil
+}
+
+func lockOrganization(ctx context.Context, tx *db.Tx, id string) error {
+	err := tx.QueryRow(ctx, "SELECT id FROM organizations WHERE id = $1 FOR UPDATE", id).Scan(&id)
+	if errors.Is(err, db.ErrNoRows) {
+		return problem.New(problem.NotFound, "there is no such organization")
+	}
+	if err != nil {
+		return fmt.Errorf("lock organization: %w", err)
+	}
+	return nil
+}
+
+// keepAdmin refuses to do without u if that would leave an organization that
+// nobody can manage.
+func keepAdmin(ctx context.Context, tx *db.Tx, u User) error {
+	if u.Role != Admin {
+		return nil
+	}
+	var others bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE organization_id = $1 AND role = $2 AND id <> $3)",
+		u.OrganizationID, string(Admin), u.ID).Scan(&others); err != nil {
+		return fmt.Errorf("look for other admins: %w", err)
+	}
+	if !others {
+		return problem.New(problem.Conflict, "this is the organization's last admin; make somebody else an admin first")
+	}
+	return nil
+}

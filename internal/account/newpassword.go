@@ -1,0 +1,322 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+)
+
+// ResetLife is how long a link to choose a new password works.
+const ResetLife = 30 * time.Minute
+
+// ResetPath is where links to choose a new password lead, below the base URL.
+const ResetPath = "/reset-password"
+
+// FirstPassword is the input of auth.setPassword.
+type FirstPassword struct {
+	Password string `json:"password"`
+}
+
+// Check implements [problem.Checker]. What depends on whose password it is, is
+// left to [Service.SetPassword].
+func (in FirstPassword) Check(v *problem.Validation) {
+	checkNewPassword(v, "password", in.Password, "")
+}
+
+// PasswordChange is the input of auth.changePassword.
+type PasswordChange struct {
+	CurrentPassword string `json:"currentPassword"`
+	NewPassword     string `json:"newPassword"`
+}
+
+// Check implements [problem.Checker]. What depends on whose password it is, is
+// left to [Service.ChangePassword].
+func (in PasswordChange) Check(v *problem.Validation) {
+	checkPassword(v, "currentPassword", in.CurrentPassword, 0)
+	checkNewPassword(v, "newPassword", in.NewPassword, "")
+}
+
+// PasswordReset is the input of auth.sendPasswordReset.
+type PasswordReset struct {
+	Email string `json:"email"`
+}
+
+// Check implements [problem.Checker].
+func (in PasswordReset) Check(v *problem.Validation) { checkEmail(v, "email", in.Email) }
+
+// HasPassword reports whether a user can sign in with one.
+func (s *Service) HasPassword(ctx context.Context, userID string) (bool, error) {
+	stored, _, err := s.storedPassword(ctx, userID)
+	return stored != "", err
+}
+
+// storedPassword returns a user's hash, empty for none, and e-mail address.
+func (s *Service) storedPassword(ctx context.Context, userID string) (hash, email string, err error) {
+	err = s.db.QueryRow(ctx, "SELECT password_hash, email FROM users WHERE id = $1", userID).Scan(db.IntoText(&hash), &email)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", "", errNotSignedIn() // deleted a moment ago
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("find password: %w", err)
+	}
+	return hash, email, nil
+}
+
+// SetPassword gives a user who has none a password. One who has gets a
+// [problem.Precondition].
+func (s *Service) SetPassword(ctx context.Context, userID string, in FirstPassword) error {
+	stored, email, err := s.storedPassword(ctx, userID)
+	if err != nil {
+		return err
+	}
+	var v problem.Validation
+	checkNewPassword(&v, "password", in.Password, email)
+	if err := v.Err(); err != nil {
+		return err
+	}
+	if stored != "" {
+		return errHasPassword()
+	}
+	hash, err := s.hash(ctx, in.Password)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, updated_at = $3 WHERE id = $1 AND password_hash IS NULL",
+			userID, hash, tx.Now.UnixMicro())
+		if err != nil {
+			return fmt.Errorf("store password: %w", err)
+		}
+		if n == 0 {
+			return errHasPassword()
+		}
+		return s.post(ctx, tx, email, changedLetter("A password was set for your account. You can sign in with it from now on."))
+	})
+}
+
+func errHasPassword() error {
+	return problem.New(problem.Precondition, "you have a password already; change it with auth.changePassword")
+}
+
+// ChangePassword replaces a user's password and ends all of their sessions but
+// the one that asks. A wrong current one is [problem.Unauthorized]; a user who
+// has none gets a [problem.Precondition].
+func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordChange) error {
+	stored, email, err := s.storedPassword(ctx, by.UserID)
+	if err != nil {
+		return err
+	}
+	var v problem.Validation
+	checkPassword(&v, "currentPassword", in.CurrentPassword, 0)
+	checkNewPassword(&v, "newPassword", in.NewPassword, email)
+	if err := v.Err(); err != nil {
+		return err
+	}
+	if stored == "" {
+		return problem.New(problem.Precondition, "you have no password yet; set one with auth.setPassword")
+	}
+	// Whoever took over a session must not find out the password by trying.
+	if ok, wait := s.changeTries.Allow(by.UserID); !ok {
+		return &problem.Error{
+			Kind:       problem.RateLimited,
+			Message:    fmt.Sprintf("too many attempts to change the password, try again in %d seconds", ratelimit.Seconds(wait)),
+			RetryAfter: wait,
+		}
+	}
+	ok, err := s.verify(ctx, stored, in.CurrentPassword)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errWrongCurrent()
+	}
+	hash, err := s.hash(ctx, in.NewPassword)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		// Holds only if the password is still the one that was verified.
+		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3, updated_at = $4 WHERE id = $1 AND password_hash = $2",
+			by.UserID, stored, hash, tx.Now.UnixMicro())
+		if err != nil {
+			return fmt.Errorf("store password: %w", err)
+		}
+		if n == 0 {
+			return errWrongCurrent()
+		}
+		if err := dropResets(ctx, tx, by.UserID); err != nil {
+			return err
+		}
+		if _, err := endSessions(ctx, tx, by.UserID, by.SessionID); err != nil {
+			return err
+		}
+		return s.post(ctx, tx, email, changedLetter("Your password was changed, and all other sessions were signed out."))
+	})
+}
+
+func errWrongCurrent() error {
+	return problem.New(problem.Unauthorized, "the current password is wrong")
+}
+
+// changedLetter tells the owner of an account what was done in their name.
+func changedLetter(what string) mail.Letter {
+	return mail.Letter{
+		Subject: "Your Kickstand password",
+		Before:  []string{what},
+		After:   []string{"If this was not you, ask for a new password at once where you sign in: that ends every session."},
+	}
+}
+
+// SendPasswordReset mails a link to choose a new password. Whether anybody has
+// the address changes nothing but the words of the mail: to an address that
+// nobody has goes one that says so.
+func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset) error {
+	if err := problem.Check(in); err != nil {
+		return err
+	}
+	key := emailKey(in.Email)
+	if err := allow(s.resetTries, key); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		var id string
+		to := strings.TrimSpace(in.Email)
+		err := tx.QueryRow(ctx, "SELECT id, email FROM users WHERE email_key = $1", key).Scan(&id, &to)
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return fmt.Errorf("find user: %w", err)
+		}
+		// The same statements for both, so that the time tells nothing either.
+		t := newToken()
+		if _, err := tx.Exec(ctx, "INSERT INTO password_resets (digest, user_id, created_at) VALUES ($1, $2, $3)",
+			t.digest(), db.Text(id), tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("insert reset: %w", err)
+		}
+		return s.post(ctx, tx, to, s.resetLetter(t, id != ""))
+	})
+}
+
+func (s *Service) resetLetter(t token, known bool) mail.Letter {
+	l := mail.Letter{
+		Subject: "A new password for Kickstand",
+		Before:  []string{"Follow this link to choose a new password for Kickstand."},
+		Action:  mail.Action{Label: "Choose a new password", URL: s.link(ResetPath, t)},
+		After: []string{
+			fmt.Sprintf("It works once, for %d minutes. Choosing a new password signs you out everywhere.", ResetLife/time.Minute),
+			"If you did not ask for it, ignore this mail: your password stays as it is.",
+		},
+	}
+	if !known {
+		l.Before = []string{
+			"Somebody, probably you, asked for a new password for Kickstand. There is no account with this e-mail address.",
+			"You may have signed up with another address. To start with this one, ask for a sign-in link where you sign in.",
+		}
+		l.Action = mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"}
+		l.After = []string{"If you did not ask for it, ignore this mail."}
+	}
+	return l
+}
+
+// ResetFor returns whose password a link's token lets one choose, without using
+// it up. A link that does not work is a [problem.Invalid] that says why.
+func (s *Service) ResetFor(ctx context.Context, resetToken string) (email string, err error) {
+	r, err := findReset(ctx, s.db, resetToken, "")
+	if err != nil {
+		return "", err
+	}
+	if err := r.usable(time.Now()); err != nil {
+		return "", err
+	}
+	return r.email, nil
+}
+
+// ResetPassword gives the holder of a link's token a new password and ends all
+// of their sessions. A link that does not work is a [problem.Invalid] without
+// issues; a password that will not do has some, and leaves the link usable.
+func (s *Service) ResetPassword(ctx context.Context, resetToken, password string) error {
+	email, err := s.ResetFor(ctx, resetToken)
+	if err != nil {
+		return err
+	}
+	var v problem.Validation
+	checkNewPassword(&v, "password", password, email)
+	if err := v.Err(); err != nil {
+		return err
+	}
+	hash, err := s.hash(ctx, password)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		r, err := findReset(ctx, tx, resetToken, " FOR UPDATE OF r")
+		if err != nil {
+			return err
+		}
+		if err := r.usable(tx.Now); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, updated_at = $3 WHERE id = $1",
+			r.userID, hash, tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("store password: %w", err)
+		}
+		if err := dropResets(ctx, tx, r.userID); err != nil {
+			return err
+		}
+		if _, err := endSessions(ctx, tx, r.userID, ""); err != nil {
+			return err
+		}
+		return s.post(ctx, tx, r.email, changedLetter("Your password was changed, and all sessions were signed out."))
+	})
+}
+
+// dropResets uses up all of a user's links: they are for the password that was.
+func dropResets(ctx context.Context, tx *db.Tx, userID string) error {
+	if _, err := tx.Exec(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("use up resets: %w", err)
+	}
+	return nil
+}
+
+type reset struct {
+	userID, email     string
+	createdAt, usedAt time.Time
+}
+
+// findReset reads the reset of a link; lock is added to the statement.
+func findReset(ctx context.Context, q db.Querier, resetToken, lock string) (reset, error) {
+	t, ok := parseToken(resetToken)
+	if !ok {
+		return reset{}, errUnknownReset()
+	}
+	var r reset
+	err := q.QueryRow(ctx, `SELECT r.user_id, u.email, r.created_at, r.used_at
+		FROM password_resets r JOIN users u ON u.id = r.user_id WHERE r.digest = $1`+lock, t.digest()).
+		Scan(&r.userID, &r.email, db.IntoTime(&r.createdAt), db.IntoTime(&r.usedAt))
+	if errors.Is(err, db.ErrNoRows) {
+		return reset{}, errUnknownReset()
+	}
+	if err != nil {
+		return reset{}, fmt.Errorf("find reset: %w", err)
+	}
+	return r, nil
+}
+
+func errUnknownReset() error {
+	return problem.New(problem.Invalid, "This link is not one of ours, or it is long expired.")
+}
+
+func (r *reset) usable(now time.Time) error {
+	switch {
+	case !r.usedAt.IsZero():
+		return problem.New(problem.Invalid, "This link was used already, or the password has been changed since.")
+	case now.Sub(r.createdAt) >= ResetLife:
+		return problem.New(problem.Invalid, "This link is older than %d minutes.", ResetLife/time.Minute)
+	}
+	return nil
+}

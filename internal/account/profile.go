@@ -1,0 +1,91 @@
+package account
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Bounds of a profile, in bytes.
+const (
+	maxAvatarURL   = 2048
+	maxPreferences = 16 << 10
+)
+
+// Profile is the input of auth.updateProfile; nil members stay as they are.
+type Profile struct {
+	Name        *string         `json:"name"`
+	AvatarURL   *string         `json:"avatar_url"` // empty: none any more
+	Preferences json.RawMessage `json:"preferences,omitempty"`
+}
+
+// Check implements [problem.Checker].
+func (p Profile) Check(v *problem.Validation) {
+	if p.Name != nil {
+		v.Line("name", strings.TrimSpace(*p.Name), 1, 255)
+	}
+	if p.AvatarURL != nil && *p.AvatarURL != "" && !webAddress(*p.AvatarURL) {
+		v.Add("avatar_url", "must be an http or https URL of at most %d bytes", maxAvatarURL)
+	}
+	switch {
+	case p.Preferences == nil:
+	case !json.Valid(p.Preferences) || bytes.TrimSpace(p.Preferences)[0] != '{':
+		v.Add("preferences", "must be an object")
+	case len(p.Preferences) > maxPreferences:
+		v.Add("preferences", "must have at most %d bytes", maxPreferences)
+	}
+}
+
+// webAddress reports whether a browser can be told to load s.
+func webAddress(s string) bool {
+	if len(s) > maxAvatarURL {
+		return false
+	}
+	for _, r := range s {
+		if r <= ' ' || r == 0x7f || r == '\\' {
+			return false
+		}
+	}
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil
+}
+
+// UpdateProfile changes what users say of themselves. Preferences are replaced
+// as a whole.
+func (s *Service) UpdateProfile(ctx context.Context, userID string, p Profile) (User, error) {
+	if err := problem.Check(p); err != nil {
+		return User{}, err
+	}
+	var u User
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		if u, err = lockUser(ctx, tx, userID); err != nil {
+			return err
+		}
+		if p.Name != nil {
+			u.Name = strings.TrimSpace(*p.Name)
+		}
+		if p.AvatarURL != nil {
+			u.AvatarURL = *p.AvatarURL
+		}
+		if p.Preferences != nil {
+			u.Preferences = bytes.TrimSpace(p.Preferences)
+		}
+		u.UpdatedAt = tx.Now
+		if _, err := tx.Exec(ctx, "UPDATE users SET name = $2, avatar_url = $3, preferences = $4, updated_at = $5 WHERE id = $1",
+			u.ID, u.Name, db.Text(u.AvatarURL), string(u.Preferences), u.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("update user: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return User{}, err
+	}
+	return u, nil
+}

@@ -1,0 +1,90 @@
+package account
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/mileusna/useragent"
+)
+
+// Session is one place where a user is signed in.
+type Session struct {
+	ID        string
+	IP        string    // of the sign-in or the last refresh; empty when not known
+	UserAgent string    // what the client says of itself
+	Device    string    // the same in a few words: "Firefox on Linux"; empty when it says nothing
+	Current   bool      // whether it is the one that asks
+	CreatedAt time.Time // of the sign-in
+	UsedAt    time.Time // to the minute
+}
+
+// Sessions returns where a user is signed in, what was used last first.
+func (s *Service) Sessions(ctx context.Context, by Identity) ([]Session, error) {
+	now := time.Now()
+	list, err := db.All(ctx, s.db, func(row db.Row) (Session, error) {
+		var e Session
+		err := row.Scan(&e.ID, &e.IP, &e.UserAgent, db.IntoTime(&e.CreatedAt), db.IntoTime(&e.UsedAt))
+		e.Device, e.Current = device(e.UserAgent), e.ID == by.SessionID
+		return e, err
+	}, "SELECT id, ip, user_agent, created_at, used_at FROM sessions WHERE user_id = $1 AND used_at > $2 ORDER BY used_at DESC, id DESC",
+		by.UserID, now.Add(-s.refreshLife).UnixMicro())
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	return list, nil
+}
+
+// device says in a few words what a user agent is and where it runs.
+func device(userAgent string) string {
+	ua := useragent.Parse(userAgent)
+	where := ua.Device
+	if where == "" {
+		where = ua.OS
+	}
+	switch {
+	case ua.Name == "" || len(ua.Name) > 60 || len(where) > 60:
+		return ""
+	case where == "":
+		return ua.Name
+	}
+	return ua.Name + " on " + where
+}
+
+// EndSession ends one of a user's sessions. Whatever is not theirs is
+// [problem.NotFound].
+func (s *Service) EndSession(ctx context.Context, userID, sessionID string) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", sessionID, userID)
+		if err != nil {
+			return fmt.Errorf("end session: %w", err)
+		}
+		if n == 0 {
+			return problem.New(problem.NotFound, "there is no such session")
+		}
+		return nil
+	})
+}
+
+// EndSessions ends all of a user's sessions but one, or all when except is
+// empty, and returns how many there were.
+func (s *Service) EndSessions(ctx context.Context, userID, except string) (int64, error) {
+	var n int64
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		n, err = endSessions(ctx, tx, userID, except)
+		return err
+	})
+	return n, err
+}
+
+func endSessions(ctx context.Context, tx *db.Tx, userID, except string) (int64, error) {
+	n, err := tx.Exec(ctx, "DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)
+	if err != nil {
+		return 0, fmt.Errorf("end sessions: %w", err)
+	}
+	return n, nil
+}
