@@ -30,6 +30,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	procedures := rpc.New(rpc.Config{
 		Procedures: slices.Concat(
 			rpc.AccountProcedures(a.Accounts, gate),
+			rpc.PeopleProcedures(a.Accounts, gate),
 			rpc.WebhookProcedures(a.Webhooks),
 		),
 		Authenticate: gate.Authenticate, Authorize: rpc.Authorize, Logger: a.log,

@@ -31,8 +31,14 @@ func AccountProcedures(accounts *account.Service, gate *browser.Gate) []Procedur
 	return []Procedure{
 		Mutation("auth.signInWithEmail", Public, a.signInWithEmail),
 		Mutation("auth.signInWithPassword", Public, a.signInWithPassword),
+		Mutation("auth.signInWithProvider", Public, a.signInWithProvider),
 		Query("auth.getUser", Session, a.getUser),
 		Mutation("auth.signOut", Session, a.signOut),
+		Mutation("auth.updateProfile", Session, a.updateProfile),
+		Mutation("auth.setPassword", Session, a.setPassword),
+		Mutation("auth.changePassword", Session, a.changePassword),
+		Query("auth.hasPassword", Session, a.hasPassword),
+		Mutation("auth.sendPasswordReset", Public, a.sendPasswordReset),
 		Mutation("auth.completeSignup", Session, a.completeSignup),
 	}
 }
@@ -107,6 +113,20 @@ func (a accountProcedures) signInWithPassword(ctx context.Context, in account.Pa
 	return out, nil
 }
 
+type providerSignInOutput struct {
+	URL string `json:"url"`
+}
+
+func (a accountProcedures) signInWithProvider(ctx context.Context, in account.ProviderSignIn) (providerSignInOutput, error) {
+	r := Request(ctx)
+	url, intent, err := a.accounts.SignInWithProvider(ctx, in, browser.Intent(r), a.gate.Client(r))
+	if err != nil {
+		return providerSignInOutput{}, err
+	}
+	SetCookie(ctx, a.gate.KeepIntent(intent))
+	return providerSignInOutput{url}, nil
+}
+
 func (a accountProcedures) getUser(ctx context.Context, _ None) (userRecord, error) {
 	// Who is asked for is who asks, and was read with the session.
 	id, _ := account.FromContext(ctx)
@@ -122,6 +142,39 @@ func (a accountProcedures) signOut(ctx context.Context, _ None) (successOutput, 
 		SetCookie(ctx, c)
 	}
 	return successOutput{true}, nil
+}
+
+func (a accountProcedures) updateProfile(ctx context.Context, in account.Profile) (userRecord, error) {
+	id, _ := account.FromContext(ctx)
+	u, err := a.accounts.UpdateProfile(ctx, id.UserID, in)
+	return newUserRecord(&u), err
+}
+
+func (a accountProcedures) setPassword(ctx context.Context, in account.FirstPassword) (successOutput, error) {
+	id, _ := account.FromContext(ctx)
+	err := a.accounts.SetPassword(ctx, id.UserID, in)
+	return successOutput{err == nil}, err
+}
+
+func (a accountProcedures) changePassword(ctx context.Context, in account.PasswordChange) (successOutput, error) {
+	id, _ := account.FromContext(ctx)
+	err := a.accounts.ChangePassword(ctx, id, in)
+	return successOutput{err == nil}, err
+}
+
+type hasPasswordOutput struct {
+	HasPassword bool `json:"hasPassword"`
+}
+
+func (a accountProcedures) hasPassword(ctx context.Context, _ None) (hasPasswordOutput, error) {
+	id, _ := account.FromContext(ctx)
+	has, err := a.accounts.HasPassword(ctx, id.UserID)
+	return hasPasswordOutput{has}, err
+}
+
+func (a accountProcedures) sendPasswordReset(ctx context.Context, in account.PasswordReset) (successOutput, error) {
+	err := a.accounts.SendPasswordReset(ctx, in)
+	return successOutput{err == nil}, err
 }
 
 type signupOutput struct {

@@ -5,10 +5,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
-
-	"github.com/google/uuid"
 )
 
 // WebhookProcedures are the procedures of helpdesk.md 4.3, on the webhooks of
@@ -93,20 +90,8 @@ func (p webhookProcedures) create(ctx context.Context, in createWebhook) (webhoo
 	return newWebhookRecord(w), err
 }
 
-// webhookID is the input of the procedures that need no more.
-type webhookID struct {
-	ID string `json:"id"`
-}
-
-// Check implements [problem.Checker].
-func (in webhookID) Check(v *problem.Validation) {
-	if uuid.Validate(in.ID) != nil || len(in.ID) != 36 {
-		v.Add("id", "must be a UUID")
-	}
-}
-
 type updateWebhook struct {
-	webhookID
+	recordID
 	URL           *string           `json:"url"`
 	Events        *[]string         `json:"events"`
 	Secret        *string           `json:"secret"`
@@ -123,7 +108,7 @@ func (p webhookProcedures) update(ctx context.Context, in updateWebhook) (webhoo
 	return newWebhookRecord(w), err
 }
 
-func (p webhookProcedures) delete(ctx context.Context, in webhookID) (successOutput, error) {
+func (p webhookProcedures) delete(ctx context.Context, in recordID) (successOutput, error) {
 	err := p.webhooks.Delete(ctx, organization(ctx), in.ID)
 	return successOutput{err == nil}, err
 }
@@ -136,7 +121,7 @@ type testOutput struct {
 	Error      *string `json:"error"`
 }
 
-func (p webhookProcedures) test(ctx context.Context, in webhookID) (testOutput, error) {
+func (p webhookProcedures) test(ctx context.Context, in recordID) (testOutput, error) {
 	r, err := p.webhooks.Test(ctx, organization(ctx), in.ID)
 	out := testOutput{Success: r.Error == "", DeliveryID: r.DeliveryID, DurationMs: r.Duration.Milliseconds(), Error: orNull(r.Error)}
 	if r.StatusCode != 0 {

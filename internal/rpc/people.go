@@ -1,0 +1,199 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// PeopleProcedures are who is signed in where, and who belongs to the caller's
+// organization. The contract names none of them; the names follow its own.
+func PeopleProcedures(accounts *account.Service, gate *browser.Gate) []Procedure {
+	p := peopleProcedures{accounts, gate}
+	return []Procedure{
+		Query("sessions.list", Session, p.listSessions),
+		Mutation("sessions.end", Session, p.endSession),
+		Mutation("sessions.endAll", Session, p.endSessions),
+		Query("members.list", Member, p.listMembers),
+		Mutation("members.update", Admin, p.updateMember),
+		Mutation("members.remove", Admin, p.removeMember),
+		Query("invitations.list", Admin, p.listInvitations),
+		Mutation("invitations.create", Admin, p.createInvitation),
+		Mutation("invitations.revoke", Admin, p.revokeInvitation),
+	}
+}
+
+type peopleProcedures struct {
+	accounts *account.Service
+	gate     *browser.Gate
+}
+
+// recordID is the input of procedures on one record.
+type recordID struct {
+	ID string `json:"id"`
+}
+
+// Check implements [problem.Checker].
+func (in recordID) Check(v *problem.Validation) {
+	if uuid.Validate(in.ID) != nil || len(in.ID) != 36 {
+		v.Add("id", "must be a UUID")
+	}
+}
+
+type sessionRecord struct {
+	ID         string    `json:"id"`
+	Device     *string   `json:"device"`
+	IP         *string   `json:"ip"`
+	UserAgent  *string   `json:"userAgent"`
+	Current    bool      `json:"current"`
+	CreatedAt  time.Time `json:"created_at"`
+	LastUsedAt time.Time `json:"lastUsedAt"`
+}
+
+func (p peopleProcedures) listSessions(ctx context.Context, _ None) ([]sessionRecord, error) {
+	id, _ := account.FromContext(ctx)
+	list, err := p.accounts.Sessions(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sessionRecord, len(list))
+	for i, s := range list {
+		out[i] = sessionRecord{
+			ID: s.ID, Device: orNull(s.Device), IP: orNull(s.IP), UserAgent: orNull(s.UserAgent),
+			Current: s.Current, CreatedAt: s.CreatedAt, LastUsedAt: s.UsedAt,
+		}
+	}
+	return out, nil
+}
+
+func (p peopleProcedures) endSession(ctx context.Context, in recordID) (successOutput, error) {
+	id, _ := account.FromContext(ctx)
+	if err := p.accounts.EndSession(ctx, id.UserID, in.ID); err != nil {
+		return successOutput{}, err
+	}
+	if in.ID == id.SessionID {
+		p.forgetCookies(ctx)
+	}
+	return successOutput{true}, nil
+}
+
+type endSessionsInput struct {
+	IncludeCurrent bool `json:"includeCurrent,omitempty"`
+}
+
+type endSessionsOutput struct {
+	Success bool  `json:"success"`
+	Ended   int64 `json:"ended"`
+}
+
+func (p peopleProcedures) endSessions(ctx context.Context, in endSessionsInput) (endSessionsOutput, error) {
+	id, _ := account.FromContext(ctx)
+	except := id.SessionID
+	if in.IncludeCurrent {
+		except = ""
+	}
+	n, err := p.accounts.EndSessions(ctx, id.UserID, except)
+	if err != nil {
+		return endSessionsOutput{}, err
+	}
+	if in.IncludeCurrent {
+		p.forgetCookies(ctx)
+	}
+	return endSessionsOutput{true, n}, nil
+}
+
+func (p peopleProcedures) forgetCookies(ctx context.Context) {
+	for _, c := range p.gate.SignedOut() {
+		SetCookie(ctx, c)
+	}
+}
+
+// memberRecord is what members of an organization see of each other:
+// preferences are nobody else's.
+type memberRecord struct {
+	ID        string       `json:"id"`
+	Email     string       `json:"email"`
+	Name      string       `json:"name"`
+	AvatarURL *string      `json:"avatar_url"`
+	Role      account.Role `json:"role"`
+	CreatedAt time.Time    `json:"created_at"`
+	UpdatedAt time.Time    `json:"updated_at"`
+}
+
+func newMemberRecord(u account.User) memberRecord {
+	return memberRecord{u.ID, u.Email, u.Name, orNull(u.AvatarURL), u.Role, u.CreatedAt, u.UpdatedAt}
+}
+
+func (p peopleProcedures) listMembers(ctx context.Context, _ None) ([]memberRecord, error) {
+	list, err := p.accounts.Members(ctx, organization(ctx))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]memberRecord, len(list))
+	for i, u := range list {
+		out[i] = newMemberRecord(u)
+	}
+	return out, nil
+}
+
+type updateMember struct {
+	recordID
+	Role account.Role `json:"role"`
+}
+
+func (p peopleProcedures) updateMember(ctx context.Context, in updateMember) (memberRecord, error) {
+	u, err := p.accounts.ChangeRole(ctx, organization(ctx), in.ID, in.Role)
+	return newMemberRecord(u), err
+}
+
+func (p peopleProcedures) removeMember(ctx context.Context, in recordID) (successOutput, error) {
+	id, _ := account.FromContext(ctx)
+	if err := p.accounts.RemoveMember(ctx, id.OrganizationID, in.ID); err != nil {
+		return successOutput{}, err
+	}
+	if in.ID == id.UserID {
+		p.forgetCookies(ctx)
+	}
+	return successOutput{true}, nil
+}
+
+type invitationRecord struct {
+	ID        string       `json:"id"`
+	Email     string       `json:"email"`
+	Role      account.Role `json:"role"`
+	InvitedBy string       `json:"invitedBy"`
+	CreatedAt time.Time    `json:"created_at"`
+	ExpiresAt time.Time    `json:"expiresAt"`
+}
+
+func newInvitationRecord(i account.Invitation) invitationRecord {
+	return invitationRecord{i.ID, i.Email, i.Role, i.InvitedBy, i.CreatedAt, i.ExpiresAt}
+}
+
+func (p peopleProcedures) listInvitations(ctx context.Context, _ None) ([]invitationRecord, error) {
+	list, err := p.accounts.Invitations(ctx, organization(ctx))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]invitationRecord, len(list))
+	for i, e := range list {
+		out[i] = newInvitationRecord(e)
+	}
+	return out, nil
+}
+
+func (p peopleProcedures) createInvitation(ctx context.Context, in account.NewInvitation) (invitationRecord, error) {
+	id, _ := account.FromContext(ctx)
+	i, err := p.accounts.Invite(ctx, id, in)
+	return newInvitationRecord(i), err
+}
+
+func (p peopleProcedures) revokeInvitation(ctx context.Context, in recordID) (successOutput, error) {
+	err := p.accounts.RevokeInvitation(ctx, organization(ctx), in.ID)
+	return successOutput{err == nil}, err
+}
