@@ -74,8 +74,8 @@ type Config struct {
 	Checkout Checkout // nil: there are no paid plans to choose
 	Provider Provider // nil: nobody can sign in with one
 
-	// OnRemove takes part in the removal of a member, for what else knows of
-	// them; nil for nothing.
+	// OnRemove takes part in the removal of a member, who is one still when it
+	// is called: for what else knows of them. Nil for nothing.
 	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
 	// Hashers is how many passwords are hashed at once, each with 19 MiB of

@@ -62,16 +62,16 @@ func (s *Service) RemoveMember(ctx context.Context, organizationID, userID strin
 		if err := keepAdmin(ctx, tx, u); err != nil {
 			return err
 		}
+		if s.onRemove != nil {
+			if err := s.onRemove(ctx, tx, organizationID, u.ID); err != nil {
+				return fmt.Errorf("prepare removal of member: %w", err)
+			}
+		}
 		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("remove member: %w", err)
 		}
-		if _, err := endSessions(ctx, tx, u.ID, ""); err != nil {
-			return err
-		}
-		if s.onRemove == nil {
-			return nil
-		}
-		return s.onRemove(ctx, tx, organizationID, u.ID)
+		_, err = endSessions(ctx, tx, u.ID, "")
+		return err
 	})
 }
 

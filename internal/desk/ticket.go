@@ -242,6 +242,24 @@ func (s *Service) Update(ctx context.Context, organizationID, ticketID string, u
 	return t, nil
 }
 
+// Unassign takes what is not closed from somebody who leaves the organization,
+// in the caller's transaction, and emits what [Service.Update] would. It must be
+// called while they are still a member.
+func (s *Service) Unassign(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+	// In order, so that two of these wait for each other instead of for ever.
+	tickets, err := db.All(ctx, tx, scanTicket, selectTicket+`WHERE t.assignee_id = $1 AND t.organization_id = $2 AND t.status <> $3
+		ORDER BY t.id FOR UPDATE OF t`, userID, organizationID, string(StatusClosed))
+	if err != nil {
+		return fmt.Errorf("find assigned tickets: %w", err)
+	}
+	for i := range tickets {
+		if err := s.update(ctx, tx, &tickets[i], Update{AssigneeID: new(string)}); err != nil {
+			return fmt.Errorf("unassign ticket: %w", err)
+		}
+	}
+	return nil
+}
+
 // update changes a locked ticket.
 func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
 	changes := make(map[string]event.Change)

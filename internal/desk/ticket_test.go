@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -93,6 +94,44 @@ func TestUnassign(t *testing.T) {
 		f.intake(text("+4915112345678", "again "+id))
 		if a := f.log[len(f.log)-1].Data.Ticket.Assignee; (a != nil) != (id != "") {
 			t.Errorf("assigned to %q: events tell of %+v", id, a)
+		}
+	}
+}
+
+func TestMemberLeaves(t *testing.T) {
+	f := newFixture(t)
+	grace := graceID
+	var tickets []string
+	for i, number := range []string{"+4915112345670", "+4915112345671", "+4915112345672"} {
+		r := f.intake(text(number, "hello"))
+		tickets = append(tickets, r.TicketID)
+		if _, err := f.desk.Update(t.Context(), orgA, r.TicketID, desk.Update{AssigneeID: &grace}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if _, err := f.desk.Update(t.Context(), orgA, r.TicketID, desk.Update{Status: new(desk.StatusClosed)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.emitted()
+	leave := func(org string) {
+		t.Helper()
+		if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.Unassign(t.Context(), tx, org, graceID) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave(orgB)
+	if got := f.emitted(); got != "" {
+		t.Errorf("leaving another organization emitted %s", got)
+	}
+	leave(orgA)
+	if got, want := f.emitted(), "ticket.updated ticket.assigned ticket.updated ticket.assigned"; got != want {
+		t.Errorf("events\n got %s\nwant %s", got, want)
+	}
+	for i, want := range []string{"", graceID, ""} {
+		if got := f.ticket(tickets[i]).AssigneeID; got != want {
+			t.Errorf("ticket %d is assigned to %q, want %q", i, got, want)
 		}
 	}
 }

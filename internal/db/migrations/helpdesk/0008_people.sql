@@ -32,3 +32,6 @@ CREATE TABLE invitations (
 	UNIQUE (organization_id, email_key)
 ) WITHOUT ROWID;
 CREATE INDEX invitations_age ON invitations (created_at);
+
+-- What a person works on; package desk.
+CREATE INDEX tickets_assignee ON tickets (assignee_id, organization_id) WHERE assignee_id IS NOT NULL;
