@@ -55,6 +55,12 @@ type Info struct {
 	Medium  string // what a ticket shows: "sms", "email"
 	Path    string // where the provider posts: "/api/webhooks/sms"
 	MaxBody int64  // bytes; a larger body is answered 413
+
+	// Deployment says that the events belong to the deployment, not to an
+	// organization: the provider's account is the operator's own. Nobody
+	// connects an address to such a channel, only the deployment's secrets
+	// vouch for it, and its events are neither routed nor ever unrouted.
+	Deployment bool
 }
 
 // ErrUnreadable marks a verified request or part that the channel cannot make

@@ -6,6 +6,7 @@ import "time"
 type Event struct {
 	Message *Message
 	Receipt *Receipt
+	Payment *Payment
 }
 
 // Message is something that somebody wrote to us, or that somebody at our side
@@ -110,3 +111,48 @@ type Mail struct {
 	Receipt       *Receipt // for bounces: what they report
 	Caller        string   // for voicemail notices: the caller's number, E.164
 }
+
+// Payment is news from the payment provider about what an organization pays
+// for. Which members are set depends on Kind; text that the provider left out
+// is empty.
+type Payment struct {
+	EventID string // the provider's id of the news itself
+	Kind    PaymentKind
+	Created time.Time // by the provider's clock, in whole seconds
+
+	OrganizationID string // ours, as we handed it over at checkout; empty when the news does not repeat it
+	CustomerID     string
+	SubscriptionID string // empty for what was bought once
+	Plan           string // as we handed it over at checkout
+
+	// Of a subscription; of a checkout and an invoice where they say so.
+	PriceIDs []string
+	// PeriodEnd is until when is paid, or will be.
+	PeriodEnd time.Time
+
+	// Of a subscription.
+	Status            string // the provider's word: active, past_due, canceled
+	CancelAtPeriodEnd bool
+
+	// Of a checkout.
+	SessionID     string
+	PaymentStatus string // paid, unpaid, no_payment_required
+
+	// Of an invoice.
+	InvoiceID string
+	Attempt   int64  // how often payment was tried
+	PayURL    string // a page of the provider's, over https, where it can be paid
+}
+
+// PaymentKind is the payment provider's word for what happened.
+type PaymentKind string
+
+// The kinds that have a meaning here (helpdesk.md 4.4).
+const (
+	CheckoutCompleted   PaymentKind = "checkout.session.completed"
+	SubscriptionCreated PaymentKind = "customer.subscription.created"
+	SubscriptionUpdated PaymentKind = "customer.subscription.updated"
+	SubscriptionDeleted PaymentKind = "customer.subscription.deleted"
+	InvoicePaid         PaymentKind = "invoice.payment_succeeded"
+	InvoiceFailed       PaymentKind = "invoice.payment_failed"
+)

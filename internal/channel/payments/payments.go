@@ -1,0 +1,260 @@
+// Package payments is the channel of the payment provider: one that speaks
+// Stripe's dialect posts what becomes of checkouts, subscriptions and invoices,
+// each as a JSON event.
+//
+// An event becomes a [channel.Payment]. The account with the provider is the
+// operator's, so nothing here belongs to a connection: the deployment's secrets
+// vouch, and the event itself may name the organization that it is about. The
+// signature covers the body and a time; the provider's id of the event is the
+// key, and its customer the lane.
+//
+// The provider moves members about between versions of its API and sends some
+// either as an id or as the object itself. The adapter takes both, and both old
+// and new places, so that it does not matter which version the operator's
+// account is pinned to.
+package payments
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// tolerance is how far the time of a signature may be from ours, either way.
+const tolerance = 5 * time.Minute
+
+// SignatureHeader is the neutral name of the header with the signature.
+const SignatureHeader = "Payments-Signature"
+
+// Adapter is the channel.
+type Adapter struct{}
+
+var _ channel.Adapter = Adapter{}
+
+// New returns the channel.
+func New() Adapter { return Adapter{} }
+
+// Info implements [channel.Adapter].
+func (Adapter) Info() channel.Info {
+	return channel.Info{Name: "payments", Medium: "payments", Path: "/api/webhooks/payments", MaxBody: 1 << 20, Deployment: true}
+}
+
+// Addresses implements [channel.Adapter]. There are none.
+func (Adapter) Addresses(r *channel.Request) ([]string, error) {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "application/json", "":
+		return nil, nil
+	}
+	return nil, channel.ErrContentType
+}
+
+// Verify implements [channel.Adapter]. The header is a list of a time "t" and
+// signatures "v1", of which there are several while the provider rolls a secret;
+// any of them may match. Other schemes are not looked at: "v0" is what the
+// provider signs tests of its own tools with.
+func (Adapter) Verify(r *channel.Request, secret string) bool {
+	if secret == "" {
+		return false
+	}
+	at := ""
+	var presented [][]byte
+	for part := range strings.SplitSeq(r.First(SignatureHeader, "Stripe-Signature"), ",") {
+		scheme, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch scheme {
+		case "t":
+			at = value
+		case "v1":
+			if sum, err := hex.DecodeString(value); err == nil && len(sum) == sha256.Size {
+				presented = append(presented, sum)
+			}
+		}
+	}
+	seconds, err := strconv.ParseUint(at, 10, 40)
+	if err != nil {
+		return false
+	}
+	if age := r.Received.Sub(time.Unix(int64(seconds), 0)); age.Truncate(time.Second).Abs() > tolerance {
+		return false
+	}
+	want := digest(r.Body, at, secret)
+	matched := false
+	for _, sum := range presented {
+		if hmac.Equal(sum, want) {
+			matched = true
+		}
+	}
+	return matched
+}
+
+func digest(body []byte, at, secret string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret)) // the whole of it, "whsec_" too
+	mac.Write([]byte(at))
+	mac.Write([]byte{'.'})
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// Sign returns the value of the header [SignatureHeader] that the provider would
+// send with body.
+func Sign(body []byte, at time.Time, secret string) string {
+	seconds := strconv.FormatInt(at.Unix(), 10)
+	return "t=" + seconds + ",v1=" + hex.EncodeToString(digest(body, seconds, secret))
+}
+
+// Split implements [channel.Adapter]. A request holds one event. Skipped are the
+// kinds that mean nothing here, those of connected accounts, which have an
+// endpoint of their own, and "thin" events, which only say where to ask.
+func (Adapter) Split(r *channel.Request) ([]channel.Part, error) {
+	e, err := parse(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	kind := e.id("type")
+	switch {
+	case e.text("object") == "v2.core.event", e.text("account") != "", !handled(channel.PaymentKind(kind)):
+		return []channel.Part{{Kind: kind, Skip: true}}, nil
+	case e.text("id") == "":
+		return nil, fmt.Errorf("%w: an event needs an id", channel.ErrUnreadable)
+	}
+	p, err := read(e)
+	if err != nil {
+		return nil, err
+	}
+	sender := p.CustomerID
+	if sender == "" {
+		sender = p.SubscriptionID
+	}
+	return []channel.Part{{Key: p.EventID, Sender: sender, Kind: kind}}, nil
+}
+
+func handled(k channel.PaymentKind) bool {
+	switch k {
+	case channel.CheckoutCompleted, channel.SubscriptionCreated, channel.SubscriptionUpdated, channel.SubscriptionDeleted,
+		channel.InvoicePaid, channel.InvoiceFailed:
+		return true
+	}
+	return false
+}
+
+// Parse implements [channel.Adapter].
+func (Adapter) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) {
+	e, err := parse(r.Body)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	if kind := e.text("type"); !handled(channel.PaymentKind(kind)) {
+		return channel.Event{}, fmt.Errorf("%w: the kind %q means nothing here", channel.ErrUnreadable, kind)
+	}
+	p, err := read(e)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	return channel.Event{Payment: p}, nil
+}
+
+// read returns what an event of a handled kind says.
+func read(e object) (*channel.Payment, error) {
+	o := e.object("data").object("object")
+	p := &channel.Payment{EventID: e.id("id"), Kind: channel.PaymentKind(e.text("type")), Created: e.time("created")}
+	if o == nil || p.Created.IsZero() {
+		return nil, fmt.Errorf("%w: an event needs created and data.object", channel.ErrUnreadable)
+	}
+	p.CustomerID = o.id("customer")
+	switch p.Kind {
+	case channel.CheckoutCompleted:
+		checkout(p, o)
+	case channel.InvoicePaid, channel.InvoiceFailed:
+		invoice(p, o)
+	default:
+		subscription(p, o)
+	}
+	return p, nil
+}
+
+// Metadata that we hand over at checkout and get back.
+const (
+	MetadataOrganization = "organization_id"
+	MetadataPlan         = "plan"
+)
+
+// about takes what our metadata says, unless something nearer has said it.
+func about(p *channel.Payment, metadata object) {
+	if p.OrganizationID == "" {
+		p.OrganizationID = metadata.id(MetadataOrganization)
+	}
+	if p.Plan == "" {
+		p.Plan = metadata.id(MetadataPlan)
+	}
+}
+
+func checkout(p *channel.Payment, o object) {
+	p.SessionID, p.SubscriptionID, p.PaymentStatus = o.id("id"), o.id("subscription"), o.id("payment_status")
+	p.OrganizationID = o.id("client_reference_id")
+	about(p, o.object("metadata"))
+	about(p, o.object("subscription").object("metadata")) // when it is expanded
+	p.PriceIDs = prices(o.list("line_items"))             // likewise
+}
+
+func subscription(p *channel.Payment, o object) {
+	p.SubscriptionID, p.Status = o.id("id"), o.id("status")
+	about(p, o.object("metadata"))
+	items := o.list("items")
+	if p.PriceIDs = prices(items); p.PriceIDs == nil {
+		p.PriceIDs = prices([]object{o}) // one plan, on the subscription itself
+	}
+	p.PeriodEnd = o.time("current_period_end") // before 2025-03-31
+	for _, item := range items {
+		p.PeriodEnd = later(p.PeriodEnd, item.time("current_period_end"))
+	}
+	cancelAt := o.time("cancel_at")
+	p.CancelAtPeriodEnd = o.flag("cancel_at_period_end") || !cancelAt.IsZero() && cancelAt.Equal(p.PeriodEnd)
+}
+
+func invoice(p *channel.Payment, o object) {
+	p.InvoiceID, p.Attempt, p.PayURL = o.id("id"), o.number("attempt_count"), o.link("hosted_invoice_url")
+	details := o.object("parent").object("subscription_details")
+	old := o.object("subscription_details") // before 2025-03-31
+	if p.SubscriptionID = details.id("subscription"); p.SubscriptionID == "" {
+		p.SubscriptionID = o.id("subscription") // likewise
+	}
+	about(p, details.object("metadata"))
+	about(p, old.object("metadata"))
+	about(p, details.object("subscription").object("metadata")) // when it is expanded
+	about(p, o.object("subscription").object("metadata"))
+	about(p, o.object("metadata"))
+	lines := o.list("lines")
+	for _, line := range lines {
+		if line.number("amount") >= 0 { // what is given back is of a time that is over, or of another price
+			p.PeriodEnd = later(p.PeriodEnd, line.object("period").time("end"))
+		}
+	}
+}
+
+// prices returns the ids of what is sold, in either of the places where they are.
+func prices(items []object) []string {
+	var ids []string
+	for _, item := range items {
+		id := item.id("price")
+		if id == "" {
+			id = item.id("plan")
+		}
+		if id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
