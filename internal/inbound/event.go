@@ -35,7 +35,7 @@ const (
 // Event is something that came in, as it came in.
 type Event struct {
 	ID             string          `json:"id"`
-	OrganizationID string          `json:"organization_id"` // empty while unrouted
+	OrganizationID string          `json:"organization_id"` // empty while unrouted, and for what is the deployment's own
 	ConnectionID   string          `json:"connection_id"`   // empty: nobody connected the address
 	Channel        string          `json:"channel"`
 	Key            string          `json:"key"`

@@ -11,8 +11,8 @@
 // verified is processed for that connection only.
 //
 // Events of one sender are processed in order. Processing hands the parsed
-// event to the desk in one transaction with the end of its job, so each event
-// takes effect exactly once. What cannot be processed stays to be seen and
+// event to the desk, or to billing, in one transaction with the end of its job,
+// so each event takes effect exactly once. What cannot be processed stays to be seen and
 // replayed: rejected (unreadable), unrouted (nobody's address) or dead (failed
 // eight times).
 package inbound
@@ -32,13 +32,22 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Config is what a [Service] needs. All is required but Secrets.
+// Billing takes what the payment provider says.
+type Billing interface {
+	// Intake gives p its effect, in tx, and returns what that was, for people
+	// to look at. It may be given the same news again.
+	Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (result any, err error)
+}
+
+// Config is what a [Service] needs. All is required but Secrets, and Billing
+// where no adapter takes payments.
 type Config struct {
 	DB          *db.DB
 	Queue       *queue.Queue
 	Blob        blob.Store
 	Connections *connection.Service
 	Desk        *desk.Service
+	Billing     Billing
 	// Adapters are asked in this order where they share a path.
 	Adapters []channel.Adapter
 	// Secrets are the deployment-wide signing secrets by adapter name, newest
@@ -62,6 +71,7 @@ type Service struct {
 	blob             blob.Store
 	connections      *connection.Service
 	desk             *desk.Service
+	billing          Billing
 	adapters         []channel.Adapter // in the order in which they are asked
 	byName           map[string]channel.Adapter
 	secrets          map[string][]string
@@ -86,7 +96,7 @@ const concurrency = 256
 // channel, so that trouble with one holds up no other.
 func Open(c Config) *Service {
 	s := &Service{
-		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
+		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk, billing: c.Billing,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, baseURL: c.BaseURL,
 		soleOrganization: c.SoleOrganization, media: c.Media, log: c.Logger,
 		counts:    make(map[string]*tally),

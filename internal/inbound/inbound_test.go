@@ -59,6 +59,7 @@ type house struct {
 	secrets     map[string][]string         // the deployment's
 	key         seal.Key                    // of the connections
 	adapters    []channel.Adapter           // default: the real ones
+	billing     inbound.Billing             // default: none
 	media       http.RoundTripper           // default: nothing can be reached
 	store       func(blob.Store) blob.Store // wraps the blob store
 }
@@ -127,7 +128,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 		DB: d, Queue: h.queue, Events: events, Blob: store, Directory: nobody{}, Addresses: h.connections, BaseURL: baseURL,
 	})
 	h.Service = inbound.Open(inbound.Config{
-		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk, Adapters: h.adapters,
+		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk, Billing: h.billing, Adapters: h.adapters,
 		Secrets: h.secrets, BaseURL: baseURL, Media: h.media, Logger: log,
 		SoleOrganization: func(context.Context, db.Querier) (string, bool, error) {
 			if id := h.sole.Load(); id != nil {

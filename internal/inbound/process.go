@@ -46,7 +46,13 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		Event: parsed, Files: files, ReceivedAt: e.ReceivedAt,
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		result, err := s.desk.Intake(ctx, tx, in)
+		var result any
+		var err error
+		if parsed.Payment != nil {
+			result, err = s.billing.Intake(ctx, tx, parsed.Payment)
+		} else {
+			result, err = s.desk.Intake(ctx, tx, in)
+		}
 		if err != nil {
 			return err
 		}

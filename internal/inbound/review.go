@@ -98,7 +98,7 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 		return nil, problem.New(problem.Conflict, "the event waits to be processed already")
 	case e.Kind == kindUnreadable:
 		err = s.splitAgain(ctx, e)
-	case e.OrganizationID == "":
+	case e.OrganizationID == "" && !s.isDeployment(e):
 		err = s.routeAgain(ctx, e)
 	default:
 		err = s.db.Write(ctx, func(tx *db.Tx) error { return s.accept(ctx, tx, e) })
@@ -107,6 +107,13 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 		return nil, fmt.Errorf("replay event: %w", err)
 	}
 	return s.Find(ctx, id)
+}
+
+// isDeployment reports whether an event is the deployment's own, which nobody
+// routes.
+func (s *Service) isDeployment(e *Event) bool {
+	a, ok := s.byName[e.Channel]
+	return ok && a.Info().Deployment
 }
 
 // Route gives an unrouted event to a connection, by hand, and has it processed.

@@ -101,9 +101,9 @@ func keyText(key string) string {
 }
 
 // settle gives an event that no connection claims to the only organization, or
-// leaves it unrouted.
+// leaves it unrouted. What is the deployment's own goes to neither.
 func (s *Service) settle(ctx context.Context, e *Event, r route) error {
-	if r.to != nil {
+	if r.to != nil || s.isDeployment(e) {
 		return nil
 	}
 	e.OrganizationID, e.State = "", Unrouted
