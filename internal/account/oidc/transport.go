@@ -63,7 +63,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func defaultTransport() http.RoundTripper {
+func defaultTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 8
 	t.IdleConnTimeout = time.Minute

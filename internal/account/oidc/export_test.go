@@ -1,0 +1,3 @@
+package oidc
+
+var DefaultTransport = defaultTransport
