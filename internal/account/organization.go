@@ -33,16 +33,17 @@ type Organization struct {
 	Slug           string // ASCII, unique
 	Plan           Plan
 	PendingPlan    Plan  // wanted but not paid yet; empty for none
+	PastDue        bool  // a payment failed and was not made up for
 	FleetRateLimit int64 // fleet requests a minute, as agreed; 0 for the plan's own
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 }
 
-const organizationColumns = `id, name, slug, plan, pending_plan, coalesce(fleet_rate_limit, 0), created_at, updated_at`
+const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), created_at, updated_at`
 
 func scanOrganization(row db.Row) (Organization, error) {
 	var o Organization
-	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.FleetRateLimit,
+	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit,
 		db.IntoTime(&o.CreatedAt), db.IntoTime(&o.UpdatedAt))
 	if errors.Is(err, db.ErrNoRows) {
 		err = problem.New(problem.NotFound, "there is no such organization")

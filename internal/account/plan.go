@@ -1,0 +1,79 @@
+package account
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Compare orders plans by what they give: negative if p gives less than other.
+func (p Plan) Compare(other Plan) int { return cmp.Compare(p.rank(), other.rank()) }
+
+func (p Plan) rank() int {
+	switch p {
+	case Business:
+		return 2
+	case Pro:
+		return 1
+	}
+	return 0
+}
+
+// Standing is where an organization stands by what is paid for it.
+type Standing struct {
+	Plan        Plan // empty: nothing is known of it, and both plans stay as they are
+	PendingPlan Plan // wanted but not paid yet; empty for none
+	PastDue     bool // a payment failed and was not made up for
+}
+
+// SetStanding gives an organization its standing and returns it as it was
+// before, or a [problem.NotFound].
+func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID string, now Standing) (Organization, error) {
+	before, err := lockedOrganization(ctx, tx, organizationID)
+	if err != nil {
+		return Organization{}, err
+	}
+	if now.Plan == "" {
+		now.Plan, now.PendingPlan = before.Plan, before.PendingPlan
+	}
+	if now == (Standing{before.Plan, before.PendingPlan, before.PastDue}) {
+		return before, nil
+	}
+	if _, err := tx.Exec(ctx, "UPDATE organizations SET plan = $2, pending_plan = $3, past_due = $4, updated_at = $5 WHERE id = $1",
+		organizationID, string(now.Plan), db.Text(string(now.PendingPlan)), now.PastDue, tx.Now.UnixMicro()); err != nil {
+		return Organization{}, fmt.Errorf("set standing: %w", err)
+	}
+	return before, nil
+}
+
+// WantPlan notes that an organization is about to pay for a plan, or returns a
+// [problem.NotFound].
+func (s *Service) WantPlan(ctx context.Context, tx *db.Tx, organizationID string, wanted Plan) error {
+	o, err := lockedOrganization(ctx, tx, organizationID)
+	if err != nil {
+		return err
+	}
+	_, err = s.SetStanding(ctx, tx, organizationID, Standing{o.Plan, wanted, o.PastDue})
+	return err
+}
+
+func lockedOrganization(ctx context.Context, tx *db.Tx, id string) (Organization, error) {
+	return db.One(ctx, tx, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1 FOR UPDATE", id)
+}
+
+// Organizations returns all organizations, oldest first.
+func (s *Service) Organizations(ctx context.Context) ([]Organization, error) {
+	return db.All(ctx, s.db, scanOrganization, "SELECT "+organizationColumns+" FROM organizations ORDER BY created_at, id")
+}
+
+// ParsePlan reads a plan as others write it; false when it is none of ours.
+func ParsePlan(text string) (Plan, bool) {
+	switch p := Plan(strings.ToLower(strings.TrimSpace(text))); p {
+	case Free, Pro, Business:
+		return p, true
+	}
+	return "", false
+}
