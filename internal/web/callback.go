@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -12,16 +13,7 @@ import (
 // callback is where a sign-in link leads: it opens a session and sends the
 // browser on. A link that does not work sets no cookie.
 func (s *site) callback(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodHead {
-		// Asks what is here, and does not use it up.
-		w.Header().Set("Cache-Control", "no-store")
-		return
-	}
-	if prefetch(r) {
-		// A browser throws a prefetched failure away, and asks again when the
-		// link is really followed.
-		s.message(w, r, http.StatusServiceUnavailable, "Not opened yet",
-			"This sign-in link was fetched ahead of time and has not been used.", "Open it again to sign in.")
+	if s.aheadOfTime(w, r) {
 		return
 	}
 	in, err := s.accounts.FollowLink(r.Context(), r.URL.Query().Get("token"), browser.Intent(r), s.gate.Client(r))
@@ -34,15 +26,42 @@ func (s *site) callback(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	s.enter(w, in)
+}
+
+// enter gives the browser a session that was just opened and sends it on.
+func (s *site) enter(w http.ResponseWriter, in account.SignIn) {
 	for _, c := range append(s.gate.SignedIn(in.Tokens), s.gate.KeepIntent("")) {
 		http.SetCookie(w, c)
 	}
+	seeOther(w, in.RedirectTo)
+}
+
+// seeOther sends the browser on to a target that was checked, and which
+// [http.Redirect] would rewrite.
+func seeOther(w http.ResponseWriter, target string) {
 	h := w.Header()
-	// Not by http.Redirect, which would rewrite the target that was checked.
-	h.Set("Location", in.RedirectTo)
+	h.Set("Location", target)
 	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer") // the token is in the address
+	h.Set("Referrer-Policy", "no-referrer") // there may be a token in the address
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// aheadOfTime answers whoever asks for an address that works once without
+// somebody having opened it, and reports whether it did.
+func (s *site) aheadOfTime(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.Method == http.MethodHead:
+		w.Header().Set("Cache-Control", "no-store")
+	case prefetch(r):
+		// A browser throws a prefetched failure away, and asks again when the
+		// link is really followed.
+		s.message(w, r, http.StatusServiceUnavailable, "Not opened yet",
+			"This sign-in was fetched ahead of time and has not been used.", "Open it again to sign in.")
+	default:
+		return false
+	}
+	return true
 }
 
 // prefetch reports whether r fetches ahead of time what nobody has opened yet.

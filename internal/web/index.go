@@ -10,7 +10,7 @@ import (
 
 // index says where things are, and who is signed in.
 func (s *site) index(w http.ResponseWriter, r *http.Request) {
-	p := page{Title: "Kickstand", Body: s.places}
+	p := page{Title: "Kickstand", Wide: true, Body: s.places}
 	if browser.HasSession(r) {
 		ctx, err := s.gate.Authenticate(w, r)
 		switch {

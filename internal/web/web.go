@@ -72,25 +72,47 @@ func New(c Config) http.Handler {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	for _, name := range []string{"index", "message"} {
+	for _, name := range []string{"index", "message", "resetpassword", "invitation"} {
 		s.templates[name] = template.Must(template.ParseFS(templateFiles, "templates/layout.html", "templates/"+name+".html"))
 	}
 
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.index)
-	mux.HandleFunc("GET "+account.CallbackPath, s.callback)
-	mux.HandleFunc("GET /attachments/{id}", s.attachment)
+	s.handle(mux, "/{$}", s.index, nil)
+	s.handle(mux, account.CallbackPath, s.callback, nil)
+	s.handle(mux, account.ProviderCallbackPath, s.providerCallback, nil)
+	s.handle(mux, account.ResetPath, s.askPassword, s.resetPassword)
+	s.handle(mux, resetDonePath, s.resetDone, nil)
+	s.handle(mux, account.InvitationPath, s.showInvitation, s.acceptInvitation)
+	s.handle(mux, "/attachments/{id}", s.attachment, nil)
 	mux.HandleFunc("GET "+s.style, serveStyle)
 	mux.HandleFunc("/", s.notFound)
 	return mux
 }
 
+// handle has one address show a page, and take the form on it when post is not
+// nil. Other methods are told which there are.
+func (s *site) handle(mux *http.ServeMux, path string, get, post http.HandlerFunc) {
+	allow := "GET, HEAD"
+	mux.HandleFunc("GET "+path, get)
+	if post != nil {
+		allow += ", POST"
+		mux.HandleFunc("POST "+path, post)
+	}
+	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allow)
+		s.message(w, r, http.StatusMethodNotAllowed, "This cannot be done here", "The address is right, but the request to it is not one of "+allow+".", "")
+	})
+}
+
 // page is what the layout shows around every page.
 type page struct {
-	Title string
-	Style string
-	User  *account.User // nil when nobody is signed in
-	Body  any           // for the page's own template
+	Title  string
+	Style  string
+	Wide   bool          // more than a card with one thing to do
+	Posts  bool          // there is a form on it
+	Fields fields        // of the form; those in which something is wrong are told of first
+	User   *account.User // nil when nobody is signed in
+	Body   any           // for the page's own template
 }
 
 // render sends a page.
@@ -108,6 +130,13 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
+	if p.Posts {
+		// Still never more than our origin, so no token. Under no-referrer a
+		// browser posts even to where the form came from with "Origin: null";
+		// over plain http, where it sends no Sec-Fetch-Site either, that is what
+		// a post from another site looks like, and is refused as one.
+		h.Set("Referrer-Policy", "strict-origin")
+	}
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes()) // only fails when nobody is there to see it
@@ -115,12 +144,19 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name s
 
 // message is a page that says what happened and what to do next.
 type message struct {
-	Text string
-	Next string
+	Text  string
+	Next  string // empty when the link says it all
+	Path  string // where the link leads
+	Label string // what it says
 }
 
+// message sends one that leads to the start page.
 func (s *site) message(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
-	s.render(w, r, status, "message", page{Title: title, Body: message{text, next}})
+	s.tell(w, r, status, title, message{text, next, "/", "To the start page"})
+}
+
+func (s *site) tell(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
+	s.render(w, r, status, "message", page{Title: title, Body: m})
 }
 
 // fail shows an error that has no page of its own: what may be said about it,

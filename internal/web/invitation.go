@@ -1,0 +1,89 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// invitation is what somebody is invited to.
+type invitation struct {
+	Token string
+	account.Welcome
+}
+
+// showInvitation says who invites to what. Opening it, however often and by
+// whomever, does not use the link up.
+func (s *site) showInvitation(w http.ResponseWriter, r *http.Request) {
+	token := r.URL.Query().Get("token")
+	welcome, err := s.accounts.Welcome(r.Context(), token)
+	if err != nil {
+		s.invitationFailed(w, r, err)
+		return
+	}
+	s.invite(w, r, http.StatusOK, invitation{token, welcome}, invitationFields(welcome, ""))
+}
+
+// acceptInvitation makes the person a member and opens a session.
+func (s *site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	token := form.Get("token")
+	welcome, err := s.accounts.Welcome(r.Context(), token)
+	if err != nil {
+		s.invitationFailed(w, r, err)
+		return
+	}
+	var name string // who has one keeps it, whatever was sent
+	if welcome.Name == "" {
+		name = form.Get("name")
+	}
+	in, err := s.accounts.AcceptInvitation(r.Context(), token, name, s.gate.Client(r))
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 {
+		fs := invitationFields(welcome, name)
+		fs.mark(p.Issues)
+		s.invite(w, r, http.StatusUnprocessableEntity, invitation{token, welcome}, fs)
+		return
+	}
+	if err != nil {
+		s.invitationFailed(w, r, err)
+		return
+	}
+	s.enter(w, in)
+}
+
+func (s *site) invitationFailed(w http.ResponseWriter, r *http.Request, err error) {
+	p, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case ok && p.Kind == problem.Invalid:
+		s.message(w, r, http.StatusBadRequest, "This invitation does not work", p.Message,
+			"If you have accepted it before, just sign in. If not, ask whoever invited you for a new one.")
+	case ok && p.Kind == problem.Conflict:
+		s.message(w, r, http.StatusConflict, "You cannot join with this address", p.Message,
+			"Sign in to work with the organization that you belong to. To join another one, have an admin remove you there first "+
+				"and open the invitation again, or ask for an invitation to another e-mail address.")
+	default:
+		s.fail(w, r, err)
+	}
+}
+
+// invitationFields asks for a name from who has none yet.
+func invitationFields(w account.Welcome, typed string) fields {
+	if w.Name != "" {
+		return nil
+	}
+	return fields{{
+		Name: "name", Label: "Your name", Type: "text", Autocomplete: "name", Value: strings.TrimSpace(typed),
+		Help: "Colleagues and customers see it beside what you write.",
+	}}
+}
+
+func (s *site) invite(w http.ResponseWriter, r *http.Request, status int, body invitation, fs fields) {
+	fs.focus()
+	s.render(w, r, status, "invitation", page{Title: "You are invited", Posts: true, Fields: fs, Body: body})
+}

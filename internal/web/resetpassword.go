@@ -1,0 +1,96 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// resetDonePath is where a browser is sent once the password is changed, so
+// that neither the address nor a reload holds the token.
+const resetDonePath = account.ResetPath + "/done"
+
+// reset is the form for a new password.
+type reset struct {
+	Token string
+	Email string
+}
+
+// askPassword shows whose password a link lets one choose. Opening it, however
+// often and by whomever, does not use the link up.
+func (s *site) askPassword(w http.ResponseWriter, r *http.Request) {
+	token := r.URL.Query().Get("token")
+	email, err := s.accounts.ResetFor(r.Context(), token)
+	if err != nil {
+		s.resetFailed(w, r, err)
+		return
+	}
+	s.showReset(w, r, http.StatusOK, reset{token, email}, resetFields())
+}
+
+// resetPassword changes the password, and signs out this browser too: all
+// sessions of the account have ended.
+func (s *site) resetPassword(w http.ResponseWriter, r *http.Request) {
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	token, password := form.Get("token"), form.Get("password")
+	email, err := s.accounts.ResetFor(r.Context(), token)
+	if err != nil {
+		s.resetFailed(w, r, err)
+		return
+	}
+	fs := resetFields()
+	if form.Get("repeat") != password {
+		fs[1].Error = "The two passwords are not the same. Type both again."
+		s.showReset(w, r, http.StatusUnprocessableEntity, reset{token, email}, fs)
+		return
+	}
+	err = s.accounts.ResetPassword(r.Context(), token, password)
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 {
+		fs.mark(p.Issues)
+		s.showReset(w, r, http.StatusUnprocessableEntity, reset{token, email}, fs)
+		return
+	}
+	if err != nil {
+		s.resetFailed(w, r, err)
+		return
+	}
+	for _, c := range s.gate.SignedOut() {
+		http.SetCookie(w, c)
+	}
+	seeOther(w, resetDonePath)
+}
+
+// resetDone says what has become of the old password.
+func (s *site) resetDone(w http.ResponseWriter, r *http.Request) {
+	s.message(w, r, http.StatusOK, "Your password is changed",
+		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.")
+}
+
+func (s *site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
+		s.message(w, r, http.StatusBadRequest, "This link does not work", p.Message,
+			"If you have just chosen a new password, sign in with it. If not, ask for a new link where you sign in.")
+		return
+	}
+	s.fail(w, r, err)
+}
+
+func resetFields() fields {
+	return fields{
+		{
+			Name: "password", Label: "New password", Type: "password", Autocomplete: "new-password", Least: 8,
+			Help: "At least 8 characters. Several words are easy to remember and hard to guess.",
+		},
+		{Name: "repeat", Label: "New password, once more", Type: "password", Autocomplete: "new-password"},
+	}
+}
+
+func (s *site) showReset(w http.ResponseWriter, r *http.Request, status int, body reset, fs fields) {
+	fs.focus()
+	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Fields: fs, Body: body})
+}
