@@ -51,6 +51,10 @@ type config struct {
 	RefreshLifetime time.Duration `default:"720h" help:"How long a session lives without being used." group:"Sign-in"`
 	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Other origins that a sign-in may lead to." group:"Sign-in"`
 
+	OIDCIssuer       string `name:"oidc-issuer" placeholder:"URL" help:"Identity provider (OpenID Connect) that people may sign in with." group:"Sign-in"`
+	OIDCClientID     string `name:"oidc-client-id" placeholder:"ID" help:"Our name at the identity provider." group:"Sign-in"`
+	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Our password at the identity provider; none for a public client." group:"Sign-in"`
+
 	SMSSecret          []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
 	EmailRawSecret     []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	TrustedAuthServers []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
@@ -194,6 +198,7 @@ func (c *config) settings() (app.Config, error) {
 		BaseURL: c.BaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
+		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
 		Secrets:               map[string][]string{"sms": c.SMSSecret, "email-raw": c.EmailRawSecret},
 		TrustedAuthServers:    c.TrustedAuthServers,
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
@@ -223,6 +228,10 @@ func (c *config) settings() (app.Config, error) {
 		return a, usageError{errors.New("--retry-time-scale must be greater than 0")}
 	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0:
 		return a, usageError{errors.New("--access-lifetime and --refresh-lifetime must be greater than 0")}
+	case (c.OIDCIssuer == "") != (c.OIDCClientID == ""):
+		return a, usageError{errors.New("--oidc-issuer and --oidc-client-id belong together; give both or none")}
+	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
+		return a, usageError{errors.New("--oidc-client-secret is of no use without --oidc-issuer and --oidc-client-id")}
 	case c.StopTimeout < 0:
 		return a, usageError{errors.New("--stop-timeout must not be negative")}
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
@@ -51,6 +52,10 @@ type Config struct {
 	AccessLifetime  time.Duration
 	RefreshLifetime time.Duration
 	RedirectOrigins []string
+
+	OIDCIssuer       string // empty: nobody signs in with an identity provider
+	OIDCClientID     string
+	OIDCClientSecret string // empty: a public client
 
 	Secrets            map[string][]string // deployment-wide channel secrets by adapter
 	TrustedAuthServers []string
@@ -154,9 +159,17 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	}
 	events := new(event.Log)
 
+	provider, err := openProvider(c, log)
+	if err != nil {
+		return nil, err
+	}
 	a.Accounts, err = account.New(account.Config{
 		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
-		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, Logger: log,
+		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, Provider: provider,
+		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+			return a.Desk.Unassign(ctx, tx, organizationID, userID)
+		},
+		Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -181,6 +194,17 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	})
 	a.handler, err = a.newHandler()
 	return a, err
+}
+
+// openProvider returns nil when none is configured.
+func openProvider(c Config, log *slog.Logger) (account.Provider, error) {
+	if c.OIDCIssuer == "" {
+		return nil, nil
+	}
+	return oidc.New(oidc.Config{
+		Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, ClientSecret: c.OIDCClientSecret,
+		RedirectURL: c.BaseURL + account.ProviderCallbackPath, Logger: log,
+	})
 }
 
 // admins tells webhook whom to write to.
