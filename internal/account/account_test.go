@@ -1,12 +1,17 @@
 package account_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"mime"
+	netmail "net/mail"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +63,63 @@ func (o *outbox) token(t *testing.T) string {
 		t.Fatalf("no link in %q", mails[len(mails)-1].Text)
 	}
 	return u.Query().Get("token")
+}
+
+// patientDB is a database that leaves transactions which wait for each other to
+// wait, so that an order of locks that only retries mend fails the test.
+func patientDB(t *testing.T) *db.DB {
+	t.Helper()
+	address := dbtest.URL(t)
+	if strings.HasPrefix(address, "postgres") {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := u.Query()
+		q.Set("deadlock_timeout", "10min")
+		q.Set("lock_timeout", "20s")
+		u.RawQuery = q.Encode()
+		address = u.String()
+	}
+	return dbtest.Open(t, address)
+}
+
+// checkMail finds fault with a mail that did not go to one address only, in both
+// forms, with the headers that every account mail has and no other.
+func checkMail(t *testing.T, m mail.Message, to, subject string) {
+	t.Helper()
+	if len(m.To) != 1 || m.To[0].Address != to || len(m.Cc) != 0 {
+		t.Errorf("got mail to %v and %v, want it to %s", m.To, m.Cc, to)
+	}
+	if m.Subject != subject {
+		t.Errorf("got subject %q, want %q", m.Subject, subject)
+	}
+	if m.Text == "" || !strings.HasPrefix(m.HTML, "<!doctype html>") {
+		t.Errorf("got text %q and HTML %q, want both", m.Text, m.HTML)
+	}
+	raw, err := mail.Compose(m)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	parsed, err := netmail.ReadMessage(bytes.NewReader(raw))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	got := slices.Sorted(maps.Keys(parsed.Header))
+	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got headers %q, want %q", got, want)
+	}
+	for name, values := range parsed.Header {
+		if len(values) != 1 {
+			t.Errorf("got %s %d times", name, len(values))
+		}
+	}
+	if decoded, err := new(mime.WordDecoder).DecodeHeader(parsed.Header.Get("Subject")); err != nil || decoded != subject {
+		t.Errorf("got subject %q as it is read, error %v, want %q", decoded, err, subject)
+	}
 }
 
 type fixture struct {
@@ -114,6 +176,45 @@ func (f *fixture) works(t *testing.T, access string) bool {
 		t.Fatal("an access token was refreshed")
 	}
 	return err == nil
+}
+
+// identity returns who holds the session that was just opened.
+func (f *fixture) identity(t *testing.T, in account.SignIn) account.Identity {
+	t.Helper()
+	id, _, err := f.Authenticate(t.Context(), in.Tokens.Access, "", client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (f *fixture) organization(t *testing.T, name string) account.Organization {
+	t.Helper()
+	o, err := f.CreateOrganization(t.Context(), account.NewOrganization{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// member adds somebody to an organization and signs them in.
+func (f *fixture) member(t *testing.T, o account.Organization, email string, r account.Role) (account.Identity, account.Tokens) {
+	t.Helper()
+	if _, err := f.CreateUser(t.Context(), account.NewUser{Email: email, Organization: o.Slug, Role: r}); err != nil {
+		t.Fatal(err)
+	}
+	in := f.signIn(t, email)
+	return f.identity(t, in), in.Tokens
+}
+
+func (f *fixture) exec(t *testing.T, statement string, args ...any) {
+	t.Helper()
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), statement, args...)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (f *fixture) count(t *testing.T, query string, args ...any) int {

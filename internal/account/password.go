@@ -69,10 +69,11 @@ func checkPassword(v *problem.Validation, path, password string, low int) {
 //go:embed common.txt
 var commonPasswords string
 
-// checkNewPassword is for passwords about to be set.
+// checkNewPassword is for passwords about to be set. The e-mail address is empty
+// where it is not known yet.
 func checkNewPassword(v *problem.Validation, path, password, email string) {
 	checkPassword(v, path, password, minNewPassword)
-	if emailKey(password) == emailKey(email) {
+	if email != "" && emailKey(password) == emailKey(email) {
 		v.Add(path, "must not be the e-mail address")
 	}
 	lower := strings.ToLower(password)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -35,6 +37,8 @@ func (p Profile) Check(v *problem.Validation) {
 	}
 	switch {
 	case p.Preferences == nil:
+	case !utf8.Valid(p.Preferences): // which JSON must be, and json.Valid does not ask
+		v.Add("preferences", "must be valid UTF-8")
 	case !json.Valid(p.Preferences) || bytes.TrimSpace(p.Preferences)[0] != '{':
 		v.Add("preferences", "must be an object")
 	case len(p.Preferences) > maxPreferences:
@@ -44,16 +48,13 @@ func (p Profile) Check(v *problem.Validation) {
 
 // webAddress reports whether a browser can be told to load s.
 func webAddress(s string) bool {
-	if len(s) > maxAvatarURL {
+	if len(s) > maxAvatarURL || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
+		return r == '\\' || unicode.IsSpace(r) || unicode.IsControl(r)
+	}) {
 		return false
 	}
-	for _, r := range s {
-		if r <= ' ' || r == 0x7f || r == '\\' {
-			return false
-		}
-	}
 	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil
 }
 
 // UpdateProfile changes what users say of themselves. Preferences are replaced

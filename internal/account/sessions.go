@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -42,17 +43,33 @@ func (s *Service) Sessions(ctx context.Context, by Identity) ([]Session, error) 
 func device(userAgent string) string {
 	ua := useragent.Parse(userAgent)
 	where := ua.Device
-	if where == "" {
+	if !plainWords(where) || where == "K" { // what Chrome on Android says instead of a model
 		where = ua.OS
 	}
 	switch {
-	case ua.Name == "" || len(ua.Name) > 60 || len(where) > 60:
+	case !plainWords(ua.Name):
 		return ""
-	case where == "":
+	case where == ua.Name || !plainWords(where):
 		return ua.Name
 	}
 	return ua.Name + " on " + where
 }
+
+// plainWords reports whether s could be the name of a product. What clients say
+// of themselves may be anything, and parsed it may be any part of that.
+func plainWords(s string) bool {
+	if s == "" || len(s) > 60 || !isLetter(s[0]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isLetter(c) && (c < '0' || c > '9') && !strings.ContainsRune(" -_.+&()", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // EndSession ends one of a user's sessions. Whatever is not theirs is
 // [problem.NotFound].
