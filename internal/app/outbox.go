@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -79,12 +80,33 @@ func (o *outbox) send(ctx context.Context, j *queue.Job) error {
 	return o.sender.Send(ctx, m)
 }
 
-// mailRetry waits longer and longer, two days in all (channels.md 1E); what the
-// server refuses for good is not tried again.
+// The waits between attempts. A server that says "later" means it: two days in
+// all (channels.md 1E). One that cannot be reached is ours, often back in a
+// moment, while people wait for the links in these mails, and no fault of the
+// mail's: that goes on for a week.
+var (
+	whenRefused     = []time.Duration{5 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour, 8 * time.Hour, 10 * time.Hour, 12 * time.Hour, 12 * time.Hour}
+	whenUnreachable = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
+)
+
+const (
+	unreachableWait     = 30 * time.Minute // after those
+	unreachableAttempts = 7 * 48
+)
+
+// mailRetry waits longer and longer; what the server refuses for good is not
+// tried again.
 func mailRetry(attempt int, err error) (time.Duration, bool) {
-	waits := [...]time.Duration{5 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour, 8 * time.Hour, 10 * time.Hour, 12 * time.Hour, 12 * time.Hour}
-	if !mail.Temporary(err) || attempt > len(waits) {
+	e, ok := errors.AsType[*mail.Error](err)
+	switch {
+	case !mail.Temporary(err):
 		return 0, false
+	case ok && e.Code == 0 && attempt <= len(whenUnreachable):
+		return whenUnreachable[attempt-1], true
+	case ok && e.Code == 0:
+		return unreachableWait, attempt <= unreachableAttempts
+	case attempt <= len(whenRefused):
+		return whenRefused[attempt-1], true
 	}
-	return waits[attempt-1], true
+	return 0, false
 }

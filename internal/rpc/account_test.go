@@ -65,16 +65,19 @@ type accountFixture struct {
 
 func newAccountFixture(t testing.TB, change ...func(*account.Config)) *accountFixture {
 	t.Helper()
-	f := &accountFixture{t: t, db: dbtest.New(t), box: new(postbox), jar: map[string]string{}}
+	f := &accountFixture{t: t, box: new(postbox), jar: map[string]string{}}
 	log := slog.New(slog.NewTextHandler(f, nil))
 	c := account.Config{
-		DB: f.db, Mailer: f.box, MailFrom: mail.Address{Address: "no-reply@help.example.com"},
+		Mailer: f.box, MailFrom: mail.Address{Address: "no-reply@help.example.com"},
 		BaseURL: "https://help.example.com", Logger: log,
 	}
 	for _, fn := range change {
 		fn(&c)
 	}
-	f.config = c
+	if c.DB == nil {
+		c.DB = dbtest.New(t)
+	}
+	f.config, f.db = c, c.DB
 	var err error
 	if f.accounts, err = account.New(c); err != nil {
 		t.Fatal(err)

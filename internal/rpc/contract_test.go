@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
@@ -278,8 +279,7 @@ func TestSection8(t *testing.T) {
 	for _, l := range limits {
 		t.Run(l.procedure, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newAccountFixture(t)
-				defer f.db.Close()
+				f := newAccountFixture(t, func(c *account.Config) { c.DB = dbtest.NewSQLite(t) }) // a socket would stop the clock
 				try := func(input string, want int, retryAfter string) {
 					t.Helper()
 					status, body := f.call("POST", l.procedure, input)
