@@ -11,6 +11,12 @@ import superjson from 'superjson';
 const server = process.env.KICKSTAND_URL;
 const password = 'correct horse battery';
 
+/** The Set-Cookie lines; Debian's Node.js 18 only has them joined. */
+function setCookies(headers) {
+  if (headers.getSetCookie) return headers.getSetCookie();
+  return (headers.get('set-cookie') ?? '').split(/, (?=[\w-]+=)/).filter(Boolean);
+}
+
 /** A browser: it keeps cookies and remembers what it asked for. */
 class Browser {
   jar = new Map();
@@ -25,8 +31,9 @@ class Browser {
     this.requests.push(request);
     const response = await fetch(url, { ...init, headers });
     request.status = response.status;
-    request.cookies = response.headers.getSetCookie().map((line) => line.split('=')[0]).sort();
-    for (const line of response.headers.getSetCookie()) {
+    const cookies = setCookies(response.headers);
+    request.cookies = cookies.map((line) => line.split('=')[0]).sort();
+    for (const line of cookies) {
       const [, name, value] = line.match(/^([^=]+)=([^;]*)/);
       if (/max-age=0/i.test(line)) this.jar.delete(name);
       else this.jar.set(name, value);
