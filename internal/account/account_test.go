@@ -77,7 +77,7 @@ func patientDB(t *testing.T) *db.DB {
 		}
 		q := u.Query()
 		q.Set("deadlock_timeout", "10min")
-		q.Set("lock_timeout", "20s")
+		q.Set("lock_timeout", "5s")
 		u.RawQuery = q.Encode()
 		address = u.String()
 	}

@@ -158,21 +158,20 @@ type Welcome struct {
 // Welcome returns the invitation of a link's token. One that does not work is a
 // [problem.Invalid] that says why.
 func (s *Service) Welcome(ctx context.Context, invitationToken string) (Welcome, error) {
-	return findWelcome(ctx, s.db, invitationToken, time.Now(), "")
+	return findWelcome(ctx, s.db, invitationToken, time.Now())
 }
 
-func findWelcome(ctx context.Context, q db.Querier, invitationToken string, now time.Time, lock string) (Welcome, error) {
-	unknown := problem.New(problem.Invalid, "This invitation was accepted or revoked, or a newer one has taken its place.")
+func findWelcome(ctx context.Context, q db.Querier, invitationToken string, now time.Time) (Welcome, error) {
 	t, ok := parseToken(invitationToken)
 	if !ok {
-		return Welcome{}, unknown
+		return Welcome{}, errUnknownInvitation()
 	}
 	var w Welcome
 	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
-		FROM invitations i JOIN organizations o ON o.id = i.organization_id WHERE i.digest = $1`+lock, t.digest()).
+		FROM invitations i JOIN organizations o ON o.id = i.organization_id WHERE i.digest = $1`, t.digest()).
 		Scan(append(invitationFields(&w.Invitation), &w.Organization, &w.Name)...)
 	if errors.Is(err, db.ErrNoRows) {
-		return Welcome{}, unknown
+		return Welcome{}, errUnknownInvitation()
 	}
 	if err != nil {
 		return Welcome{}, fmt.Errorf("find invitation: %w", err)
@@ -182,6 +181,10 @@ func findWelcome(ctx context.Context, q db.Querier, invitationToken string, now 
 		return Welcome{}, problem.New(problem.Invalid, "This invitation is older than %d days. Ask for a new one.", InvitationLife/(24*time.Hour))
 	}
 	return w, nil
+}
+
+func errUnknownInvitation() error {
+	return problem.New(problem.Invalid, "This invitation was accepted or revoked, or a newer one has taken its place.")
 }
 
 // AcceptInvitation makes the holder of a link's token a member and opens a
@@ -198,8 +201,15 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 	}
 	in := SignIn{RedirectTo: s.redirects.home()}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		w, err := findWelcome(ctx, tx, invitationToken, tx.Now, " FOR UPDATE OF i")
+		w, err := findWelcome(ctx, tx, invitationToken, tx.Now)
 		if err != nil {
+			return err
+		}
+		if err := lockOrganization(ctx, tx, w.OrganizationID); err != nil {
+			return err
+		}
+		// It may have been accepted or replaced in the meantime.
+		if w, err = findWelcome(ctx, tx, invitationToken, tx.Now); err != nil {
 			return err
 		}
 		u, err := findOrCreate(ctx, tx, w.Email, name, "")
@@ -226,8 +236,12 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("join organization: %w", err)
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1", w.ID); err != nil {
+		n, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1", w.ID)
+		if err != nil {
 			return fmt.Errorf("use up invitation: %w", err)
+		}
+		if n == 0 { // revoked a moment ago
+			return errUnknownInvitation()
 		}
 		in.User = u
 		in.SessionID, in.Tokens, err = s.openSession(ctx, tx, u.ID, client)

@@ -81,7 +81,7 @@ func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (
 	if err := lockOrganization(ctx, tx, organizationID); err != nil {
 		return User{}, err
 	}
-	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 AND u.organization_id = $2 FOR UPDATE", userID, organizationID)
+	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 AND u.organization_id = $2 FOR NO KEY UPDATE", userID, organizationID)
 	if errors.Is(err, db.ErrNoRows) {
 		return User{}, problem.New(problem.NotFound, "there is no such member")
 	}
@@ -91,8 +91,11 @@ func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (
 	return u, nil
 }
 
+// lockOrganization makes whoever changes who belongs to an organization, or is
+// invited to, wait until tx ends. It comes before the locks on users and
+// invitations. The organization's other rows need not wait.
 func lockOrganization(ctx context.Context, tx *db.Tx, id string) error {
-	err := tx.QueryRow(ctx, "SELECT id FROM organizations WHERE id = $1 FOR UPDATE", id).Scan(&id)
+	err := tx.QueryRow(ctx, "SELECT id FROM organizations WHERE id = $1 FOR NO KEY UPDATE", id).Scan(&id)
 	if errors.Is(err, db.ErrNoRows) {
 		return problem.New(problem.NotFound, "there is no such organization")
 	}

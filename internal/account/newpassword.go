@@ -226,7 +226,7 @@ func (s *Service) resetLetter(t token, known bool) mail.Letter {
 // ResetFor returns whose password a link's token lets one choose, without using
 // it up. A link that does not work is a [problem.Invalid] that says why.
 func (s *Service) ResetFor(ctx context.Context, resetToken string) (email string, err error) {
-	r, err := findReset(ctx, s.db, resetToken, "")
+	r, err := findReset(ctx, s.db, resetToken)
 	if err != nil {
 		return "", err
 	}
@@ -254,8 +254,16 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		r, err := findReset(ctx, tx, resetToken, " FOR UPDATE OF r")
+		r, err := findReset(ctx, tx, resetToken)
 		if err != nil {
+			return err
+		}
+		// Whatever changes a password locks its user first, and then ends all
+		// links: another one may just have done so.
+		if _, err := lockUser(ctx, tx, r.userID); err != nil {
+			return err
+		}
+		if r, err = findReset(ctx, tx, resetToken); err != nil {
 			return err
 		}
 		if err := r.usable(tx.Now); err != nil {
@@ -288,15 +296,15 @@ type reset struct {
 	createdAt, usedAt time.Time
 }
 
-// findReset reads the reset of a link; lock is added to the statement.
-func findReset(ctx context.Context, q db.Querier, resetToken, lock string) (reset, error) {
+// findReset reads the reset of a link.
+func findReset(ctx context.Context, q db.Querier, resetToken string) (reset, error) {
 	t, ok := parseToken(resetToken)
 	if !ok {
 		return reset{}, errUnknownReset()
 	}
 	var r reset
 	err := q.QueryRow(ctx, `SELECT r.user_id, u.email, r.created_at, r.used_at
-		FROM password_resets r JOIN users u ON u.id = r.user_id WHERE r.digest = $1`+lock, t.digest()).
+		FROM password_resets r JOIN users u ON u.id = r.user_id WHERE r.digest = $1`, t.digest()).
 		Scan(&r.userID, &r.email, db.IntoTime(&r.createdAt), db.IntoTime(&r.usedAt))
 	if errors.Is(err, db.ErrNoRows) {
 		return reset{}, errUnknownReset()

@@ -69,9 +69,10 @@ func (s *Service) User(ctx context.Context, id string) (User, error) {
 	return u, err
 }
 
-// lockUser returns the user who asks, to be changed by tx.
+// lockUser returns the user who asks, to be changed by tx. Rows that refer to
+// them, such as new sessions, need not wait: no key changes.
 func lockUser(ctx context.Context, tx *db.Tx, id string) (User, error) {
-	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 FOR UPDATE", id)
+	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 FOR NO KEY UPDATE", id)
 	if errors.Is(err, db.ErrNoRows) {
 		return User{}, errNotSignedIn() // deleted a moment ago
 	}
