@@ -156,3 +156,10 @@ const (
 	InvoicePaid         PaymentKind = "invoice.payment_succeeded"
 	InvoiceFailed       PaymentKind = "invoice.payment_failed"
 )
+
+// What we hand over to the payment provider at checkout, and find again in its
+// events as Payment.OrganizationID and Payment.Plan.
+const (
+	MetadataOrganization = "organization_id"
+	MetadataPlan         = "plan"
+)

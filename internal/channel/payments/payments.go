@@ -178,19 +178,13 @@ func read(e object) (*channel.Payment, error) {
 	return p, nil
 }
 
-// Metadata that we hand over at checkout and get back.
-const (
-	MetadataOrganization = "organization_id"
-	MetadataPlan         = "plan"
-)
-
 // about takes what our metadata says, unless something nearer has said it.
 func about(p *channel.Payment, metadata object) {
 	if p.OrganizationID == "" {
-		p.OrganizationID = metadata.id(MetadataOrganization)
+		p.OrganizationID = metadata.id(channel.MetadataOrganization)
 	}
 	if p.Plan == "" {
-		p.Plan = metadata.id(MetadataPlan)
+		p.Plan = metadata.id(channel.MetadataPlan)
 	}
 }
 
