@@ -105,7 +105,7 @@ func parse(t testing.TB, body string) document {
 // attributes are those that the templates write, by element.
 var attributes = map[string]string{
 	"html": "lang", "head": "", "meta": "charset name content", "title": "", "link": "rel href",
-	"body": "", "header": "", "main": "class", "h1": "", "h2": "", "p": "class id", "dl": "class", "dt": "", "dd": "",
+	"body": "", "header": "", "main": "class", "h1": "", "h2": "", "p": "class id role", "dl": "class", "dt": "", "dd": "",
 	"code": "", "strong": "", "bdi": "", "a": "href class", "ul": "", "li": "", "div": "class role", "form": "method action",
 	"label": "for", "button": "",
 	"input": "type name value autocomplete readonly hidden id required minlength spellcheck autocapitalize dir autofocus aria-invalid aria-describedby",

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -36,8 +37,9 @@ type Config struct {
 	Accounts *account.Service
 	Desk     *desk.Service
 	Gate     *browser.Gate
-	Places   []Place      // what the index page points at
-	Logger   *slog.Logger // nil discards
+	Billing  *billing.Service // nil: there is no checkout page
+	Places   []Place          // what the index page points at
+	Logger   *slog.Logger     // nil discards
 }
 
 // Place is something that this server offers.
@@ -51,6 +53,7 @@ type site struct {
 	accounts  *account.Service
 	desk      *desk.Service
 	gate      *browser.Gate
+	billing   *billing.Service
 	places    []Place
 	log       *slog.Logger
 	templates map[string]*template.Template
@@ -64,6 +67,7 @@ func New(c Config) http.Handler {
 		accounts:  c.Accounts,
 		desk:      c.Desk,
 		gate:      c.Gate,
+		billing:   c.Billing,
 		places:    c.Places,
 		log:       c.Logger,
 		templates: make(map[string]*template.Template),
@@ -72,7 +76,7 @@ func New(c Config) http.Handler {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	for _, name := range []string{"index", "message", "resetpassword", "invitation"} {
+	for _, name := range []string{"index", "message", "resetpassword", "invitation", "checkout"} {
 		s.templates[name] = template.Must(template.ParseFS(templateFiles, "templates/layout.html", "templates/"+name+".html"))
 	}
 
@@ -83,6 +87,9 @@ func New(c Config) http.Handler {
 	s.handle(mux, account.ResetPath, s.askPassword, s.resetPassword)
 	s.handle(mux, resetDonePath, s.resetDone, nil)
 	s.handle(mux, account.InvitationPath, s.showInvitation, s.acceptInvitation)
+	if s.billing != nil && s.billing.HasDevCheckout() {
+		s.handle(mux, billing.DevCheckoutPath+"{token}", s.showCheckout, s.pay)
+	}
 	s.handle(mux, "/attachments/{id}", s.attachment, nil)
 	mux.HandleFunc("GET "+s.style, serveStyle)
 	mux.HandleFunc("/", s.notFound)

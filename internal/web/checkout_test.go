@@ -1,0 +1,217 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// till is the built-in checkout, with what it has posted.
+type till struct {
+	fixture
+	checkout *billing.Checkout
+	posted   []string // types of events
+	refuse   error    // instead
+}
+
+func newTill(t *testing.T, change ...func(*billing.CheckoutConfig)) *till {
+	t.Helper()
+	f := &till{fixture: fixture{t: t, db: dbtest.NewSQLite(t)}}
+	var err error
+	if f.accounts, err = account.New(account.Config{DB: f.db, BaseURL: baseURL}); err != nil {
+		t.Fatal(err)
+	}
+	c := billing.CheckoutConfig{DB: f.db, Box: seal.New(seal.NewKey()), BaseURL: baseURL}
+	for _, fn := range change {
+		fn(&c)
+	}
+	if f.checkout, err = billing.NewCheckout(c); err != nil {
+		t.Fatal(err)
+	}
+	f.Handler = web.New(web.Config{
+		Accounts: f.accounts,
+		Gate:     &browser.Gate{Accounts: f.accounts, Secure: true},
+		Billing: billing.Open(billing.Config{
+			DB: f.db, Accounts: f.accounts, Checkout: f.checkout, Mailer: f, MailFrom: mail.Address{Address: "no-reply@example.com"},
+			BaseURL: baseURL, Post: f.take,
+		}),
+	})
+	return f
+}
+
+func (f *till) take(_ context.Context, event []byte) error {
+	if f.refuse != nil {
+		return f.refuse
+	}
+	var e struct{ Type string }
+	if err := json.Unmarshal(event, &e); err != nil {
+		return err
+	}
+	f.posted = append(f.posted, e.Type)
+	return nil
+}
+
+// start returns the path of a checkout.
+func (f *till) start(organization string, plan account.Plan) string {
+	f.t.Helper()
+	to, err := f.checkout.StartCheckout(f.t.Context(), account.CheckoutRequest{
+		OrganizationID: "0199c7a0-0000-7000-8000-000000000001", OrganizationName: organization, Plan: plan, Email: "ada@example.com",
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	path, ok := strings.CutPrefix(to, baseURL)
+	if !ok || !strings.HasPrefix(path, "/dev/checkout/") {
+		f.t.Fatalf("got checkout at %q", to)
+	}
+	return path
+}
+
+func TestCheckout(t *testing.T) {
+	f := newTill(t)
+	for organization, plan := range map[string]account.Plan{
+		"Acme": account.Pro, `</dd><script>"'{{.}}` + "\u202e": account.Business, strings.Repeat("W", 255): account.Pro,
+	} {
+		f.posted = nil
+		path := f.start(organization, plan)
+		for range 3 {
+			for _, method := range []string{"HEAD", "GET"} {
+				if w := f.serve(method, path, header("Sec-Purpose", "prefetch")); w.Code != 200 {
+					t.Fatalf("%s: got %d: %s", method, w.Code, w.Body)
+				}
+			}
+		}
+		if len(f.posted) != 0 {
+			t.Errorf("looking at the page posted %v", f.posted)
+		}
+		page := wantPage(t, f.serve("GET", path))
+		page.want("Pay for Kickstand "+map[account.Plan]string{"pro": "Pro", "business": "Business"}[plan], "No money moves here", organization, "ada@example.com")
+		if cancel := page.with("href", "/?checkout=cancelled"); len(cancel) != 1 || text(cancel[0]) != "Cancel" {
+			t.Errorf("got no way to cancel in %s", text(page.root))
+		}
+		if got := attr(page.all("form")[0], "action"); got != path {
+			t.Errorf("got form to %q, want %q", got, path)
+		}
+		for range 2 { // the button may be pressed twice
+			w := f.submit(page, nil)
+			if w.Code != 303 || w.Header().Get("Location") != "/?checkout=paid" || len(w.Result().Cookies()) != 0 {
+				t.Fatalf("got %d with header %v: %s", w.Code, w.Header(), w.Body)
+			}
+		}
+		want := []string{"checkout.session.completed", "customer.subscription.created"}
+		if len(f.posted) < 4 || !slices.Equal(f.posted[:2], want) {
+			t.Errorf("got events %v, want %v to begin with", f.posted, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/?checkout=paid": "Thank you. Your plan changes", "/?checkout=cancelled": "Nothing was paid",
+	} {
+		page := wantPage(t, f.serve("GET", path))
+		page.want(want)
+		if len(page.with("role", "status")) != 1 {
+			t.Errorf("%s: got no notice", path)
+		}
+	}
+	if page := wantPage(t, f.serve("GET", "/?checkout=%3Cb%3E")); len(page.with("role", "status")) != 0 {
+		t.Error("got a notice of something else")
+	}
+}
+
+func TestCheckoutFailures(t *testing.T) {
+	f := newTill(t)
+	path := f.start("Acme", account.Pro)
+	page := wantPage(t, f.serve("GET", path))
+
+	// An outage: the page can be tried again.
+	f.refuse = problem.New(problem.Unavailable, "no room").Because(errors.New("a secret"))
+	w := f.submit(page, nil)
+	if w.Code != 503 || w.Header().Get("Location") != "" || strings.Contains(w.Body.String(), "a secret") {
+		t.Errorf("got %d with page %s", w.Code, w.Body)
+	}
+	failed := wantPage(t, w)
+	failed.want("The payment did not arrive", "paying twice changes nothing")
+	if len(failed.with("href", path)) != 1 {
+		t.Errorf("no way back in %s", text(failed.root))
+	}
+	f.refuse = errors.New("a secret")
+	w = f.submit(page, nil)
+	if w.Code != 500 || strings.Contains(w.Body.String(), "a secret") {
+		t.Errorf("got %d with page %s", w.Code, w.Body)
+	}
+	wantPage(t, w).want("Something went wrong", "the id")
+	f.refuse = nil
+	if w := f.submit(page, nil); w.Code != 303 {
+		t.Errorf("got %d once it works again", w.Code)
+	}
+
+	if w := f.serve("PUT", path); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf("PUT: got %d with Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+	r := httptest.NewRequest("POST", path, strings.NewReader("{}"))
+	r.Header.Set("Content-Type", "application/json")
+	if w := f.send(r); w.Code != 415 {
+		t.Errorf("JSON: got %d, want 415", w.Code)
+	}
+}
+
+// wantNoCheckout: status 404 and nothing posted, however it is asked for.
+func (f *till) wantNoCheckout(t *testing.T, path string) {
+	t.Helper()
+	f.posted = nil
+	for _, w := range []*httptest.ResponseRecorder{f.serve("GET", path), f.post(path, nil)} {
+		if w.Code != 404 || w.Header().Get("Location") != "" {
+			t.Errorf("%s: got %d, want 404", path, w.Code)
+		}
+		wantPage(t, w)
+	}
+	if len(f.posted) != 0 {
+		t.Errorf("%s: got events %v", path, f.posted)
+	}
+}
+
+func TestNoSuchCheckout(t *testing.T) {
+	f, other := newTill(t), newTill(t)
+	path := f.start("Acme", account.Pro)
+	f.wantNoCheckout(t, other.start("Acme", account.Pro))
+	f.wantNoCheckout(t, path+"A")
+	f.wantNoCheckout(t, path[:len(path)-1])
+	f.wantNoCheckout(t, "/dev/checkout/x%22%3E%3Cscript%3E%0d%0a")
+	f.wantNoCheckout(t, "/dev/checkout/"+strings.Repeat("A", 9000))
+	wantPage(t, f.serve("GET", "/dev/checkout/x")).want("There is no such checkout", "Choose the plan again")
+
+	// With a payment provider there is no such page.
+	f = newTill(t, func(c *billing.CheckoutConfig) { c.APIKey = "key" })
+	f.wantNoCheckout(t, path)
+	if w := f.serve("GET", path); strings.Contains(w.Body.String(), "checkout") {
+		t.Errorf("got page %s", w.Body)
+	}
+}
+
+func TestCheckoutTooOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newTill(t)
+		path := f.start("Acme", account.Pro)
+		time.Sleep(24*time.Hour - time.Minute)
+		if w := f.serve("GET", path); w.Code != http.StatusOK {
+			t.Errorf("got %d a minute before the end", w.Code)
+		}
+		time.Sleep(time.Minute)
+		f.wantNoCheckout(t, path)
+	})
+}
