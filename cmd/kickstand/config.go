@@ -15,7 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 
 	"github.com/BurntSushi/toml"
@@ -58,6 +60,12 @@ type config struct {
 	SMSSecret          []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
 	EmailRawSecret     []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	TrustedAuthServers []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
+
+	PaymentsSecret        []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook." group:"Payments"`
+	PaymentsAPIKey        string   `name:"payments-api-key" secret:"true" placeholder:"KEY" help:"The payment provider's secret API key, for its checkout pages (default: a page of our own that pretends)." group:"Payments"`
+	PaymentsAPIURL        string   `name:"payments-api-url" placeholder:"URL" help:"Where the payment provider's API is (default: https://api.stripe.com)." group:"Payments"`
+	PaymentsPricePro      string   `placeholder:"ID" help:"The payment provider's price of the plan pro." group:"Payments"`
+	PaymentsPriceBusiness string   `placeholder:"ID" help:"The payment provider's price of the plan business." group:"Payments"`
 
 	AllowPrivateReceivers bool    `help:"Let outgoing webhooks go to http and private addresses (development only)." group:"Webhooks"`
 	RetryTimeScale        float64 `default:"1" placeholder:"FACTOR" help:"Multiplies every retry delay (tests, demos)." group:"Webhooks"`
@@ -191,7 +199,7 @@ func plain(v any) (string, error) {
 // settings translates to what the program is made of.
 func (c *config) settings() (app.Config, error) {
 	// Where a list ends with a comma, there is no further value.
-	for _, list := range []*[]string{&c.Roles, &c.TrustedProxies, &c.RedirectOrigins, &c.SMSSecret, &c.EmailRawSecret, &c.TrustedAuthServers} {
+	for _, list := range []*[]string{&c.Roles, &c.TrustedProxies, &c.RedirectOrigins, &c.SMSSecret, &c.EmailRawSecret, &c.PaymentsSecret, &c.TrustedAuthServers} {
 		*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
 	}
 	a := app.Config{
@@ -199,7 +207,9 @@ func (c *config) settings() (app.Config, error) {
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
-		Secrets:               map[string][]string{"sms": c.SMSSecret, "email-raw": c.EmailRawSecret},
+		PaymentsAPIKey: c.PaymentsAPIKey, PaymentsAPIURL: c.PaymentsAPIURL,
+		PaymentsPrices:        map[account.Plan]string{account.Pro: c.PaymentsPricePro, account.Business: c.PaymentsPriceBusiness},
+		Secrets:               map[string][]string{"sms": c.SMSSecret, "email-raw": c.EmailRawSecret, "payments": c.PaymentsSecret},
 		TrustedAuthServers:    c.TrustedAuthServers,
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
@@ -232,11 +242,16 @@ func (c *config) settings() (app.Config, error) {
 		return a, usageError{errors.New("--oidc-issuer and --oidc-client-id belong together; give both or none")}
 	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
 		return a, usageError{errors.New("--oidc-client-secret is of no use without --oidc-issuer and --oidc-client-id")}
+	case c.PaymentsPricePro != "" && c.PaymentsPricePro == c.PaymentsPriceBusiness:
+		return a, usageError{errors.New("--payments-price-pro and --payments-price-business must differ: the price tells which plan was paid for")}
 	case c.StopTimeout < 0:
 		return a, usageError{errors.New("--stop-timeout must not be negative")}
 	}
 	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
 		return a, usageError{fmt.Errorf("--mail-from: %w", err)}
+	}
+	if _, err := billing.ParseAPIURL(c.PaymentsAPIURL); err != nil {
+		return a, usageError{fmt.Errorf("--payments-api-url: %w", err)}
 	}
 	if c.SMTPURL != "" {
 		if _, err := mail.OpenSMTP(c.SMTPURL); err != nil {

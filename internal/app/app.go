@@ -21,9 +21,11 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
+	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/payments"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -57,6 +59,10 @@ type Config struct {
 	OIDCClientID     string
 	OIDCClientSecret string // empty: a public client
 
+	PaymentsAPIKey string // empty: the built-in checkout
+	PaymentsAPIURL string // empty: the provider's
+	PaymentsPrices map[account.Plan]string
+
 	Secrets            map[string][]string // deployment-wide channel secrets by adapter
 	TrustedAuthServers []string
 
@@ -73,6 +79,7 @@ type App struct {
 	BaseURL     string
 	DB          *db.DB
 	Accounts    *account.Service
+	Billing     *billing.Service
 	Connections *connection.Service
 	Desk        *desk.Service
 	Webhooks    *webhook.Service
@@ -163,9 +170,14 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	checkout, err := a.openCheckout(box)
+	if err != nil {
+		return nil, err
+	}
 	a.Accounts, err = account.New(account.Config{
 		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, Provider: provider,
+		Checkout: checkout,
 		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 			return a.Desk.Unassign(ctx, tx, organizationID, userID)
 		},
@@ -174,11 +186,17 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	secrets := channelSecrets(c, box)
+	a.Billing = billing.Open(billing.Config{
+		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL,
+		Post: a.paymentPoster(secrets["payments"]), Logger: log,
+	})
 	a.adapters = []channel.Adapter{
 		sms.New(sms.Config{}),
 		email.NewRaw(email.Config{TrustedAuthServers: c.TrustedAuthServers}),
+		payments.New(),
 	}
-	a.Connections = connection.Open(a.DB, box, a.adapters)
+	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
@@ -188,8 +206,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
 	})
 	a.Inbound = inbound.Open(inbound.Config{
-		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Adapters: a.adapters,
-		Secrets: c.Secrets, BaseURL: c.BaseURL, SoleOrganization: a.Accounts.SoleOrganization,
+		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing,
+		Adapters: a.adapters, Secrets: secrets, BaseURL: c.BaseURL, SoleOrganization: a.Accounts.SoleOrganization,
 		Media: netguard.NewTransport(netguard.Guard{}), Logger: log,
 	})
 	a.handler, err = a.newHandler()

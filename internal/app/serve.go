@@ -38,6 +38,9 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		MaxHeaderBytes:    2 << 20, // so that a query over the limit gets its own answer
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
+	if a.config.PaymentsAPIKey != "" && len(a.config.Secrets["payments"]) == 0 {
+		a.log.WarnContext(ctx, "payments-api-key is set and payments-secret is not: checkouts can be paid, and nobody will know")
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	a.log.InfoContext(ctx, "serving", "address", ln.Addr().String(), "url", a.BaseURL, "web", a.config.Web, "worker", a.config.Worker)

@@ -1,0 +1,106 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/payments"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+)
+
+// channelSecrets returns the deployment's secrets. Where neither a payment
+// provider nor a secret of one is configured, the built-in checkout signs with a
+// secret that every process with the same key has.
+func channelSecrets(c Config, box *seal.Box) map[string][]string {
+	const name = "payments"
+	if c.PaymentsAPIKey != "" || len(c.Secrets[name]) > 0 {
+		return c.Secrets
+	}
+	secrets := maps.Clone(c.Secrets)
+	if secrets == nil {
+		secrets = make(map[string][]string)
+	}
+	secrets[name] = []string{hex.EncodeToString(box.MAC("payments secret", "built-in checkout"))}
+	return secrets
+}
+
+// openCheckout checks what is configured of payments.
+func (a *App) openCheckout(box *seal.Box) (*billing.Checkout, error) {
+	k, err := billing.NewCheckout(billing.CheckoutConfig{
+		DB: a.DB, Box: box, BaseURL: a.BaseURL, APIKey: a.config.PaymentsAPIKey, APIURL: a.config.PaymentsAPIURL,
+		Prices: a.config.PaymentsPrices, Logger: a.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("payments: %w", err)
+	}
+	return k, nil
+}
+
+// paymentPoster returns what takes an event to our own endpoint as the payment
+// provider would, signed, without leaving the process.
+func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []byte) error {
+	return func(ctx context.Context, event []byte) error {
+		if len(secrets) == 0 {
+			return fmt.Errorf("there is no secret to sign with")
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, payments.New().Info().Path, bytes.NewReader(event))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set(payments.SignatureHeader, payments.Sign(event, time.Now(), secrets[0]))
+		w := answer{header: make(http.Header), status: http.StatusOK}
+		a.handler.ServeHTTP(&w, req)
+		switch w.status {
+		case http.StatusOK:
+			return nil
+		case http.StatusServiceUnavailable:
+			return problem.New(problem.Unavailable, "the payment could not be stored; try again")
+		}
+		return fmt.Errorf("%s answered %d: %s", req.URL, w.status, w.body.Bytes())
+	}
+}
+
+// answer is the response to a request that does not leave the process.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+	wrote  bool
+}
+
+// Header implements [http.ResponseWriter].
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *answer) WriteHeader(status int) {
+	if !a.wrote {
+		a.status, a.wrote = status, true
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (a *answer) Write(p []byte) (int, error) {
+	a.wrote = true
+	return a.body.Write(p)
+}
+
+// connectable are the channels that an organization's addresses can be connected
+// to: those that are not the deployment's own.
+func connectable(adapters []channel.Adapter) []channel.Adapter {
+	var list []channel.Adapter
+	for _, ad := range adapters {
+		if !ad.Info().Deployment {
+			list = append(list, ad)
+		}
+	}
+	return list
+}
