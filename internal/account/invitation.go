@@ -81,8 +81,8 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		var waiting int
 		var organization string
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
-				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2), name
-			FROM organizations WHERE id = $1`, by.OrganizationID, key).Scan(&member, &waiting, &organization); err != nil {
+				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3), name
+			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro()).Scan(&member, &waiting, &organization); err != nil {
 			return fmt.Errorf("look for member: %w", err)
 		}
 		switch {
