@@ -114,10 +114,17 @@ type text struct{ url, body, signature string }
 // post sends the texts from so many clients and returns how long it took and
 // each answer's latency. Any answer but 200 is an error.
 func post(ctx context.Context, list []text, clients int) (time.Duration, []time.Duration, error) {
+	return load(len(list), clients, func(c *http.Client, i int) error { return postOne(ctx, c, list[i]) })
+}
+
+// load makes n requests from so many clients, each of which keeps its connection
+// and makes one after the other, and returns how long all took and each one. It
+// ends with the first error.
+func load(n, clients int, request func(c *http.Client, i int) error) (time.Duration, []time.Duration, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
-	latencies := make([]time.Duration, len(list))
+	latencies := make([]time.Duration, n)
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -126,11 +133,11 @@ func post(ctx context.Context, list []text, clients int) (time.Duration, []time.
 		wg.Go(func() {
 			for failed.Load() == nil {
 				i := int(next.Add(1)) - 1
-				if i >= len(list) {
+				if i >= n {
 					return
 				}
 				began := time.Now()
-				if err := postOne(ctx, client, list[i]); err != nil {
+				if err := request(client, i); err != nil {
 					failed.Store(&err)
 					return
 				}

@@ -47,6 +47,8 @@ var benchmarks = []benchmark{
 	{"sms to ticket", smsToTicket},
 	{"deliveries", deliveries},
 	{"hanging receiver", hangingReceiver},
+	{"password sign-ins", passwordSignIns},
+	{"auth.getUser", getUser},
 }
 
 // bench is what the benchmarks share.
@@ -67,6 +69,7 @@ func main() {
 	only := flag.String("only", "", "measure only what `contains` this")
 	short := flag.Bool("short", false, "small loads; write nothing")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to `file`")
+	clients := flag.String("crowd", "", "sign in, as `JSON` says; for the program itself")
 	flag.Parse()
 	if *profile != "" {
 		f, err := os.Create(*profile)
@@ -82,6 +85,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *clients != "" {
+		if err := beCrowd(ctx, *clients); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := measure(ctx, *only, *short); err != nil {
 		pprof.StopCPUProfile()
 		fmt.Fprintln(os.Stderr, "bench:", err)

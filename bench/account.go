@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/crypto/argon2"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rpc"
+)
+
+const benchPassword = "seventeen wet bicycles"
+
+// passwordSignIns measures sign-ins over HTTP, each of somebody else since the
+// limit is by address, and the memory of the process that serves them; the
+// clients are another one. The ceiling is argon2id with the parameters of the
+// stored hashes, by as many workers as there are processors, and nothing else.
+func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
+	n := b.scale(1000)
+	p, err := b.open(ctx, filepath.Join(b.dir, "sign-ins"), false)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	stored, err := p.createPeople(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+
+	// In turns, since a machine's speed drifts.
+	const rounds = 2
+	var signing, hashing time.Duration
+	var used uint64
+	var latencies []time.Duration
+	for round := range rounds {
+		bare, err := bareHashes(stored, n/4)
+		if err != nil {
+			return nil, err
+		}
+		hashing += bare
+		debug.FreeOSMemory() // what was used before is not this measurement's
+		peak := watchMemory()
+		got, err := signInElsewhere(ctx, crowd{URL: p.url, First: round * n / rounds, N: n / rounds})
+		used = max(used, peak())
+		if err != nil {
+			return nil, err
+		}
+		signing += got.Took
+		latencies = append(latencies, got.Latencies...)
+	}
+	bare, err := bareHashes(stored, n/4)
+	if err != nil {
+		return nil, err
+	}
+	hashing += bare
+
+	sessions, err := count(ctx, p.DB, "SELECT count(*) FROM sessions")
+	if err != nil {
+		return nil, err
+	}
+	if sessions != len(latencies) || sessions != n/rounds*rounds {
+		return nil, fmt.Errorf("%d of %d have a session", sessions, n)
+	}
+	r, ceiling := perSecond(len(latencies), signing), perSecond((rounds+1)*(n/4), hashing)
+	return []row{
+		{"password sign-ins, 500 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.9"},
+		{"… latency p50, p99", ms(quantile(latencies, 0.5)) + ", " + ms(quantile(latencies, 0.99)), "", "", ""},
+		{"… peak memory of the server", fmt.Sprintf("%d MB", used/1_000_000), "", "", "≤ 200 MB"},
+	}, p.stop()
+}
+
+// crowd is people who sign in at the same moment: N of those that createPeople
+// made, from First on.
+type crowd struct {
+	URL      string
+	First, N int
+}
+
+// crowded is how long all of a crowd took, and each one.
+type crowded struct {
+	Took      time.Duration
+	Latencies []time.Duration
+}
+
+// signInElsewhere has this program run once more, to be the crowd: 500 clients
+// need as much memory as what serves them.
+func signInElsewhere(ctx context.Context, c crowd) (crowded, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return crowded{}, err
+	}
+	in, err := json.Marshal(c)
+	if err != nil {
+		return crowded{}, err
+	}
+	cmd := exec.CommandContext(ctx, self, "-crowd", string(in))
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return crowded{}, fmt.Errorf("clients: %w", err)
+	}
+	var out crowded
+	err = json.Unmarshal(text, &out)
+	return out, err
+}
+
+// beCrowd is what the other process does: everybody comes at once, and the
+// outcome goes to standard output.
+func beCrowd(ctx context.Context, order string) error {
+	var c crowd
+	if err := json.Unmarshal([]byte(order), &c); err != nil {
+		return err
+	}
+	p := &program{url: c.URL}
+	took, latencies, err := load(c.N, c.N, func(client *http.Client, i int) error {
+		_, err := p.call(ctx, client, http.MethodPost, "auth.signInWithPassword", nil,
+			fmt.Sprintf(`{"json":{"email":"person-%d@example.com","password":"%s"}}`, c.First+i, benchPassword))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(crowded{took, latencies})
+}
+
+// createPeople makes n people with the same password, and returns its hash.
+func (p *program) createPeople(ctx context.Context, n int) (string, error) {
+	_, err := p.Accounts.CreateUser(ctx, account.NewUser{Email: "first@example.com", Password: benchPassword, Organization: "bench", Role: account.Agent})
+	if err != nil {
+		return "", err
+	}
+	var stored string
+	err = p.DB.Write(ctx, func(tx *db.Tx) error {
+		if err := tx.QueryRow(ctx, "SELECT password_hash FROM users WHERE email_key = 'first@example.com'").Scan(&stored); err != nil {
+			return err
+		}
+		for i := range n {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `
+				INSERT INTO users (id, email, email_key, name, password_hash, preferences, organization_id, role, created_at, updated_at)
+				VALUES ($1, $2, $2, 'Person', $3, '{}', $4, 'agent', $5, $5)`,
+				id.String(), fmt.Sprintf("person-%d@example.com", i), stored, p.org, tx.Now.UnixMicro()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return stored, err
+}
+
+// call calls a procedure and returns the cookies that it set. Any answer but 200
+// is an error.
+func (p *program) call(ctx context.Context, c *http.Client, method, procedure string, cookies []*http.Cookie, body string) ([]*http.Cookie, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.url+rpc.Prefix+procedure, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, cookie := range cookies {
+		req.AddCookie(cookie)
+	}
+	_, set, err := exchange(c, req)
+	return set, err
+}
+
+// exchange sends a request and reads its answer. Any but 200 is an error.
+func exchange(c *http.Client, req *http.Request) ([]byte, []*http.Cookie, error) {
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answered %s: %s", resp.Status, body)
+	}
+	return body, resp.Cookies(), err
+}
+
+// bareHashes returns how long so many hashes like the stored one take.
+func bareHashes(stored string, n int) (time.Duration, error) {
+	var version int
+	var memory, passes uint32
+	var threads uint8
+	if _, err := fmt.Sscanf(stored, "$argon2id$v=%d$m=%d,t=%d,p=%d$", &version, &memory, &passes, &threads); err != nil {
+		return 0, errors.New("the stored hash is not of argon2id")
+	}
+	salt := make([]byte, 16)
+	work := make(chan struct{}, n)
+	for range n {
+		work <- struct{}{}
+	}
+	close(work)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for range work {
+				argon2.IDKey([]byte(benchPassword), salt, passes, memory, threads, 32)
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(start), nil
+}
+
+// watchMemory looks at the memory that the runtime holds, heap and stacks and
+// its own, several times while a password is hashed. What it returns ends
+// that and returns the most it saw, in bytes.
+func watchMemory() func() uint64 {
+	end, peak := make(chan struct{}), make(chan uint64)
+	go func() {
+		samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		var most uint64
+		for {
+			metrics.Read(samples)
+			most = max(most, samples[0].Value.Uint64()-samples[1].Value.Uint64())
+			select {
+			case <-tick.C:
+			case <-end:
+				peak <- most
+				return
+			}
+		}
+	}()
+	return func() uint64 {
+		close(end)
+		return <-peak
+	}
+}
+
+// getUser measures the cheapest procedure that needs a session. The ceiling is a
+// handler that writes the same answer and does nothing else.
+func getUser(ctx context.Context, b *bench) ([]row, error) {
+	n := b.scale(40000)
+	p, err := b.open(ctx, filepath.Join(b.dir, "get-user"), false)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	if _, err := p.createPeople(ctx, 1); err != nil {
+		return nil, err
+	}
+	cookies, err := p.call(ctx, http.DefaultClient, http.MethodPost, "auth.signInWithPassword", nil,
+		`{"json":{"email":"first@example.com","password":"`+benchPassword+`"}}`)
+	if err != nil {
+		return nil, err
+	}
+	request := func(base string) (*http.Request, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+rpc.Prefix+"auth.getUser", nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, cookie := range cookies {
+			r.AddCookie(cookie)
+		}
+		return r, nil
+	}
+	first, err := request(p.url)
+	if err != nil {
+		return nil, err
+	}
+	body, _, err := exchange(http.DefaultClient, first)
+	if err != nil {
+		return nil, err
+	}
+	bare := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(body)
+	}))
+	bare.Config.ReadTimeout, bare.Config.WriteTimeout, bare.Config.IdleTimeout = 2*time.Minute, 3*time.Minute, 2*time.Minute // as in package app
+	bare.Start()
+	defer bare.Close()
+
+	const rounds = 4 // in turns, since a machine's speed drifts
+	took := map[string]time.Duration{}
+	for range rounds {
+		for _, base := range []string{bare.URL, p.url} {
+			t, _, err := load(n/rounds, clients, func(c *http.Client, _ int) error {
+				r, err := request(base)
+				if err != nil {
+					return err
+				}
+				got, _, err := exchange(c, r)
+				if err == nil && !bytes.Equal(got, body) {
+					err = fmt.Errorf("got %s", got)
+				}
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			took[base] += t
+		}
+	}
+	r, ceiling := perSecond(n/rounds*rounds, took[p.url]), perSecond(n/rounds*rounds, took[bare.URL])
+	return []row{{"auth.getUser, 64 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.6"}}, p.stop()
+}
