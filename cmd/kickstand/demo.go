@@ -52,6 +52,7 @@ type demoFile struct {
 	Data                  string `toml:"data"`
 	SMSSecret             string `toml:"sms-secret"`
 	EmailRawSecret        string `toml:"email-raw-secret"`
+	PaymentsSecret        string `toml:"payments-secret"`
 	ListenSecret          string `toml:"listen-secret"`
 	AllowPrivateReceivers bool   `toml:"allow-private-receivers"`
 }
@@ -63,10 +64,12 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	file := demoFile{
-		Data: folder, SMSSecret: rand.Text(), EmailRawSecret: rand.Text(), ListenSecret: rand.Text(), AllowPrivateReceivers: true,
+		Data: folder, SMSSecret: rand.Text(), EmailRawSecret: rand.Text(), PaymentsSecret: rand.Text(), ListenSecret: rand.Text(),
+		AllowPrivateReceivers: true,
 	}
 	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.SecretKey = folder, "", "", "", ""
-	e.SMSSecret, e.EmailRawSecret = []string{file.SMSSecret}, []string{file.EmailRawSecret}
+	e.SMSSecret, e.EmailRawSecret, e.PaymentsSecret = []string{file.SMSSecret}, []string{file.EmailRawSecret}, []string{file.PaymentsSecret}
+	e.PaymentsAPIKey = "" // nobody is to pay for trying things out
 	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
 	if e.LogLevel == "info" {
 		e.LogLevel = "warn" // what it prints should not drown
@@ -93,16 +96,18 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 			return fmt.Errorf("demo: %w", err)
 		}
 		password := strings.ToLower(rand.Text()[:12])
-		if err := fillDemo(ctx, a, file, password); err != nil {
+		organization, err := fillDemo(ctx, a, file, password)
+		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
 		record := struct {
-			URL      string `json:"url"`
-			Email    string `json:"email"`
-			Password string `json:"password"`
-			Mailbox  string `json:"mailbox"`
-			Data     string `json:"data"`
-		}{a.BaseURL, demoAdmin, password, a.BaseURL + "/dev/mailbox", folder}
+			URL          string `json:"url"`
+			Email        string `json:"email"`
+			Password     string `json:"password"`
+			Organization string `json:"organization"` // its id
+			Mailbox      string `json:"mailbox"`
+			Data         string `json:"data"`
+		}{a.BaseURL, demoAdmin, password, organization, a.BaseURL + "/dev/mailbox", folder}
 		return e.print(record, func(w io.Writer) {
 			fmt.Fprintf(w, `Kickstand is running at %s
 
@@ -117,9 +122,11 @@ Try next, each in another terminal in this folder:
   kickstand trigger sms                           a customer writes: a ticket is made
   kickstand trigger sms --text "Still waiting"    the same customer: the same ticket
   kickstand trigger email --file message.eml      any mail you have at hand
+  kickstand trigger payments --event invoice.payment_failed --to %s
+                                                  the card was refused: see the mailbox
 
 (From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
-`, record.URL, record.Email, record.Password, record.Mailbox, record.Data)
+`, record.URL, record.Email, record.Password, record.Mailbox, record.Data, record.Organization)
 		})
 	})
 }
@@ -162,17 +169,17 @@ func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	return file.BaseURL, accepted(req) == nil
 }
 
-// fillDemo makes the organization and has its first customers write, by the
-// same signed requests that a provider would send.
-func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) error {
+// fillDemo makes the organization, whose id it returns, and has its first
+// customers write, by the same signed requests that a provider would send.
+func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) (organization string, err error) {
 	o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: demoOrg, Plan: account.Business})
 	if err != nil {
-		return err
+		return "", err
 	}
 	if _, err := a.Accounts.CreateUser(ctx, account.NewUser{
 		Email: demoAdmin, Password: password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin,
 	}); err != nil {
-		return err
+		return "", err
 	}
 	for _, n := range []connection.New{
 		{Channel: "sms", Address: demoNumber, Name: "Demo number", Secrets: []string{file.SMSSecret}},
@@ -180,7 +187,7 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) e
 	} {
 		n.OrganizationID = o.ID
 		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
-			return err
+			return "", err
 		}
 	}
 	here := "http://" + file.Listen // the public address may lead here only from outside
@@ -192,12 +199,12 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) e
 		form := url.Values{"MessageSid": {"SM" + randomHex(16)}, "From": {m.from}, "To": {demoNumber}, "Body": {m.text}, "NumMedia": {"0"}}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, here+"/api/webhooks/sms", strings.NewReader(form.Encode()))
 		if err != nil {
-			return err
+			return "", err
 		}
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("X-Sms-Signature", sms.Sign(a.BaseURL+"/api/webhooks/sms", form, file.SMSSecret))
 		if err := accepted(req); err != nil {
-			return err
+			return "", err
 		}
 	}
 	for _, m := range []struct{ from, name, subject, text string }{
@@ -208,7 +215,7 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) e
 			m.name, m.from, demoMailbox, m.subject, time.Now().Format(time.RFC1123Z), randomHex(12), m.text)
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, here+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
 		if err != nil {
-			return err
+			return "", err
 		}
 		signature, timestamp := email.SignRaw([]byte(raw), time.Now(), file.EmailRawSecret)
 		req.Header.Set("Content-Type", "message/rfc822")
@@ -217,13 +224,13 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) e
 		req.Header.Set("X-Webhook-Timestamp", timestamp)
 		req.Header.Set("X-Webhook-Signature", signature)
 		if err := accepted(req); err != nil {
-			return err
+			return "", err
 		}
 	}
 	// Last, so that the tickets above do not wait for a receiver that is not
 	// there yet.
 	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: file.ListenSecret})
-	return err
+	return o.ID, err
 }
 
 func accepted(req *http.Request) error {

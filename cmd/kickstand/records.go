@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -32,6 +33,7 @@ func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 
 type orgCmd struct {
 	Create orgCreateCmd `cmd:"" help:"Create an organization."`
+	List   orgListCmd   `cmd:"" help:"List the organizations and what they pay for."`
 }
 
 type orgCreateCmd struct {
@@ -57,6 +59,59 @@ func (c *orgCreateCmd) Run(ctx context.Context, e *env) error {
 		})
 	})
 }
+
+type orgListCmd struct{}
+
+// shownOrganization is an organization with what it pays for.
+type shownOrganization struct {
+	ID           string       `json:"id"`
+	Name         string       `json:"name"`
+	Slug         string       `json:"slug"`
+	Plan         account.Plan `json:"plan"`
+	PendingPlan  account.Plan `json:"pending_plan,omitempty"`
+	PastDue      bool         `json:"past_due"`
+	Subscription string       `json:"subscription,omitempty"` // the payment provider's id
+	Status       string       `json:"subscription_status,omitempty"`
+}
+
+func (*orgListCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		list, err := a.Accounts.Organizations(ctx)
+		if err != nil {
+			return err
+		}
+		shown := make([]shownOrganization, len(list))
+		for i, o := range list {
+			state, err := a.Billing.State(ctx, o.ID)
+			if err != nil {
+				return err
+			}
+			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status}
+		}
+		return e.print(shown, func(w io.Writer) {
+			if len(shown) == 0 {
+				fmt.Fprintln(w, "There is no organization yet.\nNext: kickstand org create --name NAME")
+				return
+			}
+			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(t, "SLUG\tNAME\tPLAN\tPAYMENT\tSUBSCRIPTION\tID")
+			for _, s := range shown {
+				payment := s.Status
+				switch {
+				case s.PastDue:
+					payment = "past due"
+				case s.PendingPlan != "":
+					payment = string(s.PendingPlan) + " is not paid yet"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Slug, oneLine(s.Name), s.Plan, orElse(payment, "-"), orElse(s.Subscription, "-"), s.ID)
+			}
+			t.Flush()
+		})
+	})
+}
+
+// oneLine keeps a name in its cell.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 type userCmd struct {
 	Create userCreateCmd `cmd:"" help:"Create a user."`
@@ -113,8 +168,12 @@ type shownConnection struct {
 
 func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 	n := connection.New{Channel: c.Channel, Address: c.Address, Name: c.Name, Secrets: c.Secret, Settings: map[string]string{}}
-	if c.Channel == "email" {
+	switch c.Channel {
+	case "email":
 		n.Channel = "email-raw"
+	case "payments":
+		return usageError{errors.New("payments are the deployment's own and not connected to an organization: " +
+			"set KICKSTAND_PAYMENTS_SECRET to the signing secret of the provider's webhook")}
 	}
 	if c.Credentials != "" {
 		if err := json.Unmarshal([]byte(c.Credentials), &n.Credentials); err != nil {

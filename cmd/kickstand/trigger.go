@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,27 +16,39 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/payments"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 )
 
 type triggerCmd struct {
-	Channel string `arg:"" placeholder:"CHANNEL" help:"sms, or email (also email-raw)."`
-	From    string `placeholder:"ADDRESS" help:"Who writes: a number or a mail address."`
-	To      string `placeholder:"ADDRESS" help:"Where to: one of the organization's numbers or addresses."`
-	Text    string `placeholder:"TEXT" help:"What they write."`
+	Channel string `arg:"" placeholder:"CHANNEL" help:"sms, email (also email-raw), or payments."`
+	From    string `placeholder:"ADDRESS" help:"Who writes: a number or a mail address; for payments the subscription."`
+	To      string `placeholder:"ADDRESS" help:"Where to: one of the organization's numbers or addresses; for payments its id."`
+	Text    string `placeholder:"TEXT" help:"What they write; for payments the plan, pro or business."`
 	File    string `placeholder:"FILE" help:"For email: a message file (.eml) to send as it is; - reads standard input."`
-	Event   string `default:"message" placeholder:"KIND" help:"Which kind of event: message; for sms also media, stop, delivered, failed."`
+	Event   string `placeholder:"KIND" help:"Which kind of event: message; for sms also media, stop, delivered, failed; for payments checkout.session.completed (default: the first)."`
 	Count   int    `default:"1" help:"How many to send, each a message of its own."`
 }
 
 func (*triggerCmd) Help() string {
 	return `Sends what the real provider would send, signed with the configured secret
-(--sms-secret, --email-raw-secret), to the server at --base-url. With a demo in
-the working directory its address and secrets are found by themselves.
+(--sms-secret, --email-raw-secret, --payments-secret), to the server at
+--base-url. With a demo in the working directory its address and secrets are
+found by themselves.
 
   kickstand trigger sms --text "The scooter does not unlock"
-  kickstand trigger email --file message.eml --to support@demo.example`
+  kickstand trigger email --file message.eml --to support@demo.example
+  kickstand trigger payments --to ORGANIZATION_ID --event invoice.payment_failed
+
+Payments have the events checkout.session.completed, customer.subscription.created,
+customer.subscription.updated, customer.subscription.deleted,
+invoice.payment_succeeded and invoice.payment_failed. They are about one
+subscription for each organization, unless --from names another: one that was
+deleted stays so. "kickstand org list" shows both ids.`
 }
 
 // outcome is what the server answered.
@@ -59,8 +72,10 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 		request, err = t.sms(ctx, set.BaseURL, e.SMSSecret)
 	case "email", "email-raw":
 		request, err = t.email(ctx, set.BaseURL, e.EmailRawSecret, e.in)
+	case "payments":
+		request, err = t.payments(ctx, set.BaseURL, e.PaymentsSecret)
 	default:
-		return usageError{fmt.Errorf("there is no channel %q to trigger; one of sms, email", t.Channel)}
+		return usageError{fmt.Errorf("there is no channel %q to trigger; one of sms, email, payments", t.Channel)}
 	}
 	if err != nil {
 		return err
@@ -119,7 +134,7 @@ func (t *triggerCmd) sms(ctx context.Context, base string, secrets []string) (fu
 			"From": {orElse(t.From, demoCaller)}, "To": {orElse(t.To, demoNumber)},
 		}
 		switch t.Event {
-		case "message", "media", "stop":
+		case "", "message", "media", "stop":
 			form.Set("Body", orElse(t.Text, "Hello, the scooter at the station does not unlock."))
 			form.Set("NumSegments", "1")
 			form.Set("NumMedia", "0")
@@ -156,7 +171,7 @@ func (t *triggerCmd) email(ctx context.Context, base string, secrets []string, s
 	if len(secrets) == 0 {
 		return nil, noSecret("email-raw-secret")
 	}
-	if t.Event != "message" {
+	if t.Event != "" && t.Event != "message" {
 		return nil, usageError{fmt.Errorf("email has no event %q; --file sends any mail, bounces and replies too", t.Event)}
 	}
 	var given []byte
@@ -187,6 +202,43 @@ func (t *triggerCmd) email(ctx context.Context, base string, secrets []string, s
 		req.Header.Set("X-Envelope-To", to)
 		req.Header.Set("X-Webhook-Timestamp", timestamp)
 		req.Header.Set("X-Webhook-Signature", signature)
+		return req, nil
+	}, nil
+}
+
+func (t *triggerCmd) payments(ctx context.Context, base string, secrets []string) (func() (*http.Request, error), error) {
+	if len(secrets) == 0 {
+		return nil, noSecret("payments-secret")
+	}
+	if t.File != "" {
+		return nil, usageError{errors.New("--file is for email")}
+	}
+	if t.To == "" {
+		return nil, usageError{fmt.Errorf("--to must be an organization's id: `kickstand org list` shows it, of a demo with --config=%s/kickstand.toml", demoFolder)}
+	}
+	kind := channel.PaymentKind(orElse(t.Event, string(channel.CheckoutCompleted)))
+	switch kind {
+	case channel.CheckoutCompleted, channel.SubscriptionCreated, channel.SubscriptionUpdated, channel.SubscriptionDeleted,
+		channel.InvoicePaid, channel.InvoiceFailed:
+	default:
+		return nil, usageError{fmt.Errorf("payments has no event %q; `kickstand trigger --help` lists them", t.Event)}
+	}
+	plan, ok := account.ParsePlan(orElse(t.Text, string(account.Pro)))
+	if !ok || plan == account.Free {
+		return nil, usageError{fmt.Errorf("--text must be the plan that is paid for, pro or business, not %q", t.Text)}
+	}
+	sum := sha256.Sum256([]byte(t.To))
+	return func() (*http.Request, error) {
+		body := billing.Sample{
+			Kind: kind, Created: time.Now(), Name: hex.EncodeToString(sum[:10]), EventID: "evt_" + randomHex(12),
+			SubscriptionID: t.From, OrganizationID: t.To, Plan: plan, Email: "ana@client.example",
+		}.JSON()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+payments.New().Info().Path, bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Content-Type", "application/json; charset=utf-8")
+		req.Header.Set(payments.SignatureHeader, payments.Sign(body, time.Now(), secrets[0]))
 		return req, nil
 	}, nil
 }
