@@ -85,6 +85,11 @@ type Worker struct {
 	PerLane int
 	// Concurrency is how many jobs run at once in this process. 0 means 16.
 	Concurrency int
+	// Room returns how many jobs of a lane this process should have in hand,
+	// at least 1 and at most PerLane, for work that knows when more would
+	// only wait. It is asked when jobs are looked for and when one ends, and
+	// must be quick. nil means PerLane.
+	Room func(lane string) int
 	// Ordered lanes wait for a delayed job: those behind it in its lane do
 	// not run before it. It implies PerLane 1.
 	Ordered bool

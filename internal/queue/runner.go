@@ -224,13 +224,21 @@ func (r *runner) lane(name string) *lane {
 	return l
 }
 
+// room is how many jobs of a lane may be in hand here.
+func (r *runner) room(name string) int {
+	if r.Room == nil {
+		return r.PerLane
+	}
+	return max(1, min(r.Room(name), r.PerLane))
+}
+
 // list puts a lane on the list if it may have work and has room; a full lane
 // comes back when one of its jobs ends. A lane nobody knows anything about is
 // forgotten. r.mu is held.
 func (r *runner) list(name string, l *lane) {
 	switch hasWork := l.waiting > 0 || l.unsure; {
 	case l.listed:
-	case hasWork && l.running < r.PerLane:
+	case hasWork && l.running < r.room(name):
 		l.listed = true
 		r.listed = append(r.listed, name)
 		r.nudge()
@@ -406,12 +414,12 @@ func (r *runner) plan() []ask {
 		taken++
 		l := r.lanes[name]
 		l.listed = false
-		want := min(r.PerLane-l.running, free)
+		want := min(r.room(name)-l.running, free)
 		if !l.unsure {
 			want = min(want, l.waiting)
 		}
-		if want == 0 {
-			continue // listed during a claim that filled it
+		if want <= 0 {
+			continue // listed during a claim that filled it, or its room shrank; it comes back when a job ends
 		}
 		free -= want
 		asks = append(asks, ask{lane: name, want: want, told: l.waiting, unsure: l.unsure})

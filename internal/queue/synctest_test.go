@@ -505,3 +505,69 @@ func fill(t testing.TB, d *db.DB, jobs, lanes int) {
 		INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at)
 		SELECT 'job ' || (1000000000 + i), 'k', 'lane ' || (i % $2), 0, $3, 0, 0 FROM n`, jobs, lanes, []byte("payload"))
 }
+
+// TestRoom: a lane gets as many jobs as its room, which may change with every
+// job that ends; nothing is forgotten when it shrinks.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		q := queue.Open(d, queue.Config{})
+		var mu sync.Mutex
+		room, running, most, done := 1, 0, 0, 0
+		start(t, q, queue.Worker{
+			Kind: "k", PerLane: 8, Concurrency: 100,
+			Room: func(lane string) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return map[string]int{"a": room, "b": 0, "c": 1000}[lane]
+			},
+			Run: func(_ context.Context, j *queue.Job) error {
+				if j.Lane != "a" {
+					time.Sleep(time.Second)
+					return nil
+				}
+				mu.Lock()
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				running--
+				done++
+				return nil
+			},
+		})
+		defer stop(q)
+		var jobs []queue.New
+		for _, lane := range []string{"a", "b", "c"} {
+			for range 40 {
+				jobs = append(jobs, queue.New{Kind: "k", Lane: lane})
+			}
+		}
+		enqueue(t, d, q, jobs...)
+		step := func(newRoom int, wait time.Duration, wantMost, wantDone int) {
+			t.Helper()
+			mu.Lock()
+			room, most = newRoom, 0
+			mu.Unlock()
+			time.Sleep(wait)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if most != wantMost || done != wantDone {
+				t.Errorf("room %d: got %d at once, %d done, want %d, %d", newRoom, most, done, wantMost, wantDone)
+			}
+		}
+		step(1, 3500*time.Millisecond, 1, 3)
+		step(4, 3*time.Second, 4, 12)
+		step(1000, 2*time.Second, 8, 24)
+		step(0, 3*time.Second, 1, 34) // at least one
+		step(3, time.Minute, 3, 40)
+		for lane, want := range map[string]int{"b": 0, "c": 0} {
+			if got := count(t, d, "lane = '"+lane+"'"); got != want {
+				t.Errorf("got %d jobs left in lane %s, want %d", got, lane, want)
+			}
+		}
+	})
+}

@@ -147,8 +147,8 @@ type Config struct {
 	BaseURL string
 	// PerLane is how many deliveries to one webhook are in hand at once, over
 	// all processes; 0 means 64. Concurrency is how many are in hand in this
-	// process; 0 means 16384. Receivers that hang take up to PerLane of them
-	// each, but few connections.
+	// process; 0 means 16384. Receivers that hang take a few of them each, so
+	// thousands can.
 	PerLane     int
 	Concurrency int
 	Logger      *slog.Logger // nil discards
@@ -201,6 +201,7 @@ func Open(c Config) *Service {
 		Kind:        JobKind,
 		PerLane:     orDefault(c.PerLane, 64),
 		Concurrency: orDefault(c.Concurrency, 16384),
+		Room:        s.windows.room,
 		Run:         s.deliver,
 		// What a receiver does wrong is recorded by deliver. Errors that get
 		// here are ours, and no reason to give up.

@@ -44,6 +44,17 @@ func (ws *windows) open(id string) *window {
 	return w
 }
 
+// room returns how many deliveries to a webhook should be in hand here: as many
+// as are posted and as many again to be next. Of a receiver that hangs, few.
+func (ws *windows) room(id string) int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byID[id]; w != nil {
+		return 2 * w.limit
+	}
+	return 2 * firstPosts
+}
+
 func (ws *windows) close(w *window) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
