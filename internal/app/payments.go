@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -49,7 +50,7 @@ func (a *App) openCheckout(box *seal.Box) (*billing.Checkout, error) {
 func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []byte) error {
 	return func(ctx context.Context, event []byte) error {
 		if len(secrets) == 0 {
-			return fmt.Errorf("there is no secret to sign with")
+			return errors.New("there is no secret to sign with")
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, payments.New().Info().Path, bytes.NewReader(event))
 		if err != nil {
