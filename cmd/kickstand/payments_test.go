@@ -269,3 +269,54 @@ func TestHostedCheckout(t *testing.T) {
 		t.Errorf("the built-in page answers %d beside a provider, want 404", resp.StatusCode)
 	}
 }
+
+// TestLeftCheckout: who left the checkout finds out where they stand, and
+// starts another one.
+func TestLeftCheckout(t *testing.T) {
+	t.Parallel()
+	p := startPaying(t)
+	left := p.signUp(t, "pro")
+	get := func() string {
+		t.Helper()
+		resp, err := p.person.Get(p.url + "/api/trpc/billing.get")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	const before = `{"result":{"data":{"json":{"planTier":"free","pendingPlanTier":"pro","pastDue":false,"status":null,"currentPeriodEnd":null,"cancelAtPeriodEnd":false}}}}`
+	if got := get(); got != before {
+		t.Errorf("before payment:\n got %s\nwant %s", got, before)
+	}
+	var again struct {
+		CheckoutURL string `json:"checkoutUrl"`
+	}
+	call(t, p.person, p.url, "billing.startCheckout", map[string]any{"planTier": "business"}, &again)
+	if again.CheckoutURL == left.CheckoutURL || !strings.HasPrefix(again.CheckoutURL, p.url+"/dev/checkout/") {
+		t.Fatalf("got %q, want another checkout", again.CheckoutURL)
+	}
+	resp, err := p.person.PostForm(again.CheckoutURL, url.Values{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	p.becomes(t, "paid", func(o shownOrganization) bool { return o.Plan == "business" })
+	if got := get(); !strings.HasPrefix(got, `{"result":{"data":{"json":{"planTier":"business","pendingPlanTier":null,"pastDue":false,"status":"active","currentPeriodEnd":"20`) {
+		t.Errorf("after payment: got %s", got)
+	}
+	for tier, want := range map[string]int{"gold": 400, "free": 400, "pro": 409, "business": 409} {
+		resp, err := p.person.Post(p.url+"/api/trpc/billing.startCheckout", "application/json", strings.NewReader(`{"json":{"planTier":"`+tier+`"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("a checkout for %s: got status %d, want %d", tier, resp.StatusCode, want)
+		}
+	}
+}

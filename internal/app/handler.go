@@ -31,6 +31,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		Procedures: slices.Concat(
 			rpc.AccountProcedures(a.Accounts, gate),
 			rpc.PeopleProcedures(a.Accounts, gate),
+			rpc.BillingProcedures(a.Billing),
 			rpc.WebhookProcedures(a.Webhooks),
 		),
 		Authenticate: gate.Authenticate, Authorize: rpc.Authorize, Logger: a.log,
