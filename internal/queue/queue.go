@@ -337,6 +337,40 @@ func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error 
 	return err
 }
 
+// MoveLane makes the waiting jobs of a lane jobs of another kind, in which they
+// keep their lane, their order and when they are due. Those that are running end
+// as what they are, and stay of their kind if they are delayed; holds stay, too.
+// It costs what the number of waiting jobs costs.
+func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) error {
+	if err := q.byIndex(ctx, tx); err != nil {
+		return err
+	}
+	if q.db.Postgres() {
+		// Not beside a claim, which may have chosen some of the jobs.
+		kinds := []string{fromKind, toKind}
+		slices.Sort(kinds)
+		for _, kind := range kinds {
+			if _, err := tx.Exec(ctx, sqlLockLanes, lockOfLanes(kind), []string{lane}); err != nil {
+				return err
+			}
+		}
+	}
+	var due time.Time
+	if err := tx.QueryRow(ctx, sqlLaneDue, fromKind, lane).Scan(db.IntoTime(&due)); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, sqlMoveLane, fromKind, lane, toKind); err != nil {
+		return err
+	}
+	tx.AfterCommit(func() {
+		q.wake(toKind, lane, unknown)
+		if !due.IsZero() {
+			q.wakeAt(toKind, lane, due)
+		}
+	})
+	return nil
+}
+
 // Finish ends the job in the transaction that records its work.
 // [ErrLeaseLost] must be returned from that transaction.
 func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {

@@ -56,6 +56,16 @@ RETURNING id, lane, payload, attempt, created_at`
 	sqlExtend = `
 UPDATE jobs SET lease_until = $2 WHERE id = ANY($1) AND state = 2 AND lease LIKE $3 RETURNING id, lease`
 
+	// When the first scheduled job of a lane is due.
+	sqlLaneDue = `
+SELECT min(run_at) FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2`
+
+	// In two steps, so that both engines go by the lane's entries of the index.
+	sqlMoveLane = `
+UPDATE jobs SET kind = $3 WHERE id IN (
+	SELECT id FROM jobs WHERE kind = $1 AND state = 0 AND lane = $2
+	UNION ALL SELECT id FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2)`
+
 	sqlFinish = `
 DELETE FROM jobs WHERE id = $1 AND lease = $2`
 
@@ -70,6 +80,9 @@ UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND le
 // was all but empty reads the whole table, also when a backlog has filled it.
 // So the statements about lanes run in transactions that were told otherwise,
 // and those about one job are planned each time.
+
+// lockOfLanes is what the names of a kind's locks begin with.
+func lockOfLanes(kind string) string { return "lane/" + kind + "/" }
 
 // byIndex has the statements of a transaction go by indexes.
 func (q *Queue) byIndex(ctx context.Context, tx *db.Tx) error {
@@ -255,7 +268,7 @@ func (r *runner) lease(asks []ask, lease string) (jobs []*Job, err error) {
 			return err
 		}
 		if r.q.db.Postgres() {
-			if _, err := tx.Exec(ctx, sqlLockLanes, "lane/"+r.Kind+"/", all); err != nil {
+			if _, err := tx.Exec(ctx, sqlLockLanes, lockOfLanes(r.Kind), all); err != nil {
 				return err
 			}
 		}

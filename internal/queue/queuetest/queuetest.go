@@ -37,6 +37,7 @@ func Run(t *testing.T, url func(testing.TB) string) {
 		{"burial that fails", testBuryFails},
 		{"panics", testPanics},
 		{"hold and release", testHold},
+		{"move a lane", testMoveLane},
 		{"delete a lane", testDeleteLane},
 		{"delete jobs", testDelete},
 		{"run now", testRunNow},
@@ -581,6 +582,59 @@ func testHold(t *testing.T, s *suite) {
 	p.write(func(ctx context.Context, tx *db.Tx) error { return p.ReleaseLane(ctx, tx, "k", "l") })
 	receive(t, g.entered)
 	receive(t, g.entered)
+}
+
+// What waits in a lane becomes of another kind, in its order and when it is due;
+// what runs ends as what it is, and what is in other lanes stays.
+func testMoveLane(t *testing.T, s *suite) {
+	g := newGate()
+	ran := make(chan string, 10)
+	p := s.process(queue.Config{}).start(
+		queue.Worker{Kind: "k", Run: g.run},
+		queue.Worker{Kind: "to", Ordered: true, Run: func(_ context.Context, j *queue.Job) error {
+			ran <- j.Kind + " " + j.Lane + " " + string(j.Payload)
+			return nil
+		}},
+	)
+	due := time.Now().Add(100 * time.Millisecond)
+	for _, lane := range []string{"l", "other"} {
+		p.enqueue(queue.New{Kind: "k", Lane: lane, Payload: []byte("runs")})
+		receive(t, g.entered)
+		p.enqueue(
+			queue.New{Kind: "k", Lane: lane, Payload: []byte("first")},
+			queue.New{Kind: "k", Lane: lane, Payload: []byte("second"), RunAt: due},
+			queue.New{Kind: "k", Lane: lane, Payload: []byte("third")},
+		)
+	}
+	err := p.db.Write(t.Context(), func(tx *db.Tx) error {
+		if err := p.MoveLane(t.Context(), tx, "k", "to", "l"); err != nil {
+			return err
+		}
+		return errors.New("no")
+	})
+	if err == nil || p.count("kind = 'to'") != 0 {
+		t.Errorf("rolled back: got %v and %d jobs moved, want none", err, p.count("kind = 'to'"))
+	}
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.MoveLane(ctx, tx, "k", "to", "l") })
+	for _, want := range []string{"to l first", "to l second", "to l third"} {
+		if got := receive(t, ran); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if time.Now().Before(due) {
+		t.Error("a scheduled job ran too early")
+	}
+	if l, other := p.count("kind = 'k' AND lane = 'l' AND state = 2"), p.count("kind = 'k' AND lane = 'other'"); l != 1 || other != 4 {
+		t.Errorf("got %d running jobs in the lane and %d in the other, want 1 and 4 where they were", l, other)
+	}
+	close(g.open)
+	for range 3 {
+		receive(t, g.entered)
+	}
+	p.Stop(t.Context())
+	if n := p.count("1 = 1"); n != 0 {
+		t.Errorf("got %d jobs left, want none", n)
+	}
 }
 
 func testDeleteLane(t *testing.T, s *suite) {
