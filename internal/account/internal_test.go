@@ -60,71 +60,83 @@ func TestCheckEmail(t *testing.T) {
 	}
 }
 
+// RedirectTarget is where somebody asks a sign-in to lead, at a base URL of
+// https://help.example.com with the origins https://app.example.com and
+// http://localhost:3000/.
+type RedirectTarget struct {
+	Name, Target string
+	OK           bool
+}
+
+// RedirectTargets are for every way to sign in.
+var RedirectTargets = []RedirectTarget{
+	{"base", "https://help.example.com", true},
+	{"base with slash", "https://help.example.com/", true},
+	{"below base", "https://help.example.com/tickets?status=open#top", true},
+	{"base in capitals", "HTTPS://HELP.example.com/", true},
+	{"default port", "https://help.example.com:443/", true},
+	{"path", "/tickets/7", true},
+	{"allowed origin", "https://app.example.com/welcome", true},
+	{"allowed origin with port", "http://localhost:3000/", true},
+	{"query that looks like a URL", "/login?next=//evil.example", true},
+
+	{"other host", "https://evil.example/", false},
+	{"other scheme", "http://help.example.com/", false},
+	{"other port", "https://help.example.com:444/", false},
+	{"subdomain", "https://x.help.example.com/", false},
+	{"host as prefix", "https://help.example.com.evil.example/", false},
+	{"trailing dot", "https://help.example.com./", false},
+	{"allowed origin at other port", "http://localhost:3001/", false},
+	{"no scheme", "//evil.example/", false},
+	{"no scheme, own host", "//help.example.com/", false},
+	{"three slashes", "///evil.example/", false},
+	{"scheme and three slashes", "https:///evil.example/", false},
+	{"scheme without slashes", "https:evil.example", false},
+	{"scheme with one slash", "https:/evil.example", false},
+	{"backslashes", `\\evil.example/`, false},
+	{"slash and backslash", `/\evil.example/`, false},
+	{"backslash before own host", `https://evil.example\@help.example.com/`, false},
+	{"userinfo", "https://help.example.com@evil.example/", false},
+	{"userinfo of own host", "https://user:pass@help.example.com/", false},
+	{"empty userinfo", "https://@help.example.com/", false},
+	{"tab", "/\t/evil.example/", false},
+	{"newline", "/tickets\r\nSet-Cookie: a=b", false},
+	{"leading space", " https://help.example.com/", false},
+	{"not ASCII", "https://help.example.com/ü", false},
+	{"script", "javascript:alert(1)", false},
+	{"data", "data:text/html,hello", false},
+	{"relative path", "tickets", false},
+	{"only a query", "?a=b", false},
+	{"bad escape", "https://help.example.com/%zz", false},
+	{"too long", "/" + strings.Repeat("a", 2048), false},
+}
+
 func TestRedirects(t *testing.T) {
 	atRoot, err := newRedirects("https://help.example.com", []string{"https://app.example.com", "http://localhost:3000/"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, tt := range RedirectTargets {
+		if got := atRoot.allowed(tt.Target); got != tt.OK {
+			t.Errorf("%s: %q: got %t, want %t", tt.Name, tt.Target, got, tt.OK)
+		}
+	}
+
 	below, err := newRedirects("https://example.com:8443/help/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct {
-		name   string
-		r      redirects
-		target string
-		ok     bool
-	}{
-		{"base", atRoot, "https://help.example.com", true},
-		{"base with slash", atRoot, "https://help.example.com/", true},
-		{"below base", atRoot, "https://help.example.com/tickets?status=open#top", true},
-		{"base in capitals", atRoot, "HTTPS://HELP.example.com/", true},
-		{"default port", atRoot, "https://help.example.com:443/", true},
-		{"path", atRoot, "/tickets/7", true},
-		{"allowed origin", atRoot, "https://app.example.com/welcome", true},
-		{"allowed origin with port", atRoot, "http://localhost:3000/", true},
-		{"query that looks like a URL", atRoot, "/login?next=//evil.example", true},
-
-		{"other host", atRoot, "https://evil.example/", false},
-		{"other scheme", atRoot, "http://help.example.com/", false},
-		{"other port", atRoot, "https://help.example.com:444/", false},
-		{"subdomain", atRoot, "https://x.help.example.com/", false},
-		{"host as prefix", atRoot, "https://help.example.com.evil.example/", false},
-		{"trailing dot", atRoot, "https://help.example.com./", false},
-		{"allowed origin at other port", atRoot, "http://localhost:3001/", false},
-		{"no scheme", atRoot, "//evil.example/", false},
-		{"no scheme, own host", atRoot, "//help.example.com/", false},
-		{"three slashes", atRoot, "///evil.example/", false},
-		{"scheme and three slashes", atRoot, "https:///evil.example/", false},
-		{"scheme without slashes", atRoot, "https:evil.example", false},
-		{"scheme with one slash", atRoot, "https:/evil.example", false},
-		{"backslashes", atRoot, `\\evil.example/`, false},
-		{"slash and backslash", atRoot, `/\evil.example/`, false},
-		{"backslash before own host", atRoot, `https://evil.example\@help.example.com/`, false},
-		{"userinfo", atRoot, "https://help.example.com@evil.example/", false},
-		{"userinfo of own host", atRoot, "https://user:pass@help.example.com/", false},
-		{"empty userinfo", atRoot, "https://@help.example.com/", false},
-		{"tab", atRoot, "/\t/evil.example/", false},
-		{"newline", atRoot, "/tickets\r\nSet-Cookie: a=b", false},
-		{"leading space", atRoot, " https://help.example.com/", false},
-		{"not ASCII", atRoot, "https://help.example.com/ü", false},
-		{"script", atRoot, "javascript:alert(1)", false},
-		{"data", atRoot, "data:text/html,hello", false},
-		{"relative path", atRoot, "tickets", false},
-		{"only a query", atRoot, "?a=b", false},
-		{"bad escape", atRoot, "https://help.example.com/%zz", false},
-		{"too long", atRoot, "/" + strings.Repeat("a", 2048), false},
-
-		{"below a path", below, "https://example.com:8443/help/tickets", true},
-		{"that path", below, "https://example.com:8443/help", true},
-		{"path below it", below, "/help/", true},
-		{"beside it", below, "https://example.com:8443/helpless", false},
-		{"above it", below, "https://example.com:8443/", false},
-		{"out of it by dots", below, "https://example.com:8443/help/../admin", false},
-		{"out of it by escaped dots", below, "/help/%2e%2E/admin", false},
+	for _, tt := range []RedirectTarget{
+		{"below a path", "https://example.com:8443/help/tickets", true},
+		{"that path", "https://example.com:8443/help", true},
+		{"path below it", "/help/", true},
+		{"beside it", "https://example.com:8443/helpless", false},
+		{"above it", "https://example.com:8443/", false},
+		{"out of it by dots", "https://example.com:8443/help/../admin", false},
+		{"out of it by escaped dots", "/help/%2e%2E/admin", false},
 	} {
-		if got := tt.r.allowed(tt.target); got != tt.ok {
-			t.Errorf("%s: %q: got %t, want %t", tt.name, tt.target, got, tt.ok)
+		if got := below.allowed(tt.Target); got != tt.OK {
+			t.Errorf("%s: %q: got %t, want %t", tt.Name, tt.Target, got, tt.OK)
 		}
 	}
 }
