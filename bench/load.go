@@ -100,16 +100,31 @@ func texts(base string, n, numbers int) []text {
 	target := base + "/api/webhooks/sms"
 	out := make([]text, n)
 	for i := range out {
-		form := url.Values{
+		out[i] = sign(target, url.Values{
 			"MessageSid": {fmt.Sprintf("SM%032x", i)}, "AccountSid": {"AC" + strings.Repeat("0", 32)}, "NumMedia": {"0"},
 			"From": {fmt.Sprintf("+1415%07d", 2000000+i%numbers)}, "To": {number}, "Body": {"The scooter at the station does not unlock."},
-		}
-		out[i] = text{target, form.Encode(), sms.Sign(target, form, secret)}
+		})
 	}
 	return out
 }
 
-type text struct{ url, body, signature string }
+type text struct {
+	url, body, signature string
+	form                 url.Values
+}
+
+func sign(target string, form url.Values) text {
+	return text{target, form.Encode(), sms.Sign(target, form, secret), form}
+}
+
+// to returns the text as sent to another number.
+func (t text) to(number string) text {
+	t.form.Set("To", number)
+	return sign(t.url, t.form)
+}
+
+// numberOf is the number of the i-th organization.
+func numberOf(i int) string { return fmt.Sprintf("+141555501%02d", i) }
 
 // post sends the texts from so many clients and returns how long it took and
 // each answer's latency. Any answer but 200 is an error.

@@ -46,7 +46,8 @@ var benchmarks = []benchmark{
 	{"sms accept", acceptSMS},
 	{"sms to ticket", smsToTicket},
 	{"deliveries", deliveries},
-	{"hanging receiver", hangingReceiver},
+	{"hanging receivers", hangingReceivers},
+	{"beside a backlog", besideBacklog},
 	{"password sign-ins", passwordSignIns},
 	{"auth.getUser", getUser},
 }
