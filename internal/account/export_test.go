@@ -1,7 +1,12 @@
 package account
 
+import "context"
+
 // OccupyHasher takes the turn of one hash until release is called.
 func (s *Service) OccupyHasher() (release func()) {
 	s.hashers <- struct{}{}
 	return func() { <-s.hashers }
 }
+
+// Prune deletes what has expired, as [Service.Run] does every hour.
+func (s *Service) Prune(ctx context.Context) error { return s.prune(ctx) }

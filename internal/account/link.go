@@ -55,11 +55,11 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		asker = newToken()
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		t, to := newToken(), email
+		t := newToken()
+		var to string
 		// A user's mail goes to the address on file, not to one that merely
 		// compares as equal.
-		err := tx.QueryRow(ctx, "SELECT email FROM users WHERE email_key = $1", key).Scan(&to)
-		if err != nil && !errors.Is(err, db.ErrNoRows) {
+		if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT email FROM users WHERE email_key = $1), $2)", key, email).Scan(&to); err != nil {
 			return fmt.Errorf("find user: %w", err)
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned)
