@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -435,9 +437,14 @@ func TestUpkeepStatements(t *testing.T) {
 }
 
 // TestNothingSecretIsStored looks for every secret that was handed out, in every
-// spelling, in what the database keeps.
+// spelling, in what the database keeps and in the log.
 func TestNothingSecretIsStored(t *testing.T) {
-	f := newFixture(t, dbtest.New(t))
+	var logged bytes.Buffer
+	p := &provider{who: account.ProviderIdentity{Email: "ada@example.com", EmailVerified: true}}
+	f := newFixture(t, dbtest.New(t), func(c *account.Config) {
+		c.Provider = p
+		c.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	in := f.signIn(t, "ada@example.com")
 	_, next, err := f.Authenticate(t.Context(), "", in.Tokens.Refresh, client)
 	if err != nil {
@@ -447,40 +454,96 @@ func TestNothingSecretIsStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	link := f.mail.token(t)
+	const password = "correct horse battery"
+	if err := f.SetPassword(t.Context(), in.User.ID, account.FirstPassword{Password: password}); err != nil {
+		t.Fatal(err)
+	}
+	reset := f.reset(t, "ada@example.com")
+	o := f.organization(t, "Acme")
+	_, invitation := f.invite(t, account.Identity{UserID: in.User.ID, OrganizationID: o.ID, User: in.User}, "bob@example.com", account.Agent)
+	state, providerIntent := f.depart(t, client)
+	used, usedIntent := f.depart(t, client)
+	answer := account.ProviderAnswer{State: used, Code: "the very code", Error: "server_error"}
+	if _, err := f.FinishProvider(t.Context(), answer, usedIntent, client); err == nil {
+		t.Error("got no error from a sign-in that the provider refused")
+	}
+	// A stolen token is logged, not what it is.
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE session_tokens SET consumed_at = consumed_at - $1", time.Minute.Microseconds())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+
 	var stored bytes.Buffer
-	for _, query := range []string{
-		"SELECT digest, session_id, coalesce(successor, digest) FROM session_tokens",
-		"SELECT digest, redirect, intent FROM login_links",
-		"SELECT CAST(id AS TEXT), user_agent, ip FROM sessions",
+	for _, table := range []string{
+		"users", "organizations", "sessions", "session_tokens", "login_links", "password_resets", "provider_logins", "invitations",
 	} {
-		rows, err := f.db.Query(t.Context(), query)
+		rows, err := f.db.Query(t.Context(), "SELECT * FROM "+table)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for rows.Next() {
-			var a, b, c []byte
-			if err := rows.Scan(&a, &b, &c); err != nil {
-				t.Fatal(err)
-			}
-			stored.Write(bytes.Join([][]byte{a, b, c}, nil))
-		}
-		if err := rows.Err(); err != nil {
+		columns, err := rows.Columns()
+		if err != nil {
 			t.Fatal(err)
 		}
+		n := 0
+		for ; rows.Next(); n++ {
+			values := make([]any, len(columns))
+			for i := range values {
+				values[i] = new(any)
+			}
+			if err := rows.Scan(values...); err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range values {
+				switch v := (*v.(*any)).(type) {
+				case []byte:
+					stored.Write(v)
+				default:
+					fmt.Fprint(&stored, v)
+				}
+			}
+		}
+		if err := rows.Err(); err != nil || n == 0 {
+			t.Fatalf("got %d rows of %s, error %v, want some", n, table, err)
+		}
 	}
-	if stored.Len() < 500 {
-		t.Fatalf("got only %d bytes to look through", stored.Len())
+	_, _, err = f.Authenticate(t.Context(), "", in.Tokens.Refresh, client)
+	wantKind(t, err, problem.Unauthorized)
+	if !strings.Contains(logged.String(), "refresh token used twice") {
+		t.Errorf("got log %q, want the token that was used twice in it", logged.String())
 	}
-	for name, secret := range map[string]string{
+	if !bytes.Contains(stored.Bytes(), []byte(in.User.ID)) || !bytes.Contains(stored.Bytes(), []byte("$argon2id$")) {
+		t.Error("what is stored was not looked through")
+	}
+	stored.Write(logged.Bytes())
+
+	secrets := map[string]string{
 		"access": in.Tokens.Access, "refresh": in.Tokens.Refresh, "next access": next.Access, "next refresh": next.Refresh,
-		"intent": intent, "link": f.mail.token(t),
-	} {
+		"intent": intent, "link": link, "reset": reset, "invitation": invitation,
+		"state": state, "used state": used, "provider intent": providerIntent, "used intent": usedIntent,
+	}
+	for i, s := range p.asked {
+		secrets[fmt.Sprint("nonce ", i)], secrets[fmt.Sprint("verifier ", i)] = s.Nonce, s.Verifier
+	}
+	for name, secret := range secrets {
 		raw, err := base64.RawURLEncoding.DecodeString(secret)
 		if err != nil || len(raw) != 32 {
 			t.Fatalf("%s token: got %d bytes, error %v, want 32", name, len(raw), err)
 		}
-		if bytes.Contains(stored.Bytes(), raw) || bytes.Contains(stored.Bytes(), []byte(secret)) {
-			t.Errorf("the %s token is stored", name)
+		for spelling, form := range map[string]string{
+			"bytes": string(raw), "base64url": secret, "base64": base64.StdEncoding.EncodeToString(raw), "hex": hex.EncodeToString(raw),
+		} {
+			if bytes.Contains(stored.Bytes(), []byte(form)) {
+				t.Errorf("the %s token is stored or logged as %s", name, spelling)
+			}
+		}
+	}
+	for _, secret := range []string{password, answer.Code} {
+		if bytes.Contains(stored.Bytes(), []byte(secret)) {
+			t.Errorf("%q is stored or logged", secret)
 		}
 	}
 }
