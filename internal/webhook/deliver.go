@@ -36,6 +36,7 @@ const (
 type attempt struct {
 	outcome    outcome
 	at         time.Time // its start
+	sent       sent
 	latency    time.Duration
 	status     int    // 0 when there was no answer
 	err        string // empty when accepted
@@ -52,13 +53,26 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return err
 	}
-	if t.ordered != "" {
-		mine, err := s.turn(ctx, j, t.ordered)
-		if err != nil {
-			return err
+	if t.ordered != (j.Kind == OrderedKind) {
+		return s.changeOver(ctx, j)
+	}
+	if t.backlog != "" {
+		if !t.ordered { // an ordered lane sees to it
+			mine, err := s.turn(ctx, j, t.backlog)
+			if err != nil {
+				return err
+			}
+			if !mine {
+				return s.comeBack(ctx, j)
+			}
+			if j.ID <= t.backlog {
+				defer s.turns.done(j.Lane)
+			}
 		}
-		if !mine {
-			return s.comeBack(ctx, j)
+		if j.ID <= t.backlog {
+			if err := s.pace(ctx, j.Lane); err != nil {
+				return err
+			}
 		}
 	}
 	w := s.windows.open(j.Lane)
@@ -83,6 +97,28 @@ var (
 	errDeleted   = errors.New("the webhook was deleted")
 	errSuspended = errors.New("the webhook is not enabled")
 )
+
+// changeOver moves a job that is of the other kind than its webhook's deliveries:
+// it was enqueued or delayed while that changed.
+func (s *Service) changeOver(ctx context.Context, j *queue.Job) error {
+	ctx = context.WithoutCancel(ctx)
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		// What is known of the webhook here may be a second old.
+		tx.AfterCommit(func() { s.targets.forget(j.Lane) })
+		var ordered bool
+		err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered)
+		if errors.Is(err, db.ErrNoRows) {
+			return j.Finish(ctx, tx)
+		}
+		if err != nil {
+			return err
+		}
+		if err := j.Delay(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
+			return err
+		}
+		return s.queue.MoveLane(ctx, tx, j.Kind, kindOf(ordered), j.Lane)
+	})
+}
 
 // try makes a job's attempt, with the webhook as it is now. An error means that
 // there was none.
@@ -117,25 +153,18 @@ func (s *Service) post(ctx context.Context, t *target, deliveryID, eventID, name
 	defer cancel()
 	now := time.Now()
 	a := attempt{at: now}
-	h := http.Header{
-		"Content-Type":   {"application/json"},
-		"User-Agent":     {"Kickstand-Webhooks"},
-		headerEvent:      {name},
-		headerDelivery:   {deliveryID},
-		headerStandardID: {eventID},
-		// What is kept of an answer is for people to read.
-		"Accept-Encoding": {"identity"},
-		// Not sent: it tells the transport that it may post again on a new
-		// connection when a kept one turns out to be closed.
-		"Idempotency-Key": {},
-	}
+	a.sent = sent{version: t.version, sum: bodySum(body)}
+	h := header(name, deliveryID, eventID)
 	if t.secret != nil {
 		old := t.old
 		if !now.Before(t.oldUntil) {
 			old = nil
 		}
-		sign(h, t.secret, old, t.form, eventID, now, body)
+		a.sent.signatures = sign(h, t.secret, old, t.form, eventID, now, body)
 	}
+	// Not sent: it tells the transport that it may post again on a new
+	// connection when a kept one turns out to be closed.
+	h["Idempotency-Key"] = []string{}
 	req := &http.Request{
 		Method: http.MethodPost, URL: t.url, Host: t.url.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

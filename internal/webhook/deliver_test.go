@@ -296,7 +296,7 @@ func TestNobodyListens(t *testing.T) {
 		if got := r.deliveries(w.ID)[0]; got.State != webhook.Delivered || got.Attempts != 2 || len(rc.all()) != 1 {
 			t.Errorf("got %+v", got)
 		}
-		attempts := r.attempts(w.ID, r.deliveries(w.ID)[0].ID)
+		attempts := r.attempts(r.deliveries(w.ID)[0].ID)
 		if len(attempts) != 2 || attempts[0].Number != 1 || attempts[0].Status != 0 || attempts[0].Error == "" ||
 			attempts[1].Number != 2 || attempts[1].Status != 200 || attempts[1].Error != "" {
 			t.Errorf("got %+v", attempts)

@@ -15,15 +15,16 @@ import (
 type subscription struct {
 	id      string
 	enabled bool
+	ordered bool
 	form    Form
 	events  string
 }
 
-const selectSubscription = "SELECT id, state = 'enabled', payload_form, events FROM webhooks"
+const selectSubscription = "SELECT id, state = 'enabled', ordered, payload_form, events FROM webhooks"
 
 func scanSubscription(row db.Row) (subscription, error) {
 	var s subscription
-	err := row.Scan(&s.id, &s.enabled, &s.form, &s.events)
+	err := row.Scan(&s.id, &s.enabled, &s.ordered, &s.form, &s.events)
 	return s, err
 }
 
@@ -88,7 +89,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 		}
 	}
 	for i, d := range all {
-		jobs[i] = queue.New{ID: d.id, Kind: JobKind, Lane: d.subscription.id, Payload: encodePayload(d.event)}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(d.event)}
 	}
 	if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/queue"
 
 	"github.com/google/uuid"
 )
@@ -64,10 +63,13 @@ type Attempt struct {
 	Latency  time.Duration
 	Error    string // empty when it succeeded
 	Response string // the first 4 KiB of the answer's body
+	// Request is what was sent, where [Service.Delivery] returned the attempt.
+	// It is nil when nothing was, or before requests were kept.
+	Request *Request
 }
 
-const selectDelivery = `SELECT id, webhook_id, event_id, event, state, is_test, created_at, next_at,
-	attempts, attempted_at, coalesce(status, 0), coalesce(latency, 0), error, response FROM deliveries`
+const selectDelivery = `SELECT d.id, d.webhook_id, d.event_id, d.event, d.state, d.is_test, d.created_at, d.next_at,
+	d.attempts, d.attempted_at, coalesce(d.status, 0), coalesce(d.latency, 0), d.error, d.response FROM deliveries d`
 
 func scanDelivery(row db.Row) (Delivery, error) {
 	var d Delivery
@@ -80,51 +82,26 @@ func scanDelivery(row db.Row) (Delivery, error) {
 	return d, err
 }
 
-// Deliveries returns up to limit deliveries of a webhook, newest first, that
-// are older than the one called before (empty: from the newest).
-func (s *Service) Deliveries(ctx context.Context, organizationID, webhookID, before string, limit int) ([]Delivery, error) {
-	if _, err := s.Find(ctx, organizationID, webhookID); err != nil {
-		return nil, err
-	}
-	if before == "" {
-		before = "~" // after every id
-	}
-	list, err := db.All(ctx, s.db, scanDelivery, selectDelivery+" WHERE webhook_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3",
-		webhookID, before, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list deliveries: %w", err)
-	}
-	return list, nil
+// Delivery returns one delivery of any of an organization's webhooks, and its
+// attempts, oldest first, with their requests.
+func (s *Service) Delivery(ctx context.Context, organizationID, id string) (d Delivery, attempts []Attempt, err error) {
+	err = s.db.Read(ctx, func(tx *db.Tx) error {
+		d, err = findDelivery(ctx, tx, organizationID, id)
+		if err != nil {
+			return err
+		}
+		attempts, err = s.attempts(ctx, tx, &d)
+		if err != nil {
+			return fmt.Errorf("list attempts: %w", err)
+		}
+		return nil
+	})
+	return d, attempts, err
 }
 
-// Delivery returns one delivery and its attempts, oldest first.
-func (s *Service) Delivery(ctx context.Context, organizationID, webhookID, id string) (Delivery, []Attempt, error) {
-	if _, err := s.Find(ctx, organizationID, webhookID); err != nil {
-		return Delivery{}, nil, err
-	}
-	d, err := findDelivery(ctx, s.db, webhookID, id)
-	if err != nil {
-		return d, nil, err
-	}
-	attempts, err := db.All(ctx, s.db, func(row db.Row) (Attempt, error) {
-		var a Attempt
-		var micros int64
-		err := row.Scan(&a.Number, db.IntoTime(&a.At), &a.Status, &micros, db.IntoText(&a.Error), db.IntoText(&a.Response))
-		a.Latency = time.Duration(micros) * time.Microsecond
-		return a, err
-	}, `SELECT attempt, attempted_at, coalesce(status, 0), latency, error, response FROM delivery_attempts
-		WHERE webhook_id = $1 AND delivery_id = $2 AND attempt < $3 ORDER BY attempt`, webhookID, id, d.Attempts)
-	if err != nil {
-		return d, nil, fmt.Errorf("list attempts: %w", err)
-	}
-	if d.Attempts > 0 {
-		attempts = append(attempts, d.Last)
-	}
-	return d, attempts, nil
-}
-
-func findDelivery(ctx context.Context, q db.Querier, webhookID, id string) (Delivery, error) {
-	d, err := db.One(ctx, q, scanDelivery, selectDelivery+" WHERE webhook_id = $1 AND id = $2", webhookID, id)
+func findDelivery(ctx context.Context, q db.Querier, organizationID, id string) (Delivery, error) {
+	d, err := db.One(ctx, q, scanDelivery, selectDelivery+" JOIN webhooks w ON w.id = d.webhook_id WHERE w.organization_id = $1 AND d.id = $2",
+		organizationID, id)
 	if errors.Is(err, db.ErrNoRows) {
 		return d, problem.New(problem.NotFound, "there is no such delivery")
 	}
@@ -134,20 +111,53 @@ func findDelivery(ctx context.Context, q db.Querier, webhookID, id string) (Deli
 	return d, nil
 }
 
-// Body returns the bytes that an attempt of a delivery posts, in the webhook's
-// present form.
-func (s *Service) Body(ctx context.Context, organizationID, webhookID, id string) ([]byte, error) {
-	w, err := s.Find(ctx, organizationID, webhookID)
+// attempts returns those of a delivery, and makes the newest its last.
+func (s *Service) attempts(ctx context.Context, q db.Querier, d *Delivery) ([]Attempt, error) {
+	var sents []sent
+	attempts, err := db.All(ctx, q, func(row db.Row) (Attempt, error) {
+		var a Attempt
+		var of sent
+		var micros int64
+		err := row.Scan(&a.Number, db.IntoTime(&a.At), &a.Status, &micros, db.IntoText(&a.Error), db.IntoText(&a.Response),
+			&of.version, &of.sum, &of.signatures)
+		a.Latency = time.Duration(micros) * time.Microsecond
+		sents = append(sents, of)
+		return a, err
+	}, `SELECT attempt, attempted_at, coalesce(status, 0), latency, error, response, coalesce(version, 0), coalesce(body_sum, 0), signatures
+		FROM delivery_attempts WHERE webhook_id = $1 AND delivery_id = $2 AND attempt < $3 ORDER BY attempt`, d.WebhookID, d.ID, d.Attempts)
+	if err != nil || d.Attempts == 0 {
+		return attempts, err
+	}
+	var of sent
+	var body []byte
+	err = q.QueryRow(ctx, "SELECT coalesce(version, 0), coalesce(body_sum, 0), signatures, body FROM deliveries WHERE webhook_id = $1 AND id = $2",
+		d.WebhookID, d.ID).Scan(&of.version, &of.sum, &of.signatures, &body)
 	if err != nil {
 		return nil, err
 	}
-	d, err := findDelivery(ctx, s.db, webhookID, id)
+	attempts, sents = append(attempts, d.Last), append(sents, of)
+	err = s.rebuild(ctx, q, d, attempts, sents, body)
+	d.Last = attempts[len(attempts)-1]
+	return attempts, err
+}
+
+// Body returns the bytes that the next attempt of a delivery posts: the
+// webhook's form may have changed since the last one.
+func (s *Service) Body(ctx context.Context, organizationID, id string) ([]byte, error) {
+	d, err := findDelivery(ctx, s.db, organizationID, id)
 	if err != nil {
 		return nil, err
 	}
 	if d.Test {
-		e := s.sample(d.EventID, organizationID, d.CreatedAt)
-		return render(w.PayloadForm, &e)
+		var body []byte
+		if err := s.db.QueryRow(ctx, "SELECT body FROM deliveries WHERE webhook_id = $1 AND id = $2", d.WebhookID, id).Scan(&body); err != nil {
+			return nil, fmt.Errorf("find body: %w", err)
+		}
+		return body, nil
+	}
+	w, err := s.Find(ctx, organizationID, d.WebhookID)
+	if err != nil {
+		return nil, err
 	}
 	e, err := findEvent(ctx, s.db, organizationID, d.EventID)
 	if err != nil {
@@ -167,120 +177,6 @@ func findEvent(ctx context.Context, q db.Querier, organizationID, id string) (ev
 	return e, nil
 }
 
-// Replay sends the event of a delivery to its webhook again, as a new delivery,
-// whose id it returns.
-func (s *Service) Replay(ctx context.Context, organizationID, webhookID, id string) (string, error) {
-	d, _, err := s.Delivery(ctx, organizationID, webhookID, id)
-	if err != nil {
-		return "", err
-	}
-	if d.Test {
-		return "", problem.New(problem.Invalid, "a test delivery cannot be replayed; send another test")
-	}
-	ids, err := s.ReplayEvent(ctx, organizationID, d.EventID, webhookID)
-	if err != nil {
-		return "", err
-	}
-	return ids[0], nil
-}
-
-// ReplayEvent sends an event again: to one webhook, whether or not it subscribes
-// to it, or with an empty webhookID to all that do. It returns the ids of the
-// new deliveries.
-func (s *Service) ReplayEvent(ctx context.Context, organizationID, eventID, webhookID string) ([]string, error) {
-	if webhookID != "" {
-		if _, err := s.Find(ctx, organizationID, webhookID); err != nil {
-			return nil, err
-		}
-	}
-	e, err := findEvent(ctx, s.db, organizationID, eventID)
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		ids, err = s.replay(ctx, tx, []event.Event{e}, webhookID)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("replay event: %w", err)
-	}
-	return ids, nil
-}
-
-func (s *Service) replay(ctx context.Context, tx *db.Tx, events []event.Event, webhookID string) ([]string, error) {
-	subs, err := db.All(ctx, tx, scanSubscription, selectSubscription+" WHERE organization_id = $1 ORDER BY id", events[0].OrganizationID)
-	if err != nil {
-		return nil, err
-	}
-	var all []newDelivery
-	var ids []string
-	for i := range events {
-		for _, sub := range subs {
-			if sub.id == webhookID || webhookID == "" && matches(sub.events, events[i].Name) {
-				d := newDelivery{sub, &events[i], queue.NewID()}
-				all, ids = append(all, d), append(ids, d.id)
-			}
-		}
-	}
-	return ids, s.enqueue(ctx, tx, all)
-}
-
-// replayPage is how many deliveries [Service.ReplayRange] looks at in one step.
-const replayPage = 200
-
-// ReplayRange sends again what a webhook's deliveries made from from up to to
-// were about, each event once, oldest first; with failedOnly only those that
-// failed or were dropped. It returns how many it sent. A range that is cut
-// short by an error was sent in part.
-func (s *Service) ReplayRange(ctx context.Context, organizationID, webhookID string, from, to time.Time, failedOnly bool) (int, error) {
-	if _, err := s.Find(ctx, organizationID, webhookID); err != nil {
-		return 0, err
-	}
-	// What is replayed makes deliveries too: they come after this one.
-	var end string
-	if err := s.db.QueryRow(ctx, "SELECT coalesce(max(id), '') FROM deliveries WHERE webhook_id = $1", webhookID).Scan(&end); err != nil {
-		return 0, fmt.Errorf("replay deliveries: %w", err)
-	}
-	sent := make(map[string]bool)
-	after := idAt(from.Add(-clockSlack))
-	for {
-		page, err := db.All(ctx, s.db, scanDelivery, selectDelivery+` WHERE webhook_id = $1 AND id > $2 AND id <= $3 AND id < $4
-			ORDER BY id LIMIT $5`, webhookID, after, end, idAt(to.Add(clockSlack)), replayPage)
-		if err != nil {
-			return len(sent), fmt.Errorf("replay deliveries: %w", err)
-		}
-		var events []event.Event
-		for _, d := range page {
-			after = d.ID
-			failed := d.State == Undelivered || d.State == Dropped
-			if d.Test || sent[d.EventID] || failedOnly && !failed || d.CreatedAt.Before(from) || !d.CreatedAt.Before(to) {
-				continue
-			}
-			e, err := event.Find(ctx, s.db, d.EventID)
-			if errors.Is(err, db.ErrNoRows) {
-				continue
-			}
-			if err != nil {
-				return len(sent), fmt.Errorf("replay deliveries: %w", err)
-			}
-			sent[d.EventID] = true
-			events = append(events, e)
-		}
-		if len(events) > 0 {
-			if err := s.db.Write(ctx, func(tx *db.Tx) error {
-				_, err := s.replay(ctx, tx, events, webhookID)
-				return err
-			}); err != nil {
-				return len(sent) - len(events), fmt.Errorf("replay deliveries: %w", err)
-			}
-		}
-		if len(page) < replayPage {
-			return len(sent), nil
-		}
-	}
-}
-
 // clockSlack is by how much ids, which a process never lets run backwards, may
 // be ahead of the clock.
 const clockSlack = time.Minute
@@ -295,7 +191,8 @@ func idAt(t time.Time) string {
 const purgeBatch = 500
 
 // Purge deletes deliveries whose newest attempt is older than [Keep], the
-// history of deleted webhooks, and secrets that no longer sign. It returns how
+// history of deleted webhooks, versions of webhooks that no attempt was made
+// with, and secrets that no longer sign. It returns how
 // many deliveries it deleted. It is meant to be called every hour or so.
 func (s *Service) Purge(ctx context.Context) (int, error) {
 	before := time.Now().Add(-Keep)
@@ -319,6 +216,9 @@ func (s *Service) Purge(ctx context.Context) (int, error) {
 				break
 			}
 		}
+	}
+	if err := s.purgeVersions(ctx); err != nil {
+		return total, fmt.Errorf("purge versions of webhooks: %w", err)
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE webhooks SET old_secret = NULL, old_secret_until = NULL WHERE old_secret_until <= $1", tx.Now.UnixMicro())
@@ -361,70 +261,41 @@ func (s *Service) purge(ctx context.Context, webhookID string, before time.Time)
 	return len(ids), nil
 }
 
-// TestResult says how a test delivery went.
-type TestResult struct {
-	DeliveryID string
-	StatusCode int // 0 when there was no answer
-	Duration   time.Duration
-	Error      string // empty when it was accepted
-}
-
-// Test sends a made-up ticket.created event to a webhook, signed like any other
-// and whatever events it wants and state it is in, and waits for the answer. The
-// attempt is kept, but neither repeated nor held against the webhook.
-func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResult, error) {
-	if _, err := s.Find(ctx, organizationID, id); err != nil {
-		return TestResult{}, err
-	}
-	t, err := s.loadTarget(ctx, id)
-	if errors.Is(err, errDeleted) {
-		return TestResult{}, errNotFound()
-	}
-	if err != nil {
-		return TestResult{}, fmt.Errorf("test webhook: %w", err)
-	}
-	created := time.Now().UTC().Truncate(time.Microsecond)
-	e := s.sample(uuid.Must(uuid.NewV7()).String(), organizationID, created)
-	body, err := render(t.form, &e)
-	if err != nil {
-		return TestResult{}, fmt.Errorf("test webhook: %w", err)
-	}
-	deliveryID := uuid.Must(uuid.NewV7()).String()
-	a := s.post(ctx, t, deliveryID, e.ID, string(e.Name), body)
-	if a.status == 0 && ctx.Err() != nil {
-		return TestResult{}, fmt.Errorf("test webhook: %w", ctx.Err())
-	}
-	state := Delivered
-	if a.outcome != accepted {
-		state = Undelivered
-	}
-	ctx = context.WithoutCancel(ctx)
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		if ok, err := s.noteNewest(ctx, tx, id, &a); err != nil {
+// purgeVersions deletes the versions of deleted webhooks, and those that were
+// replaced before the oldest delivery that is kept was made.
+func (s *Service) purgeVersions(ctx context.Context) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM webhook_versions WHERE NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.id = webhook_versions.webhook_id)
+			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = webhook_versions.webhook_id)`); err != nil {
 			return err
-		} else if !ok {
-			return errNotFound()
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO deliveries (webhook_id, id, event_id, event, state, is_test, created_at,
-			attempts, attempted_at, status, latency, error, response) VALUES ($1, $2, $3, $4, $5, 1, $6, 1, $7, $8, $9, $10, $11)`,
-			id, deliveryID, e.ID, string(e.Name), int64(state), created.UnixMicro(),
-			a.at.UnixMicro(), orNil(a.status), a.latency.Microseconds(), db.Text(a.err), db.Text(a.response))
-		return err
+		type oldest struct {
+			webhookID string
+			delivery  *string
+		}
+		list, err := db.All(ctx, tx, func(row db.Row) (o oldest, err error) {
+			err = row.Scan(&o.webhookID, &o.delivery)
+			return o, err
+		}, `SELECT w.id, (SELECT min(d.id) FROM deliveries d WHERE d.webhook_id = w.id) FROM webhooks w WHERE w.version > 1 ORDER BY w.id`)
+		if err != nil {
+			return err
+		}
+		for _, o := range list {
+			made := tx.Now
+			if o.delivery != nil {
+				id, err := uuid.Parse(*o.delivery)
+				if err != nil {
+					return err
+				}
+				made = time.Unix(id.Time().UnixTime())
+			}
+			// A process may go by a version for a second after it was replaced.
+			if _, err := tx.Exec(ctx, `DELETE FROM webhook_versions WHERE webhook_id = $1 AND version < (
+				SELECT max(later.version) FROM webhook_versions later WHERE later.webhook_id = $1 AND later.created_at < $2)`,
+				o.webhookID, made.Add(-clockSlack).UnixMicro()); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	if err != nil {
-		return TestResult{}, fmt.Errorf("record test: %w", err)
-	}
-	return TestResult{DeliveryID: deliveryID, StatusCode: a.status, Duration: a.latency, Error: a.err}, nil
-}
-
-// sample is the event of a test delivery. Its ids name nothing that exists.
-func (s *Service) sample(id, organizationID string, at time.Time) event.Event {
-	customer := &event.Customer{ID: "00000000-0000-7000-8000-000000000002", Name: "Test Customer", Email: "customer@example.com"}
-	return event.Event{
-		ID: id, OrganizationID: organizationID, Name: event.TicketCreated, At: at,
-		Data: event.Data{Ticket: &event.Ticket{
-			ID: "00000000-0000-7000-8000-000000000001", Number: 1, Subject: "Test delivery from Kickstand",
-			Status: "open", Priority: "normal", Channel: "api", Customer: customer, URL: s.baseURL + "/",
-		}},
-	}
 }

@@ -145,8 +145,9 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 
 	var attempts int
 	var schedule Schedule
-	err := tx.QueryRow(ctx, `SELECT d.attempts, w.retry_schedule FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
-		WHERE d.webhook_id = $1 AND d.id = $2`, j.Lane, j.ID).Scan(&attempts, &schedule)
+	var ordered bool
+	err := tx.QueryRow(ctx, `SELECT d.attempts, w.retry_schedule, w.ordered FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
+		WHERE d.webhook_id = $1 AND d.id = $2`, j.Lane, j.ID).Scan(&attempts, &schedule, &ordered)
 	if errors.Is(err, db.ErrNoRows) {
 		return j.Finish(ctx, tx) // the webhook was deleted
 	}
@@ -157,6 +158,11 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 		at := a.at.Add(a.latency).Add(stretch(delay, s.scale, rand.Float64())).Truncate(time.Microsecond)
 		if err := j.Delay(ctx, tx, at); err != nil {
 			return err
+		}
+		if kind := kindOf(ordered); kind != j.Kind { // changed during the attempt
+			if err := s.queue.MoveLane(ctx, tx, j.Kind, kind, j.Lane); err != nil {
+				return err
+			}
 		}
 		return s.keep(ctx, tx, r, Retrying, at)
 	}
@@ -174,23 +180,32 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 func (s *Service) keep(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
 	j, a := r.job, &r.attempt
 	if j.Attempt > 0 {
-		if _, err := tx.Exec(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response)
-			SELECT webhook_id, id, attempts, attempted_at, status, latency, error, response FROM deliveries
+		if _, err := tx.Exec(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response, version, body_sum, signatures)
+			SELECT webhook_id, id, attempts, attempted_at, status, latency, error, response, version, body_sum, signatures FROM deliveries
 			WHERE webhook_id = $1 AND id = $2 AND attempts > 0`, j.Lane, j.ID); err != nil {
 			return err
 		}
 	}
 	_, err := tx.Exec(ctx, `UPDATE deliveries SET state = $3, next_at = $4, attempts = attempts + 1,
-		attempted_at = $5, status = $6, latency = $7, error = $8, response = $9 WHERE webhook_id = $1 AND id = $2`,
+		attempted_at = $5, status = $6, latency = $7, error = $8, response = $9, version = $10, body_sum = $11, signatures = $12
+		WHERE webhook_id = $1 AND id = $2`,
 		j.Lane, j.ID, int64(state), db.Time(next), a.at.UnixMicro(), orNil(a.status), a.latency.Microseconds(),
-		db.Text(a.err), db.Text(a.response))
+		db.Text(a.err), db.Text(a.response), orNil(a.sent.version), orNil(a.sent.sum), orNilBytes(a.sent.signatures))
 	return err
 }
 
-// orNil is the stored form of a status: NULL when there was no answer.
-func orNil(status int) any {
-	if status == 0 {
+// orNil is the stored form of a number that may be missing: NULL for 0.
+func orNil[T int | int64](n T) any {
+	if n == 0 {
 		return nil
 	}
-	return int64(status)
+	return int64(n)
+}
+
+// orNilBytes is the stored form of bytes that may be missing.
+func orNilBytes(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
 }

@@ -117,16 +117,16 @@ func (r *rig) find(id string) webhook.Webhook {
 
 func (r *rig) deliveries(id string) []webhook.Delivery {
 	r.t.Helper()
-	list, err := r.hooks.Deliveries(r.t.Context(), org, id, "", 1000)
+	page, err := r.hooks.Search(r.t.Context(), org, webhook.Query{WebhookID: id, Limit: webhook.MaxPage})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return list
+	return page.Deliveries
 }
 
-func (r *rig) attempts(id, delivery string) []webhook.Attempt {
+func (r *rig) attempts(delivery string) []webhook.Attempt {
 	r.t.Helper()
-	_, list, err := r.hooks.Delivery(r.t.Context(), org, id, delivery)
+	_, list, err := r.hooks.Delivery(r.t.Context(), org, delivery)
 	if err != nil {
 		r.t.Fatal(err)
 	}

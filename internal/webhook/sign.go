@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,37 +45,67 @@ func newSigner(secret string) *signer {
 	return s
 }
 
-// form returns the value of [headerSignature].
-func (s *signer) form(f Form, body []byte) string {
+// macSize is the size of each MAC.
+const macSize = sha256.Size
+
+// formMAC appends the MAC of [headerSignature].
+func (s *signer) formMAC(to, body []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write(body)
-	sum := hex.EncodeToString(mac.Sum(nil))
+	return mac.Sum(to)
+}
+
+// form returns the value of [headerSignature].
+func (s *signer) form(f Form, body []byte) string { return formText(f, s.formMAC(nil, body)) }
+
+func formText(f Form, mac []byte) string {
 	if f == FormB {
-		return "sha256=" + sum
+		return "sha256=" + hex.EncodeToString(mac)
 	}
-	return sum
+	return hex.EncodeToString(mac)
+}
+
+// version1MAC appends the MAC of one signature of [headerStandardSignature].
+func (s *signer) version1MAC(to []byte, id, timestamp string, body []byte) []byte {
+	mac := hmac.New(sha256.New, s.standard)
+	mac.Write([]byte(id + "." + timestamp + "."))
+	mac.Write(body)
+	return mac.Sum(to)
 }
 
 // version1 returns one signature of [headerStandardSignature].
 func (s *signer) version1(id, timestamp string, body []byte) string {
-	mac := hmac.New(sha256.New, s.standard)
-	mac.Write([]byte(id + "." + timestamp + "."))
-	mac.Write(body)
-	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	return version1Text(s.version1MAC(nil, id, timestamp, body))
 }
+
+func version1Text(mac []byte) string { return "v1," + base64.StdEncoding.EncodeToString(mac) }
 
 // sign adds the signatures of a delivery, which has its [headerStandardID]
 // whether or not it is signed: form A tells the event's id nowhere else. old may
-// be nil.
-func sign(h http.Header, current, old *signer, f Form, eventID string, at time.Time, body []byte) {
-	h[headerSignature] = []string{current.form(f, body)}
-	timestamp := strconv.FormatInt(at.Unix(), 10)
-	signatures := current.version1(eventID, timestamp, body)
+// be nil. It returns what [addSignatures] needs to add the same again.
+func sign(h http.Header, current, old *signer, f Form, eventID string, at time.Time, body []byte) (macs []byte) {
+	timestamp := unixText(at)
+	macs = current.formMAC(make([]byte, 0, 3*macSize), body)
+	macs = current.version1MAC(macs, eventID, timestamp, body)
 	if old != nil {
-		signatures += " " + old.version1(eventID, timestamp, body)
+		macs = old.version1MAC(macs, eventID, timestamp, body)
 	}
-	h[headerStandardTimestamp] = []string{timestamp}
-	h[headerStandardSignature] = []string{signatures}
+	addSignatures(h, f, at, macs)
+	return macs
+}
+
+func unixText(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
+
+// addSignatures adds the signatures that macs are: the form's, and one or two of
+// the standard.
+func addSignatures(h http.Header, f Form, at time.Time, macs []byte) {
+	standard := version1Text(macs[macSize : 2*macSize])
+	for mac := range slices.Chunk(macs[2*macSize:], macSize) {
+		standard += " " + version1Text(mac)
+	}
+	h[headerSignature] = []string{formText(f, macs[:macSize])}
+	h[headerStandardTimestamp] = []string{unixText(at)}
+	h[headerStandardSignature] = []string{standard}
 }
 
 // What [Verify] says of a delivery that it does not accept.

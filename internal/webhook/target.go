@@ -19,7 +19,10 @@ type target struct {
 	secret   *signer // nil: not signed
 	old      *signer // the secret replaced less than a day ago, or nil
 	oldUntil time.Time
-	ordered  string // untried deliveries up to this one go out in order; "" for none
+	version  int64
+	ordered  bool
+	paced    bool   // the backlog goes out at a rate
+	backlog  string // untried deliveries up to this one go out in order; "" for none
 	loaded   time.Time
 }
 
@@ -74,11 +77,11 @@ func (s *Service) loadTarget(ctx context.Context, id string) (*target, error) {
 	t := &target{loaded: time.Now()}
 	var rawURL string
 	var secret, old []byte
-	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.payload_form, w.secret, w.old_secret, w.old_secret_until,
+	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.payload_form, w.version, w.ordered, w.drain_rate IS NOT NULL, w.secret, w.old_secret, w.old_secret_until,
 		CASE WHEN EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2 AND d.state = 0 AND d.id <= w.ordered_until)
 			THEN w.ordered_until END
 		FROM webhooks w WHERE w.id = $1`, id).
-		Scan(&t.enabled, &rawURL, &t.form, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.ordered))
+		Scan(&t.enabled, &rawURL, &t.form, &t.version, &t.ordered, &t.paced, &secret, &old, db.IntoTime(&t.oldUntil), db.IntoText(&t.backlog))
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, errDeleted
 	}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,64 +13,109 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// turns are the deliveries in hand that wait for older ones of their webhook,
-// by webhook, oldest first.
+// turns are the deliveries in hand that wait for older ones of their webhook, by
+// webhook.
 type turns struct {
 	mu   sync.Mutex
-	byID map[string][]*waiter
+	byID map[string]*line
+}
+
+// line is guarded by the mutex of its turns.
+type line struct {
+	waiting []*waiter // oldest first
+	busy    int       // those whose turn has come and that are not recorded yet
+	idle    time.Time // since when nobody has been busy
 }
 
 type waiter struct {
 	delivery string
+	since    time.Time
 	wake     chan struct{} // capacity 1
+}
+
+// line returns a webhook's. ts.mu is held.
+func (ts *turns) line(webhookID string) *line {
+	l := ts.byID[webhookID]
+	if l == nil {
+		l = new(line)
+		if ts.byID == nil {
+			ts.byID = make(map[string]*line)
+		}
+		ts.byID[webhookID] = l
+	}
+	return l
+}
+
+// forget drops a line in which nobody is. ts.mu is held.
+func (ts *turns) forget(webhookID string, l *line) {
+	if len(l.waiting) == 0 && l.busy == 0 {
+		delete(ts.byID, webhookID)
+	}
 }
 
 func (ts *turns) enter(webhookID, delivery string) *waiter {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	w := &waiter{delivery, make(chan struct{}, 1)}
-	if ts.byID == nil {
-		ts.byID = make(map[string][]*waiter)
-	}
-	list := ts.byID[webhookID]
-	i, _ := slices.BinarySearchFunc(list, delivery, func(w *waiter, id string) int { return cmp.Compare(w.delivery, id) })
-	ts.byID[webhookID] = slices.Insert(list, i, w)
+	w := &waiter{delivery, time.Now(), make(chan struct{}, 1)}
+	l := ts.line(webhookID)
+	i, _ := slices.BinarySearchFunc(l.waiting, delivery, func(w *waiter, id string) int { return cmp.Compare(w.delivery, id) })
+	l.waiting = slices.Insert(l.waiting, i, w)
 	return w
 }
 
-func (ts *turns) leave(webhookID string, w *waiter) {
+// leave ends a wait. busy says that the delivery's turn has come; [turns.done]
+// must follow.
+func (ts *turns) leave(webhookID string, w *waiter, busy bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	list := ts.byID[webhookID]
-	if i := slices.Index(list, w); len(list) == 1 {
-		delete(ts.byID, webhookID)
-	} else {
-		ts.byID[webhookID] = slices.Delete(list, i, i+1)
+	l := ts.byID[webhookID]
+	i := slices.Index(l.waiting, w)
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	if busy {
+		l.busy++
 	}
+	ts.forget(webhookID, l)
+}
+
+// done ends a turn.
+func (ts *turns) done(webhookID string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	l := ts.byID[webhookID]
+	l.busy--
+	l.idle = time.Now()
+	ts.forget(webhookID, l)
 }
 
 // next wakes the oldest that waits.
 func (ts *turns) next(webhookID string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if list := ts.byID[webhookID]; len(list) > 0 {
+	if l := ts.byID[webhookID]; l != nil && len(l.waiting) > 0 {
 		select {
-		case list[0].wake <- struct{}{}:
+		case l.waiting[0].wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// first reports whether w is the oldest that waits.
-func (ts *turns) first(webhookID string, w *waiter) bool {
+// state reports whether w is the oldest that waits, and whether it waits in
+// vain.
+func (ts *turns) state(webhookID string, w *waiter) (first, vain bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	return ts.byID[webhookID][0] == w
+	l := ts.byID[webhookID]
+	waits := time.Since(w.since)
+	if !l.idle.IsZero() {
+		waits = min(waits, time.Since(l.idle))
+	}
+	return l.waiting[0] == w, l.busy == 0 && waits >= turnWait
 }
 
 const (
-	// turnWait is how long a delivery waits for its turn before it makes room
-	// for others of its lane: the one it waits for may be among them.
+	// turnWait is how long a delivery waits for its turn while nobody here has
+	// one, before it makes room for others of its lane: the one it waits for
+	// may be among them.
 	turnWait = 10 * time.Second
 	// turnPoll is how often the oldest looks for what other processes did.
 	turnPoll = 250 * time.Millisecond
@@ -77,12 +123,12 @@ const (
 
 // turn waits until no older delivery of a webhook's backlog is untried. It
 // reports false when that took too long. The backlog ends with the delivery
-// called ordered.
-func (s *Service) turn(ctx context.Context, j *queue.Job, ordered string) (bool, error) {
+// of that id; one that is of it must say when it is done.
+func (s *Service) turn(ctx context.Context, j *queue.Job, backlog string) (bool, error) {
 	w := s.turns.enter(j.Lane, j.ID)
-	mine, err := s.waitTurn(ctx, w, j, min(j.ID, ordered+"\x01")) // up to ordered, but not itself
-	s.turns.leave(j.Lane, w)
-	if !mine || j.ID > ordered {
+	mine, err := s.waitTurn(ctx, w, j, min(j.ID, backlog+"\x01")) // up to backlog, but not itself
+	s.turns.leave(j.Lane, w, mine && j.ID <= backlog)
+	if !mine || j.ID > backlog {
 		// Those behind need not wait until this one is recorded.
 		s.turns.next(j.Lane)
 	}
@@ -90,7 +136,6 @@ func (s *Service) turn(ctx context.Context, j *queue.Job, ordered string) (bool,
 }
 
 func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before string) (bool, error) {
-	end := time.Now().Add(turnWait)
 	poll := time.NewTicker(turnPoll)
 	defer poll.Stop()
 	for {
@@ -103,7 +148,7 @@ func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 		if !wait {
 			return true, nil
 		}
-		if !time.Now().Before(end) {
+		if _, vain := s.turns.state(j.Lane, w); vain {
 			return false, nil
 		}
 		for look := false; !look; {
@@ -111,11 +156,54 @@ func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 			case <-w.wake:
 				look = true
 			case <-poll.C:
-				look = s.turns.first(j.Lane, w) || !time.Now().Before(end)
+				first, vain := s.turns.state(j.Lane, w)
+				look = first || vain
 			case <-ctx.Done():
 				return false, context.Cause(ctx)
 			}
 		}
+	}
+}
+
+// pace waits until the next delivery of a webhook's backlog may start. Each
+// takes a place in the webhook's row, so that the rate is one over all
+// processes.
+func (s *Service) pace(ctx context.Context, webhookID string) error {
+	t, err := s.target(ctx, webhookID) // it may have changed during the wait for the turn
+	if errors.Is(err, errDeleted) {
+		return nil // which is found out again in a moment
+	}
+	if err != nil || !t.paced {
+		return err
+	}
+	var start time.Time
+	err = s.db.Write(context.WithoutCancel(ctx), func(tx *db.Tx) error {
+		var rate *int64
+		err := tx.QueryRow(ctx, "SELECT drain_rate, drain_at FROM webhooks WHERE id = $1 FOR UPDATE", webhookID).Scan(&rate, db.IntoTime(&start))
+		if errors.Is(err, db.ErrNoRows) || err == nil && rate == nil {
+			start = time.Time{}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if start.Before(tx.Now) {
+			start = tx.Now
+		}
+		_, err = tx.Exec(ctx, "UPDATE webhooks SET drain_at = $2 WHERE id = $1",
+			webhookID, start.Add(time.Second/time.Duration(*rate)).UnixMicro())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("keep to the rate: %w", err)
+	}
+	timer := time.NewTimer(time.Until(start))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -24,7 +24,8 @@
 // at once and their order is not promised.
 //
 // The body of a delivery is a function of the stored event and the payload form,
-// so that every attempt sends the same bytes, however late.
+// so that every attempt sends the same bytes, however late, and what an attempt
+// sent can be told to the byte from little: see [Request].
 package webhook
 
 import (
@@ -48,8 +49,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// JobKind is the kind of the jobs that deliver; their lanes are webhook ids.
-const JobKind = "webhook"
+// The kinds of the jobs that deliver. Their lanes are webhook ids.
+const (
+	JobKind     = "webhook"
+	OrderedKind = "webhook-ordered" // of webhooks that take one delivery at a time
+)
+
+func kindOf(ordered bool) string {
+	if ordered {
+		return OrderedKind
+	}
+	return JobKind
+}
 
 const (
 	// MaxPerOrganization is how many webhooks an organization can have.
@@ -61,6 +72,10 @@ const (
 	Keep = 30 * 24 * time.Hour
 	// SecretOverlap is how long a replaced secret goes on signing.
 	SecretOverlap = 24 * time.Hour
+
+	// MaxDrainRate bounds the deliveries a second of a backlog, where there is
+	// a rate at all.
+	MaxDrainRate = 1000
 
 	maxSecret = 500 // characters
 )
@@ -85,6 +100,8 @@ type Webhook struct {
 	HasSecret      bool
 	PayloadForm    Form
 	RetrySchedule  Schedule
+	Ordered        bool      // one delivery at a time, in order
+	DrainRate      int       // deliveries a second, while a backlog goes out at a rate; else 0
 	QueuedEvents   int64     // deliveries that wait, for their first or a further attempt
 	DroppedEvents  int64     // deliveries dropped, ever
 	LastDeliveryAt time.Time // start of the newest attempt; zero when there was none
@@ -101,6 +118,7 @@ type New struct {
 	Disabled      bool     // it is enabled otherwise
 	PayloadForm   Form     // empty means b
 	RetrySchedule Schedule // empty means two
+	Ordered       bool     // one delivery at a time, in order
 }
 
 // Change describes an update; nil members stay as they are.
@@ -111,6 +129,12 @@ type Change struct {
 	Enabled       *bool
 	PayloadForm   *Form
 	RetrySchedule *Schedule
+	Ordered       *bool
+	// DrainRate is how many deliveries a second the backlog goes out at, up
+	// to [MaxDrainRate]; 0 means as fast as the receiver answers, which is
+	// also what an Enabled without it means. It needs Enabled to be true, and
+	// lasts until the backlog is through.
+	DrainRate *int
 }
 
 // Admins finds whom to tell about an organization's webhooks.
@@ -147,7 +171,7 @@ type Config struct {
 	BaseURL string
 	// PerLane is how many deliveries to one webhook are in hand at once, over
 	// all processes; 0 means 64. Concurrency is how many are in hand in this
-	// process; 0 means 16384. Receivers that hang take a few of them each, so
+	// process, of either kind; 0 means 16384. Receivers that hang take a few of them each, so
 	// thousands can.
 	PerLane     int
 	Concurrency int
@@ -175,7 +199,7 @@ type Service struct {
 	turns    turns
 }
 
-// Open returns a service, registered with the queue as the worker of [JobKind]
+// Open returns a service, registered with the queue as the worker of its kinds
 // and with the log of events as an inside listener. Deliveries go out once the
 // queue runs.
 func Open(c Config) *Service {
@@ -197,16 +221,18 @@ func Open(c Config) *Service {
 		s.log.Warn("webhooks may be sent to private addresses and without TLS")
 	}
 	c.Events.Inside(s.fanOut)
-	c.Queue.Handle(queue.Worker{
-		Kind:        JobKind,
-		PerLane:     orDefault(c.PerLane, 64),
-		Concurrency: orDefault(c.Concurrency, 16384),
-		Room:        s.windows.room,
-		Run:         s.deliver,
-		// What a receiver does wrong is recorded by deliver. Errors that get
-		// here are ours, and no reason to give up.
-		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
-	})
+	for _, kind := range []string{JobKind, OrderedKind} {
+		c.Queue.Handle(queue.Worker{
+			Kind:        kind,
+			Ordered:     kind == OrderedKind,
+			PerLane:     orDefault(c.PerLane, 64),
+			Concurrency: orDefault(c.Concurrency, 16384),
+			Run:         s.deliver,
+			// What a receiver does wrong is recorded by deliver. Errors that
+			// get here are ours, and no reason to give up.
+			Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+		})
+	}
 	return s
 }
 
@@ -232,7 +258,9 @@ func (s *Service) Find(ctx context.Context, organizationID, id string) (Webhook,
 	return find(ctx, s.db, organizationID, id)
 }
 
-const selectWebhook = `SELECT w.id, w.organization_id, w.url, w.events, w.state, w.secret IS NOT NULL, w.payload_form, w.retry_schedule,
+const selectWebhook = `SELECT w.id, w.organization_id, w.url, w.events, w.state, w.secret IS NOT NULL, w.payload_form, w.retry_schedule, w.ordered,
+	CASE WHEN w.drain_rate IS NOT NULL AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2 AND d.state = 0 AND d.id <= w.ordered_until)
+		THEN w.drain_rate ELSE 0 END,
 	(SELECT count(*) FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2),
 	w.dropped, w.last_delivery_at, w.last_error, w.created_at, w.updated_at
 	FROM webhooks w`
@@ -240,7 +268,7 @@ const selectWebhook = `SELECT w.id, w.organization_id, w.url, w.events, w.state,
 func scanWebhook(row db.Row) (Webhook, error) {
 	var w Webhook
 	var events string
-	err := row.Scan(&w.ID, &w.OrganizationID, &w.URL, &events, &w.State, &w.HasSecret, &w.PayloadForm, &w.RetrySchedule,
+	err := row.Scan(&w.ID, &w.OrganizationID, &w.URL, &events, &w.State, &w.HasSecret, &w.PayloadForm, &w.RetrySchedule, &w.Ordered, &w.DrainRate,
 		&w.QueuedEvents, &w.DroppedEvents, db.IntoTime(&w.LastDeliveryAt), db.IntoText(&w.LastError),
 		db.IntoTime(&w.CreatedAt), db.IntoTime(&w.UpdatedAt))
 	w.Events = strings.Fields(events)
@@ -295,14 +323,17 @@ func (s *Service) Create(ctx context.Context, organizationID string, n New) (Web
 		if count >= MaxPerOrganization {
 			return problem.New(problem.Precondition, "an organization has at most %d webhooks; delete one first", MaxPerOrganization)
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, secret, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)`,
-			id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule),
+		if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)`,
+			id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule), n.Ordered,
 			s.sealSecret(id, n.Secret), tx.Now.UnixMicro()); err != nil {
 			return err
 		}
+		if err := keepVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
+			return err
+		}
 		if state != Enabled {
-			if err := s.queue.HoldLane(ctx, tx, JobKind, id); err != nil {
+			if err := s.hold(ctx, tx, id); err != nil {
 				return err
 			}
 		}
@@ -336,23 +367,38 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	if c.RetrySchedule != nil {
 		checkSchedule(&v, *c.RetrySchedule)
 	}
+	if c.DrainRate != nil {
+		checkDrainRate(&v, *c.DrainRate, c.Enabled)
+	}
 	if err := v.Err(); err != nil {
 		return Webhook{}, err
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		var events any
-		if c.Events != nil {
-			events = joinEvents(*c.Events)
-		}
 		var state State
-		err := tx.QueryRow(ctx, `UPDATE webhooks SET url = coalesce($3, url), events = coalesce($4, events),
-			payload_form = coalesce($5, payload_form), retry_schedule = coalesce($6, retry_schedule), updated_at = $7
-			WHERE id = $1 AND organization_id = $2 RETURNING state`,
-			id, organizationID, c.URL, events, (*string)(c.PayloadForm), (*string)(c.RetrySchedule), tx.Now.UnixMicro()).Scan(&state)
+		var ordered bool
+		err := tx.QueryRow(ctx, "SELECT state, ordered FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).
+			Scan(&state, &ordered)
 		if errors.Is(err, db.ErrNoRows) {
 			return errNotFound()
 		}
 		if err != nil {
+			return err
+		}
+		var events any
+		if c.Events != nil {
+			events = joinEvents(*c.Events)
+		}
+		var number int64
+		var now version
+		err = tx.QueryRow(ctx, `UPDATE webhooks SET url = coalesce($2, url), events = coalesce($3, events),
+			payload_form = coalesce($4, payload_form), retry_schedule = coalesce($5, retry_schedule), ordered = coalesce($6, ordered),
+			version = version + CASE WHEN url <> coalesce($2, url) OR payload_form <> coalesce($4, payload_form) THEN 1 ELSE 0 END,
+			updated_at = $7 WHERE id = $1 RETURNING version, url, payload_form`,
+			id, c.URL, events, (*string)(c.PayloadForm), (*string)(c.RetrySchedule), c.Ordered, tx.Now.UnixMicro()).Scan(&number, &now.url, &now.form)
+		if err != nil {
+			return err
+		}
+		if err := keepVersion(ctx, tx, id, number, now); err != nil {
 			return err
 		}
 		if c.Secret != nil {
@@ -360,16 +406,29 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 				return err
 			}
 		}
-		// Before the lane is released, which wakes the dispatcher.
+		// Before a lane is moved or released, which wakes the dispatcher.
 		tx.AfterCommit(func() { s.targets.forget(id) })
-		switch enable := c.Enabled != nil && *c.Enabled; {
-		case c.Enabled == nil || enable == (state == Enabled):
-			return nil
-		case enable:
-			return s.resume(ctx, tx, id)
-		default:
-			return s.suspend(ctx, tx, id, Disabled)
+		if c.Ordered != nil && *c.Ordered != ordered {
+			if err := s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
+				return err
+			}
 		}
+		enable := c.Enabled != nil && *c.Enabled
+		switch {
+		case enable && state != Enabled:
+			if err := s.resume(ctx, tx, id); err != nil {
+				return err
+			}
+		case c.Enabled != nil && !enable && state == Enabled:
+			if err := s.suspend(ctx, tx, id, Disabled); err != nil {
+				return err
+			}
+		}
+		if c.DrainRate == nil {
+			return nil
+		}
+		_, err = tx.Exec(ctx, "UPDATE webhooks SET drain_rate = $2 WHERE id = $1", id, orNil(*c.DrainRate))
+		return err
 	})
 	if err != nil {
 		return Webhook{}, fmt.Errorf("update webhook: %w", err)
@@ -391,7 +450,12 @@ func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 			return errNotFound()
 		}
 		tx.AfterCommit(func() { s.targets.forget(id) })
-		return s.queue.DeleteLane(ctx, tx, JobKind, id)
+		for _, kind := range []string{JobKind, OrderedKind} {
+			if err := s.queue.DeleteLane(ctx, tx, kind, id); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
@@ -401,11 +465,29 @@ func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 
 // suspend stops an enabled webhook's deliveries; they wait from now on.
 func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) error {
-	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, held = (`+countWaiting+`) WHERE id = $1`,
+	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, drain_rate = NULL, held = (`+countWaiting+`) WHERE id = $1`,
 		id, string(to), tx.Now.UnixMicro(), MaxHeld); err != nil {
 		return err
 	}
-	return s.queue.HoldLane(ctx, tx, JobKind, id)
+	return s.hold(ctx, tx, id)
+}
+
+// hold stops the claims of a webhook's jobs. Both of its lanes are held, because
+// it may change its kind meanwhile.
+func (s *Service) hold(ctx context.Context, tx *db.Tx, id string) error {
+	for _, kind := range []string{JobKind, OrderedKind} {
+		if err := s.queue.HoldLane(ctx, tx, kind, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepVersion writes down a webhook as it is now, unless it is already.
+func keepVersion(ctx context.Context, tx *db.Tx, id string, number int64, v version) error {
+	_, err := tx.Exec(ctx, `INSERT INTO webhook_versions (webhook_id, version, url, payload_form, created_at)
+		VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`, id, number, v.url, string(v.form), tx.Now.UnixMicro())
+	return err
 }
 
 // countWaiting counts the deliveries that wait for webhook $1, up to $4.
@@ -414,12 +496,17 @@ const countWaiting = `SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webho
 // resume starts a suspended webhook's deliveries again. What was never tried
 // goes out in order.
 func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
-	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, held = 0,
+	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, held = 0, drain_rate = NULL, drain_at = NULL,
 		ordered_until = (SELECT max(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0) WHERE id = $1`,
 		id, string(Enabled)); err != nil {
 		return err
 	}
-	return s.queue.ReleaseLane(ctx, tx, JobKind, id)
+	for _, kind := range []string{JobKind, OrderedKind} {
+		if err := s.queue.ReleaseLane(ctx, tx, kind, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fail suspends a webhook because a delivery used up its schedule, and tells
@@ -445,7 +532,11 @@ func (s *Service) fail(ctx context.Context, tx *db.Tx, id, reason string) error 
 		return fmt.Errorf("find admins: %w", err)
 	}
 	for _, to := range admins {
-		if err := s.mailer.EnqueueMail(ctx, tx, failedMail(to, id, rawURL, s.baseURL, reason)); err != nil {
+		m, err := failedMail(to, id, rawURL, s.baseURL, reason)
+		if err != nil {
+			return err
+		}
+		if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
 			return fmt.Errorf("enqueue mail: %w", err)
 		}
 	}
@@ -485,6 +576,15 @@ func checkForm(v *problem.Validation, f Form) {
 func checkSchedule(v *problem.Validation, s Schedule) {
 	if s != ScheduleOne && s != ScheduleTwo {
 		v.Add("retrySchedule", `must be "one" or "two"`)
+	}
+}
+
+func checkDrainRate(v *problem.Validation, rate int, enabled *bool) {
+	switch {
+	case rate < 0 || rate > MaxDrainRate:
+		v.Add("drainRate", "must be from 1 to %d, or 0 for no limit", MaxDrainRate)
+	case enabled == nil || !*enabled:
+		v.Add("drainRate", "needs enabled to be true")
 	}
 }
 

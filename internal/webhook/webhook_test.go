@@ -125,15 +125,19 @@ func TestOtherOrganization(t *testing.T) {
 			_, err := r.hooks.Update(ctx, org, id, webhook.Change{Enabled: new(false)})
 			return err
 		},
-		"delete":   func(org, id string) error { return r.hooks.Delete(ctx, org, id) },
-		"test":     func(org, id string) error { _, err := r.hooks.Test(ctx, org, id); return err },
-		"list":     func(org, id string) error { _, err := r.hooks.Deliveries(ctx, org, id, "", 10); return err },
-		"delivery": func(org, id string) error { _, _, err := r.hooks.Delivery(ctx, org, id, id); return err },
-		"body":     func(org, id string) error { _, err := r.hooks.Body(ctx, org, id, id); return err },
-		"replay":   func(org, id string) error { _, err := r.hooks.Replay(ctx, org, id, id); return err },
+		"delete": func(org, id string) error { return r.hooks.Delete(ctx, org, id) },
+		"test":   func(org, id string) error { _, err := r.hooks.Test(ctx, org, id); return err },
+		"list": func(org, id string) error {
+			_, err := r.hooks.Search(ctx, org, webhook.Query{WebhookID: id})
+			return err
+		},
+		"upcoming": func(org, id string) error { _, err := r.hooks.Upcoming(ctx, org, id, 10); return err },
+		"delivery": func(org, id string) error { _, _, err := r.hooks.Delivery(ctx, org, id); return err },
+		"body":     func(org, id string) error { _, err := r.hooks.Body(ctx, org, id); return err },
+		"replay":   func(org, id string) error { _, err := r.hooks.Replay(ctx, org, []string{id}); return err },
 		"event":    func(org, id string) error { _, err := r.hooks.ReplayEvent(ctx, org, id, id); return err },
 		"range": func(org, id string) error {
-			_, err := r.hooks.ReplayRange(ctx, org, id, time.Time{}, time.Now(), false)
+			_, err := r.hooks.ReplayRange(ctx, org, webhook.Range{WebhookID: id, To: time.Now()})
 			return err
 		},
 	} {
@@ -257,7 +261,7 @@ func TestFanOut(t *testing.T) {
 				t.Errorf("header %s was sent", name)
 			}
 		}
-		d, attempts, err := r.hooks.Delivery(t.Context(), org, allHook.ID, p.header.Get("X-Service-Delivery"))
+		d, attempts, err := r.hooks.Delivery(t.Context(), org, p.header.Get("X-Service-Delivery"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +269,7 @@ func TestFanOut(t *testing.T) {
 			attempts[0].Status != 200 || attempts[0].Error != "" || attempts[0].Number != 1 || attempts[0].At.IsZero() {
 			t.Errorf("delivery: got %+v, %+v", d, attempts)
 		}
-		if got, err := r.hooks.Body(t.Context(), org, allHook.ID, d.ID); string(got) != p.body || err != nil {
+		if got, err := r.hooks.Body(t.Context(), org, d.ID); string(got) != p.body || err != nil {
 			t.Errorf("body: got %s, %v, want %s", got, err, p.body)
 		}
 	}
@@ -543,7 +547,7 @@ func TestExhausted(t *testing.T) {
 	}
 	list := r.deliveries(w.ID)
 	first := list[len(list)-1]
-	attempts := r.attempts(w.ID, first.ID)
+	attempts := r.attempts(first.ID)
 	if first.State != webhook.Undelivered || first.Attempts != 6 || len(attempts) != 6 || !first.NextAt.IsZero() {
 		t.Errorf("got %+v with %d attempts, want it failed after 6", first, len(attempts))
 	}
@@ -598,7 +602,7 @@ func TestTest(t *testing.T) {
 		if p.header.Get("X-Service-Event") != "ticket.created" || p.header.Get("X-Service-Delivery") != got.DeliveryID {
 			t.Errorf("got headers %v, want ticket.created and %s", p.header, got.DeliveryID)
 		}
-		if body, err := r.hooks.Body(t.Context(), org, w.ID, got.DeliveryID); string(body) != p.body || err != nil {
+		if body, err := r.hooks.Body(t.Context(), org, got.DeliveryID); string(body) != p.body || err != nil {
 			t.Errorf("body: got %s, %v, want %s", body, err, p.body)
 		}
 		d := r.deliveries(w.ID)[0]
@@ -643,23 +647,20 @@ func TestReplay(t *testing.T) {
 	if len(list) != 4 || list[2].State != webhook.Undelivered {
 		t.Fatalf("got %+v", list)
 	}
-	if page, err := r.hooks.Deliveries(t.Context(), org, w.ID, list[1].ID, 1); err != nil || len(page) != 1 || page[0].ID != list[2].ID {
-		t.Errorf("second page: got %+v, %v", page, err)
-	}
-
-	id, err := r.hooks.Replay(t.Context(), org, w.ID, list[3].ID)
+	ids, err := r.hooks.Replay(t.Context(), org, []string{list[3].ID})
 	if err != nil {
 		t.Fatal(err)
 	}
+	id := ids[0]
 	p := rc.wait(t, 1)[0]
 	if p.number != 1 || p.header.Get("X-Service-Delivery") != id || id == list[3].ID || p.header.Get("Webhook-Id") != list[3].EventID {
 		t.Errorf("one: got %+v, want a new delivery %s of event %s", p, id, list[3].EventID)
 	}
-	if _, err := r.hooks.Replay(t.Context(), org, w.ID, list[0].ID); problem.Of(err) != problem.Invalid {
+	if _, err := r.hooks.Replay(t.Context(), org, []string{list[0].ID}); problem.Of(err) != problem.Invalid {
 		t.Errorf("a test: got %v, want it refused", err)
 	}
 
-	ids, err := r.hooks.ReplayEvent(t.Context(), org, list[3].EventID, "")
+	ids, err = r.hooks.ReplayEvent(t.Context(), org, list[3].EventID, "")
 	if err != nil || len(ids) != 1 {
 		t.Errorf("event: got %v, %v, want one delivery", ids, err)
 	}
@@ -671,20 +672,20 @@ func TestReplay(t *testing.T) {
 	}
 
 	now := time.Now()
-	count, err := r.hooks.ReplayRange(t.Context(), org, w.ID, now.Add(-time.Hour), now.Add(time.Hour), true)
+	count, err := r.hooks.ReplayRange(t.Context(), org, webhook.Range{WebhookID: w.ID, From: now.Add(-time.Hour), To: now.Add(time.Hour), FailedOnly: true})
 	if count != 1 || err != nil {
 		t.Errorf("failed ones: got %d, %v, want 1", count, err)
 	}
 	if p := rc.wait(t, 1)[0]; p.number != 2 {
 		t.Errorf("failed ones: got %d, want 2", p.number)
 	}
-	count, err = r.hooks.ReplayRange(t.Context(), org, w.ID, now.Add(-time.Hour), now.Add(time.Hour), false)
+	count, err = r.hooks.ReplayRange(t.Context(), org, webhook.Range{WebhookID: w.ID, From: now.Add(-time.Hour), To: now.Add(time.Hour)})
 	if count != 3 || err != nil {
 		t.Errorf("all: got %d, %v, want each of 3 events once", count, err)
 	}
 	rc.wait(t, 3)
 	for _, past := range [][2]time.Time{{now.Add(-2 * time.Hour), now.Add(-time.Hour)}, {now.Add(time.Hour), now.Add(2 * time.Hour)}} {
-		if count, err := r.hooks.ReplayRange(t.Context(), org, w.ID, past[0], past[1], false); count != 0 || err != nil {
+		if count, err := r.hooks.ReplayRange(t.Context(), org, webhook.Range{WebhookID: w.ID, From: past[0], To: past[1]}); count != 0 || err != nil {
 			t.Errorf("another time: got %d, %v, want none", count, err)
 		}
 	}

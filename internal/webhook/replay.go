@@ -1,0 +1,227 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// A replay is a new delivery, with an id of its own, of an event that keeps its
+// id. It is delivered like any other: in its turn, with the webhook as it is.
+
+// MaxReplay is how many deliveries one [Service.Replay] takes.
+const MaxReplay = 1000
+
+// repeat is an event to be delivered to a webhook once more.
+type repeat struct {
+	webhookID string // empty: to all that subscribe to it
+	event     event.Event
+}
+
+// Replay sends the events of deliveries to their webhooks again, which may be
+// any of the organization's: all of them or, with an error, none. It returns
+// the ids of the new deliveries in the order of those given; they go out in the
+// order in which the old ones were made.
+func (s *Service) Replay(ctx context.Context, organizationID string, ids []string) ([]string, error) {
+	var v problem.Validation
+	if len(ids) == 0 || len(ids) > MaxReplay {
+		v.Add("deliveryIds", "must name from 1 to %d deliveries", MaxReplay)
+		return nil, v.Err()
+	}
+	list, err := db.All(ctx, s.db, scanDelivery, selectDelivery+` JOIN webhooks w ON w.id = d.webhook_id
+		WHERE w.organization_id = $1 AND d.id = ANY($2) ORDER BY d.id`, organizationID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("find deliveries: %w", err)
+	}
+	at := make(map[string]int, len(ids)) // by id, in list
+	for i, d := range list {
+		at[d.ID] = i
+	}
+	for i, id := range ids {
+		place, ok := at[id]
+		switch {
+		case !ok:
+			return nil, problem.New(problem.NotFound, "there is no delivery %.40q", id)
+		case slices.Index(ids, id) < i:
+			v.Add(fmt.Sprintf("deliveryIds.%d", i), "is there twice")
+		case list[place].Test:
+			v.Add(fmt.Sprintf("deliveryIds.%d", i), "is a test delivery, which cannot be replayed; send another test")
+		}
+	}
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	repeats := make([]repeat, len(list))
+	for i, d := range list {
+		e, err := findEvent(ctx, s.db, organizationID, d.EventID)
+		if err != nil {
+			return nil, err
+		}
+		repeats[i] = repeat{d.WebhookID, e}
+	}
+	var made []string
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		made, err = s.replay(ctx, tx, organizationID, repeats)
+		if err == nil && len(made) < len(repeats) {
+			return errNotFound() // deleted meanwhile
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("replay deliveries: %w", err)
+	}
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = made[at[id]]
+	}
+	return out, nil
+}
+
+// ReplayEvent sends an event again: to one webhook, whether or not it subscribes
+// to it, or with an empty webhookID to all that do. It returns the ids of the
+// new deliveries.
+func (s *Service) ReplayEvent(ctx context.Context, organizationID, eventID, webhookID string) ([]string, error) {
+	if webhookID != "" {
+		if _, err := s.Find(ctx, organizationID, webhookID); err != nil {
+			return nil, err
+		}
+	}
+	e, err := findEvent(ctx, s.db, organizationID, eventID)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		ids, err = s.replay(ctx, tx, organizationID, []repeat{{webhookID, e}})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("replay event: %w", err)
+	}
+	return ids, nil
+}
+
+// replay writes deliveries and returns their ids.
+func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, repeats []repeat) ([]string, error) {
+	subs, err := db.All(ctx, tx, scanSubscription, selectSubscription+" WHERE organization_id = $1 ORDER BY id", organizationID)
+	if err != nil {
+		return nil, err
+	}
+	var all []newDelivery
+	var ids []string
+	for i := range repeats {
+		r := &repeats[i]
+		for _, sub := range subs {
+			if sub.id == r.webhookID || r.webhookID == "" && matches(sub.events, r.event.Name) {
+				d := newDelivery{sub, &r.event, queue.NewID()}
+				all, ids = append(all, d), append(ids, d.id)
+			}
+		}
+	}
+	return ids, s.enqueue(ctx, tx, all)
+}
+
+// Range says which deliveries of a webhook [Service.ReplayRange] sends again.
+type Range struct {
+	WebhookID  string
+	From, To   time.Time  // made from From on, and before To
+	FailedOnly bool       // only those that failed or were dropped
+	Event      event.Name // only of this event; empty: of all
+}
+
+// replayPage is how many deliveries [Service.ReplayRange] looks at in one step.
+const replayPage = 200
+
+// ReplayRange sends again what a webhook's deliveries in a range were about,
+// each event once, oldest first; tests apart. It returns how many it sent. A
+// range that is cut short by an error was sent in part.
+func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Range) (int, error) {
+	var v problem.Validation
+	if !r.From.Before(r.To) {
+		v.Add("to", "must be after from")
+	}
+	checkEvent(&v, r.Event)
+	if err := v.Err(); err != nil {
+		return 0, err
+	}
+	if _, err := s.Find(ctx, organizationID, r.WebhookID); err != nil {
+		return 0, err
+	}
+	sent := make(map[string]bool)
+	if err := s.replayRange(ctx, organizationID, r, sent); err != nil {
+		return len(sent), fmt.Errorf("replay deliveries: %w", err)
+	}
+	return len(sent), nil
+}
+
+func (s *Service) replayRange(ctx context.Context, organizationID string, r Range, sent map[string]bool) error {
+	// What is replayed makes deliveries too: they come after this one.
+	var end string
+	if err := s.db.QueryRow(ctx, "SELECT coalesce(max(id), '') FROM deliveries WHERE webhook_id = $1", r.WebhookID).Scan(&end); err != nil {
+		return err
+	}
+	after := idAt(r.From.Add(-clockSlack))
+	for {
+		page, err := s.rangePage(ctx, r, after, end)
+		if err != nil {
+			return err
+		}
+		var repeats []repeat
+		for _, c := range page {
+			after = c.id
+			if c.test || sent[c.eventID] || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To) {
+				continue
+			}
+			e, err := event.Find(ctx, s.db, c.eventID)
+			if errors.Is(err, db.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			sent[c.eventID] = true
+			repeats = append(repeats, repeat{r.WebhookID, e})
+		}
+		if len(repeats) > 0 {
+			if err := s.db.Write(ctx, func(tx *db.Tx) error {
+				_, err := s.replay(ctx, tx, organizationID, repeats)
+				return err
+			}); err != nil {
+				for _, r := range repeats {
+					delete(sent, r.event.ID)
+				}
+				return err
+			}
+		}
+		if len(page) < replayPage {
+			return nil
+		}
+	}
+}
+
+// rangePage returns the next deliveries of a range after an id, and up to the
+// one called end, oldest first.
+func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]candidate, error) {
+	query := sqlRange("TRUE")
+	if r.FailedOnly {
+		query = "SELECT * FROM (" + sqlRange("state > 2 AND state = 3") + ") AS failed UNION ALL SELECT * FROM (" +
+			sqlRange("state > 2 AND state = 4") + ") AS dropped ORDER BY id LIMIT $5"
+	}
+	var page []candidate
+	err := s.read(ctx, func(tx *db.Tx) (err error) {
+		page, err = db.All(ctx, tx, scanCandidate, query, r.WebhookID, after, end, idAt(r.To.Add(clockSlack)), replayPage)
+		return err
+	})
+	return page, err
+}
+
+func sqlRange(condition string) string {
+	return selectCandidate + " WHERE webhook_id = $1 AND " + condition + " AND id > $2 AND id <= $3 AND id < $4 ORDER BY id LIMIT $5"
+}

@@ -1,0 +1,145 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+// Request is what an attempt posted, to the byte; or would have, when there was
+// no connection.
+type Request struct {
+	Method string
+	URL    string
+	Header http.Header // all that was sent, Host and Content-Length included
+	// Body is nil when it is not known any more: the event is no longer
+	// stored, or is written otherwise since an upgrade.
+	Body []byte
+}
+
+// Bytes returns the request as it stands on an HTTP/1.1 connection; without a
+// body when that is not known any more.
+func (r *Request) Bytes() ([]byte, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, errors.New("the URL of the request cannot be read") // err quotes it, and it may hold a secret
+	}
+	length, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("length of the request: %w", err)
+	}
+	body := r.Body
+	if body == nil {
+		body = make([]byte, length)
+	}
+	var buf bytes.Buffer
+	q := http.Request{Method: r.Method, URL: u, Host: u.Host, Header: r.Header, ContentLength: length, Body: io.NopCloser(bytes.NewReader(body))}
+	if err := q.Write(&buf); err != nil {
+		return nil, fmt.Errorf("write request: %w", err)
+	}
+	return buf.Bytes()[:buf.Len()-len(body)+len(r.Body)], nil
+}
+
+// sent is what is kept of a request beside what the delivery, the event and the
+// webhook's version tell of it.
+type sent struct {
+	version    int64 // of the webhook; 0 when nothing was sent, or before requests were kept
+	sum        int64 // of the body
+	signatures []byte
+}
+
+// version is a webhook as far as it shapes requests.
+type version struct {
+	url  string
+	form Form
+}
+
+// header returns the headers of a delivery's attempt, but for the signatures.
+// Host and Content-Length are the transport's.
+func header(name, deliveryID, eventID string) http.Header {
+	return http.Header{
+		"Content-Type":   {"application/json"},
+		"User-Agent":     {"Kickstand-Webhooks"},
+		headerEvent:      {name},
+		headerDelivery:   {deliveryID},
+		headerStandardID: {eventID},
+		// What is kept of an answer is for people to read.
+		"Accept-Encoding": {"identity"},
+	}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// bodySum tells whether a body that was written again is the one that was sent.
+func bodySum(body []byte) int64 {
+	return int64(len(body))<<32 | int64(crc32.Checksum(body, castagnoli))
+}
+
+func sumLength(sum int64) int64 { return sum >> 32 }
+
+// rebuild fills in the requests of a delivery's attempts, of which sents tells
+// the rest. stored is the body that was kept, of a test delivery.
+func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attempts []Attempt, sents []sent, stored []byte) error {
+	versions := make(map[int64]version)
+	rows, err := db.All(ctx, q, func(row db.Row) (number int64, err error) {
+		var v version
+		err = row.Scan(&number, &v.url, &v.form)
+		versions[number] = v
+		return number, err
+	}, "SELECT version, url, payload_form FROM webhook_versions WHERE webhook_id = $1", d.WebhookID)
+	if err != nil {
+		return fmt.Errorf("load versions of webhook: %w", err)
+	}
+	if len(rows) == 0 {
+		return nil // deleted meanwhile
+	}
+	bodies := make(map[Form][]byte)
+	if stored == nil {
+		e, err := event.Find(ctx, q, d.EventID)
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return fmt.Errorf("load event: %w", err)
+		}
+		if err == nil {
+			for _, f := range []Form{FormA, FormB} {
+				if bodies[f], err = render(f, &e); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for i := range attempts {
+		a, sent := &attempts[i], sents[i]
+		v, ok := versions[sent.version]
+		if !ok {
+			continue
+		}
+		u, err := url.Parse(v.url)
+		if err != nil {
+			continue // it was never used
+		}
+		body := stored
+		if body == nil {
+			body = bodies[v.form]
+		}
+		if bodySum(body) != sent.sum {
+			body = nil
+		}
+		h := header(string(d.Event), d.ID, d.EventID)
+		if len(sent.signatures) > 0 {
+			addSignatures(h, v.form, a.At, sent.signatures)
+		}
+		h["Host"] = []string{u.Host}
+		h["Content-Length"] = []string{strconv.FormatInt(sumLength(sent.sum), 10)}
+		a.Request = &Request{Method: http.MethodPost, URL: v.url, Header: h, Body: body}
+	}
+	return nil
+}

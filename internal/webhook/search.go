@@ -1,0 +1,439 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// Query says which deliveries [Service.Search] looks for. Zero members do not
+// restrict it.
+type Query struct {
+	WebhookID    string
+	Event        event.Name
+	EventID      string
+	TicketID     string // of the event's ticket
+	TicketNumber int64
+	States       []DeliveryState
+	From, To     time.Time // made from From on, and before To
+	Before       string    // the Next of the page before
+	Limit        int       // up to [MaxPage]; 0 means 50
+}
+
+// Page is a part of what a search finds.
+type Page struct {
+	Deliveries []Delivery // newest first
+	// Next is where the search goes on; empty when it has seen all. A page
+	// that is short, or empty, may have a Next: a search looks at a few
+	// thousand deliveries at a time, whether or not they are what it looks for.
+	Next string
+}
+
+// MaxPage is how many deliveries a page has at most.
+const MaxPage = 500
+
+const (
+	defaultPage = 50
+	// maxScan bounds the deliveries that one page looks at.
+	maxScan = 5000
+	// maxTicketEvents is up to how many events of a ticket their deliveries
+	// are looked up by event. Those of a ticket with more are found by looking
+	// through all deliveries.
+	maxTicketEvents = 1000
+	firstChunk      = 8 // deliveries read at once
+	maxChunk        = 512
+)
+
+// candidate is as much of a delivery as a search needs to see.
+type candidate struct {
+	id, webhookID, eventID string
+	event                  event.Name
+	state                  DeliveryState
+	test                   bool
+	created                time.Time
+	elsewhere              bool // of another ticket than the one looked for
+}
+
+const selectCandidate = "SELECT id, webhook_id, event_id, event, state, is_test, created_at FROM deliveries"
+
+func scanCandidate(row db.Row) (c candidate, err error) {
+	var test int64
+	err = row.Scan(&c.id, &c.webhookID, &c.eventID, &c.event, &c.state, &test, db.IntoTime(&c.created))
+	c.test = test != 0
+	return c, err
+}
+
+// Search finds deliveries of all of an organization's webhooks, newest first.
+// What a call costs depends on the size of the page and not on how many
+// deliveries there are.
+func (s *Service) Search(ctx context.Context, organizationID string, q Query) (Page, error) {
+	if err := q.check(); err != nil {
+		return Page{}, err
+	}
+	if q.Limit == 0 {
+		q.Limit = defaultPage
+	}
+	var page Page
+	err := s.read(ctx, func(tx *db.Tx) error {
+		se := search{tx: tx, query: q, upper: "~", lower: ""} // before and after every id
+		err := se.open(ctx, organizationID)
+		if err != nil {
+			return err
+		}
+		found, next, err := se.merge(ctx)
+		if err != nil {
+			return err
+		}
+		page.Next = next
+		page.Deliveries, err = load(ctx, tx, found)
+		return err
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("search deliveries: %w", err)
+	}
+	return page, nil
+}
+
+func (q *Query) check() error {
+	var v problem.Validation
+	checkEvent(&v, q.Event)
+	if q.TicketID != "" && q.TicketNumber != 0 {
+		v.Add("ticketNumber", "must not be given beside ticketId")
+	}
+	if q.TicketNumber < 0 {
+		v.Add("ticketNumber", "must be positive")
+	}
+	for i, state := range q.States {
+		if state < Untried || state > Dropped {
+			v.Add(fmt.Sprintf("states.%d", i), "is not the state of a delivery")
+		}
+	}
+	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
+		v.Add("to", "must be after from")
+	}
+	if q.Before != "" && uuid.Validate(q.Before) != nil {
+		v.Add("before", "is not where a page ended")
+	}
+	if q.Limit < 0 || q.Limit > MaxPage {
+		v.Add("limit", "must be from 1 to %d", MaxPage)
+	}
+	return v.Err()
+}
+
+func checkEvent(v *problem.Validation, name event.Name) {
+	if name != "" && !slices.Contains(event.Names[:], name) {
+		v.Add("event", "is not the name of an event")
+	}
+}
+
+// read runs fn over a snapshot. PostgreSQL keeps plans from when a table was all
+// but empty; it is told to go by indexes all the same.
+func (s *Service) read(ctx context.Context, fn func(tx *db.Tx) error) error {
+	return s.db.Read(ctx, func(tx *db.Tx) error {
+		if s.db.Postgres() {
+			if _, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true)"); err != nil {
+				return err
+			}
+		}
+		return fn(tx)
+	})
+}
+
+// search merges sources of candidates, each in descending order of ids.
+type search struct {
+	tx           *db.Tx
+	query        Query
+	upper, lower string // ids lie between, exclusively
+	ticket       string // of which candidates must be; empty when they are
+	webhooks     map[string]bool
+	sources      []*source
+}
+
+// source is the deliveries of a webhook, or those whose keys are known.
+type source struct {
+	query     string      // for the next chunk
+	webhookID string      // of query
+	before    string      // where the next chunk begins
+	keys      []key       // instead of query: of those not read yet
+	chunk     []candidate // read and not looked at yet
+	size      int         // of the next chunk
+	head      string      // none that was not looked at is after this
+	end       bool        // nothing is left to read
+}
+
+// key is the primary key of a delivery.
+type key struct{ id, webhookID string }
+
+// The parts in which the deliveries of a webhook can be walked: all of them, or
+// those in a state that few are in. What of the condition looks superfluous
+// names the partial index.
+const everything = -1
+
+var conditions = map[DeliveryState]string{
+	everything:  "TRUE",
+	Untried:     "state < 2 AND state = 0",
+	Retrying:    "state < 2 AND state = 1",
+	Undelivered: "state > 2 AND state = 3",
+	Dropped:     "state > 2 AND state = 4",
+}
+
+// sqlHeads finds the newest delivery of each of the webhooks $1 between two ids.
+func sqlHeads(condition string) string {
+	return `SELECT w.value, (SELECT max(id) FROM deliveries WHERE webhook_id = w.value AND ` + condition + ` AND id < $2 AND id > $3)
+		FROM unnest($1::text[]) AS w(value)`
+}
+
+// sqlChunk reads the next deliveries of a webhook.
+func sqlChunk(condition string) string {
+	return selectCandidate + " WHERE webhook_id = $1 AND " + condition + " AND id < $2 AND id > $3 ORDER BY id DESC LIMIT $4"
+}
+
+// sqlKeys finds the newest deliveries of events.
+const sqlKeys = "SELECT id, webhook_id FROM deliveries WHERE event_id = ANY($1) AND id < $2 AND id > $3 ORDER BY id DESC LIMIT $4"
+
+const sqlTicketEvents = "SELECT id FROM events WHERE ticket_id = $1 ORDER BY id DESC LIMIT $2"
+
+func scanText(row db.Row) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
+
+// open decides where to look.
+func (se *search) open(ctx context.Context, organizationID string) error {
+	q := &se.query
+	ids, err := db.All(ctx, se.tx, scanText, "SELECT id FROM webhooks WHERE organization_id = $1", organizationID)
+	if err != nil {
+		return err
+	}
+	if q.WebhookID != "" {
+		if !slices.Contains(ids, q.WebhookID) {
+			return errNotFound()
+		}
+		ids = []string{q.WebhookID}
+	}
+	se.webhooks = make(map[string]bool, len(ids))
+	for _, id := range ids {
+		se.webhooks[id] = true
+	}
+	if !q.From.IsZero() {
+		se.lower = idAt(q.From.Add(-clockSlack))
+	}
+	if !q.To.IsZero() {
+		se.upper = idAt(q.To.Add(clockSlack))
+	}
+	if q.Before != "" {
+		se.upper = min(se.upper, q.Before)
+	}
+	if se.ticket, err = se.findTicket(ctx, organizationID); err != nil {
+		return err
+	}
+	if q.EventID != "" { // what it has a ticket's filter for is seen to in fill
+		return se.openEvents(ctx, []string{q.EventID})
+	}
+	if se.ticket != "" {
+		events, err := db.All(ctx, se.tx, scanText, sqlTicketEvents, se.ticket, maxTicketEvents+1)
+		if err != nil {
+			return err
+		}
+		if len(events) <= maxTicketEvents {
+			se.ticket = ""
+			return se.openEvents(ctx, events)
+		}
+	}
+	parts := []DeliveryState{everything}
+	if len(q.States) > 0 && !slices.Contains(q.States, Delivered) {
+		parts = slices.Compact(slices.Sorted(slices.Values(q.States)))
+	}
+	for _, part := range parts {
+		if err := se.openPart(ctx, ids, conditions[part]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findTicket returns the id of the ticket that is asked for. Numbers are the
+// desk's; everything else about tickets is known from events.
+func (se *search) findTicket(ctx context.Context, organizationID string) (string, error) {
+	if se.query.TicketNumber == 0 {
+		return se.query.TicketID, nil
+	}
+	var id string
+	err := se.tx.QueryRow(ctx, "SELECT id FROM tickets WHERE organization_id = $1 AND number = $2", organizationID, se.query.TicketNumber).Scan(&id)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", problem.New(problem.NotFound, "there is no ticket #%d", se.query.TicketNumber)
+	}
+	return id, err
+}
+
+func (se *search) openEvents(ctx context.Context, events []string) error {
+	if len(events) == 0 {
+		return nil
+	}
+	keys, err := db.All(ctx, se.tx, func(row db.Row) (k key, err error) {
+		err = row.Scan(&k.id, &k.webhookID)
+		return k, err
+	}, sqlKeys, events, se.upper, se.lower, maxScan+1)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	se.sources = append(se.sources, &source{keys: keys, head: keys[0].id, size: maxChunk})
+	return nil
+}
+
+func (se *search) openPart(ctx context.Context, webhooks []string, condition string) error {
+	type head struct {
+		webhookID string
+		id        *string
+	}
+	heads, err := db.All(ctx, se.tx, func(row db.Row) (h head, err error) {
+		err = row.Scan(&h.webhookID, &h.id)
+		return h, err
+	}, sqlHeads(condition), webhooks, se.upper, se.lower)
+	if err != nil {
+		return err
+	}
+	for _, h := range heads {
+		if h.id != nil {
+			se.sources = append(se.sources, &source{query: sqlChunk(condition), webhookID: h.webhookID, before: se.upper, head: *h.id, size: firstChunk})
+		}
+	}
+	return nil
+}
+
+// merge looks at candidates, newest first, until a page is full, there are no
+// more, or enough were looked at.
+func (se *search) merge(ctx context.Context) (found []candidate, next string, err error) {
+	if len(se.sources) == 1 {
+		se.sources[0].size = min(max(se.sources[0].size, se.query.Limit+1), maxChunk)
+	}
+	last := ""
+	for range maxScan {
+		c, ok, err := se.next(ctx)
+		if err != nil || !ok {
+			return found, "", err
+		}
+		if se.matches(&c) {
+			if len(found) == se.query.Limit {
+				return found, last, nil
+			}
+			found = append(found, c)
+		}
+		last = c.id
+	}
+	return found, last, nil
+}
+
+// next returns the newest candidate that was not looked at.
+func (se *search) next(ctx context.Context) (c candidate, ok bool, err error) {
+	for len(se.sources) > 0 {
+		newest := slices.MaxFunc(se.sources, func(a, b *source) int { return cmp.Compare(a.head, b.head) })
+		if len(newest.chunk) > 0 {
+			c, newest.chunk = newest.chunk[0], newest.chunk[1:]
+			newest.before, newest.head = c.id, c.id
+			if len(newest.chunk) > 0 {
+				newest.head = newest.chunk[0].id
+			}
+			return c, true, nil
+		}
+		if err := se.fill(ctx, newest); err != nil {
+			return c, false, err
+		}
+		if len(newest.chunk) == 0 {
+			se.sources = slices.DeleteFunc(se.sources, func(s *source) bool { return s == newest })
+		} else {
+			newest.head = newest.chunk[0].id
+		}
+	}
+	return c, false, nil
+}
+
+// fill reads the next chunk of a source. There is none when it is empty
+// afterwards.
+func (se *search) fill(ctx context.Context, s *source) (err error) {
+	switch {
+	case s.end:
+		return nil
+	case s.query == "":
+		n := min(s.size, len(s.keys))
+		s.chunk, err = candidates(ctx, se.tx, s.keys[:n])
+		s.keys = s.keys[n:]
+		s.end = len(s.keys) == 0
+	default:
+		s.chunk, err = db.All(ctx, se.tx, scanCandidate, s.query, s.webhookID, s.before, se.lower, s.size)
+		s.end = len(s.chunk) < s.size
+	}
+	s.size = min(2*s.size, maxChunk)
+	if err != nil || se.ticket == "" {
+		return err
+	}
+	events := make([]string, len(s.chunk))
+	for i, c := range s.chunk {
+		events[i] = c.eventID
+	}
+	ours, err := db.All(ctx, se.tx, scanText, "SELECT id FROM events WHERE id = ANY($1) AND ticket_id = $2", events, se.ticket)
+	for i := range s.chunk {
+		s.chunk[i].elsewhere = !slices.Contains(ours, s.chunk[i].eventID)
+	}
+	return err
+}
+
+// matches reports whether a candidate is what is looked for.
+func (se *search) matches(c *candidate) bool {
+	q := &se.query
+	return se.webhooks[c.webhookID] && !c.elsewhere &&
+		(q.Event == "" || c.event == q.Event) &&
+		(len(q.States) == 0 || slices.Contains(q.States, c.state)) &&
+		(q.From.IsZero() || !c.created.Before(q.From)) &&
+		(q.To.IsZero() || c.created.Before(q.To))
+}
+
+// byWebhook calls fn for the keys of each webhook.
+func byWebhook(keys []key, fn func(webhookID string, ids []string) error) error {
+	ids := make(map[string][]string)
+	for _, k := range keys {
+		ids[k.webhookID] = append(ids[k.webhookID], k.id)
+	}
+	for _, webhookID := range slices.Sorted(maps.Keys(ids)) {
+		if err := fn(webhookID, ids[webhookID]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// candidates reads those with the given keys, newest first.
+func candidates(ctx context.Context, q db.Querier, keys []key) (out []candidate, err error) {
+	err = byWebhook(keys, func(webhookID string, ids []string) error {
+		some, err := db.All(ctx, q, scanCandidate, selectCandidate+" WHERE webhook_id = $1 AND id = ANY($2)", webhookID, ids)
+		out = append(out, some...)
+		return err
+	})
+	slices.SortFunc(out, func(a, b candidate) int { return cmp.Compare(b.id, a.id) })
+	return out, err
+}
+
+// load reads the deliveries that were found, newest first.
+func load(ctx context.Context, q db.Querier, found []candidate) (out []Delivery, err error) {
+	keys := make([]key, len(found))
+	for i, c := range found {
+		keys[i] = key{c.id, c.webhookID}
+	}
+	err = byWebhook(keys, func(webhookID string, ids []string) error {
+		some, err := db.All(ctx, q, scanDelivery, selectDelivery+" WHERE d.webhook_id = $1 AND d.id = ANY($2)", webhookID, ids)
+		out = append(out, some...)
+		return err
+	})
+	slices.SortFunc(out, func(a, b Delivery) int { return cmp.Compare(b.ID, a.ID) })
+	return out, err
+}

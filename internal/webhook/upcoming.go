@@ -1,0 +1,160 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Wait says what a delivery that waits is waiting for.
+type Wait string
+
+// What there is to wait for.
+const (
+	WaitNothing Wait = "now"     // it is under way or about to be
+	WaitTime    Wait = "time"    // its time
+	WaitTurn    Wait = "turn"    // those before it, and its time
+	WaitEnabled Wait = "enabled" // that the webhook is enabled, those before it, and its time
+)
+
+// Coming is a delivery that waits.
+type Coming struct {
+	Delivery
+	Wait Wait
+	// Due is the earliest time of the next attempt. Where it waits for more
+	// than its time, that is when nothing else holds it up.
+	Due time.Time
+	// Further are the times of the attempts that would follow, if every one
+	// failed at once, without the random addition.
+	Further []time.Time
+}
+
+// Upcoming returns what waits for a webhook, up to limit (at most [MaxPage]), in
+// the order in which it goes out as things are now.
+func (s *Service) Upcoming(ctx context.Context, organizationID, webhookID string, limit int) ([]Coming, error) {
+	var v problem.Validation
+	if limit < 1 || limit > MaxPage {
+		v.Add("limit", "must be from 1 to %d", MaxPage)
+		return nil, v.Err()
+	}
+	var out []Coming
+	err := s.read(ctx, func(tx *db.Tx) error {
+		w, err := find(ctx, tx, organizationID, webhookID)
+		if err != nil {
+			return err
+		}
+		var backlog string
+		var start time.Time
+		err = tx.QueryRow(ctx, "SELECT ordered_until, drain_at FROM webhooks WHERE id = $1", webhookID).Scan(db.IntoText(&backlog), db.IntoTime(&start))
+		if err != nil {
+			return err
+		}
+		list, err := waiting(ctx, tx, &w, tx.Now, limit)
+		if err != nil {
+			return err
+		}
+		plan := planner{webhook: &w, backlog: backlog, scale: s.scale, now: tx.Now, place: start}
+		for _, d := range list {
+			out = append(out, plan.coming(d))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list coming attempts: %w", err)
+	}
+	return out, nil
+}
+
+const (
+	sqlUntried      = selectDelivery + " WHERE d.webhook_id = $1 AND d.state < 2 AND d.state = 0 ORDER BY d.id LIMIT $2"
+	sqlRetrying     = selectDelivery + " WHERE d.webhook_id = $1 AND d.state < 2 AND d.state = 1 ORDER BY d.id LIMIT $2"
+	sqlRetryingSoon = selectDelivery + " WHERE d.webhook_id = $1 AND d.state = 1 ORDER BY d.next_at LIMIT $2"
+)
+
+// waiting returns what waits in the order in which it goes. An ordered webhook
+// goes by ids. Otherwise what is due goes by ids, and then what is to be tried
+// again later, by time.
+func waiting(ctx context.Context, q db.Querier, w *Webhook, now time.Time, limit int) ([]Delivery, error) {
+	list, err := db.All(ctx, q, scanDelivery, sqlUntried, w.ID, limit)
+	if err != nil {
+		return nil, err
+	}
+	query := sqlRetryingSoon
+	if w.Ordered {
+		query = sqlRetrying
+	}
+	retrying, err := db.All(ctx, q, scanDelivery, query, w.ID, limit)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, retrying...)
+	slices.SortStableFunc(list, func(a, b Delivery) int {
+		if w.Ordered {
+			return cmp.Compare(a.ID, b.ID)
+		}
+		return cmp.Or(later(a.NextAt, now).Compare(later(b.NextAt, now)), cmp.Compare(a.ID, b.ID))
+	})
+	return list[:min(len(list), limit)], nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// planner says when deliveries that wait are due. They are given in the order in
+// which they go.
+type planner struct {
+	webhook *Webhook
+	backlog string    // ends with this delivery
+	scale   float64   // of the delays
+	now     time.Time // when this is said
+	place   time.Time // when the next of the backlog may start
+	before  time.Time // when the newest that others wait for is due
+	any     bool      // one was given
+	pending bool      // one of the backlog was given
+}
+
+func (p *planner) coming(d Delivery) Coming {
+	c := Coming{Delivery: d, Due: later(p.now, d.NextAt)}
+	ofBacklog := d.State == Untried && d.ID <= p.backlog && p.webhook.State == Enabled
+	paced := ofBacklog && p.webhook.DrainRate > 0
+	if p.webhook.Ordered || p.pending {
+		c.Due = later(c.Due, p.before)
+	}
+	if paced {
+		c.Due = later(c.Due, p.place)
+		p.place = c.Due.Add(time.Second / time.Duration(p.webhook.DrainRate))
+	}
+	switch {
+	case p.webhook.State != Enabled:
+		c.Wait = WaitEnabled
+	case p.webhook.Ordered && p.any, !p.webhook.Ordered && p.pending && !paced:
+		c.Wait = WaitTurn
+	case c.Due.After(p.now):
+		c.Wait = WaitTime
+	default:
+		c.Wait = WaitNothing
+	}
+	p.any, p.pending = true, p.pending || ofBacklog
+	if p.webhook.Ordered || ofBacklog {
+		p.before = c.Due
+	}
+
+	at := c.Due
+	for n := d.Attempts + 1; ; n++ {
+		delay, again := p.webhook.RetrySchedule.Delay(n, 0)
+		if !again {
+			return c
+		}
+		at = at.Add(stretch(delay, p.scale, 0))
+		c.Further = append(c.Further, at)
+	}
+}
