@@ -25,6 +25,8 @@ import (
 // TestCrash kills the server at random moments while texts and mails pour in
 // and deliveries go out. What was answered 200 must be exactly one message,
 // every event must reach the receiver, and a known number must keep its ticket.
+// An event may arrive twice, but only as the same delivery, and no more do than
+// were on their way at the moments of death.
 func TestCrash(t *testing.T) {
 	kills := 50
 	if os.Getenv("CI") != "" && os.Getenv(dbtest.Variable) == "" {
@@ -68,7 +70,8 @@ func TestCrash(t *testing.T) {
 	}
 	p.kill()
 	p.check()
-	t.Logf("%d kills, %d requests accepted, %d deliveries received", kills, len(p.accepted), p.deliveries.Load())
+	t.Logf("%d kills, %d requests accepted, %d deliveries received, %d of them twice",
+		kills, len(p.accepted), p.deliveries.Load(), int(p.deliveries.Load())-len(p.received))
 }
 
 // patient is a server process that is killed and started again.
@@ -87,13 +90,17 @@ type patient struct {
 
 	mu       sync.Mutex
 	accepted map[string]bool // external ids of what was answered 200
-	received map[string]bool // ids of the events that arrived
+	received map[string]string // ids of the events that arrived, with that of their delivery
+	inFlight int               // how many more deliveries could have been on their way, over all deaths
 }
+
+// perReceiver is how many deliveries to one receiver are on their way at once.
+const perReceiver = 64
 
 func newPatient(t *testing.T) *patient {
 	p := &patient{
 		t: t, secret: "crash-" + strings.Repeat("x", 20), to: "+14155550100", mailbox: "support@demo.example",
-		accepted: make(map[string]bool), received: make(map[string]bool), databaseURL: dbtest.URL(t),
+		accepted: make(map[string]bool), received: make(map[string]string), databaseURL: dbtest.URL(t),
 	}
 	// A port of our own that every life of the server can take again.
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,8 +120,12 @@ func newPatient(t *testing.T) *patient {
 		}
 		p.deliveries.Add(1)
 		p.mu.Lock()
-		p.received[body.ID] = true
-		p.mu.Unlock()
+		defer p.mu.Unlock()
+		delivery := r.Header.Get("X-Service-Delivery")
+		if before, twice := p.received[body.ID]; twice && before != delivery {
+			p.t.Errorf("event %s came as delivery %s and as %s", body.ID, before, delivery)
+		}
+		p.received[body.ID] = delivery
 	}))
 	t.Cleanup(p.receiver.Close)
 	t.Cleanup(func() {
@@ -173,6 +184,7 @@ func (p *patient) kill() {
 		p.cmd.Process.Kill()
 		p.cmd.Wait()
 		p.cmd = nil
+		p.inFlight += perReceiver
 	}
 }
 
@@ -260,9 +272,12 @@ func (p *patient) check() {
 	}
 	missing := 0
 	for _, id := range events {
-		if !p.received[id] {
+		if p.received[id] == "" {
 			missing++
 		}
+	}
+	if twice := int(p.deliveries.Load()) - len(p.received); twice > p.inFlight {
+		p.t.Errorf("%d deliveries came twice, want at most the %d that could have been on their way", twice, p.inFlight)
 	}
 	if missing > 0 || len(events) == 0 {
 		p.t.Errorf("%d of %d events did not reach the receiver", missing, len(events))

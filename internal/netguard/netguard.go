@@ -42,7 +42,8 @@ func (e *AddressError) Error() string {
 // Guard decides which addresses may be dialled. The zero value lets through
 // public addresses only.
 type Guard struct {
-	AllowPrivate bool // lets through every address: development and demos
+	AllowPrivate bool          // lets through every address: development and demos
+	Resolver     *net.Resolver // nil means the system's
 }
 
 // Check returns an [*AddressError] unless addr may be dialled.
@@ -73,7 +74,7 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 // that passes [Guard.Check]. Of a name's several addresses the refused ones are
 // skipped.
 func (g Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, Control: g.Control}
+	d := net.Dialer{Timeout: dialTimeout, Control: g.Control, Resolver: g.Resolver}
 	conn, err := d.DialContext(ctx, network, address)
 	if refused, ok := errors.AsType[*AddressError](err); ok {
 		if host, _, _ := net.SplitHostPort(address); host != refused.Addr.String() {
