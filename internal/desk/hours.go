@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -357,8 +358,17 @@ func (z *zone) load(at int64) {
 	if !end.IsZero() {
 		z.end = end.Unix()
 	}
-	_, offset := t.Zone()
-	z.offset = int64(offset)
+	z.offset = z.offsetAt(at)
+	if z.end <= at {
+		// Where rules continue the table, package time ends leap years a day
+		// early.
+		z.end = at + int64(sort.Search(daySeconds, func(n int) bool { return z.offsetAt(at+int64(n)) != z.offset }))
+	}
+}
+
+func (z *zone) offsetAt(at int64) int64 {
+	_, offset := time.Unix(at, 0).In(z.loc).Zone()
+	return int64(offset)
 }
 
 // first returns the first instant, in Unix seconds, at which a clock on the wall

@@ -82,6 +82,7 @@ func TestWorkingTime(t *testing.T) {
 		{"forward at midnight", "Africa/Cairo", "fri 00:00-02:00", "", "2026-04-23T12:00:00+02:00", time.Hour, "2026-04-24T02:00:00+03:00"},
 		// Half an hour, the other way round of the year.
 		{"Lord Howe, back", "Australia/Lord_Howe", "sun 01:00-03:00", "", "2026-04-05T00:00:00+11:00", 150 * time.Minute, "2026-04-05T03:00:00+10:30"},
+		{"the last day of a leap year", "Europe/Berlin", "sun 09:00-17:00", "", "2028-12-31T16:00:00+01:00", 2 * time.Hour, "2029-01-07T10:00:00+01:00"},
 		// Samoa had no 30 December 2011.
 		{"a day that was not", "Pacific/Apia", "fri-sat 00:00-24:00", "", "2011-12-29T00:00:00-10:00", 24 * time.Hour, "2012-01-01T00:00:00+14:00"},
 		{"before 1970", "Europe/Berlin", "wed 09:00-17:00", "", "1969-12-31T00:00:00+01:00", 9 * time.Hour, "1970-01-07T10:00:00+01:00"},
