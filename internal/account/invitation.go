@@ -79,10 +79,14 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		}
 		var member bool
 		var waiting int
-		var organization string
+		var organization, to string
+		// A user's mail goes to the address on file, not to one that merely
+		// compares as equal: its link signs in as that user.
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
-				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3), name
-			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro()).Scan(&member, &waiting, &organization); err != nil {
+				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3), name,
+				coalesce((SELECT email FROM users WHERE email_key = $2), $4)
+			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro(), i.Email).
+			Scan(&member, &waiting, &organization, &to); err != nil {
 			return fmt.Errorf("look for member: %w", err)
 		}
 		switch {
@@ -101,7 +105,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, i.CreatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("insert invitation: %w", err)
 		}
-		return s.post(ctx, tx, i.Email, mail.Letter{
+		return s.post(ctx, tx, to, mail.Letter{
 			Subject: "Join " + organization + " on Kickstand",
 			Before:  []string{fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", i.InvitedBy, organization, i.Role)},
 			Action:  mail.Action{Label: "See the invitation", URL: s.link(InvitationPath, t)},

@@ -316,6 +316,26 @@ func TestAcceptRace(t *testing.T) {
 	}
 }
 
+// TestInviteKnownAddress: an invitation signs in as whoever has the address, so
+// it goes where they get their mail, however it was typed; which tells whoever
+// invites nothing.
+func TestInviteKnownAddress(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	acme := f.organization(t, "Acme")
+	ada, _ := f.member(t, acme, "ada@example.com", account.Admin)
+	bob := f.signIn(t, "bob@example.com")
+	i, token := f.invite(t, ada, "BOB@example.com", account.Agent)
+	mails := f.mail.all()
+	checkMail(t, mails[len(mails)-1], "bob@example.com", "Join Acme on Kickstand")
+	if list := f.invitations(t, acme); i.Email != "BOB@example.com" || len(list) != 1 || list[0] != i {
+		t.Errorf("got invitation %+v and %+v in the list, want the address as typed in both", i, list)
+	}
+	in, err := f.AcceptInvitation(t.Context(), token, "Bob", client)
+	if err != nil || in.User.ID != bob.User.ID || in.User.Email != "bob@example.com" {
+		t.Errorf("got %+v, error %v, want user %s", in.User, err, bob.User.ID)
+	}
+}
+
 func TestInvitationLife(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
