@@ -12,9 +12,15 @@ import (
 // maxEmail is the longest address that SMTP can carry, in bytes.
 const maxEmail = 254
 
-// emailKey is the form in which addresses are compared.
+// emailKey is the form in which addresses are compared. Of an international
+// domain it is the one that mail goes to: there are many spellings of each, and
+// none may have an account or tries of its own.
 func emailKey(email string) string {
-	return strings.ToLower(strings.TrimSpace(email))
+	email = strings.TrimSpace(email)
+	if a, err := mail.ParseAddress(email); err == nil {
+		email = a.Address
+	}
+	return strings.ToLower(email)
 }
 
 // checkEmail records an issue unless email, trimmed, is an address and nothing

@@ -60,6 +60,27 @@ func TestCheckEmail(t *testing.T) {
 	}
 }
 
+// TestEmailKey: addresses have the same key exactly when mail to them arrives in
+// the same place, letters aside.
+func TestEmailKey(t *testing.T) {
+	for _, tt := range []struct{ email, want string }{
+		{" Ada@Example.COM ", "ada@example.com"},
+		{"MÜLLER@example.com", "müller@example.com"},
+		{"ada@bücher.example", "ada@xn--bcher-kva.example"},
+		{"ada@BÜCHER.example", "ada@xn--bcher-kva.example"},
+		{"ada@bu\u0308cher.example", "ada@xn--bcher-kva.example"},
+		{"ada@XN--bcher-kva.example", "ada@xn--bcher-kva.example"},
+		{"ada@ｅxample.com", "ada@example.com"},
+		{"ada@exam\u00adple.com", "ada@example.com"},
+		{"ada@example。com", "ada@example.com"},
+		{"Ada <ada@example.com", "ada <ada@example.com"}, // no address at all
+	} {
+		if got := emailKey(tt.email); got != tt.want {
+			t.Errorf("%q: got key %q, want %q", tt.email, got, tt.want)
+		}
+	}
+}
+
 // RedirectTarget is where somebody asks a sign-in to lead, at a base URL of
 // https://help.example.com with the origins https://app.example.com and
 // http://localhost:3000/.
