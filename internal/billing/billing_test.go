@@ -414,6 +414,62 @@ func TestLinkMoves(t *testing.T) {
 	}
 }
 
+// TestCustomerMoves: what only the customer tells of goes where the customer
+// goes, and nothing stays behind.
+func TestCustomerMoves(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	a, b, given := f.organization(t, "A", account.Free), f.organization(t, "B", account.Free), f.organization(t, "Given", account.Business)
+	once := checkout(0, "paid", given, "")
+	once.SubscriptionID = ""
+	f.take(t, once)
+	once.OrganizationID, once.Created = a.ID, at(1)
+	f.take(t, once, subscription(channel.SubscriptionCreated, 1, "active", "price_pro"))
+	if got := f.state(t, a).Plan; got != account.Pro {
+		t.Fatalf("A has %s, want pro by its customer", got)
+	}
+	once.OrganizationID, once.Created = b.ID, at(2)
+	f.take(t, once)
+	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Free || pb != account.Pro {
+		t.Errorf("the customer is B's: A has %s and B %s, want free and pro", pa, pb)
+	}
+	named := subscription(channel.SubscriptionUpdated, 1, "active", "price_pro") // no news of the customer
+	named.OrganizationID = a.ID
+	f.take(t, named)
+	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Pro || pb != account.Free {
+		t.Errorf("the subscription is A's: A has %s and B %s, want pro and free", pa, pb)
+	}
+	if got := f.state(t, given).Plan; got != account.Business {
+		t.Errorf("who lost a customer without subscriptions has %s, want business as given", got)
+	}
+}
+
+// TestOtherProduct: something else that is sold at the same account, and at whose
+// checkout anybody can be named, does not count as the plan that was wished for.
+func TestOtherProduct(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	for order := range permutations(3) {
+		o := f.organization(t, "Acme", account.Free)
+		if _, err := f.StartForOrganization(t.Context(), f.user(t, o, account.Admin), account.Business); err != nil {
+			t.Fatal(err)
+		}
+		events := []channel.Payment{
+			checkout(0, "paid", o, ""), subscription(channel.SubscriptionCreated, 0, "active", "price_donation"), invoice(channel.InvoicePaid, 0, "in_1", 1),
+		}
+		own(events, o.ID)
+		for _, i := range order {
+			f.take(t, events[i])
+		}
+		if got := f.state(t, o).Plan; got != account.Free {
+			t.Errorf("told in the order %v: got %s, want free", order, got)
+		}
+		events[1].Plan, events[1].Created = "pro", at(1)
+		f.take(t, events[1])
+		if got := f.state(t, o).Plan; got != account.Pro {
+			t.Errorf("with metadata: got %s, want pro", got)
+		}
+	}
+}
+
 // TestParallel: events of several subscriptions of one organization arrive at
 // once.
 func TestParallel(t *testing.T) {

@@ -107,6 +107,7 @@ type invoiceFact struct {
 	Event   string    `json:"event,omitempty"`
 	Failed  bool      `json:"failed,omitempty"`
 	Invoice string    `json:"invoice,omitempty"`
+	First   bool      `json:"first,omitempty"`
 	Attempt int64     `json:"attempt,omitempty"`
 	PayURL  string    `json:"pay_url,omitempty"`
 	Plan    string    `json:"plan,omitempty"`
@@ -183,7 +184,7 @@ func (s *subscription) apply(p *channel.Payment) {
 	case channel.InvoicePaid, channel.InvoiceFailed:
 		now := invoiceFact{
 			At: p.Created, Event: p.EventID, Failed: p.Kind == channel.InvoiceFailed,
-			Invoice: p.InvoiceID, Attempt: p.Attempt, PayURL: p.PayURL, Plan: p.Plan,
+			Invoice: p.InvoiceID, First: p.First, Attempt: p.Attempt, PayURL: p.PayURL, Plan: p.Plan,
 		}
 		if now.compare(&f.Invoice) >= 0 {
 			f.Invoice = now
@@ -252,6 +253,10 @@ func (s *subscription) pastDue() bool {
 	switch state.Status {
 	case "incomplete", "incomplete_expired", "canceled", "paused":
 		return false // nothing has begun, or nothing goes on
+	case "":
+		if invoice.First && s.Facts.PaidAt.IsZero() {
+			return false // nothing has begun, as far as we know: "incomplete" may be on its way
+		}
 	}
 	if state.At.After(invoice.At) {
 		return state.Status == "past_due" || state.Status == "unpaid"
@@ -274,7 +279,9 @@ func (s *subscription) news() (*invoiceFact, bool) {
 
 // plan is what was bought: by its price, else by what we had handed over at
 // checkout, else by what the organization had gone there for. It is empty when
-// nothing tells.
+// nothing tells. Where prices are known, one that is none of them is of
+// something else, whatever the organization may have wished for: who pays at
+// another page of the operator's can name any organization there.
 func (s *subscription) plan(prices map[string]account.Plan) account.Plan {
 	f := &s.Facts
 	best := account.Free
@@ -288,7 +295,11 @@ func (s *subscription) plan(prices map[string]account.Plan) account.Plan {
 			return best
 		}
 	}
-	for _, text := range []string{f.State.Plan, f.Checkout.Plan, f.Invoice.Plan, string(f.Wanted)} {
+	wanted := f.Wanted
+	if len(prices) > 0 && len(f.State.Prices)+len(f.Checkout.Prices) > 0 {
+		wanted = ""
+	}
+	for _, text := range []string{f.State.Plan, f.Checkout.Plan, f.Invoice.Plan, string(wanted)} {
 		if p, ok := account.ParsePlan(text); ok && p != account.Free {
 			return p
 		}
@@ -312,7 +323,9 @@ func standing(list []*subscription, w wish, prices map[string]account.Plan) acco
 	for _, s := range list {
 		now.PastDue = now.PastDue || s.pastDue()
 		p, entitles := s.plan(prices), s.entitles()
-		if !s.begun() || entitles && p == "" {
+		// What is of no plan decides nothing, unless it may have counted as the
+		// wanted one until its price was told.
+		if !s.begun() || entitles && p == "" && s.Facts.Wanted == "" {
 			continue
 		}
 		now.Plan = cmp.Or(now.Plan, account.Free)

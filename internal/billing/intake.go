@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,27 +43,29 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (an
 		return nil, err
 	}
 	r := Result{Outcome: NoSubscription, SubscriptionID: p.SubscriptionID}
-	concerned, err := s.linkCustomer(ctx, tx, p)
+	concerned, lost, err := s.linkCustomer(ctx, tx, p)
 	if err != nil {
 		return nil, err
 	}
-	lost := "" // the organization that the subscription was said to be of before
 	if p.SubscriptionID != "" {
 		sub, err := find(ctx, tx, p.SubscriptionID)
 		if err != nil {
 			return nil, err
 		}
-		before := sub.organizationID
-		sub.apply(p)
-		if before != sub.organizationID {
-			lost = before
+		before, err := ownerOf(ctx, tx, sub)
+		if err != nil {
+			return nil, err
 		}
+		sub.apply(p)
 		if err := save(ctx, tx, sub); err != nil {
 			return nil, err
 		}
 		owner, err := ownerOf(ctx, tx, sub)
 		if err != nil {
 			return nil, err
+		}
+		if before != owner {
+			lost = append(lost, before)
 		}
 		r.Outcome, r.OrganizationID = Unlinked, owner
 		concerned = append(concerned, before, owner)
@@ -72,7 +75,7 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (an
 		if id == "" {
 			continue
 		}
-		now, mails, known, err := s.reconcile(ctx, tx, id, id == lost)
+		now, mails, known, err := s.reconcile(ctx, tx, id, slices.Contains(lost, id))
 		if err != nil {
 			return nil, fmt.Errorf("organization %s: %w", id, err)
 		}
@@ -85,30 +88,40 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (an
 }
 
 // linkCustomer notes whose a customer of the provider is, if p tells, and
-// returns the organizations that this concerns.
-func (s *Service) linkCustomer(ctx context.Context, tx *db.Tx, p *channel.Payment) ([]string, error) {
+// returns the organizations that this concerns, and of those the one that may
+// have lost a subscription to the other.
+func (s *Service) linkCustomer(ctx context.Context, tx *db.Tx, p *channel.Payment) (concerned, lost []string, err error) {
 	if p.CustomerID == "" || p.OrganizationID == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var before string
 	var linkedAt time.Time
-	err := tx.QueryRow(ctx, "SELECT organization_id, linked_at FROM billing_customers WHERE id = $1", p.CustomerID).
+	err = tx.QueryRow(ctx, "SELECT organization_id, linked_at FROM billing_customers WHERE id = $1", p.CustomerID).
 		Scan(&before, db.IntoTime(&linkedAt))
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
-		return nil, fmt.Errorf("find customer: %w", err)
+		return nil, nil, fmt.Errorf("find customer: %w", err)
 	}
 	if order := p.Created.Compare(linkedAt); order < 0 || order == 0 && strings.Compare(p.OrganizationID, before) <= 0 {
-		return nil, nil
+		return nil, nil, nil
+	}
+	if before != "" && before != p.OrganizationID {
+		list, err := subscriptionsOf(ctx, tx, before)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(list) > 0 {
+			lost = append(lost, before)
+		}
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO billing_customers (id, organization_id, linked_at) VALUES ($1, $2, $3)
 		ON CONFLICT (id) DO UPDATE SET organization_id = excluded.organization_id, linked_at = excluded.linked_at`,
 		p.CustomerID, p.OrganizationID, p.Created.UnixMicro()); err != nil {
-		return nil, fmt.Errorf("link customer: %w", err)
+		return nil, nil, fmt.Errorf("link customer: %w", err)
 	}
 	if before == p.OrganizationID {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return []string{before, p.OrganizationID}, nil
+	return []string{before, p.OrganizationID}, lost, nil
 }
 
 // ownerOf returns whose a subscription is: who the events name, else whose
@@ -172,7 +185,7 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool
 		if !ok {
 			continue
 		}
-		n, err := s.tell(ctx, tx, before, now.Plan, failed)
+		n, err := s.tell(ctx, tx, before, now.Plan, sub, failed)
 		if err != nil {
 			return now, 0, true, err
 		}
@@ -185,20 +198,23 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool
 	return now, mails, true, nil
 }
 
-// tell writes to an organization's admins that a payment failed, and returns to
-// how many.
-func (s *Service) tell(ctx context.Context, tx *db.Tx, o account.Organization, plan account.Plan, failed *invoiceFact) (int, error) {
+// tell writes to the admins of an organization, whose plan is now as given, that
+// a payment for a subscription failed, and returns to how many.
+func (s *Service) tell(ctx context.Context, tx *db.Tx, o account.Organization, now account.Plan, sub *subscription, failed *invoiceFact) (int, error) {
 	admins, err := s.accounts.AdminEmails(ctx, tx, o.ID)
 	if err != nil {
 		return 0, fmt.Errorf("find admins: %w", err)
 	}
 	name := strings.Join(strings.Fields(o.Name), " ")
+	next := "Nothing changes for now. Payment will be tried again in the next days; if it keeps failing, the subscription ends."
+	if sub.begun() && !sub.entitles() {
+		next = fmt.Sprintf("Until it is paid, %s has the plan %s.", name, now)
+	}
 	l := mail.Letter{
 		Subject: "A payment for " + name + " failed",
 		Before: []string{
-			fmt.Sprintf("The payment for the plan %s of %s could not be collected.", plan, name),
-			"Nothing changes for now. Payment will be tried again in the next days; if it keeps failing, the subscription ends. " +
-				"Please check that the payment method is still valid.",
+			fmt.Sprintf("The payment for the plan %s of %s could not be collected.", cmp.Or(sub.plan(s.checkout.plans), now), name),
+			next + " Please check that the payment method is still valid.",
 		},
 		Action: mail.Action{Label: "Open Kickstand", URL: s.baseURL + "/"},
 		After:  []string{"You get this mail because you are an admin of " + name + "."},

@@ -62,6 +62,21 @@ func TestFailureMail(t *testing.T) {
 				checkout(0, "paid", o, "pro"), subscription(channel.SubscriptionDeleted, 20, "canceled", "price_pro"), invoice(failed, 9, "in_2", 1),
 			}
 		}, 0},
+		{"a first payment", func(o account.Organization) []channel.Payment {
+			e := invoice(failed, 0, "in_1", 1)
+			e.OrganizationID, e.First = o.ID, true
+			return []channel.Payment{e, subscription(channel.SubscriptionCreated, 0, "incomplete", "price_pro")}
+		}, 0},
+		{"the first invoice of a subscription that has begun", func(o account.Organization) []channel.Payment {
+			e := invoice(failed, 1, "in_1", 1)
+			e.OrganizationID, e.First = o.ID, true
+			return []channel.Payment{e, subscription(channel.SubscriptionCreated, 0, "active", "price_pro")}
+		}, 1},
+		{"nothing but a failure", func(o account.Organization) []channel.Payment {
+			e := invoice(failed, 1, "in_2", 1)
+			e.OrganizationID = o.ID
+			return []channel.Payment{e}
+		}, 1},
 		{"a failure after a recovery", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{checkout(0, "paid", o, "pro"), invoice(failed, 9, "in_2", 1), invoice(paid, 10, "in_2", 2), invoice(failed, 90, "in_3", 1)}
 		}, 2},
@@ -102,9 +117,19 @@ func TestFailureMailText(t *testing.T) {
 	if !strings.Contains(m.HTML, `href="https://pay.example/in_2"`) || strings.Contains(m.HTML, "<Co>") {
 		t.Errorf("the page lacks the link, or is not escaped:\n%s", m.HTML)
 	}
+	if !strings.Contains(m.Text, "Nothing changes for now.") {
+		t.Errorf("the text does not say that nothing changes:\n%s", m.Text)
+	}
 	event.Attempt, event.Created, event.PayURL = 2, at(19), ""
 	f.take(t, event)
 	if last := f.mail.mails[1]; !strings.Contains(last.Text, "Open Kickstand:\n\nhttps://help.example/\n") {
 		t.Errorf("without a page to pay at:\n%s", last.Text)
+	}
+	event.Attempt, event.Created = 3, at(29)
+	f.take(t, subscription(channel.SubscriptionUpdated, 29, "unpaid", "price_pro"), event)
+	last := f.mail.mails[2].Text
+	if !strings.Contains(last, "the plan pro of Größe & <Co> could not") || !strings.Contains(last, "Until it is paid, Größe & <Co> has the plan free.") ||
+		strings.Contains(last, "Nothing changes") {
+		t.Errorf("of a subscription that does not count any more:\n%s", last)
 	}
 }

@@ -140,6 +140,7 @@ type Payment struct {
 
 	// Of an invoice.
 	InvoiceID string
+	First     bool   // it is the subscription's first, with whose payment it begins
 	Attempt   int64  // how often payment was tried
 	PayURL    string // a page of the provider's, over https, where it can be paid
 }

@@ -213,6 +213,7 @@ func subscription(p *channel.Payment, o object) {
 
 func invoice(p *channel.Payment, o object) {
 	p.InvoiceID, p.Attempt, p.PayURL = o.id("id"), o.number("attempt_count"), o.link("hosted_invoice_url")
+	p.First = o.text("billing_reason") == "subscription_create"
 	details := o.object("parent").object("subscription_details")
 	old := o.object("subscription_details") // before 2025-03-31
 	if p.SubscriptionID = details.id("subscription"); p.SubscriptionID == "" {
