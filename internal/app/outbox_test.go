@@ -108,8 +108,13 @@ func TestMailRetry(t *testing.T) {
 		span  time.Duration // from the first to the last, rounded
 	}{
 		{"unreachable", &mail.Error{Op: mail.OpConnect, Temporary: true}, 337, 165 * time.Hour},
+		{"password refused", &mail.Error{Op: mail.OpLogin, Code: 535}, 337, 165 * time.Hour},
+		{"no service", &mail.Error{Op: mail.OpConnect, Code: 554}, 337, 165 * time.Hour},
+		{"log in first", &mail.Error{Op: mail.OpSender, Code: 530}, 337, 165 * time.Hour},
+		{"busy", &mail.Error{Op: mail.OpConnect, Code: 421, Temporary: true}, 9, 47 * time.Hour},
 		{"later", &mail.Error{Op: mail.OpRecipient, Code: 451, Temporary: true}, 9, 47 * time.Hour},
 		{"never", &mail.Error{Op: mail.OpRecipient, Code: 550}, 1, 0},
+		{"sender refused", &mail.Error{Op: mail.OpSender, Code: 550}, 1, 0},
 		{"not sendable", &mail.Error{Op: mail.OpCompose}, 1, 0},
 	} {
 		tries, span := 1, time.Duration(0)
