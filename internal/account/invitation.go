@@ -48,7 +48,7 @@ type NewInvitation struct {
 // Check implements [problem.Checker].
 func (n NewInvitation) Check(v *problem.Validation) {
 	checkEmail(v, "email", n.Email)
-	n.Role.check(v, "role")
+	n.Role.Check(v, "role")
 }
 
 // Invite mails somebody a link that lets them join the organization of who

@@ -22,7 +22,7 @@ func (s *Service) Members(ctx context.Context, organizationID string) ([]User, e
 // [problem.NotFound]; the last admin stays one, by [problem.Conflict].
 func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string, r Role) (User, error) {
 	var v problem.Validation
-	r.check(&v, "role")
+	r.Check(&v, "role")
 	if err := v.Err(); err != nil {
 		return User{}, err
 	}

@@ -24,8 +24,8 @@ const (
 	Agent Role = "agent"
 )
 
-// check records an issue unless r is a role.
-func (r Role) check(v *problem.Validation, path string) {
+// Check records an issue unless r is a role.
+func (r Role) Check(v *problem.Validation, path string) {
 	if r != Admin && r != Agent {
 		v.Add(path, "must be admin or agent")
 	}
@@ -98,7 +98,7 @@ func (n NewUser) Check(v *problem.Validation) {
 		checkNewPassword(v, "password", n.Password, n.Email)
 	}
 	v.Line("name", strings.TrimSpace(n.Name), 0, 255)
-	n.Role.check(v, "role")
+	n.Role.Check(v, "role")
 }
 
 // CreateUser adds a user to an organization. An e-mail address that is taken is

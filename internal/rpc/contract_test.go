@@ -540,6 +540,8 @@ func TestMembersProcedures(t *testing.T) {
 	f.want("POST", "members.update", `{"id":"`+in.User.ID+`","role":"agent"}`, 409, lastAdmin("members.update"))
 	f.want("POST", "members.remove", `{"id":"`+in.User.ID+`"}`, 409, lastAdmin("members.remove"))
 	f.want("POST", "members.update", `{"id":"`+bob.ID+`","role":"owner"}`, 400, invalid("members.update", "role", "must be admin or agent"))
+	f.want("POST", "members.update", `{"id":"bob","role":"owner"}`, 400,
+		`{"error":{"json":{"message":"id must be a UUID (and 1 more)","code":-32600,"data":{"code":"BAD_REQUEST","httpStatus":400,"path":"members.update","issues":[{"path":"id","message":"must be a UUID"},{"path":"role","message":"must be admin or agent"}]}}}}`)
 	f.want("POST", "members.update", `{"id":"`+bob.ID+`","role":"admin"}`, 200, result(member("bob@example.com", "admin")))
 	f.want("POST", "members.update", `{"id":"`+in.User.ID+`","role":"agent"}`, 200, result(member("ada@example.com", "agent")))
 	f.want("POST", "members.remove", `{"id":"`+bob.ID+`"}`, 403, refused("members.remove", "FORBIDDEN", -32003, 403, "only admins may do this")) // the next request knows

@@ -146,6 +146,12 @@ type updateMember struct {
 	Role account.Role `json:"role"`
 }
 
+// Check implements [problem.Checker].
+func (in updateMember) Check(v *problem.Validation) {
+	in.recordID.Check(v)
+	in.Role.Check(v, "role")
+}
+
 func (p peopleProcedures) updateMember(ctx context.Context, in updateMember) (memberRecord, error) {
 	u, err := p.accounts.ChangeRole(ctx, organization(ctx), in.ID, in.Role)
 	return newMemberRecord(u), err
