@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -400,10 +401,17 @@ func TestInvitationLimits(t *testing.T) {
 		}
 
 		// So many wait at once; replacing one is no more than before.
-		for n := len(f.invitations(t, o)); n < 500; n++ {
-			if err := try(fmt.Sprintf("p%d@example.com", n)); err != nil {
-				t.Fatal(err)
+		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+			for n := f.count(t, "SELECT count(*) FROM invitations"); n < 500; n++ {
+				if _, err := tx.Exec(t.Context(), `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, created_at)
+					VALUES ($1, $2, $3, $4, $4, 'agent', 'Ada', $5)`,
+					fmt.Sprint(n), fmt.Append(nil, n), o.ID, fmt.Sprintf("p%d@example.com", n), tx.Now.UnixMicro()); err != nil {
+					return err
+				}
 			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
 		wantKind(t, try("one.more@example.com"), problem.Conflict)
 		if err := try("p400@example.com"); err != nil {

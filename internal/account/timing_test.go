@@ -90,7 +90,7 @@ func wantSameTime(t *testing.T, n int, names []string, sample func(way, i int)) 
 // long an answer takes, nor by the work behind it.
 func TestSameTime(t *testing.T) {
 	t.Run("password", func(t *testing.T) {
-		const samples = 16
+		const samples = 12
 		f := newFixture(t, dbtest.New(t))
 		f.organization(t, "Acme")
 		// A hash each, under today's parameters, without making each.

@@ -18,7 +18,7 @@ func TestPrune(t *testing.T) {
 	acme := f.organization(t, "Acme")
 	by, tokens := f.member(t, acme, "ada@example.com", account.Admin)
 	f.exec(t, "DELETE FROM login_links")
-	const old, young = 1201, 7 // two chunks and a bit
+	const old, young = 601, 7 // a chunk and a bit
 	for _, tt := range []struct {
 		table, statement string
 		args             func(i int) []any
