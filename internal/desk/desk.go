@@ -38,12 +38,23 @@
 //	a change of a ticket's fields   ticket.updated [ticket.status_changed]
 //	                                [ticket.assigned] [ticket.priority_changed]
 //	a deleted ticket                ticket.deleted
+//	80 % of a promised time         sla.warning
+//	all of it                       sla.breached
 //
 // An agent's message that starts a ticket (sent elsewhere, seen by us) has both
 // ticket.created and message.agent_reply. ticket.updated comes once with every
 // change of the ticket's own fields and names all of them; each specific event
 // follows and names its own field only. Notes, automatic replies within a ticket
-// and delivery receipts emit nothing.
+// and delivery receipts emit nothing. A warning or breach whose timer is late is
+// told of before what changes the ticket next, with the ticket as it was.
+//
+// # Service levels
+//
+// What an [SLAPolicy] promises becomes a clock of each ticket: it is stored in the
+// ticket's row and changes under the ticket's lock, in the transaction of the
+// change that starts, stops or ends it. A running clock has one job in the queue,
+// due at its next moment and deleted with its reason. So each moment is told of
+// once, and never of a promise that was kept.
 package desk
 
 import (
@@ -102,9 +113,10 @@ type Service struct {
 	baseURL    string
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
+	policies   policies
 }
 
-// Open returns the service and registers its worker with the queue.
+// Open returns the service and registers its workers with the queue.
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
@@ -115,6 +127,11 @@ func Open(c Config) *Service {
 		s.closeAfter = 7 * 24 * time.Hour
 	}
 	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.closeDue})
+	c.Queue.Handle(queue.Worker{
+		Kind: slaKind, Run: s.slaDue,
+		// Nothing else would ever start the clock again.
+		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+	})
 	return s
 }
 

@@ -268,7 +268,7 @@ func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *place, c
 	if _, err := s.write(ctx, tx, in, p, e); err != nil {
 		return Result{}, err
 	}
-	if err := insertTicket(ctx, tx, t); err != nil {
+	if err := s.insertTicket(ctx, tx, t, e.Author.Type == AuthorAgent); err != nil {
 		return Result{}, err
 	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
@@ -307,14 +307,26 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *place, 
 			return Result{}, fmt.Errorf("note opt-out: %w", err)
 		}
 	}
+	reopens := e.Author.Type == AuthorCustomer && t.Status != StatusOpen
+	responds := e.Author.Type == AuthorAgent && t.FirstRespondedAt.IsZero()
+	at := tx.Now
+	if responds {
+		at = e.CreatedAt // however late we hear of it
+	}
+	clocks := (reopens || responds) && len(t.clocks) > 0
+	if clocks {
+		if err := s.catchUp(ctx, tx, t, at); err != nil {
+			return Result{}, err
+		}
+	}
 	var changes map[string]event.Change
-	if e.Author.Type == AuthorCustomer && t.Status != StatusOpen {
+	if reopens {
 		changes = map[string]event.Change{"status": {From: string(t.Status), To: string(StatusOpen)}}
 		if err := s.setStatus(ctx, tx, t, StatusOpen); err != nil {
 			return Result{}, err
 		}
 	}
-	if e.Author.Type == AuthorAgent && t.FirstRespondedAt.IsZero() {
+	if responds {
 		t.FirstRespondedAt = e.CreatedAt
 	}
 	t.UpdatedAt = tx.Now
@@ -328,6 +340,11 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *place, 
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("change ticket: %w", err)
+	}
+	if clocks {
+		if err := s.followTicket(ctx, tx, t, at, false); err != nil {
+			return Result{}, err
+		}
 	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {

@@ -68,6 +68,9 @@ type Ticket struct {
 	UpdatedAt        time.Time      `json:"updated_at"`
 	FirstRespondedAt time.Time      `json:"first_responded_at,omitzero"`
 	ResolvedAt       time.Time      `json:"resolved_at,omitzero"`
+	SLA              []SLA          `json:"sla"`
+
+	clocks []clock // what SLA shows
 }
 
 // maxSubject and the others bound what agents may write.
@@ -82,7 +85,7 @@ const (
 const (
 	ticketColumns = `t.id, t.organization_id, t.number, t.subject, t.status, t.priority, t.channel,
 		t.assignee_id, t.tags, t.linked_ticket_id, t.link_reason,
-		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at,
+		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at, t.sla,
 		u.id, u.name, u.email, u.phone`
 	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
 )
@@ -92,7 +95,7 @@ func ticketFields(t *Ticket, more ...any) []any {
 	return append([]any{
 		&t.ID, &t.OrganizationID, &t.Number, &t.Subject, &t.Status, &t.Priority, &t.Channel,
 		db.IntoText(&t.AssigneeID), db.IntoJSON(&t.Tags), db.IntoText(&t.LinkedTicketID), db.IntoText(&t.LinkReason),
-		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt),
+		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt), db.IntoJSON(&t.clocks),
 		&t.Customer.ID, &t.Customer.Name, &t.Customer.Email, &t.Customer.Phone,
 	}, more...)
 }
@@ -100,6 +103,7 @@ func ticketFields(t *Ticket, more ...any) []any {
 func scanTicket(row db.Row) (Ticket, error) {
 	var t Ticket
 	err := row.Scan(ticketFields(&t)...)
+	t.showClocks()
 	return t, err
 }
 
@@ -166,19 +170,27 @@ func (s *Service) Tickets(ctx context.Context, q db.Querier, organizationID stri
 		ORDER BY t.number DESC LIMIT $4`, organizationID, string(p.Status), p.Before, p.Limit)
 }
 
-// insertTicket gives t its number and writes it. The number is taken last, since
-// on PostgreSQL the organization's other new tickets wait from here on.
-func insertTicket(ctx context.Context, tx *db.Tx, t *Ticket) error {
+// insertTicket gives t its number, starts its clocks and writes it. The number is
+// taken last, since on PostgreSQL the organization's other new tickets wait from
+// here on. spoken says that an agent begins the ticket.
+func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken bool) error {
+	var policyID string
 	if err := tx.QueryRow(ctx, `INSERT INTO ticket_numbers (organization_id, last) VALUES ($1, 1)
-		ON CONFLICT (organization_id) DO UPDATE SET last = ticket_numbers.last + 1 RETURNING last`,
-		t.OrganizationID).Scan(&t.Number); err != nil {
+		ON CONFLICT (organization_id) DO UPDATE SET last = ticket_numbers.last + 1
+		RETURNING last, (SELECT p.id FROM sla_policies p WHERE p.organization_id = $1 AND p.priority = $2 AND p.replaced_at IS NULL)`,
+		t.OrganizationID, string(t.Priority)).Scan(&t.Number, db.IntoText(&policyID)); err != nil {
 		return fmt.Errorf("number ticket: %w", err)
 	}
+	if policyID != "" {
+		if err := s.startClocks(ctx, tx, t, policyID, spoken); err != nil {
+			return err
+		}
+	}
 	if _, err := tx.Exec(ctx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
-			customer_id, linked_ticket_id, link_reason, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)`,
+			customer_id, linked_ticket_id, link_reason, created_at, updated_at, sla)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12)`,
 		t.ID, t.OrganizationID, t.Number, t.Subject, string(t.Status), string(t.Priority), t.Channel,
-		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro()); err != nil {
+		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro(), t.clocksJSON()); err != nil {
 		return fmt.Errorf("write ticket: %w", err)
 	}
 	return nil
@@ -201,8 +213,8 @@ func (u Update) Check(v *problem.Validation) {
 	if u.Status != nil {
 		checkStatus(v, *u.Status)
 	}
-	if u.Priority != nil && !slices.Contains(Priorities[:], *u.Priority) {
-		v.Add("priority", "must be one of low, normal, high, urgent")
+	if u.Priority != nil {
+		checkPriority(v, *u.Priority)
 	}
 	if u.Tags != nil {
 		if len(*u.Tags) > maxTags {
@@ -211,6 +223,12 @@ func (u Update) Check(v *problem.Validation) {
 		for i, tag := range *u.Tags {
 			v.Length("tags."+strconv.Itoa(i), strings.TrimSpace(tag), 1, maxTag)
 		}
+	}
+}
+
+func checkPriority(v *problem.Validation, p Priority) {
+	if !slices.Contains(Priorities[:], p) {
+		v.Add("priority", "must be one of low, normal, high, urgent")
 	}
 }
 
@@ -262,12 +280,19 @@ func (s *Service) Unassign(ctx context.Context, tx *db.Tx, organizationID, userI
 
 // update changes a locked ticket.
 func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
+	newPriority := u.Priority != nil && *u.Priority != t.Priority
+	newStatus := u.Status != nil && *u.Status != t.Status
+	if newPriority || newStatus {
+		if err := s.catchUp(ctx, tx, t, tx.Now); err != nil {
+			return err
+		}
+	}
 	changes := make(map[string]event.Change)
 	if u.Subject != nil && *u.Subject != t.Subject {
 		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
 		t.Subject = *u.Subject
 	}
-	if u.Priority != nil && *u.Priority != t.Priority {
+	if newPriority {
 		changes["priority"] = event.Change{From: string(t.Priority), To: string(*u.Priority)}
 		t.Priority = *u.Priority
 	}
@@ -299,7 +324,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		}
 		changes["assignee"] = event.Change{From: from, To: to}
 	}
-	if u.Status != nil && *u.Status != t.Status {
+	if newStatus {
 		changes["status"] = event.Change{From: string(t.Status), To: string(*u.Status)}
 		if err := s.setStatus(ctx, tx, t, *u.Status); err != nil {
 			return err
@@ -318,6 +343,11 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		t.ID, t.Subject, string(t.Status), string(t.Priority), db.Text(t.AssigneeID), tags,
 		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
+	}
+	if newPriority || newStatus {
+		if err := s.followTicket(ctx, tx, t, tx.Now, newPriority); err != nil {
+			return err
+		}
 	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {
@@ -412,6 +442,9 @@ func (s *Service) Delete(ctx context.Context, organizationID, ticketID string) e
 		t, err := lockTicket(ctx, tx, organizationID, ticketID)
 		if err != nil {
 			return notFound(err, "ticket")
+		}
+		if err := s.stopClocks(ctx, tx, &t); err != nil {
+			return fmt.Errorf("delete SLA timers: %w", err)
 		}
 		for _, statement := range []string{
 			// A thread that is nobody's identity goes, an identity stays.

@@ -1,0 +1,596 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// Metric is what an SLA policy promises.
+type Metric string
+
+// The metrics.
+const (
+	FirstResponse Metric = "first_response" // an agent's first public message
+	Resolution    Metric = "resolution"     // that the ticket is resolved or closed
+)
+
+// SLAPolicy is what an organization promises for tickets of one priority.
+type SLAPolicy struct {
+	OrganizationID       string    `json:"organization_id"`
+	Priority             Priority  `json:"priority"`
+	FirstResponseMinutes int64     `json:"first_response_minutes"` // 0: not promised
+	ResolutionMinutes    int64     `json:"resolution_minutes"`     // likewise
+	Hours                *Hours    `json:"hours"`                  // nil: day and night
+	CreatedAt            time.Time `json:"created_at"`             // when the priority got its first policy
+	UpdatedAt            time.Time `json:"updated_at"`
+
+	id       string // of this version of it
+	calendar *Calendar
+}
+
+// maxMinutes bounds what may be promised: a year.
+const maxMinutes = 365 * 24 * 60
+
+// Check implements [problem.Checker].
+func (p SLAPolicy) Check(v *problem.Validation) {
+	checkPriority(v, p.Priority)
+	if p.FirstResponseMinutes == 0 && p.ResolutionMinutes == 0 {
+		v.Add("firstResponseMinutes", "or resolutionMinutes must be given")
+	}
+	for _, m := range []struct {
+		path    string
+		minutes int64
+	}{{"firstResponseMinutes", p.FirstResponseMinutes}, {"resolutionMinutes", p.ResolutionMinutes}} {
+		if m.minutes < 0 || m.minutes > maxMinutes {
+			v.Add(m.path, "must be from 1 to %d, a year", maxMinutes)
+		}
+	}
+	if p.Hours != nil {
+		p.Hours.check(v, "businessHours")
+	}
+}
+
+// minutes is what p promises for a metric; 0: nothing.
+func (p *SLAPolicy) minutes(m Metric) int64 {
+	if m == FirstResponse {
+		return p.FirstResponseMinutes
+	}
+	return p.ResolutionMinutes
+}
+
+const selectPolicy = `SELECT id, organization_id, priority, first_response, resolution, hours, created_at, updated_at FROM sla_policies `
+
+func scanPolicy(row db.Row) (SLAPolicy, error) {
+	var p SLAPolicy
+	err := row.Scan(&p.id, &p.OrganizationID, &p.Priority, &p.FirstResponseMinutes, &p.ResolutionMinutes,
+		db.IntoJSON(&p.Hours), db.IntoTime(&p.CreatedAt), db.IntoTime(&p.UpdatedAt))
+	return p, err
+}
+
+// SetSLAPolicy puts p in force for its organization and priority, in place of
+// the one before. It is for tickets that are made, or get the priority, from now
+// on: clocks that run go on by the policy they began with. Times in p do not
+// matter. Error: Invalid.
+func (s *Service) SetSLAPolicy(ctx context.Context, p SLAPolicy) (SLAPolicy, error) {
+	if err := problem.Check(p); err != nil {
+		return SLAPolicy{}, err
+	}
+	var hours any
+	if p.Hours != nil {
+		p.Hours = new(p.Hours.normal())
+		hours = db.JSON(p.Hours)
+	}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		p.id, p.CreatedAt, p.UpdatedAt = newID(), tx.Now, tx.Now
+		before, err := replacePolicy(ctx, tx, p.OrganizationID, p.Priority)
+		if err == nil {
+			p.CreatedAt = before.CreatedAt
+		} else if !errors.Is(err, db.ErrNoRows) {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO sla_policies (id, organization_id, priority, first_response, resolution, hours, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, p.id, p.OrganizationID, string(p.Priority), p.FirstResponseMinutes, p.ResolutionMinutes,
+			hours, p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("write SLA policy: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return SLAPolicy{}, err
+	}
+	return p, nil
+}
+
+// replacePolicy takes a policy out of force and returns it; [db.ErrNoRows] when
+// there is none. Nobody else changes the organization's until the transaction ends.
+func replacePolicy(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) (SLAPolicy, error) {
+	if err := tx.Lock(ctx, "sla/"+organizationID); err != nil {
+		return SLAPolicy{}, err
+	}
+	p, err := db.One(ctx, tx, scanPolicy, selectPolicy+"WHERE organization_id = $1 AND priority = $2 AND replaced_at IS NULL",
+		organizationID, string(priority))
+	if err != nil {
+		return SLAPolicy{}, err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE sla_policies SET replaced_at = $2 WHERE id = $1", p.id, tx.Now.UnixMicro()); err != nil {
+		return SLAPolicy{}, fmt.Errorf("replace SLA policy: %w", err)
+	}
+	return p, nil
+}
+
+// SLAPolicies returns the policies in force, from low to urgent.
+func (s *Service) SLAPolicies(ctx context.Context, organizationID string) ([]SLAPolicy, error) {
+	list, err := db.All(ctx, s.db, scanPolicy, selectPolicy+"WHERE organization_id = $1 AND replaced_at IS NULL", organizationID)
+	slices.SortFunc(list, func(a, b SLAPolicy) int {
+		return slices.Index(Priorities[:], a.Priority) - slices.Index(Priorities[:], b.Priority)
+	})
+	return list, err
+}
+
+// DeleteSLAPolicy promises nothing any more for tickets that are made, or get
+// the priority, from now on. Clocks that run go on. Errors: Invalid, NotFound.
+func (s *Service) DeleteSLAPolicy(ctx context.Context, organizationID string, priority Priority) error {
+	var v problem.Validation
+	checkPriority(&v, priority)
+	if err := v.Err(); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		_, err := replacePolicy(ctx, tx, organizationID, priority)
+		return notFound(err, "SLA policy")
+	})
+}
+
+// policies remembers versions of policies, which never change.
+type policies struct {
+	mu   sync.Mutex
+	byID map[string]*SLAPolicy
+}
+
+// maxPolicies bounds what is remembered.
+const maxPolicies = 1000
+
+// get returns a version of a policy with its calendar. Nobody changes it.
+func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolicy, error) {
+	ps.mu.Lock()
+	p := ps.byID[id]
+	ps.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	loaded, err := db.One(ctx, q, scanPolicy, selectPolicy+"WHERE id = $1", id)
+	if err == nil {
+		loaded.calendar, err = loaded.Hours.Calendar()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load SLA policy %s: %w", id, err)
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.byID == nil || len(ps.byID) >= maxPolicies {
+		ps.byID = make(map[string]*SLAPolicy)
+	}
+	ps.byID[id] = &loaded
+	return &loaded, nil
+}
+
+// SLAState is how a promise stands.
+type SLAState string
+
+// The states.
+const (
+	SLARunning  SLAState = "running"
+	SLAPaused   SLAState = "paused" // the clock stands still
+	SLAMet      SLAState = "met"
+	SLABreached SLAState = "breached" // for good, also when it was met late
+)
+
+// SLA is how one promise to the customer of a ticket stands.
+type SLA struct {
+	Metric        Metric    `json:"metric"`
+	State         SLAState  `json:"state"`
+	DueAt         time.Time `json:"due_at,omitzero"` // nobody knows while it is paused
+	TargetMinutes int64     `json:"target_minutes"`
+	WarnedAt      time.Time `json:"warned_at,omitzero"`
+	BreachedAt    time.Time `json:"breached_at,omitzero"`
+	MetAt         time.Time `json:"met_at,omitzero"`
+}
+
+// clock is an [SLA] as it is stored with its ticket. Times are microseconds; 0 is
+// none. Its JSON is the stored form: members are only ever added.
+type clock struct {
+	Metric     Metric `json:"metric"`
+	PolicyID   string `json:"policy"`
+	Minutes    int64  `json:"minutes"`            // the target; 0: the present priority promises nothing
+	Used       int64  `json:"used,omitempty"`     // working time that passed before Since
+	Since      int64  `json:"since,omitempty"`    // it runs since then
+	WarnAt     int64  `json:"warn,omitempty"`     // 80 %, as of now, while it runs
+	DueAt      int64  `json:"due,omitempty"`      // 100 %; also after the end
+	WarnedAt   int64  `json:"warned,omitempty"`   // when the warning was emitted
+	BreachedAt int64  `json:"breached,omitempty"` // when the breach was
+	MetAt      int64  `json:"met,omitempty"`
+	Job        string `json:"job,omitempty"` // the queue's, for the next moment
+	JobAt      int64  `json:"job_at,omitempty"`
+}
+
+// state is how the promise stands; empty: there is none at present.
+func (c *clock) state() SLAState {
+	switch {
+	case c.BreachedAt != 0:
+		return SLABreached
+	case c.Minutes == 0:
+		return ""
+	case c.MetAt != 0:
+		return SLAMet
+	case c.Since != 0:
+		return SLARunning
+	}
+	return SLAPaused
+}
+
+// start lets the clock run from a time on.
+func (c *clock) start(at int64, p *SLAPolicy) {
+	from, target := time.UnixMicro(at), time.Duration(c.Minutes)*time.Minute
+	used := time.Duration(c.Used) * time.Microsecond
+	c.Since = at
+	c.WarnAt = p.calendar.Add(from, target*4/5-used).UnixMicro()
+	c.DueAt = p.calendar.Add(from, target-used).UnixMicro()
+}
+
+// stop lets it stand still from a time on.
+func (c *clock) stop(at int64, p *SLAPolicy) {
+	c.Used += p.calendar.Between(time.UnixMicro(c.Since), time.UnixMicro(at)).Microseconds()
+	c.Since, c.WarnAt, c.DueAt = 0, 0, 0
+}
+
+// next is the moment at which something is to happen by itself; 0: none.
+func (c *clock) next() int64 {
+	switch {
+	case c.Since == 0:
+		return 0
+	case c.WarnedAt == 0:
+		return c.WarnAt
+	}
+	return c.DueAt
+}
+
+// over reports whether the clock has nothing to wait for in a ticket like t.
+func (c *clock) over(t *Ticket) bool {
+	if c.Metric == FirstResponse {
+		return !t.FirstRespondedAt.IsZero()
+	}
+	return t.Status == StatusResolved || t.Status == StatusClosed
+}
+
+// runs reports whether the clock of a metric runs in a ticket of that status,
+// as long as it is not over.
+func (c *clock) runs(status Status) bool {
+	if c.Metric == FirstResponse {
+		return status != StatusResolved && status != StatusClosed
+	}
+	return status == StatusOpen
+}
+
+// follow makes the clock what it must be in a ticket like t, which became so at
+// a time. p is the clock's policy.
+func (c *clock) follow(t *Ticket, at int64, p *SLAPolicy) {
+	over := c.over(t)
+	if run := !over && c.BreachedAt == 0 && c.Minutes > 0 && c.runs(t.Status); run && c.Since == 0 {
+		c.start(at, p)
+	} else if !run && c.Since != 0 {
+		due := c.DueAt
+		c.stop(at, p)
+		if over {
+			c.DueAt = due // what it was met by
+		}
+	}
+	switch {
+	case !over:
+		c.MetAt = 0 // reopened
+	case c.MetAt == 0:
+		c.MetAt = at
+	}
+}
+
+// startClocks starts the clocks of a new ticket by the version of a policy.
+// spoken says that an agent began it, so that there is nothing to respond to.
+func (s *Service) startClocks(ctx context.Context, tx *db.Tx, t *Ticket, policyID string, spoken bool) error {
+	p, err := s.policies.get(ctx, tx, policyID)
+	if err != nil {
+		return err
+	}
+	for _, m := range []Metric{FirstResponse, Resolution} {
+		if minutes := p.minutes(m); minutes > 0 && (m != FirstResponse || !spoken) {
+			c := clock{Metric: m, PolicyID: p.id, Minutes: minutes}
+			c.follow(t, t.CreatedAt.UnixMicro(), p)
+			t.clocks = append(t.clocks, c)
+		}
+	}
+	return s.schedule(ctx, tx, t)
+}
+
+// changePriority puts the clocks under the policy of t's new priority. The time
+// that was used stays used; what is over or breached stays as it is. The clocks
+// stand still until they follow the ticket again.
+func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	var next *SLAPolicy
+	var id string
+	switch err := tx.QueryRow(ctx, "SELECT id FROM sla_policies WHERE organization_id = $1 AND priority = $2 AND replaced_at IS NULL",
+		t.OrganizationID, string(t.Priority)).Scan(&id); {
+	case err == nil:
+		if next, err = s.policies.get(ctx, tx, id); err != nil {
+			return err
+		}
+	case !errors.Is(err, db.ErrNoRows):
+		return fmt.Errorf("find SLA policy: %w", err)
+	case len(t.clocks) == 0:
+		return nil // the usual case where nothing is promised
+	default:
+		next = new(SLAPolicy)
+	}
+	now := tx.Now.UnixMicro()
+	for _, m := range []Metric{FirstResponse, Resolution} {
+		i := slices.IndexFunc(t.clocks, func(c clock) bool { return c.Metric == m })
+		if i < 0 {
+			if next.minutes(m) == 0 {
+				continue
+			}
+			if m == FirstResponse {
+				if spoken, err := agentHasSpoken(ctx, tx, t); err != nil {
+					return err
+				} else if spoken {
+					continue
+				}
+			}
+			i = len(t.clocks)
+			t.clocks = append(t.clocks, clock{Metric: m})
+		}
+		c := &t.clocks[i]
+		if c.BreachedAt != 0 || m == FirstResponse && c.MetAt != 0 {
+			continue
+		}
+		if c.Since != 0 {
+			p, err := s.policies.get(ctx, tx, c.PolicyID)
+			if err != nil {
+				return err
+			}
+			c.stop(now, p)
+		}
+		c.DueAt = 0
+		if c.Minutes = next.minutes(m); c.Minutes > 0 {
+			c.PolicyID = next.id
+		}
+	}
+	return nil
+}
+
+// agentHasSpoken reports whether there is a public message of an agent, as in a
+// ticket that one began.
+func agentHasSpoken(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
+	if !t.FirstRespondedAt.IsZero() {
+		return true, nil
+	}
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM messages WHERE ticket_id = $1 AND author_type = $2 AND kind = $3",
+		t.ID, AuthorAgent, KindReply).Scan(&n); err != nil {
+		return false, fmt.Errorf("look for an agent's message: %w", err)
+	}
+	return n > 0, nil
+}
+
+// followTicket brings the clocks of a ticket in line with it, after it became what
+// t says at a time, perhaps of another priority, and writes them. The ticket is
+// locked.
+func (s *Service) followTicket(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time, newPriority bool) error {
+	before := slices.Clone(t.clocks)
+	if newPriority {
+		if err := s.changePriority(ctx, tx, t); err != nil {
+			return err
+		}
+	}
+	for i := range t.clocks {
+		c := &t.clocks[i]
+		if c.PolicyID == "" {
+			continue // nothing was promised so far
+		}
+		p, err := s.policies.get(ctx, tx, c.PolicyID)
+		if err != nil {
+			return err
+		}
+		c.follow(t, at.UnixMicro(), p)
+	}
+	if slices.Equal(before, t.clocks) {
+		return nil
+	}
+	return s.writeClocks(ctx, tx, t)
+}
+
+// writeClocks writes the clocks of a ticket with their jobs.
+func (s *Service) writeClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	if err := s.schedule(ctx, tx, t); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET sla = $2 WHERE id = $1", t.ID, t.clocksJSON()); err != nil {
+		return fmt.Errorf("write SLA clocks: %w", err)
+	}
+	return nil
+}
+
+// clocksJSON is the stored form of t's clocks.
+func (t *Ticket) clocksJSON() any {
+	if len(t.clocks) == 0 {
+		return nil
+	}
+	return db.JSON(t.clocks)
+}
+
+// showClocks sets t.SLA from the clocks.
+func (t *Ticket) showClocks() {
+	t.SLA = make([]SLA, 0, len(t.clocks))
+	for i := range t.clocks {
+		if c := &t.clocks[i]; c.state() != "" {
+			t.SLA = append(t.SLA, SLA{
+				Metric: c.Metric, State: c.state(), DueAt: micro(c.DueAt), TargetMinutes: c.Minutes,
+				WarnedAt: micro(c.WarnedAt), BreachedAt: micro(c.BreachedAt), MetAt: micro(c.MetAt),
+			})
+		}
+	}
+}
+
+// micro is a stored time; 0 is none.
+func micro(t int64) time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(t).UTC()
+}
+
+// slaKind is the queue's name for the next moment of a clock.
+const slaKind = "sla"
+
+// moment is the payload of such a job. Which moment it is, the ticket knows.
+type moment struct {
+	OrganizationID string `json:"organization_id"`
+	TicketID       string `json:"ticket_id"`
+}
+
+// schedule gives each clock the job for its next moment, and no other.
+func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	var stale []string
+	var fresh []queue.New
+	for i := range t.clocks {
+		c := &t.clocks[i]
+		next := c.next()
+		if next == c.JobAt {
+			continue
+		}
+		if c.Job != "" {
+			stale = append(stale, c.Job)
+		}
+		c.Job, c.JobAt = "", next
+		if next != 0 {
+			payload, err := json.Marshal(moment{t.OrganizationID, t.ID})
+			if err != nil {
+				return err
+			}
+			c.Job = queue.NewID()
+			fresh = append(fresh, queue.New{ID: c.Job, Kind: slaKind, Lane: t.ID, Payload: payload, RunAt: time.UnixMicro(next)})
+		}
+	}
+	t.showClocks()
+	if len(stale) > 0 {
+		if err := s.queue.Delete(ctx, tx, stale...); err != nil {
+			return fmt.Errorf("delete SLA timers: %w", err)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	return s.queue.Enqueue(ctx, tx, fresh...)
+}
+
+// stopClocks deletes the jobs of a ticket that goes.
+func (s *Service) stopClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	var jobs []string
+	for _, c := range t.clocks {
+		if c.Job != "" {
+			jobs = append(jobs, c.Job)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	return s.queue.Delete(ctx, tx, jobs...)
+}
+
+// slaDue runs the job of a clock.
+func (s *Service) slaDue(ctx context.Context, j *queue.Job) error {
+	var m moment
+	if err := json.Unmarshal(j.Payload, &m); err != nil {
+		return fmt.Errorf("read job: %w", err)
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		t, err := lockTicket(ctx, tx, m.OrganizationID, m.TicketID)
+		switch {
+		case errors.Is(err, db.ErrNoRows):
+			return j.Finish(ctx, tx)
+		case err != nil:
+			return fmt.Errorf("load ticket: %w", err)
+		}
+		i := slices.IndexFunc(t.clocks, func(c clock) bool { return c.Job == j.ID })
+		if i < 0 {
+			return j.Finish(ctx, tx) // it was replaced
+		}
+		t.clocks[i].Job, t.clocks[i].JobAt = "", 0 // it ends here
+		if _, err := s.emitDue(ctx, tx, &t, tx.Now); err != nil {
+			return err
+		}
+		if err := s.writeClocks(ctx, tx, &t); err != nil {
+			return err
+		}
+		return j.Finish(ctx, tx)
+	})
+}
+
+// catchUp emits what came due in a ticket up to a time and has not been told
+// yet, because its job is late: before the ticket changes, so that what the
+// change does to the clocks cannot undo it. The ticket is locked.
+func (s *Service) catchUp(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) error {
+	some, err := s.emitDue(ctx, tx, t, at)
+	if err != nil || !some {
+		return err
+	}
+	return s.writeClocks(ctx, tx, t)
+}
+
+// emitDue emits sla.warning and sla.breached for the moments that have come by a
+// time, each once, in order, and notes it in the clocks, which the caller writes.
+// It reports whether there were any.
+func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) (bool, error) {
+	type due struct {
+		at   int64
+		name event.Name
+		sla  event.SLA
+	}
+	var list []due
+	for i := range t.clocks {
+		c := &t.clocks[i]
+		if c.Since == 0 {
+			continue
+		}
+		sla := event.SLA{Metric: string(c.Metric), DueAt: micro(c.DueAt)}
+		if c.WarnedAt == 0 && c.WarnAt <= at.UnixMicro() {
+			c.WarnedAt = tx.Now.UnixMicro()
+			list = append(list, due{c.WarnAt, event.SLAWarning, sla})
+		}
+		if c.DueAt <= at.UnixMicro() {
+			c.BreachedAt = tx.Now.UnixMicro()
+			c.Since, c.WarnAt = 0, 0
+			list = append(list, due{c.DueAt, event.SLABreached, sla})
+		}
+	}
+	if len(list) == 0 {
+		return false, nil
+	}
+	slices.SortStableFunc(list, func(a, b due) int { return cmp.Compare(a.at, b.at) })
+	snapshot, err := s.ticketSnapshot(ctx, tx, t)
+	if err != nil {
+		return false, err
+	}
+	events := make([]event.Event, len(list))
+	for i, d := range list {
+		events[i] = event.Event{OrganizationID: t.OrganizationID, Name: d.name, Data: event.Data{Ticket: snapshot, SLA: &d.sla}}
+	}
+	return true, s.events.Emit(ctx, tx, events...)
+}
