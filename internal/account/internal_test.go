@@ -265,3 +265,22 @@ func TestMask(t *testing.T) {
 		t.Error("another token takes the mask off")
 	}
 }
+
+// FuzzDevice holds that no client can say of itself what breaks the list of
+// sessions, or what is not words.
+func FuzzDevice(f *testing.F) {
+	for _, seed := range []string{
+		"", "(", ";", "/", "Android;", "curl/8.5.0", "Instagram 1 (iPhone; iOS 1_2)", "XiaoMi/MiuiBrowser", "FBAN/", "+http://a",
+		"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+		"Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Mobile Safari/537.36",
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 Version/17.5 Mobile/15E148 Safari/604.1",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, userAgent string) {
+		got := device(shortAgent(userAgent))
+		if len(got) > 124 || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune("<>\"'/", r) }) {
+			t.Fatalf("%q: got %q", userAgent, got)
+		}
+	})
+}

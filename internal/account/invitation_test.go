@@ -282,6 +282,19 @@ func TestAcceptRace(t *testing.T) {
 		}
 	}
 
+	// An acceptance against a revocation.
+	for round := range 15 {
+		email := fmt.Sprintf("maybe%d@example.com", round)
+		i, token := f.invite(t, ada, email, account.Agent)
+		var joined, revoked error
+		wg.Go(func() { _, joined = f.AcceptInvitation(t.Context(), token, "Maybe", client) })
+		wg.Go(func() { revoked = f.RevokeInvitation(t.Context(), acme.ID, i.ID) })
+		wg.Wait()
+		if (joined == nil) == (revoked == nil) {
+			t.Errorf("round %d: got errors %v of the acceptance and %v of the revocation, want one", round, joined, revoked)
+		}
+	}
+
 	// An acceptance against a revocation, another invitation, and a sign-up.
 	for round := range 5 {
 		email := fmt.Sprintf("late%d@example.com", round)
