@@ -75,6 +75,10 @@ type answer struct {
 	allowed    []string      // methods that would have been right
 }
 
+// keepBuffer is the largest buffer that outlives its use, so that one large
+// request does not pin its memory.
+const keepBuffer = 64 << 10
+
 var answers = sync.Pool{New: func() any {
 	a := new(answer)
 	a.enc = json.NewEncoder(&a.body)
@@ -87,14 +91,21 @@ func newAnswer() *answer { return answers.Get().(*answer) }
 // release gives the answer back. Nothing decoded from the request refers to its
 // buffer: encoding/json copies what it hands out.
 func (a *answer) release() {
-	const keep = 64 << 10
-	if a.request.Cap() > keep || a.body.Cap() > keep {
-		return // so that one large request does not pin its memory
+	if a.request.Cap() > keepBuffer || a.body.Cap() > keepBuffer {
+		return
 	}
 	a.request.Reset()
 	a.body.Reset()
 	a.status, a.retryAfter, a.allowed = 0, 0, nil
 	answers.Put(a)
+}
+
+// forgetRequest gives back what was read, once it is decoded: a call may wait
+// long, and what clients sent must not fill the memory while many do.
+func (a *answer) forgetRequest() {
+	if a.request.Cap() > keepBuffer {
+		a.request = bytes.Buffer{}
+	}
 }
 
 // note counts the status of one call.

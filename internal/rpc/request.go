@@ -139,8 +139,8 @@ func (q *request) authenticate() (context.Context, error) {
 }
 
 // inputOf returns the input of call number i without its envelope, nil when
-// there is none. Batched or not, the request is read once, by the first call
-// that could use it; if it cannot be read, no call has an input.
+// there is none, and forgets it. Batched or not, the request is read once, by
+// the first call that could use it; if it cannot be read, no call has an input.
 func (q *request) inputOf(i int) (json.RawMessage, error) {
 	if !q.read {
 		q.read = true
@@ -151,12 +151,18 @@ func (q *request) inputOf(i int) (json.RawMessage, error) {
 	}
 	envelope := q.input
 	if q.batch {
-		envelope = q.inputs[strconv.Itoa(i)]
+		key := strconv.Itoa(i)
+		envelope = q.inputs[key]
+		delete(q.inputs, key)
 	}
 	if len(envelope) == 0 {
 		return nil, nil
 	}
 	members, err := parseObject(envelope)
+	if !q.batch {
+		q.input = nil
+		q.answer.forgetRequest()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +186,7 @@ func (q *request) readInput() error {
 		return nil
 	}
 	q.inputs, err = parseObject(raw)
+	q.answer.forgetRequest()
 	return err
 }
 

@@ -13,9 +13,11 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -283,6 +285,56 @@ func refusal(t *testing.T, w *httptest.ResponseRecorder) (status int, code strin
 		t.Errorf("got httpStatus %d in an answer of status %d", got.Error.JSON.Data.HTTPStatus, w.Code)
 	}
 	return w.Code, got.Error.JSON.Data.Code
+}
+
+// TestMemoryOfWaitingCalls: a call that waits, such as for its turn to hash a
+// password, does not hold on to what was sent with it.
+func TestMemoryOfWaitingCalls(t *testing.T) {
+	const calls, size = 16, 1_000_000
+	for _, query := range []string{"", "?batch=1"} {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		rt := rpc.New(rpc.Config{Procedures: []rpc.Procedure{
+			rpc.Mutation("note.hold", rpc.Public, func(context.Context, noteInput) (bool, error) {
+				entered <- struct{}{}
+				<-leave
+				return true, nil
+			}),
+		}})
+		before, after := `{"json":{"text":"a","pad":"`, `"}}`
+		if query != "" {
+			before, after = `{"0":`+before, after+`}`
+		}
+		pad := strings.Repeat("a", size)
+		heap := func() int64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.GC() // the second empties the pools
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		idle := heap()
+		var wg sync.WaitGroup
+		for range calls {
+			wg.Go(func() {
+				r := httptest.NewRequest("POST", rpc.Prefix+"note.hold"+query,
+					io.MultiReader(strings.NewReader(before), strings.NewReader(pad), strings.NewReader(after)))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				rt.ServeHTTP(w, r)
+				if w.Code != 200 {
+					t.Errorf("got %d %s", w.Code, w.Body)
+				}
+			})
+		}
+		for range calls {
+			<-entered
+		}
+		if got := (heap() - idle) / calls; got > size/4 {
+			t.Errorf("%q: got %d bytes held for each call that waits, want few of the %d that were sent", query, got, size)
+		}
+		close(leave)
+		wg.Wait()
+	}
 }
 
 // Inputs that a script cannot hold: too large, or not text.
