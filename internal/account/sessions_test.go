@@ -142,18 +142,18 @@ func TestEndSessions(t *testing.T) {
 	id := eve.User.ID
 	alive := func(want string) {
 		t.Helper()
-		got := ""
+		var got strings.Builder
 		for _, in := range append(ada[:], eve) {
 			if f.works(t, in.Tokens.Access) {
-				got += "y"
+				got.WriteString("y")
 			} else {
-				got += "n"
+				got.WriteString("n")
 				_, _, err := f.Authenticate(t.Context(), in.Tokens.Access, in.Tokens.Refresh, client)
 				wantKind(t, err, problem.Unauthorized)
 			}
 		}
-		if got != want {
-			t.Fatalf("got sessions alive %s, want %s", got, want)
+		if got.String() != want {
+			t.Fatalf("got sessions alive %s, want %s", got.String(), want)
 		}
 	}
 	end := func(userID, except string, want int64) {
