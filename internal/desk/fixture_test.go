@@ -67,6 +67,8 @@ type fixture struct {
 	desk  *desk.Service
 	blob  blob.Store
 
+	events *event.Log
+
 	mu  sync.Mutex
 	log []event.Event // everything emitted, in order, once durable
 }
@@ -82,10 +84,10 @@ func fixtureOn(t testing.TB, d *db.DB) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{Lease: time.Hour, Poll: time.Hour}), blob: files}
-	var events event.Log
+	events := new(event.Log)
+	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{Lease: time.Hour, Poll: time.Hour}), blob: files, events: events}
 	f.desk = desk.Open(desk.Config{
-		DB: d, Queue: f.queue, Events: &events, Blob: files, Directory: staff{}, Addresses: staff{}, BaseURL: "https://desk.example/",
+		DB: d, Queue: f.queue, Events: events, Blob: files, Directory: staff{}, Addresses: staff{}, BaseURL: "https://desk.example/",
 		CopyMAC: func(org, header string) (string, bool) {
 			id, mac, _ := strings.Cut(header, ".")
 			return id, mac == "mac-of-"+org
