@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/mail"
@@ -249,6 +250,11 @@ func (c *config) settings() (app.Config, error) {
 	}
 	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
 		return a, usageError{fmt.Errorf("--mail-from: %w", err)}
+	}
+	if c.OIDCIssuer != "" {
+		if err := oidc.CheckIssuer(c.OIDCIssuer); err != nil {
+			return a, usageError{fmt.Errorf("--oidc-issuer: it %w", err)}
+		}
 	}
 	if _, err := billing.ParseAPIURL(c.PaymentsAPIURL); err != nil {
 		return a, usageError{fmt.Errorf("--payments-api-url: %w", err)}

@@ -114,7 +114,9 @@ func ParseAPIURL(raw string) (*url.URL, error) {
 	}
 	u, err := url.Parse(strings.TrimRight(raw, "/"))
 	switch {
-	case err != nil, u.Host == "", u.Opaque != "", u.User != nil, u.RawQuery != "", u.Fragment != "",
+	case strings.Contains(raw, "@"): // not repeated: there may be a key in it
+		return nil, errors.New("it must not hold a user name or a key, which is a setting of its own")
+	case err != nil, u.Hostname() == "", u.Opaque != "", u.RawQuery != "", u.ForceQuery, u.Fragment != "",
 		u.Scheme != "https" && u.Scheme != "http":
 		return nil, fmt.Errorf("%q is not an address such as %s", raw, DefaultAPIURL)
 	case u.Scheme == "http" && !loopback(u):

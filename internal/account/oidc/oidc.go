@@ -67,7 +67,7 @@ var _ account.Provider = (*Provider)(nil)
 // New returns a provider. It makes no requests; its error is one of the
 // configuration.
 func New(c Config) (*Provider, error) {
-	if err := checkURL(c.Issuer, "https", "http"); err != nil {
+	if err := CheckIssuer(c.Issuer); err != nil {
 		return nil, fmt.Errorf("issuer of the identity provider: %w", err)
 	}
 	if err := checkURL(c.RedirectURL, "https", "http"); err != nil {
@@ -98,6 +98,10 @@ func New(c Config) (*Provider, error) {
 		log: c.Logger,
 	}, nil
 }
+
+// CheckIssuer refuses what cannot be the issuer of an identity provider. Its
+// error is the rest of a sentence about the issuer.
+func CheckIssuer(issuer string) error { return checkURL(issuer, "https", "http") }
 
 // checkURL refuses what is no absolute URL with one of the schemes.
 func checkURL(raw string, schemes ...string) error {
