@@ -189,16 +189,18 @@ func (h *held) identity() Identity {
 	}
 }
 
-// find is the one statement of an authenticated request.
-func find(ctx context.Context, q db.Querier, t token, kind int) (held, error) {
+// findToken is the one statement of an authenticated request.
+const findToken = `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor, s.used_at, ` + userColumns + `
+	FROM session_tokens t
+	JOIN sessions s ON s.id = t.session_id
+	JOIN users u ON u.id = s.user_id
+	WHERE t.digest = $1 AND t.kind = $2`
+
+// found reads the row of [findToken].
+func found(row db.Row) (held, error) {
 	var h held
-	err := q.QueryRow(ctx, `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor, s.used_at, `+userColumns+`
-		FROM session_tokens t
-		JOIN sessions s ON s.id = t.session_id
-		JOIN users u ON u.id = s.user_id
-		WHERE t.digest = $1 AND t.kind = $2`, t.digest(), kind).
-		Scan(append([]any{&h.sessionID, db.IntoTime(&h.issuedAt), db.IntoTime(&h.consumed), &h.successor, db.IntoTime(&h.usedAt)},
-			userFields(&h.user)...)...)
+	err := row.Scan(append([]any{&h.sessionID, db.IntoTime(&h.issuedAt), db.IntoTime(&h.consumed), &h.successor, db.IntoTime(&h.usedAt)},
+		userFields(&h.user)...)...)
 	if errors.Is(err, db.ErrNoRows) {
 		return held{}, errNotSignedIn()
 	}
@@ -209,7 +211,7 @@ func find(ctx context.Context, q db.Querier, t token, kind int) (held, error) {
 }
 
 func (s *Service) identify(ctx context.Context, access token) (Identity, error) {
-	h, err := find(ctx, s.db, access, accessToken)
+	h, err := found(s.db.Lookup(ctx, findToken, access.digest(), accessToken))
 	if err != nil {
 		return Identity{}, err
 	}
@@ -228,7 +230,7 @@ func (s *Service) identify(ctx context.Context, access token) (Identity, error) 
 // refresh exchanges a refresh token. It looks before it locks, because of many
 // parallel requests only one has anything to write.
 func (s *Service) refresh(ctx context.Context, old token, client Client) (Identity, *Tokens, error) {
-	h, err := find(ctx, s.db, old, refreshToken)
+	h, err := found(s.db.Lookup(ctx, findToken, old.digest(), refreshToken))
 	if err != nil {
 		return Identity{}, nil, err
 	}
@@ -245,7 +247,7 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 		if err != nil {
 			return err
 		}
-		if h, err = find(ctx, tx, old, refreshToken); err != nil {
+		if h, err = found(tx.QueryRow(ctx, findToken, old.digest(), refreshToken)); err != nil {
 			return err
 		}
 		var ok bool

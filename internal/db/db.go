@@ -228,6 +228,16 @@ func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
 	return row
 }
 
+// Lookup is [DB.QueryRow] for a row that is found by its key. On SQLite that is
+// over sooner than the end of ctx could be noticed, and watching for it would
+// take longer than the read: there ctx is only looked at before.
+func (d *DB) Lookup(ctx context.Context, query string, args ...any) *sql.Row {
+	if d.engine == sqliteEngine && ctx.Err() == nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return d.QueryRow(ctx, query, args...)
+}
+
 // Read runs fn over one consistent snapshot. Statements that write fail.
 func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 	opts := &sql.TxOptions{ReadOnly: true}
