@@ -127,7 +127,7 @@ func (s *Service) bound(ctx context.Context, tx *db.Tx, id string) error {
 			UNION ALL SELECT min(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 1) AS oldest`, id).Scan(&oldest); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3 WHERE webhook_id = $1 AND id = $2", id, oldest, int64(Dropped)); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = $2", id, oldest, int64(Dropped)); err != nil {
 		return err
 	}
 	if err := s.queue.Delete(ctx, tx, oldest); err != nil {

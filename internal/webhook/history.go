@@ -71,6 +71,8 @@ type Attempt struct {
 const selectDelivery = `SELECT d.id, d.webhook_id, d.event_id, d.event, d.state, d.is_test, d.created_at, d.next_at,
 	d.attempts, d.attempted_at, coalesce(d.status, 0), coalesce(d.latency, 0), d.error, d.response FROM deliveries d`
 
+const sqlFindDelivery = selectDelivery + " JOIN webhooks w ON w.id = d.webhook_id WHERE w.organization_id = $1 AND d.id = $2"
+
 func scanDelivery(row db.Row) (Delivery, error) {
 	var d Delivery
 	var test, micros int64
@@ -100,8 +102,7 @@ func (s *Service) Delivery(ctx context.Context, organizationID, id string) (d De
 }
 
 func findDelivery(ctx context.Context, q db.Querier, organizationID, id string) (Delivery, error) {
-	d, err := db.One(ctx, q, scanDelivery, selectDelivery+" JOIN webhooks w ON w.id = d.webhook_id WHERE w.organization_id = $1 AND d.id = $2",
-		organizationID, id)
+	d, err := db.One(ctx, q, scanDelivery, sqlFindDelivery, organizationID, id)
 	if errors.Is(err, db.ErrNoRows) {
 		return d, problem.New(problem.NotFound, "there is no such delivery")
 	}

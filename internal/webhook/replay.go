@@ -211,8 +211,7 @@ func (s *Service) replayRange(ctx context.Context, organizationID string, r Rang
 func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]candidate, error) {
 	query := sqlRange("TRUE")
 	if r.FailedOnly {
-		query = "SELECT * FROM (" + sqlRange("state > 2 AND state = 3") + ") AS failed UNION ALL SELECT * FROM (" +
-			sqlRange("state > 2 AND state = 4") + ") AS dropped ORDER BY id LIMIT $5"
+		query = sqlLostRange
 	}
 	var page []candidate
 	err := s.read(ctx, func(tx *db.Tx) (err error) {
@@ -222,6 +221,10 @@ func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]
 	return page, err
 }
 
-func sqlRange(condition string) string {
-	return selectCandidate + " WHERE webhook_id = $1 AND " + condition + " AND id > $2 AND id <= $3 AND id < $4 ORDER BY id LIMIT $5"
+// sqlLostRange is a range of those that failed or were dropped.
+var sqlLostRange = "SELECT * FROM (" + sqlRange(condition(Undelivered)) + ") AS failed UNION ALL SELECT * FROM (" +
+	sqlRange(condition(Dropped)) + ") AS dropped ORDER BY id LIMIT $5"
+
+func sqlRange(where string) string {
+	return selectCandidate + " WHERE webhook_id = $1 AND " + where + " AND id > $2 AND id <= $3 AND id < $4 ORDER BY id LIMIT $5"
 }

@@ -137,11 +137,11 @@ func checkEvent(v *problem.Validation, name event.Name) {
 }
 
 // read runs fn over a snapshot. PostgreSQL keeps plans from when a table was all
-// but empty; it is told to go by indexes all the same.
+// but empty; it is told to go by indexes all the same, and in their order.
 func (s *Service) read(ctx context.Context, fn func(tx *db.Tx) error) error {
 	return s.db.Read(ctx, func(tx *db.Tx) error {
 		if s.db.Postgres() {
-			if _, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true)"); err != nil {
+			if _, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"); err != nil {
 				return err
 			}
 		}
@@ -177,31 +177,38 @@ type key struct{ id, webhookID string }
 // The parts in which the deliveries of a webhook can be walked: all of them, or
 // those in a state that few are in. What of the condition looks superfluous
 // names the partial index.
-const everything = -1
+const everything DeliveryState = -1
 
-var conditions = map[DeliveryState]string{
-	everything:  "TRUE",
-	Untried:     "state < 2 AND state = 0",
-	Retrying:    "state < 2 AND state = 1",
-	Undelivered: "state > 2 AND state = 3",
-	Dropped:     "state > 2 AND state = 4",
+func condition(part DeliveryState) string {
+	switch {
+	case part == everything:
+		return "TRUE"
+	case part < Delivered:
+		return fmt.Sprintf("state < 2 AND state = %d", int64(part))
+	default:
+		return fmt.Sprintf("state > 2 AND state = %d", int64(part))
+	}
 }
 
 // sqlHeads finds the newest delivery of each of the webhooks $1 between two ids.
-func sqlHeads(condition string) string {
-	return `SELECT w.value, (SELECT max(id) FROM deliveries WHERE webhook_id = w.value AND ` + condition + ` AND id < $2 AND id > $3)
+func sqlHeads(where string) string {
+	return `SELECT w.value, (SELECT max(id) FROM deliveries WHERE webhook_id = w.value AND ` + where + ` AND id < $2 AND id > $3)
 		FROM unnest($1::text[]) AS w(value)`
 }
 
 // sqlChunk reads the next deliveries of a webhook.
-func sqlChunk(condition string) string {
-	return selectCandidate + " WHERE webhook_id = $1 AND " + condition + " AND id < $2 AND id > $3 ORDER BY id DESC LIMIT $4"
+func sqlChunk(where string) string {
+	return selectCandidate + " WHERE webhook_id = $1 AND " + where + " AND id < $2 AND id > $3 ORDER BY id DESC LIMIT $4"
 }
 
 // sqlKeys finds the newest deliveries of events.
 const sqlKeys = "SELECT id, webhook_id FROM deliveries WHERE event_id = ANY($1) AND id < $2 AND id > $3 ORDER BY id DESC LIMIT $4"
 
 const sqlTicketEvents = "SELECT id FROM events WHERE ticket_id = $1 ORDER BY id DESC LIMIT $2"
+
+// sqlOfTicket tells which of some events are of a ticket. It hides the ticket
+// from PostgreSQL, which would go through all events of that.
+const sqlOfTicket = "SELECT id FROM events WHERE id = ANY($1) AND coalesce(ticket_id, '') = $2"
 
 func scanText(row db.Row) (text string, err error) {
 	err = row.Scan(&text)
@@ -255,7 +262,7 @@ func (se *search) open(ctx context.Context, organizationID string) error {
 		parts = slices.Compact(slices.Sorted(slices.Values(q.States)))
 	}
 	for _, part := range parts {
-		if err := se.openPart(ctx, ids, conditions[part]); err != nil {
+		if err := se.openPart(ctx, ids, condition(part)); err != nil {
 			return err
 		}
 	}
@@ -291,7 +298,7 @@ func (se *search) openEvents(ctx context.Context, events []string) error {
 	return nil
 }
 
-func (se *search) openPart(ctx context.Context, webhooks []string, condition string) error {
+func (se *search) openPart(ctx context.Context, webhooks []string, where string) error {
 	type head struct {
 		webhookID string
 		id        *string
@@ -299,13 +306,13 @@ func (se *search) openPart(ctx context.Context, webhooks []string, condition str
 	heads, err := db.All(ctx, se.tx, func(row db.Row) (h head, err error) {
 		err = row.Scan(&h.webhookID, &h.id)
 		return h, err
-	}, sqlHeads(condition), webhooks, se.upper, se.lower)
+	}, sqlHeads(where), webhooks, se.upper, se.lower)
 	if err != nil {
 		return err
 	}
 	for _, h := range heads {
 		if h.id != nil {
-			se.sources = append(se.sources, &source{query: sqlChunk(condition), webhookID: h.webhookID, before: se.upper, head: *h.id, size: firstChunk})
+			se.sources = append(se.sources, &source{query: sqlChunk(where), webhookID: h.webhookID, before: se.upper, head: *h.id, size: firstChunk})
 		}
 	}
 	return nil
@@ -381,7 +388,7 @@ func (se *search) fill(ctx context.Context, s *source) (err error) {
 	for i, c := range s.chunk {
 		events[i] = c.eventID
 	}
-	ours, err := db.All(ctx, se.tx, scanText, "SELECT id FROM events WHERE id = ANY($1) AND ticket_id = $2", events, se.ticket)
+	ours, err := db.All(ctx, se.tx, scanText, sqlOfTicket, events, se.ticket)
 	for i := range s.chunk {
 		s.chunk[i].elsewhere = !slices.Contains(ours, s.chunk[i].eventID)
 	}

@@ -559,9 +559,18 @@ func TestExhausted(t *testing.T) {
 	if len(mails) != 2 || mails[0].To[0].Address != "ada@1111.example" || mails[1].To[0].Address != "bob@1111.example" {
 		t.Fatalf("got mails %+v, want one to each admin", mails)
 	}
-	if m := mails[0]; m.Subject != "Webhook to receiver.example.com disabled" || !strings.Contains(m.Text, "500 Internal Server Error") ||
-		strings.Contains(m.Text, "secret-path") {
-		t.Errorf("got mail %q, %s", m.Subject, m.Text)
+	if m := mails[0]; m.Subject != "Webhook to receiver.example.com disabled" {
+		t.Errorf("got subject %q", m.Subject)
+	}
+	for name, text := range map[string]string{"text": mails[0].Text, "HTML": mails[0].HTML} {
+		for _, want := range []string{"500 Internal Server Error", "https://help.example.com/", w.ID, "10,000"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the mail's %s lacks %q: %s", name, want, text)
+			}
+		}
+		if strings.Contains(text, "secret-path") {
+			t.Errorf("the mail's %s has the whole URL: %s", name, text)
+		}
 	}
 	close(healthy)
 	if got := r.update(w.ID, webhook.Change{Enabled: new(true)}); got.State != webhook.Enabled {
