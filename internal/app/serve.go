@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
 // Serve runs the program on ln until ctx ends or a part of it fails: first the
@@ -35,11 +36,11 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		ReadTimeout:       2 * time.Minute, // 35 MB of mail over a slow line
 		WriteTimeout:      3 * time.Minute,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    2 << 20, // so that a query over the limit gets its own answer
+		MaxHeaderBytes:    2 * rpc.MaxQuery,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
-	if a.config.PaymentsAPIKey != "" && len(a.config.Secrets["payments"]) == 0 {
-		a.log.WarnContext(ctx, "payments-api-key is set and payments-secret is not: checkouts can be paid, and nobody will know")
+	for _, warning := range paymentWarnings(a.config) {
+		a.log.WarnContext(ctx, warning)
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()

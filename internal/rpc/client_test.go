@@ -59,7 +59,7 @@ func TestTypeScriptClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(newClientHandler(t, f))
-	server.Config.MaxHeaderBytes = 2 << 20 // as in package app
+	server.Config.MaxHeaderBytes = 2 * rpc.MaxQuery // as in package app
 	server.Start()
 	defer server.Close()
 

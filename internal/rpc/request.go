@@ -21,8 +21,14 @@ import (
 
 const (
 	maxCalls = 20      // calls in one batch
-	maxInput = 1 << 20 // bytes of a body, or of a query string
+	maxInput = 1 << 20 // bytes of a body
 )
+
+// MaxQuery is the longest query string that is read, in bytes. A server in front
+// of a [Router] should take headers of twice that, so that a longer one gets an
+// answer of ours, and not many times that: unlike a body, they cannot be
+// forgotten while a call waits.
+const MaxQuery = 32 << 10
 
 // errGone means that nobody is left to read the answer.
 var errGone = errors.New("client went away")
@@ -192,8 +198,8 @@ func (q *request) readInput() error {
 
 func (q *request) readBytes() ([]byte, error) {
 	if q.r.Method == http.MethodGet {
-		if len(q.r.URL.RawQuery) > maxInput {
-			return nil, errTooLarge()
+		if len(q.r.URL.RawQuery) > MaxQuery {
+			return nil, errTooLarge(MaxQuery)
 		}
 		input, err := url.QueryUnescape(q.params)
 		if err != nil {
@@ -207,12 +213,12 @@ func (q *request) readBytes() ([]byte, error) {
 		return nil, problem.New(problem.UnsupportedMedia, "the content type must be application/json, not %q", mediaType)
 	}
 	if q.r.ContentLength > maxInput {
-		return nil, errTooLarge()
+		return nil, errTooLarge(maxInput)
 	}
 	body := &q.answer.request
 	if _, err := body.ReadFrom(http.MaxBytesReader(q.w, q.r.Body, maxInput)); err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, errTooLarge()
+			return nil, errTooLarge(maxInput)
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) || q.r.Context().Err() != nil {
 			return nil, fmt.Errorf("%w while sending: %w", errGone, err)
@@ -225,8 +231,8 @@ func (q *request) readBytes() ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-func errTooLarge() error {
-	return problem.New(problem.TooLarge, "the input is larger than %d bytes", maxInput)
+func errTooLarge(limit int) error {
+	return problem.New(problem.TooLarge, "the input is larger than %d bytes", limit)
 }
 
 func isJSON(contentType string) bool {

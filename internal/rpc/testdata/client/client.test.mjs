@@ -237,7 +237,7 @@ for (const [name, link] of [['httpLink', httpLink], ['httpBatchLink', httpBatchL
     for (const size of [(1 << 20) + 1, 3 << 20, 30 << 20]) {
       await refused(client.auth.updateProfile.mutate({ preferences: { x: 'x'.repeat(size) } }), 413, 'PAYLOAD_TOO_LARGE', -32013, 'auth.updateProfile', message);
     }
-    await refused(client.auth.getUser.query({ x: 'x'.repeat(1 << 20) }), 413, 'PAYLOAD_TOO_LARGE', -32013, 'auth.getUser', message);
+    await refused(client.auth.getUser.query({ x: 'x'.repeat(32 << 10) }), 413, 'PAYLOAD_TOO_LARGE', -32013, 'auth.getUser', 'the input is larger than 32768 bytes');
     const bounded = await failure(client.auth.updateProfile.mutate({ preferences: { x: 'x'.repeat(16 << 10) } }));
     assert.deepEqual(bounded.data.issues, [{ path: 'preferences', message: 'must have at most 16384 bytes' }]);
     assert.equal((await client.auth.getUser.query()).email, browser.email);
