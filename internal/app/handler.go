@@ -33,6 +33,7 @@ func (a *App) newHandler() (http.Handler, error) {
 			rpc.PeopleProcedures(a.Accounts, gate),
 			rpc.BillingProcedures(a.Billing),
 			rpc.WebhookProcedures(a.Webhooks),
+			rpc.SLAProcedures(a.Desk),
 		),
 		Authenticate: gate.Authenticate, Authorize: rpc.Authorize, Logger: a.log,
 	})
