@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
@@ -31,6 +33,24 @@ func channelSecrets(c Config, box *seal.Box) map[string][]string {
 	}
 	secrets[name] = []string{hex.EncodeToString(box.MAC("payments secret", "built-in checkout"))}
 	return secrets
+}
+
+// paymentWarnings says what whoever runs this has probably not meant.
+func paymentWarnings(c Config) []string {
+	if c.PaymentsAPIKey == "" {
+		if strings.HasPrefix(c.BaseURL, "https:") { // others can come here
+			return []string{"payments-api-key is not set: plans are paid for at a page of our own, without money"}
+		}
+		return nil
+	}
+	var list []string
+	if len(c.Secrets["payments"]) == 0 {
+		list = append(list, "payments-api-key is set and payments-secret is not: checkouts can be paid, and nobody will know")
+	}
+	if c.PaymentsPrices[account.Pro] == "" && c.PaymentsPrices[account.Business] == "" {
+		list = append(list, "payments-api-key is set and neither payments-price-pro nor payments-price-business is: no plan can be paid for")
+	}
+	return list
 }
 
 // openCheckout checks what is configured of payments.

@@ -39,8 +39,8 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		MaxHeaderBytes:    2 * rpc.MaxQuery,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
-	if a.config.PaymentsAPIKey != "" && len(a.config.Secrets["payments"]) == 0 {
-		a.log.WarnContext(ctx, "payments-api-key is set and payments-secret is not: checkouts can be paid, and nobody will know")
+	for _, warning := range paymentWarnings(a.config) {
+		a.log.WarnContext(ctx, warning)
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
