@@ -31,8 +31,6 @@ type DevCheckout struct {
 	Plan             account.Plan
 	Email            string // of who pays
 	ExpiresAt        time.Time
-	PaidURL          string // where to go when it is paid
-	CancelURL        string // where to go when it is not
 }
 
 // devToken is what the token of a checkout holds. It is not stored anywhere.
@@ -70,7 +68,7 @@ func (s *Service) DevCheckout(token string) (DevCheckout, error) {
 	}
 	return DevCheckout{
 		OrganizationID: c.OrganizationID, OrganizationName: c.OrganizationName, Plan: c.Plan, Email: c.Email,
-		ExpiresAt: c.ExpiresAt, PaidURL: s.checkout.paidURL(), CancelURL: s.checkout.cancelURL(),
+		ExpiresAt: c.ExpiresAt,
 	}, nil
 }
 
