@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	_ "time/tzdata" // business hours have time zones, and a container may know none
 )
 
 func main() {

@@ -27,6 +27,7 @@ type commands struct {
 	Org     orgCmd     `cmd:"" help:"Organizations."`
 	User    userCmd    `cmd:"" help:"Users."`
 	Channel channelCmd `cmd:"" help:"Channel connections."`
+	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
 	Version versionCmd `cmd:"" help:"Print the version."`

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+)
+
+type slaCmd struct {
+	Set    slaSetCmd    `cmd:"" help:"Promise times for tickets of a priority, in place of what was promised before."`
+	List   slaListCmd   `cmd:"" help:"List what an organization promises."`
+	Delete slaDeleteCmd `cmd:"" help:"Promise nothing any more for tickets of a priority."`
+}
+
+type slaSetCmd struct {
+	Org           string        `required:"" placeholder:"SLUG" help:"Organization."`
+	Priority      string        `required:"" enum:"low,normal,high,urgent" help:"Of which tickets: low, normal, high or urgent. New tickets are normal."`
+	FirstResponse time.Duration `placeholder:"TIME" help:"Time to an agent's first answer, such as 30m or 2h."`
+	Resolution    time.Duration `placeholder:"TIME" help:"Time until the ticket is resolved, such as 8h or 72h."`
+	TimeZone      string        `placeholder:"ZONE" help:"Count business hours only: of this time zone, such as Europe/Berlin."`
+	Hours         string        `placeholder:"HOURS" help:"The business hours, such as \"mon-fri 09:00-12:00 13:00-17:00, sat 10:00-14:00\"."`
+	Holidays      []string      `placeholder:"DATE,…" help:"Days without business hours, such as 2026-12-25."`
+}
+
+func (*slaSetCmd) Help() string {
+	return `Tickets made from now on, and those that get the priority, have clocks that emit sla.warning at 80 % of the time and
+sla.breached at 100 %. Clocks that run already go on as they began.
+
+Example: 30 minutes to the first answer and 8 hours to the end, of an office's hours:
+
+  kickstand sla set --org acme --priority normal --first-response 30m --resolution 8h \
+    --time-zone Europe/Berlin --hours "mon-fri 09:00-17:00" --holidays 2026-12-25,2026-12-26`
+}
+
+// policy is what the flags say.
+func (c *slaSetCmd) policy() (desk.SLAPolicy, error) {
+	p := desk.SLAPolicy{Priority: desk.Priority(c.Priority)}
+	if c.FirstResponse == 0 && c.Resolution == 0 {
+		return p, usageError{fmt.Errorf("nothing is promised: give --first-response, --resolution or both, such as --first-response=30m")}
+	}
+	for _, t := range []struct {
+		flag    string
+		time    time.Duration
+		minutes *int64
+	}{{"first-response", c.FirstResponse, &p.FirstResponseMinutes}, {"resolution", c.Resolution, &p.ResolutionMinutes}} {
+		if t.time < 0 || t.time > 365*24*time.Hour || t.time%time.Minute != 0 {
+			return p, usageError{fmt.Errorf("--%s=%v must be whole minutes, from 1m to 8760h (a year)", t.flag, t.time)}
+		}
+		*t.minutes = int64(t.time / time.Minute)
+	}
+	if c.TimeZone == "" && c.Hours == "" && len(c.Holidays) == 0 {
+		return p, nil
+	}
+	if c.TimeZone == "" || c.Hours == "" {
+		return p, usageError{fmt.Errorf("business hours need both --time-zone and --hours, such as --time-zone=Europe/Berlin --hours=\"mon-fri 09:00-17:00\"")}
+	}
+	week, err := desk.ParseWeek(c.Hours)
+	if err != nil {
+		return p, usageError{fmt.Errorf("--hours: %w", err)}
+	}
+	p.Hours = &desk.Hours{TimeZone: c.TimeZone, Weekly: week, Holidays: c.Holidays}
+	if _, err := p.Hours.Calendar(); err != nil {
+		return p, err
+	}
+	return p, nil
+}
+
+func (c *slaSetCmd) Run(ctx context.Context, e *env) error {
+	p, err := c.policy()
+	if err != nil {
+		return err
+	}
+	return e.with(ctx, func(a *app.App) error {
+		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+		if err != nil {
+			return err
+		}
+		p.OrganizationID = o.ID
+		set, err := a.Desk.SetSLAPolicy(ctx, p)
+		if err != nil {
+			return err
+		}
+		return e.print(set, func(w io.Writer) {
+			fmt.Fprintf(w, "New %s tickets of %s: first response %s, resolution %s, %s.\n",
+				set.Priority, c.Org, promised(set.FirstResponseMinutes), promised(set.ResolutionMinutes), counted(set.Hours))
+		})
+	})
+}
+
+// promised is a time as people read it.
+func promised(minutes int64) string {
+	if minutes == 0 {
+		return "not promised"
+	}
+	text := strings.TrimSuffix((time.Duration(minutes) * time.Minute).String(), "0s")
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return "within " + text
+}
+
+// counted says which time counts.
+func counted(h *desk.Hours) string {
+	if h == nil {
+		return "day and night"
+	}
+	text := h.Weekly.String() + " " + h.TimeZone
+	switch n := len(h.Holidays); n {
+	case 0:
+	case 1:
+		text += " but for 1 holiday"
+	default:
+		text += fmt.Sprintf(" but for %d holidays", n)
+	}
+	return text
+}
+
+type slaListCmd struct {
+	Org string `required:"" placeholder:"SLUG" help:"Organization."`
+}
+
+func (c *slaListCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+		if err != nil {
+			return err
+		}
+		list, err := a.Desk.SLAPolicies(ctx, o.ID)
+		if err != nil {
+			return err
+		}
+		if list == nil {
+			list = []desk.SLAPolicy{}
+		}
+		return e.print(list, func(w io.Writer) {
+			if len(list) == 0 {
+				fmt.Fprintf(w, "%s promises nothing yet.\nNext: kickstand sla set --org %s --priority normal --first-response 30m\n", c.Org, c.Org)
+				return
+			}
+			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(t, "PRIORITY\tFIRST RESPONSE\tRESOLUTION\tCOUNTED")
+			for _, p := range list {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Priority, promised(p.FirstResponseMinutes), promised(p.ResolutionMinutes), counted(p.Hours))
+			}
+			t.Flush()
+		})
+	})
+}
+
+type slaDeleteCmd struct {
+	Org      string `required:"" placeholder:"SLUG" help:"Organization."`
+	Priority string `required:"" enum:"low,normal,high,urgent" help:"Of which tickets: low, normal, high or urgent."`
+}
+
+func (c *slaDeleteCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+		if err != nil {
+			return err
+		}
+		if err := a.Desk.DeleteSLAPolicy(ctx, o.ID, desk.Priority(c.Priority)); err != nil {
+			return err
+		}
+		record := struct {
+			Priority string `json:"priority"`
+			Deleted  bool   `json:"deleted"`
+		}{c.Priority, true}
+		return e.print(record, func(w io.Writer) {
+			fmt.Fprintf(w, "Nothing is promised any more for new %s tickets of %s.\n", c.Priority, c.Org)
+		})
+	})
+}
