@@ -2,14 +2,19 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+
+	"github.com/google/uuid"
 )
 
 // WebhookProcedures are the procedures of helpdesk.md 4.3, on the webhooks of
-// the caller's organization.
+// the caller's organization, and those that show and repeat their deliveries.
 func WebhookProcedures(webhooks *webhook.Service) []Procedure {
 	w := webhookProcedures{webhooks}
 	return []Procedure{
@@ -18,6 +23,10 @@ func WebhookProcedures(webhooks *webhook.Service) []Procedure {
 		Mutation("webhooks.update", Admin, w.update),
 		Mutation("webhooks.delete", Admin, w.delete),
 		Mutation("webhooks.test", Admin, w.test),
+		Query("webhooks.deliveries", Admin, w.deliveries),
+		Query("webhooks.delivery", Admin, w.delivery),
+		Query("webhooks.upcoming", Admin, w.upcoming),
+		Mutation("webhooks.replay", Admin, w.replay),
 	}
 }
 
@@ -41,6 +50,8 @@ type webhookRecord struct {
 	HasSecret      bool             `json:"hasSecret"`
 	PayloadForm    webhook.Form     `json:"payloadForm"`
 	RetrySchedule  webhook.Schedule `json:"retrySchedule"`
+	Ordered        bool             `json:"ordered"`
+	DrainRate      *int             `json:"drainRate"` // while a backlog goes out at a rate
 	QueuedEvents   int64            `json:"queuedEvents"`
 	DroppedEvents  int64            `json:"droppedEvents"`
 	LastDeliveryAt *time.Time       `json:"lastDeliveryAt"`
@@ -52,11 +63,14 @@ type webhookRecord struct {
 func newWebhookRecord(w webhook.Webhook) webhookRecord {
 	r := webhookRecord{
 		ID: w.ID, URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
-		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents,
+		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents,
 		LastError: orNull(w.LastError), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 	}
 	if !w.LastDeliveryAt.IsZero() {
 		r.LastDeliveryAt = &w.LastDeliveryAt
+	}
+	if w.DrainRate != 0 {
+		r.DrainRate = &w.DrainRate
 	}
 	return r
 }
@@ -80,12 +94,13 @@ type createWebhook struct {
 	Enabled       *bool            `json:"enabled"`
 	PayloadForm   webhook.Form     `json:"payloadForm,omitempty"`
 	RetrySchedule webhook.Schedule `json:"retrySchedule,omitempty"`
+	Ordered       bool             `json:"ordered,omitempty"`
 }
 
 func (p webhookProcedures) create(ctx context.Context, in createWebhook) (webhookRecord, error) {
 	w, err := p.webhooks.Create(ctx, organization(ctx), webhook.New{
 		URL: in.URL, Events: in.Events, Secret: in.Secret, Disabled: in.Enabled != nil && !*in.Enabled,
-		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule,
+		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered,
 	})
 	return newWebhookRecord(w), err
 }
@@ -98,12 +113,14 @@ type updateWebhook struct {
 	Enabled       *bool             `json:"enabled"`
 	PayloadForm   *webhook.Form     `json:"payloadForm"`
 	RetrySchedule *webhook.Schedule `json:"retrySchedule"`
+	Ordered       *bool             `json:"ordered"`
+	DrainRate     *int              `json:"drainRate"`
 }
 
 func (p webhookProcedures) update(ctx context.Context, in updateWebhook) (webhookRecord, error) {
 	w, err := p.webhooks.Update(ctx, organization(ctx), in.ID, webhook.Change{
 		URL: in.URL, Events: in.Events, Secret: in.Secret, Enabled: in.Enabled,
-		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule,
+		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered, DrainRate: in.DrainRate,
 	})
 	return newWebhookRecord(w), err
 }
@@ -128,4 +145,255 @@ func (p webhookProcedures) test(ctx context.Context, in recordID) (testOutput, e
 		out.StatusCode = &r.StatusCode
 	}
 	return out, err
+}
+
+// deliveryRecord is a delivery as it is listed.
+type deliveryRecord struct {
+	ID            string         `json:"id"`
+	WebhookID     string         `json:"webhookId"`
+	EventID       string         `json:"eventId"`
+	Event         event.Name     `json:"event"`
+	State         string         `json:"state"` // untried, retrying, delivered, failed or dropped
+	Test          bool           `json:"test"`
+	Attempts      int            `json:"attempts"`
+	LastAttempt   *attemptRecord `json:"lastAttempt"`
+	NextAttemptAt *time.Time     `json:"nextAttemptAt"` // while it is retried
+	CreatedAt     time.Time      `json:"created_at"`
+}
+
+type attemptRecord struct {
+	Number     int       `json:"number"`
+	At         time.Time `json:"at"`
+	StatusCode *int      `json:"statusCode"` // null when there was no answer
+	DurationMs int64     `json:"durationMs"`
+	Error      *string   `json:"error"`
+	Response   *string   `json:"response"` // the start of the answer's body
+}
+
+func newDeliveryRecord(d webhook.Delivery) deliveryRecord {
+	r := deliveryRecord{
+		ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Event: d.Event, State: d.State.String(), Test: d.Test,
+		Attempts: d.Attempts, CreatedAt: d.CreatedAt,
+	}
+	if d.Attempts > 0 {
+		r.LastAttempt = new(newAttemptRecord(d.Last))
+	}
+	if !d.NextAt.IsZero() {
+		r.NextAttemptAt = &d.NextAt
+	}
+	return r
+}
+
+func newAttemptRecord(a webhook.Attempt) attemptRecord {
+	r := attemptRecord{
+		Number: a.Number, At: a.At, DurationMs: a.Latency.Milliseconds(), Error: orNull(a.Error), Response: orNull(a.Response),
+	}
+	if a.Status != 0 {
+		r.StatusCode = &a.Status
+	}
+	return r
+}
+
+// uuidInput is an id, where an empty one means none.
+type uuidInput string
+
+func (id uuidInput) check(v *problem.Validation, path string) {
+	if id != "" && (uuid.Validate(string(id)) != nil || len(id) != 36) {
+		v.Add(path, "must be a UUID")
+	}
+}
+
+type findDeliveries struct {
+	WebhookID    uuidInput  `json:"webhookId,omitempty"`
+	Event        event.Name `json:"event,omitempty"`
+	EventID      uuidInput  `json:"eventId,omitempty"`
+	TicketID     uuidInput  `json:"ticketId,omitempty"`
+	TicketNumber *int64     `json:"ticketNumber"`
+	States       []string   `json:"states,omitempty"`
+	From         time.Time  `json:"from,omitzero"`
+	To           time.Time  `json:"to,omitzero"`
+	Before       string     `json:"before,omitempty"`
+	Limit        *int       `json:"limit"`
+}
+
+// Check implements [problem.Checker].
+func (in findDeliveries) Check(v *problem.Validation) {
+	in.WebhookID.check(v, "webhookId")
+	in.EventID.check(v, "eventId")
+	in.TicketID.check(v, "ticketId")
+	if in.TicketNumber != nil && *in.TicketNumber < 1 {
+		v.Add("ticketNumber", "must be positive")
+	}
+	if in.Limit != nil && *in.Limit < 1 {
+		v.Add("limit", "must be from 1 to %d", webhook.MaxPage)
+	}
+	for i, name := range in.States {
+		if _, ok := webhook.ParseDeliveryState(name); !ok {
+			v.Add(fmt.Sprintf("states.%d", i), "must be untried, retrying, delivered, failed or dropped")
+		}
+	}
+}
+
+type foundDeliveries struct {
+	Deliveries []deliveryRecord `json:"deliveries"`
+	Next       *string          `json:"next"` // the before of the next page
+}
+
+func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (foundDeliveries, error) {
+	q := webhook.Query{
+		WebhookID: string(in.WebhookID), Event: in.Event, EventID: string(in.EventID), TicketID: string(in.TicketID),
+		From: in.From, To: in.To, Before: in.Before,
+	}
+	if in.TicketNumber != nil {
+		q.TicketNumber = *in.TicketNumber
+	}
+	if in.Limit != nil {
+		q.Limit = *in.Limit
+	}
+	for _, name := range in.States {
+		state, _ := webhook.ParseDeliveryState(name)
+		q.States = append(q.States, state)
+	}
+	page, err := p.webhooks.Search(ctx, organization(ctx), q)
+	out := foundDeliveries{Deliveries: make([]deliveryRecord, len(page.Deliveries)), Next: orNull(page.Next)}
+	for i, d := range page.Deliveries {
+		out.Deliveries[i] = newDeliveryRecord(d)
+	}
+	return out, err
+}
+
+// shownDelivery is a delivery with all that is known of its attempts.
+type shownDelivery struct {
+	deliveryRecord
+	Attempts []shownAttempt `json:"attempts"`
+}
+
+type shownAttempt struct {
+	attemptRecord
+	Request *requestRecord `json:"request"` // null when nothing was sent
+}
+
+// requestRecord is what was sent. No secret is in it: signatures are none.
+type requestRecord struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    *string           `json:"body"` // null when it is not known any more
+}
+
+func (p webhookProcedures) delivery(ctx context.Context, in recordID) (shownDelivery, error) {
+	d, attempts, err := p.webhooks.Delivery(ctx, organization(ctx), in.ID)
+	if err != nil {
+		return shownDelivery{}, err
+	}
+	out := shownDelivery{newDeliveryRecord(d), make([]shownAttempt, len(attempts))}
+	for i, a := range attempts {
+		out.Attempts[i].attemptRecord = newAttemptRecord(a)
+		if q := a.Request; q != nil {
+			r := &requestRecord{Method: q.Method, URL: q.URL, Headers: make(map[string]string, len(q.Header))}
+			for name, values := range q.Header {
+				r.Headers[name] = values[0]
+			}
+			if q.Body != nil {
+				r.Body = new(string(q.Body))
+			}
+			out.Attempts[i].Request = r
+		}
+	}
+	return out, nil
+}
+
+type upcomingInput struct {
+	WebhookID uuidInput `json:"webhookId"`
+	Limit     *int      `json:"limit"`
+}
+
+// Check implements [problem.Checker].
+func (in upcomingInput) Check(v *problem.Validation) { in.WebhookID.check(v, "webhookId") }
+
+type comingRecord struct {
+	ID        string       `json:"id"`
+	EventID   string       `json:"eventId"`
+	Event     event.Name   `json:"event"`
+	Attempt   int          `json:"attempt"` // the number of the next
+	WaitsFor  webhook.Wait `json:"waitsFor"`
+	DueAt     time.Time    `json:"dueAt"`
+	Further   []time.Time  `json:"further"`
+	CreatedAt time.Time    `json:"created_at"`
+}
+
+func (p webhookProcedures) upcoming(ctx context.Context, in upcomingInput) ([]comingRecord, error) {
+	limit := 50
+	if in.Limit != nil {
+		limit = *in.Limit
+	}
+	list, err := p.webhooks.Upcoming(ctx, organization(ctx), string(in.WebhookID), limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]comingRecord, len(list))
+	for i, c := range list {
+		out[i] = comingRecord{c.ID, c.EventID, c.Event, c.Attempts + 1, c.Wait, c.Due, c.Further, c.CreatedAt}
+		if c.Further == nil {
+			out[i].Further = []time.Time{}
+		}
+	}
+	return out, nil
+}
+
+// replayInput names deliveries, or an event, or a time of one webhook.
+type replayInput struct {
+	DeliveryIDs []string   `json:"deliveryIds,omitempty"`
+	EventID     uuidInput  `json:"eventId,omitempty"`
+	WebhookID   uuidInput  `json:"webhookId,omitempty"`
+	From        time.Time  `json:"from,omitzero"`
+	To          time.Time  `json:"to,omitzero"`
+	FailedOnly  *bool      `json:"failedOnly"`
+	Event       event.Name `json:"event,omitempty"`
+}
+
+// Check implements [problem.Checker].
+func (in replayInput) Check(v *problem.Validation) {
+	in.WebhookID.check(v, "webhookId")
+	in.EventID.check(v, "eventId")
+	ofTime := !in.From.IsZero() || !in.To.IsZero() || in.FailedOnly != nil || in.Event != ""
+	switch {
+	case in.DeliveryIDs != nil && (in.EventID != "" || in.WebhookID != "" || ofTime):
+		v.Add("deliveryIds", "must be the only member")
+	case in.EventID != "" && ofTime:
+		v.Add("eventId", "must not be given beside from, to, failedOnly or event")
+	case in.DeliveryIDs == nil && in.EventID == "":
+		if in.WebhookID == "" {
+			v.Add("", "must name deliveryIds, or an eventId, or a webhookId with from and to")
+			return
+		}
+		if in.From.IsZero() {
+			v.Add("from", "is required")
+		}
+		if in.To.IsZero() {
+			v.Add("to", "is required")
+		}
+	}
+}
+
+type replayOutput struct {
+	Replayed    int      `json:"replayed"`
+	DeliveryIDs []string `json:"deliveryIds,omitempty"` // the new ones; not of a range
+}
+
+func (p webhookProcedures) replay(ctx context.Context, in replayInput) (replayOutput, error) {
+	var ids []string
+	var err error
+	switch {
+	case in.DeliveryIDs != nil:
+		ids, err = p.webhooks.Replay(ctx, organization(ctx), in.DeliveryIDs)
+	case in.EventID != "":
+		ids, err = p.webhooks.ReplayEvent(ctx, organization(ctx), string(in.EventID), string(in.WebhookID))
+	default:
+		n, err := p.webhooks.ReplayRange(ctx, organization(ctx), webhook.Range{
+			WebhookID: string(in.WebhookID), From: in.From, To: in.To, FailedOnly: in.FailedOnly != nil && *in.FailedOnly, Event: in.Event,
+		})
+		return replayOutput{Replayed: n}, err
+	}
+	return replayOutput{Replayed: len(ids), DeliveryIDs: ids}, err
 }

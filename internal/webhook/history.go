@@ -41,6 +41,16 @@ func (s DeliveryState) String() string {
 	return fmt.Sprintf("delivery state %d", int64(s))
 }
 
+// ParseDeliveryState is the inverse of [DeliveryState.String].
+func ParseDeliveryState(name string) (DeliveryState, bool) {
+	for s := Untried; s <= Dropped; s++ {
+		if s.String() == name {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
 // Delivery is one event on its way to one webhook.
 type Delivery struct {
 	ID        string

@@ -121,7 +121,7 @@ func (q *Query) check() error {
 	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
 		v.Add("to", "must be after from")
 	}
-	if q.Before != "" && uuid.Validate(q.Before) != nil {
+	if q.Before != "" && (uuid.Validate(q.Before) != nil || len(q.Before) != 36) {
 		v.Add("before", "is not where a page ended")
 	}
 	if q.Limit < 0 || q.Limit > MaxPage {
