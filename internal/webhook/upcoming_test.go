@@ -15,21 +15,29 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// upcoming says what is coming, by the numbers of the tickets: "2 turn +1m0s
-// (3 more)".
+// upcoming says what is coming, by the numbers of the tickets: "2 turn, when 1 is
+// due (3 more)".
 func (r *rig) upcoming(id string) []string {
 	r.t.Helper()
 	list, err := r.hooks.Upcoming(r.t.Context(), org, id, 100)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var out []string
-	for _, c := range list {
+	numbers := make([]int, len(list))
+	due := map[time.Time]string{time.Now().UTC(): "at once"}
+	for i, c := range list {
 		body, err := r.hooks.Body(r.t.Context(), org, c.ID)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		out = append(out, fmt.Sprintf("%d %s +%v (%d more)", ticketNumber(body), c.Wait, c.Due.Sub(time.Now()).Round(time.Minute), len(c.Further)))
+		numbers[i] = ticketNumber(body)
+		if !c.NextAt.IsZero() {
+			due[c.NextAt] = fmt.Sprintf("when %d is due", numbers[i])
+		}
+	}
+	var out []string
+	for i, c := range list {
+		out = append(out, fmt.Sprintf("%d %s, %s (%d more)", numbers[i], c.Wait, due[c.Due], len(c.Further)))
 	}
 	return out
 }
@@ -58,7 +66,7 @@ func TestUpcoming(t *testing.T) {
 		time.Sleep(time.Second)
 		r.stop()
 		r.emit(3, 4)
-		want(w.ID, "3 now +0s (5 more)", "4 now +0s (5 more)", "2 time +1m0s (4 more)", "1 time +4m0s (3 more)")
+		want(w.ID, "3 now, at once (5 more)", "4 now, at once (5 more)", "2 time, when 2 is due (4 more)", "1 time, when 1 is due (3 more)")
 		list, err := r.hooks.Upcoming(t.Context(), org, w.ID, 1)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("got %v, %v, want one", list, err)
@@ -73,14 +81,14 @@ func TestUpcoming(t *testing.T) {
 
 		// In order: each when the one before may be.
 		r.update(w.ID, webhook.Change{Ordered: new(true)})
-		want(w.ID, "1 time +4m0s (3 more)", "2 turn +4m0s (4 more)", "3 turn +4m0s (5 more)", "4 turn +4m0s (5 more)")
+		want(w.ID, "1 time, when 1 is due (3 more)", "2 turn, when 1 is due (4 more)", "3 turn, when 1 is due (5 more)", "4 turn, when 1 is due (5 more)")
 		r.update(w.ID, webhook.Change{Ordered: new(false), Enabled: new(false)})
-		want(w.ID, "3 enabled +0s (5 more)", "4 enabled +0s (5 more)", "2 enabled +1m0s (4 more)", "1 enabled +4m0s (3 more)")
+		want(w.ID, "3 enabled, at once (5 more)", "4 enabled, at once (5 more)", "2 enabled, when 2 is due (4 more)", "1 enabled, when 1 is due (3 more)")
 
 		// A backlog, and what came after it.
 		r.update(w.ID, webhook.Change{Enabled: new(true)})
 		r.emit(5)
-		want(w.ID, "3 now +0s (5 more)", "4 turn +0s (5 more)", "5 turn +0s (5 more)", "2 time +1m0s (4 more)", "1 time +4m0s (3 more)")
+		want(w.ID, "3 now, at once (5 more)", "4 turn, at once (5 more)", "5 turn, at once (5 more)", "2 time, when 2 is due (4 more)", "1 time, when 1 is due (3 more)")
 		r.update(w.ID, webhook.Change{Enabled: new(true), DrainRate: new(1)})
 		list, err = r.hooks.Upcoming(t.Context(), org, w.ID, 3)
 		if err != nil || len(list) != 3 || list[0].Wait != webhook.WaitNothing || list[1].Wait != webhook.WaitTime || list[2].Wait != webhook.WaitTurn ||
