@@ -20,8 +20,9 @@ import (
 const benchTickets = "KICKSTAND_BENCH_TICKETS"
 
 // BenchmarkIntake measures texts per second with everything that is written for
-// one: from numbers never seen, from numbers of recent tickets, and from any of
-// all the numbers.
+// one: from numbers never seen, from numbers of recent tickets, from any of all
+// the numbers, and from numbers never seen where times are promised for their
+// tickets.
 func BenchmarkIntake(b *testing.B) {
 	before := 0
 	if v := os.Getenv(benchTickets); v != "" {
@@ -77,6 +78,11 @@ func BenchmarkIntake(b *testing.B) {
 	run("new", func(int) int { next++; return next - 1 })
 	run("recent", func(int) int { return next - 1 - rand.IntN(min(next, 1000)) })
 	run("any", func(int) int { return rand.IntN(next) })
+	f.setPolicy(desk.SLAPolicy{
+		Priority: desk.PriorityNormal, FirstResponseMinutes: 30, ResolutionMinutes: 480,
+		Hours: &desk.Hours{TimeZone: "Europe/Berlin", Weekly: week(b, "mon-fri 09:00-17:00, sat 10:00-14:00"), Holidays: []string{"2026-12-25"}},
+	})
+	run("promised", func(int) int { next++; return next - 1 })
 }
 
 // benchText is a text from the n-th number. Numbers come in no order.
