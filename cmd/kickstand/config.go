@@ -233,6 +233,8 @@ func (c *config) settings() (app.Config, error) {
 	switch u, err := url.Parse(a.BaseURL); {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return a, usageError{fmt.Errorf("--base-url: %q is not an address such as https://help.example.com", a.BaseURL)}
+	case u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return a, usageError{fmt.Errorf("--base-url: %q must be a host of its own, without a path or anything else", a.BaseURL)}
 	case len(c.Roles) == 0:
 		return a, usageError{errors.New("--roles must be web, worker or both")}
 	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // neither is NaN

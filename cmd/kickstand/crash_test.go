@@ -89,7 +89,7 @@ type patient struct {
 	deliveries  atomic.Int64
 
 	mu       sync.Mutex
-	accepted map[string]bool // external ids of what was answered 200
+	accepted map[string]bool   // external ids of what was answered 200
 	received map[string]string // ids of the events that arrived, with that of their delivery
 	inFlight int               // how many more deliveries could have been on their way, over all deaths
 }

@@ -79,7 +79,8 @@ type Config struct {
 	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
 	// Hashers is how many passwords are hashed at once, each with 19 MiB of
-	// memory; 0 means one for each processor.
+	// memory and as much again until it is collected; 0 means one for each
+	// processor, at most 4.
 	Hashers int
 
 	Logger *slog.Logger // nil discards
@@ -107,6 +108,7 @@ type Service struct {
 	resetTries    *ratelimit.Limiter // by e-mail
 	providerTries *ratelimit.Limiter // by IP
 	inviteTries   *ratelimit.Limiter // by e-mail
+	inviteCounts  *ratelimit.Limiter // by organization
 	changeTries   *ratelimit.Limiter // by user
 
 	mu   sync.Mutex
@@ -139,6 +141,7 @@ func New(c Config) (*Service, error) {
 		resetTries:    ratelimit.New(signInLimit, signInWindow),
 		providerTries: ratelimit.New(signInLimit, signInWindow),
 		inviteTries:   ratelimit.New(signInLimit, signInWindow),
+		inviteCounts:  ratelimit.New(inviteLimit, time.Hour),
 		changeTries:   ratelimit.New(changeLimit, signInWindow),
 		used:          make(map[string]struct{}),
 	}
@@ -149,7 +152,7 @@ func New(c Config) (*Service, error) {
 		s.refreshLife = 30 * 24 * time.Hour
 	}
 	if c.Hashers == 0 {
-		c.Hashers = runtime.GOMAXPROCS(0)
+		c.Hashers = min(runtime.GOMAXPROCS(0), 4)
 	}
 	s.hashers = make(chan struct{}, c.Hashers)
 	if s.log == nil {

@@ -19,8 +19,12 @@ const InvitationLife = 7 * 24 * time.Hour
 // InvitationPath is where invitations lead, below the base URL.
 const InvitationPath = "/invitation"
 
-// maxInvitations bounds how many of an organization wait at the same time.
-const maxInvitations = 500
+// What an organization may do in the way of invitations: they go to people who
+// never asked for mail from us.
+const (
+	maxInvitations = 500 // waiting at the same time
+	inviteLimit    = 100 // in any hour
+)
 
 // Invitation lets the owner of an e-mail address join an organization.
 type Invitation struct {
@@ -51,8 +55,16 @@ func (n NewInvitation) Check(v *problem.Validation) {
 	n.Role.Check(v, "role")
 }
 
+// dropInvitations ends what somebody has invited to who may not invite any more.
+func dropInvitations(ctx context.Context, tx *db.Tx, organizationID, inviterID string) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND inviter_id = $2", organizationID, inviterID); err != nil {
+		return fmt.Errorf("drop invitations: %w", err)
+	}
+	return nil
+}
+
 // Invite mails somebody a link that lets them join the organization of who
-// asks. A second one for the same address takes the place of the first, whose
+// asks, who must be an admin of it still. The link ends when they no longer are. A second one for the same address takes the place of the first, whose
 // link ends. A member is a [problem.Conflict]; whether the address is known
 // otherwise does not show.
 func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Invitation, error) {
@@ -67,6 +79,13 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 			RetryAfter: wait,
 		}
 	}
+	if ok, wait := s.inviteCounts.Allow(by.OrganizationID); !ok {
+		return Invitation{}, &problem.Error{
+			Kind:       problem.RateLimited,
+			Message:    fmt.Sprintf("too many invitations, try again in %d seconds", ratelimit.Seconds(wait)),
+			RetryAfter: wait,
+		}
+	}
 	i := Invitation{
 		ID: newID(), OrganizationID: by.OrganizationID, Email: strings.TrimSpace(n.Email), Role: n.Role, InvitedBy: by.User.Name,
 	}
@@ -74,22 +93,25 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		i.InvitedBy = by.User.Email
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := lockOrganization(ctx, tx, by.OrganizationID); err != nil {
+		if _, err := lockOrganization(ctx, tx, by.OrganizationID); err != nil {
 			return err
 		}
-		var member bool
+		var may, member bool
 		var waiting int
 		var organization, to string
 		// A user's mail goes to the address on file, not to one that merely
 		// compares as equal: its link signs in as that user.
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = $5 AND organization_id = $1 AND role = $6),
+				EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
 				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3), name,
 				coalesce((SELECT email FROM users WHERE email_key = $2), $4)
-			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro(), i.Email).
-			Scan(&member, &waiting, &organization, &to); err != nil {
+			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro(), i.Email, by.UserID, string(Admin)).
+			Scan(&may, &member, &waiting, &organization, &to); err != nil {
 			return fmt.Errorf("look for member: %w", err)
 		}
 		switch {
+		case !may:
+			return problem.New(problem.Forbidden, "only admins may do this") // any more
 		case member:
 			return problem.New(problem.Conflict, "%s is a member already", i.Email)
 		case waiting >= maxInvitations:
@@ -100,9 +122,9 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		}
 		t := newToken()
 		i.CreatedAt, i.ExpiresAt = tx.Now, tx.Now.Add(InvitationLife)
-		if _, err := tx.Exec(ctx, `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, i.CreatedAt.UnixMicro()); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, inviter_id, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, by.UserID, i.CreatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("insert invitation: %w", err)
 		}
 		return s.post(ctx, tx, to, mail.Letter{
@@ -209,7 +231,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 		if err != nil {
 			return err
 		}
-		if err := lockOrganization(ctx, tx, w.OrganizationID); err != nil {
+		if _, err := lockOrganization(ctx, tx, w.OrganizationID); err != nil {
 			return err
 		}
 		// It may have been accepted or replaced in the meantime.

@@ -416,8 +416,8 @@ func TestInvitationLimits(t *testing.T) {
 		// So many wait at once; replacing one is no more than before.
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
 			for n := f.count(t, "SELECT count(*) FROM invitations"); n < 500; n++ {
-				if _, err := tx.Exec(t.Context(), `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, created_at)
-					VALUES ($1, $2, $3, $4, $4, 'agent', 'Ada', $5)`,
+				if _, err := tx.Exec(t.Context(), `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, inviter_id, created_at)
+					VALUES ($1, $2, $3, $4, $4, 'agent', 'Ada', '', $5)`,
 					fmt.Sprint(n), fmt.Append(nil, n), o.ID, fmt.Sprintf("p%d@example.com", n), tx.Now.UnixMicro()); err != nil {
 					return err
 				}
@@ -470,6 +470,7 @@ func TestInvitationHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", name, err)
 		}
+		f.exec(t, "UPDATE users SET organization_id = $2 WHERE id = $1", u.ID, o.ID)
 		by := account.Identity{UserID: u.ID, OrganizationID: o.ID, Role: account.Admin, User: u}
 		to := fmt.Sprintf("bob%d@example.com", i)
 		f.invite(t, by, to, account.Agent)

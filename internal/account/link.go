@@ -27,10 +27,6 @@ type EmailSignIn struct {
 	RedirectTo string `json:"redirectTo,omitempty"` // where the link leads in the end; empty means home
 }
 
-// Check implements [problem.Checker]. Whether RedirectTo is allowed depends on
-// the configuration and is left to [Service.SignInWithEmail].
-func (in EmailSignIn) Check(v *problem.Validation) { checkEmail(v, "email", in.Email) }
-
 // SignInWithEmail mails a sign-in link, to known and unknown addresses alike: a
 // first sign-in creates the user when the link is followed.
 //
@@ -39,7 +35,7 @@ func (in EmailSignIn) Check(v *problem.Validation) { checkEmail(v, "email", in.E
 // to keep, so that a second request does not spoil the first one's link.
 func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent string) (string, error) {
 	var v problem.Validation
-	in.Check(&v)
+	checkEmail(&v, "email", in.Email)
 	redirect := s.redirects.check(&v, in.RedirectTo)
 	if err := v.Err(); err != nil {
 		return "", err

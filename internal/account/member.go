@@ -18,7 +18,8 @@ func (s *Service) Members(ctx context.Context, organizationID string) ([]User, e
 	return list, nil
 }
 
-// ChangeRole gives a member another role. Who is not a member is
+// ChangeRole gives a member another role. Whoever is no admin any more has
+// invited nobody. Who is not a member is
 // [problem.NotFound]; the last admin stays one, by [problem.Conflict].
 func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string, r Role) (User, error) {
 	var v problem.Validation
@@ -42,7 +43,10 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 		if _, err := tx.Exec(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("change role: %w", err)
 		}
-		return nil
+		if r == Admin {
+			return nil
+		}
+		return dropInvitations(ctx, tx, organizationID, u.ID)
 	})
 	if err != nil {
 		return User{}, err
@@ -51,7 +55,7 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 }
 
 // RemoveMember takes a user out of an organization and ends all of their
-// sessions. The user remains, as after a first sign-in, and may be invited
+// sessions and the invitations that they made. The user remains, as after a first sign-in, and may be invited
 // anew. Errors are those of [Service.ChangeRole].
 func (s *Service) RemoveMember(ctx context.Context, organizationID, userID string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
@@ -70,6 +74,9 @@ func (s *Service) RemoveMember(ctx context.Context, organizationID, userID strin
 		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("remove member: %w", err)
 		}
+		if err := dropInvitations(ctx, tx, organizationID, u.ID); err != nil {
+			return err
+		}
 		_, err = endSessions(ctx, tx, u.ID, "")
 		return err
 	})
@@ -78,7 +85,7 @@ func (s *Service) RemoveMember(ctx context.Context, organizationID, userID strin
 // lockMember locks an organization's row, so that its admins are changed by one
 // transaction at a time, and returns one of its members.
 func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (User, error) {
-	if err := lockOrganization(ctx, tx, organizationID); err != nil {
+	if _, err := lockOrganization(ctx, tx, organizationID); err != nil {
 		return User{}, err
 	}
 	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 AND u.organization_id = $2 FOR NO KEY UPDATE", userID, organizationID)
@@ -94,15 +101,8 @@ func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (
 // lockOrganization makes whoever changes who belongs to an organization, or is
 // invited to, wait until tx ends. It comes before the locks on users and
 // invitations. The organization's other rows need not wait.
-func lockOrganization(ctx context.Context, tx *db.Tx, id string) error {
-	err := tx.QueryRow(ctx, "SELECT id FROM organizations WHERE id = $1 FOR NO KEY UPDATE", id).Scan(&id)
-	if errors.Is(err, db.ErrNoRows) {
-		return problem.New(problem.NotFound, "there is no such organization")
-	}
-	if err != nil {
-		return fmt.Errorf("lock organization: %w", err)
-	}
-	return nil
+func lockOrganization(ctx context.Context, tx *db.Tx, id string) (Organization, error) {
+	return db.One(ctx, tx, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1 FOR NO KEY UPDATE", id)
 }
 
 // keepAdmin refuses to do without u if that would leave an organization that

@@ -197,6 +197,7 @@ func TestRemoveMember(t *testing.T) {
 	for _, o := range []account.Organization{other, acme} {
 		by := ada
 		by.OrganizationID = o.ID
+		f.exec(t, "UPDATE users SET organization_id = $2 WHERE id = $1", by.UserID, o.ID)
 		if _, err := f.Invite(t.Context(), by, account.NewInvitation{Email: "bob@example.com", Role: account.Admin}); err != nil {
 			t.Fatal(err)
 		}
@@ -230,4 +231,85 @@ func TestRemoveYourself(t *testing.T) {
 		}
 		wantMembers(t, f, o, "bob@example.com admin")
 	})
+}
+
+// TestInvitationsOfWhoMayNotAnyMore: what somebody invited ends with their being
+// an admin, and they invite nobody afterwards, even with an identity from before.
+func TestInvitationsOfWhoMayNotAnyMore(t *testing.T) {
+	for name, leave := range map[string]func(f *fixture, o account.Organization, by account.Identity) error{
+		"removed": func(f *fixture, o account.Organization, by account.Identity) error {
+			return f.RemoveMember(t.Context(), o.ID, by.UserID)
+		},
+		"an agent now": func(f *fixture, o account.Organization, by account.Identity) error {
+			_, err := f.ChangeRole(t.Context(), o.ID, by.UserID, account.Agent)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, dbtest.New(t))
+			o := f.organization(t, "Acme")
+			ada, _ := f.member(t, o, "ada@example.com", account.Admin)
+			mallory, _ := f.member(t, o, "mallory@example.com", account.Admin)
+			_, hers := f.invite(t, mallory, "mallory2@example.com", account.Admin)
+			_, others := f.invite(t, ada, "bob@example.com", account.Agent)
+			if err := leave(f, o, mallory); err != nil {
+				t.Fatal(err)
+			}
+			_, err := f.AcceptInvitation(t.Context(), hers, "Mallory", client)
+			wantKind(t, err, problem.Invalid)
+			if _, err := f.AcceptInvitation(t.Context(), others, "Bob", client); err != nil {
+				t.Errorf("somebody else's invitation: %v", err)
+			}
+			_, err = f.Invite(t.Context(), mallory, account.NewInvitation{Email: "mallory3@example.com", Role: account.Admin})
+			wantKind(t, err, problem.Forbidden)
+		})
+	}
+}
+
+// TestInvitationsOfOneOrganization are bounded, so that nobody can write to any
+// number of strangers by inviting and revoking.
+func TestInvitationsOfOneOrganization(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, dbtest.NewSQLite(t))
+		o := f.organization(t, "Acme")
+		ada, _ := f.member(t, o, "ada@example.com", account.Admin)
+		try := func(i int) error {
+			_, err := f.Invite(t.Context(), ada, account.NewInvitation{Email: fmt.Sprintf("p%d@example.com", i), Role: account.Agent})
+			return err
+		}
+		for i := range 100 {
+			if err := try(i); err != nil {
+				t.Fatalf("invitation %d: %v", i, err)
+			}
+		}
+		wantKind(t, try(100), problem.RateLimited)
+		time.Sleep(time.Hour)
+		if err := try(101); err != nil {
+			t.Errorf("an hour later: %v", err)
+		}
+	})
+}
+
+// TestResetEndsSignInLinks: a link that was mailed before the password was
+// chosen anew is no way in.
+func TestResetEndsSignInLinks(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	f.signIn(t, "ada@example.com")
+	intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := f.mail.token(t)
+	if _, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "bob@example.com"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	others := f.mail.token(t)
+	if err := f.ResetPassword(t.Context(), f.reset(t, "ada@example.com"), "correct horse battery"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.FollowLink(t.Context(), link, intent, client)
+	wantKind(t, err, problem.Invalid)
+	if _, err := f.FollowLink(t.Context(), others, "", client); err != nil {
+		t.Errorf("somebody else's link: %v", err)
+	}
 }

@@ -151,7 +151,7 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 		if n == 0 {
 			return errWrongCurrent()
 		}
-		if err := dropResets(ctx, tx, by.UserID); err != nil {
+		if err := dropLinks(ctx, tx, by.UserID, email); err != nil {
 			return err
 		}
 		if _, err := endSessions(ctx, tx, by.UserID, by.SessionID); err != nil {
@@ -272,7 +272,7 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 			r.userID, hash, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
-		if err := dropResets(ctx, tx, r.userID); err != nil {
+		if err := dropLinks(ctx, tx, r.userID, r.email); err != nil {
 			return err
 		}
 		if _, err := endSessions(ctx, tx, r.userID, ""); err != nil {
@@ -282,10 +282,15 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 	})
 }
 
-// dropResets uses up all of a user's links: they are for the password that was.
-func dropResets(ctx context.Context, tx *db.Tx, userID string) error {
+// dropLinks uses up all of a user's links, to choose a password and to sign in:
+// a new password ends every way in that was open before.
+func dropLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
 	if _, err := tx.Exec(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("use up resets: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE login_links SET used_at = $3, owned = $4 WHERE created_at > $2 AND email_key = $1",
+		emailKey(email), tx.Now.Add(-LinkLife).UnixMicro(), tx.Now.UnixMicro(), true); err != nil {
+		return fmt.Errorf("use up sign-in links: %w", err)
 	}
 	return nil
 }

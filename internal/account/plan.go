@@ -32,7 +32,7 @@ type Standing struct {
 // SetStanding gives an organization its standing and returns it as it was
 // before, or a [problem.NotFound].
 func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID string, now Standing) (Organization, error) {
-	before, err := lockedOrganization(ctx, tx, organizationID)
+	before, err := lockOrganization(ctx, tx, organizationID)
 	if err != nil {
 		return Organization{}, err
 	}
@@ -52,16 +52,12 @@ func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID str
 // WantPlan notes that an organization is about to pay for a plan, or returns a
 // [problem.NotFound].
 func (s *Service) WantPlan(ctx context.Context, tx *db.Tx, organizationID string, wanted Plan) error {
-	o, err := lockedOrganization(ctx, tx, organizationID)
+	o, err := lockOrganization(ctx, tx, organizationID)
 	if err != nil {
 		return err
 	}
 	_, err = s.SetStanding(ctx, tx, organizationID, Standing{o.Plan, wanted, o.PastDue})
 	return err
-}
-
-func lockedOrganization(ctx context.Context, tx *db.Tx, id string) (Organization, error) {
-	return db.One(ctx, tx, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1 FOR UPDATE", id)
 }
 
 // Organizations returns all organizations, oldest first.

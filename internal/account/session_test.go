@@ -461,6 +461,7 @@ func TestNothingSecretIsStored(t *testing.T) {
 	}
 	reset := f.reset(t, "ada@example.com")
 	o := f.organization(t, "Acme")
+	f.exec(t, "UPDATE users SET organization_id = $2, role = 'admin' WHERE id = $1", in.User.ID, o.ID)
 	_, invitation := f.invite(t, account.Identity{UserID: in.User.ID, OrganizationID: o.ID, User: in.User}, "bob@example.com", account.Agent)
 	state, providerIntent := f.depart(t, client)
 	used, usedIntent := f.depart(t, client)

@@ -29,7 +29,7 @@ func TestPrune(t *testing.T) {
 			return []any{db.Text([]string{by.UserID, ""}[i%2])}
 		}, 24*time.Hour + 30*time.Minute},
 		{"provider_logins", `INSERT INTO provider_logins (digest, intent, redirect, created_at) VALUES ($2, $2, '/', $1)`, nil, 24*time.Hour + 15*time.Minute},
-		{"invitations", `INSERT INTO invitations (digest, created_at, id, organization_id, email, email_key, role, invited_by) VALUES ($2, $1, $3, $4, $3, $3, 'agent', 'Ada')`, func(i int) []any {
+		{"invitations", `INSERT INTO invitations (digest, created_at, id, organization_id, email, email_key, role, invited_by, inviter_id) VALUES ($2, $1, $3, $4, $3, $3, 'agent', 'Ada', '')`, func(i int) []any {
 			return []any{fmt.Sprint(i), acme.ID}
 		}, 8 * 24 * time.Hour},
 	} {

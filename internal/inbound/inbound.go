@@ -92,6 +92,10 @@ type Service struct {
 // process.
 const concurrency = 256
 
+// deploymentConcurrency is the same for a channel whose events are all about
+// the same few records: more would only hold connections while they wait.
+const deploymentConcurrency = 8
+
 // Open returns the service and registers its workers with the queue, one per
 // channel, so that trouble with one holds up no other.
 func Open(c Config) *Service {
@@ -104,11 +108,15 @@ func Open(c Config) *Service {
 		parsing:   semaphore.NewWeighted(maxParsing),
 	}
 	for _, a := range c.Adapters {
-		name := a.Info().Name
+		info := a.Info()
+		name, atOnce := info.Name, concurrency
+		if info.Deployment {
+			atOnce = deploymentConcurrency
+		}
 		s.byName[name] = a
 		s.counts[name] = new(tally)
 		s.queue.Handle(queue.Worker{
-			Kind: jobKind(name), Ordered: true, Concurrency: concurrency, Run: s.process, Bury: s.bury,
+			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Bury: s.bury,
 		})
 	}
 	return s

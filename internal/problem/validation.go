@@ -53,11 +53,12 @@ func (v *Validation) Text(path, value string) {
 }
 
 // Line is [Validation.Length] for what is shown in one line, or put in a
-// header: control characters and line ends are issues too.
+// header: control characters, line ends and characters that turn the direction
+// of the text around them are issues too.
 func (v *Validation) Line(path, value string, low, high int) {
 	v.Length(path, value, low, high)
 	for _, r := range value {
-		if r != 0 && unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+		if r != 0 && unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) {
 			v.Add(path, "must not contain control characters")
 			return
 		}

@@ -1,9 +1,11 @@
 package web_test
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,11 +15,18 @@ import (
 // invite has somebody invited to a new organization, and returns the link.
 func (f *fixture) invite(organization, inviter, email string, role account.Role) string {
 	f.t.Helper()
-	o, err := f.accounts.CreateOrganization(f.t.Context(), account.NewOrganization{Name: organization})
+	// Names that the rules refuse by now may be stored since before.
+	o, err := f.accounts.CreateOrganization(f.t.Context(), account.NewOrganization{Name: cmp.Or(regexp.MustCompile(`^[A-Z][a-z]+$`).FindString(organization), "Organization")})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := f.accounts.Invite(f.t.Context(), account.Identity{OrganizationID: o.ID, User: account.User{Name: inviter}},
+	f.exec("UPDATE organizations SET name = $2 WHERE id = $1", o.ID, organization)
+	u, err := f.accounts.CreateUser(f.t.Context(), account.NewUser{Email: o.Slug + "@example.com", Organization: o.Slug, Role: account.Admin})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	u.Name = inviter
+	if _, err := f.accounts.Invite(f.t.Context(), account.Identity{UserID: u.ID, OrganizationID: o.ID, User: u},
 		account.NewInvitation{Email: email, Role: role}); err != nil {
 		f.t.Fatal(err)
 	}
@@ -201,6 +210,9 @@ func TestHostileNames(t *testing.T) {
 		page = wantPage(t, f.submit(page, map[string]string{"name": name + "\x01"}))
 		if got := attr(page.field("name"), "value"); got != name+"\x01" {
 			t.Errorf("got %q back, want %q", got, name+"\x01")
+		}
+		if strings.Contains(name, "\u202e") {
+			continue // nobody may take such a name any more
 		}
 		u := f.wantEntered(t, f.submit(page, map[string]string{"name": name}), "/")
 		if u.Name != name {

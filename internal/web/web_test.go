@@ -74,14 +74,19 @@ func (f *fixture) link() string {
 }
 
 // age makes every row of a table older.
-func (f *fixture) age(table string, by time.Duration) {
+func (f *fixture) exec(statement string, args ...any) {
 	f.t.Helper()
 	if err := f.db.Write(f.t.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(f.t.Context(), "UPDATE "+table+" SET created_at = created_at - $1", by.Microseconds())
+		_, err := tx.Exec(f.t.Context(), statement, args...)
 		return err
 	}); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+func (f *fixture) age(table string, by time.Duration) {
+	f.t.Helper()
+	f.exec("UPDATE "+table+" SET created_at = created_at - $1", by.Microseconds())
 }
 
 func (f *fixture) serve(method, target string, change ...func(*http.Request)) *httptest.ResponseRecorder {

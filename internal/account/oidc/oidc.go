@@ -3,7 +3,7 @@
 // (RFC 7636), for [account.Service].
 //
 // A [Provider] asks the identity provider for its metadata when it is first
-// needed and keeps it from then on; a start does not depend on it. Whatever the
+// needed and keeps it for a day; a start does not depend on it. Whatever the
 // provider answers is bounded in time and size, redirects are not followed, and
 // no answer reaches a log or a person: codes, tokens and the client's secret
 // come back in the error texts of some providers.
@@ -32,6 +32,8 @@ import (
 )
 
 const (
+	metadataAge   = 24 * time.Hour   // after which the provider is asked for it anew
+	metadataRetry = 10 * time.Minute // after such an asking that failed
 	requestLimit  = 10 * time.Second // for one request to the provider
 	exchangeLimit = 20 * time.Second // for all requests of one sign-in
 	extrasLimit   = 3 * time.Second  // for what a sign-in can do without
@@ -119,6 +121,7 @@ func checkURL(raw string, schemes ...string) error {
 
 // metadata is what discovery tells of the provider.
 type metadata struct {
+	goodUntil  time.Time
 	provider   *oidc.Provider
 	keys       *oidc.RemoteKeySet
 	oauth      oauth2.Config
@@ -126,23 +129,33 @@ type metadata struct {
 	sendsIss   bool     // with every answer (RFC 9207)
 }
 
-// metadata returns what discovery told, and has it done if it was not yet.
+// metadata returns what discovery told, and has it done if it was not yet, or
+// is long ago; then what was told before serves on while the provider is down.
 // Whoever comes while it is under way waits for the same one; that one does not
 // end with whoever asked first. Its error is a [problem.Unavailable].
 func (p *Provider) metadata(ctx context.Context) (*metadata, error) {
-	if m := p.discovered.Load(); m != nil {
+	if m := p.discovered.Load(); m != nil && time.Now().Before(m.goodUntil) {
 		return m, nil
 	}
 	done := p.discovery.DoChan("", func() (any, error) {
-		if m := p.discovered.Load(); m != nil {
-			return m, nil // while this call was on its way here
+		old := p.discovered.Load()
+		if old != nil && time.Now().Before(old.goodUntil) {
+			return old, nil // while this call was on its way here
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
 		defer cancel()
 		m, err := p.discover(ctx)
+		if err != nil && old != nil {
+			p.log.WarnContext(ctx, "identity provider not discovered anew", "issuer", p.issuer, "error", err)
+			kept := *old
+			kept.goodUntil = time.Now().Add(metadataRetry)
+			p.discovered.Store(&kept)
+			return &kept, nil
+		}
 		if err != nil {
 			return nil, err
 		}
+		m.goodUntil = time.Now().Add(metadataAge)
 		p.discovered.Store(m)
 		p.log.InfoContext(ctx, "identity provider discovered", "issuer", p.issuer)
 		return m, nil
@@ -264,8 +277,9 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	return who.identity(), nil
 }
 
-// verify returns whom an ID token is about and what it says of them, if all
-// that OpenID Connect Core 1.0 section 3.1.3.7 asks for is so.
+// verify returns whom an ID token is about and what it says of them, if what
+// OpenID Connect Core 1.0 section 3.1.3.7 asks for is so. Further audiences
+// beside us are let be, with or without azp, since some providers have them.
 func (p *Provider) verify(ctx context.Context, m *metadata, raw, accessToken, nonce string) (subject string, who claims, err error) {
 	keys := &keySet{remote: m.keys}
 	verifier := oidc.NewVerifier(p.issuer, keys, &oidc.Config{ClientID: p.oauth.ClientID, SupportedSigningAlgs: m.algorithms})

@@ -28,6 +28,7 @@ CREATE TABLE invitations (
 	email_key       TEXT NOT NULL,        -- lower-cased: what is compared
 	role            TEXT NOT NULL,        -- admin, agent
 	invited_by      TEXT NOT NULL,        -- the name of who did
+	inviter_id      TEXT NOT NULL,        -- and who it was
 	created_at      BIGINT NOT NULL,
 	UNIQUE (organization_id, email_key)
 ) WITHOUT ROWID;
