@@ -89,10 +89,10 @@ func sortedDays(w Week) []string {
 	return names
 }
 
-// location is [time.LoadLocation] without the names that mean another place on
-// another machine.
+// location is [time.LoadLocation] without the names that mean another place, or
+// nothing, on another machine.
 func location(name string) (*time.Location, error) {
-	if name != "" && name != "Local" {
+	if name != "" && name != "Local" && !strings.HasPrefix(name, "posix/") && !strings.HasPrefix(name, "right/") {
 		if loc, err := time.LoadLocation(name); err == nil {
 			return loc, nil
 		}

@@ -1,10 +1,16 @@
 package desk_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 
 	"github.com/google/uuid"
@@ -193,4 +199,222 @@ func (m *model) draw(t *rapid.T) *modelTicket {
 		t.Skip("no tickets yet")
 	}
 	return rapid.SampledFrom(alive).Draw(t, "ticket")
+}
+
+// slaModel counts the minutes of a ticket's clocks one by one.
+type slaModel struct {
+	status   desk.Status
+	priority desk.Priority
+	answered bool
+	minute   int
+	clocks   map[desk.Metric]*modelClock
+	told     []string
+}
+
+type modelClock struct {
+	target, used     int
+	warned, breached bool
+	met              bool
+}
+
+// promises are minutes by priority; nothing is promised for low.
+var promises = map[desk.Priority]map[desk.Metric]int{
+	desk.PriorityNormal: {desk.FirstResponse: 60, desk.Resolution: 300},
+	desk.PriorityHigh:   {desk.FirstResponse: 30, desk.Resolution: 100},
+	desk.PriorityUrgent: {desk.Resolution: 50},
+}
+
+func (m *slaModel) over(metric desk.Metric) bool {
+	if metric == desk.FirstResponse {
+		return m.answered
+	}
+	return m.status == desk.StatusResolved || m.status == desk.StatusClosed
+}
+
+func (m *slaModel) runs(metric desk.Metric) bool {
+	c := m.clocks[metric]
+	if c.target == 0 || c.breached || m.over(metric) {
+		return false
+	}
+	return m.status == desk.StatusOpen || metric == desk.FirstResponse && m.status != desk.StatusResolved && m.status != desk.StatusClosed
+}
+
+// look tells what is due.
+func (m *slaModel) look() {
+	for metric, c := range m.clocks {
+		c.met = m.over(metric)
+		if !m.runs(metric) {
+			continue
+		}
+		if !c.warned && 5*c.used >= 4*c.target {
+			c.warned = true
+			m.told = append(m.told, fmt.Sprintf("%05d warning %s", m.minute, metric))
+		}
+		if c.used >= c.target {
+			c.breached = true
+			m.told = append(m.told, fmt.Sprintf("%05d breached %s", m.minute, metric))
+		}
+	}
+}
+
+func (m *slaModel) pass(minutes int) {
+	for range minutes {
+		m.minute++
+		for metric, c := range m.clocks {
+			if m.runs(metric) {
+				c.used++
+			}
+		}
+		m.look()
+	}
+}
+
+func (m *slaModel) setPriority(p desk.Priority) {
+	if p == m.priority {
+		return
+	}
+	m.priority = p
+	for metric, c := range m.clocks {
+		if !c.breached && (metric == desk.Resolution || !c.met) {
+			c.target = promises[p][metric]
+		}
+	}
+}
+
+// slaStep is one thing that happens to a ticket.
+type slaStep struct {
+	what     string
+	minutes  int
+	status   desk.Status
+	priority desk.Priority
+}
+
+// Whatever happens to a ticket, and in whatever order: what is told, and when,
+// is what counting the minutes gives.
+func TestSLAIsLikeTheModel(t *testing.T) {
+	tests := t
+	step := rapid.Custom(func(t *rapid.T) slaStep {
+		return slaStep{
+			what:     rapid.SampledFrom([]string{"pass", "pass", "status", "priority", "both", "customer", "agent"}).Draw(t, "what"),
+			minutes:  rapid.IntRange(1, 90).Draw(t, "minutes"),
+			status:   rapid.SampledFrom(desk.Statuses[:]).Draw(t, "status"),
+			priority: rapid.SampledFrom(desk.Priorities[:]).Draw(t, "priority"),
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		stories := rapid.SliceOfN(rapid.SliceOfN(step, 1, 12), 1, 4).Draw(t, "stories")
+		var wrong error
+		// A bubble of its own, so that time is rapid's outside.
+		synctest.Test(tests, func(t *testing.T) {
+			f := fixtureOn(t, dbtest.NewSQLite(t))
+			if err := f.queue.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer f.queue.Stop(context.Background())
+			for p, minutes := range promises {
+				f.setPolicy(desk.SLAPolicy{
+					Priority: p, FirstResponseMinutes: int64(minutes[desk.FirstResponse]), ResolutionMinutes: int64(minutes[desk.Resolution]),
+				})
+			}
+			for i, steps := range stories {
+				if wrong = tellSLA(f, fmt.Sprintf("+49151%08d", i), steps); wrong != nil {
+					return
+				}
+			}
+		})
+		if wrong != nil {
+			t.Fatal(wrong)
+		}
+	})
+}
+
+// tellSLA has a ticket go through steps and says what is not like the model.
+func tellSLA(f *fixture, number string, steps []slaStep) error {
+	said := 0
+	say := func(in desk.Inbound) desk.Result {
+		said++
+		in.Event.Message.ExternalID = fmt.Sprint("SM", said)
+		return f.intake(in)
+	}
+	f.emitted()
+	id := say(text(number, "hello")).TicketID
+	begin := time.Now()
+	m := slaModel{status: desk.StatusOpen, priority: desk.PriorityNormal, clocks: map[desk.Metric]*modelClock{
+		desk.FirstResponse: {target: 60}, desk.Resolution: {target: 300},
+	}}
+	for _, s := range steps {
+		var u desk.Update
+		switch s.what {
+		case "pass":
+			time.Sleep(time.Duration(s.minutes) * time.Minute)
+			synctest.Wait()
+			m.pass(s.minutes)
+			continue
+		case "customer":
+			say(text(number, "again"))
+			m.status = desk.StatusOpen
+		case "agent":
+			say(answer(number, "we look into it"))
+			m.answered = true
+		case "status":
+			u.Status = &s.status
+		case "priority":
+			u.Priority = &s.priority
+		case "both":
+			u.Status, u.Priority = &s.status, &s.priority
+		}
+		if _, err := f.desk.Update(f.Context(), orgA, id, u); err != nil {
+			return err
+		}
+		if u.Priority != nil {
+			m.setPriority(s.priority)
+		}
+		if u.Status != nil {
+			m.status = s.status
+		}
+		m.look()
+		synctest.Wait()
+	}
+	var told []string
+	f.mu.Lock()
+	for _, e := range f.log {
+		if sla := e.Data.SLA; sla != nil && e.Data.Ticket.ID == id {
+			told = append(told, fmt.Sprintf("%05d %s %s", int(e.At.Sub(begin).Minutes()), strings.TrimPrefix(string(e.Name), "sla."), sla.Metric))
+		}
+	}
+	f.mu.Unlock()
+	slices.Sort(told)
+	slices.Sort(m.told)
+	if !slices.Equal(told, m.told) {
+		return fmt.Errorf("told\n got %q\nwant %q", told, m.told)
+	}
+	running := 0
+	for _, metric := range []desk.Metric{desk.FirstResponse, desk.Resolution} {
+		c, want, got := m.clocks[metric], desk.SLAState(""), desk.SLAState("")
+		switch {
+		case c.breached:
+			want = desk.SLABreached
+		case c.target == 0:
+		case c.met:
+			want = desk.SLAMet
+		case m.runs(metric):
+			want = desk.SLARunning
+			running++
+		default:
+			want = desk.SLAPaused
+		}
+		for _, s := range f.ticket(id).SLA {
+			if s.Metric == metric {
+				got = s.State
+			}
+		}
+		if got != want {
+			return fmt.Errorf("%s is %q, want %q", metric, got, want)
+		}
+	}
+	if n := f.count("jobs WHERE kind = 'sla' AND lane = '" + id + "'"); n != running {
+		return fmt.Errorf("%d timers for %d running clocks", n, running)
+	}
+	f.delete(id)
+	return nil
 }

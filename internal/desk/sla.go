@@ -391,7 +391,8 @@ func agentHasSpoken(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
 
 // followTicket brings the clocks of a ticket in line with it, after it became what
 // t says at a time, perhaps of another priority, and writes them. The ticket is
-// locked.
+// locked. Whatever changes a status, a priority or the first response calls
+// catchUp before and this after.
 func (s *Service) followTicket(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time, newPriority bool) error {
 	before := slices.Clone(t.clocks)
 	if newPriority {
