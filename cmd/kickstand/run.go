@@ -28,6 +28,7 @@ type commands struct {
 	User    userCmd    `cmd:"" help:"Users."`
 	Channel channelCmd `cmd:"" help:"Channel connections."`
 	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
+	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
 	Version versionCmd `cmd:"" help:"Print the version."`

@@ -1,0 +1,471 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+type webhookCmd struct {
+	List       webhookListCmd       `cmd:"" help:"List an organization's webhooks and what waits for them."`
+	Deliveries webhookDeliveriesCmd `cmd:"" help:"Search deliveries, newest first."`
+	Show       webhookShowCmd       `cmd:"" help:"Show a delivery: each request as it was sent, and what came back."`
+	Replay     webhookReplayCmd     `cmd:"" help:"Send events again."`
+	Enable     webhookEnableCmd     `cmd:"" help:"Enable a webhook and send what has queued, in order."`
+	Disable    webhookDisableCmd    `cmd:"" help:"Disable a webhook: events queue until it is enabled."`
+}
+
+func (*webhookCmd) Help() string {
+	return `What failed today, why, and once more:
+  kickstand webhook deliveries --org acme --state failed --since 24h
+  kickstand webhook show --org acme DELIVERY
+  kickstand webhook replay --org acme DELIVERY
+
+A receiver that was down is back:
+  kickstand webhook list --org acme
+  kickstand webhook enable --org acme WEBHOOK --rate 20`
+}
+
+// withOrganization is with, for commands about one organization.
+func (e *env) withOrganization(ctx context.Context, slug string, fn func(a *app.App, organizationID string) error) error {
+	return e.with(ctx, func(a *app.App) error {
+		o, err := a.Accounts.OrganizationBySlug(ctx, slug)
+		if problem.Of(err) == problem.NotFound {
+			return fmt.Errorf("%w\nrun `kickstand org list` for those there are", err)
+		}
+		if err != nil {
+			return err
+		}
+		return fn(a, o.ID)
+	})
+}
+
+// seek says where to find what a command was told to look for and did not find.
+func seek(err error, command string) error {
+	if problem.Of(err) == problem.NotFound {
+		return fmt.Errorf("%w\nrun `kickstand %s` for those there are", err, command)
+	}
+	return err
+}
+
+// moment is a time, or how long ago it was.
+type moment struct{ time.Time }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (m *moment) UnmarshalText(text []byte) error {
+	if ago, err := time.ParseDuration(string(text)); err == nil && ago >= 0 {
+		m.Time = time.Now().Add(-ago)
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, string(text), time.Local); err == nil {
+			m.Time = t
+			return nil
+		}
+	}
+	return fmt.Errorf("must be how long ago, such as 24h, or a time, such as 2026-11-21 or 2026-11-21T09:30:00Z, not %q", text)
+}
+
+// shownWebhook is a webhook as it is printed.
+type shownWebhook struct {
+	ID             string           `json:"id"`
+	URL            string           `json:"url"`
+	Events         []string         `json:"events"`
+	State          webhook.State    `json:"state"`
+	HasSecret      bool             `json:"has_secret"`
+	PayloadForm    webhook.Form     `json:"payload_form"`
+	RetrySchedule  webhook.Schedule `json:"retry_schedule"`
+	Ordered        bool             `json:"ordered"`
+	DrainRate      int              `json:"drain_rate,omitempty"`
+	QueuedEvents   int64            `json:"queued_events"`
+	DroppedEvents  int64            `json:"dropped_events"`
+	LastDeliveryAt *time.Time       `json:"last_delivery_at"`
+	LastError      string           `json:"last_error,omitempty"`
+}
+
+func showWebhook(w webhook.Webhook) shownWebhook {
+	return shownWebhook{
+		w.ID, w.URL, w.Events, w.State, w.HasSecret, w.PayloadForm, w.RetrySchedule, w.Ordered, w.DrainRate,
+		w.QueuedEvents, w.DroppedEvents, momentOf(w.LastDeliveryAt), w.LastError,
+	}
+}
+
+func momentOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+type webhookListCmd struct {
+	Org string `required:"" placeholder:"SLUG" help:"Organization."`
+}
+
+func (c *webhookListCmd) Run(ctx context.Context, e *env) error {
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		list, err := a.Webhooks.List(ctx, organizationID)
+		if err != nil {
+			return err
+		}
+		shown := make([]shownWebhook, len(list))
+		for i, w := range list {
+			shown[i] = showWebhook(w)
+		}
+		return e.print(shown, func(w io.Writer) {
+			if len(shown) == 0 {
+				fmt.Fprintf(w, "%s has no webhook yet. Admins make them with webhooks.create; see docs/webhooks.md.\n", c.Org)
+				return
+			}
+			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(t, "ID\tSTATE\tQUEUED\tDROPPED\tLAST ATTEMPT\tLAST ERROR\tURL")
+			for _, s := range shown {
+				state := string(s.State)
+				if s.DrainRate > 0 {
+					state += fmt.Sprintf(", draining %d/s", s.DrainRate)
+				}
+				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, state, s.QueuedEvents, s.DroppedEvents, at(s.LastDeliveryAt), orElse(oneLine(printable(s.LastError)), "-"), s.URL)
+			}
+			t.Flush()
+		})
+	})
+}
+
+// at is a time for a person to read.
+func at(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+// printable keeps what others wrote from doing anything to a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ReplaceAll(s, "\r\n", "\n"))
+}
+
+// shownDelivery is a delivery as it is printed.
+type shownDelivery struct {
+	ID            string     `json:"id"`
+	WebhookID     string     `json:"webhook_id"`
+	EventID       string     `json:"event_id"`
+	Event         event.Name `json:"event"`
+	State         string     `json:"state"`
+	Test          bool       `json:"test"`
+	CreatedAt     time.Time  `json:"created_at"`
+	Attempts      int        `json:"attempts"`
+	LastAttemptAt *time.Time `json:"last_attempt_at"`
+	NextAttemptAt *time.Time `json:"next_attempt_at"`
+	StatusCode    int        `json:"status_code,omitempty"`
+	Error         string     `json:"error,omitempty"`
+}
+
+func showDelivery(d webhook.Delivery) shownDelivery {
+	return shownDelivery{
+		d.ID, d.WebhookID, d.EventID, d.Event, d.State.String(), d.Test, d.CreatedAt, d.Attempts, momentOf(d.Last.At), momentOf(d.NextAt),
+		d.Last.Status, d.Last.Error,
+	}
+}
+
+type webhookDeliveriesCmd struct {
+	Org     string   `required:"" placeholder:"SLUG" help:"Organization."`
+	Webhook string   `placeholder:"ID" help:"Only to this webhook."`
+	State   []string `enum:"untried,retrying,delivered,failed,dropped" placeholder:"STATE" help:"Only in these states: untried, retrying, delivered, failed, dropped."`
+	Event   string   `placeholder:"NAME" help:"Only of this event, such as ticket.created."`
+	EventID string   `placeholder:"ID" help:"Only of the event with this id."`
+	Ticket  int64    `placeholder:"NUMBER" help:"Only about this ticket."`
+	Since   moment   `placeholder:"WHEN" help:"Only those made since: how long ago (24h), or a time (2026-11-21T09:30:00Z)."`
+	Until   moment   `placeholder:"WHEN" help:"Only those made before."`
+	Before  string   `placeholder:"ID" help:"Go on where the page before has ended."`
+	Limit   int      `default:"50" help:"How many to show, at most 500."`
+}
+
+func (*webhookDeliveriesCmd) Help() string {
+	return `For example:
+  kickstand webhook deliveries --org acme --state failed,dropped --since 24h
+  kickstand webhook deliveries --org acme --ticket 42
+  kickstand webhook deliveries --org acme --event message.created --json`
+}
+
+func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
+	q := webhook.Query{
+		WebhookID: c.Webhook, Event: event.Name(c.Event), EventID: c.EventID, TicketNumber: c.Ticket,
+		From: c.Since.Time, To: c.Until.Time, Before: c.Before, Limit: c.Limit,
+	}
+	for _, name := range c.State {
+		state, _ := webhook.ParseDeliveryState(name) // one of the enum's
+		q.States = append(q.States, state)
+	}
+	if c.Limit < 1 {
+		return usageError{errors.New("--limit must be from 1 to 500")}
+	}
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		// A person wants deliveries and not to be told to look on.
+		var page webhook.Page
+		for {
+			some, err := a.Webhooks.Search(ctx, organizationID, q)
+			if err != nil {
+				return seek(err, "webhook list --org "+c.Org)
+			}
+			page.Deliveries, page.Next = append(page.Deliveries, some.Deliveries...), some.Next
+			if q.Before, q.Limit = some.Next, c.Limit-len(page.Deliveries); some.Next == "" || q.Limit == 0 {
+				break
+			}
+		}
+		shown := struct {
+			Deliveries []shownDelivery `json:"deliveries"`
+			Next       string          `json:"next,omitempty"` // for --before
+		}{make([]shownDelivery, len(page.Deliveries)), page.Next}
+		for i, d := range page.Deliveries {
+			shown.Deliveries[i] = showDelivery(d)
+		}
+		return e.print(shown, func(w io.Writer) {
+			if len(shown.Deliveries) == 0 {
+				fmt.Fprintln(w, "There is no such delivery.")
+				return
+			}
+			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(t, "ID\tMADE\tEVENT\tSTATE\tATTEMPTS\tANSWER")
+			for _, s := range shown.Deliveries {
+				state := s.State
+				if s.Test {
+					state += ", test"
+				}
+				if s.NextAttemptAt != nil {
+					state += " at " + at(s.NextAttemptAt)
+				}
+				answer := "-"
+				switch {
+				case s.Error != "":
+					answer = oneLine(printable(s.Error))
+				case s.StatusCode != 0:
+					answer = fmt.Sprint(s.StatusCode)
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, at(&s.CreatedAt), s.Event, state, s.Attempts, answer)
+			}
+			t.Flush()
+			if shown.Next != "" {
+				fmt.Fprintf(w, "More: the same with --before %s\n", shown.Next)
+			}
+		})
+	})
+}
+
+type webhookShowCmd struct {
+	Delivery string `arg:"" placeholder:"DELIVERY" help:"Its id, which is in X-Service-Delivery."`
+	Org      string `required:"" placeholder:"SLUG" help:"Organization."`
+}
+
+// shownAttempt is an attempt as it is printed.
+type shownAttempt struct {
+	Number     int           `json:"number"`
+	At         time.Time     `json:"at"`
+	DurationMs int64         `json:"duration_ms"`
+	StatusCode int           `json:"status_code,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Response   string        `json:"response,omitempty"`
+	Request    *shownRequest `json:"request"`
+}
+
+type shownRequest struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body,omitempty"`
+	wire    string
+}
+
+func showAttempt(a webhook.Attempt) (shownAttempt, error) {
+	s := shownAttempt{a.Number, a.At, a.Latency.Milliseconds(), a.Status, a.Error, a.Response, nil}
+	if a.Request == nil {
+		return s, nil
+	}
+	wire, err := a.Request.Bytes()
+	if err != nil {
+		return s, err
+	}
+	s.Request = &shownRequest{a.Request.Method, a.Request.URL, make(map[string]string), string(a.Request.Body), string(wire)}
+	for name, values := range a.Request.Header {
+		s.Request.Headers[name] = values[0]
+	}
+	return s, nil
+}
+
+func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		d, attempts, err := a.Webhooks.Delivery(ctx, organizationID, c.Delivery)
+		if err != nil {
+			return seek(err, "webhook deliveries --org "+c.Org)
+		}
+		shown := struct {
+			shownDelivery
+			Attempts []shownAttempt `json:"attempts"`
+		}{showDelivery(d), make([]shownAttempt, len(attempts))}
+		for i, a := range attempts {
+			if shown.Attempts[i], err = showAttempt(a); err != nil {
+				return err
+			}
+		}
+		return e.print(shown, func(w io.Writer) {
+			fmt.Fprintf(w, "%s of event %s to webhook %s: %s\n", d.Event, d.EventID, d.WebhookID, d.State)
+			for _, a := range shown.Attempts {
+				outcome := orElse(a.Error, fmt.Sprint(a.StatusCode))
+				fmt.Fprintf(w, "\nAttempt %d, %s, %d ms: %s\n", a.Number, at(&a.At), a.DurationMs, oneLine(printable(outcome)))
+				if a.Request != nil {
+					fmt.Fprintf(w, "> %s\n%s", a.Request.URL, indented("> ", a.Request.wire))
+				}
+				if a.Response != "" {
+					fmt.Fprint(w, indented("< ", a.Response))
+				}
+			}
+			if !d.NextAt.IsZero() {
+				fmt.Fprintf(w, "\nThe next attempt is due at %s.\n", at(&d.NextAt))
+			}
+			if d.State == webhook.Undelivered || d.State == webhook.Dropped {
+				fmt.Fprintf(w, "\nNext: kickstand webhook replay --org %s %s\n", c.Org, d.ID)
+			}
+		})
+	})
+}
+
+// indented puts a mark before each line.
+func indented(mark, text string) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(strings.TrimSuffix(printable(text), "\n"), "\n") {
+		b.WriteString(strings.TrimRight(mark+line, " ") + "\n")
+	}
+	return b.String()
+}
+
+type webhookReplayCmd struct {
+	Deliveries []string `arg:"" optional:"" name:"delivery" help:"Ids of deliveries, up to 1000: all are sent again, or none."`
+	Org        string   `required:"" placeholder:"SLUG" help:"Organization."`
+	EventID    string   `placeholder:"ID" help:"Send this event again to all webhooks that want it, or to --webhook."`
+	Webhook    string   `placeholder:"ID" help:"With --since: send again what this webhook got, or should have."`
+	Since      moment   `placeholder:"WHEN" help:"Deliveries made since: how long ago (24h), or a time (2026-11-21T09:30:00Z)."`
+	Until      moment   `placeholder:"WHEN" help:"Deliveries made before (default: now)."`
+	Failed     bool     `help:"Only those that failed or were dropped."`
+	Event      string   `placeholder:"NAME" help:"Only of this event, such as ticket.created."`
+}
+
+func (*webhookReplayCmd) Help() string {
+	return `Replays are new deliveries of the same events: the event's id stays, the delivery's is new.
+
+For example:
+  kickstand webhook replay --org acme DELIVERY DELIVERY
+  kickstand webhook replay --org acme --event-id EVENT
+  kickstand webhook replay --org acme --webhook WEBHOOK --since 24h --failed`
+}
+
+func (c *webhookReplayCmd) check() error {
+	ofTime := !c.Since.IsZero() || !c.Until.IsZero() || c.Failed || c.Event != ""
+	switch {
+	case len(c.Deliveries) > 0 && (c.EventID != "" || c.Webhook != "" || ofTime):
+		return errors.New("ids of deliveries go with no other flag than --org")
+	case c.EventID != "" && ofTime:
+		return errors.New("--event-id goes with --webhook only")
+	case len(c.Deliveries) == 0 && c.EventID == "" && (c.Webhook == "" || c.Since.IsZero()):
+		return errors.New("say what to send again: ids of deliveries, or --event-id, or --webhook with --since\n" +
+			"run `kickstand webhook deliveries --org " + c.Org + " --state failed` for what has failed")
+	}
+	return nil
+}
+
+func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
+	if err := c.check(); err != nil {
+		return usageError{err}
+	}
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		shown := struct {
+			Replayed   int      `json:"replayed"`
+			Deliveries []string `json:"deliveries,omitempty"` // the new ones; not of a time
+		}{}
+		var err error
+		from := "deliveries"
+		switch {
+		case len(c.Deliveries) > 0:
+			shown.Deliveries, err = a.Webhooks.Replay(ctx, organizationID, c.Deliveries)
+			shown.Replayed = len(shown.Deliveries)
+		case c.EventID != "":
+			shown.Deliveries, err = a.Webhooks.ReplayEvent(ctx, organizationID, c.EventID, c.Webhook)
+			shown.Replayed = len(shown.Deliveries)
+		default:
+			from = "list"
+			until := c.Until.Time
+			if until.IsZero() {
+				until = time.Now()
+			}
+			shown.Replayed, err = a.Webhooks.ReplayRange(ctx, organizationID, webhook.Range{
+				WebhookID: c.Webhook, From: c.Since.Time, To: until, FailedOnly: c.Failed, Event: event.Name(c.Event),
+			})
+		}
+		if err != nil {
+			return seek(err, "webhook "+from+" --org "+c.Org)
+		}
+		return e.print(shown, func(w io.Writer) {
+			fmt.Fprintf(w, "Sent again: %d. A running server delivers them; see `kickstand webhook deliveries --org %s`.\n", shown.Replayed, c.Org)
+			for _, id := range shown.Deliveries {
+				fmt.Fprintln(w, id)
+			}
+		})
+	})
+}
+
+type webhookEnableCmd struct {
+	Webhook string `arg:"" placeholder:"WEBHOOK" help:"Its id."`
+	Org     string `required:"" placeholder:"SLUG" help:"Organization."`
+	Rate    int    `placeholder:"N" help:"Send what has queued at so many deliveries a second, from 1 to 1000 (default: as fast as the receiver answers)."`
+}
+
+func (c *webhookEnableCmd) Run(ctx context.Context, e *env) error {
+	change := webhook.Change{Enabled: new(true)}
+	switch {
+	case c.Rate < 0 || c.Rate > webhook.MaxDrainRate:
+		return usageError{fmt.Errorf("--rate must be from 1 to %d", webhook.MaxDrainRate)}
+	case c.Rate > 0:
+		change.DrainRate = &c.Rate
+	}
+	return e.changeWebhook(ctx, c.Org, c.Webhook, change)
+}
+
+type webhookDisableCmd struct {
+	Webhook string `arg:"" placeholder:"WEBHOOK" help:"Its id."`
+	Org     string `required:"" placeholder:"SLUG" help:"Organization."`
+}
+
+func (c *webhookDisableCmd) Run(ctx context.Context, e *env) error {
+	return e.changeWebhook(ctx, c.Org, c.Webhook, webhook.Change{Enabled: new(false)})
+}
+
+func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook.Change) error {
+	return e.withOrganization(ctx, slug, func(a *app.App, organizationID string) error {
+		w, err := a.Webhooks.Update(ctx, organizationID, id, change)
+		if err != nil {
+			return seek(err, "webhook list --org "+slug)
+		}
+		return e.print(showWebhook(w), func(out io.Writer) {
+			switch {
+			case w.State != webhook.Enabled:
+				fmt.Fprintf(out, "%s is %s. Events queue, at most %d of them; %d wait now.\n", w.ID, w.State, webhook.MaxHeld, w.QueuedEvents)
+			case w.DrainRate > 0:
+				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait, %d a second.\n", w.ID, w.QueuedEvents, w.DrainRate)
+			default:
+				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait.\n", w.ID, w.QueuedEvents)
+			}
+		})
+	})
+}
