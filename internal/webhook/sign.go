@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +37,7 @@ func newSigner(secret string) *signer {
 	s := &signer{key: []byte(secret)}
 	s.standard = s.key
 	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
-		if key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "=")); err == nil {
+		if key, err := standardKey(encoded); err == nil {
 			s.standard = key
 		}
 	}
@@ -53,6 +52,11 @@ func (s *signer) formMAC(to, body []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write(body)
 	return mac.Sum(to)
+}
+
+// standardKey decodes what follows whsec_, with or without padding.
+func standardKey(encoded string) ([]byte, error) {
+	return base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
 }
 
 // form returns the value of [headerSignature].
@@ -100,8 +104,8 @@ func unixText(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 // the standard.
 func addSignatures(h http.Header, f Form, at time.Time, macs []byte) {
 	standard := version1Text(macs[macSize : 2*macSize])
-	for mac := range slices.Chunk(macs[2*macSize:], macSize) {
-		standard += " " + version1Text(mac)
+	if len(macs) > 2*macSize {
+		standard += " " + version1Text(macs[2*macSize:])
 	}
 	h[headerSignature] = []string{formText(f, macs[:macSize])}
 	h[headerStandardTimestamp] = []string{unixText(at)}

@@ -227,6 +227,7 @@ func Open(c Config) *Service {
 			Ordered:     kind == OrderedKind,
 			PerLane:     orDefault(c.PerLane, 64),
 			Concurrency: orDefault(c.Concurrency, 16384),
+			Room:        s.windows.room,
 			Run:         s.deliver,
 			// What a receiver does wrong is recorded by deliver. Errors that
 			// get here are ours, and no reason to give up.
@@ -565,7 +566,16 @@ func checkEvents(v *problem.Validation, names []string) {
 	}
 }
 
-func checkSecret(v *problem.Validation, secret string) { v.Length("secret", secret, 0, maxSecret) }
+// checkSecret also refuses what looks like a secret of Standard Webhooks and is
+// none: its libraries would compute another signature than we do.
+func checkSecret(v *problem.Validation, secret string) {
+	v.Length("secret", secret, 0, maxSecret)
+	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		if key, err := standardKey(encoded); err != nil || len(key) == 0 {
+			v.Add("secret", "must go on with base64 after whsec_")
+		}
+	}
+}
 
 func checkForm(v *problem.Validation, f Form) {
 	if f != FormA && f != FormB {

@@ -63,6 +63,7 @@ func TestRefusedInput(t *testing.T) {
 		"pattern":          {func(n *webhook.New) { n.Events = []string{"ticket.*"} }, "events.0 is not the name of an event"},
 		"space":            {func(n *webhook.New) { n.Events = []string{"ticket.created ticket.updated"} }, "events.0 is not the name of an event"},
 		"long secret":      {func(n *webhook.New) { n.Secret = strings.Repeat("s", 501) }, "secret must have at most 500 characters"},
+		"no whsec secret":  {func(n *webhook.New) { n.Secret = "whsec_" + "not base64!" }, "secret must go on with base64 after whsec_"},
 		"form":             {func(n *webhook.New) { n.PayloadForm = "c" }, `payloadForm must be "a" or "b"`},
 		"schedule":         {func(n *webhook.New) { n.RetrySchedule = "three" }, `retrySchedule must be "one" or "two"`},
 		"several":          {func(n *webhook.New) { n.URL, n.Events = "http://x.example/", []string{} }, "url must use https; events must name at least one event"},
