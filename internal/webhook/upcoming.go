@@ -73,7 +73,7 @@ func (s *Service) Upcoming(ctx context.Context, organizationID, webhookID string
 const (
 	sqlUntried      = selectDelivery + " WHERE d.webhook_id = $1 AND d.state < 2 AND d.state = 0 ORDER BY d.id LIMIT $2"
 	sqlRetrying     = selectDelivery + " WHERE d.webhook_id = $1 AND d.state < 2 AND d.state = 1 ORDER BY d.id LIMIT $2"
-	sqlRetryingSoon = selectDelivery + " WHERE d.webhook_id = $1 AND d.next_at IS NOT NULL AND d.state = 1 ORDER BY d.next_at LIMIT $2"
+	sqlRetryingSoon = selectDelivery + " WHERE d.webhook_id = $1 AND d.next_at IS NOT NULL ORDER BY d.next_at LIMIT $2"
 )
 
 // waiting returns what waits in the order in which it goes. An ordered webhook

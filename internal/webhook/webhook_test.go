@@ -371,6 +371,9 @@ func TestDisabledQueues(t *testing.T) {
 	r.start()
 	r.emit(1)
 	rc.wait(t, 1)
+	r.stop() // it is recorded
+	r = newRig(t, r.db, n, nil)
+	r.start()
 	if w = r.update(w.ID, webhook.Change{Enabled: new(false)}); w.State != webhook.Disabled {
 		t.Fatalf("got %s", w.State)
 	}

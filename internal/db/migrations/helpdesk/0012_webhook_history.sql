@@ -30,5 +30,6 @@ ALTER TABLE delivery_attempts ADD COLUMN signatures BLOB;
 -- For the search. Most deliveries are delivered and in none of the partial ones.
 CREATE INDEX deliveries_event ON deliveries (event_id, id);
 CREATE INDEX deliveries_lost ON deliveries (webhook_id, state, id) WHERE state > 2;
+UPDATE deliveries SET next_at = NULL WHERE state <> 1 AND next_at IS NOT NULL; -- of dropped ones
 CREATE INDEX deliveries_retrying ON deliveries (webhook_id, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX events_ticket ON events (ticket_id, id) WHERE ticket_id IS NOT NULL;
