@@ -28,17 +28,18 @@ func TestSignInPage(t *testing.T) {
 	}
 	s := start(t, "--data="+t.TempDir(), "--database-url="+dbtest.URL(t))
 	const base = "http://127.0.0.1:8080"
-	script := "set -eu\n"
+	var script strings.Builder
+	script.WriteString("set -eu\n")
 	var want strings.Builder
 	for _, block := range regexp.MustCompile("(?s)```(sh|json)\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		text := strings.ReplaceAll(block[2], base, s.url)
 		if block[1] == "sh" {
-			script += text
+			script.WriteString(text)
 		} else {
 			want.WriteString(text)
 		}
 	}
-	bash := exec.CommandContext(t.Context(), "bash", "-c", script)
+	bash := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	bash.Dir = t.TempDir()
 	var trouble strings.Builder
 	bash.Stderr = &trouble

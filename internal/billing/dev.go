@@ -66,10 +66,7 @@ func (s *Service) DevCheckout(token string) (DevCheckout, error) {
 	if err != nil {
 		return DevCheckout{}, err
 	}
-	return DevCheckout{
-		OrganizationID: c.OrganizationID, OrganizationName: c.OrganizationName, Plan: c.Plan, Email: c.Email,
-		ExpiresAt: c.ExpiresAt,
-	}, nil
+	return DevCheckout(c), nil
 }
 
 // openToken returns what a token holds, and a name for it that nobody can guess.
