@@ -106,6 +106,9 @@ func eachEngine(t *testing.T, run func(t *testing.T, d *db.DB)) {
 // However many deliveries there are, a search goes by indexes to as many as it
 // looks at, and looks at no more than it may.
 func TestSearch(t *testing.T) {
+	if raceDetector {
+		t.Skip("it takes minutes, and runs in one goroutine")
+	}
 	eachEngine(t, func(t *testing.T, d *db.DB) {
 		fillHistory(t, d)
 		s := Open(Config{DB: d, Queue: queue.Open(d, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()), Admins: nobody{}, Mailer: nobody{}})
