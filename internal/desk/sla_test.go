@@ -494,6 +494,12 @@ func TestSLAOnTheWall(t *testing.T) {
 // It goes in steps, so that what follows from one moment is there before the next.
 func (s *story) age(d time.Duration) {
 	s.Helper()
+	heard := func() bool { // of what is durable
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.log) == s.count("events")
+	}
+	s.settle(heard)
 	for d > 0 {
 		var next *int64
 		if err := s.db.QueryRow(s.Context(), "SELECT min(run_at) FROM jobs WHERE state = 1").Scan(&next); err != nil {
@@ -513,11 +519,7 @@ func (s *story) age(d time.Duration) {
 		s.begin = s.begin.Add(-step)
 		s.older(step)
 		d -= step
-		s.settle(func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return len(s.log) == s.count("events") // what is durable has been heard of
-		})
+		s.settle(heard)
 	}
 }
 
