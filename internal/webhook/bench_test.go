@@ -95,8 +95,8 @@ func benchBare(b *testing.B, receivers int) {
 
 // benchDeliveries emits events for deliveries to so many receivers. With backlog
 // all are written before the clock and the dispatcher start; else they are
-// written while others are delivered.
-func benchDeliveries(b *testing.B, receivers int, backlog bool) {
+// written while others are delivered. Ordered receivers take one at a time.
+func benchDeliveries(b *testing.B, receivers int, backlog, ordered bool) {
 	d := dbtest.New(b)
 	ctx := context.Background()
 	q := queue.Open(d, queue.Config{})
@@ -109,7 +109,7 @@ func benchDeliveries(b *testing.B, receivers int, backlog bool) {
 	for range receivers {
 		url, done := benchReceiver(b, int64(events))
 		dones = append(dones, done)
-		if _, err := s.Create(ctx, org, webhook.New{URL: url, Events: []string{"*"}, Secret: "a secret of some length"}); err != nil {
+		if _, err := s.Create(ctx, org, webhook.New{URL: url, Events: []string{"*"}, Secret: "a secret of some length", Ordered: ordered}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -152,10 +152,12 @@ func benchDeliveries(b *testing.B, receivers int, backlog bool) {
 	}
 }
 
-func BenchmarkBacklogOneReceiver(b *testing.B)    { benchDeliveries(b, 1, true) }
-func BenchmarkBacklogTenReceivers(b *testing.B)   { benchDeliveries(b, 10, true) }
-func BenchmarkSustainedOneReceiver(b *testing.B)  { benchDeliveries(b, 1, false) }
-func BenchmarkSustainedTenReceivers(b *testing.B) { benchDeliveries(b, 10, false) }
+func BenchmarkBacklogOneReceiver(b *testing.B)    { benchDeliveries(b, 1, true, false) }
+func BenchmarkBacklogTenReceivers(b *testing.B)   { benchDeliveries(b, 10, true, false) }
+func BenchmarkSustainedOneReceiver(b *testing.B)  { benchDeliveries(b, 1, false, false) }
+func BenchmarkSustainedTenReceivers(b *testing.B) { benchDeliveries(b, 10, false, false) }
+func BenchmarkOrderedOneReceiver(b *testing.B)    { benchDeliveries(b, 1, true, true) }
+func BenchmarkOrderedTenReceivers(b *testing.B)   { benchDeliveries(b, 10, true, true) }
 
 func perSecond(b *testing.B) {
 	b.Helper()
