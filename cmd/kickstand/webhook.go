@@ -453,6 +453,11 @@ func (c *webhookDisableCmd) Run(ctx context.Context, e *env) error {
 
 func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook.Change) error {
 	return e.withOrganization(ctx, slug, func(a *app.App, organizationID string) error {
+		// What waits is counted before: a running server is quick.
+		before, err := a.Webhooks.Find(ctx, organizationID, id)
+		if err != nil {
+			return seek(err, "webhook list --org "+slug)
+		}
 		w, err := a.Webhooks.Update(ctx, organizationID, id, change)
 		if err != nil {
 			return seek(err, "webhook list --org "+slug)
@@ -461,10 +466,10 @@ func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook
 			switch {
 			case w.State != webhook.Enabled:
 				fmt.Fprintf(out, "%s is %s. Events queue, at most %d of them; %d wait now.\n", w.ID, w.State, webhook.MaxHeld, w.QueuedEvents)
-			case w.DrainRate > 0:
-				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait, %d a second.\n", w.ID, w.QueuedEvents, w.DrainRate)
+			case change.DrainRate != nil && *change.DrainRate > 0:
+				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait, %d a second.\n", w.ID, before.QueuedEvents, *change.DrainRate)
 			default:
-				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait.\n", w.ID, w.QueuedEvents)
+				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait.\n", w.ID, before.QueuedEvents)
 			}
 		})
 	})

@@ -160,6 +160,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, fmt.Errorf("mail-from: %w", err)
 	}
 	a.queue = queue.Open(a.DB, queue.Config{Logger: log})
+	// What was enqueued is told to other processes before the database goes.
+	a.closers = append(a.closers, func() error { a.queue.Stop(context.Background()); return nil })
 	outbox, err := a.openOutbox(from, box)
 	if err != nil {
 		return nil, err
