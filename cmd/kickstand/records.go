@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"text/tabwriter"
@@ -22,6 +24,9 @@ func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 	set, err := e.settings()
 	if err != nil {
 		return err
+	}
+	if e.LogLevel == "info" {
+		e.LogLevel = "warn" // what is printed is the news
 	}
 	a, err := app.Open(ctx, set, e.logger())
 	if err != nil {
@@ -91,6 +96,9 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
 				fmt.Fprintln(w, "There is no organization yet.\nNext: kickstand org create --name NAME")
+				if _, err := os.Stat(filepath.Join(demoFolder, "kickstand.toml")); err == nil && e.File == "" {
+					fmt.Fprintf(w, "The demo's are listed with --config=%s/kickstand.toml\n", demoFolder)
+				}
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
