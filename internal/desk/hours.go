@@ -92,12 +92,28 @@ func sortedDays(w Week) []string {
 // location is [time.LoadLocation] without the names that mean another place, or
 // nothing, on another machine.
 func location(name string) (*time.Location, error) {
-	if name != "" && name != "Local" && !strings.HasPrefix(name, "posix/") && !strings.HasPrefix(name, "right/") {
+	switch {
+	case name == "", name == "Local", name == "Factory":
+	case name == "localtime", name == "posixrules": // files beside the zones on many a machine
+	case strings.HasPrefix(name, "posix/"), strings.HasPrefix(name, "right/"):
+	default:
 		if loc, err := time.LoadLocation(name); err == nil {
 			return loc, nil
 		}
 	}
 	return nil, errors.New("must be an IANA time zone such as Europe/Berlin")
+}
+
+// week is how many minutes a week has, the clocks' changes and what is wrong apart.
+func (h *Hours) week() int64 {
+	var seconds int64
+	for _, list := range h.Weekly {
+		day, _ := spans(list)
+		for _, s := range day {
+			seconds += s.to - s.from
+		}
+	}
+	return seconds / 60
 }
 
 // normal returns h with its intervals and holidays in order, each once.

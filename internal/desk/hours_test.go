@@ -205,6 +205,7 @@ func TestHoursAreChecked(t *testing.T) {
 		{"no zone", desk.Hours{Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
 		{"unknown zone", desk.Hours{TimeZone: "Europe/Atlantis", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
 		{"this machine's zone", desk.Hours{TimeZone: "Local", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
+		{"the name of this machine's zone", desk.Hours{TimeZone: "localtime", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
 		{"a zone with leap seconds", desk.Hours{TimeZone: "right/Europe/Berlin", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
 		{"no hours", desk.Hours{TimeZone: "UTC"}, "businessHours.weekly must have hours on some day"},
 		{"no hours on a day", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": {}}}, "businessHours.weekly must have hours on some day"},

@@ -39,8 +39,13 @@ type SLAPolicy struct {
 	calendar *Calendar
 }
 
-// maxMinutes bounds what may be promised: a year.
-const maxMinutes = 365 * 24 * 60
+// maxMinutes and maxWeeks bound what may be promised: a year of working time, and
+// what a calendar goes through for it whenever a ticket is made. A year of one
+// minute a week would be due after the year 9999, which JSON cannot tell.
+const (
+	maxMinutes = 365 * 24 * 60
+	maxWeeks   = 520
+)
 
 // Check implements [problem.Checker].
 func (p SLAPolicy) Check(v *problem.Validation) {
@@ -48,16 +53,23 @@ func (p SLAPolicy) Check(v *problem.Validation) {
 	if p.FirstResponseMinutes == 0 && p.ResolutionMinutes == 0 {
 		v.Add("firstResponseMinutes", "or resolutionMinutes must be given")
 	}
-	for _, m := range []struct {
+	targets := [...]struct {
 		path    string
 		minutes int64
-	}{{"firstResponseMinutes", p.FirstResponseMinutes}, {"resolutionMinutes", p.ResolutionMinutes}} {
+	}{{"firstResponseMinutes", p.FirstResponseMinutes}, {"resolutionMinutes", p.ResolutionMinutes}}
+	for _, m := range targets {
 		if m.minutes < 0 || m.minutes > maxMinutes {
 			v.Add(m.path, "must be from 1 to %d, a year", maxMinutes)
 		}
 	}
-	if p.Hours != nil {
-		p.Hours.check(v, "businessHours")
+	if p.Hours == nil {
+		return
+	}
+	p.Hours.check(v, "businessHours")
+	for _, m := range targets {
+		if week := p.Hours.week(); week > 0 && m.minutes > maxWeeks*week {
+			v.Add(m.path, "must be at most %d, which is %d weeks of these business hours", maxWeeks*week, maxWeeks)
+		}
 	}
 }
 
@@ -298,6 +310,9 @@ func (c *clock) follow(t *Ticket, at int64, p *SLAPolicy) {
 	switch {
 	case !over:
 		c.MetAt = 0 // reopened
+		if c.Since == 0 && c.BreachedAt == 0 {
+			c.DueAt = 0 // which may be left from when it was met
+		}
 	case c.MetAt == 0:
 		c.MetAt = at
 	}
@@ -402,9 +417,6 @@ func (s *Service) followTicket(ctx context.Context, tx *db.Tx, t *Ticket, at tim
 	}
 	for i := range t.clocks {
 		c := &t.clocks[i]
-		if c.PolicyID == "" {
-			continue // nothing was promised so far
-		}
 		p, err := s.policies.get(ctx, tx, c.PolicyID)
 		if err != nil {
 			return err

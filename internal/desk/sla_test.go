@@ -252,6 +252,14 @@ var stories = []struct {
 		s.status(desk.StatusClosed)
 		s.pass(time.Hour)
 	}, "", "resolution met of 100 due 193h40m0s met 192h20m0s", 0},
+	{"reopened to wait for the customer", func(s *story) {
+		s.promise(desk.PriorityNormal, 0, 100)
+		s.customer()
+		s.pass(30 * time.Minute)
+		s.status(desk.StatusResolved)
+		s.status(desk.StatusPending)
+		s.pass(time.Hour)
+	}, "", "resolution paused of 100", 0},
 	{"resolved without a response", func(s *story) {
 		s.promise(desk.PriorityNormal, 60, 0)
 		s.customer()
@@ -989,6 +997,10 @@ func TestSLAPolicies(t *testing.T) {
 		{desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: -1}, "firstResponseMinutes must be from 1 to 525600, a year"},
 		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 525601}, "resolutionMinutes must be from 1 to 525600, a year"},
 		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 1, Hours: &desk.Hours{TimeZone: "UTC"}}, "businessHours.weekly must have hours on some day"},
+		{
+			desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: 520, ResolutionMinutes: 521, Hours: &desk.Hours{TimeZone: "UTC", Weekly: week(t, "mon 00:00-00:01")}},
+			"resolutionMinutes must be at most 520, which is 520 weeks of these business hours",
+		},
 	} {
 		c.policy.OrganizationID = orgA
 		if _, err := f.desk.SetSLAPolicy(t.Context(), c.policy); err == nil || err.Error() != "invalid: "+c.want {
