@@ -48,7 +48,8 @@ func render(f Form, e *event.Event) ([]byte, error) {
 }
 
 // canonical returns changes as they are once stored: their values may be of any
-// Go type before, and their JSON would depend on it.
+// Go type before, and their JSON would depend on it. What was or became empty is
+// null, as it is in the records.
 func canonical(changes map[string]event.Change) (map[string]event.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil
@@ -59,7 +60,25 @@ func canonical(changes map[string]event.Change) (map[string]event.Change, error)
 	}
 	var out map[string]event.Change
 	err = json.Unmarshal(text, &out)
+	for field, c := range out {
+		out[field] = event.Change{From: emptyToNull(c.From), To: emptyToNull(c.To)}
+	}
 	return out, err
+}
+
+// emptyToNull returns nil for the empty string, and puts it for those in a record.
+func emptyToNull(value any) any {
+	switch v := value.(type) {
+	case string:
+		if v == "" {
+			return nil
+		}
+	case map[string]any:
+		for name, member := range v {
+			v[name] = emptyToNull(member)
+		}
+	}
+	return value
 }
 
 // orNull returns nil, which is written as null, for the empty string.

@@ -63,6 +63,8 @@ func samples() map[string]event.Event {
 		"customer.created":        {Data: event.Data{Customer: customer}},
 		"customer.created.bare":   {Data: event.Data{Customer: caller}},
 		"customer.updated":        {Data: event.Data{Customer: customer, Changes: change("email", "ada@old.example", "ada@example.com")}},
+		"customer.updated.bare":   {Data: event.Data{Customer: caller, Changes: change("phone", "", caller.Phone)}},
+		"ticket.assigned.left":    {Data: event.Data{Ticket: bare, Changes: change("assignee", event.Person{ID: agent.ID}, nil)}},
 		"sla.warning":             {Data: event.Data{Ticket: ticket, SLA: sla}},
 		"sla.breached":            {Data: event.Data{Ticket: ticket, SLA: sla}},
 	}
