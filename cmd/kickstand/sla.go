@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 type slaCmd struct {
@@ -65,10 +68,37 @@ func (c *slaSetCmd) policy() (desk.SLAPolicy, error) {
 		return p, usageError{fmt.Errorf("--hours: %w", err)}
 	}
 	p.Hours = &desk.Hours{TimeZone: c.TimeZone, Weekly: week, Holidays: c.Holidays}
-	if _, err := p.Hours.Calendar(); err != nil {
-		return p, err
+	return p, c.flagged(problem.Check(p))
+}
+
+// flagged is what is wrong with a policy, told of the flags that it came from.
+func (c *slaSetCmd) flagged(err error) error {
+	wrong, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return err
 	}
-	return p, nil
+	lines := make([]string, len(wrong.Issues))
+	for i, issue := range wrong.Issues {
+		flag := issue.Path
+		holiday, isHoliday := strings.CutPrefix(flag, "businessHours.holidays.")
+		n, _ := strconv.Atoi(holiday)
+		switch {
+		case isHoliday && n < len(c.Holidays):
+			flag = "--holidays=" + c.Holidays[n]
+		case flag == "businessHours.holidays":
+			flag = "--holidays"
+		case flag == "businessHours.timeZone":
+			flag = "--time-zone=" + c.TimeZone
+		case strings.HasPrefix(flag, "businessHours.weekly"):
+			flag = "--hours: " + strings.TrimPrefix(strings.TrimPrefix(flag, "businessHours.weekly"), ".")
+		case flag == "firstResponseMinutes":
+			flag = "--first-response"
+		case flag == "resolutionMinutes":
+			flag = "--resolution"
+		}
+		lines[i] = flag + " " + issue.Message
+	}
+	return usageError{errors.New(strings.Join(lines, "\n"))}
 }
 
 func (c *slaSetCmd) Run(ctx context.Context, e *env) error {
@@ -76,12 +106,8 @@ func (c *slaSetCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.with(ctx, func(a *app.App) error {
-		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
-		if err != nil {
-			return err
-		}
-		p.OrganizationID = o.ID
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		p.OrganizationID = organizationID
 		set, err := a.Desk.SetSLAPolicy(ctx, p)
 		if err != nil {
 			return err
@@ -126,12 +152,8 @@ type slaListCmd struct {
 }
 
 func (c *slaListCmd) Run(ctx context.Context, e *env) error {
-	return e.with(ctx, func(a *app.App) error {
-		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
-		if err != nil {
-			return err
-		}
-		list, err := a.Desk.SLAPolicies(ctx, o.ID)
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		list, err := a.Desk.SLAPolicies(ctx, organizationID)
 		if err != nil {
 			return err
 		}
@@ -159,13 +181,9 @@ type slaDeleteCmd struct {
 }
 
 func (c *slaDeleteCmd) Run(ctx context.Context, e *env) error {
-	return e.with(ctx, func(a *app.App) error {
-		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
-		if err != nil {
-			return err
-		}
-		if err := a.Desk.DeleteSLAPolicy(ctx, o.ID, desk.Priority(c.Priority)); err != nil {
-			return err
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		if err := a.Desk.DeleteSLAPolicy(ctx, organizationID, desk.Priority(c.Priority)); err != nil {
+			return seek(err, "sla list --org "+c.Org)
 		}
 		record := struct {
 			Priority string `json:"priority"`

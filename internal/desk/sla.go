@@ -68,7 +68,7 @@ func (p SLAPolicy) Check(v *problem.Validation) {
 	p.Hours.check(v, "businessHours")
 	for _, m := range targets {
 		if week := p.Hours.week(); week > 0 && m.minutes > maxWeeks*week {
-			v.Add(m.path, "must be at most %d, which is %d weeks of these business hours", maxWeeks*week, maxWeeks)
+			v.Add(m.path, "must be at most %d minutes, which are %d weeks of these business hours", maxWeeks*week, maxWeeks)
 		}
 	}
 }

@@ -999,7 +999,7 @@ func TestSLAPolicies(t *testing.T) {
 		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 1, Hours: &desk.Hours{TimeZone: "UTC"}}, "businessHours.weekly must have hours on some day"},
 		{
 			desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: 520, ResolutionMinutes: 521, Hours: &desk.Hours{TimeZone: "UTC", Weekly: week(t, "mon 00:00-00:01")}},
-			"resolutionMinutes must be at most 520, which is 520 weeks of these business hours",
+			"resolutionMinutes must be at most 520 minutes, which are 520 weeks of these business hours",
 		},
 	} {
 		c.policy.OrganizationID = orgA

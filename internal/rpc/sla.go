@@ -74,16 +74,21 @@ type setSLAPolicy struct {
 
 // Check implements [problem.Checker]: who means "not promised" leaves it out.
 func (in setSLAPolicy) Check(v *problem.Validation) {
+	policy := in.policy()
 	if m := in.FirstResponseMinutes; m != nil && *m == 0 {
 		v.Add("firstResponseMinutes", "must be at least 1, or left out")
+		policy.FirstResponseMinutes = 1 // said once
 	}
 	if m := in.ResolutionMinutes; m != nil && *m == 0 {
 		v.Add("resolutionMinutes", "must be at least 1, or left out")
+		policy.ResolutionMinutes = 1
 	}
+	policy.Check(v)
 }
 
-func (p slaProcedures) set(ctx context.Context, in setSLAPolicy) (slaPolicyRecord, error) {
-	policy := desk.SLAPolicy{OrganizationID: organization(ctx), Priority: in.Priority}
+// policy is what in says, of no organization yet.
+func (in setSLAPolicy) policy() desk.SLAPolicy {
+	policy := desk.SLAPolicy{Priority: in.Priority}
 	if in.FirstResponseMinutes != nil {
 		policy.FirstResponseMinutes = *in.FirstResponseMinutes
 	}
@@ -93,6 +98,12 @@ func (p slaProcedures) set(ctx context.Context, in setSLAPolicy) (slaPolicyRecor
 	if h := in.BusinessHours; h != nil {
 		policy.Hours = &desk.Hours{TimeZone: h.TimeZone, Weekly: h.Weekly, Holidays: h.Holidays}
 	}
+	return policy
+}
+
+func (p slaProcedures) set(ctx context.Context, in setSLAPolicy) (slaPolicyRecord, error) {
+	policy := in.policy()
+	policy.OrganizationID = organization(ctx)
 	policy, err := p.tickets.SetSLAPolicy(ctx, policy)
 	return newSLAPolicyRecord(policy), err
 }

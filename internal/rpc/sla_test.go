@@ -94,12 +94,19 @@ func TestSLAProceduresRefuse(t *testing.T) {
 		{`{"priority":"low","resolutionMinutes":-1}`, "resolutionMinutes", "must be from 1 to 525600, a year"},
 		{`{"priority":"low","resolutionMinutes":525601}`, "resolutionMinutes", "must be from 1 to 525600, a year"},
 		{`{"priority":"low","resolutionMinutes":1.5}`, "resolutionMinutes", "must be an integer"},
-		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"weekly":{}}}`, "businessHours.timeZone", "is required"},
+		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"weekly":{"mon":[{"from":"09:00","to":"17:00"}]}}}`, "businessHours.timeZone", "is required"},
 		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"timeZone":"UTC","weekly":{"mon":[]}}}`, "businessHours.weekly", "must have hours on some day"},
 		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"timeZone":"Mars","weekly":{"mon":[{"from":"09:00","to":"17:00"}]}}}`,
 			"businessHours.timeZone", "must be an IANA time zone such as Europe/Berlin"},
 	} {
 		f.want("POST", set, c.input, 400, invalid(set, c.path, c.message))
+	}
+	// All that is wrong at once.
+	_, body := f.call("POST", set, `{"priority":"huge","firstResponseMinutes":0,"businessHours":{"timeZone":"Mars","weekly":{}}}`)
+	for _, path := range []string{"priority", "firstResponseMinutes", "businessHours.timeZone", "businessHours.weekly"} {
+		if strings.Count(body, `"path":"`+path+`"`) != 1 {
+			t.Errorf("not told of %s, or twice: %s", path, body)
+		}
 	}
 	f.want("POST", "slaPolicies.delete", `{"priority":""}`, 400, invalid("slaPolicies.delete", "priority", "must be one of low, normal, high, urgent"))
 	f.want("GET", "slaPolicies.list", "", 200, result(`[]`))
