@@ -337,13 +337,17 @@ func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error 
 	return err
 }
 
-// MoveLane makes the waiting jobs of a lane jobs of another kind, in which they
-// keep their lane, their order and when they are due. Those that are running end
-// as what they are, and stay of their kind if they are delayed; holds stay, too.
-// It costs what the number of waiting jobs costs.
-func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) error {
+// MoveLane makes waiting jobs of a lane jobs of another kind, in which they keep
+// their lane, their order and when they are due. Those that are running end as
+// what they are, and stay of their kind if they are delayed; holds stay, too.
+//
+// It moves at most [MoveMax] of those that are ready and as many of those that
+// are scheduled, the oldest first, and reports whether there may be more: who
+// wants them all calls it again, in another transaction, so that a long lane does
+// not hold up everybody else's.
+func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) (more bool, err error) {
 	if err := q.byIndex(ctx, tx); err != nil {
-		return err
+		return false, err
 	}
 	if q.db.Postgres() {
 		// Not beside a claim, which may have chosen some of the jobs.
@@ -351,25 +355,41 @@ func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane 
 		slices.Sort(kinds)
 		for _, kind := range kinds {
 			if _, err := tx.Exec(ctx, sqlLockLanes, lockOfLanes(kind), []string{lane}); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	var due time.Time
-	if err := tx.QueryRow(ctx, sqlLaneDue, fromKind, lane).Scan(db.IntoTime(&due)); err != nil {
-		return err
+	var ids []string
+	for _, query := range []string{sqlWaiting(ready), sqlWaiting(scheduled)} {
+		some, err := db.All(ctx, tx, scanText, query, fromKind, lane, MoveMax)
+		if err != nil {
+			return false, err
+		}
+		ids = append(ids, some...)
+		more = more || len(some) == MoveMax
 	}
-	if _, err := tx.Exec(ctx, sqlMoveLane, fromKind, lane, toKind); err != nil {
-		return err
+	if len(ids) == 0 {
+		return false, nil
 	}
+	dues, err := db.All(ctx, tx, func(row db.Row) (due time.Time, err error) {
+		err = row.Scan(db.IntoTime(&due))
+		return due, err
+	}, sqlMove, ids, toKind)
+	if err != nil {
+		return false, err
+	}
+	dues = slices.DeleteFunc(dues, time.Time.IsZero)
 	tx.AfterCommit(func() {
 		q.wake(toKind, lane, unknown)
-		if !due.IsZero() {
-			q.wakeAt(toKind, lane, due)
+		if len(dues) > 0 {
+			q.wakeAt(toKind, lane, slices.MinFunc(dues, time.Time.Compare))
 		}
 	})
-	return nil
+	return more, nil
 }
+
+// MoveMax bounds what one [Queue.MoveLane] moves.
+const MoveMax = 500
 
 // Finish ends the job in the transaction that records its work.
 // [ErrLeaseLost] must be returned from that transaction.

@@ -269,8 +269,9 @@ func TestPlans(t *testing.T) {
 			{"walk ordered", sqlWalk(true), []any{"k", "lane 3", walkLanes, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
 			{"pick", sqlPick(false), []any{"k", lanes, 3, 4}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
 			{"pick ordered", sqlPick(true), []any{"k", lanes, 1, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
-			{"lane due", sqlLaneDue, []any{"k", "lane 3"}, []string{"jobs_walk"}, []string{"jobs_walk"}},
-			{"move lane", sqlMoveLane, []any{"k", "lane 3", "to"}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"jobs_pkey", "jobs_walk"}},
+			{"ready of a lane", sqlWaiting(ready), []any{"k", "lane 3", MoveMax}, []string{"jobs_walk"}, []string{"jobs_walk"}},
+			{"scheduled of a lane", sqlWaiting(scheduled), []any{"k", "lane 3", MoveMax}, []string{"jobs_walk"}, []string{"jobs_walk"}},
+			{"move", sqlMove, []any{lanes, "to"}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
 			{"lease", sqlLease, []any{lanes, "lease", 0}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
 			{"extend", sqlExtend, []any{lanes, 0, "instance/%"}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
 		} {
@@ -294,6 +295,42 @@ func TestPlans(t *testing.T) {
 					}
 				}
 			})
+		}
+	})
+}
+
+// A lane is moved a bounded number of jobs at a time, the oldest first, and what
+// is moved runs at once or when it was due.
+func TestMoveLane(t *testing.T) {
+	engines(t, func(t *testing.T, d *db.DB) {
+		exec(t, d, insertMany, 2*MoveMax+1, 1, ready, []byte("payload"), "ready ", "lane ")
+		exec(t, d, insertMany, 3, 1, scheduled, []byte("payload"), "scheduled ", "lane ")
+		exec(t, d, insertMany, 2, 1, leased, []byte("payload"), "leased ", "lane ")
+		exec(t, d, insertMany, 2, 1, ready, []byte("payload"), "other ", "other ")
+		q := Open(d, Config{})
+		scan := func(row db.Row) (id string, err error) { err = row.Scan(&id); return id, err }
+		for step, want := range []int{MoveMax + 3, 2*MoveMax + 3, 2*MoveMax + 4} {
+			var more bool
+			if err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
+				more, err = q.MoveLane(t.Context(), tx, "k", "to", "lane 0")
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			moved, err := db.All(t.Context(), d, scan, "SELECT id FROM jobs WHERE kind = 'to' ORDER BY id")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(moved) != want || more != (step < 2) {
+				t.Errorf("step %d: moved %d, with more: %t; want %d, %t", step+1, len(moved), more, want, step < 2)
+			}
+			if last := fmt.Sprint("ready ", 1000000000+want-3); moved[len(moved)-4] != last {
+				t.Errorf("step %d: the newest that was moved is %s, want %s", step+1, moved[len(moved)-4], last)
+			}
+		}
+		left, err := db.All(t.Context(), d, scan, "SELECT id FROM jobs WHERE kind = 'k' ORDER BY id")
+		if err != nil || len(left) != 4 {
+			t.Errorf("got %q, %v left; want what was leased and what is of the other lane", left, err)
 		}
 	})
 }

@@ -56,15 +56,8 @@ RETURNING id, lane, payload, attempt, created_at`
 	sqlExtend = `
 UPDATE jobs SET lease_until = $2 WHERE id = ANY($1) AND state = 2 AND lease LIKE $3 RETURNING id, lease`
 
-	// When the first scheduled job of a lane is due.
-	sqlLaneDue = `
-SELECT min(run_at) FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2`
-
-	// In two steps, so that both engines go by the lane's entries of the index.
-	sqlMoveLane = `
-UPDATE jobs SET kind = $3 WHERE id IN (
-	SELECT id FROM jobs WHERE kind = $1 AND state = 0 AND lane = $2
-	UNION ALL SELECT id FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2)`
+	sqlMove = `
+UPDATE jobs SET kind = $2 WHERE id = ANY($1) AND state < 2 RETURNING CASE WHEN state = 1 THEN run_at END`
 
 	sqlFinish = `
 DELETE FROM jobs WHERE id = $1 AND lease = $2`
@@ -169,6 +162,17 @@ WITH RECURSIVE asked (lane, room) AS MATERIALIZED (
 	FROM picked WHERE id IS NOT NULL AND nth < $3 AND nth < room
 )
 SELECT id FROM picked WHERE id IS NOT NULL` + where
+}
+
+// sqlWaiting finds the first jobs of lane $2 in a state, at most $3.
+func sqlWaiting(state int64) string {
+	return `
+WITH RECURSIVE picked (id, nth) AS (
+	SELECT ` + sqlNext(state, "$2", "''") + `, 1
+	UNION ALL
+	SELECT ` + sqlNext(state, "$2", "picked.id") + `, nth + 1 FROM picked WHERE id IS NOT NULL AND nth < $3
+)
+SELECT id FROM picked WHERE id IS NOT NULL`
 }
 
 func scanText(row db.Row) (text string, err error) {

@@ -46,15 +46,35 @@ type attempt struct {
 
 // deliver runs one job: an attempt to deliver an event to a webhook.
 func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
-	t, err := s.target(ctx, j.Lane)
-	if errors.Is(err, errDeleted) {
+	err := s.deliverInTurn(ctx, j)
+	switch {
+	case errors.Is(err, errNewBacklog):
+		return s.deliver(ctx, j)
+	case errors.Is(err, errDeleted):
 		return nil // while a change that knew it was being written
+	case errors.Is(err, errOtherKind):
+		return s.changeOver(ctx, j)
+	case errors.Is(err, errLater):
+		return s.comeBack(ctx, j)
 	}
+	return err
+}
+
+var (
+	errDeleted    = errors.New("the webhook was deleted")
+	errOtherKind  = errors.New("the webhook's deliveries are of the other kind")
+	errNewBacklog = errors.New("the webhook was enabled again meanwhile")
+	errLater      = errors.New("it is not the delivery's turn, or the webhook is not enabled")
+)
+
+// deliverInTurn makes an attempt and records it, once it is the job's turn.
+func (s *Service) deliverInTurn(ctx context.Context, j *queue.Job) error {
+	t, err := s.target(ctx, j.Lane)
 	if err != nil {
 		return err
 	}
 	if t.ordered != (j.Kind == OrderedKind) {
-		return s.changeOver(ctx, j)
+		return errOtherKind
 	}
 	if t.backlog != "" {
 		if !t.ordered { // an ordered lane sees to it
@@ -63,7 +83,7 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 				return err
 			}
 			if !mine {
-				return s.comeBack(ctx, j)
+				return errLater
 			}
 			if j.ID <= t.backlog {
 				defer s.turns.done(j.Lane)
@@ -80,23 +100,17 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 	if err := s.windows.enter(ctx, w); err != nil {
 		return err
 	}
-	a, err := s.try(ctx, j)
-	s.windows.leave(w, a.status != 0)
-	switch {
-	case errors.Is(err, errSuspended):
-		return s.comeBack(ctx, j)
-	case errors.Is(err, errDeleted):
-		return nil
-	case err != nil:
+	a, err := s.try(ctx, j, t.backlog)
+	if a.sent.version == 0 { // nothing was posted
+		s.windows.pass(w)
+	} else {
+		s.windows.leave(w, a.status != 0)
+	}
+	if err != nil {
 		return err
 	}
 	return s.record(ctx, &result{job: j, attempt: a})
 }
-
-var (
-	errDeleted   = errors.New("the webhook was deleted")
-	errSuspended = errors.New("the webhook is not enabled")
-)
 
 // changeOver moves a job that is of the other kind than its webhook's deliveries:
 // it was enqueued or delayed while that changed.
@@ -116,19 +130,25 @@ func (s *Service) changeOver(ctx context.Context, j *queue.Job) error {
 		if err := j.Delay(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
 			return err
 		}
-		return s.queue.MoveLane(ctx, tx, j.Kind, kindOf(ordered), j.Lane)
+		_, err = s.queue.MoveLane(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // others of the lane see to the rest
+		return err
 	})
 }
 
 // try makes a job's attempt, with the webhook as it is now. An error means that
-// there was none.
-func (s *Service) try(ctx context.Context, j *queue.Job) (attempt, error) {
+// there was none. backlog is the one in which the job has waited for its turn:
+// what the webhook became meanwhile may ask for another turn.
+func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attempt, error) {
 	t, err := s.target(ctx, j.Lane)
-	if err != nil {
+	switch {
+	case err != nil:
 		return attempt{}, err
-	}
-	if !t.enabled {
-		return attempt{}, errSuspended
+	case t.ordered != (j.Kind == OrderedKind):
+		return attempt{}, errOtherKind
+	case !t.enabled:
+		return attempt{}, errLater
+	case t.backlog != "" && t.backlog != backlog:
+		return attempt{}, errNewBacklog
 	}
 	eventID, name := decodePayload(j.Payload)
 	body, err := s.body(ctx, eventID, t.form)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -164,6 +165,131 @@ func TestOrderedSwitch(t *testing.T) {
 	}
 	if err := r.hooks.Delete(t.Context(), org, w.ID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// slowly has a host answer after ten seconds. It returns how many requests have
+// been under way at once since it was last asked.
+func slowly(n *network, host string) (*receiver, func() int) {
+	var mu sync.Mutex
+	under, most := 0, 0
+	rc := n.receive(host, func(int, http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		under++
+		most = max(most, under)
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		under--
+		mu.Unlock()
+	})
+	return rc, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		was := most
+		most = under
+		return was
+	}
+}
+
+// Deliveries in hand that have not been posted yet when their webhook becomes
+// ordered go one at a time, too, whether they waited for a place or their turn.
+func TestOrderedWhileInHand(t *testing.T) {
+	for name, drained := range map[string]bool{"for a place": false, "for their turn": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *db.DB, n *network) {
+				r := newRig(t, d, n, nil)
+				rc, most := slowly(n, "receiver.example.com")
+				w := r.create(webhook.New{Disabled: drained})
+				r.start()
+				for i := range 20 {
+					r.emit(i + 1)
+				}
+				r.update(w.ID, webhook.Change{Enabled: new(true)})
+				time.Sleep(time.Second)
+				r.update(w.ID, webhook.Change{Ordered: new(true)})
+				time.Sleep(12 * time.Second) // what was under way has ended
+				most()
+				time.Sleep(5 * time.Minute)
+				if got := most(); got != 1 {
+					t.Errorf("%d were under way at once, want 1", got)
+				}
+				seen := make(map[int]bool)
+				for _, number := range rc.numbers() {
+					seen[number] = true
+				}
+				if got := rc.numbers(); len(got) != 20 || len(seen) != 20 {
+					t.Errorf("got %v, want all 20 once", got)
+				}
+				if got := rc.numbers(); !slices.IsSorted(got[9:]) {
+					t.Errorf("got %v, want those after what was in hand in order", got)
+				}
+			})
+		})
+	}
+}
+
+// What was in hand but not posted when a webhook was disabled goes in order, one
+// after the other, when it is enabled again at once.
+func TestEnabledWhileInHand(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		r := newRig(t, d, n, nil)
+		rc, most := slowly(n, "receiver.example.com")
+		w := r.create(webhook.New{})
+		r.start()
+		for i := range 20 {
+			r.emit(i + 1)
+		}
+		time.Sleep(time.Second)
+		r.update(w.ID, webhook.Change{Enabled: new(false)})
+		r.update(w.ID, webhook.Change{Enabled: new(true)})
+		time.Sleep(11 * time.Second) // the four that were under way have ended
+		most()
+		time.Sleep(160 * time.Second) // the others, without a pause
+		if got := most(); got != 1 {
+			t.Errorf("%d were under way at once, want 1", got)
+		}
+		if got := rc.numbers(); len(got) != 20 || !slices.IsSorted(got[4:]) {
+			t.Errorf("got %v, want all 20, those after the first four in order", got)
+		}
+	})
+}
+
+// A long lane changes its kind in several steps.
+func TestOrderedSwitchOfMany(t *testing.T) {
+	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
+	w := r.create(webhook.New{Disabled: true})
+	var numbers []int
+	for i := range 2*queue.MoveMax + 1 {
+		numbers = append(numbers, i+1)
+	}
+	r.emit(numbers...)
+	for _, ordered := range []bool{true, false} {
+		r.update(w.ID, webhook.Change{Ordered: &ordered})
+		kind := webhook.JobKind
+		if ordered {
+			kind = webhook.OrderedKind
+		}
+		if got := r.count("SELECT count(*) FROM jobs WHERE kind = '" + kind + "'"); got != len(numbers) {
+			t.Errorf("ordered %t: got %d jobs of kind %s, want %d", ordered, got, kind, len(numbers))
+		}
+	}
+}
+
+// A webhook that was disabled before there were ordered ones has one lane held.
+// It gets the other when it needs it; else its jobs would be claimed for ever.
+func TestOrderedOfOld(t *testing.T) {
+	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
+	w := r.create(webhook.New{Disabled: true})
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "DELETE FROM held_lanes WHERE kind = $1", webhook.OrderedKind)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.update(w.ID, webhook.Change{Ordered: new(true)})
+	if held := r.count("SELECT count(*) FROM held_lanes"); held != 2 {
+		t.Errorf("got %d lanes held, want 2", held)
 	}
 }
 
@@ -362,6 +488,31 @@ func TestDrainInterrupted(t *testing.T) {
 		}
 		if len(numbers) != 20 {
 			t.Errorf("got %d, want all 20", len(numbers))
+		}
+	})
+}
+
+// To enable a webhook that is enabled without a rate lifts the rate.
+func TestDrainRateLifted(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		r := newRig(t, d, n, nil)
+		rc := n.receive("receiver.example.com", nil)
+		w := r.create(webhook.New{Disabled: true})
+		r.start()
+		for i := range 60 {
+			r.emit(i + 1)
+		}
+		r.update(w.ID, webhook.Change{Enabled: new(true), DrainRate: new(1)})
+		time.Sleep(3 * time.Second)
+		if got := r.update(w.ID, webhook.Change{URL: &w.URL}); got.DrainRate != 1 {
+			t.Errorf("after another change: got rate %d, want 1", got.DrainRate)
+		}
+		if got := r.update(w.ID, webhook.Change{Enabled: new(true)}); got.DrainRate != 0 {
+			t.Errorf("got rate %d, want none", got.DrainRate)
+		}
+		time.Sleep(5 * time.Second)
+		if got := len(rc.all()); got != 60 {
+			t.Errorf("got %d, want all 60", got)
 		}
 	})
 }

@@ -160,7 +160,7 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 			return err
 		}
 		if kind := kindOf(ordered); kind != j.Kind { // changed during the attempt
-			if err := s.queue.MoveLane(ctx, tx, j.Kind, kind, j.Lane); err != nil {
+			if _, err := s.queue.MoveLane(ctx, tx, j.Kind, kind, j.Lane); err != nil {
 				return err
 			}
 		}

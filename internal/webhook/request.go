@@ -13,6 +13,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Request is what an attempt posted, to the byte; or would have, when there was
@@ -86,6 +88,15 @@ func bodySum(body []byte) int64 {
 
 func sumLength(sum int64) int64 { return sum >> 32 }
 
+// wireHost is what the transport writes for the host of a URL.
+func wireHost(u *url.URL) string {
+	host, err := httpguts.PunycodeHostPort(u.Host)
+	if err != nil {
+		return u.Host
+	}
+	return host
+}
+
 // rebuild fills in the requests of a delivery's attempts, of which sents tells
 // the rest. stored is the body that was kept, of a test delivery.
 func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attempts []Attempt, sents []sent, stored []byte) error {
@@ -137,7 +148,7 @@ func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attemp
 		if len(sent.signatures) > 0 {
 			addSignatures(h, v.form, a.At, sent.signatures)
 		}
-		h["Host"] = []string{u.Host}
+		h["Host"] = []string{wireHost(u)}
 		h["Content-Length"] = []string{strconv.FormatInt(sumLength(sent.sum), 10)}
 		a.Request = &Request{Method: http.MethodPost, URL: v.url, Header: h, Body: body}
 	}

@@ -249,3 +249,21 @@ func TestPurgeVersions(t *testing.T) {
 	}
 	versions(1)
 }
+
+// A host with letters that are not ASCII is told as it was sent.
+func TestRequestToInternationalHost(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		r := newRig(t, d, n, nil)
+		var host string
+		rc := n.receive("xn--bcher-kva.example.com", func(_ int, _ http.ResponseWriter, q *http.Request) { host = q.Host })
+		w := r.create(webhook.New{URL: "https://b\u00fccher.example.com/hook"})
+		r.start()
+		r.emit(1)
+		rc.wait(t, 1)
+		r.stop()
+		q := r.attempts(r.deliveries(w.ID)[0].ID)[0].Request
+		if got := q.Header.Get("Host"); got != host || host != "xn--bcher-kva.example.com" {
+			t.Errorf("got host %q, want %q, which was sent", got, host)
+		}
+	})
+}

@@ -139,8 +139,15 @@ func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 	poll := time.NewTicker(turnPoll)
 	defer poll.Stop()
 	for {
+		t, err := s.target(ctx, j.Lane)
+		if err != nil {
+			return false, err
+		}
+		if t.ordered {
+			return false, errOtherKind // in whose lane it has its turn
+		}
 		var wait bool
-		err := s.db.QueryRow(context.WithoutCancel(ctx), `SELECT EXISTS (SELECT 1 FROM deliveries
+		err = s.db.QueryRow(context.WithoutCancel(ctx), `SELECT EXISTS (SELECT 1 FROM deliveries
 			WHERE webhook_id = $1 AND state < 2 AND state = 0 AND id < $2)`, j.Lane, before).Scan(&wait)
 		if err != nil {
 			return false, fmt.Errorf("wait for turn: %w", err)

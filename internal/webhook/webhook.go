@@ -374,7 +374,9 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	if err := v.Err(); err != nil {
 		return Webhook{}, err
 	}
+	var moving bool
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		moving = false // in an earlier try, perhaps
 		var state State
 		var ordered bool
 		err := tx.QueryRow(ctx, "SELECT state, ordered FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).
@@ -410,8 +412,13 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 		// Before a lane is moved or released, which wakes the dispatcher.
 		tx.AfterCommit(func() { s.targets.forget(id) })
 		if c.Ordered != nil && *c.Ordered != ordered {
-			if err := s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
+			if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
 				return err
+			}
+			if state != Enabled { // since before there were two kinds, perhaps
+				if err := s.hold(ctx, tx, id); err != nil {
+					return err
+				}
 			}
 		}
 		enable := c.Enabled != nil && *c.Enabled
@@ -425,18 +432,53 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 				return err
 			}
 		}
-		if c.DrainRate == nil {
+		if !enable {
 			return nil
 		}
-		_, err = tx.Exec(ctx, "UPDATE webhooks SET drain_rate = $2 WHERE id = $1", id, orNil(*c.DrainRate))
+		rate := 0
+		if c.DrainRate != nil {
+			rate = *c.DrainRate
+		}
+		_, err = tx.Exec(ctx, "UPDATE webhooks SET drain_rate = $2 WHERE id = $1", id, orNil(rate))
 		return err
 	})
 	if err != nil {
 		return Webhook{}, fmt.Errorf("update webhook: %w", err)
 	}
+	if moving {
+		// Whoever asked may have gone, which leaves it half done only here.
+		if err := s.moveRest(context.WithoutCancel(ctx), id, *c.Ordered); err != nil {
+			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
+		}
+	}
 	// Read apart: to count what waits may take longer than others should wait
 	// for this write.
 	return s.Find(ctx, organizationID, id)
+}
+
+// moveRest moves what waits for a webhook that was made ordered, or not ordered
+// any more, a few jobs at a time. What it leaves when it is cut off is moved job
+// by job, as each comes to be delivered.
+func (s *Service) moveRest(ctx context.Context, id string, ordered bool) error {
+	for more := true; more; {
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			more = false
+			var now bool
+			err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", id).Scan(&now)
+			if errors.Is(err, db.ErrNoRows) || err == nil && now != ordered {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			more, err = s.queue.MoveLane(ctx, tx, kindOf(!ordered), kindOf(ordered), id)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Delete removes a webhook and what waits for it. Deliveries under way are cut

@@ -101,6 +101,13 @@ func (ws *windows) leave(w *window, answered bool) {
 	w.leave()
 }
 
+// pass gives a place up for which there was nothing to post.
+func (ws *windows) pass(w *window) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.leave()
+}
+
 func (w *window) leave() {
 	w.posting--
 	for w.posting < w.limit && len(w.waiting) > 0 {

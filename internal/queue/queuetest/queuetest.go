@@ -607,7 +607,7 @@ func testMoveLane(t *testing.T, s *suite) {
 		)
 	}
 	err := p.db.Write(t.Context(), func(tx *db.Tx) error {
-		if err := p.MoveLane(t.Context(), tx, "k", "to", "l"); err != nil {
+		if _, err := p.MoveLane(t.Context(), tx, "k", "to", "l"); err != nil {
 			return err
 		}
 		return errors.New("no")
@@ -615,7 +615,13 @@ func testMoveLane(t *testing.T, s *suite) {
 	if err == nil || p.count("kind = 'to'") != 0 {
 		t.Errorf("rolled back: got %v and %d jobs moved, want none", err, p.count("kind = 'to'"))
 	}
-	p.write(func(ctx context.Context, tx *db.Tx) error { return p.MoveLane(ctx, tx, "k", "to", "l") })
+	p.write(func(ctx context.Context, tx *db.Tx) error {
+		more, err := p.MoveLane(ctx, tx, "k", "to", "l")
+		if more {
+			t.Error("there is more to move, want that all was")
+		}
+		return err
+	})
 	for _, want := range []string{"to l first", "to l second", "to l third"} {
 		if got := receive(t, ran); got != want {
 			t.Errorf("got %q, want %q", got, want)
