@@ -1,0 +1,170 @@
+package apikey
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// ActorType says what an [Actor] is.
+type ActorType string
+
+// The types of actor.
+const (
+	User   ActorType = "user"
+	System ActorType = "system"
+	ByKey  ActorType = "key"
+)
+
+// Actor is who did something.
+type Actor struct {
+	Type  ActorType `json:"type"`
+	ID    string    `json:"id,omitempty"`
+	Email string    `json:"email,omitempty"`
+}
+
+// By is who does something, and how the request reached us.
+type By struct {
+	Actor     Actor
+	IP        netip.Addr // zero when there was no request
+	UserAgent string
+	RequestID string
+}
+
+// AuditAction is what was done.
+type AuditAction string
+
+// What is done with keys.
+const (
+	KeyCreated AuditAction = "api_key.created"
+	KeyUpdated AuditAction = "api_key.updated"
+	KeyRevoked AuditAction = "api_key.revoked"
+	KeyExpired AuditAction = "api_key.expired"
+	KeyDeleted AuditAction = "api_key.deleted"
+	KeyRotated AuditAction = "api_key.rotated"
+)
+
+// Target is what something was done with.
+type Target struct {
+	Type       string `json:"type"` // "api_key"
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	PartialKey string `json:"partial_key,omitempty"` // of keys
+}
+
+// Change is a member before and after. Neither is ever a secret.
+type Change struct {
+	From any `json:"from"`
+	To   any `json:"to"`
+}
+
+// Entry is one line of the audit log. It stays when its target is deleted.
+type Entry struct {
+	ID             string
+	OrganizationID string
+	Service        ServiceName
+	Environment    Environment
+	At             time.Time
+	Action         AuditAction
+	Actor          Actor
+	Target         Target
+	IP             string // empty when there was no request
+	UserAgent      string
+	RequestID      string
+	Changes        map[string]Change // by member
+}
+
+// maxUserAgent bounds what clients say of themselves, in bytes.
+const maxUserAgent = 500
+
+// Record adds an entry to the audit log in the transaction that does what it
+// tells. It fills in the entry's id, time, actor and request. Callers see to it
+// that no secret is among the changes.
+func (s *Service) Record(ctx context.Context, tx *db.Tx, by By, e Entry) error {
+	ip := ""
+	if by.IP.IsValid() {
+		ip = by.IP.Unmap().String()
+	}
+	if e.Changes == nil {
+		e.Changes = map[string]Change{}
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO audit_log
+		(id, organization_id, service, environment, at, action, actor, target_id, target, ip, user_agent, request_id, changes)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+		uuid.Must(uuid.NewV7()).String(), e.OrganizationID, string(e.Service), string(e.Environment), tx.Now.UnixMicro(),
+		string(e.Action), db.JSON(by.Actor), e.Target.ID, db.JSON(e.Target), ip, clean(by.UserAgent, maxUserAgent),
+		clean(by.RequestID, 64), db.JSON(e.Changes))
+	if err != nil {
+		return fmt.Errorf("write to the audit log: %w", err)
+	}
+	return nil
+}
+
+// AuditQuery says which entries are wanted. Empty members leave all in.
+type AuditQuery struct {
+	Service     ServiceName
+	Environment Environment
+	Action      AuditAction
+	TargetID    string
+	Before      string // id of the last entry of the page before
+	Limit       int    // from 1 to 500; 0 means 50
+}
+
+// AuditPage is some entries, newest first.
+type AuditPage struct {
+	Entries []Entry
+	Next    string // for Before; empty at the end
+}
+
+// Audit returns entries of an organization's audit log, newest first.
+func (s *Service) Audit(ctx context.Context, organizationID string, q AuditQuery) (AuditPage, error) {
+	if q.Limit == 0 {
+		q.Limit = 50
+	}
+	var v problem.Validation
+	if q.Limit < 1 || q.Limit > 500 {
+		v.Add("limit", "must be from 1 to 500")
+	}
+	if q.Before != "" {
+		if id, err := uuid.Parse(q.Before); err != nil || id.String() != q.Before {
+			v.Add("before", "must be the id of an entry")
+		}
+	}
+	if err := v.Err(); err != nil {
+		return AuditPage{}, err
+	}
+	where, args := "organization_id = $1", []any{organizationID}
+	for _, f := range []struct{ condition, value string }{
+		{"service =", string(q.Service)}, {"environment =", string(q.Environment)}, {"action =", string(q.Action)},
+		{"target_id =", q.TargetID}, {"id <", q.Before},
+	} {
+		if f.value != "" {
+			args = append(args, f.value)
+			where += fmt.Sprintf(" AND %s $%d", f.condition, len(args))
+		}
+	}
+	args = append(args, q.Limit+1)
+	list, err := db.All(ctx, s.db, scanEntry, fmt.Sprintf(`SELECT id, organization_id, service, environment, at, action, actor, target,
+		ip, user_agent, request_id, changes FROM audit_log WHERE %s ORDER BY id DESC LIMIT $%d`, where, len(args)), args...)
+	if err != nil {
+		return AuditPage{}, fmt.Errorf("read the audit log: %w", err)
+	}
+	if len(list) <= q.Limit {
+		return AuditPage{Entries: list}, nil
+	}
+	list = list[:q.Limit]
+	return AuditPage{Entries: list, Next: list[q.Limit-1].ID}, nil
+}
+
+func scanEntry(row db.Row) (Entry, error) {
+	var e Entry
+	err := row.Scan(&e.ID, &e.OrganizationID, &e.Service, &e.Environment, db.IntoTime(&e.At), &e.Action, db.IntoJSON(&e.Actor),
+		db.IntoJSON(&e.Target), &e.IP, &e.UserAgent, &e.RequestID, db.IntoJSON(&e.Changes))
+	return e, err
+}

@@ -1,0 +1,519 @@
+package apikey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// Status is what a list shows of a key.
+type Status string
+
+// The statuses. A deleted key is in no list.
+const (
+	Active  Status = "active"
+	Revoked Status = "revoked"
+	Expired Status = "expired"
+)
+
+// Key is an API key without its token.
+type Key struct {
+	ID             string
+	OrganizationID string
+	Service        ServiceName
+	Environment    Environment
+	Name           string
+	PartialKey     string // the last 8 characters of the token
+	Permissions
+	Scope      Scope
+	AllowedIPs AllowedIPs
+	RateLimit  int64     // requests a minute; 0: the plan's
+	ExpiresAt  time.Time // works while now is before; zero: for ever
+	CreatedBy  Actor
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	LastUsedAt time.Time // to the minute, written within one; zero: never
+	LastUsedIP string
+	RevokedAt  time.Time // zero: not revoked
+	RevokedBy  Actor
+
+	RotatedFrom string // id of the key that this one was made to replace
+	ReplacedBy  string // id of the key that was made to replace this one
+
+	version int64
+}
+
+// Status returns the key's status at a time.
+func (k *Key) Status(at time.Time) Status {
+	switch {
+	case !k.RevokedAt.IsZero():
+		return Revoked
+	case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt):
+		return Expired
+	}
+	return Active
+}
+
+// active returns a [problem.Conflict] unless the key can be changed.
+func (k *Key) active(at time.Time) error {
+	if status := k.Status(at); status != Active {
+		return problem.New(problem.Conflict, "the key is %s", status)
+	}
+	return nil
+}
+
+func (k *Key) target() Target { return Target{"api_key", k.ID, k.Name, k.PartialKey} }
+
+// entry is the key's line in the audit log.
+func (k *Key) entry(a AuditAction, changes map[string]Change) Entry {
+	return Entry{OrganizationID: k.OrganizationID, Service: k.Service, Environment: k.Environment, Action: a, Target: k.target(), Changes: changes}
+}
+
+// settings are the members that somebody chose, as the audit log shows them.
+func (k *Key) settings() map[string]any {
+	m := map[string]any{
+		"name": k.Name, "level": nil, "resources": k.Resources, "subaccount_scope": k.Scope, "allowed_ips": k.AllowedIPs.Strings(),
+		"rate_limit_per_minute": nil, "expires_at": nil,
+	}
+	if k.Level != "" {
+		m["level"] = k.Level
+	}
+	if k.RateLimit != 0 {
+		m["rate_limit_per_minute"] = k.RateLimit
+	}
+	if !k.ExpiresAt.IsZero() {
+		m["expires_at"] = k.ExpiresAt
+	}
+	if k.RotatedFrom != "" {
+		m["rotated_from"] = k.RotatedFrom
+	}
+	return m
+}
+
+// New describes a key to make.
+type New struct {
+	OrganizationID string
+	Service        ServiceName
+	Environment    Environment
+	Name           string
+	Permissions
+	Scope      Scope // zero: all subaccounts
+	AllowedIPs []string
+	RateLimit  *int64    // requests a minute; nil: the plan's
+	ExpiresAt  time.Time // see [ParseExpiry]; zero: never
+}
+
+// Create makes a key and returns it with its token: this is the only time that
+// can be read. A name that another key of the same organization, service and
+// environment has is a [problem.Conflict].
+func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) {
+	var v problem.Validation
+	c, known := s.catalogues[n.Service]
+	if !known {
+		v.Add("service", "is not a service")
+		return Key{}, Token{}, v.Err()
+	}
+	if n.Environment != Live && n.Environment != Test {
+		v.Add("environment", "must be live or test")
+	} else if n.Environment == Test && !c.Test {
+		v.Add("environment", "must be live: the %s has no sandbox", n.Service)
+	}
+	if n.Scope.Mode == "" && n.Scope.SubaccountIDs == nil {
+		n.Scope.Mode = AllSubaccounts
+	}
+	k := Key{
+		OrganizationID: n.OrganizationID, Service: n.Service, Environment: n.Environment, Name: strings.TrimSpace(n.Name),
+		Permissions: n.Permissions, Scope: n.Scope, ExpiresAt: n.ExpiresAt.UTC().Truncate(time.Microsecond), CreatedBy: by.Actor,
+	}
+	checkName(&v, k.Name)
+	c.check(&v, &k.Permissions)
+	k.Scope.check(&v, c)
+	k.AllowedIPs = checkAllowedIPs(&v, n.AllowedIPs)
+	if n.RateLimit != nil {
+		k.RateLimit = *n.RateLimit
+		if err := s.checkRateLimit(ctx, &v, n.OrganizationID, k.RateLimit); err != nil {
+			return Key{}, Token{}, err
+		}
+	}
+	checkExpiry(&v, k.ExpiresAt, time.Now())
+	if err := v.Err(); err != nil {
+		return Key{}, Token{}, err
+	}
+	var t Token
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var v problem.Validation
+		checkExpiry(&v, k.ExpiresAt, tx.Now) // may have passed while waiting
+		if err := v.Err(); err != nil {
+			return err
+		}
+		var err error
+		t, err = s.insert(ctx, tx, by, &k)
+		return err
+	})
+	if err != nil {
+		return Key{}, Token{}, taken(err, k.Name)
+	}
+	return k, t, nil
+}
+
+func checkName(v *problem.Validation, name string) { v.Line("name", name, 1, 100) }
+
+func checkExpiry(v *problem.Validation, at, now time.Time) {
+	if !at.IsZero() && !at.After(now) {
+		v.Add("expires_at", "must be in the future")
+	}
+}
+
+// checkRateLimit records whether a key may have a limit of its own.
+func (s *Service) checkRateLimit(ctx context.Context, v *problem.Validation, organizationID string, limit int64) error {
+	plan, err := s.planLimit(ctx, organizationID)
+	if err != nil {
+		return fmt.Errorf("limit of the plan: %w", err)
+	}
+	if limit < 1 || limit > plan {
+		v.Add("rate_limit_per_minute", "must be from 1 to %d, which is the plan's", plan)
+	}
+	return nil
+}
+
+// taken tells of a name that is in use already.
+func taken(err error, name string) error {
+	if db.IsUnique(err) {
+		return problem.New(problem.Conflict, "there is a key named %q already", name).Because(err)
+	}
+	return err
+}
+
+// insert gives a key its id, times and token, and stores and logs it.
+func (s *Service) insert(ctx context.Context, tx *db.Tx, by By, k *Key) (Token, error) {
+	t := NewToken(k.Environment)
+	digest := t.digest()
+	k.ID, k.PartialKey, k.version = uuid.Must(uuid.NewV7()).String(), t.Partial(), 1
+	k.CreatedAt, k.UpdatedAt = tx.Now, tx.Now
+	_, err := tx.Exec(ctx, `INSERT INTO api_keys
+		(id, digest, organization_id, service, environment, name, partial_key, level, resources, scope, allowed_ips, rate_limit,
+		expires_at, created_by, created_at, updated_at, rotated_from, version)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, 1)`,
+		k.ID, digest[:], k.OrganizationID, string(k.Service), string(k.Environment), k.Name, k.PartialKey, db.Text(string(k.Level)),
+		grants(k.Resources), db.JSON(k.Scope), db.JSON(k.AllowedIPs.Strings()), number(k.RateLimit), db.Time(k.ExpiresAt),
+		db.JSON(k.CreatedBy), tx.Now.UnixMicro(), db.Text(k.RotatedFrom))
+	if err != nil {
+		return Token{}, fmt.Errorf("insert key: %w", err)
+	}
+	changes := map[string]Change{}
+	for member, value := range k.settings() {
+		changes[member] = Change{To: value}
+	}
+	return t, s.Record(ctx, tx, by, k.entry(KeyCreated, changes))
+}
+
+// grants is the stored form of grants: NULL when they say nothing.
+func grants(g Grants) any {
+	if !g.Set() {
+		return nil
+	}
+	return db.JSON(g)
+}
+
+// number is the stored form of an optional number: NULL for 0.
+func number(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+const columns = `id, organization_id, service, environment, name, partial_key, level, resources, scope, allowed_ips,
+	coalesce(rate_limit, 0), expires_at, created_by, created_at, updated_at, last_used_at, last_used_ip, revoked_at, revoked_by,
+	rotated_from, replaced_by, version`
+
+func scan(row db.Row) (Key, error) {
+	var k Key
+	var ips []string
+	err := row.Scan(&k.ID, &k.OrganizationID, &k.Service, &k.Environment, &k.Name, &k.PartialKey, db.IntoText((*string)(&k.Level)),
+		db.IntoJSON(&k.Resources), db.IntoJSON(&k.Scope), db.IntoJSON(&ips), &k.RateLimit, db.IntoTime(&k.ExpiresAt),
+		db.IntoJSON(&k.CreatedBy), db.IntoTime(&k.CreatedAt), db.IntoTime(&k.UpdatedAt), db.IntoTime(&k.LastUsedAt),
+		db.IntoText(&k.LastUsedIP), db.IntoTime(&k.RevokedAt), db.IntoJSON(&k.RevokedBy), db.IntoText(&k.RotatedFrom),
+		db.IntoText(&k.ReplacedBy), &k.version)
+	if err != nil {
+		return k, err
+	}
+	k.AllowedIPs, err = parseStored(ips)
+	return k, err
+}
+
+// found turns a row that is not there into a [problem.NotFound].
+func found(err error) error {
+	if errors.Is(err, db.ErrNoRows) {
+		return problem.New(problem.NotFound, "there is no such key")
+	}
+	return err
+}
+
+// List returns the keys of an organization that are not deleted, oldest first:
+// those of one service or environment, or of any when it is empty.
+func (s *Service) List(ctx context.Context, organizationID string, service ServiceName, environment Environment) ([]Key, error) {
+	list, err := db.All(ctx, s.db, scan, "SELECT "+columns+` FROM api_keys WHERE organization_id = $1 AND deleted_at IS NULL
+		AND ($2 = '' OR service = $2) AND ($3 = '' OR environment = $3) ORDER BY id`, organizationID, string(service), string(environment))
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	return list, nil
+}
+
+// Find returns a key, or a [problem.NotFound] when it is deleted or another
+// organization's.
+func (s *Service) Find(ctx context.Context, organizationID, id string) (Key, error) {
+	k, err := s.FindAnywhere(ctx, id)
+	if err == nil && k.OrganizationID != organizationID {
+		return Key{}, found(db.ErrNoRows)
+	}
+	return k, err
+}
+
+// FindAnywhere is [Service.Find] for whoever runs the deployment, and so may
+// see the keys of any organization.
+func (s *Service) FindAnywhere(ctx context.Context, id string) (Key, error) {
+	k, err := db.One(ctx, s.db, scan, "SELECT "+columns+" FROM api_keys WHERE id = $1 AND deleted_at IS NULL", id)
+	if err := found(err); err != nil {
+		return Key{}, fmt.Errorf("find key: %w", err)
+	}
+	return k, nil
+}
+
+// change runs fn over a key that it holds against other changes.
+func (s *Service) change(ctx context.Context, organizationID, id string, fn func(tx *db.Tx, k *Key) error) (Key, error) {
+	var k Key
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		k, err = db.One(ctx, tx, scan, "SELECT "+columns+` FROM api_keys WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL
+			FOR UPDATE`, id, organizationID)
+		if err != nil {
+			return found(err)
+		}
+		return fn(tx, &k)
+	})
+	if err != nil {
+		return Key{}, err
+	}
+	return k, nil
+}
+
+// Edit is what shall become of a key. Members that are nil stay as they are.
+// The token, environment, expiration and scope of a key never change.
+type Edit struct {
+	Name       *string
+	Level      *Level  // empty: none
+	Resources  *Grants // zero: not said
+	AllowedIPs *[]string
+	RateLimit  *int64 // 0: the plan's
+}
+
+// Edit changes an active key, from the next request on, and returns it as it is
+// then. A key that is not active, or a name that is taken, is a
+// [problem.Conflict].
+func (s *Service) Edit(ctx context.Context, by By, organizationID, id string, e Edit) (Key, error) {
+	var v problem.Validation
+	var ips AllowedIPs
+	if e.AllowedIPs != nil {
+		ips = checkAllowedIPs(&v, *e.AllowedIPs)
+	}
+	if e.Name != nil {
+		e.Name = new(strings.TrimSpace(*e.Name))
+		checkName(&v, *e.Name)
+	}
+	if e.RateLimit != nil && *e.RateLimit != 0 {
+		if err := s.checkRateLimit(ctx, &v, organizationID, *e.RateLimit); err != nil {
+			return Key{}, err
+		}
+	}
+	k, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
+		if err := k.active(tx.Now); err != nil {
+			return err
+		}
+		before := k.settings()
+		if e.Name != nil {
+			k.Name = *e.Name
+		}
+		if e.Level != nil {
+			k.Level = *e.Level
+		}
+		if e.Resources != nil {
+			k.Resources = *e.Resources
+		}
+		if e.AllowedIPs != nil {
+			k.AllowedIPs = ips
+		}
+		if e.RateLimit != nil {
+			k.RateLimit = *e.RateLimit
+		}
+		v := v // of this run
+		if e.Level != nil || e.Resources != nil {
+			s.catalogues[k.Service].check(&v, &k.Permissions)
+		}
+		if err := v.Err(); err != nil {
+			return err
+		}
+		changes := map[string]Change{}
+		for member, value := range k.settings() {
+			if !reflect.DeepEqual(before[member], value) {
+				changes[member] = Change{before[member], value}
+			}
+		}
+		if len(changes) == 0 {
+			return nil
+		}
+		k.UpdatedAt, k.version = tx.Now, k.version+1
+		_, err := tx.Exec(ctx, `UPDATE api_keys SET name = $2, level = $3, resources = $4, allowed_ips = $5, rate_limit = $6,
+			updated_at = $7, version = $8 WHERE id = $1`,
+			k.ID, k.Name, db.Text(string(k.Level)), grants(k.Resources), db.JSON(k.AllowedIPs.Strings()), number(k.RateLimit),
+			tx.Now.UnixMicro(), k.version)
+		if err != nil {
+			return err
+		}
+		return s.Record(ctx, tx, by, k.entry(KeyUpdated, changes))
+	})
+	if db.IsUnique(err) {
+		return Key{}, taken(err, *e.Name) // nothing else in it is unique
+	}
+	if err != nil {
+		return Key{}, fmt.Errorf("edit key: %w", err)
+	}
+	return k, nil
+}
+
+// Revoke ends an active key for good. It stays in the list. No request that
+// begins after Revoke returned succeeds with it, on any node. A key that is not
+// active is a [problem.Conflict].
+func (s *Service) Revoke(ctx context.Context, by By, organizationID, id string) (Key, error) {
+	k, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
+		if err := k.active(tx.Now); err != nil {
+			return err
+		}
+		k.RevokedAt, k.RevokedBy, k.UpdatedAt, k.version = tx.Now, by.Actor, tx.Now, k.version+1
+		if _, err := tx.Exec(ctx, "UPDATE api_keys SET revoked_at = $2, revoked_by = $3, updated_at = $2, version = $4 WHERE id = $1",
+			k.ID, tx.Now.UnixMicro(), db.JSON(by.Actor), k.version); err != nil {
+			return err
+		}
+		return s.Record(ctx, tx, by, k.entry(KeyRevoked, map[string]Change{"status": {Active, Revoked}}))
+	})
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke key: %w", err)
+	}
+	return k, nil
+}
+
+// Delete takes a key, whatever its status, out of the list for good. Its
+// digest goes; the audit log keeps what was done with it.
+func (s *Service) Delete(ctx context.Context, by By, organizationID, id string) error {
+	_, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
+		if _, err := tx.Exec(ctx, "UPDATE api_keys SET digest = NULL, deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1",
+			k.ID, tx.Now.UnixMicro()); err != nil {
+			return err
+		}
+		return s.Record(ctx, tx, by, k.entry(KeyDeleted, map[string]Change{"status": {k.Status(tx.Now), "deleted"}}))
+	})
+	if err != nil {
+		return fmt.Errorf("delete key: %w", err)
+	}
+	return nil
+}
+
+// Rotate makes a key with the settings of an active one, its expiration
+// included, and returns it with its token: this is the only time that can be
+// read. The old key works on until it is revoked. As names differ, the new one's
+// gets a number: "Export" is followed by "Export (2)". A key that is not
+// active, or whose replacement still is, is a [problem.Conflict].
+func (s *Service) Rotate(ctx context.Context, by By, organizationID, id string) (Key, Token, error) {
+	var made Key
+	var t Token
+	_, err := s.change(ctx, organizationID, id, func(tx *db.Tx, old *Key) error {
+		if err := old.active(tx.Now); err != nil {
+			return err
+		}
+		if old.ReplacedBy != "" {
+			next, err := db.One(ctx, tx, scan, "SELECT "+columns+" FROM api_keys WHERE id = $1 AND deleted_at IS NULL", old.ReplacedBy)
+			switch {
+			case errors.Is(err, db.ErrNoRows): // deleted: there may be another
+			case err != nil:
+				return err
+			case next.Status(tx.Now) == Active:
+				return problem.New(problem.Conflict, "the key was rotated already: %q replaces it", next.Name)
+			}
+		}
+		names, err := db.All(ctx, tx, func(row db.Row) (string, error) {
+			var name string
+			err := row.Scan(&name)
+			return name, err
+		}, "SELECT name FROM api_keys WHERE organization_id = $1 AND service = $2 AND environment = $3 AND deleted_at IS NULL",
+			organizationID, string(old.Service), string(old.Environment))
+		if err != nil {
+			return err
+		}
+		made = Key{
+			OrganizationID: organizationID, Service: old.Service, Environment: old.Environment, Name: nextName(old.Name, names),
+			Permissions: old.Permissions, Scope: old.Scope, AllowedIPs: old.AllowedIPs, RateLimit: old.RateLimit,
+			ExpiresAt: old.ExpiresAt, CreatedBy: by.Actor, RotatedFrom: old.ID,
+		}
+		if t, err = s.insert(ctx, tx, by, &made); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE api_keys SET replaced_by = $2, updated_at = $3, version = version + 1 WHERE id = $1",
+			old.ID, made.ID, tx.Now.UnixMicro()); err != nil {
+			return err
+		}
+		var before any
+		if old.ReplacedBy != "" {
+			before = old.ReplacedBy
+		}
+		return s.Record(ctx, tx, by, old.entry(KeyRotated, map[string]Change{"replaced_by": {before, made.ID}}))
+	})
+	if err != nil {
+		return Key{}, Token{}, fmt.Errorf("rotate key: %w", taken(err, made.Name))
+	}
+	return made, t, nil
+}
+
+// nextName returns the name with the next number that none of the others has.
+func nextName(name string, others []string) string {
+	stem, n := name, 1
+	if head, tail, ok := strings.Cut(strings.TrimSuffix(name, ")"), " ("); ok && strings.HasSuffix(name, ")") {
+		if number, err := strconv.Atoi(tail); err == nil && number > 1 && number < 1_000_000 {
+			stem, n = head, number
+		}
+	}
+	had := make(map[string]bool, len(others))
+	for _, o := range others {
+		had[o] = true
+	}
+	for {
+		n++
+		suffix := fmt.Sprintf(" (%d)", n)
+		runes := []rune(stem)
+		next := string(runes[:min(len(runes), 100-utf8.RuneCountInString(suffix))]) + suffix
+		if !had[next] {
+			return next
+		}
+	}
+}
+
+// clean cuts what a client says of itself to a number of bytes, without
+// characters that could not be stored or that would steer a terminal.
+func clean(s string, limit int) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), limit)], ""))
+}

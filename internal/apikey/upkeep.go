@@ -1,0 +1,117 @@
+package apikey
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+const (
+	every = time.Minute // how often uses and expirations are written down
+	chunk = 500         // rows changed in one transaction, so that others need not wait
+)
+
+// Run writes down when keys were last used, and in the audit log those that
+// have expired, until ctx ends; then it writes what is left and returns. Keys
+// work and expire without it all the same. Failures are logged and tried again.
+func (s *Service) Run(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		s.attempt(ctx, "note expired keys", s.noteExpired)
+		select {
+		case <-tick.C:
+			s.attempt(ctx, "write last use of keys", s.flush)
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			s.attempt(last, "write last use of keys", s.flush)
+			return
+		}
+	}
+}
+
+func (s *Service) attempt(ctx context.Context, what string, fn func(context.Context) error) {
+	if err := fn(ctx); err != nil && ctx.Err() == nil {
+		s.log.ErrorContext(ctx, what, "error", err)
+	}
+}
+
+// note gathers a use of a key.
+func (s *Service) note(id string, at time.Time, from netip.Addr) {
+	ip := ""
+	if from.IsValid() {
+		ip = from.Unmap().String()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.used[id].at) {
+		s.used[id] = use{at, ip}
+	}
+}
+
+// flush writes the keys that were used since the last time. What it fails to
+// write, the next use of the key brings up again.
+func (s *Service) flush(ctx context.Context) error {
+	s.mu.Lock()
+	used := s.used
+	s.used = make(map[string]use, len(used))
+	s.mu.Unlock()
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(used)), chunk) {
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			for _, id := range ids { // in order, so that two nodes do not wait for each other
+				u := used[id]
+				// The version stays: no request needs to read the row again.
+				if _, err := tx.Exec(ctx, `UPDATE api_keys SET last_used_at = $2, last_used_ip = $3
+					WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)`,
+					id, u.at.Truncate(time.Minute).UnixMicro(), db.Text(u.ip)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("update keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// noteExpired writes the keys that have expired into the audit log, each once,
+// whichever node finds it.
+func (s *Service) noteExpired(ctx context.Context) error {
+	for {
+		var n int
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			// One that was revoked has not expired: it was over before.
+			keys, err := db.All(ctx, tx, scan, "SELECT "+columns+` FROM api_keys WHERE expires_at IS NOT NULL AND NOT expiry_noted
+				AND expires_at <= $1 AND revoked_at IS NULL AND deleted_at IS NULL ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED`,
+				tx.Now.UnixMicro(), chunk)
+			if err != nil {
+				return err
+			}
+			n = len(keys)
+			for _, k := range keys {
+				if _, err := tx.Exec(ctx, "UPDATE api_keys SET expiry_noted = TRUE WHERE id = $1", k.ID); err != nil {
+					return err
+				}
+				by := By{Actor: Actor{Type: System}}
+				if err := s.Record(ctx, tx, by, k.entry(KeyExpired, map[string]Change{"status": {Active, Expired}})); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("expire keys: %w", err)
+		}
+		if n < chunk {
+			return nil
+		}
+	}
+}
