@@ -140,8 +140,9 @@ type Range struct {
 const replayPage = 200
 
 // ReplayRange sends again what a webhook's deliveries in a range were about,
-// each event once, oldest first; tests apart. It returns how many it sent. A
-// range that is cut short by an error was sent in part.
+// each event once, oldest first; tests apart, and those that still wait to be sent
+// at all. It returns how many it sent. A range that is cut short by an error was
+// sent in part.
 func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Range) (int, error) {
 	var v problem.Validation
 	if !r.From.Before(r.To) {
@@ -176,7 +177,7 @@ func (s *Service) replayRange(ctx context.Context, organizationID string, r Rang
 		var repeats []repeat
 		for _, c := range page {
 			after = c.id
-			if c.test || sent[c.eventID] || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To) {
+			if c.test || c.state < Delivered || sent[c.eventID] || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To) {
 				continue
 			}
 			e, err := event.Find(ctx, s.db, c.eventID)

@@ -216,6 +216,7 @@ func TestReplayRange(t *testing.T) {
 		"failed":             {webhook.Range{FailedOnly: true}, []string{list[0].EventID, list[1].EventID, list[2].EventID}},
 		"failed of an event": {webhook.Range{FailedOnly: true, Event: event.TicketCreated}, []string{list[1].EventID, list[2].EventID}},
 		"an event":           {webhook.Range{Event: event.SLAWarning}, []string{list[0].EventID}},
+		"all but what waits": {webhook.Range{}, []string{list[0].EventID, list[1].EventID, list[2].EventID}},
 		"no event":           {webhook.Range{Event: event.CustomerCreated}, nil},
 	} {
 		test.r.WebhookID, test.r.From, test.r.To = w.ID, from, to
