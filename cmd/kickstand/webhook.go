@@ -58,6 +58,16 @@ func seek(err error, command string) error {
 	return err
 }
 
+// seekWebhook looks for the webhook that a flag names, if it names one: what else
+// is not there is then something else.
+func seekWebhook(ctx context.Context, a *app.App, organizationID, slug, id string) error {
+	if id == "" {
+		return nil
+	}
+	_, err := a.Webhooks.Find(ctx, organizationID, id)
+	return seek(err, "webhook list --org "+slug)
+}
+
 // moment is a time, or how long ago it was.
 type moment struct{ time.Time }
 
@@ -214,12 +224,15 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 		return usageError{errors.New("--limit must be from 1 to 500")}
 	}
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		if err := seekWebhook(ctx, a, organizationID, c.Org, c.Webhook); err != nil {
+			return err
+		}
 		// A person wants deliveries and not to be told to look on.
 		var page webhook.Page
 		for {
 			some, err := a.Webhooks.Search(ctx, organizationID, q)
 			if err != nil {
-				return seek(err, "webhook list --org "+c.Org)
+				return err
 			}
 			page.Deliveries, page.Next = append(page.Deliveries, some.Deliveries...), some.Next
 			if q.Before, q.Limit = some.Next, c.Limit-len(page.Deliveries); some.Next == "" || q.Limit == 0 {
@@ -394,8 +407,10 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 			Replayed   int      `json:"replayed"`
 			Deliveries []string `json:"deliveries,omitempty"` // the new ones; not of a time
 		}{}
-		var err error
-		from := "deliveries"
+		err := seekWebhook(ctx, a, organizationID, c.Org, c.Webhook)
+		if err != nil {
+			return err
+		}
 		switch {
 		case len(c.Deliveries) > 0:
 			shown.Deliveries, err = a.Webhooks.Replay(ctx, organizationID, c.Deliveries)
@@ -404,7 +419,6 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 			shown.Deliveries, err = a.Webhooks.ReplayEvent(ctx, organizationID, c.EventID, c.Webhook)
 			shown.Replayed = len(shown.Deliveries)
 		default:
-			from = "list"
 			until := c.Until.Time
 			if until.IsZero() {
 				until = time.Now()
@@ -414,7 +428,7 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 			})
 		}
 		if err != nil {
-			return seek(err, "webhook "+from+" --org "+c.Org)
+			return seek(err, "webhook deliveries --org "+c.Org)
 		}
 		return e.print(shown, func(w io.Writer) {
 			fmt.Fprintf(w, "Sent again: %d. A running server delivers them; see `kickstand webhook deliveries --org %s`.\n", shown.Replayed, c.Org)

@@ -136,4 +136,18 @@ func TestWebhookCommands(t *testing.T) {
 	if rest := kickstand("webhook", "deliveries", "--org=acme", "--limit=3", "--before="+strings.TrimSpace(before)); strings.Count(rest, "ticket.created") != 2 || strings.Contains(rest, "--before") {
 		t.Errorf("got %q, want the other two", rest)
 	}
+	// What is not there, and where to look for it.
+	nothing := "--webhook=019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1"
+	for command, want := range map[string]string{
+		"deliveries " + nothing:        "there is no such webhook\nrun `kickstand webhook list --org acme` for those there are",
+		"deliveries --ticket=99":       "there is no ticket #99",
+		"replay --since=1h " + nothing: "there is no such webhook\nrun `kickstand webhook list --org acme` for those there are",
+		"replay --event-id=" + first.header.Get("Webhook-Id") + " " + nothing: "there is no such webhook\nrun `kickstand webhook list --org acme` for those there are",
+		"replay 019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1":                         "there is no delivery \"019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1\"\nrun `kickstand webhook deliveries --org acme` for those there are",
+	} {
+		args := append([]string{"webhook"}, strings.Fields(command)...)
+		if err := run(t.Context(), append(args, "--org=acme", data, database), noEnvironment, nil, io.Discard, t.Output()); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", command, err, want)
+		}
+	}
 }
