@@ -27,6 +27,7 @@ type commands struct {
 	Org     orgCmd     `cmd:"" help:"Organizations."`
 	User    userCmd    `cmd:"" help:"Users."`
 	Channel channelCmd `cmd:"" help:"Channel connections."`
+	Key     keyCmd     `cmd:"" help:"API keys of the helpdesk and the fleet."`
 	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
 	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -84,6 +85,7 @@ type App struct {
 	Desk        *desk.Service
 	Webhooks    *webhook.Service
 	Inbound     *inbound.Service
+	Keys        *apikey.Service
 
 	config   Config
 	log      *slog.Logger
@@ -188,6 +190,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	a.Keys = apikey.Open(apikey.Config{DB: a.DB, Catalogues: catalogues(), PlanLimit: a.planLimit, Logger: log})
 	secrets := channelSecrets(c, box)
 	a.Billing = billing.Open(billing.Config{
 		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL,

@@ -27,6 +27,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	background, stopBackground := context.WithCancel(context.Background())
 	var tending sync.WaitGroup
 	tending.Go(func() { a.Accounts.Run(background) })
+	tending.Go(func() { a.Keys.Run(background) })
 	if a.config.Worker {
 		tending.Go(func() { a.tend(background) })
 	}

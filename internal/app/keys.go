@@ -1,0 +1,59 @@
+package app
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+)
+
+// catalogues are what keys can reach: for the helpdesk helpdesk-decisions.md 6,
+// for the fleet fleet.md 2 and fleet-api.md 3.1.
+func catalogues() map[apikey.ServiceName]apikey.Catalogue {
+	all := []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
+	readCreate := []apikey.Action{apikey.Read, apikey.Create}
+	readUpdate := []apikey.Action{apikey.Read, apikey.Update}
+	read := []apikey.Action{apikey.Read}
+	return map[apikey.ServiceName]apikey.Catalogue{
+		apikey.Helpdesk: {
+			Resources: []apikey.Resource{
+				{Name: "tickets", Actions: all},
+				{Name: "messages", Actions: readCreate},
+				{Name: "customers", Actions: all},
+				{Name: "webhooks", Actions: all},
+				{Name: "channels", Actions: all},
+				{Name: "events", Actions: readCreate}, // to create is to replay
+				{Name: "analytics", Actions: read},
+				{Name: "settings", Actions: readUpdate, Settings: true},
+			},
+		},
+		apikey.Fleet: {
+			Resources: []apikey.Resource{
+				{Name: "rides", Actions: []apikey.Action{apikey.Read, apikey.Create, apikey.Update}},
+				{Name: "vehicles", Actions: all},
+				{Name: "customers", Actions: readUpdate},
+				{Name: "pricing", Actions: readUpdate},
+				{Name: "analytics", Actions: read},
+				{Name: "zones", Actions: all, Unnamed: true},
+				{Name: "settings", Actions: readUpdate, Settings: true},
+			},
+			Test: true, Subaccounts: true,
+		},
+	}
+}
+
+// planLimit is the requests a minute that an organization's plan gives a key.
+func (a *App) planLimit(ctx context.Context, organizationID string) (int64, error) {
+	o, err := a.Accounts.Organization(ctx, organizationID)
+	if err != nil {
+		return 0, err
+	}
+	plan := apikey.Standard
+	switch o.Plan {
+	case account.Pro:
+		plan = apikey.Professional
+	case account.Business:
+		plan = apikey.Enterprise
+	}
+	return plan.Limit(o.FleetRateLimit), nil
+}
