@@ -185,6 +185,13 @@ func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolic
 	if err == nil {
 		loaded.calendar, err = loaded.Hours.Calendar()
 	}
+	if problem.Of(err) == problem.Invalid {
+		// Another machine, or an earlier version, knew the zone. No message may
+		// be refused for it.
+		hours := *loaded.Hours
+		hours.TimeZone = "UTC"
+		loaded.calendar, err = hours.Calendar()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load SLA policy %s: %w", id, err)
 	}

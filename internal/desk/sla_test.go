@@ -1028,3 +1028,24 @@ func TestSLAPolicyIsSetOnceAtATime(t *testing.T) {
 		t.Errorf("%d are in force, want 1", n)
 	}
 }
+
+// A policy whose zone this machine does not know keeps no message out.
+func TestSLAZoneIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fixtureOn(t, dbtest.NewSQLite(t))
+		f.setPolicy(desk.SLAPolicy{
+			Priority: desk.PriorityNormal, ResolutionMinutes: 60, Hours: &desk.Hours{TimeZone: "Asia/Tokyo", Weekly: week(t, "mon 09:00-17:00")},
+		})
+		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE sla_policies SET hours = replace(hours, 'Tokyo', 'Atlantis')")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		id := f.intake(text(ana, "hello")).TicketID // on Saturday, 1 January 2000
+		if due := f.ticket(id).SLA[0].DueAt; !due.Equal(time.Date(2000, 1, 3, 10, 0, 0, 0, time.UTC)) {
+			t.Errorf("due %v, want 3 January at 10:00 UTC", due)
+		}
+		f.setStatus(id, desk.StatusPending)
+	})
+}
