@@ -24,6 +24,7 @@ package apikey
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -108,6 +109,16 @@ func (p Plan) Limit(agreed int64) int64 {
 	default:
 		return 60
 	}
+}
+
+// Limit returns the requests a minute that a key has as its organization's plan
+// is now.
+func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {
+	plan, err := s.planLimit(ctx, k.OrganizationID)
+	if err != nil {
+		return 0, fmt.Errorf("limit of the plan: %w", err)
+	}
+	return Limit(k.RateLimit, plan), nil
 }
 
 // Limit returns the limit of a key: the lower of its own and the plan's, and

@@ -93,6 +93,11 @@ func TestCreate(t *testing.T) {
 		!slices.Equal(again.Resources.Named["rides"], []Action{Read, Create}) || again.AllowedIPs.Strings()[0] != "192.0.2.0/24" {
 		t.Errorf("found %+v", again)
 	}
+	for own, want := range map[int64]int64{0: 300, 7: 7, 500: 300} {
+		if got, err := s.Limit(t.Context(), &Key{OrganizationID: org, RateLimit: own}); err != nil || got != want {
+			t.Errorf("limit of a key with %d: got %d, %v, want %d", own, got, err, want)
+		}
+	}
 	// The same name in another environment, service or organization is another's.
 	live, _ := mustCreate(t, s, fleetKey("Export"))
 	desk, _ := mustCreate(t, s, New{OrganizationID: org, Service: Helpdesk, Environment: Live, Name: "Export", Permissions: Permissions{Resources: Grants{All: true}}})

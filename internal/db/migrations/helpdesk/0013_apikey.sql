@@ -48,5 +48,6 @@ CREATE TABLE audit_log (
 	request_id      TEXT NOT NULL,
 	changes         TEXT NOT NULL  -- JSON
 ) WITHOUT ROWID;
-CREATE INDEX audit_log_organization ON audit_log (organization_id, service, id);
+CREATE INDEX audit_log_organization ON audit_log (organization_id, id);
+CREATE INDEX audit_log_service ON audit_log (organization_id, service, id);
 CREATE INDEX audit_log_target ON audit_log (target_id, id);
