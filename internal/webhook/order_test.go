@@ -255,6 +255,35 @@ func TestEnabledWhileInHand(t *testing.T) {
 	})
 }
 
+// An attempt whose failure is recorded while its webhook is being made ordered
+// comes into the ordered lane, where it holds back those behind it.
+func TestOrderedWhileRecorded(t *testing.T) {
+	n := newNetwork(t)
+	r := newRig(t, dbtest.New(t), n, nil)
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	n.receive("receiver.example.com", func(_ int, w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-answer
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	w := r.create(webhook.New{})
+	r.start()
+	r.emit(1)
+	<-arrived
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE webhooks SET ordered = TRUE WHERE id = $1", w.ID)
+		close(answer)
+		time.Sleep(200 * time.Millisecond) // the record is written, or waits for this
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if got := r.count("SELECT count(*) FROM jobs WHERE kind = 'webhook-ordered'"); got != 1 {
+		t.Errorf("got %d ordered jobs, want the one that will be tried again", got)
+	}
+}
+
 // A long lane changes its kind in several steps.
 func TestOrderedSwitchOfMany(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)

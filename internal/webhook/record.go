@@ -146,8 +146,10 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 	var attempts int
 	var schedule Schedule
 	var ordered bool
+	// The lock keeps the webhook from being made ordered beside this: what is
+	// not waiting yet would not be moved.
 	err := tx.QueryRow(ctx, `SELECT d.attempts, w.retry_schedule, w.ordered FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
-		WHERE d.webhook_id = $1 AND d.id = $2`, j.Lane, j.ID).Scan(&attempts, &schedule, &ordered)
+		WHERE d.webhook_id = $1 AND d.id = $2 FOR UPDATE OF w`, j.Lane, j.ID).Scan(&attempts, &schedule, &ordered)
 	if errors.Is(err, db.ErrNoRows) {
 		return j.Finish(ctx, tx) // the webhook was deleted
 	}
