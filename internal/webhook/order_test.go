@@ -178,7 +178,7 @@ func slowly(n *network, host string) (*receiver, func() int) {
 		under++
 		most = max(most, under)
 		mu.Unlock()
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		mu.Lock()
 		under--
 		mu.Unlock()
@@ -273,7 +273,12 @@ func TestOrderedWhileRecorded(t *testing.T) {
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE webhooks SET ordered = TRUE WHERE id = $1", w.ID)
 		close(answer)
-		time.Sleep(200 * time.Millisecond) // the record is written, or waits for this
+		if r.db.Postgres() { // on SQLite there is one writer, and it is this
+			r.until(func() bool { // the record is written, or waits for this
+				return r.count(`SELECT (SELECT count(*) FROM deliveries WHERE attempts > 0)
+					+ (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`) > 0
+			})
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -339,3 +339,18 @@ func ticketNumber(body []byte) int {
 	}
 	return max(b.Data.TicketNumber, b.Data.Ticket.Number)
 }
+
+// until waits for something that other goroutines do in their own time.
+func (r *rig) until(met func() bool) {
+	r.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(20 * time.Second)
+	for !met() {
+		select {
+		case <-tick.C:
+		case <-end:
+			r.t.Fatal("not in time")
+		}
+	}
+}

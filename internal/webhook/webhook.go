@@ -234,6 +234,10 @@ func Open(c Config) *Service {
 			Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
 		})
 	}
+	c.Queue.Handle(queue.Worker{
+		Kind: trimKind, Run: s.trim,
+		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+	})
 	return s
 }
 
@@ -508,9 +512,15 @@ func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 
 // suspend stops an enabled webhook's deliveries; they wait from now on.
 func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) error {
-	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, drain_rate = NULL, held = (`+countWaiting+`) WHERE id = $1`,
-		id, string(to), tx.Now.UnixMicro(), MaxHeld); err != nil {
+	var held int64
+	if err := tx.QueryRow(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, drain_rate = NULL, held = (`+countWaiting+`) WHERE id = $1 RETURNING held`,
+		id, string(to), tx.Now.UnixMicro(), MaxHeld+1).Scan(&held); err != nil {
 		return err
+	}
+	if held > MaxHeld {
+		if err := s.queue.Enqueue(ctx, tx, queue.New{Kind: trimKind, Lane: id}); err != nil {
+			return err
+		}
 	}
 	return s.hold(ctx, tx, id)
 }

@@ -461,6 +461,37 @@ func TestFullQueueDropsOldest(t *testing.T) {
 	check(0, 7)
 }
 
+// What waited before a webhook was disabled counts too: the oldest are dropped
+// until no more than the queue holds are left, unless it is enabled first.
+func TestLongQueueIsTrimmed(t *testing.T) {
+	const numbers = `WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 11700)`
+	const id = "'00000000-0000-7000-8000-' || (100000000000 + n)"
+	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
+	w := r.create(webhook.New{})
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) `+numbers+` SELECT $1, `+id+`, 'e', 'ticket.created', n % 2, 0 FROM numbers`, w.ID)
+		if err == nil {
+			_, err = tx.Exec(t.Context(), `INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at) `+numbers+` SELECT `+id+`, 'webhook', $1, n % 2, $2, 0, 0 FROM numbers`, w.ID, []byte("e ticket.created"))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.update(w.ID, webhook.Change{Enabled: new(false)})
+	r.start()
+	r.until(func() bool { return r.count("SELECT count(*) FROM jobs WHERE kind = 'webhook-trim'") == 0 })
+	r.stop()
+	if got := r.find(w.ID); got.QueuedEvents != 10_000 || got.DroppedEvents != 1_700 {
+		t.Errorf("got %d queued and %d dropped, want 10000 and 1700", got.QueuedEvents, got.DroppedEvents)
+	}
+	if got := r.count("SELECT count(*) FROM deliveries WHERE state = 4 AND id <= '00000000-0000-7000-8000-100000001700'"); got != 1_700 {
+		t.Errorf("dropped of the oldest: got %d, want 1700", got)
+	}
+	if got := r.count("SELECT count(*) FROM jobs"); got != 10_000 {
+		t.Errorf("jobs: got %d, want 10000", got)
+	}
+}
+
 // Deliveries that were under way when the webhook was disabled, and ended, leave
 // their places to newer ones.
 func TestFullQueueCountsAgain(t *testing.T) {

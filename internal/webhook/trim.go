@@ -1,0 +1,78 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// trimKind is the kind of the jobs that bring what waits for a webhook, when it
+// is suspended, down to [MaxHeld]; their lanes are webhook ids.
+const trimKind = "webhook-trim"
+
+// trimBatch bounds the deliveries that one write drops.
+const trimBatch = 500
+
+// trim drops the oldest deliveries of a webhook that is not enabled until no
+// more than [MaxHeld] wait. In steps, because a million may.
+func (s *Service) trim(ctx context.Context, j *queue.Job) error {
+	for {
+		var waiting int64
+		if err := s.db.QueryRow(ctx, "SELECT count(*) FROM deliveries WHERE webhook_id = $1 AND state < 2", j.Lane).Scan(&waiting); err != nil {
+			return fmt.Errorf("count deliveries: %w", err)
+		}
+		over := waiting - MaxHeld
+		if over <= 0 {
+			return nil
+		}
+		for over > 0 {
+			n, err := s.dropOldest(ctx, j.Lane, min(over, trimBatch))
+			if err != nil {
+				return fmt.Errorf("trim the queue of webhook %s: %w", j.Lane, err)
+			}
+			if n == 0 {
+				return nil // enabled again, or deleted
+			}
+			over -= n
+		}
+	}
+}
+
+// dropOldest drops at most n deliveries of a webhook that is not enabled.
+func (s *Service) dropOldest(ctx context.Context, id string, n int64) (dropped int64, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		dropped = 0
+		var state State
+		err := tx.QueryRow(ctx, "SELECT state FROM webhooks WHERE id = $1 FOR UPDATE", id).Scan(&state)
+		if errors.Is(err, db.ErrNoRows) || err == nil && state == Enabled {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		oldest, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
+			err = row.Scan(&id)
+			return id, err
+		}, `SELECT id FROM (
+				SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0 ORDER BY id LIMIT $2) AS untried
+				UNION ALL
+				SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 1 ORDER BY id LIMIT $2) AS retrying
+			) AS oldest ORDER BY id LIMIT $2`, id, n)
+		if err != nil || len(oldest) == 0 {
+			return err
+		}
+		if dropped, err = tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = ANY($2)",
+			id, oldest, int64(Dropped)); err != nil {
+			return err
+		}
+		if err := s.queue.Delete(ctx, tx, oldest...); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxHeld, dropped)
+		return err
+	})
+	return dropped, err
+}
