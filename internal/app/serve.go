@@ -40,6 +40,9 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		MaxHeaderBytes:    2 * rpc.MaxQuery,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
+	if a.config.AllowPrivateReceivers && a.config.Worker {
+		a.log.WarnContext(ctx, "webhooks may be sent to private addresses and without TLS")
+	}
 	for _, warning := range paymentWarnings(a.config) {
 		a.log.WarnContext(ctx, warning)
 	}

@@ -217,9 +217,6 @@ func Open(c Config) *Service {
 	if s.scale == 0 {
 		s.scale = 1
 	}
-	if s.allowPrivate {
-		s.log.Warn("webhooks may be sent to private addresses and without TLS")
-	}
 	c.Events.Inside(s.fanOut)
 	for _, kind := range []string{JobKind, OrderedKind} {
 		c.Queue.Handle(queue.Worker{
