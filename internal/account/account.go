@@ -167,15 +167,20 @@ type Client struct {
 	UserAgent string
 }
 
-// allow returns the refusal of an attempt that comes too soon.
+// allow returns the refusal of an attempt to sign in that comes too soon.
 func allow(l *ratelimit.Limiter, key string) error {
+	return allowFew(l, key, "too many sign-in attempts")
+}
+
+// allowFew is allow for other things, which what names.
+func allowFew(l *ratelimit.Limiter, key, what string) error {
 	ok, wait := l.Allow(key)
 	if ok {
 		return nil
 	}
 	return &problem.Error{
 		Kind:       problem.RateLimited,
-		Message:    fmt.Sprintf("too many sign-in attempts, try again in %d seconds", ratelimit.Seconds(wait)),
+		Message:    fmt.Sprintf("%s, try again in %d seconds", what, ratelimit.Seconds(wait)),
 		RetryAfter: wait,
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
 // InvitationLife is how long an invitation can be accepted.
@@ -72,19 +71,11 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		return Invitation{}, err
 	}
 	key := emailKey(n.Email)
-	if ok, wait := s.inviteTries.Allow(key); !ok {
-		return Invitation{}, &problem.Error{
-			Kind:       problem.RateLimited,
-			Message:    fmt.Sprintf("too many invitations to this address, try again in %d seconds", ratelimit.Seconds(wait)),
-			RetryAfter: wait,
-		}
+	if err := allowFew(s.inviteTries, key, "too many invitations to this address"); err != nil {
+		return Invitation{}, err
 	}
-	if ok, wait := s.inviteCounts.Allow(by.OrganizationID); !ok {
-		return Invitation{}, &problem.Error{
-			Kind:       problem.RateLimited,
-			Message:    fmt.Sprintf("too many invitations, try again in %d seconds", ratelimit.Seconds(wait)),
-			RetryAfter: wait,
-		}
+	if err := allowFew(s.inviteCounts, by.OrganizationID, "too many invitations"); err != nil {
+		return Invitation{}, err
 	}
 	i := Invitation{
 		ID: newID(), OrganizationID: by.OrganizationID, Email: strings.TrimSpace(n.Email), Role: n.Role, InvitedBy: by.User.Name,

@@ -10,7 +10,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
 // ResetLife is how long a link to choose a new password works.
@@ -123,12 +122,8 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 		return problem.New(problem.Precondition, "you have no password yet; set one with auth.setPassword")
 	}
 	// Whoever took over a session must not find out the password by trying.
-	if ok, wait := s.changeTries.Allow(by.UserID); !ok {
-		return &problem.Error{
-			Kind:       problem.RateLimited,
-			Message:    fmt.Sprintf("too many attempts to change the password, try again in %d seconds", ratelimit.Seconds(wait)),
-			RetryAfter: wait,
-		}
+	if err := allowFew(s.changeTries, by.UserID, "too many attempts to change the password"); err != nil {
+		return err
 	}
 	ok, err := s.verify(ctx, stored, in.CurrentPassword)
 	if err != nil {

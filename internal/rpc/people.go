@@ -40,8 +40,13 @@ type recordID struct {
 
 // Check implements [problem.Checker].
 func (in recordID) Check(v *problem.Validation) {
-	if uuid.Validate(in.ID) != nil || len(in.ID) != 36 {
-		v.Add("id", "must be a UUID")
+	checkUUID(v, "id", in.ID)
+}
+
+// checkUUID records an issue unless id is a UUID in the form that we write.
+func checkUUID(v *problem.Validation, path, id string) {
+	if uuid.Validate(id) != nil || len(id) != 36 {
+		v.Add(path, "must be a UUID")
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
-
-	"github.com/google/uuid"
 )
 
 // WebhookProcedures are the procedures of helpdesk.md 4.3, on the webhooks of
@@ -198,8 +196,8 @@ func newAttemptRecord(a webhook.Attempt) attemptRecord {
 type uuidInput string
 
 func (id uuidInput) check(v *problem.Validation, path string) {
-	if id != "" && (uuid.Validate(string(id)) != nil || len(id) != 36) {
-		v.Add(path, "must be a UUID")
+	if id != "" {
+		checkUUID(v, path, string(id))
 	}
 }
 

@@ -121,19 +121,7 @@ func (s *Service) bound(ctx context.Context, tx *db.Tx, id string) error {
 			id, MaxHeld)
 		return err
 	}
-	var oldest string
-	if err := tx.QueryRow(ctx, `SELECT min(id) FROM (
-			SELECT min(id) AS id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0
-			UNION ALL SELECT min(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 1) AS oldest`, id).Scan(&oldest); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = $2", id, oldest, int64(Dropped)); err != nil {
-		return err
-	}
-	if err := s.queue.Delete(ctx, tx, oldest); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + 1 WHERE id = $1", id, MaxHeld)
+	_, err := s.drop(ctx, tx, id, 1)
 	return err
 }
 

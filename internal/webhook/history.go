@@ -249,13 +249,12 @@ func (s *Service) purge(ctx context.Context, webhookID string, before time.Time)
 		if err != nil {
 			return err
 		}
-		scan := func(row db.Row) (id string, err error) { err = row.Scan(&id); return id, err }
 		if exists {
-			ids, err = db.All(ctx, tx, scan, `SELECT id FROM deliveries WHERE webhook_id = $1 AND id < $2
+			ids, err = db.All(ctx, tx, scanText, `SELECT id FROM deliveries WHERE webhook_id = $1 AND id < $2
 				AND state >= 2 AND coalesce(attempted_at, created_at) < $3 ORDER BY id LIMIT $4`,
 				webhookID, idAt(before.Add(clockSlack)), before.UnixMicro(), purgeBatch)
 		} else {
-			ids, err = db.All(ctx, tx, scan, "SELECT id FROM deliveries WHERE webhook_id = $1 LIMIT $2", webhookID, purgeBatch)
+			ids, err = db.All(ctx, tx, scanText, "SELECT id FROM deliveries WHERE webhook_id = $1 LIMIT $2", webhookID, purgeBatch)
 		}
 		if err != nil || len(ids) == 0 {
 			return err

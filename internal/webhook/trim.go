@@ -53,26 +53,31 @@ func (s *Service) dropOldest(ctx context.Context, id string, n int64) (dropped i
 		if err != nil {
 			return err
 		}
-		oldest, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
-			err = row.Scan(&id)
-			return id, err
-		}, `SELECT id FROM (
-				SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0 ORDER BY id LIMIT $2) AS untried
-				UNION ALL
-				SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 1 ORDER BY id LIMIT $2) AS retrying
-			) AS oldest ORDER BY id LIMIT $2`, id, n)
-		if err != nil || len(oldest) == 0 {
-			return err
-		}
-		if dropped, err = tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = ANY($2)",
-			id, oldest, int64(Dropped)); err != nil {
-			return err
-		}
-		if err := s.queue.Delete(ctx, tx, oldest...); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxHeld, dropped)
+		dropped, err = s.drop(ctx, tx, id, n)
 		return err
 	})
+	return dropped, err
+}
+
+// drop drops the n oldest deliveries that wait for a webhook with a full queue,
+// or as many as there are, and returns how many those were.
+func (s *Service) drop(ctx context.Context, tx *db.Tx, id string, n int64) (int64, error) {
+	oldest, err := db.All(ctx, tx, scanText, `SELECT id FROM (
+			SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0 ORDER BY id LIMIT $2) AS untried
+			UNION ALL
+			SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 1 ORDER BY id LIMIT $2) AS retrying
+		) AS oldest ORDER BY id LIMIT $2`, id, n)
+	if err != nil || len(oldest) == 0 {
+		return 0, err
+	}
+	dropped, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = ANY($2)",
+		id, oldest, int64(Dropped))
+	if err != nil {
+		return 0, err
+	}
+	if err := s.queue.Delete(ctx, tx, oldest...); err != nil {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxHeld, dropped)
 	return dropped, err
 }

@@ -218,6 +218,9 @@ func Open(c Config) *Service {
 		s.scale = 1
 	}
 	c.Events.Inside(s.fanOut)
+	// What a receiver does wrong is recorded by deliver. Errors that get to the
+	// queue are ours, and no reason to give up.
+	forever := func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true }
 	for _, kind := range []string{JobKind, OrderedKind} {
 		c.Queue.Handle(queue.Worker{
 			Kind:        kind,
@@ -226,15 +229,10 @@ func Open(c Config) *Service {
 			Concurrency: orDefault(c.Concurrency, 16384),
 			Room:        s.windows.room,
 			Run:         s.deliver,
-			// What a receiver does wrong is recorded by deliver. Errors that
-			// get here are ours, and no reason to give up.
-			Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+			Retry:       forever,
 		})
 	}
-	c.Queue.Handle(queue.Worker{
-		Kind: trimKind, Run: s.trim,
-		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
-	})
+	c.Queue.Handle(queue.Worker{Kind: trimKind, Run: s.trim, Retry: forever})
 	return s
 }
 
