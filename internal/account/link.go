@@ -46,10 +46,7 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		return "", err
 	}
 
-	asker, ok := parseToken(intent)
-	if !ok {
-		asker = newToken()
-	}
+	asker := askerOf(intent)
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		t := newToken()
 		var to string
@@ -69,6 +66,15 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		return "", err
 	}
 	return asker.encode(), nil
+}
+
+// askerOf returns the secret of a browser that asks to sign in: the one that it
+// keeps, or its first.
+func askerOf(intent string) token {
+	if asker, ok := parseToken(intent); ok {
+		return asker
+	}
+	return newToken()
 }
 
 // linkLetter says the same to everyone, so that a mail tells no more than the

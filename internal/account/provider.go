@@ -70,10 +70,7 @@ func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, int
 	if s.provider == nil {
 		return "", "", errNoProvider()
 	}
-	asker, ok := parseToken(intent)
-	if !ok {
-		asker = newToken()
-	}
+	asker := askerOf(intent)
 	state := newToken()
 	if url, err = s.provider.AuthorizationURL(ctx, providerSecrets(asker, state)); err != nil {
 		return "", "", err
