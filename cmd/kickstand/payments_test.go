@@ -305,7 +305,7 @@ func TestLeftCheckout(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	p.becomes(t, "paid", func(o shownOrganization) bool { return o.Plan == "business" })
+	p.becomes(t, "paid", func(o shownOrganization) bool { return o.Plan == "business" && o.Status == "active" })
 	if got := get(); !strings.HasPrefix(got, `{"result":{"data":{"json":{"planTier":"business","pendingPlanTier":null,"pastDue":false,"status":"active","currentPeriodEnd":"20`) {
 		t.Errorf("after payment: got %s", got)
 	}
