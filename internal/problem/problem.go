@@ -70,13 +70,22 @@ func (k Kind) String() string {
 type Issue struct {
 	Path    string `json:"path"` // member name; nested ones joined with "."
 	Message string `json:"message"`
+	// Code says the same in one word out of the closed set of fleet-api.md 5
+	// (too_long, not_found, …), for surfaces that show one.
+	Code string `json:"-"`
 }
 
 // Error is a refusal with a reason that may be shown.
 type Error struct {
-	Kind       Kind
-	Message    string        // shown to the caller; a sentence start, no secrets
-	Issues     []Issue       // for Invalid: every field that is wrong
+	Kind    Kind
+	Message string  // shown to the caller; a sentence start, no secrets
+	Issues  []Issue // for Invalid: every field that is wrong
+	// Code is narrower than the kind where a caller can make use of that:
+	// already_exists, invalid_transition. Surfaces that show codes know the
+	// statuses of all (fleet-api.md 5). Empty: the kind says enough.
+	Code string
+	// Details stand beside a Code: the member that exists already.
+	Details    map[string]any
 	RetryAfter time.Duration // for RateLimited and Unavailable; 0 = not known
 	Cause      error         // for the log; never shown
 }

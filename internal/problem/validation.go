@@ -18,9 +18,15 @@ type Validation struct {
 	issues []Issue
 }
 
-// Add records an issue with the field at path.
+// Add records an issue with the field at path: its value is not one that is
+// taken.
 func (v *Validation) Add(path, format string, args ...any) {
-	v.issues = append(v.issues, Issue{Path: path, Message: fmt.Sprintf(format, args...)})
+	v.AddCode("invalid_value", path, format, args...)
+}
+
+// AddCode records an issue that has a narrower code; see [Issue].
+func (v *Validation) AddCode(code, path, format string, args ...any) {
+	v.issues = append(v.issues, Issue{Path: path, Message: fmt.Sprintf(format, args...), Code: code})
 }
 
 // Length records an issue unless value has from low to high characters
@@ -29,11 +35,11 @@ func (v *Validation) Length(path, value string, low, high int) {
 	v.Text(path, value)
 	switch n := utf8.RuneCountInString(value); {
 	case n < low && low == 1:
-		v.Add(path, "must not be empty")
+		v.AddCode("too_short", path, "must not be empty")
 	case n < low:
-		v.Add(path, "must have at least %d characters", low)
+		v.AddCode("too_short", path, "must have at least %d characters", low)
 	case n > high:
-		v.Add(path, "must have at most %d characters", high)
+		v.AddCode("too_long", path, "must have at most %d characters", high)
 	}
 }
 
@@ -41,12 +47,12 @@ func (v *Validation) Length(path, value string, low, high int) {
 // neither engine could store faithfully.
 func (v *Validation) Text(path, value string) {
 	if !utf8.ValidString(value) {
-		v.Add(path, "must be valid UTF-8")
+		v.AddCode("invalid_format", path, "must be valid UTF-8")
 		return
 	}
 	for i := range len(value) {
 		if value[i] == 0 {
-			v.Add(path, "must not contain NUL characters")
+			v.AddCode("invalid_format", path, "must not contain NUL characters")
 			return
 		}
 	}
@@ -59,7 +65,7 @@ func (v *Validation) Line(path, value string, low, high int) {
 	v.Length(path, value, low, high)
 	for _, r := range value {
 		if r != 0 && unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) {
-			v.Add(path, "must not contain control characters")
+			v.AddCode("invalid_format", path, "must not contain control characters")
 			return
 		}
 	}
