@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"time"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // sqliteDSN spells the settings that every connection gets. WAL lets readers
@@ -39,8 +41,27 @@ func openSQLitePool(dsn string) (*sql.DB, error) {
 
 type sqliteConnector struct{ driver.Connector }
 
+// connectTimeout is how long a connection waits for others that make or recover
+// the file at the same time.
+const connectTimeout = 10 * time.Second
+
+func isBusy(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}
+
 func (c sqliteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
+	// Two that switch a new file to WAL at once are told so at once, whatever
+	// the busy timeout: one of them must let go.
+	for deadline := time.Now().Add(connectTimeout); err != nil && isBusy(err) && time.Now().Before(deadline); {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Millisecond + rand.N(20*time.Millisecond)):
+		}
+		inner, err = c.Connector.Connect(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
