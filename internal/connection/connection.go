@@ -12,12 +12,15 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +102,16 @@ const sealPurpose = "connection"
 // Connect makes a connection and returns it with the secrets to give to the
 // provider: this is the only time they can be read. An address that is
 // connected already is a Conflict.
-func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, error) {
+func (s *Service) Connect(ctx context.Context, n New) (c Connection, secrets []string, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		c, secrets, err = s.ConnectIn(ctx, tx, n)
+		return err
+	})
+	return c, secrets, err
+}
+
+// ConnectIn is [Service.Connect] in the caller's transaction.
+func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, []string, error) {
 	var v problem.Validation
 	a, known := s.adapters[n.Channel]
 	if !known {
@@ -111,14 +123,16 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 		if f, ok := a.(channel.AddressFormer); ok {
 			formed, err := f.FormAddress(address)
 			if err != nil {
-				v.Add("address", "%v", err)
+				v.AddCode("invalid_format", "address", "%v", err)
 			}
 			address = formed
 		}
 	}
-	v.Length("name", n.Name, 0, 255)
-	for _, secret := range n.Secrets {
-		checkSecret(&v, secret)
+	v.Line("name", n.Name, 0, maxName)
+	checkMap(&v, "credentials", n.Credentials)
+	checkMap(&v, "settings", n.Settings)
+	for i, secret := range n.Secrets {
+		checkSecret(&v, "secrets."+strconv.Itoa(i), secret)
 	}
 	if err := v.Err(); err != nil {
 		return Connection{}, nil, err
@@ -129,7 +143,7 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 	}
 	c := Connection{
 		ID: uuid.Must(uuid.NewV7()).String(), OrganizationID: n.OrganizationID, Channel: n.Channel, Address: address,
-		Name: n.Name, Settings: n.Settings, Enabled: true, credentials: n.Credentials,
+		Name: n.Name, Settings: n.Settings, Enabled: true, CreatedAt: tx.Now, UpdatedAt: tx.Now, credentials: n.Credentials,
 	}
 	for _, value := range values {
 		c.secrets = append(c.secrets, secret{Value: value})
@@ -148,26 +162,43 @@ func (s *Service) Connect(ctx context.Context, n New) (Connection, []string, err
 	if err != nil {
 		return Connection{}, nil, err
 	}
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		c.CreatedAt, c.UpdatedAt = tx.Now, tx.Now
-		_, err := tx.Exec(ctx, `INSERT INTO connections
-			(id, organization_id, channel, medium, address, name, secrets, credentials, settings, enabled, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)`,
-			c.ID, c.OrganizationID, c.Channel, a.Info().Medium, c.Address, c.Name,
-			sealedSecrets, sealedCredentials, db.JSON(c.Settings), true, tx.Now.UnixMicro())
-		tx.AfterCommit(s.memory.forget)
-		return err
-	})
-	if db.IsUnique(err) {
-		return Connection{}, nil, problem.New(problem.Conflict, "%s is connected already", address).Because(err)
-	}
+	inserted, err := tx.Exec(ctx, `INSERT INTO connections
+		(id, organization_id, channel, medium, address, name, secrets, credentials, settings, enabled, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11) ON CONFLICT (medium, address) DO NOTHING`,
+		c.ID, c.OrganizationID, c.Channel, a.Info().Medium, c.Address, c.Name,
+		sealedSecrets, sealedCredentials, db.JSON(c.Settings), true, tx.Now.UnixMicro())
 	if err != nil {
 		return Connection{}, nil, fmt.Errorf("connect %s: %w", n.Channel, err)
 	}
+	if inserted == 0 {
+		return Connection{}, nil, &problem.Error{
+			Kind: problem.Conflict, Message: address + " is connected already",
+			Code: "already_exists", Details: map[string]any{"member": "address"},
+		}
+	}
+	tx.AfterCommit(s.memory.forget)
 	return c, values, nil
 }
 
-func checkSecret(v *problem.Validation, value string) { v.Length("secrets", value, 8, 1024) }
+const (
+	maxName    = 255
+	maxEntries = 50 // of credentials and settings
+	maxValue   = 4096
+)
+
+func checkSecret(v *problem.Validation, path, value string) { v.Length(path, value, 8, 1024) }
+
+// checkMap checks credentials or settings. Issues never hold a value.
+func checkMap(v *problem.Validation, path string, m map[string]string) {
+	if len(m) > maxEntries {
+		v.AddCode("too_long", path, "must have at most %d entries", maxEntries)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		v.Line(path, name, 1, 64)
+		v.Length(path, m[name], 0, maxValue)
+	}
+}
 
 func (s *Service) channels() []string {
 	var names []string
@@ -182,59 +213,162 @@ func (s *Service) channels() []string {
 // returns it; this is the only time it can be read. Those before it stay valid
 // for a while, so that the provider can be changed over without a gap.
 func (s *Service) Rotate(ctx context.Context, organizationID, id, value string, overlap time.Duration) (string, error) {
+	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		value, err = s.RotateIn(ctx, tx, organizationID, id, value, overlap)
+		return err
+	})
+	return value, err
+}
+
+// RotateIn is [Service.Rotate] in the caller's transaction.
+func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, value string, overlap time.Duration) (string, error) {
 	if value == "" {
 		value = rand.Text()
 	}
 	var v problem.Validation
-	checkSecret(&v, value)
+	checkSecret(&v, "secret", value)
 	if err := v.Err(); err != nil {
 		return "", err
 	}
-	err := s.change(ctx, organizationID, id, func(c *Connection, now time.Time) {
-		kept := []secret{{Value: value}}
-		until := now.Add(overlap).UnixMicro()
-		for _, old := range c.secrets {
-			if old.Until == 0 || old.Until > until {
-				old.Until = until
-			}
-			if old.Until > now.UnixMicro() && old.Value != value {
-				kept = append(kept, old)
-			}
+	c, err := s.lock(ctx, tx, organizationID, id)
+	if err != nil {
+		return "", err
+	}
+	c.replaceSecrets([]string{value}, tx.Now, overlap)
+	return value, s.write(ctx, tx, &c)
+}
+
+// replaceSecrets puts values in force; those before them are valid for a while.
+func (c *Connection) replaceSecrets(values []string, now time.Time, overlap time.Duration) {
+	var kept []secret
+	for _, value := range values {
+		kept = append(kept, secret{Value: value})
+	}
+	until := now.Add(overlap).UnixMicro()
+	for _, old := range c.secrets {
+		if old.Until == 0 || old.Until > until {
+			old.Until = until
 		}
-		c.secrets = kept
-	})
-	return value, err
+		if old.Until > now.UnixMicro() && !slices.Contains(values, old.Value) {
+			kept = append(kept, old)
+		}
+	}
+	c.secrets = kept
 }
 
 // SetEnabled switches a connection on or off. One that is off keeps its address
 // and verifies nothing.
 func (s *Service) SetEnabled(ctx context.Context, organizationID, id string, enabled bool) error {
-	return s.change(ctx, organizationID, id, func(c *Connection, _ time.Time) { c.Enabled = enabled })
-}
-
-// change updates a connection. Another organization's is not found.
-func (s *Service) change(ctx context.Context, organizationID, id string, apply func(c *Connection, now time.Time)) error {
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		c, err := db.One(ctx, tx, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID)
-		if errors.Is(err, db.ErrNoRows) {
-			return problem.New(problem.NotFound, "there is no such connection")
-		}
-		if err != nil {
-			return err
-		}
-		apply(&c, tx.Now)
-		sealed, err := s.seal(c.ID, c.secrets)
-		if err != nil {
-			return err
-		}
-		tx.AfterCommit(s.memory.forget)
-		_, err = tx.Exec(ctx, "UPDATE connections SET secrets = $2, enabled = $3, updated_at = $4 WHERE id = $1",
-			c.ID, sealed, c.Enabled, tx.Now.UnixMicro())
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		_, err := s.UpdateIn(ctx, tx, organizationID, id, Change{Enabled: &enabled})
 		return err
 	})
+}
+
+// Change says what to change of a connection; nil members stay. Its channel and
+// address never change: that would be another connection.
+type Change struct {
+	Name        *string // empty: the address
+	Enabled     *bool
+	Secrets     []string          // newest first, at least one; those before them are valid for [Overlap]
+	Credentials map[string]string // in place of all before
+	Settings    map[string]string // in place of all before
+}
+
+// Overlap is how long a secret is valid beside the one that replaced it, unless
+// something else is asked for.
+const Overlap = 24 * time.Hour
+
+// UpdateIn changes a connection in the caller's transaction. Errors: NotFound,
+// also for another organization's; Invalid.
+func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id string, change Change) (Connection, error) {
+	var v problem.Validation
+	if change.Name != nil {
+		v.Line("name", *change.Name, 0, maxName)
+	}
+	checkMap(&v, "credentials", change.Credentials)
+	checkMap(&v, "settings", change.Settings)
+	if change.Secrets != nil && len(change.Secrets) == 0 {
+		v.AddCode("too_short", "secrets", "must have at least one: nothing is accepted unverified")
+	}
+	for i, secret := range change.Secrets {
+		checkSecret(&v, "secrets."+strconv.Itoa(i), secret)
+	}
+	if err := v.Err(); err != nil {
+		return Connection{}, err
+	}
+	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
+		return Connection{}, err
+	}
+	if change.Name != nil {
+		c.Name = cmp.Or(*change.Name, c.Address)
+	}
+	if change.Enabled != nil {
+		c.Enabled = *change.Enabled
+	}
+	if change.Secrets != nil {
+		c.replaceSecrets(change.Secrets, tx.Now, Overlap)
+	}
+	if change.Credentials != nil {
+		c.credentials = change.Credentials
+	}
+	if change.Settings != nil {
+		c.Settings = change.Settings
+	}
+	return c, s.write(ctx, tx, &c)
+}
+
+// DeleteIn removes a connection in the caller's transaction: its address is free
+// again and its secrets verify nothing. Tickets that came by it stay, and cannot
+// be answered by it any more. Another organization's is NotFound.
+func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	n, err := tx.Exec(ctx, "DELETE FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
+	if err != nil {
+		return fmt.Errorf("delete connection: %w", err)
+	}
+	if n == 0 {
+		return errNotFound()
+	}
+	tx.AfterCommit(s.memory.forget)
+	return nil
+}
+
+func errNotFound() error { return problem.New(problem.NotFound, "there is no such connection") }
+
+// lock returns a connection that nobody else changes until the transaction ends.
+// Another organization's is not found.
+func (s *Service) lock(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
+	return s.one(ctx, tx, organizationID, id, " FOR UPDATE")
+}
+
+func (s *Service) one(ctx context.Context, q db.Querier, organizationID, id, suffix string) (Connection, error) {
+	c, err := db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2"+suffix, id, organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return c, errNotFound()
+	}
+	if err != nil {
+		return c, fmt.Errorf("find connection: %w", err)
+	}
+	return c, nil
+}
+
+// write stores a connection that was changed.
+func (s *Service) write(ctx context.Context, tx *db.Tx, c *Connection) error {
+	secrets, err := s.seal(c.ID, c.secrets)
+	if err != nil {
+		return err
+	}
+	credentials, err := s.seal(c.ID, c.credentials)
+	if err != nil {
+		return err
+	}
+	c.UpdatedAt = tx.Now
+	if _, err = tx.Exec(ctx, "UPDATE connections SET name = $2, secrets = $3, credentials = $4, settings = $5, enabled = $6, updated_at = $7 WHERE id = $1",
+		c.ID, c.Name, secrets, credentials, db.JSON(c.Settings), c.Enabled, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("change connection: %w", err)
 	}
+	tx.AfterCommit(s.memory.forget)
 	return nil
 }
 
@@ -270,6 +404,11 @@ func (s *Service) unseal(id string, sealed []byte, into any) error {
 // List returns an organization's connections, oldest first.
 func (s *Service) List(ctx context.Context, organizationID string) ([]Connection, error) {
 	return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 ORDER BY id", organizationID)
+}
+
+// FindOf returns one of an organization's connections, or a NotFound problem.
+func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id string) (Connection, error) {
+	return s.one(ctx, q, organizationID, id, "")
 }
 
 // At returns the connections of a medium at any of the addresses, enabled or

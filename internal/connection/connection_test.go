@@ -347,6 +347,87 @@ func TestMemoryUnderChange(t *testing.T) {
 	wg.Wait()
 }
 
+func TestUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		s := open(d, newBox(t))
+		c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100", Secrets: []string{"secret 1"},
+			Credentials: map[string]string{"account_sid": "AC1"}, Settings: map[string]string{"greeting": "Hi"}})
+		update := func(organizationID string, change connection.Change) (got connection.Connection, err error) {
+			err = d.Write(t.Context(), func(tx *db.Tx) error {
+				got, err = s.UpdateIn(t.Context(), tx, organizationID, c.ID, change)
+				return err
+			})
+			return got, err
+		}
+		time.Sleep(time.Second)
+		got, err := update("org-1", connection.Change{Name: new("Front desk"), Enabled: new(false), Settings: map[string]string{"greeting": "Hello"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := s.FindOf(t.Context(), d, "org-1", c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Name != "Front desk" || found.Enabled || found.Settings["greeting"] != "Hello" || found.Credentials()["account_sid"] != "AC1" ||
+			!found.UpdatedAt.Equal(c.UpdatedAt.Add(time.Second)) || !found.UpdatedAt.Equal(got.UpdatedAt) {
+			t.Errorf("after the change: %+v, %v", found, found.Credentials())
+		}
+		if _, err := update("org-1", connection.Change{Name: new(""), Secrets: []string{"secret 3", "secret 2"}, Credentials: map[string]string{}}); err != nil {
+			t.Fatal(err)
+		}
+		found, err = s.FindOf(t.Context(), d, "org-1", c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := found.Secrets(time.Now()); found.Name != "+14155550100" || len(found.Credentials()) != 0 || !slices.Equal(got, []string{"secret 3", "secret 2", "secret 1"}) {
+			t.Errorf("after the second change: %+v, secrets %q", found, got)
+		}
+		if got := found.Secrets(time.Now().Add(connection.Overlap)); !slices.Equal(got, []string{"secret 3", "secret 2"}) {
+			t.Errorf("a day later: secrets %q", got)
+		}
+		for _, tt := range []struct {
+			name         string
+			organization string
+			change       connection.Change
+			want         problem.Kind
+		}{
+			{"another organization's", "org-2", connection.Change{Enabled: new(true)}, problem.NotFound},
+			{"without a secret", "org-1", connection.Change{Secrets: []string{}}, problem.Invalid},
+			{"with a short one", "org-1", connection.Change{Secrets: []string{"long enough", "short"}}, problem.Invalid},
+			{"a line too many", "org-1", connection.Change{Name: new("two\nlines")}, problem.Invalid},
+			{"no name of a setting", "org-1", connection.Change{Settings: map[string]string{"": "x"}}, problem.Invalid},
+		} {
+			if _, err := update(tt.organization, tt.change); problem.Of(err) != tt.want {
+				t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+			}
+		}
+	})
+}
+
+func TestDelete(t *testing.T) {
+	d := dbtest.New(t)
+	s := open(d, newBox(t))
+	c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
+	remove := func(organizationID string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteIn(t.Context(), tx, organizationID, c.ID) })
+	}
+	at(t, s, "sms", "+14155550100") // into memory
+	if err := remove("org-2"); problem.Of(err) != problem.NotFound {
+		t.Errorf("another organization's: got %v, want not found", err)
+	}
+	if err := remove("org-1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := at(t, s, "sms", "+14155550100"); len(got) != 0 {
+		t.Errorf("deleted, and still found: %q", got)
+	}
+	if err := remove("org-1"); problem.Of(err) != problem.NotFound {
+		t.Errorf("a second time: got %v, want not found", err)
+	}
+	connect(t, s, connection.New{OrganizationID: "org-2", Channel: "sms", Address: "+14155550100"})
+}
+
 func TestRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(dbtest.NewSQLite(t), newBox(t))

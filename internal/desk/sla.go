@@ -95,6 +95,15 @@ func scanPolicy(row db.Row) (SLAPolicy, error) {
 // on: clocks that run go on by the policy they began with. Times in p do not
 // matter. Error: Invalid.
 func (s *Service) SetSLAPolicy(ctx context.Context, p SLAPolicy) (SLAPolicy, error) {
+	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		p, err = s.SetSLAPolicyIn(ctx, tx, p)
+		return err
+	})
+	return p, err
+}
+
+// SetSLAPolicyIn is [Service.SetSLAPolicy] in the caller's transaction.
+func (s *Service) SetSLAPolicyIn(ctx context.Context, tx *db.Tx, p SLAPolicy) (SLAPolicy, error) {
 	if err := problem.Check(p); err != nil {
 		return SLAPolicy{}, err
 	}
@@ -103,23 +112,17 @@ func (s *Service) SetSLAPolicy(ctx context.Context, p SLAPolicy) (SLAPolicy, err
 		p.Hours = new(p.Hours.normal())
 		hours = db.JSON(p.Hours)
 	}
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		p.id, p.CreatedAt, p.UpdatedAt = newID(), tx.Now, tx.Now
-		before, err := replacePolicy(ctx, tx, p.OrganizationID, p.Priority)
-		if err == nil {
-			p.CreatedAt = before.CreatedAt
-		} else if !errors.Is(err, db.ErrNoRows) {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO sla_policies (id, organization_id, priority, first_response, resolution, hours, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, p.id, p.OrganizationID, string(p.Priority), p.FirstResponseMinutes, p.ResolutionMinutes,
-			hours, p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro()); err != nil {
-			return fmt.Errorf("write SLA policy: %w", err)
-		}
-		return nil
-	})
-	if err != nil {
+	p.id, p.CreatedAt, p.UpdatedAt = newID(), tx.Now, tx.Now
+	before, err := replacePolicy(ctx, tx, p.OrganizationID, p.Priority)
+	if err == nil {
+		p.CreatedAt = before.CreatedAt
+	} else if !errors.Is(err, db.ErrNoRows) {
 		return SLAPolicy{}, err
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO sla_policies (id, organization_id, priority, first_response, resolution, hours, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, p.id, p.OrganizationID, string(p.Priority), p.FirstResponseMinutes, p.ResolutionMinutes,
+		hours, p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro()); err != nil {
+		return SLAPolicy{}, fmt.Errorf("write SLA policy: %w", err)
 	}
 	return p, nil
 }
@@ -153,15 +156,18 @@ func (s *Service) SLAPolicies(ctx context.Context, organizationID string) ([]SLA
 // DeleteSLAPolicy promises nothing any more for tickets that are made, or get
 // the priority, from now on. Clocks that run go on. Errors: Invalid, NotFound.
 func (s *Service) DeleteSLAPolicy(ctx context.Context, organizationID string, priority Priority) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteSLAPolicyIn(ctx, tx, organizationID, priority) })
+}
+
+// DeleteSLAPolicyIn is [Service.DeleteSLAPolicy] in the caller's transaction.
+func (s *Service) DeleteSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) error {
 	var v problem.Validation
 	checkPriority(&v, priority)
 	if err := v.Err(); err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := replacePolicy(ctx, tx, organizationID, priority)
-		return notFound(err, "SLA policy")
-	})
+	_, err := replacePolicy(ctx, tx, organizationID, priority)
+	return notFound(err, "SLA policy")
 }
 
 // policies remembers versions of policies, which never change.

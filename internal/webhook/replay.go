@@ -29,13 +29,22 @@ type repeat struct {
 // any of the organization's: all of them or, with an error, none. It returns
 // the ids of the new deliveries in the order of those given; they go out in the
 // order in which the old ones were made.
-func (s *Service) Replay(ctx context.Context, organizationID string, ids []string) ([]string, error) {
+func (s *Service) Replay(ctx context.Context, organizationID string, ids []string) (made []string, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		made, err = s.ReplayIn(ctx, tx, organizationID, ids)
+		return err
+	})
+	return made, err
+}
+
+// ReplayIn is [Service.Replay] in the caller's transaction.
+func (s *Service) ReplayIn(ctx context.Context, tx *db.Tx, organizationID string, ids []string) ([]string, error) {
 	var v problem.Validation
 	if len(ids) == 0 || len(ids) > MaxReplay {
 		v.Add("deliveryIds", "must name from 1 to %d deliveries", MaxReplay)
 		return nil, v.Err()
 	}
-	list, err := db.All(ctx, s.db, scanDelivery, selectDelivery+` JOIN webhooks w ON w.id = d.webhook_id
+	list, err := db.All(ctx, tx, scanDelivery, selectDelivery+` JOIN webhooks w ON w.id = d.webhook_id
 		WHERE w.organization_id = $1 AND d.id = ANY($2) ORDER BY d.id`, organizationID, ids)
 	if err != nil {
 		return nil, fmt.Errorf("find deliveries: %w", err)
@@ -60,22 +69,18 @@ func (s *Service) Replay(ctx context.Context, organizationID string, ids []strin
 	}
 	repeats := make([]repeat, len(list))
 	for i, d := range list {
-		e, err := findEvent(ctx, s.db, organizationID, d.EventID)
+		e, err := findEvent(ctx, tx, organizationID, d.EventID)
 		if err != nil {
 			return nil, err
 		}
 		repeats[i] = repeat{d.WebhookID, e}
 	}
-	var made []string
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		made, err = s.replay(ctx, tx, organizationID, repeats)
-		if err == nil && len(made) < len(repeats) {
-			return errNotFound() // deleted meanwhile
-		}
-		return err
-	})
+	made, err := s.replay(ctx, tx, organizationID, repeats)
 	if err != nil {
 		return nil, fmt.Errorf("replay deliveries: %w", err)
+	}
+	if len(made) < len(repeats) {
+		return nil, errNotFound() // deleted meanwhile
 	}
 	out := make([]string, len(ids))
 	for i, id := range ids {
@@ -87,21 +92,26 @@ func (s *Service) Replay(ctx context.Context, organizationID string, ids []strin
 // ReplayEvent sends an event again: to one webhook, whether or not it subscribes
 // to it, or with an empty webhookID to all that do. It returns the ids of the
 // new deliveries.
-func (s *Service) ReplayEvent(ctx context.Context, organizationID, eventID, webhookID string) ([]string, error) {
+func (s *Service) ReplayEvent(ctx context.Context, organizationID, eventID, webhookID string) (ids []string, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		ids, err = s.ReplayEventIn(ctx, tx, organizationID, eventID, webhookID)
+		return err
+	})
+	return ids, err
+}
+
+// ReplayEventIn is [Service.ReplayEvent] in the caller's transaction.
+func (s *Service) ReplayEventIn(ctx context.Context, tx *db.Tx, organizationID, eventID, webhookID string) ([]string, error) {
 	if webhookID != "" {
-		if _, err := s.Find(ctx, organizationID, webhookID); err != nil {
+		if _, err := find(ctx, tx, organizationID, webhookID); err != nil {
 			return nil, err
 		}
 	}
-	e, err := findEvent(ctx, s.db, organizationID, eventID)
+	e, err := findEvent(ctx, tx, organizationID, eventID)
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		ids, err = s.replay(ctx, tx, organizationID, []repeat{{webhookID, e}})
-		return err
-	})
+	ids, err := s.replay(ctx, tx, organizationID, []repeat{{webhookID, e}})
 	if err != nil {
 		return nil, fmt.Errorf("replay event: %w", err)
 	}

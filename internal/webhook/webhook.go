@@ -290,7 +290,16 @@ func errNotFound() error { return problem.New(problem.NotFound, "there is no suc
 
 // Create adds a webhook to an organization. More than [MaxPerOrganization] is a
 // [problem.Precondition].
-func (s *Service) Create(ctx context.Context, organizationID string, n New) (Webhook, error) {
+func (s *Service) Create(ctx context.Context, organizationID string, n New) (w Webhook, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		w, err = s.CreateIn(ctx, tx, organizationID, n)
+		return err
+	})
+	return w, err
+}
+
+// CreateIn is [Service.Create] in the caller's transaction.
+func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
 	if n.PayloadForm == "" {
 		n.PayloadForm = FormB
 	}
@@ -306,51 +315,86 @@ func (s *Service) Create(ctx context.Context, organizationID string, n New) (Web
 	if err := v.Err(); err != nil {
 		return Webhook{}, err
 	}
-	id := uuid.Must(uuid.NewV7()).String()
-	state := Enabled
-	if n.Disabled {
-		state = Disabled
-	}
-	var w Webhook
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := tx.Lock(ctx, "webhooks/"+organizationID); err != nil {
-			return err
-		}
-		var count int
-		if err := tx.QueryRow(ctx, "SELECT count(*) FROM webhooks WHERE organization_id = $1", organizationID).Scan(&count); err != nil {
-			return err
-		}
-		if count >= MaxPerOrganization {
-			return problem.New(problem.Precondition, "an organization has at most %d webhooks; delete one first", MaxPerOrganization)
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)`,
-			id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule), n.Ordered,
-			s.sealSecret(id, n.Secret), tx.Now.UnixMicro()); err != nil {
-			return err
-		}
-		if err := keepVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
-			return err
-		}
-		if state != Enabled {
-			if err := s.hold(ctx, tx, id); err != nil {
-				return err
-			}
-		}
-		var err error
-		w, err = find(ctx, tx, organizationID, id)
-		return err
-	})
+	w, err := s.create(ctx, tx, organizationID, n)
 	if err != nil {
 		return Webhook{}, fmt.Errorf("create webhook: %w", err)
 	}
 	return w, nil
 }
 
+func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
+	id := uuid.Must(uuid.NewV7()).String()
+	state := Enabled
+	if n.Disabled {
+		state = Disabled
+	}
+	if err := tx.Lock(ctx, "webhooks/"+organizationID); err != nil {
+		return Webhook{}, err
+	}
+	var count int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM webhooks WHERE organization_id = $1", organizationID).Scan(&count); err != nil {
+		return Webhook{}, err
+	}
+	if count >= MaxPerOrganization {
+		return Webhook{}, problem.New(problem.Precondition, "an organization has at most %d webhooks; delete one first", MaxPerOrganization)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)`,
+		id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule), n.Ordered,
+		s.sealSecret(id, n.Secret), tx.Now.UnixMicro()); err != nil {
+		return Webhook{}, err
+	}
+	if err := keepVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
+		return Webhook{}, err
+	}
+	if state != Enabled {
+		if err := s.hold(ctx, tx, id); err != nil {
+			return Webhook{}, err
+		}
+	}
+	return find(ctx, tx, organizationID, id)
+}
+
 // Update changes a webhook. Deliveries that wait go out as it is then: to the
 // new URL, in the new form. Enabling one that was disabled or failed sends what
 // waited, in order.
 func (s *Service) Update(ctx context.Context, organizationID, id string, c Change) (Webhook, error) {
+	if err := s.checkChange(c); err != nil {
+		return Webhook{}, err
+	}
+	var moving bool
+	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		moving, err = s.update(ctx, tx, organizationID, id, c)
+		return err
+	})
+	if err != nil {
+		return Webhook{}, fmt.Errorf("update webhook: %w", err)
+	}
+	if moving {
+		// Whoever asked may have gone, which leaves it half done only here.
+		if err := s.moveRest(context.WithoutCancel(ctx), id, *c.Ordered); err != nil {
+			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
+		}
+	}
+	// Read apart: to count what waits may take longer than others should wait
+	// for this write.
+	return s.Find(ctx, organizationID, id)
+}
+
+// UpdateIn is [Service.Update] in the caller's transaction. When it makes a
+// webhook ordered, or not ordered any more, with very many deliveries waiting,
+// some of those are moved only as each comes to be delivered.
+func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (Webhook, error) {
+	if err := s.checkChange(c); err != nil {
+		return Webhook{}, err
+	}
+	if _, err := s.update(ctx, tx, organizationID, id, c); err != nil {
+		return Webhook{}, fmt.Errorf("update webhook: %w", err)
+	}
+	return find(ctx, tx, organizationID, id)
+}
+
+func (s *Service) checkChange(c Change) error {
 	var v problem.Validation
 	if c.URL != nil {
 		s.checkURL(&v, *c.URL)
@@ -370,89 +414,75 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	if c.DrainRate != nil {
 		checkDrainRate(&v, *c.DrainRate, c.Enabled)
 	}
-	if err := v.Err(); err != nil {
-		return Webhook{}, err
+	return v.Err()
+}
+
+// update reports whether more of what waits must be moved after the commit.
+func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (moving bool, err error) {
+	var state State
+	var ordered bool
+	err = tx.QueryRow(ctx, "SELECT state, ordered FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).
+		Scan(&state, &ordered)
+	if errors.Is(err, db.ErrNoRows) {
+		return false, errNotFound()
 	}
-	var moving bool
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		moving = false // in an earlier try, perhaps
-		var state State
-		var ordered bool
-		err := tx.QueryRow(ctx, "SELECT state, ordered FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).
-			Scan(&state, &ordered)
-		if errors.Is(err, db.ErrNoRows) {
-			return errNotFound()
-		}
-		if err != nil {
-			return err
-		}
-		var events any
-		if c.Events != nil {
-			events = joinEvents(*c.Events)
-		}
-		var number int64
-		var now version
-		err = tx.QueryRow(ctx, `UPDATE webhooks SET url = coalesce($2, url), events = coalesce($3, events),
-			payload_form = coalesce($4, payload_form), retry_schedule = coalesce($5, retry_schedule), ordered = coalesce($6, ordered),
-			version = version + CASE WHEN url <> coalesce($2, url) OR payload_form <> coalesce($4, payload_form) THEN 1 ELSE 0 END,
-			updated_at = $7 WHERE id = $1 RETURNING version, url, payload_form`,
-			id, c.URL, events, (*string)(c.PayloadForm), (*string)(c.RetrySchedule), c.Ordered, tx.Now.UnixMicro()).Scan(&number, &now.url, &now.form)
-		if err != nil {
-			return err
-		}
-		if err := keepVersion(ctx, tx, id, number, now); err != nil {
-			return err
-		}
-		if c.Secret != nil {
-			if err := s.replaceSecret(ctx, tx, id, *c.Secret); err != nil {
-				return err
-			}
-		}
-		// Before a lane is moved or released, which wakes the dispatcher.
-		tx.AfterCommit(func() { s.targets.forget(id) })
-		if c.Ordered != nil && *c.Ordered != ordered {
-			if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
-				return err
-			}
-			if state != Enabled { // since before there were two kinds, perhaps
-				if err := s.hold(ctx, tx, id); err != nil {
-					return err
-				}
-			}
-		}
-		enable := c.Enabled != nil && *c.Enabled
-		switch {
-		case enable && state != Enabled:
-			if err := s.resume(ctx, tx, id); err != nil {
-				return err
-			}
-		case c.Enabled != nil && !enable && state == Enabled:
-			if err := s.suspend(ctx, tx, id, Disabled); err != nil {
-				return err
-			}
-		}
-		if !enable {
-			return nil
-		}
-		rate := 0
-		if c.DrainRate != nil {
-			rate = *c.DrainRate
-		}
-		_, err = tx.Exec(ctx, "UPDATE webhooks SET drain_rate = $2 WHERE id = $1", id, orNil(rate))
-		return err
-	})
 	if err != nil {
-		return Webhook{}, fmt.Errorf("update webhook: %w", err)
+		return false, err
 	}
-	if moving {
-		// Whoever asked may have gone, which leaves it half done only here.
-		if err := s.moveRest(context.WithoutCancel(ctx), id, *c.Ordered); err != nil {
-			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
+	var events any
+	if c.Events != nil {
+		events = joinEvents(*c.Events)
+	}
+	var number int64
+	var now version
+	err = tx.QueryRow(ctx, `UPDATE webhooks SET url = coalesce($2, url), events = coalesce($3, events),
+		payload_form = coalesce($4, payload_form), retry_schedule = coalesce($5, retry_schedule), ordered = coalesce($6, ordered),
+		version = version + CASE WHEN url <> coalesce($2, url) OR payload_form <> coalesce($4, payload_form) THEN 1 ELSE 0 END,
+		updated_at = $7 WHERE id = $1 RETURNING version, url, payload_form`,
+		id, c.URL, events, (*string)(c.PayloadForm), (*string)(c.RetrySchedule), c.Ordered, tx.Now.UnixMicro()).Scan(&number, &now.url, &now.form)
+	if err != nil {
+		return false, err
+	}
+	if err := keepVersion(ctx, tx, id, number, now); err != nil {
+		return false, err
+	}
+	if c.Secret != nil {
+		if err := s.replaceSecret(ctx, tx, id, *c.Secret); err != nil {
+			return false, err
 		}
 	}
-	// Read apart: to count what waits may take longer than others should wait
-	// for this write.
-	return s.Find(ctx, organizationID, id)
+	// Before a lane is moved or released, which wakes the dispatcher.
+	tx.AfterCommit(func() { s.targets.forget(id) })
+	if c.Ordered != nil && *c.Ordered != ordered {
+		if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
+			return false, err
+		}
+		if state != Enabled { // since before there were two kinds, perhaps
+			if err := s.hold(ctx, tx, id); err != nil {
+				return false, err
+			}
+		}
+	}
+	enable := c.Enabled != nil && *c.Enabled
+	switch {
+	case enable && state != Enabled:
+		if err := s.resume(ctx, tx, id); err != nil {
+			return false, err
+		}
+	case c.Enabled != nil && !enable && state == Enabled:
+		if err := s.suspend(ctx, tx, id, Disabled); err != nil {
+			return false, err
+		}
+	}
+	if !enable {
+		return moving, nil
+	}
+	rate := 0
+	if c.DrainRate != nil {
+		rate = *c.DrainRate
+	}
+	_, err = tx.Exec(ctx, "UPDATE webhooks SET drain_rate = $2 WHERE id = $1", id, orNil(rate))
+	return moving, err
 }
 
 // moveRest moves what waits for a webhook that was made ordered, or not ordered
@@ -483,24 +513,23 @@ func (s *Service) moveRest(ctx context.Context, id string, ordered bool) error {
 // Delete removes a webhook and what waits for it. Deliveries under way are cut
 // off. The history goes with the next [Service.Purge].
 func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, "DELETE FROM webhooks WHERE id = $1 AND organization_id = $2", id, organizationID)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return errNotFound()
-		}
-		tx.AfterCommit(func() { s.targets.forget(id) })
-		for _, kind := range []string{JobKind, OrderedKind} {
-			if err := s.queue.DeleteLane(ctx, tx, kind, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteIn(ctx, tx, organizationID, id) })
+}
+
+// DeleteIn is [Service.Delete] in the caller's transaction.
+func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	n, err := tx.Exec(ctx, "DELETE FROM webhooks WHERE id = $1 AND organization_id = $2", id, organizationID)
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
+	}
+	if n == 0 {
+		return errNotFound()
+	}
+	tx.AfterCommit(func() { s.targets.forget(id) })
+	for _, kind := range []string{JobKind, OrderedKind} {
+		if err := s.queue.DeleteLane(ctx, tx, kind, id); err != nil {
+			return fmt.Errorf("delete webhook: %w", err)
+		}
 	}
 	return nil
 }
