@@ -83,6 +83,16 @@ func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
 	return e, nil
 }
 
+// FindOf is [Service.Find] for one organization: what came in for others, or for
+// nobody, is NotFound.
+func (s *Service) FindOf(ctx context.Context, organizationID, id string) (*Event, error) {
+	e, err := s.Find(ctx, id)
+	if err == nil && e.OrganizationID != organizationID {
+		return nil, problem.New(problem.NotFound, "there is no inbound event %s", e.ID)
+	}
+	return e, err
+}
+
 // Replay has an event processed again, or for the first time. An unrouted one
 // needs somebody to have its address by now; a request that could not be read
 // is split anew, and its parts are events of their own. What the desk has
