@@ -36,7 +36,7 @@ const module = "github.com/kickstand-dev/kickstand/"
 var floors = [][]string{
 	0: {
 		"internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
-		"internal/phone", "internal/period",
+		"internal/phone", "internal/period", "internal/safehtml",
 	},
 	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit"},
 	2: {
@@ -87,7 +87,7 @@ var only = []struct {
 	{"github.com/minio/minio-go", []string{"internal/blob"}, "where files are kept is blob's business"},
 	{"github.com/wneessen/go-mail", []string{"internal/mail"}, "how mail leaves is mail's business"},
 	{"github.com/jhillyerd/enmime", []string{"internal/channel/email"}, "how mail is read is the channel's business"},
-	{"github.com/microcosm-cc/bluemonday", []string{"internal/channel/email", "internal/desk"}, "HTML is cleaned in one place, with one policy"},
+	{"github.com/microcosm-cc/bluemonday", []string{"internal/safehtml"}, "HTML is cleaned in one place, with one policy"},
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"github.com/nyaruka/phonenumbers", []string{"internal/phone"}, "a number has one canonical form, made in one place"},

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // compose puts a message together again that a converter took apart, so that all
@@ -62,7 +63,7 @@ func (s *source) compose(headers map[string]texts, plain, markup string, attachm
 				ContentType: attachmentType(a),
 				ContentID:   bracketless(string(a.ContentID)),
 				Inline:      strings.EqualFold(string(a.Disposition), "inline"),
-				URL:         cleanText(string(a.URL)),
+				URL:         safehtml.Clean(string(a.URL)),
 			})
 			continue
 		}

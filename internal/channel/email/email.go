@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
-	"github.com/microcosm-cc/bluemonday"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"golang.org/x/net/html"
 )
 
@@ -54,7 +54,7 @@ type Parser struct {
 	own       []string
 	voicemail []string
 	region    string
-	policy    *bluemonday.Policy
+	html      *safehtml.Sanitizer
 }
 
 // NewParser returns a parser.
@@ -64,7 +64,7 @@ func NewParser(c Config) *Parser {
 		own:       c.OwnDomains,
 		voicemail: c.VoicemailDomains,
 		region:    c.DefaultRegion,
-		policy:    newPolicy(),
+		html:      safehtml.NewSanitizer(),
 	}
 	if len(p.voicemail) == 0 {
 		p.voicemail = []string{"dialpad.com"}
@@ -204,7 +204,7 @@ func (p *Parser) content(root *node, limited bool) content {
 	c := content{attachments: g.attachments, limited: g.limited}
 	c.rawHTML = markup
 	if markup != "" {
-		c.html = p.Sanitize(markup)
+		c.html = p.html.Sanitize(markup)
 		if len(c.html) > 2*maxText { // escaping may lengthen it
 			c.html, c.limited = "", true
 		}
@@ -214,7 +214,7 @@ func (p *Parser) content(root *node, limited bool) content {
 	}
 	c.text = strings.TrimLeft(strings.TrimRight(text, " \t\n"), "\n")
 	if strings.TrimSpace(c.text) == "" && c.html != "" {
-		c.text = htmlText(c.html)
+		c.text = safehtml.Text(c.html, maxText)
 	}
 	return c
 }
@@ -261,7 +261,7 @@ func (g *gatherer) body(n *node) (text, markup string) {
 		var parts []string
 		for i, t := range texts {
 			if strings.TrimSpace(t) == "" && anyMarkup {
-				t = htmlText(markups[i])
+				t = safehtml.Text(markups[i], maxText)
 			}
 			parts = append(parts, strings.TrimRight(t, "\n"))
 		}
@@ -357,7 +357,7 @@ func inlineImages(m *channel.Message) {
 	if m.HTML == "" {
 		return
 	}
-	shown := images(m.HTML)
+	shown := safehtml.Images(m.HTML)
 	for i, a := range m.Attachments {
 		if a.ContentID != "" && slices.Contains(shown, a.ContentID) {
 			m.Attachments[i].Inline = true
@@ -381,12 +381,12 @@ func (p *Parser) stripped(m *channel.Message, c content, env Envelope) string {
 	}
 	if !inline(strings.Split(m.Text, "\n")) {
 		if cut, ok := cutHTML(c.rawHTML); ok {
-			s := StripQuoted(htmlText(p.Sanitize(cut)), m.Subject)
+			s := StripQuoted(safehtml.Text(p.html.Sanitize(cut), maxText), m.Subject)
 			if strings.TrimSpace(s) != "" && len(s) < len(m.Text) {
 				return s
 			}
 		}
-		hint := strings.TrimSpace(cleanText(env.Reply))
+		hint := strings.TrimSpace(safehtml.Clean(env.Reply))
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(m.Text), hint); ok && hint != "" && quotes(rest) {
 			return hint
 		}

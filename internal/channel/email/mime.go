@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+
 	"github.com/jhillyerd/enmime/v2"
 	"github.com/jhillyerd/enmime/v2/mediatype"
 	"golang.org/x/net/html/charset"
@@ -402,7 +404,7 @@ func (n *node) text() (string, bool) {
 		encoding = "" // some label text so and then do not encode it
 	}
 	data := transferDecode(encoding, body)
-	text := cleanText(decodeCharset(data, n.params["charset"], n.kind))
+	text := safehtml.Clean(decodeCharset(data, n.params["charset"], n.kind))
 	if cut := clip(text, maxText); len(cut) < len(text) {
 		text, whole = cut, false
 	}
@@ -470,18 +472,6 @@ func convert(data []byte, label string) (string, bool) {
 		return "", false
 	}
 	return string(part.Content), true
-}
-
-// cleanText makes text storable: valid UTF-8, line feeds, no control characters.
-func cleanText(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r == '\ufeff' {
-			return -1
-		}
-		return r
-	}, s)
 }
 
 // headerText decodes a header value to one clean line.

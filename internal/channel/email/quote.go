@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+
 	"golang.org/x/net/html"
 )
 
@@ -334,9 +336,9 @@ func cutHTML(markup string) (string, bool) {
 	toEnd := false // nothing after the start is the sender's
 	var element string
 	depth := 0
-	for t := range tokens(markup) {
+	for t := range safehtml.Tokens(markup) {
 		start := at
-		at += len(t.raw)
+		at += len(t.Raw)
 		if cut < 0 {
 			if t.Type != html.StartTagToken {
 				continue

@@ -1,14 +1,28 @@
-package email
+// Package safehtml makes HTML that somebody else wrote safe to show, and readable
+// without showing it.
+//
+// There is one policy for all of it, whether it came by mail or through the API.
+// What [Sanitizer.Sanitize] returns does nothing when a page shows it, loads
+// nothing, and cannot end an element of the page around it.
+package safehtml
 
 import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/microcosm-cc/bluemonday"
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 )
+
+// Sanitizer applies the policy. It is safe for concurrent use.
+type Sanitizer struct{ policy *bluemonday.Policy }
+
+// NewSanitizer returns a sanitizer. Making one takes a while; keep it.
+func NewSanitizer() *Sanitizer { return &Sanitizer{newPolicy()} }
 
 // newPolicy allows what a letter needs and nothing that acts, loads or hides.
 func newPolicy() *bluemonday.Policy {
@@ -36,14 +50,14 @@ func newPolicy() *bluemonday.Policy {
 	return p
 }
 
-// Sanitize returns a mail's HTML as it may be shown inside a page: no scripts,
+// Sanitize returns markup as it may be shown inside a page: no scripts,
 // forms, handlers or links that are more than links, and whatever it opens it
 // closes, and nothing else. Images that came along keep src="cid:<ContentID>"; the
 // address of any other image moves to the attribute data-remote-src, so that
 // showing the mail tells its sender nothing.
-func (p *Parser) Sanitize(markup string) string {
-	markup = shortStyles(cleanText(markup))
-	return strings.TrimSpace(balanced(localImages(cleanText(p.policy.Sanitize(markup)))))
+func (s *Sanitizer) Sanitize(markup string) string {
+	markup = shortStyles(Clean(markup))
+	return strings.TrimSpace(balanced(localImages(Clean(s.policy.Sanitize(markup)))))
 }
 
 // maxStyle bounds a style attribute, in bytes: reading one takes the policy
@@ -56,13 +70,13 @@ func shortStyles(markup string) string {
 		return markup
 	}
 	var b strings.Builder
-	for t := range tokens(markup) {
+	for t := range Tokens(markup) {
 		n := len(t.Attr)
 		t.Attr = slices.DeleteFunc(t.Attr, func(a html.Attribute) bool { return a.Key == "style" && len(a.Val) > maxStyle })
 		if len(t.Attr) < n {
 			b.WriteString(t.Token.String())
 		} else {
-			b.WriteString(t.raw)
+			b.WriteString(t.Raw)
 		}
 	}
 	return b.String()
@@ -71,7 +85,7 @@ func shortStyles(markup string) string {
 // localImages rewrites the images of sanitized markup.
 func localImages(markup string) string {
 	var b strings.Builder
-	for t := range tokens(markup) {
+	for t := range Tokens(markup) {
 		if t.DataAtom == atom.Img && t.Type != html.EndTagToken {
 			for i, a := range t.Attr {
 				if a.Key != "src" {
@@ -86,7 +100,7 @@ func localImages(markup string) string {
 			b.WriteString(t.Token.String())
 			continue
 		}
-		b.WriteString(t.raw)
+		b.WriteString(t.Raw)
 	}
 	return b.String()
 }
@@ -108,13 +122,13 @@ func balanced(markup string) string {
 		}
 		open = open[:to]
 	}
-	for t := range tokens(markup) {
+	for t := range Tokens(markup) {
 		switch {
 		case t.Type == html.EndTagToken:
 			if i := opener(open, t.DataAtom); i >= 0 {
 				closeDown(i + 1)
 				open = open[:i]
-				b.WriteString(t.raw)
+				b.WriteString(t.Raw)
 			}
 			continue
 		case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken: // which says nothing in HTML
@@ -126,7 +140,7 @@ func balanced(markup string) string {
 				}
 			}
 		}
-		b.WriteString(t.raw)
+		b.WriteString(t.Raw)
 	}
 	closeDown(0)
 	return b.String()
@@ -160,6 +174,9 @@ func opener(open []atom.Atom, end atom.Atom) int {
 	return -1
 }
 
+// maxID bounds a content id, in bytes.
+const maxID = 1000
+
 // cid reads a link to another part of the mail (RFC 2392).
 func cid(link string) (id string, ok bool) {
 	if len(link) < 4 || !strings.EqualFold(link[:4], "cid:") {
@@ -169,13 +186,19 @@ func cid(link string) (id string, ok bool) {
 	if plain, err := url.PathUnescape(id); err == nil {
 		id = plain
 	}
-	return bracketless(id), true
+	id = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(id, "\uFFFD")))
+	return clip(strings.TrimSuffix(strings.TrimPrefix(id, "<"), ">"), maxID), true
 }
 
-// images lists the content ids that sanitized markup refers to.
-func images(markup string) []string {
+// Images lists the content ids that sanitized markup refers to.
+func Images(markup string) []string {
 	var list []string
-	for t := range tokens(markup) {
+	for t := range Tokens(markup) {
 		if t.DataAtom != atom.Img {
 			continue
 		}
@@ -188,30 +211,55 @@ func images(markup string) []string {
 	return list
 }
 
-type token struct {
+// Token is a token and how it was written.
+type Token struct {
 	html.Token
-	raw string
+	Raw string
 }
 
-// tokens yields the tokens of markup. The tokenizer, unlike a parser, keeps no
+// Tokens yields the tokens of markup. The tokenizer, unlike a parser, keeps no
 // tree that deep markup could fill.
-func tokens(markup string) func(yield func(token) bool) {
-	return func(yield func(token) bool) {
+func Tokens(markup string) func(yield func(Token) bool) {
+	return func(yield func(Token) bool) {
 		z := html.NewTokenizer(strings.NewReader(markup))
 		for z.Next() != html.ErrorToken {
 			raw := string(z.Raw()) // before Token, which lower-cases in place
-			if !yield(token{z.Token(), raw}) {
+			if !yield(Token{z.Token(), raw}) {
 				return
 			}
 		}
 	}
 }
 
-// htmlText renders sanitized markup as plain text: blocks become lines, quoted
-// blocks get a ">" before each line, links show where they lead.
-func htmlText(markup string) string {
+// Clean makes text storable: valid UTF-8, line feeds, no control characters.
+func Clean(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r == '\ufeff' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// clip returns at most n bytes of text, in whole characters.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// Text renders sanitized markup as plain text of at most limit bytes: blocks
+// become lines, quoted blocks get a ">" before each line, links show where they
+// lead.
+func Text(markup string, limit int) string {
 	var r textRenderer
-	for t := range tokens(markup) {
+	for t := range Tokens(markup) {
 		switch t.Type {
 		case html.TextToken:
 			r.text(t.Data)
@@ -220,12 +268,12 @@ func htmlText(markup string) string {
 		case html.EndTagToken:
 			r.end(t.DataAtom)
 		}
-		if r.out.Len() > 2*maxText {
+		if r.out.Len() > 2*limit {
 			break
 		}
 	}
 	r.breakLine()
-	return clip(strings.Trim(r.out.String(), "\n"), maxText)
+	return clip(strings.Trim(r.out.String(), "\n"), limit)
 }
 
 // maxQuoteDepth bounds the marks before a line; deeper quotes share a depth.

@@ -1,0 +1,105 @@
+package safehtml
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+)
+
+// harmless asserts that sanitized markup does nothing when a page shows it. It
+// parses as a browser does, not as the sanitizer did.
+func harmless(t *testing.T, markup string) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(markup))
+	if err != nil {
+		return // deeper than this parser goes
+	}
+	for n := range root.Descendants() {
+		if n.Type != html.ElementNode {
+			continue
+		}
+		switch n.Data {
+		case "script", "style", "iframe", "object", "embed", "form", "input", "button", "link", "meta", "base", "svg", "math", "video", "audio", "textarea", "select":
+			t.Errorf("element %s in %.200q", n.Data, markup)
+		}
+		for _, a := range n.Attr {
+			value := strings.ToLower(strings.TrimSpace(a.Val))
+			switch {
+			case strings.HasPrefix(a.Key, "on"), a.Key == "srcset", a.Key == "background", a.Key == "srcdoc", a.Key == "formaction":
+				t.Errorf("attribute %s in %.200q", a.Key, markup)
+			case a.Key == "style" && (strings.Contains(value, "url") || strings.Contains(value, "expression") || strings.Contains(value, "position")):
+				t.Errorf("style %q", a.Val)
+			case a.Key == "src" && !strings.HasPrefix(value, "cid:"):
+				t.Errorf("src %q would load by itself", a.Val)
+			case a.Key == "href" && !strings.HasPrefix(value, "http:") && !strings.HasPrefix(value, "https:") && !strings.HasPrefix(value, "mailto:") && !strings.HasPrefix(value, "tel:") && !strings.HasPrefix(value, "cid:"):
+				t.Errorf("href %q", a.Val)
+			}
+		}
+	}
+}
+
+func TestSanitize(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"text", "a &lt; b", "a &lt; b"},
+		{"script", "a<script>x</script>b", "ab"},
+		{"handler", `<p onclick="x" ONMOUSEOVER=x>a</p>`, "<p>a</p>"},
+		{"javascript", `<a href=" jAvascript:x">a</a>`, "a"},
+		{"data", `<a href="data:text/html,x">a</a><img src="data:image/png;base64,AAAA" alt="b">`, `a<img alt="b">`},
+		{"mail and telephone", `<a href="mailto:a@b.example">a</a>`, `<a href="mailto:a@b.example" rel="nofollow noreferrer">a</a>`},
+		{"inline image", `<img src="CID:a%2Fb@c">`, `<img src="cid:a/b@c">`},
+		{"remote image", `<img src="http://x.example/?a=1&amp;b=2" srcset="http://y.example 2x">`, `<img data-remote-src="http://x.example/?a=1&amp;b=2">`},
+		{"a sender's own data-remote-src", `<img data-remote-src="x" src="cid:a">`, `<img src="cid:a">`},
+		{"background", `<table background="http://x.example/a.png"><tr><td style="background-image:url(http://x.example/b.png);color:#f00">a</td></tr></table>`, `<table><tr><td style="color: #f00">a</td></tr></table>`},
+		{"form", `<form action="http://x.example"><input name=a>b</form>`, "b"},
+		{"style element", `<style>p{background:url(http://x.example)}</style><p>a</p>`, "<p>a</p>"},
+		{"conditional comment", `<!--[if mso]><b>x</b><![endif]-->a`, "a"},
+		{"svg", `<svg><script>x</script><text>y</text></svg>a`, "a"},
+		{"NUL and bad bytes", "a\x00b\xffc", "ab\uFFFDc"},
+		{"end tags of the page around", "</div></li></td></main>a</p></b>", "a"},
+		{"left open", `<div><b>a<a href="https://x.example">b`, `<div><b>a<a href="https://x.example" rel="nofollow noreferrer noopener" target="_blank">b</a></b></div>`},
+		{"end tags that may be left out", "<p>a<p>b<ul><li>c<li>d</ul>e", "<p>a<p>b<ul><li>c<li>d</ul>e"},
+		{"crossed", "<div><b>a<i>b</b>c</i></div></div>", "<div><b>a<i>b</i></b>c</div>"},
+		{"an end tag in a cell", "<p>a<table><tr><td>b</p></div>c</td></tr></table>", "<p>a<table><tr><td>bc</td></tr></table>"},
+		{"a table left open", "<table><tr><td><b>a", "<table><tr><td><b>a</b></table>"},
+		{"void elements", "a<br>b<br/>c</br><hr>d", "a<br>b<br/>c<hr>d"},
+	} {
+		got := NewSanitizer().Sanitize(tt.in)
+		if got != tt.want {
+			t.Errorf("%s: Sanitize(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
+		}
+		harmless(t, got)
+	}
+}
+
+// A style attribute that is too long goes, with nothing else of its element.
+func TestSanitizeLongStyle(t *testing.T) {
+	long := `<p style="color:red;` + strings.Repeat("(", maxStyle) + `" title="b">a</p>`
+	if got, want := NewSanitizer().Sanitize(long), `<p title="b">a</p>`; got != want {
+		t.Errorf("Sanitize() = %q, want %q", got, want)
+	}
+	// Took minutes before there was a bound.
+	if got := NewSanitizer().Sanitize(`<p style="` + strings.Repeat("(", 1<<20) + `">a`); got != "<p>a" {
+		t.Errorf("Sanitize() = %.100q, want %q", got, "<p>a")
+	}
+}
+
+func TestText(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"blocks", "<div>a</div><div>b<br>c</div><p>d</p><p>e</p>f", "a\nb\nc\n\nd\n\ne\n\nf"},
+		{"space", "  a \n b&nbsp;c  <b> d</b>", "a b\u00a0c d"},
+		{"entities", "a &amp;lt; b &euro;", "a &lt; b €"},
+		{"list", "<ul><li>a</li><li>b</li></ul>c", "- a\n- b\n\nc"},
+		{"table", "<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>", "a b\nc"},
+		{"quote", "a<blockquote><p>b</p><blockquote>c</blockquote></blockquote>d", "a\n\n> b\n>\n> > c\n\nd"},
+		{"pre", "<pre>a\n  b</pre>", "a\n  b"},
+		{"link", `see <a href="https://x.example/y">this</a>.`, "see this <https://x.example/y>."},
+		{"link that is its text", `<a href="https://x.example/">https://x.example</a> <a href="mailto:a@b.example">a@b.example</a> <a href="https://x.example">x.example</a>`, "https://x.example a@b.example x.example"},
+		{"image", `a<img alt="lamp">b`, "a [lamp] b"},
+		{"rule", "a<hr>b", "a\n---\nb"},
+	} {
+		if got := Text(tt.in, 1000); got != tt.want {
+			t.Errorf("%s: Text(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
+		}
+	}
+}
