@@ -66,6 +66,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 
 	"github.com/google/uuid"
 )
@@ -114,6 +115,7 @@ type Service struct {
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
 	policies   policies
+	sanitizer  *safehtml.Sanitizer
 }
 
 // Open returns the service and registers its workers with the queue.
@@ -122,6 +124,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
+		sanitizer: safehtml.NewSanitizer(),
 	}
 	if s.closeAfter == 0 {
 		s.closeAfter = 7 * 24 * time.Hour

@@ -69,7 +69,7 @@ func (f *fixture) messages(ticketID string) []desk.Message {
 
 func (f *fixture) setStatus(ticketID string, s desk.Status) {
 	f.Helper()
-	if _, err := f.desk.Update(f.Context(), orgA, ticketID, desk.Update{Status: &s}); err != nil {
+	if _, err := f.update(orgA, ticketID, desk.Update{Status: &s}); err != nil {
 		f.Fatal(err)
 	}
 }

@@ -205,41 +205,28 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 	return nil
 }
 
-// AddNote writes an agent's note on a ticket. It emits nothing. Errors: NotFound;
-// Invalid, also for an author who is not a member.
-func (s *Service) AddNote(ctx context.Context, organizationID, ticketID, authorID, text string) (Message, error) {
-	var v problem.Validation
-	v.Length("text", text, 1, maxNote)
-	if err := v.Err(); err != nil {
-		return Message{}, err
+// AddNote writes a note on a ticket, in the caller's transaction; on a merged
+// ticket's survivor. It emits nothing. Errors: NotFound; Invalid when nothing is
+// said.
+func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Written) (Message, error) {
+	if w.Empty() {
+		var v problem.Validation
+		v.AddCode("required", "text", "must be given")
+		return Message{}, v.Err()
 	}
-	var m Message
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		t, err := lockTicket(ctx, tx, organizationID, ticketID)
-		if err != nil {
-			return notFound(err, "ticket")
-		}
-		author, ok, err := s.directory.Agent(ctx, tx, organizationID, authorID)
-		if err != nil {
-			return fmt.Errorf("look up author: %w", err)
-		}
-		if !ok {
-			var v problem.Validation
-			v.Add("author_id", "must be a member of the organization")
-			return v.Err()
-		}
-		m = Message{
-			ID: newID(), TicketID: t.ID, Direction: DirectionOutbound,
-			Author:  event.Author{Type: AuthorAgent, ID: author.ID, Name: author.Name},
-			Channel: t.Channel, Kind: KindNote, Text: text, Attachments: []Attachment{},
-			PlacedBy: RuleWritten, CreatedAt: tx.Now,
-		}
-		return addNote(ctx, tx, &m)
-	})
+	t, err := lockTicket(ctx, tx, organizationID, ticketID)
 	if err != nil {
+		return Message{}, notFound(err, "ticket")
+	}
+	m := Message{
+		ID: newID(), TicketID: t.ID, Direction: DirectionOutbound, Author: by.author(),
+		Channel: t.Channel, Kind: KindNote, PlacedBy: RuleWritten, CreatedAt: tx.Now,
+	}
+	s.says(&m, &w)
+	if err := addNote(ctx, tx, &m); err != nil {
 		return Message{}, err
 	}
-	return m, nil
+	return m, insertAttachments(ctx, tx, organizationID, &m)
 }
 
 // addNote writes a note and the ticket's time.

@@ -35,7 +35,7 @@ func (f *fixture) setPolicy(p desk.SLAPolicy) desk.SLAPolicy {
 
 func (f *fixture) setPriority(ticketID string, p desk.Priority) {
 	f.Helper()
-	if _, err := f.desk.Update(f.Context(), orgA, ticketID, desk.Update{Priority: &p}); err != nil {
+	if _, err := f.update(orgA, ticketID, desk.Update{Priority: &p}); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -279,7 +279,7 @@ var stories = []struct {
 	{"a note is no response", func(s *story) {
 		s.promise(desk.PriorityNormal, 60, 0)
 		s.customer()
-		if _, err := s.desk.AddNote(s.Context(), orgA, s.id, graceID, "hm"); err != nil {
+		if _, err := s.note(orgA, s.id, grace, desk.Draft{Text: "hm"}); err != nil {
 			s.Fatal(err)
 		}
 		s.pass(time.Minute)
@@ -397,7 +397,7 @@ var stories = []struct {
 		s.promise(desk.PriorityHigh, 0, 60)
 		s.customer()
 		s.pass(30 * time.Minute)
-		if _, err := s.desk.Update(s.Context(), orgA, s.id, desk.Update{Priority: new(desk.PriorityHigh), Status: new(desk.StatusOnHold)}); err != nil {
+		if _, err := s.update(orgA, s.id, desk.Update{Priority: new(desk.PriorityHigh), Status: new(desk.StatusOnHold)}); err != nil {
 			s.Fatal(err)
 		}
 		s.pass(time.Hour)
@@ -924,7 +924,7 @@ func TestSLAIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated, err := f.desk.Update(t.Context(), orgA, r.TicketID, desk.Update{Priority: new(desk.PriorityHigh)})
+	updated, err := f.update(orgA, r.TicketID, desk.Update{Priority: new(desk.PriorityHigh)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,25 +52,30 @@ const (
 
 // Ticket is one matter of one customer.
 type Ticket struct {
-	ID               string         `json:"id"`
-	OrganizationID   string         `json:"organization_id"`
-	Number           int64          `json:"number"` // per organization, from 1
-	Subject          string         `json:"subject"`
-	Status           Status         `json:"status"`
-	Priority         Priority       `json:"priority"`
-	Channel          string         `json:"channel"` // where it began
-	Customer         event.Customer `json:"customer"`
-	AssigneeID       string         `json:"assignee_id"` // empty: nobody's
-	Tags             []string       `json:"tags"`
-	LinkedTicketID   string         `json:"linked_ticket_id"` // may have been deleted since
-	LinkReason       string         `json:"link_reason"`
-	CreatedAt        time.Time      `json:"created_at"`
-	UpdatedAt        time.Time      `json:"updated_at"`
-	FirstRespondedAt time.Time      `json:"first_responded_at,omitzero"`
-	ResolvedAt       time.Time      `json:"resolved_at,omitzero"`
-	SLA              []SLA          `json:"sla"`
+	ID               string            `json:"id"`
+	OrganizationID   string            `json:"organization_id"`
+	Number           int64             `json:"number"` // per organization, from 1
+	Subject          string            `json:"subject"`
+	Status           Status            `json:"status"`
+	Priority         Priority          `json:"priority"`
+	Channel          string            `json:"channel"` // where it began
+	Customer         event.Customer    `json:"customer"`
+	AssigneeID       string            `json:"assignee_id"` // empty: nobody's
+	Tags             []string          `json:"tags"`
+	LinkedTicketID   string            `json:"linked_ticket_id"` // may have been deleted since
+	LinkReason       string            `json:"link_reason"`
+	CreatedAt        time.Time         `json:"created_at"`
+	UpdatedAt        time.Time         `json:"updated_at"`
+	FirstRespondedAt time.Time         `json:"first_responded_at,omitzero"`
+	ResolvedAt       time.Time         `json:"resolved_at,omitzero"`
+	SLA              []SLA             `json:"sla"`
+	ExternalID       string            `json:"external_id"` // the API client's own
+	Metadata         map[string]string `json:"metadata"`
+	MergedIntoID     string            `json:"merged_into_id"` // what was in it is there
+	MergedAt         time.Time         `json:"merged_at,omitzero"`
 
-	clocks []clock // what SLA shows
+	movedAt time.Time // when something last came from, or went to, another ticket
+	clocks  []clock   // what SLA shows
 }
 
 // maxSubject and the others bound what agents may write.
@@ -78,7 +83,6 @@ const (
 	maxSubject = 500
 	maxTags    = 50
 	maxTag     = 50
-	maxNote    = 100_000
 	maxPage    = 200
 )
 
@@ -86,7 +90,7 @@ const (
 	ticketColumns = `t.id, t.organization_id, t.number, t.subject, t.status, t.priority, t.channel,
 		t.assignee_id, t.tags, t.linked_ticket_id, t.link_reason,
 		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at, t.sla,
-		u.id, u.name, u.email, u.phone`
+		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, u.id, u.name, u.email, u.phone`
 	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
 )
 
@@ -96,6 +100,7 @@ func ticketFields(t *Ticket, more ...any) []any {
 		&t.ID, &t.OrganizationID, &t.Number, &t.Subject, &t.Status, &t.Priority, &t.Channel,
 		db.IntoText(&t.AssigneeID), db.IntoJSON(&t.Tags), db.IntoText(&t.LinkedTicketID), db.IntoText(&t.LinkReason),
 		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt), db.IntoJSON(&t.clocks),
+		db.IntoText(&t.ExternalID), db.IntoJSON(&t.Metadata), db.IntoText(&t.MergedIntoID), db.IntoTime(&t.MergedAt), db.IntoTime(&t.movedAt),
 		&t.Customer.ID, &t.Customer.Name, &t.Customer.Email, &t.Customer.Phone,
 	}, more...)
 }
@@ -186,14 +191,28 @@ func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
-			customer_id, linked_ticket_id, link_reason, created_at, updated_at, sla)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12)`,
+	n, err := tx.Exec(ctx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
+			customer_id, linked_ticket_id, link_reason, created_at, updated_at, sla,
+			assignee_id, tags, first_responded_at, external_id, metadata, moved_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING`,
 		t.ID, t.OrganizationID, t.Number, t.Subject, string(t.Status), string(t.Priority), t.Channel,
-		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro(), t.clocksJSON()); err != nil {
+		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro(), t.clocksJSON(),
+		db.Text(t.AssigneeID), t.tagsJSON(), db.Time(t.FirstRespondedAt), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.movedAt))
+	if err != nil {
 		return fmt.Errorf("write ticket: %w", err)
 	}
+	if n == 0 { // nothing else of it can be there already
+		return externalIDTaken("ticket")
+	}
 	return nil
+}
+
+// tagsJSON is the stored form of t's tags.
+func (t *Ticket) tagsJSON() any {
+	if len(t.Tags) == 0 {
+		return nil
+	}
+	return db.JSON(t.Tags)
 }
 
 // Update says what to change of a ticket; nil members stay.
@@ -203,6 +222,8 @@ type Update struct {
 	Priority   *Priority
 	AssigneeID *string // a member of the organization; empty: nobody
 	Tags       *[]string
+	ExternalID *string // unique among the organization's tickets; empty: none
+	Metadata   Changed
 }
 
 // Check implements [problem.Checker].
@@ -217,12 +238,20 @@ func (u Update) Check(v *problem.Validation) {
 		checkPriority(v, *u.Priority)
 	}
 	if u.Tags != nil {
-		if len(*u.Tags) > maxTags {
-			v.Add("tags", "must be at most %d", maxTags)
-		}
-		for i, tag := range *u.Tags {
-			v.Length("tags."+strconv.Itoa(i), strings.TrimSpace(tag), 1, maxTag)
-		}
+		checkTags(v, *u.Tags)
+	}
+	if u.ExternalID != nil {
+		checkExternalID(v, *u.ExternalID)
+	}
+	u.Metadata.check(v)
+}
+
+func checkTags(v *problem.Validation, tags []string) {
+	if len(tags) > maxTags {
+		v.AddCode("too_long", "tags", "must be at most %d", maxTags)
+	}
+	for i, tag := range tags {
+		v.Length("tags."+strconv.Itoa(i), strings.TrimSpace(tag), 1, maxTag)
 	}
 }
 
@@ -238,26 +267,20 @@ func checkStatus(v *problem.Validation, s Status) {
 	}
 }
 
-// Update changes a ticket and emits ticket.updated and the specific events; see
-// the package comment. What is so already is no change, and no change at all
-// emits nothing. Errors: NotFound; Invalid, also for an assignee who is not a
-// member.
-func (s *Service) Update(ctx context.Context, organizationID, ticketID string, u Update) (Ticket, error) {
+// Update changes a ticket, in the caller's transaction, and emits ticket.updated
+// and the specific events; see the package comment. What is so already is no
+// change, and no change at all emits nothing. Errors: NotFound; Invalid, also for
+// an assignee who is not a member; Conflict already_exists for an external id that
+// another ticket has.
+func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketID string, u Update) (Ticket, error) {
 	if err := problem.Check(u); err != nil {
 		return Ticket{}, err
 	}
-	var t Ticket
-	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		var err error
-		if t, err = lockTicket(ctx, tx, organizationID, ticketID); err != nil {
-			return notFound(err, "ticket")
-		}
-		return s.update(ctx, tx, &t, u)
-	})
+	t, err := lockTicket(ctx, tx, organizationID, ticketID)
 	if err != nil {
-		return Ticket{}, err
+		return Ticket{}, notFound(err, "ticket")
 	}
-	return t, nil
+	return t, s.update(ctx, tx, &t, u)
 }
 
 // Unassign takes what is not closed from somebody who leaves the organization,
@@ -312,9 +335,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 			if _, ok, err := s.directory.Agent(ctx, tx, t.OrganizationID, *u.AssigneeID); err != nil {
 				return fmt.Errorf("look up assignee: %w", err)
 			} else if !ok {
-				var v problem.Validation
-				v.Add("assignee_id", "must be a member of the organization")
-				return v.Err()
+				return noSuchMember("assignee_id")
 			}
 		}
 		t.AssigneeID = *u.AssigneeID
@@ -330,18 +351,25 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 			return err
 		}
 	}
+	if u.ExternalID != nil && *u.ExternalID != t.ExternalID {
+		changes["external_id"] = event.Change{From: orNil(t.ExternalID), To: orNil(*u.ExternalID)}
+		t.ExternalID = *u.ExternalID
+	}
+	if change, err := u.Metadata.apply(&t.Metadata); err != nil {
+		return err
+	} else if change != nil {
+		changes["metadata"] = *change
+	}
 	if len(changes) == 0 {
 		return nil
 	}
 	t.UpdatedAt = tx.Now
-	var tags any
-	if len(t.Tags) > 0 {
-		tags = db.JSON(t.Tags)
-	}
 	if _, err := tx.Exec(ctx, `UPDATE tickets SET subject = $2, status = $3, priority = $4, assignee_id = $5, tags = $6,
-			resolved_at = $7, updated_at = $8 WHERE id = $1`,
-		t.ID, t.Subject, string(t.Status), string(t.Priority), db.Text(t.AssigneeID), tags,
-		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro()); err != nil {
+			resolved_at = $7, updated_at = $8, external_id = $9, metadata = $10 WHERE id = $1`,
+		t.ID, t.Subject, string(t.Status), string(t.Priority), db.Text(t.AssigneeID), t.tagsJSON(),
+		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro(), db.Text(t.ExternalID), metadataJSON(t.Metadata)); db.IsUnique(err) {
+		return externalIDTaken("ticket").Because(err)
+	} else if err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
 	if newPriority || newStatus {
@@ -354,6 +382,12 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		return err
 	}
 	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
+}
+
+func noSuchMember(path string) error {
+	var v problem.Validation
+	v.AddCode("not_found", path, "must be a member of the organization")
+	return v.Err()
 }
 
 // setStatus maintains what depends on the status. The caller writes the row.
@@ -434,41 +468,40 @@ func (s *Service) person(ctx context.Context, q db.Querier, organizationID, id s
 	return &p, nil
 }
 
-// Delete removes a ticket with everything in it and emits ticket.deleted. The
+// Delete removes a ticket with everything in it, in the caller's transaction, and
+// emits ticket.deleted. The
 // next message of its threads starts a new ticket; its number stays taken.
 // Attachments' files stay in the blob store, where other messages may share them.
-func (s *Service) Delete(ctx context.Context, organizationID, ticketID string) error {
-	return s.db.Write(ctx, func(tx *db.Tx) error {
-		t, err := lockTicket(ctx, tx, organizationID, ticketID)
-		if err != nil {
-			return notFound(err, "ticket")
-		}
-		if err := s.stopClocks(ctx, tx, &t); err != nil {
-			return fmt.Errorf("delete SLA timers: %w", err)
-		}
-		for _, statement := range []string{
-			// A thread that is nobody's identity goes, an identity stays.
-			`DELETE FROM contact_points WHERE customer_id IS NULL AND ticket_id = $1
+func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketID string) error {
+	t, err := lockTicket(ctx, tx, organizationID, ticketID)
+	if err != nil {
+		return notFound(err, "ticket")
+	}
+	if err := s.stopClocks(ctx, tx, &t); err != nil {
+		return fmt.Errorf("delete SLA timers: %w", err)
+	}
+	for _, statement := range []string{
+		// A thread that is nobody's identity goes, an identity stays.
+		`DELETE FROM contact_points WHERE customer_id IS NULL AND ticket_id = $1
 				AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
-			`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL WHERE ticket_id = $1
+		`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL WHERE ticket_id = $1
 				AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
-			"DELETE FROM message_ids WHERE ticket_id = $1",
-			"DELETE FROM attachments WHERE ticket_id = $1",
-			"DELETE FROM participants WHERE ticket_id = $1",
-			"DELETE FROM messages WHERE ticket_id = $1",
-			"DELETE FROM conversations WHERE ticket_id = $1",
-			"DELETE FROM tickets WHERE id = $1",
-		} {
-			if _, err := tx.Exec(ctx, statement, t.ID); err != nil {
-				return fmt.Errorf("delete ticket: %w", err)
-			}
+		"DELETE FROM message_ids WHERE ticket_id = $1",
+		"DELETE FROM attachments WHERE ticket_id = $1",
+		"DELETE FROM participants WHERE ticket_id = $1",
+		"DELETE FROM messages WHERE ticket_id = $1",
+		"DELETE FROM conversations WHERE ticket_id = $1",
+		"DELETE FROM tickets WHERE id = $1",
+	} {
+		if _, err := tx.Exec(ctx, statement, t.ID); err != nil {
+			return fmt.Errorf("delete ticket: %w", err)
 		}
-		snapshot, err := s.ticketSnapshot(ctx, tx, &t)
-		if err != nil {
-			return err
-		}
-		return s.events.Emit(ctx, tx, event.Event{
-			OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
-		})
+	}
+	snapshot, err := s.ticketSnapshot(ctx, tx, &t)
+	if err != nil {
+		return err
+	}
+	return s.events.Emit(ctx, tx, event.Event{
+		OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
 	})
 }

@@ -3,6 +3,8 @@ package desk_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -53,7 +56,7 @@ func TestUpdateEmitsEachChange(t *testing.T) {
 			f := newFixture(t)
 			r := f.intake(text("+4915112345678", "hello"))
 			f.emitted()
-			got, err := f.desk.Update(t.Context(), orgA, r.TicketID, c.update)
+			got, err := f.update(orgA, r.TicketID, c.update)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +91,7 @@ func TestUnassign(t *testing.T) {
 	f := newFixture(t)
 	r := f.intake(text("+4915112345678", "hello"))
 	for _, id := range []string{graceID, ""} {
-		if _, err := f.desk.Update(t.Context(), orgA, r.TicketID, desk.Update{AssigneeID: &id}); err != nil {
+		if _, err := f.update(orgA, r.TicketID, desk.Update{AssigneeID: &id}); err != nil {
 			t.Fatal(err)
 		}
 		f.intake(text("+4915112345678", "again "+id))
@@ -105,11 +108,11 @@ func TestMemberLeaves(t *testing.T) {
 	for i, number := range []string{"+4915112345670", "+4915112345671", "+4915112345672"} {
 		r := f.intake(text(number, "hello"))
 		tickets = append(tickets, r.TicketID)
-		if _, err := f.desk.Update(t.Context(), orgA, r.TicketID, desk.Update{AssigneeID: &grace}); err != nil {
+		if _, err := f.update(orgA, r.TicketID, desk.Update{AssigneeID: &grace}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			if _, err := f.desk.Update(t.Context(), orgA, r.TicketID, desk.Update{Status: new(desk.StatusClosed)}); err != nil {
+			if _, err := f.update(orgA, r.TicketID, desk.Update{Status: new(desk.StatusClosed)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -154,7 +157,7 @@ func TestUpdateRefuses(t *testing.T) {
 		{desk.Update{Tags: new([]string{"ok", " "})}, "tags.1"},
 		{desk.Update{Tags: new(make([]string, 51))}, "tags"},
 	} {
-		_, err := f.desk.Update(t.Context(), orgA, r.TicketID, c.update)
+		_, err := f.update(orgA, r.TicketID, c.update)
 		p, _ := err.(*problem.Error)
 		if p == nil || p.Kind != problem.Invalid || p.Issues[0].Path != c.path {
 			t.Errorf("%+v: got %v, want an issue with %s", c.update, err, c.path)
@@ -201,20 +204,16 @@ func TestOtherOrganizationsSeeNothing(t *testing.T) {
 		"Conversations":  func(org string) error { _, err := f.desk.Conversations(ctx, f.db, org, r.TicketID); return err },
 		"Customer":       func(org string) error { _, err := f.desk.Customer(ctx, f.db, org, r.CustomerID); return err },
 		"Attachment":     func(org string) error { _, err := f.desk.Attachment(ctx, f.db, org, file.ID); return err },
-		"Update":         func(org string) error { _, err := f.desk.Update(ctx, org, r.TicketID, desk.Update{}); return err },
+		"Update":         func(org string) error { _, err := f.update(org, r.TicketID, desk.Update{}); return err },
 		"AddNote": func(org string) error {
-			author := graceID
-			if org == orgB {
-				author = heidiID
-			}
-			_, err := f.desk.AddNote(ctx, org, r.TicketID, author, "x")
+			_, err := f.note(org, r.TicketID, grace, desk.Draft{Text: "x"})
 			return err
 		},
 		"Delete": func(org string) error {
 			if org == orgA {
 				return nil // would spoil the others
 			}
-			return f.desk.Delete(ctx, org, r.TicketID)
+			return f.tryDelete(org, r.TicketID)
 		},
 	} {
 		if err := call(orgB); problem.Of(err) != problem.NotFound {
@@ -272,12 +271,20 @@ func TestNote(t *testing.T) {
 	r := f.intake(text("+4915112345678", "hello"))
 	f.setStatus(r.TicketID, desk.StatusPending)
 	f.emitted()
-	n, err := f.desk.AddNote(t.Context(), orgA, r.TicketID, graceID, "called back")
+	n, err := f.note(orgA, r.TicketID, grace, desk.Draft{
+		HTML: `<p onclick="x">called <b>back</b></p><img src="cid:i">`,
+		Attachments: []channel.Attachment{
+			{Name: "a.txt", ContentType: "text/plain", Data: []byte("abc")},
+			{Name: "i.png", ContentID: "i", Inline: true, Data: []byte("i")},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := f.messages(r.TicketID)
-	if len(m) != 2 || m[1].ID != n.ID || m[1].Kind != "note" || m[1].Author.Name != "Grace" || m[1].Author.Type != "agent" || m[1].Text != "called back" {
+	if len(m) != 2 || m[1].ID != n.ID || m[1].Kind != "note" || m[1].Author != (event.Author{Type: "agent", ID: graceID, Name: "Grace"}) ||
+		m[1].Text != "called back" || m[1].HTML != `<p>called <b>back</b></p><img src="/attachments/`+n.Attachments[1].ID+`">` ||
+		len(m[1].Attachments) != 2 || m[1].Attachments[0].Size != 3 {
 		t.Errorf("messages: %+v", m)
 	}
 	ticket := f.ticket(r.TicketID)
@@ -287,11 +294,70 @@ func TestNote(t *testing.T) {
 	if got := f.emitted(); got != "" {
 		t.Errorf("events %s", got)
 	}
-	for author, text := range map[string]string{heidiID: "x", graceID: "", "": "x"} {
-		if _, err := f.desk.AddNote(t.Context(), orgA, r.TicketID, author, text); problem.Of(err) != problem.Invalid {
-			t.Errorf("%q by %q: got %v, want invalid", text, author, err)
+	_, err = f.note(orgA, r.TicketID, grace, desk.Draft{})
+	refused(t, "nothing said", err, problem.Invalid, "required", "text")
+	_, err = f.desk.Compose(t.Context(), desk.Draft{
+		Text: strings.Repeat("x", 100_001), HTML: "\x00", Attachments: make([]channel.Attachment, 51),
+	})
+	refused(t, "too long", err, problem.Invalid, "too_long", "text")
+	refused(t, "NUL", err, problem.Invalid, "invalid_format", "html")
+	refused(t, "files", err, problem.Invalid, "too_long", "attachments")
+	refused(t, "names", err, problem.Invalid, "too_short", "attachments.50.name")
+}
+
+func TestMetadataAndExternalID(t *testing.T) {
+	f := newFixture(t)
+	r := f.intake(text("+4915112345678", "hello"))
+	other := f.intake(text("+4915112345679", "hello"))
+	f.emitted()
+	long := strings.Repeat("x", 501)
+	for _, c := range []struct {
+		update  desk.Update
+		changes string
+	}{
+		{desk.Update{Metadata: desk.Changed{"a": new("1"), "b": new("2"), "c": nil}}, `{"metadata":{"from":{},"to":{"a":"1","b":"2"}}}`},
+		{desk.Update{Metadata: desk.Changed{"b": new("3"), "a": nil}}, `{"metadata":{"from":{"a":"1","b":"2"},"to":{"b":"3"}}}`},
+		{desk.Update{Metadata: desk.Changed{"b": new("3")}}, ``},
+		{desk.Update{ExternalID: new("T-1")}, `{"external_id":{"from":null,"to":"T-1"}}`},
+		{desk.Update{ExternalID: new("")}, `{"external_id":{"from":"T-1","to":null}}`},
+		{desk.Update{ExternalID: new("T-2"), Metadata: desk.Changed{"b": nil}}, `{"external_id":{"from":null,"to":"T-2"},"metadata":{"from":{"b":"3"},"to":{}}}`},
+	} {
+		got, err := f.update(orgA, r.TicketID, c.update)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes := ""
+		if len(f.log) > 0 {
+			b, _ := json.Marshal(f.log[0].Data.Changes)
+			changes = string(b)
+		}
+		if changes != c.changes {
+			t.Errorf("changes\n got %s\nwant %s", changes, c.changes)
+		}
+		if names := f.emitted(); c.changes != "" && names != "ticket.updated" {
+			t.Errorf("events %s", names)
+		}
+		if stored := f.ticket(r.TicketID); stored.ExternalID != got.ExternalID || !maps.Equal(stored.Metadata, got.Metadata) {
+			t.Errorf("stored %+v, want %+v", stored, got)
 		}
 	}
+	_, err := f.update(orgA, other.TicketID, desk.Update{ExternalID: new("T-2")})
+	refused(t, "another's external id", err, problem.Conflict, "already_exists", "external_id")
+
+	many := make(desk.Changed)
+	for i := range 51 {
+		many[fmt.Sprint("k", i)] = new("v")
+	}
+	for path, u := range map[string]desk.Update{
+		"metadata":    {Metadata: desk.Changed{strings.Repeat("k", 41): new("v")}},
+		"metadata.k":  {Metadata: desk.Changed{"k": &long}},
+		"external_id": {ExternalID: new(strings.Repeat("x", 129))},
+	} {
+		_, err := f.update(orgA, r.TicketID, u)
+		refused(t, path, err, problem.Invalid, "too_long", path)
+	}
+	_, err = f.update(orgA, r.TicketID, desk.Update{Metadata: many})
+	refused(t, "51 keys", err, problem.Invalid, "too_long", "metadata")
 }
 
 func TestDelete(t *testing.T) {
@@ -336,7 +402,7 @@ func TestDelete(t *testing.T) {
 
 func (f *fixture) delete(ticketID string) {
 	f.Helper()
-	if err := f.desk.Delete(f.Context(), orgA, ticketID); err != nil {
+	if err := f.tryDelete(orgA, ticketID); err != nil {
 		f.Fatal(err)
 	}
 }

@@ -1,0 +1,91 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+)
+
+// Actor is who acts for the organization: one of its members, or an API key.
+// Whoever asks has been recognised by the surface; the desk believes it.
+type Actor struct {
+	ID   string // of the member or the key
+	Name string
+}
+
+func (a Actor) author() event.Author {
+	return event.Author{Type: AuthorAgent, ID: a.ID, Name: line(a.Name, maxName)}
+}
+
+// Draft is what somebody writes here, as it was given.
+type Draft struct {
+	Text        string // empty: HTML says it
+	HTML        string // empty: Text is all; need not be clean
+	Attachments []channel.Attachment
+}
+
+// Written is a [Draft] made ready for a transaction by [Service.Compose]: its
+// HTML is clean, and its files are stored. The zero value says nothing.
+type Written struct {
+	text, html  string
+	attachments []channel.Attachment
+	files       []blob.Ref
+}
+
+// maxText and the others bound a draft, in characters and in number.
+const (
+	maxText  = 100_000
+	maxHTML  = 500_000
+	maxFiles = 50
+)
+
+// Empty reports whether nothing is said: no text, and no files.
+func (w *Written) Empty() bool { return w.text == "" && len(w.attachments) == 0 }
+
+// Compose checks a draft, cleans its HTML, writes its text if there is only HTML,
+// and stores its files. Repeating it is harmless. Errors: Invalid, with the paths
+// text, html, attachments.N.name and so on.
+func (s *Service) Compose(ctx context.Context, d Draft) (Written, error) {
+	var v problem.Validation
+	v.Length("text", d.Text, 0, maxText)
+	v.Length("html", d.HTML, 0, maxHTML)
+	if len(d.Attachments) > maxFiles {
+		v.AddCode("too_long", "attachments", "must be at most %d", maxFiles)
+	}
+	for i, a := range d.Attachments {
+		path := "attachments." + strconv.Itoa(i)
+		v.Line(path+".name", a.Name, 1, 255)
+		v.Line(path+".content_type", a.ContentType, 0, 255)
+	}
+	if err := v.Err(); err != nil {
+		return Written{}, err
+	}
+	w := Written{text: safehtml.Clean(d.Text), attachments: d.Attachments}
+	if d.HTML != "" {
+		w.html = s.sanitizer.Sanitize(d.HTML)
+		if w.text == "" {
+			w.text = safehtml.Text(w.html, 4*maxText)
+		}
+	}
+	for i, a := range d.Attachments {
+		ref, err := s.blob.Put(ctx, bytes.NewReader(a.Data))
+		if err != nil {
+			return Written{}, fmt.Errorf("store attachment %d: %w", i+1, err)
+		}
+		w.files = append(w.files, ref)
+	}
+	return w, nil
+}
+
+// says makes m the message that w is, of a ticket and place that m has already.
+func (s *Service) says(m *Message, w *Written) {
+	m.Text, m.HTML, m.Attachments = w.text, w.html, []Attachment{}
+	s.attach(m, w.attachments, w.files)
+}

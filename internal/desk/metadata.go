@@ -1,0 +1,92 @@
+package desk
+
+import (
+	"maps"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Changed is what to change of a record's metadata (fleet-api.md 0), key by key:
+// nil removes a key, and what is not named stays.
+type Changed map[string]*string
+
+// The bounds of metadata, the last two in characters.
+const (
+	maxKeys     = 50
+	maxMetaKey  = 40
+	maxValue    = 500
+	maxExternal = 128
+)
+
+func (c Changed) check(v *problem.Validation) {
+	for key, value := range c {
+		path := "metadata." + key
+		if n := utf8.RuneCountInString(key); n == 0 || n > maxMetaKey {
+			v.AddCode("too_long", "metadata", "has a key that is not of 1 to %d characters", maxMetaKey)
+			continue
+		}
+		v.Text("metadata", key)
+		if value != nil {
+			v.Length(path, *value, 0, maxValue)
+		}
+	}
+}
+
+// apply changes a record's metadata and says how; nil when nothing changes. The
+// error is Invalid when there would be too much of it.
+func (c Changed) apply(to *map[string]string) (*event.Change, error) {
+	after := maps.Clone(*to)
+	if after == nil {
+		after = make(map[string]string)
+	}
+	for key, value := range c {
+		if value == nil {
+			delete(after, key)
+		} else {
+			after[key] = *value
+		}
+	}
+	if maps.Equal(*to, after) {
+		return nil, nil
+	}
+	if len(after) > maxKeys {
+		var v problem.Validation
+		v.AddCode("too_long", "metadata", "must have at most %d keys", maxKeys)
+		return nil, v.Err()
+	}
+	before := *to
+	if before == nil {
+		before = map[string]string{}
+	}
+	*to = after
+	return &event.Change{From: before, To: after}, nil
+}
+
+// metadataJSON is the stored form.
+func metadataJSON(m map[string]string) any {
+	if len(m) == 0 {
+		return nil
+	}
+	return db.JSON(m)
+}
+
+func checkExternalID(v *problem.Validation, id string) {
+	v.Line("external_id", id, 0, maxExternal)
+}
+
+func externalIDTaken(what string) *problem.Error {
+	e := problem.New(problem.Conflict, "another %s has this external_id", what)
+	e.Code, e.Details = "already_exists", map[string]any{"member": "external_id"}
+	return e
+}
+
+// orNil is s as an event tells of it: nothing is nil.
+func orNil(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,69 @@
+package desk_test
+
+import (
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// grace is a member of organization A.
+var grace = desk.Actor{ID: graceID, Name: "Grace"}
+
+// write runs a change in a transaction of its own.
+func write[T any](f *fixture, fn func(tx *db.Tx) (T, error)) (out T, err error) {
+	err = f.db.Write(f.Context(), func(tx *db.Tx) error {
+		out, err = fn(tx)
+		return err
+	})
+	return out, err
+}
+
+func (f *fixture) update(org, ticketID string, u desk.Update) (desk.Ticket, error) {
+	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.Update(f.Context(), tx, org, ticketID, u) })
+}
+
+func (f *fixture) tryDelete(org, ticketID string) error {
+	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.Delete(f.Context(), tx, org, ticketID) })
+}
+
+func (f *fixture) compose(d desk.Draft) desk.Written {
+	f.Helper()
+	w, err := f.desk.Compose(f.Context(), d)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return w
+}
+
+func (f *fixture) note(org, ticketID string, by desk.Actor, d desk.Draft) (desk.Message, error) {
+	w, err := f.desk.Compose(f.Context(), d)
+	if err != nil {
+		return desk.Message{}, err
+	}
+	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.AddNote(f.Context(), tx, org, ticketID, by, w) })
+}
+
+// refused asserts that err is a problem of a kind, with a code at a path for an
+// invalid input, and of the whole otherwise.
+func refused(t testing.TB, what string, err error, kind problem.Kind, code, path string) {
+	t.Helper()
+	p, _ := err.(*problem.Error)
+	if p == nil || p.Kind != kind {
+		t.Errorf("%s: got %v, want %s", what, err, kind)
+		return
+	}
+	if kind != problem.Invalid {
+		if member, _ := p.Details["member"].(string); p.Code != code || member != path {
+			t.Errorf("%s: got code %s and member %q, want %s and %q", what, p.Code, member, code, path)
+		}
+		return
+	}
+	for _, i := range p.Issues {
+		if i.Code == code && i.Path == path {
+			return
+		}
+	}
+	t.Errorf("%s: got issues %+v, want %s at %s", what, p.Issues, code, path)
+}
