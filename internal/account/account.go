@@ -57,6 +57,14 @@ type CheckoutRequest struct {
 	Email            string
 }
 
+// Limiter counts attempts: [ratelimit.Limiter] for one process, or
+// [ratelimit.RedisLimiter] for several.
+type Limiter interface {
+	// Allow counts an attempt of key, or refuses it and returns how long it must
+	// wait.
+	Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration)
+}
+
 // Config is what a [Service] is made of.
 type Config struct {
 	DB       *db.DB
@@ -73,6 +81,10 @@ type Config struct {
 
 	Checkout Checkout // nil: there are no paid plans to choose
 	Provider Provider // nil: nobody can sign in with one
+
+	// NewLimiter makes the limit of a kind of attempt, which name tells from the
+	// others. Nil for limits that this process keeps for itself.
+	NewLimiter func(name string, limit int, window time.Duration) Limiter
 
 	// OnRemove takes part in the removal of a member, who is one still when it
 	// is called: for what else knows of them. Nil for nothing.
@@ -103,13 +115,13 @@ type Service struct {
 
 	// One for each way to sign in, so that whoever uses up another's tries at
 	// one leaves them the others.
-	linkTries     *ratelimit.Limiter // by e-mail
-	signInTries   *ratelimit.Limiter // by e-mail
-	resetTries    *ratelimit.Limiter // by e-mail
-	providerTries *ratelimit.Limiter // by IP
-	inviteTries   *ratelimit.Limiter // by e-mail
-	inviteCounts  *ratelimit.Limiter // by organization
-	changeTries   *ratelimit.Limiter // by user
+	linkTries     Limiter // by e-mail
+	signInTries   Limiter // by e-mail
+	resetTries    Limiter // by e-mail
+	providerTries Limiter // by IP
+	inviteTries   Limiter // by e-mail
+	inviteCounts  Limiter // by organization
+	changeTries   Limiter // by user
 
 	mu   sync.Mutex
 	used map[string]struct{} // sessions whose last use is to be written
@@ -124,6 +136,11 @@ func New(c Config) (*Service, error) {
 	if c.AccessLife < 0 || c.RefreshLife < 0 {
 		return nil, errors.New("the life of a token must be positive")
 	}
+	if c.NewLimiter == nil {
+		c.NewLimiter = func(_ string, limit int, window time.Duration) Limiter {
+			return ratelimit.New(limit, window)
+		}
+	}
 	s := &Service{
 		db:          c.DB,
 		mailer:      c.Mailer,
@@ -136,13 +153,13 @@ func New(c Config) (*Service, error) {
 		onRemove:    c.OnRemove,
 		log:         c.Logger,
 
-		linkTries:     ratelimit.New(signInLimit, signInWindow),
-		signInTries:   ratelimit.New(signInLimit, signInWindow),
-		resetTries:    ratelimit.New(signInLimit, signInWindow),
-		providerTries: ratelimit.New(signInLimit, signInWindow),
-		inviteTries:   ratelimit.New(signInLimit, signInWindow),
-		inviteCounts:  ratelimit.New(inviteLimit, time.Hour),
-		changeTries:   ratelimit.New(changeLimit, signInWindow),
+		linkTries:     c.NewLimiter("sign-in-link", signInLimit, signInWindow),
+		signInTries:   c.NewLimiter("sign-in", signInLimit, signInWindow),
+		resetTries:    c.NewLimiter("password-reset", signInLimit, signInWindow),
+		providerTries: c.NewLimiter("sign-in-provider", signInLimit, signInWindow),
+		inviteTries:   c.NewLimiter("invitation", signInLimit, signInWindow),
+		inviteCounts:  c.NewLimiter("invitations", inviteLimit, time.Hour),
+		changeTries:   c.NewLimiter("password-change", changeLimit, signInWindow),
 		used:          make(map[string]struct{}),
 	}
 	if s.accessLife == 0 {
@@ -168,13 +185,13 @@ type Client struct {
 }
 
 // allow returns the refusal of an attempt to sign in that comes too soon.
-func allow(l *ratelimit.Limiter, key string) error {
-	return allowFew(l, key, "too many sign-in attempts")
+func allow(ctx context.Context, l Limiter, key string) error {
+	return allowFew(ctx, l, key, "too many sign-in attempts")
 }
 
 // allowFew is allow for other things, which what names.
-func allowFew(l *ratelimit.Limiter, key, what string) error {
-	ok, wait := l.Allow(key)
+func allowFew(ctx context.Context, l Limiter, key, what string) error {
+	ok, wait := l.Allow(ctx, key)
 	if ok {
 		return nil
 	}

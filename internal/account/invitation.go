@@ -71,10 +71,10 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		return Invitation{}, err
 	}
 	key := emailKey(n.Email)
-	if err := allowFew(s.inviteTries, key, "too many invitations to this address"); err != nil {
+	if err := allowFew(ctx, s.inviteTries, key, "too many invitations to this address"); err != nil {
 		return Invitation{}, err
 	}
-	if err := allowFew(s.inviteCounts, by.OrganizationID, "too many invitations"); err != nil {
+	if err := allowFew(ctx, s.inviteCounts, by.OrganizationID, "too many invitations"); err != nil {
 		return Invitation{}, err
 	}
 	i := Invitation{

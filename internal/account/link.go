@@ -42,7 +42,7 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 	}
 	email := strings.TrimSpace(in.Email)
 	key := emailKey(email)
-	if err := allow(s.linkTries, key); err != nil {
+	if err := allow(ctx, s.linkTries, key); err != nil {
 		return "", err
 	}
 

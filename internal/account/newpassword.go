@@ -122,7 +122,7 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 		return problem.New(problem.Precondition, "you have no password yet; set one with auth.setPassword")
 	}
 	// Whoever took over a session must not find out the password by trying.
-	if err := allowFew(s.changeTries, by.UserID, "too many attempts to change the password"); err != nil {
+	if err := allowFew(ctx, s.changeTries, by.UserID, "too many attempts to change the password"); err != nil {
 		return err
 	}
 	ok, err := s.verify(ctx, stored, in.CurrentPassword)
@@ -177,7 +177,7 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset) error
 		return err
 	}
 	key := emailKey(in.Email)
-	if err := allow(s.resetTries, key); err != nil {
+	if err := allow(ctx, s.resetTries, key); err != nil {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {

@@ -90,7 +90,7 @@ func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, cli
 		return SignIn{}, err
 	}
 	key := emailKey(in.Email)
-	if err := allow(s.signInTries, key); err != nil {
+	if err := allow(ctx, s.signInTries, key); err != nil {
 		return SignIn{}, err
 	}
 

@@ -64,7 +64,7 @@ func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, int
 	if err := v.Err(); err != nil {
 		return "", "", err
 	}
-	if err := allow(s.providerTries, client.IP); err != nil {
+	if err := allow(ctx, s.providerTries, client.IP); err != nil {
 		return "", "", err
 	}
 	if s.provider == nil {

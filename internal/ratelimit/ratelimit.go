@@ -1,27 +1,51 @@
-// Package ratelimit answers "may this key act once more?" for rules such as
-// "5 per minute per e-mail".
+// Package ratelimit answers "may this key act once more?", for rules such as
+// "5 per minute per e-mail" and "300 per minute per API key".
 //
-// A [Limiter] is a sliding window: the times of a key's last passes are kept,
-// and an act passes if fewer than the limit of them lie within the window before
-// it. There is no bucket edge to exploit and no rounding: of any number of
-// parallel calls exactly the limit pass, and a refused call changes nothing, so
-// insisting does not lengthen the wait.
+// There are two kinds of limit, and each is exact: of any number of parallel
+// calls exactly the limit pass, and a refused call changes nothing, so insisting
+// does not lengthen the wait.
 //
-// Memory is bounded. Keys are held as digests of fixed size; a key is forgotten
-// when its window has passed, which other calls take care of, so that nothing
-// runs in the background. At most [MaxKeys] are held: beyond that, the key whose
-// last pass is longest ago is forgotten early.
+//   - A [Limiter] is a sliding window: the times of a key's last passes are kept,
+//     and an act passes if fewer than the limit of them lie within the window
+//     before it. There is no bucket edge to exploit and no rounding. Sign-ins
+//     are limited so.
+//   - [Memory] gives each key windows of its own, one after the other: the first
+//     counted act opens one, which ends after a fixed time, and the next act
+//     after that opens another. The limit comes with each call, because it may
+//     change while a window is open: what was counted stays. The REST surfaces
+//     promise this one to their callers (fleet-api.md section 5).
+//
+// Both hold for one process. [Redis] makes the same of a server that several
+// processes share ([RedisLimiter], [RedisWindows]): each call is one script,
+// which Redis runs alone, by the clock of Redis, so that the processes' own
+// clocks do not matter.
+//
+// When Redis cannot be reached, limits go on without it: a request is neither
+// refused for it nor let through uncounted. Each process then counts for itself,
+// from nothing, as if it had no Redis; up to the limit pass per process. A call
+// waits at most 250 ms for Redis. After a failure Redis is left alone for a
+// second and then tried by one call at a time, while the others go by memory, so
+// a dead Redis costs one call a second that much and the rest nothing. The
+// beginning and the end of an outage are one line of the log each. What Redis
+// had counted before holds again afterwards.
+//
+// Memory is bounded: at most [MaxKeys] keys are held; beyond that, the key whose
+// last pass is longest ago, or whose window is the oldest, is forgotten early.
+// What has expired is forgotten by other calls, so that nothing runs in the
+// background. In Redis, keys expire by themselves. Whatever a person may have
+// typed is held as a digest of fixed size.
 package ratelimit
 
 import (
 	"container/list"
+	"context"
 	"crypto/sha256"
 	"sync"
 	"time"
 )
 
-// MaxKeys is how many keys a [Limiter] holds at most: about 30 MB with a limit
-// of 5.
+// MaxKeys is how many keys a [Limiter] or a [Memory] holds at most: about 30 MB
+// with a limit of 5, and 20 MB.
 const MaxKeys = 100_000
 
 // Limiter limits each key to a number of passes in any window. It is safe for
@@ -64,7 +88,7 @@ func New(limit int, window time.Duration) *Limiter {
 
 // Allow reports whether key may act now, and if so counts the act. Otherwise
 // retryAfter is the exact time until it may, if nobody else uses the key first.
-func (l *Limiter) Allow(key string) (ok bool, retryAfter time.Duration) {
+func (l *Limiter) Allow(_ context.Context, key string) (ok bool, retryAfter time.Duration) {
 	k := digest(sha256.Sum256([]byte(key)))
 
 	l.mu.Lock()

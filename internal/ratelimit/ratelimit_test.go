@@ -67,7 +67,7 @@ func TestAllow(t *testing.T) {
 				start := time.Now()
 				for i, c := range tt.calls {
 					time.Sleep(c.at - time.Since(start))
-					if ok, wait := l.Allow("ana@client.example"); ok != c.ok || wait != c.wait {
+					if ok, wait := l.Allow(t.Context(), "ana@client.example"); ok != c.ok || wait != c.wait {
 						t.Errorf("call %d at %v = %t, %v, want %t, %v", i, c.at, ok, wait, c.ok, c.wait)
 					}
 				}
@@ -80,10 +80,10 @@ func TestKeysAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(1, time.Minute)
 		for _, key := range []string{"", "a", "b", "A"} {
-			if ok, _ := l.Allow(key); !ok {
+			if ok, _ := l.Allow(t.Context(), key); !ok {
 				t.Errorf("first call for %q refused", key)
 			}
-			if ok, _ := l.Allow(key); ok {
+			if ok, _ := l.Allow(t.Context(), key); ok {
 				t.Errorf("second call for %q allowed", key)
 			}
 		}
@@ -94,17 +94,17 @@ func TestKeysAreIndependent(t *testing.T) {
 func TestRetryAfterIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(3, 61*time.Second+7*time.Nanosecond)
-		l.Allow("k")
+		l.Allow(t.Context(), "k")
 		time.Sleep(time.Second)
-		l.Allow("k")
-		l.Allow("k")
-		_, wait := l.Allow("k")
+		l.Allow(t.Context(), "k")
+		l.Allow(t.Context(), "k")
+		_, wait := l.Allow(t.Context(), "k")
 		time.Sleep(wait - 1)
-		if ok, rest := l.Allow("k"); ok || rest != 1 {
+		if ok, rest := l.Allow(t.Context(), "k"); ok || rest != 1 {
 			t.Errorf("just before the wait is over: %t, %v, want false, 1ns", ok, rest)
 		}
 		time.Sleep(time.Nanosecond)
-		if ok, _ := l.Allow("k"); !ok {
+		if ok, _ := l.Allow(t.Context(), "k"); !ok {
 			t.Error("refused after the wait")
 		}
 	})
@@ -121,7 +121,7 @@ func TestParallelCallsPassExactlyTheLimit(t *testing.T) {
 				wg.Go(func() {
 					for range 4 {
 						for k := range keys {
-							if ok, _ := l.Allow(strconv.Itoa(k)); ok {
+							if ok, _ := l.Allow(t.Context(), strconv.Itoa(k)); ok {
 								passed[k].Add(1)
 							}
 						}
@@ -150,21 +150,21 @@ func TestMemoryIsBounded(t *testing.T) {
 			return len(l.keys)
 		}
 		for i := range 250 {
-			l.Allow(fmt.Sprint("flood ", i))
+			l.Allow(t.Context(), fmt.Sprint("flood ", i))
 			time.Sleep(time.Millisecond)
 		}
 		if got := held(); got != 100 {
 			t.Errorf("held %d keys under a flood, want 100", got)
 		}
 		// The forgotten were the oldest; the newest are still limited.
-		l.Allow("flood 249")
-		if ok, _ := l.Allow("flood 249"); ok {
+		l.Allow(t.Context(), "flood 249")
+		if ok, _ := l.Allow(t.Context(), "flood 249"); ok {
 			t.Error("the newest key was forgotten")
 		}
 		// Once expired, each call clears two away and adds at most one.
 		time.Sleep(time.Minute)
 		for range 50 {
-			l.Allow("someone")
+			l.Allow(t.Context(), "someone")
 		}
 		if got := held(); got != 1 {
 			t.Errorf("held %d keys after the flood expired, want 1", got)
@@ -200,6 +200,6 @@ func BenchmarkAllow(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		l.Allow(keys[i%len(keys)])
+		l.Allow(b.Context(), keys[i%len(keys)])
 	}
 }
