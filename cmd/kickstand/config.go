@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 
 	"github.com/BurntSushi/toml"
 	"github.com/alecthomas/kong"
@@ -40,6 +41,7 @@ type config struct {
 	Data           string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
 	DatabaseURL    string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
 	BlobURL        string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Where attachments go: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
+	RedisURL       string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Where several servers count rate limits together: redis://… or rediss://… (default: each counts for itself)." group:"Server"`
 	SecretKey      string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: made on first start and kept in the data folder)." group:"Server"`
 	Roles          []string      `default:"web,worker" enum:"web,worker" help:"What this process does: web, worker or both." group:"Server"`
 	LogFormat      string        `default:"text" enum:"text,json" help:"Form of the log: text or json." group:"Server"`
@@ -204,7 +206,7 @@ func (c *config) settings() (app.Config, error) {
 		*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
 	}
 	a := app.Config{
-		BaseURL: c.BaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, SecretKey: c.SecretKey,
+		BaseURL: c.BaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
@@ -260,6 +262,11 @@ func (c *config) settings() (app.Config, error) {
 	}
 	if _, err := billing.ParseAPIURL(c.PaymentsAPIURL); err != nil {
 		return a, usageError{fmt.Errorf("--payments-api-url: %w", err)}
+	}
+	if c.RedisURL != "" {
+		if err := ratelimit.CheckURL(c.RedisURL); err != nil {
+			return a, usageError{fmt.Errorf("--redis-url: it %w", err)}
+		}
 	}
 	if c.SMTPURL != "" {
 		if _, err := mail.OpenSMTP(c.SMTPURL); err != nil {

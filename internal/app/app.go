@@ -36,6 +36,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -47,6 +48,7 @@ type Config struct {
 	DatabaseURL string // empty: SQLite in Data
 	BlobURL     string // empty: a folder in Data
 	BlobAccess  blob.Credentials
+	RedisURL    string // empty: limits are counted in this process
 	SecretKey   string // empty: made and kept in Data
 
 	SMTPURL  string // empty: mails are kept in Data and shown
@@ -89,11 +91,20 @@ type App struct {
 
 	config   Config
 	log      *slog.Logger
+	redis    *ratelimit.Redis // nil when none is configured
+	windows  windows          // of API keys and of addresses that fail to authenticate
 	queue    *queue.Queue
 	adapters []channel.Adapter
 	handler  http.Handler
 	mailbox  *mail.Mailbox // nil when a mail server is configured
 	closers  []func() error
+}
+
+// windows limits the REST surfaces: [ratelimit.Memory], or
+// [ratelimit.RedisWindows] where several processes count together.
+type windows interface {
+	Take(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
+	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
 }
 
 // databaseURL returns where the database is, making the data folder if it is
@@ -169,6 +180,10 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, err
 	}
 	events := new(event.Log)
+	newLimiter, err := a.openLimits()
+	if err != nil {
+		return nil, err
+	}
 
 	provider, err := openProvider(c, log)
 	if err != nil {
@@ -181,7 +196,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Accounts, err = account.New(account.Config{
 		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, Provider: provider,
-		Checkout: checkout,
+		Checkout: checkout, NewLimiter: newLimiter,
 		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 			return a.Desk.Unassign(ctx, tx, organizationID, userID)
 		},
@@ -217,6 +232,24 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	})
 	a.handler, err = a.newHandler()
 	return a, err
+}
+
+// openLimits returns what makes the limits of accounts, nil for their own.
+func (a *App) openLimits() (func(name string, limit int, window time.Duration) account.Limiter, error) {
+	if a.config.RedisURL == "" {
+		a.windows = ratelimit.NewMemory(time.Minute)
+		return nil, nil
+	}
+	r, err := ratelimit.OpenRedis(a.config.RedisURL, a.log)
+	if err != nil {
+		return nil, fmt.Errorf("redis-url: it %w", err)
+	}
+	a.closers = append(a.closers, r.Close)
+	a.redis = r
+	a.windows = r.Windows("requests", time.Minute)
+	return func(name string, limit int, window time.Duration) account.Limiter {
+		return r.Limiter(name, limit, window)
+	}, nil
 }
 
 // openProvider returns nil when none is configured.

@@ -24,6 +24,9 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 			return err
 		}
 	}
+	if a.redis != nil && a.config.Web {
+		a.redis.Check(ctx)
+	}
 	background, stopBackground := context.WithCancel(context.Background())
 	var tending sync.WaitGroup
 	tending.Go(func() { a.Accounts.Run(background) })

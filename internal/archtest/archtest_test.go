@@ -90,6 +90,7 @@ var only = []struct {
 	{"github.com/microcosm-cc/bluemonday", []string{"internal/safehtml"}, "HTML is cleaned in one place, with one policy"},
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
+	{"github.com/redis/go-redis", []string{"internal/ratelimit"}, "where limits are counted is one package's business"},
 	{"github.com/nyaruka/phonenumbers", []string{"internal/phone"}, "a number has one canonical form, made in one place"},
 }
 

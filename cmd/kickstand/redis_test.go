@@ -1,0 +1,45 @@
+package main
+
+import (
+	"crypto/rand"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+)
+
+// Two servers with one Redis count sign-ins together.
+func TestRedisSharesSignInLimits(t *testing.T) {
+	const variable = "KICKSTAND_TEST_REDIS_URL"
+	if os.Getenv(variable) == "" {
+		t.Skip("needs a Redis: set " + variable + "; .ci/redis starts one")
+	}
+	var urls []string
+	for range 2 {
+		s := start(t, "--data="+t.TempDir(), "--database-url="+dbtest.URL(t), "--redis-url="+os.Getenv(variable))
+		urls = append(urls, s.url)
+	}
+	email := strings.ToLower(rand.Text()) + "@example.com"
+	signIn := func(url string) int {
+		t.Helper()
+		resp, err := http.Post(url+"/api/trpc/auth.signInWithPassword", "application/json",
+			strings.NewReader(`{"json":{"email":"`+email+`","password":"not the password"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for i := range 5 {
+		if got := signIn(urls[i%2]); got != http.StatusUnauthorized {
+			t.Errorf("attempt %d: got status %d, want 401", i, got)
+		}
+	}
+	for i, url := range urls {
+		if got := signIn(url); got != http.StatusTooManyRequests {
+			t.Errorf("the sixth attempt, on server %d: got status %d, want 429", i, got)
+		}
+	}
+}
