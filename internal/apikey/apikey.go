@@ -111,6 +111,11 @@ func (p Plan) Limit(agreed int64) int64 {
 	}
 }
 
+// Allows reports whether a key may do something with a resource of its service.
+func (s *Service) Allows(k *Key, resource string, action Action) bool {
+	return s.catalogues[k.Service].Allows(k.Permissions, resource, action)
+}
+
 // Limit returns the requests a minute that a key has as its organization's plan
 // is now.
 func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {

@@ -111,16 +111,24 @@ func (g *Gate) Client(r *http.Request) account.Client {
 // far side in X-Forwarded-For. What a client wrote there itself is never
 // reached. The zero Addr means that the connection has no IP address.
 func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	ip, _ := Trace(r, trusted)
+	return ip
+}
+
+// Trace is [ClientIP] for those who let only some addresses in: whole is false
+// when the way back ended at a trusted proxy that names something which is no
+// address. Then ip is the proxy, and the client is not known.
+func Trace(r *http.Request, trusted []netip.Prefix) (ip netip.Addr, whole bool) {
 	ip, ok := parseAddr(r.RemoteAddr)
 	if !ok || len(trusted) == 0 {
-		return ip
+		return ip, ok
 	}
 	lines := r.Header.Values("X-Forwarded-For")
 	for i := len(lines) - 1; i >= 0; i-- {
 		rest, more := lines[i], true
 		for more {
 			if !contains(trusted, ip) {
-				return ip
+				return ip, true
 			}
 			last := rest
 			if cut := strings.LastIndexByte(rest, ','); cut >= 0 {
@@ -130,12 +138,12 @@ func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 			}
 			next, ok := parseAddr(strings.TrimSpace(last))
 			if !ok {
-				return ip // the proxy does not know either
+				return ip, false // the proxy does not know either
 			}
 			ip = next
 		}
 	}
-	return ip
+	return ip, true
 }
 
 func contains(networks []netip.Prefix, ip netip.Addr) bool {

@@ -1,0 +1,322 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxFaults is how many faults of one body are listed.
+const maxFaults = 100
+
+// checking is the check of one body against its record.
+type checking struct {
+	put    bool
+	faults []flaw
+}
+
+func (c *checking) add(code, pointer, format string, args ...any) {
+	if len(c.faults) < maxFaults {
+		c.faults = append(c.faults, flaw{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+}
+
+// point returns the pointer to a member of what is at pointer.
+func point(pointer, name string) string {
+	if len(name) > 200 {
+		name = strings.ToValidUTF8(name[:200], "") // of an unknown member; enough to find it
+	}
+	return pointer + "/" + url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+}
+
+// checkBody checks a body and returns it as the handler's struct is to read it:
+// without the read-only members that equal the stored record's, and with
+// metadata merged into what is stored. Current is nil when a record is made.
+func checkBody(members []Member, body, current *node, put bool) ([]byte, []flaw) {
+	c := checking{put: put}
+	if body.kind != '{' {
+		c.add("invalid_type", "#", "The body must be an object.")
+		return nil, c.faults
+	}
+	var out bytes.Buffer
+	out.WriteByte('{')
+	keep := func(name string, value []byte) {
+		if out.Len() > 1 {
+			out.WriteByte(',')
+		}
+		out.Write(quote(name))
+		out.WriteByte(':')
+		out.Write(value)
+	}
+	for i := range body.members {
+		name, v := body.members[i].name, &body.members[i].value
+		m := member(members, name)
+		pointer := point("#", name)
+		if m == nil {
+			c.add("unknown_field", pointer, "%.60s is not a member that is known here.", name)
+			continue
+		}
+		stored := current.find(name)
+		locked := m.Access == ReadOnly || put && (m.Access == CreateOnly || m.Access == CreateRequired) || !put && m.Access == UpdateOnly
+		switch {
+		case locked && put && v.equal(stored):
+		case locked && !put && m.Access == UpdateOnly:
+			c.add("read_only", pointer, "%s can only be set by PUT.", name)
+		case locked && m.Access != ReadOnly:
+			c.add("read_only", pointer, "%s cannot be changed once it is set.", name)
+		case locked:
+			c.add("read_only", pointer, "%s cannot be set.", name)
+		case m.Type.kind == kindMetadata:
+			keep(name, c.metadata(pointer, name, v, stored))
+		case v.kind == 'n' && !m.Nullable && m.Access != Required && m.Access != CreateRequired && m.Type.kind == kindArray:
+			keep(name, []byte("[]")) // nothing is how a list is cleared
+		default:
+			c.member(pointer, m, v, stored)
+			keep(name, v.raw)
+		}
+	}
+	if !put {
+		c.required("#", members, body)
+	}
+	out.WriteByte('}')
+	return out.Bytes(), c.faults
+}
+
+// required adds the members of an object that must be there and are not.
+func (c *checking) required(pointer string, members []Member, n *node) {
+	for i := range members {
+		m := &members[i]
+		if (m.Access == Required || m.Access == CreateRequired) && n.find(m.Name) == nil {
+			c.add("required", point(pointer, m.Name), "%s is required.", m.Name)
+		}
+	}
+}
+
+func member(members []Member, name string) *Member {
+	for i := range members {
+		if members[i].Name == name {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+// member checks a value that may be null.
+func (c *checking) member(pointer string, m *Member, v, stored *node) {
+	if v.kind == 'n' {
+		switch {
+		case m.Nullable:
+		case m.Access == Required || m.Access == CreateRequired:
+			c.add("required", pointer, "%s is required.", m.Name)
+		default:
+			c.add("invalid_type", pointer, "%s cannot be null.", m.Name)
+		}
+		return
+	}
+	c.value(pointer, m.Name, &m.Type, v, stored)
+}
+
+var kindWords = map[kind]string{
+	kindString: "a string", kindInt: "an integer", kindNumber: "a number", kindBool: "true or false",
+	kindTime: "an RFC 3339 time in a string", kindDate: "a date in a string", kindEnum: "a string",
+	kindArray: "an array", kindObject: "an object", kindMap: "an object", kindMetadata: "an object",
+}
+
+func (k kind) takes(v *node) bool {
+	switch k {
+	case kindString, kindTime, kindDate, kindEnum:
+		return v.kind == '"'
+	case kindInt, kindNumber:
+		return v.kind == '0'
+	case kindBool:
+		return v.kind == 't' || v.kind == 'f'
+	case kindArray:
+		return v.kind == '['
+	case kindObject, kindMap, kindMetadata:
+		return v.kind == '{'
+	}
+	return true
+}
+
+// value checks a value that is not null, or must not be.
+func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
+	if !t.kind.takes(v) {
+		c.add("invalid_type", pointer, "%s must be %s.", name, kindWords[t.kind])
+		return
+	}
+	switch t.kind {
+	case kindString:
+		c.text(pointer, name, t, v.text)
+	case kindInt:
+		n, err := strconv.ParseInt(v.text, 10, 64)
+		switch {
+		case strings.ContainsAny(v.text, ".eE"):
+			c.add("invalid_type", pointer, "%s must be an integer.", name)
+		case err != nil && strings.HasPrefix(v.text, "-"), t.bounded && err == nil && n < t.min:
+			c.add("too_small", pointer, "%s is at least %d.", name, t.low())
+		case err != nil, t.bounded && n > t.max:
+			c.add("too_large", pointer, "%s is at most %d.", name, t.high())
+		}
+	case kindNumber:
+		if f, err := strconv.ParseFloat(v.text, 64); err != nil || math.IsInf(f, 0) {
+			c.add("too_large", pointer, "%s is too large.", name)
+		}
+	case kindTime:
+		if _, err := parseTime(v.text); err != nil {
+			c.add("invalid_format", pointer, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z.", name)
+		}
+	case kindDate:
+		if _, err := time.Parse(time.DateOnly, v.text); err != nil {
+			c.add("invalid_format", pointer, "%s must be a date, such as 2026-03-14.", name)
+		}
+	case kindEnum:
+		if !slices.Contains(t.values, v.text) {
+			c.add("invalid_value", pointer, "%s must be %s.", name, orList(t.values))
+		}
+	case kindArray:
+		if t.bounded && int64(len(v.items)) > t.max {
+			c.add("too_long", pointer, "%s has at most %d items.", name, t.max)
+			return
+		}
+		for i := range v.items {
+			var before *node
+			if stored != nil && i < len(stored.items) {
+				before = &stored.items[i]
+			}
+			at := pointer + "/" + strconv.Itoa(i)
+			c.value(at, fmt.Sprintf("%s[%d]", name, i), t.of, &v.items[i], before)
+		}
+	case kindObject:
+		c.object(pointer, name, t.members, v, stored)
+	case kindMap:
+		for i := range v.members {
+			m := &v.members[i]
+			c.value(point(pointer, m.name), fmt.Sprintf("%s.%.60s", name, m.name), t.of, &m.value, stored.find(m.name))
+		}
+	}
+}
+
+func (t *Type) low() int64 {
+	if t.bounded {
+		return t.min
+	}
+	return math.MinInt64
+}
+
+func (t *Type) high() int64 {
+	if t.bounded {
+		return t.max
+	}
+	return math.MaxInt64
+}
+
+// object checks an object inside of a record. It is replaced whole, so whether a
+// record is made or changed makes no difference.
+func (c *checking) object(pointer, name string, members []Member, v, stored *node) {
+	for i := range v.members {
+		key, value := v.members[i].name, &v.members[i].value
+		at := point(pointer, key)
+		m := member(members, key)
+		switch {
+		case m == nil:
+			c.add("unknown_field", at, "%.60s is not a member that %s has.", key, name)
+		case m.Access == ReadOnly:
+			if !value.equal(stored.find(key)) {
+				c.add("read_only", at, "%s.%s cannot be set.", name, key)
+			}
+		default:
+			c.member(at, m, value, stored.find(key))
+		}
+	}
+	c.required(pointer, members, v)
+}
+
+func (c *checking) text(pointer, name string, t *Type, s string) {
+	if strings.IndexByte(s, 0) >= 0 {
+		c.add("invalid_format", pointer, "%s must not contain NUL characters.", name)
+		return
+	}
+	if !t.bounded {
+		return
+	}
+	switch n := int64(utf8.RuneCountInString(s)); {
+	case n < t.min && t.min == 1:
+		c.add("too_short", pointer, "%s must not be empty.", name)
+	case n < t.min:
+		c.add("too_short", pointer, "%s has at least %d characters.", name, t.min)
+	case n > t.max:
+		c.add("too_long", pointer, "%s has at most %d characters.", name, t.max)
+	}
+}
+
+// Bounds of metadata (fleet-api.md 0).
+const (
+	maxMetadata      = 50
+	maxMetadataKey   = 40
+	maxMetadataValue = 500
+)
+
+// metadata checks a change of metadata and returns what it makes of the stored.
+func (c *checking) metadata(pointer, name string, v, stored *node) []byte {
+	merged := map[string]string{}
+	if v.kind == 'n' {
+		return []byte("{}")
+	}
+	if v.kind != '{' {
+		c.add("invalid_type", pointer, "%s must be an object of strings.", name)
+		return []byte("{}")
+	}
+	if stored != nil {
+		for _, m := range stored.members {
+			merged[m.name] = m.value.text
+		}
+	}
+	for i := range v.members {
+		key, value := v.members[i].name, &v.members[i].value
+		at := point(pointer, key)
+		switch n := utf8.RuneCountInString(key); {
+		case n == 0:
+			c.add("too_short", at, "A key of %s must not be empty.", name)
+		case n > maxMetadataKey:
+			c.add("too_long", at, "A key of %s has at most %d characters.", name, maxMetadataKey)
+		case strings.IndexByte(key, 0) >= 0:
+			c.add("invalid_format", at, "A key of %s must not contain NUL characters.", name)
+		}
+		if value.kind == 'n' {
+			delete(merged, key)
+			continue
+		}
+		c.value(at, fmt.Sprintf("%s.%.40s", name, key), &Type{kind: kindString, max: maxMetadataValue, bounded: true}, value, nil)
+		merged[key] = value.text
+	}
+	if len(merged) > maxMetadata {
+		c.add("too_long", pointer, "%s has at most %d keys.", name, maxMetadata)
+	}
+	text, err := json.Marshal(merged)
+	if err != nil {
+		return []byte("{}") // strings do marshal
+	}
+	return text
+}
+
+func quote(s string) []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return []byte(`""`) // strings do marshal
+	}
+	return text
+}
+
+func orList(words []string) string {
+	if n := len(words); n > 1 {
+		return strings.Join(words[:n-1], ", ") + " or " + words[n-1]
+	}
+	return strings.Join(words, "")
+}

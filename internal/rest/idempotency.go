@@ -1,0 +1,299 @@
+package rest
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// How long answers and claims are kept (fleet-api.md 4).
+const (
+	answerLife = 24 * time.Hour
+	claimLife  = 60 * time.Second
+)
+
+type fingerprint [sha256.Size]byte
+
+// retry is one request with an Idempotency-Key.
+//
+// Within this process, running knows who is at it. Between processes the row
+// does, and while it is not there yet, two locks of the transaction: one
+// for the key, which is waited for, and one for the key with this very request,
+// which is not, because whoever holds it is at the same work.
+type retry struct {
+	organization string
+	key          string
+	print        fingerprint
+	stored       bool
+}
+
+// running are the requests with an Idempotency-Key that this process is at.
+type running struct {
+	mu sync.Mutex
+	by map[[2]string]fingerprint
+}
+
+// begin notes a request, unless one with its key is running.
+func (s *running) begin(t *retry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := [2]string{t.organization, t.key}
+	if print, ok := s.by[id]; ok {
+		if print != t.print {
+			return errReused()
+		}
+		return errInProgress()
+	}
+	if s.by == nil {
+		s.by = make(map[[2]string]fingerprint)
+	}
+	s.by[id] = t.print
+	return nil
+}
+
+func (s *running) end(t *retry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.by, [2]string{t.organization, t.key})
+}
+
+func errReused() error {
+	return faultf("idempotency_key_reused", "The Idempotency-Key belongs to another request: its method, path, query or body differ.")
+}
+
+func errInProgress() error {
+	f := faultf("idempotency_in_progress", "The first request with this Idempotency-Key is still running.")
+	f.retry = time.Second
+	return f
+}
+
+// idempotencyKey reads the header: plain or a structured-field string.
+func idempotencyKey(lines []string) (string, error) {
+	wrong := func() (string, error) {
+		f := faultf("invalid_idempotency_key", "The Idempotency-Key must be 1 to 255 visible ASCII characters, plain or as a quoted string.")
+		f.flaws = []flaw{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
+		return "", f
+	}
+	if len(lines) != 1 {
+		return wrong()
+	}
+	key := lines[0]
+	if strings.HasPrefix(key, `"`) {
+		item, err := httpsfv.UnmarshalItem(lines)
+		if err != nil {
+			return wrong()
+		}
+		s, ok := item.Value.(string)
+		if !ok {
+			return wrong()
+		}
+		key = s
+	}
+	if len(key) < 1 || len(key) > 255 {
+		return wrong()
+	}
+	for i := range len(key) {
+		if key[i] <= ' ' || key[i] > '~' {
+			return wrong()
+		}
+	}
+	return key, nil
+}
+
+// serveOnce runs an operation unless the answer to its Idempotency-Key is known.
+func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
+	key, err := idempotencyKey(r.http.Header["Idempotency-Key"])
+	if err != nil {
+		return err
+	}
+	t := &retry{organization: r.Key.OrganizationID, key: key, print: fingerprintOf(r)}
+	if err := a.running.begin(t); err != nil {
+		return err
+	}
+	defer a.running.end(t)
+	ctx := r.http.Context()
+	prior, err := t.find(ctx, a.c.DB, time.Now())
+	if err != nil {
+		return err
+	}
+	if prior != nil {
+		a.answer(w, r, prior)
+		return nil
+	}
+	r.retry = t
+	if r.route.Claim {
+		if prior, err = t.claim(ctx, a.c.DB); err != nil {
+			return err
+		}
+		if prior != nil {
+			a.answer(w, r, prior)
+			return nil
+		}
+	}
+	got, err := a.handleOnce(r)
+	if err != nil {
+		return err
+	}
+	a.answer(w, r, &got)
+	return nil
+}
+
+// handleOnce runs the operation and sees to it that its answer is stored, or
+// that nothing is.
+func (a *API) handleOnce(r *Request) (got Response, err error) {
+	t := r.retry
+	// What has happened has happened, whether or not the client waits.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.http.Context()), 10*time.Second)
+	defer cancel()
+	ended := false
+	defer func() {
+		if !ended && r.route.Claim { // it panicked
+			a.drop(ctx, t)
+		}
+	}()
+	got, err = a.handle(r)
+	ended = true
+	keep := got
+	if err != nil {
+		f := faultOf(err, r.route.Input)
+		keep = Response{encoded: true}
+		keep.status, keep.body = a.document(f, r.ID)
+	}
+	if t.stored {
+		return got, err
+	}
+	if !storable(keep.status) {
+		if r.route.Claim {
+			a.drop(ctx, t)
+		}
+		return got, err
+	}
+	if storeErr := a.c.DB.Write(ctx, func(tx *db.Tx) error { return t.store(ctx, tx, &keep) }); storeErr != nil {
+		a.log.ErrorContext(ctx, "answer not kept for retries", "request", r.ID, "error", storeErr)
+	}
+	return got, err
+}
+
+// drop frees a claim.
+func (a *API) drop(ctx context.Context, t *retry) {
+	err := a.c.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "DELETE FROM idempotency_keys WHERE organization_id = $1 AND key = $2 AND status = 0 AND fingerprint = $3",
+			t.organization, t.key, t.print[:])
+		return err
+	})
+	if err != nil {
+		a.log.ErrorContext(ctx, "claim of an idempotency key not freed; it ends by itself", "error", err)
+	}
+}
+
+// fingerprintOf digests what must be the same in a retry.
+func fingerprintOf(r *Request) fingerprint {
+	body := sha256.Sum256(r.Body)
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %q ", r.http.Method, r.http.URL.EscapedPath(), r.http.URL.RawQuery)
+	h.Write(body[:])
+	return fingerprint(h.Sum(nil))
+}
+
+// find returns the stored answer, nil when there is none.
+func (t *retry) find(ctx context.Context, q db.Querier, now time.Time) (*Response, error) {
+	type stored struct {
+		print []byte
+		Response
+	}
+	got, err := db.One(ctx, q, func(row db.Row) (s stored, err error) {
+		err = row.Scan(&s.print, &s.status, &s.body, &s.location, &s.tag)
+		return s, err
+	}, `SELECT fingerprint, status, body, location, etag FROM idempotency_keys
+		WHERE organization_id = $1 AND key = $2 AND expires_at > $3`, t.organization, t.key, db.Time(now))
+	switch {
+	case errors.Is(err, db.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("look up idempotency key: %w", err)
+	case string(got.print) != string(t.print[:]):
+		return nil, errReused()
+	case got.status == 0:
+		return nil, errInProgress()
+	}
+	got.encoded, got.replayed = true, true
+	return &got.Response, nil
+}
+
+// enter makes sure, inside of the transaction that will store the answer, that
+// nobody else is at the same or has been.
+func (t *retry) enter(ctx context.Context, tx *db.Tx) (*Response, error) {
+	name := "idempotency " + t.organization + " " + t.key
+	free, err := tx.TryLock(ctx, fmt.Sprintf("%s %x", name, t.print))
+	if err != nil {
+		return nil, fmt.Errorf("lock idempotency key: %w", err)
+	}
+	if !free {
+		return nil, errInProgress()
+	}
+	if err := tx.Lock(ctx, name); err != nil {
+		return nil, fmt.Errorf("lock idempotency key: %w", err)
+	}
+	return t.find(ctx, tx, tx.Now)
+}
+
+// claim notes, in a transaction of its own, that the request is running.
+func (t *retry) claim(ctx context.Context, d *db.DB) (prior *Response, err error) {
+	err = d.Write(ctx, func(tx *db.Tx) error {
+		if prior, err = t.enter(ctx, tx); err != nil || prior != nil {
+			return err
+		}
+		return t.put(ctx, tx, &Response{body: []byte{}}, claimLife)
+	})
+	return prior, err
+}
+
+// store keeps an answer, in the caller's transaction.
+func (t *retry) store(ctx context.Context, tx *db.Tx, got *Response) error {
+	if !storable(got.status) {
+		return nil
+	}
+	return t.put(ctx, tx, got, answerLife)
+}
+
+func (t *retry) put(ctx context.Context, tx *db.Tx, got *Response, life time.Duration) error {
+	body := got.body
+	if body == nil {
+		body = []byte{}
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO idempotency_keys (organization_id, key, fingerprint, status, body, location, etag, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (organization_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, status = excluded.status,
+			body = excluded.body, location = excluded.location, etag = excluded.etag, expires_at = excluded.expires_at`,
+		t.organization, t.key, t.print[:], got.status, body, got.location, got.tag, db.Time(tx.Now.Add(life)))
+	if err != nil {
+		return fmt.Errorf("store the answer: %w", err)
+	}
+	return nil
+}
+
+// Purge forgets the answers whose time is over. Until then they are not found
+// anyway; an hour between calls is fine.
+func (a *API) Purge(ctx context.Context) error {
+	for more := true; more; {
+		err := a.c.DB.Write(ctx, func(tx *db.Tx) error {
+			n, err := tx.Exec(ctx, `DELETE FROM idempotency_keys WHERE (organization_id, key) IN
+				(SELECT organization_id, key FROM idempotency_keys WHERE expires_at <= $1 LIMIT 1000)`, db.Time(tx.Now))
+			more = n == 1000
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("purge idempotency keys: %w", err)
+		}
+	}
+	return nil
+}

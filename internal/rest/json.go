@@ -1,0 +1,375 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// maxDepth is how deep objects and arrays may stand in one another.
+const maxDepth = 64
+
+// node is a JSON value. encoding/json lets duplicate members and broken text
+// pass, so bodies are read by a parser of our own, once, into this.
+type node struct {
+	kind    byte   // one of { [ " 0 t f n
+	text    string // of a string, decoded; of a number, as written
+	raw     []byte // the value as written
+	members []field
+	items   []node
+}
+
+type field struct {
+	name  string
+	value node
+}
+
+// find returns the member with a name, or nil.
+func (n *node) find(name string) *node {
+	if n == nil {
+		return nil
+	}
+	for i := range n.members {
+		if n.members[i].name == name {
+			return &n.members[i].value
+		}
+	}
+	return nil
+}
+
+// equal reports whether two values mean the same.
+func (n *node) equal(m *node) bool {
+	if n == nil || m == nil {
+		return n == m
+	}
+	if n.kind != m.kind || len(n.members) != len(m.members) || len(n.items) != len(m.items) {
+		return false
+	}
+	switch n.kind {
+	case '"':
+		return n.text == m.text
+	case '0':
+		if n.text == m.text {
+			return true
+		}
+		a, errA := strconv.ParseFloat(n.text, 64)
+		b, errB := strconv.ParseFloat(m.text, 64)
+		return errA == nil && errB == nil && a == b && math.Abs(a) < 1<<53
+	case '{':
+		for i := range n.members {
+			other := m.find(n.members[i].name)
+			if other == nil || !n.members[i].value.equal(other) {
+				return false
+			}
+		}
+	case '[':
+		for i := range n.items {
+			if !n.items[i].equal(&m.items[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// parseJSON reads exactly one value. Its errors say where and what, in words
+// that may be shown.
+func parseJSON(text []byte) (node, error) {
+	if !utf8.Valid(text) {
+		return node{}, errors.New("the text is not UTF-8")
+	}
+	p := parser{text: text}
+	p.space()
+	if p.at == len(text) {
+		return node{}, errors.New("the body is empty; an object is expected")
+	}
+	n, err := p.value(0)
+	if err != nil {
+		return node{}, err
+	}
+	p.space()
+	if p.at != len(text) {
+		return node{}, p.fail("there is something after the value")
+	}
+	return n, nil
+}
+
+type parser struct {
+	text []byte
+	at   int
+}
+
+func (p *parser) fail(format string, args ...any) error {
+	return fmt.Errorf("at byte %d: %s", p.at, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) space() {
+	for p.at < len(p.text) {
+		switch p.text[p.at] {
+		case ' ', '\t', '\n', '\r':
+			p.at++
+		default:
+			return
+		}
+	}
+}
+
+// peek returns the next byte, 0 at the end.
+func (p *parser) peek() byte {
+	if p.at < len(p.text) {
+		return p.text[p.at]
+	}
+	return 0
+}
+
+func (p *parser) value(depth int) (n node, err error) {
+	start := p.at
+	switch c := p.peek(); {
+	case c == '{':
+		n, err = p.object(depth + 1)
+	case c == '[':
+		n, err = p.array(depth + 1)
+	case c == '"':
+		n.kind = '"'
+		n.text, err = p.str()
+	case c == '-' || '0' <= c && c <= '9':
+		n.kind = '0'
+		n.text, err = p.number()
+	case c == 't':
+		n.kind, err = 't', p.word("true")
+	case c == 'f':
+		n.kind, err = 'f', p.word("false")
+	case c == 'n':
+		n.kind, err = 'n', p.word("null")
+	case p.at == len(p.text):
+		err = p.fail("the text ends too early")
+	default:
+		err = p.fail("a value is expected")
+	}
+	n.raw = p.text[start:p.at]
+	return n, err
+}
+
+func (p *parser) word(w string) error {
+	if len(p.text)-p.at < len(w) || string(p.text[p.at:p.at+len(w)]) != w {
+		return p.fail("a value is expected")
+	}
+	p.at += len(w)
+	return nil
+}
+
+func (p *parser) object(depth int) (node, error) {
+	n := node{kind: '{'}
+	if depth > maxDepth {
+		return n, p.fail("values are nested more than %d deep", maxDepth)
+	}
+	p.at++
+	p.space()
+	if p.peek() == '}' {
+		p.at++
+		return n, nil
+	}
+	var seen map[string]bool // once there are too many to look through
+	for {
+		if p.peek() != '"' {
+			return n, p.fail("a member's name is expected")
+		}
+		name, err := p.str()
+		if err != nil {
+			return n, err
+		}
+		if seen == nil && len(n.members) == 16 {
+			seen = make(map[string]bool, 64)
+			for i := range n.members {
+				seen[n.members[i].name] = true
+			}
+		}
+		if seen[name] || seen == nil && n.find(name) != nil {
+			return n, p.fail("the member %.60q comes twice", name)
+		}
+		if seen != nil {
+			seen[name] = true
+		}
+		p.space()
+		if p.peek() != ':' {
+			return n, p.fail("a colon is expected")
+		}
+		p.at++
+		p.space()
+		v, err := p.value(depth)
+		if err != nil {
+			return n, err
+		}
+		n.members = append(n.members, field{name, v})
+		p.space()
+		switch p.peek() {
+		case ',':
+			p.at++
+			p.space()
+		case '}':
+			p.at++
+			return n, nil
+		default:
+			return n, p.fail("a comma or the end of the object is expected")
+		}
+	}
+}
+
+func (p *parser) array(depth int) (node, error) {
+	n := node{kind: '['}
+	if depth > maxDepth {
+		return n, p.fail("values are nested more than %d deep", maxDepth)
+	}
+	p.at++
+	p.space()
+	if p.peek() == ']' {
+		p.at++
+		return n, nil
+	}
+	for {
+		v, err := p.value(depth)
+		if err != nil {
+			return n, err
+		}
+		n.items = append(n.items, v)
+		p.space()
+		switch p.peek() {
+		case ',':
+			p.at++
+			p.space()
+		case ']':
+			p.at++
+			return n, nil
+		default:
+			return n, p.fail("a comma or the end of the array is expected")
+		}
+	}
+}
+
+func (p *parser) number() (string, error) {
+	start := p.at
+	digits := func() bool {
+		from := p.at
+		for c := p.peek(); '0' <= c && c <= '9'; c = p.peek() {
+			p.at++
+		}
+		return p.at > from
+	}
+	if p.peek() == '-' {
+		p.at++
+	}
+	if p.peek() == '0' {
+		p.at++
+	} else if !digits() {
+		return "", p.fail("a digit is expected")
+	}
+	if p.peek() == '.' {
+		p.at++
+		if !digits() {
+			return "", p.fail("a digit is expected")
+		}
+	}
+	if c := p.peek(); c == 'e' || c == 'E' {
+		p.at++
+		if c := p.peek(); c == '+' || c == '-' {
+			p.at++
+		}
+		if !digits() {
+			return "", p.fail("a digit is expected")
+		}
+	}
+	return string(p.text[start:p.at]), nil
+}
+
+// str reads a string. Escapes that are half of a character are refused: there is
+// no UTF-8 for them.
+func (p *parser) str() (string, error) {
+	p.at++
+	start := p.at
+	for p.at < len(p.text) {
+		switch c := p.text[p.at]; {
+		case c == '"':
+			s := string(p.text[start:p.at])
+			p.at++
+			return s, nil
+		case c == '\\':
+			return p.escaped(append([]byte(nil), p.text[start:p.at]...))
+		case c < ' ':
+			return "", p.fail("a control character in a string must be escaped")
+		}
+		p.at++
+	}
+	return "", p.fail("a string does not end")
+}
+
+// escaped reads the rest of a string whose beginning is in b.
+func (p *parser) escaped(b []byte) (string, error) {
+	for p.at < len(p.text) {
+		c := p.text[p.at]
+		switch {
+		case c == '"':
+			p.at++
+			return string(b), nil
+		case c < ' ':
+			return "", p.fail("a control character in a string must be escaped")
+		case c != '\\':
+			b = append(b, c)
+			p.at++
+			continue
+		}
+		p.at++
+		switch c := p.peek(); c {
+		case '"', '\\', '/':
+			b = append(b, c)
+		case 'b':
+			b = append(b, '\b')
+		case 'f':
+			b = append(b, '\f')
+		case 'n':
+			b = append(b, '\n')
+		case 'r':
+			b = append(b, '\r')
+		case 't':
+			b = append(b, '\t')
+		case 'u':
+			r, err := p.hex()
+			if err != nil {
+				return "", err
+			}
+			if utf16.IsSurrogate(r) {
+				if p.at+2 >= len(p.text) || p.text[p.at+1] != '\\' || p.text[p.at+2] != 'u' {
+					return "", p.fail("half of a surrogate pair")
+				}
+				p.at += 2
+				low, err := p.hex()
+				if err != nil {
+					return "", err
+				}
+				if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+					return "", p.fail("half of a surrogate pair")
+				}
+			}
+			b = utf8.AppendRune(b, r)
+		default:
+			return "", p.fail("an unknown escape")
+		}
+		p.at++
+	}
+	return "", p.fail("a string does not end")
+}
+
+// hex reads the four digits after the u at p.at, and stops at the last.
+func (p *parser) hex() (rune, error) {
+	if len(p.text)-p.at < 5 {
+		return 0, p.fail("four hexadecimal digits are expected")
+	}
+	v, err := strconv.ParseUint(string(p.text[p.at+1:p.at+5]), 16, 32)
+	if err != nil {
+		return 0, p.fail("four hexadecimal digits are expected")
+	}
+	p.at += 4
+	return rune(v), nil
+}

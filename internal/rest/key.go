@@ -1,0 +1,77 @@
+package rest
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+)
+
+// keyRecord is the calling key as it sees itself.
+var keyRecord = &Record{Name: "api_key", Doc: "An API key, without its value.", Members: []Member{
+	{Name: "id", Type: ID()},
+	{Name: "object", Type: Enum("api_key")},
+	{Name: "name", Type: Text(), Doc: "What it is called in the dashboard."},
+	{Name: "environment", Type: Enum("live", "test"), Doc: "Production or sandbox."},
+	{Name: "partial_key", Type: Text(), Doc: "The last 8 characters of the key."},
+	{Name: "level", Type: Enum("read_only", "read_write", "admin"), Nullable: true, Doc: "The permission level, if one is set."},
+	{Name: "resources", Type: JSON(), Nullable: true, Doc: `The permissions by resource: "all", an object of actions by resource, or null when none are set.`, Example: map[string]any{"tickets": []string{"read", "create"}}},
+	{Name: "subaccount_scope", Doc: "The subaccounts it reaches.", Type: Object(
+		Member{Name: "mode", Type: Enum("all", "selected", "single")},
+		Member{Name: "subaccount_ids", Type: Array(ID(), math.MaxInt32), Sometimes: true},
+	)},
+	{Name: "allowed_ips", Type: Array(Text(), apikey.MaxAllowedIPs), Doc: "Addresses and blocks from which it works; none: any."},
+	{Name: "rate_limit_per_minute", Type: Integer(), Doc: "The requests a minute it has now."},
+	{Name: "status", Type: Enum("active", "revoked", "expired")},
+	{Name: "expires_at", Type: Timestamp(), Nullable: true, Doc: "From when on it no longer works."},
+	{Name: "last_used_at", Type: Timestamp(), Nullable: true, Doc: "To the minute."},
+	{Name: "created_at", Type: Timestamp()},
+	{Name: "updated_at", Type: Timestamp()},
+}}
+
+type wireKey struct {
+	ID          string             `json:"id"`
+	Object      string             `json:"object"`
+	Name        string             `json:"name"`
+	Environment apikey.Environment `json:"environment"`
+	PartialKey  string             `json:"partial_key"`
+	Level       *apikey.Level      `json:"level"`
+	Resources   apikey.Grants      `json:"resources"`
+	Scope       apikey.Scope       `json:"subaccount_scope"`
+	AllowedIPs  []string           `json:"allowed_ips"`
+	RateLimit   int64              `json:"rate_limit_per_minute"`
+	Status      apikey.Status      `json:"status"`
+	ExpiresAt   Time               `json:"expires_at"`
+	LastUsedAt  Time               `json:"last_used_at"`
+	CreatedAt   Time               `json:"created_at"`
+	UpdatedAt   Time               `json:"updated_at"`
+}
+
+// keyRoute tells an integrator which key a system uses.
+func (a *API) keyRoute() Route {
+	return Route{
+		Method: "GET", Path: "/key", ID: "getKey", Tag: "API key", Summary: "Read the calling key",
+		Doc:    "The key of this very request, without its value. Any valid key may.",
+		Output: keyRecord,
+		Handle: func(ctx context.Context, r *Request) (Response, error) {
+			k := r.Key
+			limit, err := a.c.Keys.Limit(ctx, k)
+			if err != nil {
+				return Response{}, err
+			}
+			wire := wireKey{
+				ID: k.ID, Object: "api_key", Name: k.Name, Environment: k.Environment, PartialKey: k.PartialKey,
+				Resources: k.Resources, Scope: k.Scope, AllowedIPs: k.AllowedIPs.Strings(), RateLimit: limit, Status: k.Status(time.Now()),
+				ExpiresAt: Time(k.ExpiresAt), LastUsedAt: Time(k.LastUsedAt), CreatedAt: Time(k.CreatedAt), UpdatedAt: Time(k.UpdatedAt),
+			}
+			if k.Level != "" {
+				wire.Level = &k.Level
+			}
+			if wire.AllowedIPs == nil {
+				wire.AllowedIPs = []string{}
+			}
+			return OK(wire), nil
+		},
+	}
+}

@@ -1,0 +1,125 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+)
+
+// addressLimit is how many failed authentications an address has in a minute.
+const addressLimit = 60
+
+// bucketOf names the address bucket of a client: IPv6 networks of one customer
+// are /64.
+func bucketOf(ip netip.Addr) string {
+	if ip.Is6() {
+		if p, err := ip.Prefix(64); err == nil {
+			return p.Addr().String()
+		}
+	}
+	return ip.String()
+}
+
+// take counts a request in the key's window, and answers if that is full.
+func (a *API) take(w http.ResponseWriter, r *Request) bool {
+	ctx := r.http.Context()
+	limit, err := a.c.Keys.Limit(ctx, r.Key)
+	var s ratelimit.State
+	ok := false
+	if err == nil {
+		s, ok, err = a.c.KeyWindows.Take(ctx, r.Key.ID, limit)
+	}
+	if err != nil {
+		r.limits(w.Header(), "key", ratelimit.State{Limit: limit, Reset: time.Now().Add(time.Minute)})
+		a.failed(w, r, problem.New(problem.Unavailable, "the limit of the API key is not known now").Because(err))
+		return false
+	}
+	t := r.limits(w.Header(), "key", s)
+	if !ok {
+		a.fail(w, r, limited("key", t, fmt.Sprintf("The API key has %d requests a minute.", s.Limit)))
+	}
+	return ok
+}
+
+// limited is the refusal of one too many.
+func limited(policy string, t int64, detail string) *fault {
+	return &fault{
+		code: "rate_limited", detail: fmt.Sprintf("%s Try again in %d seconds.", detail, t),
+		details: map[string]any{"policy": policy}, retry: time.Duration(t) * time.Second,
+	}
+}
+
+// refuse answers a request whose key does not open anything.
+func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error) {
+	ctx := r.http.Context()
+	f, ok := errors.AsType[*fault](err)
+	if !ok {
+		refusal, known := errors.AsType[apikey.Refusal](err)
+		if !known {
+			// Not the key's fault: it costs nothing.
+			a.peek(w, r, bucket)
+			a.failed(w, r, fmt.Errorf("authenticate: %w", err))
+			return
+		}
+		f = faultf(byRefusal[refusal], "%s", sentence(refusal.Error()))
+	}
+	s, ok, err := a.c.AddressWindows.Take(ctx, bucket, addressLimit)
+	if err != nil {
+		r.limits(w.Header(), "address", ratelimit.State{Limit: addressLimit, Reset: time.Now().Add(time.Minute)})
+		a.failed(w, r, problem.New(problem.Unavailable, "the limit of the address is not known now").Because(err))
+		return
+	}
+	t := r.limits(w.Header(), "address", s)
+	if !ok {
+		a.fail(w, r, limited("address", t, "Too many requests of this address had no valid API key."))
+		return
+	}
+	if catalogue[f.code].status == http.StatusUnauthorized {
+		challenge := `Bearer realm="` + a.c.Realm + `"`
+		switch f.code {
+		case "missing_credentials":
+		case "malformed_authorization":
+			challenge += `, error="invalid_request"`
+		default:
+			challenge += `, error="invalid_token", error_description="` + f.detail + `"`
+		}
+		f.headers = [][2]string{{"Www-Authenticate", challenge}}
+	}
+	a.fail(w, r, f)
+}
+
+// peek shows the address bucket without spending it.
+func (a *API) peek(w http.ResponseWriter, r *Request, bucket string) {
+	s, err := a.c.AddressWindows.Peek(r.http.Context(), bucket, addressLimit)
+	if err != nil {
+		s = ratelimit.State{Limit: addressLimit, Reset: time.Now().Add(time.Minute)}
+	}
+	r.limits(w.Header(), "address", s)
+}
+
+// limits sets the headers of a limit and returns the seconds until its window
+// ends.
+func (r *Request) limits(h http.Header, policy string, s ratelimit.State) int64 {
+	t := seconds(time.Until(s.Reset))
+	reset := s.Reset.Unix()
+	if s.Reset.Nanosecond() > 0 {
+		reset++
+	}
+	limit, remaining := strconv.FormatInt(s.Limit, 10), strconv.FormatInt(s.Remaining, 10)
+	h["X-Ratelimit-Limit"] = r.line(limit)
+	h["X-Ratelimit-Remaining"] = r.line(remaining)
+	h["X-Ratelimit-Reset"] = r.line(strconv.FormatInt(reset, 10))
+	h["Ratelimit-Policy"] = r.line(`"` + policy + `";q=` + limit + `;w=60`)
+	h["Ratelimit"] = r.line(`"` + policy + `";r=` + remaining + `;t=` + strconv.FormatInt(t, 10))
+	return t
+}
+
+// seconds returns whole seconds, rounded up, at least 1.
+func seconds(d time.Duration) int64 { return int64(ratelimit.Seconds(d)) }

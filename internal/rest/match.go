@@ -1,0 +1,140 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxPathParams bounds the parts of a path that vary.
+const maxPathParams = 3
+
+// branch is a node of the tree of paths, by part.
+type branch struct {
+	fixed  map[string]*branch
+	varies *branch
+	routes map[string]*Route // by method
+	allow  string            // the header; empty: nothing ends here
+}
+
+// add puts a route into the tree and returns the names of the parts that vary.
+func (b *branch) add(rt *Route) ([]string, error) {
+	var names []string
+	for part := range strings.SplitSeq(rt.Path[1:], "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			names = append(names, strings.TrimSuffix(name, "}"))
+			if b.varies == nil {
+				b.varies = &branch{}
+			}
+			b = b.varies
+			continue
+		}
+		if b.fixed == nil {
+			b.fixed = make(map[string]*branch)
+		}
+		if b.fixed[part] == nil {
+			b.fixed[part] = &branch{}
+		}
+		b = b.fixed[part]
+	}
+	if len(names) > maxPathParams {
+		return nil, fmt.Errorf("the path has more than %d parts that vary", maxPathParams)
+	}
+	if b.routes[rt.Method] != nil {
+		return nil, errors.New("there is one already")
+	}
+	if b.routes == nil {
+		b.routes = make(map[string]*Route)
+	}
+	b.routes[rt.Method] = rt
+	methods := []string{http.MethodOptions}
+	for method := range b.routes {
+		methods = append(methods, method)
+		if method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
+		}
+	}
+	slices.Sort(methods)
+	b.allow = strings.Join(methods, ", ")
+	return names, nil
+}
+
+// find returns where a path ends, nil when that is nowhere, and puts the parts
+// that vary into params. Fixed parts win; there is no going back for others.
+func (b *branch) find(path string, params *[maxPathParams]string) *branch {
+	if len(path) < 2 || path[0] != '/' {
+		return nil
+	}
+	n := 0
+	for rest, more := path[1:], true; more; {
+		var part string
+		part, rest, more = strings.Cut(rest, "/")
+		if next := b.fixed[part]; next != nil {
+			b = next
+			continue
+		}
+		if b.varies == nil || part == "" || n == maxPathParams || !utf8.ValidString(part) || strings.IndexByte(part, 0) >= 0 {
+			return nil
+		}
+		b = b.varies
+		params[n] = part
+		n++
+	}
+	if b.allow == "" {
+		return nil
+	}
+	return b
+}
+
+// route returns the route of a method, which for HEAD is that of GET.
+func (b *branch) route(method string) *Route {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	return b.routes[method]
+}
+
+// check returns what is wrong with a description.
+func (rt *Route) check() error {
+	switch {
+	case !slices.Contains([]string{"GET", "POST", "PUT", "DELETE"}, rt.Method):
+		return fmt.Errorf("the method %q is not offered", rt.Method)
+	case !strings.HasPrefix(rt.Path, "/") || len(rt.Path) < 2 || strings.HasSuffix(rt.Path, "/"):
+		return errors.New("the path must begin with a slash, and not end with one")
+	case rt.ID == "" || rt.Tag == "" || rt.Summary == "":
+		return errors.New("it needs an ID, a Tag and a Summary")
+	case rt.Handle == nil:
+		return errors.New("it needs a Handle")
+	case (rt.Needs.Resource == "") != (rt.Needs.Action == ""):
+		return errors.New("a permission is a resource and an action")
+	case rt.List && rt.Output == nil:
+		return errors.New("a list needs the Output it is of")
+	case rt.Export && rt.Output == nil:
+		return errors.New("an export needs the Output it is of")
+	case rt.Input != nil && rt.Method != "POST" && rt.Method != "PUT":
+		return errors.New("only POST and PUT have a body")
+	case !rt.List && (len(rt.Sort) > 0 || rt.Order != ""):
+		return errors.New("only a list is sorted")
+	}
+	if rt.List && len(rt.Sort) > 0 {
+		if m, _ := rt.order(); !slices.Contains(rt.Sort, m) {
+			return fmt.Errorf("the order %s is not among those it can be sorted by; say Order", m)
+		}
+	}
+	seen := map[string]bool{"limit": true, "cursor": true, "sort": true, "expand": true}
+	for _, p := range rt.Query {
+		if seen[p.Name] || p.Name == "" {
+			return fmt.Errorf("the parameter %q comes twice or is there already", p.Name)
+		}
+		seen[p.Name] = true
+	}
+	for _, c := range rt.Codes {
+		if _, ok := catalogue[c]; !ok {
+			return fmt.Errorf("the code %q is not in the catalogue", c)
+		}
+	}
+	return nil
+}

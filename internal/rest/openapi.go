@@ -1,0 +1,523 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+type object = map[string]any
+
+// serveOpenAPI answers with the document, which needs no key.
+func (a *API) serveOpenAPI(w http.ResponseWriter, r *Request, bucket string) {
+	a.peek(w, r, bucket)
+	h := w.Header()
+	h["Etag"] = []string{a.openAPITag}
+	h["Cache-Control"] = []string{"public, no-cache"}
+	if lines := r.http.Header["If-None-Match"]; len(lines) > 0 && anyTag(lines, a.openAPITag, true) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h["Content-Type"] = []string{"application/json"}
+	a.send(w, r, http.StatusOK, a.openAPI)
+}
+
+// OpenAPI returns the OpenAPI 3.1 document.
+func (a *API) OpenAPI() []byte { return slices.Clone(a.openAPI) }
+
+// document31 makes the OpenAPI document.
+func (a *API) document31() ([]byte, error) {
+	d := drafting{schemas: object{}, records: map[string]*Record{}}
+	paths := object{}
+	var tags []string
+	for i := range a.routes {
+		rt := &a.routes[i]
+		if !slices.Contains(tags, rt.Tag) {
+			tags = append(tags, rt.Tag)
+		}
+		item, _ := paths[rt.Path].(object)
+		if item == nil {
+			item = object{}
+			paths[rt.Path] = item
+		}
+		op, err := a.operation(&d, rt)
+		if err != nil {
+			return nil, fmt.Errorf("route %s %s: %w", rt.Method, rt.Path, err)
+		}
+		item[strings.ToLower(rt.Method)] = op
+	}
+	d.schemas["problem"] = problemSchema()
+	tagList := make([]object, len(tags))
+	for i, t := range tags {
+		tagList[i] = object{"name": t}
+	}
+	text, err := json.Marshal(object{
+		"openapi": "3.1.0",
+		"info":    object{"title": a.c.Title, "version": a.c.Version, "description": a.c.Description},
+		"servers": []object{{"url": a.c.Origin + a.c.Base}},
+		"tags":    tagList,
+		"paths":   paths,
+		"security": []object{
+			{"key": []string{}},
+		},
+		"components": object{
+			"schemas":         d.schemas,
+			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "An API key, made in the dashboard."}},
+			"headers":         headerComponents(),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode the OpenAPI document: %w", err)
+	}
+	return text, nil
+}
+
+// drafting collects the schemas that operations refer to.
+type drafting struct {
+	schemas object
+	records map[string]*Record
+}
+
+// use says which schema a record has when it is answered ("") or sent ("create",
+// "update").
+func (d *drafting) use(r *Record, as string) (object, error) {
+	name := r.Name
+	if as != "" {
+		name += "_" + as
+	}
+	if known, ok := d.records[r.Name]; ok && known != r {
+		return nil, fmt.Errorf("there are two records with the name %s", r.Name)
+	}
+	d.records[r.Name] = r
+	ref := object{"$ref": "#/components/schemas/" + name}
+	if d.schemas[name] != nil {
+		return ref, nil
+	}
+	d.schemas[name] = object{} // for records that hold themselves
+	s, err := d.object(r.Members, as, true)
+	if err != nil {
+		return nil, err
+	}
+	if r.Doc != "" {
+		s["description"] = r.Doc
+	}
+	d.schemas[name] = s
+	return ref, nil
+}
+
+// object returns the schema of an object.
+func (d *drafting) object(members []Member, as string, top bool) (object, error) {
+	properties := object{}
+	required := []string{}
+	for i := range members {
+		m := &members[i]
+		if as == "" && m.WriteOnly {
+			continue
+		}
+		s, err := d.schema(&m.Type, as)
+		if err != nil {
+			return nil, err
+		}
+		clears := as != "" && top && !m.Nullable && m.Access != Required && m.Access != CreateRequired &&
+			(m.Type.kind == kindArray || m.Type.kind == kindMetadata)
+		if m.Nullable || clears {
+			s = nullable(s)
+		}
+		if m.Doc != "" {
+			s["description"] = m.Doc
+		}
+		if m.Example != nil {
+			s["examples"] = []any{m.Example}
+		}
+		if as == "" {
+			if m.Access == ReadOnly {
+				s["readOnly"] = true
+			}
+			if !m.Sometimes {
+				required = append(required, m.Name)
+			}
+		} else {
+			if m.WriteOnly {
+				s["writeOnly"] = true
+			}
+			// A read-only member may be sent back as it was got.
+			locked := m.Access == ReadOnly || as == "update" && (m.Access == CreateOnly || m.Access == CreateRequired)
+			if top && as == "create" && (locked || m.Access == UpdateOnly) {
+				continue
+			}
+			if locked {
+				s["readOnly"] = true
+			}
+			if (m.Access == Required || m.Access == CreateRequired) && (!top || as == "create") {
+				required = append(required, m.Name)
+			}
+		}
+		properties[m.Name] = s
+	}
+	s := object{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		s["required"] = required
+	}
+	if as != "" {
+		s["additionalProperties"] = false
+	}
+	return s, nil
+}
+
+func nullable(s object) object {
+	switch t := s["type"].(type) {
+	case string:
+		s["type"] = []string{t, "null"}
+		if values, ok := s["enum"].([]any); ok {
+			s["enum"] = append(slices.Clone(values), nil)
+		}
+		return s
+	default:
+		if len(s) == 0 {
+			return s // anything
+		}
+		return object{"anyOf": []object{s, {"type": "null"}}}
+	}
+}
+
+// schema returns the schema of a type.
+func (d *drafting) schema(t *Type, as string) (object, error) {
+	switch t.kind {
+	case kindString:
+		s := object{"type": "string"}
+		if t.bounded {
+			if t.min > 0 && as != "" {
+				s["minLength"] = t.min
+			}
+			if as != "" {
+				s["maxLength"] = t.max
+			}
+		}
+		if t.format != "" {
+			s["format"] = t.format
+		}
+		return s, nil
+	case kindInt:
+		s := object{"type": "integer", "format": "int64"}
+		if t.bounded {
+			s["minimum"], s["maximum"] = t.min, t.max
+		}
+		return s, nil
+	case kindNumber:
+		return object{"type": "number"}, nil
+	case kindBool:
+		return object{"type": "boolean"}, nil
+	case kindTime:
+		return object{"type": "string", "format": "date-time"}, nil
+	case kindDate:
+		return object{"type": "string", "format": "date"}, nil
+	case kindEnum:
+		values := make([]any, len(t.values))
+		for i, v := range t.values {
+			values[i] = v
+		}
+		return object{"type": "string", "enum": values}, nil
+	case kindArray:
+		of, err := d.schema(t.of, as)
+		if err != nil {
+			return nil, err
+		}
+		s := object{"type": "array", "items": of}
+		if as != "" && t.max < math.MaxInt32 {
+			s["maxItems"] = t.max
+		}
+		return s, nil
+	case kindObject:
+		if t.record != nil {
+			return d.use(t.record, as)
+		}
+		return d.object(t.members, as, false)
+	case kindMap:
+		of, err := d.schema(t.of, as)
+		if err != nil {
+			return nil, err
+		}
+		return object{"type": "object", "additionalProperties": of}, nil
+	case kindMetadata:
+		if as != "" {
+			return object{"type": "object", "additionalProperties": object{"type": []string{"string", "null"}, "maxLength": maxMetadataValue},
+				"propertyNames": object{"minLength": 1, "maxLength": maxMetadataKey}}, nil
+		}
+		return object{"type": "object", "additionalProperties": object{"type": "string"}}, nil
+	}
+	return object{}, nil
+}
+
+// operation describes a route.
+func (a *API) operation(d *drafting, rt *Route) (object, error) {
+	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary}
+	if rt.Doc != "" {
+		op["description"] = rt.Doc
+	}
+	if rt.Needs != (Permission{}) {
+		op["x-permission"] = rt.Needs.String()
+	}
+	if params := rt.parameters(); len(params) > 0 {
+		op["parameters"] = params
+	}
+	if rt.Input != nil {
+		as := "create"
+		if rt.Method == "PUT" {
+			as = "update"
+		}
+		s, err := d.use(rt.Input, as)
+		if err != nil {
+			return nil, err
+		}
+		required := rt.Method == "PUT"
+		for _, m := range rt.Input.Members {
+			required = required || m.Access == Required || m.Access == CreateRequired
+		}
+		op["requestBody"] = object{"required": required, "content": object{"application/json": object{"schema": s}}}
+	}
+	responses := object{}
+	success := object{"description": "Success.", "headers": headerRefs(rt)}
+	if rt.Output != nil {
+		s, err := d.use(rt.Output, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range rt.Expand {
+			x, err := d.use(e.Record, "")
+			if err != nil {
+				return nil, err
+			}
+			s = object{"allOf": []object{s, {"type": "object", "properties": object{e.Name: object{"anyOf": []object{x, {"type": "null"}}}}}}}
+		}
+		content := object{}
+		switch {
+		case rt.List:
+			content["application/json"] = object{"schema": listSchema(s)}
+		case rt.Method != "GET":
+			// A key that may not read gets no more than these.
+			content["application/json"] = object{"schema": object{"anyOf": []object{s, onlySchema()}}}
+		default:
+			content["application/json"] = object{"schema": s}
+		}
+		if rt.Export {
+			content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record a line."}}
+			content["text/csv"] = object{"schema": object{"type": "string", "description": "RFC 4180 with a header row."}}
+		}
+		success["content"] = content
+	}
+	responses[strconv.Itoa(rt.success())] = success
+	if rt.Method == "GET" && !rt.List {
+		responses["304"] = object{"description": "What If-None-Match names is still current.", "headers": headerRefs(nil)}
+	}
+	byStatus := map[int][]string{}
+	for _, c := range rt.codes() {
+		status := catalogue[c].status
+		byStatus[status] = append(byStatus[status], c)
+	}
+	for status, codes := range byStatus {
+		slices.Sort(codes)
+		responses[strconv.Itoa(status)] = object{
+			"description": "`" + strings.Join(codes, "`, `") + "`",
+			"headers":     headerRefs(nil),
+			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/problem"}}},
+		}
+	}
+	op["responses"] = responses
+	return op, nil
+}
+
+// codes are those that a route may answer with.
+func (rt *Route) codes() []string {
+	codes := map[string]bool{}
+	add := func(more ...string) {
+		for _, c := range more {
+			codes[c] = true
+		}
+	}
+	add("missing_credentials", "malformed_authorization", "invalid_api_key", "wrong_environment", "api_key_revoked", "api_key_expired",
+		"ip_not_allowed", "rate_limited", "invalid_parameter", "not_acceptable", "unsupported_media_type", "internal_error", "unavailable")
+	if rt.Needs != (Permission{}) || len(rt.Expand) > 0 {
+		add("permission_denied")
+	}
+	if rt.List {
+		add("invalid_cursor")
+	}
+	if strings.Contains(rt.Path, "{") {
+		add("not_found")
+	}
+	if rt.Method != "GET" {
+		add("invalid_json", "body_too_large", "invalid_idempotency_key", "idempotency_in_progress", "idempotency_key_reused")
+	}
+	if rt.Input != nil || rt.Method == "POST" {
+		add("validation_failed")
+	}
+	if rt.Method == "PUT" || rt.Method == "DELETE" {
+		add("precondition_failed")
+	}
+	add(rt.Codes...)
+	return slices.Sorted(maps.Keys(codes))
+}
+
+// parameters describes path, query and headers.
+func (rt *Route) parameters() []object {
+	var out []object
+	add := func(in, name string, required bool, schema object, doc string) object {
+		p := object{"in": in, "name": name, "schema": schema}
+		if required {
+			p["required"] = true
+		}
+		if doc != "" {
+			p["description"] = doc
+		}
+		out = append(out, p)
+		return p
+	}
+	for part := range strings.SplitSeq(rt.Path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			add("path", strings.TrimSuffix(name, "}"), true, object{"type": "string"}, "")
+		}
+	}
+	for _, q := range rt.Query {
+		enum := make([]any, len(q.Values))
+		for i, v := range q.Values {
+			enum[i] = v
+		}
+		var p object
+		list := func(items object) {
+			p = add("query", q.Name, q.Required, object{"type": "array", "items": items}, q.Doc)
+			p["style"], p["explode"] = "form", false
+		}
+		switch q.Kind {
+		case StringParam:
+			p = add("query", q.Name, q.Required, object{"type": "string"}, q.Doc)
+		case EnumParam:
+			p = add("query", q.Name, q.Required, object{"type": "string", "enum": enum}, q.Doc)
+		case StringsParam:
+			list(object{"type": "string"})
+		case EnumsParam:
+			list(object{"type": "string", "enum": enum})
+		case IntParam:
+			s := object{"type": "integer"}
+			if q.Min < q.Max {
+				s["minimum"], s["maximum"] = q.Min, q.Max
+			}
+			p = add("query", q.Name, q.Required, s, q.Doc)
+		case BoolParam:
+			p = add("query", q.Name, q.Required, object{"type": "boolean"}, q.Doc)
+		case TimeParam:
+			p = add("query", q.Name, q.Required, object{"type": "string", "format": "date-time"}, q.Doc)
+		case IntRange, TimeRange:
+			for _, bound := range []struct{ name, words string }{
+				{"gte", "at or after"}, {"gt", "after"}, {"lte", "at or before"}, {"lt", "before"},
+			} {
+				s, words := object{"type": "string", "format": "date-time"}, bound.words
+				if q.Kind == IntRange {
+					s = object{"type": "integer"}
+					words = map[string]string{"gte": "at least", "gt": "more than", "lte": "at most", "lt": "less than"}[bound.name]
+				}
+				add("query", q.Name+"["+bound.name+"]", false, s, strings.TrimSpace(q.Doc+" "+q.Name+" "+words+" this."))
+			}
+		}
+		if p != nil && q.Example != "" {
+			p["example"] = q.Example
+		}
+	}
+	if rt.List {
+		add("query", "limit", false, object{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}, "How many records a page has.")
+		add("query", "cursor", false, object{"type": "string"}, "The next_cursor of the page before.")
+	}
+	if len(rt.Sort) > 0 {
+		var values []any
+		for _, m := range rt.Sort {
+			values = append(values, m, "-"+m)
+		}
+		m, descending := rt.order()
+		if descending {
+			m = "-" + m
+		}
+		add("query", "sort", false, object{"type": "string", "enum": values, "default": m}, "The order; with - the largest first.")
+	}
+	if len(rt.Expand) > 0 {
+		var values []any
+		for _, e := range rt.Expand {
+			values = append(values, e.Name)
+		}
+		p := add("query", "expand[]", false, object{"type": "array", "maxItems": maxExpand, "items": object{"type": "string", "enum": values}}, "Records to have beside their ids.")
+		p["style"], p["explode"] = "form", true
+	}
+	if rt.Method != "GET" {
+		add("header", "Idempotency-Key", false, object{"type": "string", "minLength": 1, "maxLength": 257}, "Makes a retry safe: the same key and request get the same answer for 24 hours.")
+	}
+	if rt.Method == "PUT" || rt.Method == "DELETE" {
+		add("header", "If-Match", false, object{"type": "string"}, "The ETag that the record must still have.")
+	}
+	if rt.Method == "GET" && !rt.List {
+		add("header", "If-None-Match", false, object{"type": "string"}, "ETags that the client has already.")
+	}
+	return out
+}
+
+func listSchema(of object) object {
+	return object{"type": "object", "required": []string{"object", "url", "data", "has_more", "next_cursor"}, "properties": object{
+		"object": object{"type": "string", "enum": []string{"list"}},
+		"url":    object{"type": "string"}, "data": object{"type": "array", "items": of},
+		"has_more": object{"type": "boolean"}, "next_cursor": object{"type": []string{"string", "null"}},
+	}}
+}
+
+func onlySchema() object {
+	return object{"type": "object", "description": "What a key gets that may not read.", "required": []string{"id", "object"},
+		"additionalProperties": false, "properties": object{"id": object{"type": "string"}, "object": object{"type": "string"}}}
+}
+
+func problemSchema() object {
+	text := object{"type": "string"}
+	return object{"type": "object", "description": "A problem (RFC 9457).",
+		"required": []string{"type", "title", "status", "detail", "instance", "code", "request_id"},
+		"properties": object{
+			"type": object{"type": "string", "format": "uri", "description": "A page that explains the code."}, "title": text,
+			"status": object{"type": "integer"}, "detail": text, "instance": text,
+			"code": object{"type": "string", "enum": slices.Sorted(maps.Keys(catalogue))}, "request_id": text,
+			"required": object{"type": "string", "description": "The permission that is missing."},
+			"policy":   object{"type": "string", "enum": []string{"key", "address"}, "description": "The limit that was reached."},
+			"member":   object{"type": "string", "description": "The member that must be unique."},
+			"errors": object{"type": "array", "maxItems": maxFaults, "items": object{"type": "object", "required": []string{"code", "detail"},
+				"properties": object{"code": text, "detail": text, "pointer": text, "parameter": text, "header": text}}},
+		}}
+}
+
+func headerComponents() object {
+	integer := object{"type": "integer"}
+	text := object{"type": "string"}
+	return object{
+		"X-RateLimit-Limit":     object{"schema": integer, "required": true, "description": "Requests a minute."},
+		"X-RateLimit-Remaining": object{"schema": integer, "required": true, "description": "Those left, after this one."},
+		"X-RateLimit-Reset":     object{"schema": integer, "required": true, "description": "When the window ends, in Unix seconds."},
+		"RateLimit-Policy":      object{"schema": text, "required": true},
+		"RateLimit":             object{"schema": text, "required": true},
+		"X-Request-Id":          object{"schema": text, "required": true},
+		"ETag":                  object{"schema": text}, "Location": object{"schema": text}, "Link": object{"schema": text},
+	}
+}
+
+func headerRefs(rt *Route) object {
+	names := []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit", "X-Request-Id"}
+	if rt != nil && rt.List {
+		names = append(names, "Link")
+	} else if rt != nil && rt.Output != nil {
+		names = append(names, "ETag")
+	}
+	if rt != nil && rt.success() == 201 {
+		names = append(names, "Location")
+	}
+	out := object{}
+	for _, n := range names {
+		out[n] = object{"$ref": "#/components/headers/" + n}
+	}
+	return out
+}

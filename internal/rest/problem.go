@@ -1,0 +1,295 @@
+package rest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// code is one word of the catalogue.
+type code struct {
+	status int
+	title  string
+	doc    string // what it means, and what to do
+}
+
+// catalogue is every code that an answer may carry (fleet-api.md 5).
+var catalogue = map[string]code{
+	"invalid_json":            {400, "The request body is not JSON", "The body could not be read: a syntax error, text that is not UTF-8, a member that comes twice, something after the value, or nesting deeper than 64. The detail says where."},
+	"invalid_parameter":       {400, "A query parameter is not valid", "A parameter is unknown, comes twice, or has a value that it does not take. The list of errors names each."},
+	"invalid_cursor":          {400, "The cursor is not valid", "A cursor belongs to the path, the filters and the sort of the list that gave it. Begin again without one."},
+	"invalid_idempotency_key": {400, "The Idempotency-Key is not valid", "It is 1 to 255 visible ASCII characters, plain or as a quoted string."},
+	"range_too_large":         {400, "The range is too large", "Ask for a shorter range of time, or for longer periods."},
+
+	"missing_credentials":     {401, "No API key was sent", "Send the header Authorization: Bearer and an API key."},
+	"malformed_authorization": {401, "The Authorization header is malformed", "Send exactly one header of the form Authorization: Bearer and an API key."},
+	"invalid_api_key":         {401, "The API key is not valid", "The key is not known here, was deleted, or is mistyped. Look at the last 8 characters in the dashboard's list of keys."},
+	"wrong_environment":       {401, "The API key belongs to the other environment", "Keys that begin with sk_live_ work at the production address, those with sk_test_ at the sandbox."},
+	"api_key_revoked":         {401, "The API key is revoked", "It was revoked in the dashboard and never works again. Make another."},
+	"api_key_expired":         {401, "The API key is expired", "Its last day is over. Make another."},
+
+	"permission_denied":        {403, "The API key may not do this", "The member required names what the key would have to be allowed. Permissions are edited in the dashboard."},
+	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "The key reaches only the subaccounts it was made for."},
+	"ip_not_allowed":           {403, "The API key does not work from this address", "The key has a list of allowed addresses, and the request came from another."},
+	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to somebody else."},
+	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},
+	"method_not_allowed":       {405, "The path does not have this method", "The header Allow lists those it has."},
+	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; lists that can be exported also application/x-ndjson and text/csv."},
+	"invalid_transition":       {409, "The record's state does not allow this", "The members from, to and allowed say which change was asked for and which there are."},
+	"vehicle_unavailable":      {409, "The vehicle is not available", "It is reserved, on a trip, or out of service."},
+	"vehicle_low_battery":      {409, "The vehicle's battery is too low", "Charge it, then report its battery."},
+	"vehicle_in_use":           {409, "The vehicle has an open ride", "End or cancel the ride first."},
+	"customer_has_open_ride":   {409, "The customer has an open ride", "End or cancel the ride first."},
+	"customer_blocked":         {409, "The customer is blocked", "The customer's block_reason may say why."},
+	"license_required":         {409, "The customer's driver license is not verified", "The vehicle's type asks for one."},
+	"age_required":             {409, "The customer is too young", "The vehicle's type asks for a minimum age."},
+	"ride_start_not_allowed":   {409, "A ride cannot start here", "A zone forbids it."},
+	"ride_end_not_allowed":     {409, "A ride cannot end here", "A zone forbids it."},
+	"out_of_zone_fee_required": {409, "Ending here costs a fee", "Accept it with accept_out_of_zone_fee, or end elsewhere."},
+	"ride_not_cancellable":     {409, "The ride can no longer be cancelled", "It has gone on for too long or too far. Complete it."},
+	"pricing_changed":          {409, "Another pricing plan would apply", "Read the plan again, and show the customer its price."},
+	"no_pricing_plan":          {409, "No pricing plan applies", "The vehicle's type needs a default plan."},
+	"already_exists":           {409, "Such a record exists already", "The member that must be unique is named by member."},
+	"clock_backwards":          {409, "The sandbox's clock only goes forward", "Reset the sandbox to begin again."},
+	"idempotency_in_progress":  {409, "A request with this Idempotency-Key is still running", "Wait for a second, then send the same request again."},
+	"precondition_failed":      {412, "The record has changed", "The ETag in If-Match is not the record's. Read it again, and change that."},
+	"body_too_large":           {413, "The request body is too large", "JSON may have 1 MiB, an import 16 MiB."},
+	"unsupported_media_type":   {415, "The request body's type is not supported", "The header Accept lists the types that are."},
+	"validation_failed":        {422, "The request body is not valid", "The list of errors names each member that is wrong, by a JSON pointer, with a code and what would be right."},
+	"idempotency_key_reused":   {422, "The Idempotency-Key was used for another request", "Within 24 hours a key stands for one request: method, path, query and body. Use a new key."},
+	"rate_limited":             {429, "Too many requests", "Wait for as many seconds as Retry-After says. The member policy says whether it is the key's window or the address's failed authentications."},
+	"internal_error":           {500, "Something went wrong on our side", "It is in our log under the request id. A retry with the same Idempotency-Key is safe."},
+	"unavailable":              {503, "The service cannot answer now", "Wait for as many seconds as Retry-After says, then send the same request again."},
+}
+
+// byKind is the code of an error that does not name one.
+var byKind = map[problem.Kind]string{
+	problem.Internal:         "internal_error",
+	problem.Invalid:          "validation_failed",
+	problem.Unparseable:      "invalid_parameter",
+	problem.Unauthorized:     "invalid_api_key",
+	problem.Forbidden:        "permission_denied",
+	problem.NotFound:         "not_found",
+	problem.MethodNotAllowed: "method_not_allowed",
+	problem.Conflict:         "already_exists",
+	problem.Precondition:     "invalid_transition",
+	problem.TooLarge:         "body_too_large",
+	problem.UnsupportedMedia: "unsupported_media_type",
+	problem.RateLimited:      "rate_limited",
+	problem.Unavailable:      "unavailable",
+}
+
+// byRefusal is the code of a key that does not open anything.
+var byRefusal = map[apikey.Refusal]string{
+	apikey.Missing:          "missing_credentials",
+	apikey.Malformed:        "invalid_api_key",
+	apikey.WrongEnvironment: "wrong_environment",
+	apikey.Unknown:          "invalid_api_key",
+	apikey.KeyIsRevoked:     "api_key_revoked",
+	apikey.KeyIsExpired:     "api_key_expired",
+	apikey.IPNotAllowed:     "ip_not_allowed",
+}
+
+// flaw is one thing wrong with a request.
+type flaw struct {
+	Code      string `json:"code"`
+	Detail    string `json:"detail"`
+	Pointer   string `json:"pointer,omitempty"`
+	Parameter string `json:"parameter,omitempty"`
+	Header    string `json:"header,omitempty"`
+}
+
+// fault is a refusal in the terms of this surface.
+type fault struct {
+	code    string
+	detail  string
+	flaws   []flaw
+	details map[string]any
+	headers [][2]string
+	retry   time.Duration
+	cause   error
+}
+
+func (f *fault) Error() string {
+	if f.cause != nil {
+		return f.code + ": " + f.detail + ": " + f.cause.Error()
+	}
+	return f.code + ": " + f.detail
+}
+
+func (f *fault) Unwrap() error { return f.cause }
+
+func faultf(code, format string, args ...any) *fault {
+	return &fault{code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+// BadParameter returns the error of a query parameter that only the handler
+// could find wrong, as 400 invalid_parameter.
+func BadParameter(name, format string, args ...any) error {
+	detail := fmt.Sprintf(format, args...)
+	return &fault{code: "invalid_parameter", detail: detail, flaws: []flaw{{Code: "invalid_value", Detail: detail, Parameter: name}}}
+}
+
+// denied is the refusal of a permission.
+func (a *API) denied(p Permission) *fault {
+	return &fault{
+		code: "permission_denied", detail: "The API key is not allowed " + p.String() + ".",
+		details: map[string]any{"required": p.String()},
+		headers: [][2]string{{"Www-Authenticate", `Bearer realm="` + a.c.Realm + `", error="insufficient_scope", scope="` + p.String() + `"`}},
+	}
+}
+
+// invalid is the refusal of a body.
+func invalid(flaws []flaw) *fault {
+	f := &fault{code: "validation_failed", flaws: flaws, detail: flaws[0].Detail}
+	if len(flaws) > 1 {
+		f.detail = fmt.Sprintf("%d members are not valid.", len(flaws))
+	}
+	return f
+}
+
+// faultOf returns what an error of a handler is on this surface. It knows the
+// route's body for the names of its members, which may be nil.
+func faultOf(err error, input *Record) *fault {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f
+	}
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return &fault{code: "internal_error", detail: "The request could not be answered.", cause: err}
+	}
+	f := &fault{code: e.Code, detail: sentence(e.Message), details: e.Details, retry: e.RetryAfter, cause: err}
+	if _, known := catalogue[f.code]; !known {
+		f.code = byKind[e.Kind]
+	}
+	if f.code == "internal_error" {
+		f.detail, f.details = "The request could not be answered.", nil
+	}
+	if f.code == "validation_failed" {
+		for _, i := range e.Issues[:min(len(e.Issues), maxFaults)] {
+			pointer, name := pointerOf(i.Path, input)
+			f.flaws = append(f.flaws, flaw{Code: cmp.Or(i.Code, "invalid_value"), Detail: sentence(strings.TrimSpace(name + " " + i.Message)), Pointer: pointer})
+		}
+		if len(f.flaws) > 0 {
+			f.detail = invalid(f.flaws).detail
+		}
+	}
+	return f
+}
+
+// pointerOf returns where the member is that a service calls path, and what this
+// surface calls it.
+func pointerOf(path string, input *Record) (pointer, name string) {
+	if path == "" {
+		return "#", ""
+	}
+	if input != nil {
+		if head, _, _ := strings.Cut(path, "."); member(input.Members, head) == nil {
+			path = snake(path)
+		}
+	}
+	pointer = "#"
+	for part := range strings.SplitSeq(path, ".") {
+		pointer = point(pointer, part)
+	}
+	return pointer, path
+}
+
+// snake returns "customer_id" for "customerId".
+func snake(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if 'A' <= r && r <= 'Z' {
+			b.WriteByte('_')
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// sentence makes a message of the services one that stands alone.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	// Names of members are written small, other words not.
+	if first, _, _ := strings.Cut(s, " "); 'a' <= s[0] && s[0] <= 'z' && !strings.ContainsAny(first, "_.[") {
+		s = strings.ToUpper(s[:1]) + s[1:]
+	}
+	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
+		return s
+	}
+	return s + "."
+}
+
+// storable reports whether an answer with this status is kept for retries
+// (fleet-api.md 4).
+func storable(status int) bool {
+	switch status {
+	case 400, 401, 403, 406, 413, 415, 422, 429:
+		return false
+	}
+	return status < 500
+}
+
+// document is the body of a problem.
+func (a *API) document(f *fault, requestID string) (status int, body []byte) {
+	c := catalogue[f.code]
+	var b strings.Builder
+	add := func(name string, v any) {
+		text, err := json.Marshal(v)
+		if err != nil {
+			return // of details that are no JSON; the rest is worth more
+		}
+		if b.Len() == 0 {
+			b.WriteByte('{')
+		} else {
+			b.WriteByte(',')
+		}
+		b.Write(quote(name))
+		b.WriteByte(':')
+		b.Write(text)
+	}
+	add("type", a.c.Origin+"/problems/"+f.code)
+	add("title", c.title)
+	add("status", c.status)
+	add("detail", f.detail)
+	add("instance", "urn:request:"+requestID)
+	add("code", f.code)
+	add("request_id", requestID)
+	for _, name := range slices.Sorted(maps.Keys(f.details)) {
+		add(name, f.details[name])
+	}
+	if len(f.flaws) > 0 {
+		add("errors", f.flaws)
+	}
+	b.WriteByte('}')
+	return c.status, []byte(b.String())
+}
+
+// fail answers with a problem.
+func (a *API) fail(w http.ResponseWriter, r *Request, f *fault) {
+	status, body := a.document(f, r.ID)
+	h := w.Header()
+	for _, kv := range f.headers {
+		h.Set(kv[0], kv[1])
+	}
+	if f.code == "unavailable" || f.retry > 0 {
+		h.Set("Retry-After", fmt.Sprint(seconds(cmp.Or(f.retry, 5*time.Second))))
+	}
+	if f.code == "unsupported_media_type" && h.Get("Accept") == "" {
+		h.Set("Accept", "application/json")
+	}
+	h.Set("Content-Type", "application/problem+json")
+	a.send(w, r, status, body)
+}

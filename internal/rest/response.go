@@ -1,0 +1,201 @@
+package rest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+)
+
+// Response is what a handler answers: [OK], [Created], [Done], [NoContent],
+// [List] or [Export].
+type Response struct {
+	status   int // 0: what the route says
+	record   any
+	location string // below the base
+	page     *page
+	rows     iter.Seq2[any, error]
+
+	// What the rest is made into.
+	encoded  bool
+	body     []byte
+	tag      string
+	replayed bool
+}
+
+// page is one page of a list.
+type page struct {
+	Object string  `json:"object"`
+	URL    string  `json:"url"`
+	Data   any     `json:"data"`
+	More   bool    `json:"has_more"`
+	Next   *string `json:"next_cursor"`
+
+	next any
+}
+
+// OK answers with one record.
+func OK(record any) Response { return Response{record: record} }
+
+// Created answers that a record was made, and where it is: a path below the base,
+// "/tickets/…".
+func Created(location string, record any) Response {
+	return Response{status: http.StatusCreated, record: record, location: location}
+}
+
+// Done answers with a record and a status of its own: 202.
+func Done(status int, record any) Response { return Response{status: status, record: record} }
+
+// NoContent answers that it is done, and with nothing else.
+func NoContent() Response { return Response{status: http.StatusNoContent} }
+
+// List answers with one page. Next is the position after its last record, for
+// [Request.Cursor] of the next request: any value that is JSON. It is nil when
+// there is no more.
+func List[T any](records []T, next any) Response {
+	if records == nil {
+		records = []T{}
+	}
+	return Response{page: &page{Object: "list", Data: records, next: next}}
+}
+
+// Export answers with every record of a list, one after the other, as they are
+// read. An error ends the transfer so that its receiver sees that it failed.
+func Export[T any](records iter.Seq2[T, error]) Response {
+	return Response{rows: func(yield func(any, error) bool) {
+		for record, err := range records {
+			if !yield(record, err) {
+				return
+			}
+		}
+	}}
+}
+
+// encode returns the JSON of a record as it is answered.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := encodeTo(&b, v); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func encodeTo(b *bytes.Buffer, v any) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	b.Truncate(b.Len() - 1) // the line's end
+	return nil
+}
+
+// etag is the strong entity tag of a representation: it changes when the content
+// does, whoever changed it.
+func etag(text []byte) string {
+	sum := sha256.Sum256(text)
+	var b [18]byte
+	b[0], b[17] = '"', '"'
+	base64.RawURLEncoding.Encode(b[1:17], sum[:12])
+	return string(b[:])
+}
+
+// finish encodes an answer, once.
+func (r *Request) finish(a *Response) error {
+	if a.encoded || a.rows != nil {
+		return nil
+	}
+	if a.status == 0 {
+		a.status = r.route.success()
+	}
+	var err error
+	switch {
+	case a.page != nil:
+		p := a.page
+		p.URL = r.http.URL.Path
+		if p.next != nil {
+			var cursor string
+			if cursor, err = r.query.seal(p.URL, p.next); err != nil {
+				return err
+			}
+			p.More, p.Next = true, &cursor
+		}
+		a.body, err = encode(p)
+	case a.record != nil:
+		a.body, err = encode(a.record)
+		if err == nil && len(r.query.expand) == 0 {
+			a.tag = etag(a.body)
+		}
+	}
+	a.encoded = err == nil
+	return err
+}
+
+// only returns what a key that may not read a record gets of it.
+func only(body []byte) []byte {
+	var record struct {
+		ID     string `json:"id"`
+		Object string `json:"object"`
+	}
+	if err := json.Unmarshal(body, &record); err != nil {
+		return []byte("{}")
+	}
+	text, err := json.Marshal(record)
+	if err != nil {
+		return []byte("{}") // strings do marshal
+	}
+	return text
+}
+
+// answer writes a finished answer.
+func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
+	h := w.Header()
+	if got.location != "" {
+		h["Location"] = []string{a.c.Base + got.location}
+	}
+	if got.tag != "" {
+		h["Etag"] = []string{got.tag}
+	}
+	if got.replayed {
+		h["Idempotent-Replayed"] = []string{"true"}
+	}
+	safe := r.http.Method == http.MethodGet || r.http.Method == http.MethodHead
+	if safe && got.tag != "" {
+		if lines := r.http.Header["If-None-Match"]; len(lines) > 0 && anyTag(lines, got.tag, true) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	if got.page != nil && got.page.Next != nil {
+		h["Link"] = []string{"<" + a.c.Origin + r.query.next(got.page.URL, *got.page.Next) + `>; rel="next"`}
+	}
+	body := got.body
+	if !safe && len(body) > 0 && r.route.Output != nil && r.route.Needs.Resource != "" && got.status < 300 && !r.Can(r.route.Needs.Resource, apikey.Read) {
+		body = only(body)
+	}
+	if len(body) > 0 {
+		kind := "application/json"
+		if got.status >= 400 {
+			kind = "application/problem+json"
+		}
+		h["Content-Type"] = []string{kind}
+	}
+	a.send(w, r, got.status, body)
+}
+
+// send writes a whole answer.
+func (a *API) send(w http.ResponseWriter, r *Request, status int, body []byte) {
+	if status != http.StatusNoContent {
+		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	w.WriteHeader(status)
+	if r.http.Method != http.MethodHead {
+		w.Write(body) // what a client that is gone does not get is not our concern
+	}
+}
