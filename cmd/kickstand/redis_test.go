@@ -22,24 +22,39 @@ func TestRedisSharesSignInLimits(t *testing.T) {
 		urls = append(urls, s.url)
 	}
 	email := strings.ToLower(rand.Text()) + "@example.com"
-	signIn := func(url string) int {
-		t.Helper()
-		resp, err := http.Post(url+"/api/trpc/auth.signInWithPassword", "application/json",
-			strings.NewReader(`{"json":{"email":"`+email+`","password":"not the password"}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		return resp.StatusCode
-	}
 	for i := range 5 {
-		if got := signIn(urls[i%2]); got != http.StatusUnauthorized {
+		if got := wrongSignIn(t, urls[i%2], email); got != http.StatusUnauthorized {
 			t.Errorf("attempt %d: got status %d, want 401", i, got)
 		}
 	}
 	for i, url := range urls {
-		if got := signIn(url); got != http.StatusTooManyRequests {
+		if got := wrongSignIn(t, url, email); got != http.StatusTooManyRequests {
 			t.Errorf("the sixth attempt, on server %d: got status %d, want 429", i, got)
 		}
 	}
+}
+
+// A server starts without its Redis, and limits sign-ins by itself.
+func TestRedisIsAway(t *testing.T) {
+	s := start(t, "--data="+t.TempDir(), "--database-url="+dbtest.URL(t), "--redis-url=unix://"+t.TempDir()+"/absent")
+	for i := range 5 {
+		if got := wrongSignIn(t, s.url, "robin@example.com"); got != http.StatusUnauthorized {
+			t.Errorf("attempt %d: got status %d, want 401", i, got)
+		}
+	}
+	if got := wrongSignIn(t, s.url, "robin@example.com"); got != http.StatusTooManyRequests {
+		t.Errorf("the sixth attempt: got status %d, want 429", got)
+	}
+}
+
+// wrongSignIn returns the status of an attempt with a wrong password.
+func wrongSignIn(t *testing.T, base, email string) int {
+	t.Helper()
+	resp, err := http.Post(base+"/api/trpc/auth.signInWithPassword", "application/json",
+		strings.NewReader(`{"json":{"email":"`+email+`","password":"not the password"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
 }

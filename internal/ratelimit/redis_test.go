@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -340,6 +343,7 @@ type proxy struct {
 	t               *testing.T
 	network, target string
 	addr            string
+	tls             *tls.Config // nil for none
 
 	mu    sync.Mutex
 	ln    net.Listener
@@ -355,6 +359,9 @@ func (p *proxy) listen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ln, p.addr = ln, ln.Addr().String()
+	if p.tls != nil {
+		ln = tls.NewListener(ln, p.tls)
+	}
 	go func() {
 		for {
 			near, err := ln.Accept()
@@ -447,6 +454,40 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	p.cut()
 	r.Check(t.Context())
 	logged("redis cannot be used")
+}
+
+// A rediss address is spoken to in TLS, and only to whom its name belongs.
+func TestRedisByTLS(t *testing.T) {
+	certified := httptest.NewTLSServer(nil) // its certificate is for example.com and 127.0.0.1
+	defer certified.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(certified.Certificate())
+	for host, want := range map[string]string{"127.0.0.1": "", "localhost": "certificate"} {
+		t.Run(host, func(t *testing.T) {
+			var log lines
+			p := &proxy{t: t, addr: "127.0.0.1:0", tls: &tls.Config{Certificates: certified.TLS.Certificates}}
+			r := testRedis(t, func(o *redis.Options) {
+				p.network, p.target = o.Network, o.Addr
+				p.listen()
+				_, port, err := net.SplitHostPort(p.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				secure, err := parseURL("rediss://" + net.JoinHostPort(host, port))
+				if err != nil {
+					t.Fatal(err)
+				}
+				secure.TLSConfig.RootCAs = roots
+				o.Network, o.Addr, o.TLSConfig = secure.Network, secure.Addr, secure.TLSConfig
+			}, log.logger())
+			t.Cleanup(p.cut)
+			take(t, r.Windows(rand.Text(), time.Hour), "k", 1)
+			got := strings.Join(log.take(), "\n")
+			if want == "" && got != "" || !strings.Contains(got, want) {
+				t.Errorf("logged %q, want %q", got, want)
+			}
+		})
+	}
 }
 
 // A Redis that does not answer costs one call a second its patience, and the
