@@ -183,6 +183,26 @@ func TestWindowsAreBounded(t *testing.T) {
 	})
 }
 
+// A key is as young as its last window.
+func TestReopenedWindowIsNotForgottenEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(time.Minute)
+		m.maxKeys = 2
+		take(t, m, "a", 1)
+		time.Sleep(30 * time.Second)
+		take(t, m, "b", 1)
+		time.Sleep(30 * time.Second)
+		take(t, m, "a", 1) // another window
+		take(t, m, "c", 1) // no room: b is the oldest now
+		if _, ok := take(t, m, "a", 1); ok {
+			t.Error("the window that was opened last but one was forgotten")
+		}
+		if got := peek(t, m, "b", 1); got.Remaining != 1 {
+			t.Error("the oldest window was not forgotten")
+		}
+	})
+}
+
 func BenchmarkTake(b *testing.B) {
 	m := NewMemory(time.Minute)
 	keys := make([]string, 10_000)

@@ -540,6 +540,26 @@ func TestSilentRedis(t *testing.T) {
 	})
 }
 
+// One that refuses costs nothing at all.
+func TestRefusingRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := openRedis(&redis.Options{
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") },
+		}, patience, nil)
+		defer r.Close()
+		w := r.Windows("w", time.Hour)
+		start := time.Now()
+		for i := range 3 {
+			if state, ok := take(t, w, "k", 2); ok != (i < 2) || state.Remaining != int64(max(0, 1-i)) {
+				t.Errorf("call %d: got %t, %d remaining", i, ok, state.Remaining)
+			}
+		}
+		if got := time.Since(start); got != 0 {
+			t.Errorf("three calls took %v, want nothing", got)
+		}
+	})
+}
+
 // Someone who goes away while Redis is asked is counted, and is no outage.
 func TestRedisCallerGone(t *testing.T) {
 	var log lines
