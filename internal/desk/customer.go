@@ -26,9 +26,11 @@ type Customer struct {
 	Identities     []Identity `json:"identities"`
 	// Undeliverable lists the addresses among Emails and Phones that have
 	// failed for good.
-	Undeliverable []string  `json:"undeliverable,omitempty"`
-	CreatedAt     time.Time `json:"created_at"`
-	UpdatedAt     time.Time `json:"updated_at"`
+	Undeliverable []string          `json:"undeliverable,omitempty"`
+	ExternalID    string            `json:"external_id"` // the API client's own
+	Metadata      map[string]string `json:"metadata"`
+	CreatedAt     time.Time         `json:"created_at"`
+	UpdatedAt     time.Time         `json:"updated_at"`
 }
 
 // Identity is an id that a channel knows somebody by, where it is neither a mail
@@ -253,16 +255,27 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.
 	if owner == "" {
 		return makeCustomer(ctx, tx, in, newID, p)
 	}
-	if free > 0 {
-		if _, err := tx.Exec(ctx, "UPDATE contact_points SET customer_id = $1 WHERE customer_id = $2", owner, newID); err != nil {
-			return known{}, fmt.Errorf("add contact points: %w", err)
-		}
-	}
 	k, err := loadCustomer(ctx, tx, owner)
 	if err != nil {
 		return known{}, err
 	}
-	return k, fillIn(ctx, tx, in.OrganizationID, &k, p)
+	if free == 0 {
+		return k, fillIn(ctx, tx, in.OrganizationID, &k, p)
+	}
+	before, err := loadContacts(ctx, tx, owner, k.Email, k.Phone)
+	if err != nil {
+		return known{}, err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE contact_points SET customer_id = $1 WHERE customer_id = $2", owner, newID); err != nil {
+		return known{}, fmt.Errorf("add contact points: %w", err)
+	}
+	changes := k.learn(p)
+	after, err := loadContacts(ctx, tx, owner, k.Email, k.Phone)
+	if err != nil {
+		return known{}, err
+	}
+	before.changes(&after, changes)
+	return k, changeCustomer(ctx, tx, in.OrganizationID, &k, changes)
 }
 
 func makeCustomer(ctx context.Context, tx *db.Tx, in *Inbound, id string, p channel.Party) (known, error) {
@@ -283,7 +296,12 @@ const maxName = 200
 // fillIn adds to a customer what is not known of them yet. What is known stays:
 // an agent may have corrected it, and display names change with the device.
 func fillIn(ctx context.Context, tx *db.Tx, organizationID string, k *known, p channel.Party) error {
-	var changes map[string]event.Change
+	return changeCustomer(ctx, tx, organizationID, k, k.learn(p))
+}
+
+// learn takes from p what is not known of a customer yet, and says what changed.
+func (k *known) learn(p channel.Party) map[string]event.Change {
+	changes := make(map[string]event.Change)
 	for _, f := range []struct {
 		name string
 		has  *string
@@ -294,19 +312,26 @@ func fillIn(ctx context.Context, tx *db.Tx, organizationID string, k *known, p c
 		{"phone", &k.Phone, p.Phone},
 	} {
 		if *f.has == "" && f.get != "" {
-			if changes == nil {
-				changes = make(map[string]event.Change)
-			}
 			changes[f.name] = event.Change{From: "", To: f.get}
 			*f.has = f.get
 		}
 	}
+	return changes
+}
+
+// changeCustomer writes what changed of a customer, unless nothing did, and has
+// it told of.
+func changeCustomer(ctx context.Context, tx *db.Tx, organizationID string, k *known, changes map[string]event.Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, "UPDATE customers SET name = $2, email = $3, phone = $4, updated_at = $5 WHERE id = $1",
-		k.ID, k.Name, k.Email, k.Phone, tx.Now.UnixMicro()); err != nil {
+	n, err := tx.Exec(ctx, "UPDATE customers SET name = $2, email = $3, phone = $4, updated_at = $5 WHERE id = $1 AND deleted_at IS NULL",
+		k.ID, k.Name, k.Email, k.Phone, tx.Now.UnixMicro())
+	if err != nil {
 		return fmt.Errorf("change customer: %w", err)
+	}
+	if n == 0 { // deleted this moment
+		return nil
 	}
 	k.events = append(k.events, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerUpdated,
@@ -315,18 +340,15 @@ func fillIn(ctx context.Context, tx *db.Tx, organizationID string, k *known, p c
 	return nil
 }
 
-// Customer returns a customer by id, or a NotFound problem.
-func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id string) (Customer, error) {
-	var email, number string
-	c, err := db.One(ctx, q, func(row db.Row) (Customer, error) {
-		c := Customer{Emails: []string{}, Phones: []string{}, Identities: []Identity{}}
-		err := row.Scan(&c.ID, &c.OrganizationID, &c.Name, &email, &number, db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt))
-		return c, err
-	}, "SELECT id, organization_id, name, email, phone, created_at, updated_at FROM customers WHERE id = $1 AND organization_id = $2",
-		id, organizationID)
-	if err != nil {
-		return Customer{}, notFound(err, "customer")
-	}
+// contacts is what a customer can be reached under and recognised by.
+type contacts struct {
+	emails, phones []string // the one they are written to first, the others in no meaningful order
+	identities     []Identity
+	undeliverable  []string
+}
+
+// loadContacts loads the contacts of a customer to whom one writes at email and number.
+func loadContacts(ctx context.Context, q db.Querier, customerID, email, number string) (contacts, error) {
 	type stored struct {
 		kind, display string
 		undeliverable time.Time
@@ -334,26 +356,72 @@ func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id
 	points, err := db.All(ctx, q, func(row db.Row) (p stored, err error) {
 		err = row.Scan(&p.kind, &p.display, db.IntoTime(&p.undeliverable))
 		return p, err
-	}, "SELECT kind, coalesce(display, value), undeliverable_at FROM contact_points WHERE customer_id = $1 ORDER BY value, scope", id)
+	}, "SELECT kind, coalesce(display, value), undeliverable_at FROM contact_points WHERE customer_id = $1 ORDER BY value, scope", customerID)
 	if err != nil {
-		return Customer{}, err
+		return contacts{}, fmt.Errorf("load contact points: %w", err)
 	}
+	c := contacts{emails: []string{}, phones: []string{}, identities: []Identity{}}
 	for _, p := range points {
 		switch p.kind {
 		case pointEmail:
-			c.Emails = append(c.Emails, p.display)
+			c.emails = append(c.emails, p.display)
 		case pointPhone:
-			c.Phones = append(c.Phones, p.display)
+			c.phones = append(c.phones, p.display)
 		default:
-			c.Identities = append(c.Identities, Identity{Channel: p.kind, ExternalID: p.display})
+			c.identities = append(c.identities, Identity{Channel: p.kind, ExternalID: p.display})
 		}
 		if !p.undeliverable.IsZero() {
-			c.Undeliverable = append(c.Undeliverable, p.display)
+			c.undeliverable = append(c.undeliverable, p.display)
 		}
 	}
-	putFirst(c.Emails, email)
-	putFirst(c.Phones, number)
+	putFirst(c.emails, email)
+	putFirst(c.phones, number)
 	return c, nil
+}
+
+// changes adds to changes what is different in after.
+func (c *contacts) changes(after *contacts, changes map[string]event.Change) {
+	if !slices.Equal(c.emails, after.emails) {
+		changes["emails"] = event.Change{From: c.emails, To: after.emails}
+	}
+	if !slices.Equal(c.phones, after.phones) {
+		changes["phones"] = event.Change{From: c.phones, To: after.phones}
+	}
+	if !slices.Equal(c.identities, after.identities) {
+		changes["identities"] = event.Change{From: c.identities, To: after.identities}
+	}
+}
+
+// Customer returns a customer by id, or a NotFound problem.
+func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id string) (Customer, error) {
+	c, err := db.One(ctx, q, scanCustomer, selectCustomer+"WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL", id, organizationID)
+	if err != nil {
+		return Customer{}, notFound(err, "customer")
+	}
+	err = c.fill(ctx, q)
+	return c.Customer, err
+}
+
+// record is a customer with the first of several addresses.
+type record struct {
+	Customer
+	email, phone string
+}
+
+const selectCustomer = "SELECT id, organization_id, name, email, phone, external_id, metadata, created_at, updated_at FROM customers "
+
+func scanCustomer(row db.Row) (record, error) {
+	var c record
+	err := row.Scan(&c.ID, &c.OrganizationID, &c.Name, &c.email, &c.phone, db.IntoText(&c.ExternalID), db.IntoJSON(&c.Metadata),
+		db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt))
+	return c, err
+}
+
+// fill loads the contacts.
+func (c *record) fill(ctx context.Context, q db.Querier) error {
+	found, err := loadContacts(ctx, q, c.ID, c.email, c.phone)
+	c.Emails, c.Phones, c.Identities, c.Undeliverable = found.emails, found.phones, found.identities, found.undeliverable
+	return err
 }
 
 func putFirst(list []string, value string) {

@@ -22,6 +22,13 @@
 //
 // The same message a second time changes nothing, whichever way it came.
 //
+// # Customers
+//
+// An address belongs to one customer of the organization, whether it was written
+// from or entered: see [Service.CreateCustomer]. Deleting a customer takes what is
+// personal from the record and the addresses from the organization; tickets and
+// what was said in them stay until they are deleted themselves.
+//
 // # Events
 //
 // All events of a change are emitted in one call, with one snapshot of the ticket
@@ -37,7 +44,12 @@
 //	                                message.agent_reply
 //	a change of a ticket's fields   ticket.updated [ticket.status_changed]
 //	                                [ticket.assigned] [ticket.priority_changed]
+//	a ticket made here              [customer.created | customer.updated]
+//	                                ticket.created [ticket.assigned]
+//	                                [conversation.created message.created]
 //	a deleted ticket                ticket.deleted
+//	a customer made here            customer.created
+//	one changed, or deleted         customer.updated
 //	80 % of a promised time         sla.warning
 //	all of it                       sla.breached
 //

@@ -331,18 +331,11 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		if err != nil {
 			return err
 		}
-		if *u.AssigneeID != "" {
-			if _, ok, err := s.directory.Agent(ctx, tx, t.OrganizationID, *u.AssigneeID); err != nil {
-				return fmt.Errorf("look up assignee: %w", err)
-			} else if !ok {
-				return noSuchMember("assignee_id")
-			}
-		}
-		t.AssigneeID = *u.AssigneeID
-		to, err := s.person(ctx, tx, t.OrganizationID, t.AssigneeID)
+		to, err := s.member(ctx, tx, t.OrganizationID, *u.AssigneeID)
 		if err != nil {
 			return err
 		}
+		t.AssigneeID = *u.AssigneeID
 		changes["assignee"] = event.Change{From: from, To: to}
 	}
 	if newStatus {
@@ -382,12 +375,6 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		return err
 	}
 	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
-}
-
-func noSuchMember(path string) error {
-	var v problem.Validation
-	v.AddCode("not_found", path, "must be a member of the organization")
-	return v.Err()
 }
 
 // setStatus maintains what depends on the status. The caller writes the row.
