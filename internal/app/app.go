@@ -37,6 +37,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -89,22 +90,17 @@ type App struct {
 	Inbound     *inbound.Service
 	Keys        *apikey.Service
 
-	config   Config
-	log      *slog.Logger
-	redis    *ratelimit.Redis // nil when none is configured
-	windows  windows          // of API keys and of addresses that fail to authenticate
+	config Config
+	log    *slog.Logger
+	redis  *ratelimit.Redis // nil when none is configured
+	// Of the REST surfaces; apart, so that a crowd of addresses displaces no key.
+	keyWindows, addressWindows rest.Windows
+
 	queue    *queue.Queue
 	adapters []channel.Adapter
 	handler  http.Handler
 	mailbox  *mail.Mailbox // nil when a mail server is configured
 	closers  []func() error
-}
-
-// windows limits the REST surfaces: [ratelimit.Memory], or
-// [ratelimit.RedisWindows] where several processes count together.
-type windows interface {
-	Take(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
-	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
 }
 
 // databaseURL returns where the database is, making the data folder if it is
@@ -237,7 +233,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 // openLimits returns what makes the limits of accounts, nil for their own.
 func (a *App) openLimits() (func(name string, limit int, window time.Duration) account.Limiter, error) {
 	if a.config.RedisURL == "" {
-		a.windows = ratelimit.NewMemory(time.Minute)
+		a.keyWindows, a.addressWindows = ratelimit.NewMemory(time.Minute), ratelimit.NewMemory(time.Minute)
 		return nil, nil
 	}
 	r, err := ratelimit.OpenRedis(a.config.RedisURL, a.log)
@@ -246,7 +242,7 @@ func (a *App) openLimits() (func(name string, limit int, window time.Duration) a
 	}
 	a.closers = append(a.closers, r.Close)
 	a.redis = r
-	a.windows = r.Windows("requests", time.Minute)
+	a.keyWindows, a.addressWindows = r.Windows("key", time.Minute), r.Windows("address", time.Minute)
 	return func(name string, limit int, window time.Duration) account.Limiter {
 		return r.Limiter(name, limit, window)
 	}, nil
