@@ -45,8 +45,21 @@ func rewrite(query string) string {
 // rewriteDDL adapts a migration, which is written for SQLite: BLOB is BYTEA on
 // PostgreSQL, and WITHOUT ROWID (rows live in their primary key's tree) goes.
 // There text compares by bytes, as it does in SQLite, so that both engines walk an
-// index in the same order.
+// index in the same order. What cannot be said for both stands after a line
+// "-- [sqlite]" or "-- [postgres]", up to a line "-- [both]".
 func (e engine) rewriteDDL(script string) string {
+	other := "-- [postgres]\n"
+	if e == postgresEngine {
+		other = "-- [sqlite]\n"
+	}
+	for {
+		before, rest, found := strings.Cut(script, other)
+		if !found {
+			break
+		}
+		_, after, _ := strings.Cut(rest, "-- [") // where the next part begins
+		script = before + "-- [" + after
+	}
 	if e == sqliteEngine {
 		return script
 	}

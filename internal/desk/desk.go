@@ -127,6 +127,7 @@ type Service struct {
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
 	policies   policies
+	pace       pace
 	sanitizer  *safehtml.Sanitizer
 }
 
@@ -138,6 +139,7 @@ func Open(c Config) *Service {
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
 		sanitizer: safehtml.NewSanitizer(),
 	}
+	s.pace = defaultPace()
 	if s.closeAfter == 0 {
 		s.closeAfter = 7 * 24 * time.Hour
 	}

@@ -429,7 +429,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	list, err := f.desk.Tickets(t.Context(), f.db, orgA, desk.Page{Limit: 100})
+	list, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, desk.TicketQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -916,7 +916,7 @@ func TestSLAIsShown(t *testing.T) {
 	f := newFixture(t)
 	f.setPolicy(desk.SLAPolicy{Priority: desk.PriorityNormal, FirstResponseMinutes: 60})
 	r := f.intake(text(ana, "hello"))
-	list, err := f.desk.Tickets(t.Context(), f.db, orgA, desk.Page{})
+	list, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, desk.TicketQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,56 +136,20 @@ func notFound(err error, what string) error {
 	return err
 }
 
-// Page selects tickets, newest first.
-type Page struct {
-	Status Status // empty: any
-	Before int64  // only smaller numbers; 0: from the newest
-	Limit  int    // 0: 30; at most 200
-}
-
-// Check implements [problem.Checker].
-func (p Page) Check(v *problem.Validation) {
-	if p.Status != "" {
-		checkStatus(v, p.Status)
-	}
-	if p.Before < 0 {
-		v.Add("before", "must not be negative")
-	}
-	if p.Limit < 0 || p.Limit > maxPage {
-		v.Add("limit", "must be from 1 to %d", maxPage)
-	}
-}
-
-// Tickets lists tickets, newest first.
-func (s *Service) Tickets(ctx context.Context, q db.Querier, organizationID string, p Page) ([]Ticket, error) {
-	if err := problem.Check(p); err != nil {
-		return nil, err
-	}
-	if p.Before == 0 {
-		p.Before = 1 << 62
-	}
-	if p.Limit == 0 {
-		p.Limit = 30
-	}
-	if p.Status == "" {
-		return db.All(ctx, q, scanTicket, selectTicket+`WHERE t.organization_id = $1 AND t.number < $2
-			ORDER BY t.number DESC LIMIT $3`, organizationID, p.Before, p.Limit)
-	}
-	return db.All(ctx, q, scanTicket, selectTicket+`WHERE t.organization_id = $1 AND t.status = $2 AND t.number < $3
-		ORDER BY t.number DESC LIMIT $4`, organizationID, string(p.Status), p.Before, p.Limit)
-}
-
 // insertTicket gives t its number, starts its clocks and writes it. The number is
 // taken last, since on PostgreSQL the organization's other new tickets wait from
-// here on. spoken says that an agent begins the ticket.
+// here on; and with it the time, so that tickets were made in the order of their
+// numbers (lists rely on it). spoken says that an agent begins the ticket.
 func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken bool) error {
 	var policyID string
-	if err := tx.QueryRow(ctx, `INSERT INTO ticket_numbers (organization_id, last) VALUES ($1, 1)
-		ON CONFLICT (organization_id) DO UPDATE SET last = ticket_numbers.last + 1
-		RETURNING last, (SELECT p.id FROM sla_policies p WHERE p.organization_id = $1 AND p.priority = $2 AND p.replaced_at IS NULL)`,
-		t.OrganizationID, string(t.Priority)).Scan(&t.Number, db.IntoText(&policyID)); err != nil {
+	if err := tx.QueryRow(ctx, `INSERT INTO ticket_numbers (organization_id, last, last_at) VALUES ($1, 1, $3)
+		ON CONFLICT (organization_id) DO UPDATE SET last = ticket_numbers.last + 1,
+			last_at = CASE WHEN ticket_numbers.last_at < excluded.last_at THEN excluded.last_at ELSE ticket_numbers.last_at END
+		RETURNING last, last_at, (SELECT p.id FROM sla_policies p WHERE p.organization_id = $1 AND p.priority = $2 AND p.replaced_at IS NULL)`,
+		t.OrganizationID, string(t.Priority), tx.Now.UnixMicro()).Scan(&t.Number, db.IntoTime(&t.CreatedAt), db.IntoText(&policyID)); err != nil {
 		return fmt.Errorf("number ticket: %w", err)
 	}
+	t.UpdatedAt = t.CreatedAt
 	if policyID != "" {
 		if err := s.startClocks(ctx, tx, t, policyID, spoken); err != nil {
 			return err
@@ -323,7 +287,9 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		tags := tagSet(*u.Tags)
 		if !slices.Equal(tags, t.Tags) {
 			changes["tags"] = event.Change{From: append([]string{}, t.Tags...), To: tags}
-			t.Tags = tags
+			if err := setTags(ctx, tx, t, tags); err != nil {
+				return err
+			}
 		}
 	}
 	if u.AssigneeID != nil && *u.AssigneeID != t.AssigneeID {
@@ -405,6 +371,24 @@ func tagSet(tags []string) []string {
 	return set
 }
 
+// setTags gives t the tags, which lists filter by. The caller writes the row.
+func setTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
+	if len(t.Tags) > 0 {
+		if _, err := tx.Exec(ctx, "DELETE FROM ticket_tags WHERE organization_id = $1 AND tag = ANY($2) AND number = $3",
+			t.OrganizationID, t.Tags, t.Number); err != nil {
+			return fmt.Errorf("remove tags: %w", err)
+		}
+	}
+	for _, tag := range tags {
+		if _, err := tx.Exec(ctx, "INSERT INTO ticket_tags (organization_id, tag, number, ticket_id) VALUES ($1, $2, $3, $4)",
+			t.OrganizationID, tag, t.Number, t.ID); err != nil {
+			return fmt.Errorf("add tags: %w", err)
+		}
+	}
+	t.Tags = tags
+	return nil
+}
+
 // updateEvents are ticket.updated and the specific events that changes call for.
 func updateEvents(t *event.Ticket, organizationID string, changes map[string]event.Change) []event.Event {
 	events := []event.Event{{OrganizationID: organizationID, Name: event.TicketUpdated, Data: event.Data{Ticket: t, Changes: changes}}}
@@ -466,6 +450,9 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	}
 	if err := s.stopClocks(ctx, tx, &t); err != nil {
 		return fmt.Errorf("delete SLA timers: %w", err)
+	}
+	if err := setTags(ctx, tx, new(t), nil); err != nil {
+		return err
 	}
 	for _, statement := range []string{
 		// A thread that is nobody's identity goes, an identity stays.

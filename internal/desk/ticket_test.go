@@ -223,46 +223,8 @@ func TestOtherOrganizationsSeeNothing(t *testing.T) {
 			t.Errorf("%s of its own: %v", name, err)
 		}
 	}
-	if list, err := f.desk.Tickets(ctx, f.db, orgB, desk.Page{}); err != nil || len(list) != 0 {
+	if list, _, err := f.desk.FindTickets(ctx, f.db, orgB, desk.TicketQuery{}); err != nil || len(list) != 0 {
 		t.Errorf("list: %v, %v", list, err)
-	}
-}
-
-func TestList(t *testing.T) {
-	f := newFixture(t)
-	var ids []string
-	for _, n := range []string{"1", "2", "3", "4", "5"} {
-		ids = append(ids, f.intake(text("+491511234567"+n, "hello "+n)).TicketID)
-	}
-	f.setStatus(ids[1], desk.StatusPending)
-	f.setStatus(ids[3], desk.StatusPending)
-	for _, c := range []struct {
-		page desk.Page
-		want []int64
-	}{
-		{desk.Page{}, []int64{5, 4, 3, 2, 1}},
-		{desk.Page{Limit: 2}, []int64{5, 4}},
-		{desk.Page{Limit: 2, Before: 4}, []int64{3, 2}},
-		{desk.Page{Status: desk.StatusPending}, []int64{4, 2}},
-		{desk.Page{Status: desk.StatusPending, Before: 4}, []int64{2}},
-		{desk.Page{Status: desk.StatusClosed}, nil},
-	} {
-		list, err := f.desk.Tickets(t.Context(), f.db, orgA, c.page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []int64
-		for _, ticket := range list {
-			got = append(got, ticket.Number)
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%+v: got %v, want %v", c.page, got, c.want)
-		}
-	}
-	for _, p := range []desk.Page{{Status: "x"}, {Limit: -1}, {Limit: 201}, {Before: -1}} {
-		if _, err := f.desk.Tickets(t.Context(), f.db, orgA, p); problem.Of(err) != problem.Invalid {
-			t.Errorf("%+v: got %v, want invalid", p, err)
-		}
 	}
 }
 

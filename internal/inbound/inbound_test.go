@@ -317,7 +317,7 @@ func (h *house) list(t testing.TB, states ...inbound.State) []*inbound.Event {
 // first, the texts of its messages in order.
 func (h *house) tickets(t testing.TB, organization string) [][]string {
 	t.Helper()
-	list, err := h.desk.Tickets(t.Context(), h.db, organization, desk.Page{})
+	list, _, err := h.desk.FindTickets(t.Context(), h.db, organization, desk.TicketQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func attachments(t *testing.T, p http.RoundTripper, change func(*house), urls ..
 	h.run(t)
 	h.settled(t)
 	h.wantTickets(t, "org-1", []string{"look"})
-	list, err := h.desk.Tickets(t.Context(), h.db, "org-1", desk.Page{})
+	list, _, err := h.desk.FindTickets(t.Context(), h.db, "org-1", desk.TicketQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

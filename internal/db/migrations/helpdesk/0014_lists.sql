@@ -1,0 +1,51 @@
+-- Lists, searches and analytics of tickets; packages desk and event.
+--
+-- A ticket's created_at is not before that of any smaller number of its
+-- organization: it is set together with the number, by one who holds the
+-- organization's row of ticket_numbers. So lists in order of creation walk
+-- numbers, which never change. Each filter has an index in that order, and what a
+-- message changes is in one index only.
+ALTER TABLE ticket_numbers ADD COLUMN last_at BIGINT NOT NULL DEFAULT 0; -- created_at of the ticket that has the number
+UPDATE tickets SET created_at = r.at FROM (
+		SELECT id AS ticket_id, max(created_at) OVER (PARTITION BY organization_id ORDER BY number) AS at FROM tickets
+	) AS r WHERE r.ticket_id = tickets.id AND r.at > tickets.created_at;
+UPDATE ticket_numbers SET last_at =
+	coalesce((SELECT max(created_at) FROM tickets WHERE tickets.organization_id = ticket_numbers.organization_id), 0);
+
+DROP INDEX tickets_assignee;
+CREATE INDEX tickets_assignee ON tickets (organization_id, assignee_id, number);
+CREATE INDEX tickets_customer ON tickets (customer_id, number);
+CREATE INDEX tickets_channel ON tickets (organization_id, channel, number);
+-- What comes in is of normal priority, and so are most tickets.
+CREATE INDEX tickets_priority ON tickets (organization_id, priority, number) WHERE priority <> 'normal';
+-- With what lists filter by, so that walking it reads no rows.
+CREATE INDEX tickets_updated ON tickets (organization_id, updated_at, id, number, status, priority, channel, assignee_id);
+-- With what analytics count.
+CREATE INDEX tickets_created ON tickets (organization_id, created_at, number, status, priority, channel, assignee_id, first_responded_at);
+CREATE INDEX tickets_resolved ON tickets (organization_id, resolved_at, created_at, status, priority, channel, assignee_id) WHERE resolved_at IS NOT NULL;
+
+-- tickets.tags, for filters.
+CREATE TABLE ticket_tags (
+	organization_id TEXT NOT NULL,
+	tag             TEXT NOT NULL,
+	number          BIGINT NOT NULL,
+	ticket_id       TEXT NOT NULL,
+	PRIMARY KEY (organization_id, tag, number)
+) WITHOUT ROWID;
+-- [sqlite]
+INSERT INTO ticket_tags (organization_id, tag, number, ticket_id)
+	SELECT t.organization_id, j.value, t.number, t.id FROM tickets t, json_each(t.tags) j WHERE t.tags IS NOT NULL
+	ON CONFLICT DO NOTHING;
+-- [postgres]
+INSERT INTO ticket_tags (organization_id, tag, number, ticket_id)
+	SELECT t.organization_id, j.value, t.number, t.id FROM tickets t, jsonb_array_elements_text(t.tags::jsonb) AS j(value) WHERE t.tags IS NOT NULL
+	ON CONFLICT DO NOTHING;
+-- [both]
+
+CREATE INDEX customers_created ON customers (organization_id, created_at, id);
+CREATE INDEX customers_updated ON customers (organization_id, updated_at, id);
+CREATE INDEX customers_name ON customers (organization_id, (lower(name)), id);
+
+-- The events that few are; the others are found where they are among all.
+CREATE INDEX events_name ON events (organization_id, name, id) WHERE name NOT IN
+	('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply');
