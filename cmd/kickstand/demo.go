@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
@@ -100,19 +101,30 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
+		_, key, err := a.Keys.Create(ctx, operator(), apikey.New{
+			OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Demo",
+			Permissions: apikey.Permissions{Level: apikey.Admin},
+		})
+		if err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
 		record := struct {
 			URL          string `json:"url"`
 			Email        string `json:"email"`
 			Password     string `json:"password"`
 			Organization string `json:"organization"` // its id
+			LiveKey      string `json:"live_key"`     // for the helpdesk's REST API
 			Mailbox      string `json:"mailbox"`
+			Docs         string `json:"docs"`
 			Data         string `json:"data"`
-		}{a.BaseURL, demoAdmin, password, organization, a.BaseURL + "/dev/mailbox", folder}
+		}{a.BaseURL, demoAdmin, password, organization, key.Reveal(), a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", folder}
 		return e.print(record, func(w io.Writer) {
 			fmt.Fprintf(w, `Kickstand is running at %s
 
   sign in as   %s
   password     %s
+  API key      %s
+  API          %s
   mailbox      %s
   data         %s (made anew at every start)
 
@@ -126,7 +138,7 @@ Try next, each in another terminal in this folder:
                                                   the card was refused: see the mailbox
 
 (From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
-`, record.URL, record.Email, record.Password, record.Mailbox, record.Data, record.Organization)
+`, record.URL, record.Email, record.Password, record.LiveKey, record.Docs, record.Mailbox, record.Data, record.Organization)
 		})
 	})
 }

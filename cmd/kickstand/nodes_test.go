@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+)
+
+// node is a server process beside others on one database.
+type node struct {
+	url    string
+	client *http.Client
+}
+
+// startNodes runs several server processes on one database, and returns them
+// with an organization's slug and the flags that commands need to reach it.
+func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug string, common []string) {
+	t.Helper()
+	common = append([]string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t)}, flags...)
+	command(t, nil, append([]string{"org", "create", "--name=Nodes", "--plan=free"}, common...)...)
+	for range count {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := ln.Addr().String()
+		ln.Close()
+		cmd := exec.Command(os.Args[0], append([]string{"serve", "--listen=" + address}, common...)...)
+		cmd.Env = append(os.Environ(), asProgram+"=1")
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+			if t.Failed() {
+				t.Logf("a server said, at last: %s", output.Bytes()[max(0, output.Len()-4000):])
+			}
+		})
+		n := node{"http://" + address, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}}
+		t.Cleanup(n.client.CloseIdleConnections)
+		up := false
+		for range poll(t, 30*time.Second) {
+			if resp, err := n.client.Get(n.url + "/readyz"); err == nil {
+				resp.Body.Close()
+				if up = resp.StatusCode == http.StatusOK; up {
+					break
+				}
+			}
+		}
+		if !up {
+			t.Fatal("a server does not come up")
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, "nodes", common
+}
+
+// command runs a command of the program and decodes the JSON that it prints.
+func command(t *testing.T, output any, args ...string) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(t.Context(), append(args, "--json"), noEnvironment, strings.NewReader(""), &out, t.Output()); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	if output != nil {
+		if err := json.Unmarshal(out.Bytes(), output); err != nil {
+			t.Fatalf("%v printed %s: %v", args, &out, err)
+		}
+	}
+}
+
+// get asks a node for something with a key.
+func (n *node) get(ctx context.Context, path, key string) (status int, header http.Header, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+path, nil)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := n.client.Do(req)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, string(text), err
+}
+
+// TestRevokedOnEveryNode: a key works on two processes until it is revoked by a
+// third, and never once after that was committed.
+func TestRevokedOnEveryNode(t *testing.T) {
+	rounds := 1000
+	if os.Getenv(dbtest.Variable) == "" || testing.Short() {
+		rounds = 100 // SQLite: one node is the rule there
+	}
+	nodes, slug, common := startNodes(t, 2)
+	databaseURL := strings.TrimPrefix(common[1], "--database-url=")
+	d := dbtest.Open(t, databaseURL)
+	organization := ""
+	if err := d.QueryRow(t.Context(), "SELECT id FROM organizations WHERE slug = $1", slug).Scan(&organization); err != nil {
+		t.Fatal(err)
+	}
+	keys := apikey.Open(apikey.Config{
+		DB:         d,
+		Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Helpdesk: {}},
+		PlanLimit:  func(context.Context, string) (int64, error) { return 60, nil },
+	})
+	by := apikey.By{Actor: apikey.Actor{Type: apikey.System}}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for i := next.Add(1); i <= int64(rounds) && t.Context().Err() == nil; i = next.Add(1) {
+				k, token, err := keys.Create(t.Context(), by, apikey.New{
+					OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "round " + strconv.FormatInt(i, 10),
+					Permissions: apikey.Permissions{Level: apikey.ReadOnly},
+				})
+				if err != nil {
+					t.Errorf("create: %v", err)
+					return
+				}
+				check := func(when string, want int, code string) {
+					for j := range nodes {
+						status, _, body, err := nodes[j].get(t.Context(), "/api/v1/key", token.Reveal())
+						if err != nil || status != want || !strings.Contains(body, code) {
+							t.Errorf("round %d, node %d, %s: got %d %s %v, want %d %s", i, j, when, status, body, err, want, code)
+						}
+					}
+				}
+				check("before", http.StatusOK, `"active"`)
+				if _, err := keys.Revoke(t.Context(), by, organization, k.ID); err != nil {
+					t.Errorf("revoke: %v", err)
+					return
+				}
+				// Beyond 60 failures a minute of one address the bucket is
+				// empty, which refuses just as well.
+				for j := range nodes {
+					status, _, body, err := nodes[j].get(t.Context(), "/api/v1/key", token.Reveal())
+					switch {
+					case err != nil:
+						t.Errorf("round %d, node %d: %v", i, j, err)
+					case status == http.StatusUnauthorized && strings.Contains(body, `"api_key_revoked"`):
+					case status == http.StatusTooManyRequests && strings.Contains(body, `"address"`):
+					default:
+						t.Errorf("round %d, node %d, after: got %d %s", i, j, status, body)
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// TestLimitOverNodes: of four times as many parallel calls as a key has, over two
+// processes that share their windows, exactly as many pass, and those refused
+// lengthen nothing.
+func TestLimitOverNodes(t *testing.T) {
+	redis := os.Getenv("KICKSTAND_TEST_REDIS_URL")
+	if redis == "" {
+		t.Skip("KICKSTAND_TEST_REDIS_URL names no Redis to share windows in")
+	}
+	nodes, slug, common := startNodes(t, 2, "--redis-url="+redis)
+	const limit = 60 // the free plan's
+	for round := range 3 {
+		var made struct{ Key string }
+		command(t, &made, append([]string{"key", "create", "--org=" + slug, "--service=helpdesk", "--environment=live",
+			"--name=round " + strconv.Itoa(round), "--level=read_only"}, common...)...)
+		var mu sync.Mutex
+		passed, refused := 0, 0
+		resets := make(map[string]int)
+		var calls sync.WaitGroup
+		for i := range 4 * limit {
+			calls.Go(func() {
+				status, header, body, err := nodes[i%2].get(t.Context(), "/api/v1/key", made.Key)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err != nil:
+					t.Errorf("call: %v", err)
+				case status == http.StatusOK:
+					passed++
+				case status == http.StatusTooManyRequests && strings.Contains(body, `"rate_limited"`):
+					refused++
+				default:
+					t.Errorf("call: got %d %s", status, body)
+				}
+				resets[header.Get("X-RateLimit-Reset")]++
+			})
+		}
+		calls.Wait()
+		if passed != limit || refused != 3*limit {
+			t.Errorf("round %d: %d passed and %d were refused, want %d and %d", round, passed, refused, limit, 3*limit)
+		}
+		if len(resets) != 1 {
+			t.Errorf("round %d: the window ends at %v, want one moment", round, resets)
+		}
+	}
+}
