@@ -95,6 +95,7 @@ type App struct {
 	redis  *ratelimit.Redis // nil when none is configured
 	// Of the REST surfaces; apart, so that a crowd of addresses displaces no key.
 	keyWindows, addressWindows rest.Windows
+	deskAPI                    *rest.API // nil without the web role
 
 	queue    *queue.Queue
 	adapters []channel.Adapter

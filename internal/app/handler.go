@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -51,7 +52,11 @@ func (a *App) newHandler() (http.Handler, error) {
 		}
 	}))
 	mux.Handle(rpc.Prefix, sameOrigin.Handler(procedures))
+	if a.deskAPI, err = a.openDeskAPI(); err != nil {
+		return nil, fmt.Errorf("REST API: %w", err)
+	}
 	places := []web.Place{
+		{Path: deskapi.Base, What: "REST API of the helpdesk, for API keys"},
 		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, What: "is the process alive"},
 		{Path: "/readyz", Link: true, What: "can it do its work"},
@@ -68,7 +73,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		places = append(places, web.Place{Path: "/dev/mailbox", Link: true, What: "mails, kept here because no mail server is configured"})
 	}
 	mux.Handle("/", sameOrigin.Handler(web.New(web.Config{Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Places: places, Logger: a.log})))
-	return mux, nil
+	return a.deskAPI.Wrap(mux), nil
 }
 
 // healthz says that the process answers.

@@ -45,8 +45,9 @@ var floors = [][]string{
 	},
 	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/billing", "internal/gbfs"},
 	4: {"internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
-	5: {"internal/app", "internal/rest/*"},
-	6: {"cmd/kickstand", "bench", "internal/archtest"},
+	5: {"internal/rest/*"},
+	6: {"internal/app"},
+	7: {"cmd/kickstand", "bench", "internal/archtest"},
 }
 
 // neighbours are the imports between packages of one floor, each with its

@@ -1,0 +1,22 @@
+package app
+
+import (
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+)
+
+// openDeskAPI returns the helpdesk's REST API.
+func (a *App) openDeskAPI() (*rest.API, error) {
+	routes := &deskapi.API{
+		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
+		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys,
+	}
+	return rest.New(rest.Config{
+		Base: deskapi.Base, Origin: a.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
+		Title: "Kickstand Helpdesk", Version: "1.0",
+		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
+		Keys:        a.Keys, KeyWindows: a.keyWindows, AddressWindows: a.addressWindows, DB: a.DB,
+		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(),
+	})
+}

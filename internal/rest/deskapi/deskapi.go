@@ -1,0 +1,47 @@
+// Package deskapi is the helpdesk's REST API, `/api/v1` (helpdesk.md 1 and 9,
+// helpdesk-decisions.md 3 and 6): its routes and the wire form of its records, as
+// data for package rest, which has the conventions.
+//
+// A handler decodes, calls a service, and encodes. Each group of routes is in a
+// file with the records that it takes and gives.
+package deskapi
+
+import (
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+// Base is where the API answers.
+const Base = "/api/v1"
+
+// API is the services that the routes call.
+type API struct {
+	DB          *db.DB
+	BaseURL     string // public address, without a trailing slash
+	Desk        *desk.Service
+	Webhooks    *webhook.Service
+	Connections *connection.Service
+	Inbound     *inbound.Service
+	Accounts    *account.Service
+	Keys        *apikey.Service
+}
+
+// Routes returns all of them.
+func (a *API) Routes() []rest.Route {
+	return slices.Concat(
+		a.memberRoutes(),
+	)
+}
+
+// needs is a permission.
+func needs(resource string, action apikey.Action) rest.Permission {
+	return rest.Permission{Resource: resource, Action: action}
+}

@@ -1,0 +1,53 @@
+package deskapi
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// whole answers a list that a service returns whole, because it is short and
+// bounded, a page at a time. Ids sort by creation, which is the only order.
+func whole[T any](r *rest.Request, records []T, id func(T) string) (rest.Response, error) {
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(a, b T) int {
+		if r.Descending() {
+			a, b = b, a
+		}
+		return cmp.Compare(id(a), id(b))
+	})
+	if r.Exporting() {
+		return rest.Export(sure(records)), nil
+	}
+	var after string
+	more, err := r.Cursor(&after)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if more {
+		records = slices.DeleteFunc(records, func(x T) bool {
+			if r.Descending() {
+				return id(x) >= after
+			}
+			return id(x) <= after
+		})
+	}
+	if len(records) <= r.Limit() {
+		return rest.List(records, nil), nil
+	}
+	records = records[:r.Limit()]
+	return rest.List(records, id(records[len(records)-1])), nil
+}
+
+// sure is a sequence that does not fail.
+func sure[T any](records []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, x := range records {
+			if !yield(x, nil) {
+				return
+			}
+		}
+	}
+}

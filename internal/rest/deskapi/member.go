@@ -1,0 +1,48 @@
+package deskapi
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var memberRecord = &rest.Record{Name: "member", Doc: "Somebody of the organization, whom tickets can be assigned to.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("member")},
+	{Name: "name", Type: rest.Text(), Example: "Robin Demo"},
+	{Name: "email", Type: rest.Text(), Example: "robin@example.com"},
+	{Name: "role", Type: rest.Enum("admin", "agent")},
+	{Name: "created_at", Type: rest.Timestamp()},
+}}
+
+type member struct {
+	ID        string       `json:"id"`
+	Object    string       `json:"object"`
+	Name      string       `json:"name"`
+	Email     string       `json:"email"`
+	Role      account.Role `json:"role"`
+	CreatedAt rest.Time    `json:"created_at"`
+}
+
+func (a *API) memberRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/members", ID: "listMembers", Tag: "Members", Summary: "List members",
+		Doc:   "The organization's people, the longest-standing first. They are invited and removed in the dashboard.",
+		Needs: needs("tickets", apikey.Read), Sort: []string{"created_at"}, Order: "created_at", Export: true,
+		Output: memberRecord, List: true, Handle: a.listMembers,
+	}}
+}
+
+func (a *API) listMembers(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	users, err := a.Accounts.Members(ctx, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	members := make([]member, len(users))
+	for i, u := range users {
+		members[i] = member{u.ID, "member", u.Name, u.Email, u.Role, rest.Time(u.CreatedAt)}
+	}
+	return whole(r, members, func(m member) string { return m.ID })
+}
