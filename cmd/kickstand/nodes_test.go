@@ -167,10 +167,10 @@ func TestRevokedOnEveryNode(t *testing.T) {
 	workers.Wait()
 }
 
-// TestLimitOverNodes: of four times as many parallel calls as a key has, over two
+// TestRedisLimitOverNodes: of four times as many parallel calls as a key has, over two
 // processes that share their windows, exactly as many pass, and those refused
 // lengthen nothing.
-func TestLimitOverNodes(t *testing.T) {
+func TestRedisLimitOverNodes(t *testing.T) {
 	redis := os.Getenv("KICKSTAND_TEST_REDIS_URL")
 	if redis == "" {
 		t.Skip("KICKSTAND_TEST_REDIS_URL names no Redis to share windows in")
