@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -43,7 +44,7 @@ const (
 
 // check adds what is wrong with h; path is where it is in the input.
 func (h *Hours) check(v *problem.Validation, path string) {
-	if _, err := location(h.TimeZone); err != nil {
+	if _, err := period.Location(h.TimeZone); err != nil {
 		v.Add(path+".timeZone", "%v", err)
 	}
 	some := false
@@ -87,21 +88,6 @@ func sortedDays(w Week) []string {
 		return cmp.Or(cmp.Compare(uint(slices.Index(Days[:], a)), uint(slices.Index(Days[:], b))), strings.Compare(a, b))
 	})
 	return names
-}
-
-// location is [time.LoadLocation] without the names that mean another place, or
-// nothing, on another machine.
-func location(name string) (*time.Location, error) {
-	switch {
-	case name == "", name == "Local", name == "Factory":
-	case name == "localtime", name == "posixrules": // files beside the zones on many a machine
-	case strings.HasPrefix(name, "posix/"), strings.HasPrefix(name, "right/"):
-	default:
-		if loc, err := time.LoadLocation(name); err == nil {
-			return loc, nil
-		}
-	}
-	return nil, errors.New("must be an IANA time zone such as Europe/Berlin")
 }
 
 // week is how many minutes a week has, the clocks' changes and what is wrong apart.
@@ -262,7 +248,7 @@ func (h *Hours) Calendar() (*Calendar, error) {
 		return nil, err
 	}
 	c := new(Calendar)
-	c.loc, _ = location(h.TimeZone) // checked
+	c.loc, _ = period.Location(h.TimeZone) // checked
 	for i, name := range Days {
 		c.week[(i+1)%7], _ = spans(h.Weekly[name])
 	}

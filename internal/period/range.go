@@ -1,5 +1,3 @@
-// Package period tells parts of the time line: what lists and analytics are asked
-// for.
 package period
 
 import (
