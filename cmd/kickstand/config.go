@@ -19,7 +19,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 
 	"github.com/BurntSushi/toml"
@@ -61,6 +63,7 @@ type config struct {
 	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Our password at the identity provider; none for a public client." group:"Sign-in"`
 
 	SMSSecret          []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
+	SMSAPIURL          string   `name:"sms-api-url" placeholder:"URL" help:"Where the SMS provider's API is (default: https://api.twilio.com)." group:"Channels"`
 	EmailRawSecret     []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	TrustedAuthServers []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
 
@@ -214,6 +217,7 @@ func (c *config) settings() (app.Config, error) {
 		PaymentsPrices:        map[account.Plan]string{account.Pro: c.PaymentsPricePro, account.Business: c.PaymentsPriceBusiness},
 		Secrets:               map[string][]string{"sms": c.SMSSecret, "email-raw": c.EmailRawSecret, "payments": c.PaymentsSecret},
 		TrustedAuthServers:    c.TrustedAuthServers,
+		SMSAPIURL:             c.SMSAPIURL,
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
 		StopTimeout: c.StopTimeout,
@@ -267,6 +271,9 @@ func (c *config) settings() (app.Config, error) {
 		if err := ratelimit.CheckURL(c.RedisURL); err != nil {
 			return a, usageError{fmt.Errorf("--redis-url: it %w", err)}
 		}
+	}
+	if _, err := netguard.ParseAPIURL(c.SMSAPIURL, sms.DefaultAPIURL); err != nil {
+		return a, usageError{fmt.Errorf("--sms-api-url: %w", err)}
 	}
 	if c.SMTPURL != "" {
 		if _, err := mail.OpenSMTP(c.SMTPURL); err != nil {

@@ -35,6 +35,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -67,6 +68,7 @@ type Config struct {
 	PaymentsAPIURL string // empty: the provider's
 	PaymentsPrices map[account.Plan]string
 
+	SMSAPIURL          string              // empty: the provider's
 	Secrets            map[string][]string // deployment-wide channel secrets by adapter
 	TrustedAuthServers []string
 
@@ -172,10 +174,11 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.queue = queue.Open(a.DB, queue.Config{Logger: log})
 	// What was enqueued is told to other processes before the database goes.
 	a.closers = append(a.closers, func() error { a.queue.Stop(context.Background()); return nil })
-	outbox, err := a.openOutbox(from, box)
+	server, err := a.openMail()
 	if err != nil {
 		return nil, err
 	}
+	outbox := a.openOutbox(server, from, box)
 	events := new(event.Log)
 	newLimiter, err := a.openLimits()
 	if err != nil {
@@ -208,16 +211,30 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL,
 		Post: a.paymentPoster(secrets["payments"]), Logger: log,
 	})
+	smsAPI, err := netguard.ParseAPIURL(c.SMSAPIURL, sms.DefaultAPIURL)
+	if err != nil {
+		return nil, fmt.Errorf("sms-api-url: %w", err)
+	}
 	a.adapters = []channel.Adapter{
-		sms.New(sms.Config{}),
+		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		email.NewRaw(email.Config{TrustedAuthServers: c.TrustedAuthServers}),
 		payments.New(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
+	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}
+	sender := outbound.Open(outbound.Config{
+		DB: a.DB, Blob: blobs, Connections: a.Connections, Adapters: a.adapters, Box: box,
+		Mail: server, OpenMail: func(rawURL string) (mail.Carrier, error) { return openOwnServer(rawURL, guard) },
+		// Where the operator says that the APIs are, wherever that is.
+		HTTP:    netguard.NewTransport(netguard.Guard{AllowPrivate: true}),
+		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: log,
+	})
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
+		Dispatcher: sender, CopyMAC: sender.Copy,
 	})
+	sender.Work(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
@@ -258,6 +275,23 @@ func openProvider(c Config, log *slog.Logger) (account.Provider, error) {
 		Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, ClientSecret: c.OIDCClientSecret,
 		RedirectURL: c.BaseURL + account.ProviderCallbackPath, Logger: log,
 	})
+}
+
+// organizationName is what the mails of an organization are from.
+func (a *App) organizationName(ctx context.Context, id string) (string, error) {
+	o, err := a.Accounts.Organization(ctx, id)
+	return o.Name, err
+}
+
+// openOwnServer returns a connection's own mail server. An organization names it,
+// so it must not be in our network.
+func openOwnServer(rawURL string, guard netguard.Guard) (mail.Carrier, error) {
+	server, err := mail.OpenSMTP(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	server.Dial = guard.DialContext
+	return server, nil
 }
 
 // admins tells webhook whom to write to.

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -25,23 +24,28 @@ type outbox struct {
 
 const mailKind = "mail"
 
-func (a *App) openOutbox(from mail.Address, box *seal.Box) (*outbox, error) {
-	o := &outbox{queue: a.queue, from: from, box: box}
+// openMail returns where mail goes: to the configured server, or else into a
+// folder that is shown in the browser.
+func (a *App) openMail() (mail.Carrier, error) {
 	if a.config.SMTPURL == "" {
 		box, err := mail.OpenMailbox(filepath.Join(a.config.Data, "mailbox"), a.BaseURL, a.log)
 		if err != nil {
 			return nil, fmt.Errorf("mailbox: %w", err)
 		}
-		a.mailbox, o.sender = box, box
-	} else {
-		server, err := mail.OpenSMTP(a.config.SMTPURL)
-		if err != nil {
-			return nil, fmt.Errorf("smtp-url: %w", err)
-		}
-		o.sender = server
+		a.mailbox = box
+		return box, nil
 	}
-	a.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mailRetry})
-	return o, nil
+	server, err := mail.OpenSMTP(a.config.SMTPURL)
+	if err != nil {
+		return nil, fmt.Errorf("smtp-url: %w", err)
+	}
+	return server, nil
+}
+
+func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *outbox {
+	o := &outbox{queue: a.queue, sender: server, from: from, box: box}
+	a.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
+	return o
 }
 
 // EnqueueMail has m sent once tx is committed.
@@ -78,46 +82,4 @@ func (o *outbox) send(ctx context.Context, j *queue.Job) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return o.sender.Send(ctx, m)
-}
-
-// The waits between attempts. A server that says "later" means it: two days in
-// all (channels.md 1E). One that cannot be reached, or does not let us in, is
-// ours, often back in a moment, while people wait for the links in these mails,
-// and no fault of the mail's: that goes on for a week.
-var (
-	whenRefused     = []time.Duration{5 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour, 8 * time.Hour, 10 * time.Hour, 12 * time.Hour, 12 * time.Hour}
-	whenUnreachable = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
-)
-
-const (
-	unreachableWait     = 30 * time.Minute // after those
-	unreachableAttempts = 7 * 48
-)
-
-// mailRetry waits longer and longer; a mail that the server refuses for good is
-// not tried again.
-func mailRetry(attempt int, err error) (time.Duration, bool) {
-	e, ok := errors.AsType[*mail.Error](err)
-	unreachable := ok && (e.Temporary && e.Code == 0 || shutOut(e))
-	switch {
-	case unreachable && attempt <= len(whenUnreachable):
-		return whenUnreachable[attempt-1], true
-	case unreachable:
-		return unreachableWait, attempt <= unreachableAttempts
-	case !mail.Temporary(err):
-		return 0, false
-	case attempt <= len(whenRefused):
-		return whenRefused[attempt-1], true
-	}
-	return 0, false
-}
-
-// shutOut reports whether the server refused us rather than the mail, which it
-// has not seen: a password that was changed must not lose what waits.
-func shutOut(e *mail.Error) bool {
-	switch e.Op {
-	case mail.OpConnect, mail.OpTLS, mail.OpLogin:
-		return e.Code >= 500
-	}
-	return e.Code == 530 // log in first, or start TLS first (RFC 4954, RFC 3207)
 }

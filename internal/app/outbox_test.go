@@ -48,7 +48,7 @@ func outboxFixture(t *testing.T) (*outbox, *db.DB, *relay) {
 	d := dbtest.NewSQLite(t)
 	r := new(relay)
 	o := &outbox{queue: queue.Open(d, queue.Config{}), sender: r, from: mail.Address{Address: "no-reply@help.example.com"}, box: seal.New(seal.NewKey())}
-	o.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mailRetry})
+	o.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	return o, d, r
 }
 
@@ -119,7 +119,7 @@ func TestMailRetry(t *testing.T) {
 	} {
 		tries, span := 1, time.Duration(0)
 		for {
-			wait, again := mailRetry(tries, fmt.Errorf("send: %w", tt.err))
+			wait, again := mail.Retry(tries, fmt.Errorf("send: %w", tt.err))
 			if !again {
 				break
 			}
@@ -147,7 +147,7 @@ func TestMailSurvivesRestart(t *testing.T) {
 			}
 			r := &relay{err: answer}
 			o := &outbox{queue: queue.Open(d, queue.Config{}), sender: r, from: mail.Address{Address: "no-reply@help.example.com"}, box: seal.New(key)}
-			o.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mailRetry})
+			o.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 			if err := o.queue.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

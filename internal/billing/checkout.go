@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
@@ -106,32 +106,9 @@ func NewCheckout(c CheckoutConfig) (*Checkout, error) {
 	return k, nil
 }
 
-// ParseAPIURL reads the address of the payment provider's API. It must be https,
-// as the key goes there with every request; only on this machine http will do.
-func ParseAPIURL(raw string) (*url.URL, error) {
-	if raw == "" {
-		raw = DefaultAPIURL
-	}
-	u, err := url.Parse(strings.TrimRight(raw, "/"))
-	switch {
-	case strings.Contains(raw, "@"): // not repeated: there may be a key in it
-		return nil, errors.New("it must not hold a user name or a key, which is a setting of its own")
-	case err != nil, u.Hostname() == "", u.Opaque != "", u.RawQuery != "", u.ForceQuery, u.Fragment != "",
-		u.Scheme != "https" && u.Scheme != "http":
-		return nil, fmt.Errorf("%q is not an address such as %s", raw, DefaultAPIURL)
-	case u.Scheme == "http" && !loopback(u):
-		return nil, fmt.Errorf("%q must be https: the key goes there", raw)
-	}
-	return u, nil
-}
-
-func loopback(u *url.URL) bool {
-	if u.Hostname() == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	return err == nil && ip.Unmap().IsLoopback()
-}
+// ParseAPIURL reads the address of the payment provider's API, by the rules of
+// [netguard.ParseAPIURL].
+func ParseAPIURL(raw string) (*url.URL, error) { return netguard.ParseAPIURL(raw, DefaultAPIURL) }
 
 // where the browser goes from the checkout.
 func (k *Checkout) paidURL() string   { return k.baseURL + "/?checkout=paid" }
@@ -186,7 +163,7 @@ func (k *Checkout) hostedPage(ctx context.Context, c account.CheckoutRequest) (s
 		return "", err
 	}
 	u, err := url.Parse(session.URL)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(k.api)) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && netguard.Loopback(k.api)) {
 		return "", fmt.Errorf("the payment provider answered with the address %q, which nobody can be sent to", session.URL)
 	}
 	return session.URL, nil

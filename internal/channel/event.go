@@ -56,6 +56,7 @@ type Receipt struct {
 	Error       string // plain words for an agent; empty unless State is failed
 	Recipient   string // the address that failed, where known
 	Permanent   bool   // the address will never work
+	OptedOut    bool   // whoever has the address wants no messages
 	Note        string // text to keep beside the message (a bounce's explanation)
 }
 

@@ -445,6 +445,23 @@ func (s *Service) Find(ctx context.Context, id string) (Connection, error) {
 	return db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1", id)
 }
 
+// Sending returns the connection of an organization by which a message may leave:
+// the one of that id, or, where id is empty, the only enabled one of a medium.
+// [db.ErrNoRows] when there is none, or there are several.
+func (s *Service) Sending(ctx context.Context, q db.Querier, organizationID, id, medium string) (Connection, error) {
+	if id != "" {
+		return db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
+	}
+	list, err := db.All(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND enabled LIMIT 2", organizationID, medium)
+	if err != nil {
+		return Connection{}, err
+	}
+	if len(list) != 1 {
+		return Connection{}, db.ErrNoRows
+	}
+	return list[0], nil
+}
+
 // Owns reports whether address is one of the organization's own.
 func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error) {
 	var n int

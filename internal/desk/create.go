@@ -11,7 +11,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ChannelAPI is the channel of what was handed to the API: nothing leaves by it.
+// ChannelAPI is the channel of what was handed to the API. It has no far side: what
+// is said there is kept and told of by events, and whoever integrates carries it
+// further.
 const ChannelAPI = "api"
 
 // NewTicket is a ticket that somebody makes here, rather than by a message that

@@ -75,6 +75,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
@@ -98,7 +99,18 @@ type Addresses interface {
 	Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error)
 }
 
-// Config is what a [Service] needs. All is required but the last two.
+// Dispatcher knows how messages leave.
+type Dispatcher interface {
+	// Admit completes m, which is about to wait for its turn to leave by a
+	// connection of the organization, with what it is sent with: From and, of
+	// mail, MessageID. Or it refuses m with a problem: there is no such
+	// connection, it is off, its channel cannot send, or never this. An empty
+	// connectionID asks for the organization's only one of that channel; it
+	// returns which it is.
+	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
+}
+
+// Config is what a [Service] needs. All is required but the last three.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -107,6 +119,8 @@ type Config struct {
 	Directory Directory
 	Addresses Addresses
 	BaseURL   string // public address, without a trailing slash
+	// Dispatcher lets messages leave. nil refuses those that would have to.
+	Dispatcher Dispatcher
 	// CopyMAC checks the value of X-Helpdesk-Message and returns the id of the
 	// organization's message that it names. nil believes none.
 	CopyMAC func(organizationID, header string) (messageID string, ok bool)
@@ -124,6 +138,7 @@ type Service struct {
 	directory  Directory
 	addresses  Addresses
 	baseURL    string
+	dispatcher Dispatcher
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
 	policies   policies
@@ -137,7 +152,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		sanitizer: safehtml.NewSanitizer(),
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher,
 	}
 	s.pace = defaultPace()
 	if s.closeAfter == 0 {

@@ -153,6 +153,12 @@ func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID
 			return Result{}, fmt.Errorf("change delivery state: %w", err)
 		}
 	}
+	if r.OptedOut {
+		if _, err := tx.Exec(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2 AND opted_out_at IS NULL",
+			k.ticketID, k.conversationID, tx.Now.UnixMicro()); err != nil {
+			return Result{}, fmt.Errorf("note opt-out: %w", err)
+		}
+	}
 	if r.Permanent && r.Recipient != "" {
 		value := emailKey(r.Recipient)
 		if !strings.Contains(value, "@") {

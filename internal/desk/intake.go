@@ -380,8 +380,8 @@ func (s *Service) keep(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e 
 // participants. It reports false, and writes nothing, when the conversation has it.
 func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e *entry) (bool, error) {
 	e.TicketID, e.ConversationID = p.ticket.ID, p.conversationID
-	e.Attachments = nil
 	if m := in.Event.Message; m != nil {
+		e.Attachments = nil
 		s.attach(&e.Message, m.Attachments, in.Files)
 	}
 	if p.begins != nil {

@@ -142,7 +142,7 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 		if l.agent, l.isAgent, err = s.directory.AgentByEmail(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
 			return nil, fmt.Errorf("look up agent: %w", err)
 		}
-		if l.own, err = s.owns(ctx, tx, in, l.sender.Email); err != nil {
+		if l.own, err = s.owns(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 			return nil, fmt.Errorf("look up agent: %w", err)
 		}
 		if !ours {
-			if ours, err = s.owns(ctx, tx, in, m.From.Email); err != nil {
+			if ours, err = s.owns(ctx, tx, in.OrganizationID, m.From.Email); err != nil {
 				return nil, err
 			}
 		}
@@ -169,7 +169,7 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 		}
 		own := key == emailKey(m.Mail.Recipient)
 		if !own {
-			if own, err = s.owns(ctx, tx, in, p.Email); err != nil {
+			if own, err = s.owns(ctx, tx, in.OrganizationID, p.Email); err != nil {
 				return nil, err
 			}
 		}
@@ -184,13 +184,13 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 
 // owns reports whether a mail address is a channel address of ours, with or
 // without a plus-tag.
-func (s *Service) owns(ctx context.Context, tx *db.Tx, in *Inbound, address string) (bool, error) {
+func (s *Service) owns(ctx context.Context, tx *db.Tx, organizationID, address string) (bool, error) {
 	key := emailKey(address)
 	local, domain, _ := strings.Cut(key, "@")
 	plain, _, tagged := strings.Cut(local, "+")
-	own, err := s.addresses.Owns(ctx, tx, in.OrganizationID, "email", key)
+	own, err := s.addresses.Owns(ctx, tx, organizationID, "email", key)
 	if err == nil && !own && tagged {
-		own, err = s.addresses.Owns(ctx, tx, in.OrganizationID, "email", plain+"@"+domain)
+		own, err = s.addresses.Owns(ctx, tx, organizationID, "email", plain+"@"+domain)
 	}
 	if err != nil {
 		return false, fmt.Errorf("look up channel address: %w", err)
@@ -227,23 +227,37 @@ func newMailEntry(in *Inbound, l *letter, class channel.Class, rule string) *ent
 	if mail.MessageID != "" {
 		e.ids = []string{mail.MessageID}
 	}
+	references := mail.References
+	if len(references) == 0 {
+		references = mail.InReplyTo
+	}
+	replyTo := emailKey(l.From.Email)
+	if replyTo == emailKey(l.sender.Email) {
+		replyTo = ""
+	}
 	e.Details = Details{
+		ReplyTo: replyTo, References: fewIDs(references),
 		Class: class, ClassRule: line(rule, maxKey), Subject: line(l.Subject, maxSubject), Sender: emailKey(l.sender.Email),
 		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Unverified,
 		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || l.own ||
-			mail.HasEnvelope && mail.EnvelopeFrom == "" || robot(l.sender.Email) || robot(l.From.Email),
+			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.Unattended(l.sender.Email) || channel.Unattended(l.From.Email),
 	}
 	return e
 }
 
-// robot reports whether nobody reads what is sent to an address.
-func robot(address string) bool {
-	local, _, _ := strings.Cut(emailKey(address), "@")
-	switch strings.NewReplacer("-", "", "_", "", ".", "").Replace(local) {
-	case "", "noreply", "donotreply", "mailerdaemon", "postmaster":
-		return true
+// maxReferences is how many ids a mail of ours refers to, beside its own.
+const maxReferences = 19
+
+// fewIDs are the first and the last ones of a mail's references, which is what
+// an answer to it repeats.
+func fewIDs(ids []string) []string {
+	var few []string
+	for i, id := range ids {
+		if (i == 0 || i > len(ids)-maxReferences) && id != "" && len(id) <= maxKey {
+			few = append(few, clean(id))
+		}
 	}
-	return false
+	return few
 }
 
 func addresses(parties []channel.Party) []Address {

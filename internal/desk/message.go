@@ -73,7 +73,8 @@ type Details struct {
 	Class          channel.Class `json:"class,omitempty"`      // of mail
 	ClassRule      string        `json:"class_rule,omitempty"` // what classified it
 	Subject        string        `json:"subject,omitempty"`
-	Sender         string        `json:"sender,omitempty"` // the From header's address, lower-case
+	Sender         string        `json:"sender,omitempty"`   // the From header's address, lower-case
+	ReplyTo        string        `json:"reply_to,omitempty"` // where answers shall go, if elsewhere
 	To             []Address     `json:"to,omitempty"`
 	Cc             []Address     `json:"cc,omitempty"`
 	Unverified     bool          `json:"unverified,omitempty"`      // the sender's domain disowns it
@@ -81,6 +82,10 @@ type Details struct {
 	NewParticipant bool          `json:"new_participant,omitempty"` // its sender was not part of the ticket before
 	SentElsewhere  bool          `json:"sent_elsewhere,omitempty"`  // written at our side, but not with this program
 	Collapsed      bool          `json:"collapsed,omitempty"`       // an automatic reply, of little interest
+	Flood          bool          `json:"flood,omitempty"`           // one of too many mails of its sender within minutes; see [maxMails]
+	Automatic      bool          `json:"automatic,omitempty"`       // of outbound messages: written by this program
+	InReplyTo      string        `json:"in_reply_to,omitempty"`     // of mail that we send: the id of the one it answers
+	References     []string      `json:"references,omitempty"`      // of mail, the first and the last ones
 }
 
 // Address is a mail address and its name, as given.
@@ -146,8 +151,9 @@ func insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 }
 
 func (d *Details) zero() bool {
-	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
-		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed
+	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
+		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
+		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0
 }
 
 // messageSnapshot is m as events tell of it. Its links are whole, because
@@ -187,13 +193,7 @@ func (s *Service) Conversations(ctx context.Context, q db.Querier, organizationI
 	if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
 		return nil, err
 	}
-	return db.All(ctx, q, func(row db.Row) (Conversation, error) {
-		var c Conversation
-		err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
-			db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt))
-		return c, err
-	}, `SELECT id, ticket_id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at
-		FROM conversations WHERE ticket_id = $1 ORDER BY id`, ticketID)
+	return db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", ticketID)
 }
 
 func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {

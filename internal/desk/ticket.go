@@ -454,6 +454,9 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	if err := setTags(ctx, tx, new(t), nil); err != nil {
 		return err
 	}
+	if err := s.recall(ctx, tx, t.ID); err != nil {
+		return err
+	}
 	for _, statement := range []string{
 		// A thread that is nobody's identity goes, an identity stays.
 		`DELETE FROM contact_points WHERE customer_id IS NULL AND ticket_id = $1

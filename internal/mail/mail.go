@@ -12,10 +12,10 @@
 // refused, not repaired.
 //
 // The package sends once. It neither retries nor remembers; [Error.Temporary]
-// tells the caller's queue whether another attempt can help. A server may have
-// taken a message although Send failed (the connection broke before its
-// answer), so delivery is at least once and a caller that retries keeps the
-// Message-ID.
+// tells the caller's queue whether another attempt can help, and [Retry] when.
+// A server may have taken a message although Send failed, because the connection
+// broke before its answer ([Error.Unclear]). A caller that tries again all the
+// same keeps the Message-ID; one that must not send twice uses [Carrier].
 package mail
 
 import (
@@ -32,6 +32,16 @@ type Sender interface {
 	// error means that the far side has taken responsibility for it. Any
 	// other error is an [*Error].
 	Send(ctx context.Context, m Message) error
+}
+
+// Carrier is a [Sender] that says when it is about to hand a message over. Until
+// then the far side has nothing of it; from then on, only its answer tells.
+type Carrier interface {
+	Sender
+	// Carry is Send. It calls handing once, right before the first byte of the
+	// message goes, and not at all if it does not come so far. An error of
+	// handing ends the sending and is in the chain of the one returned.
+	Carry(ctx context.Context, m Message, handing func() error) error
 }
 
 // Address is a mailbox: a display name, which may be empty, and an address.
@@ -84,6 +94,7 @@ type Error struct {
 	Code         int    // SMTP reply code; 0 when no reply decided
 	EnhancedCode string // RFC 3463, such as "5.1.1"; empty when the reply had none
 	Temporary    bool   // sending the same message again later may succeed
+	Unclear      bool   // all of the message went, and no answer came: the server may have taken it
 	Text         string // what the server said, one printable line
 	Err          error  // cause when there was no reply
 }

@@ -85,6 +85,11 @@ func OpenMailbox(dir, baseURL string, log *slog.Logger) (*Mailbox, error) {
 // Send implements [Sender]: it keeps m, and logs it with its text, because
 // following a sign-in link from the log is how a developer first gets in.
 func (b *Mailbox) Send(ctx context.Context, m Message) error {
+	return b.Carry(ctx, m, func() error { return nil })
+}
+
+// Carry implements [Carrier].
+func (b *Mailbox) Carry(ctx context.Context, m Message, handing func() error) error {
 	// Composing is for its refusals: what a mail server would never have been
 	// given must not work in development either.
 	if _, _, err := compose(m); err != nil {
@@ -94,6 +99,9 @@ func (b *Mailbox) Send(ctx context.Context, m Message) error {
 		return &Error{Op: OpKeep, Temporary: true, Err: context.Cause(ctx)}
 	}
 	s, err := store(m)
+	if err == nil {
+		err = handing()
+	}
 	if err == nil {
 		err = b.write(s)
 	}

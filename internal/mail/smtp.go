@@ -130,6 +130,12 @@ func (s *SMTP) String() string {
 // anything about the connection, a certificate that does not verify, a login
 // that cannot be made safely.
 func (s *SMTP) Send(ctx context.Context, m Message) error {
+	return s.Carry(ctx, m, func() error { return nil })
+}
+
+// Carry implements [Carrier]: the server has taken the recipients and asks for
+// the message when it calls handing.
+func (s *SMTP) Carry(ctx context.Context, m Message, handing func() error) error {
 	env, raw, err := compose(m)
 	if err != nil {
 		return err
@@ -137,7 +143,7 @@ func (s *SMTP) Send(ctx context.Context, m Message) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	return s.session(ctx, func(c *smtp.Client) error {
-		return s.deliver(ctx, c, env, raw)
+		return s.deliver(ctx, c, env, raw, handing)
 	})
 }
 
@@ -255,7 +261,7 @@ func (s *SMTP) login(ctx context.Context, c *smtp.Client, remote net.Addr) error
 	return nil
 }
 
-func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []byte) error {
+func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []byte, handing func() error) error {
 	if _, size := c.Extension("SIZE"); size != "" {
 		if limit, err := strconv.Atoi(size); err == nil && limit > 0 && len(raw) > limit {
 			return &Error{Op: OpContent, Server: s.addr, Err: fmt.Errorf("message of %d bytes is over the server's limit of %d", len(raw), limit)}
@@ -281,6 +287,9 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 	if err != nil {
 		return s.failed(ctx, OpContent, err)
 	}
+	if err := handing(); err != nil {
+		return &Error{Op: OpContent, Server: s.addr, Temporary: true, Err: err}
+	}
 	// After a failed write the deferred close of the connection, and not
 	// w.Close, ends the transaction: Close would write the dot that makes
 	// half a message a whole one.
@@ -288,7 +297,9 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 		return s.failed(ctx, OpContent, err)
 	}
 	if err := w.Close(); err != nil {
-		return s.failed(ctx, OpContent, err)
+		e := s.failed(ctx, OpContent, err)
+		e.Unclear = e.Code == 0
+		return e
 	}
 	return nil
 }

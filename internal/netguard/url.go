@@ -114,3 +114,32 @@ func validLabel(label string) bool {
 	}
 	return true
 }
+
+// ParseAPIURL reads the configured address of an API, standard if there is none.
+// It must be https, as credentials go there with every request; only on this
+// machine http will do.
+func ParseAPIURL(raw, standard string) (*url.URL, error) {
+	if raw == "" {
+		raw = standard
+	}
+	u, err := url.Parse(strings.TrimRight(raw, "/"))
+	switch {
+	case strings.Contains(raw, "@"): // not repeated: there may be a key in it
+		return nil, errors.New("it must not hold a user name or a key, which is a setting of its own")
+	case err != nil, u.Hostname() == "", u.Opaque != "", u.RawQuery != "", u.ForceQuery, u.Fragment != "",
+		u.Scheme != "https" && u.Scheme != "http":
+		return nil, fmt.Errorf("%q is not an address such as %s", raw, standard)
+	case u.Scheme == "http" && !Loopback(u):
+		return nil, fmt.Errorf("%q must be https: credentials go there", raw)
+	}
+	return u, nil
+}
+
+// Loopback reports whether a URL is on this machine, by its looks.
+func Loopback(u *url.URL) bool {
+	if u.Hostname() == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err == nil && ip.Unmap().IsLoopback()
+}

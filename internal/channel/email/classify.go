@@ -166,10 +166,5 @@ func neverAnswer(d *channel.Mail, h textproto.MIMEHeader) bool {
 			}
 		}
 	}
-	local := strings.NewReplacer("-", "", "_", "", ".", "").Replace(localPart(d.Sender.Email))
-	switch {
-	case strings.HasPrefix(local, "noreply"), strings.HasPrefix(local, "donotreply"), local == "mailerdaemon", local == "postmaster":
-		return true
-	}
-	return nullSender(d) || d.CopyHeader != "" || len(h.Values("Received")) > maxHops
+	return nullSender(d) || channel.Unattended(d.Sender.Email) || d.CopyHeader != "" || len(h.Values("Received")) > maxHops
 }

@@ -39,6 +39,7 @@ const maxRecipients = 100
 // these a mail server is waiting for our answer, and bounces the mail if it is
 // a refusal; so a mail is refused only when nothing of it is there.
 type Raw struct {
+	Writer
 	parser *Parser
 	hosts  []string
 }
@@ -48,6 +49,7 @@ var (
 	_ channel.AddressFormer = (*Raw)(nil)
 	_ channel.Recognizer    = (*Raw)(nil)
 	_ channel.MediaSource   = (*Raw)(nil)
+	_ channel.Correspondent = (*Raw)(nil)
 )
 
 // NewRaw returns the channel.

@@ -1,7 +1,8 @@
 // Package sms is the SMS channel: a provider that speaks Twilio's dialect posts
 // each text and each change of a delivery's state as a form.
 //
-// A text becomes a [channel.Message], a state a [channel.Receipt]. The
+// A text becomes a [channel.Message], a state a [channel.Receipt]; what is sent
+// is posted to the provider's API. The
 // signature covers the URL as the provider called it and every parameter, but
 // no time, so the key of a part (MessageSid, with the state for callbacks) is
 // what stops a replay. A telephone number is the thread: whatever one number
@@ -9,7 +10,7 @@
 package sms
 
 import (
-	"encoding/base64"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -34,11 +35,15 @@ type Config struct {
 	// MediaHosts are hosts that attachments may be fetched from besides the
 	// provider's own: a proxy, or the address of SMS_API_URL.
 	MediaHosts []string
+	// APIURL is where the provider's API is; empty: [DefaultAPIURL]. It has no
+	// slash at its end.
+	APIURL string
 }
 
 // Adapter is the channel.
 type Adapter struct {
 	mediaHosts []string
+	apiURL     string
 }
 
 var (
@@ -54,7 +59,7 @@ func New(c Config) *Adapter {
 		"api.twilio.com", "mms.twiliocdn.com", "media.twiliocdn.com",
 		"s3-external-1.amazonaws.com", // where media.twiliocdn.com redirects to
 	}
-	return &Adapter{mediaHosts: append(hosts, c.MediaHosts...)}
+	return &Adapter{mediaHosts: append(hosts, c.MediaHosts...), apiURL: cmp.Or(c.APIURL, DefaultAPIURL)}
 }
 
 // Info implements [channel.Adapter].
@@ -128,7 +133,7 @@ func (*Adapter) Parse(r *channel.Request, _ channel.Part) (channel.Event, error)
 	}
 	p = p.text(r.Header.Get("Content-Type"))
 	if isStatus(p) {
-		return status(p)
+		return status(r, p)
 	}
 	from, thread := party(p.get("From"))
 	if thread == "" {
@@ -279,13 +284,8 @@ func (*Adapter) Answer(o channel.Outcome, reply string) (contentType string, bod
 // api_key and api_secret, or account_sid and auth_token.
 func (a *Adapter) MediaRequest(at channel.Attachment, credentials map[string]string) channel.MediaRequest {
 	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
-	for _, pair := range [][2]string{{"api_key", "api_secret"}, {"account_sid", "auth_token"}} {
-		user, password := credentials[pair[0]], credentials[pair[1]]
-		if user != "" && password != "" {
-			token := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
-			m.Header = http.Header{"Authorization": {"Basic " + token}}
-			break
-		}
+	if token := basic(credentials); token != "" {
+		m.Header = http.Header{"Authorization": {token}}
 	}
 	return m
 }

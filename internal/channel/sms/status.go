@@ -8,22 +8,28 @@ import (
 )
 
 // status turns a delivery callback into a receipt.
-func status(p params) (channel.Event, error) {
+func status(r *channel.Request, p params) (channel.Event, error) {
 	state, ok := receiptState(strings.ToLower(p.get("MessageStatus")))
 	sid := p.first("MessageSid", "SmsSid", "SmsMessageSid")
 	if !ok || sid == "" {
 		return channel.Event{}, fmt.Errorf("%w: not a message state", channel.ErrUnreadable)
 	}
 	to, _ := party(p.get("To"))
-	r := &channel.Receipt{
+	receipt := &channel.Receipt{
 		ExternalIDs: []string{sid},
 		State:       state,
 		Recipient:   to.Phone + to.ID,
 	}
-	if state == channel.ReceiptFailed {
-		r.Error, r.Permanent = failure(p)
+	// The report may be here before the answer that gave the message its sid.
+	if ours := key(r.Query().Get(QueryMessage)); ours != "" {
+		receipt.ExternalIDs = append(receipt.ExternalIDs, ours)
 	}
-	return channel.Event{Receipt: r}, nil
+	if state == channel.ReceiptFailed {
+		code := p.get("ErrorCode")
+		receipt.Error, receipt.Permanent = explain(code, p.get("ErrorMessage"), p.get("MessageStatus"))
+		receipt.OptedOut = code == codeOptedOut
+	}
+	return channel.Event{Receipt: receipt}, nil
 }
 
 // receiptState maps the provider's state, lower-cased, to ours.
@@ -43,19 +49,34 @@ func receiptState(state string) (channel.ReceiptState, bool) {
 	return "", false
 }
 
-// failure says in plain words why a message failed, and whether the number will
-// never work. The codes are the provider's.
-func failure(p params) (text string, permanent bool) {
-	code := p.get("ErrorCode")
+// QueryMessage is the parameter of [channel.Outgoing.ReceiptURL] that holds the
+// message's id.
+const QueryMessage = "message"
+
+// codeOptedOut is the provider's code for a number whose owner said STOP.
+const codeOptedOut = "21610"
+
+// explain says in plain words why a message failed, and whether the number will
+// never work. The code, the words for what is not known here, and the state are
+// the provider's.
+func explain(code, words, state string) (text string, permanent bool) {
 	switch code {
+	case "20003":
+		text = "the provider refuses the connection's credentials"
+	case "20404":
+		text = "the provider does not know the connection's account"
 	case "21211":
 		text, permanent = "the number is not valid", true
+	case "21212", "21606", "21659", "21660":
+		text = "our number is not one of the account's that can send texts"
 	case "21408":
 		text = "sending to this country is not enabled"
-	case "21610":
+	case codeOptedOut:
 		text = "the recipient has opted out"
 	case "21614":
 		text, permanent = "the number is not a mobile number", true
+	case "21617":
+		text = "the text is too long"
 	case "30003":
 		text = "the phone is switched off or out of reach"
 	case "30004":
@@ -71,10 +92,10 @@ func failure(p params) (text string, permanent bool) {
 	case "30034":
 		text = "our number is not registered with the carriers"
 	default:
-		text = p.get("ErrorMessage")
+		text = words
 		if text == "" {
 			text = "the message was not delivered"
-			if strings.EqualFold(p.get("MessageStatus"), "canceled") {
+			if strings.EqualFold(state, "canceled") {
 				text = "the message was cancelled before it was sent"
 			}
 		}

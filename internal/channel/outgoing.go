@@ -1,0 +1,116 @@
+package channel
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// Outgoing is a message on its way to a customer, in terms that hold for every
+// channel.
+type Outgoing struct {
+	ID           string // ours
+	TicketID     string
+	TicketNumber int64
+	From         string // the connection's address
+	FromName     string
+	To           Party
+	Text         string
+	HTML         string // sanitized; empty: there is only text
+	Files        []OutgoingFile
+	// Automatic says that nobody wrote it: it must not be answered by a
+	// program in turn.
+	Automatic bool
+	// ReceiptURL is where the provider shall report what became of it; it
+	// names the message.
+	ReceiptURL string
+
+	// What only mail has. Ids are without brackets.
+	Cc         []Party
+	Subject    string // as the customer has it, after "Re:" if it answers
+	MessageID  string
+	InReplyTo  string
+	References []string
+	CopyHeader string // value of X-Helpdesk-Message
+}
+
+// OutgoingFile is a file that goes along.
+type OutgoingFile struct {
+	ID          string // ours
+	Name        string
+	ContentType string
+	Size        int64  // bytes
+	Data        []byte // the content; nil until the message is sent
+	URL         string // where the provider can fetch it for a while; empty if nowhere
+}
+
+// Sender is implemented by channels that can send. They are also a
+// [Correspondent] or a [Caller].
+type Sender interface {
+	// Check returns why m can never be sent with these credentials, as a
+	// [problem.Error] for whoever wrote it, or nil.
+	Check(m *Outgoing, credentials map[string]string) error
+}
+
+// Correspondent is implemented by channels whose messages leave as mail.
+type Correspondent interface {
+	Sender
+	Compose(m *Outgoing) mail.Message
+}
+
+// Caller is implemented by channels whose messages leave by a call of the
+// provider's API.
+//
+// A call whose answer got lost may have had its effect. So that a message never
+// goes twice, the core then searches for it at the provider before it calls again.
+type Caller interface {
+	Sender
+	// Call describes the call that sends m.
+	Call(m *Outgoing, credentials map[string]string) Call
+	// ReadCall says what the answer to it means.
+	ReadCall(m *Outgoing, a Answer) Verdict
+	// SearchCall describes the call that lists what may be m, sent since a time.
+	SearchCall(m *Outgoing, credentials map[string]string, since time.Time) Call
+	// ReadSearch returns the provider's ids of messages in the list that can be
+	// m, the likeliest first, and the call for the rest of the list, if there is
+	// more of it. An error means that the answer is no list.
+	ReadSearch(m *Outgoing, credentials map[string]string, since time.Time, a Answer) (ids []string, more *Call, err error)
+}
+
+// Call is a request to a provider's API. Its header holds credentials.
+type Call struct {
+	Method string
+	URL    string
+	Header http.Header
+	Body   []byte
+}
+
+// Answer is what the provider answered.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Fate is what a provider's answer means for a message.
+type Fate string
+
+// The fates.
+const (
+	Taken   Fate = "taken"   // the provider has it
+	Refused Fate = "refused" // it will never take it
+	Later   Fate = "later"   // it does not have it; another call can help
+	Unclear Fate = "unclear" // it may have it
+)
+
+// Verdict is what a provider said of a message.
+type Verdict struct {
+	Fate        Fate
+	ExternalIDs []string // of what was taken
+	Reason      string   // in plain words, for an agent; empty for what was taken
+	Recipient   string   // the address that Unreachable and OptedOut are about
+	Unreachable bool     // the address will never work
+	OptedOut    bool     // whoever has the address wants no messages
+	RetryAfter  time.Duration
+}

@@ -1,0 +1,294 @@
+package sms
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	// MaxText is how long a text may be, in characters: the provider's limit.
+	// A longer one is refused rather than cut up: parts that arrive in any
+	// order, some of which fail, are not what was written.
+	MaxText = 1600
+	// maxSent and maxSentBytes bound the files of one message.
+	maxSent      = 10
+	maxSentBytes = 5 << 20
+)
+
+// DefaultAPIURL is where the provider's API is.
+const DefaultAPIURL = "https://api.twilio.com"
+
+// credential names, as a connection has them.
+const (
+	credAccount   = "account_sid"
+	credToken     = "auth_token"
+	credKey       = "api_key"
+	credKeySecret = "api_secret"
+	credService   = "messaging_service_sid"
+)
+
+var _ channel.Caller = (*Adapter)(nil)
+
+// Check implements [channel.Sender].
+func (a *Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
+	if credentials[credAccount] == "" || basic(credentials) == "" {
+		return problem.New(problem.Precondition,
+			"the connection of %s cannot send: its credentials need account_sid with auth_token, or with api_key and api_secret", m.From)
+	}
+	if m.To.Phone == "" && m.To.ID == "" {
+		return problem.New(problem.Precondition, "the customer's number is not known")
+	}
+	if m.To.Phone == "" && strings.ContainsFunc(m.To.ID, unicode.IsLetter) {
+		return problem.New(problem.Precondition, "%s cannot be answered: it is a name and not a number", m.To.ID)
+	}
+	var v problem.Validation
+	if n := utf8.RuneCountInString(m.Text); n > MaxText {
+		v.AddCode("too_long", "text", "must have at most %d characters on this channel", MaxText)
+	}
+	if len(m.Files) > maxSent {
+		v.AddCode("too_long", "attachments", "must be at most %d on this channel", maxSent)
+	}
+	var size int64
+	for i, f := range m.Files {
+		size += f.Size
+		if f.URL == "" {
+			v.Add("attachments."+strconv.Itoa(i), "cannot be sent on this channel: the provider fetches files, and this server's address is not public")
+		}
+	}
+	if size > maxSentBytes {
+		v.AddCode("too_long", "attachments", "must have at most %d MB in all on this channel", maxSentBytes>>20)
+	}
+	return v.Err()
+}
+
+// basic is the value of the Authorization header, or "".
+func basic(credentials map[string]string) string {
+	for _, pair := range [][2]string{{credKey, credKeySecret}, {credAccount, credToken}} {
+		user, password := credentials[pair[0]], credentials[pair[1]]
+		if user != "" && password != "" {
+			return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+		}
+	}
+	return ""
+}
+
+// ends are the provider's spellings of a message's ends. A service may stand in
+// for our number.
+func ends(m *channel.Outgoing, credentials map[string]string) (from, service, to string) {
+	from, service, to = m.From, credentials[credService], cmp.Or(m.To.Phone, m.To.ID)
+	if isService(from) {
+		from, service = "", cmp.Or(service, from)
+	}
+	if network, _, ok := strings.Cut(from, ":"); ok && !strings.Contains(to, ":") {
+		to = network + ":" + to
+	}
+	return from, service, to
+}
+
+func isService(address string) bool { return len(address) == 34 && strings.HasPrefix(address, "MG") }
+
+func (a *Adapter) messagesURL(credentials map[string]string) string {
+	return a.apiURL + "/2010-04-01/Accounts/" + url.PathEscape(credentials[credAccount]) + "/Messages.json"
+}
+
+// Call implements [channel.Caller].
+func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+	from, service, to := ends(m, credentials)
+	form := url.Values{"To": {to}}
+	if from != "" {
+		form.Set("From", from)
+	}
+	if service != "" {
+		form.Set("MessagingServiceSid", service)
+	}
+	if m.Text != "" {
+		form.Set("Body", m.Text)
+	}
+	for _, f := range m.Files {
+		form.Add("MediaUrl", f.URL)
+	}
+	if a.reports(m.ReceiptURL) {
+		form.Set("StatusCallback", m.ReceiptURL)
+	}
+	return channel.Call{
+		Method: http.MethodPost, URL: a.messagesURL(credentials), Body: []byte(form.Encode()),
+		Header: http.Header{
+			"Authorization": {basic(credentials)}, "Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"},
+		},
+	}
+}
+
+// reports says whether the provider can call an address. It refuses the whole
+// message otherwise; a stand-in for it calls what it is told.
+func (a *Adapter) reports(address string) bool {
+	if address == "" || a.apiURL != DefaultAPIURL {
+		return address != ""
+	}
+	u, err := url.Parse(address)
+	if err != nil || !strings.Contains(u.Hostname(), ".") {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err != nil || ip.IsGlobalUnicast() && !ip.IsPrivate()
+}
+
+// resource is a message as the provider's API shows it, or an error.
+type resource struct {
+	SID          string `json:"sid"`
+	Body         string `json:"body"`
+	Direction    string `json:"direction"`
+	Status       any    `json:"status"` // a number in errors
+	To           string `json:"to"`
+	From         string `json:"from"`
+	Service      string `json:"messaging_service_sid"`
+	DateCreated  string `json:"date_created"` // RFC 5322
+	ErrorCode    any    `json:"error_code"`   // a number or null
+	ErrorMessage string `json:"error_message"`
+
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// ReadCall implements [channel.Caller].
+func (a *Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+	var r resource
+	readable := json.Unmarshal(answer.Body, &r) == nil
+	recipient := cmp.Or(m.To.Phone, m.To.ID)
+	switch status := answer.Status; {
+	case status >= 200 && status < 300:
+		if !readable || r.SID == "" {
+			return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
+		}
+		state, _ := r.Status.(string)
+		if s, _ := receiptState(state); s == channel.ReceiptFailed {
+			text, permanent := explain(number(r.ErrorCode), r.ErrorMessage, state)
+			return channel.Verdict{
+				Fate: channel.Refused, ExternalIDs: []string{r.SID}, Reason: text,
+				Recipient: recipient, Unreachable: permanent, OptedOut: number(r.ErrorCode) == codeOptedOut,
+			}
+		}
+		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{r.SID}}
+	case status == http.StatusTooManyRequests || r.Code == 20429:
+		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: retryAfter(answer.Header)}
+	case status >= 500:
+		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: retryAfter(answer.Header)}
+	case r.Code == 21611:
+		return channel.Verdict{Fate: channel.Later, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: retryAfter(answer.Header)}
+	case !readable || r.Code == 0:
+		return channel.Verdict{Fate: channel.Refused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
+	}
+	code := strconv.Itoa(r.Code)
+	text, permanent := explain(code, r.Message, "")
+	return channel.Verdict{Fate: channel.Refused, Reason: text, Recipient: recipient, Unreachable: permanent, OptedOut: code == codeOptedOut}
+}
+
+// number is a code that JSON has as a number, a string or null.
+func number(v any) string {
+	switch v := v.(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case string:
+		return v
+	}
+	return ""
+}
+
+// retryAfter reads the header of that name in seconds, which is the form that
+// the provider uses.
+func retryAfter(h http.Header) time.Duration {
+	n, err := strconv.Atoi(strings.TrimSpace(h.Get("Retry-After")))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, 24*time.Hour)
+}
+
+// SearchCall implements [channel.Caller]. The list has the newest first. It is
+// not asked for by date: the provider's date is that of sending, which a message
+// that waits there does not have yet.
+func (a *Adapter) SearchCall(m *channel.Outgoing, credentials map[string]string, _ time.Time) channel.Call {
+	from, _, to := ends(m, credentials)
+	query := url.Values{"To": {to}, "PageSize": {"100"}}
+	if from != "" {
+		query.Set("From", from)
+	}
+	return a.search(a.messagesURL(credentials)+"?"+query.Encode(), credentials)
+}
+
+func (a *Adapter) search(address string, credentials map[string]string) channel.Call {
+	return channel.Call{
+		Method: http.MethodGet, URL: address,
+		Header: http.Header{"Authorization": {basic(credentials)}, "Accept": {"application/json"}},
+	}
+}
+
+// searchSlack is by how much the provider's clock may be behind ours.
+const searchSlack = 5 * time.Minute
+
+// ReadSearch implements [channel.Caller]: what was made through the API since
+// then and says what m says.
+func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
+	if answer.Status != http.StatusOK {
+		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
+	}
+	var list struct {
+		Messages []resource `json:"messages"`
+		Next     string     `json:"next_page_uri"`
+	}
+	if err := json.Unmarshal(answer.Body, &list); err != nil || list.Messages == nil {
+		return nil, nil, fmt.Errorf("the provider's list of messages cannot be read")
+	}
+	_, service, _ := ends(m, credentials)
+	var ids []string
+	for _, r := range list.Messages {
+		if at, err := time.Parse(time.RFC1123Z, r.DateCreated); err == nil && at.Before(since.Add(-searchSlack)) {
+			return ids, nil, nil // and so are all that follow
+		}
+		if r.SID == "" || r.Direction != "outbound-api" || r.Service != service && r.From != m.From {
+			continue
+		}
+		if same(r.Body, m.Text) {
+			ids = append(ids, r.SID)
+		}
+	}
+	if list.Next == "" {
+		return ids, nil, nil
+	}
+	// The provider's own continuation, but at no other host.
+	if !strings.HasPrefix(list.Next, "/") || strings.HasPrefix(list.Next, "//") {
+		return ids, nil, fmt.Errorf("the provider's list of messages goes on elsewhere")
+	}
+	more := a.search(a.apiURL+list.Next, credentials)
+	return ids, &more, nil
+}
+
+// same reports whether what the provider shows can be what we sent: it may have
+// changed quotation marks and the like, and trial accounts get a preface.
+func same(shown, sent string) bool {
+	if want := letters(sent); want != "" {
+		return strings.HasSuffix(letters(shown), want)
+	}
+	return strings.TrimSpace(shown) == strings.TrimSpace(sent)
+}
+
+func letters(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsNumber(r) {
+			return r
+		}
+		return -1
+	}, text)
+}

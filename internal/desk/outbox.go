@@ -1,0 +1,212 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Waiting is a message in the outbox.
+type Waiting struct {
+	channel.Outgoing // without what [Dispatcher.Admit] fills in, but MessageID
+	OrganizationID   string
+	ConversationID   string
+	ConnectionID     string
+	Channel          string
+	State            channel.ReceiptState // a receipt may have been quicker than the answer to the sending
+	Attempts         int                  // that failed
+	HandedAt         time.Time            // when it was handed over without a known outcome; zero: not so
+
+	blobs []string // keys of the files
+}
+
+// ErrRecalled is returned when a message is no longer in the outbox as it was read:
+// its ticket was deleted, or somebody else has it in hand.
+var ErrRecalled = errors.New("desk: the message is not to be sent any more, or by somebody else")
+
+// Waiting returns a message of the outbox; [db.ErrNoRows] when it is not there.
+func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (Waiting, error) {
+	var d Details
+	w, err := db.One(ctx, q, func(row db.Row) (w Waiting, err error) {
+		var html, externalID, recipient string
+		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
+			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber)
+		w.HTML = html
+		w.Automatic = d.Automatic
+		if w.Channel == "email" {
+			w.MessageID = externalID
+			d.send(&w.Outgoing)
+		} else {
+			w.To = party(recipient)
+		}
+		return w, err
+	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
+			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number
+		FROM outbox o
+		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
+		JOIN tickets t ON t.id = o.ticket_id
+		WHERE o.message_id = $1`, messageID)
+	if err != nil {
+		return w, err
+	}
+	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
+		WHERE ticket_id = $1 AND message_id = $2 ORDER BY id`, w.TicketID, w.ID)
+	if err != nil {
+		return w, fmt.Errorf("load attachments: %w", err)
+	}
+	w.Files = outgoingFiles(attachments)
+	for _, a := range attachments {
+		w.blobs = append(w.blobs, a.BlobKey)
+	}
+	return w, nil
+}
+
+// File returns where the content of the i-th file is, in the blob store.
+func (w *Waiting) File(i int) string { return w.blobs[i] }
+
+func (w *Waiting) scope() string { return threadScope(w.OrganizationID, w.ConnectionID, w.Channel) }
+
+// HandOver records, before it is done, that a message is handed over: until Sent,
+// Failed or Postponed record what became of it, it may be there or not. It returns
+// [ErrRecalled] when that is not for the caller to do any more.
+func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting) error {
+	at := tx.Now.UTC().Truncate(time.Microsecond)
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
+		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0))
+	if err != nil {
+		return fmt.Errorf("record handing over: %w", err)
+	}
+	if n == 0 {
+		return ErrRecalled
+	}
+	tx.AfterCommit(func() { w.HandedAt = at })
+	return nil
+}
+
+// Sent records that the far side has taken a message, and the ids that it gave it.
+func (s *Service) Sent(ctx context.Context, tx *db.Tx, w *Waiting, externalIDs []string) error {
+	if err := s.leaveOutbox(ctx, tx, w); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE messages SET delivery_state = $3, delivery_error = NULL
+		WHERE ticket_id = $1 AND id = $2 AND delivery_state = $4`,
+		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued)); err != nil {
+		return fmt.Errorf("change delivery state: %w", err)
+	}
+	for i, id := range externalIDs {
+		if err := insertID(ctx, tx, w.scope(), id, w.message()); err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if _, err := tx.Exec(ctx, `UPDATE messages SET external_id = $3 WHERE ticket_id = $1 AND id = $2 AND external_id IS NULL
+			AND NOT EXISTS (SELECT 1 FROM messages o WHERE o.conversation_id = $4 AND o.external_id = $3)`,
+			w.TicketID, w.ID, short(id), w.ConversationID); err != nil {
+			return fmt.Errorf("write external id: %w", err)
+		}
+	}
+	return nil
+}
+
+// Failed records that a message will never arrive, as v says, and leaves a note.
+func (s *Service) Failed(ctx context.Context, tx *db.Tx, w *Waiting, v channel.Verdict) error {
+	if err := s.leaveOutbox(ctx, tx, w); err != nil {
+		return err
+	}
+	for _, id := range v.ExternalIDs {
+		if err := insertID(ctx, tx, w.scope(), id, w.message()); err != nil {
+			return err
+		}
+	}
+	in := &Inbound{OrganizationID: w.OrganizationID, ConnectionID: w.ConnectionID, Channel: w.Channel, ReceivedAt: tx.Now}
+	k := storedID{ticketID: w.TicketID, conversationID: w.ConversationID, messageID: w.ID, outbound: true}
+	_, err := s.report(ctx, tx, in, k, &channel.Receipt{
+		State: channel.ReceiptFailed, Error: v.Reason, Recipient: v.Recipient, Permanent: v.Unreachable, OptedOut: v.OptedOut,
+	}, nil)
+	return err
+}
+
+// Postponed records that an attempt failed and there will be another, and shows
+// why. unclear says that the message may have been taken all the same.
+func (s *Service) Postponed(ctx context.Context, tx *db.Tx, w *Waiting, reason string, unclear bool) error {
+	n, err := tx.Exec(ctx, "UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE NULL END WHERE message_id = $1 AND attempts = $2",
+		w.ID, w.Attempts, unclear)
+	if err != nil {
+		return fmt.Errorf("record attempt: %w", err)
+	}
+	if n == 0 {
+		return ErrRecalled
+	}
+	return s.Explain(ctx, tx, w, reason)
+}
+
+// TakeBack records that a message was not handed over after all.
+func (s *Service) TakeBack(ctx context.Context, tx *db.Tx, w *Waiting) error {
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = NULL WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
+		w.ID, w.Attempts, w.HandedAt.UnixMicro())
+	if err == nil && n == 0 {
+		return ErrRecalled
+	}
+	return err
+}
+
+// Explain shows beside a message that waits why it does.
+func (s *Service) Explain(ctx context.Context, tx *db.Tx, w *Waiting, reason string) error {
+	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $3 WHERE ticket_id = $1 AND id = $2 AND delivery_state = $4",
+		w.TicketID, w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
+		return fmt.Errorf("explain delay: %w", err)
+	}
+	return nil
+}
+
+// leaveOutbox removes a message from the outbox.
+func (s *Service) leaveOutbox(ctx context.Context, tx *db.Tx, w *Waiting) error {
+	n, err := tx.Exec(ctx, "DELETE FROM outbox WHERE message_id = $1", w.ID)
+	if err != nil {
+		return fmt.Errorf("leave outbox: %w", err)
+	}
+	if n == 0 {
+		return ErrRecalled
+	}
+	return nil
+}
+
+// message is as much of w's message as its ids need.
+func (w *Waiting) message() *Message {
+	return &Message{ID: w.ID, TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionOutbound}
+}
+
+// Unclaimed returns the first of some ids of the provider's that no other message
+// has; empty when there is none.
+func (s *Service) Unclaimed(ctx context.Context, q db.Querier, w *Waiting, ids []string) (string, error) {
+	found, err := lookUp(ctx, q, []string{w.scope(), w.OrganizationID}, ids)
+	if err != nil {
+		return "", err
+	}
+	for _, id := range ids {
+		if k, ok := found.find(id); !ok || k.messageID == w.ID {
+			return id, nil
+		}
+	}
+	return "", nil
+}
+
+// recall takes the messages of a ticket that goes out of the outbox.
+func (s *Service) recall(ctx context.Context, tx *db.Tx, ticketID string) error {
+	ids, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, "SELECT message_id FROM outbox WHERE ticket_id = $1", ticketID)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM outbox WHERE ticket_id = $1", ticketID); err != nil {
+		return fmt.Errorf("empty outbox: %w", err)
+	}
+	return s.queue.Delete(ctx, tx, ids...)
+}

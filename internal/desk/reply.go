@@ -1,0 +1,320 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// Reply is what an agent writes to a customer.
+type Reply struct {
+	Author event.Person // a member; or an API key, with its name
+	Says   Written      // must say something
+	// ConversationID says in which conversation of the ticket. Empty: in that of
+	// the customer's newest message that can be answered.
+	ConversationID string
+}
+
+// Reply writes an agent's message to the customer, in the caller's transaction,
+// and has it leave by its conversation's channel: its delivery state is queued. In
+// a conversation without a far side ([ChannelAPI]) the message is kept and told of
+// by events, and its state is empty. The status of the ticket stays. Errors:
+// NotFound; Invalid; TooLarge; Conflict when the customer has opted out;
+// Precondition when nothing can leave there, with the reason.
+func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
+	if r.Says.Empty() {
+		var v problem.Validation
+		v.AddCode("required", "text", "must be given")
+		return Message{}, v.Err()
+	}
+	t, err := lockTicket(ctx, tx, organizationID, ticketID)
+	if err != nil {
+		return Message{}, notFound(err, "ticket")
+	}
+	author, ok, err := s.directory.Agent(ctx, tx, organizationID, r.Author.ID)
+	if err != nil {
+		return Message{}, fmt.Errorf("look up author: %w", err)
+	}
+	if !ok {
+		author = r.Author
+	}
+	candidates, err := answerable(ctx, tx, &t, r.ConversationID)
+	if err != nil {
+		return Message{}, err
+	}
+	var refused error
+	for i := range candidates {
+		c := &candidates[i]
+		e := s.newOutbound(tx, &t, c, &r.Says)
+		e.Author = event.Author{Type: AuthorAgent, ID: author.ID, Name: author.Name}
+		err := s.post(ctx, tx, &t, c, e)
+		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
+			if refused == nil {
+				refused = err
+			}
+			continue
+		}
+		if err != nil {
+			return Message{}, err
+		}
+		if _, err := s.append(ctx, tx, c.inbound(&t), &place{ticket: t, conversationID: c.ID}, e); err != nil {
+			return Message{}, err
+		}
+		return e.Message, nil
+	}
+	if refused == nil {
+		refused = problem.New(problem.Precondition, "this ticket has no conversation that could be answered")
+	}
+	return Message{}, refused
+}
+
+// inbound is where c is, in the terms of what comes in.
+func (c *Conversation) inbound(t *Ticket) *Inbound {
+	return &Inbound{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
+}
+
+const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at FROM conversations c "
+
+func scanConversation(row db.Row) (Conversation, error) {
+	var c Conversation
+	err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
+		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt))
+	return c, err
+}
+
+// answerable returns the conversations in which a reply may be meant to go, the
+// likeliest first: the one named, or all by their customer's newest message.
+func answerable(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string) ([]Conversation, error) {
+	if conversationID != "" {
+		c, err := db.One(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
+		if errors.Is(err, db.ErrNoRows) {
+			var v problem.Validation
+			v.AddCode("not_found", "conversation_id", "must be a conversation of the ticket")
+			return nil, v.Err()
+		}
+		return []Conversation{c}, err
+	}
+	return db.All(ctx, tx, scanConversation, selectConversation+`WHERE c.ticket_id = $1
+		ORDER BY coalesce((SELECT max(m.id) FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
+			AND m.direction = 'inbound' AND m.kind = 'reply'), '') DESC, c.id DESC`, t.ID)
+}
+
+// newOutbound is a message of ours in a conversation, without its author.
+func (s *Service) newOutbound(tx *db.Tx, t *Ticket, c *Conversation, w *Written) *entry {
+	e := &entry{Message: Message{
+		ID: newID(), TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
+		PlacedBy: RuleWritten, CreatedAt: tx.Now,
+	}}
+	s.says(&e.Message, w)
+	e.customer = known{Customer: t.Customer}
+	return e
+}
+
+// post has e, an outbound message about to be written in conversation c of t,
+// leave: it addresses it, puts it into the outbox and enqueues it. Whoever writes
+// a message that shall reach a customer calls this first, in the same transaction,
+// with an entry of newOutbound; c and t need not be written yet, nor t have its
+// number. It changes nothing when it returns a problem.
+func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, e *entry) error {
+	if c.Channel == ChannelAPI {
+		return nil
+	}
+	if !c.OptedOutAt.IsZero() {
+		return problem.New(problem.Conflict, "the customer has opted out: no more messages may be sent in this conversation")
+	}
+	if s.dispatcher == nil {
+		return problem.New(problem.Precondition, "messages cannot leave from here")
+	}
+	out := &channel.Outgoing{
+		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: outgoingFiles(e.Attachments), Automatic: e.Details.Automatic,
+	}
+	details, recipient, key := e.Details, "", ""
+	var err error
+	if c.Channel == "email" {
+		if details, err = s.addressMail(ctx, tx, t, c, details); err != nil {
+			return err
+		}
+		details.send(out)
+		key = emailKey(out.To.Email)
+	} else {
+		if recipient, err = s.addressee(ctx, tx, t, c); err != nil {
+			return err
+		}
+		out.To = party(recipient)
+		key = threadValue(recipient)
+	}
+	connectionID, err := s.dispatcher.Admit(ctx, tx, t.OrganizationID, c.ConnectionID, c.Channel, out)
+	if err != nil {
+		return err
+	}
+	failedAt, err := undeliverable(ctx, tx, t.OrganizationID, key)
+	if err != nil {
+		return err
+	}
+	e.Details, e.Delivery.State = details, channel.ReceiptQueued
+	if !failedAt.IsZero() {
+		e.Delivery.Error = fmt.Sprintf("an earlier message to %s could not be delivered", line(recipient+out.To.Email, maxKey))
+	}
+	if out.MessageID != "" {
+		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient)
+		VALUES ($1, $2, $3, $4, $5, $6)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient); err != nil {
+		return fmt.Errorf("write outbox: %w", err)
+	}
+	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
+}
+
+// SendKind is the queue's name for sending the messages of a channel, in the lane
+// of their conversation. A job's id is that of its message.
+func SendKind(channel string) string { return "outbound/" + channel }
+
+func outgoingFiles(attachments []Attachment) []channel.OutgoingFile {
+	var files []channel.OutgoingFile
+	for _, a := range attachments {
+		files = append(files, channel.OutgoingFile{ID: a.ID, Name: a.Name, ContentType: a.ContentType, Size: a.Size})
+	}
+	return files
+}
+
+// party is whom a channel other than mail knows by a number or an id.
+func party(recipient string) channel.Party {
+	if len(recipient) > 1 && recipient[0] == '+' {
+		return channel.Party{Phone: recipient}
+	}
+	return channel.Party{ID: recipient}
+}
+
+// addressee returns the number or id of whom a conversation is with, in the form
+// in which the channel gave it.
+func (s *Service) addressee(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) (string, error) {
+	if c.ThreadKey == "" {
+		return "", problem.New(problem.Precondition, "whom this conversation is with is not known")
+	}
+	scope := threadScope(t.OrganizationID, c.ConnectionID, c.Channel)
+	var recipient string
+	err := tx.QueryRow(ctx, `SELECT coalesce(display, value) FROM contact_points WHERE value = $1 AND scope IN ($2, $3)
+		ORDER BY CASE WHEN kind = 'thread' THEN 1 ELSE 0 END LIMIT 1`, c.ThreadKey, t.OrganizationID, scope).Scan(&recipient)
+	if errors.Is(err, db.ErrNoRows) {
+		return c.ThreadKey, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up recipient: %w", err)
+	}
+	return recipient, nil
+}
+
+// undeliverable returns since when an address is known to fail; zero: it is not.
+func undeliverable(ctx context.Context, tx *db.Tx, organizationID, key string) (at time.Time, err error) {
+	err = tx.QueryRow(ctx, "SELECT undeliverable_at FROM contact_points WHERE value = $1 AND scope = $2", key, organizationID).Scan(db.IntoTime(&at))
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return at, fmt.Errorf("look up address: %w", err)
+	}
+	return at, nil
+}
+
+// maxCc bounds who gets a copy of an answer.
+const maxCc = 20
+
+// addressMail completes d with whom a mail in conversation c goes to and what it
+// answers: the customer's newest mail there, or, where we began, nothing. Whoever
+// else takes part in the ticket gets a copy, but nobody at our own addresses and
+// no program.
+func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, d Details) (Details, error) {
+	last, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+` FROM messages
+		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = 'reply' ORDER BY CASE WHEN direction = 'inbound' THEN 0 ELSE 1 END, id DESC LIMIT 1`,
+		t.ID, c.ID)
+	if err != nil {
+		return d, fmt.Errorf("find the mail to answer: %w", err)
+	}
+	var to Address
+	d.Subject = t.Subject
+	for _, m := range last {
+		if m.Details.Subject != "" {
+			d.Subject = m.Details.Subject
+		}
+		d.Subject = "Re: " + line(d.Subject, maxSubject)
+		if id := m.ExternalID; id != "" && len(id) < maxKey {
+			d.InReplyTo = id
+		}
+		d.References = m.Details.References
+		if m.Direction == DirectionInbound {
+			to = Address{Name: m.Author.Name, Email: m.Details.ReplyTo}
+			if to.Email == "" {
+				to.Email = m.Details.Sender
+			}
+		} else if len(m.Details.To) > 0 {
+			to = m.Details.To[0]
+		}
+	}
+	if own, err := s.ownOrNobody(ctx, tx, t, to.Email); err != nil {
+		return d, err
+	} else if own {
+		to = Address{}
+	}
+	if to.Email == "" {
+		k := known{Customer: t.Customer}
+		if c.CustomerID != k.ID {
+			if k, err = loadCustomer(ctx, tx, c.CustomerID); err != nil {
+				return d, err
+			}
+		}
+		to = Address{Name: k.Name, Email: k.Email}
+	}
+	d.To = nil
+	if to.Email != "" {
+		d.To = []Address{to}
+	}
+	others, err := db.All(ctx, tx, func(row db.Row) (a Address, err error) {
+		err = row.Scan(&a.Email, &a.Name)
+		return a, err
+	}, "SELECT email, name FROM participants WHERE ticket_id = $1 ORDER BY created_at, email LIMIT 100", t.ID)
+	if err != nil {
+		return d, fmt.Errorf("find participants: %w", err)
+	}
+	d.Cc = nil
+	if d.Automatic {
+		return d, nil
+	}
+	others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
+	for _, a := range others {
+		key := emailKey(a.Email)
+		known := key == emailKey(to.Email) || slices.ContainsFunc(d.Cc, func(b Address) bool { return emailKey(b.Email) == key })
+		if key == "" || known || channel.Unattended(key) || len(d.Cc) == maxCc {
+			continue
+		}
+		if own, err := s.ownOrNobody(ctx, tx, t, key); err != nil {
+			return d, err
+		} else if !own {
+			d.Cc = append(d.Cc, a)
+		}
+	}
+	return d, nil
+}
+
+// ownOrNobody reports whether a mail address is a channel address of ours, or none.
+func (s *Service) ownOrNobody(ctx context.Context, tx *db.Tx, t *Ticket, address string) (bool, error) {
+	if address == "" {
+		return true, nil
+	}
+	return s.owns(ctx, tx, t.OrganizationID, address)
+}
+
+// send fills in what d says of a mail that we send.
+func (d *Details) send(out *channel.Outgoing) {
+	for _, a := range d.To {
+		out.To = channel.Party{Name: a.Name, Email: a.Email}
+	}
+	for _, a := range d.Cc {
+		out.Cc = append(out.Cc, channel.Party{Name: a.Name, Email: a.Email})
+	}
+	out.Subject, out.InReplyTo, out.References = d.Subject, d.InReplyTo, d.References
+}

@@ -1,0 +1,160 @@
+package outbound
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	callTimeout = 30 * time.Second
+	maxAnswer   = 4 << 20 // bytes; a list of a hundred messages is far smaller
+	// settleTime is how long what a provider took needs at most to be in its
+	// lists.
+	settleTime = 10 * time.Second
+	// maxPages bounds a search.
+	maxPages = 20
+)
+
+// byCall sends the message by the provider's API.
+func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
+	route := "api/" + a.connection.ID
+	if wait := a.routes.enter(route); wait > 0 {
+		return a.later(ctx, "", wait)
+	}
+	defer a.routes.leave(route)
+	credentials := a.connection.Credentials()
+	a.w.ReceiptURL = a.receiptURL()
+	if err := c.Check(&a.w.Outgoing, credentials); err != nil {
+		// It could be sent when it was written; the credentials are others now.
+		return a.later(ctx, "the connection is not usable: "+problemText(err), offWait)
+	}
+	if !a.w.HandedAt.IsZero() {
+		if wait := time.Until(a.w.HandedAt.Add(a.scaled(settleTime))); wait > 0 {
+			return a.later(ctx, "", wait)
+		}
+		id, err := a.search(ctx, c, credentials)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: err.Error()}, unreachedTries)
+		case id != "":
+			return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
+		}
+	}
+	if err := a.handOver(ctx); err != nil {
+		return err
+	}
+	answer, began, err := a.call(ctx, c.Call(&a.w.Outgoing, credentials))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return a.interrupted(ctx, began)
+	case err != nil && began:
+		return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: "the provider did not answer: " + err.Error()}, unreachedTries)
+	case err != nil:
+		return a.unfinished(ctx, channel.Verdict{Fate: channel.Later, Reason: "the provider cannot be reached: " + err.Error()}, unreachedTries)
+	}
+	v := c.ReadCall(&a.w.Outgoing, answer)
+	switch v.Fate {
+	case channel.Later, channel.Unclear:
+		if v.RetryAfter > 0 {
+			a.routes.pause(route, a.scaled(v.RetryAfter))
+		}
+		return a.unfinished(ctx, v, laterTries)
+	}
+	return a.conclude(ctx, end{verdict: v})
+}
+
+// unfinished concludes an attempt after which another may follow.
+func (a *sending) unfinished(ctx context.Context, v channel.Verdict, tries int) error {
+	wait := a.retry(a.w.Attempts+1, v.RetryAfter)
+	if v.Fate == channel.Unclear {
+		wait = max(wait, a.scaled(settleTime))
+	}
+	return a.conclude(ctx, end{verdict: v, wait: wait, giveUp: a.w.Attempts+1 > len(waits)+tries})
+}
+
+// receiptURL is where the provider reports what became of the message.
+func (a *sending) receiptURL() string {
+	info := a.adapters[a.connection.Channel].Info()
+	return a.baseURL + info.Path + "?message=" + url.QueryEscape(a.w.ID)
+}
+
+// search asks the provider whether it has the message, and returns its id there;
+// empty when it does not.
+func (a *sending) search(ctx context.Context, c channel.Caller, credentials map[string]string) (string, error) {
+	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.HandedAt)
+	for range maxPages {
+		answer, _, err := a.call(ctx, call)
+		if err != nil {
+			return "", fmt.Errorf("the provider cannot be asked whether it has the message: %w", err)
+		}
+		ids, more, err := c.ReadSearch(&a.w.Outgoing, credentials, a.w.HandedAt, answer)
+		if err != nil {
+			return "", err
+		}
+		id, err := a.desk.Unclaimed(ctx, a.db, &a.w, ids)
+		if err != nil || id != "" {
+			return id, err
+		}
+		if more == nil {
+			return "", nil
+		}
+		call = *more
+	}
+	return "", errors.New("the provider's list of messages does not end")
+}
+
+// call makes a request. began says that the provider may have got it. The error
+// repeats neither address nor credentials.
+func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Answer, began bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var wrote atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(c.Body))
+	if err != nil {
+		return a, false, errors.New("its address is malformed")
+	}
+	for name, values := range c.Header {
+		req.Header[name] = values
+	}
+	req.Header.Set("User-Agent", "Kickstand")
+	// Not an http.Client: it would follow redirects.
+	resp, err := s.http.RoundTrip(req)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer within %s", callTimeout)
+		}
+		return a, wrote.Load(), err
+	}
+	defer resp.Body.Close()
+	a = channel.Answer{Status: resp.StatusCode, Header: resp.Header}
+	if a.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return a, true, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return a, true, nil
+}
+
+// problemText is what a problem says to people.
+func problemText(err error) string {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return "it is not known why"
+	}
+	if len(p.Issues) > 0 {
+		return p.Issues[0].Path + " " + p.Issues[0].Message
+	}
+	return p.Message
+}

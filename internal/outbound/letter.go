@@ -1,0 +1,115 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// byMail sends the message as a mail.
+func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
+	if !a.w.HandedAt.IsZero() {
+		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
+	}
+	server, route := a.mail, "mail"
+	if own := a.connection.Credentials()["smtp_url"]; own != "" {
+		var err error
+		if server, err = a.openMail(own); err != nil {
+			return a.later(ctx, "the connection's smtp_url is not usable: "+strings.TrimPrefix(err.Error(), "mail: "), offWait)
+		}
+		route = "mail/" + a.connection.ID
+	}
+	if wait := a.routes.enter(route); wait > 0 {
+		return a.later(ctx, "", wait)
+	}
+	defer a.routes.leave(route)
+
+	var size int64
+	for _, f := range a.w.Files {
+		size += 3 * f.Size // as it is, as base64, and as part of the mail
+	}
+	size = min(size, maxMemory)
+	if err := a.memory.Acquire(ctx, size); err != nil {
+		return err
+	}
+	defer a.memory.Release(size)
+	for i := range a.w.Files {
+		data, err := a.content(ctx, i)
+		if errors.Is(err, blob.ErrNotFound) {
+			return a.conclude(ctx, end{verdict: refused("the file " + a.w.Files[i].Name + " is gone")})
+		}
+		if err != nil {
+			return fmt.Errorf("load attachment: %w", err)
+		}
+		a.w.Files[i].Data = data
+	}
+	err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+	if err == nil {
+		return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken}})
+	}
+	e, _ := errors.AsType[*mail.Error](err)
+	unclear := e != nil && e.Unclear
+	switch {
+	case errors.Is(err, desk.ErrRecalled):
+		return err
+	case ctx.Err() != nil && !unclear:
+		return a.interrupted(ctx, false)
+	case unclear:
+		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
+	}
+	if e != nil && slowDown(e) {
+		a.routes.pause(route, a.scaled(time.Minute))
+	}
+	v := channel.Verdict{Fate: channel.Later, Reason: mailWords(err)}
+	wait, again := mail.Retry(a.w.Attempts+1, err)
+	if !again && e != nil && e.Op == mail.OpRecipient {
+		v.Recipient, v.Unreachable = strings.Trim(e.Recipient, "<>"), strings.HasPrefix(e.EnhancedCode, "5.1.")
+	}
+	return a.conclude(ctx, end{verdict: v, wait: a.scaled(wait), giveUp: !again})
+}
+
+// slowDown reports whether a mail server wants less of us, rather than not this
+// mail now.
+func slowDown(e *mail.Error) bool {
+	return e.Code == 421 || e.Code == 450 && strings.HasPrefix(e.EnhancedCode, "4.7.")
+}
+
+// mailWords says what went wrong with a mail.
+func mailWords(err error) string {
+	e, ok := errors.AsType[*mail.Error](err)
+	if !ok {
+		return "the mail could not be sent"
+	}
+	said := e.Text
+	if e.Code != 0 {
+		said = strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Code, e.EnhancedCode, e.Text))
+		said = strings.Join(strings.Fields(said), " ")
+	} else if e.Err != nil {
+		said = e.Err.Error()
+	}
+	what := "the mail server did not take the mail"
+	switch e.Op {
+	case mail.OpCompose:
+		what = "the mail cannot be written"
+	case mail.OpConnect:
+		what = "the mail server cannot be reached"
+	case mail.OpTLS:
+		what = "there is no safe connection to the mail server"
+	case mail.OpLogin:
+		what = "the mail server does not let us in"
+	case mail.OpSender:
+		what = "the mail server does not take mail from our address"
+	case mail.OpRecipient:
+		what = "the mail server does not take mail for " + strings.Trim(e.Recipient, "<>")
+	case mail.OpKeep:
+		what = "the mail could not be kept"
+	}
+	return what + ": " + said
+}

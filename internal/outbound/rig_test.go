@@ -1,0 +1,349 @@
+package outbound_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/outbound"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+)
+
+const (
+	org     = "0190c0de-0000-7000-8000-00000000000a"
+	graceID = "0190c0de-0000-7000-8000-0000000000d1"
+
+	ourNumber = "+14155550100"
+	anasPhone = "+14155550111"
+	ourMail   = "support@a.example"
+	anasMail  = "ana@c.example"
+)
+
+var credentials = map[string]string{"account_sid": "AC1", "auth_token": "token of AC1"}
+
+// staff has one member.
+type staff struct{}
+
+func (staff) Agent(_ context.Context, _ db.Querier, _, id string) (event.Person, bool, error) {
+	return event.Person{ID: graceID, Name: "Grace", Email: "grace@a.example"}, id == graceID, nil
+}
+
+func (staff) AgentByEmail(_ context.Context, _ db.Querier, _, address string) (event.Person, bool, error) {
+	return event.Person{ID: graceID, Name: "Grace", Email: "grace@a.example"}, strings.EqualFold(address, "grace@a.example"), nil
+}
+
+// rig is the service over a database, with SMS and mail.
+type rig struct {
+	testing.TB
+	*outbound.Service
+	db          *db.DB
+	queue       *queue.Queue
+	desk        *desk.Service
+	connections *connection.Service
+	box         *seal.Box
+	parser      *email.Parser
+
+	// Before open: how far away things are.
+	apiURL string
+	http   http.RoundTripper
+	mail   mail.Carrier
+	open   func(rawURL string) (mail.Carrier, error)
+	scale  float64
+
+	news chan struct{} // has something while nobody looked since the last line of the log
+
+	mu     sync.Mutex
+	events []event.Event
+}
+
+// noServer is a mail server that is not there.
+type noServer struct{}
+
+func (n noServer) Send(ctx context.Context, m mail.Message) error { return n.Carry(ctx, m, nil) }
+
+func (noServer) Carry(context.Context, mail.Message, func() error) error {
+	return &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Temporary: true, Err: io.EOF}
+}
+
+func newRig(t testing.TB, change ...func(*rig)) *rig {
+	t.Helper()
+	return rigOn(t, dbtest.New(t), change...)
+}
+
+func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
+	t.Helper()
+	r := &rig{TB: t, db: d, news: make(chan struct{}, 1), mail: noServer{}, http: netguard.NewTransport(netguard.Guard{AllowPrivate: true})}
+	for _, f := range change {
+		f(r)
+	}
+	files, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	key, err := seal.LoadOrCreateKeys(filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.box = seal.New(key[0])
+	r.parser = email.NewParser(email.Config{})
+	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{})}
+	log := slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r.queue = queue.Open(d, queue.Config{Logger: log})
+	r.connections = connection.Open(d, r.box, adapters)
+	r.Service = outbound.Open(outbound.Config{
+		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: r.box, Mail: r.mail, OpenMail: r.open, HTTP: r.http,
+		BaseURL: "https://help.example", RetryTimeScale: r.scale, Logger: log,
+		OrganizationName: func(context.Context, string) (string, error) { return "Acme Wheels", nil },
+	})
+	events := new(event.Log)
+	r.desk = desk.Open(desk.Config{
+		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: staff{}, Addresses: r.connections, BaseURL: "https://help.example",
+		Dispatcher: r.Service, CopyMAC: r.Copy,
+	})
+	events.After(func(list []event.Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.events = append(r.events, list...)
+	})
+	r.Work(r.queue, r.desk)
+	return r
+}
+
+// run starts the queue, until the end of the test.
+func (r *rig) run() {
+	r.Helper()
+	if err := r.queue.Start(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { r.queue.Stop(context.Background()) })
+}
+
+// connect makes a connection of the organization.
+func (r *rig) connect(adapter, address string, change ...func(*connection.New)) connection.Connection {
+	r.Helper()
+	n := connection.New{OrganizationID: org, Channel: adapter, Address: address}
+	if adapter == "sms" {
+		n.Credentials = credentials
+	}
+	for _, f := range change {
+		f(&n)
+	}
+	c, _, err := r.connections.Connect(r.Context(), n)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return c
+}
+
+// take has the desk take an event in.
+func (r *rig) take(c connection.Connection, medium string, e channel.Event) desk.Result {
+	r.Helper()
+	var res desk.Result
+	err := r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
+		res, err = r.desk.Intake(r.Context(), tx, desk.Inbound{OrganizationID: org, ConnectionID: c.ID, Channel: medium, Event: e})
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return res
+}
+
+// texts has a customer text us.
+func (r *rig) texts(c connection.Connection, sid, from, text string) desk.Result {
+	r.Helper()
+	return r.take(c, "sms", channel.Event{Message: &channel.Message{
+		ExternalID: sid, ThreadKey: from, From: channel.Party{Phone: from}, Text: text,
+	}})
+}
+
+// mails has a raw mail come in.
+func (r *rig) mails(c connection.Connection, raw string) desk.Result {
+	r.Helper()
+	m, err := r.parser.ParseRaw([]byte(strings.ReplaceAll(raw, "\n", "\r\n")), email.Envelope{Recipient: c.Address, Received: time.Now()})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return r.take(c, "email", channel.Event{Message: m})
+}
+
+// reply has Grace answer a ticket.
+func (r *rig) reply(ticketID, text string, change ...func(*desk.Reply)) desk.Message {
+	r.Helper()
+	m, err := r.tryReply(ticketID, text, change...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return m
+}
+
+func (r *rig) tryReply(ticketID, text string, change ...func(*desk.Reply)) (desk.Message, error) {
+	says, err := r.desk.Compose(r.Context(), desk.Draft{Text: text})
+	if err != nil {
+		return desk.Message{}, err
+	}
+	reply := desk.Reply{Author: event.Person{ID: graceID}, Says: says}
+	for _, f := range change {
+		f(&reply)
+	}
+	var m desk.Message
+	err = r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
+		m, err = r.desk.Reply(r.Context(), tx, org, ticketID, reply)
+		return err
+	})
+	return m, err
+}
+
+// message is a message as it is now.
+func (r *rig) message(m desk.Message) desk.Message {
+	r.Helper()
+	list, err := r.desk.Messages(r.Context(), r.db, org, m.TicketID)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, now := range list {
+		if now.ID == m.ID {
+			return now
+		}
+	}
+	r.Fatalf("message %s is gone", m.ID)
+	return m
+}
+
+// until waits until a message's delivery is as wanted.
+func (r *rig) until(m desk.Message, state channel.ReceiptState, reason string) {
+	r.Helper()
+	want := desk.Delivery{State: state, Error: reason}
+	patience := time.After(30 * time.Second)
+	for {
+		got := r.message(m).Delivery
+		if got == want {
+			return
+		}
+		select {
+		case <-r.news:
+		case <-patience:
+			r.Fatalf("delivery is %+v, want %+v", got, want)
+		}
+	}
+}
+
+// Write takes a line of the log: something happened.
+func (r *rig) Write(line []byte) (int, error) {
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+	return r.Output().Write(line)
+}
+
+// provider is an SMS provider's API, in memory.
+type provider struct {
+	*httptest.Server
+
+	mu    sync.Mutex
+	texts []text
+	// refuse answers a request instead, if it returns true.
+	refuse func(w http.ResponseWriter, r *http.Request) bool
+}
+
+// text is a message that a provider took.
+type text struct {
+	SID, Body, To, From, Service, Callback string
+	at                                     time.Time
+}
+
+func newProvider(t testing.TB) *provider {
+	p := new(provider)
+	p.Server = httptest.NewServer(p)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.refuse != nil && p.refuse(w, r) {
+		return
+	}
+	p.take(w, r)
+}
+
+// take is the provider's ordinary answer.
+func (p *provider) take(w http.ResponseWriter, r *http.Request) {
+	token := base64.StdEncoding.EncodeToString([]byte("AC1:token of AC1"))
+	if r.URL.Path != "/2010-04-01/Accounts/AC1/Messages.json" || r.Header.Get("Authorization") != "Basic "+token {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, `{"code":20003,"message":"Authenticate","status":401}`)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Method == http.MethodGet {
+		list := []map[string]any{}
+		for i := len(p.texts) - 1; i >= 0; i-- {
+			m := p.texts[i]
+			if m.To == r.FormValue("To") && (r.FormValue("From") == "" || m.From == r.FormValue("From")) {
+				list = append(list, map[string]any{
+					"sid": m.SID, "body": m.Body, "to": m.To, "from": m.From, "direction": "outbound-api", "status": "queued",
+					"date_created": m.at.Format(time.RFC1123Z), "error_code": nil,
+				})
+			}
+		}
+		json.NewEncoder(w).Encode(map[string]any{"messages": list, "next_page_uri": nil})
+		return
+	}
+	m := text{
+		SID: fmt.Sprintf("SM%032d", len(p.texts)+1), Body: r.FormValue("Body"), To: r.FormValue("To"), From: r.FormValue("From"),
+		Service: r.FormValue("MessagingServiceSid"), Callback: r.FormValue("StatusCallback"), at: time.Now(),
+	}
+	p.texts = append(p.texts, m)
+	w.WriteHeader(http.StatusCreated)
+	json.NewEncoder(w).Encode(map[string]any{"sid": m.SID, "status": "queued", "error_code": nil})
+}
+
+func (p *provider) taken() []text {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]text(nil), p.texts...)
+}
+
+// receipt is the provider's report on a text, as the adapter reads it.
+func (r *rig) receipt(c connection.Connection, callback, sid, state, code string) desk.Result {
+	r.Helper()
+	form := url.Values{"MessageSid": {sid}, "MessageStatus": {state}, "From": {ourNumber}, "To": {anasPhone}}
+	if code != "" {
+		form.Set("ErrorCode", code)
+	}
+	req := &channel.Request{
+		Method: "POST", URL: callback, Body: []byte(form.Encode()),
+		Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}},
+	}
+	e, err := sms.New(sms.Config{}).Parse(req, channel.Part{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return r.take(c, "sms", e)
+}

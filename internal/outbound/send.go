@@ -1,0 +1,246 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// sending is one attempt to send a message.
+type sending struct {
+	*Service
+	job        *queue.Job
+	w          desk.Waiting
+	connection connection.Connection
+}
+
+// end is how an attempt ended, and with it perhaps the message's time in the
+// outbox.
+type end struct {
+	verdict channel.Verdict
+	wait    time.Duration // until the next attempt; for Later and Unclear
+	giveUp  bool          // there is no next attempt
+}
+
+// run sends the message of a job, or finds out what became of it.
+func (s *Service) run(ctx context.Context, j *queue.Job) error {
+	w, err := s.desk.Waiting(ctx, s.db, j.ID)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil // deleted with its ticket
+	}
+	if err != nil {
+		return fmt.Errorf("load message: %w", err)
+	}
+	if w.State != channel.ReceiptQueued {
+		// What the far side reports was here before its answer.
+		return s.record(ctx, func(tx *db.Tx) error {
+			if err := s.desk.Sent(ctx, tx, &w, nil); err != nil {
+				return err
+			}
+			return j.Finish(ctx, tx)
+		})
+	}
+	c, err := s.connections.Find(ctx, w.ConnectionID)
+	a := &sending{Service: s, job: j, w: w, connection: c}
+	if errors.Is(err, db.ErrNoRows) {
+		return a.conclude(ctx, end{verdict: refused("the connection by which it should leave was removed")})
+	}
+	if err != nil {
+		return fmt.Errorf("load connection: %w", err)
+	}
+	if !c.Enabled {
+		return a.later(ctx, "the connection is switched off", offWait)
+	}
+	if a.w.FromName, err = s.fromName(ctx, &c); err != nil {
+		return err
+	}
+	a.w.From = c.Address
+	a.w.CopyHeader = s.copyHeader(w.OrganizationID, w.ID)
+
+	switch sender := s.sender(&c, w.Channel).(type) {
+	case channel.Correspondent:
+		return a.byMail(ctx, sender)
+	case channel.Caller:
+		return a.byCall(ctx, sender)
+	}
+	return a.conclude(ctx, end{verdict: refused("messages cannot be sent on this channel")})
+}
+
+// offWait is how often a connection that is off is looked at.
+const offWait = 5 * time.Minute
+
+func refused(reason string) channel.Verdict {
+	return channel.Verdict{Fate: channel.Refused, Reason: reason}
+}
+
+// mayHaveArrived is said of a message that is in doubt and not sent again.
+const mayHaveArrived = "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"
+
+func (s *Service) fromName(ctx context.Context, c *connection.Connection) (string, error) {
+	if c.Name != "" && c.Name != c.Address {
+		return c.Name, nil
+	}
+	name, err := s.organizationName(ctx, c.OrganizationID)
+	if err != nil {
+		return "", fmt.Errorf("look up organization: %w", err)
+	}
+	return name, nil
+}
+
+// handOver records that the message is about to be handed over.
+func (a *sending) handOver(ctx context.Context) error {
+	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.HandOver(ctx, tx, &a.w) })
+}
+
+// conclude records how an attempt ended.
+func (a *sending) conclude(ctx context.Context, e end) error {
+	v := e.verdict
+	log := a.log.With("message", a.w.ID, "connection", a.w.ConnectionID, "channel", a.w.Channel, "attempt", a.w.Attempts+1)
+	again := (v.Fate == channel.Later || v.Fate == channel.Unclear) && !e.giveUp
+	if e.giveUp && v.Fate == channel.Unclear {
+		v.Reason = mayHaveArrived + " (" + v.Reason + ")"
+	}
+	err := a.record(ctx, func(tx *db.Tx) error {
+		var err error
+		switch {
+		case v.Fate == channel.Taken:
+			err = a.desk.Sent(ctx, tx, &a.w, v.ExternalIDs)
+		case again:
+			if err = a.desk.Postponed(ctx, tx, &a.w, v.Reason, v.Fate == channel.Unclear); err == nil {
+				return a.job.Delay(ctx, tx, tx.Now.Add(e.wait))
+			}
+		default:
+			err = a.desk.Failed(ctx, tx, &a.w, v)
+		}
+		if err != nil {
+			return err
+		}
+		return a.job.Finish(ctx, tx)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("record that a message is %s: %w", v.Fate, err)
+	case v.Fate == channel.Taken:
+		log.DebugContext(ctx, "a message was sent")
+	case again:
+		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Fate == channel.Unclear, "in", e.wait)
+	default:
+		log.WarnContext(ctx, "a message could not be sent", "reason", v.Reason)
+	}
+	return nil
+}
+
+// later has the job come back without an attempt having been made.
+func (a *sending) later(ctx context.Context, reason string, wait time.Duration) error {
+	return a.record(ctx, func(tx *db.Tx) error {
+		if reason != "" {
+			if err := a.desk.Explain(ctx, tx, &a.w, reason); err != nil {
+				return err
+			}
+		}
+		return a.job.Delay(ctx, tx, tx.Now.Add(wait))
+	})
+}
+
+// interrupted records an attempt that our own end, or the loss of the job, cut
+// short: no fault of the far side's. The job is made ready again.
+func (a *sending) interrupted(ctx context.Context, unclear bool) error {
+	cause := context.Cause(ctx)
+	if unclear || a.w.HandedAt.IsZero() {
+		return cause
+	}
+	err := a.record(ctx, func(tx *db.Tx) error { return a.desk.TakeBack(ctx, tx, &a.w) })
+	if err != nil && !errors.Is(err, desk.ErrRecalled) {
+		return err
+	}
+	return cause
+}
+
+const (
+	recordPause    = 100 * time.Millisecond
+	maxRecordPause = time.Second
+)
+
+// record writes what became of an attempt, even if the work was cancelled: what
+// is not recorded is in doubt. While the database cannot be used it tries again,
+// until the work is cancelled.
+func (s *Service) record(work context.Context, change func(tx *db.Tx) error) error {
+	ctx := context.WithoutCancel(work)
+	for pause := recordPause; ; pause = min(2*pause, maxRecordPause) {
+		last := work.Err() != nil
+		err := s.db.Write(ctx, change)
+		if last || problem.Of(err) != problem.Unavailable {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-work.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// bury gives up a message that something of ours kept from being sent.
+func (s *Service) bury(ctx context.Context, tx *db.Tx, j *queue.Job, _ error) error {
+	w, err := s.desk.Waiting(ctx, tx, j.ID)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load message: %w", err)
+	}
+	reason := "something went wrong here, again and again"
+	if !w.HandedAt.IsZero() {
+		reason = mayHaveArrived
+	}
+	return s.desk.Failed(ctx, tx, &w, refused(reason))
+}
+
+// The waits between attempts at an API: as those at a mail server that cannot be
+// reached. A provider that says "later" is believed for two days; one that cannot
+// be reached, for a week.
+var waits = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
+
+const (
+	longWait       = 30 * time.Minute // after those
+	laterTries     = 2 * 48
+	unreachedTries = 7 * 48
+)
+
+// retry is how long to wait after the attempt-th failure (from 1), at least what
+// the provider asks for.
+func (s *Service) retry(attempt int, asked time.Duration) time.Duration {
+	wait := longWait
+	if attempt <= len(waits) {
+		wait = waits[attempt-1]
+	}
+	return s.scaled(max(wait, asked))
+}
+
+// scaled is a wait as it is configured to be, and up to a tenth longer, so that
+// what failed together does not come back together.
+func (s *Service) scaled(wait time.Duration) time.Duration {
+	d := time.Duration(float64(wait) * s.scale)
+	return d + rand.N(d/10+1)
+}
+
+// content reads the i-th file of the message.
+func (a *sending) content(ctx context.Context, i int) ([]byte, error) {
+	r, err := a.blob.Open(ctx, a.w.File(i))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
