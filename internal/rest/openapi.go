@@ -287,12 +287,14 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range rt.Expand {
-			x, err := d.use(e.Record, "")
-			if err != nil {
+		if len(rt.Expand) > 0 {
+			members := slices.Clone(rt.Output.Members)
+			for _, e := range rt.Expand {
+				members = append(members, Member{Name: e.Name, Type: Nested(e.Record), Nullable: true, Sometimes: true, Doc: "Present when expanded."})
+			}
+			if s, err = d.object(members, "", true); err != nil {
 				return nil, err
 			}
-			s = object{"allOf": []object{s, {"type": "object", "properties": object{e.Name: object{"anyOf": []object{x, {"type": "null"}}}}}}}
 		}
 		content := object{}
 		switch {

@@ -1,0 +1,323 @@
+// Package resttest calls an API over a network in memory and holds it to what it
+// says of itself: each request that succeeds, and each answer, is checked against
+// the OpenAPI document by a library that knows nothing of ours, and each answer
+// for what all must have. The tests of the packages with routes share it, so that
+// none of them can forget.
+package resttest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+	"github.com/pb33f/libopenapi-validator/config"
+	faults "github.com/pb33f/libopenapi-validator/errors"
+
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// Peer is the address from which a [Client] connects. APIs under test trust it as
+// a proxy where they shall believe X-Forwarded-For.
+const Peer = "192.0.2.1"
+
+// Client calls an API. It is safe for concurrent use.
+type Client struct {
+	Origin string // of the addresses it asks: "http://api.example.com"
+	Base   string // below it: "/api/v1"
+	Token  string // sent as Authorization: Bearer, unless empty
+
+	t        testing.TB
+	http     *http.Client
+	document *document
+}
+
+// document is the API's own, with the library's view of it.
+type document struct {
+	validator validator.Validator
+	mu        sync.Mutex // the library makes no promise
+}
+
+// New returns a client of an API at base, which is served until the end of the
+// test. The document itself is checked too.
+func New(t testing.TB, api *rest.API, base string) *Client {
+	t.Helper()
+	doc, err := libopenapi.NewDocument(strict(t, api.OpenAPI()))
+	if err != nil {
+		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	v, errs := validator.NewValidator(doc, config.WithFormatAssertions())
+	if len(errs) > 0 {
+		t.Fatalf("the OpenAPI document: %v", errors.Join(errs...))
+	}
+	if ok, wrong := v.ValidateDocument(); !ok {
+		for _, f := range wrong {
+			t.Errorf("the OpenAPI document: %v", f)
+			for _, s := range f.SchemaValidationErrors {
+				t.Errorf("  %s: %s", s.KeywordLocation, s.Reason)
+			}
+		}
+		t.FailNow()
+	}
+	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	srv := &http.Server{
+		Handler:  api.Wrap(http.NotFoundHandler()),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
+	}
+	done := make(chan struct{})
+	go func() { srv.Serve(l); close(done) }()
+	transport := &http.Transport{DialContext: l.dial, DisableCompression: true, MaxIdleConnsPerHost: 64}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		srv.Close()
+		<-done
+	})
+	return &Client{
+		Origin: "http://api.example.com", Base: base, t: t, document: &document{validator: v},
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+}
+
+// strict returns the document with every object closed whose members it names. A
+// client must bear more than the document names; our answers have no more.
+func strict(t testing.TB, text []byte) []byte {
+	var doc map[string]any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, item := range v {
+				walk(item)
+			}
+		case map[string]any:
+			for name, item := range v {
+				if name != "problem" { // which has details by its code
+					walk(item)
+				}
+			}
+			if v["type"] == "object" && v["properties"] != nil && v["additionalProperties"] == nil {
+				v["additionalProperties"] = false
+			}
+		}
+	}
+	walk(doc)
+	closed, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed
+}
+
+// As returns the client with another key.
+func (c *Client) As(token string) *Client {
+	other := *c
+	other.Token = token
+	return &other
+}
+
+// Answer is what came back.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   string
+	Err    error // of reading the body: the transfer was broken off
+
+	t testing.TB
+}
+
+// JSON reads the answer into v.
+func (a Answer) JSON(v any) {
+	a.t.Helper()
+	if err := json.Unmarshal([]byte(a.Body), v); err != nil {
+		a.t.Fatalf("answer %d %q: %v", a.Status, a.Body, err)
+	}
+}
+
+// Problem is the body of a refusal.
+type Problem struct {
+	Type, Title, Detail, Instance, Code string
+	Status                              int
+	RequestID                           string `json:"request_id"`
+	Required, Policy, Member            string
+	Errors                              []struct{ Code, Detail, Pointer, Parameter, Header string }
+}
+
+// Problem returns the answer as a problem; the zero one when it is none.
+func (a Answer) Problem() Problem {
+	a.t.Helper()
+	var p Problem
+	if a.Header.Get("Content-Type") == "application/problem+json" {
+		a.JSON(&p)
+	}
+	return p
+}
+
+// Code returns the problem's code, empty when it is none.
+func (a Answer) Code() string { return a.Problem().Code }
+
+// Get is Do without a body.
+func (c *Client) Get(path string, headers ...string) Answer {
+	c.t.Helper()
+	return c.Do("GET", path, "", headers...)
+}
+
+// Do sends a request to a path below the base, or, when it begins with the base,
+// as it is. A body is JSON unless a header says otherwise. Headers are lines:
+// "If-Match: *".
+func (c *Client) Do(method, path, body string, headers ...string) Answer {
+	c.t.Helper()
+	if !strings.HasPrefix(path, c.Base) {
+		path = c.Base + path
+	}
+	request := func() *http.Request {
+		req, err := http.NewRequestWithContext(c.t.Context(), method, c.Origin+path, strings.NewReader(body))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		if c.Token != "" {
+			req.Header.Set("Authorization", "Bearer "+c.Token)
+		}
+		own := map[string]bool{}
+		for _, line := range headers {
+			name, value, _ := strings.Cut(line, ":")
+			name = http.CanonicalHeaderKey(name)
+			if !own[name] {
+				req.Header.Del(name)
+				own[name] = true
+			}
+			if value = strings.TrimSpace(value); value != "" || name != "Content-Type" {
+				req.Header.Add(name, value)
+			}
+		}
+		return req
+	}
+	resp, err := c.http.Do(request())
+	if err != nil {
+		c.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	a := Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(text), Err: err, t: c.t}
+	c.check(request(), a)
+	return a
+}
+
+// check holds an answer to the conventions and to the document.
+func (c *Client) check(req *http.Request, a Answer) {
+	c.t.Helper()
+	what := req.Method + " " + req.URL.RequestURI()
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit", "X-Request-Id"} {
+		if len(a.Header.Values(name)) != 1 {
+			c.t.Errorf("%s: answer %d has %d times the header %s", what, a.Status, len(a.Header.Values(name)), name)
+		}
+	}
+	if a.Status >= 400 && req.Method != "HEAD" {
+		p := a.Problem()
+		if p.Code == "" || p.Status != a.Status || p.RequestID != a.Header.Get("X-Request-Id") || p.Instance != "urn:request:"+p.RequestID ||
+			p.Title == "" || p.Detail == "" || !strings.HasSuffix(p.Type, "/problems/"+p.Code) {
+			c.t.Errorf("%s: answer %d is no problem as it should be: %s", what, a.Status, a.Body)
+		}
+	}
+	if (a.Status == 401) != (strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Bearer realm=") && a.Status != 403) {
+		c.t.Errorf("%s: answer %d has WWW-Authenticate %q", what, a.Status, a.Header.Get("WWW-Authenticate"))
+	}
+	if wait := a.Header.Get("Retry-After"); (a.Status == 429 || a.Status == 503) && wait == "" {
+		c.t.Errorf("%s: answer %d has no Retry-After", what, a.Status)
+	}
+	if code := a.Code(); req.Method == "HEAD" || req.Method == "OPTIONS" || a.Status == 304 || code == "route_not_found" || code == "method_not_allowed" ||
+		strings.HasSuffix(req.URL.Path, "/openapi.json") || a.Err != nil {
+		return // the document says nothing of these
+	}
+	c.document.mu.Lock()
+	defer c.document.mu.Unlock()
+	if a.Status < 400 {
+		// Others may break the document's rules; that is what they are refused for.
+		if ok, wrong := c.document.validator.ValidateHttpRequestSync(req); !ok {
+			for _, f := range wrong {
+				c.t.Errorf("%s: succeeded, but does not follow the document: %v %v", what, f, reasons(f))
+			}
+		}
+	}
+	kind, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
+	if slices.Contains([]string{"application/x-ndjson", "text/csv"}, kind) {
+		return
+	}
+	resp := &http.Response{StatusCode: a.Status, Header: a.Header, Body: io.NopCloser(strings.NewReader(a.Body)), Request: req}
+	if ok, wrong := c.document.validator.ValidateHttpResponse(req, resp); !ok {
+		for _, f := range wrong {
+			c.t.Errorf("%s: answer %d does not follow the document: %v %v\n%s", what, a.Status, f, reasons(f), a.Body)
+		}
+	}
+}
+
+// reasons lists what a schema found wrong.
+func reasons(f *faults.ValidationError) string {
+	var out []string
+	for _, s := range f.SchemaValidationErrors {
+		out = append(out, s.KeywordLocation+": "+s.Reason)
+	}
+	return strings.Join(out, "; ")
+}
+
+// Query writes the query of an address: Query("limit", "5", "status", "open").
+func Query(pairs ...string) string {
+	v := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		v.Add(pairs[i], pairs[i+1])
+	}
+	return "?" + v.Encode()
+}
+
+// listener is a network with one host.
+type listener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l *listener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- conn{far}:
+		return near, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// conn is a connection from [Peer].
+type conn struct{ net.Conn }
+
+func (conn) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.ParseIP(Peer), Port: 40000}
+}
