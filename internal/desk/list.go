@@ -80,6 +80,7 @@ type TicketQuery struct {
 	Channel    []string
 	Tags       []string
 	Number     []int64
+	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
 	Text       string // what the subject or a message must say, see the package comment
@@ -105,6 +106,7 @@ func (q TicketQuery) Check(v *problem.Validation) {
 	checkValues(v, "customer_id", q.CustomerID)
 	checkValues(v, "channel", q.Channel)
 	checkValues(v, "tags", q.Tags)
+	checkValues(v, "external_id", q.ExternalID)
 	if len(q.Number) > maxValues {
 		v.Add("number", "must be at most %d", maxValues)
 	}
@@ -460,6 +462,9 @@ func (f *finder) tests(st *statement, entry bool) string {
 	if len(q.Number) > 0 {
 		addf("t.number = ANY(%s)", st.arg(q.Number))
 	}
+	if len(q.ExternalID) > 0 {
+		addf("t.external_id = ANY(%s)", st.arg(q.ExternalID))
+	}
 	if f.first > 1 {
 		addf("t.number >= %s", st.arg(f.first))
 	}
@@ -532,7 +537,7 @@ func (f *finder) byNumber(after *Position) error {
 			from = max(from, n+1)
 		}
 	}
-	if len(f.query.Number) > 0 || !f.query.UpdatedAt.Whole() {
+	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() {
 		if done, err := f.collectFew(f.pace.few); err != nil || done {
 			return err
 		}
@@ -639,6 +644,11 @@ func (f *finder) smallest(limit int) (source, bool, error) {
 	if len(f.query.Number) > 0 {
 		return source{write: func(st *statement) {
 			st.addf("SELECT id FROM tickets WHERE organization_id = $1 AND number = ANY(%s)", st.arg(f.query.Number))
+		}}, true, nil
+	}
+	if len(f.query.ExternalID) > 0 {
+		return source{write: func(st *statement) {
+			st.addf("SELECT id FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.arg(f.query.ExternalID))
 		}}, true, nil
 	}
 	var sources []source

@@ -116,9 +116,14 @@ func (s *Service) Messages(ctx context.Context, q db.Querier, organizationID, ti
 	if err != nil {
 		return nil, err
 	}
+	return messages, s.fillAttachments(ctx, q, ticketID, messages)
+}
+
+// fillAttachments loads the attachments of some messages of a ticket.
+func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID string, messages []Message) error {
 	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE ticket_id = $1 ORDER BY id", ticketID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	at := make(map[string]*Message, len(messages))
 	for i := range messages {
@@ -129,7 +134,7 @@ func (s *Service) Messages(ctx context.Context, q db.Querier, organizationID, ti
 			m.Attachments = append(m.Attachments, a)
 		}
 	}
-	return messages, nil
+	return nil
 }
 
 // insertMessage reports whether m is new: false when its conversation has a

@@ -168,6 +168,9 @@ func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken
 	if n == 0 { // nothing else of it can be there already
 		return externalIDTaken("ticket")
 	}
+	if err := insertTags(ctx, tx, t, t.Tags); err != nil {
+		return err
+	}
 	return nil
 }
 
@@ -379,13 +382,21 @@ func setTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 			return fmt.Errorf("remove tags: %w", err)
 		}
 	}
+	if err := insertTags(ctx, tx, t, tags); err != nil {
+		return err
+	}
+	t.Tags = tags
+	return nil
+}
+
+// insertTags lets lists find t by tags that it had not.
+func insertTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 	for _, tag := range tags {
 		if _, err := tx.Exec(ctx, "INSERT INTO ticket_tags (organization_id, tag, number, ticket_id) VALUES ($1, $2, $3, $4)",
 			t.OrganizationID, tag, t.Number, t.ID); err != nil {
 			return fmt.Errorf("add tags: %w", err)
 		}
 	}
-	t.Tags = tags
 	return nil
 }
 

@@ -1,0 +1,179 @@
+package event
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// Query says which events a list has, in the order in which they were written.
+// Of a member with several values any one will do; a zero member does not restrict
+// the list.
+type Query struct {
+	Names     []Name
+	TicketID  string
+	CreatedAt period.Range
+	Ascending bool   // oldest first
+	After     string // id of the event after which the page begins; it may have gone since
+	Limit     int    // 0: 30; at most 200
+}
+
+const (
+	defaultPage = 30
+	maxPage     = 200
+	exportPage  = 500
+	maxExport   = time.Hour
+)
+
+// Check implements [problem.Checker].
+func (q Query) Check(v *problem.Validation) {
+	for _, name := range q.Names {
+		if !slices.Contains(Names[:], name) {
+			v.Add("event", "is not the name of an event")
+		}
+	}
+	v.Text("ticket_id", q.TicketID)
+	v.Text("after", q.After)
+	if q.Limit < 0 || q.Limit > maxPage {
+		v.Add("limit", "must be from 1 to %d", maxPage)
+	}
+}
+
+// List returns a page of an organization's events, and the id after which the
+// next one begins; empty after the last. Errors: Invalid.
+func List(ctx context.Context, q db.Querier, organizationID string, query Query) (events []Event, next string, err error) {
+	if err := problem.Check(query); err != nil {
+		return nil, "", err
+	}
+	if query.Limit == 0 {
+		query.Limit = defaultPage
+	}
+	return list(ctx, q, organizationID, &query)
+}
+
+// Each calls fn with every event of a list, in order, as all were at one moment.
+// query's After and Limit do not count. An error of fn ends it and is returned. It
+// may take an hour at most.
+func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn func(*Event) error) error {
+	query.After, query.Limit = "", 0
+	if err := problem.Check(query); err != nil {
+		return err
+	}
+	query.Limit = exportPage
+	ctx, cancel := context.WithTimeout(ctx, maxExport)
+	defer cancel()
+	return d.Read(ctx, func(tx *db.Tx) error {
+		for {
+			events, next, err := list(ctx, tx, organizationID, &query)
+			if err != nil {
+				return fmt.Errorf("export events: %w", err)
+			}
+			for i := range events {
+				if err := fn(&events[i]); err != nil {
+					return err
+				}
+			}
+			if next == "" {
+				return nil
+			}
+			query.After = next
+		}
+	})
+}
+
+// common are the events that most are: they have no index by name, but are met
+// soon among all. The list is that of the index events_name.
+const common = "('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply')"
+
+// maxTransaction is how much later than its transaction's time an id may be made.
+const maxTransaction = time.Hour
+
+// list walks an index in the order of ids; what else there is to look at is hidden
+// from the engines in coalesce.
+func list(ctx context.Context, q db.Querier, organizationID string, query *Query) ([]Event, string, error) {
+	args := []any{organizationID}
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	low, high := "", "~" // before and after every id
+	var tests strings.Builder
+	if !query.CreatedAt.Whole() {
+		first, last := query.CreatedAt.Micros()
+		fmt.Fprintf(&tests, " AND coalesce(created_at >= %s AND created_at <= %s, FALSE)", arg(first), arg(last))
+		if query.CreatedAt.Low != nil {
+			low = idAt(*query.CreatedAt.Low)
+		}
+		if query.CreatedAt.High != nil {
+			high = idAt(query.CreatedAt.High.Add(maxTransaction))
+		}
+	}
+	order, later := "DESC", "<"
+	if query.Ascending {
+		order, later = "ASC", ">"
+		if query.After != "" {
+			low = max(low, query.After)
+		}
+	} else if query.After != "" {
+		high = min(high, query.After)
+	}
+	from := "organization_id = $1"
+	if query.TicketID != "" {
+		from = "coalesce(organization_id = $1, FALSE) AND ticket_id = " + arg(query.TicketID)
+	}
+	rare := query.TicketID == "" && len(query.Names) > 0
+	for _, name := range query.Names {
+		rare = rare && !strings.Contains(common, "'"+string(name)+"'")
+	}
+	limit := query.Limit + 1
+	bounds := fmt.Sprintf(" AND id >= %s AND id <= %s", arg(low), arg(high))
+	if query.After != "" {
+		bounds += " AND id " + later + " " + arg(query.After)
+	}
+	var parts []string
+	if rare {
+		names := slices.Clone(query.Names)
+		slices.Sort(names)
+		for i, name := range slices.Compact(names) {
+			parts = append(parts, fmt.Sprintf("SELECT * FROM (SELECT id FROM events WHERE %s AND name = %s AND name NOT IN %s%s%s ORDER BY id %s LIMIT %d) AS p%d",
+				from, arg(string(name)), common, bounds, tests.String(), order, limit, i))
+		}
+	} else {
+		if len(query.Names) > 0 {
+			places := make([]string, len(query.Names))
+			for i, name := range query.Names {
+				places[i] = arg(string(name))
+			}
+			fmt.Fprintf(&tests, " AND coalesce(name IN (%s), FALSE)", strings.Join(places, ", "))
+		}
+		parts = []string{fmt.Sprintf("SELECT id FROM events WHERE %s%s%s ORDER BY id %s LIMIT %d", from, bounds, tests.String(), order, limit)}
+	}
+	events, err := db.All(ctx, q, scan, fmt.Sprintf(`SELECT id, organization_id, name, data, created_at FROM events
+		WHERE id IN (SELECT id FROM (%s) AS p) ORDER BY id %s LIMIT %d`, strings.Join(parts, " UNION ALL "), order, limit), args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list events: %w", err)
+	}
+	if len(events) <= query.Limit {
+		return events, "", nil
+	}
+	events = events[:query.Limit]
+	return events, events[query.Limit-1].ID, nil
+}
+
+// idAt is before every id made at t or later.
+func idAt(t time.Time) string {
+	var id uuid.UUID
+	ms := uint64(max(t.UnixMilli(), 0))
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	return id.String()
+}
