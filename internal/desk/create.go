@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,19 +17,29 @@ import (
 // further.
 const ChannelAPI = "api"
 
+// The channels by which a ticket can begin with a message of ours.
+const (
+	channelEmail = "email"
+	channelSMS   = "sms"
+)
+
 // NewTicket is a ticket that somebody makes here, rather than by a message that
 // comes in.
 type NewTicket struct {
-	Subject    string
-	Channel    string  // empty: [ChannelAPI]
-	CustomerID string  // or Customer
-	Customer   *Person // found or made, by the rules that hold for messages
-	Priority   Priority
-	AssigneeID string // a member of the organization; empty: nobody
-	Tags       []string
-	ExternalID string // unique among the organization's tickets; empty: none
-	Metadata   Changed
-	Says       Written // what the customer wrote; may say nothing
+	Subject      string
+	Channel      string  // empty: [ChannelAPI]; email or sms, to write to the customer
+	ConnectionID string  // of that channel; empty: the organization's only one
+	CustomerID   string  // or Customer
+	Customer     *Person // found or made, by the rules that hold for messages
+	Priority     Priority
+	AssigneeID   string // a member of the organization; empty: nobody
+	Tags         []string
+	ExternalID   string // unique among the organization's tickets; empty: none
+	Metadata     Changed
+	By           Actor // who makes it
+	// Says is what the customer wrote, and may say nothing; on another channel
+	// than the API's it is what By writes to the customer.
+	Says Written
 }
 
 // Person is who a new ticket is for. At least one member is set.
@@ -41,8 +52,14 @@ type Person struct {
 // Check implements [problem.Checker].
 func (n *NewTicket) Check(v *problem.Validation) {
 	v.Length("subject", strings.TrimSpace(n.Subject), 1, maxSubject)
-	if n.Channel != "" && n.Channel != ChannelAPI {
-		v.Add("channel", "must be one that tickets can be made on: api")
+	switch n.Channel {
+	case "", ChannelAPI:
+	case channelEmail, channelSMS:
+		if n.Says.Empty() {
+			v.AddCode("required", "text", "must be given: it is what the customer gets")
+		}
+	default:
+		v.Add("channel", "must be one of api, email, sms")
 	}
 	switch {
 	case n.CustomerID != "" && n.Customer != nil:
@@ -77,6 +94,11 @@ func (p *Person) check(v *problem.Validation) {
 // first message, and emits what the package comment lists; ticket.created alone
 // where nothing is said, followed by ticket.assigned where it is somebody's.
 //
+// On another channel than the API's the message leaves for the customer, as a
+// [Service.Reply] does, and what they answer comes to the ticket. Where all
+// messages of a number are one thread, and there is one, that is a Conflict
+// already_exists with the member customer and the ticket_id and ticket_number.
+//
 // Errors: Invalid, with code not_found for a customer or an assignee whom the
 // organization does not have; Conflict already_exists for an external id that
 // another ticket has.
@@ -86,7 +108,7 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	}
 	t := Ticket{
 		ID: newID(), OrganizationID: organizationID, Subject: strings.TrimSpace(n.Subject), Status: StatusOpen,
-		Priority: n.Priority, Channel: ChannelAPI, AssigneeID: n.AssigneeID, Tags: tagSet(n.Tags), ExternalID: n.ExternalID,
+		Priority: n.Priority, Channel: cmp.Or(n.Channel, ChannelAPI), AssigneeID: n.AssigneeID, Tags: tagSet(n.Tags), ExternalID: n.ExternalID,
 		CreatedAt: tx.Now, UpdatedAt: tx.Now,
 	}
 	if t.Priority == "" {
@@ -95,8 +117,7 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	if _, err := n.Metadata.apply(&t.Metadata); err != nil {
 		return Ticket{}, err
 	}
-	assignee, err := s.member(ctx, tx, organizationID, t.AssigneeID)
-	if err != nil {
+	if _, err := s.member(ctx, tx, organizationID, t.AssigneeID); err != nil {
 		return Ticket{}, err
 	}
 	k, err := s.whose(ctx, tx, organizationID, &n)
@@ -107,24 +128,11 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 
 	var e *entry
 	if !n.Says.Empty() {
-		c := Conversation{ID: newID(), TicketID: t.ID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: tx.Now}
-		if err := insertConversation(ctx, tx, &c); err != nil {
-			return Ticket{}, err
-		}
-		e = &entry{Message: Message{
-			ID: newID(), TicketID: t.ID, ConversationID: c.ID, Direction: DirectionInbound, Channel: t.Channel,
-			Kind: KindReply, PlacedBy: RuleNone, CreatedAt: tx.Now,
-		}}
-		e.byCustomer(k)
-		s.says(&e.Message, &n.Says)
-		if _, err := insertMessage(ctx, tx, &e.Message); err != nil {
-			return Ticket{}, err
-		}
-		if err := insertAttachments(ctx, tx, organizationID, &e.Message); err != nil {
+		if e, err = s.begin(ctx, tx, &t, k, &n); err != nil {
 			return Ticket{}, err
 		}
 	}
-	if err := s.insertTicket(ctx, tx, &t, false); err != nil {
+	if err := s.insertTicket(ctx, tx, &t, e != nil && e.Direction == DirectionOutbound); err != nil {
 		return Ticket{}, err
 	}
 	t.showClocks()
@@ -132,19 +140,91 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	if err != nil {
 		return Ticket{}, err
 	}
-	events := append(k.events, event.Event{
-		OrganizationID: organizationID, Name: event.TicketCreated, Data: event.Data{Ticket: snapshot},
-	})
-	if assignee != nil {
-		events = append(events, event.Event{
-			OrganizationID: organizationID, Name: event.TicketAssigned,
-			Data: event.Data{Ticket: snapshot, Changes: map[string]event.Change{"assignee": {From: nil, To: assignee}}},
-		})
-	}
+	events := append(k.events, createEvents(snapshot, organizationID)...)
 	if e != nil {
 		events = append(events, s.messageEvents(organizationID, snapshot, e, true)...)
 	}
 	return t, s.events.Emit(ctx, tx, events...)
+}
+
+// begin writes the first message of a new ticket, with its conversation.
+func (s *Service) begin(ctx context.Context, tx *db.Tx, t *Ticket, k known, n *NewTicket) (*entry, error) {
+	c := Conversation{ID: newID(), TicketID: t.ID, ConnectionID: n.ConnectionID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: tx.Now}
+	e := s.newOutbound(tx, t, &c, &n.Says)
+	e.customer = k
+	if t.Channel == ChannelAPI {
+		c.ConnectionID = ""
+		e.Direction, e.PlacedBy = DirectionInbound, RuleNone
+		e.byCustomer(k)
+	} else {
+		e.Author = n.By.author()
+		if err := reachable(n, k); err != nil {
+			return nil, err
+		}
+		if t.Channel == channelSMS {
+			c.ThreadKey = threadValue(k.Phone)
+		}
+		if err := s.post(ctx, tx, t, &c, e); err != nil {
+			return nil, err
+		}
+		if t.Channel == channelSMS {
+			if err := claimThread(ctx, tx, t, &c); err != nil {
+				return nil, err
+			}
+		} else {
+			c.ThreadKey = short(e.ExternalID)
+		}
+	}
+	_, err := s.write(ctx, tx, c.inbound(t), &place{ticket: *t, conversationID: c.ID, begins: &c}, e)
+	return e, err
+}
+
+// reachable refuses a customer without an address on the channel.
+func reachable(n *NewTicket, k known) error {
+	what, has := "email", k.Email
+	if n.Channel == channelSMS {
+		what, has = "phone", k.Phone
+	}
+	if has != "" {
+		return nil
+	}
+	var v problem.Validation
+	if n.Customer != nil {
+		v.AddCode("required", "customer."+what, "must be given for this channel")
+	} else {
+		v.Add("customer_id", "must be a customer with an address on this channel: this one has no %s", what)
+	}
+	return v.Err()
+}
+
+// claimThread makes a new conversation the thread of its key.
+func claimThread(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) error {
+	thread := point{value: c.ThreadKey, scope: threadScope(t.OrganizationID, c.ConnectionID, c.Channel), kind: pointThread, thread: true}
+	owners, err := claim(ctx, tx, []point{thread}, "", t.ID, c.ID)
+	if err != nil || owners[0].conversationID == c.ID {
+		return err
+	}
+	var id string
+	var number int64
+	if err := tx.QueryRow(ctx, "SELECT t.id, t.number FROM contact_points p JOIN tickets t ON t.id = p.ticket_id WHERE p.value = $1 AND p.scope = $2",
+		thread.value, thread.scope).Scan(&id, &number); err != nil {
+		return fmt.Errorf("find the ticket of a thread: %w", err)
+	}
+	e := problem.New(problem.Conflict, "ticket #%d has all messages of this number; reply there", number)
+	e.Code, e.Details = "already_exists", map[string]any{"member": "customer", "ticket_id": id, "ticket_number": number}
+	return e
+}
+
+// createEvents tell of a new ticket.
+func createEvents(t *event.Ticket, organizationID string) []event.Event {
+	events := []event.Event{{OrganizationID: organizationID, Name: event.TicketCreated, Data: event.Data{Ticket: t}}}
+	if t.Assignee != nil {
+		events = append(events, event.Event{
+			OrganizationID: organizationID, Name: event.TicketAssigned,
+			Data: event.Data{Ticket: t, Changes: map[string]event.Change{"assignee": {From: nil, To: t.Assignee}}},
+		})
+	}
+	return events
 }
 
 // member returns somebody to whom a ticket may be given; nil for nobody. Whoever

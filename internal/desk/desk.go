@@ -17,10 +17,20 @@
 // follows the contract's four rules, see [Rule]. Two of them guard against
 // strangers: a ticket's number can be guessed, so it counts only from somebody
 // who takes part in the ticket; and a closed ticket is not reopened by mail, but
-// continued in a new one that points at it. Each message keeps the rule that
-// placed it.
+// continued in a new one that points at it, which later mails to the closed one
+// join. Each message keeps the rule that placed it.
 //
 // The same message a second time changes nothing, whichever way it came.
+//
+// # Merging and splitting
+//
+// A merged ticket's rows are moved to the survivor, so whatever finds a message or
+// a thread finds it there. Each conversation, and each note beside them, remembers
+// the ticket that it came from: its home, which is what undoing the merge moves
+// back. A message is always where its conversation is. Splitting moves messages
+// for good, into conversations of the new ticket. What is moved out of, or into, a
+// ticket is moved under its lock, and noted in it (moved_at): whoever found a
+// place before locking its ticket looks again.
 //
 // # Customers
 //
@@ -31,7 +41,7 @@
 //
 // # Events
 //
-// All events of a change are emitted in one call, with one snapshot of the ticket
+// All events of a change are emitted in one call, with one snapshot of each ticket
 // as it is after the change:
 //
 //	a message that starts a ticket  [customer.created] ticket.created
@@ -47,6 +57,10 @@
 //	a ticket made here              [customer.created | customer.updated]
 //	                                ticket.created [ticket.assigned]
 //	                                [conversation.created message.created]
+//	one merged, or taken out again  ticket.updated [ticket.status_changed] of it
+//	                                ticket.updated of the survivor
+//	messages split off              ticket.created [ticket.assigned] of the new one
+//	                                ticket.updated of the old one
 //	a deleted ticket                ticket.deleted
 //	a customer made here            customer.created
 //	one changed, or deleted         customer.updated

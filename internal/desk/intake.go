@@ -202,11 +202,34 @@ func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m 
 		e.byCustomer(k)
 	}
 	e.customer = k
+	if !p.ticket.movedAt.IsZero() {
+		// It may have been split off since it came first.
+		if ids, err := lookUp(ctx, tx, []string{scope}, []string{e.ExternalID}); err != nil {
+			return Result{}, err
+		} else if there, ok := ids.find(e.ExternalID); ok && there.conversationID != p.conversationID {
+			r := e.result(Duplicate, &Ticket{ID: there.ticketID})
+			r.ConversationID, r.MessageID = there.conversationID, there.messageID
+			return r, s.events.Emit(ctx, tx, k.events...)
+		}
+	}
 	return s.append(ctx, tx, in, &p, e)
 }
 
 // findThread finds a thread and locks its ticket.
 func findThread(ctx context.Context, tx *db.Tx, key, scope string) (place, error) {
+	for {
+		p, err := readThread(ctx, tx, key, scope)
+		if err != nil {
+			return place{}, err
+		}
+		// A merge may have been quicker.
+		if ok, err := p.holds(ctx, tx); err != nil || ok {
+			return p, err
+		}
+	}
+}
+
+func readThread(ctx context.Context, tx *db.Tx, key, scope string) (place, error) {
 	var p place
 	err := tx.QueryRow(ctx, "SELECT "+ticketColumns+`, c.id, c.customer_id
 		FROM contact_points p
@@ -395,7 +418,7 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e
 	if err := insertAttachments(ctx, tx, in.OrganizationID, &e.Message); err != nil {
 		return false, err
 	}
-	if err := insertParticipants(ctx, tx, p.ticket.ID, e.participants); err != nil {
+	if err := insertParticipants(ctx, tx, p, e.participants); err != nil {
 		return false, err
 	}
 	outbound := e.Direction == DirectionOutbound

@@ -100,8 +100,10 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		return s.keep(ctx, tx, in, &p, e)
 	}
 	if threaded && p.ticket.Status == StatusClosed {
-		link = &linked{p.ticket.ID, LinkClosed}
-		p, threaded = place{}, false
+		if p, link, err = s.continuation(ctx, tx, in, l, p.ticket); err != nil {
+			return Result{}, err
+		}
+		threaded = p.ticket.ID != ""
 	}
 	k, err := s.customer(ctx, tx, in, l.From)
 	if err != nil {
@@ -340,18 +342,78 @@ func (s *Service) place(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, 
 			if !ok {
 				continue
 			}
-			t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
+			p, err := placeByID(ctx, tx, in, id, k)
 			if errors.Is(err, db.ErrNoRows) {
 				continue // deleted this moment
 			}
 			if err != nil {
-				return place{}, nil, fmt.Errorf("load ticket: %w", err)
+				return place{}, nil, err
 			}
 			e.PlacedBy = step.rule
-			return place{ticket: t, conversationID: k.conversationID}, nil, nil
+			return p, nil, nil
 		}
 	}
 	return place{}, link, nil
+}
+
+// placeByID locks the ticket of the message that id names, found as k before;
+// [db.ErrNoRows] when it is gone.
+func placeByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k storedID) (place, error) {
+	for {
+		t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return place{}, fmt.Errorf("load ticket: %w", err)
+		}
+		p := place{ticket: t, conversationID: k.conversationID}
+		if err == nil {
+			if ok, err := p.holds(ctx, tx); err != nil || ok {
+				return p, err
+			}
+		}
+		// Moved, or deleted, this moment.
+		ids, err := lookUp(ctx, tx, []string{in.OrganizationID}, []string{id})
+		if err != nil {
+			return place{}, err
+		}
+		found, ok := ids.find(id)
+		if !ok || found == k {
+			return place{}, db.ErrNoRows
+		}
+		k = found
+	}
+}
+
+// continuation finds the ticket that goes on with a closed one: it was begun by a
+// message to that, or by one to such a ticket that was closed in turn. Without
+// one, the place is empty, and a new ticket shall point at the last.
+func (s *Service) continuation(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, closed Ticket) (place, *linked, error) {
+	seen := []string{closed.ID}
+	for {
+		var id string
+		err := tx.QueryRow(ctx, `SELECT id FROM tickets WHERE linked_ticket_id = $1 AND organization_id = $2 AND link_reason = $3
+			ORDER BY number DESC LIMIT 1`, closed.ID, in.OrganizationID, LinkClosed).Scan(&id)
+		if errors.Is(err, db.ErrNoRows) {
+			return place{}, &linked{closed.ID, LinkClosed}, nil
+		}
+		if err != nil {
+			return place{}, nil, fmt.Errorf("find what continues a ticket: %w", err)
+		}
+		t, err := lockSurvivor(ctx, tx, in.OrganizationID, id)
+		if errors.Is(err, db.ErrNoRows) {
+			continue // deleted this moment
+		}
+		if err != nil {
+			return place{}, nil, fmt.Errorf("load ticket: %w", err)
+		}
+		if t.Status != StatusClosed {
+			p, err := mailPlace(ctx, tx, in, l, t)
+			return p, nil, err
+		}
+		if slices.Contains(seen, t.ID) { // merged into one that it continued
+			return place{}, &linked{t.ID, LinkClosed}, nil
+		}
+		seen, closed = append(seen, t.ID), t
+	}
 }
 
 // placeByTag follows "[Ticket #n]", which anybody could write: it holds only for
@@ -374,16 +436,31 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *let
 			return place{}, nil, err
 		}
 	}
-	if !takesPart {
+	if !takesPart && t.MergedIntoID == "" {
 		return place{}, &linked{t.ID, LinkTicketTag}, nil
 	}
-	if t, err = lockTicket(ctx, tx, in.OrganizationID, t.ID); errors.Is(err, db.ErrNoRows) {
+	if t, err = lockSurvivor(ctx, tx, in.OrganizationID, t.ID); errors.Is(err, db.ErrNoRows) {
 		return place{}, nil, nil
 	} else if err != nil {
 		return place{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
+	if !takesPart && !l.Mail.Unverified { // in what was merged
+		if takesPart, err = s.takesPart(ctx, tx, in, l, &t); err != nil {
+			return place{}, nil, err
+		}
+	}
+	if !takesPart {
+		return place{}, &linked{t.ID, LinkTicketTag}, nil
+	}
+	p, err := mailPlace(ctx, tx, in, l, t)
+	return p, nil, err
+}
+
+// mailPlace is where a mail goes in a ticket that it names without naming a
+// message: into the conversation of its channel, or a new one.
+func mailPlace(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, t Ticket) (place, error) {
 	p := place{ticket: t}
-	err = tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
+	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
 		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
 	if errors.Is(err, db.ErrNoRows) {
 		// The ticket began on another channel.
@@ -393,9 +470,9 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *let
 		}
 		p.conversationID = p.begins.ID
 	} else if err != nil {
-		return place{}, nil, fmt.Errorf("find conversation: %w", err)
+		return place{}, fmt.Errorf("find conversation: %w", err)
 	}
-	return p, nil, nil
+	return p, nil
 }
 
 // takesPart reports whether the sender is one of us, the ticket's customer, or a
@@ -423,6 +500,10 @@ type participant struct {
 	email, name, role string
 }
 
+// roleCustomer is the role of the customer of a ticket that was merged. The others
+// are sender and recipient.
+const roleCustomer = "customer"
+
 // recipients are the participants that a mail brings along.
 func (l *letter) recipients(customer event.Customer) []participant {
 	var list []participant
@@ -434,14 +515,25 @@ func (l *letter) recipients(customer event.Customer) []participant {
 	return list
 }
 
-func insertParticipants(ctx context.Context, tx *db.Tx, ticketID string, list []participant) error {
-	for _, p := range list {
-		if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT DO NOTHING`, ticketID, p.email, p.name, p.role, tx.Now.UnixMicro()); err != nil {
-			return fmt.Errorf("write participant: %w", err)
+func insertParticipants(ctx context.Context, tx *db.Tx, p *place, list []participant) error {
+	for _, who := range list {
+		if _, err := insertParticipant(ctx, tx, p, who); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// insertParticipant reports whether somebody is new in a ticket. Where the
+// conversation came by a merge, they take part in what it came from.
+func insertParticipant(ctx context.Context, tx *db.Tx, p *place, who participant) (bool, error) {
+	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
+		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6)) ON CONFLICT DO NOTHING`,
+		p.ticket.ID, who.email, who.name, who.role, tx.Now.UnixMicro(), p.conversationID)
+	if err != nil {
+		return false, fmt.Errorf("write participant: %w", err)
+	}
+	return n == 1, nil
 }
 
 // join has a mail's sender and recipients take part in a ticket that it is
@@ -463,12 +555,11 @@ func (s *Service) join(ctx context.Context, tx *db.Tx, l *letter, e *entry, p *p
 		case i == 1 && key == from:
 			continue
 		}
-		n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at) VALUES ($1, $2, $3, 'sender', $4)
-			ON CONFLICT DO NOTHING`, p.ticket.ID, key, line(who.Name, maxName), tx.Now.UnixMicro())
+		fresh, err := insertParticipant(ctx, tx, p, participant{key, line(who.Name, maxName), "sender"})
 		if err != nil {
-			return fmt.Errorf("write participant: %w", err)
+			return err
 		}
-		e.Details.NewParticipant = e.Details.NewParticipant || n == 1
+		e.Details.NewParticipant = e.Details.NewParticipant || fresh
 	}
 	return nil
 }

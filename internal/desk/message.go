@@ -190,6 +190,8 @@ type Conversation struct {
 	CustomerID   string    `json:"customer_id"`
 	OptedOutAt   time.Time `json:"opted_out_at,omitzero"` // the customer wants no more messages here
 	CreatedAt    time.Time `json:"created_at"`
+
+	home string // the ticket that it was in before it was merged into this one; empty: none
 }
 
 // Conversations returns the conversations of a ticket, in order. Another
@@ -219,7 +221,7 @@ func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticket
 		v.AddCode("required", "text", "must be given")
 		return Message{}, v.Err()
 	}
-	t, err := lockTicket(ctx, tx, organizationID, ticketID)
+	t, err := lockSurvivor(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return Message{}, notFound(err, "ticket")
 	}

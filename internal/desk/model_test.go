@@ -33,6 +33,22 @@ type modelTicket struct {
 	members  map[string]bool // who takes part beside the customer
 	messages int
 	deleted  bool
+	next     []*modelTicket // that continued it once it was closed
+}
+
+// end follows closed tickets to what continues them.
+func (m *modelTicket) end() *modelTicket {
+	for m.status == desk.StatusClosed {
+		i := len(m.next) - 1
+		for i >= 0 && m.next[i].deleted {
+			i--
+		}
+		if i < 0 {
+			break
+		}
+		m = m.next[i]
+	}
+	return m
 }
 
 // Whatever comes in, in whatever order: every message is where the rules say,
@@ -103,7 +119,6 @@ func TestIntakeIsLikeTheModel(t *testing.T) {
 				}
 				details := in.Event.Message.Mail
 				var to *modelTicket
-				byIDs := false
 				if len(ids) > 0 && rapid.Bool().Draw(t, "answers") {
 					answered := rapid.SampledFrom(ids).Draw(t, "to")
 					if rapid.Bool().Draw(t, "by references") {
@@ -112,7 +127,6 @@ func TestIntakeIsLikeTheModel(t *testing.T) {
 						details.InReplyTo = []string{answered}
 					}
 					to = m.mails[answered]
-					byIDs = to != nil
 				}
 				if rapid.Bool().Draw(t, "tag") {
 					n := rapid.IntRange(1, 5).Draw(t, "number")
@@ -123,11 +137,19 @@ func TestIntakeIsLikeTheModel(t *testing.T) {
 					}
 				}
 				r := intake(in)
-				if to == nil || to.status == desk.StatusClosed {
+				if to != nil {
+					to = to.end()
+				}
+				switch {
+				case to == nil:
 					to = start(r, from)
-				} else {
+				case to.status == desk.StatusClosed:
+					closed := to
+					to = start(r, from)
+					closed.next = append(closed.next, to)
+				default:
 					appendTo(r, to)
-					if byIDs && from != to.customer {
+					if from != to.customer {
 						to.members[from] = true
 					}
 				}

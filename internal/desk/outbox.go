@@ -157,21 +157,23 @@ func (s *Service) TakeBack(ctx context.Context, tx *db.Tx, w *Waiting) error {
 
 // Explain shows beside a message that waits why it does.
 func (s *Service) Explain(ctx context.Context, tx *db.Tx, w *Waiting, reason string) error {
-	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $3 WHERE ticket_id = $1 AND id = $2 AND delivery_state = $4",
-		w.TicketID, w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
+		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
 		return fmt.Errorf("explain delay: %w", err)
 	}
 	return nil
 }
 
-// leaveOutbox removes a message from the outbox.
+// leaveOutbox removes a message from the outbox, and notes where it is by now: its
+// ticket may have been merged since w was read.
 func (s *Service) leaveOutbox(ctx context.Context, tx *db.Tx, w *Waiting) error {
-	n, err := tx.Exec(ctx, "DELETE FROM outbox WHERE message_id = $1", w.ID)
+	err := tx.QueryRow(ctx, "DELETE FROM outbox WHERE message_id = $1 RETURNING ticket_id, conversation_id", w.ID).
+		Scan(&w.TicketID, &w.ConversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrRecalled
+	}
 	if err != nil {
 		return fmt.Errorf("leave outbox: %w", err)
-	}
-	if n == 0 {
-		return ErrRecalled
 	}
 	return nil
 }

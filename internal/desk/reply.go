@@ -24,7 +24,8 @@ type Reply struct {
 }
 
 // Reply writes an agent's message to the customer, in the caller's transaction,
-// and has it leave by its conversation's channel: its delivery state is queued. In
+// and has it leave by its conversation's channel: its delivery state is queued. A
+// merged ticket's is the survivor's. In
 // a conversation without a far side ([ChannelAPI]) the message is kept and told of
 // by events, and its state is empty. The status of the ticket stays. Errors:
 // NotFound; Invalid; TooLarge; Conflict when the customer has opted out;
@@ -35,7 +36,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		v.AddCode("required", "text", "must be given")
 		return Message{}, v.Err()
 	}
-	t, err := lockTicket(ctx, tx, organizationID, ticketID)
+	t, err := lockSurvivor(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return Message{}, notFound(err, "ticket")
 	}
@@ -81,12 +82,12 @@ func (c *Conversation) inbound(t *Ticket) *Inbound {
 	return &Inbound{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
 }
 
-const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at FROM conversations c "
+const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at, c.home_id FROM conversations c "
 
 func scanConversation(row db.Row) (Conversation, error) {
 	var c Conversation
 	err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
-		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt))
+		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt), db.IntoText(&c.home))
 	return c, err
 }
 
@@ -122,7 +123,8 @@ func (s *Service) newOutbound(tx *db.Tx, t *Ticket, c *Conversation, w *Written)
 // leave: it addresses it, puts it into the outbox and enqueues it. Whoever writes
 // a message that shall reach a customer calls this first, in the same transaction,
 // with an entry of newOutbound; c and t need not be written yet, nor t have its
-// number. It changes nothing when it returns a problem.
+// number. It changes nothing when it returns a problem. It sets the connection of
+// a conversation that has none.
 func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, e *entry) error {
 	if c.Channel == ChannelAPI {
 		return nil
@@ -155,6 +157,7 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	if err != nil {
 		return err
 	}
+	c.ConnectionID = connectionID
 	failedAt, err := undeliverable(ctx, tx, t.OrganizationID, key)
 	if err != nil {
 		return err
@@ -276,7 +279,9 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	others, err := db.All(ctx, tx, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
-	}, "SELECT email, name FROM participants WHERE ticket_id = $1 ORDER BY created_at, email LIMIT 100", t.ID)
+	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2
+			AND (coalesce(p.home_id, '') = $3 OR p.email IN (SELECT h.email FROM participants h WHERE h.ticket_id = $3))
+		ORDER BY p.created_at, p.email LIMIT 100`, t.ID, roleCustomer, c.home)
 	if err != nil {
 		return d, fmt.Errorf("find participants: %w", err)
 	}
@@ -284,7 +289,9 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	if d.Automatic {
 		return d, nil
 	}
-	others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
+	if c.home == "" { // in what was merged, whoever the survivor is of has no part
+		others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
+	}
 	for _, a := range others {
 		key := emailKey(a.Email)
 		known := key == emailKey(to.Email) || slices.ContainsFunc(d.Cc, func(b Address) bool { return emailKey(b.Email) == key })

@@ -47,6 +47,7 @@ var Priorities = [...]Priority{PriorityLow, PriorityNormal, PriorityHigh, Priori
 // Why a ticket points at another.
 const (
 	LinkClosed    = "closed"     // it continues a ticket that was closed
+	LinkSplit     = "split"      // what is in it was there before
 	LinkTicketTag = "ticket_tag" // its subject names one that its sender has no part in
 )
 
@@ -238,7 +239,7 @@ func checkStatus(v *problem.Validation, s Status) {
 // and the specific events; see the package comment. What is so already is no
 // change, and no change at all emits nothing. Errors: NotFound; Invalid, also for
 // an assignee who is not a member; Conflict already_exists for an external id that
-// another ticket has.
+// another ticket has, and invalid_transition for a merged ticket.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketID string, u Update) (Ticket, error) {
 	if err := problem.Check(u); err != nil {
 		return Ticket{}, err
@@ -246,6 +247,9 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	t, err := lockTicket(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return Ticket{}, notFound(err, "ticket")
+	}
+	if t.MergedIntoID != "" {
+		return Ticket{}, merged(&t)
 	}
 	return t, s.update(ctx, tx, &t, u)
 }
@@ -451,18 +455,57 @@ func (s *Service) person(ctx context.Context, q db.Querier, organizationID, id s
 }
 
 // Delete removes a ticket with everything in it, in the caller's transaction, and
-// emits ticket.deleted. The
-// next message of its threads starts a new ticket; its number stays taken.
-// Attachments' files stay in the blob store, where other messages may share them.
+// emits ticket.deleted. The next message of its threads starts a new ticket; its
+// number stays taken. Attachments' files stay in the blob store, where other
+// messages may share them. Tickets that were merged into it go with it, each with
+// its event; deleting a merged ticket takes nothing from the survivor, which keeps
+// for good what came from it. Error: NotFound.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketID string) error {
 	t, err := lockTicket(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return notFound(err, "ticket")
 	}
-	if err := s.stopClocks(ctx, tx, &t); err != nil {
+	going := []*Ticket{&t}
+	if !t.movedAt.IsZero() {
+		f, err := lockFamily(ctx, tx, organizationID, ticketID)
+		if err != nil {
+			return notFound(err, "ticket")
+		}
+		going[0] = f.tickets[ticketID]
+		if going[0].MergedIntoID != "" {
+			if err := f.forget(ctx, tx, going[0]); err != nil {
+				return err
+			}
+		} else {
+			for _, id := range f.down {
+				if id != ticketID {
+					going = append(going, f.tickets[id])
+				}
+			}
+		}
+	}
+	var events []event.Event
+	for _, t := range going {
+		snapshot, err := s.ticketSnapshot(ctx, tx, t)
+		if err != nil {
+			return err
+		}
+		events = append(events, event.Event{
+			OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
+		})
+		if err := s.remove(ctx, tx, t); err != nil {
+			return err
+		}
+	}
+	return s.events.Emit(ctx, tx, events...)
+}
+
+// remove deletes the rows of a locked ticket.
+func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	if err := s.stopClocks(ctx, tx, t); err != nil {
 		return fmt.Errorf("delete SLA timers: %w", err)
 	}
-	if err := setTags(ctx, tx, new(t), nil); err != nil {
+	if err := setTags(ctx, tx, new(*t), nil); err != nil {
 		return err
 	}
 	if err := s.recall(ctx, tx, t.ID); err != nil {
@@ -471,9 +514,9 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	for _, statement := range []string{
 		// A thread that is nobody's identity goes, an identity stays.
 		`DELETE FROM contact_points WHERE customer_id IS NULL AND ticket_id = $1
-				AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
+			AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
 		`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL WHERE ticket_id = $1
-				AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
+			AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
 		"DELETE FROM message_ids WHERE ticket_id = $1",
 		"DELETE FROM attachments WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",
@@ -485,11 +528,5 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 			return fmt.Errorf("delete ticket: %w", err)
 		}
 	}
-	snapshot, err := s.ticketSnapshot(ctx, tx, &t)
-	if err != nil {
-		return err
-	}
-	return s.events.Emit(ctx, tx, event.Event{
-		OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
-	})
+	return nil
 }
