@@ -97,3 +97,48 @@ func benchText(n int) desk.Inbound {
 		}},
 	}
 }
+
+// BenchmarkCreateTicket measures tickets per second that 16 clients make through
+// the API: with a text of a customer who is known, of one who is not, and without
+// anything said.
+func BenchmarkCreateTicket(b *testing.B) {
+	f := newFixture(b)
+	ana, err := f.createCustomer(orgA, desk.NewCustomer{Name: "Ana", Emails: []string{"ana@c.example"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	says := f.compose(desk.Draft{Text: "Hello, the car in front of the station does not unlock. I am in the app and it says that it is mine."})
+	for _, c := range []struct {
+		name   string
+		ticket func(i int) desk.NewTicket
+	}{
+		{"known", func(int) desk.NewTicket { return desk.NewTicket{CustomerID: ana.ID, Says: says} }},
+		{"new", func(i int) desk.NewTicket {
+			return desk.NewTicket{Customer: &desk.Person{Email: fmt.Sprintf("%d-%d@c.example", i, rand.Uint64())}, Says: says}
+		}},
+		{"empty", func(int) desk.NewTicket { return desk.NewTicket{CustomerID: ana.ID} }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			work := make(chan desk.NewTicket)
+			var wg sync.WaitGroup
+			for range 16 {
+				wg.Go(func() {
+					for n := range work {
+						n.Subject = "The car does not unlock"
+						if _, err := f.create(orgA, n); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			i := 0
+			for b.Loop() {
+				work <- c.ticket(i)
+				i++
+			}
+			close(work)
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tickets/s")
+		})
+	}
+}

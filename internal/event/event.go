@@ -14,6 +14,8 @@ package event
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -156,24 +158,37 @@ func (l *Log) Inside(fn func(ctx context.Context, tx *db.Tx, events []Event) err
 // After registers a listener that runs after the commit. It must be quick.
 func (l *Log) After(fn func(events []Event)) { l.after = append(l.after, fn) }
 
+// eventRows are the placeholders of events that are written by one statement. Most
+// changes have no more.
+var eventRows = [...]string{
+	"($1, $2, $3, $4, $5, $6)",
+	"($7, $8, $9, $10, $11, $12)",
+	"($13, $14, $15, $16, $17, $18)",
+	"($19, $20, $21, $22, $23, $24)",
+	"($25, $26, $27, $28, $29, $30)",
+}
+
 // Emit writes the events of one change, in order. All must be of one
 // organization. It fills in ID and At.
 func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	for i := range events {
-		e := &events[i]
-		e.ID = uuid.Must(uuid.NewV7()).String()
-		e.At = tx.Now
-		var ticket string
-		if e.Data.Ticket != nil {
-			ticket = e.Data.Ticket.ID
+	for few := range slices.Chunk(events, len(eventRows)) {
+		args := make([]any, 0, 6*len(eventRows))
+		for i := range few {
+			e := &few[i]
+			e.ID = uuid.Must(uuid.NewV7()).String()
+			e.At = tx.Now
+			var ticket string
+			if e.Data.Ticket != nil {
+				ticket = e.Data.Ticket.ID
+			}
+			args = append(args, e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro())
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO events (id, organization_id, name, ticket_id, data, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6)`,
-			e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro()); err != nil {
-			return fmt.Errorf("write event %s: %w", e.Name, err)
+		if _, err := tx.Exec(ctx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at) VALUES "+
+			strings.Join(eventRows[:len(few)], ", "), args...); err != nil {
+			return fmt.Errorf("write event %s: %w", few[0].Name, err)
 		}
 	}
 	for _, fn := range l.inside {
