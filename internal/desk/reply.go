@@ -9,15 +9,14 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // Reply is what an agent writes to a customer.
 type Reply struct {
-	Author event.Person // a member; or an API key, with its name
-	Says   Written      // must say something
+	By   Actor
+	Says Written // must say something
 	// ConversationID says in which conversation of the ticket. Empty: in that of
 	// the customer's newest message that can be answered.
 	ConversationID string
@@ -40,13 +39,6 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	if err != nil {
 		return Message{}, notFound(err, "ticket")
 	}
-	author, ok, err := s.directory.Agent(ctx, tx, organizationID, r.Author.ID)
-	if err != nil {
-		return Message{}, fmt.Errorf("look up author: %w", err)
-	}
-	if !ok {
-		author = r.Author
-	}
 	candidates, err := answerable(ctx, tx, &t, r.ConversationID)
 	if err != nil {
 		return Message{}, err
@@ -55,7 +47,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	for i := range candidates {
 		c := &candidates[i]
 		e := s.newOutbound(tx, &t, c, &r.Says)
-		e.Author = event.Author{Type: AuthorAgent, ID: author.ID, Name: author.Name}
+		e.Author = r.By.author()
 		err := s.post(ctx, tx, &t, c, e)
 		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
 			if refused == nil {

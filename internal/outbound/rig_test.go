@@ -206,7 +206,7 @@ func (r *rig) tryReply(ticketID, text string, change ...func(*desk.Reply)) (desk
 	if err != nil {
 		return desk.Message{}, err
 	}
-	reply := desk.Reply{Author: event.Person{ID: graceID}, Says: says}
+	reply := desk.Reply{By: desk.Actor{ID: graceID, Name: "Grace"}, Says: says}
 	for _, f := range change {
 		f(&reply)
 	}
