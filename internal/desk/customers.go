@@ -351,6 +351,8 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		{"UPDATE conversations SET thread_key = NULL WHERE ticket_id = ANY($1) AND customer_id = $2", []any{tickets, id}},
 		{"UPDATE messages SET author_name = '' WHERE ticket_id = ANY($1) AND author_id = $2", []any{tickets, id}},
 		{"DELETE FROM participants WHERE ticket_id = ANY($1) AND email = ANY($2)", []any{tickets, keys}},
+		{"DELETE FROM mail_senders WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, keys}},
+		{"DELETE FROM acknowledgements WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, keys}},
 		{`UPDATE customers SET name = '', email = '', phone = '', external_id = NULL, metadata = NULL,
 			updated_at = $2, deleted_at = $2 WHERE id = $1`, []any{id, tx.Now.UnixMicro()}},
 	} {

@@ -306,7 +306,7 @@ func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *place, c
 		return Result{}, err
 	}
 	r := e.result(TicketCreated, t)
-	r.MayAnswer = e.Direction == DirectionInbound && !e.optOut && !e.Details.NoAutoAnswer
+	r.MayAnswer = e.Direction == DirectionInbound && !e.optOut && !e.Details.NoAutoAnswer && !e.Details.Unverified
 	return r, nil
 }
 
@@ -468,7 +468,7 @@ func (s *Service) messageEvents(organizationID string, t *event.Ticket, e *entry
 	switch {
 	case e.Author.Type == AuthorAgent:
 		names = append(names, event.MessageAgentReply)
-	case !first:
+	case !first && e.Author.Type == AuthorCustomer:
 		names = append(names, event.MessageCustomerReply)
 	}
 	events := make([]event.Event, len(names))

@@ -64,6 +64,12 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		}
 		e.ExternalID = "" // the id names the mail that had it first
 	}
+	if class == channel.ClassInbound || class == channel.ClassAutoReply {
+		if e.Details.Flood, err = flood(ctx, tx, in, l); err != nil {
+			return Result{}, err
+		}
+		e.Details.NoAutoAnswer = e.Details.NoAutoAnswer || e.Details.Flood
+	}
 	switch class {
 	case channel.ClassBounce:
 		return s.bounce(ctx, tx, in, l, e)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
 // Waiting is a message in the outbox.
@@ -54,7 +56,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		return w, err
 	}
 	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
-		WHERE ticket_id = $1 AND message_id = $2 ORDER BY id`, w.TicketID, w.ID)
+		WHERE ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1) AND message_id = $1 ORDER BY id`, w.ID)
 	if err != nil {
 		return w, fmt.Errorf("load attachments: %w", err)
 	}
@@ -143,6 +145,35 @@ func (s *Service) Postponed(ctx context.Context, tx *db.Tx, w *Waiting, reason s
 		return ErrRecalled
 	}
 	return s.Explain(ctx, tx, w, reason)
+}
+
+// DropCc records that a mail goes without the copy for an address that the mail
+// server refuses for good, and why, so that the others get it. The message was not
+// handed over.
+func (s *Service) DropCc(ctx context.Context, tx *db.Tx, w *Waiting, address, reason string) error {
+	err := tx.QueryRow(ctx, "SELECT ticket_id, conversation_id FROM outbox WHERE message_id = $1 FOR UPDATE", w.ID).Scan(&w.TicketID, &w.ConversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrRecalled
+	}
+	if err != nil {
+		return fmt.Errorf("find message: %w", err)
+	}
+	var d Details
+	if err := tx.QueryRow(ctx, "SELECT details FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", w.TicketID, w.ID).Scan(db.IntoJSON(&d)); err != nil {
+		return fmt.Errorf("load message: %w", err)
+	}
+	key := emailKey(address)
+	d.Cc = slices.DeleteFunc(d.Cc, func(a Address) bool { return emailKey(a.Email) == key })
+	if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
+		return fmt.Errorf("drop copy: %w", err)
+	}
+	w.Cc = slices.DeleteFunc(w.Cc, func(p channel.Party) bool { return emailKey(p.Email) == key })
+	m := Message{
+		ID: newID(), TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionInbound, Author: event.Author{Type: AuthorSystem},
+		Channel: w.Channel, Kind: KindNote, PlacedBy: RuleReceipt, CreatedAt: tx.Now,
+		Text: fmt.Sprintf("No copy goes to %s: %s", line(address, maxKey), line(reason, 500)),
+	}
+	return addNote(ctx, tx, &m)
 }
 
 // TakeBack records that a message was not handed over after all.

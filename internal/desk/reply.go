@@ -130,8 +130,15 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	out := &channel.Outgoing{
 		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: outgoingFiles(e.Attachments), Automatic: e.Details.Automatic,
 	}
+	var deletedAt time.Time
+	err := tx.QueryRow(ctx, "SELECT deleted_at FROM customers WHERE id = $1", c.CustomerID).Scan(db.IntoTime(&deletedAt))
+	if err != nil {
+		return fmt.Errorf("look up customer: %w", err)
+	}
+	if !deletedAt.IsZero() {
+		return problem.New(problem.Precondition, "the customer was deleted, and nothing is known of where to reach them")
+	}
 	details, recipient, key := e.Details, "", ""
-	var err error
 	if c.Channel == "email" {
 		if details, err = s.addressMail(ctx, tx, t, c, details); err != nil {
 			return err

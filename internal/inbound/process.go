@@ -45,13 +45,21 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Channel: a.Info().Medium,
 		Event: parsed, Files: files, ReceivedAt: e.ReceivedAt,
 	}
+	thanks, err := s.acknowledgement(ctx, a, e)
+	if err != nil {
+		return err
+	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		var result any
 		var err error
 		if parsed.Payment != nil {
 			result, err = s.billing.Intake(ctx, tx, parsed.Payment)
 		} else {
-			result, err = s.desk.Intake(ctx, tx, in)
+			var r desk.Result
+			if r, err = s.desk.Intake(ctx, tx, in); err == nil {
+				result = r
+				_, err = s.desk.Acknowledge(ctx, tx, e.OrganizationID, r, thanks)
+			}
 		}
 		if err != nil {
 			return err
@@ -61,6 +69,24 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		}
 		return j.Finish(ctx, tx)
 	})
+}
+
+// acknowledgement returns what the first message of a new ticket is answered with,
+// where that is a message of its own: the connection's setting auto_reply.
+func (s *Service) acknowledgement(ctx context.Context, a channel.Adapter, e *Event) (string, error) {
+	if _, letters := a.(channel.Correspondent); !letters || e.ConnectionID == "" {
+		return "", nil
+	}
+	list, err := s.connections.At(ctx, a.Info().Medium, []string{e.Address})
+	if err != nil {
+		return "", fmt.Errorf("load connection: %w", err)
+	}
+	for _, c := range list {
+		if c.ID == e.ConnectionID {
+			return c.Settings[autoReply], nil
+		}
+	}
+	return "", nil
 }
 
 // parse returns what the event means, with its files stored. The memory that

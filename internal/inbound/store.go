@@ -120,6 +120,10 @@ func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 	return nil
 }
 
+// autoReply is the setting of a connection that holds what a first message is
+// answered with.
+const autoReply = "auto_reply"
+
 // greeting returns the text to answer with if this is the sender's first
 // contact: the connection's setting auto_reply.
 func (s *Service) greeting(ctx context.Context, a channel.Adapter, req *channel.Request, list []routed) (string, error) {
@@ -127,7 +131,7 @@ func (s *Service) greeting(ctx context.Context, a channel.Adapter, req *channel.
 	if _, ok := a.(channel.Answerer); !ok || len(list) > 1 || p.to == nil || p.Sender == "" {
 		return "", nil
 	}
-	text := p.to.Settings["auto_reply"]
+	text := p.to.Settings[autoReply]
 	if text == "" {
 		return "", nil
 	}

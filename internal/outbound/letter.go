@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
@@ -51,6 +52,17 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		a.w.Files[i].Data = data
 	}
 	err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+	for {
+		gone := a.refusedCopy(err)
+		if gone == "" {
+			break
+		}
+		reason := mailWords(err)
+		if err := a.record(ctx, func(tx *db.Tx) error { return a.desk.DropCc(ctx, tx, &a.w, gone, reason) }); err != nil {
+			return fmt.Errorf("drop copy: %w", err)
+		}
+		err = server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+	}
 	if err == nil {
 		return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken}})
 	}
@@ -73,6 +85,21 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		v.Recipient, v.Unreachable = strings.Trim(e.Recipient, "<>"), strings.HasPrefix(e.EnhancedCode, "5.1.")
 	}
 	return a.conclude(ctx, end{verdict: v, wait: a.scaled(wait), giveUp: !again})
+}
+
+// refusedCopy returns who of those who were to get a copy is what the mail server
+// refuses for good; empty when that is not the trouble.
+func (a *sending) refusedCopy(err error) string {
+	e, ok := errors.AsType[*mail.Error](err)
+	if !ok || e.Op != mail.OpRecipient || e.Temporary || e.Code == 530 {
+		return ""
+	}
+	for _, p := range a.w.Cc {
+		if strings.EqualFold(p.Email, strings.Trim(e.Recipient, "<>")) {
+			return p.Email
+		}
+	}
+	return ""
 }
 
 // slowDown reports whether a mail server wants less of us, rather than not this

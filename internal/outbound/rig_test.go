@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -74,9 +75,6 @@ type rig struct {
 	scale  float64
 
 	news chan struct{} // has something while nobody looked since the last line of the log
-
-	mu     sync.Mutex
-	events []event.Event
 }
 
 // noServer is a mail server that is not there.
@@ -112,7 +110,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.parser = email.NewParser(email.Config{})
 	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{})}
 	log := slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r.queue = queue.Open(d, queue.Config{Logger: log})
+	r.queue = queue.Open(d, queue.Config{Logger: log, Poll: time.Hour})
 	r.connections = connection.Open(d, r.box, adapters)
 	r.Service = outbound.Open(outbound.Config{
 		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: r.box, Mail: r.mail, OpenMail: r.open, HTTP: r.http,
@@ -123,11 +121,6 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: staff{}, Addresses: r.connections, BaseURL: "https://help.example",
 		Dispatcher: r.Service, CopyMAC: r.Copy,
-	})
-	events.After(func(list []event.Event) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.events = append(r.events, list...)
 	})
 	r.Work(r.queue, r.desk)
 	return r
@@ -285,10 +278,34 @@ func newProvider(t testing.TB) *provider {
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p.refuse != nil && p.refuse(w, r) {
+	p.mu.Lock()
+	refuse := p.refuse
+	p.mu.Unlock()
+	if refuse != nil && refuse(w, r) {
 		return
 	}
 	p.take(w, r)
+}
+
+// answer has f answer requests, as far as it returns true.
+func (p *provider) answer(f func(w http.ResponseWriter, r *http.Request) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = f
+}
+
+// trace does for a request that goes nowhere what a real transport does.
+func trace(r *http.Request) {
+	if t := httptrace.ContextClientTrace(r.Context()); t != nil && t.WroteHeaders != nil {
+		t.WroteHeaders()
+	}
+}
+
+func (r *rig) delete(ticketID string) {
+	r.Helper()
+	if err := r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.Delete(r.Context(), tx, org, ticketID) }); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // take is the provider's ordinary answer.
