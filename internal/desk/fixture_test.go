@@ -73,12 +73,12 @@ type fixture struct {
 	log []event.Event // everything emitted, in order, once durable
 }
 
-func newFixture(t testing.TB) *fixture {
+func newFixture(t testing.TB, change ...func(*desk.Config)) *fixture {
 	t.Helper()
-	return fixtureOn(t, dbtest.New(t))
+	return fixtureOn(t, dbtest.New(t), change...)
 }
 
-func fixtureOn(t testing.TB, d *db.DB) *fixture {
+func fixtureOn(t testing.TB, d *db.DB, change ...func(*desk.Config)) *fixture {
 	t.Helper()
 	files, err := blob.Open("file:"+t.TempDir(), blob.Credentials{})
 	if err != nil {
@@ -86,13 +86,17 @@ func fixtureOn(t testing.TB, d *db.DB) *fixture {
 	}
 	events := new(event.Log)
 	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{Lease: time.Hour, Poll: time.Hour}), blob: files, events: events}
-	f.desk = desk.Open(desk.Config{
+	c := desk.Config{
 		DB: d, Queue: f.queue, Events: events, Blob: files, Directory: staff{}, Addresses: staff{}, BaseURL: "https://desk.example/",
 		CopyMAC: func(org, header string) (string, bool) {
 			id, mac, _ := strings.Cut(header, ".")
 			return id, mac == "mac-of-"+org
 		},
-	})
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	f.desk = desk.Open(c)
 	if _, ok := t.(*testing.B); !ok {
 		events.After(func(e []event.Event) {
 			f.mu.Lock()
