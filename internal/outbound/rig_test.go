@@ -74,7 +74,14 @@ type rig struct {
 	open   func(rawURL string) (mail.Carrier, error)
 	scale  float64
 
+	*record
 	news chan struct{} // has something while nobody looked since the last line of the log
+}
+
+// record is what the desk told of.
+type record struct {
+	mu     sync.Mutex
+	events []event.Event
 }
 
 // noServer is a mail server that is not there.
@@ -93,7 +100,7 @@ func newRig(t testing.TB, change ...func(*rig)) *rig {
 
 func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	t.Helper()
-	r := &rig{TB: t, db: d, news: make(chan struct{}, 1), mail: noServer{}, http: netguard.NewTransport(netguard.Guard{AllowPrivate: true})}
+	r := &rig{TB: t, db: d, news: make(chan struct{}, 1), record: new(record), mail: noServer{}, http: netguard.NewTransport(netguard.Guard{AllowPrivate: true})}
 	for _, f := range change {
 		f(r)
 	}
@@ -121,6 +128,11 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: staff{}, Addresses: r.connections, BaseURL: "https://help.example",
 		Dispatcher: r.Service, CopyMAC: r.Copy,
+	})
+	events.After(func(list []event.Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.events = append(r.events, list...)
 	})
 	r.Work(r.queue, r.desk)
 	return r
