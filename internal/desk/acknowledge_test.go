@@ -57,7 +57,9 @@ func TestAcknowledge(t *testing.T) {
 		}, false},
 		{"list, bulk or suppressing mail", func(m *channel.Message) { m.Mail.NoAutoAnswer = true }, false},
 		{"a null sender", func(m *channel.Message) { m.Mail.HasEnvelope = true }, false},
-		{"noreply", func(m *channel.Message) { m.Mail.Sender.Email, m.From.Email = "No-Reply@c.example", "No-Reply@c.example" }, false},
+		{"noreply", func(m *channel.Message) {
+			m.Mail.Sender.Email, m.From.Email = "No-Reply@c.example", "No-Reply@c.example"
+		}, false},
 		{"noreply with more to it", func(m *channel.Message) {
 			m.Mail.Sender.Email, m.From.Email = "noreply-orders@c.example", "noreply-orders@c.example"
 		}, false},
@@ -65,7 +67,9 @@ func TestAcknowledge(t *testing.T) {
 		{"mailer-daemon", func(m *channel.Message) {
 			m.Mail.Sender.Email, m.From.Email = "MAILER-DAEMON@c.example", "MAILER-DAEMON@c.example"
 		}, false},
-		{"postmaster", func(m *channel.Message) { m.Mail.Sender.Email, m.From.Email = "postmaster@c.example", "postmaster@c.example" }, false},
+		{"postmaster", func(m *channel.Message) {
+			m.Mail.Sender.Email, m.From.Email = "postmaster@c.example", "postmaster@c.example"
+		}, false},
 		{"our own address", func(m *channel.Message) { m.Mail.Sender.Email, m.From.Email = "sales@a.example", "sales@a.example" }, false},
 		{"our own header", func(m *channel.Message) { m.Mail.CopyHeader = "forged" }, false},
 		{"a forged sender", func(m *channel.Message) { m.Mail.Unverified = true }, false},
