@@ -33,6 +33,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	tending.Go(func() { a.Keys.Run(background) })
 	if a.config.Worker {
 		tending.Go(func() { a.tend(background) })
+		tending.Go(func() { a.Desk.Run(background) })
 	}
 	srv := &http.Server{
 		Handler:           a.handler,

@@ -135,6 +135,11 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	if err := s.insertTicket(ctx, tx, &t, e != nil && e.Direction == DirectionOutbound); err != nil {
 		return Ticket{}, err
 	}
+	if e == nil { // a message would have the subject indexed too
+		if err := pendTicket(ctx, tx, &t); err != nil {
+			return Ticket{}, err
+		}
+	}
 	t.showClocks()
 	snapshot, err := s.ticketSnapshot(ctx, tx, &t)
 	if err != nil {

@@ -74,6 +74,17 @@
 // and delivery receipts emit nothing. A warning or breach whose timer is late is
 // told of before what changes the ticket next, with the ticket as it was.
 //
+// # Lists and searches
+//
+// Lists are found by indexes in the order of numbers, which is that of creation.
+// Searches look for all of some words in the subject, or in one message, of a
+// ticket: in any case, with or without accents, between quotes in that order; the
+// last may be the beginning of a word. What is written is found within a second:
+// [Service.Run] indexes it once it is durable, many messages at a time, because
+// that costs a fraction of indexing each with what else is written for it. What
+// is to be indexed is noted in the transaction that calls for it, so nothing is
+// passed over.
+//
 // # Service levels
 //
 // What an [SLAPolicy] promises becomes a clock of each ticket: it is stored in the
@@ -85,6 +96,7 @@ package desk
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -124,7 +136,7 @@ type Dispatcher interface {
 	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
-// Config is what a [Service] needs. All is required but the last three.
+// Config is what a [Service] needs. All is required but the last four.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -141,6 +153,7 @@ type Config struct {
 	// CloseAfter is how long a ticket stays resolved before it is closed.
 	// 0 means 7 days.
 	CloseAfter time.Duration
+	Logger     *slog.Logger // nil discards
 }
 
 // Service is the helpdesk. It is safe for concurrent use.
@@ -157,6 +170,7 @@ type Service struct {
 	closeAfter time.Duration
 	policies   policies
 	pace       pace
+	log        *slog.Logger
 	sanitizer  *safehtml.Sanitizer
 }
 
@@ -169,6 +183,9 @@ func Open(c Config) *Service {
 		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher,
 	}
 	s.pace = defaultPace()
+	if s.log = c.Logger; s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
 	if s.closeAfter == 0 {
 		s.closeAfter = 7 * 24 * time.Hour
 	}

@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -246,10 +245,11 @@ type pace struct {
 	last    int // likewise, where most are passed over
 	passed  int // tickets passed over before another way is tried
 	collect int // so many are sorted when all else fails
+	words   int // so many documents that have the words are sorted
 }
 
 func defaultPace() pace {
-	return pace{few: 1500, probe: 200, first: 64, last: 1024, passed: 20_000, collect: 200_000}
+	return pace{few: 1500, probe: 200, first: 64, last: 1024, passed: 20_000, collect: 200_000, words: 6000}
 }
 
 // way is a set of tickets, given by a filter, that an index has in the order of
@@ -258,6 +258,7 @@ type way struct {
 	from   string // table and condition
 	values []any  // each of them adds a part of the set: %s in from
 	unique bool   // no ticket is in two parts
+	words  *words // instead of the others: what documents have
 }
 
 // candidate is a ticket that may belong on the page.
@@ -287,7 +288,7 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 		ctx: ctx, q: q, postgres: s.db.Postgres(), pace: s.pace, organization: organizationID, query: query, sort: query.Sort.filled(),
 		first: 1, last: maxNumber, want: query.Limit + 1,
 	}
-	if err := f.readWords(); err != nil {
+	if some, err := f.readWords(); err != nil || !some {
 		return nil, nil, err
 	}
 	some, err := f.bounds()
@@ -373,22 +374,25 @@ func (f *finder) ways() []way {
 	q := f.query
 	var ways []way
 	if len(q.CustomerID) > 0 {
-		ways = append(ways, way{"tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", values(q.CustomerID), true})
+		ways = append(ways, way{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", values: values(q.CustomerID), unique: true})
 	}
 	if len(q.AssigneeID) > 0 {
-		ways = append(ways, way{"tickets WHERE organization_id = $1 AND assignee_id = %s", values(q.AssigneeID), true})
+		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", values: values(q.AssigneeID), unique: true})
 	}
 	if len(q.Tags) > 0 {
-		ways = append(ways, way{"ticket_tags WHERE organization_id = $1 AND tag = %s", values(q.Tags), len(q.Tags) == 1})
+		ways = append(ways, way{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", values: values(q.Tags), unique: len(q.Tags) == 1})
 	}
 	if len(q.Status) > 0 {
-		ways = append(ways, way{"tickets WHERE organization_id = $1 AND status = %s", values(q.Status), true})
+		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND status = %s", values: values(q.Status), unique: true})
 	}
 	if len(q.Priority) > 0 && !slices.Contains(q.Priority, PriorityNormal) {
-		ways = append(ways, way{"tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", values(q.Priority), true})
+		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", values: values(q.Priority), unique: true})
 	}
 	if len(q.Channel) > 0 {
-		ways = append(ways, way{"tickets WHERE organization_id = $1 AND channel = %s", values(q.Channel), true})
+		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND channel = %s", values: values(q.Channel), unique: true})
+	}
+	if f.words != nil {
+		ways = append(ways, way{words: f.words})
 	}
 	return ways
 }
@@ -413,6 +417,10 @@ func (f *finder) walk(st *statement, w way, from, to int64, descending bool, lim
 	id := "id"
 	if strings.HasPrefix(w.from, "ticket_tags") {
 		id = "ticket_id AS id"
+	}
+	if w.words != nil {
+		w.words.walk(st, from, to, order, limit)
+		return
 	}
 	low, high := st.arg(from), st.arg(to)
 	for i, v := range w.values {
@@ -442,8 +450,8 @@ func (f *finder) begin() *statement { return &statement{args: []any{f.organizati
 
 // tests writes what t, a ticket's row or its entry of an index, must be like: a
 // condition that no engine mistakes for one to look up. Of the entry of an index
-// what it lacks is looked up last.
-func (f *finder) tests(st *statement, entry bool) string {
+// what it lacks is looked up last. It must have the words w, if any.
+func (f *finder) tests(st *statement, entry bool, w *words) string {
 	q := f.query
 	tests := []string{"TRUE"}
 	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
@@ -483,8 +491,8 @@ func (f *finder) tests(st *statement, entry bool) string {
 	} else if len(q.CustomerID) > 0 {
 		addf("t.customer_id IN (%s)", list(st, q.CustomerID))
 	}
-	if f.words != nil {
-		tests = append(tests, f.words.test(st))
+	if w != nil {
+		tests = append(tests, w.test(st))
 	}
 	return strings.Join(tests, " AND ")
 }
@@ -566,15 +574,22 @@ func (f *finder) walkNumbers(from, to int64, descending bool, rank int64) error 
 		}
 		st := f.begin()
 		if tested {
-			st.WriteString("SELECT d.number, d.id, CASE WHEN t.id IS NOT NULL AND ")
-			st.WriteString(f.tests(st, false))
+			must := f.words
+			if w.words != nil {
+				must = nil // it has them
+			}
+			st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
+			st.WriteString(f.tests(st, false, must))
 			st.WriteString(" THEN 1 ELSE 0 END FROM (")
 		} else {
 			st.WriteString("SELECT d.number, d.id, 1 FROM (")
 		}
 		f.walk(st, w, from, to, descending, chunk)
 		st.WriteString(") AS d")
-		if tested {
+		switch {
+		case w.words != nil:
+			st.WriteString(" LEFT JOIN tickets t ON t.organization_id = $1 AND t.number = d.number")
+		case tested:
 			st.WriteString(" LEFT JOIN tickets t ON t.id = d.id")
 		}
 		order, _ := Sort{Descending: descending}.direction()
@@ -611,7 +626,7 @@ func (f *finder) take(st *statement, rank int64, seen func(number int64)) (int, 
 	}
 	defer rows.Close()
 	n := 0
-	for rows.Next() {
+	for last := int64(-1); rows.Next(); {
 		var c candidate
 		var in int64
 		if err := rows.Scan(&c.value, &c.id, &in); err != nil {
@@ -619,9 +634,10 @@ func (f *finder) take(st *statement, rank int64, seen func(number int64)) (int, 
 		}
 		n++
 		seen(c.value)
-		if in == 0 {
+		if in == 0 || c.value == last {
 			continue
 		}
+		last = c.value
 		if f.sort.Member == ByPriority {
 			c.value, c.tie = rank, c.value
 		}
@@ -634,8 +650,8 @@ func (f *finder) take(st *statement, rank int64, seen func(number int64)) (int, 
 
 // source is a set of tickets to be sorted.
 type source struct {
-	write func(st *statement) // a query of their id or, with by, number
-	by    string
+	write func(st *statement) // a query of their id or, of those that have words, number
+	words bool
 }
 
 // smallest is the set with the fewest tickets of those that the filters give; false
@@ -653,6 +669,12 @@ func (f *finder) smallest(limit int) (source, bool, error) {
 	}
 	var sources []source
 	for _, w := range f.ways() {
+		if w.words != nil {
+			sources = append(sources, source{words: true, write: func(st *statement) {
+				f.walk(st, w, f.first, f.last, true, max(limit, f.pace.words)+1)
+			}})
+			continue
+		}
 		sources = append(sources, source{write: func(st *statement) {
 			st.WriteString("SELECT id FROM (")
 			f.walk(st, w, f.first, f.last, true, limit+1)
@@ -674,7 +696,7 @@ func (f *finder) smallest(limit int) (source, bool, error) {
 		}})
 	}
 	var best source
-	fewest := limit + 1
+	fewest := max(limit, f.pace.words) + 1
 	for _, src := range sources {
 		st := f.begin()
 		st.WriteString("SELECT count(*) FROM (")
@@ -684,11 +706,11 @@ func (f *finder) smallest(limit int) (source, bool, error) {
 		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n); err != nil {
 			return source{}, false, err
 		}
-		if n < fewest {
+		if n < fewest && (src.words || n <= limit) {
 			best, fewest = src, n
 		}
 	}
-	return best, fewest <= limit, nil
+	return best, best.write != nil, nil
 }
 
 // priorityRank is the place of a ticket's priority among [Priorities].
@@ -711,8 +733,14 @@ func (f *finder) collectFew(limit int) (bool, error) {
 	}
 	st := f.begin()
 	st.addf("SELECT %s, t.number, t.id FROM (", value)
-	src.write(st)
-	st.addf(") AS s CROSS JOIN tickets t WHERE %s AND coalesce(%s, FALSE)", cmp.Or(src.by, "t.id = s.id"), f.tests(st, false))
+	if src.words {
+		st.WriteString("SELECT DISTINCT number FROM (")
+		src.write(st)
+		st.addf(") AS w) AS s CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = s.number AND coalesce(%s, FALSE)", f.tests(st, false, nil))
+	} else {
+		src.write(st)
+		st.addf(") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(%s, FALSE)", f.tests(st, false, f.words))
+	}
 	if after := f.query.After; after != nil {
 		a, b, err := f.after(after)
 		if err != nil {
@@ -820,7 +848,7 @@ func (f *finder) byUpdate() error {
 	for chunk := f.pace.first; len(f.found) < f.want; chunk = min(4*chunk, f.pace.last) {
 		st := f.begin()
 		st.WriteString("SELECT t.updated_at, t.id, CASE WHEN ")
-		st.WriteString(f.tests(st, true))
+		st.WriteString(f.tests(st, true, f.words))
 		st.WriteString(" THEN 1 ELSE 0 END FROM (SELECT updated_at, id, number, status, priority, channel, assignee_id FROM tickets WHERE organization_id = $1")
 		st.addf(" AND (updated_at, id) %s (%s, %s) AND updated_at >= %s AND updated_at <= %s ORDER BY updated_at %s, id %s LIMIT %d) AS t ORDER BY t.updated_at %s, t.id %s",
 			later, st.arg(value), st.arg(id), st.arg(first), st.arg(last), order, order, chunk, order, order)

@@ -138,6 +138,7 @@ func TestTimesFollowNumbers(t *testing.T) {
 // plain is a ticket as the property tests make it.
 type plain struct {
 	desk.Ticket
+	texts []string   // of the messages
 	words [][]string // of the subject and of each message
 }
 
@@ -145,7 +146,10 @@ var (
 	plainChannels  = []string{"sms", "email", "api"}
 	plainAssignees = []string{"", graceID, heidiID}
 	plainTags      = []string{"brake", "lock", "Köln", "it's"}
-	plainWords     = []string{"brake", "brakes", "lock", "Straße", "Müller", "the", "o'neil", "42"}
+	plainWords     = []string{"brake", "brakes", "lock", "Straße", "Müller", "the", "neil", "42"}
+	plainSearches  = []string{
+		"brake", "BRAKE ", "brak", "STRASSE", "muller ", "mull", "the lock", `"the lock"`, `"lock the" 42`, "4", "42", "x", `"`, "!", `neil "brake"`, "brake'lock", `mu" or 1=1 --`,
+	}
 )
 
 // world is the tickets of one organization, and what the database is to say.
@@ -211,6 +215,9 @@ func (w *world) add(r *rand.Rand, n int) {
 		}}
 		p.Customer.ID = pick(r, w.customers)
 		p.Subject = w.phrase(r, p)
+		for range r.IntN(3) {
+			p.texts = append(p.texts, w.phrase(r, p))
+		}
 		made = append(made, p)
 	}
 	w.tickets = append(w.tickets, made...)
@@ -219,6 +226,11 @@ func (w *world) add(r *rand.Rand, n int) {
 			w.exec(tx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, assignee_id, tags, created_at, updated_at)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, p.ID, p.OrganizationID, p.Number, p.Subject, string(p.Status), string(p.Priority),
 				p.Channel, p.Customer.ID, db.Text(p.AssigneeID), db.JSON(p.Tags), p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro())
+			w.exec(tx, "INSERT INTO search_pending (id, ticket_id, organization_id, number) VALUES ($1, $2, $3, $4)", uuid.NewString(), p.ID, w.org, p.Number)
+			for _, text := range p.texts {
+				w.exec(tx, `INSERT INTO messages (ticket_id, id, conversation_id, direction, author_type, author_name, channel, kind, body, placed_by, created_at)
+					VALUES ($1, $2, '', 'inbound', 'customer', '', 'sms', 'reply', $3, '', 0)`, p.ID, uuid.Must(uuid.NewV7()).String(), text)
+			}
 			for _, tag := range p.Tags {
 				w.exec(tx, "INSERT INTO ticket_tags (organization_id, tag, number, ticket_id) VALUES ($1, $2, $3, $4)", w.org, tag, p.Number, p.ID)
 			}
@@ -257,6 +269,9 @@ func randomQuery(r *rand.Rand, w *world) desk.TicketQuery {
 		Sort:  desk.Sort{Member: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority, desk.ByNumber}), Descending: r.IntN(2) == 0},
 		Limit: 1 + r.IntN(7),
 	}
+	if r.IntN(3) == 0 {
+		q.Text = pick(r, plainSearches)
+	}
 	if r.IntN(6) == 0 {
 		q.Number = []int64{1 + r.Int64N(w.last+1), 1 + r.Int64N(w.last+1)}
 	}
@@ -285,7 +300,29 @@ func matches(q *desk.TicketQuery, p *plain) bool {
 	return oneOf(q.Status, p.Status) && oneOf(q.Priority, p.Priority) && oneOf(q.AssigneeID, p.AssigneeID) &&
 		oneOf(q.Channel, p.Channel) && oneOf(q.CustomerID, p.Customer.ID) && oneOf(q.Number, p.Number) &&
 		(len(q.Tags) == 0 || slices.ContainsFunc(p.Tags, func(tag string) bool { return slices.Contains(q.Tags, tag) })) &&
-		q.CreatedAt.Contains(p.CreatedAt) && q.UpdatedAt.Contains(p.UpdatedAt)
+		q.CreatedAt.Contains(p.CreatedAt) && q.UpdatedAt.Contains(p.UpdatedAt) && (q.Text == "" || says(q.Text, p))
+}
+
+// says is what the searches mean: lists of words that follow each other, the last
+// of which ends with * where more may follow.
+func says(search string, p *plain) bool {
+	terms, ok := map[string][]string{
+		"brake": {"brake*"}, "BRAKE ": {"brake"}, "brak": {"brak*"}, "STRASSE": {"strasse*"}, "muller ": {"muller"}, "mull": {"mull*"},
+		"the lock": {"the", "lock*"}, `"the lock"`: {"the lock"}, `"lock the" 42`: {"lock the", "42"}, "4": {"4"}, "42": {"42"}, "x": {"x"},
+		`neil "brake"`: {"neil", "brake"}, "brake'lock": {"brake lock*"}, `mu" or 1=1 --`: {"mu", "or 1 1"}, `"`: nil, "!": nil,
+	}[search]
+	if !ok {
+		panic(search)
+	}
+	return len(terms) > 0 && slices.ContainsFunc(p.words, func(words []string) bool {
+		text := " " + strings.NewReplacer("ß", "ss", "ü", "u").Replace(strings.ToLower(strings.Join(words, " "))) + " "
+		return !slices.ContainsFunc(terms, func(term string) bool {
+			if beginning, ok := strings.CutSuffix(term, "*"); ok {
+				return !strings.Contains(text, " "+beginning)
+			}
+			return !strings.Contains(text, " "+term+" ")
+		})
+	})
 }
 
 // inOrder is the definition of the sorts.
@@ -353,6 +390,20 @@ func random(t *rapid.T) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 }
 
+// index has searches find all that was written.
+func (f *fixture) index() {
+	f.Helper()
+	for {
+		n, err := f.desk.Index(context.Background())
+		if err != nil {
+			f.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
 // TestListsAreExact compares every way to find tickets with looking at all.
 func TestListsAreExact(t *testing.T) {
 	f := newFixture(t)
@@ -361,6 +412,7 @@ func TestListsAreExact(t *testing.T) {
 		r := random(t)
 		w := newWorld(f)
 		w.add(r, r.IntN(50))
+		w.index()
 		for range 30 {
 			q := randomQuery(r, w)
 			got, want := w.all(q, func() {}), w.expect(q)
@@ -386,6 +438,7 @@ func TestPagesLoseNothing(t *testing.T) {
 		r := random(t)
 		w := newWorld(f)
 		w.add(r, 5+r.IntN(40))
+		w.index()
 		q := randomQuery(r, w)
 		before := w.expect(q)
 		got := w.all(q, func() {

@@ -161,6 +161,9 @@ func (s *Service) remerge(ctx context.Context, tx *db.Tx, t *Ticket, status, bef
 		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before))); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
+	if err := pendTicket(ctx, tx, t); err != nil {
+		return err
+	}
 	return s.followTicket(ctx, tx, t, tx.Now, false)
 }
 
@@ -184,6 +187,9 @@ func (s *Service) tellMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket,
 
 // touchMoved notes that something came to a ticket, or left it for another.
 func touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	if err := pendTicket(ctx, tx, t); err != nil {
+		return err
+	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
 	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, moved_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)

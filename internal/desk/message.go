@@ -152,7 +152,10 @@ func insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("write message: %w", err)
 	}
-	return n == 1, nil
+	if n == 0 {
+		return false, nil
+	}
+	return true, pendMessage(ctx, tx, m)
 }
 
 func (d *Details) zero() bool {

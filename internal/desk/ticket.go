@@ -284,6 +284,9 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 	changes := make(map[string]event.Change)
 	if u.Subject != nil && *u.Subject != t.Subject {
 		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
+		if err := pendTicket(ctx, tx, t); err != nil {
+			return err
+		}
 		t.Subject = *u.Subject
 	}
 	if newPriority {
@@ -506,6 +509,9 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		return fmt.Errorf("delete SLA timers: %w", err)
 	}
 	if err := setTags(ctx, tx, new(*t), nil); err != nil {
+		return err
+	}
+	if err := pendTicket(ctx, tx, t); err != nil {
 		return err
 	}
 	if err := s.recall(ctx, tx, t.ID); err != nil {

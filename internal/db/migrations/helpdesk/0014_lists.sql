@@ -49,3 +49,29 @@ CREATE INDEX customers_name ON customers (organization_id, (lower(name)), id);
 -- The events that few are; the others are found where they are among all.
 CREATE INDEX events_name ON events (organization_id, name, id) WHERE name NOT IN
 	('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply');
+
+-- What is to be indexed for searches. An entry is written with the change that
+-- calls for it, and never changed: a later change has its own.
+CREATE TABLE search_pending (
+	id              TEXT PRIMARY KEY,
+	ticket_id       TEXT NOT NULL,
+	message_id      TEXT, -- NULL: the whole ticket, and then the others are set
+	organization_id TEXT,
+	number          BIGINT
+) WITHOUT ROWID;
+INSERT INTO search_pending (id, ticket_id, organization_id, number) SELECT id, id, organization_id, number FROM tickets;
+
+-- Words of each organization begin with its code.
+CREATE TABLE search_organizations (
+	organization_id TEXT PRIMARY KEY,
+	code            BIGINT NOT NULL
+) WITHOUT ROWID;
+
+-- The documents that are indexed, see package desk for their numbers.
+-- [sqlite]
+CREATE TABLE search_docs (doc INTEGER PRIMARY KEY);
+CREATE VIRTUAL TABLE ticket_words USING fts5(words, content='', contentless_delete=1, tokenize='ascii', prefix='7');
+-- [postgres]
+CREATE TABLE search_docs (doc BIGINT PRIMARY KEY, words TSVECTOR NOT NULL);
+CREATE INDEX search_docs_words ON search_docs USING gin (words) WITH (fastupdate = off);
+-- [both]
