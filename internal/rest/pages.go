@@ -1,6 +1,258 @@
 package rest
 
-// pages are what people read.
-type pages struct{}
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
 
-func (a *API) newPages() (pages, error) { return pages{}, nil }
+//go:embed pages.html
+var pageTemplates string
+
+//go:embed pages.css
+var pageStyle []byte
+
+var pageTemplate = template.Must(template.New("pages").Parse(pageTemplates))
+
+// shownMember is a row of a table about members or parameters.
+type shownMember struct{ Name, Type, Note, Doc, Example string }
+
+// shownOperation is an operation as people read it.
+type shownOperation struct {
+	ID, Summary, Method, Path, Needs, Status string
+	Doc                                      []string
+	Export, List                             bool
+	Parameters, Body, Answer                 []shownMember
+	Codes                                    []string
+}
+
+type shownGroup struct {
+	Tag        string
+	Operations []shownOperation
+}
+
+// Reference returns a handler of pages for people about this API: the reference
+// at path, and its style sheet below. They load nothing from anywhere else.
+func (a *API) Reference(path string) (http.Handler, error) {
+	page := struct {
+		Title, Style, Base, Document string
+		Description                  []string
+		Groups                       []shownGroup
+	}{a.c.Title, path + "/style.css", a.c.Origin + a.c.Base, a.c.Base + "/openapi.json", paragraphs(a.c.Description), nil}
+	for i := range a.routes {
+		rt := &a.routes[i]
+		at := slices.IndexFunc(page.Groups, func(g shownGroup) bool { return g.Tag == rt.Tag })
+		if at < 0 {
+			at = len(page.Groups)
+			page.Groups = append(page.Groups, shownGroup{Tag: rt.Tag})
+		}
+		page.Groups[at].Operations = append(page.Groups[at].Operations, rt.show(a.c.Base))
+	}
+	text, err := render("reference", page)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { servePage(w, http.StatusOK, text) })
+	mux.HandleFunc("GET "+path+"/style.css", serveStyle)
+	return mux, nil
+}
+
+// Problems returns a handler of the pages that the type of a problem leads to:
+// everything below /problems/. They are the same for every API of an origin.
+func Problems() (http.Handler, error) {
+	type shownCode struct {
+		Code, Status, Title, Doc, Style string
+	}
+	var all []shownCode
+	mux := http.NewServeMux()
+	const style = "/problems/style.css"
+	for _, name := range slices.Sorted(maps.Keys(catalogue)) {
+		c := catalogue[name]
+		shown := shownCode{name, strconv.Itoa(c.status), c.title, c.doc, style}
+		all = append(all, shown)
+		text, err := render("problem", shown)
+		if err != nil {
+			return nil, err
+		}
+		mux.HandleFunc("GET /problems/"+name, func(w http.ResponseWriter, r *http.Request) { servePage(w, http.StatusOK, text) })
+	}
+	slices.SortStableFunc(all, func(a, b shownCode) int { return cmp.Compare(a.Status, b.Status) })
+	text, err := render("problems", struct {
+		Title, Style string
+		Codes        []shownCode
+	}{"Problems", style, all})
+	if err != nil {
+		return nil, err
+	}
+	mux.HandleFunc("GET /problems/{$}", func(w http.ResponseWriter, r *http.Request) { servePage(w, http.StatusOK, text) })
+	mux.HandleFunc("GET "+style, serveStyle)
+	mux.HandleFunc("GET /problems/", func(w http.ResponseWriter, r *http.Request) { servePage(w, http.StatusNotFound, text) })
+	return mux, nil
+}
+
+func render(name string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
+		return nil, fmt.Errorf("page %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}
+
+func servePage(w http.ResponseWriter, status int, text []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "public, no-cache")
+	w.WriteHeader(status)
+	w.Write(text)
+}
+
+func serveStyle(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/css; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	w.Write(pageStyle)
+}
+
+func paragraphs(s string) []string {
+	var out []string
+	for p := range strings.SplitSeq(s, "\n\n") {
+		if p = strings.TrimSpace(p); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// show returns the route as people read it.
+func (rt *Route) show(base string) shownOperation {
+	o := shownOperation{
+		ID: rt.ID, Summary: rt.Summary, Method: rt.Method, Path: base + rt.Path, Status: strconv.Itoa(rt.success()),
+		Doc: paragraphs(rt.Doc), Export: rt.Export, List: rt.List, Codes: rt.codes(),
+	}
+	if rt.Needs != (Permission{}) {
+		o.Needs = rt.Needs.String()
+	}
+	for _, p := range rt.parameters() {
+		if p["in"] == "path" {
+			continue
+		}
+		s := p["schema"].(object)
+		m := shownMember{Name: p["name"].(string), Type: s["type"].(string)}
+		m.Doc, _ = p["description"].(string)
+		m.Example, _ = p["example"].(string)
+		if p["in"] == "header" {
+			m.Note = "header"
+		}
+		if items, ok := s["items"].(object); ok {
+			m.Type, s = "list", items
+		}
+		if values, ok := s["enum"].([]any); ok {
+			m.Doc = strings.TrimSpace(m.Doc + " " + words(values))
+		}
+		if p["required"] == true {
+			m.Note = "required"
+		}
+		o.Parameters = append(o.Parameters, m)
+	}
+	if rt.Input != nil {
+		o.Body = showMembers(nil, "", rt.Input.Members, strings.ToLower(rt.Method))
+	}
+	if rt.Output != nil {
+		o.Answer = showMembers(nil, "", rt.Output.Members, "")
+	}
+	return o
+}
+
+func words(values []any) string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = fmt.Sprint(v)
+	}
+	return "One of " + strings.Join(out, ", ") + "."
+}
+
+// showMembers adds rows for some members, those of objects below them. As says
+// how they are used: answered (""), or sent by post or put.
+func showMembers(rows []shownMember, prefix string, members []Member, as string) []shownMember {
+	for i := range members {
+		m := &members[i]
+		locked := m.Access == ReadOnly || as == "put" && (m.Access == CreateOnly || m.Access == CreateRequired) || as == "post" && prefix == "" && m.Access == UpdateOnly
+		if as == "" && m.WriteOnly || as != "" && locked {
+			continue
+		}
+		row := shownMember{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
+		switch {
+		case as == "post" && (m.Access == Required || m.Access == CreateRequired):
+			row.Note = "required"
+		case m.Nullable:
+			row.Note = "or null"
+		}
+		if m.Type.kind == kindEnum && len(m.Type.values) > 1 {
+			row.Doc = strings.TrimSpace(row.Doc + " One of " + strings.Join(m.Type.values, ", ") + ".")
+		}
+		if m.Example != nil {
+			if text, err := json.Marshal(m.Example); err == nil {
+				row.Example = string(text)
+			}
+		}
+		rows = append(rows, row)
+		switch {
+		case strings.Count(prefix, ".") >= 3: // a record that holds itself
+		case m.Type.kind == kindObject:
+			rows = showMembers(rows, prefix+m.Name+".", m.Type.members, as)
+		case m.Type.kind == kindArray && m.Type.of.kind == kindObject:
+			rows = showMembers(rows, prefix+m.Name+"[].", m.Type.of.members, as)
+		}
+	}
+	return rows
+}
+
+// show returns the type in words.
+func (t *Type) show() string {
+	switch t.kind {
+	case kindString:
+		if t.format != "" {
+			return t.format
+		}
+		if t.bounded && t.max > 0 {
+			return fmt.Sprintf("string, %d to %d", t.min, t.max)
+		}
+		return "string"
+	case kindInt:
+		if t.bounded {
+			return fmt.Sprintf("integer, %d to %d", t.min, t.max)
+		}
+		return "integer"
+	case kindNumber:
+		return "number"
+	case kindBool:
+		return "boolean"
+	case kindTime:
+		return "time"
+	case kindDate:
+		return "date"
+	case kindEnum:
+		if len(t.values) == 1 {
+			return strconv.Quote(t.values[0])
+		}
+		return "string"
+	case kindArray:
+		return "array of " + t.of.show()
+	case kindObject:
+		return "object"
+	case kindMap, kindMetadata:
+		return "map"
+	}
+	return "any"
+}

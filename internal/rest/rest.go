@@ -86,7 +86,6 @@ type API struct {
 
 	openAPI    []byte
 	openAPITag string
-	pages      pages
 }
 
 // New returns the API of some routes. The error says what is wrong with their
@@ -119,8 +118,7 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	a.openAPITag = etag(a.openAPI)
-	a.pages, err = a.newPages()
-	return a, err
+	return a, nil
 }
 
 // Wrap returns a handler that answers what belongs to the API itself, with the
