@@ -39,6 +39,7 @@ type Service struct {
 	planLimit  func(ctx context.Context, organizationID string) (int64, error)
 	log        *slog.Logger
 	memory     memory
+	plans      plans
 
 	mu   sync.Mutex
 	used map[string]use // by key id, not yet written
@@ -117,13 +118,46 @@ func (s *Service) Allows(k *Key, resource string, action Action) bool {
 }
 
 // Limit returns the requests a minute that a key has as its organization's plan
-// is now.
+// is now, or was within the last second.
 func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {
-	plan, err := s.planLimit(ctx, k.OrganizationID)
-	if err != nil {
-		return 0, fmt.Errorf("limit of the plan: %w", err)
+	now := time.Now()
+	plan, ok := s.plans.recall(k.OrganizationID, now)
+	if !ok {
+		var err error
+		if plan, err = s.planLimit(ctx, k.OrganizationID); err != nil {
+			return 0, fmt.Errorf("limit of the plan: %w", err)
+		}
+		s.plans.keep(k.OrganizationID, plan, now)
 	}
 	return Limit(k.RateLimit, plan), nil
+}
+
+// plans remembers for a second what the plans of organizations give, which is
+// asked for with every request.
+type plans struct {
+	mu sync.RWMutex
+	by map[string]planned
+}
+
+type planned struct {
+	limit int64
+	until time.Time
+}
+
+func (p *plans) recall(organizationID string, now time.Time) (int64, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	got, ok := p.by[organizationID]
+	return got.limit, ok && now.Before(got.until)
+}
+
+func (p *plans) keep(organizationID string, limit int64, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.by == nil || len(p.by) >= maxRemembered {
+		p.by = make(map[string]planned)
+	}
+	p.by[organizationID] = planned{limit, now.Add(time.Second)}
 }
 
 // Limit returns the limit of a key: the lower of its own and the plan's, and

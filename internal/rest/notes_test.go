@@ -343,6 +343,12 @@ func (n *notebook) routes() []rest.Route {
 			return rest.OK(got), nil
 		},
 	}, {
+		// What the API itself costs: a record that is there already.
+		Method: "GET", Path: "/fixed", ID: "getFixed", Tag: "Notes", Summary: "Read a note that is not stored", Needs: may(apikey.Read), Output: note,
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			return rest.OK(wireNote{ID: "n1", Object: "note", Text: "one", Kind: "plain", Tags: []string{}, AuthorID: "a1", Metadata: map[string]string{}, CreatedAt: rest.Time(time.Unix(1_790_000_000, 0))}), nil
+		},
+	}, {
 		Method: "GET", Path: "/faults/{kind}", ID: "fault", Tag: "Faults", Summary: "Fail", Output: author,
 		Codes: []string{"range_too_large", "permission_denied", "body_too_large", "already_exists", "invalid_transition", "validation_failed"},
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {

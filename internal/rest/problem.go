@@ -177,7 +177,11 @@ func faultOf(err error, input *Record) *fault {
 	if f.code == "validation_failed" {
 		for _, i := range e.Issues[:min(len(e.Issues), maxFaults)] {
 			pointer, name := pointerOf(i.Path, input)
-			f.flaws = append(f.flaws, flaw{Code: cmp.Or(i.Code, "invalid_value"), Detail: sentence(strings.TrimSpace(name + " " + i.Message)), Pointer: pointer})
+			detail := sentence(i.Message)
+			if name != "" {
+				detail = name + " " + stopped(i.Message)
+			}
+			f.flaws = append(f.flaws, flaw{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
 		}
 		if len(f.flaws) > 0 {
 			f.detail = invalid(f.flaws).detail
@@ -192,10 +196,8 @@ func pointerOf(path string, input *Record) (pointer, name string) {
 	if path == "" {
 		return "#", ""
 	}
-	if input != nil {
-		if head, _, _ := strings.Cut(path, "."); member(input.Members, head) == nil {
-			path = snake(path)
-		}
+	if head, _, _ := strings.Cut(path, "."); input == nil || member(input.Members, head) == nil {
+		path = snake(path)
 	}
 	pointer = "#"
 	for part := range strings.SplitSeq(path, ".") {
@@ -226,6 +228,11 @@ func sentence(s string) string {
 	if first, _, _ := strings.Cut(s, " "); 'a' <= s[0] && s[0] <= 'z' && !strings.ContainsAny(first, "_.[") {
 		s = strings.ToUpper(s[:1]) + s[1:]
 	}
+	return stopped(s)
+}
+
+// stopped returns s with a full stop, unless it has an end already.
+func stopped(s string) string {
 	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
 		return s
 	}

@@ -1,0 +1,220 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzParseJSON holds that what the parser takes, encoding/json takes and
+// understands the same; and that what only the parser refuses has a reason that
+// the other does not look for.
+func FuzzParseJSON(f *testing.F) {
+	for _, s := range []string{`{"a":[1,-2.5e3,true,false,null,"\u00e4\ud83d\ude00\n"]}`, `{"a":1,"a":2}`, `[[[[]]]]`, `"\ud800"`, `{"a":}`, " 1 ", "01", `{"":{"":""}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		n, err := parseJSON(text)
+		if err != nil {
+			if !utf8.ValidString(err.Error()) || len(err.Error()) > 1000 {
+				t.Errorf("%q: the error cannot be shown: %q", text, err)
+			}
+			return
+		}
+		if !json.Valid(text) || !utf8.Valid(text) {
+			t.Fatalf("%q: taken", text)
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		var want any
+		if err := d.Decode(&want); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if got := plain(&n); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %#v, want %#v", text, got, want)
+		}
+		if !n.equal(&n) {
+			t.Errorf("%q: does not equal itself", text)
+		}
+	})
+}
+
+// plain is the value as encoding/json has it.
+func plain(n *node) any {
+	switch n.kind {
+	case '{':
+		out := map[string]any{}
+		for i := range n.members {
+			out[n.members[i].name] = plain(&n.members[i].value)
+		}
+		return out
+	case '[':
+		out := []any{}
+		for i := range n.items {
+			out = append(out, plain(&n.items[i]))
+		}
+		return out
+	case '"':
+		return n.text
+	case '0':
+		return json.Number(n.text)
+	case 't', 'f':
+		return n.kind == 't'
+	}
+	return nil
+}
+
+var fuzzed = &Route{Method: "GET", Path: "/x", List: true, Sort: []string{"created_at", "name"}, Query: []Param{
+	{Name: "s"}, {Name: "ss", Kind: StringsParam}, {Name: "e", Kind: EnumParam, Values: []string{"a", "b"}}, {Name: "es", Kind: EnumsParam, Values: []string{"a", "b"}},
+	{Name: "i", Kind: IntParam, Min: 1, Max: 9}, {Name: "b", Kind: BoolParam}, {Name: "t", Kind: TimeParam}, {Name: "ir", Kind: IntRange}, {Name: "tr", Kind: TimeRange},
+}, Expand: []Expansion{{Name: "x"}}}
+
+// FuzzQuery holds that what is taken is within its bounds, and that a cursor made
+// for it opens with it and with nothing else.
+func FuzzQuery(f *testing.F) {
+	for _, s := range []string{"", "limit=5&sort=-name", "ss=a,b&es=b,a&i=3&b=true", "tr[gte]=2026-01-01T00:00:00Z&ir%5Blt%5D=-5", "expand[]=x", "s=%00", "cursor=AAAAAAAAAAAx", "t=2026-01-01T00:00:00.123456789%2B01:00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		values, err := url.ParseQuery(raw)
+		if err != nil {
+			return
+		}
+		q, err := fuzzed.checkQuery("/x", values, false)
+		if err != nil {
+			if f := faultOf(err, nil); catalogue[f.code].status != 400 || !utf8.ValidString(f.detail) {
+				t.Errorf("%q: got %v", raw, err)
+			}
+			return
+		}
+		if q.limit < 1 || q.limit > maxLimit || (q.sort != "created_at" && q.sort != "name") || len(q.expand) > 1 {
+			t.Errorf("%q: got %+v", raw, q)
+		}
+		if n, ok := q.values["i"].(int64); ok && (n < 1 || n > 9) {
+			t.Errorf("%q: i is %d", raw, n)
+		}
+		cursor, err := q.seal("/x", map[string]int{"at": 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.open("/x", cursor); err != nil || string(q.position) != `{"at":7}` {
+			t.Errorf("%q: its own cursor opens %s, %v", raw, q.position, err)
+		}
+		if q.open("/y", cursor) == nil {
+			t.Errorf("%q: the cursor opens for another path", raw)
+		}
+		next, err := url.Parse(q.next("/x", cursor))
+		if err != nil || next.Query().Get("cursor") != cursor {
+			t.Fatalf("%q: next is %v, %v", raw, next, err)
+		}
+		if _, err := fuzzed.checkQuery("/x", next.Query(), false); err != nil {
+			t.Errorf("%q: the next page is refused: %v", raw, err)
+		}
+	})
+}
+
+// FuzzCursor holds that a cursor is refused or is one that was made here.
+func FuzzCursor(f *testing.F) {
+	q := query{sort: "created_at"}
+	good, _ := q.seal("/x", []any{1, "a"})
+	for _, s := range []string{good, "", "x", good + "=", good[:11], strings.Repeat("A", 20)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, cursor string) {
+		q := query{sort: "created_at"}
+		if q.open("/x", cursor) != nil {
+			return
+		}
+		again, err := q.seal("/x", json.RawMessage(q.position))
+		var compact bytes.Buffer
+		if err != nil || json.Compact(&compact, q.position) != nil {
+			t.Fatalf("%q: opened to %q", cursor, q.position)
+		}
+		if bytes.Equal(compact.Bytes(), q.position) && !bytes.ContainsAny(q.position, "<>&\u2028\u2029\\") && again != cursor {
+			t.Errorf("%q: sealed again it is %q", cursor, again)
+		}
+	})
+}
+
+// FuzzAuthorization holds that a token is taken only out of one Bearer header.
+func FuzzAuthorization(f *testing.F) {
+	for _, s := range []string{"Bearer x", "bearer  x", "Basic x", "Bearer", "Bearer ", "Bearer a b", "Bearer a,b", "Bearer\tx"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		token, err := bearer(http.Header{"Authorization": {line}})
+		if (token == "") != (err != nil) {
+			t.Fatalf("%q: got %q, %v", line, token, err)
+		}
+		if err == nil && (!strings.EqualFold(line[:7], "Bearer ") || !strings.HasSuffix(line, token) || strings.ContainsAny(token, " ,\t")) {
+			t.Errorf("%q: got %q", line, token)
+		}
+		if _, err := bearer(http.Header{"Authorization": {line, line}}); err == nil {
+			t.Errorf("%q twice: taken", line)
+		}
+		key, err := idempotencyKey([]string{line})
+		if err == nil && (len(key) < 1 || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' })) {
+			t.Errorf("idempotency key %q: got %q", line, key)
+		}
+	})
+}
+
+// FuzzBody holds that what is taken decodes, whatever is stored.
+func FuzzBody(f *testing.F) {
+	members := []Member{
+		{Name: "id", Type: ID()}, {Name: "s", Type: String(1, 5), Access: Required}, {Name: "i", Type: Int(0, 9), Access: Writable},
+		{Name: "t", Type: Timestamp(), Access: Writable, Nullable: true}, {Name: "a", Type: Array(Enum("x", "y"), 3), Access: Writable},
+		{Name: "o", Type: Object(Member{Name: "n", Type: Number(), Access: Required}), Access: Writable, Nullable: true},
+		{Name: "m", Type: Metadata(), Access: Writable}, {Name: "b", Type: Bool(), Access: UpdateOnly},
+	}
+	for _, s := range []string{`{"s":"a","i":3,"t":null,"a":["x"],"o":{"n":1.5},"m":{"k":"v","l":null}}`, `{"id":"1","b":true}`, `{"i":1e3}`, `{"m":null,"a":null}`, `{}`} {
+		f.Add([]byte(s), true)
+		f.Add([]byte(s), false)
+	}
+	stored, err := parseJSON([]byte(`{"id":"1","s":"a","i":0,"t":null,"a":[],"o":null,"m":{"l":"1"},"b":false}`))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, put bool) {
+		n, err := parseJSON(text)
+		if err != nil {
+			return
+		}
+		current := &stored
+		if !put {
+			current = nil
+		}
+		got, flaws := checkBody(members, &n, current, put)
+		if len(flaws) > maxFaults {
+			t.Fatalf("%d faults", len(flaws))
+		}
+		for _, fl := range flaws {
+			if !strings.HasPrefix(fl.Pointer, "#") || fl.Code == "" || !utf8.ValidString(fl.Detail) {
+				t.Errorf("%q: %+v", text, fl)
+			}
+		}
+		if len(flaws) > 0 {
+			return
+		}
+		var into struct {
+			S Optional[string]            `json:"s"`
+			I Optional[int64]             `json:"i"`
+			T Optional[Time]              `json:"t"`
+			A Optional[[]string]          `json:"a"`
+			O Optional[map[string]any]    `json:"o"`
+			M Optional[map[string]string] `json:"m"`
+			B Optional[bool]              `json:"b"`
+		}
+		if err := json.Unmarshal(got, &into); err != nil {
+			t.Fatalf("%q became %q: %v", text, got, err)
+		}
+		if into.I.Value < 0 || into.I.Value > 9 || len(into.A.Value) > 3 || utf8.RuneCountInString(into.S.Value) > 5 || len(into.M.Value) > maxMetadata {
+			t.Errorf("%q became %+v", text, into)
+		}
+	})
+}
