@@ -213,8 +213,11 @@ func (*webhookDeliveriesCmd) Help() string {
 
 func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 	q := webhook.Query{
-		WebhookID: c.Webhook, Event: event.Name(c.Event), EventID: c.EventID, TicketNumber: c.Ticket,
+		WebhookID: c.Webhook, EventID: c.EventID, TicketNumber: c.Ticket,
 		From: c.Since.Time, To: c.Until.Time, Before: c.Before, Limit: c.Limit,
+	}
+	if c.Event != "" {
+		q.Events = []event.Name{event.Name(c.Event)}
 	}
 	for _, name := range c.State {
 		state, _ := webhook.ParseDeliveryState(name) // one of the enum's

@@ -124,12 +124,48 @@ type AuditPage struct {
 
 // Audit returns entries of an organization's audit log, newest first.
 func (s *Service) Audit(ctx context.Context, organizationID string, q AuditQuery) (AuditPage, error) {
+	return audit(ctx, s.db, organizationID, q)
+}
+
+// maxExport is how long EachAudit may take.
+const maxExport = time.Hour
+
+// EachAudit calls fn with every entry that q wants, newest first, as all were at
+// one moment. q's Before and Limit do not count. An error of fn ends it and is
+// returned. It may take an hour at most.
+func (s *Service) EachAudit(ctx context.Context, organizationID string, q AuditQuery, fn func(*Entry) error) error {
+	q.Before, q.Limit = "", maxAudit
+	ctx, cancel := context.WithTimeout(ctx, maxExport)
+	defer cancel()
+	return s.db.Read(ctx, func(tx *db.Tx) error {
+		for {
+			page, err := audit(ctx, tx, organizationID, q)
+			if err != nil {
+				return err
+			}
+			for i := range page.Entries {
+				if err := fn(&page.Entries[i]); err != nil {
+					return err
+				}
+			}
+			if page.Next == "" {
+				return nil
+			}
+			q.Before = page.Next
+		}
+	})
+}
+
+// maxAudit is how many entries a page has at most.
+const maxAudit = 500
+
+func audit(ctx context.Context, from db.Querier, organizationID string, q AuditQuery) (AuditPage, error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
 	var v problem.Validation
-	if q.Limit < 1 || q.Limit > 500 {
-		v.Add("limit", "must be from 1 to 500")
+	if q.Limit < 1 || q.Limit > maxAudit {
+		v.Add("limit", "must be from 1 to %d", maxAudit)
 	}
 	if q.Before != "" {
 		if id, err := uuid.Parse(q.Before); err != nil || id.String() != q.Before {
@@ -150,7 +186,7 @@ func (s *Service) Audit(ctx context.Context, organizationID string, q AuditQuery
 		}
 	}
 	args = append(args, q.Limit+1)
-	list, err := db.All(ctx, s.db, scanEntry, fmt.Sprintf(`SELECT id, organization_id, service, environment, at, action, actor, target,
+	list, err := db.All(ctx, from, scanEntry, fmt.Sprintf(`SELECT id, organization_id, service, environment, at, action, actor, target,
 		ip, user_agent, request_id, changes FROM audit_log WHERE %s ORDER BY id DESC LIMIT $%d`, where, len(args)), args...)
 	if err != nil {
 		return AuditPage{}, fmt.Errorf("read the audit log: %w", err)

@@ -406,6 +406,21 @@ func (s *Service) List(ctx context.Context, organizationID string) ([]Connection
 	return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 ORDER BY id", organizationID)
 }
 
+// FindIn is [Service.FindOf] in the caller's transaction, until whose end nobody
+// else changes the connection.
+func (s *Service) FindIn(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
+	return s.lock(ctx, tx, organizationID, id)
+}
+
+// Path returns where below the public address a channel's provider posts; empty
+// when there is no such channel.
+func (s *Service) Path(name string) string {
+	if a, ok := s.adapters[name]; ok {
+		return a.Info().Path
+	}
+	return ""
+}
+
 // FindOf returns one of an organization's connections, or a NotFound problem.
 func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id string) (Connection, error) {
 	return s.one(ctx, q, organizationID, id, "")

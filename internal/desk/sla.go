@@ -153,6 +153,17 @@ func (s *Service) SLAPolicies(ctx context.Context, organizationID string) ([]SLA
 	return list, err
 }
 
+// FindSLAPolicyIn returns the policy of a priority that is in force, which nobody
+// else changes until the caller's transaction ends. Errors: NotFound.
+func (s *Service) FindSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) (SLAPolicy, error) {
+	if err := tx.Lock(ctx, "sla/"+organizationID); err != nil {
+		return SLAPolicy{}, err
+	}
+	p, err := db.One(ctx, tx, scanPolicy, selectPolicy+"WHERE organization_id = $1 AND priority = $2 AND replaced_at IS NULL",
+		organizationID, string(priority))
+	return p, notFound(err, "SLA policy")
+}
+
 // DeleteSLAPolicy promises nothing any more for tickets that are made, or get
 // the priority, from now on. Clocks that run go on. Errors: Invalid, NotFound.
 func (s *Service) DeleteSLAPolicy(ctx context.Context, organizationID string, priority Priority) error {

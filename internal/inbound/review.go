@@ -26,6 +26,41 @@ type Filter struct {
 
 // List returns events, newest first, without headers and bodies.
 func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
+	return list(ctx, s.db, f)
+}
+
+const (
+	exportPage = 500
+	maxExport  = time.Hour
+)
+
+// Each calls fn with every event that f chooses, as [Service.List] has them and as
+// all were at one moment. f's Before and Limit do not count. An error of fn ends
+// it and is returned. It may take an hour at most.
+func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) error {
+	f.Before, f.Limit = "", exportPage
+	ctx, cancel := context.WithTimeout(ctx, maxExport)
+	defer cancel()
+	return s.db.Read(ctx, func(tx *db.Tx) error {
+		for {
+			events, err := list(ctx, tx, f)
+			if err != nil {
+				return fmt.Errorf("export inbound events: %w", err)
+			}
+			for _, e := range events {
+				if err := fn(e); err != nil {
+					return err
+				}
+			}
+			if len(events) < exportPage {
+				return nil
+			}
+			f.Before = events[exportPage-1].ID
+		}
+	})
+}
+
+func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 	var where []string
 	var args []any
 	add := func(condition string, arg any) {
@@ -64,7 +99,7 @@ func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
 		limit = 50
 	}
 	args = append(args, min(limit, 1000))
-	return db.All(ctx, s.db, scanSummary, query+" ORDER BY id DESC LIMIT $"+strconv.Itoa(len(args)), args...)
+	return db.All(ctx, q, scanSummary, query+" ORDER BY id DESC LIMIT $"+strconv.Itoa(len(args)), args...)
 }
 
 // Find returns an event with its headers and its body, or a NotFound problem.
@@ -105,7 +140,7 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 	}
 	switch {
 	case e.State == Accepted:
-		return nil, problem.New(problem.Conflict, "the event waits to be processed already")
+		return nil, &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event waits to be processed already"}
 	case e.Kind == kindUnreadable:
 		err = s.splitAgain(ctx, e)
 	case e.OrganizationID == "" && !s.isDeployment(e):
@@ -163,7 +198,7 @@ func (s *Service) accept(ctx context.Context, tx *db.Tx, e *Event) error {
 }
 
 func changed() error {
-	return problem.New(problem.Conflict, "the event has changed meanwhile; look at it again")
+	return &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event has changed meanwhile; look at it again"}
 }
 
 // routeAgain gives an event to the connection that has its address by now, or

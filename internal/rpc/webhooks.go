@@ -239,8 +239,11 @@ type foundDeliveries struct {
 
 func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (foundDeliveries, error) {
 	q := webhook.Query{
-		WebhookID: string(in.WebhookID), Event: in.Event, EventID: string(in.EventID), TicketID: string(in.TicketID),
+		WebhookID: string(in.WebhookID), EventID: string(in.EventID), TicketID: string(in.TicketID),
 		From: in.From, To: in.To, Before: in.Before,
+	}
+	if in.Event != "" {
+		q.Events = []event.Name{in.Event}
 	}
 	if in.TicketNumber != nil {
 		q.TicketNumber = *in.TicketNumber

@@ -47,6 +47,15 @@ func render(f Form, e *event.Event) ([]byte, error) {
 	return buf.Bytes()[:buf.Len()-1], nil // Encode ends with a newline
 }
 
+// EventData returns what form b has as data of an event, as JSON.
+func EventData(e *event.Event) ([]byte, error) {
+	changes, err := canonical(e.Data.Changes)
+	if err != nil {
+		return nil, fmt.Errorf("changes of event %s: %w", e.ID, err)
+	}
+	return json.Marshal(nestedData(e, changes))
+}
+
 // canonical returns changes as they are once stored: their values may be of any
 // Go type before, and their JSON would depend on it. What was or became empty is
 // null, as it is in the records.

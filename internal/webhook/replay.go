@@ -39,6 +39,12 @@ func (s *Service) Replay(ctx context.Context, organizationID string, ids []strin
 
 // ReplayIn is [Service.Replay] in the caller's transaction.
 func (s *Service) ReplayIn(ctx context.Context, tx *db.Tx, organizationID string, ids []string) ([]string, error) {
+	return s.ReplayOfIn(ctx, tx, organizationID, "", ids)
+}
+
+// ReplayOfIn is [Service.ReplayIn] for deliveries of one webhook; those of others
+// are NotFound.
+func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, webhookID string, ids []string) ([]string, error) {
 	var v problem.Validation
 	if len(ids) == 0 || len(ids) > MaxReplay {
 		v.Add("deliveryIds", "must name from 1 to %d deliveries", MaxReplay)
@@ -56,7 +62,7 @@ func (s *Service) ReplayIn(ctx context.Context, tx *db.Tx, organizationID string
 	for i, id := range ids {
 		place, ok := at[id]
 		switch {
-		case !ok:
+		case !ok, webhookID != "" && list[place].WebhookID != webhookID:
 			return nil, problem.New(problem.NotFound, "there is no delivery %.40q", id)
 		case slices.Index(ids, id) < i:
 			v.Add(fmt.Sprintf("deliveryIds.%d", i), "is there twice")

@@ -20,7 +20,7 @@ import (
 // restrict it.
 type Query struct {
 	WebhookID    string
-	Event        event.Name
+	Events       []event.Name
 	EventID      string
 	TicketID     string // of the event's ticket
 	TicketNumber int64
@@ -84,18 +84,8 @@ func (s *Service) Search(ctx context.Context, organizationID string, q Query) (P
 		q.Limit = defaultPage
 	}
 	var page Page
-	err := s.read(ctx, func(tx *db.Tx) error {
-		se := search{tx: tx, query: q, upper: "~", lower: ""} // before and after every id
-		err := se.open(ctx, organizationID)
-		if err != nil {
-			return err
-		}
-		found, next, err := se.merge(ctx)
-		if err != nil {
-			return err
-		}
-		page.Next = next
-		page.Deliveries, err = load(ctx, tx, found)
+	err := s.read(ctx, func(tx *db.Tx) (err error) {
+		page, err = searchIn(ctx, tx, organizationID, q)
 		return err
 	})
 	if err != nil {
@@ -104,9 +94,56 @@ func (s *Service) Search(ctx context.Context, organizationID string, q Query) (P
 	return page, nil
 }
 
+// maxExport is how long Each may take.
+const maxExport = time.Hour
+
+// Each calls fn with every delivery that a search finds, newest first, as all
+// were at one moment. q's Before and Limit do not count. An error of fn ends it
+// and is returned. It may take an hour at most.
+func (s *Service) Each(ctx context.Context, organizationID string, q Query, fn func(*Delivery) error) error {
+	q.Before, q.Limit = "", MaxPage
+	if err := q.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxExport)
+	defer cancel()
+	return s.read(ctx, func(tx *db.Tx) error {
+		for {
+			page, err := searchIn(ctx, tx, organizationID, q)
+			if err != nil {
+				return fmt.Errorf("export deliveries: %w", err)
+			}
+			for i := range page.Deliveries {
+				if err := fn(&page.Deliveries[i]); err != nil {
+					return err
+				}
+			}
+			if page.Next == "" {
+				return nil
+			}
+			q.Before = page.Next
+		}
+	})
+}
+
+func searchIn(ctx context.Context, tx *db.Tx, organizationID string, q Query) (Page, error) {
+	se := search{tx: tx, query: q, upper: "~", lower: ""} // before and after every id
+	if err := se.open(ctx, organizationID); err != nil {
+		return Page{}, err
+	}
+	found, next, err := se.merge(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	deliveries, err := load(ctx, tx, found)
+	return Page{deliveries, next}, err
+}
+
 func (q *Query) check() error {
 	var v problem.Validation
-	checkEvent(&v, q.Event)
+	for _, name := range q.Events {
+		checkEvent(&v, name)
+	}
 	if q.TicketID != "" && q.TicketNumber != 0 {
 		v.Add("ticketNumber", "must not be given beside ticketId")
 	}
@@ -399,7 +436,7 @@ func (se *search) fill(ctx context.Context, s *source) (err error) {
 func (se *search) matches(c *candidate) bool {
 	q := &se.query
 	return se.webhooks[c.webhookID] && !c.elsewhere &&
-		(q.Event == "" || c.event == q.Event) &&
+		(len(q.Events) == 0 || slices.Contains(q.Events, c.event)) &&
 		(len(q.States) == 0 || slices.Contains(q.States, c.state)) &&
 		(q.From.IsZero() || !c.created.Before(q.From)) &&
 		(q.To.IsZero() || c.created.Before(q.To))

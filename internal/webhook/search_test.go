@@ -159,13 +159,13 @@ func testFound(t *testing.T, s *Service) {
 			func(n int) bool { return n%20 == 0 && (state(n) == Undelivered || state(n) == Dropped) }, 2},
 		{"waiting", Query{States: []DeliveryState{Untried, Retrying}, Limit: 7},
 			func(n int) bool { return state(n) == Untried || state(n) == Retrying }, 9},
-		{"delivered or failed of one event", Query{States: []DeliveryState{Delivered, Undelivered}, Event: event.SLAWarning, Limit: 500},
+		{"delivered or failed of one event", Query{States: []DeliveryState{Delivered, Undelivered}, Events: []event.Name{event.SLAWarning}, Limit: 500},
 			func(n int) bool { return name(n) == event.SLAWarning && state(n) != Retrying && n > many-20_000 }, 7},
-		{"rare among all", Query{Event: event.SLAWarning, States: []DeliveryState{Delivered, Dropped, Retrying}, From: madeAt(1), To: madeAt(60_000)},
+		{"rare among all", Query{Events: []event.Name{event.SLAWarning}, States: []DeliveryState{Delivered, Dropped, Retrying}, From: madeAt(1), To: madeAt(60_000)},
 			func(n int) bool {
 				return n < 60_000 && name(n) == event.SLAWarning && state(n) != Undelivered && state(n) != Untried
 			}, 170},
-		{"failed of one event", Query{States: []DeliveryState{Undelivered}, Event: event.SLAWarning},
+		{"failed of one event", Query{States: []DeliveryState{Undelivered}, Events: []event.Name{event.SLAWarning}},
 			func(n int) bool { return state(n) == Undelivered && name(n) == event.SLAWarning }, 2},
 		{"of a time", Query{From: madeAt(150_000), To: madeAt(150_100)}, func(n int) bool { return n >= 150_000 && n < 150_100 }, 3},
 		{"of an event", Query{EventID: "10000000-0000-7000-8000-100000002200"}, func(n int) bool { return n == 2200 || n == 2500 }, 1},
@@ -221,7 +221,7 @@ func testFound(t *testing.T, s *Service) {
 		})
 	}
 	// One that finds nothing says where it goes on.
-	if page, err := s.Search(t.Context(), "ours", Query{Event: event.CustomerUpdated}); err != nil || len(page.Deliveries) != 0 || page.Next == "" ||
+	if page, err := s.Search(t.Context(), "ours", Query{Events: []event.Name{event.CustomerUpdated}}); err != nil || len(page.Deliveries) != 0 || page.Next == "" ||
 		many-deliveryNumber(page.Next) > maxScan*20/19+1 {
 		t.Errorf("got %+v, %v, want nothing yet, after %d of %d", page, err, maxScan, many)
 	}
@@ -233,7 +233,7 @@ func testFound(t *testing.T, s *Service) {
 func testSearchRefused(t *testing.T, s *Service) {
 	now := time.Now()
 	for want, q := range map[string]Query{
-		"event is not the name of an event":              {Event: "ticket.exploded"},
+		"event is not the name of an event":              {Events: []event.Name{"ticket.exploded"}},
 		"ticketNumber must not be given beside ticketId": {TicketID: "a", TicketNumber: 1},
 		"ticketNumber must be positive":                  {TicketNumber: -1},
 		"states.1 is not the state of a delivery":        {States: []DeliveryState{Untried, 7}},

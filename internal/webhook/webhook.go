@@ -258,6 +258,20 @@ func (s *Service) Find(ctx context.Context, organizationID, id string) (Webhook,
 	return find(ctx, s.db, organizationID, id)
 }
 
+// FindIn is [Service.Find] in the caller's transaction, until whose end nobody
+// else changes the webhook.
+func (s *Service) FindIn(ctx context.Context, tx *db.Tx, organizationID, id string) (Webhook, error) {
+	var locked string
+	err := tx.QueryRow(ctx, "SELECT id FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).Scan(&locked)
+	if errors.Is(err, db.ErrNoRows) {
+		return Webhook{}, errNotFound()
+	}
+	if err != nil {
+		return Webhook{}, fmt.Errorf("lock webhook: %w", err)
+	}
+	return find(ctx, tx, organizationID, id)
+}
+
 const selectWebhook = `SELECT w.id, w.organization_id, w.url, w.events, w.state, w.secret IS NOT NULL, w.payload_form, w.retry_schedule, w.ordered,
 	CASE WHEN w.drain_rate IS NOT NULL AND EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = w.id AND d.state < 2 AND d.state = 0 AND d.id <= w.ordered_until)
 		THEN w.drain_rate ELSE 0 END,
