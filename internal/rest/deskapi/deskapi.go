@@ -38,6 +38,8 @@ type API struct {
 func (a *API) Routes() []rest.Route {
 	return slices.Concat(
 		a.memberRoutes(),
+		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
+		a.slaRoutes(), a.auditRoutes(),
 	)
 }
 

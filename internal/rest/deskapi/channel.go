@@ -1,0 +1,231 @@
+package deskapi
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var channelRecord = &rest.Record{Name: "channel", Doc: "A channel connection: an address at which customers reach the organization.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("channel")},
+	{Name: "channel", Type: rest.String(1, 64), Access: rest.CreateRequired, Example: "sms"},
+	{Name: "address", Type: rest.String(1, 320), Access: rest.CreateRequired, Doc: "Belongs to one channel only.", Example: "+15550001111"},
+	{Name: "name", Type: rest.String(0, 255), Access: rest.Writable, Nullable: true, Doc: "The address unless said otherwise."},
+	{Name: "settings", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, Doc: "Replaced whole."},
+	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is not, the address verifies nothing."},
+	{Name: "secrets", Type: rest.Array(rest.String(8, 1024), 10), Access: rest.Writable, WriteOnly: true, Doc: "What the provider signs with, the newest first. Those before them stay valid for 24 hours. Without any, one is made. They are never read back."},
+	{Name: "credentials", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, WriteOnly: true, Doc: "What the provider's API wants from us. Replaced whole, and never read back."},
+	{Name: "credential_names", Type: rest.Array(rest.Text(), 50), Doc: "Which credentials are set."},
+	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "Where the provider posts."},
+	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "A secret that was made, in the answer to the request that made it; null in any other."},
+	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "updated_at", Type: rest.Timestamp()},
+}}
+
+type wireChannel struct {
+	ID              string            `json:"id"`
+	Object          string            `json:"object"`
+	Channel         string            `json:"channel"`
+	Address         string            `json:"address"`
+	Name            string            `json:"name"`
+	Settings        map[string]string `json:"settings"`
+	Enabled         bool              `json:"enabled"`
+	CredentialNames []string          `json:"credential_names"`
+	WebhookURL      string            `json:"webhook_url"`
+	GeneratedSecret *string           `json:"generated_secret"`
+	CreatedAt       rest.Time         `json:"created_at"`
+	UpdatedAt       rest.Time         `json:"updated_at"`
+}
+
+func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
+	w := wireChannel{
+		ID: c.ID, Object: "channel", Channel: c.Channel, Address: c.Address, Name: c.Name, Settings: c.Settings, Enabled: c.Enabled,
+		CredentialNames: slices.Sorted(maps.Keys(c.Credentials())), WebhookURL: a.BaseURL + a.Connections.Path(c.Channel),
+		CreatedAt: rest.Time(c.CreatedAt), UpdatedAt: rest.Time(c.UpdatedAt),
+	}
+	if w.Settings == nil {
+		w.Settings = map[string]string{}
+	}
+	if w.CredentialNames == nil {
+		w.CredentialNames = []string{}
+	}
+	return w
+}
+
+// asShown returns the record in the form whose ETag the request names: who has the
+// answer with a secret that was made has another than who got the record later.
+func (a *API) asShown(r *rest.Request, tx *db.Tx, c *connection.Connection) wireChannel {
+	w := a.wireOfChannel(c)
+	if r.Match(w) == nil {
+		return w
+	}
+	for _, secret := range c.Secrets(tx.Now) {
+		with := w
+		with.GeneratedSecret = &secret
+		if r.Match(with) == nil {
+			return with
+		}
+	}
+	return w
+}
+
+type channelBody struct {
+	Channel     rest.Optional[string]            `json:"channel"`
+	Address     rest.Optional[string]            `json:"address"`
+	Name        rest.Optional[string]            `json:"name"`
+	Settings    rest.Optional[map[string]string] `json:"settings"`
+	Enabled     rest.Optional[bool]              `json:"enabled"`
+	Secrets     rest.Optional[[]string]          `json:"secrets"`
+	Credentials rest.Optional[map[string]string] `json:"credentials"`
+}
+
+// maxOverlap is how long a replaced secret may stay valid.
+const maxOverlap = 30 * 24 * time.Hour
+
+var rotateInput = &rest.Record{Name: "channel.rotate_request", Members: []rest.Member{
+	{Name: "secret", Type: rest.String(8, 1024), Access: rest.Writable, WriteOnly: true, Doc: "The new one; without it one is made."},
+	{Name: "overlap_seconds", Type: rest.Int(0, int64(maxOverlap/time.Second)), Access: rest.Writable, Doc: "For how long those before it stay valid; 24 hours unless said otherwise."},
+}}
+
+type rotateBody struct {
+	Secret  rest.Optional[string] `json:"secret"`
+	Overlap rest.Optional[int64]  `json:"overlap_seconds"`
+}
+
+func (a *API) channelRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/channels", ID: "listChannels", Tag: "Channels", Summary: "List channels",
+		Needs: needs("channels", apikey.Read), Sort: []string{"created_at"}, Export: true,
+		Output: channelRecord, List: true, Handle: a.listChannels,
+	}, {
+		Method: "POST", Path: "/channels", ID: "createChannel", Tag: "Channels", Summary: "Connect a channel",
+		Doc:   "The answer is the only one with the secret, when one was made.",
+		Needs: needs("channels", apikey.Create), Input: channelRecord, Output: channelRecord,
+		Codes: []string{"already_exists"}, Handle: a.createChannel,
+	}, {
+		Method: "GET", Path: "/channels/{id}", ID: "getChannel", Tag: "Channels", Summary: "Get a channel",
+		Needs: needs("channels", apikey.Read), Output: channelRecord, Handle: a.getChannel,
+	}, {
+		Method: "PUT", Path: "/channels/{id}", ID: "updateChannel", Tag: "Channels", Summary: "Change a channel",
+		Needs: needs("channels", apikey.Update), Input: channelRecord, Output: channelRecord, Handle: a.updateChannel,
+	}, {
+		Method: "DELETE", Path: "/channels/{id}", ID: "deleteChannel", Tag: "Channels", Summary: "Disconnect a channel",
+		Doc:   "Its address is free again. Tickets that came by it stay, and cannot be answered by it any more.",
+		Needs: needs("channels", apikey.Delete), Handle: a.deleteChannel,
+	}, {
+		Method: "POST", Path: "/channels/{id}/rotate", ID: "rotateChannelSecret", Tag: "Channels", Summary: "Replace a channel's secret",
+		Doc:   "Those before it stay valid for a while, so that the provider can be changed over without a gap. The answer is the only one with the secret, when one was made.",
+		Needs: needs("channels", apikey.Update), Input: rotateInput, Output: channelRecord, Status: 200, Handle: a.rotateChannel,
+	}}
+}
+
+func (a *API) listChannels(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	list, err := a.Connections.List(ctx, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return whole(r, wired(list, a.wireOfChannel), func(c wireChannel) string { return c.ID })
+}
+
+func (a *API) createChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in channelBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, secrets, err := a.Connections.ConnectIn(ctx, tx, connection.New{
+			OrganizationID: r.Key.OrganizationID, Channel: in.Channel.Value, Address: in.Address.Value, Name: in.Name.Value,
+			Secrets: in.Secrets.Value, Credentials: in.Credentials.Value, Settings: in.Settings.Value,
+		})
+		if err == nil && !in.Enabled.Or(true) {
+			c, err = a.Connections.UpdateIn(ctx, tx, r.Key.OrganizationID, c.ID, connection.Change{Enabled: new(false)})
+		}
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w := a.wireOfChannel(&c)
+		if len(in.Secrets.Value) == 0 {
+			w.GeneratedSecret = &secrets[0]
+		}
+		return rest.Created("/channels/"+c.ID, w), nil
+	})
+}
+
+func (a *API) getChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	c, err := a.Connections.FindOf(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(a.wireOfChannel(&c)), nil
+}
+
+func (a *API) updateChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in channelBody
+		if err := r.Update(a.asShown(r, tx, &c), &in); err != nil {
+			return rest.Response{}, err
+		}
+		change := connection.Change{
+			Name: in.Name.Pointer(), Enabled: in.Enabled.Pointer(), Secrets: in.Secrets.Value,
+			Credentials: in.Credentials.Value, Settings: in.Settings.Value,
+		}
+		c, err = a.Connections.UpdateIn(ctx, tx, r.Key.OrganizationID, c.ID, change)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(a.wireOfChannel(&c)), nil
+	})
+}
+
+func (a *API) deleteChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(a.asShown(r, tx, &c)); err != nil {
+			return rest.Response{}, err
+		}
+		if err := a.Connections.DeleteIn(ctx, tx, r.Key.OrganizationID, c.ID); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), nil
+	})
+}
+
+func (a *API) rotateChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in rotateBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	overlap := connection.Overlap
+	if in.Overlap.Set {
+		overlap = time.Duration(in.Overlap.Value) * time.Second
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		secret, err := a.Connections.RotateIn(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Secret.Value, overlap)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		c, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w := a.wireOfChannel(&c)
+		if in.Secret.Value == "" {
+			w.GeneratedSecret = &secret
+		}
+		return rest.OK(w), nil
+	})
+}

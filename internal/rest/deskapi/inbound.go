@@ -1,0 +1,155 @@
+package deskapi
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var inboundStates = []string{
+	string(inbound.Accepted), string(inbound.Processed), string(inbound.Unrouted), string(inbound.Rejected), string(inbound.Dead),
+}
+
+var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A request of a channel's provider that was verified, and what became of it. It is kept for 30 days.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("inbound_event")},
+	{Name: "state", Type: rest.Enum(inboundStates...), Doc: "accepted: waits to be processed. rejected: it could not be read. dead: processing failed for the last time. Both can be replayed."},
+	{Name: "channel", Type: rest.Text(), Example: "sms"},
+	{Name: "channel_id", Type: rest.Text(), Nullable: true, Doc: "The channel connection it came by; null when nobody connected the address."},
+	{Name: "kind", Type: rest.Text(), Doc: "What it tells of, in the channel's own words."},
+	{Name: "key", Type: rest.Text(), Doc: "The provider's id of it: the same one again has no effect."},
+	{Name: "sender", Type: rest.Text(), Nullable: true},
+	{Name: "address", Type: rest.Text(), Nullable: true, Doc: "To whom it was sent."},
+	{Name: "verified_by", Type: rest.Text(), Doc: "Whose secret its signature is of, and which: 1 is the newest."},
+	{Name: "result", Type: rest.JSON(), Doc: "What processing did; null before."},
+	{Name: "error", Type: rest.Text(), Nullable: true, Doc: "Why it is rejected or dead."},
+	{Name: "size", Type: rest.Integer(), Doc: "Of the body, in bytes."},
+	{Name: "received_at", Type: rest.Timestamp()},
+	{Name: "processed_at", Type: rest.Timestamp(), Nullable: true},
+}}
+
+type wireInbound struct {
+	ID          string          `json:"id"`
+	Object      string          `json:"object"`
+	State       inbound.State   `json:"state"`
+	Channel     string          `json:"channel"`
+	ChannelID   *string         `json:"channel_id"`
+	Kind        string          `json:"kind"`
+	Key         string          `json:"key"`
+	Sender      *string         `json:"sender"`
+	Address     *string         `json:"address"`
+	VerifiedBy  string          `json:"verified_by"`
+	Result      json.RawMessage `json:"result"`
+	Error       *string         `json:"error"`
+	Size        int64           `json:"size"`
+	ReceivedAt  rest.Time       `json:"received_at"`
+	ProcessedAt rest.Time       `json:"processed_at"`
+}
+
+func wireOfInbound(e *inbound.Event) wireInbound {
+	return wireInbound{
+		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: orNull(e.ConnectionID), Kind: e.Kind, Key: e.Key,
+		Sender: orNull(e.Sender), Address: orNull(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: orNull(e.Error), Size: e.Size,
+		ReceivedAt: rest.Time(e.ReceivedAt), ProcessedAt: rest.Time(e.ProcessedAt),
+	}
+}
+
+var rawInboundRecord = &rest.Record{Name: "inbound_event.raw", Doc: "The request as it came.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("inbound_event.raw")},
+	{Name: "url", Type: rest.Text(), Doc: "The values of credentials are left out, here and in the headers."},
+	{Name: "headers", Type: rest.Map(rest.Array(rest.Text(), 1000))},
+	{Name: "body", Type: rest.Formatted("byte", 1<<30), Doc: "The bytes, in base64."},
+}}
+
+type wireRawInbound struct {
+	ID      string              `json:"id"`
+	Object  string              `json:"object"`
+	URL     string              `json:"url"`
+	Headers map[string][]string `json:"headers"`
+	Body    []byte              `json:"body"`
+}
+
+func (a *API) inboundRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/inbound-events", ID: "listInboundEvents", Tag: "Inbound events", Summary: "List inbound events",
+		Doc: "The newest first. Only what came for the organization: what came for nobody's address is for whoever runs the deployment.",
+		Query: []rest.Param{
+			{Name: "state", Kind: rest.EnumsParam, Values: inboundStates},
+			{Name: "channel", Kind: rest.StringParam, Example: "sms"},
+			{Name: "channel_id", Kind: rest.StringParam},
+		},
+		Needs: needs("channels", apikey.Read), Export: true, Output: inboundRecord, List: true, Handle: a.listInbound,
+	}, {
+		Method: "GET", Path: "/inbound-events/{id}", ID: "getInboundEvent", Tag: "Inbound events", Summary: "Get an inbound event",
+		Needs: needs("channels", apikey.Read), Output: inboundRecord, Handle: a.getInbound,
+	}, {
+		Method: "GET", Path: "/inbound-events/{id}/raw", ID: "getRawInboundEvent", Tag: "Inbound events", Summary: "Get the request as it came",
+		Needs: needs("channels", apikey.Read), Output: rawInboundRecord, Handle: a.getRawInbound,
+	}, {
+		Method: "POST", Path: "/inbound-events/{id}/replay", ID: "replayInboundEvent", Tag: "Inbound events", Summary: "Process an inbound event again",
+		Doc:   "What took effect already does not take effect twice. An event that waits for its turn, or still cannot be read, is 409.",
+		Needs: needs("channels", apikey.Update), Output: inboundRecord, Status: 200, Claim: true, Codes: []string{"invalid_transition"}, Handle: a.replayInbound,
+	}}
+}
+
+func (a *API) listInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	f := inbound.Filter{OrganizationID: r.Key.OrganizationID, Channel: r.String("channel"), ConnectionID: r.String("channel_id")}
+	for _, state := range r.Strings("state") {
+		f.States = append(f.States, inbound.State(state))
+	}
+	if r.Exporting() {
+		return rest.Export(exported(func(fn func(*inbound.Event) error) error {
+			return a.Inbound.Each(ctx, f, fn)
+		}, plain(wireOfInbound))), nil
+	}
+	var err error
+	if f.Before, err = after(r); err != nil {
+		return rest.Response{}, err
+	}
+	f.Limit = r.Limit() + 1
+	list, err := a.Inbound.List(ctx, f)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	next := ""
+	if len(list) > r.Limit() {
+		list = list[:r.Limit()]
+		next = list[len(list)-1].ID
+	}
+	return rest.List(wired(list, func(e **inbound.Event) wireInbound { return wireOfInbound(*e) }), position(next)), nil
+}
+
+func (a *API) getInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	e, err := a.Inbound.FindOf(ctx, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(wireOfInbound(e)), nil
+}
+
+func (a *API) getRawInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	e, err := a.Inbound.FindOf(ctx, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	w := wireRawInbound{ID: e.ID, Object: "inbound_event.raw", URL: e.URL, Headers: e.Header, Body: e.Body}
+	if w.Body == nil {
+		w.Body = []byte{}
+	}
+	return rest.OK(w), nil
+}
+
+func (a *API) replayInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	if _, err := a.Inbound.FindOf(ctx, r.Key.OrganizationID, r.Path("id")); err != nil {
+		return rest.Response{}, err
+	}
+	e, err := a.Inbound.Replay(ctx, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(wireOfInbound(e)), nil
+}

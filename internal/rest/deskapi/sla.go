@@ -1,0 +1,193 @@
+package deskapi
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var slaRecord = &rest.Record{Name: "sla_policy", Doc: "What is promised for tickets of one priority. It is for tickets that are made, or get the priority, from then on.", Members: []rest.Member{
+	{Name: "object", Type: rest.Enum("sla_policy")},
+	{Name: "priority", Type: rest.Enum(priorities()...)},
+	{Name: "first_response_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until an agent's first public message; null: not promised."},
+	{Name: "resolution_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: not promised."},
+	{Name: "business_hours", Access: rest.Writable, Nullable: true, Doc: "When minutes count; null: day and night.", Type: rest.Object(
+		rest.Member{Name: "time_zone", Type: rest.String(1, 100), Access: rest.Required, Doc: "IANA.", Example: "Europe/Berlin"},
+		rest.Member{Name: "weekly", Type: rest.Object(weekMembers()...), Access: rest.Required, Doc: "A day that is left out is free."},
+		rest.Member{Name: "holidays", Type: rest.Array(rest.Date(), 1000), Access: rest.Writable, Doc: "Days without any hours."},
+	)},
+	{Name: "created_at", Type: rest.Timestamp(), Doc: "When the priority got its first policy."},
+	{Name: "updated_at", Type: rest.Timestamp()},
+}}
+
+func priorities() []string {
+	names := make([]string, len(desk.Priorities))
+	for i, p := range desk.Priorities {
+		names[i] = string(p)
+	}
+	return names
+}
+
+func weekMembers() []rest.Member {
+	interval := rest.Object(
+		rest.Member{Name: "from", Type: rest.String(5, 5), Access: rest.Required, Doc: "As the clock on the wall shows it.", Example: "09:00"},
+		rest.Member{Name: "to", Type: rest.String(5, 5), Access: rest.Required, Doc: "Up to 24:00.", Example: "17:30"},
+	)
+	members := make([]rest.Member, len(desk.Days))
+	for i, day := range desk.Days {
+		members[i] = rest.Member{Name: day, Type: rest.Array(interval, 24), Access: rest.Writable}
+	}
+	return members
+}
+
+type wireSLA struct {
+	Object               string        `json:"object"`
+	Priority             desk.Priority `json:"priority"`
+	FirstResponseMinutes *int64        `json:"first_response_minutes"`
+	ResolutionMinutes    *int64        `json:"resolution_minutes"`
+	BusinessHours        *wireHours    `json:"business_hours"`
+	CreatedAt            rest.Time     `json:"created_at"`
+	UpdatedAt            rest.Time     `json:"updated_at"`
+}
+
+type wireHours struct {
+	TimeZone string    `json:"time_zone"`
+	Weekly   desk.Week `json:"weekly"`
+	Holidays []string  `json:"holidays"`
+}
+
+func wireOfSLA(p *desk.SLAPolicy) wireSLA {
+	w := wireSLA{
+		Object: "sla_policy", Priority: p.Priority, FirstResponseMinutes: orNull(p.FirstResponseMinutes),
+		ResolutionMinutes: orNull(p.ResolutionMinutes), CreatedAt: rest.Time(p.CreatedAt), UpdatedAt: rest.Time(p.UpdatedAt),
+	}
+	if h := p.Hours; h != nil {
+		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(desk.Week, len(desk.Days)), Holidays: slices.Concat([]string{}, h.Holidays)}
+		for _, day := range desk.Days {
+			w.BusinessHours.Weekly[day] = slices.Concat([]desk.Interval{}, h.Weekly[day])
+		}
+	}
+	return w
+}
+
+type slaBody struct {
+	FirstResponseMinutes rest.Optional[int64]     `json:"first_response_minutes"`
+	ResolutionMinutes    rest.Optional[int64]     `json:"resolution_minutes"`
+	BusinessHours        rest.Optional[wireHours] `json:"business_hours"`
+}
+
+// apply puts what the body says into a policy.
+func (in *slaBody) apply(p *desk.SLAPolicy) error {
+	if in.FirstResponseMinutes.Set {
+		p.FirstResponseMinutes = in.FirstResponseMinutes.Value
+	}
+	if in.ResolutionMinutes.Set {
+		p.ResolutionMinutes = in.ResolutionMinutes.Value
+	}
+	if h := in.BusinessHours; h.Null {
+		p.Hours = nil
+	} else if h.Set {
+		p.Hours = &desk.Hours{TimeZone: h.Value.TimeZone, Weekly: h.Value.Weekly, Holidays: h.Value.Holidays}
+	}
+	if p.FirstResponseMinutes == 0 && p.ResolutionMinutes == 0 {
+		var v problem.Validation
+		v.AddCode("required", "first_response_minutes", "or resolution_minutes must be given")
+		return v.Err()
+	}
+	return nil
+}
+
+func (a *API) slaRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/sla-policies", ID: "listSLAPolicies", Tag: "Settings", Summary: "List SLA policies",
+		Doc:   "At most one a priority, from low to urgent.",
+		Needs: needs("settings", apikey.Read), Sort: []string{"priority"}, Order: "priority", Export: true,
+		Output: slaRecord, List: true, Handle: a.listSLA,
+	}, {
+		Method: "GET", Path: "/sla-policies/{priority}", ID: "getSLAPolicy", Tag: "Settings", Summary: "Get an SLA policy",
+		Needs: needs("settings", apikey.Read), Output: slaRecord, Handle: a.getSLA,
+	}, {
+		Method: "PUT", Path: "/sla-policies/{priority}", ID: "setSLAPolicy", Tag: "Settings", Summary: "Make or change an SLA policy",
+		Doc:   "Clocks that run go on by the policy they began with.",
+		Needs: needs("settings", apikey.Update), Input: slaRecord, Output: slaRecord, Handle: a.setSLA,
+	}, {
+		Method: "DELETE", Path: "/sla-policies/{priority}", ID: "deleteSLAPolicy", Tag: "Settings", Summary: "Delete an SLA policy",
+		Doc:   "Clocks that run go on.",
+		Needs: needs("settings", apikey.Update), Handle: a.deleteSLA,
+	}}
+}
+
+func (a *API) listSLA(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	list, err := a.Desk.SLAPolicies(ctx, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	// The place of a priority, as an id that sorts.
+	place := func(w wireSLA) string { return string(rune('0' + slices.Index(desk.Priorities[:], w.Priority))) }
+	return whole(r, wired(list, wireOfSLA), place)
+}
+
+func (a *API) getSLA(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	list, err := a.Desk.SLAPolicies(ctx, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	for i := range list {
+		if string(list[i].Priority) == r.Path("priority") {
+			return rest.OK(wireOfSLA(&list[i])), nil
+		}
+	}
+	return rest.Response{}, problem.New(problem.NotFound, "there is no such SLA policy")
+}
+
+func (a *API) setSLA(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	priority := desk.Priority(r.Path("priority"))
+	if !slices.Contains(desk.Priorities[:], priority) {
+		return rest.Response{}, problem.New(problem.NotFound, "there is no such priority")
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		p, err := a.Desk.FindSLAPolicyIn(ctx, tx, r.Key.OrganizationID, priority)
+		var in slaBody
+		switch {
+		case err == nil:
+			err = r.Update(wireOfSLA(&p), &in)
+		case problem.Of(err) == problem.NotFound:
+			p = desk.SLAPolicy{OrganizationID: r.Key.OrganizationID, Priority: priority}
+			none := wireSLA{Object: "sla_policy", Priority: priority}
+			err = r.Update(none, &in)
+		}
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := in.apply(&p); err != nil {
+			return rest.Response{}, err
+		}
+		p, err = a.Desk.SetSLAPolicyIn(ctx, tx, p)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(wireOfSLA(&p)), nil
+	})
+}
+
+func (a *API) deleteSLA(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	priority := desk.Priority(r.Path("priority"))
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		p, err := a.Desk.FindSLAPolicyIn(ctx, tx, r.Key.OrganizationID, priority)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(wireOfSLA(&p)); err != nil {
+			return rest.Response{}, err
+		}
+		if err := a.Desk.DeleteSLAPolicyIn(ctx, tx, r.Key.OrganizationID, priority); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), nil
+	})
+}

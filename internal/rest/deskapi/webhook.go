@@ -1,0 +1,286 @@
+package deskapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+// eventNames are the events of the contract.
+func eventNames() []string {
+	names := make([]string, len(event.Names))
+	for i, name := range event.Names {
+		names[i] = string(name)
+	}
+	return names
+}
+
+var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: where events are posted to, and which.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("webhook")},
+	{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
+	{Name: "events", Type: rest.Array(rest.Enum(append(eventNames(), "*")...), 100), Access: rest.Required, Doc: "Those it wants; * is all, those to come included.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is not, events wait; once it is again they go out in order."},
+	{Name: "state", Type: rest.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery used up its schedule. Enable it again once the receiver works."},
+	{Name: "secret", Type: rest.String(0, 1024), Access: rest.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. One that is replaced goes on signing beside the new one for 24 hours; null ends signing. It is never read back."},
+	{Name: "has_secret", Type: rest.Bool(), Doc: "Whether deliveries are signed."},
+	{Name: "payload_form", Type: rest.Enum("a", "b"), Access: rest.Writable, Doc: "How deliveries are written: a is flat with camelCase members, b (which it is unless said otherwise) nested with snake_case ones."},
+	{Name: "retry_schedule", Type: rest.Enum("one", "two"), Access: rest.Writable, Doc: "When failed deliveries are tried again; two unless said otherwise."},
+	{Name: "ordered", Type: rest.Bool(), Access: rest.Writable, Doc: "One delivery at a time, in the order of the events."},
+	{Name: "drain_rate", Type: rest.Int(0, webhook.MaxDrainRate), Access: rest.UpdateOnly, Nullable: true, Doc: "How many deliveries a second go out of what waited while it was not enabled; set with enabled true. null or 0: as fast as the receiver answers. It is null again once all are through."},
+	{Name: "queued_events", Type: rest.Integer(), Doc: "Deliveries that wait, for their first or a further attempt."},
+	{Name: "dropped_events", Type: rest.Integer(), Doc: "Deliveries that were dropped, ever, because more than 10,000 waited."},
+	{Name: "last_delivery_at", Type: rest.Timestamp(), Nullable: true, Doc: "Start of the newest attempt."},
+	{Name: "last_error", Type: rest.Text(), Nullable: true, Doc: "Why the newest attempt failed."},
+	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "updated_at", Type: rest.Timestamp()},
+}}
+
+type wireWebhook struct {
+	ID             string           `json:"id"`
+	Object         string           `json:"object"`
+	URL            string           `json:"url"`
+	Events         []string         `json:"events"`
+	Enabled        bool             `json:"enabled"`
+	State          webhook.State    `json:"state"`
+	HasSecret      bool             `json:"has_secret"`
+	PayloadForm    webhook.Form     `json:"payload_form"`
+	RetrySchedule  webhook.Schedule `json:"retry_schedule"`
+	Ordered        bool             `json:"ordered"`
+	DrainRate      *int             `json:"drain_rate"`
+	QueuedEvents   int64            `json:"queued_events"`
+	DroppedEvents  int64            `json:"dropped_events"`
+	LastDeliveryAt rest.Time        `json:"last_delivery_at"`
+	LastError      *string          `json:"last_error"`
+	CreatedAt      rest.Time        `json:"created_at"`
+	UpdatedAt      rest.Time        `json:"updated_at"`
+}
+
+func wireOfWebhook(w *webhook.Webhook) wireWebhook {
+	return wireWebhook{
+		ID: w.ID, Object: "webhook", URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
+		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: orNull(w.DrainRate),
+		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rest.Time(w.LastDeliveryAt), LastError: orNull(w.LastError),
+		CreatedAt: rest.Time(w.CreatedAt), UpdatedAt: rest.Time(w.UpdatedAt),
+	}
+}
+
+type webhookBody struct {
+	URL           rest.Optional[string]           `json:"url"`
+	Events        rest.Optional[[]string]         `json:"events"`
+	Secret        rest.Optional[string]           `json:"secret"`
+	Enabled       rest.Optional[bool]             `json:"enabled"`
+	PayloadForm   rest.Optional[webhook.Form]     `json:"payload_form"`
+	RetrySchedule rest.Optional[webhook.Schedule] `json:"retry_schedule"`
+	Ordered       rest.Optional[bool]             `json:"ordered"`
+	DrainRate     rest.Optional[int]              `json:"drain_rate"`
+}
+
+var webhookTestRecord = &rest.Record{Name: "webhook.test", Doc: "How a test delivery went.", Members: []rest.Member{
+	{Name: "object", Type: rest.Enum("webhook.test")},
+	{Name: "delivery_id", Type: rest.ID()},
+	{Name: "success", Type: rest.Bool(), Doc: "Whether the receiver accepted it."},
+	{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null when there was no answer."},
+	{Name: "duration_ms", Type: rest.Integer()},
+	{Name: "error", Type: rest.Text(), Nullable: true},
+}}
+
+type wireWebhookTest struct {
+	Object     string  `json:"object"`
+	DeliveryID string  `json:"delivery_id"`
+	Success    bool    `json:"success"`
+	StatusCode *int    `json:"status_code"`
+	DurationMs int64   `json:"duration_ms"`
+	Error      *string `json:"error"`
+}
+
+var upcomingRecord = &rest.Record{Name: "webhook.upcoming", Doc: "What waits for a webhook, in the order in which it goes out as things are now.", Members: []rest.Member{
+	{Name: "object", Type: rest.Enum("webhook.upcoming")},
+	{Name: "webhook_id", Type: rest.ID()},
+	{Name: "data", Type: rest.Array(rest.Object(
+		rest.Member{Name: "delivery_id", Type: rest.ID()},
+		rest.Member{Name: "event_id", Type: rest.ID()},
+		rest.Member{Name: "event", Type: rest.Enum(eventNames()...)},
+		rest.Member{Name: "attempt", Type: rest.Integer(), Doc: "The number of the next, from 1."},
+		rest.Member{Name: "waits_for", Type: rest.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its time; turn: those before it; enabled: that the webhook is enabled."},
+		rest.Member{Name: "due_at", Type: rest.Timestamp(), Doc: "The earliest time of the next attempt."},
+		rest.Member{Name: "further", Type: rest.Array(rest.Timestamp(), 10), Doc: "The times of the attempts that would follow, if every one failed at once."},
+		rest.Member{Name: "created_at", Type: rest.Timestamp()},
+	), webhook.MaxPage)},
+}}
+
+type wireUpcoming struct {
+	Object    string       `json:"object"`
+	WebhookID string       `json:"webhook_id"`
+	Data      []wireComing `json:"data"`
+}
+
+type wireComing struct {
+	DeliveryID string       `json:"delivery_id"`
+	EventID    string       `json:"event_id"`
+	Event      event.Name   `json:"event"`
+	Attempt    int          `json:"attempt"`
+	WaitsFor   webhook.Wait `json:"waits_for"`
+	DueAt      rest.Time    `json:"due_at"`
+	Further    []rest.Time  `json:"further"`
+	CreatedAt  rest.Time    `json:"created_at"`
+}
+
+func (a *API) webhookRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/webhooks", ID: "listWebhooks", Tag: "Webhooks", Summary: "List webhooks",
+		Doc:   "An organization has at most 100.",
+		Needs: needs("webhooks", apikey.Read), Sort: []string{"created_at"}, Export: true,
+		Output: webhookRecord, List: true, Handle: a.listWebhooks,
+	}, {
+		Method: "POST", Path: "/webhooks", ID: "createWebhook", Tag: "Webhooks", Summary: "Create a webhook",
+		Needs: needs("webhooks", apikey.Create), Input: webhookRecord, Output: webhookRecord,
+		Codes: []string{"invalid_transition"}, Handle: a.createWebhook,
+	}, {
+		Method: "GET", Path: "/webhooks/{id}", ID: "getWebhook", Tag: "Webhooks", Summary: "Get a webhook",
+		Needs: needs("webhooks", apikey.Read), Output: webhookRecord, Handle: a.getWebhook,
+	}, {
+		Method: "PUT", Path: "/webhooks/{id}", ID: "updateWebhook", Tag: "Webhooks", Summary: "Change a webhook",
+		Doc:   "Deliveries that wait go out as the webhook is then.",
+		Needs: needs("webhooks", apikey.Update), Input: webhookRecord, Output: webhookRecord, Handle: a.updateWebhook,
+	}, {
+		Method: "DELETE", Path: "/webhooks/{id}", ID: "deleteWebhook", Tag: "Webhooks", Summary: "Delete a webhook",
+		Doc:   "What waits for it is not sent any more.",
+		Needs: needs("webhooks", apikey.Delete), Handle: a.deleteWebhook,
+	}, {
+		Method: "POST", Path: "/webhooks/{id}/test", ID: "testWebhook", Tag: "Webhooks", Summary: "Send a test delivery",
+		Doc: "Posts a made-up ticket.created event, signed like any other, whatever events the webhook wants and state it is in, and waits for the answer. " +
+			"The attempt is kept, but neither repeated nor held against the webhook.",
+		Needs: needs("webhooks", apikey.Update), Output: webhookTestRecord, Status: 200, Claim: true, Handle: a.testWebhook,
+	}, {
+		Method: "GET", Path: "/webhooks/{id}/upcoming", ID: "listUpcomingDeliveries", Tag: "Webhooks", Summary: "Look at what waits",
+		Doc:   "A forecast of this moment, and so without pages: the deliveries that go out next, and when.",
+		Needs: needs("webhooks", apikey.Read), Query: []rest.Param{{Name: "count", Kind: rest.IntParam, Min: 1, Max: webhook.MaxPage, Doc: "How many are looked at; 50 unless said otherwise."}},
+		Output: upcomingRecord, Handle: a.upcomingDeliveries,
+	}}
+}
+
+func (a *API) listWebhooks(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	list, err := a.Webhooks.List(ctx, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return whole(r, wired(list, wireOfWebhook), func(w wireWebhook) string { return w.ID })
+}
+
+func (a *API) createWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in webhookBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		w, err := a.Webhooks.CreateIn(ctx, tx, r.Key.OrganizationID, webhook.New{
+			URL: in.URL.Value, Events: in.Events.Value, Secret: in.Secret.Value, Disabled: !in.Enabled.Or(true),
+			PayloadForm: in.PayloadForm.Value, RetrySchedule: in.RetrySchedule.Value, Ordered: in.Ordered.Value,
+		})
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.Created("/webhooks/"+w.ID, wireOfWebhook(&w)), nil
+	})
+}
+
+func (a *API) getWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	w, err := a.Webhooks.Find(ctx, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(wireOfWebhook(&w)), nil
+}
+
+func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		w, err := a.Webhooks.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in webhookBody
+		if err := r.Update(wireOfWebhook(&w), &in); err != nil {
+			return rest.Response{}, err
+		}
+		change := webhook.Change{
+			URL: in.URL.Pointer(), Events: in.Events.Pointer(), Secret: in.Secret.Pointer(), Enabled: in.Enabled.Pointer(),
+			PayloadForm: in.PayloadForm.Pointer(), RetrySchedule: in.RetrySchedule.Pointer(), Ordered: in.Ordered.Pointer(),
+		}
+		change.Enabled, change.DrainRate = in.drain(&w)
+		w, err = a.Webhooks.UpdateIn(ctx, tx, r.Key.OrganizationID, w.ID, change)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(wireOfWebhook(&w)), nil
+	})
+}
+
+// drain returns what the service is told so that a rate stays unless the body
+// changes it: to enable without one means none there.
+func (in *webhookBody) drain(w *webhook.Webhook) (enabled *bool, rate *int) {
+	enabled = in.Enabled.Pointer()
+	if !in.Enabled.Or(w.State == webhook.Enabled) {
+		if in.DrainRate.Value != 0 && in.DrainRate.Value != w.DrainRate {
+			rate = &in.DrainRate.Value // which is refused
+		}
+		return enabled, rate
+	}
+	if !in.Enabled.Set && !in.DrainRate.Set {
+		return nil, nil
+	}
+	keep := w.DrainRate
+	if in.DrainRate.Set {
+		keep = in.DrainRate.Value
+	}
+	return new(true), &keep
+}
+
+func (a *API) deleteWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		w, err := a.Webhooks.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(wireOfWebhook(&w)); err != nil {
+			return rest.Response{}, err
+		}
+		if err := a.Webhooks.DeleteIn(ctx, tx, r.Key.OrganizationID, w.ID); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), nil
+	})
+}
+
+func (a *API) testWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	got, err := a.Webhooks.Test(ctx, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(wireWebhookTest{
+		Object: "webhook.test", DeliveryID: got.DeliveryID, Success: got.Error == "", StatusCode: orNull(got.StatusCode),
+		DurationMs: got.Duration.Milliseconds(), Error: orNull(got.Error),
+	}), nil
+}
+
+func (a *API) upcomingDeliveries(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	count, ok := r.Int("count")
+	if !ok {
+		count = 50
+	}
+	list, err := a.Webhooks.Upcoming(ctx, r.Key.OrganizationID, r.Path("id"), int(count))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(wireUpcoming{"webhook.upcoming", r.Path("id"), wired(list, func(c *webhook.Coming) wireComing {
+		return wireComing{
+			DeliveryID: c.ID, EventID: c.EventID, Event: c.Event, Attempt: c.Attempts + 1, WaitsFor: c.Wait, DueAt: rest.Time(c.Due),
+			Further: wired(c.Further, func(t *time.Time) rest.Time { return rest.Time(*t) }), CreatedAt: rest.Time(c.CreatedAt),
+		}
+	})}), nil
+}
