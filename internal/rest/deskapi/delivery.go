@@ -104,8 +104,8 @@ func wireOfDelivery(d *webhook.Delivery) wireDelivery {
 
 func wireOfAttempt(a *webhook.Attempt) wireAttempt {
 	return wireAttempt{
-		Number: a.Number, At: rest.Time(a.At), StatusCode: orNull(a.Status), DurationMs: a.Latency.Milliseconds(),
-		Error: orNull(a.Error), Response: orNull(a.Response),
+		Number: a.Number, At: rest.Time(a.At), StatusCode: optional(a.Status), DurationMs: a.Latency.Milliseconds(),
+		Error: optional(a.Error), Response: optional(a.Response),
 	}
 }
 

@@ -39,7 +39,7 @@ func (a *API) Routes() []rest.Route {
 	return slices.Concat(
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
-		a.slaRoutes(), a.auditRoutes(),
+		a.eventRoutes(), a.slaRoutes(), a.auditRoutes(),
 	)
 }
 

@@ -51,8 +51,8 @@ type wireInbound struct {
 
 func wireOfInbound(e *inbound.Event) wireInbound {
 	return wireInbound{
-		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: orNull(e.ConnectionID), Kind: e.Kind, Key: e.Key,
-		Sender: orNull(e.Sender), Address: orNull(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: orNull(e.Error), Size: e.Size,
+		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: optional(e.ConnectionID), Kind: e.Kind, Key: e.Key,
+		Sender: optional(e.Sender), Address: optional(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: optional(e.Error), Size: e.Size,
 		ReceivedAt: rest.Time(e.ReceivedAt), ProcessedAt: rest.Time(e.ProcessedAt),
 	}
 }

@@ -64,8 +64,8 @@ type wireWebhook struct {
 func wireOfWebhook(w *webhook.Webhook) wireWebhook {
 	return wireWebhook{
 		ID: w.ID, Object: "webhook", URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
-		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: orNull(w.DrainRate),
-		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rest.Time(w.LastDeliveryAt), LastError: orNull(w.LastError),
+		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: optional(w.DrainRate),
+		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rest.Time(w.LastDeliveryAt), LastError: optional(w.LastError),
 		CreatedAt: rest.Time(w.CreatedAt), UpdatedAt: rest.Time(w.UpdatedAt),
 	}
 }
@@ -263,8 +263,8 @@ func (a *API) testWebhook(ctx context.Context, r *rest.Request) (rest.Response, 
 		return rest.Response{}, err
 	}
 	return rest.OK(wireWebhookTest{
-		Object: "webhook.test", DeliveryID: got.DeliveryID, Success: got.Error == "", StatusCode: orNull(got.StatusCode),
-		DurationMs: got.Duration.Milliseconds(), Error: orNull(got.Error),
+		Object: "webhook.test", DeliveryID: got.DeliveryID, Success: got.Error == "", StatusCode: optional(got.StatusCode),
+		DurationMs: got.Duration.Milliseconds(), Error: optional(got.Error),
 	}), nil
 }
 

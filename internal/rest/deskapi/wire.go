@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// orNull returns nil, which is written as null, for the zero value.
-func orNull[T comparable](v T) *T {
+// optional returns nil, which is written as null, for the zero value.
+func optional[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil

@@ -1,0 +1,147 @@
+package deskapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+var eventRecord = &rest.Record{Name: "event", Doc: "Something that happened, as it was told to webhooks.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("event")},
+	{Name: "event", Type: rest.Enum(eventNames()...)},
+	{Name: "ticket_id", Type: rest.Text(), Nullable: true},
+	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "data", Type: rest.Map(rest.JSON()), Doc: "The records as they were: ticket, message, customer, sla and changes, as they apply. It is what a webhook with payload_form b gets."},
+}}
+
+type wireEvent struct {
+	ID        string          `json:"id"`
+	Object    string          `json:"object"`
+	Event     event.Name      `json:"event"`
+	TicketID  *string         `json:"ticket_id"`
+	CreatedAt rest.Time       `json:"created_at"`
+	Data      json.RawMessage `json:"data"`
+}
+
+func wireOfEvent(e *event.Event) (wireEvent, error) {
+	data, err := webhook.EventData(e)
+	w := wireEvent{ID: e.ID, Object: "event", Event: e.Name, CreatedAt: rest.Time(e.At), Data: data}
+	if e.Data.Ticket != nil {
+		w.TicketID = &e.Data.Ticket.ID
+	}
+	return w, err
+}
+
+var eventReplayInput = &rest.Record{Name: "event.replay_request", Members: []rest.Member{
+	{Name: "webhook_id", Type: rest.ID(), Access: rest.Writable, Doc: "Only to this one, whether or not it subscribes to the event; without it, to all that do."},
+}}
+
+var eventReplayRecord = &rest.Record{Name: "event.replay", Members: []rest.Member{
+	{Name: "object", Type: rest.Enum("event.replay")},
+	{Name: "delivery_ids", Type: rest.Array(rest.ID(), webhook.MaxPerOrganization), Doc: "The new deliveries."},
+}}
+
+type wireEventReplay struct {
+	Object      string   `json:"object"`
+	DeliveryIDs []string `json:"delivery_ids"`
+}
+
+func (a *API) eventRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/events", ID: "listEvents", Tag: "Events", Summary: "List events",
+		Query: []rest.Param{
+			{Name: "event", Kind: rest.EnumsParam, Values: eventNames()},
+			{Name: "ticket_id", Kind: rest.StringParam},
+			{Name: "created_at", Kind: rest.TimeRange},
+		},
+		Needs: needs("events", apikey.Read), Sort: []string{"created_at"}, Export: true,
+		Output: eventRecord, List: true, Handle: a.listEvents,
+	}, {
+		Method: "GET", Path: "/events/{id}", ID: "getEvent", Tag: "Events", Summary: "Get an event",
+		Needs: needs("events", apikey.Read), Output: eventRecord, Handle: a.getEvent,
+	}, {
+		Method: "POST", Path: "/events/{id}/replay", ID: "replayEvent", Tag: "Events", Summary: "Send an event again",
+		Doc:   "To the webhooks that subscribe to it, or to one. Each sends a new delivery.",
+		Needs: needs("events", apikey.Create), Input: eventReplayInput, Output: eventReplayRecord, Handle: a.replayEvent,
+	}}
+}
+
+func (a *API) listEvents(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := event.Query{TicketID: r.String("ticket_id"), Ascending: !r.Descending()}
+	for _, name := range r.Strings("event") {
+		q.Names = append(q.Names, event.Name(name))
+	}
+	if from, until := r.Times("created_at"); !from.IsZero() || !until.IsZero() {
+		q.CreatedAt = period.Range{Low: optional(from), High: optional(until), HighOpen: true}
+	}
+	if r.Exporting() {
+		return rest.Export(exported(func(fn func(*event.Event) error) error {
+			return event.Each(ctx, a.DB, r.Key.OrganizationID, q, fn)
+		}, wireOfEvent)), nil
+	}
+	var err error
+	if q.After, err = after(r); err != nil {
+		return rest.Response{}, err
+	}
+	q.Limit = r.Limit()
+	list, next, err := event.List(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	events := make([]wireEvent, len(list))
+	for i := range list {
+		if events[i], err = wireOfEvent(&list[i]); err != nil {
+			return rest.Response{}, err
+		}
+	}
+	return rest.List(events, position(next)), nil
+}
+
+// event returns the event that the path names.
+func (a *API) event(ctx context.Context, q db.Querier, r *rest.Request) (event.Event, error) {
+	e, err := event.Find(ctx, q, r.Path("id"))
+	if errors.Is(err, db.ErrNoRows) || err == nil && e.OrganizationID != r.Key.OrganizationID {
+		err = problem.New(problem.NotFound, "there is no such event")
+	}
+	return e, err
+}
+
+func (a *API) getEvent(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	e, err := a.event(ctx, a.DB, r)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	w, err := wireOfEvent(&e)
+	return rest.OK(w), err
+}
+
+func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in struct {
+		WebhookID rest.Optional[string] `json:"webhook_id"`
+	}
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		e, err := a.event(ctx, tx, r)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		// The event is there, so it is the webhook that is not.
+		ids, err := a.Webhooks.ReplayEventIn(ctx, tx, r.Key.OrganizationID, e.ID, in.WebhookID.Value)
+		if err != nil {
+			return rest.Response{}, rest.NotIn(err, "webhook_id")
+		}
+		return rest.Done(201, wireEventReplay{"event.replay", slices.Concat([]string{}, ids)}), nil
+	})
+}
