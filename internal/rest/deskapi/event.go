@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -142,6 +141,6 @@ func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, 
 		if err != nil {
 			return rest.Response{}, rest.NotIn(err, "webhook_id")
 		}
-		return rest.Done(201, wireEventReplay{"event.replay", slices.Concat([]string{}, ids)}), nil
+		return rest.Done(201, wireEventReplay{"event.replay", append([]string{}, ids...)}), nil
 	})
 }

@@ -67,9 +67,9 @@ func wireOfSLA(p *desk.SLAPolicy) wireSLA {
 		ResolutionMinutes: optional(p.ResolutionMinutes), CreatedAt: rest.Time(p.CreatedAt), UpdatedAt: rest.Time(p.UpdatedAt),
 	}
 	if h := p.Hours; h != nil {
-		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(desk.Week, len(desk.Days)), Holidays: slices.Concat([]string{}, h.Holidays)}
+		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(desk.Week, len(desk.Days)), Holidays: append([]string{}, h.Holidays...)}
 		for _, day := range desk.Days {
-			w.BusinessHours.Weekly[day] = slices.Concat([]desk.Interval{}, h.Weekly[day])
+			w.BusinessHours.Weekly[day] = append([]desk.Interval{}, h.Weekly[day]...)
 		}
 	}
 	return w
