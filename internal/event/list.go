@@ -110,10 +110,10 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 		first, last := query.CreatedAt.Micros()
 		fmt.Fprintf(&tests, " AND coalesce(created_at >= %s AND created_at <= %s, FALSE)", arg(first), arg(last))
 		if query.CreatedAt.Low != nil {
-			low = idAt(*query.CreatedAt.Low)
+			low = FirstID(*query.CreatedAt.Low)
 		}
 		if query.CreatedAt.High != nil {
-			high = idAt(query.CreatedAt.High.Add(maxTransaction))
+			high = FirstID(query.CreatedAt.High.Add(maxTransaction))
 		}
 	}
 	order, later := "DESC", "<"
@@ -168,8 +168,9 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 	return events, events[query.Limit-1].ID, nil
 }
 
-// idAt is before every id made at t or later.
-func idAt(t time.Time) string {
+// FirstID is before every id of an event that was written in a transaction of time t
+// or later.
+func FirstID(t time.Time) string {
 	var id uuid.UUID
 	ms := uint64(max(t.UnixMilli(), 0))
 	for i := range 6 {
