@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"mime"
 	"net/url"
 	"regexp"
 	"strings"
@@ -50,6 +51,21 @@ func (s *Service) scanAttachment(row db.Row) (Attachment, error) {
 func (s *Service) Attachment(ctx context.Context, q db.Querier, organizationID, id string) (Attachment, error) {
 	a, err := db.One(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE id = $1 AND organization_id = $2", id, organizationID)
 	return a, notFound(err, "attachment")
+}
+
+// SafeType is the declared type where it is well-formed and nothing that a browser
+// would run, else application/octet-stream.
+func (a *Attachment) SafeType() string {
+	const unknown = "application/octet-stream"
+	t, _, err := mime.ParseMediaType(a.ContentType)
+	if err != nil {
+		return unknown
+	}
+	switch t {
+	case "text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml", "text/javascript", "application/javascript":
+		return unknown
+	}
+	return t
 }
 
 // OpenAttachment returns an attachment with its content, which the caller closes.

@@ -27,8 +27,8 @@ var formatTypes = [...]string{"application/json", "application/x-ndjson", "text/
 
 // chooseFormat returns the form that a client likes best, by the Accept header.
 func (rt *Route) chooseFormat(lines []string) (format, error) {
-	if len(lines) == 0 {
-		return formatJSON, nil
+	if len(lines) == 0 || rt.File {
+		return formatJSON, nil // or whatever type the file is of
 	}
 	offered := formatTypes[:1]
 	if rt.Export {

@@ -312,6 +312,9 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 		}
 		success["content"] = content
 	}
+	if rt.File {
+		success["content"] = object{"*/*": object{}}
+	}
 	responses[strconv.Itoa(rt.success())] = success
 	if rt.Method == "GET" && !rt.List {
 		responses["304"] = object{"description": "What If-None-Match names is still current.", "headers": headerRefs(nil)}

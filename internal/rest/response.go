@@ -14,13 +14,14 @@ import (
 )
 
 // Response is what a handler answers: [OK], [Created], [Done], [NoContent],
-// [List] or [Export].
+// [List], [Export] or [File].
 type Response struct {
 	status   int // 0: what the route says
 	record   any
 	location string // below the base
 	page     *page
 	rows     iter.Seq2[any, error]
+	file     *fileContent
 
 	// What the rest is made into.
 	encoded  bool
@@ -108,7 +109,7 @@ func etag(text []byte) string {
 
 // finish encodes an answer, once.
 func (r *Request) finish(a *Response) error {
-	if a.encoded || a.rows != nil {
+	if a.encoded || a.rows != nil || a.file != nil {
 		return nil
 	}
 	if a.status == 0 {

@@ -234,6 +234,10 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if got.rows != nil {
 		return a.export(w, r, &got)
 	}
+	if got.file != nil {
+		a.sendFile(w, r, got.file)
+		return nil
+	}
 	a.answer(w, r, &got)
 	return nil
 }
@@ -246,6 +250,9 @@ func (a *API) handle(r *Request) (Response, error) {
 	}
 	if (got.rows != nil) != r.Exporting() {
 		return Response{}, fmt.Errorf("%s answers an export when none is asked for, or the reverse", r.route.ID)
+	}
+	if (got.file != nil) != r.route.File {
+		return Response{}, fmt.Errorf("%s answers a file and does not say so, or the reverse", r.route.ID)
 	}
 	changes := r.http.Method != http.MethodGet && r.http.Method != http.MethodHead
 	if changes && !r.wrote && !r.route.Claim {

@@ -126,6 +126,7 @@ type Route struct {
 	Order  string   // of a list unless asked otherwise; empty: -created_at
 	Expand []Expansion
 	Export bool // a list that is also had whole, as NDJSON or CSV
+	File   bool // a GET that is answered with a file of any type, by [File]
 
 	Input   *Record // the body; nil: there is none
 	MaxBody int64   // bytes; 0: 1 MiB
@@ -194,6 +195,8 @@ func (rt *Route) success() int {
 	switch {
 	case rt.Status != 0:
 		return rt.Status
+	case rt.File:
+		return 200
 	case rt.Output == nil:
 		return 204
 	case rt.Method == "POST":

@@ -39,25 +39,11 @@ func (s *site) attachment(w http.ResponseWriter, r *http.Request) {
 		disposition = "attachment"
 	}
 	h := w.Header()
-	h.Set("Content-Type", contentType(a.ContentType))
+	h.Set("Content-Type", a.SafeType())
 	h.Set("Content-Length", strconv.FormatInt(a.Size, 10))
 	h.Set("Content-Disposition", disposition)
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "private, max-age=31536000, immutable") // the bytes behind an id never change
 	_, _ = io.Copy(w, content)
-}
-
-// contentType is the declared type where it is well-formed and nothing that a
-// browser would run.
-func contentType(declared string) string {
-	t, _, err := mime.ParseMediaType(declared)
-	if err != nil {
-		return "application/octet-stream"
-	}
-	switch t {
-	case "text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml", "text/javascript", "application/javascript":
-		return "application/octet-stream"
-	}
-	return t
 }
