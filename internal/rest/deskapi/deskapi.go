@@ -37,6 +37,9 @@ type API struct {
 // Routes returns all of them.
 func (a *API) Routes() []rest.Route {
 	return slices.Concat(
+		a.ticketRoutes(),
+		a.messageRoutes(),
+		a.customerRoutes(),
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
 		a.eventRoutes(), a.slaRoutes(), a.auditRoutes(),

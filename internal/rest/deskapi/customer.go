@@ -1,0 +1,223 @@
+package deskapi
+
+import (
+	"context"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var customerRecord = &rest.Record{Name: "customer", Doc: "Somebody who writes to the organization.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("customer")},
+	{Name: "organization_id", Type: rest.ID()},
+	{Name: "name", Type: rest.String(0, 200), Access: rest.Writable, Nullable: true, Example: "Alex Rider"},
+	{Name: "emails", Type: rest.Array(rest.String(1, 254), 20), Access: rest.Writable, Doc: "The first is written to. An address belongs to one customer.", Example: []string{"alex@example.com"}},
+	{Name: "phones", Type: rest.Array(rest.String(1, 50), 20), Access: rest.Writable, Doc: "Any international spelling; answered as E.164.", Example: []string{"+4915112345678"}},
+	{Name: "identities", Doc: "What channels know them by that use neither addresses nor numbers.", Type: rest.Array(rest.Object(
+		rest.Member{Name: "channel", Type: rest.Text()},
+		rest.Member{Name: "external_id", Type: rest.Text()},
+	), 1000)},
+	{Name: "undeliverable", Type: rest.Array(rest.Text(), 1000), Doc: "Addresses and numbers of theirs that have failed for good."},
+	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own, unique among the organization's customers."},
+	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
+	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "updated_at", Type: rest.Timestamp()},
+}}
+
+// wholeCustomerRecord is a customer in place of the few members that a ticket shows
+// of one, and has those too.
+var wholeCustomerRecord = func() *rest.Record {
+	r := &rest.Record{Name: "ticket_customer", Doc: "A ticket's customer; with expand[]=customer in full."}
+	for _, m := range customerRecord.Members {
+		m.Sometimes = m.Name != "id" && m.Name != "name"
+		r.Members = append(r.Members, m)
+	}
+	r.Members = append(r.Members,
+		rest.Member{Name: "email", Type: rest.Text(), Nullable: true, Doc: "The first of emails."},
+		rest.Member{Name: "phone", Type: rest.Text(), Nullable: true, Doc: "The first of phones."},
+	)
+	return r
+}()
+
+type customer struct {
+	ID             string            `json:"id"`
+	Object         string            `json:"object"`
+	OrganizationID string            `json:"organization_id"`
+	Name           *string           `json:"name"`
+	Emails         []string          `json:"emails"`
+	Phones         []string          `json:"phones"`
+	Identities     []desk.Identity   `json:"identities"`
+	Undeliverable  []string          `json:"undeliverable"`
+	ExternalID     *string           `json:"external_id"`
+	Metadata       map[string]string `json:"metadata"`
+	CreatedAt      rest.Time         `json:"created_at"`
+	UpdatedAt      rest.Time         `json:"updated_at"`
+}
+
+type wholeCustomer struct {
+	customer
+	Email *string `json:"email"`
+	Phone *string `json:"phone"`
+}
+
+type customerBody struct {
+	Name       rest.Optional[string]            `json:"name"`
+	Emails     rest.Optional[[]string]          `json:"emails"`
+	Phones     rest.Optional[[]string]          `json:"phones"`
+	ExternalID rest.Optional[string]            `json:"external_id"`
+	Metadata   rest.Optional[map[string]string] `json:"metadata"`
+}
+
+func (a *API) customerRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/customers", ID: "listCustomers", Tag: "Customers", Summary: "List customers",
+		Needs: needs("customers", apikey.Read),
+		Query: []rest.Param{
+			{Name: "q", Kind: rest.StringParam, Max: 200, Doc: "How the name begins."},
+			{Name: "email", Kind: rest.StringsParam, Doc: "Any of theirs, in whichever case."},
+			{Name: "phone", Kind: rest.StringsParam, Doc: "Any of theirs, as E.164; the + is written %2B."},
+			{Name: "external_id", Kind: rest.StringsParam},
+			{Name: "created_at", Kind: rest.TimeRange},
+			{Name: "updated_at", Kind: rest.TimeRange},
+		},
+		Sort:   []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName},
+		Export: true, Output: customerRecord, List: true, Handle: a.listCustomers,
+	}, {
+		Method: "POST", Path: "/customers", ID: "createCustomer", Tag: "Customers", Summary: "Create a customer",
+		Needs: needs("customers", apikey.Create), Input: customerRecord, Output: customerRecord, Codes: []string{"already_exists"}, Handle: a.createCustomer,
+	}, {
+		Method: "GET", Path: "/customers/{id}", ID: "getCustomer", Tag: "Customers", Summary: "Read a customer",
+		Needs: needs("customers", apikey.Read), Output: customerRecord, Handle: a.getCustomer,
+	}, {
+		Method: "PUT", Path: "/customers/{id}", ID: "updateCustomer", Tag: "Customers", Summary: "Change a customer",
+		Doc:   "Lists of addresses are replaced whole. Whoever writes from one that was taken away is somebody new.",
+		Needs: needs("customers", apikey.Update), Input: customerRecord, Output: customerRecord, Codes: []string{"already_exists"}, Handle: a.updateCustomer,
+	}, {
+		Method: "DELETE", Path: "/customers/{id}", ID: "deleteCustomer", Tag: "Customers", Summary: "Delete a customer",
+		Doc:   "What is personal goes from the record, and nothing leads to it any more. Tickets stay, of a customer without a name, until they are deleted themselves.",
+		Needs: needs("customers", apikey.Delete), Handle: a.deleteCustomer,
+	}}
+}
+
+// wireCustomer is a customer as they are answered.
+func wireCustomer(c *desk.Customer) *customer {
+	w := &customer{
+		ID: c.ID, Object: "customer", OrganizationID: c.OrganizationID, Name: orNull(c.Name),
+		Emails: c.Emails, Phones: c.Phones, Identities: c.Identities, Undeliverable: c.Undeliverable,
+		ExternalID: orNull(c.ExternalID), Metadata: c.Metadata, CreatedAt: rest.Time(c.CreatedAt), UpdatedAt: rest.Time(c.UpdatedAt),
+	}
+	for _, list := range []*[]string{&w.Emails, &w.Phones, &w.Undeliverable} {
+		if *list == nil {
+			*list = []string{}
+		}
+	}
+	if w.Identities == nil {
+		w.Identities = []desk.Identity{}
+	}
+	if w.Metadata == nil {
+		w.Metadata = map[string]string{}
+	}
+	return w
+}
+
+func wireCustomers(customers []desk.Customer) ([]*customer, error) {
+	list := make([]*customer, len(customers))
+	for i := range customers {
+		list[i] = wireCustomer(&customers[i])
+	}
+	return list, nil
+}
+
+func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := desk.CustomerQuery{
+		Name: r.String("q"), Email: r.Strings("email"), Phone: r.Strings("phone"), ExternalID: r.Strings("external_id"),
+		CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), Sort: order(r),
+	}
+	for i, number := range q.Phone {
+		// What a + is that was not written as %2B.
+		if digits, ok := strings.CutPrefix(number, " "); ok {
+			q.Phone[i] = "+" + digits
+		}
+	}
+	if r.Exporting() {
+		return rest.Export(inChunks(func(fn func(*desk.Customer) error) error {
+			return a.Desk.EachCustomer(ctx, r.Key.OrganizationID, q, fn)
+		}, wireCustomers)), nil
+	}
+	q.Limit = r.Limit()
+	var err error
+	if q.After, err = place(r); err != nil {
+		return rest.Response{}, err
+	}
+	customers, next, err := a.Desk.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	list, err := wireCustomers(customers)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return paged(list, next), nil
+}
+
+func (a *API) getCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	c, err := a.Desk.Customer(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(wireCustomer(&c)), nil
+}
+
+func (a *API) createCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in customerBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, err := a.Desk.CreateCustomer(ctx, tx, r.Key.OrganizationID, desk.NewCustomer{
+			Name: in.Name.Value, Emails: in.Emails.Value, Phones: in.Phones.Value, ExternalID: in.ExternalID.Value, Metadata: changed(nil, in.Metadata),
+		})
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.Created("/customers/"+c.ID, wireCustomer(&c)), nil
+	})
+}
+
+func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, err := a.Desk.LockCustomer(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in customerBody
+		if err := r.Update(wireCustomer(&c), &in); err != nil {
+			return rest.Response{}, err
+		}
+		c, err = a.Desk.UpdateCustomer(ctx, tx, c.OrganizationID, c.ID, desk.CustomerUpdate{
+			Name: in.Name.Pointer(), Emails: in.Emails.Pointer(), Phones: in.Phones.Pointer(),
+			ExternalID: in.ExternalID.Pointer(), Metadata: changed(c.Metadata, in.Metadata),
+		})
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(wireCustomer(&c)), nil
+	})
+}
+
+func (a *API) deleteCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, err := a.Desk.LockCustomer(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(wireCustomer(&c)); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), a.Desk.DeleteCustomer(ctx, tx, c.OrganizationID, c.ID)
+	})
+}

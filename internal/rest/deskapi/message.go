@@ -1,0 +1,331 @@
+package deskapi
+
+import (
+	"context"
+	"encoding/base64"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// maxFiles is how many bytes the files of one message may have together, and
+// maxMessage how many a body that holds them in base64 may.
+const (
+	maxFiles   = 25 << 20
+	maxMessage = maxFiles/3*4 + 2<<20
+)
+
+var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a ticket.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("message")},
+	{Name: "ticket_id", Type: rest.ID()},
+	{Name: "conversation_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, Doc: "Where a reply goes; unless said, where the customer wrote last. null of a note on the ticket as a whole."},
+	{Name: "direction", Type: rest.Enum(desk.DirectionInbound, desk.DirectionOutbound)},
+	{Name: "author", Type: rest.Object(
+		rest.Member{Name: "type", Type: rest.Enum(desk.AuthorCustomer, desk.AuthorAgent, desk.AuthorSystem)},
+		rest.Member{Name: "id", Type: rest.ID(), Nullable: true, Doc: "Of the customer, the member, or the API key."},
+		rest.Member{Name: "name", Type: rest.Text(), Nullable: true},
+	)},
+	{Name: "channel", Type: rest.Text(), Example: "email"},
+	{Name: "kind", Type: rest.Enum(desk.KindReply, desk.KindNote), Access: rest.CreateRequired, Doc: "A reply leaves for the customer; a note never does."},
+	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateRequired, Example: "It is on its way."},
+	{Name: "stripped_text", Type: rest.Text(), Nullable: true, Doc: "Without quoted mail, where that differs."},
+	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, Nullable: true, Doc: "It is cleaned. Where it is sent with an empty text, that is made from it."},
+	{Name: "attachments", Access: rest.CreateOnly, Type: rest.Array(rest.Object(
+		rest.Member{Name: "id", Type: rest.ID()},
+		rest.Member{Name: "name", Type: rest.String(1, 255), Access: rest.Required, Example: "receipt.pdf"},
+		rest.Member{Name: "content_type", Type: rest.String(0, 255), Access: rest.Writable, Example: "application/pdf"},
+		rest.Member{Name: "size", Type: rest.Integer(), Doc: "Bytes."},
+		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "Where the file is, for the same API keys; null when its content could not be had."},
+		rest.Member{Name: "content", Type: rest.Formatted("byte", maxMessage), Access: rest.Required, WriteOnly: true, Doc: "Base64. All files together may have 25 MiB."},
+	), 50)},
+	{Name: "external_id", Type: rest.Text(), Nullable: true, Doc: "The channel's own: a Message-ID, a MessageSid."},
+	{Name: "delivery", Nullable: true, Doc: "How far a message of ours got; null where nothing leaves.", Type: rest.Object(
+		rest.Member{Name: "state", Type: rest.Text(), Doc: "queued, sent, delivered, read or failed."},
+		rest.Member{Name: "error", Type: rest.Text(), Nullable: true},
+	)},
+	{Name: "placed_by", Type: rest.Text(), Doc: "What put it into this ticket: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
+	{Name: "sent_at", Type: rest.Timestamp(), Nullable: true, Doc: "By the sender's clock."},
+	{Name: "created_at", Type: rest.Timestamp()},
+}}
+
+type message struct {
+	ID             string       `json:"id"`
+	Object         string       `json:"object"`
+	TicketID       string       `json:"ticket_id"`
+	ConversationID *string      `json:"conversation_id"`
+	Direction      string       `json:"direction"`
+	Author         author       `json:"author"`
+	Channel        string       `json:"channel"`
+	Kind           string       `json:"kind"`
+	Text           string       `json:"text"`
+	StrippedText   *string      `json:"stripped_text"`
+	HTML           *string      `json:"html"`
+	Attachments    []attachment `json:"attachments"`
+	ExternalID     *string      `json:"external_id"`
+	Delivery       *delivery    `json:"delivery"`
+	PlacedBy       desk.Rule    `json:"placed_by"`
+	SentAt         rest.Time    `json:"sent_at"`
+	CreatedAt      rest.Time    `json:"created_at"`
+	Ticket         *ticket      `json:"ticket,omitempty"` // expanded
+}
+
+type author struct {
+	Type string  `json:"type"`
+	ID   *string `json:"id"`
+	Name *string `json:"name"`
+}
+
+type attachment struct {
+	ID          string  `json:"id"`
+	Name        string  `json:"name"`
+	ContentType string  `json:"content_type"`
+	Size        int64   `json:"size"`
+	URL         *string `json:"url"`
+}
+
+type delivery struct {
+	State channel.ReceiptState `json:"state"`
+	Error *string              `json:"error"`
+}
+
+type messageBody struct {
+	Kind           string                `json:"kind"`
+	Text           string                `json:"text"`
+	HTML           rest.Optional[string] `json:"html"`
+	ConversationID rest.Optional[string] `json:"conversation_id"`
+	Attachments    []struct {
+		Name        string `json:"name"`
+		ContentType string `json:"content_type"`
+		Content     string `json:"content"`
+	} `json:"attachments"`
+}
+
+var conversationRecord = &rest.Record{Name: "conversation", Doc: "A thread with one customer on one channel inside a ticket.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("conversation")},
+	{Name: "ticket_id", Type: rest.ID()},
+	{Name: "channel", Type: rest.Text(), Example: "sms"},
+	{Name: "channel_id", Type: rest.ID(), Nullable: true, Doc: "The organization's channel, if it has one for this."},
+	{Name: "customer_id", Type: rest.ID()},
+	{Name: "thread_key", Type: rest.Text(), Nullable: true, Doc: "What the channel knows the thread by."},
+	{Name: "opted_out_at", Type: rest.Timestamp(), Nullable: true, Doc: "Since when the customer wants no more messages here."},
+	{Name: "created_at", Type: rest.Timestamp()},
+}}
+
+type conversation struct {
+	ID         string    `json:"id"`
+	Object     string    `json:"object"`
+	TicketID   string    `json:"ticket_id"`
+	Channel    string    `json:"channel"`
+	ChannelID  *string   `json:"channel_id"`
+	CustomerID string    `json:"customer_id"`
+	ThreadKey  *string   `json:"thread_key"`
+	OptedOutAt rest.Time `json:"opted_out_at"`
+	CreatedAt  rest.Time `json:"created_at"`
+}
+
+func (a *API) messageRoutes() []rest.Route {
+	withTicket := []rest.Expansion{{Name: "ticket", Needs: needs("tickets", apikey.Read), Record: ticketRecord}}
+	return []rest.Route{{
+		Method: "GET", Path: "/tickets/{id}/messages", ID: "listMessages", Tag: "Messages", Summary: "List a ticket's messages",
+		Needs: needs("messages", apikey.Read),
+		Query: []rest.Param{
+			{Name: "kind", Kind: rest.EnumsParam, Values: []string{desk.KindReply, desk.KindNote}},
+			{Name: "direction", Kind: rest.EnumsParam, Values: []string{desk.DirectionInbound, desk.DirectionOutbound}},
+			{Name: "created_at", Kind: rest.TimeRange},
+		},
+		Sort: []string{desk.ByCreatedAt}, Order: desk.ByCreatedAt,
+		Expand: withTicket, Export: true, Output: messageRecord, List: true, Handle: a.listMessages,
+	}, {
+		Method: "POST", Path: "/tickets/{id}/messages", ID: "createMessage", Tag: "Messages", Summary: "Reply, or write a note",
+		Doc: "A reply leaves by the channel of its conversation. The answer comes at once; read the message again to see how far it got.\n\n" +
+			"In a merged ticket it is written in the ticket that survived.",
+		Needs: needs("messages", apikey.Create), Input: messageRecord, Output: messageRecord, MaxBody: maxMessage,
+		Codes: []string{"invalid_transition"}, Handle: a.createMessage,
+	}, {
+		Method: "GET", Path: "/tickets/{id}/messages/{message_id}", ID: "getMessage", Tag: "Messages", Summary: "Read a message",
+		Needs: needs("messages", apikey.Read), Expand: withTicket, Output: messageRecord, Handle: a.getMessage,
+	}, {
+		Method: "GET", Path: "/tickets/{id}/conversations", ID: "listConversations", Tag: "Messages", Summary: "List a ticket's conversations",
+		Needs: needs("messages", apikey.Read), Sort: []string{desk.ByCreatedAt}, Order: desk.ByCreatedAt,
+		Export: true, Output: conversationRecord, List: true, Handle: a.listConversations,
+	}, {
+		Method: "GET", Path: "/attachments/{id}", ID: "getAttachment", Tag: "Messages", Summary: "Read a file that came with a message",
+		Doc:   "Whoever sent it chose its bytes, its name and its type; a type that a browser would run is answered as application/octet-stream.",
+		Needs: needs("messages", apikey.Read), File: true, Handle: a.getAttachment,
+	}}
+}
+
+// wireMessage is a message as it is answered.
+func (a *API) wireMessage(m *desk.Message) *message {
+	w := &message{
+		ID: m.ID, Object: "message", TicketID: m.TicketID, ConversationID: orNull(m.ConversationID), Direction: m.Direction,
+		Author:  author{m.Author.Type, orNull(m.Author.ID), orNull(m.Author.Name)},
+		Channel: m.Channel, Kind: m.Kind, Text: m.Text, StrippedText: orNull(m.Stripped), HTML: orNull(m.HTML),
+		Attachments: make([]attachment, len(m.Attachments)), ExternalID: orNull(m.ExternalID),
+		PlacedBy: m.PlacedBy, SentAt: rest.Time(m.SentAt), CreatedAt: rest.Time(m.CreatedAt),
+	}
+	if m.Delivery.State != "" {
+		w.Delivery = &delivery{m.Delivery.State, orNull(m.Delivery.Error)}
+	}
+	files := a.BaseURL + Base + "/attachments/"
+	for i, f := range m.Attachments {
+		w.Attachments[i] = attachment{ID: f.ID, Name: f.Name, ContentType: f.ContentType, Size: f.Size}
+		if f.BlobKey != "" {
+			w.Attachments[i].URL = new(files + f.ID)
+		}
+	}
+	if w.HTML != nil && len(m.Attachments) > 0 {
+		// Pictures inside are the files above.
+		w.HTML = new(strings.ReplaceAll(m.HTML, `="/attachments/`, `="`+files))
+	}
+	return w
+}
+
+// wireMessages is [API.wireMessage] of several messages of one ticket, with that
+// where the request wants it.
+func (a *API) wireMessages(ctx context.Context, r *rest.Request, messages []desk.Message) ([]*message, error) {
+	var of *ticket
+	if r.Expanded("ticket") && len(messages) > 0 {
+		t, err := a.Desk.Ticket(ctx, a.DB, r.Key.OrganizationID, messages[0].TicketID)
+		if err != nil {
+			return nil, err
+		}
+		if of, err = a.oneTicket(ctx, a.DB, &t); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]*message, len(messages))
+	for i := range messages {
+		list[i] = a.wireMessage(&messages[i])
+		list[i].Ticket = of
+	}
+	return list, nil
+}
+
+func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := desk.MessageQuery{
+		Kind: r.Strings("kind"), Direction: r.Strings("direction"), CreatedAt: between(r, "created_at"), Sort: order(r),
+	}
+	if r.Exporting() {
+		return rest.Export(inChunks(func(fn func(*desk.Message) error) error {
+			return a.Desk.EachMessage(ctx, r.Key.OrganizationID, r.Path("id"), q, fn)
+		}, func(messages []desk.Message) ([]*message, error) { return a.wireMessages(ctx, r, messages) })), nil
+	}
+	q.Limit = r.Limit()
+	var err error
+	if q.After, err = place(r); err != nil {
+		return rest.Response{}, err
+	}
+	messages, next, err := a.Desk.FindMessages(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	list, err := a.wireMessages(ctx, r, messages)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return paged(list, next), nil
+}
+
+func (a *API) getMessage(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	m, err := a.Desk.Message(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), r.Path("message_id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	list, err := a.wireMessages(ctx, r, []desk.Message{m})
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(list[0]), nil
+}
+
+// draft reads what a message is to say. Its files are decoded.
+func (b *messageBody) draft() (desk.Draft, error) {
+	d := desk.Draft{Text: b.Text, HTML: b.HTML.Value}
+	var v problem.Validation
+	if b.Kind == desk.KindNote && b.ConversationID.Value != "" {
+		v.AddCode("conflict", "conversation_id", "must not be given with a note")
+	}
+	total := 0
+	for i, f := range b.Attachments {
+		data, err := base64.StdEncoding.DecodeString(f.Content)
+		if err != nil {
+			v.AddCode("invalid_format", "attachments."+strconv.Itoa(i)+".content", "must be base64")
+		}
+		total += len(data)
+		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: data})
+	}
+	if err := v.Err(); err != nil {
+		return desk.Draft{}, err
+	}
+	if total > maxFiles {
+		return desk.Draft{}, problem.New(problem.TooLarge, "the files have more than %d MiB together", maxFiles>>20)
+	}
+	return d, nil
+}
+
+func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	// Before anything is stored for it.
+	if _, err := a.Desk.Ticket(ctx, a.DB, r.Key.OrganizationID, r.Path("id")); err != nil {
+		return rest.Response{}, err
+	}
+	var in messageBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	d, err := in.draft()
+	if err != nil {
+		return rest.Response{}, err
+	}
+	says, err := a.Desk.Compose(ctx, d)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		var m desk.Message
+		var err error
+		if in.Kind == desk.KindNote {
+			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Actor{ID: r.Key.ID, Name: r.Key.Name}, says)
+		} else {
+			m, err = a.Desk.Reply(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
+				Author: event.Person{ID: r.Key.ID, Name: r.Key.Name}, Says: says, ConversationID: in.ConversationID.Value,
+			})
+		}
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.Created("/tickets/"+m.TicketID+"/messages/"+m.ID, a.wireMessage(&m)), nil
+	})
+}
+
+func (a *API) listConversations(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	conversations, err := a.Desk.Conversations(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	list := make([]conversation, len(conversations))
+	for i, c := range conversations {
+		list[i] = conversation{
+			ID: c.ID, Object: "conversation", TicketID: c.TicketID, Channel: c.Channel, ChannelID: orNull(c.ConnectionID),
+			CustomerID: c.CustomerID, ThreadKey: orNull(c.ThreadKey), OptedOutAt: rest.Time(c.OptedOutAt), CreatedAt: rest.Time(c.CreatedAt),
+		}
+	}
+	return whole(r, list, func(c conversation) string { return c.ID })
+}
+
+func (a *API) getAttachment(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	f, content, err := a.Desk.OpenAttachment(ctx, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.File(f.Name, f.SafeType(), f.Size, content), nil
+}

@@ -1,0 +1,499 @@
+package deskapi
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var (
+	statuses   = words(desk.Statuses[:])
+	priorities = words(desk.Priorities[:])
+)
+
+func words[T ~string](values []T) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	return list
+}
+
+var ticketRecord = &rest.Record{Name: "ticket", Doc: "One matter of one customer.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("ticket")},
+	{Name: "organization_id", Type: rest.ID()},
+	{Name: "number", Type: rest.Integer(), Doc: "Counts the organization's tickets from 1; people say it, paths do not take it.", Example: 42},
+	{Name: "subject", Type: rest.String(1, 500), Access: rest.Required, Example: "Where is my bicycle?"},
+	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "What the customer says: the first message."},
+	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The same in HTML, which is cleaned. Alone, the text is made from it."},
+	{Name: "status", Type: rest.Enum(statuses...), Access: rest.UpdateOnly, Doc: "A new ticket is open."},
+	{Name: "priority", Type: rest.Enum(priorities...), Access: rest.Writable, Doc: "normal unless said."},
+	{Name: "channel", Type: rest.String(1, 50), Access: rest.CreateOnly, Doc: "Where it began; api unless said.", Example: "email"},
+	{Name: "customer_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Either this or customer is required."},
+	{Name: "customer", Access: rest.CreateOnly, Doc: "Sent with a name, an email or a phone it is found, or made if there is none.", Type: rest.Object(
+		rest.Member{Name: "id", Type: rest.ID()},
+		rest.Member{Name: "name", Type: rest.String(0, 200), Access: rest.Writable, Nullable: true, Example: "Alex Rider"},
+		rest.Member{Name: "email", Type: rest.Formatted("", 254), Access: rest.Writable, Nullable: true, Example: "alex@example.com"},
+		rest.Member{Name: "phone", Type: rest.String(0, 50), Access: rest.Writable, Nullable: true, Doc: "E.164 when answered.", Example: "+4915112345678"},
+	)},
+	{Name: "assignee_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "A member of the organization."},
+	{Name: "assignee", Nullable: true, Type: rest.Object(
+		rest.Member{Name: "id", Type: rest.ID()},
+		rest.Member{Name: "name", Type: rest.Text(), Nullable: true, Doc: "null when they have left."},
+		rest.Member{Name: "email", Type: rest.Text(), Nullable: true},
+	)},
+	{Name: "tags", Type: rest.Array(rest.String(1, 50), 50), Access: rest.Writable},
+	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own, unique among the organization's tickets."},
+	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
+	{Name: "linked_ticket_id", Type: rest.ID(), Nullable: true, Doc: "A ticket that this one follows from; it may have been deleted since."},
+	{Name: "link_reason", Type: rest.Text(), Nullable: true, Doc: "closed: it continues one that was closed. ticket_tag: its subject names one. split: it was split off."},
+	{Name: "merged_into_id", Type: rest.ID(), Nullable: true, Doc: "The ticket that has its messages now."},
+	{Name: "url", Type: rest.Text(), Doc: "Where people see it."},
+	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "updated_at", Type: rest.Timestamp()},
+	{Name: "first_responded_at", Type: rest.Timestamp(), Nullable: true},
+	{Name: "resolved_at", Type: rest.Timestamp(), Nullable: true},
+	{Name: "sla", Doc: "What was promised, and how it stands.", Type: rest.Array(rest.Object(
+		rest.Member{Name: "metric", Type: rest.Enum(string(desk.FirstResponse), string(desk.Resolution))},
+		rest.Member{Name: "state", Type: rest.Text(), Doc: "running, paused, met or breached."},
+		rest.Member{Name: "due_at", Type: rest.Timestamp(), Nullable: true, Doc: "null while it is paused."},
+		rest.Member{Name: "target_minutes", Type: rest.Integer()},
+		rest.Member{Name: "warned_at", Type: rest.Timestamp(), Nullable: true},
+		rest.Member{Name: "breached_at", Type: rest.Timestamp(), Nullable: true},
+		rest.Member{Name: "met_at", Type: rest.Timestamp(), Nullable: true},
+	), 2)},
+}}
+
+type ticket struct {
+	ID               string            `json:"id"`
+	Object           string            `json:"object"`
+	OrganizationID   string            `json:"organization_id"`
+	Number           int64             `json:"number"`
+	Subject          string            `json:"subject"`
+	Status           desk.Status       `json:"status"`
+	Priority         desk.Priority     `json:"priority"`
+	Channel          string            `json:"channel"`
+	CustomerID       string            `json:"customer_id"`
+	Customer         any               `json:"customer"` // a *contact or a *wholeCustomer
+	AssigneeID       *string           `json:"assignee_id"`
+	Assignee         *assignee         `json:"assignee"`
+	Tags             []string          `json:"tags"`
+	ExternalID       *string           `json:"external_id"`
+	Metadata         map[string]string `json:"metadata"`
+	LinkedTicketID   *string           `json:"linked_ticket_id"`
+	LinkReason       *string           `json:"link_reason"`
+	MergedIntoID     *string           `json:"merged_into_id"`
+	URL              string            `json:"url"`
+	CreatedAt        rest.Time         `json:"created_at"`
+	UpdatedAt        rest.Time         `json:"updated_at"`
+	FirstRespondedAt rest.Time         `json:"first_responded_at"`
+	ResolvedAt       rest.Time         `json:"resolved_at"`
+	SLA              []sla             `json:"sla"`
+}
+
+// contact is as much of a customer as every ticket shows.
+type contact struct {
+	ID    string  `json:"id"`
+	Name  *string `json:"name"`
+	Email *string `json:"email"`
+	Phone *string `json:"phone"`
+}
+
+type assignee struct {
+	ID    string  `json:"id"`
+	Name  *string `json:"name"`
+	Email *string `json:"email"`
+}
+
+type sla struct {
+	Metric        desk.Metric   `json:"metric"`
+	State         desk.SLAState `json:"state"`
+	DueAt         rest.Time     `json:"due_at"`
+	TargetMinutes int64         `json:"target_minutes"`
+	WarnedAt      rest.Time     `json:"warned_at"`
+	BreachedAt    rest.Time     `json:"breached_at"`
+	MetAt         rest.Time     `json:"met_at"`
+}
+
+// ticketBody is what a request may say of a ticket.
+type ticketBody struct {
+	Subject    rest.Optional[string]            `json:"subject"`
+	Text       rest.Optional[string]            `json:"text"`
+	HTML       rest.Optional[string]            `json:"html"`
+	Status     rest.Optional[desk.Status]       `json:"status"`
+	Priority   rest.Optional[desk.Priority]     `json:"priority"`
+	Channel    rest.Optional[string]            `json:"channel"`
+	CustomerID rest.Optional[string]            `json:"customer_id"`
+	Customer   rest.Optional[person]            `json:"customer"`
+	AssigneeID rest.Optional[string]            `json:"assignee_id"`
+	Tags       rest.Optional[[]string]          `json:"tags"`
+	ExternalID rest.Optional[string]            `json:"external_id"`
+	Metadata   rest.Optional[map[string]string] `json:"metadata"`
+}
+
+// person is whom a new ticket is for.
+type person struct {
+	Name  string `json:"name"`
+	Email string `json:"email"`
+	Phone string `json:"phone"`
+}
+
+var mergeRecord = &rest.Record{Name: "ticket_merge", Members: []rest.Member{
+	{Name: "into", Type: rest.ID(), Access: rest.Required, Doc: "The ticket that survives."},
+}}
+
+var splitRecord = &rest.Record{Name: "ticket_split", Members: []rest.Member{
+	{Name: "message_ids", Type: rest.Array(rest.ID(), 1000), Access: rest.Required, Doc: "Messages of the ticket, though not all."},
+}}
+
+// nobody is how a filter asks for tickets without an assignee.
+const nobody = "none"
+
+func (a *API) ticketRoutes() []rest.Route {
+	withCustomer := []rest.Expansion{{Name: "customer", Needs: needs("customers", apikey.Read), Record: wholeCustomerRecord}}
+	return []rest.Route{{
+		Method: "GET", Path: "/tickets", ID: "listTickets", Tag: "Tickets", Summary: "List and search tickets",
+		Needs: needs("tickets", apikey.Read),
+		Query: []rest.Param{
+			{Name: "q", Kind: rest.StringParam, Doc: "Words that the subject or a message has; all of them, in any order.", Example: "flat tyre"},
+			{Name: "status", Kind: rest.EnumsParam, Values: statuses},
+			{Name: "priority", Kind: rest.EnumsParam, Values: priorities},
+			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Members; none for tickets that are nobody's."},
+			{Name: "customer_id", Kind: rest.StringsParam},
+			{Name: "channel", Kind: rest.StringsParam, Doc: "Where tickets began.", Example: "email,sms"},
+			{Name: "tags", Kind: rest.StringsParam, Doc: "Tickets that have one of these."},
+			{Name: "number", Kind: rest.StringsParam, Example: "42"},
+			{Name: "external_id", Kind: rest.StringsParam},
+			{Name: "created_at", Kind: rest.TimeRange},
+			{Name: "updated_at", Kind: rest.TimeRange},
+		},
+		Sort:   []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority, desk.ByNumber},
+		Expand: withCustomer, Export: true, Output: ticketRecord, List: true, Handle: a.listTickets,
+	}, {
+		Method: "POST", Path: "/tickets", ID: "createTicket", Tag: "Tickets", Summary: "Create a ticket",
+		Doc: "For a customer who is known, by customer_id, or for one who is found by e-mail address or telephone number, and made if there is none. " +
+			"What the customer says becomes the first message; without it the ticket begins empty.\n\n" +
+			"It emits ticket.created, and what belongs to a new customer and a first message.",
+		Needs: needs("tickets", apikey.Create), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists"}, Handle: a.createTicket,
+	}, {
+		Method: "GET", Path: "/tickets/{id}", ID: "getTicket", Tag: "Tickets", Summary: "Read a ticket",
+		Needs: needs("tickets", apikey.Read), Expand: withCustomer, Output: ticketRecord, Handle: a.getTicket,
+	}, {
+		Method: "PUT", Path: "/tickets/{id}", ID: "updateTicket", Tag: "Tickets", Summary: "Change a ticket",
+		Doc:   "Members that are absent stay. Any status can follow any other. Each change emits its event.",
+		Needs: needs("tickets", apikey.Update), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists"}, Handle: a.updateTicket,
+	}, {
+		Method: "DELETE", Path: "/tickets/{id}", ID: "deleteTicket", Tag: "Tickets", Summary: "Delete a ticket",
+		Doc:   "With everything in it, for good. Its number is not given again.",
+		Needs: needs("tickets", apikey.Delete), Handle: a.deleteTicket,
+	}, {
+		Method: "POST", Path: "/tickets/{id}/merge", ID: "mergeTicket", Tag: "Tickets", Summary: "Merge a ticket into another",
+		Doc: "What was said in the ticket is moved to the survivor, which is answered, and so is whatever comes in later. " +
+			"The ticket stays, closed and empty, until the merge is undone.",
+		Needs: needs("tickets", apikey.Update), Input: mergeRecord, Output: ticketRecord, Status: 200, Codes: []string{"invalid_transition"}, Handle: a.mergeTicket,
+	}, {
+		Method: "POST", Path: "/tickets/{id}/unmerge", ID: "unmergeTicket", Tag: "Tickets", Summary: "Undo a merge",
+		Doc:   "Takes back what came from the ticket, with what its threads have brought since.",
+		Needs: needs("tickets", apikey.Update), Output: ticketRecord, Status: 200, Codes: []string{"invalid_transition"}, Handle: a.unmergeTicket,
+	}, {
+		Method: "POST", Path: "/tickets/{id}/split", ID: "splitTicket", Tag: "Tickets", Summary: "Split messages off",
+		Doc:   "Moves messages into a new ticket, which is answered. One must be left.",
+		Needs: needs("tickets", apikey.Update), Input: splitRecord, Output: ticketRecord, Codes: []string{"invalid_transition"}, Handle: a.splitTicket,
+	}}
+}
+
+// wireTicket is a ticket as it is answered. who is its assignee, known by id only
+// when they have left.
+func (a *API) wireTicket(t *desk.Ticket, who event.Person) *ticket {
+	w := &ticket{
+		ID: t.ID, Object: "ticket", OrganizationID: t.OrganizationID, Number: t.Number, Subject: t.Subject,
+		Status: t.Status, Priority: t.Priority, Channel: t.Channel, CustomerID: t.Customer.ID,
+		Customer: &contact{t.Customer.ID, orNull(t.Customer.Name), orNull(t.Customer.Email), orNull(t.Customer.Phone)},
+		Tags:     t.Tags, ExternalID: orNull(t.ExternalID), Metadata: t.Metadata,
+		LinkedTicketID: orNull(t.LinkedTicketID), LinkReason: orNull(t.LinkReason), MergedIntoID: orNull(t.MergedIntoID),
+		URL:       a.BaseURL + "/tickets/" + strconv.FormatInt(t.Number, 10),
+		CreatedAt: rest.Time(t.CreatedAt), UpdatedAt: rest.Time(t.UpdatedAt),
+		FirstRespondedAt: rest.Time(t.FirstRespondedAt), ResolvedAt: rest.Time(t.ResolvedAt), SLA: []sla{},
+	}
+	if t.AssigneeID != "" {
+		w.AssigneeID, w.Assignee = &t.AssigneeID, &assignee{t.AssigneeID, orNull(who.Name), orNull(who.Email)}
+	}
+	if w.Tags == nil {
+		w.Tags = []string{}
+	}
+	if w.Metadata == nil {
+		w.Metadata = map[string]string{}
+	}
+	for _, p := range t.SLA {
+		w.SLA = append(w.SLA, sla{
+			p.Metric, p.State, rest.Time(p.DueAt), p.TargetMinutes, rest.Time(p.WarnedAt), rest.Time(p.BreachedAt), rest.Time(p.MetAt),
+		})
+	}
+	return w
+}
+
+// oneTicket is [API.wireTicket] with its assignee looked up.
+func (a *API) oneTicket(ctx context.Context, q db.Querier, t *desk.Ticket) (*ticket, error) {
+	var who event.Person
+	if t.AssigneeID != "" {
+		var err error
+		if who, _, err = a.Accounts.Agent(ctx, q, t.OrganizationID, t.AssigneeID); err != nil {
+			return nil, err
+		}
+	}
+	return a.wireTicket(t, who), nil
+}
+
+// wireTickets is [API.oneTicket] of several, looked up together, with their
+// customers in full where the request wants that.
+func (a *API) wireTickets(ctx context.Context, r *rest.Request, tickets []desk.Ticket) ([]*ticket, error) {
+	organization := r.Key.OrganizationID
+	var assigned []string
+	for i := range tickets {
+		if id := tickets[i].AssigneeID; id != "" && !slices.Contains(assigned, id) {
+			assigned = append(assigned, id)
+		}
+	}
+	people := make(map[string]event.Person, len(assigned))
+	switch len(assigned) {
+	case 0:
+	case 1:
+		p, _, err := a.Accounts.Agent(ctx, a.DB, organization, assigned[0])
+		if err != nil {
+			return nil, err
+		}
+		people[assigned[0]] = p
+	default:
+		members, err := a.Accounts.Members(ctx, organization)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range members {
+			people[u.ID] = event.Person{ID: u.ID, Name: u.Name, Email: u.Email}
+		}
+	}
+	list := make([]*ticket, len(tickets))
+	for i := range tickets {
+		list[i] = a.wireTicket(&tickets[i], people[tickets[i].AssigneeID])
+	}
+	if !r.Expanded("customer") || len(list) == 0 {
+		return list, nil
+	}
+	var ids []string
+	for _, t := range list {
+		ids = append(ids, t.CustomerID)
+	}
+	slices.Sort(ids)
+	customers, err := a.Desk.CustomersByID(ctx, a.DB, organization, slices.Compact(ids))
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range list {
+		if c, ok := customers[t.CustomerID]; ok {
+			brief := t.Customer.(*contact)
+			t.Customer = &wholeCustomer{*wireCustomer(&c), brief.Email, brief.Phone}
+		}
+	}
+	return list, nil
+}
+
+func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := desk.TicketQuery{
+		Status: typed[desk.Status](r.Strings("status")), Priority: typed[desk.Priority](r.Strings("priority")),
+		AssigneeID: r.Strings("assignee_id"), CustomerID: r.Strings("customer_id"), Channel: r.Strings("channel"),
+		Tags: r.Strings("tags"), ExternalID: r.Strings("external_id"), Text: r.String("q"),
+		CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), Sort: order(r),
+	}
+	for i, id := range q.AssigneeID {
+		if id == nobody {
+			q.AssigneeID[i] = ""
+		}
+	}
+	for _, s := range r.Strings("number") {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return rest.Response{}, rest.BadParameter("number", "Each value of number must be an integer.")
+		}
+		q.Number = append(q.Number, n)
+	}
+	if r.Exporting() {
+		return rest.Export(inChunks(func(fn func(*desk.Ticket) error) error {
+			return a.Desk.EachTicket(ctx, r.Key.OrganizationID, q, fn)
+		}, func(tickets []desk.Ticket) ([]*ticket, error) { return a.wireTickets(ctx, r, tickets) })), nil
+	}
+	q.Limit = r.Limit()
+	var err error
+	if q.After, err = place(r); err != nil {
+		return rest.Response{}, err
+	}
+	tickets, next, err := a.Desk.FindTickets(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	list, err := a.wireTickets(ctx, r, tickets)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return paged(list, next), nil
+}
+
+func (a *API) getTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	t, err := a.Desk.Ticket(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if r.Expanded("customer") {
+		list, err := a.wireTickets(ctx, r, []desk.Ticket{t})
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(list[0]), nil
+	}
+	w, err := a.oneTicket(ctx, a.DB, &t)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(w), nil
+}
+
+func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in ticketBody
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	n := desk.NewTicket{
+		Subject: in.Subject.Value, Channel: in.Channel.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
+		AssigneeID: in.AssigneeID.Value, Tags: in.Tags.Value, ExternalID: in.ExternalID.Value, Metadata: changed(nil, in.Metadata),
+	}
+	if in.Customer.Set {
+		n.Customer = &desk.Person{Name: in.Customer.Value.Name, Email: in.Customer.Value.Email, Phone: in.Customer.Value.Phone}
+	}
+	if in.Text.Value != "" || in.HTML.Value != "" {
+		var err error
+		if n.Says, err = a.Desk.Compose(ctx, desk.Draft{Text: in.Text.Value, HTML: in.HTML.Value}); err != nil {
+			return rest.Response{}, err
+		}
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		t, err := a.Desk.CreateTicket(ctx, tx, r.Key.OrganizationID, n)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w, err := a.oneTicket(ctx, tx, &t)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.Created("/tickets/"+t.ID, w), nil
+	})
+}
+
+func (a *API) updateTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		t, err := a.Desk.LockTicket(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		before, err := a.oneTicket(ctx, tx, &t)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in ticketBody
+		if err := r.Update(before, &in); err != nil {
+			return rest.Response{}, err
+		}
+		t, err = a.Desk.Update(ctx, tx, t.OrganizationID, t.ID, desk.Update{
+			Subject: in.Subject.Pointer(), Status: in.Status.Pointer(), Priority: in.Priority.Pointer(), AssigneeID: in.AssigneeID.Pointer(),
+			Tags: in.Tags.Pointer(), ExternalID: in.ExternalID.Pointer(), Metadata: changed(t.Metadata, in.Metadata),
+		})
+		if err != nil {
+			return rest.Response{}, err
+		}
+		after, err := a.oneTicket(ctx, tx, &t)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(after), nil
+	})
+}
+
+func (a *API) deleteTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		t, err := a.Desk.LockTicket(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w, err := a.oneTicket(ctx, tx, &t)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(w); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), a.Desk.Delete(ctx, tx, t.OrganizationID, t.ID)
+	})
+}
+
+func (a *API) mergeTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if _, err := a.Desk.Ticket(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+			return rest.Response{}, err
+		}
+		var in struct {
+			Into string `json:"into"`
+		}
+		if err := r.Decode(&in); err != nil {
+			return rest.Response{}, err
+		}
+		t, err := a.Desk.Merge(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Into)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w, err := a.oneTicket(ctx, tx, &t)
+		return rest.OK(w), err
+	})
+}
+
+func (a *API) unmergeTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if _, err := a.Desk.Ticket(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+			return rest.Response{}, err
+		}
+		var in struct{}
+		if err := r.Decode(&in); err != nil {
+			return rest.Response{}, err
+		}
+		t, err := a.Desk.Unmerge(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w, err := a.oneTicket(ctx, tx, &t)
+		return rest.OK(w), err
+	})
+}
+
+func (a *API) splitTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if _, err := a.Desk.Ticket(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+			return rest.Response{}, err
+		}
+		var in struct {
+			MessageIDs []string `json:"message_ids"`
+		}
+		if err := r.Decode(&in); err != nil {
+			return rest.Response{}, err
+		}
+		t, err := a.Desk.Split(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.MessageIDs)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		w, err := a.oneTicket(ctx, tx, &t)
+		return rest.Created("/tickets/"+t.ID, w), err
+	})
+}
