@@ -10,7 +10,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
@@ -290,14 +289,15 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 	if err != nil {
 		return rest.Response{}, err
 	}
+	by := desk.Actor{ID: r.Key.ID, Name: r.Key.Name}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		var m desk.Message
 		var err error
 		if in.Kind == desk.KindNote {
-			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Actor{ID: r.Key.ID, Name: r.Key.Name}, says)
+			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
 			m, err = a.Desk.Reply(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
-				Author: event.Person{ID: r.Key.ID, Name: r.Key.Name}, Says: says, ConversationID: in.ConversationID.Value,
+				By: by, Says: says, ConversationID: in.ConversationID.Value,
 			})
 		}
 		if err != nil {

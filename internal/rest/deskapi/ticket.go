@@ -31,11 +31,12 @@ var ticketRecord = &rest.Record{Name: "ticket", Doc: "One matter of one customer
 	{Name: "organization_id", Type: rest.ID()},
 	{Name: "number", Type: rest.Integer(), Doc: "Counts the organization's tickets from 1; people say it, paths do not take it.", Example: 42},
 	{Name: "subject", Type: rest.String(1, 500), Access: rest.Required, Example: "Where is my bicycle?"},
-	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "What the customer says: the first message."},
+	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The first message: what the customer says, or, on a channel, what we write to them."},
 	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The same in HTML, which is cleaned. Alone, the text is made from it."},
 	{Name: "status", Type: rest.Enum(statuses...), Access: rest.UpdateOnly, Doc: "A new ticket is open."},
 	{Name: "priority", Type: rest.Enum(priorities...), Access: rest.Writable, Doc: "normal unless said."},
-	{Name: "channel", Type: rest.String(1, 50), Access: rest.CreateOnly, Doc: "Where it began; api unless said.", Example: "email"},
+	{Name: "channel", Type: rest.String(1, 50), Access: rest.CreateOnly, Doc: "Where it began; api unless said. With email or sms what is said is our first message to the customer, and leaves.", Example: "api"},
+	{Name: "channel_id", Type: rest.ID(), Access: rest.CreateOnly, WriteOnly: true, Doc: "Which of the organization's channels that message leaves by, where there are several."},
 	{Name: "customer_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Either this or customer is required."},
 	{Name: "customer", Access: rest.CreateOnly, Doc: "Sent with a name, an email or a phone it is found, or made if there is none.", Type: rest.Object(
 		rest.Member{Name: "id", Type: rest.ID()},
@@ -130,6 +131,7 @@ type ticketBody struct {
 	Status     rest.Optional[desk.Status]       `json:"status"`
 	Priority   rest.Optional[desk.Priority]     `json:"priority"`
 	Channel    rest.Optional[string]            `json:"channel"`
+	ChannelID  rest.Optional[string]            `json:"channel_id"`
 	CustomerID rest.Optional[string]            `json:"customer_id"`
 	Customer   rest.Optional[person]            `json:"customer"`
 	AssigneeID rest.Optional[string]            `json:"assignee_id"`
@@ -179,9 +181,9 @@ func (a *API) ticketRoutes() []rest.Route {
 	}, {
 		Method: "POST", Path: "/tickets", ID: "createTicket", Tag: "Tickets", Summary: "Create a ticket",
 		Doc: "For a customer who is known, by customer_id, or for one who is found by e-mail address or telephone number, and made if there is none. " +
-			"What the customer says becomes the first message; without it the ticket begins empty.\n\n" +
+			"What the customer says becomes the first message; without it the ticket begins empty. On the channels email and sms it is we who write to the customer.\n\n" +
 			"It emits ticket.created, and what belongs to a new customer and a first message.",
-		Needs: needs("tickets", apikey.Create), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists"}, Handle: a.createTicket,
+		Needs: needs("tickets", apikey.Create), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists", "invalid_transition"}, Handle: a.createTicket,
 	}, {
 		Method: "GET", Path: "/tickets/{id}", ID: "getTicket", Tag: "Tickets", Summary: "Read a ticket",
 		Needs: needs("tickets", apikey.Read), Expand: withCustomer, Output: ticketRecord, Handle: a.getTicket,
@@ -369,8 +371,9 @@ func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response,
 		return rest.Response{}, err
 	}
 	n := desk.NewTicket{
-		Subject: in.Subject.Value, Channel: in.Channel.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
+		Subject: in.Subject.Value, Channel: in.Channel.Value, ConnectionID: in.ChannelID.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
 		AssigneeID: in.AssigneeID.Value, Tags: in.Tags.Value, ExternalID: in.ExternalID.Value, Metadata: changed(nil, in.Metadata),
+		By: desk.Actor{ID: r.Key.ID, Name: r.Key.Name},
 	}
 	if in.Customer.Set {
 		n.Customer = &desk.Person{Name: in.Customer.Value.Name, Email: in.Customer.Value.Email, Phone: in.Customer.Value.Phone}
