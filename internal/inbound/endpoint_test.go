@@ -3,6 +3,7 @@ package inbound_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,9 +17,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
@@ -613,4 +616,39 @@ func TestAutoReply(t *testing.T) {
 	form := text("SM6", theirs, "another shop")
 	form.Set("To", "+14155550102")
 	h.wantAnswer(t, smsRequest(form, secretOf("+14155550102")), 200, reply)
+}
+
+// outgoing admits every message.
+type outgoing struct{}
+
+func (outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+	m.MessageID = m.ID + "@client.example"
+	return connectionID, nil
+}
+
+// TestAcknowledgement answers the first mail of a ticket with the connection's
+// text, and none that a program wrote.
+func TestAcknowledgement(t *testing.T) {
+	h := start(t, func(h *house) { h.dispatcher = outgoing{} })
+	const to = "help@acme.example"
+	h.connect(t, "email-raw", to, func(n *connection.New) { n.Settings = map[string]string{"auto_reply": "We have it."} })
+	for i, mail := range []string{
+		mailText("1@client.example", "ana@client.example", to, "Hello"),
+		"In-Reply-To: <1@client.example>\r\n" + mailText("2@client.example", "ana@client.example", to, "Hello?"),
+		"Auto-Submitted: auto-generated\r\n" + mailText("3@client.example", "robot@client.example", to, "Beep"),
+		"List-Id: <l.client.example>\r\n" + mailText("4@client.example", "bob@client.example", to, "Hello"),
+	} {
+		if w := h.do(mailRequest(mail, secretOf(to), to)); w.Code != http.StatusOK {
+			t.Fatalf("mail %d is answered %d", i+1, w.Code)
+		}
+	}
+	h.until(t, event.MessageCreated, 5)
+	list, err := db.All(t.Context(), h.db, func(row db.Row) (s string, err error) { err = row.Scan(&s); return s, err },
+		"SELECT author_type || ' ' || delivery_state || ' ' || body FROM messages WHERE direction = 'outbound'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"system queued We have it."}; !slices.Equal(list, want) {
+		t.Errorf("outbound messages are %q, want %q", list, want)
+	}
 }

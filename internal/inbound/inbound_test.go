@@ -60,6 +60,7 @@ type house struct {
 	key         seal.Key                    // of the connections
 	adapters    []channel.Adapter           // default: the real ones
 	billing     inbound.Billing             // default: none
+	dispatcher  desk.Dispatcher             // default: nothing leaves
 	media       http.RoundTripper           // default: nothing can be reached
 	store       func(blob.Store) blob.Store // wraps the blob store
 }
@@ -126,6 +127,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	h.connections = connection.Open(d, seal.New(h.key), h.adapters)
 	h.desk = desk.Open(desk.Config{
 		DB: d, Queue: h.queue, Events: events, Blob: store, Directory: nobody{}, Addresses: h.connections, BaseURL: baseURL,
+		Dispatcher: h.dispatcher,
 	})
 	h.Service = inbound.Open(inbound.Config{
 		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk, Billing: h.billing, Adapters: h.adapters,

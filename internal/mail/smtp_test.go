@@ -549,3 +549,67 @@ func wantError(t *testing.T, err error, want mail.Error, says string) {
 		t.Errorf("error is %q, want it to say %q", err, says)
 	}
 }
+
+// TestSMTPUnclear has the connection break at moments around the end of the
+// content: only after all of it went is it in doubt whether it was taken.
+func TestSMTPUnclear(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		until   string // the line that the server reads last
+		answer  string // to the content
+		unclear bool
+	}{
+		{"before the content", "DATA", "", false},
+		{"after the content", ".", "", true},
+		{"no to the content", ".", "554 5.6.0 no", false},
+		{"later to the content", ".", "451 4.3.0 later", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client, server := net.Pipe()
+			go func() {
+				defer server.Close()
+				in := bufio.NewReader(server)
+				say := func(s string) { io.WriteString(server, s+"\r\n") }
+				say("220 mail.test")
+				content := false
+				for {
+					line, err := in.ReadString('\n')
+					line = strings.TrimSpace(line)
+					if err != nil {
+						return
+					}
+					if line == tt.until {
+						if tt.answer != "" {
+							say(tt.answer)
+							continue
+						}
+						return
+					}
+					switch {
+					case line == "DATA":
+						content = true
+						say("354 go on")
+					case !content:
+						say("250 ok")
+					}
+				}
+			}()
+			s, err := mail.OpenSMTP("smtp://mail.test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Dial = func(context.Context, string, string) (net.Conn, error) { return client, nil }
+			handed := 0
+			err = s.Carry(t.Context(), mail.Message{
+				From: mail.Address{Address: "a@a.example"}, To: []mail.Address{{Address: "b@b.example"}}, Text: "Hello",
+			}, func() error { handed++; return nil })
+			e, ok := errors.AsType[*mail.Error](err)
+			if !ok || e.Unclear != tt.unclear || e.Op != mail.OpContent {
+				t.Errorf("Carry returned %#v, want one of %q with unclear %t", err, mail.OpContent, tt.unclear)
+			}
+			if want := min(1, strings.Count(tt.until, ".")); handed != want {
+				t.Errorf("handed over %d times, want %d", handed, want)
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -127,9 +128,7 @@ func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Answer, b
 	if err != nil {
 		return a, false, errors.New("its address is malformed")
 	}
-	for name, values := range c.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.Header)
 	req.Header.Set("User-Agent", "Kickstand")
 	// Not an http.Client: it would follow redirects.
 	resp, err := s.http.RoundTrip(req)

@@ -93,6 +93,38 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		}
 	})
 
+	t.Run("handing over", func(t *testing.T) {
+		f := open(t)
+		carrier, ok := f.Sender.(mail.Carrier)
+		if !ok {
+			t.Skip("does not say when it hands over")
+		}
+		handed := 0
+		hand := func() error {
+			handed++
+			if got := f.Received(t); len(got) != 0 {
+				t.Errorf("delivered before it is handed over: %+v", got)
+			}
+			return nil
+		}
+		spoiled := plain()
+		spoiled.To = nil
+		if err := carrier.Carry(t.Context(), spoiled, hand); err == nil || handed != 0 {
+			t.Errorf("Carry of what cannot be sent: %v, handed over %d times; want an error, none", err, handed)
+		}
+		changed := errors.New("changed my mind")
+		err := carrier.Carry(t.Context(), plain(), func() error { return changed })
+		if _, ok := errors.AsType[*mail.Error](err); !ok || !errors.Is(err, changed) {
+			t.Errorf("Carry whose handing fails returned %v, want a *mail.Error that is %v", err, changed)
+		}
+		if err := carrier.Carry(t.Context(), plain(), hand); err != nil || handed != 1 {
+			t.Errorf("Carry: %v, handed over %d times; want once", err, handed)
+		}
+		if got := f.Received(t); len(got) != 1 {
+			t.Errorf("received %d mails, want 1", len(got))
+		}
+	})
+
 	t.Run("order", func(t *testing.T) {
 		f := open(t)
 		for i := range 3 {
