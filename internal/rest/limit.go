@@ -65,7 +65,7 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 		if !known {
 			// Not the key's fault: it costs nothing.
 			a.peek(w, r, bucket)
-			a.failed(w, r, fmt.Errorf("authenticate: %w", err))
+			a.failed(w, r, problem.New(problem.Unavailable, "the API key cannot be checked now").Because(err))
 			return
 		}
 		f = faultf(byRefusal[refusal], "%s", sentence(refusal.Error()))

@@ -492,7 +492,7 @@ func TestUnavailable(t *testing.T) {
 	made := n.add(t, "one")
 	d.Close()
 	a := n.Get("/notes/" + made.ID)
-	if a.Status != 500 && a.Status != 503 || a.Header.Get("RateLimit-Policy") != `"address";q=60;w=60` || a.Header.Get("X-RateLimit-Remaining") != "60" {
+	if a.Status != 503 || a.Header.Get("Retry-After") != "5" || a.Header.Get("RateLimit-Policy") != `"address";q=60;w=60` || a.Header.Get("X-RateLimit-Remaining") != "60" {
 		t.Errorf("without a database: got %d %s with %s", a.Status, a.Body, a.Header.Get("RateLimit"))
 	}
 }
