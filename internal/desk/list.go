@@ -246,10 +246,11 @@ type pace struct {
 	passed  int // tickets passed over before another way is tried
 	collect int // so many are sorted when all else fails
 	words   int // so many documents that have the words are sorted
+	listed  int // so many are listed rather than looked for one by one
 }
 
 func defaultPace() pace {
-	return pace{few: 1500, probe: 200, first: 64, last: 1024, passed: 20_000, collect: 200_000, words: 6000}
+	return pace{few: 1500, probe: 200, first: 64, last: 1024, passed: 6000, collect: 200_000, words: 6000, listed: 50_000}
 }
 
 // way is a set of tickets, given by a filter, that an index has in the order of
@@ -731,6 +732,19 @@ func (f *finder) collectFew(limit int) (bool, error) {
 	case ByPriority:
 		value = priorityRank
 	}
+	must := f.words
+	if must != nil && !must.postgres && !src.words {
+		var n int
+		count := f.begin()
+		count.WriteString("SELECT count(*) FROM (")
+		must.walk(count, f.first, f.last, order, f.pace.listed+1)
+		count.WriteString(") AS d")
+		if err := f.q.QueryRow(f.ctx, count.String(), count.args...).Scan(&n); err != nil {
+			return false, err
+		}
+		must = new(*must)
+		must.listed = n <= f.pace.listed
+	}
 	st := f.begin()
 	st.addf("SELECT %s, t.number, t.id FROM (", value)
 	if src.words {
@@ -739,7 +753,7 @@ func (f *finder) collectFew(limit int) (bool, error) {
 		st.addf(") AS w) AS s CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = s.number AND coalesce(%s, FALSE)", f.tests(st, false, nil))
 	} else {
 		src.write(st)
-		st.addf(") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(%s, FALSE)", f.tests(st, false, f.words))
+		st.addf(") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(%s, FALSE)", f.tests(st, false, must))
 	}
 	if after := f.query.After; after != nil {
 		a, b, err := f.after(after)

@@ -116,6 +116,7 @@ func codePrefix(code int64) string { return fmt.Sprintf("%04x", code) }
 type words struct {
 	postgres bool
 	code     int64
+	listed   bool   // tests list the documents, on SQLite
 	query    string // in the language of the engine; made of letters, digits and what is written here
 }
 
@@ -186,6 +187,9 @@ func (w *words) test(st *statement) string {
 	if w.postgres {
 		return fmt.Sprintf("EXISTS (SELECT 1 FROM search_docs WHERE doc >= %s + (t.number << %d) AND doc <= %s + (t.number << %d) + %d AND coalesce(%s, FALSE))",
 			castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace, w.match(st))
+	}
+	if w.listed {
+		return fmt.Sprintf("t.number IN (SELECT (rowid >> %d) & %d FROM ticket_words WHERE %s)", placeBits, int64(maxNumber), w.match(st))
 	}
 	return fmt.Sprintf("EXISTS (SELECT 1 FROM ticket_words WHERE %s AND rowid >= %s + (t.number << %d) AND rowid <= %s + (t.number << %d) + %d)",
 		w.match(st), castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace)
