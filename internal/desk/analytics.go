@@ -194,11 +194,12 @@ func (c *counter) at(p cell) *tally {
 
 // group writes the values that a ticket t is grouped by, each ended by |.
 func (c *counter) group() string {
-	text := "''"
+	var text strings.Builder
+	text.WriteString("''")
 	for _, member := range c.groupBy {
-		text += " || coalesce(t." + member + ", '') || '|'"
+		text.WriteString(" || coalesce(t." + member + ", '') || '|'")
 	}
-	return text
+	return text.String()
 }
 
 func (c *counter) count(from, to int64) error {

@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,20 +59,20 @@ func TestTicketAnalytics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var lines string
+		var lines strings.Builder
 		for _, row := range a.Rows {
-			lines += row.Period.Start.Format("2 15:04 ")
+			lines.WriteString(row.Period.Start.Format("2 15:04 "))
 			b, err := json.Marshal([]any{row.Group, figures(row.TicketFigures)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			lines += string(b) + "\n"
+			lines.WriteString(string(b) + "\n")
 		}
 		b, err := json.Marshal(figures(a.Totals))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lines + string(b)
+		return lines.String() + string(b)
 	}
 	// created, resolved, responses, breached; average and median of the first
 	// response and of the resolution, in minutes

@@ -404,6 +404,8 @@ func (f *fixture) index() {
 	}
 }
 
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
 // TestListsAreExact compares every way to find tickets with looking at all.
 func TestListsAreExact(t *testing.T) {
 	f := newFixture(t)

@@ -93,7 +93,7 @@ func parseSearch(text string) []term {
 			}
 			continue
 		}
-		for _, field := range strings.Fields(part) {
+		for field := range strings.FieldsSeq(part) {
 			if words := wordsOf(field); len(words) > 0 {
 				terms = append(terms, term{words: words})
 			}

@@ -1,0 +1,91 @@
+package desk_test
+
+import (
+	"context"
+	"database/sql"
+	"regexp"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+)
+
+// explainer fails the test where a statement looks through a whole table.
+type explainer struct {
+	db.Querier
+	t *testing.T
+	n int
+}
+
+// wholeTable is how SQLite says so. Sets of some rows have a name of one letter.
+var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|customers|messages|events|search_docs)$`)
+
+func (e *explainer) explain(ctx context.Context, query string, args []any) {
+	e.t.Helper()
+	lines, err := db.All(ctx, e.Querier, func(row db.Row) (string, error) {
+		var id, parent, unused int64
+		var detail string
+		err := row.Scan(&id, &parent, &unused, &detail)
+		return detail, err
+	}, "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		e.t.Fatalf("%s: %v", query, err)
+	}
+	e.n++
+	for _, line := range lines {
+		if wholeTable.MatchString(line) {
+			e.t.Errorf("%s\n%s: %q", query, line, lines)
+		}
+	}
+}
+
+func (e *explainer) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	e.explain(ctx, query, args)
+	return e.Querier.Query(ctx, query, args...)
+}
+
+func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
+	e.explain(ctx, query, args)
+	return e.Querier.QueryRow(ctx, query, args...)
+}
+
+// TestListsGoByIndexes asks SQLite for the plan of every statement of many lists.
+func TestListsGoByIndexes(t *testing.T) {
+	f := fixtureOn(t, dbtest.NewSQLite(t))
+	f.desk.SmallSteps()
+	w := newWorld(f)
+	r := newRand(5)
+	w.add(r, 60)
+	w.index()
+	e := &explainer{Querier: f.db, t: t}
+	err := f.db.Read(t.Context(), func(tx *db.Tx) error {
+		e.Querier = tx
+		for range 300 {
+			if _, _, err := f.desk.FindTickets(t.Context(), e, w.org, randomQuery(r, w)); err != nil {
+				return err
+			}
+		}
+		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName} {
+			for _, name := range []string{"", "cust"} {
+				q := desk.CustomerQuery{Name: name, Sort: desk.Sort{Member: member}, Limit: 2}
+				for page := 0; page < 3; page++ {
+					_, next, err := f.desk.FindCustomers(t.Context(), e, w.org, q)
+					if err != nil {
+						return err
+					}
+					if q.After = next; next == nil {
+						break
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.n < 600 {
+		t.Errorf("looked at %d statements, want hundreds", e.n)
+	}
+}
