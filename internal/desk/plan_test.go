@@ -19,7 +19,7 @@ type explainer struct {
 }
 
 // wholeTable is how SQLite says so. Sets of some rows have a name of one letter.
-var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|customers|messages|events|search_docs)$`)
+var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|customers|messages|events|search_docs)\b`)
 
 func (e *explainer) explain(ctx context.Context, query string, args []any) {
 	e.t.Helper()
