@@ -37,12 +37,10 @@ type Outgoing struct {
 
 // OutgoingFile is a file that goes along.
 type OutgoingFile struct {
-	ID          string // ours
 	Name        string
 	ContentType string
 	Size        int64  // bytes
 	Data        []byte // the content; nil until the message is sent
-	URL         string // where the provider can fetch it for a while; empty if nowhere
 }
 
 // Sender is implemented by channels that can send. They are also a

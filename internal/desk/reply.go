@@ -182,7 +182,7 @@ func SendKind(channel string) string { return "outbound/" + channel }
 func outgoingFiles(attachments []Attachment) []channel.OutgoingFile {
 	var files []channel.OutgoingFile
 	for _, a := range attachments {
-		files = append(files, channel.OutgoingFile{ID: a.ID, Name: a.Name, ContentType: a.ContentType, Size: a.Size})
+		files = append(files, channel.OutgoingFile{Name: a.Name, ContentType: a.ContentType, Size: a.Size})
 	}
 	return files
 }

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // relay is a mail server in memory.
 type relay struct {
-	tries    []time.Time
+	attempts
 	received []mail.Message
 	// fail is asked before the message is handed over and after it went.
 	fail func(m mail.Message, handed bool) error
@@ -41,25 +42,35 @@ func (r *relay) Send(ctx context.Context, m mail.Message) error {
 }
 
 func (r *relay) Carry(ctx context.Context, m mail.Message, handing func() error) error {
-	r.tries = append(r.tries, time.Now())
+	r.note()
 	if _, err := mail.Compose(m); err != nil {
 		return err
 	}
-	if r.fail != nil {
-		if err := r.fail(m, false); err != nil {
+	r.mu.Lock()
+	fail := r.fail
+	r.mu.Unlock()
+	if fail != nil {
+		if err := fail(m, false); err != nil {
 			return err
 		}
 	}
 	if err := handing(); err != nil {
 		return &mail.Error{Op: mail.OpContent, Temporary: true, Err: err}
 	}
-	if r.fail != nil {
-		if err := r.fail(m, true); err != nil {
+	if fail != nil {
+		if err := fail(m, true); err != nil {
 			return err
 		}
 	}
 	r.received = append(r.received, m)
 	return nil
+}
+
+// recover has nothing fail any more.
+func (r *relay) recover() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = nil
 }
 
 const question = "From: Ana <ana@c.example>\nTo: support@a.example\nSubject: Lost key\nMessage-ID: <a1@c.example>\n\nHelp!\n"
@@ -190,10 +201,10 @@ func TestMailFailures(t *testing.T) {
 					return nil
 				})
 				for i, want := range tt.waits {
-					for len(server.tries) < i+2 {
+					for len(server.times()) < i+2 {
 						time.Sleep(time.Second)
 					}
-					if got := server.tries[i+1].Sub(server.tries[i]); got < want || got > want+want/8+time.Second {
+					if got := server.times()[i+1].Sub(server.times()[i]); got < want || got > want+want/8+time.Second {
 						t.Errorf("wait %d is %s, want %s", i+1, got, want)
 					}
 				}
@@ -205,11 +216,11 @@ func TestMailFailures(t *testing.T) {
 				if len(server.received) != 0 {
 					t.Errorf("the server has %d mails, want none", len(server.received))
 				}
-				if tries := len(server.tries); tt.want.State == channel.ReceiptFailed && tries != len(tt.waits)+1 {
+				if tries := len(server.times()); tt.want.State == channel.ReceiptFailed && tries != len(tt.waits)+1 {
 					t.Errorf("%d attempts, want %d", tries, len(tt.waits)+1)
 				}
 				if tt.want.State == channel.ReceiptQueued {
-					server.fail = nil
+					server.recover()
 					time.Sleep(h)
 					synctest.Wait()
 					if got := r.message(m).Delivery; got != (desk.Delivery{State: channel.ReceiptSent}) || len(server.received) != 1 {
@@ -274,8 +285,8 @@ func TestCrashWhileHandingOver(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		want := desk.Delivery{State: channel.ReceiptFailed, Error: "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"}
-		if got := r.message(m).Delivery; got != want || len(server.tries) != 0 {
-			t.Errorf("delivery is %+v after %d attempts, want %+v after none", got, len(server.tries), want)
+		if got := r.message(m).Delivery; got != want || len(server.times()) != 0 {
+			t.Errorf("delivery is %+v after %d attempts, want %+v after none", got, len(server.times()), want)
 		}
 	})
 }
@@ -285,10 +296,10 @@ func TestCrashWhileHandingOver(t *testing.T) {
 func TestOwnServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := new(relay)
-		usable := false
+		var usable atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
 			r.open = func(rawURL string) (mail.Carrier, error) {
-				if rawURL != "smtp://mail.a.example" || !usable {
+				if rawURL != "smtp://mail.a.example" || !usable.Load() {
 					return nil, errors.New("mail: SMTP URL has no host")
 				}
 				return own, nil
@@ -303,7 +314,7 @@ func TestOwnServer(t *testing.T) {
 		if got := r.message(m).Delivery; got != want {
 			t.Errorf("delivery is %+v, want %+v", got, want)
 		}
-		usable = true
+		usable.Store(true)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if got := r.message(m).Delivery.State; got != channel.ReceiptSent || len(own.received) != 1 {
@@ -345,7 +356,7 @@ func TestUndeliverable(t *testing.T) {
 		r.run()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		server.fail = nil
+		server.recover()
 		m := r.reply(ticket, "Or beside it.")
 		if want := (desk.Delivery{State: channel.ReceiptQueued, Error: "an earlier message to ana@c.example could not be delivered"}); m.Delivery != want {
 			t.Errorf("delivery is %+v, want %+v", m.Delivery, want)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,28 +23,55 @@ import (
 // wire carries requests to a handler in memory, for tests in a bubble. It counts
 // the attempts, and can lose what it is told to.
 type wire struct {
-	to    http.Handler
-	tries []time.Time
+	to http.Handler
+	attempts
 	// lose is asked before and after a request reaches the handler.
 	lose func(r *http.Request, arrived bool) error
 }
 
+// attempts are the times at which something was tried.
+type attempts struct {
+	mu    sync.Mutex
+	tries []time.Time
+}
+
+func (a *attempts) note() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tries = append(a.tries, time.Now())
+}
+
+func (a *attempts) times() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.tries)
+}
+
+// loses has f lose requests and answers from now on.
+func (w *wire) loses(f func(r *http.Request, arrived bool) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = f
+}
+
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost {
-		w.tries = append(w.tries, time.Now())
+		w.note()
 	}
-	if w.lose != nil {
-		if err := w.lose(r, false); err != nil {
-			return nil, err
-		}
+	w.mu.Lock()
+	lose := w.lose
+	w.mu.Unlock()
+	if lose == nil {
+		lose = func(*http.Request, bool) error { return nil }
+	}
+	if err := lose(r, false); err != nil {
+		return nil, err
 	}
 	trace(r)
 	answer := httptest.NewRecorder()
 	w.to.ServeHTTP(answer, r)
-	if w.lose != nil {
-		if err := w.lose(r, true); err != nil {
-			return nil, err
-		}
+	if err := lose(r, true); err != nil {
+		return nil, err
 	}
 	return answer.Result(), nil
 }
@@ -168,10 +196,10 @@ func TestRetries(t *testing.T) {
 				sent := r.reply(r.texts(c, "SM1", anasPhone, "Hello?").TicketID, "Hello!")
 				r.run()
 				for i := range tt.waits {
-					for len(w.tries) < i+2 {
+					for len(w.times()) < i+2 {
 						time.Sleep(time.Second)
 					}
-					got := w.tries[i+1].Sub(w.tries[i])
+					got := w.times()[i+1].Sub(w.times()[i])
 					// The queue looks for what is due now and then, and what a
 					// provider asked for holds for its other messages, too.
 					if want := tt.waits[i]; got < want || got > want+want/4+5*s {
@@ -183,7 +211,7 @@ func TestRetries(t *testing.T) {
 					}
 				}
 				p.answer(nil)
-				w.lose = nil
+				w.loses(nil)
 				time.Sleep(2 * h)
 				synctest.Wait()
 				if got := r.message(sent).Delivery; got.State != channel.ReceiptSent || got.Error != "" {
@@ -267,7 +295,7 @@ func TestLostAnswer(t *testing.T) {
 				r.run()
 				time.Sleep(time.Second)
 				synctest.Wait()
-				w.lose = tt.lose
+				w.loses(tt.lose)
 				second := r.reply(ticket, "Hello!")
 				third := r.reply(ticket, "Bye!")
 				time.Sleep(10 * time.Minute)
@@ -312,8 +340,8 @@ func TestLostRequest(t *testing.T) {
 		r.run()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := r.message(m).Delivery.State; got != channel.ReceiptSent || len(w.tries) != 2 || len(p.taken()) != 1 {
-			t.Errorf("it is %s after %d attempts, of which %d arrived; want sent, 2, 1", got, len(w.tries), len(p.taken()))
+		if got := r.message(m).Delivery.State; got != channel.ReceiptSent || len(w.times()) != 2 || len(p.taken()) != 1 {
+			t.Errorf("it is %s after %d attempts, of which %d arrived; want sent, 2, 1", got, len(w.times()), len(p.taken()))
 		}
 	})
 }
@@ -403,6 +431,14 @@ func TestRefusedReplies(t *testing.T) {
 			_, err := r.tryReply(ticket, strings.Repeat("ü", 1601))
 			return err
 		}, problem.Invalid, "must have at most 1600 characters on this channel"},
+		{"a file", func() error {
+			says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.png", Data: []byte("x")}}})
+			if err != nil {
+				return err
+			}
+			_, err = r.tryReply(ticket, "", func(r *desk.Reply) { r.Says = says })
+			return err
+		}, problem.Invalid, "cannot be sent on this channel"},
 		{"nothing", func() error {
 			_, err := r.tryReply(ticket, "")
 			return err

@@ -18,15 +18,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-const (
-	// MaxText is how long a text may be, in characters: the provider's limit.
-	// A longer one is refused rather than cut up: parts that arrive in any
-	// order, some of which fail, are not what was written.
-	MaxText = 1600
-	// maxSent and maxSentBytes bound the files of one message.
-	maxSent      = 10
-	maxSentBytes = 5 << 20
-)
+// MaxText is how long a text may be, in characters: the provider's limit. A longer
+// one is refused rather than cut up: parts that arrive in any order, some of which
+// fail, are not what was written.
+const MaxText = 1600
 
 // DefaultAPIURL is where the provider's API is.
 const DefaultAPIURL = "https://api.twilio.com"
@@ -58,18 +53,8 @@ func (a *Adapter) Check(m *channel.Outgoing, credentials map[string]string) erro
 	if n := utf8.RuneCountInString(m.Text); n > MaxText {
 		v.AddCode("too_long", "text", "must have at most %d characters on this channel", MaxText)
 	}
-	if len(m.Files) > maxSent {
-		v.AddCode("too_long", "attachments", "must be at most %d on this channel", maxSent)
-	}
-	var size int64
-	for i, f := range m.Files {
-		size += f.Size
-		if f.URL == "" {
-			v.Add("attachments."+strconv.Itoa(i), "cannot be sent on this channel: the provider fetches files, and this server's address is not public")
-		}
-	}
-	if size > maxSentBytes {
-		v.AddCode("too_long", "attachments", "must have at most %d MB in all on this channel", maxSentBytes>>20)
+	for i := range m.Files {
+		v.Add("attachments."+strconv.Itoa(i), "cannot be sent on this channel")
 	}
 	return v.Err()
 }
@@ -107,18 +92,12 @@ func (a *Adapter) messagesURL(credentials map[string]string) string {
 // Call implements [channel.Caller].
 func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
 	from, service, to := ends(m, credentials)
-	form := url.Values{"To": {to}}
+	form := url.Values{"To": {to}, "Body": {m.Text}}
 	if from != "" {
 		form.Set("From", from)
 	}
 	if service != "" {
 		form.Set("MessagingServiceSid", service)
-	}
-	if m.Text != "" {
-		form.Set("Body", m.Text)
-	}
-	for _, f := range m.Files {
-		form.Add("MediaUrl", f.URL)
 	}
 	if a.reports(m.ReceiptURL) {
 		form.Set("StatusCallback", m.ReceiptURL)
