@@ -50,6 +50,8 @@ var benchmarks = []benchmark{
 	{"beside a backlog", besideBacklog},
 	{"password sign-ins", passwordSignIns},
 	{"auth.getUser", getUser},
+	{"keyed GET", keyedGet},
+	{"keyed POST", keyedPost},
 }
 
 // bench is what the benchmarks share.

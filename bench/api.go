@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+)
+
+// createKey makes a key of the organization whose limit nobody reaches.
+func (p *program) createKey(ctx context.Context) (string, error) {
+	if err := p.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE organizations SET plan = 'business', fleet_rate_limit = $2 WHERE id = $1", p.org, int64(1e9))
+		return err
+	}); err != nil {
+		return "", err
+	}
+	_, token, err := p.Keys.Create(ctx, apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
+		OrganizationID: p.org, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Bench",
+		Permissions: apikey.Permissions{Level: apikey.ReadWrite},
+	})
+	return token.Reveal(), err
+}
+
+// ticketRequest is what an integrator would post.
+func ticketRequest(ctx context.Context, base, key string, customer int) (*http.Request, error) {
+	body := `{"subject":"The scooter does not unlock","text":"It stands at the station and blinks.","priority":"high","tags":["unlock"],"customer":{"name":"Ana Client","email":"ana` +
+		strconv.Itoa(customer) + `@client.example"}}`
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+deskapi.Base+"/tickets", strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	return r, nil
+}
+
+// keyedGet measures reading one record with a key, limit included. The ceiling is
+// a handler that writes the same answer and does nothing else.
+func keyedGet(ctx context.Context, b *bench) ([]row, error) {
+	n := b.scale(40000)
+	p, err := b.open(ctx, filepath.Join(b.dir, "keyed-get"), false)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	key, err := p.createKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	create, err := ticketRequest(ctx, p.url, key, 1)
+	if err != nil {
+		return nil, err
+	}
+	body, _, err := exchange(http.DefaultClient, create)
+	if err != nil {
+		return nil, err
+	}
+	var made struct{ ID string }
+	if err := json.Unmarshal(body, &made); err != nil {
+		return nil, err
+	}
+	r, ceiling, err := besideBare(n, p.url, func(base string) (*http.Request, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+deskapi.Base+"/tickets/"+made.ID, nil)
+		if err == nil {
+			r.Header.Set("Authorization", "Bearer "+key)
+		}
+		return r, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []row{{"GET /api/v1/tickets/{id} with a key, 64 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.75"}}, p.stop()
+}
+
+// keyedPost measures making tickets with a key, each with its message and its
+// customer, of whom every other is known.
+func keyedPost(ctx context.Context, b *bench) ([]row, error) {
+	const clients = 16
+	n := b.scale(20000)
+	p, err := b.open(ctx, filepath.Join(b.dir, "keyed-post"), false)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	key, err := p.createKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	took, latencies, err := load(n, clients, func(c *http.Client, i int) error {
+		r, err := ticketRequest(ctx, p.url, key, i/2)
+		if err != nil {
+			return err
+		}
+		_, _, err = exchange(c, r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	stored, err := count(ctx, p.DB, "SELECT count(*) FROM tickets")
+	if err != nil {
+		return nil, err
+	}
+	if stored != n {
+		return nil, fmt.Errorf("%d of %d were stored", stored, n)
+	}
+	return []row{
+		{"POST /api/v1/tickets with a key, 16 clients", rate(perSecond(n, took)), "", "", "≥ 3,000/s"},
+		{"… latency p50, p99", ms(quantile(latencies, 0.5)) + ", " + ms(quantile(latencies, 0.99)), "", "", ""},
+	}, p.stop()
+}
