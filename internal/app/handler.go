@@ -55,8 +55,12 @@ func (a *App) newHandler() (http.Handler, error) {
 	if a.deskAPI, err = a.openDeskAPI(); err != nil {
 		return nil, fmt.Errorf("REST API: %w", err)
 	}
+	if err := registerPages(mux, a.deskAPI); err != nil {
+		return nil, fmt.Errorf("REST API: %w", err)
+	}
 	places := []web.Place{
 		{Path: deskapi.Base, What: "REST API of the helpdesk, for API keys"},
+		{Path: deskDocs, Link: true, What: "what the REST API of the helpdesk has, to read"},
 		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, What: "is the process alive"},
 		{Path: "/readyz", Link: true, What: "can it do its work"},

@@ -1,10 +1,31 @@
 package app
 
 import (
+	"net/http"
+
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
+
+// deskDocs is where people read about the helpdesk's REST API.
+const deskDocs = "/api/docs"
+
+// registerPages puts what people read about the REST APIs into mux.
+func registerPages(mux *http.ServeMux, api *rest.API) error {
+	docs, err := api.Reference(deskDocs)
+	if err != nil {
+		return err
+	}
+	problems, err := rest.Problems()
+	if err != nil {
+		return err
+	}
+	mux.Handle(deskDocs, docs)
+	mux.Handle(deskDocs+"/", docs)
+	mux.Handle("/problems/", problems)
+	return nil
+}
 
 // openDeskAPI returns the helpdesk's REST API.
 func (a *App) openDeskAPI() (*rest.API, error) {

@@ -75,8 +75,8 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	return err
 }
 
-// tend does the housekeeping of a worker: what has had its time is deleted once
-// an hour.
+// tend does the housekeeping: what has had its time is deleted once an hour, by
+// who keeps it.
 func (a *App) tend(ctx context.Context) {
 	hour := time.NewTicker(time.Hour)
 	defer hour.Stop()
@@ -85,6 +85,14 @@ func (a *App) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-hour.C:
+			if a.deskAPI != nil {
+				if err := a.deskAPI.Purge(ctx); err != nil && ctx.Err() == nil {
+					a.log.ErrorContext(ctx, "deleting old answers of the REST API", "error", err)
+				}
+			}
+			if !a.config.Worker {
+				continue
+			}
 			if _, err := a.Inbound.Purge(ctx, now.Add(-inbound.Kept)); err != nil && ctx.Err() == nil {
 				a.log.ErrorContext(ctx, "deleting old inbound events", "error", err)
 			}
