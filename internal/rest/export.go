@@ -125,7 +125,11 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 	out := bufio.NewWriterSize(piece{w, http.NewResponseController(w)}, pieceSize)
 	rows := rowWriter{format: r.format, out: out}
 	if r.format == formatCSV {
-		rows.columns = columns(nil, "", r.route.Output.Members)
+		of := r.route.Output
+		if r.route.Rows != nil {
+			of = r.route.Rows
+		}
+		rows.columns = columns(nil, "", of.Members)
 		err = rows.header()
 	}
 	for ; more && err == nil; record, err, more = next() {

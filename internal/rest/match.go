@@ -114,6 +114,8 @@ func (rt *Route) check() error {
 		return errors.New("a list needs the Output it is of")
 	case rt.File && (rt.Method != "GET" || rt.Output != nil):
 		return errors.New("a file is the answer of a GET that has no other")
+	case rt.Rows != nil && !rt.Export:
+		return errors.New("rows are what an export has")
 	case rt.Export && rt.Output == nil:
 		return errors.New("an export needs the Output it is of")
 	case rt.Input != nil && rt.Method != "POST" && rt.Method != "PUT":

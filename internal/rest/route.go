@@ -131,6 +131,7 @@ type Route struct {
 	Input   *Record // the body; nil: there is none
 	MaxBody int64   // bytes; 0: 1 MiB
 	Output  *Record // the answer; nil: there is none
+	Rows    *Record // what an export has, where that is not the Output: the rows in it
 	List    bool    // the answer is a list of Output
 	Status  int     // of success; 0: 200, for a POST with Output 201, without Output 204
 
