@@ -61,9 +61,9 @@ type wireTarget struct {
 func wireOfAudit(e *apikey.Entry) wireAudit {
 	w := wireAudit{
 		ID: e.ID, Object: "audit_entry", At: rest.Time(e.At), Action: e.Action,
-		Actor:  wireActor{e.Actor.Type, optional(e.Actor.ID), optional(e.Actor.Email)},
-		Target: wireTarget{e.Target.Type, optional(e.Target.ID), optional(e.Target.Name), optional(e.Target.PartialKey)},
-		IP:     optional(e.IP), UserAgent: optional(e.UserAgent), RequestID: optional(e.RequestID), Changes: e.Changes,
+		Actor:  wireActor{e.Actor.Type, orNull(e.Actor.ID), orNull(e.Actor.Email)},
+		Target: wireTarget{e.Target.Type, orNull(e.Target.ID), orNull(e.Target.Name), orNull(e.Target.PartialKey)},
+		IP:     orNull(e.IP), UserAgent: orNull(e.UserAgent), RequestID: orNull(e.RequestID), Changes: e.Changes,
 	}
 	if w.Changes == nil {
 		w.Changes = map[string]apikey.Change{}

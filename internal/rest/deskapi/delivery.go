@@ -28,7 +28,7 @@ var deliveryRecord = &rest.Record{Name: "delivery", Doc: "One event on its way t
 	{Name: "object", Type: rest.Enum("delivery")},
 	{Name: "webhook_id", Type: rest.ID()},
 	{Name: "event_id", Type: rest.ID()},
-	{Name: "event", Type: rest.Enum(eventNames()...)},
+	{Name: "event", Type: rest.Enum(eventNames...)},
 	{Name: "state", Type: rest.Enum(deliveryStates()...), Doc: "failed: refused, or its schedule is used up. dropped: pushed out of a full queue."},
 	{Name: "test", Type: rest.Bool(), Doc: "Of a made-up event."},
 	{Name: "attempt_count", Type: rest.Integer(), Doc: "Attempts made so far."},
@@ -104,8 +104,8 @@ func wireOfDelivery(d *webhook.Delivery) wireDelivery {
 
 func wireOfAttempt(a *webhook.Attempt) wireAttempt {
 	return wireAttempt{
-		Number: a.Number, At: rest.Time(a.At), StatusCode: optional(a.Status), DurationMs: a.Latency.Milliseconds(),
-		Error: optional(a.Error), Response: optional(a.Response),
+		Number: a.Number, At: rest.Time(a.At), StatusCode: orNull(a.Status), DurationMs: a.Latency.Milliseconds(),
+		Error: orNull(a.Error), Response: orNull(a.Response),
 	}
 }
 
@@ -128,7 +128,7 @@ var replayInput = &rest.Record{Name: "webhook.replay_request", Doc: "Either deli
 	{Name: "from", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries made at this time or later."},
 	{Name: "to", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries made before this time."},
 	{Name: "failed_only", Type: rest.Bool(), Access: rest.Writable, Doc: "Only those that failed or were dropped."},
-	{Name: "event", Type: rest.Enum(eventNames()...), Access: rest.Writable, Doc: "Only of this event."},
+	{Name: "event", Type: rest.Enum(eventNames...), Access: rest.Writable, Doc: "Only of this event."},
 }}
 
 type replayBody struct {
@@ -178,7 +178,7 @@ func (a *API) deliveryRoutes() []rest.Route {
 		Method: "GET", Path: "/webhooks/{id}/deliveries", ID: "listDeliveries", Tag: "Webhooks", Summary: "List a webhook's deliveries",
 		Doc: "The newest first. A filter that few deliveries pass may give pages that are short, or empty, while has_more is true: go on with next_cursor.",
 		Query: []rest.Param{
-			{Name: "event", Kind: rest.EnumsParam, Values: eventNames()},
+			{Name: "event", Kind: rest.EnumsParam, Values: eventNames},
 			{Name: "event_id", Kind: rest.StringParam},
 			{Name: "ticket_id", Kind: rest.StringParam, Doc: "Of the event's ticket."},
 			{Name: "state", Kind: rest.EnumsParam, Values: deliveryStates()},

@@ -42,7 +42,7 @@ func (a *API) Routes() []rest.Route {
 		a.customerRoutes(),
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
-		a.eventRoutes(), a.slaRoutes(), a.auditRoutes(),
+		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(), a.auditRoutes(),
 	)
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
-	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -17,7 +16,7 @@ import (
 var eventRecord = &rest.Record{Name: "event", Doc: "Something that happened, as it was told to webhooks.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("event")},
-	{Name: "event", Type: rest.Enum(eventNames()...)},
+	{Name: "event", Type: rest.Enum(eventNames...)},
 	{Name: "ticket_id", Type: rest.Text(), Nullable: true},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "data", Type: rest.Map(rest.JSON()), Doc: "The records as they were: ticket, message, customer, sla and changes, as they apply. It is what a webhook with payload_form b gets."},
@@ -59,7 +58,7 @@ func (a *API) eventRoutes() []rest.Route {
 	return []rest.Route{{
 		Method: "GET", Path: "/events", ID: "listEvents", Tag: "Events", Summary: "List events",
 		Query: []rest.Param{
-			{Name: "event", Kind: rest.EnumsParam, Values: eventNames()},
+			{Name: "event", Kind: rest.EnumsParam, Values: eventNames},
 			{Name: "ticket_id", Kind: rest.StringParam},
 			{Name: "created_at", Kind: rest.TimeRange},
 		},
@@ -76,12 +75,9 @@ func (a *API) eventRoutes() []rest.Route {
 }
 
 func (a *API) listEvents(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	q := event.Query{TicketID: r.String("ticket_id"), Ascending: !r.Descending()}
+	q := event.Query{TicketID: r.String("ticket_id"), CreatedAt: between(r, "created_at"), Ascending: !r.Descending()}
 	for _, name := range r.Strings("event") {
 		q.Names = append(q.Names, event.Name(name))
-	}
-	if from, until := r.Times("created_at"); !from.IsZero() || !until.IsZero() {
-		q.CreatedAt = period.Range{Low: optional(from), High: optional(until), HighOpen: true}
 	}
 	if r.Exporting() {
 		return rest.Export(exported(func(fn func(*event.Event) error) error {

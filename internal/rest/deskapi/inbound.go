@@ -9,9 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var inboundStates = []string{
-	string(inbound.Accepted), string(inbound.Processed), string(inbound.Unrouted), string(inbound.Rejected), string(inbound.Dead),
-}
+var inboundStates = words([]inbound.State{inbound.Accepted, inbound.Processed, inbound.Unrouted, inbound.Rejected, inbound.Dead})
 
 var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A request of a channel's provider that was verified, and what became of it. It is kept for 30 days.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
@@ -51,8 +49,8 @@ type wireInbound struct {
 
 func wireOfInbound(e *inbound.Event) wireInbound {
 	return wireInbound{
-		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: optional(e.ConnectionID), Kind: e.Kind, Key: e.Key,
-		Sender: optional(e.Sender), Address: optional(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: optional(e.Error), Size: e.Size,
+		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: orNull(e.ConnectionID), Kind: e.Kind, Key: e.Key,
+		Sender: orNull(e.Sender), Address: orNull(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: orNull(e.Error), Size: e.Size,
 		ReceivedAt: rest.Time(e.ReceivedAt), ProcessedAt: rest.Time(e.ProcessedAt),
 	}
 }

@@ -57,6 +57,7 @@ type rig struct {
 	routes      []rest.Route
 	api         *rest.API
 
+	log  *event.Log
 	mail mail.Carrier // before open: the mail server
 
 	ours, theirs   account.Organization
@@ -125,6 +126,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	box := seal.New(key[0])
 	r.queue = queue.Open(d, queue.Config{Logger: log})
 	events := new(event.Log)
+	r.log = events
 	r.accounts, err = account.New(account.Config{DB: d, Mailer: noMail{}, MailFrom: mail.Address{Address: "kickstand@a.example"}, BaseURL: origin, Logger: log})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 var slaRecord = &rest.Record{Name: "sla_policy", Doc: "What is promised for tickets of one priority. It is for tickets that are made, or get the priority, from then on.", Members: []rest.Member{
 	{Name: "object", Type: rest.Enum("sla_policy")},
-	{Name: "priority", Type: rest.Enum(priorityNames()...)},
+	{Name: "priority", Type: rest.Enum(priorities...)},
 	{Name: "first_response_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until an agent's first public message; null: not promised."},
 	{Name: "resolution_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: not promised."},
 	{Name: "business_hours", Access: rest.Writable, Nullable: true, Doc: "When minutes count; null: day and night.", Type: rest.Object(
@@ -24,14 +24,6 @@ var slaRecord = &rest.Record{Name: "sla_policy", Doc: "What is promised for tick
 	{Name: "created_at", Type: rest.Timestamp(), Doc: "When the priority got its first policy."},
 	{Name: "updated_at", Type: rest.Timestamp()},
 }}
-
-func priorityNames() []string {
-	names := make([]string, len(desk.Priorities))
-	for i, p := range desk.Priorities {
-		names[i] = string(p)
-	}
-	return names
-}
 
 func weekMembers() []rest.Member {
 	interval := rest.Object(
@@ -63,8 +55,8 @@ type wireHours struct {
 
 func wireOfSLA(p *desk.SLAPolicy) wireSLA {
 	w := wireSLA{
-		Object: "sla_policy", Priority: p.Priority, FirstResponseMinutes: optional(p.FirstResponseMinutes),
-		ResolutionMinutes: optional(p.ResolutionMinutes), CreatedAt: rest.Time(p.CreatedAt), UpdatedAt: rest.Time(p.UpdatedAt),
+		Object: "sla_policy", Priority: p.Priority, FirstResponseMinutes: orNull(p.FirstResponseMinutes),
+		ResolutionMinutes: orNull(p.ResolutionMinutes), CreatedAt: rest.Time(p.CreatedAt), UpdatedAt: rest.Time(p.UpdatedAt),
 	}
 	if h := p.Hours; h != nil {
 		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(desk.Week, len(desk.Days)), Holidays: append([]string{}, h.Holidays...)}

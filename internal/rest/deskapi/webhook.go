@@ -12,19 +12,13 @@ import (
 )
 
 // eventNames are the events of the contract.
-func eventNames() []string {
-	names := make([]string, len(event.Names))
-	for i, name := range event.Names {
-		names[i] = string(name)
-	}
-	return names
-}
+var eventNames = words(event.Names[:])
 
 var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: where events are posted to, and which.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("webhook")},
 	{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
-	{Name: "events", Type: rest.Array(rest.Enum(append(eventNames(), "*")...), 100), Access: rest.Required, Doc: "Those it wants; * is all, those to come included.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "events", Type: rest.Array(rest.Enum(append(words(event.Names[:]), "*")...), 100), Access: rest.Required, Doc: "Those it wants; * is all, those to come included.", Example: []string{"ticket.created", "message.customer_reply"}},
 	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is not, events wait; once it is again they go out in order."},
 	{Name: "state", Type: rest.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery used up its schedule. Enable it again once the receiver works."},
 	{Name: "secret", Type: rest.String(0, 1024), Access: rest.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. One that is replaced goes on signing beside the new one for 24 hours; null ends signing. It is never read back."},
@@ -64,8 +58,8 @@ type wireWebhook struct {
 func wireOfWebhook(w *webhook.Webhook) wireWebhook {
 	return wireWebhook{
 		ID: w.ID, Object: "webhook", URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
-		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: optional(w.DrainRate),
-		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rest.Time(w.LastDeliveryAt), LastError: optional(w.LastError),
+		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: orNull(w.DrainRate),
+		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rest.Time(w.LastDeliveryAt), LastError: orNull(w.LastError),
 		CreatedAt: rest.Time(w.CreatedAt), UpdatedAt: rest.Time(w.UpdatedAt),
 	}
 }
@@ -105,7 +99,7 @@ var upcomingRecord = &rest.Record{Name: "webhook.upcoming", Doc: "What waits for
 	{Name: "data", Type: rest.Array(rest.Object(
 		rest.Member{Name: "delivery_id", Type: rest.ID()},
 		rest.Member{Name: "event_id", Type: rest.ID()},
-		rest.Member{Name: "event", Type: rest.Enum(eventNames()...)},
+		rest.Member{Name: "event", Type: rest.Enum(eventNames...)},
 		rest.Member{Name: "attempt", Type: rest.Integer(), Doc: "The number of the next, from 1."},
 		rest.Member{Name: "waits_for", Type: rest.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its time; turn: those before it; enabled: that the webhook is enabled."},
 		rest.Member{Name: "due_at", Type: rest.Timestamp(), Doc: "The earliest time of the next attempt."},
@@ -263,8 +257,8 @@ func (a *API) testWebhook(ctx context.Context, r *rest.Request) (rest.Response, 
 		return rest.Response{}, err
 	}
 	return rest.OK(wireWebhookTest{
-		Object: "webhook.test", DeliveryID: got.DeliveryID, Success: got.Error == "", StatusCode: optional(got.StatusCode),
-		DurationMs: got.Duration.Milliseconds(), Error: optional(got.Error),
+		Object: "webhook.test", DeliveryID: got.DeliveryID, Success: got.Error == "", StatusCode: orNull(got.StatusCode),
+		DurationMs: got.Duration.Milliseconds(), Error: orNull(got.Error),
 	}), nil
 }
 

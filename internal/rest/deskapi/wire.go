@@ -9,15 +9,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// optional returns nil, which is written as null, for the zero value.
-func optional[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
-}
-
 // wired returns the records as they are answered.
 func wired[T, W any](records []T, wire func(*T) W) []W {
 	out := make([]W, len(records))
@@ -26,8 +17,6 @@ func wired[T, W any](records []T, wire func(*T) W) []W {
 	}
 	return out
 }
-
-var errEnough = errors.New("the receiver has enough")
 
 // exported is the sequence of what each calls back with, as it is answered.
 func exported[T, W any](each func(fn func(*T) error) error, wire func(*T) (W, error)) iter.Seq2[W, error] {
@@ -38,11 +27,11 @@ func exported[T, W any](each func(fn func(*T) error) error, wire func(*T) (W, er
 				return err
 			}
 			if !yield(w, nil) {
-				return errEnough
+				return errStopped
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, errEnough) {
+		if err != nil && !errors.Is(err, errStopped) {
 			var none W
 			yield(none, err)
 		}
