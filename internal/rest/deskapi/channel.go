@@ -205,15 +205,18 @@ func (a *API) deleteChannel(ctx context.Context, r *rest.Request) (rest.Response
 }
 
 func (a *API) rotateChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	var in rotateBody
-	if err := r.Decode(&in); err != nil {
-		return rest.Response{}, err
-	}
-	overlap := connection.Overlap
-	if in.Overlap.Set {
-		overlap = time.Duration(in.Overlap.Value) * time.Second
-	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if _, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+			return rest.Response{}, err
+		}
+		var in rotateBody
+		if err := r.Decode(&in); err != nil {
+			return rest.Response{}, err
+		}
+		overlap := connection.Overlap
+		if in.Overlap.Set {
+			overlap = time.Duration(in.Overlap.Value) * time.Second
+		}
 		secret, err := a.Connections.RotateIn(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Secret.Value, overlap)
 		if err != nil {
 			return rest.Response{}, err

@@ -121,15 +121,15 @@ func (a *API) getEvent(ctx context.Context, r *rest.Request) (rest.Response, err
 }
 
 func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	var in struct {
-		WebhookID rest.Optional[string] `json:"webhook_id"`
-	}
-	if err := r.Decode(&in); err != nil {
-		return rest.Response{}, err
-	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		e, err := a.event(ctx, tx, r)
 		if err != nil {
+			return rest.Response{}, err
+		}
+		var in struct {
+			WebhookID rest.Optional[string] `json:"webhook_id"`
+		}
+		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err
 		}
 		// The event is there, so it is the webhook that is not.

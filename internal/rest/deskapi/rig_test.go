@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,7 @@ type rig struct {
 	webhooks    *webhook.Service
 	inbound     *inbound.Service
 	parser      *email.Parser
+	mux         *http.ServeMux // where providers post
 	routes      []rest.Route
 	api         *rest.API
 
@@ -155,6 +157,8 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		DB: d, Queue: r.queue, Blob: files, Connections: r.connections, Desk: r.desk, Adapters: adapters, BaseURL: origin,
 		SoleOrganization: r.accounts.SoleOrganization, Media: netguard.NewTransport(netguard.Guard{}), Logger: log,
 	})
+	r.mux = http.NewServeMux()
+	r.inbound.Register(r.mux)
 	events.After(func(list []event.Event) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -217,6 +221,20 @@ func (r *rig) makeKey(n apikey.New) (apikey.Key, string) {
 		r.Fatal(err)
 	}
 	return k, token.Reveal()
+}
+
+// expiredKey is a key of ours that was good for everything.
+func (r *rig) expiredKey() string {
+	r.Helper()
+	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}, ExpiresAt: time.Now().Add(time.Hour)})
+	err := r.db.Write(r.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(r.Context(), "UPDATE api_keys SET expires_at = $2 WHERE id = $1", k.ID, tx.Now.Add(-time.Second).UnixMicro())
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return token
 }
 
 // other is the client with a key of the other organization.
