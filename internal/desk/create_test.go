@@ -157,3 +157,27 @@ func TestParallelTickets(t *testing.T) {
 		t.Errorf("%d tickets, want 9", n)
 	}
 }
+
+// What another customer has stays theirs, and is not where this one is written to.
+func TestCreateTicketForTwo(t *testing.T) {
+	f := newFixture(t)
+	ana, err := f.createCustomer(orgA, desk.NewCustomer{Emails: []string{"ana@c.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, err := f.createCustomer(orgA, desk.NewCustomer{Phones: []string{"+4915112345678"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.emitted()
+	ticket, err := f.create(orgA, desk.NewTicket{Subject: "x", Customer: &desk.Person{Email: "ana@c.example", Phone: "+4915112345678"}})
+	if err != nil || ticket.Customer.ID != ana.ID || ticket.Customer.Phone != "" {
+		t.Errorf("the customer is %+v, %v; want Ana without Bob's number", ticket.Customer, err)
+	}
+	if got := f.emitted(); got != "ticket.created" {
+		t.Errorf("events %s", got)
+	}
+	if got := f.customer(bob.ID).Phones; len(got) != 1 {
+		t.Errorf("Bob has %q", got)
+	}
+}

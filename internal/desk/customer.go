@@ -240,7 +240,8 @@ func loadCustomer(ctx context.Context, q db.Querier, id string) (known, error) {
 
 // settle makes the customer with the given new id, if all of a claim's points
 // were free; otherwise it finds the one they belong to and gives it those that
-// were. When several customers have points, the first point decides.
+// were. When several customers have points, the first point decides, and the
+// others keep theirs.
 func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party, newID string, points []point, owners []claimed) (known, error) {
 	owner, free := "", 0
 	for i, pt := range points {
@@ -254,6 +255,17 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.
 	}
 	if owner == "" {
 		return makeCustomer(ctx, tx, in, newID, p)
+	}
+	for i, pt := range points {
+		// What is another customer's must not be written to for this one.
+		if c := owners[i].customerID; pt.customer && c != owner && c != newID {
+			switch pt.kind {
+			case pointEmail:
+				p.Email = ""
+			case pointPhone:
+				p.Phone = ""
+			}
+		}
 	}
 	k, err := loadCustomer(ctx, tx, owner)
 	if err != nil {

@@ -329,17 +329,13 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		return err
 	}
 	before := c
-	// Where their threads are: those of a merged ticket in what it was merged into.
-	tickets, err := db.All(ctx, tx, scanText, `WITH RECURSIVE up(id, merged_into_id) AS (
-			SELECT id, merged_into_id FROM tickets WHERE customer_id = $1
-			UNION SELECT t.id, t.merged_into_id FROM tickets t JOIN up ON t.id = up.merged_into_id
-		) SELECT id FROM up WHERE merged_into_id IS NULL ORDER BY id`, id)
-	if err != nil {
-		return fmt.Errorf("find tickets: %w", err)
-	}
 	var keys []string
 	for _, p := range emailPoints(organizationID, c.Emails) {
 		keys = append(keys, p.value)
+	}
+	tickets, err := lockPlaces(ctx, tx, organizationID, c)
+	if err != nil {
+		return err
 	}
 	for _, change := range []struct {
 		statement string
@@ -376,6 +372,34 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	return s.events.Emit(ctx, tx, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerUpdated, Data: event.Data{Customer: c.snapshot(), Changes: changes},
 	})
+}
+
+// lockPlaces returns the tickets in which a customer's conversations are: those of
+// a merged ticket in what it was merged into, also when it was deleted since. They
+// are locked, so that nothing is moved away meanwhile.
+func lockPlaces(ctx context.Context, tx *db.Tx, organizationID string, c record) ([]string, error) {
+	var numbers, held []string
+	for _, p := range phonePoints(organizationID, c.Phones) {
+		numbers = append(numbers, p.value)
+	}
+	for {
+		tickets, err := db.All(ctx, tx, scanText, `WITH RECURSIVE up(id, merged_into_id) AS (
+				SELECT id, merged_into_id FROM tickets WHERE customer_id = $1
+				UNION SELECT t.id, t.merged_into_id FROM tickets t JOIN up ON t.id = up.merged_into_id
+			) SELECT id FROM up WHERE merged_into_id IS NULL
+			UNION SELECT c.ticket_id FROM contact_points p JOIN conversations c ON c.ticket_id = p.ticket_id AND c.id = p.conversation_id
+			WHERE (p.customer_id = $1 OR p.value = ANY($2)) AND c.customer_id = $1
+			ORDER BY id`, c.ID, numbers)
+		if err != nil {
+			return nil, fmt.Errorf("find tickets: %w", err)
+		}
+		if slices.Equal(held, tickets) {
+			return tickets, nil
+		}
+		if held, err = db.All(ctx, tx, scanText, "SELECT id FROM tickets WHERE id = ANY($1) ORDER BY id FOR UPDATE", tickets); err != nil {
+			return nil, fmt.Errorf("lock tickets: %w", err)
+		}
+	}
 }
 
 func scanText(row db.Row) (s string, err error) {

@@ -288,6 +288,57 @@ func TestDeleteCustomer(t *testing.T) {
 	refused(t, "a ticket for the deleted", err, problem.Invalid, "not_found", "customer_id")
 }
 
+// Nothing leads to a deleted customer from where a ticket of theirs was merged,
+// even if that ticket is gone.
+func TestDeleteCustomerOfAMergedTicket(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		f := newFixture(t)
+		in := text("+4915112345671", "a")
+		in.Event.Message.From.Name = "Ana"
+		a, b := f.intake(in), f.intake(text("+4915112345672", "b"))
+		if _, err := f.merge(orgA, a.TicketID, b.TicketID); err != nil {
+			t.Fatal(err)
+		}
+		if gone {
+			f.delete(a.TicketID)
+		}
+		if err := f.deleteCustomer(orgA, a.CustomerID); err != nil {
+			t.Fatal(err)
+		}
+		if m := f.messages(b.TicketID)[0]; m.Text != "a" || m.Author.Name != "" {
+			t.Errorf("gone %t: the message is of %q", gone, m.Author.Name)
+		}
+		if r := f.intake(text("+4915112345671", "again")); r.Outcome != desk.TicketCreated || r.CustomerID == a.CustomerID {
+			t.Errorf("gone %t: the next text: %+v, want a new customer with a new ticket", gone, r)
+		}
+	}
+}
+
+// A customer goes while their ticket is merged: nothing leads to them then.
+func TestParallelDeleteCustomer(t *testing.T) {
+	f := newFixture(t)
+	b := f.intake(text("+4915112345670", "b")).TicketID
+	for round := range 20 {
+		number := fmt.Sprintf("+49151123457%02d", round)
+		a := f.intake(text(number, "a"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := f.deleteCustomer(orgA, a.CustomerID); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			if _, err := f.merge(orgA, a.TicketID, b); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		if r := f.intake(text(number, "again")); r.CustomerID == a.CustomerID {
+			t.Fatalf("round %d: the next text is of the deleted: %+v", round, r)
+		}
+	}
+}
+
 // Of several who make a customer with the same addresses at once, in whatever
 // order they name them, one succeeds.
 func TestParallelCustomers(t *testing.T) {

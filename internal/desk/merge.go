@@ -79,7 +79,8 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 // ticket: what came from it goes back, with what its threads have brought since,
 // and what answered its messages. What was written on the survivor as a whole
 // stays there, and so does what was split off. The ticket gets the status that it
-// had, or is open when its customer has written since. Undoing the merge of a
+// had, or is open when its customer has written since; an answer that an agent
+// gave there since is its first response, if it had none. Undoing the merge of a
 // ticket into which others were merged before leaves those in it. It emits what
 // Merge does.
 //
@@ -123,13 +124,19 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 	}
 	var status Status
 	var since int
-	if err := tx.QueryRow(ctx, `SELECT merged_status, (SELECT count(*) FROM messages m
-			WHERE m.ticket_id = $1 AND m.author_type = $2 AND m.kind = $3 AND m.created_at > $4) FROM tickets WHERE id = $1`,
-		t.ID, AuthorCustomer, KindReply, t.MergedAt.UnixMicro()).Scan(&status, &since); err != nil {
+	var answered time.Time
+	if err := tx.QueryRow(ctx, `SELECT merged_status,
+			(SELECT count(*) FROM messages m WHERE m.ticket_id = $1 AND m.author_type = $2 AND m.kind = $4 AND m.created_at > $5),
+			(SELECT min(m.created_at) FROM messages m WHERE m.ticket_id = $1 AND m.author_type = $3 AND m.kind = $4 AND m.created_at > $5)
+		FROM tickets WHERE id = $1`,
+		t.ID, AuthorCustomer, AuthorAgent, KindReply, t.MergedAt.UnixMicro()).Scan(&status, &since, db.IntoTime(&answered)); err != nil {
 		return Ticket{}, fmt.Errorf("look for messages since: %w", err)
 	}
 	if since > 0 {
 		status = StatusOpen
+	}
+	if t.FirstRespondedAt.IsZero() {
+		t.FirstRespondedAt = answered
 	}
 	changes := map[string]event.Change{"merged_into_id": {From: t.MergedIntoID, To: nil}}
 	t.MergedIntoID, t.MergedAt = "", time.Time{}
@@ -156,9 +163,9 @@ func (s *Service) remerge(ctx context.Context, tx *db.Tx, t *Ticket, status, bef
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
 	if _, err := tx.Exec(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,
-			merged_into_id = $5, merged_at = $6, merged_status = $7 WHERE id = $1`,
+			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8 WHERE id = $1`,
 		t.ID, string(t.Status), db.Time(t.ResolvedAt), tx.Now.UnixMicro(),
-		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before))); err != nil {
+		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt)); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
 	if err := pendTicket(ctx, tx, t); err != nil {

@@ -327,6 +327,27 @@ func TestMergeStopsClocks(t *testing.T) {
 	})
 }
 
+// What was answered while a ticket was merged is answered when it comes back.
+func TestUnmergeAnswered(t *testing.T) {
+	f := newFixture(t)
+	f.setPolicy(desk.SLAPolicy{Priority: desk.PriorityNormal, FirstResponseMinutes: 60})
+	a, b := f.intake(text("+4915112345671", "a")), f.intake(text("+4915112345672", "b"))
+	if _, err := f.merge(orgA, a.TicketID, b.TicketID); err != nil {
+		t.Fatal(err)
+	}
+	f.intake(answer("+4915112345671", "answered"))
+	back, err := f.unmerge(orgA, a.TicketID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := f.messages(a.TicketID)[1].CreatedAt; !back.FirstRespondedAt.Equal(at) || back.SLA[0].State != desk.SLAMet {
+		t.Errorf("first response at %v, %+v; want it at %v, and met", back.FirstRespondedAt, back.SLA, at)
+	}
+	if stored := f.ticket(a.TicketID); asJSON(stored) != asJSON(back) {
+		t.Errorf("stored\n got %s\nwant %s", asJSON(stored), asJSON(back))
+	}
+}
+
 // Merges in opposite directions, while messages come in.
 func TestParallelMerges(t *testing.T) {
 	f := newFixture(t)
