@@ -99,8 +99,13 @@ func (r *Redis) Close() error { return r.client.Close() }
 
 // Check tries whether the server can be used, so that the log tells at once if
 // it cannot.
-func (r *Redis) Check(ctx context.Context) {
-	r.try(ctx, func(ctx context.Context) error { return r.client.Ping(ctx).Err() })
+func (r *Redis) Check(ctx context.Context) { r.try(ctx, r.count) }
+
+// count counts something that nobody asks for. A server that only reads, as a
+// replica does or one whose memory is full, cannot be used, but answers calls
+// that have nothing to count.
+func (r *Redis) count(ctx context.Context) error {
+	return windowScript.Run(ctx, r.client, []string{redisKey("check", "")}, int64(1)<<50, time.Second.Microseconds(), 1).Err()
 }
 
 // run runs a script on one key. It returns false when the caller must do
@@ -124,7 +129,13 @@ func (r *Redis) try(ctx context.Context, f func(ctx context.Context) error) bool
 	// nothing about Redis.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.patience)
 	defer cancel()
-	err := f(bounded)
+	var err error
+	if probe {
+		err = r.count(bounded)
+	}
+	if err == nil {
+		err = f(bounded)
+	}
 	changed, lasted := r.breaker.leave(probe, err)
 	switch {
 	case changed && err != nil:

@@ -456,6 +456,51 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	logged("redis cannot be used")
 }
 
+// A server that answers but does not write, such as a replica or one without
+// memory, counts nothing, so it cannot be used: also where nothing would be written.
+func TestRedisThatOnlyReads(t *testing.T) {
+	admin := testRedis(t, nil, nil)
+	user, password := rand.Text(), rand.Text()
+	allow := func(rules ...any) {
+		t.Helper()
+		if err := admin.client.Do(t.Context(), append([]any{"ACL", "SETUSER", user}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("on", ">"+password, "~*", "+@read", "+@scripting", "+@connection", "+time")
+	t.Cleanup(func() { admin.client.Do(context.Background(), "ACL", "DELUSER", user) })
+	var log lines
+	r := testRedis(t, func(o *redis.Options) { o.Username, o.Password = user, password }, log.logger())
+	r.breaker.pause = 0 // every call tries
+	w := r.Windows(rand.Text(), time.Minute)
+	full := func() {
+		t.Helper()
+		if _, ok := take(t, w, "k", 1); ok {
+			t.Error("one too many passed")
+		}
+	}
+
+	r.Check(t.Context())
+	take(t, w, "k", 1)
+	for range 3 {
+		if got := peek(t, w, "k", 1); got.Remaining != 0 {
+			t.Errorf("got %d remaining, want 0: this process counts", got.Remaining)
+		}
+		full()
+		r.Check(t.Context())
+	}
+	if got := log.take(); len(got) != 1 || !strings.Contains(got[0], "redis cannot be used") {
+		t.Errorf("logged %q, want one line", got)
+	}
+	allow("+@write")
+	take(t, w, "k", 1)
+	peek(t, w, "k", 1)
+	full()
+	if got := log.take(); len(got) != 1 || !strings.Contains(got[0], "redis can be used again") {
+		t.Errorf("logged %q, want one line", got)
+	}
+}
+
 // A rediss address is spoken to in TLS, and only to whom its name belongs.
 func TestRedisByTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(nil) // its certificate is for example.com and 127.0.0.1
