@@ -27,7 +27,7 @@ type Reply struct {
 // merged ticket's is the survivor's. In
 // a conversation without a far side ([ChannelAPI]) the message is kept and told of
 // by events, and its state is empty. The status of the ticket stays. Errors:
-// NotFound; Invalid; TooLarge; Conflict when the customer has opted out;
+// NotFound; Invalid; TooLarge; Conflict invalid_transition when the customer has opted out;
 // Precondition when nothing can leave there, with the reason.
 func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
 	if r.Says.Empty() {
@@ -122,7 +122,7 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 		return nil
 	}
 	if !c.OptedOutAt.IsZero() {
-		return problem.New(problem.Conflict, "the customer has opted out: no more messages may be sent in this conversation")
+		return transition("the customer has opted out: no more messages may be sent in this conversation", nil)
 	}
 	if s.dispatcher == nil {
 		return problem.New(problem.Precondition, "messages cannot leave from here")

@@ -1,0 +1,173 @@
+package deskapi_test
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
+
+	"github.com/google/uuid"
+)
+
+// runQueue runs the queue until the end of the test.
+func (r *rig) runQueue() {
+	r.Helper()
+	if err := r.queue.Start(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { r.queue.Stop(context.Background()) })
+}
+
+// TestReply follows a reply from a call to the customer's mail server's door.
+func TestReply(t *testing.T) {
+	server := mailtest.NewServer(t, mailtest.ServerConfig{})
+	carrier, err := mail.OpenSMTP(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(r *rig) { r.mail = carrier })
+	c, _, err := r.connections.Connect(t.Context(), connection.New{OrganizationID: r.ours.ID, Channel: "email-raw", Address: "support@a.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := r.mails(c, "From: Alex <alex@example.com>\nTo: support@a.example\nSubject: Flat tyre\nMessage-ID: <1@example.com>\n\nIt is flat.\n")
+	path := "/tickets/" + in.TicketID + "/messages"
+	r.emitted()
+	made := r.post(path, fields{
+		"kind": "reply", "text": "On its way.", "attachments": []fields{{"name": "map.txt", "content_type": "text/plain", "content": "aGVsbG8="}},
+	})
+	if got := jsonOf(t, made["delivery"]); got != `{"error":null,"state":"queued"}` {
+		t.Errorf("delivery is %s", got)
+	}
+	if got, want := r.emitted(), []string{"conversation.created", "message.created", "message.agent_reply"}; !slices.Equal(got, want) {
+		t.Errorf("emitted %q, want %q", got, want)
+	}
+	r.runQueue()
+	at := path + "/" + made.text("id")
+	for end := time.Now().Add(30 * time.Second); jsonOf(t, r.get(at)["delivery"]) != `{"error":null,"state":"sent"}`; {
+		if time.Now().After(end) {
+			t.Fatalf("delivery is %v", r.get(at)["delivery"])
+		}
+	}
+	got := server.Received(t)
+	if len(got) != 1 || got[0].To[0] != "alex@example.com" || !strings.Contains(got[0].Text, "On its way.") {
+		t.Errorf("the server got %+v", got)
+	}
+
+	// A ticket may begin with our mail.
+	began := r.post("/tickets", fields{"subject": "Your bike", "channel": "email", "text": "It is ready.", "customer": fields{"email": "sam@example.com"}})
+	first := r.get("/tickets/" + began.text("id") + "/messages")["data"].([]any)[0].(map[string]any)
+	if first["direction"] != "outbound" || first["delivery"] == nil {
+		t.Errorf("the first message is %v", first)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	r := newRig(t)
+	ticket := r.ticket("Flat tyre", "alex@example.com")
+	path := "/tickets/" + ticket.text("id") + "/messages"
+	r.emitted()
+	note := r.post(path, fields{"kind": "note", "text": "Seen", "html": "<p>Seen<script>x</script></p>"})
+	if got := r.emitted(); len(got) > 0 {
+		t.Errorf("a note emits %q", got)
+	}
+	if note["delivery"] != nil || note["conversation_id"] != nil || note.text("html") != "<p>Seen</p>" || note.text("direction") != "outbound" {
+		t.Errorf("a note is %v", note)
+	}
+	reply := r.post(path, fields{"kind": "reply", "text": "", "html": "<p>Hello <b>you</b></p>"})
+	if reply["delivery"] != nil || reply.text("text") != "Hello you" || reply.text("placed_by") != "written" {
+		t.Errorf("a reply to the API is %v", reply)
+	}
+	if got := r.Get(path + "/" + reply.text("id")); got.Body != jsonOfReply(r, path, reply.text("id")) {
+		t.Errorf("read %s", got.Body)
+	}
+	for query, want := range map[string]int{
+		"": 3, "?kind=note": 1, "?kind=reply": 2, "?direction=inbound": 1, "?kind=note,reply&direction=outbound": 2,
+		"?created_at[gte]=2100-01-01T00:00:00Z": 0, "?sort=-created_at": 3, "?limit=2": 2,
+	} {
+		if got := r.get(path + query)["data"].([]any); len(got) != want {
+			t.Errorf("%s lists %d, want %d", query, len(got), want)
+		}
+	}
+	if got := r.get(path + "?sort=-created_at")["data"].([]any)[2].(map[string]any)["text"]; got != "Text of Flat tyre" {
+		t.Errorf("the oldest is %v", got)
+	}
+	conversations := r.get("/tickets/" + ticket.text("id") + "/conversations")["data"].([]any)
+	if len(conversations) != 1 || conversations[0].(map[string]any)["id"] != reply.text("conversation_id") {
+		t.Errorf("conversations are %v", conversations)
+	}
+
+	elsewhere := r.ticket("Other", "sam@example.com")
+	foreign := r.get("/tickets/" + elsewhere.text("id") + "/conversations")["data"].([]any)[0].(map[string]any)["id"].(string)
+	empty := r.post("/tickets", fields{"subject": "Empty", "customer": fields{"email": "sam@example.com"}})
+	big := base64.StdEncoding.EncodeToString(make([]byte, 13<<20))
+	for _, test := range []struct {
+		name, path, body string
+		status           int
+		code             string
+		flaws            []string
+	}{
+		{"nothing", path, `{}`, 422, "validation_failed", []string{"#/kind required", "#/text required"}},
+		{"no words", path, `{"kind":"reply","text":""}`, 422, "validation_failed", []string{"#/text required"}},
+		{"no words in a note", path, `{"kind":"note","text":""}`, 422, "validation_failed", []string{"#/text required"}},
+		{"no base64", path, `{"kind":"note","text":"t","attachments":[{"name":"a","content":"???"}]}`, 422, "validation_failed", []string{"#/attachments/0/content invalid_format"}},
+		{"no name", path, `{"kind":"note","text":"t","attachments":[{"content":""}]}`, 422, "validation_failed", []string{"#/attachments/0/name required"}},
+		{"a name of two lines", path, `{"kind":"note","text":"t","attachments":[{"name":"a\nb","content":""}]}`, 422, "validation_failed", []string{"#/attachments/0/name invalid_format"}},
+		{"a conversation of another ticket", path, `{"kind":"reply","text":"t","conversation_id":"` + foreign + `"}`, 422, "validation_failed", []string{"#/conversation_id not_found"}},
+		{"a note in a conversation", path, `{"kind":"note","text":"t","conversation_id":"` + foreign + `"}`, 422, "validation_failed", []string{"#/conversation_id conflict"}},
+		{"nobody to answer", "/tickets/" + empty.text("id") + "/messages", `{"kind":"reply","text":"t"}`, 409, "invalid_transition", nil},
+		{"files that are too large", path, `{"kind":"note","text":"t","attachments":[{"name":"a","content":"` + big + `"},{"name":"b","content":"` + big + `"}]}`, 413, "body_too_large", nil},
+		{"a body that is too large", path, `{"kind":"note","text":"` + big + big + big + `"}`, 413, "body_too_large", nil},
+		{"no ticket", "/tickets/" + uuid.NewString() + "/messages", `{}`, 404, "not_found", nil},
+	} {
+		refused(t, test.name, r.Do("POST", test.path, test.body), test.status, test.code, test.flaws...)
+	}
+	refused(t, "a message of another ticket", r.Get("/tickets/"+elsewhere.text("id")+"/messages/"+note.text("id")), 404, "not_found")
+	if got := r.get(path)["data"].([]any); len(got) != 3 {
+		t.Errorf("there are %d messages", len(got))
+	}
+	// A file of 13 MiB is fine.
+	r.post(path, fields{"kind": "note", "text": "big", "attachments": []fields{{"name": "a", "content": big}}})
+}
+
+// jsonOfReply is a message as the list has it.
+func jsonOfReply(r *rig, path, id string) string {
+	a := r.Get(path + "?kind=reply&direction=outbound")
+	from := strings.Index(a.Body, `{"id":"`+id)
+	return a.Body[from:strings.LastIndex(a.Body, `],"has_more"`)]
+}
+
+func TestAttachment(t *testing.T) {
+	r := newRig(t)
+	path := "/tickets/" + r.ticket("Flat tyre", "alex@example.com").text("id") + "/messages"
+	content := strings.Repeat("<script>alert(1)</script>", 4000)
+	m := r.post(path, fields{"kind": "note", "text": "Look", "attachments": []fields{
+		{"name": "für dich.html", "content_type": "text/html; charset=utf-8", "content": base64.StdEncoding.EncodeToString([]byte(content))},
+		{"name": "picture.png", "content_type": "image/png", "content": base64.StdEncoding.EncodeToString([]byte("PNG"))},
+	}})
+	files := m["attachments"].([]any)
+	for i, want := range []struct{ name, kind, disposition, body string }{
+		{"für dich.html", "application/octet-stream", "attachment; filename*=utf-8''f%C3%BCr%20dich.html", content},
+		{"picture.png", "image/png", "attachment; filename=picture.png", "PNG"},
+	} {
+		f := files[i].(map[string]any)
+		if f["name"] != want.name || f["size"] != float64(len(want.body)) {
+			t.Errorf("file %d is %v", i, f)
+		}
+		at := strings.TrimPrefix(f["url"].(string), origin)
+		a := r.Get(at, "Accept: image/*")
+		if a.Status != 200 || a.Body != want.body || a.Header.Get("Content-Type") != want.kind || a.Header.Get("Content-Disposition") != want.disposition ||
+			a.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("file %d is answered %d %v with %d bytes", i, a.Status, a.Header, len(a.Body))
+		}
+		if head := r.Do("HEAD", at, ""); head.Status != 200 || head.Body != "" || head.Header.Get("Content-Length") != a.Header.Get("Content-Length") {
+			t.Errorf("HEAD of file %d is answered %d %v", i, head.Status, head.Header)
+		}
+	}
+}
