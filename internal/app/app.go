@@ -94,6 +94,7 @@ type App struct {
 
 	config Config
 	log    *slog.Logger
+	box    *seal.Box
 	redis  *ratelimit.Redis // nil when none is configured
 	// Of the REST surfaces; apart, so that a crowd of addresses displaces no key.
 	keyWindows, addressWindows rest.Windows
@@ -163,6 +164,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	a.box = box
 	blobs, err := a.openBlobs()
 	if err != nil {
 		return nil, err

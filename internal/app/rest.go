@@ -37,7 +37,7 @@ func (a *App) openDeskAPI() (*rest.API, error) {
 		Base: deskapi.Base, Origin: a.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Kickstand Helpdesk", Version: "1.0",
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
-		Keys:        a.Keys, KeyWindows: a.keyWindows, AddressWindows: a.addressWindows, DB: a.DB,
+		Keys:        a.Keys, KeyWindows: a.keyWindows, AddressWindows: a.addressWindows, DB: a.DB, Box: a.box,
 		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(),
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
 // How long answers and claims are kept (fleet-api.md 4).
@@ -20,6 +21,8 @@ const (
 	answerLife = 24 * time.Hour
 	claimLife  = 60 * time.Second
 )
+
+const sealPurpose = "rest answer"
 
 type fingerprint [sha256.Size]byte
 
@@ -29,7 +32,10 @@ type fingerprint [sha256.Size]byte
 // does, and while it is not there yet, two locks of the transaction: one
 // for the key, which is waited for, and one for the key with this very request,
 // which is not, because whoever holds it is at the same work.
+//
+// What is stored is sealed: an answer may hold a secret that is shown once.
 type retry struct {
+	box          *seal.Box
 	organization string
 	key          string
 	print        fingerprint
@@ -115,7 +121,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 	if err != nil {
 		return err
 	}
-	t := &retry{organization: r.Key.OrganizationID, key: key, print: fingerprintOf(r)}
+	t := &retry{box: a.c.Box, organization: r.Key.OrganizationID, key: key, print: fingerprintOf(r)}
 	if err := a.running.begin(t); err != nil {
 		return err
 	}
@@ -225,6 +231,9 @@ func (t *retry) find(ctx context.Context, q db.Querier, now time.Time) (*Respons
 	case got.status == 0:
 		return nil, errInProgress()
 	}
+	if got.body, err = t.box.Open(sealPurpose, got.body, t.organization+" "+t.key); err != nil {
+		return nil, fmt.Errorf("open the stored answer: %w", err)
+	}
 	got.encoded, got.replayed = true, true
 	return &got.Response, nil
 }
@@ -252,7 +261,7 @@ func (t *retry) claim(ctx context.Context, d *db.DB) (prior *Response, err error
 		if prior, err = t.enter(ctx, tx); err != nil || prior != nil {
 			return err
 		}
-		return t.put(ctx, tx, &Response{body: []byte{}}, claimLife)
+		return t.put(ctx, tx, new(Response), claimLife)
 	})
 	return prior, err
 }
@@ -266,10 +275,7 @@ func (t *retry) store(ctx context.Context, tx *db.Tx, got *Response) error {
 }
 
 func (t *retry) put(ctx context.Context, tx *db.Tx, got *Response, life time.Duration) error {
-	body := got.body
-	if body == nil {
-		body = []byte{}
-	}
+	body := t.box.Seal(sealPurpose, got.body, t.organization+" "+t.key)
 	_, err := tx.Exec(ctx, `INSERT INTO idempotency_keys (organization_id, key, fingerprint, status, body, location, etag, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (organization_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, status = excluded.status,

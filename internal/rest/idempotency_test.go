@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"sync"
@@ -271,5 +272,18 @@ func TestAnswersAreKeptForADay(t *testing.T) {
 	age(t, n, 24*time.Hour)
 	if got := stored(); got != 0 {
 		t.Errorf("after another: %d are stored, want none", got)
+	}
+}
+
+// TestStoredAnswersAreSealed: an answer may hold a secret that is shown once.
+func TestStoredAnswersAreSealed(t *testing.T) {
+	n := open(t)
+	n.Do("POST", "/notes", `{"text":"nobody reads this"}`, "Idempotency-Key: k")
+	var body []byte
+	if err := n.db.QueryRow(t.Context(), "SELECT body FROM idempotency_keys").Scan(&body); err != nil {
+		t.Fatal(err)
+	}
+	if len(body) == 0 || bytes.Contains(body, []byte("nobody")) {
+		t.Errorf("stored as %q", body)
 	}
 }

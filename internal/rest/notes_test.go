@@ -1,7 +1,9 @@
 package rest_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +24,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
 const (
@@ -406,10 +409,16 @@ func openOn(t testing.TB, d *db.DB) *notebook {
 		},
 		PlanLimit: func(context.Context, string) (int64, error) { return n.planLimit, nil },
 	})
+	// One key for all, as nodes on one database have.
+	key, err := seal.ParseKey(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := seal.New(key)
 	n.api, err = rest.New(rest.Config{
 		Base: "/api/v1", Origin: "http://api.example.com", Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Notebook", Description: "Notes.", Version: "1.0",
-		Keys: n.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d,
+		Keys: n.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")},
 		Log:            slog.New(slog.NewTextHandler(n, nil)), Routes: n.routes(),
 	})

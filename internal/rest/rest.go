@@ -42,6 +42,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
 // Windows count what keys or addresses do within a minute. They are safe for
@@ -70,6 +71,7 @@ type Config struct {
 	KeyWindows     Windows
 	AddressWindows Windows // of failed authentications
 	DB             *db.DB  // where what the routes change is, and the Idempotency-Keys
+	Box            *seal.Box
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger // nil discards
 	Routes         []Route

@@ -170,7 +170,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.api, err = rest.New(rest.Config{
 		Base: deskapi.Base, Origin: origin, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Helpdesk", Description: "Tickets.", Version: "1.0",
-		Keys: r.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d,
+		Keys: r.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Log: log, Routes: r.routes,
 	})
 	if err != nil {
