@@ -33,7 +33,10 @@ func point(pointer, name string) string {
 	if len(name) > 200 {
 		name = strings.ToValidUTF8(name[:200], "") // of an unknown member; enough to find it
 	}
-	return pointer + "/" + url.PathEscape(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+	if strings.ContainsAny(name, "~/") {
+		name = strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+	}
+	return pointer + "/" + url.PathEscape(name)
 }
 
 // checkBody checks a body and returns it as the handler's struct is to read it:
