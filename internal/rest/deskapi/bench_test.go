@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,8 +43,9 @@ func BenchmarkCreateTicket(b *testing.B) {
 	r := newRig(b)
 	token := r.key(r.ours, apikey.Permissions{Level: apikey.ReadWrite})
 	var clients atomic.Int64
-	b.SetParallelism(16)
+	b.SetParallelism(max(1, 16/runtime.GOMAXPROCS(0)))
 	b.ReportAllocs()
+	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		body := fmt.Sprintf(`{"subject":"Flat tyre","text":"It is flat.","customer":{"email":"c%d@example.com"}}`, clients.Add(1))
 		for pb.Next() {
