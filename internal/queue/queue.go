@@ -12,9 +12,9 @@
 //
 //	ready ──claim──▶ leased ──Finish──▶ (gone)
 //	  ▲                │ │
-//	  │◀──interrupted──┘ └─Delay, error──▶ scheduled
-//	  │◀──lease expired──┘                     │
-//	  └────────────────due─────────────────────┘
+//	  │◀──interrupted──┘ └─Delay, Wait, error──▶ scheduled
+//	  │◀──lease expired──┘                           │
+//	  └────────────────due───────────────────────────┘
 //
 // A claim is a lease that the process keeps extending while the job runs. What
 // ends a job holds only while the lease is still ours, so work that a stalled
@@ -53,8 +53,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrLeaseLost is returned by [Job.Finish] and [Job.Delay] when another process
-// took the job over or its lane was deleted. The transaction must be rolled
+// ErrLeaseLost is returned by [Job.Finish], [Job.Delay] and [Job.Wait] when another
+// process took the job over or its lane was deleted. The transaction must be rolled
 // back: the work is somebody else's now.
 var ErrLeaseLost = errors.New("the job is no longer ours")
 
@@ -74,7 +74,7 @@ type New struct {
 type Worker struct {
 	Kind string
 	// Run does the work of one job. It may end the job itself, in the
-	// transaction that records the work, with [Job.Finish] or [Job.Delay];
+	// transaction that records the work, with [Job.Finish], [Job.Delay] or [Job.Wait];
 	// otherwise nil finishes it and an error delays or buries it.
 	// When ctx ends before the job does, because the process stops or the
 	// lease is lost, whatever Run returns does not count: the job, if it is
@@ -114,7 +114,7 @@ type Job struct {
 	lease  string
 	until  time.Time               // the lease holds at least so long; guarded by runner.mu
 	cancel context.CancelCauseFunc // of the context of Run
-	ending atomic.Bool             // Finish or Delay was called: they find out themselves whether the lease holds
+	ending atomic.Bool             // Finish, Delay or Wait was called: they find out themselves whether the lease holds
 	ended  bool                    // the end of the job is committed
 }
 
@@ -400,6 +400,16 @@ func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
 // Delay counts a failed attempt and has the job run again at the given time.
 // [ErrLeaseLost] must be returned from the transaction.
 func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
+	return j.again(ctx, tx, at, 1)
+}
+
+// Wait is Delay without counting an attempt, for work that was not tried, or that
+// counts its attempts itself.
+func (j *Job) Wait(ctx context.Context, tx *db.Tx, at time.Time) error {
+	return j.again(ctx, tx, at, 0)
+}
+
+func (j *Job) again(ctx context.Context, tx *db.Tx, at time.Time, attempts int) error {
 	tx.AfterCommit(func() { j.queue.wakeAt(j.Kind, j.Lane, at) })
-	return j.end(ctx, tx, sqlDelay, at.UnixMicro())
+	return j.end(ctx, tx, sqlDelay, at.UnixMicro(), attempts)
 }

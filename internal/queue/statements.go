@@ -63,7 +63,7 @@ UPDATE jobs SET kind = $2 WHERE id = ANY($1) AND state < 2 RETURNING CASE WHEN s
 DELETE FROM jobs WHERE id = $1 AND lease = $2`
 
 	sqlDelay = `
-UPDATE jobs SET state = 1, run_at = $3, attempt = attempt + 1, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
+UPDATE jobs SET state = 1, run_at = $3, attempt = attempt + $4, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
 
 	sqlGiveBack = `
 UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
