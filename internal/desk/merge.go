@@ -204,7 +204,7 @@ func touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	return nil
 }
 
-func transition(message string, details map[string]any) error {
+func transition(message string, details map[string]any) *problem.Error {
 	return &problem.Error{Kind: problem.Conflict, Message: message, Code: "invalid_transition", Details: details}
 }
 

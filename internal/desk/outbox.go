@@ -67,6 +67,23 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 	return w, nil
 }
 
+// Barred returns why a message must not be handed over: its customer opted out, or
+// was deleted, since it was written. Empty: it may go.
+func (s *Service) Barred(ctx context.Context, q db.Querier, w *Waiting) (string, error) {
+	c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", w.TicketID, w.ConversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", ErrRecalled // moved, or deleted, this moment
+	}
+	if err != nil {
+		return "", fmt.Errorf("load conversation: %w", err)
+	}
+	barred, err := bar(ctx, q, w.OrganizationID, &c)
+	if err != nil || barred == nil {
+		return "", err
+	}
+	return barred.Message, nil
+}
+
 // File returns where the content of the i-th file is, in the blob store.
 func (w *Waiting) File(i int) string { return w.blobs[i] }
 

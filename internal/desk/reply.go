@@ -121,8 +121,10 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	if c.Channel == ChannelAPI {
 		return nil
 	}
-	if !c.OptedOutAt.IsZero() {
-		return transition("the customer has opted out: no more messages may be sent in this conversation", nil)
+	if barred, err := bar(ctx, tx, t.OrganizationID, c); err != nil {
+		return err
+	} else if barred != nil {
+		return barred
 	}
 	if s.dispatcher == nil {
 		return problem.New(problem.Precondition, "messages cannot leave from here")
@@ -130,14 +132,7 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	out := &channel.Outgoing{
 		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: outgoingFiles(e.Attachments), Automatic: e.Details.Automatic,
 	}
-	var deletedAt time.Time
-	err := tx.QueryRow(ctx, "SELECT deleted_at FROM customers WHERE id = $1", c.CustomerID).Scan(db.IntoTime(&deletedAt))
-	if err != nil {
-		return fmt.Errorf("look up customer: %w", err)
-	}
-	if !deletedAt.IsZero() {
-		return problem.New(problem.Precondition, "the customer was deleted, and nothing is known of where to reach them")
-	}
+	var err error
 	details, recipient, key := e.Details, "", ""
 	if c.Channel == "email" {
 		if details, err = s.addressMail(ctx, tx, t, c, details); err != nil {
@@ -173,6 +168,25 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 		return fmt.Errorf("write outbox: %w", err)
 	}
 	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
+}
+
+// bar returns why nothing may be sent in a conversation: its customer said so, or
+// was deleted. What is said in a thread holds for what was split off it, too.
+func bar(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (*problem.Error, error) {
+	var deletedAt, optedOutAt time.Time
+	err := q.QueryRow(ctx, `SELECT u.deleted_at, (SELECT o.opted_out_at FROM contact_points p
+			JOIN conversations o ON o.ticket_id = p.ticket_id AND o.id = p.conversation_id WHERE p.value = $2 AND p.scope = $3)
+		FROM customers u WHERE u.id = $1`, c.CustomerID, c.ThreadKey, threadScope(organizationID, c.ConnectionID, c.Channel)).
+		Scan(db.IntoTime(&deletedAt), db.IntoTime(&optedOutAt))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look up customer: %w", err)
+	case !deletedAt.IsZero():
+		return problem.New(problem.Precondition, "the customer was deleted, and nothing is known of where to reach them"), nil
+	case !c.OptedOutAt.IsZero() || !optedOutAt.IsZero():
+		return transition("the customer has opted out: no more messages may be sent in this conversation", nil), nil
+	}
+	return nil, nil
 }
 
 // SendKind is the queue's name for sending the messages of a channel, in the lane

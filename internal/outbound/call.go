@@ -20,9 +20,10 @@ import (
 const (
 	callTimeout = 30 * time.Second
 	maxAnswer   = 4 << 20 // bytes; a list of a hundred messages is far smaller
-	// settleTime is how long what a provider took needs at most to be in its
-	// lists.
-	settleTime = 10 * time.Second
+	// settleTime is for how long after a call began the provider may be at it,
+	// also when nobody waits for its answer any more, and what it took not be in
+	// its lists yet.
+	settleTime = callTimeout + 10*time.Second
 	// maxPages bounds a search.
 	maxPages = 20
 )
@@ -53,6 +54,9 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 		case id != "":
 			return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
 		}
+	}
+	if barred, err := a.barred(ctx); barred || err != nil {
+		return err
 	}
 	if err := a.handOver(ctx); err != nil {
 		return err

@@ -19,6 +19,9 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 	if !a.w.HandedAt.IsZero() {
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 	}
+	if barred, err := a.barred(ctx); barred || err != nil {
+		return err
+	}
 	server, route := a.mail, "mail"
 	if own := a.connection.Credentials()["smtp_url"]; own != "" {
 		var err error

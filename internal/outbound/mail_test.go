@@ -291,6 +291,41 @@ func TestCrashWhileHandingOver(t *testing.T) {
 	})
 }
 
+// TestRemovedConnection removes the connection of a mail that a process was handing
+// over when it died: it may have arrived all the same.
+func TestRemovedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = new(relay) })
+		c := r.connect("email-raw", ourMail)
+		ticket := r.mails(c, question).TicketID
+		handed, waits := r.reply(ticket, "Under the mat."), r.reply(ticket, "Or beside it.")
+		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			w, err := r.desk.Waiting(t.Context(), tx, handed.ID)
+			if err != nil {
+				return err
+			}
+			if err := r.desk.HandOver(t.Context(), tx, &w); err != nil {
+				return err
+			}
+			return r.connections.DeleteIn(t.Context(), tx, org, c.ID)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for m, want := range map[*desk.Message]string{
+			&handed: "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself",
+			&waits:  "the connection by which it should leave was removed",
+		} {
+			if got := r.message(*m).Delivery; got != (desk.Delivery{State: channel.ReceiptFailed, Error: want}) {
+				t.Errorf("delivery is %+v, want it failed: %s", got, want)
+			}
+		}
+	})
+}
+
 // TestOwnServer sends by a connection's own mail server, and waits while that is
 // not usable.
 func TestOwnServer(t *testing.T) {

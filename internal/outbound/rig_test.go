@@ -74,14 +74,24 @@ type rig struct {
 	open   func(rawURL string) (mail.Carrier, error)
 	scale  float64
 
+	connection connection.Connection // of tests that have one
+
 	*record
 	news chan struct{} // has something while nobody looked since the last line of the log
 }
 
-// record is what the desk told of.
+// record is what the desk told of, and what goes wrong here while messages are sent.
 type record struct {
-	mu     sync.Mutex
-	events []event.Event
+	mu      sync.Mutex
+	events  []event.Event
+	trouble error
+}
+
+// fails has something of ours fail while messages are sent, until it is nil.
+func (r *record) fails(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trouble = err
 }
 
 // noServer is a mail server that is not there.
@@ -122,7 +132,11 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.Service = outbound.Open(outbound.Config{
 		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: r.box, Mail: r.mail, OpenMail: r.open, HTTP: r.http,
 		BaseURL: "https://help.example", RetryTimeScale: r.scale, Logger: log,
-		OrganizationName: func(context.Context, string) (string, error) { return "Acme Wheels", nil },
+		OrganizationName: func(context.Context, string) (string, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return "Acme Wheels", r.trouble
+		},
 	})
 	events := new(event.Log)
 	r.desk = desk.Open(desk.Config{
@@ -237,6 +251,24 @@ func (r *rig) message(m desk.Message) desk.Message {
 	}
 	r.Fatalf("message %s is gone", m.ID)
 	return m
+}
+
+// split moves a message into a ticket of its own.
+func (r *rig) split(m desk.Message) error {
+	return r.db.Write(r.Context(), func(tx *db.Tx) error {
+		_, err := r.desk.Split(r.Context(), tx, org, m.TicketID, []string{m.ID})
+		return err
+	})
+}
+
+// ticketOf is the ticket that a message is in by now.
+func (r *rig) ticketOf(m desk.Message) string {
+	r.Helper()
+	var id string
+	if err := r.db.QueryRow(r.Context(), "SELECT ticket_id FROM messages WHERE id = $1", m.ID).Scan(&id); err != nil {
+		r.Fatal(err)
+	}
+	return id
 }
 
 // until waits until a message's delivery is as wanted.

@@ -53,7 +53,11 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	c, err := s.connections.Find(ctx, w.ConnectionID)
 	a := &sending{Service: s, job: j, w: w, connection: c}
 	if errors.Is(err, db.ErrNoRows) {
-		return a.conclude(ctx, end{verdict: refused("the connection by which it should leave was removed")})
+		reason := "the connection by which it should leave was removed"
+		if !w.HandedAt.IsZero() {
+			reason = mayHaveArrived
+		}
+		return a.conclude(ctx, end{verdict: refused(reason)})
 	}
 	if err != nil {
 		return fmt.Errorf("load connection: %w", err)
@@ -97,6 +101,15 @@ func (s *Service) fromName(ctx context.Context, c *connection.Connection) (strin
 	return name, nil
 }
 
+// barred concludes the attempt if the message must not go any more.
+func (a *sending) barred(ctx context.Context) (bool, error) {
+	reason, err := a.desk.Barred(ctx, a.db, &a.w)
+	if err != nil || reason == "" {
+		return false, err
+	}
+	return true, a.conclude(ctx, end{verdict: refused(reason)})
+}
+
 // handOver records that the message is about to be handed over.
 func (a *sending) handOver(ctx context.Context) error {
 	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.HandOver(ctx, tx, &a.w) })
@@ -117,7 +130,7 @@ func (a *sending) conclude(ctx context.Context, e end) error {
 			err = a.desk.Sent(ctx, tx, &a.w, v.ExternalIDs)
 		case again:
 			if err = a.desk.Postponed(ctx, tx, &a.w, v.Reason, v.Fate == channel.Unclear); err == nil {
-				return a.job.Delay(ctx, tx, tx.Now.Add(e.wait))
+				return a.job.Wait(ctx, tx, tx.Now.Add(e.wait))
 			}
 		default:
 			err = a.desk.Failed(ctx, tx, &a.w, v)
@@ -148,7 +161,7 @@ func (a *sending) later(ctx context.Context, reason string, wait time.Duration) 
 				return err
 			}
 		}
-		return a.job.Delay(ctx, tx, tx.Now.Add(wait))
+		return a.job.Wait(ctx, tx, tx.Now.Add(wait))
 	})
 }
 

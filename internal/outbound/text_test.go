@@ -174,7 +174,7 @@ func TestRetries(t *testing.T) {
 			}
 			return errors.New("no route to host")
 		}, []time.Duration{5 * s, 15 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m, 30 * m}, "the provider cannot be reached: no route to host"},
-		{"503", unavailable, nil, []time.Duration{10 * s, 15 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m}, "the provider has trouble (503)"},
+		{"503", unavailable, nil, []time.Duration{40 * s, 40 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m}, "the provider has trouble (503)"},
 		{"429 with Retry-After", func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(http.StatusTooManyRequests)

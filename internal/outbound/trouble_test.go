@@ -1,0 +1,154 @@
+package outbound_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+)
+
+// TestOurTrouble has something of ours fail for a moment after a message waited for
+// days: that is one failure, and not the last of many.
+func TestOurTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(provider)
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = &wire{to: p} })
+		c := r.connect("sms", ourNumber)
+		m := r.reply(r.texts(c, "SM1", anasPhone, "Hello?").TicketID, "Hello!")
+		enable := func(on bool) {
+			if err := r.connections.SetEnabled(t.Context(), org, c.ID, on); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enable(false)
+		r.run()
+		time.Sleep(3 * 24 * time.Hour)
+		r.fails(errors.New("no room"))
+		enable(true)
+		time.Sleep(10 * time.Minute)
+		r.fails(nil)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := r.message(m).Delivery; got != (desk.Delivery{State: channel.ReceiptSent}) {
+			t.Errorf("delivery is %+v, want it sent", got)
+		}
+	})
+}
+
+// TestBarred has things happen to whom a message is for while it waits.
+func TestBarred(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		happen func(r *rig, m desk.Message, customerID string) error
+		want   desk.Delivery
+	}{
+		{"opted out", func(r *rig, m desk.Message, _ string) error {
+			r.take(r.connection, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+			return nil
+		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer has opted out: no more messages may be sent in this conversation"}},
+		{"split off, then opted out", func(r *rig, m desk.Message, _ string) error {
+			if err := r.split(m); err != nil {
+				return err
+			}
+			r.take(r.connection, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+			return nil
+		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer has opted out: no more messages may be sent in this conversation"}},
+		{"split off", func(r *rig, m desk.Message, _ string) error { return r.split(m) }, desk.Delivery{State: channel.ReceiptSent}},
+		{"deleted", func(r *rig, _ desk.Message, customerID string) error {
+			return r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.DeleteCustomer(r.Context(), tx, org, customerID) })
+		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer was deleted, and nothing is known of where to reach them"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := new(provider)
+				r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = &wire{to: p} })
+				c := r.connect("sms", ourNumber)
+				r.connection = c
+				in := r.texts(c, "SM1", anasPhone, "Hello?")
+				m := r.reply(in.TicketID, "Hello!")
+				if err := tt.happen(r, m, in.CustomerID); err != nil {
+					t.Fatal(err)
+				}
+				r.run()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				texts := 0
+				if tt.want.State == channel.ReceiptSent {
+					texts = 1
+				}
+				var state, reason string
+				if err := r.db.QueryRow(t.Context(), "SELECT delivery_state, coalesce(delivery_error, '') FROM messages WHERE id = $1", m.ID).Scan(&state, &reason); err != nil {
+					t.Fatal(err)
+				}
+				if got := (desk.Delivery{State: channel.ReceiptState(state), Error: reason}); got != tt.want || len(p.taken()) != texts {
+					t.Errorf("delivery is %+v, and the provider took %d; want %+v, %d", got, len(p.taken()), tt.want, texts)
+				}
+			})
+		})
+	}
+}
+
+// TestOptedOutThread replies in what was split off a thread whose customer has opted
+// out there.
+func TestOptedOutThread(t *testing.T) {
+	r := newRig(t)
+	c := r.connect("sms", ourNumber)
+	r.connection = c
+	ticket := r.texts(c, "SM1", anasPhone, "Hello?").TicketID
+	m := r.reply(ticket, "Hello!")
+	if err := r.split(m); err != nil {
+		t.Fatal(err)
+	}
+	split := r.ticketOf(m)
+	word := func(sid, text string, out bool) {
+		r.take(c, "sms", channel.Event{Message: &channel.Message{
+			ExternalID: sid, ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: text, OptOut: out, OptIn: !out,
+		}})
+	}
+	for _, tt := range []struct {
+		sid, text string
+		out       bool
+	}{{"SM2", "STOP", true}, {"SM3", "START", false}} {
+		word(tt.sid, tt.text, tt.out)
+		if _, err := r.tryReply(split, "Still there?"); (err != nil) != tt.out {
+			t.Errorf("a reply after %s: error %v", tt.text, err)
+		}
+	}
+}
+
+// TestSlowProvider has a process die while the provider thinks about a message: it
+// is not sent again before the provider could have been done with it.
+func TestSlowProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(provider)
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = &wire{to: p} })
+		c := r.connect("sms", ourNumber)
+		m := r.reply(r.texts(c, "SM1", anasPhone, "Hello?").TicketID, "Hello!")
+		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			w, err := r.desk.Waiting(t.Context(), tx, m.ID)
+			if err != nil {
+				return err
+			}
+			return r.desk.HandOver(t.Context(), tx, &w)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(25*time.Second, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.texts = append(p.texts, text{SID: "SMslow", Body: "Hello!", To: anasPhone, From: ourNumber, at: time.Now()})
+		})
+		r.run()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := r.message(m); got.Delivery.State != channel.ReceiptSent || got.ExternalID != "SMslow" || len(p.taken()) != 1 {
+			t.Errorf("it is %s as %s, and the provider has %d; want it sent as SMslow, 1", got.Delivery.State, got.ExternalID, len(p.taken()))
+		}
+	})
+}
