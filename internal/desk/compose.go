@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -68,6 +69,9 @@ func (s *Service) Compose(ctx context.Context, d Draft) (Written, error) {
 		return Written{}, err
 	}
 	w := Written{text: safehtml.Clean(d.Text), attachments: d.Attachments}
+	if strings.TrimSpace(w.text) == "" {
+		w.text = ""
+	}
 	if d.HTML != "" {
 		w.html = s.sanitizer.Sanitize(d.HTML)
 		if w.text == "" {

@@ -531,11 +531,19 @@ func insertParticipants(ctx context.Context, tx *db.Tx, p *place, list []partici
 }
 
 // insertParticipant reports whether somebody is new in a ticket. Where the
-// conversation came by a merge, they take part in what it came from.
+// conversation came by a merge, they take part in what it came from; and who takes
+// part in the ticket itself does so whatever was merged into it.
 func insertParticipant(ctx context.Context, tx *db.Tx, p *place, who participant) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
-		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6)) ON CONFLICT DO NOTHING`,
+		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6))
+		ON CONFLICT (ticket_id, email) DO UPDATE SET home_id = NULL WHERE participants.home_id IS NOT NULL AND excluded.home_id IS NULL`,
 		p.ticket.ID, who.email, who.name, who.role, tx.Now.UnixMicro(), p.conversationID)
+	if err == nil && !p.ticket.movedAt.IsZero() {
+		_, err = tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at)
+			SELECT home_id, $3, $4, $5, CAST($6 AS BIGINT) FROM conversations WHERE ticket_id = $1 AND id = $2 AND home_id IS NOT NULL
+			ON CONFLICT DO NOTHING`,
+			p.ticket.ID, p.conversationID, who.email, who.name, who.role, tx.Now.UnixMicro())
+	}
 	if err != nil {
 		return false, fmt.Errorf("write participant: %w", err)
 	}

@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -325,6 +326,59 @@ func TestMergeStopsClocks(t *testing.T) {
 			t.Errorf("after: %s", got)
 		}
 	})
+}
+
+// copies notes who gets a copy of each mail that leaves.
+type copies [][]string
+
+func (c *copies) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+	var list []string
+	for _, p := range m.Cc {
+		list = append(list, p.Email)
+	}
+	*c = append(*c, list)
+	m.MessageID = m.ID + "@a.example"
+	return connectionID, nil
+}
+
+// Somebody takes part in both of two merged tickets, by what was said in each,
+// whichever it was in first.
+func TestParticipantOfBoth(t *testing.T) {
+	with := func(in desk.Inbound) desk.Inbound {
+		in.Event.Message.Cc = []channel.Party{{Email: "carl@c.example"}}
+		return in
+	}
+	for _, first := range []string{"a", "b"} {
+		var sent copies
+		f := newFixture(t, func(c *desk.Config) { c.Dispatcher = &sent })
+		tickets := map[string]desk.Result{"a": f.intake(mail("ana@c.example", "a1")), "b": f.intake(mail("bob@c.example", "b1"))}
+		a, b := tickets["a"], tickets["b"]
+		if _, err := f.merge(orgA, a.TicketID, b.TicketID); err != nil {
+			t.Fatal(err)
+		}
+		f.intake(with(reply("ana@c.example", first+"2", first+"1")))
+		other := map[string]string{"a": "b", "b": "a"}[first]
+		f.intake(with(reply("bob@c.example", other+"2", other+"1")))
+		for name, r := range tickets {
+			sent = nil
+			if _, err := write(f, func(tx *db.Tx) (desk.Message, error) {
+				return f.desk.Reply(t.Context(), tx, orgA, b.TicketID, desk.Reply{By: grace, Says: f.compose(desk.Draft{Text: "x"}), ConversationID: r.ConversationID})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if len(sent) != 1 || !slices.Contains(sent[0], "carl@c.example") {
+				t.Errorf("first in %s: copies of an answer in %s go to %q, want Carl among them", first, name, sent)
+			}
+		}
+		if _, err := f.unmerge(orgA, a.TicketID); err != nil {
+			t.Fatal(err)
+		}
+		for n, r := range []desk.Result{a, b} {
+			if got := f.intake(tagged("carl@c.example", fmt.Sprint("c", n), int64(n+1))); got.TicketID != r.TicketID {
+				t.Errorf("first in %s: a mail to #%d afterwards: %+v", first, n+1, got)
+			}
+		}
+	}
 }
 
 // What was answered while a ticket was merged is answered when it comes back.

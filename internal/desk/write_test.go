@@ -67,3 +67,15 @@ func refused(t testing.TB, what string, err error, kind problem.Kind, code, path
 	}
 	t.Errorf("%s: got issues %+v, want %s at %s", what, p.Issues, code, path)
 }
+
+// Spaces say nothing, and do not stand for what the HTML says.
+func TestComposeSpaces(t *testing.T) {
+	f := newFixture(t)
+	ticket := f.intake(text("+4915112345678", "hello")).TicketID
+	_, err := f.note(orgA, ticket, grace, desk.Draft{Text: " \n\t"})
+	refused(t, "spaces", err, problem.Invalid, "required", "text")
+	m, err := f.note(orgA, ticket, grace, desk.Draft{Text: " ", HTML: "<p>a</p>"})
+	if err != nil || m.Text != "a" {
+		t.Errorf("got %q, %v, want the text of the HTML", m.Text, err)
+	}
+}
