@@ -396,9 +396,10 @@ func lockPlaces(ctx context.Context, tx *db.Tx, organizationID string, c record)
 		if slices.Equal(held, tickets) {
 			return tickets, nil
 		}
-		if held, err = db.All(ctx, tx, scanText, "SELECT id FROM tickets WHERE id = ANY($1) ORDER BY id FOR UPDATE", tickets); err != nil {
+		if _, err := db.All(ctx, tx, scanText, "SELECT id FROM tickets WHERE id = ANY($1) ORDER BY id FOR UPDATE", tickets); err != nil {
 			return nil, fmt.Errorf("lock tickets: %w", err)
 		}
+		held = tickets
 	}
 }
 

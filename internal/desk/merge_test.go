@@ -579,6 +579,34 @@ func TestSplitThread(t *testing.T) {
 	}
 }
 
+// Whoever opts out in a number's thread has done so in what was split off, too.
+func TestSplitThreadOptOut(t *testing.T) {
+	var sent copies
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = &sent })
+	a := f.intake(text("+4915112345678", "one"))
+	b := f.intake(text("+4915112345678", "two"))
+	split, err := f.split(orgA, a.TicketID, b.MessageID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func() error {
+		_, err := write(f, func(tx *db.Tx) (desk.Message, error) {
+			return f.desk.Reply(t.Context(), tx, orgA, split.ID, desk.Reply{By: grace, Says: f.compose(desk.Draft{Text: "x"})})
+		})
+		return err
+	}
+	if err := say(); err != nil {
+		t.Error(err)
+	}
+	stop := text("+4915112345678", "STOP")
+	stop.Event.Message.OptOut = true
+	f.intake(stop)
+	refused(t, "an answer after STOP", say(), problem.Conflict, "invalid_transition", "")
+	if len(sent) != 1 {
+		t.Errorf("%d messages left, want the one before", len(sent))
+	}
+}
+
 // Answers to a closed ticket go on in one ticket, however many they are.
 func TestAnswersToAClosedTicket(t *testing.T) {
 	f := newFixture(t)
