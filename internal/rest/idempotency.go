@@ -171,6 +171,9 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 	keep := got
 	if err != nil {
 		f := faultOf(err, r.route.Input)
+		if f.code == "idempotency_in_progress" {
+			return got, err // another process is at it, and will know the answer
+		}
 		keep = Response{encoded: true}
 		keep.status, keep.body = a.document(f, r.ID)
 	}
@@ -183,7 +186,23 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 		}
 		return got, err
 	}
-	if storeErr := a.c.DB.Write(ctx, func(tx *db.Tx) error { return t.store(ctx, tx, &keep) }); storeErr != nil {
+	var prior *Response
+	storeErr := a.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		if !r.route.Claim {
+			// Another process may have come first, and then its answer stands.
+			if prior, err = t.enter(ctx, tx); err != nil || prior != nil {
+				return err
+			}
+		}
+		return t.store(ctx, tx, &keep)
+	})
+	if prior != nil {
+		return *prior, nil
+	}
+	if f, ok := errors.AsType[*fault](storeErr); ok {
+		return Response{}, f
+	}
+	if storeErr != nil {
 		a.log.ErrorContext(ctx, "answer not kept for retries", "request", r.ID, "error", storeErr)
 	}
 	return got, err

@@ -3,6 +3,7 @@ package rest_test
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 )
 
 func TestIdempotencyKeys(t *testing.T) {
@@ -189,9 +191,44 @@ func TestParallelRetriesRunOnce(t *testing.T) {
 		if body == "" {
 			t.Errorf("key %s: nobody made it", key)
 		}
+		// Whoever was told to wait finds what was made.
+		for i, node := range nodes {
+			a := node.As(token).Do("POST", "/notes", `{"text":"once"}`, "Idempotency-Key: "+key)
+			if a.Status != 201 || a.Body != body || a.Header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("key %s, afterwards at node %d: got %d %s, want %s", key, i, a.Status, a.Body, body)
+			}
+		}
 	}
 	if got := nodes[0].count(t); got != 5 {
 		t.Errorf("there are %d notes, want 5", got)
+	}
+}
+
+// TestRunningElsewhere holds that whoever is told to wait for another process
+// leaves no trace: the other may fail.
+func TestRunningElsewhere(t *testing.T) {
+	if os.Getenv(dbtest.Variable) == "" {
+		t.Skip("needs PostgreSQL: SQLite has one writer at a time")
+	}
+	url := dbtest.URL(t)
+	n, other := openOn(t, dbtest.Open(t, url)), openOn(t, dbtest.Open(t, url))
+	c := other.As(n.Token)
+	post := func(c *resttest.Client) resttest.Answer {
+		return c.Do("POST", "/notes", `{"text":"a"}`, "Idempotency-Key: k")
+	}
+	n.enter, n.leave, n.failMake = make(chan struct{}), make(chan struct{}), errors.New("the disk is full")
+	var wg sync.WaitGroup
+	wg.Go(func() { post(n.Client) })
+	<-n.enter
+	for i := range 2 {
+		if a := post(c); a.Status != 409 || a.Code() != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1" || a.Header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("while it runs, time %d: got %d %s %v", i+1, a.Status, a.Body, a.Header)
+		}
+	}
+	close(n.leave)
+	wg.Wait()
+	if a := post(c); a.Status != 201 || a.Header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("after it failed: got %d %s", a.Status, a.Body)
 	}
 }
 

@@ -41,8 +41,8 @@ type notebook struct {
 
 	logged    *strings.Builder
 	logMu     sync.Mutex
-	enter     chan struct{} // when not nil, ring says that it runs, and
-	leave     chan struct{} // waits for this
+	enter     chan struct{} // when not nil, create and ring say that they run, and
+	leave     chan struct{} // wait for this
 	rings     int
 	failMake  error // of POST /notes, after the change
 	planLimit int64
@@ -191,6 +191,9 @@ func (n *notebook) each(ctx context.Context, organization string, r *rest.Reques
 				if kinds := r.Strings("kind"); kinds != nil && !strings.Contains(strings.Join(kinds, " "), got.Kind) {
 					continue
 				}
+				if got.Text == "fatal" {
+					panic("something secret")
+				}
 				if got.Text == "broken" {
 					return errors.New("the disk said something secret")
 				}
@@ -236,11 +239,11 @@ func (n *notebook) create(ctx context.Context, r *rest.Request) (rest.Response, 
 	if err := r.Decode(&in); err != nil {
 		return rest.Response{}, err
 	}
-	if n.enter != nil {
-		n.enter <- struct{}{}
-		<-n.leave
-	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if n.enter != nil {
+			n.enter <- struct{}{}
+			<-n.leave
+		}
 		id, err := uuid.NewV7()
 		if err != nil {
 			return rest.Response{}, err
