@@ -27,6 +27,13 @@ func TestInvalidJSON(t *testing.T) {
 			t.Errorf("%.60q: got %d %s, want 422 validation_failed", body, a.Status, a.Body)
 		}
 	}
+	// A byte each on the wire, a hundred in memory.
+	if a := n.Do("POST", "/notes", `{"tags":[`+strings.Repeat("0,", 100_000)+`0]}`); a.Status != 413 || a.Code() != "body_too_large" {
+		t.Errorf("100,003 values: got %d %s, want 413", a.Status, a.Body)
+	}
+	if a := n.Do("POST", "/notes", `{"tags":[`+strings.Repeat("0,", 99_997)+`0]}`); a.Status != 422 {
+		t.Errorf("100,000 values: got %d %s, want 422", a.Status, a.Body)
+	}
 	if a := n.Do("POST", "/notes", ""); a.Status != 400 || a.Code() != "invalid_json" {
 		t.Errorf("no body: got %d %s, want 400 invalid_json", a.Status, a.Body)
 	}

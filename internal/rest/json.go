@@ -4,13 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // maxDepth is how deep objects and arrays may stand in one another.
 const maxDepth = 64
+
+// maxNodes is how many values one text may have. Each costs some 100 bytes, so
+// that "[0,0,0" as large as a body may be would fill the memory. The largest that
+// is meant, a zone of 10,000 positions, has a third.
+const maxNodes = 100_000
+
+var errTooMany = fmt.Errorf("the text has more than %d values", maxNodes)
 
 // node is a JSON value. encoding/json lets duplicate members and broken text
 // pass, so bodies are read by a parser of our own, once, into this.
@@ -38,6 +47,14 @@ func (n *node) find(name string) *node {
 		}
 	}
 	return nil
+}
+
+// holdsNUL reports whether a string in the value has a NUL, which PostgreSQL does
+// not take.
+func (n *node) holdsNUL() bool {
+	return n.kind == '"' && strings.IndexByte(n.text, 0) >= 0 ||
+		slices.ContainsFunc(n.items, func(item node) bool { return item.holdsNUL() }) ||
+		slices.ContainsFunc(n.members, func(m field) bool { return m.value.holdsNUL() })
 }
 
 // equal reports whether two values mean the same.
@@ -98,8 +115,9 @@ func parseJSON(text []byte) (node, error) {
 }
 
 type parser struct {
-	text []byte
-	at   int
+	text  []byte
+	at    int
+	nodes int
 }
 
 func (p *parser) fail(format string, args ...any) error {
@@ -126,6 +144,9 @@ func (p *parser) peek() byte {
 }
 
 func (p *parser) value(depth int) (n node, err error) {
+	if p.nodes++; p.nodes > maxNodes {
+		return n, errTooMany
+	}
 	start := p.at
 	switch c := p.peek(); {
 	case c == '{':

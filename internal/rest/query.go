@@ -79,7 +79,11 @@ func (q *query) open(path, cursor string) error {
 	if err != nil || len(text) <= bindingSize {
 		return errCursor()
 	}
-	if want := q.binding(path); !bytes.Equal(text[:bindingSize], want[:]) || !json.Valid(text[bindingSize:]) {
+	if want := q.binding(path); !bytes.Equal(text[:bindingSize], want[:]) {
+		return errCursor()
+	}
+	// Anybody can make one up.
+	if n, err := parseJSON(text[bindingSize:]); err != nil || n.holdsNUL() {
 		return errCursor()
 	}
 	q.position = text[bindingSize:]
@@ -217,7 +221,7 @@ func (rt *Route) hasRequired() bool {
 // param reads one of the route's own parameters.
 func (rt *Route) param(q *query, name, value string, wrong func(name, format string, args ...any)) {
 	base, bound := name, ""
-	if head, tail, ok := strings.Cut(name, "["); ok && strings.HasSuffix(tail, "]") {
+	if head, tail, ok := strings.Cut(name, "["); ok && len(tail) > 1 && strings.HasSuffix(tail, "]") {
 		base, bound = head, tail[:len(tail)-1]
 	}
 	i := slices.IndexFunc(rt.Query, func(p Param) bool { return p.Name == base })
@@ -342,6 +346,8 @@ func millis(t time.Time, which string) time.Time {
 	switch {
 	case which == "gt" || which == "lte":
 		return down.Add(time.Millisecond)
+	case down.Equal(t) && t.IsZero():
+		return t.Add(time.Nanosecond) // zero means no bound; nothing was so early
 	case down.Equal(t):
 		return t
 	default:

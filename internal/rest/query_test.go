@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -42,6 +43,7 @@ func TestQueries(t *testing.T) {
 		{"?stars%5Bgt%5D=1&stars%5Blte%5D=3", "loud n2"},
 		{"?stars[gt]=0&stars[gte]=2", "loud n2"},
 		{"?stars[gte]=5", ""},
+		{"?created_at[lt]=0001-01-01T00:00:00Z", ""}, // Go's zero time
 		{"?created_at[gte]=2020-01-01T00:00:00Z", "loud n2 n1 n0"},
 		{"?created_at[lt]=2020-01-01T00:00:00%2B01:00", ""},
 		{"?created_at[gt]=" + all.Data[3].CreatedAt.Std().Add(time.Hour).Format(time.RFC3339), ""},
@@ -61,7 +63,7 @@ func TestQueries(t *testing.T) {
 	}
 	for _, test := range []struct{ query, parameter string }{
 		{"?limit=0", "limit"}, {"?limit=101", "limit"}, {"?limit=x", "limit"}, {"?limit=", "limit"}, {"?limit=5&limit=5", "limit"},
-		{"?nothing=1", "nothing"}, {"?kind=quiet", "kind"}, {"?kind=loud,", "kind"}, {"?kind[gte]=loud", "kind[gte]"}, {"?kind=loud&kind=plain", "kind"},
+		{"?nothing=1", "nothing"}, {"?kind=quiet", "kind"}, {"?kind=loud,", "kind"}, {"?kind[gte]=loud", "kind[gte]"}, {"?kind[]=loud", "kind[]"}, {"?done%5B%5D=true", "done[]"}, {"?created_at[]=2020-01-01T00:00:00Z", "created_at[]"}, {"?kind=loud&kind=plain", "kind"},
 		{"?done=1", "done"}, {"?stars=1", "stars"}, {"?stars[eq]=1", "stars[eq]"}, {"?stars[gte]=1.5", "stars[gte]"}, {"?stars[gte]=99999999999999999999", "stars[gte]"},
 		{"?created_at[gte]=2020-01-01", "created_at[gte]"}, {"?created_at[gte]=2020-01-01T00:00:00", "created_at[gte]"}, {"?created_at[gte]=2020-01-01T00:00:00+01:00", "created_at[gte]"},
 		{"?sort=text", "sort"}, {"?sort=--created_at", "sort"}, {"?expand[]=nobody", "expand[]"}, {"?expand[]=author&expand[]=author", "expand[]"}, {"?expand=author", "expand"},
@@ -125,6 +127,17 @@ func TestCursors(t *testing.T) {
 		t.Errorf("the rest: got %s, want n2 n3 n4", got)
 	}
 	c := url.QueryEscape(*first.Next)
+	whole, err := base64.RawURLEncoding.DecodeString(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a cursor is bound to is no secret, so its position can be anything.
+	for _, position := range []string{`{"id":"\u0000"}`, `{"id":"a","id":"b"}`, `{"id":"` + "\xff" + `"}`, `{"id":1}`, `{"no":1}`, `["a"]`, `{"id":"a"} 1`} {
+		forged := base64.RawURLEncoding.EncodeToString(append(whole[:8:8], position...))
+		if a := n.Get("/notes?sort=created_at&kind=plain&cursor=" + forged); a.Status != 400 || a.Code() != "invalid_cursor" {
+			t.Errorf("forged %q: got %d %s", position, a.Status, a.Body)
+		}
+	}
 	for query, want := range map[string]int{
 		"?sort=created_at&kind=plain&cursor=" + c:          200, // another limit is fine
 		"?kind=plain&cursor=" + c:                          400, // another order
