@@ -118,6 +118,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 	}
 	h := w.Header()
 	h["Content-Type"] = []string{[...]string{"", "application/x-ndjson", "text/csv; charset=utf-8; header=present"}[r.format]}
+	r.begun = true
 	w.WriteHeader(http.StatusOK)
 	if r.http.Method == http.MethodHead {
 		return nil

@@ -98,3 +98,20 @@ func TestExportBreaks(t *testing.T) {
 		t.Errorf("of nothing: got %d %q, want the header row", a.Status, a.Body)
 	}
 }
+
+// TestExportPanics is the same of a handler that does not return.
+func TestExportPanics(t *testing.T) {
+	n := open(t)
+	for range 100 { // more than one piece
+		n.Do("POST", "/notes", `{"text":"fine","metadata":{"k":"`+strings.Repeat("v", 400)+`"}}`)
+	}
+	n.add(t, "fatal")
+	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
+		if a := n.Get("/notes?sort=created_at", "Accept: "+accept); a.Err != io.ErrUnexpectedEOF || strings.Contains(a.Body, "internal_error") {
+			t.Errorf("%s midway: got %d %q, want an unexpected end", accept, a.Status, a.Body)
+		}
+		if a := n.Get("/notes", "Accept: "+accept); a.Status != 500 || a.Code() != "internal_error" || strings.Contains(a.Body, "secret") {
+			t.Errorf("%s at once: got %d %s, want 500", accept, a.Status, a.Body)
+		}
+	}
+}

@@ -35,6 +35,7 @@ type Request struct {
 	format format
 	retry  *retry // nil without an Idempotency-Key
 	wrote  bool   // went through Write
+	begun  bool   // a part of the answer is on its way
 	lines  [8]string
 }
 

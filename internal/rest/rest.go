@@ -115,6 +115,10 @@ func New(c Config) (*API, error) {
 		}
 		a.names[rt] = names
 	}
+	// It is answered before there is a key; its other methods are refused with one.
+	if _, err := a.tree.add(&Route{Method: http.MethodGet, Path: documentPath}); err != nil {
+		return nil, fmt.Errorf("route %s: %w", documentPath, err)
+	}
 	var err error
 	if a.openAPI, err = a.document31(); err != nil {
 		return nil, err
@@ -122,6 +126,9 @@ func New(c Config) (*API, error) {
 	a.openAPITag = etag(a.openAPI)
 	return a, nil
 }
+
+// documentPath is where the OpenAPI document is, below the base.
+const documentPath = "/openapi.json"
 
 // Wrap returns a handler that answers what belongs to the API itself, with the
 // paths as they were sent, and leaves the rest to next. [http.ServeMux] would
@@ -148,7 +155,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	bucket := bucketOf(ip)
 	path := strings.TrimPrefix(hr.URL.Path, a.c.Base)
-	if path == "/openapi.json" && (hr.Method == http.MethodGet || hr.Method == http.MethodHead) {
+	if path == documentPath && (hr.Method == http.MethodGet || hr.Method == http.MethodHead) {
 		a.serveOpenAPI(w, r, bucket)
 		return
 	}
@@ -187,7 +194,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return nil
 	}
 	if r.route = at.route(hr.Method); r.route == nil {
-		f := faultf("method_not_allowed", "%s has %s.", hr.URL.Path, at.allow)
+		f := faultf("method_not_allowed", "%s has %s.", clip(hr.URL.Path), at.allow)
 		f.headers = [][2]string{{"Allow", at.allow}}
 		return f
 	}
@@ -298,6 +305,9 @@ func (a *API) recover(w http.ResponseWriter, r *Request) {
 		panic(v)
 	}
 	a.log.ErrorContext(r.http.Context(), "request panicked", "request", r.ID, "method", r.http.Method, "path", clip(r.http.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	if r.begun {
+		panic(http.ErrAbortHandler)
+	}
 	a.fail(w, r, faultf("internal_error", "The request could not be answered."))
 }
 
@@ -378,7 +388,9 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 			return err
 		}
 	}
-	if r.body, err = parseJSON(r.Body); err != nil {
+	if r.body, err = parseJSON(r.Body); errors.Is(err, errTooMany) {
+		return faultf("body_too_large", "The body may have at most %d values.", maxNodes)
+	} else if err != nil {
 		return faultf("invalid_json", "%s", sentence(err.Error()))
 	}
 	return nil

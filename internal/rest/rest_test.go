@@ -354,6 +354,12 @@ func TestMethods(t *testing.T) {
 	if a := n.As("").Do("POST", "/openapi.json", ""); a.Status != 401 {
 		t.Errorf("POST /openapi.json without a key: got %d, want 401", a.Status)
 	}
+	if a := n.Do("POST", "/openapi.json", ""); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD, OPTIONS" {
+		t.Errorf("POST /openapi.json: got %d %s", a.Status, a.Body)
+	}
+	if a := n.Do("PUT", "/faults/"+strings.Repeat("x", 10_000), `{}`); a.Status != 405 || len(a.Body) > 1000 {
+		t.Errorf("PUT of a long path: got %d and %d bytes", a.Status, len(a.Body))
+	}
 }
 
 func TestPaths(t *testing.T) {
