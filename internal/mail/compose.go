@@ -53,6 +53,13 @@ func ParseAddress(s string) (Address, error) {
 	return checkAddress(*a)
 }
 
+// EnvelopeAddress is how servers, and [Error.Recipient], name an address: in angle
+// brackets, and an international domain in ASCII.
+func EnvelopeAddress(address string) (string, error) {
+	a, err := checkAddress(Address{Address: address})
+	return bracket(a.Address), err
+}
+
 func compose(m Message) (envelope, []byte, error) {
 	env, raw, err := build(m)
 	if err != nil {

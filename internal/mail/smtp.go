@@ -21,8 +21,15 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// sendTimeout bounds one Send, from dialling to the server's last word.
-const sendTimeout = 30 * time.Second
+const (
+	// sendTimeout bounds one Send from dialling until the server asks for the
+	// message.
+	sendTimeout = 30 * time.Second
+	// contentTimeout bounds the rest, to the server's last word. Servers read a
+	// message through before they take it, and who does not wait for that does
+	// not know whether they did (RFC 5321 section 4.5.3.2.6 and RFC 1047).
+	contentTimeout = 5 * time.Minute
+)
 
 // SMTP sends through a server, one connection per message. The exported fields
 // may be set before the first use and not after.
@@ -123,7 +130,7 @@ func (s *SMTP) String() string {
 
 // Send implements [Sender]. When the server refuses one recipient, nobody gets
 // the message, so that sending it again repeats it for nobody. It takes at most
-// 30 seconds.
+// 30 seconds until the server asks for the message, and 5 minutes from then.
 //
 // Replies in the 500s are permanent. So are a message too large for the server
 // and an address it cannot write. All else is temporary: replies in the 400s,
@@ -140,10 +147,16 @@ func (s *SMTP) Carry(ctx context.Context, m Message, handing func() error) error
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := time.AfterFunc(sendTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer limit.Stop()
 	return s.session(ctx, func(c *smtp.Client) error {
-		return s.deliver(ctx, c, env, raw, handing)
+		return s.deliver(ctx, c, env, raw, func() error {
+			err := handing()
+			limit.Reset(contentTimeout)
+			return err
+		})
 	})
 }
 
@@ -268,7 +281,11 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 		}
 	}
 	if takes, _ := c.Extension("SMTPUTF8"); env.utf8 && !takes {
-		return &Error{Op: OpSender, Server: s.addr, Err: errors.New("an address is not ASCII and the server does not offer SMTPUTF8")}
+		e := &Error{Op: OpSender, Server: s.addr, Err: errors.New("an address is not ASCII and the server does not offer SMTPUTF8")}
+		if i := slices.IndexFunc(env.to, func(to string) bool { return !isASCII(to) }); i >= 0 {
+			e.Op, e.Recipient = OpRecipient, env.to[i]
+		}
+		return e
 	}
 	// Asking for SMTPUTF8 without need makes the mail undeliverable beyond a
 	// next hop that lacks it.
@@ -298,7 +315,10 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 	}
 	if err := w.Close(); err != nil {
 		e := s.failed(ctx, OpContent, err)
-		e.Unclear = e.Code == 0
+		if e.Code/100 == 2 {
+			return nil // the first digit decides (RFC 5321 section 4.3.2)
+		}
+		e.Unclear = e.Code < 400
 		return e
 	}
 	return nil
