@@ -31,10 +31,10 @@ const (
 // byCall sends the message by the provider's API.
 func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 	route := "api/" + a.connection.ID
-	if wait := a.routes.enter(route); wait > 0 {
+	if wait := a.routes.enter(route, 0); wait > 0 {
 		return a.later(ctx, "", wait)
 	}
-	defer a.routes.leave(route)
+	defer a.routes.leave(route, 0)
 	credentials := a.connection.Credentials()
 	a.w.ReceiptURL = a.receiptURL()
 	if err := c.Check(&a.w.Outgoing, credentials); err != nil {

@@ -30,20 +30,16 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		}
 		route = "mail/" + a.connection.ID
 	}
-	if wait := a.routes.enter(route); wait > 0 {
+	var memory int64
+	for _, f := range a.w.Files {
+		memory += 3 * f.Size // as it is, as base64, and as part of the mail
+	}
+	memory = min(memory, maxMemory)
+	if wait := a.routes.enter(route, memory); wait > 0 {
 		return a.later(ctx, "", wait)
 	}
-	defer a.routes.leave(route)
+	defer a.routes.leave(route, memory)
 
-	var size int64
-	for _, f := range a.w.Files {
-		size += 3 * f.Size // as it is, as base64, and as part of the mail
-	}
-	size = min(size, maxMemory)
-	if err := a.memory.Acquire(ctx, size); err != nil {
-		return err
-	}
-	defer a.memory.Release(size)
 	for i := range a.w.Files {
 		data, err := a.content(ctx, i)
 		if errors.Is(err, blob.ErrNotFound) {
@@ -98,7 +94,7 @@ func (a *sending) refusedCopy(err error) string {
 		return ""
 	}
 	for _, p := range a.w.Cc {
-		if strings.EqualFold(p.Email, strings.Trim(e.Recipient, "<>")) {
+		if a, err := mail.EnvelopeAddress(p.Email); err == nil && strings.EqualFold(a, e.Recipient) {
 			return p.Email
 		}
 	}

@@ -25,6 +25,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/emersion/go-smtp"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -424,4 +426,72 @@ func TestReplyEffects(t *testing.T) {
 	if ok {
 		t.Errorf("a copy header without a MAC names %s", id)
 	}
+}
+
+// TestBadCopies answers a mail with copies for addresses that cannot be written, that
+// the server cannot take, and that it does not know: everybody else gets the answer.
+func TestBadCopies(t *testing.T) {
+	server := mailtest.NewServer(t, mailtest.ServerConfig{Refuse: func(command string) *smtp.SMTPError {
+		if strings.HasPrefix(command, "RCPT carl@") || strings.HasPrefix(command, "RCPT a..b@") {
+			return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "gone"}
+		}
+		return nil
+	}})
+	r := newRig(t, func(r *rig) { r.mail = open(t, server.URL) })
+	c := r.connect("email-raw", ourMail)
+	in := r.mails(c, strings.Replace(question, "\nSubject",
+		"\nCc: \"x:y\"@c.example, a..b@c.example, müller@c.example, carl@bücher.example, bob@c.example\nSubject", 1))
+	m := r.reply(in.TicketID, "Under the mat.")
+	r.run()
+	r.until(m, channel.ReceiptSent, "")
+	d := server.Deliveries()
+	if len(d) != 1 || !slices.Equal(d[0].To, []string{"ana@c.example", "bob@c.example"}) {
+		t.Errorf("the server took %d mails, want one to Ana and Bob", len(d))
+	}
+	if got := r.message(m).Details.Cc; len(got) != 1 || got[0].Email != "bob@c.example" {
+		t.Errorf("copies are noted for %v, want Bob alone", got)
+	}
+}
+
+// TestBigMailsOfADeadServer has a tenant's mails with large files hang, and looks how
+// long a mail of another takes.
+func TestBigMailsOfADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, shared := new(relay), new(relay)
+		own.fail = func(mail.Message, bool) error {
+			time.Sleep(30 * time.Second)
+			return &mail.Error{Op: mail.OpConnect, Temporary: true, Err: io.EOF}
+		}
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
+			r.mail = shared
+			r.open = func(string) (mail.Carrier, error) { return own, nil }
+		})
+		dead := r.connect("email-raw", "dead@a.example", func(n *connection.New) { n.Credentials = map[string]string{"smtp_url": "smtp://mail.a.example"} })
+		alive := r.connect("email-raw", ourMail)
+		says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, 15<<20)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			q := fmt.Sprintf("From: bob%d@c.example\nTo: dead@a.example\nSubject: Lost key\nMessage-ID: <b%d@c.example>\n\nHelp!\n", i, i)
+			r.reply(r.mails(dead, q).TicketID, "", func(r *desk.Reply) { r.Says = says })
+		}
+		r.run()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		ticket := r.mails(alive, question).TicketID
+		plain := r.reply(ticket, "Under the mat.")
+		photo, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, 5<<20)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		big := r.reply(ticket, "", func(r *desk.Reply) { r.Says = photo })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, m := range []desk.Message{plain, big} {
+			if got := r.message(m).Delivery; got.State != channel.ReceiptSent {
+				t.Errorf("after a second delivery is %+v, want it sent", got)
+			}
+		}
+	})
 }

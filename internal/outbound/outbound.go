@@ -50,7 +50,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 
 	"golang.org/x/net/idna"
-	"golang.org/x/sync/semaphore"
 )
 
 // Config is what a [Service] needs. All is required but RetryTimeScale.
@@ -90,18 +89,13 @@ type Service struct {
 	log              *slog.Logger
 
 	routes routes
-	memory *semaphore.Weighted // for the files of mails under way
 }
 
 var _ desk.Dispatcher = (*Service)(nil)
 
-const (
-	// concurrency is how many messages of one channel are under way at once in
-	// this process.
-	concurrency = 128
-	// maxMemory bounds the files of mails under way, in bytes.
-	maxMemory = 128 << 20
-)
+// concurrency is how many messages of one channel are under way at once in this
+// process.
+const concurrency = 128
 
 // Open returns the service. It admits messages, and sends once [Service.Work]
 // was called.
@@ -110,7 +104,6 @@ func Open(c Config) *Service {
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
 		mail: c.Mail, openMail: c.OpenMail, http: c.HTTP, baseURL: strings.TrimRight(c.BaseURL, "/"),
 		organizationName: c.OrganizationName, scale: c.RetryTimeScale, log: c.Logger,
-		memory: semaphore.NewWeighted(maxMemory),
 	}
 	if s.scale == 0 {
 		s.scale = 1
