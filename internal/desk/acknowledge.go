@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -57,6 +58,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	if own, err := s.ownOrNobody(ctx, tx, &t, address); err != nil || own || channel.Unattended(address) {
 		return false, err
 	}
+	address = mailbox(address)
 	if err := tx.Lock(ctx, "desk/acknowledge/"+organizationID+"/"+address); err != nil {
 		return false, err
 	}
@@ -84,10 +86,21 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	return err == nil, err
 }
 
+// mailbox is an address without its plus-tag, as mails are counted: a program that
+// has a tag for each of its tickets is one program.
+func mailbox(address string) string {
+	local, domain, _ := strings.Cut(emailKey(address), "@")
+	plain, _, _ := strings.Cut(local, "+")
+	if plain == "" || domain == "" {
+		return emailKey(address)
+	}
+	return plain + "@" + domain
+}
+
 // flood counts a mail of its sender's, and reports whether there were too many
 // lately.
 func flood(ctx context.Context, tx *db.Tx, in *Inbound, l *letter) (bool, error) {
-	address := emailKey(l.sender.Email)
+	address := mailbox(l.sender.Email)
 	if address == "" {
 		return false, nil
 	}

@@ -137,7 +137,8 @@ func TestAcknowledgeLimit(t *testing.T) {
 	start := time.Now().Add(-48 * time.Hour)
 	n := 0
 	for i := range 8 {
-		in := mail("Ana@c.example", fmt.Sprintf("a%d@c.example", i))
+		// Other help desks want each answer at an address of its own.
+		in := mail(fmt.Sprintf("Ana+%d@c.example", i%3), fmt.Sprintf("a%d@c.example", i))
 		in.ReceivedAt = start.Add(time.Duration(i) * time.Hour)
 		if _, did := f.acknowledge(in); did {
 			n++
@@ -168,7 +169,7 @@ func TestFlood(t *testing.T) {
 	start := time.Now().Add(-3 * time.Hour)
 	var flooded []int
 	for i := range 14 {
-		in := mail("ana@c.example", fmt.Sprintf("a%d@c.example", i))
+		in := mail(fmt.Sprintf("ana+%d@c.example", i%3), fmt.Sprintf("a%d@c.example", i))
 		in.ReceivedAt = start.Add(time.Duration(i) * 50 * time.Second)
 		if i == 13 {
 			in.ReceivedAt = in.ReceivedAt.Add(20 * time.Minute)
@@ -187,5 +188,21 @@ func TestFlood(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(flooded), "[10 11 12]"; got != want {
 		t.Errorf("mails %s are of a flood, want %s", got, want)
+	}
+}
+
+// TestForgetCounts deletes a customer, of whom nothing stays that was counted.
+func TestForgetCounts(t *testing.T) {
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	r, _ := f.acknowledge(mail("ana+1@c.example", "a1@c.example"))
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.DeleteCustomer(t.Context(), tx, orgA, r.CustomerID) }); err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := f.db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM mail_senders) + (SELECT count(*) FROM acknowledgements)").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if n != 0 {
+		t.Errorf("%d rows are left, want none", n)
 	}
 }

@@ -329,9 +329,9 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		return err
 	}
 	before := c
-	var keys []string
+	var keys, mailboxes []string
 	for _, p := range emailPoints(organizationID, c.Emails) {
-		keys = append(keys, p.value)
+		keys, mailboxes = append(keys, p.value), append(mailboxes, mailbox(p.value))
 	}
 	tickets, err := lockPlaces(ctx, tx, organizationID, c)
 	if err != nil {
@@ -347,8 +347,8 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		{"UPDATE conversations SET thread_key = NULL WHERE ticket_id = ANY($1) AND customer_id = $2", []any{tickets, id}},
 		{"UPDATE messages SET author_name = '' WHERE ticket_id = ANY($1) AND author_id = $2", []any{tickets, id}},
 		{"DELETE FROM participants WHERE ticket_id = ANY($1) AND email = ANY($2)", []any{tickets, keys}},
-		{"DELETE FROM mail_senders WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, keys}},
-		{"DELETE FROM acknowledgements WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, keys}},
+		{"DELETE FROM mail_senders WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, mailboxes}},
+		{"DELETE FROM acknowledgements WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, mailboxes}},
 		{`UPDATE customers SET name = '', email = '', phone = '', external_id = NULL, metadata = NULL,
 			updated_at = $2, deleted_at = $2 WHERE id = $1`, []any{id, tx.Now.UnixMicro()}},
 	} {

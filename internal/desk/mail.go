@@ -212,7 +212,12 @@ func (s *Service) owns(ctx context.Context, tx *db.Tx, organizationID, address s
 func (l *letter) classify() (class channel.Class, rule string, original storedID) {
 	mail := l.Mail
 	if l.copyOf != "" {
-		original, _ = l.ids.find(l.copyOf)
+		// Whoever got the message can show its header, too. Where the message is
+		// gone, that says nothing of a mail that does not seem to be from us.
+		original, there := l.ids.find(l.copyOf)
+		if !there && (mail.Unverified || !l.own && !l.isAgent) {
+			return mail.Class, mail.Rule, storedID{}
+		}
 		return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
 	}
 	if k, ok := l.ids.find(mail.MessageID); ok && k.outbound {

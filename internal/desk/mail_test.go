@@ -548,6 +548,21 @@ func TestOutboundCopy(t *testing.T) {
 			channel.ClassOutboundCopy, appended, replies,
 		},
 		{
+			"our header, unknown message, from somebody who got it", "eve@x.example",
+			func(m *channel.Message) {
+				m.To, m.Mail.CopyHeader, m.Mail.InReplyTo = toAna, "gone.mac-of-"+orgA, []string{"m1@c.example"}
+			},
+			channel.ClassInbound, appended, "customer.created conversation.created message.created message.customer_reply",
+		},
+		{
+			"our header, unknown message, disowned by our domain", "support@a.example",
+			func(m *channel.Message) {
+				m.To, m.Mail.CopyHeader, m.Mail.InReplyTo = toAna, "gone.mac-of-"+orgA, []string{"m1@c.example"}
+				m.Mail.Unverified = true
+			},
+			channel.ClassInbound, appended, "customer.created conversation.created message.created message.customer_reply",
+		},
+		{
 			"our header, forged", "eve@x.example",
 			func(m *channel.Message) {
 				m.To, m.Mail.CopyHeader, m.Mail.InReplyTo = toAna, "gone.mac-of-"+orgB, []string{"m1@c.example"}
