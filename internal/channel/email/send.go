@@ -21,9 +21,9 @@ func (Writer) Check(m *channel.Outgoing, _ map[string]string) error {
 	if m.To.Email == "" {
 		return problem.New(problem.Precondition, "the customer's mail address is not known")
 	}
-	// What base64 and its lines make of files, and something for headers and
-	// other encodings.
-	size := 16<<10 + int64(len(m.Text)+len(m.HTML))*3/2
+	// What base64 and its lines make of files, what quoted-printable makes of
+	// letters beyond ASCII, and something for headers.
+	size := 16<<10 + int64(len(m.Text)+len(m.HTML))*13/4
 	for _, f := range m.Files {
 		size += (f.Size+2)/3*4*78/76 + 1<<10
 	}

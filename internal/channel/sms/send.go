@@ -161,11 +161,11 @@ func (a *Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.V
 		}
 		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{r.SID}}
 	case status == http.StatusTooManyRequests || r.Code == 20429:
-		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: retryAfter(answer.Header)}
+		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: retryAfter(answer.Header, time.Now())}
 	case status >= 500:
-		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: retryAfter(answer.Header)}
+		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: retryAfter(answer.Header, time.Now())}
 	case r.Code == 21611:
-		return channel.Verdict{Fate: channel.Later, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: retryAfter(answer.Header)}
+		return channel.Verdict{Fate: channel.Later, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: retryAfter(answer.Header, time.Now())}
 	case !readable || r.Code == 0:
 		return channel.Verdict{Fate: channel.Refused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
@@ -185,14 +185,19 @@ func number(v any) string {
 	return ""
 }
 
-// retryAfter reads the header of that name in seconds, which is the form that
-// the provider uses.
-func retryAfter(h http.Header) time.Duration {
-	n, err := strconv.Atoi(strings.TrimSpace(h.Get("Retry-After")))
-	if err != nil || n < 0 {
-		return 0
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the header of that name: seconds, which is the form that the
+// provider uses, or a date, which a gateway before it may.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
-	return min(time.Duration(n)*time.Second, 24*time.Hour)
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, min(at.Sub(now), maxRetryAfter))
+	}
+	return 0
 }
 
 // SearchCall implements [channel.Caller]. The list has the newest first. It is
@@ -254,11 +259,15 @@ func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string,
 	return ids, &more, nil
 }
 
+// preface is what the provider puts before the texts of trial accounts.
+const preface = "Sent from your Twilio trial account - "
+
 // same reports whether what the provider shows can be what we sent: it may have
-// changed quotation marks and the like, and trial accounts get a preface.
+// changed quotation marks and the like.
 func same(shown, sent string) bool {
+	shown = strings.TrimPrefix(shown, preface)
 	if want := letters(sent); want != "" {
-		return strings.HasSuffix(letters(shown), want)
+		return letters(shown) == want
 	}
 	return strings.TrimSpace(shown) == strings.TrimSpace(sent)
 }

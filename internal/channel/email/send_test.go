@@ -1,0 +1,26 @@
+package email
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// TestCheckSize writes the largest mail that is let through, in letters that take
+// the most room on their way.
+func TestCheckSize(t *testing.T) {
+	m := &channel.Outgoing{
+		From: "support@a.example", To: channel.Party{Email: "ana@c.example"}, Subject: "Re: Lost key", TicketNumber: 1,
+		Text: strings.Repeat("\u00fc\n", 50_000), HTML: strings.Repeat("\u6f22", 500_000),
+		Files: []channel.OutgoingFile{{Name: "a.bin", Size: mail.MaxSize}},
+	}
+	for (Writer{}).Check(m, nil) != nil {
+		m.Files[0].Size -= 4 << 10
+	}
+	m.Files[0].Data = make([]byte, m.Files[0].Size)
+	if _, err := mail.Compose((Writer{}).Compose(m)); err != nil {
+		t.Errorf("with a file of %d bytes: %v", m.Files[0].Size, err)
+	}
+}

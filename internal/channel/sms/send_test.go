@@ -1,0 +1,51 @@
+package sms
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// TestReadSearch looks for a text among what the account sent to the number.
+func TestReadSearch(t *testing.T) {
+	a := New(Config{})
+	m := &channel.Outgoing{From: "+14155550100", To: channel.Party{Phone: "+14155550111"}, Text: "It\u2019s OK"}
+	for _, tt := range []struct {
+		name, shown string
+		want        bool
+	}{
+		{"as it is", "It\u2019s OK", true},
+		{"with other quotation marks", "It's OK", true},
+		{"of a trial account", "Sent from your Twilio trial account - It's OK", true},
+		{"the end of another", "If you are late, it's OK", false},
+		{"the end of another, in the same letters", "Well, It's OK", false},
+		{"the beginning of another", "It's OK for us", false},
+	} {
+		answer := channel.Answer{Status: 200, Body: []byte(`{"messages":[{"sid":"SM1","direction":"outbound-api","from":"+14155550100","body":"` + tt.shown + `"}]}`)}
+		ids, _, err := a.ReadSearch(m, nil, time.Now(), answer)
+		if err != nil || slices.Contains(ids, "SM1") != tt.want {
+			t.Errorf("%s: found %q, error %v; want found: %t", tt.name, ids, err, tt.want)
+		}
+	}
+}
+
+// TestRetryAfter reads both forms of the header (RFC 9110 section 10.2.3).
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		value string
+		want  time.Duration
+	}{
+		{"", 0}, {"soon", 0}, {"-5", 0}, {"0", 0}, {"90", 90 * time.Second}, {"86401", 24 * time.Hour},
+		{"9223372037", 24 * time.Hour}, // nanoseconds of it are more than a duration holds
+		{"99999999999999999999", 0},
+		{"Sat, 21 Nov 2026 08:02:00 GMT", 2 * time.Minute}, {"Sat, 21 Nov 2026 07:00:00 GMT", 0}, {"Sat, 21 Nov 2099 08:00:00 GMT", 24 * time.Hour},
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {tt.value}}, now); got != tt.want {
+			t.Errorf("Retry-After %q is %s, want %s", tt.value, got, tt.want)
+		}
+	}
+}
