@@ -52,6 +52,7 @@ var benchmarks = []benchmark{
 	{"auth.getUser", getUser},
 	{"keyed GET", keyedGet},
 	{"keyed POST", keyedPost},
+	{"lists of tickets", listOfTickets},
 }
 
 // bench is what the benchmarks share.

@@ -182,7 +182,7 @@ func Open(c Config) *Service {
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
 		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher,
 	}
-	s.pace = defaultPace()
+	s.pace = defaultPace(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

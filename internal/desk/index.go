@@ -241,19 +241,29 @@ func (x *indexer) message(e pendingEntry) error {
 	return x.insert(code, doc+1, body)
 }
 
-// insert writes a document. On SQLite the words are a text again, which is taken
-// apart where they end; on PostgreSQL they are given with their places.
+// insert writes a document.
 func (x *indexer) insert(code, doc int64, text string) error {
+	words := indexed(x.postgres, code, text)
+	if x.postgres {
+		_, err := x.tx.Exec(x.ctx, "INSERT INTO search_docs (doc, words) VALUES ($1, $2::tsvector)", doc, words)
+		return err
+	}
+	if _, err := x.tx.Exec(x.ctx, "INSERT INTO search_docs (doc) VALUES ($1)", doc); err != nil {
+		return err
+	}
+	_, err := x.tx.Exec(x.ctx, "INSERT INTO ticket_words (rowid, words) VALUES ($1, $2)", doc, words)
+	return err
+}
+
+// indexed is a text as it is indexed. On SQLite the words are a text again, which
+// is taken apart where they end; on PostgreSQL they are given with their places.
+func indexed(postgres bool, code int64, text string) string {
 	words, prefix := wordsOf(text), codePrefix(code)
 	for i, w := range words {
 		words[i] = prefix + w
 	}
-	if !x.postgres {
-		if _, err := x.tx.Exec(x.ctx, "INSERT INTO search_docs (doc) VALUES ($1)", doc); err != nil {
-			return err
-		}
-		_, err := x.tx.Exec(x.ctx, "INSERT INTO ticket_words (rowid, words) VALUES ($1, $2)", doc, strings.Join(words, " "))
-		return err
+	if !postgres {
+		return strings.Join(words, " ")
 	}
 	places := make(map[string][]string, len(words))
 	var order []string
@@ -268,8 +278,7 @@ func (x *indexer) insert(code, doc int64, text string) error {
 	for _, w := range order {
 		b.WriteString("'" + w + "':" + strings.Join(places[w][:min(len(places[w]), maxPlaces)], ",") + " ")
 	}
-	_, err := x.tx.Exec(x.ctx, "INSERT INTO search_docs (doc, words) VALUES ($1, $2::tsvector)", doc, b.String())
-	return err
+	return b.String()
 }
 
 // maxPlaces is how many places of one word PostgreSQL keeps.

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -239,18 +240,24 @@ func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, 
 // pace is the sizes of the steps in which tickets are found. Each step is some
 // milliseconds' work at most.
 type pace struct {
-	few     int // so many are sorted rather than passed over
+	few     int // sets of so many are read at once, and so many rows sorted
 	probe   int // how far ahead it is looked where to go
 	first   int // tickets looked at in one step
 	last    int // likewise, where most are passed over
-	passed  int // tickets passed over before another way is tried
-	collect int // so many are sorted when all else fails
-	words   int // so many documents that have the words are sorted
-	listed  int // so many are listed rather than looked for one by one
+	said    int // likewise, where it is looked up whether they have words
+	passed  int // tickets passed over before larger sets are read
+	many    int // sets of so many are read then
+	sorted  int // so many rows are sorted then
+	words   int // so many documents that have the words are read
+	entries int // so many entries of an index are sorted
 }
 
-func defaultPace() pace {
-	return pace{few: 1500, probe: 200, first: 64, last: 1024, passed: 6000, collect: 200_000, words: 6000, listed: 50_000}
+func defaultPace(postgres bool) pace {
+	words := 40_000
+	if postgres {
+		words = 20_000
+	}
+	return pace{few: 1500, probe: 200, first: 64, last: 1024, said: 256, passed: 6000, many: 50_000, sorted: 10_000, words: words, entries: 20_000}
 }
 
 // way is a set of tickets, given by a filter, that an index has in the order of
@@ -260,6 +267,12 @@ type way struct {
 	values []any  // each of them adds a part of the set: %s in from
 	unique bool   // no ticket is in two parts
 	words  *words // instead of the others: what documents have
+}
+
+// updatedAt is the condition on updated_at.
+func (f *finder) updatedAt(st *statement) string {
+	first, last := f.query.UpdatedAt.Micros()
+	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
 }
 
 // candidate is a ticket that may belong on the page.
@@ -278,8 +291,13 @@ type finder struct {
 	organization string
 	query        *TicketQuery
 	sort         Sort
-	words        *words // of query.Text; nil when there are none
-	first, last  int64  // numbers lie between, by created_at; inclusive
+	words        *words   // of query.Text; nil when there are none
+	first, last  int64    // numbers lie between, by created_at; inclusive
+	only         []int64  // among which the numbers are, ascending; nil: not known
+	said         bool     // all of only have the words
+	one          Priority // the priority that is walked; empty: any
+	passed       int      // tickets passed over
+	narrowed     bool     // larger sets were read
 	want         int
 	found        []candidate
 }
@@ -386,8 +404,8 @@ func (f *finder) ways() []way {
 	if len(q.Status) > 0 {
 		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND status = %s", values: values(q.Status), unique: true})
 	}
-	if len(q.Priority) > 0 && !slices.Contains(q.Priority, PriorityNormal) {
-		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", values: values(q.Priority), unique: true})
+	if wanted := f.priorities(); len(wanted) > 0 && !slices.Contains(wanted, PriorityNormal) {
+		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", values: values(wanted), unique: true})
 	}
 	if len(q.Channel) > 0 {
 		ways = append(ways, way{from: "tickets WHERE organization_id = $1 AND channel = %s", values: values(q.Channel), unique: true})
@@ -396,6 +414,14 @@ func (f *finder) ways() []way {
 		ways = append(ways, way{words: f.words})
 	}
 	return ways
+}
+
+// priorities are those that are looked for now; none: any.
+func (f *finder) priorities() []Priority {
+	if f.one != "" {
+		return []Priority{f.one}
+	}
+	return f.query.Priority
 }
 
 // everything is the way that passes all tickets.
@@ -449,18 +475,30 @@ func (f *finder) walk(st *statement, w way, from, to int64, descending bool, lim
 // begin starts a statement whose $1 is the organization.
 func (f *finder) begin() *statement { return &statement{args: []any{f.organization}} }
 
-// tests writes what t, a ticket's row or its entry of an index, must be like: a
-// condition that no engine mistakes for one to look up. Of the entry of an index
-// what it lacks is looked up last. It must have the words w, if any.
-func (f *finder) tests(st *statement, entry bool, w *words) string {
+// tests writes what t, a ticket's row or its entry of an index, must be like. Of
+// the entry of an index what it lacks is looked up last, and so are words.
+func (f *finder) tests(st *statement, entry bool) string {
+	return f.inEntry(st) + " AND " + f.elsewhere(st, entry) + " AND " + f.says(st)
+}
+
+// says is the part of tests that is about words.
+func (f *finder) says(st *statement) string {
+	if f.words == nil || f.said {
+		return "TRUE"
+	}
+	return f.words.test(st)
+}
+
+// inEntry is the part of tests that the entry of an index answers.
+func (f *finder) inEntry(st *statement) string {
 	q := f.query
 	tests := []string{"TRUE"}
 	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
 	if len(q.Status) > 0 {
 		addf("t.status IN (%s)", list(st, q.Status))
 	}
-	if len(q.Priority) > 0 {
-		addf("t.priority IN (%s)", list(st, q.Priority))
+	if wanted := f.priorities(); len(wanted) > 0 {
+		addf("t.priority IN (%s)", list(st, wanted))
 	}
 	if len(q.Channel) > 0 {
 		addf("t.channel IN (%s)", list(st, q.Channel))
@@ -471,9 +509,6 @@ func (f *finder) tests(st *statement, entry bool, w *words) string {
 	if len(q.Number) > 0 {
 		addf("t.number = ANY(%s)", st.arg(q.Number))
 	}
-	if len(q.ExternalID) > 0 {
-		addf("t.external_id = ANY(%s)", st.arg(q.ExternalID))
-	}
 	if f.first > 1 {
 		addf("t.number >= %s", st.arg(f.first))
 	}
@@ -481,8 +516,20 @@ func (f *finder) tests(st *statement, entry bool, w *words) string {
 		addf("t.number <= %s", st.arg(f.last))
 	}
 	if !q.UpdatedAt.Whole() {
-		first, last := q.UpdatedAt.Micros()
-		addf("t.updated_at >= %s AND t.updated_at <= %s", st.arg(first), st.arg(last))
+		addf("t.%s", f.updatedAt(st))
+	}
+	return strings.Join(tests, " AND ")
+}
+
+// elsewhere is the part of tests that an entry does not answer.
+func (f *finder) elsewhere(st *statement, entry bool) string {
+	q := f.query
+	tests := []string{"TRUE"}
+	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
+	if len(q.ExternalID) > 0 && entry {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.arg(q.ExternalID))
+	} else if len(q.ExternalID) > 0 {
+		addf("t.external_id = ANY(%s)", st.arg(q.ExternalID))
 	}
 	if len(q.Tags) > 0 {
 		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", list(st, q.Tags))
@@ -491,9 +538,6 @@ func (f *finder) tests(st *statement, entry bool, w *words) string {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", list(st, q.CustomerID))
 	} else if len(q.CustomerID) > 0 {
 		addf("t.customer_id IN (%s)", list(st, q.CustomerID))
-	}
-	if w != nil {
-		tests = append(tests, w.test(st))
 	}
 	return strings.Join(tests, " AND ")
 }
@@ -531,6 +575,15 @@ func (f *finder) narrowest(ways []way, from, to int64, descending bool) (way, er
 	return best, nil
 }
 
+// small is how large the sets are that are read at once. What has words takes
+// long to find out of one ticket after the other, so then it is more.
+func (f *finder) small() int {
+	if f.words != nil {
+		return f.pace.entries
+	}
+	return f.pace.few
+}
+
 // byNumber finds tickets in the order of their numbers: by walking whichever of
 // the filters' indexes has the fewest tickets just ahead, and looking at each.
 func (f *finder) byNumber(after *Position) error {
@@ -546,42 +599,53 @@ func (f *finder) byNumber(after *Position) error {
 			from = max(from, n+1)
 		}
 	}
-	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() {
-		if done, err := f.collectFew(f.pace.few); err != nil || done {
+	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || f.words != nil && len(f.ways()) > 1 {
+		if done, err := f.narrow(f.small()); err != nil || done {
 			return err
 		}
 	}
-	return f.walkNumbers(from, to, f.sort.Descending, 0)
+	if !f.query.UpdatedAt.Whole() {
+		if done, err := f.sortEntries(); err != nil || done {
+			return err
+		}
+	}
+	_, err := f.walkNumbers(from, to, f.sort.Descending, 0)
+	return err
 }
 
 // walkNumbers adds what it finds between two numbers. rank is that of the
-// priority whose tickets these are, where it matters.
-func (f *finder) walkNumbers(from, to int64, descending bool, rank int64) error {
+// priority whose tickets these are, where it matters. It reports true when it has
+// found the whole page in another way.
+func (f *finder) walkNumbers(from, to int64, descending bool, rank int64) (bool, error) {
 	ways := f.ways()
-	tested := len(ways) != 1 || len(f.query.Number) > 0 || !f.query.UpdatedAt.Whole() || f.words != nil ||
-		slices.Contains(f.query.Priority, PriorityNormal)
+	if f.words != nil && len(ways) > 1 && (f.said || f.postgres) {
+		ways = ways[:len(ways)-1] // on PostgreSQL it takes long to walk what has the words
+	}
+	tested := len(ways) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || f.words != nil ||
+		slices.Contains(f.priorities(), PriorityNormal)
 	if len(ways) == 0 {
 		ways = append(ways, everything)
-		tested = len(f.query.Number) > 0 || !f.query.UpdatedAt.Whole() || f.words != nil || len(f.query.Priority) > 0
+		tested = len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || len(f.priorities()) > 0
 	}
-	total, tried := 0, f.query.UpdatedAt.Whole() || f.sort.Member == ByPriority
 	for chunk := f.pace.first; len(f.found) < f.want && from <= to; chunk = min(4*chunk, f.pace.last) {
-		if !tested {
+		if !tested && f.only == nil {
 			chunk = f.want - len(f.found)
 		}
 		w, err := f.narrowest(ways, from, to, descending)
 		if err != nil {
-			return err
+			return false, err
+		}
+		if f.words != nil && !f.said && w.words == nil {
+			chunk = min(chunk, f.pace.said)
 		}
 		st := f.begin()
 		if tested {
-			must := f.words
-			if w.words != nil {
-				must = nil // it has them
-			}
+			said := f.said
+			f.said = said || w.words != nil // it has them
 			st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
-			st.WriteString(f.tests(st, false, must))
+			st.WriteString(f.tests(st, false))
 			st.WriteString(" THEN 1 ELSE 0 END FROM (")
+			f.said = said
 		} else {
 			st.WriteString("SELECT d.number, d.id, 1 FROM (")
 		}
@@ -595,27 +659,31 @@ func (f *finder) walkNumbers(from, to int64, descending bool, rank int64) error 
 		}
 		order, _ := Sort{Descending: descending}.direction()
 		st.addf(" ORDER BY d.number %s", order)
-		passed, err := f.take(st, rank, func(number int64) {
+		n, err := f.take(st, rank, func(number int64) {
 			if descending {
 				to = number - 1
 			} else {
 				from = number + 1
 			}
 		})
-		if err != nil {
-			return err
+		if err != nil || n < chunk {
+			return false, err
 		}
-		if passed < chunk {
-			return nil
-		}
-		if total += passed; total > f.pace.passed && !tried {
-			tried = true
-			if done, err := f.collectFew(f.pace.collect); err != nil || done {
-				return err
-			}
+		if done, err := f.pass(n); err != nil || done {
+			return done, err
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// pass counts tickets that were looked at. Once they are many, it looks for
+// another way to the page, and reports whether that has found it.
+func (f *finder) pass(n int) (bool, error) {
+	if f.passed += n; f.passed <= f.pace.passed || f.narrowed || len(f.found) >= f.want {
+		return false, nil
+	}
+	f.narrowed = true
+	return f.narrow(f.pace.many)
 }
 
 // take runs a query of number, id and whether the ticket belongs to the list. It
@@ -635,7 +703,7 @@ func (f *finder) take(st *statement, rank int64, seen func(number int64)) (int, 
 		}
 		n++
 		seen(c.value)
-		if in == 0 || c.value == last {
+		if in == 0 || c.value == last || !f.among(c.value) {
 			continue
 		}
 		last = c.value
@@ -649,81 +717,125 @@ func (f *finder) take(st *statement, rank int64, seen func(number int64)) (int, 
 	return n, rows.Err()
 }
 
-// source is a set of tickets to be sorted.
-type source struct {
-	write func(st *statement) // a query of their id or, of those that have words, number
-	words bool
+// among reports whether a ticket is one that the page may have.
+func (f *finder) among(number int64) bool {
+	if f.only == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(f.only, number)
+	return found
 }
 
-// smallest is the set with the fewest tickets of those that the filters give; false
-// when each has more than limit.
-func (f *finder) smallest(limit int) (source, bool, error) {
-	if len(f.query.Number) > 0 {
-		return source{write: func(st *statement) {
-			st.addf("SELECT id FROM tickets WHERE organization_id = $1 AND number = ANY(%s)", st.arg(f.query.Number))
-		}}, true, nil
+// read reads a set of numbers, which write selects, in order; false when there are
+// more than limit. The engines put them into one text: rows would cost several
+// times as much.
+func (f *finder) read(limit int, write func(st *statement)) ([]int64, bool, error) {
+	st := f.begin()
+	st.WriteString("SELECT count(*), coalesce(string_agg(CAST(number AS TEXT), ','), '') FROM (")
+	write(st)
+	st.WriteString(") AS s")
+	var n int
+	var text string
+	if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &text); err != nil || n > limit {
+		return nil, false, err
 	}
-	if len(f.query.ExternalID) > 0 {
-		return source{write: func(st *statement) {
-			st.addf("SELECT id FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.arg(f.query.ExternalID))
-		}}, true, nil
+	numbers := make([]int64, 0, n)
+	for item := range strings.SplitSeq(text, ",") {
+		if number, err := strconv.ParseInt(item, 10, 64); err == nil {
+			numbers = append(numbers, number)
+		}
 	}
-	var sources []source
-	for _, w := range f.ways() {
+	slices.Sort(numbers)
+	return slices.Compact(numbers), true, nil
+}
+
+// narrow reads the filters' sets, of each up to limit, and what is in all of them.
+// Where that is little, it sorts it, which makes the page, and reports true.
+func (f *finder) narrow(limit int) (bool, error) {
+	q, one := f.query, f.one
+	f.one = ""
+	only, some := f.only, f.only != nil
+	both := func(list []int64) {
+		if some {
+			only = slices.DeleteFunc(only, func(n int64) bool { _, found := slices.BinarySearch(list, n); return !found })
+			return
+		}
+		only, some = list, true
+	}
+	if len(q.Number) > 0 {
+		list := slices.Clone(q.Number)
+		slices.Sort(list)
+		both(slices.Compact(list))
+	}
+	try := func(limit int, write func(st *statement)) (bool, error) {
+		list, ok, err := f.read(limit, write)
+		if ok {
+			both(list)
+		}
+		return ok, err
+	}
+	if len(q.ExternalID) > 0 {
+		if _, err := try(maxValues, func(st *statement) {
+			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.arg(q.ExternalID))
+		}); err != nil {
+			return false, err
+		}
+	}
+	ways := f.ways()
+	if f.first > 1 || f.last < maxNumber {
+		ways = slices.Insert(ways, 0, everything)
+	}
+	for _, w := range ways {
 		if w.words != nil {
-			sources = append(sources, source{words: true, write: func(st *statement) {
-				f.walk(st, w, f.first, f.last, true, max(limit, f.pace.words)+1)
-			}})
 			continue
 		}
-		sources = append(sources, source{write: func(st *statement) {
-			st.WriteString("SELECT id FROM (")
-			f.walk(st, w, f.first, f.last, true, limit+1)
-			st.WriteString(") AS c")
-		}})
-	}
-	if f.first > 1 || f.last < maxNumber {
-		sources = append(sources, source{write: func(st *statement) {
-			st.WriteString("SELECT id FROM (")
-			f.walk(st, everything, f.first, f.last, true, limit+1)
-			st.WriteString(") AS c")
-		}})
-	}
-	if !f.query.UpdatedAt.Whole() {
-		first, last := f.query.UpdatedAt.Micros()
-		sources = append(sources, source{write: func(st *statement) {
-			st.addf("SELECT id FROM tickets WHERE organization_id = $1 AND updated_at >= %s AND updated_at <= %s LIMIT %d",
-				st.arg(first), st.arg(last), limit+1)
-		}})
-	}
-	var best source
-	fewest := max(limit, f.pace.words) + 1
-	for _, src := range sources {
-		st := f.begin()
-		st.WriteString("SELECT count(*) FROM (")
-		src.write(st)
-		st.WriteString(") AS s")
-		var n int
-		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n); err != nil {
-			return source{}, false, err
-		}
-		if n < fewest && (src.words || n <= limit) {
-			best, fewest = src, n
+		if _, err := try(limit, func(st *statement) { f.walk(st, w, f.first, f.last, false, limit+1) }); err != nil {
+			return false, err
 		}
 	}
-	return best, best.write != nil, nil
+	if !q.UpdatedAt.Whole() {
+		if _, err := try(limit, func(st *statement) {
+			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
+		}); err != nil {
+			return false, err
+		}
+	}
+	if f.words != nil && !f.said && (!some || len(only) > f.pace.few/3) {
+		common, err := f.common()
+		if err != nil {
+			return false, err
+		}
+		if !common {
+			ok, err := try(f.pace.words, func(st *statement) { f.words.walk(st, f.first, f.last, "", f.pace.words+1) })
+			if err != nil {
+				return false, err
+			}
+			f.said = ok
+		}
+	}
+	if !some {
+		f.one = one
+		return false, nil
+	}
+	most := f.pace.few
+	if f.narrowed {
+		most = f.pace.sorted
+	}
+	if f.only = only; len(only) > most {
+		f.one = one
+		return false, nil
+	}
+	return true, f.pick(func(st *statement) string {
+		return "unnest(" + st.arg(only) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
+	}, false)
 }
 
 // priorityRank is the place of a ticket's priority among [Priorities].
 const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHEN 'high' THEN 2 ELSE 3 END"
 
-// collectFew finds the page by sorting the smallest of the filters' sets. It
-// reports false, and has found nothing more, when each has more than limit.
-func (f *finder) collectFew(limit int) (bool, error) {
-	src, ok, err := f.smallest(limit)
-	if err != nil || !ok {
-		return false, err
-	}
+// pick finds the page by sorting tickets t, or the entries of an index. What is
+// dear to look up is looked up in the end, and of no more than are needed.
+func (f *finder) pick(from func(st *statement) string, entry bool) error {
 	order, later := f.sort.direction()
 	value, tie := "t.number", "t.number"
 	switch f.sort.Member {
@@ -732,42 +844,58 @@ func (f *finder) collectFew(limit int) (bool, error) {
 	case ByPriority:
 		value = priorityRank
 	}
-	must := f.words
-	if must != nil && !must.postgres && !src.words {
-		var n int
-		count := f.begin()
-		count.WriteString("SELECT count(*) FROM (")
-		must.walk(count, f.first, f.last, order, f.pace.listed+1)
-		count.WriteString(") AS d")
-		if err := f.q.QueryRow(f.ctx, count.String(), count.args...).Scan(&n); err != nil {
-			return false, err
-		}
-		must = new(*must)
-		must.listed = n <= f.pace.listed
-	}
 	st := f.begin()
-	st.addf("SELECT %s, t.number, t.id FROM (", value)
-	if src.words {
-		st.WriteString("SELECT DISTINCT number FROM (")
-		src.write(st)
-		st.addf(") AS w) AS s CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = s.number AND coalesce(%s, FALSE)", f.tests(st, false, nil))
-	} else {
-		src.write(st)
-		st.addf(") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(%s, FALSE)", f.tests(st, false, must))
+	st.addf("SELECT t.rank, t.number, t.id FROM (SELECT %s AS rank, t.number, t.id FROM ", value)
+	st.addf("%s AND coalesce(%s, FALSE)", from(st), f.inEntry(st))
+	if !entry {
+		st.addf(" AND coalesce(%s, FALSE)", f.elsewhere(st, false))
 	}
 	if after := f.query.After; after != nil {
 		a, b, err := f.after(after)
 		if err != nil {
-			return false, err
+			return err
 		}
 		st.addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.arg(a), st.arg(b))
 	}
-	st.addf(" ORDER BY 1 %s, %s %s LIMIT %d", order, tie, order, f.want)
-	f.found, err = db.All(f.ctx, f.q, func(row db.Row) (c candidate, err error) {
-		err = row.Scan(&c.value, &c.tie, &c.id)
-		return c, err
-	}, st.String(), st.args...)
-	return true, err
+	st.addf(" ORDER BY 1 %s, %s %s LIMIT %d) AS t WHERE coalesce(%s, FALSE)", order, tie, order, maxNumber, f.says(st))
+	if entry {
+		st.addf(" AND coalesce(%s, FALSE)", f.elsewhere(st, true))
+	}
+	f.found = nil
+	return f.gather(st)
+}
+
+// live reports whether the list has no closed tickets. An index has the others.
+func (f *finder) live() bool {
+	return len(f.query.Status) > 0 && !slices.Contains(f.query.Status, StatusClosed)
+}
+
+// sortEntries finds the page by sorting the entries of an index that has all that
+// filters look at, and reports whether they are few enough.
+func (f *finder) sortEntries() (bool, error) {
+	var froms []func(st *statement) string
+	if f.live() {
+		froms = append(froms, func(st *statement) string {
+			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + list(st, f.query.Status) + ")"
+		})
+	}
+	if !f.query.UpdatedAt.Whole() {
+		froms = append(froms, func(st *statement) string {
+			return "tickets t WHERE t.organization_id = $1 AND t." + f.updatedAt(st)
+		})
+	}
+	for _, from := range froms {
+		st := f.begin()
+		st.addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", from(st), f.pace.entries+1)
+		var n int
+		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n); err != nil {
+			return false, err
+		}
+		if n <= f.pace.entries {
+			return true, f.pick(from, true)
+		}
+	}
+	return false, nil
 }
 
 // after is a position's value and tie, as they compare.
@@ -790,16 +918,14 @@ func (f *finder) after(p *Position) (value int64, tie any, err error) {
 	return n, n, nil
 }
 
-// byPriority finds tickets of one priority after the other, unless they are few.
+// byPriority finds tickets of one priority after the other, unless a filter's set
+// or the tickets that are not closed are few.
 func (f *finder) byPriority() error {
-	if done, err := f.collectFew(f.pace.few); err != nil || done {
+	if done, err := f.narrow(f.small()); err != nil || done {
 		return err
 	}
-	if !f.query.UpdatedAt.Whole() {
-		// No index has these in any order of use here.
-		if done, err := f.collectFew(f.pace.collect); err != nil || done {
-			return err
-		}
+	if done, err := f.sortEntries(); err != nil || done {
+		return err
 	}
 	order := []int64{0, 1, 2, 3}
 	if f.sort.Descending {
@@ -821,14 +947,10 @@ func (f *finder) byPriority() error {
 	wanted := f.query.Priority
 	for _, p := range order[slices.Index(order, begin):] {
 		if len(wanted) == 0 || slices.Contains(wanted, Priorities[p]) {
-			one := *f.query
-			one.Priority = []Priority{Priorities[p]}
-			part := *f
-			part.query = &one
-			if err := part.walkNumbers(from, to, f.sort.Descending, p); err != nil {
+			f.one = Priorities[p]
+			if done, err := f.walkNumbers(from, to, f.sort.Descending, p); err != nil || done {
 				return err
 			}
-			f.found = part.found
 		}
 		if len(f.found) == f.want {
 			break
@@ -839,10 +961,10 @@ func (f *finder) byPriority() error {
 }
 
 // byUpdate finds tickets in the order of their changes: by sorting a filter's
-// set, where that is small, and else by walking all, with what filters look at in
-// the index.
+// set, where that is small, and else by walking all, or all that are not closed,
+// with what filters look at in the index.
 func (f *finder) byUpdate() error {
-	if done, err := f.collectFew(f.pace.few); err != nil || done {
+	if done, err := f.narrow(f.small()); err != nil || done {
 		return err
 	}
 	order, later := f.sort.direction()
@@ -858,43 +980,76 @@ func (f *finder) byUpdate() error {
 		}
 		value, id = n, tie.(string)
 	}
-	total, tried := 0, false
-	for chunk := f.pace.first; len(f.found) < f.want; chunk = min(4*chunk, f.pace.last) {
+	parts := []string{""}
+	if f.live() {
+		parts = nil
+		for _, status := range slices.Compact(slices.Sorted(slices.Values(f.query.Status))) {
+			parts = append(parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
+		}
+	}
+	for chunk := f.pace.first; ; chunk = min(4*chunk, 4*f.pace.last) {
+		entries := func(st *statement) {
+			// The range says again where the position is, for engines to begin there.
+			low, high := max(first, value), last
+			if f.sort.Descending {
+				low, high = first, min(last, value)
+			}
+			at := fmt.Sprintf("updated_at >= %s AND updated_at <= %s AND (updated_at, id) %s (%s, %s)",
+				st.arg(low), st.arg(high), later, st.arg(value), st.arg(id))
+			end := fmt.Sprintf("ORDER BY updated_at %s, id %s LIMIT %d", order, order, chunk)
+			for i, part := range parts {
+				if i > 0 {
+					st.WriteString(" UNION ALL ")
+				}
+				st.addf("SELECT * FROM (SELECT updated_at, id, number, status, priority, channel, assignee_id FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", part, at, end, i)
+			}
+			if len(parts) > 1 {
+				st.WriteString(" " + end)
+			}
+		}
 		st := f.begin()
-		st.WriteString("SELECT t.updated_at, t.id, CASE WHEN ")
-		st.WriteString(f.tests(st, true, f.words))
-		st.WriteString(" THEN 1 ELSE 0 END FROM (SELECT updated_at, id, number, status, priority, channel, assignee_id FROM tickets WHERE organization_id = $1")
-		st.addf(" AND (updated_at, id) %s (%s, %s) AND updated_at >= %s AND updated_at <= %s ORDER BY updated_at %s, id %s LIMIT %d) AS t ORDER BY t.updated_at %s, t.id %s",
-			later, st.arg(value), st.arg(id), st.arg(first), st.arg(last), order, order, chunk, order, order)
-		passed := 0
-		rows, err := f.q.Query(f.ctx, st.String(), st.args...)
+		st.WriteString("SELECT t.updated_at, t.number, t.id FROM (")
+		entries(st)
+		st.addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.updated_at %s, t.id %s", f.tests(st, true), order, order)
+		if err := f.gather(st); err != nil || len(f.found) == f.want {
+			return err
+		}
+		// The last of what was passed over is where the next step begins.
+		st = f.begin()
+		st.WriteString("SELECT t.updated_at, t.id FROM (")
+		entries(st)
+		st.addf(") AS t ORDER BY t.updated_at %s, t.id %s LIMIT 1 OFFSET %d", order, order, chunk-1)
+		err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&value, &id)
+		if errors.Is(err, db.ErrNoRows) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		for rows.Next() && len(f.found) < f.want {
-			var in int64
-			if err := rows.Scan(&value, &id, &in); err != nil {
-				rows.Close()
-				return err
-			}
-			passed++
-			if in == 1 {
-				f.found = append(f.found, candidate{id: id, value: value})
-			}
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
+		if done, err := f.pass(chunk); err != nil || done {
 			return err
 		}
-		if passed < chunk {
-			return nil
+	}
+}
+
+// gather adds what a query of value, number and id finds, as far as is wanted.
+func (f *finder) gather(st *statement) error {
+	if f.only == nil {
+		st.addf(" LIMIT %d", f.want-len(f.found))
+	}
+	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for len(f.found) < f.want && rows.Next() {
+		var c candidate
+		if err := rows.Scan(&c.value, &c.tie, &c.id); err != nil {
+			return err
 		}
-		if total += passed; total > f.pace.passed && !tried {
-			tried = true
-			if done, err := f.collectFew(f.pace.collect); err != nil || done {
-				return err
-			}
+		if f.among(c.tie) {
+			f.found = append(f.found, c)
 		}
 	}
-	return nil
+	return rows.Err()
 }

@@ -69,7 +69,7 @@ func TestListsGoByIndexes(t *testing.T) {
 		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName} {
 			for _, name := range []string{"", "cust"} {
 				q := desk.CustomerQuery{Name: name, Sort: desk.Sort{Member: member}, Limit: 2}
-				for page := 0; page < 3; page++ {
+				for range 3 {
 					_, next, err := f.desk.FindCustomers(t.Context(), e, w.org, q)
 					if err != nil {
 						return err

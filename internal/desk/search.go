@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -116,7 +117,6 @@ func codePrefix(code int64) string { return fmt.Sprintf("%04x", code) }
 type words struct {
 	postgres bool
 	code     int64
-	listed   bool   // tests list the documents, on SQLite
 	query    string // in the language of the engine; made of letters, digits and what is written here
 }
 
@@ -188,9 +188,6 @@ func (w *words) test(st *statement) string {
 		return fmt.Sprintf("EXISTS (SELECT 1 FROM search_docs WHERE doc >= %s + (t.number << %d) AND doc <= %s + (t.number << %d) + %d AND coalesce(%s, FALSE))",
 			castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace, w.match(st))
 	}
-	if w.listed {
-		return fmt.Sprintf("t.number IN (SELECT (rowid >> %d) & %d FROM ticket_words WHERE %s)", placeBits, int64(maxNumber), w.match(st))
-	}
 	return fmt.Sprintf("EXISTS (SELECT 1 FROM ticket_words WHERE %s AND rowid >= %s + (t.number << %d) AND rowid <= %s + (t.number << %d) + %d)",
 		w.match(st), castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace)
 }
@@ -198,14 +195,51 @@ func (w *words) test(st *statement) string {
 func castBig(st *statement, n int64) string { return "CAST(" + st.arg(n) + " AS BIGINT)" }
 
 // walk writes a query of the next documents that have the words: the numbers of
-// their tickets, in order, a ticket's as often as it has such documents.
+// their tickets, in order, a ticket's as often as it has such documents. Without
+// an order they are any, which PostgreSQL finds by the words, however few of all.
 func (w *words) walk(st *statement, from, to int64, order string, limit int) {
 	first, last := docs(w.code, from, to)
 	doc, table := "rowid", "ticket_words"
 	if w.postgres {
 		doc, table = "doc", "search_docs"
 	}
+	if order != "" {
+		order = "ORDER BY " + doc + " " + order
+	}
 	// PostgreSQL must know what $1 is.
-	st.addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s ORDER BY %s %s LIMIT %d",
-		doc, placeBits, int64(maxNumber), table, w.match(st), doc, st.arg(first), doc, st.arg(last), doc, order, limit)
+	st.addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s %s LIMIT %d",
+		doc, placeBits, int64(maxNumber), table, w.match(st), doc, st.arg(first), doc, st.arg(last), order, limit)
+}
+
+// common guesses whether more documents than are to be read have the words: on
+// PostgreSQL by what it knows of them, since there it takes long to pass over what
+// has not; on SQLite by how dense the last ones are.
+func (f *finder) common() (bool, error) {
+	first, last := docs(f.words.code, f.first, f.last)
+	st := f.begin()
+	if f.postgres {
+		st = new(statement)
+		st.addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.match(st), first, last)
+		var text string
+		if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {
+			return false, err
+		}
+		var plans []struct {
+			Plan struct {
+				Rows float64 `json:"Plan Rows"`
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) == 0 {
+			return false, err
+		}
+		return plans[0].Plan.Rows > float64(f.pace.words), nil
+	}
+	st.WriteString("SELECT count(*), coalesce(min(number), 0), coalesce(max(number), 0) FROM (")
+	f.words.walk(st, f.first, f.last, "DESC", 5*f.pace.probe)
+	st.WriteString(") AS p")
+	var n, low, high int64
+	if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &low, &high); err != nil || n < int64(5*f.pace.probe) {
+		return false, err
+	}
+	return float64(n)*float64(high-f.first+1)/float64(high-low+1) > float64(f.pace.words), nil
 }

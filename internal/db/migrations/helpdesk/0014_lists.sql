@@ -20,6 +20,8 @@ CREATE INDEX tickets_channel ON tickets (organization_id, channel, number);
 CREATE INDEX tickets_priority ON tickets (organization_id, priority, number) WHERE priority <> 'normal';
 -- With what lists filter by, so that walking it reads no rows.
 CREATE INDEX tickets_updated ON tickets (organization_id, updated_at, id, number, status, priority, channel, assignee_id);
+-- Likewise the tickets that somebody has to do with still.
+CREATE INDEX tickets_live ON tickets (organization_id, status, updated_at, id, number, priority, channel, assignee_id) WHERE status <> 'closed';
 -- With what analytics count.
 CREATE INDEX tickets_created ON tickets (organization_id, created_at, number, status, priority, channel, assignee_id, first_responded_at);
 CREATE INDEX tickets_resolved ON tickets (organization_id, resolved_at, created_at, status, priority, channel, assignee_id) WHERE resolved_at IS NOT NULL;
