@@ -801,16 +801,12 @@ func (f *finder) narrow(limit int) (bool, error) {
 		}
 	}
 	if f.words != nil && !f.said && (!some || len(only) > f.pace.few/3) {
-		common, err := f.common()
+		list, ok, err := f.readDocuments(f.pace.words)
 		if err != nil {
 			return false, err
 		}
-		if !common {
-			ok, err := try(f.pace.words, func(st *statement) { f.words.walk(st, f.first, f.last, "", f.pace.words+1) })
-			if err != nil {
-				return false, err
-			}
-			f.said = ok
+		if f.said = ok; ok {
+			both(list)
 		}
 	}
 	if !some {

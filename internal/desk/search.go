@@ -211,18 +211,21 @@ func (w *words) walk(st *statement, from, to int64, order string, limit int) {
 		doc, placeBits, int64(maxNumber), table, w.match(st), doc, st.arg(first), doc, st.arg(last), order, limit)
 }
 
-// common guesses whether more documents than are to be read have the words: on
-// PostgreSQL by what it knows of them, since there it takes long to pass over what
-// has not; on SQLite by how dense the last ones are.
-func (f *finder) common() (bool, error) {
-	first, last := docs(f.words.code, f.first, f.last)
-	st := f.begin()
+// readDocuments reads which tickets have the words; false when more documents than
+// limit seem to have them. On PostgreSQL that is what it knows of them, since there
+// it takes long to pass over what has not; on SQLite how dense the last ones are.
+func (f *finder) readDocuments(limit int) ([]int64, bool, error) {
+	read := func(limit int, order string) ([]int64, bool, error) {
+		return f.read(limit, func(st *statement) { f.words.walk(st, f.first, f.last, order, limit+1) })
+	}
+	var guess float64
 	if f.postgres {
-		st = new(statement)
+		first, last := docs(f.words.code, f.first, f.last)
+		st := new(statement)
 		st.addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.match(st), first, last)
 		var text string
 		if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {
-			return false, err
+			return nil, false, err
 		}
 		var plans []struct {
 			Plan struct {
@@ -230,16 +233,26 @@ func (f *finder) common() (bool, error) {
 			}
 		}
 		if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) == 0 {
-			return false, err
+			return nil, false, err
 		}
-		return plans[0].Plan.Rows > float64(f.pace.words), nil
+		guess = plans[0].Plan.Rows
+	} else {
+		some := f.pace.probe
+		if list, ok, err := read(some, "DESC"); err != nil || ok {
+			return list, ok, err // these are all
+		}
+		st := f.begin()
+		st.WriteString("SELECT min(number), max(number) FROM (")
+		f.words.walk(st, f.first, f.last, "DESC", some)
+		st.WriteString(") AS p")
+		var low, high int64
+		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&low, &high); err != nil {
+			return nil, false, err
+		}
+		guess = float64(some) * float64(high-f.first+1) / float64(high-low+1)
 	}
-	st.WriteString("SELECT count(*), coalesce(min(number), 0), coalesce(max(number), 0) FROM (")
-	f.words.walk(st, f.first, f.last, "DESC", 5*f.pace.probe)
-	st.WriteString(") AS p")
-	var n, low, high int64
-	if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &low, &high); err != nil || n < int64(5*f.pace.probe) {
-		return false, err
+	if guess > float64(limit) {
+		return nil, false, nil
 	}
-	return float64(n)*float64(high-f.first+1)/float64(high-low+1) > float64(f.pace.words), nil
+	return read(limit, "")
 }
