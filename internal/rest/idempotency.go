@@ -22,6 +22,9 @@ const (
 	claimLife  = 60 * time.Second
 )
 
+// keepTime is how long it may take to write down how a request ended.
+const keepTime = 10 * time.Second
+
 const sealPurpose = "rest answer"
 
 type fingerprint [sha256.Size]byte
@@ -158,8 +161,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 func (a *API) handleOnce(r *Request) (got Response, err error) {
 	t := r.retry
 	// What has happened has happened, whether or not the client waits.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.http.Context()), 10*time.Second)
-	defer cancel()
+	ctx := context.WithoutCancel(r.http.Context())
 	ended := false
 	defer func() {
 		if !ended && r.route.Claim { // it panicked
@@ -186,6 +188,8 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 		}
 		return got, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
 	var prior *Response
 	storeErr := a.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
 		if !r.route.Claim {
@@ -210,6 +214,8 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 
 // drop frees a claim.
 func (a *API) drop(ctx context.Context, t *retry) {
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
 	err := a.c.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "DELETE FROM idempotency_keys WHERE organization_id = $1 AND key = $2 AND status = 0 AND fingerprint = $3",
 			t.organization, t.key, t.print[:])

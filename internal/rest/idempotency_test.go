@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -271,6 +272,24 @@ func TestClaims(t *testing.T) {
 			t.Errorf("mute, time %d: got %d %s, rang %d times", i+1, a.Status, a.Body, other.rings)
 		}
 	}
+}
+
+// TestLongClaims: a receiver may take 30 seconds to answer a test.
+func TestLongClaims(t *testing.T) {
+	if os.Getenv(dbtest.Variable) != "" {
+		t.Skip("bubbles tell about SQLite")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t)
+		ring := "/notes/" + n.add(t, "one").ID + "/ring"
+		n.ringing = 30 * time.Second
+		for i := range 2 {
+			a := n.Do("POST", ring, "", "Idempotency-Key: k")
+			if a.Status != 200 || n.rings != 1 || (a.Header.Get("Idempotent-Replayed") == "true") != (i == 1) {
+				t.Errorf("time %d: got %d %s, rang %d times", i+1, a.Status, a.Body, n.rings)
+			}
+		}
+	})
 }
 
 // age makes what is kept older.

@@ -44,7 +44,8 @@ type notebook struct {
 	enter     chan struct{} // when not nil, create and ring say that they run, and
 	leave     chan struct{} // wait for this
 	rings     int
-	failMake  error // of POST /notes, after the change
+	ringing   time.Duration // in a bubble: how long it takes
+	failMake  error         // of POST /notes, after the change
 	planLimit int64
 }
 
@@ -340,6 +341,7 @@ func (n *notebook) routes() []rest.Route {
 				n.enter <- struct{}{}
 				<-n.leave
 			}
+			time.Sleep(n.ringing)
 			n.rings++
 			if got.Text == "mute" {
 				return rest.Response{}, problem.New(problem.Unavailable, "the bell is broken")
