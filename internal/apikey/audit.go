@@ -137,7 +137,7 @@ func (s *Service) EachAudit(ctx context.Context, organizationID string, q AuditQ
 	q.Before, q.Limit = "", maxAudit
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.db.Read(ctx, func(tx *db.Tx) error {
+	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error {
 		for {
 			page, err := audit(ctx, tx, organizationID, q)
 			if err != nil {

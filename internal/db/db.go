@@ -61,6 +61,8 @@ type DB struct {
 	pool   *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
 	writer *writer // SQLite only
 
+	slow chan struct{} // holds one for each ReadSlowly that runs
+
 	closing sync.Mutex // guards closed against writes that begin
 	closed  chan struct{}
 	writes  sync.WaitGroup // PostgreSQL: under way
@@ -88,7 +90,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &DB{url: rawURL, log: log, closed: make(chan struct{})}
+	d := &DB{url: rawURL, log: log, slow: make(chan struct{}, slowReads), closed: make(chan struct{})}
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "sqlite":
@@ -128,7 +130,7 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
 	}
-	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
+	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + slowReads)
 	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
 	return nil
 }
@@ -255,6 +257,31 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		err = failed
 	}
 	return d.classify(err)
+}
+
+// Bounds of [DB.ReadSlowly].
+const (
+	slowReads = 4
+	slowWait  = 5 * time.Second
+)
+
+// ReadSlowly is [DB.Read] for an fn that waits for somebody outside: a client who
+// takes an export. Only a few run at a time, so that connections are left for
+// everybody else. One more waits for its turn, and is [problem.Unavailable] when
+// that does not come soon.
+func (d *DB) ReadSlowly(ctx context.Context, fn func(tx *Tx) error) error {
+	turn, cancel := context.WithTimeout(ctx, slowWait)
+	defer cancel()
+	select {
+	case d.slow <- struct{}{}:
+		defer func() { <-d.slow }()
+		return d.Read(ctx, fn)
+	case <-turn.Done():
+		if err := ctx.Err(); err != nil {
+			return d.classify(err)
+		}
+		return problem.New(problem.Unavailable, "too many exports are running")
+	}
 }
 
 // Write runs fn in a transaction and returns when it is durable, or has failed

@@ -107,7 +107,10 @@ func (s *Service) Each(ctx context.Context, organizationID string, q Query, fn f
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.read(ctx, func(tx *db.Tx) error {
+	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error {
+		if err := s.byIndexes(ctx, tx); err != nil {
+			return err
+		}
 		for {
 			page, err := searchIn(ctx, tx, organizationID, q)
 			if err != nil {
@@ -173,17 +176,24 @@ func checkEvent(v *problem.Validation, name event.Name) {
 	}
 }
 
-// read runs fn over a snapshot. PostgreSQL keeps plans from when a table was all
-// but empty; it is told to go by indexes all the same, and in their order.
+// read runs fn over a snapshot.
 func (s *Service) read(ctx context.Context, fn func(tx *db.Tx) error) error {
 	return s.db.Read(ctx, func(tx *db.Tx) error {
-		if s.db.Postgres() {
-			if _, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"); err != nil {
-				return err
-			}
+		if err := s.byIndexes(ctx, tx); err != nil {
+			return err
 		}
 		return fn(tx)
 	})
+}
+
+// byIndexes tells PostgreSQL, which keeps plans from when a table was all but
+// empty, to go by indexes all the same, and in their order.
+func (s *Service) byIndexes(ctx context.Context, tx *db.Tx) error {
+	if !s.db.Postgres() {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)")
+	return err
 }
 
 // search merges sources of candidates, each in descending order of ids.
