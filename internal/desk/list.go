@@ -200,14 +200,14 @@ func (s *Service) each(ctx context.Context, fn func(q db.Querier) error) error {
 
 // snapshot runs fn over one moment's state: q's, or, where q has none, a new one.
 // PostgreSQL keeps plans from when a table was all but empty; it is told to go by
-// indexes all the same.
+// indexes all the same, and not to compile what is dear by its guess.
 func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Querier) error) error {
 	if d, ok := q.(*db.DB); ok {
 		return d.Read(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
 	}
 	if s.db.Postgres() {
 		var set string
-		if err := q.QueryRow(ctx, "SELECT set_config('enable_seqscan', 'off', true)").Scan(&set); err != nil {
+		if err := q.QueryRow(ctx, "SELECT set_config('enable_seqscan', 'off', true) || set_config('jit', 'off', true)").Scan(&set); err != nil {
 			return err
 		}
 	}
