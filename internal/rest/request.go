@@ -71,7 +71,7 @@ func (r *Request) By() apikey.By {
 // Decode reads the body of a request that makes something into a struct: an
 // error lists everything that is wrong with it (422). Members of the struct that
 // may be absent are [Optional].
-func (r *Request) Decode(into any) error { return r.decode(nil, into) }
+func (r *Request) Decode(into any) error { return r.decode(nil, into, false) }
 
 // Update reads the body of a PUT into a struct: an error lists everything that is
 // wrong with it (422), or says that If-Match does not match (412). Current is the
@@ -86,10 +86,11 @@ func (r *Request) Update(current, into any) error {
 	if err != nil {
 		return fmt.Errorf("read the stored record: %w", err)
 	}
-	if err := r.decode(&stored, into); err != nil {
+	stale := r.match(text)
+	if err := r.decode(&stored, into, stale != nil); err != nil {
 		return err
 	}
-	return r.match(text)
+	return stale
 }
 
 // Match returns 412 when If-Match does not match the record, which is given as a
@@ -113,12 +114,17 @@ func (r *Request) match(text []byte) error {
 	return faultf("precondition_failed", "The record is no longer the one that If-Match names.")
 }
 
-func (r *Request) decode(stored *node, into any) error {
+// decode reads the body. That read-only members differ says nothing about one
+// that was made from an older record, which is stale.
+func (r *Request) decode(stored *node, into any, stale bool) error {
 	var members []Member
 	if r.route.Input != nil {
 		members = r.route.Input.Members
 	}
 	text, flaws := checkBody(members, &r.body, stored, r.http.Method == http.MethodPut)
+	if stale {
+		flaws = slices.DeleteFunc(flaws, func(f flaw) bool { return f.Code == "read_only" })
+	}
 	if len(flaws) > 0 {
 		return invalid(flaws)
 	}

@@ -106,6 +106,8 @@ func TestOrderOfChecks(t *testing.T) {
 		{10, "no such record", good, "PUT", "/notes/none", `{"nothing":1}`, []string{`If-Match: "x"`}, 404, "not_found", window, 1},
 		{10, "the body", good, "PUT", one, `{"nothing":1,"text":"stuck"}`, []string{`If-Match: "x"`}, 422, "validation_failed", window, 1},
 		{10, "If-Match", good, "PUT", one, `{"text":"stuck"}`, []string{`If-Match: "x"`}, 412, "precondition_failed", window, 1},
+		{10, "If-Match, with a body made from an older record", good, "PUT", one, `{"text":"stuck","created_at":"2020-01-01T00:00:00Z"}`, []string{`If-Match: "x"`}, 412, "precondition_failed", window, 1},
+		{10, "the body, though it is of this record", good, "PUT", one, `{"text":"stuck","created_at":"2020-01-01T00:00:00Z"}`, []string{`If-Match: *`}, 422, "validation_failed", window, 1},
 		{10, "the state", good, "PUT", one, `{"text":"stuck"}`, []string{`If-Match: *`}, 409, "invalid_transition", window, 1},
 		{10, "nothing", good, "PUT", one, `{"text":"keep"}`, []string{`If-Match: *`}, 200, "", window, 1},
 	} {
