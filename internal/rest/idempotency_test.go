@@ -282,7 +282,7 @@ func TestLongClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := open(t)
 		ring := "/notes/" + n.add(t, "one").ID + "/ring"
-		n.ringing = 30 * time.Second
+		n.ring = func() { time.Sleep(30 * time.Second) }
 		for i := range 2 {
 			a := n.Do("POST", ring, "", "Idempotency-Key: k")
 			if a.Status != 200 || n.rings != 1 || (a.Header.Get("Idempotent-Replayed") == "true") != (i == 1) {
