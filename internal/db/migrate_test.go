@@ -100,7 +100,8 @@ func TestMigrateStepByStep(t *testing.T) {
 	}
 }
 
-// Both engines have the same tables, columns and indexes.
+// Both engines have the same tables, columns and indexes, but for the words that
+// searches look for: those have a form of each engine's own.
 func TestEnginesHaveSameSchema(t *testing.T) {
 	needPostgres(t)
 	names := func(d *db.DB) []string {
@@ -123,6 +124,9 @@ func TestEnginesHaveSameSchema(t *testing.T) {
 					FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'`),
 				texts(t, d, "SELECT 'index ' || name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"))
 		}
+		list = slices.DeleteFunc(list, func(name string) bool {
+			return strings.HasPrefix(name, "ticket_words") || strings.HasPrefix(name, "search_docs.words") || name == "index search_docs_words"
+		})
 		slices.Sort(list)
 		return list
 	}
