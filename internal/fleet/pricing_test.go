@@ -1,9 +1,11 @@
 package fleet_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"pgregory.net/rapid"
 )
@@ -263,4 +265,40 @@ func TestChargesOneByOne(t *testing.T) {
 			t.Errorf("got a fare of %d, want %d", got, want)
 		}
 	})
+}
+
+func TestTariffsRefused(t *testing.T) {
+	one := func(s fleet.Segment) fleet.Tariff { return fleet.Tariff{PerMinute: []fleet.Segment{s}} }
+	const most = 1<<53 - 1
+	for _, tt := range []struct {
+		name string
+		plan fleet.Tariff
+		want string // code and path; empty: taken
+	}{
+		{"A", planA, ""}, {"B", planB, ""}, {"C", planC, ""}, {"D", planD, ""}, {"E", planE, ""}, {"F", planF, ""}, {"G", planG, ""},
+		{"H", planH, ""}, {"I", planI, ""}, {"J", planJ, ""}, {"L", planL, ""}, {"Y", planY, ""}, {"Z", planZ, ""},
+		{"negative unlock", fleet.Tariff{UnlockAmount: -1}, "too_small unlock_amount"},
+		{"negative pause", fleet.Tariff{PausePerMinAmount: new(int64(-1))}, "too_small pause_per_min_amount"},
+		{"both reservations", fleet.Tariff{ReservationPerMin: new(int64(1)), ReservationFlat: new(int64(1))}, "conflict reservation_flat_amount"},
+		{"no window", fleet.Tariff{FareCap: &fleet.FareCap{Amount: 1}}, "too_small fare_cap.duration_minutes"},
+		{"more tax than all", fleet.Tariff{TaxBasisPoints: 10_001}, "too_large tax_basis_points"},
+		{"a negative start", one(fleet.Segment{Start: -1}), "too_small per_min_pricing.0.start"},
+		{"a negative interval", one(fleet.Segment{Interval: -1}), "too_small per_min_pricing.0.interval"},
+		{"an end at the start", one(fleet.Segment{Start: 5, End: new(int64(5))}), "too_small per_min_pricing.0.end"},
+		{"a start beyond all rides", one(fleet.Segment{Start: 1 << 62}), "too_large per_min_pricing.0.start"},
+		{"an interval beyond all rides", one(fleet.Segment{Interval: 1 << 62}), "too_large per_min_pricing.0.interval"},
+		{"too many segments", fleet.Tariff{PerKilometer: make([]fleet.Segment, 101)}, "too_long per_km_pricing"},
+		{"the most there is", fleet.Tariff{UnlockAmount: most}, ""},
+		{"more than a number holds, by tax", fleet.Tariff{UnlockAmount: most, TaxBasisPoints: 1, Taxable: true}, "too_large "},
+		{"more than a number holds, by the minute", one(fleet.Segment{Rate: most / 1000, Interval: 1}), "too_large "},
+		{"less than a number holds", one(fleet.Segment{Rate: -most / 1000, Interval: 1}), "too_large "},
+	} {
+		var got string
+		if err, ok := errors.AsType[*problem.Error](fleet.CheckTariff(tt.plan)); ok {
+			got = err.Issues[0].Code + " " + err.Issues[0].Path
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
 }

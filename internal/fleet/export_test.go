@@ -1,0 +1,43 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Fence is a zone as tests of decisions write it.
+type Fence struct {
+	ID           string
+	Kind         ZoneType
+	Area         Area
+	Rules        []Rule // nil: those of the kind
+	Priority     int64  // 0: that of the kind
+	Starts, Ends time.Time
+}
+
+// Decide is decide.
+func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
+	fences := make([]fence, len(list))
+	for i, f := range list {
+		priority, rules := f.Kind.defaults()
+		if f.Rules != nil {
+			rules = f.Rules
+		}
+		if f.Priority != 0 {
+			priority = f.Priority
+		}
+		fences[i] = fence{f.ID, f.Kind, f.Area, rules, priority, f.Starts, f.Ends}
+	}
+	return decide(fences, global, lng, lat, vehicleTypeID, at)
+}
+
+// EventsFor is eventsFor.
+func EventsFor(from, to VehicleState) []VehicleEvent { return eventsFor(from, to) }
+
+// CheckTariff is Tariff.check for rides of a day.
+func CheckTariff(t Tariff) error {
+	var v problem.Validation
+	t.check(&v, 1440, 15)
+	return v.Err()
+}

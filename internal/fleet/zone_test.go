@@ -1,0 +1,81 @@
+package fleet_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+var moment = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
+
+// box is a rectangle from one corner to the other.
+func box(t testing.TB, west, south, east, north string) fleet.Area {
+	return area(t, `{"type":"Polygon","coordinates":[[[`+west+`,`+south+`],[`+east+`,`+south+`],[`+east+`,`+north+`],[`+west+`,`+north+`],[`+west+`,`+south+`]]]}`)
+}
+
+// TestZoneDefaults is the line of types in fleet-api.md 1.4: start, end, through.
+func TestZoneDefaults(t *testing.T) {
+	for kind, want := range map[fleet.ZoneType]fleet.Rule{
+		fleet.NoRide:      {},
+		fleet.NoParking:   {StartAllowed: true, ThroughAllowed: true},
+		fleet.Slow:        {StartAllowed: true, EndAllowed: true, ThroughAllowed: true, MaximumSpeed: new(int64(10))},
+		fleet.Parking:     {StartAllowed: true, EndAllowed: true, ThroughAllowed: true},
+		fleet.ServiceArea: {StartAllowed: true, EndAllowed: true, ThroughAllowed: true},
+	} {
+		got, id := fleet.Decide([]fleet.Fence{{ID: "zone_1", Kind: kind, Area: box(t, "0", "0", "10", "10")}}, nil, 5, 5, "vt_1", moment)
+		if id != "zone_1" || got.StartAllowed != want.StartAllowed || got.EndAllowed != want.EndAllowed || got.ThroughAllowed != want.ThroughAllowed ||
+			(got.MaximumSpeed == nil) != (want.MaximumSpeed == nil) || got.MaximumSpeed != nil && *got.MaximumSpeed != *want.MaximumSpeed {
+			t.Errorf("%s: got %+v of %q, want %+v", kind, got, id, want)
+		}
+	}
+}
+
+// TestZonePrecedence: which zone decides, by fleet-api.md 1.4.
+func TestZonePrecedence(t *testing.T) {
+	everywhere := box(t, "0", "0", "10", "10")
+	west := box(t, "0", "0", "5", "10")
+	all := fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}
+	none := fleet.Rule{}
+	type at struct {
+		lng, lat float64
+		kind     string
+	}
+	middle := at{2, 5, "vt_scooter"}
+	for _, tt := range []struct {
+		name   string
+		zones  []fleet.Fence
+		global []fleet.Rule
+		at     at
+		zone   string
+		end    bool
+	}{
+		{"nothing: all is allowed", nil, nil, middle, "", true},
+		{"nothing, and global rules", nil, []fleet.Rule{none}, middle, "", false},
+		{"global rules for another type: all is allowed", nil, []fleet.Rule{{VehicleTypeIDs: []string{"vt_car"}}}, middle, "", true},
+		{"the first global rule for the type", nil, []fleet.Rule{{VehicleTypeIDs: []string{"vt_car"}}, all, none}, middle, "", true},
+		{"inside of the service area", []fleet.Fence{{ID: "a", Kind: fleet.ServiceArea, Area: west}}, nil, middle, "a", true},
+		{"outside of the service area", []fleet.Fence{{ID: "a", Kind: fleet.ServiceArea, Area: west}}, nil, at{7, 5, "vt_scooter"}, "", false},
+		{"outside of it, by global rules", []fleet.Fence{{ID: "a", Kind: fleet.ServiceArea, Area: west}}, []fleet.Rule{all}, at{7, 5, "vt_scooter"}, "", true},
+		{"outside of one that is over", []fleet.Fence{{ID: "a", Kind: fleet.ServiceArea, Area: west, Ends: moment}}, nil, at{7, 5, "vt_scooter"}, "", true},
+		{"outside of one that begins now", []fleet.Fence{{ID: "a", Kind: fleet.ServiceArea, Area: west, Starts: moment}}, nil, at{7, 5, "vt_scooter"}, "", false},
+		{"on the edge", []fleet.Fence{{ID: "a", Kind: fleet.NoParking, Area: west}}, nil, at{5, 5, "vt_scooter"}, "a", false},
+		{"smaller priority first", []fleet.Fence{{ID: "a", Kind: fleet.ServiceArea, Area: everywhere}, {ID: "b", Kind: fleet.NoParking, Area: west}}, nil, middle, "b", false},
+		{"the priority may say otherwise", []fleet.Fence{
+			{ID: "a", Kind: fleet.ServiceArea, Area: everywhere, Priority: 1}, {ID: "b", Kind: fleet.NoParking, Area: west},
+		}, nil, middle, "a", true},
+		{"of equals the smaller id", []fleet.Fence{{ID: "b", Kind: fleet.CustomZone, Area: west, Rules: []fleet.Rule{all}}, {ID: "a", Kind: fleet.CustomZone, Area: west, Rules: []fleet.Rule{none}}}, nil, middle, "a", false},
+		{"rules for another type pass on", []fleet.Fence{
+			{ID: "a", Kind: fleet.CustomZone, Area: west, Priority: 1, Rules: []fleet.Rule{{VehicleTypeIDs: []string{"vt_car"}}}},
+			{ID: "b", Kind: fleet.Parking, Area: west},
+		}, nil, middle, "b", true},
+		{"the first rule for the type wins whole", []fleet.Fence{
+			{ID: "a", Kind: fleet.CustomZone, Area: west, Rules: []fleet.Rule{{VehicleTypeIDs: []string{"vt_scooter"}, StartAllowed: true}, all}},
+		}, nil, middle, "a", false},
+	} {
+		rule, zone := fleet.Decide(tt.zones, tt.global, tt.at.lng, tt.at.lat, tt.at.kind, moment)
+		if zone != tt.zone || rule.EndAllowed != tt.end {
+			t.Errorf("%s: got %+v of zone %q, want end %v of %q", tt.name, rule, zone, tt.end, tt.zone)
+		}
+	}
+}
