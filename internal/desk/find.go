@@ -63,21 +63,10 @@ func (s *Service) EachCustomer(ctx context.Context, organizationID string, query
 	}
 	query.Limit = exportPage
 	return s.each(ctx, func(q db.Querier) error {
-		for {
-			customers, next, err := s.findCustomers(ctx, q, organizationID, &query)
-			if err != nil {
-				return fmt.Errorf("export customers: %w", err)
-			}
-			for i := range customers {
-				if err := fn(&customers[i]); err != nil {
-					return err
-				}
-			}
-			if next == nil {
-				return nil
-			}
-			query.After = next
-		}
+		return eachOf("customers", fn, func(after *Position) ([]Customer, *Position, error) {
+			query.After = after
+			return s.findCustomers(ctx, q, organizationID, &query)
+		})
 	})
 }
 
@@ -312,21 +301,10 @@ func (s *Service) EachMessage(ctx context.Context, organizationID, ticketID stri
 		if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
 			return err
 		}
-		for {
-			messages, next, err := s.findMessages(ctx, q, ticketID, &query)
-			if err != nil {
-				return fmt.Errorf("export messages: %w", err)
-			}
-			for i := range messages {
-				if err := fn(&messages[i]); err != nil {
-					return err
-				}
-			}
-			if next == nil {
-				return nil
-			}
-			query.After = next
-		}
+		return eachOf("messages", fn, func(after *Position) ([]Message, *Position, error) {
+			query.After = after
+			return s.findMessages(ctx, q, ticketID, &query)
+		})
 	})
 }
 

@@ -173,22 +173,31 @@ func (s *Service) EachTicket(ctx context.Context, organizationID string, query T
 	}
 	query.Limit = exportPage
 	return s.each(ctx, func(q db.Querier) error {
-		for {
-			tickets, next, err := s.findTickets(ctx, q, organizationID, &query)
-			if err != nil {
-				return fmt.Errorf("export tickets: %w", err)
-			}
-			for i := range tickets {
-				if err := fn(&tickets[i]); err != nil {
-					return err
-				}
-			}
-			if next == nil {
-				return nil
-			}
-			query.After = next
-		}
+		return eachOf("tickets", fn, func(after *Position) ([]Ticket, *Position, error) {
+			query.After = after
+			return s.findTickets(ctx, q, organizationID, &query)
+		})
 	})
+}
+
+// eachOf calls fn with the records of all pages of a list of what.
+func eachOf[T any](what string, fn func(*T) error, page func(after *Position) ([]T, *Position, error)) error {
+	var after *Position
+	for {
+		records, next, err := page(after)
+		if err != nil {
+			return fmt.Errorf("export %s: %w", what, err)
+		}
+		for i := range records {
+			if err := fn(&records[i]); err != nil {
+				return err
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		after = next
+	}
 }
 
 // each runs fn over one snapshot, for as long as an export may take.
