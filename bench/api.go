@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -29,6 +30,20 @@ func (p *program) createKey(ctx context.Context) (string, error) {
 	return token.Reveal(), err
 }
 
+// openKeyed makes the program over a data folder of that name, without a worker,
+// and a key of its organization.
+func (b *bench) openKeyed(ctx context.Context, name string) (*program, string, error) {
+	p, err := b.open(ctx, filepath.Join(b.dir, name), false)
+	if err != nil {
+		return nil, "", err
+	}
+	key, err := p.createKey(ctx)
+	if err != nil {
+		return nil, "", errors.Join(err, p.stop())
+	}
+	return p, key, nil
+}
+
 // ticketRequest is what an integrator would post.
 func ticketRequest(ctx context.Context, base, key string, customer int) (*http.Request, error) {
 	body := `{"subject":"The scooter does not unlock","text":"It stands at the station and blinks.","priority":"high","tags":["unlock"],"customer":{"name":"Ana Client","email":"ana` +
@@ -46,15 +61,11 @@ func ticketRequest(ctx context.Context, base, key string, customer int) (*http.R
 // a handler that writes the same answer and does nothing else.
 func keyedGet(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(40000)
-	p, err := b.open(ctx, filepath.Join(b.dir, "keyed-get"), false)
+	p, key, err := b.openKeyed(ctx, "keyed-get")
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
-	key, err := p.createKey(ctx)
-	if err != nil {
-		return nil, err
-	}
 	create, err := ticketRequest(ctx, p.url, key, 1)
 	if err != nil {
 		return nil, err
@@ -85,15 +96,11 @@ func keyedGet(ctx context.Context, b *bench) ([]row, error) {
 func keyedPost(ctx context.Context, b *bench) ([]row, error) {
 	const clients = 16
 	n := b.scale(20000)
-	p, err := b.open(ctx, filepath.Join(b.dir, "keyed-post"), false)
+	p, key, err := b.openKeyed(ctx, "keyed-post")
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
-	key, err := p.createKey(ctx)
-	if err != nil {
-		return nil, err
-	}
 	took, latencies, err := load(n, clients, func(c *http.Client, i int) error {
 		r, err := ticketRequest(ctx, p.url, key, i/2)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -17,15 +16,11 @@ import (
 // who reads some pages of each.
 func listOfTickets(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(300_000)
-	p, err := b.open(ctx, filepath.Join(b.dir, "lists"), false)
+	p, key, err := b.openKeyed(ctx, "lists")
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
-	key, err := p.createKey(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if err := p.fillTickets(ctx, n); err != nil {
 		return nil, err
 	}
