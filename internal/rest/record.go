@@ -1,11 +1,11 @@
 package rest
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
 // Record describes a JSON object: bodies are checked by it, the OpenAPI document
@@ -175,35 +175,4 @@ func parseTime(s string) (time.Time, error) {
 }
 
 // Optional is a member of a body that can be absent, null or a value.
-type Optional[T any] struct {
-	Set   bool // the body has it
-	Null  bool // as null: it is to be cleared
-	Value T    // zero unless Set and not Null
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (o *Optional[T]) UnmarshalJSON(text []byte) error {
-	*o = Optional[T]{Set: true}
-	if bytes.Equal(text, []byte("null")) {
-		o.Null = true
-		return nil
-	}
-	return json.Unmarshal(text, &o.Value)
-}
-
-// Or returns the value, or other when there is none.
-func (o Optional[T]) Or(other T) T {
-	if !o.Set || o.Null {
-		return other
-	}
-	return o.Value
-}
-
-// Pointer returns nil when the body does not have the member, else its value,
-// which for null is the zero one.
-func (o Optional[T]) Pointer() *T {
-	if !o.Set {
-		return nil
-	}
-	return &o.Value
-}
+type Optional[T any] = optional.Value[T]
