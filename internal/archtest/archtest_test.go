@@ -36,7 +36,7 @@ const module = "github.com/kickstand-dev/kickstand/"
 var floors = [][]string{
 	0: {
 		"internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
-		"internal/phone", "internal/period", "internal/safehtml", "internal/optional",
+		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339",
 	},
 	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit"},
 	2: {

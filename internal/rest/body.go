@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // maxFaults is how many faults of one body are listed.
@@ -172,7 +174,7 @@ func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
 			c.add("too_large", pointer, "%s is too large.", name)
 		}
 	case kindTime:
-		if _, err := parseTime(v.text); err != nil {
+		if _, err := rfc3339.Parse(v.text); err != nil {
 			c.add("invalid_format", pointer, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z.", name)
 		}
 	case kindDate:

@@ -2,11 +2,9 @@ package rest
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -110,34 +108,45 @@ func (p piece) Write(b []byte) (int, error) {
 // export streams an answer. A failure before the first record is an answer like
 // any other; one after it cuts the transfer off, without the final chunk.
 func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
-	next, stop := iter.Pull2(got.rows)
-	defer stop()
-	record, err, more := next()
-	if err != nil {
-		return err
-	}
-	h := w.Header()
-	h["Content-Type"] = []string{[...]string{"", "application/x-ndjson", "text/csv; charset=utf-8; header=present"}[r.format]}
-	r.begun = true
-	w.WriteHeader(http.StatusOK)
-	if r.http.Method == http.MethodHead {
-		return nil
-	}
 	out := bufio.NewWriterSize(piece{w, http.NewResponseController(w)}, pieceSize)
 	rows := rowWriter{format: r.format, out: out}
-	if r.format == formatCSV {
-		of := r.route.Output
-		if r.route.Rows != nil {
-			of = r.route.Rows
+	begin := func() error {
+		h := w.Header()
+		h["Content-Type"] = []string{[...]string{"", "application/x-ndjson", "text/csv; charset=utf-8; header=present"}[r.format]}
+		r.begun = true
+		w.WriteHeader(http.StatusOK)
+		if r.format == formatCSV {
+			of := r.route.Output
+			if r.route.Rows != nil {
+				of = r.route.Rows
+			}
+			rows.columns = columns(nil, "", of.Members)
+			return rows.header()
 		}
-		rows.columns = columns(nil, "", of.Members)
-		err = rows.header()
+		return nil
 	}
-	for ; more && err == nil; record, err, more = next() {
-		err = rows.write(record)
-		if err != nil {
+	var err error
+	for record, failure := range got.rows {
+		if err = failure; err != nil {
 			break
 		}
+		if !r.begun {
+			if err = begin(); err != nil || r.http.Method == http.MethodHead {
+				break
+			}
+		}
+		if err = rows.write(record); err != nil {
+			break
+		}
+	}
+	if !r.begun {
+		if err != nil {
+			return err
+		}
+		err = begin()
+	}
+	if r.http.Method == http.MethodHead {
+		return nil
 	}
 	if err == nil {
 		err = out.Flush()
@@ -156,7 +165,6 @@ type rowWriter struct {
 	format  format
 	columns []column
 	out     *bufio.Writer
-	text    bytes.Buffer
 }
 
 // column is one of CSV: the way to a member.
@@ -190,17 +198,12 @@ func (o *rowWriter) header() error {
 	return o.line(cells)
 }
 
-func (o *rowWriter) write(record any) error {
-	o.text.Reset()
-	if err := encodeTo(&o.text, record); err != nil {
-		return err
-	}
+func (o *rowWriter) write(record Document) error {
 	if o.format == formatNDJSON {
-		o.text.WriteByte('\n')
-		_, err := o.out.Write(o.text.Bytes())
-		return err
+		o.out.Write(record.JSON)
+		return o.out.WriteByte('\n') // errors of a bufio.Writer stay
 	}
-	n, err := parseJSON(o.text.Bytes())
+	n, err := parseJSON(record.JSON)
 	if err != nil {
 		return fmt.Errorf("read the record: %w", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // Bounds of queries (fleet-api.md 4).
@@ -294,14 +296,14 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 		}
 		q.values[name] = value == "true"
 	case TimeParam:
-		t, err := parseTime(value)
+		t, err := rfc3339.Parse(value)
 		if err != nil {
 			wrong(name, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z; a + is written %%2B.", name)
 			return
 		}
 		q.values[name] = t
 	case TimeRange:
-		t, err := parseTime(value)
+		t, err := rfc3339.Parse(value)
 		if err != nil {
 			wrong(name, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z; a + is written %%2B.", name)
 			return

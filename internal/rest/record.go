@@ -1,11 +1,8 @@
 package rest
 
 import (
-	"fmt"
-	"strings"
-	"time"
-
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // Record describes a JSON object: bodies are checked by it, the OpenAPI document
@@ -136,43 +133,7 @@ func Metadata() Type { return Type{kind: kindMetadata} }
 func JSON() Type { return Type{kind: kindAny} }
 
 // Time is a time on the wire. The zero one is null.
-type Time time.Time
-
-// Std returns the time as the standard library has it.
-func (t Time) Std() time.Time { return time.Time(t) }
-
-const timeLayout = "2006-01-02T15:04:05.000Z"
-
-// MarshalJSON implements [json.Marshaler].
-func (t Time) MarshalJSON() ([]byte, error) {
-	if time.Time(t).IsZero() {
-		return []byte("null"), nil
-	}
-	b := make([]byte, 0, len(timeLayout)+2)
-	b = append(b, '"')
-	b = time.Time(t).UTC().AppendFormat(b, timeLayout)
-	return append(b, '"'), nil
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (t *Time) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		*t = Time{}
-		return nil
-	}
-	parsed, err := parseTime(strings.Trim(string(text), `"`))
-	*t = Time(parsed)
-	return err
-}
-
-// parseTime reads RFC 3339 to the letter; time.Parse takes more.
-func parseTime(s string) (time.Time, error) {
-	var t time.Time
-	if err := t.UnmarshalText([]byte(s)); err != nil {
-		return time.Time{}, fmt.Errorf("%.40q is not an RFC 3339 time", s)
-	}
-	return t.UTC(), nil
-}
+type Time = rfc3339.Time
 
 // Optional is a member of a body that can be absent, null or a value.
 type Optional[T any] = optional.Value[T]

@@ -86,7 +86,7 @@ func (r *Request) Update(current, into any) error {
 	if err != nil {
 		return fmt.Errorf("read the stored record: %w", err)
 	}
-	stale := r.match(text)
+	stale := r.match(tagOf(current, text))
 	if err := r.decode(&stored, into, stale != nil); err != nil {
 		return err
 	}
@@ -103,12 +103,12 @@ func (r *Request) Match(current any) error {
 	if err != nil {
 		return err
 	}
-	return r.match(text)
+	return r.match(tagOf(current, text))
 }
 
-func (r *Request) match(text []byte) error {
+func (r *Request) match(tag string) error {
 	lines := r.http.Header["If-Match"]
-	if len(lines) == 0 || anyTag(lines, etag(text), false) {
+	if len(lines) == 0 || anyTag(lines, tag, false) {
 		return nil
 	}
 	return faultf("precondition_failed", "The record is no longer the one that If-Match names.")

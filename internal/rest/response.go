@@ -20,7 +20,7 @@ type Response struct {
 	record   any
 	location string // below the base
 	page     *page
-	rows     iter.Seq2[any, error]
+	rows     iter.Seq2[Document, error]
 	file     *fileContent
 
 	// What the rest is made into.
@@ -32,13 +32,10 @@ type Response struct {
 
 // page is one page of a list.
 type page struct {
-	Object string  `json:"object"`
-	URL    string  `json:"url"`
-	Data   any     `json:"data"`
-	More   bool    `json:"has_more"`
-	Next   *string `json:"next_cursor"`
-
-	next any
+	data   any // a slice of records
+	after  any // the position after it; nil: there is no more
+	url    string
+	cursor string // of after
 }
 
 // OK answers with one record.
@@ -63,15 +60,23 @@ func List[T any](records []T, next any) Response {
 	if records == nil {
 		records = []T{}
 	}
-	return Response{page: &page{Object: "list", Data: records, next: next}}
+	return Response{page: &page{data: records, after: next}}
 }
 
 // Export answers with every record of a list, one after the other, as they are
 // read. An error ends the transfer so that its receiver sees that it failed.
 func Export[T any](records iter.Seq2[T, error]) Response {
-	return Response{rows: func(yield func(any, error) bool) {
+	if documents, ok := any(records).(iter.Seq2[Document, error]); ok {
+		return Response{rows: documents}
+	}
+	return Response{rows: func(yield func(Document, error) bool) {
+		var b bytes.Buffer
 		for record, err := range records {
-			if !yield(record, err) {
+			b.Reset()
+			if err == nil {
+				err = encodeTo(&b, record)
+			}
+			if !yield(Document{JSON: b.Bytes()}, err) {
 				return
 			}
 		}
@@ -80,6 +85,9 @@ func Export[T any](records iter.Seq2[T, error]) Response {
 
 // encode returns the JSON of a record as it is answered.
 func encode(v any) ([]byte, error) {
+	if d, ok := v.(Document); ok {
+		return d.JSON, nil
+	}
 	var b bytes.Buffer
 	if err := encodeTo(&b, v); err != nil {
 		return nil, err
@@ -119,23 +127,55 @@ func (r *Request) finish(a *Response) error {
 	switch {
 	case a.page != nil:
 		p := a.page
-		p.URL = r.http.URL.Path
-		if p.next != nil {
-			var cursor string
-			if cursor, err = r.query.seal(p.URL, p.next); err != nil {
+		p.url = r.http.URL.Path
+		if p.after != nil {
+			if p.cursor, err = r.query.seal(p.url, p.after); err != nil {
 				return err
 			}
-			p.More, p.Next = true, &cursor
 		}
-		a.body, err = encode(p)
+		a.body, err = p.encode()
 	case a.record != nil:
 		a.body, err = encode(a.record)
 		if err == nil && len(r.query.expand) == 0 {
-			a.tag = etag(a.body)
+			a.tag = tagOf(a.record, a.body)
 		}
 	}
 	a.encoded = err == nil
 	return err
+}
+
+// encode returns the page as it is answered.
+func (p *page) encode() ([]byte, error) {
+	documents, ready := p.data.([]Document)
+	size := 256 + len(p.cursor)
+	for _, d := range documents {
+		size += len(d.JSON) + 1
+	}
+	var b bytes.Buffer
+	b.Grow(size)
+	b.WriteString(`{"object":"list","url":`)
+	if err := encodeTo(&b, p.url); err != nil {
+		return nil, err
+	}
+	b.WriteString(`,"data":`)
+	if ready {
+		b.WriteByte('[')
+		for i, d := range documents {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.Write(d.JSON)
+		}
+		b.WriteByte(']')
+	} else if err := encodeTo(&b, p.data); err != nil {
+		return nil, err
+	}
+	if p.cursor == "" {
+		b.WriteString(`,"has_more":false,"next_cursor":null}`)
+	} else {
+		b.WriteString(`,"has_more":true,"next_cursor":"` + p.cursor + `"}`) // base64
+	}
+	return b.Bytes(), nil
 }
 
 // only returns what a key that may not read a record gets of it.
@@ -173,8 +213,8 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 			return
 		}
 	}
-	if got.page != nil && got.page.Next != nil {
-		h["Link"] = []string{"<" + a.c.Origin + r.query.next(got.page.URL, *got.page.Next) + `>; rel="next"`}
+	if got.page != nil && got.page.cursor != "" {
+		h["Link"] = []string{"<" + a.c.Origin + r.query.next(got.page.url, got.page.cursor) + `>; rel="next"`}
 	}
 	body := got.body
 	if !safe && len(body) > 0 && r.route.Output != nil && r.route.Needs.Resource != "" && got.status < 300 && !r.Can(r.route.Needs.Resource, apikey.Read) {

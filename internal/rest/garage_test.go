@@ -1,0 +1,412 @@
+package rest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+)
+
+// garage is a service whose records are stored as they are answered.
+type garage struct {
+	db   *db.DB
+	keys *apikey.Service
+	api  *rest.API
+	*resttest.Client
+}
+
+var owner = &rest.Record{Name: "owner", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("owner")},
+}}
+
+var bike = &rest.Record{Name: "bike", Doc: "It has two wheels.", Members: []rest.Member{
+	{Name: "id", Type: rest.ID()},
+	{Name: "object", Type: rest.Enum("bike")},
+	{Name: "code", Type: rest.String(1, 10), Access: rest.Required},
+	{Name: "gears", Type: rest.Int(1, 30), Access: rest.Writable, Nullable: true},
+	{Name: "electric", Type: rest.Bool(), Access: rest.Writable},
+	{Name: "weight", Type: rest.Number(), Access: rest.Writable, Nullable: true},
+	{Name: "bought_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true},
+	{Name: "tags", Type: rest.Array(rest.String(1, 10), 3), Access: rest.Writable},
+	{Name: "place", Access: rest.Writable, Nullable: true, Type: rest.Object(
+		rest.Member{Name: "lat", Type: rest.Number(), Access: rest.Required},
+		rest.Member{Name: "label", Type: rest.String(0, 20), Access: rest.Writable, Nullable: true},
+	)},
+	{Name: "geometry", Type: rest.JSON(), Access: rest.Writable, Nullable: true},
+	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
+	{Name: "distance_meters", Type: rest.Integer(), Sometimes: true},
+	{Name: "created_at", Type: rest.Timestamp()},
+}}
+
+type wireBike struct {
+	ID        string            `json:"id"`
+	Object    string            `json:"object"`
+	Code      string            `json:"code"`
+	Gears     *int64            `json:"gears"`
+	Electric  bool              `json:"electric"`
+	Weight    *json.Number      `json:"weight"`
+	BoughtAt  rest.Time         `json:"bought_at"`
+	Tags      []string          `json:"tags"`
+	Place     *place            `json:"place"`
+	Geometry  json.RawMessage   `json:"geometry"`
+	Metadata  map[string]string `json:"metadata"`
+	CreatedAt rest.Time         `json:"created_at"`
+}
+
+type bikeBody struct {
+	Code     rest.Optional[string]            `json:"code"`
+	Gears    rest.Optional[*int64]            `json:"gears"`
+	Electric rest.Optional[bool]              `json:"electric"`
+	Weight   rest.Optional[*json.Number]      `json:"weight"`
+	BoughtAt rest.Optional[rest.Time]         `json:"bought_at"`
+	Tags     rest.Optional[[]string]          `json:"tags"`
+	Place    rest.Optional[*place]            `json:"place"`
+	Geometry rest.Optional[json.RawMessage]   `json:"geometry"`
+	Metadata rest.Optional[map[string]string] `json:"metadata"`
+}
+
+func (b *bikeBody) apply(w *wireBike) {
+	w.Code = b.Code.Or(w.Code)
+	w.Electric = b.Electric.Or(w.Electric)
+	if b.Gears.Set {
+		w.Gears = b.Gears.Value
+	}
+	if b.Weight.Set {
+		w.Weight = b.Weight.Value
+	}
+	if b.BoughtAt.Set {
+		w.BoughtAt = b.BoughtAt.Value
+	}
+	if b.Tags.Set {
+		w.Tags = b.Tags.Value
+	}
+	if b.Place.Set {
+		w.Place = b.Place.Value
+	}
+	if b.Geometry.Set {
+		w.Geometry = b.Geometry.Value
+	}
+	if b.Metadata.Set {
+		w.Metadata = b.Metadata.Value
+	}
+}
+
+// storedBike is a row.
+type storedBike struct {
+	id  string
+	doc rest.Document
+}
+
+func scanBike(row db.Row) (b storedBike, err error) {
+	var text string
+	err = row.Scan(&b.id, &b.doc.Revision, &text)
+	b.doc.JSON = []byte(text)
+	return b, err
+}
+
+func (g *garage) find(ctx context.Context, q db.Querier, r *rest.Request) (storedBike, error) {
+	got, err := db.One(ctx, q, scanBike, "SELECT id, revision, record FROM bikes WHERE organization_id = $1 AND id = $2", r.Key.OrganizationID, r.Path("id"))
+	if errors.Is(err, db.ErrNoRows) {
+		return got, problem.New(problem.NotFound, "there is no such bike")
+	}
+	return got, err
+}
+
+func (g *garage) each(ctx context.Context, r *rest.Request, after string) iter.Seq2[storedBike, error] {
+	return func(yield func(storedBike, error) bool) {
+		err := g.db.Read(ctx, func(tx *db.Tx) error {
+			all, err := db.All(ctx, tx, scanBike, "SELECT id, revision, record FROM bikes WHERE organization_id = $1 AND id > $2 ORDER BY id", r.Key.OrganizationID, after)
+			for _, b := range all {
+				if r.Has("near") {
+					b.doc = b.doc.With("distance_meters", strconv.AppendInt(nil, 7, 10))
+				}
+				if r.Expanded("owner") {
+					b.doc = b.doc.With("owner", []byte(`{"id":"o1","object":"owner"}`))
+				}
+				if !yield(b, nil) {
+					return nil
+				}
+			}
+			return err
+		})
+		if err != nil {
+			yield(storedBike{}, err)
+		}
+	}
+}
+
+func (g *garage) list(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var from after
+	if _, err := r.Cursor(&from); err != nil {
+		return rest.Response{}, err
+	}
+	all := g.each(ctx, r, from.ID)
+	if r.Exporting() {
+		return rest.Export(func(yield func(rest.Document, error) bool) {
+			for b, err := range all {
+				if !yield(b.doc, err) {
+					return
+				}
+			}
+		}), nil
+	}
+	var page []rest.Document
+	last := ""
+	for b, err := range all {
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if len(page) == r.Limit() {
+			return rest.List(page, after{last}), nil
+		}
+		page, last = append(page, b.doc), b.id
+	}
+	return rest.List(page, nil), nil
+}
+
+// make inserts one.
+func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, in *bikeBody) (storedBike, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return storedBike{}, err
+	}
+	w := wireBike{ID: id.String(), Object: "bike", Tags: []string{}, Metadata: map[string]string{}, CreatedAt: rest.Time(tx.Now)}
+	in.apply(&w)
+	if w.Code == "taken" {
+		return storedBike{}, &problem.Error{Kind: problem.Conflict, Code: "already_exists", Message: "there is such a bike", Details: map[string]any{"member": "code"}}
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		return storedBike{}, err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO bikes (id, organization_id, revision, record) VALUES ($1, $2, 1, $3)", w.ID, r.Key.OrganizationID, string(text))
+	return storedBike{w.ID, rest.Document{JSON: text, Revision: 1}}, err
+}
+
+func (g *garage) routes() []rest.Route {
+	may := func(a apikey.Action) rest.Permission { return rest.Permission{Resource: "bikes", Action: a} }
+	expand := []rest.Expansion{{Name: "owner", Needs: may(apikey.Read), Record: owner}}
+	return []rest.Route{{
+		Method: "GET", Path: "/bikes", ID: "listBikes", Tag: "Bikes", Summary: "List bikes", Needs: may(apikey.Read),
+		Query: []rest.Param{{Name: "near", Kind: rest.BoolParam}}, Expand: expand,
+		Sort: []string{"created_at"}, Order: "created_at", Export: true, Output: bike, List: true, Handle: g.list,
+	}, {
+		Method: "POST", Path: "/bikes", ID: "createBike", Tag: "Bikes", Summary: "Create a bike", Needs: may(apikey.Create),
+		Input: bike, Output: bike, Codes: []string{"already_exists"},
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			var in bikeBody
+			if err := r.Decode(&in); err != nil {
+				return rest.Response{}, err
+			}
+			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+				b, err := g.make(ctx, tx, r, &in)
+				return rest.Created("/bikes/"+b.id, b.doc), err
+			})
+		},
+	}, {
+		Method: "GET", Path: "/bikes/{id}", ID: "getBike", Tag: "Bikes", Summary: "Read a bike", Needs: may(apikey.Read), Output: bike, Expand: expand,
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			b, err := g.find(ctx, g.db, r)
+			if err != nil {
+				return rest.Response{}, err
+			}
+			if r.Expanded("owner") {
+				b.doc = b.doc.With("owner", nil)
+			}
+			return rest.OK(b.doc), nil
+		},
+	}, {
+		Method: "PUT", Path: "/bikes/{id}", ID: "updateBike", Tag: "Bikes", Summary: "Change a bike", Needs: may(apikey.Update), Input: bike, Output: bike,
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+				b, err := g.find(ctx, tx, r)
+				if err != nil {
+					return rest.Response{}, err
+				}
+				var in bikeBody
+				if err := r.Update(b.doc, &in); err != nil {
+					return rest.Response{}, err
+				}
+				var w wireBike
+				if err := json.Unmarshal(b.doc.JSON, &w); err != nil {
+					return rest.Response{}, err
+				}
+				in.apply(&w)
+				text, err := json.Marshal(w)
+				if err != nil {
+					return rest.Response{}, err
+				}
+				_, err = tx.Exec(ctx, "UPDATE bikes SET revision = revision + 1, record = $1 WHERE id = $2", string(text), b.id)
+				return rest.OK(rest.Document{JSON: text, Revision: b.doc.Revision + 1}), err
+			})
+		},
+	}, {
+		Method: "DELETE", Path: "/bikes/{id}", ID: "deleteBike", Tag: "Bikes", Summary: "Delete a bike", Needs: may(apikey.Delete),
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+				b, err := g.find(ctx, tx, r)
+				if err == nil {
+					err = r.Match(b.doc)
+				}
+				if err != nil {
+					return rest.Response{}, err
+				}
+				_, err = tx.Exec(ctx, "DELETE FROM bikes WHERE id = $1", b.id)
+				return rest.NoContent(), err
+			})
+		},
+	}}
+}
+
+func openGarage(t testing.TB) *garage {
+	t.Helper()
+	return openGarageOn(t, dbtest.New(t))
+}
+
+func openGarageOn(t testing.TB, d *db.DB) *garage {
+	t.Helper()
+	g := &garage{db: d}
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "CREATE TABLE bikes (id TEXT PRIMARY KEY, organization_id TEXT NOT NULL, revision BIGINT NOT NULL, record TEXT NOT NULL)")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
+	g.keys = apikey.Open(apikey.Config{
+		DB: d,
+		Catalogues: map[apikey.ServiceName]apikey.Catalogue{
+			apikey.Fleet: {Resources: []apikey.Resource{{Name: "bikes", Actions: all}}, Test: true, Subaccounts: true},
+		},
+		PlanLimit: func(context.Context, string) (int64, error) { return 1 << 40, nil },
+	})
+	key, err := seal.ParseKey("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.api, err = rest.New(rest.Config{
+		Base: "/v1", Origin: "http://api.example.com", Service: apikey.Fleet, Environment: apikey.Live, Realm: "fleet",
+		Title: "Garage", Description: "Bikes.", Version: "1.0",
+		Keys: g.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: seal.New(key),
+		Routes: g.routes(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Client = resttest.New(t, g.api, "/v1").As(g.key(t, ours, apikey.Permissions{Level: apikey.ReadWrite}))
+	return g
+}
+
+// key makes a key for some subaccounts, all when none are named, and returns its
+// token.
+func (g *garage) key(t testing.TB, organization string, p apikey.Permissions, subaccounts ...string) string {
+	t.Helper()
+	_, token, err := g.keys.Create(t.Context(), apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
+		OrganizationID: organization, Service: apikey.Fleet, Environment: apikey.Live, Permissions: p, Name: uuid.NewString(), Scope: apikey.ScopeOf(subaccounts),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+// id returns the id of an answer's record.
+func id(a resttest.Answer) string {
+	var record struct{ ID string }
+	a.JSON(&record)
+	return record.ID
+}
+
+// TestDocument holds that a record that is encoded already is answered as it is
+// wherever a record can be.
+func TestDocument(t *testing.T) {
+	g := openGarage(t)
+	a := g.Do("POST", "/bikes", `{"code":"a<b>&","gears":3,"place":{"lat":1.50},"metadata":{"k":"v"}}`)
+	where := a.Header.Get("Location")
+	if a.Status != 201 || a.Header.Get("ETag") != `"1"` || !strings.Contains(a.Body, `"code":"a\u003cb\u003e\u0026"`) || !strings.Contains(a.Body, `"lat":1.50`) {
+		t.Fatalf("POST: got %d %v %s", a.Status, a.Header, a.Body)
+	}
+	if got := g.Get(where); got.Body != a.Body || got.Header.Get("ETag") != `"1"` {
+		t.Errorf("GET: got %s %s, want %s", got.Header.Get("ETag"), got.Body, a.Body)
+	}
+	if got := g.Get(where, `If-None-Match: "0", W/"1"`); got.Status != 304 || got.Header.Get("ETag") != `"1"` {
+		t.Errorf("If-None-Match: got %d", got.Status)
+	}
+	if got := g.Do("PUT", where, `{"gears":4}`, `If-Match: "2"`); got.Status != 412 {
+		t.Errorf("PUT of another revision: got %d %s", got.Status, got.Body)
+	}
+	put := g.Do("PUT", where, strings.Replace(a.Body, `"gears":3`, `"gears":4`, 1), `If-Match: "1"`, "Idempotency-Key: k1")
+	if put.Status != 200 || put.Header.Get("ETag") != `"2"` || !strings.Contains(put.Body, `"gears":4`) {
+		t.Fatalf("PUT: got %d %s %s", put.Status, put.Header.Get("ETag"), put.Body)
+	}
+	if again := g.Do("PUT", where, strings.Replace(a.Body, `"gears":3`, `"gears":4`, 1), "Idempotency-Key: k1"); again.Body != put.Body || again.Header.Get("ETag") != `"2"` {
+		t.Errorf("replay: got %d %s %s", again.Status, again.Header.Get("ETag"), again.Body)
+	}
+	if got := g.Get(where + "?expand[]=owner"); got.Status != 200 || got.Header.Get("ETag") != "" || got.Body != strings.TrimSuffix(put.Body, "}")+`,"owner":null}` {
+		t.Errorf("expanded: got %s %s", got.Header.Get("ETag"), got.Body)
+	}
+	second := g.Do("POST", "/bikes", `{"code":"two"}`)
+	page := g.Get("/bikes?limit=1")
+	var list struct {
+		Next string `json:"next_cursor"`
+	}
+	page.JSON(&list)
+	if want := `{"object":"list","url":"/v1/bikes","data":[` + put.Body + `],"has_more":true,"next_cursor":"` + list.Next + `"}`; page.Body != want || list.Next == "" {
+		t.Errorf("list: got %s, want %s", page.Body, want)
+	}
+	if got, want := g.Get("/bikes?limit=1&cursor="+list.Next).Body, `{"object":"list","url":"/v1/bikes","data":[`+second.Body+`],"has_more":false,"next_cursor":null}`; got != want {
+		t.Errorf("last page: got %s, want %s", got, want)
+	}
+	if got := g.Get("/bikes?near=true&expand[]=owner&limit=1"); !strings.Contains(got.Body, `Z","distance_meters":7,"owner":{"id":"o1","object":"owner"}}]`) {
+		t.Errorf("list with members more: got %s", got.Body)
+	}
+	if got := g.Get("/bikes", "Accept: application/x-ndjson"); got.Body != put.Body+"\n"+second.Body+"\n" {
+		t.Errorf("NDJSON: got %s", got.Body)
+	}
+	if got, want := g.Get("/bikes", "Accept: text/csv").Body, "id,object,code,gears,electric,weight,bought_at,tags,place.lat,place.label,geometry,metadata,distance_meters,created_at\r\n"+
+		id(put)+",bike,a<b>&,4,false,,,[],1.50,,,"+`"{""k"":""v""}",,`; !strings.HasPrefix(got, want) {
+		t.Errorf("CSV: got %s, want %s", got, want)
+	}
+	writer := g.As(g.key(t, ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"bikes": {apikey.Create}}}}))
+	if got := writer.Do("POST", "/bikes", `{"code":"three"}`); got.Status != 201 || got.Body != `{"id":"`+id(got)+`","object":"bike"}` {
+		t.Errorf("a key that may not read: got %d %s", got.Status, got.Body)
+	}
+	if got := g.Do("DELETE", where, "", `If-Match: "1"`); got.Status != 412 {
+		t.Errorf("DELETE of another revision: got %d %s", got.Status, got.Body)
+	}
+	if got := g.Do("DELETE", where, "", `If-Match: "2"`); got.Status != 204 {
+		t.Errorf("DELETE: got %d %s", got.Status, got.Body)
+	}
+}
+
+func TestDocumentWith(t *testing.T) {
+	for doc, want := range map[string]string{`{}`: `{"a\"":1,"b":null}`, `{"x":{}}`: `{"x":{},"a\"":1,"b":null}`} {
+		d := rest.Document{JSON: []byte(doc), Revision: 7}
+		got := d.With(`a"`, []byte("1")).With("b", nil)
+		if string(got.JSON) != want || got.Revision != 0 || string(d.JSON) != doc {
+			t.Errorf("%s: got %s of revision %d, want %s of 0", doc, got.JSON, got.Revision, want)
+		}
+	}
+	// One inside of another record.
+	text, err := json.Marshal(map[string]any{"a": []any{rest.Document{JSON: []byte(`{"b":1}`)}}})
+	if err != nil || string(text) != `{"a":[{"b":1}]}` {
+		t.Errorf("got %s, %v", text, err)
+	}
+}
