@@ -32,6 +32,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -58,8 +59,10 @@ type DB struct {
 	engine engine
 	url    string
 	log    *slog.Logger
-	pool   *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
-	writer *writer // SQLite only
+	// namespace is the schema of PostgreSQL's, empty for the usual one.
+	namespace string
+	pool      *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
+	writer    *writer // SQLite only
 
 	slow chan struct{} // holds one for each ReadSlowly that runs
 
@@ -80,6 +83,10 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 	// MaxConns bounds the PostgreSQL connections; 0 means 24.
 	MaxConns int
+	// Namespace is the schema of a PostgreSQL database in which the tables are;
+	// empty: the one that the URL or the server says. [DB.Migrate] makes it. On
+	// SQLite it means nothing: there each database is a file.
+	Namespace string
 }
 
 // Open opens the database that rawURL names: "sqlite:PATH" or
@@ -98,7 +105,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 			return nil, err
 		}
 	case "postgres", "postgresql":
-		if err := d.openPostgres(ctx, rawURL, o.MaxConns); err != nil {
+		if err := d.openPostgres(ctx, rawURL, o); err != nil {
 			return nil, err
 		}
 	default:
@@ -135,16 +142,18 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	return nil
 }
 
-func (d *DB) openPostgres(ctx context.Context, rawURL string, maxConns int) error {
+func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	cfg, err := pgx.ParseConfig(rawURL)
 	if err != nil {
 		// pgx masks the password in its own text, but not in every form.
 		return errors.New("the postgres database URL cannot be parsed")
 	}
-	if maxConns == 0 {
-		maxConns = 24
+	maxConns := cmp.Or(o.MaxConns, 24)
+	if o.Namespace != "" {
+		cfg.RuntimeParams["search_path"] = pgx.Identifier{o.Namespace}.Sanitize()
 	}
 	d.engine = postgresEngine
+	d.namespace = o.Namespace
 	d.pool = stdlib.OpenDB(*cfg)
 	d.pool.SetMaxOpenConns(maxConns)
 	d.pool.SetMaxIdleConns(maxConns)

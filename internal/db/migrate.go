@@ -22,8 +22,12 @@ var migrations embed.FS
 // "0001_name.sql", applied in order, each in one transaction.
 type Schema string
 
-// Helpdesk is the schema of the helpdesk's database.
-const Helpdesk Schema = "helpdesk"
+// The schemas: that of the helpdesk's database, and that of the fleet's, of which
+// there is one for each environment.
+const (
+	Helpdesk Schema = "helpdesk"
+	Fleet    Schema = "fleet"
+)
 
 // ErrNewerSchema is returned when the database was migrated by a later version
 // of the program, which this one must not touch.
@@ -79,7 +83,7 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 		var ran *migration
 		err := d.Write(ctx, func(tx *Tx) error {
 			var err error
-			ran, err = tx.migrateNext(ctx, list)
+			ran, err = tx.migrateNext(ctx, d.namespace, list)
 			return err
 		})
 		if err != nil {
@@ -93,9 +97,14 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 }
 
 // migrateNext applies the first migration that is missing; nil when none is.
-func (tx *Tx) migrateNext(ctx context.Context, list []migration) (*migration, error) {
+func (tx *Tx) migrateNext(ctx context.Context, namespace string, list []migration) (*migration, error) {
 	if err := tx.Lock(ctx, "migrate"); err != nil {
 		return nil, err
+	}
+	if namespace != "" {
+		if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{namespace}.Sanitize()); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS schema_migrations (
 		version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)`); err != nil {

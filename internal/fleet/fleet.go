@@ -1,6 +1,274 @@
-// Package fleet is the fleet of vehicles and its rules.
+// Package fleet is the vehicles, rides, customers, prices and zones of people who
+// rent out vehicles: the rules of fleet.md and fleet-api.md, and where they are
+// kept.
 //
-// What is here so far decides and computes, and stores nothing: what a ride costs
-// ([Tariff]), what shapes zones have and what is allowed where ([Area], [Rule]),
-// and which states follow which ([RideStatus], [VehicleState]).
+// A [Service] is one environment, on a database of its own: production or the
+// sandbox. They are the same code, and nothing leads from the one to the other.
+//
+// # Records
+//
+// A record is a document: the JSON that fleet-api.md section 1 shows is what is
+// stored ([Doc]), and the columns beside it are what it is found by. So what is
+// read most, a record or a million of them, leaves as it lies on the disk, and a
+// change decodes, changes and encodes. Each change makes a new revision, which is
+// the record's ETag.
+//
+// Ids are prefixed ULIDs of the moment in created_at, to the millisecond: the
+// order of ids is the order of creation.
+//
+// # Time
+//
+// What time it is, an organization's own clock says ([Service.Now]): in production
+// the real one, in the sandbox one that can be moved forward. What time alone
+// changes (a reservation that expires, a ride that lasts too long, a vehicle that
+// falls silent) is kept as the moment when it is due, and happens as of that
+// moment, in order: within a second of it, and in any case before the next change
+// of the same record.
+//
+// # Who waits for whom
+//
+// Methods that take a transaction change things in the caller's. Rows are locked
+// in one order: ride, vehicle, customer.
 package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Service is the fleets of one environment. It is safe for concurrent use.
+type Service struct {
+	db   *db.DB
+	live bool
+	log  *slog.Logger
+
+	settings    cache[Settings]
+	subaccounts cache[Subaccount]
+	plans       cache[Plan]
+	fences      cache[fences]
+}
+
+// Config is what [Open] needs.
+type Config struct {
+	DB     *db.DB       // migrated to [db.Fleet]
+	Live   bool         // production; else the sandbox
+	Logger *slog.Logger // nil discards
+}
+
+// Open returns the fleets of one environment.
+func Open(c Config) *Service {
+	log := c.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{db: c.DB, live: c.Live, log: log}
+}
+
+// Live reports whether this is production.
+func (s *Service) Live() bool { return s.live }
+
+// Text is a string, or null when it is empty.
+type Text string
+
+// MarshalJSON implements [json.Marshaler].
+func (t Text) MarshalJSON() ([]byte, error) {
+	if t == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(t))
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *Text) UnmarshalJSON(text []byte) error {
+	*t = "" // which null leaves
+	return json.Unmarshal(text, (*string)(t))
+}
+
+// Head is how every record begins.
+type Head struct {
+	ID           string `json:"id"`
+	Object       string `json:"object"`
+	Live         bool   `json:"livemode"`
+	SubaccountID string `json:"subaccount_id"`
+	ExternalID   Text   `json:"external_id"` // unique in the subaccount, among records of the type
+}
+
+// Tail is how every record ends.
+type Tail struct {
+	Metadata  map[string]string `json:"metadata"`
+	CreatedAt rfc3339.Time      `json:"created_at"`
+	UpdatedAt rfc3339.Time      `json:"updated_at"`
+}
+
+// Doc is a record as it is answered.
+type Doc struct {
+	ID           string
+	SubaccountID string
+	Revision     int64 // from 1 on
+	JSON         []byte
+	// Distance is how far a vehicle is from the point it was looked for at, in
+	// meters; -1 unless it was.
+	Distance float64
+}
+
+// By is who does something, as events tell it.
+type By struct {
+	Type string `json:"type"` // "key", "user" or "system"
+	ID   Text   `json:"id"`
+}
+
+// bySystem is time itself.
+var bySystem = By{Type: "system"}
+
+// The prefixes of ids (fleet-api.md 0).
+const (
+	ridePrefix       = "ride"
+	vehiclePrefix    = "veh"
+	typePrefix       = "vt"
+	customerPrefix   = "cus"
+	zonePrefix       = "zone"
+	planPrefix       = "plan"
+	subaccountPrefix = "sub"
+	eventPrefix      = "evt"
+	alertPrefix      = "alert"
+)
+
+// newID returns an id of a moment. Entropy is [rand.Reader], but for what shall
+// come out the same each time.
+func newID(prefix string, at time.Time, entropy io.Reader) string {
+	return prefix + "_" + ulid.MustNew(ulid.Timestamp(at), entropy).String()
+}
+
+// newRecord returns the head and the tail of a record that is made now.
+func (s *Service) newRecord(prefix, object, subaccountID string, now time.Time) (Head, Tail) {
+	now = now.Truncate(time.Millisecond) // as the id has it
+	return Head{ID: newID(prefix, now, rand.Reader), Object: object, Live: s.live, SubaccountID: subaccountID},
+		Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(now), UpdatedAt: rfc3339.Time(now)}
+}
+
+// idsFrom returns the least id of a moment, as far as the order of ids goes:
+// created_at >= t is id >= idsFrom(prefix, t).
+func idsFrom(prefix string, t time.Time) string {
+	t = t.Add(time.Millisecond - 1).Truncate(time.Millisecond)
+	if t.Before(time.UnixMilli(0)) {
+		return prefix + "_"
+	}
+	var least ulid.ULID
+	if err := least.SetTime(ulid.Timestamp(t)); err != nil {
+		return prefix + "_~" // later than any id
+	}
+	return prefix + "_" + least.String()
+}
+
+// encode returns the JSON of a record as it is stored and answered.
+func encode(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode a record: %w", err)
+	}
+	text := b.String()
+	return []byte(text[:len(text)-1]), nil
+}
+
+// moved is when a record that is changed now was changed last: later than before,
+// whatever the clock, so that whoever reads by updated_at misses nothing.
+func moved(before rfc3339.Time, now time.Time) rfc3339.Time {
+	now = now.Truncate(time.Millisecond)
+	if now.Before(before.Std()) {
+		return before
+	}
+	return rfc3339.Time(now)
+}
+
+// notFound is the error of a record that does not exist.
+func notFound(what string) error { return problem.New(problem.NotFound, "there is no such %s", what) }
+
+// found turns the absence of a row into notFound.
+func found(err error, what string) error {
+	if errors.Is(err, db.ErrNoRows) {
+		return notFound(what)
+	}
+	if err != nil {
+		return fmt.Errorf("read a %s: %w", what, err)
+	}
+	return nil
+}
+
+// conflict is a refusal that the state of records is the reason of, with one of
+// the codes of fleet-api.md 5.
+func conflict(code, format string, args ...any) *problem.Error {
+	e := problem.New(problem.Precondition, format, args...)
+	e.Code = code
+	return e
+}
+
+// exists is the refusal of a second record with what must be unique.
+func exists(member string) error {
+	e := problem.New(problem.Conflict, "there is one with this %s already", member)
+	e.Code, e.Details = "already_exists", map[string]any{"member": member}
+	return e
+}
+
+// Now returns what time it is for an organization.
+func (s *Service) Now(ctx context.Context, q db.Querier, organizationID string) (time.Time, error) {
+	a, err := s.account(ctx, q, time.Now(), organizationID)
+	return a.now, err
+}
+
+// account is what the rules need of an organization.
+type account struct {
+	id       string
+	settings *Settings // must not be changed
+	revision int64
+	offset   time.Duration // of its clock
+	now      time.Time     // as its clock has it, whole microseconds
+}
+
+// account returns an organization as it is at a real time.
+func (s *Service) account(ctx context.Context, q db.Querier, now time.Time, organizationID string) (account, error) {
+	a := account{id: organizationID}
+	var stamp, offset int64
+	err := q.QueryRow(ctx, "SELECT revision, stamp, clock_offset FROM settings WHERE organization_id = $1", organizationID).Scan(&a.revision, &stamp, &offset)
+	if err != nil {
+		return a, found(err, "fleet")
+	}
+	a.offset = time.Duration(offset) * time.Microsecond
+	a.now = now.UTC().Truncate(time.Microsecond).Add(a.offset)
+	a.settings, err = s.settings.get(organizationID, stamp, func(into *Settings) error {
+		return q.QueryRow(ctx, "SELECT doc FROM settings WHERE organization_id = $1", organizationID).Scan(db.IntoJSON(into))
+	})
+	return a, err
+}
+
+// entropy is the randomness of ids that come out the same each time.
+type entropy struct{ state uint64 }
+
+// Read implements [io.Reader]. It never fails.
+func (e *entropy) Read(p []byte) (int, error) {
+	for i := 0; i < len(p); i += 8 {
+		e.state += 0x9e3779b97f4a7c15 // SplitMix64
+		z := e.state
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], z^z>>31)
+		copy(p[i:], word[:])
+	}
+	return len(p), nil
+}

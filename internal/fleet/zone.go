@@ -1,9 +1,60 @@
 package fleet
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
+
+// Zone is an area in which rules hold (fleet-api.md 1.4).
+type Zone struct {
+	Head
+	Name        string       `json:"name"`
+	Description Text         `json:"description"`
+	Type        ZoneType     `json:"type"`
+	Geometry    Area         `json:"geometry"`
+	Rules       []Rule       `json:"rules"`    // of which the first for a vehicle type counts
+	Priority    int64        `json:"priority"` // smaller first
+	StartsAt    rfc3339.Time `json:"starts_at"`
+	EndsAt      rfc3339.Time `json:"ends_at"`
+	Tail
+
+	revision int64
+}
+
+// NewZone is what a zone is made of.
+type NewZone struct {
+	SubaccountID string            `json:"subaccount_id"`
+	ExternalID   Text              `json:"external_id"`
+	Name         string            `json:"name"`
+	Description  Text              `json:"description"`
+	Type         ZoneType          `json:"type"`
+	Geometry     Area              `json:"geometry"`
+	Rules        []Rule            `json:"rules"`    // empty: those of the type
+	Priority     *int64            `json:"priority"` // nil: that of the type
+	StartsAt     rfc3339.Time      `json:"starts_at"`
+	EndsAt       rfc3339.Time      `json:"ends_at"`
+	Metadata     map[string]string `json:"metadata"`
+}
+
+// ZoneChange is what a PUT changes of a zone. What is absent stays.
+type ZoneChange struct {
+	ExternalID  optional.Value[Text]              `json:"external_id"`
+	Name        optional.Value[string]            `json:"name"`
+	Description optional.Value[Text]              `json:"description"`
+	Type        optional.Value[ZoneType]          `json:"type"`
+	Geometry    optional.Value[Area]              `json:"geometry"`
+	Rules       optional.Value[[]Rule]            `json:"rules"`
+	Priority    optional.Value[int64]             `json:"priority"`
+	StartsAt    optional.Value[rfc3339.Time]      `json:"starts_at"`
+	EndsAt      optional.Value[rfc3339.Time]      `json:"ends_at"`
+	Metadata    optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+}
 
 // Rule says what is allowed for some types of vehicles, or for all (GBFS
 // geofencing rule). Passing and speed are for apps and devices: they are
@@ -103,4 +154,32 @@ func decide(fences []fence, global []Rule, lng, lat float64, vehicleTypeID strin
 		return Rule{ThroughAllowed: true}, ""
 	}
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
+}
+
+// fences are the zones of a subaccount, in memory.
+type fences struct{ list []fence }
+
+// ruleAt returns the rule that decides for a vehicle of a type at a point, and
+// the zone it is of; see [decide].
+func (s *Service) ruleAt(ctx context.Context, q db.Querier, a account, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
+	sub, stamp, err := s.subaccount(ctx, q, a.id, subaccountID)
+	if err != nil {
+		return Rule{}, "", err
+	}
+	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {
+		list, err := db.All(ctx, q, scanFence, "SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", a.id, subaccountID)
+		into.list = list
+		return err
+	})
+	if err != nil {
+		return Rule{}, "", fmt.Errorf("read the zones of a subaccount: %w", err)
+	}
+	rule, zoneID := decide(around.list, sub.GlobalRules, lng, lat, vehicleTypeID, a.now)
+	return rule, zoneID, nil
+}
+
+func scanFence(row db.Row) (fence, error) {
+	var z Zone
+	err := row.Scan(db.IntoJSON(&z))
+	return fence{z.ID, z.Type, z.Geometry, z.Rules, z.Priority, z.StartsAt.Std(), z.EndsAt.Std()}, err
 }

@@ -36,6 +36,19 @@ func NewSQLite(t testing.TB) *db.DB {
 	return Open(t, SQLiteURL(t))
 }
 
+// NewFleet returns a database of one environment of the fleet, migrated, closed
+// and removed at the end of the test.
+func NewFleet(t testing.TB) *db.DB {
+	t.Helper()
+	return Open(t, urlOf(t, db.Fleet))
+}
+
+// NewFleetSQLite is NewFleet, always on SQLite.
+func NewFleetSQLite(t testing.TB) *db.DB {
+	t.Helper()
+	return Open(t, sqliteURL(t, db.Fleet))
+}
+
 // Open opens the database at rawURL and closes it at the end of the test.
 func Open(t testing.TB, rawURL string) *db.DB {
 	t.Helper()
@@ -54,32 +67,43 @@ func Open(t testing.TB, rawURL string) *db.DB {
 // URL returns the address of a migrated database that only this test uses.
 func URL(t testing.TB) string {
 	t.Helper()
-	if server := os.Getenv(Variable); server != "" {
-		return postgresURL(t, server)
-	}
-	return SQLiteURL(t)
+	return urlOf(t, db.Helpdesk)
 }
 
-var migrated = sync.OnceValues(func() ([]byte, error) {
+func urlOf(t testing.TB, schema db.Schema) string {
+	t.Helper()
+	if server := os.Getenv(Variable); server != "" {
+		return postgresURL(t, server, schema)
+	}
+	return sqliteURL(t, schema)
+}
+
+// migrated are the files that tests get copies of.
+var migrated = map[db.Schema]func() ([]byte, error){
+	db.Helpdesk: sync.OnceValues(func() ([]byte, error) { return migratedFile(db.Helpdesk) }),
+	db.Fleet:    sync.OnceValues(func() ([]byte, error) { return migratedFile(db.Fleet) }),
+}
+
+func migratedFile(schema db.Schema) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "kickstand-dbtest")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "migrated.db")
-	if err := migrate("sqlite:" + path); err != nil {
+	if err := migrate("sqlite:"+path, schema); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(path) // closing has merged the write-ahead log into it
-})
+}
 
-func migrate(rawURL string) error {
+func migrate(rawURL string, schema db.Schema) error {
 	ctx := context.Background()
 	d, err := db.Open(ctx, rawURL, db.Options{})
 	if err != nil {
 		return err
 	}
-	_, err = d.Migrate(ctx, db.Helpdesk)
+	_, err = d.Migrate(ctx, schema)
 	if cerr := d.Close(); err == nil {
 		err = cerr
 	}
@@ -89,7 +113,12 @@ func migrate(rawURL string) error {
 // SQLiteURL returns the address of a migrated SQLite database of this test.
 func SQLiteURL(t testing.TB) string {
 	t.Helper()
-	data, err := migrated()
+	return sqliteURL(t, db.Helpdesk)
+}
+
+func sqliteURL(t testing.TB, schema db.Schema) string {
+	t.Helper()
+	data, err := migrated[schema]()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +132,7 @@ func SQLiteURL(t testing.TB) string {
 // postgresURL copies the migrated template, making it first if no process has.
 // The template's name holds a digest of the migrations, so that it can serve
 // every test binary, and a changed schema gets a new one.
-func postgresURL(t testing.TB, server string) string {
+func postgresURL(t testing.TB, server string, schema db.Schema) string {
 	t.Helper()
 	ctx := context.Background()
 	admin, err := pgx.Connect(ctx, server)
@@ -111,7 +140,7 @@ func postgresURL(t testing.TB, server string) string {
 		t.Fatalf("%s: %v", Variable, err)
 	}
 	defer admin.Close(ctx)
-	digest, err := db.Helpdesk.Digest()
+	digest, err := schema.Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +162,7 @@ func postgresURL(t testing.TB, server string) string {
 		building := template + "_building"
 		run("DROP DATABASE IF EXISTS %s", building)
 		run("CREATE DATABASE %s", building)
-		if err := migrate(withDatabase(t, server, building)); err != nil {
+		if err := migrate(withDatabase(t, server, building), schema); err != nil {
 			t.Fatal(err)
 		}
 		run("ALTER DATABASE %s RENAME TO %s", building, template)

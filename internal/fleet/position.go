@@ -1,0 +1,67 @@
+package fleet
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Position is a place on earth, WGS 84 (fleet-api.md 0). Degrees have 6 decimals.
+type Position struct {
+	Lat            float64  `json:"lat"`
+	Lng            float64  `json:"lng"`
+	AccuracyMeters *float64 `json:"accuracy_meters,omitempty"`
+	Heading        *float64 `json:"heading,omitempty"`   // degrees clockwise from north, from 0 and below 360
+	SpeedMPS       *float64 `json:"speed_mps,omitempty"` // meters per second
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. It rounds to 6 decimals.
+func (p *Position) UnmarshalJSON(text []byte) error {
+	type plain Position
+	*p = Position{}
+	if err := json.Unmarshal(text, (*plain)(p)); err != nil {
+		return err
+	}
+	p.Lat, p.Lng = degrees(millionths(p.Lat)), degrees(millionths(p.Lng))
+	return nil
+}
+
+// check records what is wrong with a position that may be nil.
+func (p *Position) check(v *problem.Validation, path string) {
+	if p == nil {
+		return
+	}
+	between := func(name string, value *float64, low, high float64) {
+		switch {
+		case value == nil:
+		case !(*value >= low): // NaN too
+			v.AddCode("too_small", path+"."+name, "must be at least %s", strconv.FormatFloat(low, 'f', -1, 64))
+		case !(*value <= high):
+			v.AddCode("too_large", path+"."+name, "must be at most %s", strconv.FormatFloat(high, 'f', -1, 64))
+		}
+	}
+	between("lat", &p.Lat, -90, 90)
+	between("lng", &p.Lng, -180, 180)
+	between("accuracy_meters", p.AccuracyMeters, 0, 1e7)
+	between("heading", p.Heading, 0, 360)
+	between("speed_mps", p.SpeedMPS, 0, 1000)
+}
+
+// millionths is the stored form of degrees.
+func millionths(degrees float64) int64 { return int64(math.Round(degrees * 1e6)) }
+
+// degrees is what millionths makes of them, the nearest float there is.
+func degrees(millionths int64) float64 { return float64(millionths) / 1e6 }
+
+// earthRadius is the mean radius in meters (fleet-api.md 4).
+const earthRadius = 6_371_008.8
+
+// distance returns the length of the great circle between two points, in meters.
+func distance(lat1, lng1, lat2, lng2 float64) float64 {
+	const rad = math.Pi / 180
+	sinLat, sinLng := math.Sin((lat2-lat1)*rad/2), math.Sin((lng2-lng1)*rad/2)
+	h := sinLat*sinLat + math.Cos(lat1*rad)*math.Cos(lat2*rad)*sinLng*sinLng
+	return 2 * earthRadius * math.Asin(math.Sqrt(min(1, h)))
+}
