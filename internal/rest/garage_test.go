@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,6 +39,7 @@ var owner = &rest.Record{Name: "owner", Members: []rest.Member{
 var bike = &rest.Record{Name: "bike", Doc: "It has two wheels.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("bike")},
+	{Name: "subaccount_id", Type: rest.ID(), Access: rest.CreateOnly},
 	{Name: "code", Type: rest.String(1, 10), Access: rest.Required},
 	{Name: "gears", Type: rest.Int(1, 30), Access: rest.Writable, Nullable: true},
 	{Name: "electric", Type: rest.Bool(), Access: rest.Writable},
@@ -57,6 +59,7 @@ var bike = &rest.Record{Name: "bike", Doc: "It has two wheels.", Members: []rest
 type wireBike struct {
 	ID        string            `json:"id"`
 	Object    string            `json:"object"`
+	Sub       string            `json:"subaccount_id"`
 	Code      string            `json:"code"`
 	Gears     *int64            `json:"gears"`
 	Electric  bool              `json:"electric"`
@@ -70,6 +73,7 @@ type wireBike struct {
 }
 
 type bikeBody struct {
+	Sub      rest.Optional[string]            `json:"subaccount_id"`
 	Code     rest.Optional[string]            `json:"code"`
 	Gears    rest.Optional[*int64]            `json:"gears"`
 	Electric rest.Optional[bool]              `json:"electric"`
@@ -109,21 +113,24 @@ func (b *bikeBody) apply(w *wireBike) {
 
 // storedBike is a row.
 type storedBike struct {
-	id  string
-	doc rest.Document
+	id, sub string
+	doc     rest.Document
 }
 
 func scanBike(row db.Row) (b storedBike, err error) {
 	var text string
-	err = row.Scan(&b.id, &b.doc.Revision, &text)
+	err = row.Scan(&b.id, &b.sub, &b.doc.Revision, &text)
 	b.doc.JSON = []byte(text)
 	return b, err
 }
 
 func (g *garage) find(ctx context.Context, q db.Querier, r *rest.Request) (storedBike, error) {
-	got, err := db.One(ctx, q, scanBike, "SELECT id, revision, record FROM bikes WHERE organization_id = $1 AND id = $2", r.Key.OrganizationID, r.Path("id"))
+	got, err := db.One(ctx, q, scanBike, "SELECT id, subaccount_id, revision, record FROM bikes WHERE organization_id = $1 AND id = $2", r.Key.OrganizationID, r.Path("id"))
 	if errors.Is(err, db.ErrNoRows) {
 		return got, problem.New(problem.NotFound, "there is no such bike")
+	}
+	if err == nil {
+		err = r.Within(got.sub)
 	}
 	return got, err
 }
@@ -131,8 +138,11 @@ func (g *garage) find(ctx context.Context, q db.Querier, r *rest.Request) (store
 func (g *garage) each(ctx context.Context, r *rest.Request, after string) iter.Seq2[storedBike, error] {
 	return func(yield func(storedBike, error) bool) {
 		err := g.db.Read(ctx, func(tx *db.Tx) error {
-			all, err := db.All(ctx, tx, scanBike, "SELECT id, revision, record FROM bikes WHERE organization_id = $1 AND id > $2 ORDER BY id", r.Key.OrganizationID, after)
+			all, err := db.All(ctx, tx, scanBike, "SELECT id, subaccount_id, revision, record FROM bikes WHERE organization_id = $1 AND id > $2 ORDER BY id", r.Key.OrganizationID, after)
 			for _, b := range all {
+				if only := r.Subaccounts(); only != nil && !slices.Contains(only, b.sub) {
+					continue
+				}
 				if r.Has("near") {
 					b.doc = b.doc.With("distance_meters", strconv.AppendInt(nil, 7, 10))
 				}
@@ -181,12 +191,12 @@ func (g *garage) list(ctx context.Context, r *rest.Request) (rest.Response, erro
 }
 
 // make inserts one.
-func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, in *bikeBody) (storedBike, error) {
+func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, sub string, in *bikeBody) (storedBike, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return storedBike{}, err
 	}
-	w := wireBike{ID: id.String(), Object: "bike", Tags: []string{}, Metadata: map[string]string{}, CreatedAt: rest.Time(tx.Now)}
+	w := wireBike{ID: id.String(), Object: "bike", Sub: sub, Tags: []string{}, Metadata: map[string]string{}, CreatedAt: rest.Time(tx.Now)}
 	in.apply(&w)
 	if w.Code == "taken" {
 		return storedBike{}, &problem.Error{Kind: problem.Conflict, Code: "already_exists", Message: "there is such a bike", Details: map[string]any{"member": "code"}}
@@ -195,8 +205,8 @@ func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, in *bikeB
 	if err != nil {
 		return storedBike{}, err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO bikes (id, organization_id, revision, record) VALUES ($1, $2, 1, $3)", w.ID, r.Key.OrganizationID, string(text))
-	return storedBike{w.ID, rest.Document{JSON: text, Revision: 1}}, err
+	_, err = tx.Exec(ctx, "INSERT INTO bikes (id, organization_id, subaccount_id, revision, record) VALUES ($1, $2, $3, 1, $4)", w.ID, r.Key.OrganizationID, sub, string(text))
+	return storedBike{w.ID, sub, rest.Document{JSON: text, Revision: 1}}, err
 }
 
 func (g *garage) routes() []rest.Route {
@@ -204,7 +214,7 @@ func (g *garage) routes() []rest.Route {
 	expand := []rest.Expansion{{Name: "owner", Needs: may(apikey.Read), Record: owner}}
 	return []rest.Route{{
 		Method: "GET", Path: "/bikes", ID: "listBikes", Tag: "Bikes", Summary: "List bikes", Needs: may(apikey.Read),
-		Query: []rest.Param{{Name: "near", Kind: rest.BoolParam}}, Expand: expand,
+		Query: []rest.Param{{Name: "near", Kind: rest.BoolParam}, {Name: "subaccount_id", Kind: rest.StringsParam}}, Expand: expand,
 		Sort: []string{"created_at"}, Order: "created_at", Export: true, Output: bike, List: true, Handle: g.list,
 	}, {
 		Method: "POST", Path: "/bikes", ID: "createBike", Tag: "Bikes", Summary: "Create a bike", Needs: may(apikey.Create),
@@ -215,8 +225,12 @@ func (g *garage) routes() []rest.Route {
 				return rest.Response{}, err
 			}
 			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-				b, err := g.make(ctx, tx, r, &in)
-				return rest.Created("/bikes/"+b.id, b.doc), err
+				sub, err := r.Sole(ctx)
+				if err != nil {
+					return rest.Response{}, err
+				}
+				b, err := g.make(ctx, tx, r, sub, &in)
+				return rest.Created("/bikes/"+b.id, b.doc).In(b.sub), err
 			})
 		},
 	}, {
@@ -233,6 +247,7 @@ func (g *garage) routes() []rest.Route {
 		},
 	}, {
 		Method: "PUT", Path: "/bikes/{id}", ID: "updateBike", Tag: "Bikes", Summary: "Change a bike", Needs: may(apikey.Update), Input: bike, Output: bike,
+		Codes: []string{"invalid_transition"},
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
 			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 				b, err := g.find(ctx, tx, r)
@@ -242,6 +257,9 @@ func (g *garage) routes() []rest.Route {
 				var in bikeBody
 				if err := r.Update(b.doc, &in); err != nil {
 					return rest.Response{}, err
+				}
+				if in.Code.Value == "stuck" {
+					return rest.Response{}, problem.New(problem.Precondition, "the bike is stuck")
 				}
 				var w wireBike
 				if err := json.Unmarshal(b.doc.JSON, &w); err != nil {
@@ -253,7 +271,7 @@ func (g *garage) routes() []rest.Route {
 					return rest.Response{}, err
 				}
 				_, err = tx.Exec(ctx, "UPDATE bikes SET revision = revision + 1, record = $1 WHERE id = $2", string(text), b.id)
-				return rest.OK(rest.Document{JSON: text, Revision: b.doc.Revision + 1}), err
+				return rest.OK(rest.Document{JSON: text, Revision: b.doc.Revision + 1}).In(b.sub), err
 			})
 		},
 	}, {
@@ -268,8 +286,13 @@ func (g *garage) routes() []rest.Route {
 					return rest.Response{}, err
 				}
 				_, err = tx.Exec(ctx, "DELETE FROM bikes WHERE id = $1", b.id)
-				return rest.NoContent(), err
+				return rest.NoContent().In(b.sub), err
 			})
+		},
+	}, {
+		Method: "GET", Path: "/owner", ID: "getOwner", Tag: "Owner", Summary: "Read the owner", Needs: may(apikey.Read), Output: owner, WholeScope: true,
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			return rest.OK(rest.Document{JSON: []byte(`{"id":"o1","object":"owner"}`)}), nil
 		},
 	}}
 }
@@ -283,7 +306,7 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 	t.Helper()
 	g := &garage{db: d}
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(t.Context(), "CREATE TABLE bikes (id TEXT PRIMARY KEY, organization_id TEXT NOT NULL, revision BIGINT NOT NULL, record TEXT NOT NULL)")
+		_, err := tx.Exec(t.Context(), "CREATE TABLE bikes (id TEXT PRIMARY KEY, organization_id TEXT NOT NULL, subaccount_id TEXT NOT NULL, revision BIGINT NOT NULL, record TEXT NOT NULL)")
 		return err
 	})
 	if err != nil {
@@ -306,11 +329,17 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 		Title: "Garage", Description: "Bikes.", Version: "1.0",
 		Keys: g.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: seal.New(key),
 		Routes: g.routes(),
+		Subaccounts: func(_ context.Context, organizationID string) ([]string, error) {
+			if organizationID != ours {
+				return []string{"sub_x"}, nil
+			}
+			return []string{"sub_a", "sub_b", "sub_c"}, nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Client = resttest.New(t, g.api, "/v1").As(g.key(t, ours, apikey.Permissions{Level: apikey.ReadWrite}))
+	g.Client = resttest.New(t, g.api, "/v1").As(g.key(t, ours, apikey.Permissions{Level: apikey.ReadWrite}, "sub_a"))
 	return g
 }
 
@@ -380,11 +409,11 @@ func TestDocument(t *testing.T) {
 	if got := g.Get("/bikes", "Accept: application/x-ndjson"); got.Body != put.Body+"\n"+second.Body+"\n" {
 		t.Errorf("NDJSON: got %s", got.Body)
 	}
-	if got, want := g.Get("/bikes", "Accept: text/csv").Body, "id,object,code,gears,electric,weight,bought_at,tags,place.lat,place.label,geometry,metadata,distance_meters,created_at\r\n"+
-		id(put)+",bike,a<b>&,4,false,,,[],1.50,,,"+`"{""k"":""v""}",,`; !strings.HasPrefix(got, want) {
+	if got, want := g.Get("/bikes", "Accept: text/csv").Body, "id,object,subaccount_id,code,gears,electric,weight,bought_at,tags,place.lat,place.label,geometry,metadata,distance_meters,created_at\r\n"+
+		id(put)+",bike,sub_a,a<b>&,4,false,,,[],1.50,,,"+`"{""k"":""v""}",,`; !strings.HasPrefix(got, want) {
 		t.Errorf("CSV: got %s, want %s", got, want)
 	}
-	writer := g.As(g.key(t, ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"bikes": {apikey.Create}}}}))
+	writer := g.As(g.key(t, ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"bikes": {apikey.Create}}}}, "sub_a"))
 	if got := writer.Do("POST", "/bikes", `{"code":"three"}`); got.Status != 201 || got.Body != `{"id":"`+id(got)+`","object":"bike"}` {
 		t.Errorf("a key that may not read: got %d %s", got.Status, got.Body)
 	}

@@ -135,8 +135,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 		return err
 	}
 	if prior != nil {
-		a.answer(w, r, prior)
-		return nil
+		return a.replay(w, r, prior)
 	}
 	r.retry = t
 	if r.route.Claim {
@@ -144,15 +143,28 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 			return err
 		}
 		if prior != nil {
-			a.answer(w, r, prior)
-			return nil
+			return a.replay(w, r, prior)
 		}
 	}
 	got, err := a.handleOnce(r)
 	if err != nil {
 		return err
 	}
+	if got.replayed { // another process came first
+		return a.replay(w, r, &got)
+	}
 	a.answer(w, r, &got)
+	return nil
+}
+
+// replay gives a stored answer again, if the request reaches what it is about.
+func (a *API) replay(w http.ResponseWriter, r *Request, prior *Response) error {
+	for id := range strings.FieldsSeq(prior.about) {
+		if err := r.Within(id); err != nil {
+			return err
+		}
+	}
+	a.answer(w, r, prior)
 	return nil
 }
 
@@ -176,7 +188,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 		if f.code == "idempotency_in_progress" {
 			return got, err // another process is at it, and will know the answer
 		}
-		keep = Response{encoded: true}
+		keep = Response{encoded: true, about: r.met}
 		keep.status, keep.body = a.document(f, r.ID)
 	}
 	if t.stored {
@@ -242,9 +254,9 @@ func (t *retry) find(ctx context.Context, q db.Querier, now time.Time) (*Respons
 		Response
 	}
 	got, err := db.One(ctx, q, func(row db.Row) (s stored, err error) {
-		err = row.Scan(&s.print, &s.status, &s.body, &s.location, &s.tag)
+		err = row.Scan(&s.print, &s.status, &s.body, &s.location, &s.tag, &s.about)
 		return s, err
-	}, `SELECT fingerprint, status, body, location, etag FROM idempotency_keys
+	}, `SELECT fingerprint, status, body, location, etag, subaccount_id FROM idempotency_keys
 		WHERE organization_id = $1 AND key = $2 AND expires_at > $3`, t.organization, t.key, db.Time(now))
 	switch {
 	case errors.Is(err, db.ErrNoRows):
@@ -301,11 +313,11 @@ func (t *retry) store(ctx context.Context, tx *db.Tx, got *Response) error {
 
 func (t *retry) put(ctx context.Context, tx *db.Tx, got *Response, life time.Duration) error {
 	body := t.box.Seal(sealPurpose, got.body, t.organization+" "+t.key)
-	_, err := tx.Exec(ctx, `INSERT INTO idempotency_keys (organization_id, key, fingerprint, status, body, location, etag, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	_, err := tx.Exec(ctx, `INSERT INTO idempotency_keys (organization_id, key, fingerprint, status, body, location, etag, expires_at, subaccount_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (organization_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, status = excluded.status,
-			body = excluded.body, location = excluded.location, etag = excluded.etag, expires_at = excluded.expires_at`,
-		t.organization, t.key, t.print[:], got.status, body, got.location, got.tag, db.Time(tx.Now.Add(life)))
+			body = excluded.body, location = excluded.location, etag = excluded.etag, expires_at = excluded.expires_at, subaccount_id = excluded.subaccount_id`,
+		t.organization, t.key, t.print[:], got.status, body, got.location, got.tag, db.Time(tx.Now.Add(life)), got.about)
 	if err != nil {
 		return fmt.Errorf("store the answer: %w", err)
 	}

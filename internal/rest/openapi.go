@@ -349,6 +349,9 @@ func (rt *Route) codes() []string {
 	if rt.Needs != (Permission{}) || len(rt.Expand) > 0 {
 		add("permission_denied")
 	}
+	if rt.narrows {
+		add("subaccount_out_of_scope")
+	}
 	if rt.List {
 		add("invalid_cursor")
 	}
@@ -454,6 +457,9 @@ func (rt *Route) parameters() []object {
 		}
 		p := add("query", "expand[]", false, object{"type": "array", "maxItems": maxExpand, "items": object{"type": "string", "enum": values}}, "Records to have beside their ids.")
 		p["style"], p["explode"] = "form", true
+	}
+	if rt.narrows {
+		add("header", subaccountHeader, false, object{"type": "string"}, "Narrows the request to this one of the subaccounts that the key reaches.")
 	}
 	if rt.Method != "GET" {
 		add("header", "Idempotency-Key", false, object{"type": "string", "minLength": 1, "maxLength": 257}, "Makes a retry safe: the same key and request get the same answer for 24 hours.")

@@ -38,7 +38,7 @@ var catalogue = map[string]code{
 	"api_key_expired":         {401, "The API key is expired", "Its last day is over. Make another."},
 
 	"permission_denied":        {403, "The API key may not do this", "The member required names what the key would have to be allowed. Permissions are edited in the dashboard."},
-	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "The key reaches only the subaccounts it was made for."},
+	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "A key reaches only the subaccounts it was made for, and a request only the one that it names."},
 	"ip_not_allowed":           {403, "The API key does not work from this address", "The key has a list of allowed addresses, and the request came from another."},
 	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to somebody else."},
 	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},

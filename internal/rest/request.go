@@ -33,10 +33,23 @@ type Request struct {
 	query  query
 	body   node
 	format format
-	retry  *retry // nil without an Idempotency-Key
-	wrote  bool   // went through Write
-	begun  bool   // a part of the answer is on its way
+	scope  apikey.Scope
+	named  naming
+	known  []string // subaccounts that there are; nil: not looked up
+	met    string   // the subaccount of the record that it is about, once that is known
+	retry  *retry   // nil without an Idempotency-Key
+	wrote  bool     // went through Write
+	begun  bool     // a part of the answer is on its way
 	lines  [8]string
+}
+
+// place is the list that a cursor belongs to: the path, and the subaccount that the
+// header narrows it to.
+func (r *Request) place() string {
+	if r.named.header == nil {
+		return r.http.URL.Path
+	}
+	return r.http.URL.Path + " " + r.named.header[0]
 }
 
 // Path returns a part of the path: the id of "/tickets/{id}".

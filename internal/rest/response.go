@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
@@ -22,6 +23,7 @@ type Response struct {
 	page     *page
 	rows     iter.Seq2[Document, error]
 	file     *fileContent
+	about    string // the subaccounts, separated by spaces
 
 	// What the rest is made into.
 	encoded  bool
@@ -52,6 +54,14 @@ func Done(status int, record any) Response { return Response{status: status, rec
 
 // NoContent answers that it is done, and with nothing else.
 func NoContent() Response { return Response{status: http.StatusNoContent} }
+
+// In returns the answer as one about records of these subaccounts: it is not given
+// again, to a retry under the same Idempotency-Key, by an API key that does not
+// reach them all.
+func (a Response) In(subaccountIDs ...string) Response {
+	a.about = strings.Join(subaccountIDs, " ")
+	return a
+}
 
 // List answers with one page. Next is the position after its last record, for
 // [Request.Cursor] of the next request: any value that is JSON. It is nil when
@@ -129,7 +139,7 @@ func (r *Request) finish(a *Response) error {
 		p := a.page
 		p.url = r.http.URL.Path
 		if p.after != nil {
-			if p.cursor, err = r.query.seal(p.url, p.after); err != nil {
+			if p.cursor, err = r.query.seal(r.place(), p.after); err != nil {
 				return err
 			}
 		}

@@ -16,10 +16,8 @@
 // transaction with the answer that is stored for the request's Idempotency-Key:
 // after a crash there are both or neither.
 //
-// Subaccounts, imports and further forms of export have their place: step 7
-// narrows by subaccount once a service has any, Route.MaxBody and the types a
-// body may have are the route's, and the form of an answer is chosen in one
-// function.
+// Where a service has subaccounts, step 7 also narrows the key's scope to what the
+// request names, and [Request.Scope] is what is left of it.
 package rest
 
 import (
@@ -75,6 +73,10 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger // nil discards
 	Routes         []Route
+
+	// Subaccounts returns the ids of an organization's subaccounts. Nil: the
+	// service has none, and nothing is narrowed.
+	Subaccounts func(ctx context.Context, organizationID string) ([]string, error)
 }
 
 // API answers everything below one base address. It is safe for concurrent use.
@@ -102,6 +104,7 @@ func New(c Config) (*API, error) {
 	ids := map[string]bool{}
 	for i := range a.routes {
 		rt := &a.routes[i]
+		rt.narrows = c.Subaccounts != nil
 		if err := rt.check(); err != nil {
 			return nil, fmt.Errorf("route %s %s: %w", rt.Method, rt.Path, err)
 		}
@@ -213,6 +216,9 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 			}
 		}
 	}
+	if err := r.reach(hr.Context(), raw); err != nil {
+		return err
+	}
 	// Step 8: what is sent and what is wanted.
 	var err error
 	if r.format, err = rt.chooseFormat(hr.Header["Accept"]); err != nil {
@@ -221,10 +227,13 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if err := a.readBody(w, r); err != nil {
 		return err
 	}
+	if err := r.reachBody(hr.Context()); err != nil { // the rest of step 7
+		return err
+	}
 	if badQuery != nil {
 		return &fault{code: "invalid_parameter", detail: "The query is not well formed."}
 	}
-	if r.query, err = rt.checkQuery(hr.URL.Path, raw, r.Exporting()); err != nil {
+	if r.query, err = rt.checkQuery(r.place(), raw, r.Exporting()); err != nil {
 		return err
 	}
 	if r.format == formatCSV && len(r.query.expand) > 0 {

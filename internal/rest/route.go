@@ -121,6 +121,10 @@ type Route struct {
 
 	Needs Permission // zero: any valid key
 
+	// WholeScope says that the operation is about the account as a whole: a key
+	// for some subaccounts only is refused.
+	WholeScope bool
+
 	Query  []Param
 	Sort   []string // members a list can be sorted by; each also with "-"
 	Order  string   // of a list unless asked otherwise; empty: -created_at
@@ -146,6 +150,8 @@ type Route struct {
 	Claim bool
 
 	Handle func(ctx context.Context, r *Request) (Response, error)
+
+	narrows bool // the service has subaccounts
 }
 
 // Permission is what a key must be allowed.

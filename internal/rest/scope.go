@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Where a request names subaccounts (fleet-api.md 6.5).
+const (
+	subaccountHeader = "X-Subaccount-Id"
+	subaccountMember = "subaccount_id" // of the query and of bodies
+)
+
+// naming is what a request says about subaccounts, by place.
+type naming struct {
+	header, query []string
+}
+
+// Scope returns the subaccounts that the request reaches: those of its key, or the
+// ones of them that it names.
+func (r *Request) Scope() apikey.Scope { return r.scope }
+
+// Covers reports whether the request reaches a subaccount that exists.
+func (r *Request) Covers(subaccountID string) bool { return r.scope.Covers(subaccountID) }
+
+// Within returns nil when the request reaches the subaccount of a record, else 403
+// subaccount_out_of_scope. Whether the record exists comes first: what is
+// another organization's is 404.
+func (r *Request) Within(subaccountID string) error {
+	if r.Covers(subaccountID) {
+		r.met = subaccountID
+		return nil
+	}
+	return errOutOfScope()
+}
+
+// Subaccounts returns those that a list is narrowed to, nil when it is not.
+func (r *Request) Subaccounts() []string {
+	if r.scope.Mode == apikey.AllSubaccounts {
+		return nil
+	}
+	return r.scope.SubaccountIDs
+}
+
+// Sole returns the subaccount of a record that is made: the one that the request
+// names, or else the only one that it reaches. When it reaches several, the
+// error is 422 required at #/subaccount_id.
+func (r *Request) Sole(ctx context.Context) (string, error) {
+	id, err := r.sole(ctx, r.scope)
+	r.met = id
+	return id, err
+}
+
+func (r *Request) sole(ctx context.Context, scope apikey.Scope) (string, error) {
+	if ids := scope.SubaccountIDs; len(ids) == 1 {
+		return ids[0], nil
+	}
+	if err := r.knowSubaccounts(ctx); err != nil {
+		return "", err
+	}
+	id, ok := scope.Sole(r.known)
+	if !ok {
+		var v problem.Validation
+		v.AddCode("required", subaccountMember, "is required: the API key reaches several subaccounts, or none")
+		return "", v.Err()
+	}
+	return id, nil
+}
+
+// knowSubaccounts looks up once which there are.
+func (r *Request) knowSubaccounts(ctx context.Context) (err error) {
+	if r.known != nil || r.api.c.Subaccounts == nil {
+		return nil
+	}
+	if r.known, err = r.api.c.Subaccounts(ctx, r.Key.OrganizationID); err != nil {
+		return fmt.Errorf("look up the subaccounts: %w", err)
+	}
+	return nil
+}
+
+func errOutOfScope() *fault {
+	return faultf("subaccount_out_of_scope", "The API key, or what the request narrows it to, does not reach the subaccount.")
+}
+
+// reach narrows the key's scope to what header and query name.
+func (r *Request) reach(ctx context.Context, raw url.Values) error {
+	r.scope = r.Key.Scope
+	if r.api.c.Subaccounts == nil {
+		return nil
+	}
+	if r.route.WholeScope && r.scope.Mode != apikey.AllSubaccounts {
+		return faultf("subaccount_out_of_scope", "This needs an API key for all subaccounts.")
+	}
+	if lines := r.http.Header[subaccountHeader]; len(lines) > 0 {
+		if len(lines) > 1 || lines[0] == "" || strings.Contains(lines[0], ",") {
+			return badSubaccount(subaccountHeader, "", "The header X-Subaccount-Id names one subaccount.")
+		}
+		r.named.header = lines
+	}
+	if values := raw[subaccountMember]; len(values) == 1 && slices.ContainsFunc(r.route.Query, func(p Param) bool { return p.Name == subaccountMember && p.Kind == StringsParam }) {
+		if ids := strings.Split(values[0], ","); !slices.Contains(ids, "") {
+			r.named.query = ids
+		}
+	}
+	var err error
+	r.scope, err = r.narrow(ctx, nil)
+	return err
+}
+
+// narrow returns what is left of the key's scope once a body, too, has named
+// subaccounts.
+func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, error) {
+	if r.named.header == nil && r.named.query == nil && body == nil {
+		return r.scope, nil
+	}
+	scope, err := r.Key.Scope.Narrow(r.named.header, r.named.query, body)
+	if errors.Is(err, apikey.ErrScopeDiffer) {
+		if r.named.header != nil {
+			return scope, badSubaccount(subaccountHeader, "", "The request names different subaccounts in X-Subaccount-Id and elsewhere.")
+		}
+		return scope, badSubaccount("", subaccountMember, "The request names different subaccounts in its query and in its body.")
+	}
+	if err != nil {
+		return scope, errOutOfScope()
+	}
+	if err := r.knowSubaccounts(ctx); err != nil {
+		return scope, err
+	}
+	for _, id := range scope.SubaccountIDs {
+		if !slices.Contains(r.known, id) {
+			return scope, errOutOfScope()
+		}
+	}
+	return scope, nil
+}
+
+func badSubaccount(header, parameter, detail string) *fault {
+	return &fault{code: "invalid_parameter", detail: detail, flaws: []flaw{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
+}
+
+// reachBody narrows the scope to the subaccount that a body names.
+func (r *Request) reachBody(ctx context.Context) (err error) {
+	if named := r.namedIn(&r.body); named != nil && r.http.Method == "POST" {
+		r.scope, err = r.narrow(ctx, named)
+	}
+	return err
+}
+
+// namedIn returns the subaccount that a record names, if records of this route can
+// and this one does.
+func (r *Request) namedIn(body *node) []string {
+	if r.api.c.Subaccounts == nil || r.route.Input == nil || member(r.route.Input.Members, subaccountMember) == nil {
+		return nil
+	}
+	if v := body.find(subaccountMember); v != nil && v.kind == '"' && v.text != "" {
+		return []string{v.text}
+	}
+	return nil // or something else, which is found wrong as such
+}

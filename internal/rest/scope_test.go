@@ -1,0 +1,205 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
+)
+
+// wrong is the code of a refusal, and what its first error is about.
+func wrong(a resttest.Answer) string {
+	p := a.Problem()
+	out := fmt.Sprint(a.Status, " ", p.Code)
+	for _, e := range p.Errors {
+		out += " " + e.Code + " " + e.Pointer + e.Parameter + e.Header
+	}
+	return strings.TrimSpace(out)
+}
+
+// TestNarrow holds what a request reaches, by its key and by what it names.
+func TestNarrow(t *testing.T) {
+	g := openGarage(t)
+	write := apikey.Permissions{Level: apikey.ReadWrite}
+	keys := map[string]*resttest.Client{
+		"all": g.As(g.key(t, ours, write)), "a": g.Client, "ab": g.As(g.key(t, ours, write, "sub_a", "sub_b")),
+		"theirs": g.As(g.key(t, theirs, write)),
+	}
+	const differs, out, header = "400 invalid_parameter conflict ", "403 subaccount_out_of_scope", "X-Subaccount-Id"
+	for _, test := range []struct{ key, header, body, want string }{
+		{"all", "", `{"code":"1"}`, "422 validation_failed required #/subaccount_id"},
+		{"all", "sub_b", `{"code":"2"}`, "sub_b"},
+		{"all", "", `{"code":"3","subaccount_id":"sub_c"}`, "sub_c"},
+		{"all", "sub_c", `{"code":"4","subaccount_id":"sub_c"}`, "sub_c"},
+		{"all", "sub_a", `{"code":"5","subaccount_id":"sub_c"}`, differs + header},
+		{"all", "sub_x", `{"code":"6"}`, out},
+		{"all", "", `{"code":"7","subaccount_id":"sub_x"}`, out},
+		{"all", "", `{"code":"","nothing":1,"subaccount_id":"sub_x"}`, out}, // 403 comes first
+		{"all", "", `{"code":"8","subaccount_id":5}`, "422 validation_failed invalid_type #/subaccount_id"},
+		{"all", "sub_a,sub_b", `{"code":"9"}`, differs + header},
+		{"a", "", `{"code":"10"}`, "sub_a"},
+		{"a", "sub_a", `{"code":"11","subaccount_id":"sub_a"}`, "sub_a"},
+		{"a", "sub_b", `{"code":"12"}`, out},
+		{"a", "", `{"code":"13","subaccount_id":"sub_b"}`, out},
+		{"ab", "", `{"code":"14"}`, "422 validation_failed required #/subaccount_id"},
+		{"ab", "", `{"code":"15","subaccount_id":"sub_b"}`, "sub_b"},
+		{"ab", "sub_c", `{"code":"16"}`, out},
+		{"theirs", "", `{"code":"17"}`, "sub_x"}, // the only one there is
+		{"theirs", "sub_a", `{"code":"18"}`, out},
+	} {
+		var headers []string
+		if test.header != "" {
+			headers = append(headers, header+": "+test.header)
+		}
+		a := keys[test.key].Do("POST", "/bikes", test.body, headers...)
+		got := wrong(a)
+		if a.Status == 201 {
+			var made struct {
+				Sub string `json:"subaccount_id"`
+			}
+			a.JSON(&made)
+			got = made.Sub
+		}
+		if got != test.want {
+			t.Errorf("%s, header %q, %s: got %s, want %s; %s", test.key, test.header, test.body, got, test.want, a.Body)
+		}
+	}
+	if a := g.Do("GET", "/key", "", header+": sub_a", header+": sub_a"); wrong(a) != differs+header {
+		t.Errorf("the header twice: got %s", a.Body)
+	}
+	// Two bikes are in each now.
+	for _, test := range []struct{ key, query, header, want string }{
+		{"all", "", "", "a a b b c c"}, {"all", "?subaccount_id=sub_b", "", "b b"}, {"all", "?subaccount_id=sub_c,sub_a", "", "a a c c"}, {"all", "", "sub_a", "a a"},
+		{"all", "?subaccount_id=sub_b", "sub_b", "b b"}, {"all", "?subaccount_id=sub_b", "sub_a", differs + header}, {"all", "?subaccount_id=sub_b,sub_a", "sub_a", differs + header},
+		{"all", "?subaccount_id=sub_b,sub_x", "", out}, {"all", "?subaccount_id=", "", "400 invalid_parameter invalid_value subaccount_id"},
+		{"all", "?subaccount_id=sub_x&subaccount_id=sub_y", "", "400 invalid_parameter invalid_value subaccount_id"},
+		{"all", "?subaccount_id=sub_x&limit=0", "", out}, // 403 comes first
+		{"a", "", "", "a a"}, {"a", "?subaccount_id=sub_b", "", out}, {"ab", "", "", "a a b b"}, {"ab", "?subaccount_id=sub_b", "", "b b"},
+		{"theirs", "", "", "x"},
+	} {
+		var headers []string
+		if test.header != "" {
+			headers = append(headers, header+": "+test.header)
+		}
+		a := keys[test.key].Get("/bikes"+test.query, headers...)
+		got := wrong(a)
+		if a.Status == 200 {
+			var list struct {
+				Data []struct {
+					Sub string `json:"subaccount_id"`
+				}
+			}
+			a.JSON(&list)
+			var subs []string
+			for _, d := range list.Data {
+				subs = append(subs, strings.TrimPrefix(d.Sub, "sub_"))
+			}
+			slices.Sort(subs)
+			got = strings.Join(subs, " ")
+		}
+		if got != test.want {
+			t.Errorf("%s %q, header %q: got %s, want %s; %s", test.key, test.query, test.header, got, test.want, a.Body)
+		}
+	}
+	// One record.
+	b := keys["all"].Do("POST", "/bikes", `{"code":"1","subaccount_id":"sub_b"}`)
+	where := b.Header.Get("Location")
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		body := ""
+		if method == "PUT" {
+			body = `{"gears":3}`
+		}
+		for _, test := range []struct{ key, header, want string }{{"a", "", out}, {"ab", "sub_a", out}, {"all", "sub_a", out}, {"theirs", "", "404 not_found"}} {
+			headers := []string{}
+			if test.header != "" {
+				headers = append(headers, header+": "+test.header)
+			}
+			if got := wrong(keys[test.key].Do(method, where, body, headers...)); got != test.want {
+				t.Errorf("%s by %s, header %q: got %s, want %s", method, test.key, test.header, got, test.want)
+			}
+		}
+		if a := keys["ab"].Do(method, where, body, header+": sub_b"); a.Status >= 300 {
+			t.Errorf("%s by ab: got %d %s", method, a.Status, a.Body)
+		}
+	}
+	// The account as a whole.
+	for key, want := range map[string]string{"all": "200", "a": out, "ab": out} {
+		if got := wrong(keys[key].Get("/owner")); got != want {
+			t.Errorf("the owner, by %s: got %s, want %s", key, got, want)
+		}
+	}
+	// A cursor belongs to what the list was narrowed to.
+	var list struct {
+		Next string `json:"next_cursor"`
+	}
+	keys["all"].Get("/bikes?limit=1", header+": sub_a").JSON(&list)
+	if a := keys["all"].Get("/bikes?limit=1&cursor="+list.Next, header+": sub_a"); a.Status != 200 {
+		t.Errorf("the next page: got %d %s", a.Status, a.Body)
+	}
+	if a := keys["all"].Get("/bikes?limit=1&cursor=" + list.Next); a.Code() != "invalid_cursor" {
+		t.Errorf("the next page of another list: got %d %s", a.Status, a.Body)
+	}
+	// The document says so, of every operation.
+	var doc struct {
+		Paths map[string]map[string]struct{ Parameters []struct{ In, Name string } }
+	}
+	if err := json.Unmarshal(g.api.OpenAPI(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			if !slices.Contains(op.Parameters, struct{ In, Name string }{"header", header}) {
+				t.Errorf("%s %s does not name the header", method, path)
+			}
+		}
+	}
+	if strings.Contains(string(open(t).api.OpenAPI()), header) {
+		t.Error("a service without subaccounts names the header")
+	}
+}
+
+// TestReplayWithin holds that a stored answer is not given to a key that does not
+// reach what it is about.
+func TestReplayWithin(t *testing.T) {
+	g := openGarage(t)
+	write := apikey.Permissions{Level: apikey.ReadWrite}
+	all, a, b, ab := g.As(g.key(t, ours, write)), g.Client, g.As(g.key(t, ours, write, "sub_b")), g.As(g.key(t, ours, write, "sub_a", "sub_b"))
+	made := all.Do("POST", "/bikes", `{"code":"1","subaccount_id":"sub_b"}`, "Idempotency-Key: k1")
+	where := made.Header.Get("Location")
+	stuck := b.Do("PUT", where, `{"code":"stuck"}`, "Idempotency-Key: k2")
+	if made.Status != 201 || stuck.Status != 409 {
+		t.Fatalf("got %d %s, %d %s", made.Status, made.Body, stuck.Status, stuck.Body)
+	}
+	for name, test := range map[string]struct {
+		by     *resttest.Client
+		header string
+		want   bool
+	}{"all": {all, "", true}, "b": {b, "", true}, "ab": {ab, "", true}, "a": {a, "", false}, "ab as a": {ab, "sub_a", false}, "ab as b": {ab, "sub_b", true}} {
+		headers := []string{"Idempotency-Key: k2"}
+		if test.header != "" {
+			headers = append(headers, "X-Subaccount-Id: "+test.header)
+		}
+		got := test.by.Do("PUT", where, `{"code":"stuck"}`, headers...)
+		if test.want != (got.Status == 409 && got.Header.Get("Idempotent-Replayed") == "true") || !test.want && got.Code() != "subaccount_out_of_scope" {
+			t.Errorf("%s: got %d %s", name, got.Status, got.Body)
+		}
+	}
+	again := ab.Do("POST", "/bikes", `{"code":"1","subaccount_id":"sub_b"}`, "Idempotency-Key: k1")
+	if again.Status != 201 || again.Body != made.Body {
+		t.Errorf("got %d %s, want %s", again.Status, again.Body, made.Body)
+	}
+	// Made by what the header says; the very same request means another there.
+	if got := ab.Do("POST", "/bikes", `{"code":"2"}`, "Idempotency-Key: k3", "X-Subaccount-Id: sub_b"); got.Status != 201 {
+		t.Fatalf("got %d %s", got.Status, got.Body)
+	}
+	if got := a.Do("POST", "/bikes", `{"code":"2"}`, "Idempotency-Key: k3"); got.Code() != "subaccount_out_of_scope" {
+		t.Errorf("got %d %s", got.Status, got.Body)
+	}
+	if got := b.Do("POST", "/bikes", `{"code":"2"}`, "Idempotency-Key: k3"); got.Status != 201 || got.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("got %d %s", got.Status, got.Body)
+	}
+}
