@@ -1,0 +1,215 @@
+package fleet
+
+import (
+	"math"
+	"slices"
+)
+
+// A cell is a position as one number: the bits of longitude and latitude in turn
+// (Morton order). What is near in numbers is near on earth, so whatever lies in a
+// box lies in a few ranges of numbers, which an index can walk. A cell is exact:
+// each position, to the millionth of a degree, has its own.
+
+// cellOf returns the cell of a position in millionths of a degree.
+func cellOf(lat, lng int64) int64 {
+	return int64(spread(uint64(lng+maxLng))<<1 | spread(uint64(lat+maxLat)))
+}
+
+// positionOf is the inverse of cellOf.
+func positionOf(cell int64) (lat, lng int64) {
+	return int64(gather(uint64(cell))) - maxLat, int64(gather(uint64(cell)>>1)) - maxLng
+}
+
+// Bounds of positions, in millionths of a degree.
+const (
+	maxLat = 90_000_000
+	maxLng = 180_000_000
+)
+
+// spread puts a zero before each of 32 bits.
+func spread(x uint64) uint64 {
+	x = (x | x<<16) & 0x0000ffff0000ffff
+	x = (x | x<<8) & 0x00ff00ff00ff00ff
+	x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
+	x = (x | x<<2) & 0x3333333333333333
+	return (x | x<<1) & 0x5555555555555555
+}
+
+// gather is the inverse of spread.
+func gather(x uint64) uint64 {
+	x &= 0x5555555555555555
+	x = (x | x>>1) & 0x3333333333333333
+	x = (x | x>>2) & 0x0f0f0f0f0f0f0f0f
+	x = (x | x>>4) & 0x00ff00ff00ff00ff
+	x = (x | x>>8) & 0x0000ffff0000ffff
+	return (x | x>>16) & 0x00000000ffffffff
+}
+
+// rect is a part of the plane, in millionths of a degree; its edges belong to it.
+type rect struct{ minLat, minLng, maxLat, maxLng int64 }
+
+func (r rect) has(lat, lng int64) bool {
+	return lat >= r.minLat && lat <= r.maxLat && lng >= r.minLng && lng <= r.maxLng
+}
+
+// cut returns what two rects have in common.
+func (r rect) cut(o rect) (rect, bool) {
+	c := rect{max(r.minLat, o.minLat), max(r.minLng, o.minLng), min(r.maxLat, o.maxLat), min(r.maxLng, o.maxLng)}
+	return c, c.minLat <= c.maxLat && c.minLng <= c.maxLng
+}
+
+// cells is a range of cells, both ends in it.
+type cells struct{ first, last int64 }
+
+// square is 1<<level by 1<<level positions, whose cells are all of a range.
+type square struct {
+	first int64 // cell
+	level int
+	part  rect // of what is covered
+}
+
+// whole reports whether a square is covered all over.
+func (s square) whole() bool {
+	return s.part.maxLat-s.part.minLat == 1<<s.level-1 && s.part.maxLng-s.part.minLng == 1<<s.level-1
+}
+
+// cells are those from the least to the greatest that are covered.
+func (s square) cells() cells {
+	return cells{cellOf(s.part.minLat, s.part.minLng), cellOf(s.part.maxLat, s.part.maxLng)}
+}
+
+// cover returns at most most ranges of cells, in order and apart, that together
+// have every position of the rects and few others. With more rects than that it
+// is one range for each.
+func cover(rects []rect, most int) []cells {
+	var squares []square
+	for _, r := range rects {
+		if r, ok := r.cut(rect{-maxLat, -maxLng, maxLat, maxLng}); ok {
+			squares = append(squares, square{0, 29, r})
+		}
+	}
+	for {
+		// The greatest that is not whole is cut into four.
+		greatest := -1
+		for i, s := range squares {
+			if s.level > 0 && !s.whole() && (greatest < 0 || s.level > squares[greatest].level) {
+				greatest = i
+			}
+		}
+		if greatest < 0 {
+			break
+		}
+		s := squares[greatest]
+		parts := make([]square, 0, 4)
+		for i := range int64(4) {
+			q := square{first: s.first + i<<(2*(s.level-1)), level: s.level - 1}
+			lat, lng := positionOf(q.first)
+			size := int64(1)<<q.level - 1
+			var ok bool
+			if q.part, ok = s.part.cut(rect{lat, lng, lat + size, lng + size}); ok {
+				parts = append(parts, q)
+			}
+		}
+		next := slices.Replace(slices.Clone(squares), greatest, greatest+1, parts...)
+		if len(parts) > 1 && len(joined(next)) > most {
+			break
+		}
+		squares = next
+	}
+	return joined(squares)
+}
+
+// joined returns the ranges of squares, those that meet as one.
+func joined(squares []square) []cells {
+	list := make([]cells, len(squares))
+	for i, s := range squares {
+		list[i] = s.cells()
+	}
+	slices.SortFunc(list, func(a, b cells) int { return int(min(max(a.first-b.first, -1), 1)) })
+	n := 0
+	for _, c := range list {
+		if n > 0 && c.first <= list[n-1].last+1 {
+			list[n-1].last = max(list[n-1].last, c.last)
+			continue
+		}
+		list[n] = c
+		n++
+	}
+	return list[:n]
+}
+
+// Box is a part of the map, in degrees, edges included (RFC 7946, 5). Where MinLng
+// is greater than MaxLng it lies across the antimeridian.
+type Box struct{ MinLng, MinLat, MaxLng, MaxLat float64 }
+
+// rects are the positions of a box: one rect, or two across the antimeridian. The
+// meridians of -180 and 180 degrees are the same, so a box with one of them has
+// what lies on the other.
+func (b Box) rects() []rect {
+	low, high := atLeast(b.MinLat), atMost(b.MaxLat)
+	if b.MinLng <= b.MaxLng {
+		return acrossLine([]rect{{low, atLeast(b.MinLng), high, atMost(b.MaxLng)}})
+	}
+	return acrossLine([]rect{{low, atLeast(b.MinLng), high, maxLng}, {low, -maxLng, high, atMost(b.MaxLng)}})
+}
+
+// acrossLine adds what lies on the other side of the antimeridian.
+func acrossLine(rects []rect) []rect {
+	low, high := rects[0].minLat, rects[0].maxLat
+	east := slices.ContainsFunc(rects, func(r rect) bool { return r.maxLng >= maxLng })
+	west := slices.ContainsFunc(rects, func(r rect) bool { return r.minLng <= -maxLng })
+	switch {
+	case east && !west:
+		rects = append(rects, rect{low, -maxLng, high, -maxLng})
+	case west && !east:
+		rects = append(rects, rect{low, maxLng, high, maxLng})
+	}
+	return rects
+}
+
+// atLeast returns the least millionths that are at least so many degrees.
+func atLeast(d float64) int64 {
+	n := int64(math.Ceil(d * 1e6))
+	for degrees(n-1) >= d {
+		n--
+	}
+	for degrees(n) < d {
+		n++
+	}
+	return n
+}
+
+// atMost returns the most millionths that are at most so many degrees.
+func atMost(d float64) int64 { return -atLeast(-d) }
+
+// Near is what is no farther from a point than a radius, along a great circle.
+type Near struct{ Lat, Lng, RadiusMeters float64 }
+
+// rects hold every position within a radius of the point, and others.
+func (n Near) rects(radius float64) []rect {
+	const slack = 1e-6 // degrees: more than what rounding errors can do
+	angle := radius / earthRadius
+	lat := angle*180/math.Pi + slack
+	low, high := n.Lat-lat, n.Lat+lat
+	if low <= -90 || high >= 90 {
+		return []rect{{atLeast(max(low, -90)), -maxLng, atMost(min(high, 90)), maxLng}}
+	}
+	// The circle reaches its greatest longitude away from its middle's latitude.
+	lng := 180.0
+	if s := math.Sin(angle) / math.Cos(n.Lat*math.Pi/180); s < 1 && angle < math.Pi/2 {
+		lng = math.Asin(s)*180/math.Pi*(1+1e-9) + slack
+	}
+	if lng >= 180 {
+		return []rect{{atLeast(low), -maxLng, atMost(high), maxLng}}
+	}
+	around := func(d float64) float64 {
+		switch {
+		case d < -180:
+			return d + 360
+		case d > 180:
+			return d - 360
+		}
+		return d
+	}
+	return Box{MinLng: around(n.Lng - lng), MinLat: low, MaxLng: around(n.Lng + lng), MaxLat: high}.rects()
+}
