@@ -4,6 +4,9 @@
 -- members that something is found, sorted or limited by, and what is not shown.
 -- ids are prefixed ULIDs of the moment in created_at, so the order of ids is that
 -- of creation. Times are microseconds, as that organization's clock has them.
+--
+-- Tables of many records with documents have rowids: a document does not fit into
+-- a page of a key's tree, where each would have a page of its own beside it.
 
 CREATE TABLE settings (
 	organization_id TEXT PRIMARY KEY,
@@ -62,8 +65,8 @@ CREATE TABLE customers (
 	updated_at      BIGINT NOT NULL,
 	doc             TEXT NOT NULL,
 	PRIMARY KEY (organization_id, id)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX customers_external ON customers (organization_id, subaccount_id, external_id) WHERE external_id IS NOT NULL;
+);
+CREATE UNIQUE INDEX customers_external ON customers (organization_id, external_id, subaccount_id) WHERE external_id IS NOT NULL;
 CREATE INDEX customers_subaccount ON customers (organization_id, subaccount_id, id);
 CREATE INDEX customers_email ON customers (organization_id, email, id) WHERE email IS NOT NULL;
 CREATE INDEX customers_phone ON customers (organization_id, phone, id) WHERE phone IS NOT NULL;
@@ -93,12 +96,13 @@ CREATE TABLE vehicles (
 	updated_at       BIGINT NOT NULL,
 	doc              TEXT NOT NULL,
 	PRIMARY KEY (organization_id, id)
-) WITHOUT ROWID;
+);
 CREATE UNIQUE INDEX vehicles_code ON vehicles (organization_id, code);
 CREATE UNIQUE INDEX vehicles_device ON vehicles (organization_id, device_id) WHERE device_id IS NOT NULL;
-CREATE UNIQUE INDEX vehicles_external ON vehicles (organization_id, subaccount_id, external_id) WHERE external_id IS NOT NULL;
+CREATE UNIQUE INDEX vehicles_external ON vehicles (organization_id, external_id, subaccount_id) WHERE external_id IS NOT NULL;
 CREATE INDEX vehicles_subaccount ON vehicles (organization_id, subaccount_id, id);
 CREATE INDEX vehicles_type ON vehicles (organization_id, vehicle_type_id, id);
+CREATE INDEX vehicles_form ON vehicles (organization_id, form_factor, id);
 CREATE INDEX vehicles_state ON vehicles (organization_id, state, id);
 CREATE INDEX vehicles_cell ON vehicles (organization_id, cell, lat, lng, id) WHERE cell IS NOT NULL;
 CREATE INDEX vehicles_battery ON vehicles (organization_id, battery_percent, id);
@@ -152,8 +156,8 @@ CREATE TABLE rides (
 	updated_at         BIGINT NOT NULL,
 	doc                TEXT NOT NULL,
 	PRIMARY KEY (organization_id, id)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX rides_external ON rides (organization_id, subaccount_id, external_id) WHERE external_id IS NOT NULL;
+);
+CREATE UNIQUE INDEX rides_external ON rides (organization_id, external_id, subaccount_id) WHERE external_id IS NOT NULL;
 -- One open ride per vehicle and per customer.
 CREATE UNIQUE INDEX rides_open_vehicle ON rides (organization_id, vehicle_id) WHERE status IN ('reserved', 'active', 'paused');
 CREATE UNIQUE INDEX rides_open_customer ON rides (organization_id, customer_id) WHERE status IN ('reserved', 'active', 'paused') AND customer_id IS NOT NULL;
@@ -167,12 +171,14 @@ CREATE INDEX rides_payment ON rides (organization_id, payment_status, id);
 CREATE INDEX rides_status ON rides (organization_id, status, id) WHERE status <> 'completed';
 CREATE INDEX rides_trip ON rides (organization_id, trip_type, id) WHERE trip_type <> 'rider';
 CREATE INDEX rides_cell ON rides (organization_id, start_cell, start_lat, start_lng, id) WHERE start_cell IS NOT NULL;
-CREATE INDEX rides_updated ON rides (organization_id, updated_at, id);
-CREATE INDEX rides_started ON rides (organization_id, started_at, id) WHERE started_at IS NOT NULL;
+-- What rides are sorted by; with where they began, so that a walk past those
+-- elsewhere reads nothing else.
+CREATE INDEX rides_updated ON rides (organization_id, updated_at, id, start_cell);
+CREATE INDEX rides_started ON rides (organization_id, started_at, id, start_cell) WHERE started_at IS NOT NULL;
 CREATE INDEX rides_never_started ON rides (organization_id, reserved_at, id) WHERE started_at IS NULL;
-CREATE INDEX rides_ended ON rides (organization_id, ended_at, id) WHERE ended_at IS NOT NULL;
-CREATE INDEX rides_total ON rides (organization_id, total_amount, id) WHERE total_amount IS NOT NULL;
-CREATE INDEX rides_duration ON rides (organization_id, duration_seconds, id) WHERE duration_seconds IS NOT NULL;
+CREATE INDEX rides_ended ON rides (organization_id, ended_at, id, start_cell) WHERE ended_at IS NOT NULL;
+CREATE INDEX rides_total ON rides (organization_id, total_amount, id, start_cell) WHERE total_amount IS NOT NULL;
+CREATE INDEX rides_duration ON rides (organization_id, duration_seconds, id, start_cell) WHERE duration_seconds IS NOT NULL;
 
 CREATE TABLE zones (
 	organization_id TEXT NOT NULL,
@@ -191,7 +197,7 @@ CREATE TABLE zones (
 	max_lat         DOUBLE PRECISION NOT NULL,
 	doc             TEXT NOT NULL,
 	PRIMARY KEY (organization_id, id)
-) WITHOUT ROWID;
+);
 CREATE UNIQUE INDEX zones_external ON zones (organization_id, subaccount_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX zones_subaccount ON zones (organization_id, subaccount_id, min_lng, max_lng, min_lat, max_lat, id);
 CREATE INDEX zones_priority ON zones (organization_id, priority, id);
