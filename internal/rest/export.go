@@ -3,7 +3,6 @@ package rest
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -19,9 +18,10 @@ const (
 	formatJSON format = iota
 	formatNDJSON
 	formatCSV
+	formatGeoJSON
 )
 
-var formatTypes = [...]string{"application/json", "application/x-ndjson", "text/csv"}
+var formatTypes = [...]string{"application/json", NDJSON, CSV, GeoJSON}
 
 // chooseFormat returns the form that a client likes best, by the Accept header.
 func (rt *Route) chooseFormat(lines []string) (format, error) {
@@ -29,8 +29,11 @@ func (rt *Route) chooseFormat(lines []string) (format, error) {
 		return formatJSON, nil // or whatever type the file is of
 	}
 	offered := formatTypes[:1]
-	if rt.Export {
+	switch {
+	case rt.GeoJSON:
 		offered = formatTypes[:]
+	case rt.Export:
+		offered = formatTypes[:3]
 	}
 	best, bestQ := formatJSON, 0.0
 	for i, kind := range offered {
@@ -109,21 +112,16 @@ func (p piece) Write(b []byte) (int, error) {
 // any other; one after it cuts the transfer off, without the final chunk.
 func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 	out := bufio.NewWriterSize(piece{w, http.NewResponseController(w)}, pieceSize)
-	rows := rowWriter{format: r.format, out: out}
+	of := r.route.Output
+	if r.route.Rows != nil {
+		of = r.route.Rows
+	}
+	rows := writerOf(r.format, out, of)
 	begin := func() error {
-		h := w.Header()
-		h["Content-Type"] = []string{[...]string{"", "application/x-ndjson", "text/csv; charset=utf-8; header=present"}[r.format]}
+		w.Header()["Content-Type"] = []string{[...]string{"", NDJSON, "text/csv; charset=utf-8; header=present", GeoJSON}[r.format]}
 		r.begun = true
 		w.WriteHeader(http.StatusOK)
-		if r.format == formatCSV {
-			of := r.route.Output
-			if r.route.Rows != nil {
-				of = r.route.Rows
-			}
-			rows.columns = columns(nil, "", of.Members)
-			return rows.header()
-		}
-		return nil
+		return rows.begin()
 	}
 	var err error
 	for record, failure := range got.rows {
@@ -149,6 +147,9 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		return nil
 	}
 	if err == nil {
+		err = rows.end()
+	}
+	if err == nil {
 		err = out.Flush()
 	}
 	if err != nil {
@@ -161,92 +162,82 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 }
 
 // rowWriter writes records in one of the forms of an export.
-type rowWriter struct {
-	format  format
-	columns []column
-	out     *bufio.Writer
+type rowWriter interface {
+	begin() error
+	write(record Document) error
+	end() error
 }
 
-// column is one of CSV: the way to a member.
-type column struct {
-	name string
-	path []string
+func writerOf(f format, out *bufio.Writer, of *Record) rowWriter {
+	switch f {
+	case formatCSV:
+		return newCSVWriter(out, of)
+	case formatGeoJSON:
+		return &featureWriter{out: out}
+	default:
+		return lineWriter{out}
+	}
 }
 
-// columns are those of some members, objects in place of themselves.
-func columns(path []string, prefix string, members []Member) []column {
-	var out []column
-	for _, m := range members {
-		if m.WriteOnly {
-			continue
-		}
-		way := append(slices.Clone(path), m.Name)
-		if m.Type.kind == kindObject {
-			out = append(out, columns(way, prefix+m.Name+".", m.Type.members)...)
-			continue
-		}
-		out = append(out, column{prefix + m.Name, way})
-	}
-	return out
+// lineWriter writes NDJSON.
+type lineWriter struct{ out *bufio.Writer }
+
+func (o lineWriter) begin() error { return nil }
+
+func (o lineWriter) write(record Document) error {
+	o.out.Write(record.JSON)
+	return o.out.WriteByte('\n') // errors of a bufio.Writer stay
 }
 
-func (o *rowWriter) header() error {
-	cells := make([]string, len(o.columns))
-	for i, c := range o.columns {
-		cells[i] = c.name
-	}
-	return o.line(cells)
+func (o lineWriter) end() error { return nil }
+
+// featureWriter writes one FeatureCollection (RFC 7946). The geometry of a record
+// is that of its feature, its id the feature's, and the rest are properties.
+type featureWriter struct {
+	out        *bufio.Writer
+	more       bool
+	properties []byte
 }
 
-func (o *rowWriter) write(record Document) error {
-	if o.format == formatNDJSON {
-		o.out.Write(record.JSON)
-		return o.out.WriteByte('\n') // errors of a bufio.Writer stay
-	}
-	n, err := parseJSON(record.JSON)
-	if err != nil {
-		return fmt.Errorf("read the record: %w", err)
-	}
-	cells := make([]string, len(o.columns))
-	for i, c := range o.columns {
-		at := &n
-		for _, part := range c.path {
-			at = at.find(part)
-		}
-		cells[i] = cell(at)
-	}
-	return o.line(cells)
+func (o *featureWriter) begin() error {
+	_, err := o.out.WriteString(`{"type":"FeatureCollection","features":[`)
+	return err
 }
 
-// cell returns what CSV shows of a value.
-func cell(n *node) string {
-	switch {
-	case n == nil || n.kind == 'n':
-		return ""
-	case n.kind == '"':
-		// A spreadsheet would run it.
-		if n.text != "" && strings.IndexByte("=+-@\t\r", n.text[0]) >= 0 {
-			return "'" + n.text
+func (o *featureWriter) write(record Document) error {
+	id, geometry := []byte(nil), []byte("null")
+	o.properties = o.properties[:0]
+	for name, value := range membersOf(record.JSON) {
+		switch string(name) {
+		case "id":
+			id = value
+		case "geometry":
+			geometry = value
+		default:
+			if len(o.properties) > 0 {
+				o.properties = append(o.properties, ',')
+			}
+			o.properties = append(append(append(append(o.properties, '"'), name...), '"', ':'), value...)
 		}
-		return n.text
 	}
-	return string(n.raw)
+	if o.more {
+		o.out.WriteByte(',')
+	}
+	o.more = true
+	o.out.WriteString("\n" + `{"type":"Feature"`)
+	if id != nil {
+		o.out.WriteString(`,"id":`)
+		o.out.Write(id)
+	}
+	o.out.WriteString(`,"geometry":`)
+	o.out.Write(geometry)
+	o.out.WriteString(`,"properties":{`)
+	o.out.Write(o.properties)
+	_, err := o.out.WriteString("}}")
+	return err
 }
 
-// line writes a line by RFC 4180.
-func (o *rowWriter) line(cells []string) error {
-	for i, c := range cells {
-		if i > 0 {
-			o.out.WriteByte(',')
-		}
-		if strings.ContainsAny(c, ",\"\r\n") || len(cells) == 1 && c == "" {
-			o.out.WriteByte('"')
-			o.out.WriteString(strings.ReplaceAll(c, `"`, `""`))
-			o.out.WriteByte('"')
-		} else {
-			o.out.WriteString(c)
-		}
-	}
-	_, err := o.out.WriteString("\r\n") // errors of a bufio.Writer stay
+func (o *featureWriter) end() error {
+	_, err := o.out.WriteString("\n]}\n")
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +31,8 @@ type garage struct {
 	keys *apikey.Service
 	api  *rest.API
 	*resttest.Client
+
+	config rest.Config
 }
 
 var owner = &rest.Record{Name: "owner", Members: []rest.Member{
@@ -143,7 +147,7 @@ func (g *garage) each(ctx context.Context, r *rest.Request, after string) iter.S
 				if only := r.Subaccounts(); only != nil && !slices.Contains(only, b.sub) {
 					continue
 				}
-				if r.Has("near") {
+				if r.Has("near") && !r.Sorted() {
 					b.doc = b.doc.With("distance_meters", strconv.AppendInt(nil, 7, 10))
 				}
 				if r.Expanded("owner") {
@@ -209,16 +213,61 @@ func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, sub strin
 	return storedBike{w.ID, sub, rest.Document{JSON: text, Revision: 1}}, err
 }
 
+// at returns the API of the same routes at one host only.
+func (g *garage) at(t *testing.T, host string) *rest.API {
+	t.Helper()
+	c := g.config
+	c.Host = host
+	api, err := rest.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+// TestHost holds that bases that are the same can be at hosts of their own.
+func TestHost(t *testing.T) {
+	g := openGarage(t)
+	for _, test := range []struct {
+		host, asked string
+		want        int
+	}{
+		{"", "anything", 401}, {"api.example.com", "api.example.com", 401}, {"api.example.com", "API.example.com:8080", 401}, {"api.example.com", "sandbox.example.com", 418},
+		{"api.example.com", "", 418}, {"api.example.com:8080", "api.example.com:8080", 401}, {"api.example.com:8080", "api.example.com", 418}, {"api.example.com:8080", "api.example.com:80", 418},
+		{"[::1]", "[::1]:8080", 401}, {"[::1]", "[::1]", 401}, {"[::1]", "[::2]", 418},
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/v1/bikes", nil)
+		r.Host = test.asked
+		g.at(t, test.host).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(418) })).ServeHTTP(w, r)
+		if w.Code != test.want {
+			t.Errorf("host %q, asked %q: got %d, want %d", test.host, test.asked, w.Code, test.want)
+		}
+	}
+}
+
 func (g *garage) routes() []rest.Route {
 	may := func(a apikey.Action) rest.Permission { return rest.Permission{Resource: "bikes", Action: a} }
 	expand := []rest.Expansion{{Name: "owner", Needs: may(apikey.Read), Record: owner}}
 	return []rest.Route{{
 		Method: "GET", Path: "/bikes", ID: "listBikes", Tag: "Bikes", Summary: "List bikes", Needs: may(apikey.Read),
 		Query: []rest.Param{{Name: "near", Kind: rest.BoolParam}, {Name: "subaccount_id", Kind: rest.StringsParam}}, Expand: expand,
-		Sort: []string{"created_at"}, Order: "created_at", Export: true, Output: bike, List: true, Handle: g.list,
+		Sort: []string{"created_at"}, Order: "created_at", Export: true, GeoJSON: true, Output: bike, List: true, Handle: g.list,
 	}, {
 		Method: "POST", Path: "/bikes", ID: "createBike", Tag: "Bikes", Summary: "Create a bike", Needs: may(apikey.Create),
 		Input: bike, Output: bike, Codes: []string{"already_exists"},
+		Import: &rest.Import{Types: []string{rest.NDJSON, rest.CSV, rest.GeoJSON}, Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *bikeBody) (string, error) {
+				b, err := g.make(ctx, tx, r, l.Subaccount, in)
+				if in.Code.Value == "late" { // after it was written
+					return "", problem.New(problem.Precondition, "it is too late for bike %d", l.N)
+				}
+				if in.Code.Value == "disk" {
+					return "", errors.New("the disk said something secret")
+				}
+				return b.id, err
+			})
+		}},
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
 			var in bikeBody
 			if err := r.Decode(&in); err != nil {
@@ -324,7 +373,7 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.api, err = rest.New(rest.Config{
+	g.config = rest.Config{
 		Base: "/v1", Origin: "http://api.example.com", Service: apikey.Fleet, Environment: apikey.Live, Realm: "fleet",
 		Title: "Garage", Description: "Bikes.", Version: "1.0",
 		Keys: g.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: seal.New(key),
@@ -335,8 +384,8 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 			}
 			return []string{"sub_a", "sub_b", "sub_c"}, nil
 		},
-	})
-	if err != nil {
+	}
+	if g.api, err = rest.New(g.config); err != nil {
 		t.Fatal(err)
 	}
 	g.Client = resttest.New(t, g.api, "/v1").As(g.key(t, ours, apikey.Permissions{Level: apikey.ReadWrite}, "sub_a"))
@@ -405,6 +454,9 @@ func TestDocument(t *testing.T) {
 	}
 	if got := g.Get("/bikes?near=true&expand[]=owner&limit=1"); !strings.Contains(got.Body, `Z","distance_meters":7,"owner":{"id":"o1","object":"owner"}}]`) {
 		t.Errorf("list with members more: got %s", got.Body)
+	}
+	if got := g.Get("/bikes?near=true&sort=created_at&limit=1"); strings.Contains(got.Body, "distance_meters") {
+		t.Errorf("a list that is sorted by request: got %s", got.Body)
 	}
 	if got := g.Get("/bikes", "Accept: application/x-ndjson"); got.Body != put.Body+"\n"+second.Body+"\n" {
 		t.Errorf("NDJSON: got %s", got.Body)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -244,6 +245,7 @@ func fingerprintOf(r *Request) fingerprint {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q ", r.http.Method, r.http.URL.EscapedPath(), r.http.URL.RawQuery)
 	h.Write(body[:])
+	io.WriteString(h, r.importing.kind) // the same text may be JSON and NDJSON
 	return fingerprint(h.Sum(nil))
 }
 

@@ -118,6 +118,14 @@ func (rt *Route) check() error {
 		return errors.New("rows are what an export has")
 	case rt.Export && rt.Output == nil:
 		return errors.New("an export needs the Output it is of")
+	case rt.GeoJSON && (!rt.Export || !rt.List):
+		return errors.New("GeoJSON is a form of a list's export")
+	case rt.Import != nil && (rt.Method != "POST" || rt.Input == nil || rt.Import.Handle == nil || len(rt.Import.Types) == 0):
+		return errors.New("an import is of the Input of a POST, and needs types and a Handle")
+	case rt.Import != nil && slices.ContainsFunc(rt.Import.Types, func(t string) bool { return importDoc[t] == "" }):
+		return errors.New("an import is NDJSON, CSV or GeoJSON")
+	case rt.Import != nil && rt.Claim:
+		return errors.New("an import is one transaction, so there is nothing to claim")
 	case rt.Input != nil && rt.Method != "POST" && rt.Method != "PUT":
 		return errors.New("only POST and PUT have a body")
 	case !rt.List && (len(rt.Sort) > 0 || rt.Order != ""):

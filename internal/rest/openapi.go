@@ -278,7 +278,13 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 		for _, m := range rt.Input.Members {
 			required = required || m.Access == Required || m.Access == CreateRequired
 		}
-		op["requestBody"] = object{"required": required, "content": object{"application/json": object{"schema": s}}}
+		content := object{"application/json": object{"schema": s}}
+		if rt.Import != nil {
+			for _, t := range rt.Import.Types {
+				content[t] = object{"schema": object{"description": importDoc[t]}}
+			}
+		}
+		op["requestBody"] = object{"required": required, "content": content}
 	}
 	responses := object{}
 	success := object{"description": "Success.", "headers": headerRefs(rt)}
@@ -310,12 +316,21 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 			content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record a line."}}
 			content["text/csv"] = object{"schema": object{"type": "string", "description": "RFC 4180 with a header row."}}
 		}
+		if rt.GeoJSON {
+			content[GeoJSON] = object{"schema": object{"description": "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."}}
+		}
 		success["content"] = content
 	}
 	if rt.File {
 		success["content"] = object{"*/*": object{}}
 	}
 	responses[strconv.Itoa(rt.success())] = success
+	if rt.Import != nil {
+		responses["200"] = object{
+			"description": "An import: what came of each record, in order, and a summary at the end.", "headers": headerRefs(nil),
+			"content": object{NDJSON: object{"schema": object{"type": "string", "description": `{"line":1,"status":201,"id":"…"} or {"line":2,"status":422,"problem":{…}}, and last {"summary":{"created":1,"failed":1}}.`}}},
+		}
+	}
 	if rt.Method == "GET" && !rt.List {
 		responses["304"] = object{"description": "What If-None-Match names is still current.", "headers": headerRefs(nil)}
 	}

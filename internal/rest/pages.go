@@ -29,10 +29,14 @@ type shownMember struct{ Name, Type, Note, Doc, Example string }
 type shownOperation struct {
 	ID, Summary, Method, Path, Needs, Status string
 	Doc                                      []string
-	Export, List                             bool
+	Export, GeoJSON, List                    bool
+	Imports                                  []shownImport
 	Parameters, Body, Answer                 []shownMember
 	Codes                                    []string
 }
+
+// shownImport is a type of body that an operation takes beside JSON.
+type shownImport struct{ Type, Doc string }
 
 type shownGroup struct {
 	Tag        string
@@ -138,7 +142,7 @@ func paragraphs(s string) []string {
 func (rt *Route) show(base string) shownOperation {
 	o := shownOperation{
 		ID: rt.ID, Summary: rt.Summary, Method: rt.Method, Path: base + rt.Path, Status: strconv.Itoa(rt.success()),
-		Doc: paragraphs(rt.Doc), Export: rt.Export, List: rt.List, Codes: rt.codes(),
+		Doc: paragraphs(rt.Doc), Export: rt.Export, GeoJSON: rt.GeoJSON, List: rt.List, Codes: rt.codes(),
 	}
 	if rt.Needs != (Permission{}) {
 		o.Needs = rt.Needs.String()
@@ -167,6 +171,11 @@ func (rt *Route) show(base string) shownOperation {
 	}
 	if rt.Input != nil {
 		o.Body = showMembers(nil, "", rt.Input.Members, strings.ToLower(rt.Method))
+	}
+	if rt.Import != nil {
+		for _, t := range rt.Import.Types {
+			o.Imports = append(o.Imports, shownImport{t, importDoc[t]})
+		}
 	}
 	if rt.Output != nil {
 		o.Answer = showMembers(nil, "", rt.Output.Members, "")

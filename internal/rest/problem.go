@@ -43,7 +43,7 @@ var catalogue = map[string]code{
 	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to somebody else."},
 	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},
 	"method_not_allowed":       {405, "The path does not have this method", "The header Allow lists those it has."},
-	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; lists that can be exported also application/x-ndjson and text/csv."},
+	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; lists that can be exported also application/x-ndjson and text/csv, those of shapes application/geo+json."},
 	"invalid_transition":       {409, "The record's state does not allow this", "The members from, to and allowed say which change was asked for and which there are."},
 	"vehicle_unavailable":      {409, "The vehicle is not available", "It is reserved, on a trip, or out of service."},
 	"vehicle_low_battery":      {409, "The vehicle's battery is too low", "Charge it, then report its battery."},
@@ -295,7 +295,7 @@ func (a *API) fail(w http.ResponseWriter, r *Request, f *fault) {
 		h.Set("Retry-After", fmt.Sprint(seconds(cmp.Or(f.retry, 5*time.Second))))
 	}
 	if f.code == "unsupported_media_type" && h.Get("Accept") == "" {
-		h.Set("Accept", "application/json")
+		h.Set("Accept", strings.Join(r.route.bodyTypes(), ", "))
 	}
 	h.Set("Content-Type", "application/problem+json")
 	a.send(w, r, status, body)

@@ -33,6 +33,7 @@ type query struct {
 	limit      int
 	sort       string
 	descending bool
+	sorted     bool // by the request
 	expand     []string
 	position   []byte // of the cursor, JSON; nil: the first page
 }
@@ -168,7 +169,7 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 				wrong(name, "sort must be %s, or one of them with - before it.", orList(rt.Sort))
 				continue
 			}
-			q.sort, q.descending = member, descending
+			q.sort, q.descending, q.sorted = member, descending, true
 		case len(rt.Expand) > 0 && name == "expand[]":
 			if len(values) > maxExpand {
 				wrong(name, "At most %d things can be expanded.", maxExpand)

@@ -33,14 +33,17 @@ type Request struct {
 	query  query
 	body   node
 	format format
-	scope  apikey.Scope
-	named  naming
-	known  []string // subaccounts that there are; nil: not looked up
-	met    string   // the subaccount of the record that it is about, once that is known
-	retry  *retry   // nil without an Idempotency-Key
-	wrote  bool     // went through Write
-	begun  bool     // a part of the answer is on its way
-	lines  [8]string
+
+	importing importing
+
+	scope apikey.Scope
+	named naming
+	known []string // subaccounts that there are; nil: not looked up
+	met   string   // the subaccount of the record that it is about, once that is known
+	retry *retry   // nil without an Idempotency-Key
+	wrote bool     // went through Write
+	begun bool     // a part of the answer is on its way
+	lines [8]string
 }
 
 // place is the list that a cursor belongs to: the path, and the subaccount that the
@@ -256,6 +259,9 @@ func (r *Request) Limit() int { return r.query.limit }
 
 // Sort returns the member that the list is sorted by.
 func (r *Request) Sort() string { return r.query.sort }
+
+// Sorted reports whether the request itself says how to sort.
+func (r *Request) Sorted() bool { return r.query.sorted }
 
 // Descending reports whether the largest comes first.
 func (r *Request) Descending() bool { return r.query.descending }

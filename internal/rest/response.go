@@ -227,12 +227,16 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 		h["Link"] = []string{"<" + a.c.Origin + r.query.next(got.page.url, got.page.cursor) + `>; rel="next"`}
 	}
 	body := got.body
-	if !safe && len(body) > 0 && r.route.Output != nil && r.route.Needs.Resource != "" && got.status < 300 && !r.Can(r.route.Needs.Resource, apikey.Read) {
+	imported := r.importing.kind != "" && got.status == http.StatusOK
+	if !safe && !imported && len(body) > 0 && r.route.Output != nil && r.route.Needs.Resource != "" && got.status < 300 && !r.Can(r.route.Needs.Resource, apikey.Read) {
 		body = only(body)
 	}
 	if len(body) > 0 {
 		kind := "application/json"
-		if got.status >= 400 {
+		switch {
+		case imported:
+			kind = NDJSON
+		case got.status >= 400:
 			kind = "application/problem+json"
 		}
 		h["Content-Type"] = []string{kind}

@@ -22,6 +22,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,10 +30,12 @@ import (
 	"io"
 	"log/slog"
 	"mime"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
@@ -55,7 +58,10 @@ type Windows interface {
 
 // Config is what [New] needs.
 type Config struct {
-	Base        string // "/api/v1"
+	Base string // "/api/v1"
+	// Host is the only one at which the API answers, "api.example.com", with a port
+	// if it is to matter. Empty: any.
+	Host        string
 	Origin      string // "https://help.example.com"
 	Service     apikey.ServiceName
 	Environment apikey.Environment
@@ -105,6 +111,9 @@ func New(c Config) (*API, error) {
 	for i := range a.routes {
 		rt := &a.routes[i]
 		rt.narrows = c.Subaccounts != nil
+		if rt.Import != nil {
+			rt.Query = append(slices.Clip(rt.Query), importParam)
+		}
 		if err := rt.check(); err != nil {
 			return nil, fmt.Errorf("route %s %s: %w", rt.Method, rt.Path, err)
 		}
@@ -138,12 +147,21 @@ const documentPath = "/openapi.json"
 // redirect what it wants written otherwise, without the API's headers.
 func (a *API) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if rest, ok := strings.CutPrefix(r.URL.Path, a.c.Base); ok && (rest == "" || rest[0] == '/') {
+		if rest, ok := strings.CutPrefix(r.URL.Path, a.c.Base); ok && (rest == "" || rest[0] == '/') && a.isHost(r.Host) {
 			a.ServeHTTP(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isHost reports whether the API answers at a host.
+func (a *API) isHost(host string) bool {
+	if a.c.Host == "" || strings.EqualFold(host, a.c.Host) {
+		return true
+	}
+	name, _, err := net.SplitHostPort(host)
+	return err == nil && strings.EqualFold(name, strings.Trim(a.c.Host, "[]"))
 }
 
 // ServeHTTP implements [http.Handler] for everything below the base.
@@ -220,9 +238,14 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return err
 	}
 	// Step 8: what is sent and what is wanted.
+	kind, badType := rt.importType(hr.Header)
+	r.importing.kind = kind
 	var err error
-	if r.format, err = rt.chooseFormat(hr.Header["Accept"]); err != nil {
+	if r.format, err = rt.chooseFormat(hr.Header["Accept"]); err != nil && (kind == "" || quality(hr.Header["Accept"], NDJSON) == 0) {
 		return err
+	}
+	if badType != nil {
+		return badType
 	}
 	if err := a.readBody(w, r); err != nil {
 		return err
@@ -262,7 +285,11 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 
 // handle runs the operation and encodes its answer.
 func (a *API) handle(r *Request) (Response, error) {
-	got, err := r.route.Handle(r.http.Context(), r)
+	handle := r.route.Handle
+	if r.importing.kind != "" {
+		handle = r.route.Import.Handle
+	}
+	got, err := handle(r.http.Context(), r)
 	if err != nil {
 		return Response{}, err
 	}
@@ -356,7 +383,7 @@ func bearer(h http.Header) (string, error) {
 }
 
 // defaultMaxBody is the largest JSON body (fleet-api.md 5).
-const defaultMaxBody = 1 << 20
+const defaultMaxBody int64 = 1 << 20
 
 // readBody reads and parses the body, if there is one.
 func (a *API) readBody(w http.ResponseWriter, r *Request) error {
@@ -365,9 +392,9 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 	if hr.ContentLength == 0 || hr.Body == nil || hr.Body == http.NoBody {
 		return r.emptyBody(takes)
 	}
-	limit := rt.MaxBody
-	if limit == 0 {
-		limit = defaultMaxBody
+	limit := cmp.Or(rt.MaxBody, defaultMaxBody)
+	if r.importing.kind != "" {
+		limit = maxImport
 	}
 	if hr.ContentLength < 0 { // chunked: whether there is one shows only when it is read
 		text, err := a.slurp(w, r, limit)
@@ -380,11 +407,11 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		r.Body = text
 	}
 	kind, _, err := mime.ParseMediaType(hr.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" {
-		return faultf("unsupported_media_type", "The body must be application/json.")
+	if err != nil || kind != "application/json" && r.importing.kind == "" {
+		return rt.unsupported("The body must be " + orList(rt.bodyTypes()) + ".")
 	}
 	if enc := hr.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return faultf("unsupported_media_type", "The body must not be compressed.")
+		return rt.unsupported("The body must not be compressed.")
 	}
 	if hr.ContentLength > limit {
 		return tooLarge(limit)
@@ -396,6 +423,12 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		if r.Body, err = a.slurp(w, r, limit); err != nil {
 			return err
 		}
+	}
+	if r.importing.kind != "" {
+		if f := r.cut(); f != nil {
+			return f
+		}
+		return nil
 	}
 	if r.body, err = parseJSON(r.Body); errors.Is(err, errTooMany) {
 		return faultf("body_too_large", "The body may have at most %d values.", maxNodes)

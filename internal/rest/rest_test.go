@@ -563,6 +563,14 @@ func TestNewRefuses(t *testing.T) {
 		{func(r *rest.Route) { r.Path = "/key" }, "one already"},
 		{func(r *rest.Route) { r.Path = "/{a}/{b}/{c}/{d}" }, "parts that vary"},
 		{func(r *rest.Route) { r.Handle = nil }, "needs a Handle"},
+		{func(r *rest.Route) { r.GeoJSON = true }, "GeoJSON is a form"},
+		{func(r *rest.Route) { r.Import = &rest.Import{Types: []string{rest.CSV}, Handle: r.Handle} }, "an import is of the Input of a POST"},
+		{func(r *rest.Route) {
+			r.Method, r.Input, r.Import = "POST", note, &rest.Import{Types: []string{"text/plain"}, Handle: r.Handle}
+		}, "an import is NDJSON"},
+		{func(r *rest.Route) {
+			r.Method, r.Input, r.Claim, r.Import = "POST", note, true, &rest.Import{Types: []string{rest.CSV}, Handle: r.Handle}
+		}, "nothing to claim"},
 		{func(r *rest.Route) { r.Needs.Resource = "a" }, "a resource and an action"},
 		{func(r *rest.Route) { r.Output, r.List = nil, true }, "a list needs"},
 		{func(r *rest.Route) { r.Output, r.Export = nil, true }, "an export needs"},

@@ -130,10 +130,14 @@ type Route struct {
 	Order  string   // of a list unless asked otherwise; empty: -created_at
 	Expand []Expansion
 	Export bool // a list that is also had whole, as NDJSON or CSV
-	File   bool // a GET that is answered with a file of any type, by [File]
+	// GeoJSON says that an export can also be a FeatureCollection, for records
+	// with a member "geometry".
+	GeoJSON bool
+	File    bool // a GET that is answered with a file of any type, by [File]
 
 	Input   *Record // the body; nil: there is none
 	MaxBody int64   // bytes; 0: 1 MiB
+	Import  *Import // of many records at once, by a POST that makes one; nil: there is none
 	Output  *Record // the answer; nil: there is none
 	Rows    *Record // what an export has, where that is not the Output: the rows in it
 	List    bool    // the answer is a list of Output

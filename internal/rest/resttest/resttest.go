@@ -250,14 +250,18 @@ func (c *Client) check(req *http.Request, a Answer) {
 	defer c.document.mu.Unlock()
 	if a.Status < 400 {
 		// Others may break the document's rules; that is what they are refused for.
-		if ok, wrong := c.document.validator.ValidateHttpRequestSync(req); !ok {
-			for _, f := range wrong {
-				c.t.Errorf("%s: succeeded, but does not follow the document: %v %v", what, f, reasons(f))
-			}
+		for _, f := range c.document.request(req) {
+			c.t.Errorf("%s: succeeded, but does not follow the document: %v %v", what, f, reasons(f))
 		}
 	}
 	kind, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
-	if slices.Contains([]string{"application/x-ndjson", "text/csv"}, kind) || a.Status == 200 && a.Header.Get("Content-Disposition") != "" {
+	if req.Method == "POST" && kind == rest.NDJSON {
+		c.checkImport(what, a)
+	}
+	if kind == rest.GeoJSON {
+		c.checkFeatures(what, a)
+	}
+	if slices.Contains([]string{rest.NDJSON, rest.CSV, rest.GeoJSON}, kind) || a.Status == 200 && a.Header.Get("Content-Disposition") != "" {
 		return // exports and files
 	}
 	resp := &http.Response{StatusCode: a.Status, Header: a.Header, Body: io.NopCloser(strings.NewReader(a.Body)), Request: req}
@@ -267,6 +271,80 @@ func (c *Client) check(req *http.Request, a Answer) {
 				continue // refused before it was known that there is no such path
 			}
 			c.t.Errorf("%s: answer %d does not follow the document: %v %v\n%s", what, a.Status, f, reasons(f), a.Body)
+		}
+	}
+}
+
+// request returns in what a request does not follow the document.
+func (d *document) request(req *http.Request) []*faults.ValidationError {
+	if req.Header.Get("Content-Type") != rest.NDJSON {
+		_, wrong := d.validator.ValidateHttpRequestSync(req)
+		return wrong
+	}
+	// The library takes it for one JSON text.
+	var wrong []*faults.ValidationError
+	v := d.validator.GetParameterValidator()
+	for _, check := range []func(*http.Request) (bool, []*faults.ValidationError){v.ValidatePathParams, v.ValidateQueryParams, v.ValidateHeaderParams} {
+		_, more := check(req)
+		wrong = append(wrong, more...)
+	}
+	return wrong
+}
+
+// checkImport holds the answer to an import to its form: a line for each record, in
+// order, and the sums at the end.
+func (c *Client) checkImport(what string, a Answer) {
+	c.t.Helper()
+	n, created, failed, ended := 0, 0, 0, false
+	for text := range strings.Lines(a.Body) {
+		var line struct {
+			Line, Status int
+			ID           string
+			Problem      *Problem
+			Summary      *struct{ Created, Failed int }
+		}
+		if err := json.Unmarshal([]byte(text), &line); err != nil || ended {
+			c.t.Errorf("%s: the answer to an import has the line %s: %v", what, text, err)
+			return
+		}
+		n++
+		switch {
+		case line.Summary != nil:
+			ended = line.Summary.Created == created && line.Summary.Failed == failed
+		case line.Line == n && line.Status == 201 && line.ID != "" && line.Problem == nil:
+			created++
+		case line.Line == n && line.Problem != nil && line.Problem.Status == line.Status && line.Problem.Code != "" && line.Problem.Title != "" && line.Problem.Detail != "" &&
+			strings.HasSuffix(line.Problem.Type, "/problems/"+line.Problem.Code) && line.Problem.Instance == "urn:request:"+line.Problem.RequestID:
+			failed++
+		default:
+			c.t.Errorf("%s: line %d of the answer to an import is %s", what, n, text)
+		}
+	}
+	if !ended {
+		c.t.Errorf("%s: the answer to an import does not end with its sums, %d and %d: %s", what, created, failed, a.Body)
+	}
+}
+
+// checkFeatures holds an export as GeoJSON to RFC 7946.
+func (c *Client) checkFeatures(what string, a Answer) {
+	c.t.Helper()
+	if a.Body == "" { // HEAD
+		return
+	}
+	var got struct {
+		Type     string
+		Features []struct {
+			Type       string
+			Geometry   *struct{ Type string }
+			Properties map[string]any
+		}
+	}
+	if err := json.Unmarshal([]byte(a.Body), &got); err != nil || got.Type != "FeatureCollection" || got.Features == nil {
+		c.t.Errorf("%s: no FeatureCollection: %v", what, err)
+	}
+	for i, f := range got.Features {
+		if f.Type != "Feature" || f.Properties == nil || f.Geometry != nil && f.Geometry.Type == "" {
+			c.t.Errorf("%s: feature %d is none: %+v", what, i, f)
 		}
 	}
 }

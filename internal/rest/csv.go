@@ -1,0 +1,366 @@
+package rest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// slot is where a member stands among the columns of CSV. Objects have no column
+// themselves: their members have, with dots.
+type slot struct {
+	name string
+	typ  *Type
+	cell int // of the row; -1: an object
+	sub  []slot
+}
+
+// slotsOf lays members out in columns, whose names are added to header.
+func slotsOf(members []Member, prefix string, secrets bool, header *[]string) []slot {
+	var out []slot
+	for i := range members {
+		m := &members[i]
+		if m.WriteOnly && !secrets {
+			continue
+		}
+		s := slot{name: m.Name, typ: &m.Type, cell: -1}
+		if m.Type.kind == kindObject {
+			s.sub = slotsOf(m.Type.members, prefix+m.Name+".", secrets, header)
+		} else {
+			s.cell = len(*header)
+			*header = append(*header, prefix+m.Name)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// fill puts the values of an object into their cells.
+func fill(slots []slot, text []byte, cells [][]byte) {
+	next := 0 // records mostly have their members in the order of their description
+	for name, value := range membersOf(text) {
+		i := next
+		if i >= len(slots) || slots[i].name != string(name) {
+			for i = 0; i < len(slots) && slots[i].name != string(name); i++ {
+			}
+			if i == len(slots) {
+				continue
+			}
+		}
+		next = i + 1
+		if s := &slots[i]; s.cell >= 0 {
+			cells[s.cell] = value
+		} else if len(value) > 0 && value[0] == '{' {
+			fill(s.sub, value, cells)
+		}
+	}
+}
+
+// csvWriter writes records as rows.
+type csvWriter struct {
+	out    *bufio.Writer
+	header []string
+	slots  []slot
+	cells  [][]byte
+}
+
+func newCSVWriter(out *bufio.Writer, of *Record) *csvWriter {
+	o := &csvWriter{out: out}
+	o.slots = slotsOf(of.Members, "", false, &o.header)
+	o.cells = make([][]byte, len(o.header))
+	return o
+}
+
+func (o *csvWriter) begin() error {
+	for i, name := range o.header {
+		o.comma(i)
+		o.cell([]byte(name), "")
+	}
+	return o.endRow()
+}
+
+func (o *csvWriter) write(d Document) error {
+	if len(d.JSON) == 0 || d.JSON[0] != '{' {
+		return errors.New("the record is no object")
+	}
+	clear(o.cells)
+	fill(o.slots, d.JSON, o.cells)
+	for i, value := range o.cells {
+		o.comma(i)
+		switch {
+		case len(value) == 0 || value[0] == 'n':
+			o.cell(nil, "")
+		case value[0] != '"':
+			o.cell(value, "")
+		default:
+			text := textOf(value)
+			guard := ""
+			if len(text) > 0 && isFormula(text[0]) {
+				guard = "'" // a spreadsheet would run it
+			}
+			o.cell(text, guard)
+		}
+	}
+	return o.endRow()
+}
+
+func (o *csvWriter) end() error { return nil }
+
+func (o *csvWriter) comma(i int) {
+	if i > 0 {
+		o.out.WriteByte(',')
+	}
+}
+
+// cell writes a cell by RFC 4180. Errors of a bufio.Writer stay.
+func (o *csvWriter) cell(text []byte, guard string) {
+	if !needsQuotes(text) && (len(text) > 0 || len(o.cells) > 1) {
+		o.out.WriteString(guard)
+		o.out.Write(text)
+		return
+	}
+	o.out.WriteByte('"')
+	o.out.WriteString(guard)
+	for {
+		n := bytes.IndexByte(text, '"')
+		if n < 0 {
+			break
+		}
+		o.out.Write(text[:n+1])
+		o.out.WriteByte('"')
+		text = text[n+1:]
+	}
+	o.out.Write(text)
+	o.out.WriteByte('"')
+}
+
+func needsQuotes(text []byte) bool {
+	for _, c := range text {
+		if c == ',' || c == '"' || c == '\r' || c == '\n' {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *csvWriter) endRow() error {
+	_, err := o.out.WriteString("\r\n")
+	return err
+}
+
+// isFormula reports whether a spreadsheet takes text that begins so for a formula.
+func isFormula(c byte) bool { return strings.IndexByte("=+-@\t\r", c) >= 0 }
+
+// csvRow reads one row and returns what comes after it. Each cell is given to
+// yield, which may be nil. Malformed: a quote stands where none may, and the rest
+// of the row was passed over. Open: a quoted cell does not end.
+func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open bool) {
+	give := func(cell []byte, quoted bool) {
+		switch {
+		case yield == nil:
+		case quoted:
+			yield(strings.ReplaceAll(string(cell), `""`, `"`))
+		default:
+			yield(string(cell))
+		}
+	}
+	for {
+		if len(text) > 0 && text[0] == '"' {
+			end := 1
+			for {
+				n := bytes.IndexByte(text[end:], '"')
+				if n < 0 {
+					return nil, malformed, true
+				}
+				end += n + 1
+				if end == len(text) || text[end] != '"' {
+					break
+				}
+				end++
+			}
+			give(text[1:end-1], true)
+			text = text[end:]
+			switch {
+			case len(text) == 0:
+				return nil, malformed, false
+			case text[0] == ',':
+				text = text[1:]
+				continue
+			case text[0] == '\n':
+				return text[1:], malformed, false
+			case bytes.HasPrefix(text, []byte("\r\n")):
+				return text[2:], malformed, false
+			}
+			malformed = true
+			_, text, _ = bytes.Cut(text, []byte("\n"))
+			return text, malformed, false
+		}
+		end := bytes.IndexAny(text, ",\n")
+		cell, last := text, true
+		if end >= 0 {
+			cell, last = text[:end], text[end] == '\n'
+			text = text[end+1:]
+		} else {
+			text = nil
+		}
+		if last {
+			cell = bytes.TrimSuffix(cell, []byte("\r"))
+		}
+		malformed = malformed || bytes.IndexByte(cell, '"') >= 0
+		give(cell, false)
+		if last {
+			return text, malformed, false
+		}
+	}
+}
+
+// csvHeader is what the columns of an import are.
+type csvHeader struct {
+	slots []slot
+	width int
+}
+
+// maxColumns is how many columns a header row may have.
+const maxColumns = 1000
+
+// readHeader reads the header row, in whichever order it is.
+func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []flaw) {
+	var known, names []string
+	h.slots = slotsOf(of.Members, "", true, &known)
+	add := func(code, name, detail string) {
+		if len(flaws) < maxFaults {
+			flaws = append(flaws, flaw{Code: code, Pointer: point("#", clip(name)), Detail: detail})
+		}
+	}
+	rest, malformed, open := csvRow(text, func(cell string) {
+		if h.width++; h.width <= maxColumns {
+			names = append(names, cell)
+		}
+	})
+	if malformed || open || h.width > maxColumns {
+		return h, rest, []flaw{{Code: "invalid_format", Pointer: "#", Detail: "The header row is not CSV by RFC 4180, or has too many columns."}}
+	}
+	at := make(map[string]int, len(names))
+	for i, name := range names {
+		if _, twice := at[name]; twice {
+			add("conflict", name, "The column "+clip(name)+" comes twice.")
+		}
+		at[name] = i
+	}
+	placeSlots(h.slots, "", at)
+	for _, name := range names {
+		if _, left := at[name]; left {
+			add("unknown_field", name, "The column "+clip(name)+" is not a member that is known here.")
+			delete(at, name)
+		}
+	}
+	return h, rest, flaws
+}
+
+// placeSlots gives the slots the columns they have in at, and takes those out of it.
+func placeSlots(slots []slot, prefix string, at map[string]int) {
+	for i := range slots {
+		s := &slots[i]
+		name := prefix + s.name
+		if s.sub != nil || s.typ.kind == kindObject {
+			placeSlots(s.sub, name+".", at)
+			continue
+		}
+		column, ok := at[name]
+		if !ok {
+			column = -1
+		}
+		s.cell = column
+		delete(at, name)
+	}
+}
+
+// record makes the JSON of a row. Cells are read by the type of their member; what
+// does not fit becomes a string, which the check of the body then finds wrong.
+func (h *csvHeader) record(text []byte) (record []byte, flaws []flaw) {
+	cells := make([]string, 0, h.width)
+	n := 0
+	_, malformed, _ := csvRow(text, func(cell string) {
+		if n++; n <= h.width {
+			cells = append(cells, cell)
+		}
+	})
+	switch {
+	case malformed:
+		return nil, []flaw{{Code: "invalid_format", Pointer: "#", Detail: "The row is not CSV by RFC 4180: a quote stands where none may."}}
+	case n != h.width:
+		return nil, []flaw{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + count(n, "cell") + ", the header row " + count(h.width, "cell") + "."}}
+	}
+	var b bytes.Buffer
+	writeCells(&b, "#", h.slots, cells, &flaws)
+	return b.Bytes(), flaws
+}
+
+// writeCells writes an object of cells, and reports whether it has any member.
+func writeCells(b *bytes.Buffer, pointer string, slots []slot, cells []string, flaws *[]flaw) bool {
+	begin := b.Len()
+	b.WriteByte('{')
+	some := false
+	for i := range slots {
+		s := &slots[i]
+		object := s.typ.kind == kindObject
+		if !object && (s.cell < 0 || cells[s.cell] == "") {
+			continue
+		}
+		undo := b.Len()
+		if some {
+			b.WriteByte(',')
+		}
+		b.Write(quote(s.name))
+		b.WriteByte(':')
+		switch {
+		case !object:
+			b.Write(s.typ.read(point(pointer, s.name), s.name, cells[s.cell], flaws))
+		case !writeCells(b, point(pointer, s.name), s.sub, cells, flaws):
+			b.Truncate(undo)
+			continue
+		}
+		some = true
+	}
+	if !some && begin > 0 {
+		b.Truncate(begin)
+		return false
+	}
+	b.WriteByte('}')
+	return some
+}
+
+// read returns the JSON of a cell.
+func (t *Type) read(pointer, name, cell string, flaws *[]flaw) []byte {
+	wrong := func(detail string) []byte {
+		if len(*flaws) < maxFaults {
+			*flaws = append(*flaws, flaw{Code: "invalid_format", Pointer: pointer, Detail: detail})
+		}
+		return []byte("null")
+	}
+	if !utf8.ValidString(cell) {
+		return wrong(name + " is not UTF-8.")
+	}
+	switch t.kind {
+	case kindInt, kindNumber:
+		p := parser{text: []byte(cell)}
+		if _, err := p.number(); err == nil && p.at == len(cell) {
+			return []byte(cell)
+		}
+	case kindBool:
+		if word := strings.ToLower(cell); word == "true" || word == "false" { // spreadsheets write TRUE
+			return []byte(word)
+		}
+	case kindArray, kindMap, kindMetadata, kindAny:
+		if _, err := parseJSON([]byte(cell)); err != nil {
+			return wrong(name + " must be JSON: " + err.Error() + ".")
+		}
+		return []byte(cell)
+	}
+	if len(cell) > 1 && cell[0] == '\'' && isFormula(cell[1]) {
+		cell = cell[1:] // which an export puts there
+	}
+	return quote(cell)
+}

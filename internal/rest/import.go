@@ -1,0 +1,371 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Types of bodies that hold many records.
+const (
+	NDJSON  = "application/x-ndjson" // one record a line
+	CSV     = "text/csv"             // with a header row
+	GeoJSON = "application/geo+json" // a FeatureCollection; of lists, an export
+)
+
+// Import is how a POST takes many records at once, each like the body of one that
+// makes a single record (fleet-api.md 4).
+type Import struct {
+	Types []string // of the body, beside JSON of one record: [NDJSON], [CSV], [GeoJSON]
+	// Handle answers with [ImportEach].
+	Handle func(ctx context.Context, r *Request) (Response, error)
+}
+
+// Bounds of imports.
+const (
+	maxImport      = 16 << 20 // bytes
+	maxImportLines = 10_000
+)
+
+// Line is one record of an import.
+type Line struct {
+	N int // from 1; a header row is not counted
+	// Subaccount is the one that the record is made in, where records have any:
+	// as [Request.Sole] says it of a single one.
+	Subaccount string
+
+	text []byte
+	err  error
+}
+
+// importing is the body of an import, cut into lines.
+type importing struct {
+	kind   string // of the body; empty: it is no import
+	lines  [][]byte
+	header csvHeader
+	fault  *fault // of the whole, found with its records
+}
+
+// importType returns the type of a body that is an import, empty when it is none.
+func (rt *Route) importType(h http.Header) (string, error) {
+	if rt.Import == nil {
+		return "", nil
+	}
+	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || !slices.Contains(rt.Import.Types, kind) {
+		return "", nil
+	}
+	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "us-ascii") {
+		return "", rt.unsupported("The body must be UTF-8.")
+	}
+	if kind == CSV && strings.EqualFold(params["header"], "absent") {
+		return "", rt.unsupported("CSV must have a header row.")
+	}
+	return kind, nil
+}
+
+// unsupported is the refusal of a body for its type.
+func (rt *Route) unsupported(detail string) *fault {
+	f := faultf("unsupported_media_type", "%s", detail)
+	f.headers = [][2]string{{"Accept", strings.Join(rt.bodyTypes(), ", ")}}
+	return f
+}
+
+// bodyTypes are those that a body may have.
+func (rt *Route) bodyTypes() []string {
+	types := []string{"application/json"}
+	if rt.Import != nil {
+		types = append(types, rt.Import.Types...)
+	}
+	return types
+}
+
+// cut cuts the body of an import into lines, which are read one by one later, so
+// that one that is broken harms no other and the memory it takes is that of one.
+func (r *Request) cut() *fault {
+	m, text := &r.importing, r.Body
+	add := func(line []byte) bool {
+		m.lines = append(m.lines, line)
+		return len(m.lines) <= maxImportLines
+	}
+	switch m.kind {
+	case NDJSON:
+		text = bytes.TrimRight(text, "\r\n")
+		for line := range bytes.SplitSeq(text, []byte("\n")) {
+			if !add(bytes.TrimSuffix(line, []byte("\r"))) {
+				break
+			}
+		}
+	case CSV:
+		text = bytes.TrimPrefix(text, []byte("\ufeff")) // spreadsheets write it
+		header, rest, flaws := readHeader(text, r.route.Input)
+		m.header = header
+		if len(flaws) > 0 {
+			m.fault = invalid(flaws)
+			return nil
+		}
+		for len(rest) > 0 {
+			if rest[0] == '\n' || bytes.HasPrefix(rest, []byte("\r\n")) {
+				_, rest, _ = bytes.Cut(rest, []byte("\n"))
+				continue // an empty line is no record
+			}
+			after, _, open := csvRow(rest, nil)
+			if open {
+				m.fault = invalid([]flaw{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
+				return nil
+			}
+			if !add(rest[:len(rest)-len(after)]) {
+				break
+			}
+			rest = after
+		}
+	case GeoJSON:
+		if f := r.cutFeatures(add); f != nil {
+			return f
+		}
+	}
+	if len(m.lines) > maxImportLines {
+		return faultf("body_too_large", "An import may have at most %d records.", maxImportLines)
+	}
+	return nil
+}
+
+// cutFeatures cuts a FeatureCollection into its features (RFC 7946, 3.3).
+func (r *Request) cutFeatures(add func([]byte) bool) *fault {
+	if !utf8.Valid(r.Body) {
+		return faultf("invalid_json", "The text is not UTF-8.")
+	}
+	if !json.Valid(r.Body) {
+		var whole json.RawMessage
+		e, _ := errors.AsType[*json.SyntaxError](json.Unmarshal(r.Body, &whole))
+		if e == nil {
+			return faultf("invalid_json", "The text is not JSON.")
+		}
+		return faultf("invalid_json", "At byte %d: %s", e.Offset, stopped(e.Error()))
+	}
+	seen := map[string][]byte{}
+	for name, value := range membersOf(r.Body) {
+		s := string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'})))
+		if s != "type" && s != "features" {
+			continue // others are foreign, and allowed
+		}
+		if seen[s] != nil {
+			return faultf("invalid_json", "The member %q comes twice.", s)
+		}
+		seen[s] = value
+	}
+	var flaws []flaw
+	if string(textOf(seen["type"])) != "FeatureCollection" {
+		flaws = append(flaws, flaw{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
+	}
+	if f := seen["features"]; len(f) == 0 || f[0] != '[' {
+		flaws = append(flaws, flaw{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
+	}
+	if len(flaws) > 0 {
+		r.importing.fault = invalid(flaws)
+		return nil
+	}
+	for feature := range itemsOf(seen["features"]) {
+		if !add(feature) {
+			break
+		}
+	}
+	return nil
+}
+
+// decode reads a line as [Request.Decode] reads a body.
+func (l *Line) decode(ctx context.Context, r *Request, into any) error {
+	body, flaws, err := r.read(l.text)
+	if err != nil {
+		return err
+	}
+	if len(flaws) > 0 {
+		return invalid(flaws)
+	}
+	scope, err := r.narrow(ctx, r.namedIn(&body))
+	if err != nil {
+		return err
+	}
+	text, flaws := checkBody(r.route.Input.Members, &body, nil, false)
+	if len(flaws) > 0 {
+		return invalid(flaws)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
+	}
+	if r.route.narrows && member(r.route.Input.Members, subaccountMember) != nil {
+		l.Subaccount, err = r.sole(ctx, scope)
+	}
+	return err
+}
+
+// read returns the record of a line.
+func (r *Request) read(text []byte) (body node, flaws []flaw, err error) {
+	if r.importing.kind == CSV {
+		if text, flaws = r.importing.header.record(text); len(flaws) > 0 {
+			return node{}, flaws, nil
+		}
+	}
+	body, err = parseJSON(text)
+	switch {
+	case errors.Is(err, errTooMany):
+		return node{}, nil, faultf("body_too_large", "A record may have at most %d values.", maxNodes)
+	case err != nil:
+		return node{}, nil, faultf("invalid_json", "%s", sentence(err.Error()))
+	case r.importing.kind == GeoJSON:
+		body, flaws = unwrap(&body)
+	}
+	return body, flaws, nil
+}
+
+// unwrap returns the record that a feature stands for: its properties are the
+// members, and its geometry is the member of that name. What else it has, its id
+// too, means nothing here.
+func unwrap(feature *node) (body node, flaws []flaw) {
+	body.kind = '{'
+	if t := feature.find("type"); t == nil || t.text != "Feature" {
+		flaws = append(flaws, flaw{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
+	}
+	switch p := feature.find("properties"); {
+	case p == nil || p.kind == 'n':
+	case p.kind != '{':
+		flaws = append(flaws, flaw{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
+	default:
+		body.members = p.members
+	}
+	if g := feature.find("geometry"); g != nil {
+		if body.find("geometry") != nil {
+			flaws = append(flaws, flaw{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
+		}
+		body.members = append(slices.Clip(body.members), field{"geometry", *g})
+	}
+	return body, flaws
+}
+
+// ImportEach answers an import. Each line is decoded into a T as [Request.Decode]
+// would decode it as a body. Those that are good are given to fn, in order and in
+// one transaction, which returns the id of what it made; a line for which it
+// fails with something the client is to blame for leaves nothing behind, and the
+// others go on. With atomic=true they do not: the answer is then 422, and
+// nothing was made.
+//
+// As in [Request.Write], all of it may run more than once, so T is not changed.
+func ImportEach[T any](ctx context.Context, r *Request, fn func(tx *db.Tx, l *Line, in *T) (id string, err error)) (Response, error) {
+	if r.importing.fault != nil {
+		return Response{}, r.importing.fault
+	}
+	lines, ins := make([]Line, len(r.importing.lines)), make([]T, len(r.importing.lines))
+	atomic, _ := r.Bool("atomic")
+	var refusal refusal
+	for i := range lines {
+		l := &lines[i]
+		l.N, l.text = i+1, r.importing.lines[i]
+		l.err = l.decode(ctx, r, &ins[i])
+		if l.err == nil {
+			continue
+		}
+		f := faultOf(l.err, r.route.Input)
+		if catalogue[f.code].status >= 500 {
+			return Response{}, l.err
+		}
+		refusal.add(l.N, f)
+	}
+	if atomic && refusal.lines > 0 {
+		return Response{}, refusal.fault()
+	}
+	return r.Write(ctx, func(tx *db.Tx) (Response, error) {
+		return r.importIn(ctx, tx, lines, atomic, func(i int) (string, error) { return fn(tx, &lines[i], &ins[i]) })
+	})
+}
+
+// importIn makes the records of an import, in the caller's transaction.
+func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic bool, fn func(i int) (string, error)) (Response, error) {
+	var out bytes.Buffer
+	var refusal refusal
+	var about []string
+	for i := range lines {
+		l := &lines[i]
+		id, err := "", l.err
+		if err == nil {
+			err = tx.Try(ctx, func() (err error) {
+				id, err = fn(i)
+				return err
+			})
+		}
+		if err == nil {
+			fmt.Fprintf(&out, `{"line":%d,"status":201,"id":%s}`+"\n", l.N, quote(id))
+			if l.Subaccount != "" && !slices.Contains(about, l.Subaccount) {
+				about = append(about, l.Subaccount)
+			}
+			continue
+		}
+		f := faultOf(err, r.route.Input)
+		if catalogue[f.code].status >= 500 {
+			return Response{}, err
+		}
+		refusal.add(l.N, f)
+		status, body := r.api.document(f, r.ID)
+		fmt.Fprintf(&out, `{"line":%d,"status":%d,"problem":%s}`+"\n", l.N, status, body)
+	}
+	if atomic && refusal.lines > 0 {
+		return Response{}, refusal.fault()
+	}
+	fmt.Fprintf(&out, `{"summary":{"created":%d,"failed":%d}}`+"\n", len(lines)-refusal.lines, refusal.lines)
+	return Response{status: http.StatusOK, encoded: true, body: out.Bytes()}.In(about...), nil
+}
+
+// refusal collects what is wrong with the lines of an import.
+type refusal struct {
+	lines int
+	flaws []flaw
+}
+
+// add notes why a line fails.
+func (f *refusal) add(n int, of *fault) {
+	f.lines++
+	at := fmt.Sprintf("#/%d", n)
+	if len(of.flaws) == 0 {
+		of = &fault{flaws: []flaw{{Code: of.code, Detail: of.detail, Pointer: "#"}}}
+	}
+	for _, flaw := range of.flaws[:min(len(of.flaws), maxFaults-len(f.flaws))] {
+		flaw.Pointer = at + strings.TrimPrefix(flaw.Pointer, "#")
+		f.flaws = append(f.flaws, flaw)
+	}
+}
+
+// fault is the refusal of all because of some.
+func (f *refusal) fault() *fault {
+	verb := "are"
+	if f.lines == 1 {
+		verb = "is"
+	}
+	return &fault{code: "validation_failed", flaws: f.flaws, detail: fmt.Sprintf("%s %s not valid, so none was made.", count(f.lines, "record"), verb)}
+}
+
+// count returns "1 record" and "2 records".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprint(n, " ", what, "s")
+}
+
+// importParam is the parameter that every import has.
+var importParam = Param{Name: "atomic", Kind: BoolParam, Doc: "Of an import: true makes all of its records, or none when one of them is not valid."}
+
+// importDoc says how a body of a type is read.
+var importDoc = map[string]string{
+	NDJSON: "One record a line, each an object as the body of a single one.",
+	CSV: "RFC 4180 in UTF-8, with a header row that names members in any order, those of objects with dots (place.lat). " +
+		"An empty cell means that the member is absent. Arrays, maps and metadata are JSON. An apostrophe before = + - @, tab or CR, as an export has it, is taken off. A column that is not a member refuses the whole.",
+	GeoJSON: "A FeatureCollection (RFC 7946). The properties of a Feature are the members of a record, its geometry is the member geometry.",
+}

@@ -1,0 +1,134 @@
+package rest
+
+import (
+	"bytes"
+	"iter"
+)
+
+// The functions of this file walk over text that is known to be JSON, without
+// reading more of it than they must. Of other text they make nonsense, but they
+// end.
+
+// membersOf returns the members of an object: the name without its quotes, as it
+// is written, and the value.
+func membersOf(text []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		i := pastSpace(text, 0)
+		if i == len(text) || text[i] != '{' {
+			return
+		}
+		for i = pastSpace(text, i+1); i < len(text) && text[i] == '"'; i = pastSpace(text, i) {
+			from := i
+			i = pastString(text, i)
+			name := text[from+1 : max(from+1, i-1)]
+			i = pastSpace(text, i)
+			if i == len(text) || text[i] != ':' {
+				return
+			}
+			from = pastSpace(text, i+1)
+			i = pastValue(text, from)
+			if !yield(name, text[from:i]) {
+				return
+			}
+			i = pastSpace(text, i)
+			if i == len(text) || text[i] != ',' {
+				return
+			}
+			i++
+		}
+	}
+}
+
+// itemsOf returns the items of an array.
+func itemsOf(text []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		i := pastSpace(text, 0)
+		if i == len(text) || text[i] != '[' {
+			return
+		}
+		for i = pastSpace(text, i+1); i < len(text) && text[i] != ']'; i = pastSpace(text, i) {
+			from := i
+			i = pastValue(text, i)
+			if i == from || !yield(text[from:i]) {
+				return
+			}
+			i = pastSpace(text, i)
+			if i == len(text) || text[i] != ',' {
+				return
+			}
+			i++
+		}
+	}
+}
+
+func pastSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// pastString returns where the string ends that begins at i.
+func pastString(text []byte, i int) int {
+	for i++; ; i++ {
+		n := bytes.IndexByte(text[i:], '"')
+		if n < 0 {
+			return len(text)
+		}
+		i += n
+		escapes := 0
+		for text[i-1-escapes] == '\\' { // ends at the quote that the string begins with
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// pastValue returns where the value ends that begins at i.
+func pastValue(text []byte, i int) int {
+	depth := 0
+	for i < len(text) {
+		switch text[i] {
+		case '"':
+			i = pastString(text, i)
+			if depth == 0 {
+				return i
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\n', '\t', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+		i++
+	}
+	return i
+}
+
+// textOf returns what a string means, given with its quotes. Text without escapes
+// is not copied.
+func textOf(value []byte) []byte {
+	if len(value) < 2 {
+		return nil
+	}
+	inner := value[1 : len(value)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner
+	}
+	s, err := (&parser{text: value}).str()
+	if err != nil {
+		return inner // of a surrogate half, which no answer has
+	}
+	return []byte(s)
+}
