@@ -1,7 +1,14 @@
 package fleet
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -65,4 +72,196 @@ type CustomerChange struct {
 	LicenseStatus    optional.Value[string]            `json:"driver_license_status"`
 	MarketingConsent optional.Value[bool]              `json:"marketing_consent"`
 	Metadata         optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+}
+
+// Doc returns the record as it is answered.
+func (c *Customer) Doc() (Doc, error) {
+	text, err := encode(c)
+	return Doc{ID: c.ID, SubaccountID: c.SubaccountID, Revision: c.revision, JSON: text, Distance: -1}, err
+}
+
+// Customer returns one. Error: NotFound.
+func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id string) (Customer, error) {
+	return readCustomer(ctx, q, organizationID, id, "")
+}
+
+// LockCustomer is Customer for an update in the same transaction.
+func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+	return readCustomer(ctx, tx, organizationID, id, " FOR UPDATE")
+}
+
+// readCustomer returns a customer, locked by FOR UPDATE if lock says so.
+func readCustomer(ctx context.Context, q db.Querier, organizationID, id, lock string) (Customer, error) {
+	c, err := db.One(ctx, q, scanCustomer, "SELECT revision, doc FROM customers WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
+	return c, found(err, "customer")
+}
+
+func scanCustomer(row db.Row) (c Customer, err error) {
+	return c, row.Scan(&c.revision, db.IntoJSON(&c))
+}
+
+// CreateCustomer makes a customer in the caller's transaction. Errors: Invalid;
+// Conflict already_exists with the member external_id.
+func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Customer{}, err
+	}
+	var v problem.Validation
+	sub, err := s.home(ctx, tx, &v, organizationID, n.SubaccountID)
+	if err != nil {
+		return Customer{}, err
+	}
+	c := Customer{
+		Name: n.Name, Email: n.Email, Phone: n.Phone, Language: n.Language, Status: n.Status, BlockReason: n.BlockReason,
+		BirthDate: n.BirthDate, LicenseStatus: n.LicenseStatus, MarketingConsent: n.MarketingConsent, revision: 1,
+	}
+	c.Head, c.Tail = s.newRecord(customerPrefix, "customer", n.SubaccountID, a.now)
+	c.ExternalID, c.Metadata = n.ExternalID, metadataOf(n.Metadata)
+	if sub != nil {
+		c.DefaultCurrency = sub.Currency
+	}
+	if c.Status == "" {
+		c.Status = CustomerActive
+	}
+	if c.LicenseStatus == "" {
+		c.LicenseStatus = "none"
+	}
+	c.check(&v, a)
+	if err := v.Err(); err != nil {
+		return Customer{}, err
+	}
+	doc, err := encode(c)
+	if err != nil {
+		return Customer{}, err
+	}
+	made, err := tx.Exec(ctx, `INSERT INTO customers (organization_id, id, subaccount_id, revision, external_id, status, email, phone, name, last_ride_at, updated_at, doc)
+		VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, NULL, $9, $10) ON CONFLICT DO NOTHING`,
+		organizationID, c.ID, c.SubaccountID, db.Text(string(c.ExternalID)), string(c.Status), db.Text(strings.ToLower(string(c.Email))), db.Text(string(c.Phone)),
+		db.Text(string(c.Name)), c.UpdatedAt.Std().UnixMicro(), string(doc))
+	if err != nil {
+		return Customer{}, fmt.Errorf("insert a customer: %w", err)
+	}
+	if made == 0 {
+		return Customer{}, exists("external_id")
+	}
+	return c, nil
+}
+
+// UpdateCustomer changes a customer whom the caller's transaction has locked. A
+// change that changes nothing makes no revision. The reason of a block goes with
+// the block. Errors: Invalid; Conflict already_exists with the member external_id;
+// invalid_transition for somebody who is anonymised.
+func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID string, c Customer, change CustomerChange) (Customer, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Customer{}, err
+	}
+	before, err := encode(c)
+	if err != nil {
+		return Customer{}, err
+	}
+	former := c
+	change.ExternalID.Into(&c.ExternalID)
+	change.Name.Into(&c.Name)
+	change.Email.Into(&c.Email)
+	change.Phone.Into(&c.Phone)
+	change.Language.Into(&c.Language)
+	change.Status.Into(&c.Status)
+	change.BlockReason.Into(&c.BlockReason)
+	change.BirthDate.Into(&c.BirthDate)
+	change.LicenseStatus.Into(&c.LicenseStatus)
+	change.MarketingConsent.Into(&c.MarketingConsent)
+	if change.Metadata.Set {
+		c.Metadata = metadataOf(change.Metadata.Value)
+	}
+	if former.Status == CustomerBlocked && c.Status == CustomerActive && c.BlockReason == former.BlockReason {
+		c.BlockReason = ""
+	}
+	if former.Status == CustomerAnonymised {
+		if doc, err := encode(c); err != nil || bytes.Equal(doc, before) {
+			return former, err
+		}
+		e := conflict("invalid_transition", "an anonymised customer cannot be changed any more")
+		e.Details = map[string]any{"from": former.Status, "to": c.Status, "allowed": []CustomerStatus{}}
+		return Customer{}, e
+	}
+	var v problem.Validation
+	c.check(&v, a)
+	if err := v.Err(); err != nil {
+		return Customer{}, err
+	}
+	if doc, err := encode(c); err != nil || bytes.Equal(doc, before) {
+		return former, err
+	}
+	if c.ExternalID != former.ExternalID {
+		err := taken(ctx, tx, "external_id", "customers WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
+			organizationID, c.SubaccountID, string(c.ExternalID), c.ID)
+		if err != nil {
+			return Customer{}, err
+		}
+	}
+	return s.keepCustomer(ctx, tx, a, c)
+}
+
+// keepCustomer writes what a request has changed of a customer.
+func (s *Service) keepCustomer(ctx context.Context, tx *db.Tx, a account, c Customer) (Customer, error) {
+	c.UpdatedAt = moved(c.UpdatedAt, a.now)
+	c.revision++
+	doc, err := encode(c)
+	if err != nil {
+		return Customer{}, err
+	}
+	_, err = tx.Exec(ctx, `UPDATE customers SET revision = $3, external_id = $4, status = $5, email = $6, phone = $7, name = $8, updated_at = $9, doc = $10
+		WHERE organization_id = $1 AND id = $2`,
+		a.id, c.ID, c.revision, db.Text(string(c.ExternalID)), string(c.Status), db.Text(strings.ToLower(string(c.Email))), db.Text(string(c.Phone)),
+		db.Text(string(c.Name)), c.UpdatedAt.Std().UnixMicro(), string(doc))
+	if db.IsUnique(err) { // made meanwhile
+		return Customer{}, exists("external_id")
+	}
+	if err != nil {
+		return Customer{}, fmt.Errorf("update a customer: %w", err)
+	}
+	return c, nil
+}
+
+// AnonymiseCustomer empties, for good, what tells who somebody is: the personal
+// members, external_id and metadata. Rides stay. Errors: NotFound;
+// customer_has_open_ride. Doing it twice is fine.
+func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Customer{}, err
+	}
+	c, err := s.LockCustomer(ctx, tx, organizationID, id)
+	if err != nil || c.Status == CustomerAnonymised {
+		return c, err
+	}
+	if c.OpenRideID != "" {
+		return Customer{}, conflict("customer_has_open_ride", "the customer has an open ride, %s", c.OpenRideID)
+	}
+	c.ExternalID, c.Name, c.Email, c.Phone, c.Language, c.BlockReason, c.BirthDate = "", "", "", "", "", "", ""
+	c.Status, c.LicenseStatus, c.MarketingConsent, c.Metadata = CustomerAnonymised, "none", false, map[string]string{}
+	return s.keepCustomer(ctx, tx, a, c)
+}
+
+// check records what is wrong with a customer who is not anonymised, and puts
+// phone and language into the usual form.
+func (c *Customer) check(v *problem.Validation, a account) {
+	v.Line("name", string(c.Name), 0, maxName)
+	if c.Email != "" {
+		checkEmail(v, "email", string(c.Email))
+	}
+	c.Phone = normalPhone(v, "phone", c.Phone)
+	if c.Language != "" {
+		c.Language = Text(normalLanguage(v, "language", string(c.Language)))
+	}
+	checkOneOf(v, "status", c.Status, CustomerActive, CustomerBlocked)
+	v.Length("block_reason", string(c.BlockReason), 0, maxValue)
+	if c.BlockReason != "" && c.Status == CustomerActive {
+		v.AddCode("conflict", "block_reason", "must not be given unless status is blocked")
+	}
+	checkBirthDate(v, "birth_date", c.BirthDate, a.now)
+	checkOneOf(v, "driver_license_status", c.LicenseStatus, "none", "pending", "verified", "rejected", "expired")
+	checkCommon(v, c.ExternalID, c.Metadata)
 }

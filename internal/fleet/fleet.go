@@ -41,6 +41,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -60,6 +61,8 @@ type Service struct {
 	subaccounts cache[Subaccount]
 	plans       cache[Plan]
 	fences      cache[fences]
+
+	ensured sync.Map // ids of organizations that have a fleet, see Ensure
 }
 
 // Config is what [Open] needs.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Plan is a pricing plan (fleet-api.md 1.5): a [Tariff], which rides keep in the
@@ -89,4 +90,220 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 		return nil, fmt.Errorf("read version %d of a pricing plan: %w", version, err)
 	}
 	return t, nil
+}
+
+// Doc returns the record as it is answered.
+func (p *Plan) Doc() (Doc, error) {
+	text, err := encode(p)
+	return Doc{ID: p.ID, SubaccountID: p.SubaccountID, Revision: p.revision, JSON: text, Distance: -1}, err
+}
+
+// Plans returns those of an organization, the oldest first.
+func (s *Service) Plans(ctx context.Context, q db.Querier, organizationID string) ([]Plan, error) {
+	list, err := db.All(ctx, q, scanPlan, "SELECT revision, doc FROM plans WHERE organization_id = $1 ORDER BY id", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list pricing plans: %w", err)
+	}
+	return list, nil
+}
+
+// plansOf is Plans of one subaccount.
+func (s *Service) plansOf(ctx context.Context, q db.Querier, organizationID, subaccountID string) ([]Plan, error) {
+	list, err := db.All(ctx, q, scanPlan, "SELECT revision, doc FROM plans WHERE organization_id = $1 AND subaccount_id = $2 ORDER BY id", organizationID, subaccountID)
+	if err != nil {
+		return nil, fmt.Errorf("list the pricing plans of a subaccount: %w", err)
+	}
+	return list, nil
+}
+
+// Plan returns one in its present version. Error: NotFound.
+func (s *Service) Plan(ctx context.Context, q db.Querier, organizationID, id string) (Plan, error) {
+	return readPlan(ctx, q, organizationID, id, "")
+}
+
+// LockPlan is Plan for an update in the same transaction.
+func (s *Service) LockPlan(ctx context.Context, tx *db.Tx, organizationID, id string) (Plan, error) {
+	return readPlan(ctx, tx, organizationID, id, " FOR UPDATE")
+}
+
+func readPlan(ctx context.Context, q db.Querier, organizationID, id, lock string) (Plan, error) {
+	p, err := db.One(ctx, q, scanPlan, "SELECT revision, doc FROM plans WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
+	return p, found(err, "pricing plan")
+}
+
+func scanPlan(row db.Row) (p Plan, err error) {
+	return p, row.Scan(&p.revision, db.IntoJSON(&p))
+}
+
+// CreatePlan makes a pricing plan in the caller's transaction. One that is not
+// active applies to no new ride: where it would be the one, there is none. Errors:
+// Invalid; Conflict already_exists with the member external_id.
+func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Plan{}, err
+	}
+	var v problem.Validation
+	sub, err := s.home(ctx, tx, &v, organizationID, n.SubaccountID)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{
+		Name: n.Name, Description: n.Description, URL: n.URL, Tariff: n.Tariff, VehicleTypeIDs: n.VehicleTypeIDs,
+		Active: n.Active == nil || *n.Active, Version: 1, revision: 1,
+	}
+	p.Head, p.Tail = s.newRecord(planPrefix, "pricing_plan", n.SubaccountID, a.now)
+	p.ExternalID = n.ExternalID
+	p.Metadata = metadataOf(n.Metadata)
+	if sub != nil {
+		if p.Currency == "" {
+			p.Currency = sub.Currency
+		}
+		if p.Currency != sub.Currency {
+			v.AddCode("conflict", "currency", "must be that of the subaccount, %s", sub.Currency)
+		}
+	}
+	p.check(&v, sub, a)
+	if err := v.Err(); err != nil {
+		return Plan{}, err
+	}
+	doc, err := encode(p)
+	if err != nil {
+		return Plan{}, err
+	}
+	made, err := tx.Exec(ctx, "INSERT INTO plans (organization_id, id, subaccount_id, revision, stamp, version, external_id, doc) VALUES ($1, $2, $3, 1, $4, 1, $5, $6) ON CONFLICT DO NOTHING",
+		organizationID, p.ID, p.SubaccountID, newStamp(), db.Text(string(p.ExternalID)), string(doc))
+	if err != nil {
+		return Plan{}, fmt.Errorf("insert a pricing plan: %w", err)
+	}
+	if made == 0 {
+		return Plan{}, exists("external_id")
+	}
+	return p, keepVersion(ctx, tx, organizationID, &p)
+}
+
+// keepVersion keeps what a plan charges in its present version.
+func keepVersion(ctx context.Context, tx *db.Tx, organizationID string, p *Plan) error {
+	tariff, err := encode(p.Tariff)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO plan_versions (organization_id, plan_id, version, tariff) VALUES ($1, $2, $3, $4)", organizationID, p.ID, p.Version, string(tariff))
+	if err != nil {
+		return fmt.Errorf("keep a version of a pricing plan: %w", err)
+	}
+	return nil
+}
+
+// UpdatePlan changes a pricing plan that the caller's transaction has locked, and
+// always makes a new version of it. Rides keep the one they began with. Errors:
+// Invalid; Conflict already_exists with the member external_id.
+func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID string, p Plan, c PlanChange) (Plan, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Plan{}, err
+	}
+	sub, _, err := s.subaccount(ctx, tx, organizationID, p.SubaccountID)
+	if err != nil {
+		return Plan{}, err
+	}
+	former := p.ExternalID
+	c.ExternalID.Into(&p.ExternalID)
+	c.Name.Into(&p.Name)
+	c.Description.Into(&p.Description)
+	c.URL.Into(&p.URL)
+	c.UnlockAmount.Into(&p.UnlockAmount)
+	c.PerMinute.Into(&p.PerMinute)
+	c.PerKilometer.Into(&p.PerKilometer)
+	c.PausePerMinAmount.IntoPointer(&p.PausePerMinAmount)
+	c.ReservationPerMin.IntoPointer(&p.ReservationPerMin)
+	c.ReservationFlat.IntoPointer(&p.ReservationFlat)
+	c.ReservationFreeMinutes.Into(&p.ReservationFreeMinutes)
+	c.FareCap.IntoPointer(&p.FareCap)
+	c.OutOfZoneAmount.IntoPointer(&p.OutOfZoneAmount)
+	c.Taxable.Into(&p.Taxable)
+	c.TaxBasisPoints.Into(&p.TaxBasisPoints)
+	c.VehicleTypeIDs.Into(&p.VehicleTypeIDs)
+	c.Active.Into(&p.Active)
+	if c.Metadata.Set {
+		p.Metadata = metadataOf(c.Metadata.Value)
+	}
+	var v problem.Validation
+	p.check(&v, sub, a)
+	if err := v.Err(); err != nil {
+		return Plan{}, err
+	}
+	if p.ExternalID != former {
+		err := taken(ctx, tx, "external_id", "plans WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
+			organizationID, p.SubaccountID, string(p.ExternalID), p.ID)
+		if err != nil {
+			return Plan{}, err
+		}
+	}
+	p.Version++
+	p.revision++
+	p.UpdatedAt = moved(p.UpdatedAt, a.now)
+	doc, err := encode(p)
+	if err != nil {
+		return Plan{}, err
+	}
+	_, err = tx.Exec(ctx, "UPDATE plans SET revision = $3, stamp = $4, version = $5, external_id = $6, doc = $7 WHERE organization_id = $1 AND id = $2",
+		organizationID, p.ID, p.revision, newStamp(), p.Version, db.Text(string(p.ExternalID)), string(doc))
+	if db.IsUnique(err) { // made meanwhile
+		return Plan{}, exists("external_id")
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("update a pricing plan: %w", err)
+	}
+	return p, keepVersion(ctx, tx, organizationID, &p)
+}
+
+// check records what is wrong with a plan of a subaccount, which may be nil, and
+// puts it into the usual form.
+func (p *Plan) check(v *problem.Validation, sub *Subaccount, a account) {
+	checkLine(v, "name", p.Name, maxName)
+	v.Length("description", p.Description, 0, maxText)
+	checkURL(v, "url", p.URL)
+	checkCommon(v, p.ExternalID, p.Metadata)
+	if p.PerMinute == nil {
+		p.PerMinute = []Segment{}
+	}
+	if p.PerKilometer == nil {
+		p.PerKilometer = []Segment{}
+	}
+	if sub == nil {
+		p.Tariff.check(v, a.settings.MaxRideMinutes, 0)
+		return
+	}
+	p.VehicleTypeIDs = checkTypes(v, "vehicle_type_ids", p.VehicleTypeIDs, sub)
+	p.Tariff.check(v, a.settings.MaxRideMinutes, sub.reservable())
+}
+
+// bearable reports whether what a tariff charges can be counted, for rides of up
+// to some minutes.
+func (t *Tariff) bearable(maxRideMinutes, reservationMinutes int64) bool {
+	var v problem.Validation
+	t.check(&v, maxRideMinutes, reservationMinutes)
+	return v.Err() == nil
+}
+
+// checkTariffs records an issue when rides of up to some minutes could cost more
+// than can be counted.
+func (s *Service) checkTariffs(ctx context.Context, tx *db.Tx, v *problem.Validation, organizationID string, maxRideMinutes int64) error {
+	subs, err := s.Subaccounts(ctx, tx, organizationID)
+	if err != nil {
+		return err
+	}
+	for _, sub := range subs {
+		plans, err := s.plansOf(ctx, tx, organizationID, sub.ID)
+		if err != nil {
+			return err
+		}
+		for _, p := range plans {
+			if !p.bearable(maxRideMinutes, sub.reservable()) {
+				v.AddCode("conflict", "max_ride_minutes", "would let %s charge more than can be counted", p.ID)
+			}
+		}
+	}
+	return nil
 }

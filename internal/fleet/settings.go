@@ -1,7 +1,14 @@
 package fleet
 
 import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -39,4 +46,149 @@ type SettingsChange struct {
 type Organization struct {
 	ID   string
 	Name string
+}
+
+// defaultSettings are those of an organization that has said nothing.
+func defaultSettings(o Organization, now time.Time) Settings {
+	return Settings{
+		Name: nameOf(o), TimeZone: "UTC", DefaultLanguage: "en",
+		LowBatteryPercent: 15, BatteryReadyPercent: 30, MaxRideMinutes: 1440, CancelGraceSeconds: 60, CancelGraceMeters: 50,
+		ContactLostMinutes: 30, MissingAfterHours: 72, UpdatedAt: rfc3339.Time(now.Truncate(time.Millisecond)),
+	}
+}
+
+// nameOf returns what an organization's records are named after it.
+func nameOf(o Organization) string {
+	var v problem.Validation
+	name := strings.TrimSpace(o.Name)
+	if checkLine(&v, "name", name, maxName); v.Err() != nil {
+		return o.ID
+	}
+	return name
+}
+
+// createSettings makes the settings of an organization, and reports whether it
+// did: false when it has some.
+func (s *Service) createSettings(ctx context.Context, tx *db.Tx, o Organization) (bool, error) {
+	doc, err := encode(defaultSettings(o, tx.Now))
+	if err != nil {
+		return false, err
+	}
+	n, err := tx.Exec(ctx, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ($1, 1, $2, 0, $3) ON CONFLICT DO NOTHING",
+		o.ID, newStamp(), string(doc))
+	if err != nil {
+		return false, fmt.Errorf("insert the settings: %w", err)
+	}
+	return n > 0, nil
+}
+
+// Settings returns those of an organization, and their revision.
+func (s *Service) Settings(ctx context.Context, q db.Querier, organizationID string) (Settings, int64, error) {
+	return readSettings(ctx, q, organizationID, "")
+}
+
+// LockSettings is Settings for an update in the same transaction.
+func (s *Service) LockSettings(ctx context.Context, tx *db.Tx, organizationID string) (Settings, int64, error) {
+	return readSettings(ctx, tx, organizationID, " FOR UPDATE")
+}
+
+func readSettings(ctx context.Context, q db.Querier, organizationID, lock string) (settings Settings, revision int64, err error) {
+	err = q.QueryRow(ctx, "SELECT revision, doc FROM settings WHERE organization_id = $1"+lock, organizationID).Scan(&revision, db.IntoJSON(&settings))
+	return settings, revision, found(err, "fleet")
+}
+
+// UpdateSettings changes settings in the caller's transaction, and returns them
+// and their revision. A change that changes nothing makes no revision. What is
+// due by a limit that changes (the end of a ride, a vehicle's silence) becomes
+// due by the new one, but not before now. Errors: Invalid.
+func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID string, c SettingsChange) (Settings, int64, error) {
+	before, revision, err := s.LockSettings(ctx, tx, organizationID)
+	if err != nil {
+		return Settings{}, 0, err
+	}
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Settings{}, 0, err
+	}
+	after := before
+	c.Name.Into(&after.Name)
+	c.TimeZone.Into(&after.TimeZone)
+	c.DefaultLanguage.Into(&after.DefaultLanguage)
+	c.LowBatteryPercent.Into(&after.LowBatteryPercent)
+	c.BatteryReadyPercent.Into(&after.BatteryReadyPercent)
+	c.MaxRideMinutes.Into(&after.MaxRideMinutes)
+	c.CancelGraceSeconds.Into(&after.CancelGraceSeconds)
+	c.CancelGraceMeters.Into(&after.CancelGraceMeters)
+	c.ContactLostMinutes.Into(&after.ContactLostMinutes)
+	c.MissingAfterHours.Into(&after.MissingAfterHours)
+	var v problem.Validation
+	after.check(&v)
+	if after.MaxRideMinutes > before.MaxRideMinutes && !v.Has("max_ride_minutes") {
+		if err := s.checkTariffs(ctx, tx, &v, organizationID, after.MaxRideMinutes); err != nil {
+			return Settings{}, 0, err
+		}
+	}
+	if err := v.Err(); err != nil {
+		return Settings{}, 0, err
+	}
+	if after == before {
+		return before, revision, nil
+	}
+	after.UpdatedAt = moved(before.UpdatedAt, a.now)
+	doc, err := encode(after)
+	if err != nil {
+		return Settings{}, 0, err
+	}
+	revision++
+	if _, err := tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, doc = $4 WHERE organization_id = $1", organizationID, revision, newStamp(), string(doc)); err != nil {
+		return Settings{}, 0, fmt.Errorf("update the settings: %w", err)
+	}
+	return after, revision, s.postpone(ctx, tx, a, before, after)
+}
+
+// postpone moves what is due by settings that have changed. What was due already
+// stays due as of then, whether or not it has been seen to.
+func (s *Service) postpone(ctx context.Context, tx *db.Tx, a account, before, after Settings) error {
+	const due = "SET due_at = CASE WHEN %[1]s + $2 < $3 THEN $3 ELSE %[1]s + $2 END WHERE organization_id = $1 AND due_at > $3 AND %[2]s"
+	move := func(table, since, which string, by time.Duration) error {
+		_, err := tx.Exec(ctx, "UPDATE "+table+" "+fmt.Sprintf(due, since, which), a.id, by.Microseconds(), a.now.UnixMicro())
+		if err != nil {
+			return fmt.Errorf("move what is due of %s: %w", table, err)
+		}
+		return nil
+	}
+	if after.MaxRideMinutes != before.MaxRideMinutes {
+		if err := move("rides", "started_at", "status IN ('active', 'paused')", time.Duration(after.MaxRideMinutes)*time.Minute); err != nil {
+			return err
+		}
+	}
+	if after.ContactLostMinutes != before.ContactLostMinutes {
+		if err := move("vehicles", "last_reported_at", "state IN ('available', 'reserved', 'on_trip', 'non_operational')", time.Duration(after.ContactLostMinutes)*time.Minute); err != nil {
+			return err
+		}
+	}
+	if after.MissingAfterHours != before.MissingAfterHours {
+		return move("vehicles", "last_reported_at", "state = 'non_contactable'", time.Duration(after.MissingAfterHours)*time.Hour)
+	}
+	return nil
+}
+
+// check records what is wrong with settings, and puts them into their usual form.
+func (t *Settings) check(v *problem.Validation) {
+	checkLine(v, "name", t.Name, maxName)
+	checkTimeZone(v, "timezone", t.TimeZone)
+	t.DefaultLanguage = normalLanguage(v, "default_language", t.DefaultLanguage)
+	checkRange(v, "low_battery_percent", t.LowBatteryPercent, 0, 100)
+	checkRange(v, "battery_ready_percent", t.BatteryReadyPercent, 0, 100)
+	if t.BatteryReadyPercent < t.LowBatteryPercent && !v.Has("battery_ready_percent") && !v.Has("low_battery_percent") {
+		v.AddCode("too_small", "battery_ready_percent", "must not be below low_battery_percent, %d", t.LowBatteryPercent)
+	}
+	checkRange(v, "max_ride_minutes", t.MaxRideMinutes, 1, 366*24*60)
+	checkRange(v, "cancel_grace_seconds", t.CancelGraceSeconds, 0, 24*60*60)
+	checkRange(v, "cancel_grace_meters", t.CancelGraceMeters, 0, 100_000)
+	checkRange(v, "contact_lost_minutes", t.ContactLostMinutes, 1, 366*24*60)
+	checkRange(v, "missing_after_hours", t.MissingAfterHours, 1, 366*24)
+	if t.MissingAfterHours*60 < t.ContactLostMinutes && !v.Has("missing_after_hours") && !v.Has("contact_lost_minutes") {
+		v.AddCode("too_small", "missing_after_hours", "must not be shorter than contact_lost_minutes, %d", t.ContactLostMinutes)
+	}
 }

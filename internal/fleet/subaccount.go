@@ -1,11 +1,25 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+)
+
+// The statuses of a subaccount.
+const (
+	subaccountActive   = "active"
+	subaccountArchived = "archived" // nothing new is made in it, and no ride begins
 )
 
 // Subaccount is one operating area, and one system of the public feed
@@ -116,4 +130,453 @@ func (s *Subaccount) vehicleType(id string) *VehicleType {
 		}
 	}
 	return nil
+}
+
+// Doc returns the record as it is answered.
+func (s *Subaccount) Doc() (Doc, error) {
+	text, err := encode(s)
+	return Doc{ID: s.ID, SubaccountID: s.ID, Revision: s.revision, JSON: text, Distance: -1}, err
+}
+
+// Subaccounts returns those of an organization, the oldest first.
+func (s *Service) Subaccounts(ctx context.Context, q db.Querier, organizationID string) ([]Subaccount, error) {
+	list, err := db.All(ctx, q, scanSubaccount, "SELECT revision, doc FROM subaccounts WHERE organization_id = $1 ORDER BY id", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list subaccounts: %w", err)
+	}
+	return list, nil
+}
+
+// SubaccountIDs returns the ids of Subaccounts, in their order.
+func (s *Service) SubaccountIDs(ctx context.Context, q db.Querier, organizationID string) ([]string, error) {
+	list, err := db.All(ctx, q, func(row db.Row) (id string, err error) {
+		return id, row.Scan(&id)
+	}, "SELECT id FROM subaccounts WHERE organization_id = $1 ORDER BY id", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list subaccounts: %w", err)
+	}
+	return list, nil
+}
+
+// Subaccount returns one. Error: NotFound.
+func (s *Service) Subaccount(ctx context.Context, q db.Querier, organizationID, id string) (Subaccount, error) {
+	return readSubaccount(ctx, q, organizationID, id, "")
+}
+
+// LockSubaccount is Subaccount for an update in the same transaction.
+func (s *Service) LockSubaccount(ctx context.Context, tx *db.Tx, organizationID, id string) (Subaccount, error) {
+	return readSubaccount(ctx, tx, organizationID, id, " FOR UPDATE")
+}
+
+func readSubaccount(ctx context.Context, q db.Querier, organizationID, id, lock string) (Subaccount, error) {
+	sub, err := db.One(ctx, q, scanSubaccount, "SELECT revision, doc FROM subaccounts WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
+	return sub, found(err, "subaccount")
+}
+
+func scanSubaccount(row db.Row) (sub Subaccount, err error) {
+	return sub, row.Scan(&sub.revision, db.IntoJSON(&sub))
+}
+
+// home returns the subaccount that something new is to belong to, which must not
+// be changed. Where there is none, or it is archived, that is recorded and nil
+// returned.
+func (s *Service) home(ctx context.Context, q db.Querier, v *problem.Validation, organizationID, id string) (*Subaccount, error) {
+	if id == "" {
+		v.AddCode("required", "subaccount_id", "is required")
+		return nil, nil
+	}
+	sub, _, err := s.subaccount(ctx, q, organizationID, id)
+	switch {
+	case problem.Of(err) == problem.NotFound:
+		v.AddCode("not_found", "subaccount_id", "must be a subaccount of the organization")
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case sub.Status == subaccountArchived:
+		v.AddCode("conflict", "subaccount_id", "is archived: nothing new is made in it")
+		return nil, nil
+	}
+	return sub, nil
+}
+
+// touch gives a subaccount a new stamp, because its zones change, and holds it to
+// the end of the transaction.
+func (s *Service) touch(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	if _, err := tx.Exec(ctx, "UPDATE subaccounts SET stamp = $3 WHERE organization_id = $1 AND id = $2", organizationID, id, newStamp()); err != nil {
+		return fmt.Errorf("stamp a subaccount: %w", err)
+	}
+	return nil
+}
+
+// CreateSubaccount makes a subaccount in the caller's transaction: active, without
+// rules, vehicle types or a public feed. Errors: Invalid; Conflict already_exists
+// with the member external_id.
+func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Subaccount{}, err
+	}
+	head, tail := s.newRecord(subaccountPrefix, "subaccount", "", a.now)
+	sub := Subaccount{
+		ID: head.ID, Object: head.Object, Live: head.Live, Name: n.Name, ExternalID: n.ExternalID, Status: subaccountActive,
+		TimeZone: n.TimeZone, Currency: n.Currency, CountryCode: n.CountryCode,
+		GlobalRules: []Rule{}, VehicleTypes: []VehicleType{}, Alerts: []Alert{},
+		CreatedAt: tail.CreatedAt, UpdatedAt: tail.UpdatedAt, revision: 1,
+	}
+	var v problem.Validation
+	sub.check(&v)
+	if err := v.Err(); err != nil {
+		return Subaccount{}, err
+	}
+	doc, err := encode(sub)
+	if err != nil {
+		return Subaccount{}, err
+	}
+	made, err := tx.Exec(ctx, "INSERT INTO subaccounts (organization_id, id, revision, stamp, external_id, system_id, doc) VALUES ($1, $2, 1, $3, $4, NULL, $5) ON CONFLICT DO NOTHING",
+		organizationID, sub.ID, newStamp(), db.Text(string(sub.ExternalID)), string(doc))
+	if err != nil {
+		return Subaccount{}, fmt.Errorf("insert a subaccount: %w", err)
+	}
+	if made == 0 {
+		return Subaccount{}, exists("external_id")
+	}
+	return sub, nil
+}
+
+// UpdateSubaccount changes a subaccount that the caller's transaction has locked.
+// A change that changes nothing makes no revision. Errors: Invalid, with
+// not_found for a plan that is not the subaccount's and an id in a list that was
+// not there before, read_only for what a vehicle type keeps, conflict for a
+// currency in use and a vehicle type in use that is left out; Conflict
+// already_exists with the member external_id or gbfs.system_id.
+func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, sub Subaccount, c SubaccountChange) (Subaccount, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Subaccount{}, err
+	}
+	before, err := encode(sub)
+	if err != nil {
+		return Subaccount{}, err
+	}
+	former := sub
+	c.Name.Into(&sub.Name)
+	c.ExternalID.Into(&sub.ExternalID)
+	c.Status.Into(&sub.Status)
+	c.TimeZone.Into(&sub.TimeZone)
+	c.Currency.Into(&sub.Currency)
+	c.CountryCode.Into(&sub.CountryCode)
+	c.DefaultPricingPlanID.Into(&sub.DefaultPricingPlanID)
+	c.GBFS.Into(&sub.GBFS)
+	var v problem.Validation
+	if c.VehicleTypes.Set {
+		sub.VehicleTypes = former.typesOf(&v, c.VehicleTypes.Value, a.now)
+	}
+	if c.GlobalRules.Set {
+		sub.GlobalRules = slices.Clone(c.GlobalRules.Value)
+	}
+	if c.Alerts.Set {
+		sub.Alerts = former.alertsOf(&v, c.Alerts.Value, a.now)
+	}
+	sub.check(&v)
+	if err := s.checkUse(ctx, tx, &v, organizationID, &former, &sub); err != nil {
+		return Subaccount{}, err
+	}
+	if err := v.Err(); err != nil {
+		return Subaccount{}, err
+	}
+	doc, err := encode(sub)
+	if err != nil || bytes.Equal(doc, before) {
+		return former, err
+	}
+	if sub.ExternalID != former.ExternalID {
+		if err := taken(ctx, tx, "external_id", "subaccounts WHERE organization_id = $1 AND external_id = $2 AND id <> $3", organizationID, string(sub.ExternalID), sub.ID); err != nil {
+			return Subaccount{}, err
+		}
+	}
+	if sub.systemID() != former.systemID() {
+		if err := taken(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1 AND id <> $2", string(sub.systemID()), sub.ID); err != nil {
+			return Subaccount{}, err
+		}
+	}
+	sub.UpdatedAt = moved(former.UpdatedAt, a.now)
+	sub.revision++
+	if doc, err = encode(sub); err != nil {
+		return Subaccount{}, err
+	}
+	_, err = tx.Exec(ctx, "UPDATE subaccounts SET revision = $3, stamp = $4, external_id = $5, system_id = $6, doc = $7 WHERE organization_id = $1 AND id = $2",
+		organizationID, sub.ID, sub.revision, newStamp(), db.Text(string(sub.ExternalID)), db.Text(string(sub.systemID())), string(doc))
+	if db.IsUnique(err) { // made meanwhile
+		if sub.systemID() != former.systemID() {
+			return Subaccount{}, exists("gbfs.system_id")
+		}
+		return Subaccount{}, exists("external_id")
+	}
+	if err != nil {
+		return Subaccount{}, fmt.Errorf("update a subaccount: %w", err)
+	}
+	return sub, nil
+}
+
+// taken returns the refusal of a second record with the same value of a member,
+// when another has it. from says where to look, the value is not empty.
+func taken(ctx context.Context, tx *db.Tx, member, from string, args ...any) error {
+	var is bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM "+from+")", args...).Scan(&is); err != nil {
+		return fmt.Errorf("look for another with the same %s: %w", member, err)
+	}
+	if is {
+		return exists(member)
+	}
+	return nil
+}
+
+// systemID is the name of the public feed; empty when there is none.
+func (s *Subaccount) systemID() Text {
+	if !s.GBFS.Enabled {
+		return ""
+	}
+	return s.GBFS.SystemID
+}
+
+// typesOf returns the vehicle types that s is to have: those that have an id keep
+// it, the others get one.
+func (s *Subaccount) typesOf(v *problem.Validation, list []VehicleType, now time.Time) []VehicleType {
+	types := append([]VehicleType{}, list...)
+	for i := range types {
+		t, path := &types[i], "vehicle_types."+strconv.Itoa(i)
+		if t.ID == "" {
+			t.ID = newID(typePrefix, now, rand.Reader)
+			continue
+		}
+		switch was := s.vehicleType(t.ID); {
+		case was == nil:
+			v.AddCode("not_found", path+".id", "must be a vehicle type of the subaccount, or absent for a new one")
+		case slices.ContainsFunc(types[:i], func(other VehicleType) bool { return other.ID == t.ID }):
+			v.AddCode("conflict", path+".id", "is given twice")
+		default:
+			if t.FormFactor != was.FormFactor {
+				v.AddCode("read_only", path+".form_factor", "cannot be changed")
+			}
+			if t.PropulsionType != was.PropulsionType {
+				v.AddCode("read_only", path+".propulsion_type", "cannot be changed")
+			}
+		}
+	}
+	return types
+}
+
+// alertsOf returns the alerts that s is to have, as typesOf does.
+func (s *Subaccount) alertsOf(v *problem.Validation, list []Alert, now time.Time) []Alert {
+	alerts := append([]Alert{}, list...)
+	for i := range alerts {
+		is := func(other Alert) bool { return other.ID == alerts[i].ID }
+		path := "alerts." + strconv.Itoa(i) + ".id"
+		switch {
+		case alerts[i].ID == "":
+			alerts[i].ID = newID(alertPrefix, now, rand.Reader)
+		case !slices.ContainsFunc(s.Alerts, is):
+			v.AddCode("not_found", path, "must be an alert of the subaccount, or absent for a new one")
+		case slices.ContainsFunc(alerts[:i], is):
+			v.AddCode("conflict", path, "is given twice")
+		}
+	}
+	return alerts
+}
+
+// check records what is wrong with a subaccount by itself, and puts it into the
+// usual form.
+func (s *Subaccount) check(v *problem.Validation) {
+	checkLine(v, "name", s.Name, maxName)
+	checkCommon(v, s.ExternalID, nil)
+	checkOneOf(v, "status", s.Status, subaccountActive, subaccountArchived)
+	checkTimeZone(v, "timezone", s.TimeZone)
+	if s.Currency == "" {
+		v.AddCode("required", "currency", "is required")
+	} else if _, ok := MinorDigits(s.Currency); !ok {
+		v.AddCode("invalid_value", "currency", "must be an ISO 4217 currency such as EUR")
+	}
+	if s.CountryCode != "" && !listed(countries, string(s.CountryCode), 2) {
+		v.AddCode("invalid_value", "country_code", "must be an ISO 3166 country of two letters such as DE")
+	}
+	if len(s.VehicleTypes) > maxList {
+		v.AddCode("too_long", "vehicle_types", "must be at most %d", maxList)
+	}
+	for i := range s.VehicleTypes[:min(maxList, len(s.VehicleTypes))] {
+		s.VehicleTypes[i].check(v, "vehicle_types."+strconv.Itoa(i))
+	}
+	s.GlobalRules = checkRules(v, "global_rules", s.GlobalRules, s)
+	s.GBFS.check(v)
+	if len(s.Alerts) > maxList {
+		v.AddCode("too_long", "alerts", "must be at most %d", maxList)
+	}
+	for i := range s.Alerts[:min(maxList, len(s.Alerts))] {
+		s.Alerts[i].check(v, "alerts."+strconv.Itoa(i))
+	}
+}
+
+func (t *VehicleType) check(v *problem.Validation, path string) {
+	path += "."
+	checkLine(v, path+"name", t.Name, maxName)
+	checkOneOf(v, path+"form_factor", t.FormFactor, "bicycle", "cargo_bicycle", "car", "moped", "scooter_standing", "scooter_seated", "other")
+	checkOneOf(v, path+"propulsion_type", t.PropulsionType,
+		"human", "electric_assist", "electric", "combustion", "combustion_diesel", "hybrid", "plug_in_hybrid", "hydrogen_fuel_cell")
+	if t.MaxRangeMeters == nil && t.PropulsionType != "human" {
+		v.AddCode("required", path+"max_range_meters", "is required with a motor")
+	}
+	checkOptional(v, path+"max_range_meters", t.MaxRangeMeters, 1, maxMeters)
+	checkOptional(v, path+"wheel_count", t.WheelCount, 1, 100)
+	checkOptional(v, path+"max_permitted_speed_kph", t.MaxPermittedSpeed, 1, maxSpeed)
+	checkOptional(v, path+"rider_capacity", t.RiderCapacity, 1, 100)
+	checkRange(v, path+"reservation_minutes", t.ReservationMinutes, 0, 7*24*60)
+	checkRange(v, path+"min_age", t.MinAge, 0, 120)
+}
+
+func (g *GBFS) check(v *problem.Validation) {
+	needed := func(path string, value Text) {
+		if g.Enabled && value == "" {
+			v.AddCode("required", path, "is required for the public feed")
+		}
+	}
+	needed("gbfs.system_id", g.SystemID)
+	needed("gbfs.opening_hours", g.OpeningHours)
+	needed("gbfs.feed_contact_email", g.ContactEmail)
+	if g.SystemID != "" && !isName(string(g.SystemID), "_.-", 64) {
+		v.AddCode("invalid_format", "gbfs.system_id", "must be 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen, a letter or digit first")
+	}
+	if g.LicenseID != "" && !isName(string(g.LicenseID), ".+-", 64) {
+		v.AddCode("invalid_format", "gbfs.license_id", "must be an SPDX identifier such as CC0-1.0")
+	}
+	v.Line("gbfs.operator", string(g.Operator), 0, maxName)
+	v.Line("gbfs.opening_hours", string(g.OpeningHours), 0, maxName)
+	if g.ContactEmail != "" {
+		checkEmail(v, "gbfs.feed_contact_email", string(g.ContactEmail))
+	}
+}
+
+// isName reports whether name is of letters and digits, and after the first also
+// of others.
+func isName(name, others string, high int) bool {
+	for i := range len(name) {
+		c := name[i]
+		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (i == 0 || strings.IndexByte(others, c) < 0) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= high
+}
+
+func (a *Alert) check(v *problem.Validation, path string) {
+	path += "."
+	checkOneOf(v, path+"type", a.Type, "system_closure", "other")
+	checkLine(v, path+"summary", a.Summary, maxName)
+	v.Length(path+"description", string(a.Description), 0, maxText)
+	checkURL(v, path+"url", a.URL)
+	a.StartsAt, a.EndsAt = checkSpan(v, path, a.StartsAt, a.EndsAt)
+}
+
+// checkSpan records an issue unless the end of a time is after its beginning,
+// where it has both, and returns them in milliseconds, as they are written.
+func checkSpan(v *problem.Validation, path string, start, end rfc3339.Time) (rfc3339.Time, rfc3339.Time) {
+	for _, t := range [...]struct {
+		member string
+		at     *rfc3339.Time
+	}{{"starts_at", &start}, {"ends_at", &end}} {
+		if t.at.Std().IsZero() {
+			continue
+		}
+		*t.at = rfc3339.Time(t.at.Std().UTC().Truncate(time.Millisecond))
+		if year := t.at.Std().Year(); year < 1970 || year > 9999 {
+			v.AddCode("invalid_value", path+t.member, "must be from 1970 to 9999")
+		}
+	}
+	if !start.Std().IsZero() && !end.Std().IsZero() && !end.Std().After(start.Std()) {
+		v.AddCode("too_small", path+"ends_at", "must be after starts_at")
+	}
+	return start, end
+}
+
+// checkUse records what of a changed subaccount does not go with what there is in
+// it.
+func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation, organizationID string, before, after *Subaccount) error {
+	plans, err := s.plansOf(ctx, tx, organizationID, after.ID)
+	if err != nil {
+		return err
+	}
+	planExists := func(path string, id Text) {
+		if id != "" && !slices.ContainsFunc(plans, func(p Plan) bool { return p.ID == string(id) }) {
+			v.AddCode("not_found", path, "must be a pricing plan of the subaccount")
+		}
+	}
+	planExists("default_pricing_plan_id", after.DefaultPricingPlanID)
+	for i, t := range after.VehicleTypes {
+		planExists("vehicle_types."+strconv.Itoa(i)+".default_pricing_plan_id", t.DefaultPricingPlanID)
+	}
+	if after.Currency != before.Currency {
+		var used bool
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM plans WHERE organization_id = $1 AND subaccount_id = $2)
+			OR EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND subaccount_id = $2)
+			OR EXISTS (SELECT 1 FROM customers WHERE organization_id = $1 AND subaccount_id = $2)`, organizationID, after.ID).Scan(&used)
+		if err != nil {
+			return fmt.Errorf("look for what has a currency: %w", err)
+		}
+		if used {
+			v.AddCode("conflict", "currency", "cannot be changed: there are pricing plans, rides or customers with it")
+		}
+	}
+	if after.reservable() > before.reservable() {
+		settings, _, err := s.Settings(ctx, tx, organizationID)
+		if err != nil {
+			return err
+		}
+		for _, p := range plans {
+			if !p.bearable(settings.MaxRideMinutes, after.reservable()) {
+				v.AddCode("conflict", "vehicle_types", "would let %s charge more than can be counted, by reservation_minutes", p.ID)
+			}
+		}
+	}
+	for _, t := range before.VehicleTypes {
+		if after.vehicleType(t.ID) != nil {
+			continue
+		}
+		what, err := s.userOf(ctx, tx, organizationID, before, plans, t.ID)
+		if err != nil {
+			return err
+		}
+		if what != "" {
+			v.AddCode("conflict", "vehicle_types", "must keep %s, which is used by %s", t.ID, what)
+		}
+	}
+	return nil
+}
+
+// reservable is for how many minutes vehicles can be reserved at most.
+func (s *Subaccount) reservable() (minutes int64) {
+	for _, t := range s.VehicleTypes {
+		minutes = max(minutes, t.ReservationMinutes)
+	}
+	return minutes
+}
+
+// userOf says what uses a vehicle type; nothing when it can go.
+func (s *Service) userOf(ctx context.Context, tx *db.Tx, organizationID string, before *Subaccount, plans []Plan, typeID string) (string, error) {
+	var vehicles bool
+	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM vehicles WHERE organization_id = $1 AND vehicle_type_id = $2)", organizationID, typeID).Scan(&vehicles)
+	if err != nil {
+		return "", fmt.Errorf("look for vehicles of a type: %w", err)
+	}
+	if vehicles {
+		return "vehicles", nil
+	}
+	if slices.ContainsFunc(plans, func(p Plan) bool { return slices.Contains(p.VehicleTypeIDs, typeID) }) {
+		return "pricing plans", nil
+	}
+	around, _, err := s.fencesOf(ctx, tx, organizationID, before.ID)
+	if err != nil {
+		return "", err
+	}
+	names := func(r Rule) bool { return slices.Contains(r.VehicleTypeIDs, typeID) }
+	if slices.ContainsFunc(around.list, func(f fence) bool { return slices.ContainsFunc(f.rules, names) }) {
+		return "zones", nil
+	}
+	return "", nil
 }

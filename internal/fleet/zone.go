@@ -1,13 +1,17 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -162,24 +166,240 @@ type fences struct{ list []fence }
 // ruleAt returns the rule that decides for a vehicle of a type at a point, and
 // the zone it is of; see [decide].
 func (s *Service) ruleAt(ctx context.Context, q db.Querier, a account, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
-	sub, stamp, err := s.subaccount(ctx, q, a.id, subaccountID)
+	around, sub, err := s.fencesOf(ctx, q, a.id, subaccountID)
 	if err != nil {
 		return Rule{}, "", err
 	}
+	rule, zoneID := decide(around.list, sub.GlobalRules, lng, lat, vehicleTypeID, a.now)
+	return rule, zoneID, nil
+}
+
+// fencesOf returns the zones of a subaccount, which must not be changed, and the
+// subaccount.
+func (s *Service) fencesOf(ctx context.Context, q db.Querier, organizationID, subaccountID string) (*fences, *Subaccount, error) {
+	sub, stamp, err := s.subaccount(ctx, q, organizationID, subaccountID)
+	if err != nil {
+		return nil, nil, err
+	}
 	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {
-		list, err := db.All(ctx, q, scanFence, "SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", a.id, subaccountID)
+		list, err := db.All(ctx, q, scanFence, "SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
 		into.list = list
 		return err
 	})
 	if err != nil {
-		return Rule{}, "", fmt.Errorf("read the zones of a subaccount: %w", err)
+		return nil, nil, fmt.Errorf("read the zones of a subaccount: %w", err)
 	}
-	rule, zoneID := decide(around.list, sub.GlobalRules, lng, lat, vehicleTypeID, a.now)
-	return rule, zoneID, nil
+	return around, sub, nil
 }
 
 func scanFence(row db.Row) (fence, error) {
 	var z Zone
 	err := row.Scan(db.IntoJSON(&z))
 	return fence{z.ID, z.Type, z.Geometry, z.Rules, z.Priority, z.StartsAt.Std(), z.EndsAt.Std()}, err
+}
+
+// Doc returns the record as it is answered.
+func (z *Zone) Doc() (Doc, error) {
+	text, err := encode(z)
+	return Doc{ID: z.ID, SubaccountID: z.SubaccountID, Revision: z.revision, JSON: text, Distance: -1}, err
+}
+
+// Zone returns one. Error: NotFound.
+func (s *Service) Zone(ctx context.Context, q db.Querier, organizationID, id string) (Zone, error) {
+	return readZone(ctx, q, organizationID, id, "")
+}
+
+// LockZone is Zone for an update in the same transaction.
+func (s *Service) LockZone(ctx context.Context, tx *db.Tx, organizationID, id string) (Zone, error) {
+	return readZone(ctx, tx, organizationID, id, " FOR UPDATE")
+}
+
+func readZone(ctx context.Context, q db.Querier, organizationID, id, lock string) (z Zone, err error) {
+	err = q.QueryRow(ctx, "SELECT revision, doc FROM zones WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).Scan(&z.revision, db.IntoJSON(&z))
+	return z, found(err, "zone")
+}
+
+// CreateZone makes a zone in the caller's transaction. Errors: Invalid; Conflict
+// already_exists with the member external_id.
+func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Zone{}, err
+	}
+	if err := s.touch(ctx, tx, organizationID, n.SubaccountID); err != nil {
+		return Zone{}, err
+	}
+	var v problem.Validation
+	sub, err := s.home(ctx, tx, &v, organizationID, n.SubaccountID)
+	if err != nil {
+		return Zone{}, err
+	}
+	z := Zone{
+		Name: n.Name, Description: n.Description, Type: n.Type, Geometry: n.Geometry, Rules: slices.Clone(n.Rules),
+		StartsAt: n.StartsAt, EndsAt: n.EndsAt, revision: 1,
+	}
+	z.Head, z.Tail = s.newRecord(zonePrefix, "zone", n.SubaccountID, a.now)
+	z.ExternalID, z.Metadata = n.ExternalID, metadataOf(n.Metadata)
+	priority, rules := n.Type.defaults()
+	if len(z.Rules) == 0 {
+		z.Rules = rules
+	}
+	z.Priority = priority
+	if n.Priority != nil {
+		z.Priority = *n.Priority
+	}
+	z.check(&v, sub)
+	if err := v.Err(); err != nil {
+		return Zone{}, err
+	}
+	doc, err := encode(z)
+	if err != nil {
+		return Zone{}, err
+	}
+	minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
+	made, err := tx.Exec(ctx, `INSERT INTO zones (organization_id, id, subaccount_id, revision, external_id, type, name, priority, starts_at, ends_at, min_lng, min_lat, max_lng, max_lat, doc)
+		VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING`,
+		organizationID, z.ID, z.SubaccountID, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
+		minLng, minLat, maxLng, maxLat, string(doc))
+	if err != nil {
+		return Zone{}, fmt.Errorf("insert a zone: %w", err)
+	}
+	if made == 0 {
+		return Zone{}, exists("external_id")
+	}
+	return z, nil
+}
+
+// UpdateZone changes a zone that the caller's transaction has locked. A change that
+// changes nothing makes no revision.
+//
+// Rules and priority that are cleared become those of the type. When the type
+// changes and they are not given, they become those of the new type if they are
+// those of the former; else they stay. Errors: Invalid; Conflict already_exists
+// with the member external_id.
+func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID string, z Zone, c ZoneChange) (Zone, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Zone{}, err
+	}
+	before, err := encode(z)
+	if err != nil {
+		return Zone{}, err
+	}
+	if err := s.touch(ctx, tx, organizationID, z.SubaccountID); err != nil {
+		return Zone{}, err
+	}
+	sub, _, err := s.subaccount(ctx, tx, organizationID, z.SubaccountID)
+	if err != nil {
+		return Zone{}, err
+	}
+	former := z
+	c.ExternalID.Into(&z.ExternalID)
+	c.Name.Into(&z.Name)
+	c.Description.Into(&z.Description)
+	c.Type.Into(&z.Type)
+	c.Geometry.Into(&z.Geometry)
+	c.StartsAt.Into(&z.StartsAt)
+	c.EndsAt.Into(&z.EndsAt)
+	if c.Metadata.Set {
+		z.Metadata = metadataOf(c.Metadata.Value)
+	}
+	formerPriority, formerRules := former.Type.defaults()
+	priority, rules := z.Type.defaults()
+	switch {
+	case len(c.Rules.Value) > 0:
+		z.Rules = slices.Clone(c.Rules.Value)
+	case c.Rules.Set, rules != nil && reflect.DeepEqual(z.Rules, formerRules):
+		z.Rules = rules
+	}
+	switch {
+	case c.Priority.Set && !c.Priority.Null:
+		z.Priority = c.Priority.Value
+	case c.Priority.Set, z.Priority == formerPriority:
+		z.Priority = priority
+	}
+	var v problem.Validation
+	z.check(&v, sub)
+	if err := v.Err(); err != nil {
+		return Zone{}, err
+	}
+	doc, err := encode(z)
+	if err != nil || bytes.Equal(doc, before) {
+		return former, err
+	}
+	if z.ExternalID != former.ExternalID {
+		err := taken(ctx, tx, "external_id", "zones WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
+			organizationID, z.SubaccountID, string(z.ExternalID), z.ID)
+		if err != nil {
+			return Zone{}, err
+		}
+	}
+	z.UpdatedAt = moved(z.UpdatedAt, a.now)
+	z.revision++
+	if doc, err = encode(z); err != nil {
+		return Zone{}, err
+	}
+	minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
+	_, err = tx.Exec(ctx, `UPDATE zones SET revision = $3, external_id = $4, type = $5, name = $6, priority = $7, starts_at = $8, ends_at = $9,
+		min_lng = $10, min_lat = $11, max_lng = $12, max_lat = $13, doc = $14 WHERE organization_id = $1 AND id = $2`,
+		organizationID, z.ID, z.revision, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
+		minLng, minLat, maxLng, maxLat, string(doc))
+	if db.IsUnique(err) { // made meanwhile
+		return Zone{}, exists("external_id")
+	}
+	if err != nil {
+		return Zone{}, fmt.Errorf("update a zone: %w", err)
+	}
+	return z, nil
+}
+
+// DeleteZone deletes a zone in the caller's transaction. Rides keep its id. Error:
+// NotFound.
+func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	var subaccountID string
+	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id", organizationID, id).Scan(&subaccountID)
+	if err := found(err, "zone"); err != nil {
+		return err
+	}
+	return s.touch(ctx, tx, organizationID, subaccountID)
+}
+
+// check records what is wrong with a zone of a subaccount, which may be nil, and
+// puts it into the usual form.
+func (z *Zone) check(v *problem.Validation, sub *Subaccount) {
+	checkLine(v, "name", z.Name, maxName)
+	v.Length("description", string(z.Description), 0, maxText)
+	checkOneOf(v, "type", z.Type, ServiceArea, Parking, NoParking, Slow, NoRide, CustomZone)
+	checkCommon(v, z.ExternalID, z.Metadata)
+	if len(z.Geometry.shape) == 0 {
+		v.AddCode("required", "geometry", "is required")
+	}
+	if len(z.Rules) == 0 && z.Type == CustomZone {
+		v.AddCode("required", "rules", "are required for a custom zone")
+	}
+	checkRange(v, "priority", z.Priority, 0, 1000)
+	z.StartsAt, z.EndsAt = checkSpan(v, "", z.StartsAt, z.EndsAt)
+	if sub != nil {
+		z.Rules = checkRules(v, "rules", z.Rules, sub)
+	}
+}
+
+// checkRules records what is wrong with rules for the types of a subaccount, and
+// returns them in the usual form, never nil.
+func checkRules(v *problem.Validation, path string, rules []Rule, sub *Subaccount) []Rule {
+	if len(rules) > maxList {
+		v.AddCode("too_long", path, "must be at most %d", maxList)
+		return rules
+	}
+	for i := range rules {
+		r, at := &rules[i], path+"."+strconv.Itoa(i)
+		checkOptional(v, at+".maximum_speed_kph", r.MaximumSpeed, 0, maxSpeed)
+		if len(r.VehicleTypeIDs) > 0 {
+			r.VehicleTypeIDs = checkTypes(v, at+".vehicle_type_ids", r.VehicleTypeIDs, sub)
+		}
+	}
+	if rules == nil {
+		return []Rule{}
+	}
+	return rules
 }

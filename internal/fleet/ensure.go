@@ -1,0 +1,39 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Ensure has an organization have a fleet: settings, and one subaccount that is
+// named after it. It does nothing when there is one. Of many at once, on any node,
+// one makes it, and when it returns to anybody there is one.
+func (s *Service) Ensure(ctx context.Context, o Organization) error {
+	if _, known := s.ensured.Load(o.ID); known {
+		return nil
+	}
+	var there bool
+	err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM settings WHERE organization_id = $1)", o.ID).Scan(&there)
+	if err == nil && !there {
+		err = s.db.Write(ctx, func(tx *db.Tx) error {
+			first, err := s.createSettings(ctx, tx, o)
+			if err != nil || !first {
+				return err
+			}
+			return s.furnish(ctx, tx, o)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("make the fleet of an organization: %w", err)
+	}
+	s.ensured.Store(o.ID, true)
+	return nil
+}
+
+// furnish puts into a fleet that has only settings what it begins with.
+func (s *Service) furnish(ctx context.Context, tx *db.Tx, o Organization) error {
+	_, err := s.CreateSubaccount(ctx, tx, o.ID, NewSubaccount{Name: nameOf(o), TimeZone: "UTC", Currency: "EUR"})
+	return err
+}
