@@ -16,7 +16,7 @@ type Fence struct {
 	Starts, Ends time.Time
 }
 
-// Decide is decide.
+// Decide is fences.decide.
 func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
 	fences := make([]fence, len(list))
 	for i, f := range list {
@@ -29,7 +29,7 @@ func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string,
 		}
 		fences[i] = fence{f.ID, f.Kind, f.Area, rules, priority, f.Starts, f.Ends}
 	}
-	return decide(fences, global, lng, lat, vehicleTypeID, at)
+	return newFences(fences).decide(global, lng, lat, vehicleTypeID, at)
 }
 
 // EventsFor is eventsFor.

@@ -2,17 +2,21 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+
+	"github.com/tidwall/rtree"
 )
 
 // Zone is an area in which rules hold (fleet-api.md 1.4).
@@ -124,53 +128,67 @@ func (f *fence) inForce(at time.Time) bool {
 	return !at.Before(f.starts) && (f.ends.IsZero() || at.Before(f.ends))
 }
 
+// fences are the zones of a subaccount, in memory.
+type fences struct {
+	list  []fence // by priority, then id: who comes first decides
+	areas []int   // those of list that are service areas
+	where rtree.RTreeG[int]
+}
+
+// newFences returns zones, ready to decide.
+func newFences(list []fence) *fences {
+	f := &fences{list: list}
+	slices.SortFunc(list, func(a, b fence) int { return cmp.Or(cmp.Compare(a.priority, b.priority), strings.Compare(a.id, b.id)) })
+	for i := range list {
+		if list[i].kind == ServiceArea {
+			f.areas = append(f.areas, i)
+		}
+		for _, p := range list[i].area.polygons {
+			f.where.Insert(p[0].low.floats(), p[0].high.floats(), i)
+		}
+	}
+	return f
+}
+
 // decide returns the rule that decides for a vehicle of a type at a point and a
 // time, and the zone it is of: empty when none of the zones decides. That is the
 // precedence of GBFS (fleet-api.md 1.4): zones by priority, then id, and in each
 // the first rule for the type; the first hit wins whole.
-func decide(fences []fence, global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
-	var winner *fence
+func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
+	first := len(f.list)
 	var rule *Rule
-	bounded := false
-	for i := range fences {
-		f := &fences[i]
-		if !f.inForce(at) {
-			continue
+	here := gridded(lng, lat).floats()
+	f.where.Search(here, here, func(_, _ [2]float64, i int) bool {
+		if zone := &f.list[i]; i < first && zone.inForce(at) {
+			r := slices.IndexFunc(zone.rules, func(r Rule) bool { return r.covers(vehicleTypeID) })
+			if r >= 0 && zone.area.Contains(lng, lat) {
+				first, rule = i, &zone.rules[r]
+			}
 		}
-		bounded = bounded || f.kind == ServiceArea
-		if winner != nil && (f.priority > winner.priority || f.priority == winner.priority && f.id > winner.id) {
-			continue
-		}
-		first := slices.IndexFunc(f.rules, func(r Rule) bool { return r.covers(vehicleTypeID) })
-		if first >= 0 && f.area.Contains(lng, lat) {
-			winner, rule = f, &f.rules[first]
-		}
-	}
-	if winner != nil {
-		return *rule, winner.id
+		return true
+	})
+	if rule != nil {
+		return *rule, f.list[first].id
 	}
 	for _, r := range global {
 		if r.covers(vehicleTypeID) {
 			return r, ""
 		}
 	}
-	if len(global) == 0 && bounded {
+	if len(global) == 0 && slices.ContainsFunc(f.areas, func(i int) bool { return f.list[i].inForce(at) }) {
 		return Rule{ThroughAllowed: true}, ""
 	}
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
 }
 
-// fences are the zones of a subaccount, in memory.
-type fences struct{ list []fence }
-
 // ruleAt returns the rule that decides for a vehicle of a type at a point, and
-// the zone it is of; see [decide].
+// the zone it is of; see [fences.decide].
 func (s *Service) ruleAt(ctx context.Context, q db.Querier, a account, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
 	around, sub, err := s.fencesOf(ctx, q, a.id, subaccountID)
 	if err != nil {
 		return Rule{}, "", err
 	}
-	rule, zoneID := decide(around.list, sub.GlobalRules, lng, lat, vehicleTypeID, a.now)
+	rule, zoneID := around.decide(sub.GlobalRules, lng, lat, vehicleTypeID, a.now)
 	return rule, zoneID, nil
 }
 
@@ -183,7 +201,7 @@ func (s *Service) fencesOf(ctx context.Context, q db.Querier, organizationID, su
 	}
 	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {
 		list, err := db.All(ctx, q, scanFence, "SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
-		into.list = list
+		*into = *newFences(list)
 		return err
 	})
 	if err != nil {
