@@ -85,8 +85,16 @@ func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id
 	return readCustomer(ctx, q, organizationID, id, "")
 }
 
-// LockCustomer is Customer for an update in the same transaction.
+// LockCustomer is Customer for an update in the same transaction, as they are now:
+// a ride of theirs that is due has ended.
 func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Customer{}, err
+	}
+	if err := s.settle(ctx, tx, a, "", id); err != nil {
+		return Customer{}, err
+	}
 	return readCustomer(ctx, tx, organizationID, id, " FOR UPDATE")
 }
 

@@ -28,6 +28,15 @@ func (p *Position) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// equal reports whether two positions, which may be nil, are the same.
+func (p *Position) equal(o *Position) bool {
+	if p == nil || o == nil {
+		return p == o
+	}
+	same := func(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }
+	return p.Lat == o.Lat && p.Lng == o.Lng && same(p.AccuracyMeters, o.AccuracyMeters) && same(p.Heading, o.Heading) && same(p.SpeedMPS, o.SpeedMPS)
+}
+
 // check records what is wrong with a position that may be nil.
 func (p *Position) check(v *problem.Validation, path string) {
 	if p == nil {

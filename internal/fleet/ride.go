@@ -1,7 +1,17 @@
 package fleet
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -50,6 +60,9 @@ type Ride struct {
 	vehicleTypeID string       // of the vehicle, when it began
 	pausedAt      rfc3339.Time // when the pause began that it is in
 	startOdometer *int64       // meters
+	dueAt         time.Time    // when it expires, or has lasted too long; zero: never
+	doc           []byte       // as stored; nil when that is not known
+	as            account      // as which it was read
 }
 
 // NewRide is what a ride is made of (fleet-api.md 1.1, R, O and C).
@@ -82,4 +95,918 @@ type RideChange struct {
 	AdjustmentReason   optional.Value[Text]              `json:"adjustment_reason"`
 	PaymentStatus      optional.Value[string]            `json:"payment_status"`
 	Metadata           optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+}
+
+// Doc returns the ride as it is answered: an open one as of when it was read.
+func (r *Ride) Doc() (Doc, error) {
+	shown := r.asOf(r.as.now)
+	doc, err := r.doc, error(nil)
+	if doc == nil || shown.DurationSeconds != r.DurationSeconds || shown.PausedSeconds != r.PausedSeconds {
+		doc, err = encode(&shown)
+	}
+	return Doc{ID: r.ID, SubaccountID: r.SubaccountID, Revision: r.revision, JSON: doc, Distance: -1}, err
+}
+
+// asOf returns an open ride with its duration so far, which is not stored, and
+// any other as it is.
+func (r *Ride) asOf(now time.Time) Ride {
+	shown := *r
+	if r.Status == Active || r.Status == Paused {
+		shown.DurationSeconds = seconds(r.StartedAt, now)
+	}
+	if r.Status == Paused {
+		shown.PausedSeconds += seconds(r.pausedAt, now)
+	}
+	return shown
+}
+
+// seconds are the whole ones from a time to another, none when that is earlier.
+func seconds(from rfc3339.Time, to time.Time) int64 {
+	return max(0, int64(to.Sub(from.Std())/time.Second))
+}
+
+// columns are what is stored beside the document.
+func (r *Ride) columns() []column {
+	var lat, lng, cell, total, duration any
+	if !r.StartedAt.Std().IsZero() {
+		lat, lng, cell = place(r.StartLocation)
+	}
+	if r.Price != nil {
+		total, duration = r.Price.TotalAmount, r.DurationSeconds
+	}
+	return []column{
+		{"id", r.ID},
+		{"subaccount_id", r.SubaccountID},
+		{"revision", r.revision},
+		{"external_id", idOf(r.ExternalID)},
+		{"status", string(r.Status)},
+		{"trip_type", string(r.TripType)},
+		{"customer_id", idOf(r.CustomerID)},
+		{"vehicle_id", r.VehicleID},
+		{"vehicle_type_id", r.vehicleTypeID},
+		{"pricing_plan_id", idOf(r.PricingPlanID)},
+		{"payment_status", r.PaymentStatus},
+		{"start_zone_id", idOf(r.StartZoneID)},
+		{"start_lat", lat},
+		{"start_lng", lng},
+		{"start_cell", cell},
+		{"reserved_at", db.Time(r.ReservedAt.Std())},
+		{"started_at", db.Time(r.StartedAt.Std())},
+		{"ended_at", db.Time(r.EndedAt.Std())},
+		{"paused_at", db.Time(r.pausedAt.Std())},
+		{"due_at", db.Time(r.dueAt)},
+		{"start_odometer", integer(r.startOdometer)},
+		{"total_amount", total},
+		{"duration_seconds", duration},
+		{"updated_at", db.Time(r.UpdatedAt.Std())},
+		{"doc", string(r.doc)},
+	}
+}
+
+// due returns when time ends a ride; zero: never.
+func (r *Ride) due(settings *Settings) time.Time {
+	switch r.Status {
+	case Reserved:
+		return r.ReservationExpiresAt.Std()
+	case Active, Paused:
+		return r.StartedAt.Std().Add(time.Duration(settings.MaxRideMinutes) * time.Minute)
+	}
+	return time.Time{}
+}
+
+// encode makes the document, and says when the ride is due.
+func (r *Ride) encode(settings *Settings) (err error) {
+	r.dueAt = r.due(settings)
+	r.doc, err = encode(r)
+	return err
+}
+
+// insertRide and updateRide are the one place through which rides are written.
+// before is nil for a new one; the other is locked and stored as before says.
+func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride) error {
+	if err := r.encode(a.settings); err != nil {
+		return err
+	}
+	added, err := insertRow(ctx, tx, "rides", a.id, r.columns())
+	if err != nil {
+		return err
+	}
+	if !added {
+		if err := claim(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
+			return err
+		}
+		// Not while records agree with each other: the locks see to it.
+		return fmt.Errorf("vehicle %s or its customer has an open ride that they do not know of", r.VehicleID)
+	}
+	return nil
+}
+
+func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, r *Ride) error {
+	r.revision = before.revision + 1
+	r.UpdatedAt = moved(before.UpdatedAt, a.now)
+	if err := r.encode(a.settings); err != nil {
+		return err
+	}
+	return updateRow(ctx, tx, "rides", a.id, r.ID, before.columns(), r.columns())
+}
+
+// Ride returns a ride as it was changed last, and what it has lasted by now.
+func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id string) (Ride, error) {
+	r, err := readRide(ctx, q, organizationID, id, "")
+	if err == nil && r.Status.Open() {
+		r.as, err = s.account(ctx, q, time.Now(), organizationID)
+	}
+	return r, err
+}
+
+func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string) (Ride, error) {
+	var r Ride
+	var pausedAt, dueAt time.Time
+	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
+		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer)
+	if err != nil {
+		return r, found(err, "ride")
+	}
+	if err := json.Unmarshal(r.doc, &r); err != nil {
+		return r, fmt.Errorf("decode a ride: %w", err)
+	}
+	r.pausedAt, r.dueAt = rfc3339.Time(pausedAt), dueAt
+	return r, nil
+}
+
+// LockRide returns a ride as it is now, for [Service.UpdateRide] in the same
+// transaction.
+func (s *Service) LockRide(ctx context.Context, tx *db.Tx, organizationID, id string) (Ride, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Ride{}, err
+	}
+	r, err := readRide(ctx, tx, organizationID, id, " FOR UPDATE")
+	if err != nil {
+		return r, err
+	}
+	r.as = a
+	return s.settleRide(ctx, tx, a, r)
+}
+
+// lockedAs is the account as which a record was locked; it is read for one that
+// was not.
+func (s *Service) lockedAs(ctx context.Context, tx *db.Tx, as account, organizationID string) (account, error) {
+	if as.id == organizationID {
+		return as, nil
+	}
+	return s.account(ctx, tx, tx.Now, organizationID)
+}
+
+// settleRide ends a locked ride that is due, as of when it was.
+func (s *Service) settleRide(ctx context.Context, tx *db.Tx, a account, r Ride) (Ride, error) {
+	if !r.Status.Open() {
+		return r, nil
+	}
+	// As stored: a change of settings moves what is not due yet, and nothing else.
+	due := r.dueAt
+	if due.IsZero() || due.After(a.now) {
+		return r, nil
+	}
+	before := r
+	end := ending{at: due, reason: "max_duration", by: bySystem}
+	var err error
+	if r.Status == Reserved {
+		end.reason = "reservation_expired"
+		err = s.cancel(ctx, tx, a, &r, end)
+	} else {
+		err = s.complete(ctx, tx, a, &r, end)
+	}
+	if err != nil {
+		return r, fmt.Errorf("end ride %s, which is due: %w", r.ID, err)
+	}
+	return r, s.updateRide(ctx, tx, a, &before, &r)
+}
+
+// openRides is the condition of the partial indexes of open rides.
+const openRides = "status IN ('reserved', 'active', 'paused')"
+
+// settle ends the ride of a vehicle, and that of a customer, if it is due. It goes
+// before the one or the other is locked.
+func (s *Service) settle(ctx context.Context, tx *db.Tx, a account, vehicleID, customerID string) error {
+	var due [2]string
+	err := tx.QueryRow(ctx, "SELECT "+dueRides, a.id, vehicleID, customerID, a.now.UnixMicro()).Scan(db.IntoText(&due[0]), db.IntoText(&due[1]))
+	if err != nil {
+		return fmt.Errorf("look for a ride that is due: %w", err)
+	}
+	return s.settleThese(ctx, tx, a, due)
+}
+
+// dueRides are the rides of vehicle $2 and of customer $3 that are due at $4.
+const dueRides = "(SELECT id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND due_at <= $4 AND " + openRides + "), " +
+	"(SELECT id FROM rides WHERE organization_id = $1 AND customer_id = $3 AND due_at <= $4 AND " + openRides + ")"
+
+func (s *Service) settleThese(ctx context.Context, tx *db.Tx, a account, ids [2]string) error {
+	slices.Sort(ids[:])
+	for i, id := range ids {
+		if id == "" || i > 0 && id == ids[i-1] {
+			continue
+		}
+		r, err := readRide(ctx, tx, a.id, id, " FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if _, err := s.settleRide(ctx, tx, a, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rider is a customer as a ride changes them.
+type rider struct{ stored, now Customer }
+
+// takeRider locks the customer of a ride. There is none for other trips than a
+// rider's: nil.
+func takeRider(ctx context.Context, tx *db.Tx, organizationID string, id Text) (*rider, error) {
+	if id == "" {
+		return nil, nil
+	}
+	c, err := readCustomer(ctx, tx, organizationID, string(id), " FOR UPDATE")
+	return &rider{c, c}, err
+}
+
+// save writes what has changed of a rider, who may be nil.
+func (r *rider) save(ctx context.Context, tx *db.Tx, a account) error {
+	if r == nil {
+		return nil
+	}
+	r.now.revision = r.stored.revision + 1
+	r.now.UpdatedAt = moved(r.stored.UpdatedAt, a.now)
+	doc, err := encode(&r.now)
+	if err != nil {
+		return err
+	}
+	columns := func(c *Customer, doc string) []column {
+		return []column{
+			{"revision", c.revision},
+			{"last_ride_at", db.Time(c.LastRideAt.Std())},
+			{"updated_at", db.Time(c.UpdatedAt.Std())},
+			{"doc", doc},
+		}
+	}
+	return updateRow(ctx, tx, "customers", a.id, r.now.ID, columns(&r.stored, ""), columns(&r.now, string(doc)))
+}
+
+// StartRide makes a ride, or a reservation, in the caller's transaction.
+func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID string, n NewRide, by By) (Ride, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Ride{}, err
+	}
+	status, trip := n.Status, n.TripType
+	if status == "" {
+		status = Active
+	}
+	if trip == "" {
+		trip = RiderTrip
+	}
+	var faults problem.Validation
+	checkCommon(&faults, n.ExternalID, n.Metadata)
+	checkOneOf(&faults, "status", status, Active, Reserved)
+	checkOneOf(&faults, "trip_type", trip, RiderTrip, RebalanceTrip, MaintenanceTrip)
+	n.StartLocation.check(&faults, "start_location")
+	switch {
+	case trip == RiderTrip && n.CustomerID == "":
+		faults.AddCode("required", "customer_id", "is required for a rider trip")
+	case trip != RiderTrip && n.CustomerID != "":
+		faults.AddCode("conflict", "customer_id", "must not be given for a %s trip", trip)
+	}
+	if trip != RiderTrip && (n.PricingPlanID != "" || n.PricingPlanVersion != nil) {
+		faults.AddCode("conflict", "pricing_plan_id", "must not be given for a %s trip", trip)
+	}
+	p, err := s.findParties(ctx, tx, a, n, &faults)
+	if err != nil {
+		return Ride{}, err
+	}
+	if err := faults.Err(); err != nil {
+		return Ride{}, err
+	}
+	kind := p.sub.vehicleType(p.vehicle.VehicleTypeID)
+	if kind == nil {
+		return Ride{}, fmt.Errorf("vehicle %s has a type that its subaccount has not", p.vehicle.ID)
+	}
+	if status == Reserved && kind.ReservationMinutes == 0 {
+		faults.Add("status", "cannot be reserved for a vehicle of this type")
+		return Ride{}, faults.Err()
+	}
+
+	if p.vehicle.State != Available || p.vehicle.CurrentRideID != "" {
+		return Ride{}, unavailable(&p.vehicle)
+	}
+	if p.rider != nil {
+		switch c := &p.rider.now; {
+		case c.Status != CustomerActive:
+			return Ride{}, conflict("customer_blocked", "the customer is %s", c.Status)
+		case c.OpenRideID != "":
+			e := conflict("customer_has_open_ride", "the customer has an open ride")
+			e.Details = map[string]any{"ride_id": string(c.OpenRideID)}
+			return Ride{}, e
+		}
+	}
+	var r Ride
+	r.Head, r.Tail = s.newRecord(ridePrefix, "ride", p.vehicle.SubaccountID, a.now)
+	r.ExternalID, r.TripType, r.CustomerID, r.VehicleID = n.ExternalID, trip, n.CustomerID, p.vehicle.ID
+	r.PaymentStatus, r.StartLocation = "not_due", n.StartLocation
+	r.Metadata = metadataOf(n.Metadata)
+	r.revision, r.vehicleTypeID, r.as = 1, kind.ID, a
+	if trip == RiderTrip {
+		if err := s.price(ctx, tx, a, &r, p, kind, n); err != nil {
+			return Ride{}, err
+		}
+	}
+	if status == Reserved {
+		r.reserve(p, kind, by)
+	} else if err := s.begin(ctx, tx, a, &r, p, kind, by); err != nil {
+		return Ride{}, err
+	}
+	p.vehicle.CurrentRideID = Text(r.ID)
+	if p.rider != nil {
+		p.rider.now.OpenRideID = Text(r.ID)
+	}
+	if err := s.insertRide(ctx, tx, a, &r); err != nil {
+		return Ride{}, err
+	}
+	return r, s.saveParties(ctx, tx, a, p)
+}
+
+// unavailable is the refusal of a ride on a vehicle that cannot have one.
+func unavailable(v *Vehicle) error {
+	e := conflict("vehicle_unavailable", "the vehicle is %s", v.State)
+	e.Details = map[string]any{"state": string(v.State)}
+	return e
+}
+
+// parties are what a ride is about, locked but for the subaccount.
+type parties struct {
+	sub           *Subaccount
+	stamp         int64 // of it
+	vehicle       Vehicle
+	storedVehicle Vehicle
+	rider         *rider // nil for other trips than a rider's
+}
+
+// findParties locks those of a new ride, once no ride of theirs is due. There is
+// none when there are faults.
+func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRide, faults *problem.Validation) (*parties, error) {
+	member, condition, value := "vehicle_id", "v.id = $2", string(n.VehicleID)
+	switch {
+	case n.VehicleID == "" && n.VehicleCode == "":
+		faults.AddCode("required", "vehicle_id", "is required, or vehicle_code")
+		return nil, nil
+	case n.VehicleID == "":
+		member, condition, value = "vehicle_code", "v.code = $2", strings.ToLower(string(n.VehicleCode))
+	}
+	p := new(parties)
+	var due [2]string
+	var vehicleID, code, subID string
+	var revision int64
+	err := tx.QueryRow(ctx, "SELECT v.id, v.code, s.id, s.revision, s.stamp, "+
+		"(SELECT r.id FROM rides r WHERE r.organization_id = $1 AND r.vehicle_id = v.id AND r.due_at <= $4 AND r."+openRides+"), "+
+		"(SELECT id FROM rides WHERE organization_id = $1 AND customer_id = $3 AND due_at <= $4 AND "+openRides+") "+
+		"FROM vehicles v JOIN subaccounts s ON s.organization_id = v.organization_id AND s.id = v.subaccount_id WHERE v.organization_id = $1 AND "+condition,
+		a.id, value, string(n.CustomerID), a.now.UnixMicro()).Scan(&vehicleID, &code, &subID, &revision, &p.stamp, db.IntoText(&due[0]), db.IntoText(&due[1]))
+	if err != nil {
+		if err = found(err, "vehicle"); problem.Of(err) != problem.NotFound {
+			return nil, err
+		}
+		faults.AddCode("not_found", member, "does not exist")
+		return nil, nil
+	}
+	if n.SubaccountID != "" && subID != n.SubaccountID {
+		faults.AddCode("not_found", member, "does not exist in the subaccount")
+	} else if n.VehicleCode != "" && code != strings.ToLower(string(n.VehicleCode)) {
+		faults.AddCode("conflict", "vehicle_code", "is not the code of the vehicle with vehicle_id")
+	}
+	if p.sub, err = s.subaccounts.get(subID, p.stamp, func(into *Subaccount) error {
+		into.revision = revision
+		return tx.QueryRow(ctx, "SELECT doc FROM subaccounts WHERE organization_id = $1 AND id = $2", a.id, subID).Scan(db.IntoJSON(into))
+	}); err != nil {
+		return nil, fmt.Errorf("read a subaccount: %w", err)
+	}
+	if err := s.settleThese(ctx, tx, a, due); err != nil {
+		return nil, err
+	}
+	if p.vehicle, p.storedVehicle, err = takeVehicle(ctx, tx, a, vehicleID, a.now); err != nil {
+		return nil, err
+	}
+	if p.rider, err = takeRider(ctx, tx, a.id, n.CustomerID); err != nil {
+		if problem.Of(err) != problem.NotFound {
+			return nil, err
+		}
+		faults.AddCode("not_found", "customer_id", "does not exist")
+	} else if p.rider != nil && p.rider.now.SubaccountID != subID {
+		faults.AddCode("not_found", "customer_id", "does not exist in the subaccount of the vehicle")
+	}
+	return p, nil
+}
+
+// saveParties writes what a ride has made of its vehicle and its customer.
+func (s *Service) saveParties(ctx context.Context, tx *db.Tx, a account, p *parties) error {
+	if err := s.saveVehicle(ctx, tx, a, &p.storedVehicle, &p.vehicle); err != nil {
+		return err
+	}
+	return p.rider.save(ctx, tx, a)
+}
+
+// price fixes the plan of a new ride: the vehicle's, else its type's, else the
+// subaccount's. One that was asked for must be it.
+func (s *Service) price(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties, kind *VehicleType, n NewRide) error {
+	id := p.vehicle.PricingPlanID
+	if id == "" {
+		id = kind.DefaultPricingPlanID
+	}
+	if id == "" {
+		id = p.sub.DefaultPricingPlanID
+	}
+	if n.PricingPlanID != "" && n.PricingPlanID != id {
+		asked, err := s.plan(ctx, tx, a.id, string(n.PricingPlanID))
+		if err != nil && problem.Of(err) != problem.NotFound {
+			return err
+		}
+		if err != nil || asked.SubaccountID != p.sub.ID {
+			var faults problem.Validation
+			faults.AddCode("not_found", "pricing_plan_id", "does not exist in the subaccount of the vehicle")
+			return faults.Err()
+		}
+	}
+	if id == "" {
+		return conflict("no_pricing_plan", "the vehicle has no pricing plan, and neither has its type or its subaccount")
+	}
+	plan, err := s.plan(ctx, tx, a.id, string(id))
+	if err != nil {
+		return err
+	}
+	if n.PricingPlanID != "" && n.PricingPlanID != id || n.PricingPlanVersion != nil && *n.PricingPlanVersion != plan.Version {
+		e := conflict("pricing_changed", "another pricing plan applies, or another version of it")
+		e.Details = map[string]any{"pricing_plan_id": string(id), "pricing_plan_version": plan.Version}
+		return e
+	}
+	r.PricingPlanID, r.PricingPlanVersion = id, new(plan.Version)
+	return nil
+}
+
+// reserve makes a new ride a reservation.
+func (r *Ride) reserve(p *parties, kind *VehicleType, by By) {
+	r.Status = Reserved
+	r.ReservedAt = r.CreatedAt
+	r.ReservationExpiresAt = rfc3339.Time(r.CreatedAt.Std().Add(time.Duration(kind.ReservationMinutes) * time.Minute))
+	p.vehicle.ride(VehicleTaken, "reservation_start", r.CreatedAt.Std(), Text(r.ID), by)
+}
+
+// begin starts a ride that is new or reserved, if it may.
+func (s *Service) begin(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties, kind *VehicleType, by By) error {
+	v, now := &p.vehicle, a.now.Truncate(time.Millisecond)
+	if v.low(a.settings) {
+		return lowBattery(v, a.settings)
+	}
+	at := v.Location
+	if at == nil {
+		at = r.StartLocation
+	}
+	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.sub, p.stamp, at, kind.ID, now)
+	if err != nil {
+		return err
+	}
+	if !rule.StartAllowed {
+		e := conflict("ride_start_not_allowed", "a ride cannot start where the vehicle is")
+		e.Details = map[string]any{"zone_id": Text(zoneID)}
+		return e
+	}
+	if p.rider != nil {
+		if kind.LicenseRequired && p.rider.now.LicenseStatus != "verified" {
+			return conflict("license_required", "vehicles of this type need a verified driver's license")
+		}
+		if err := oldEnough(p.rider.now.BirthDate, kind.MinAge, p.sub.TimeZone, now); err != nil {
+			return err
+		}
+		p.rider.now.LastRideAt = rfc3339.Time(now)
+	}
+	r.Status, r.StartedAt, r.StartZoneID, r.startOdometer = Active, rfc3339.Time(now), Text(zoneID), v.OdometerMeters
+	if r.StartLocation == nil {
+		r.StartLocation = v.Location
+	}
+	v.ride(OnTrip, "trip_start", now, Text(r.ID), by)
+	return nil
+}
+
+// oldEnough refuses a rider who is known to be younger than age, on the day that
+// it is in a time zone.
+func oldEnough(birthDate Text, age int64, timeZone string, now time.Time) error {
+	if birthDate == "" || age == 0 {
+		return nil
+	}
+	born, err := time.Parse(time.DateOnly, string(birthDate))
+	if err != nil {
+		return fmt.Errorf("read a birth date: %w", err)
+	}
+	from := time.Date(born.Year()+int(age), born.Month(), born.Day(), 0, 0, 0, 0, time.UTC)
+	if now.After(from.AddDate(0, 0, 1)) {
+		return nil // everywhere
+	}
+	zone, err := time.LoadLocation(timeZone)
+	if err != nil {
+		return fmt.Errorf("time zone of a subaccount: %w", err)
+	}
+	year, month, day := now.In(zone).Date()
+	if time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Before(from) {
+		return conflict("age_required", "riders of vehicles of this type must be %d years old", age)
+	}
+	return nil
+}
+
+// partiesOf locks the vehicle, as of a moment, and the customer of a ride.
+func (s *Service) partiesOf(ctx context.Context, tx *db.Tx, a account, r *Ride, at time.Time) (*parties, error) {
+	p := new(parties)
+	var err error
+	if p.vehicle, p.storedVehicle, err = takeVehicle(ctx, tx, a, r.VehicleID, at); err != nil {
+		return nil, err
+	}
+	if p.rider, err = takeRider(ctx, tx, a.id, r.CustomerID); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// terms reads what a ride is priced and allowed by, into p. The tariff is nil for
+// other trips than a rider's.
+func (s *Service) terms(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties) (*Tariff, error) {
+	var subRevision int64
+	var planRevision, planStamp *int64
+	err := tx.QueryRow(ctx, "SELECT s.revision, s.stamp, p.revision, p.stamp FROM subaccounts s LEFT JOIN plans p ON p.organization_id = s.organization_id AND p.id = $3 WHERE s.organization_id = $1 AND s.id = $2",
+		a.id, r.SubaccountID, string(r.PricingPlanID)).Scan(&subRevision, &p.stamp, &planRevision, &planStamp)
+	if err != nil {
+		return nil, fmt.Errorf("read the terms of a ride: %w", err)
+	}
+	if p.sub, err = s.subaccounts.get(r.SubaccountID, p.stamp, func(into *Subaccount) error {
+		into.revision = subRevision
+		return tx.QueryRow(ctx, "SELECT doc FROM subaccounts WHERE organization_id = $1 AND id = $2", a.id, r.SubaccountID).Scan(db.IntoJSON(into))
+	}); err != nil {
+		return nil, fmt.Errorf("read a subaccount: %w", err)
+	}
+	if r.PricingPlanID == "" {
+		return nil, nil
+	}
+	if planStamp == nil {
+		return nil, fmt.Errorf("ride %s has a pricing plan that does not exist", r.ID)
+	}
+	plan, err := s.plans.get(string(r.PricingPlanID), *planStamp, func(into *Plan) error {
+		into.revision = *planRevision
+		return tx.QueryRow(ctx, "SELECT doc FROM plans WHERE organization_id = $1 AND id = $2", a.id, string(r.PricingPlanID)).Scan(db.IntoJSON(into))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read a pricing plan: %w", err)
+	}
+	if plan.Version == *r.PricingPlanVersion {
+		return &plan.Tariff, nil
+	}
+	return s.tariff(ctx, tx, a.id, string(r.PricingPlanID), *r.PricingPlanVersion)
+}
+
+// ending is how a ride ends.
+type ending struct {
+	at        time.Time
+	reason    Text
+	location  *Position // nil: where the vehicle is
+	meters    *int64    // nil: as far as anybody knows
+	acceptFee bool
+	by        By
+}
+
+// complete ends a locked ride that was started, if it may end there, in all but
+// writing the ride itself.
+func (s *Service) complete(ctx context.Context, tx *db.Tx, a account, r *Ride, e ending) error {
+	p, err := s.partiesOf(ctx, tx, a, r, e.at)
+	if err != nil {
+		return err
+	}
+	tariff, err := s.terms(ctx, tx, a, r, p)
+	if err != nil {
+		return err
+	}
+	v := &p.vehicle
+	if e.location != nil {
+		v.Location = e.location
+	}
+	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.sub, p.stamp, v.Location, r.vehicleTypeID, e.at)
+	if err != nil {
+		return err
+	}
+	outside := e.reason == "rider" && !rule.EndAllowed
+	if outside && (tariff == nil || tariff.OutOfZoneAmount == nil) {
+		refusal := conflict("ride_end_not_allowed", "a ride cannot end here")
+		refusal.Details = map[string]any{"zone_id": Text(zoneID)}
+		return refusal
+	}
+	if outside && !e.acceptFee {
+		refusal := conflict("out_of_zone_fee_required", "a ride can end here for a fee, which accept_out_of_zone_fee must accept")
+		refusal.Details = map[string]any{"out_of_zone_amount": *tariff.OutOfZoneAmount, "currency": tariff.Currency}
+		return refusal
+	}
+
+	r.end(Completed, e.at)
+	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, v.Location, Text(zoneID)
+	r.DistanceMeters = e.meters
+	if r.DistanceMeters == nil {
+		r.DistanceMeters = r.travelled(v)
+	}
+	usage := r.reservation()
+	usage.Ridden, usage.Seconds, usage.PausedSeconds, usage.OutOfZone = true, r.DurationSeconds, r.PausedSeconds, outside
+	if r.DistanceMeters != nil {
+		usage.Meters = *r.DistanceMeters
+	}
+	r.charge(tariff, p.sub, usage)
+	v.release("trip_end", e.at, Text(r.ID), e.by, a.settings)
+	if p.rider != nil {
+		p.rider.now.OpenRideID = ""
+		p.rider.now.RideCount++
+	}
+	return s.saveParties(ctx, tx, a, p)
+}
+
+// cancel ends a locked ride, if it may, in all but writing the ride itself.
+func (s *Service) cancel(ctx context.Context, tx *db.Tx, a account, r *Ride, e ending) error {
+	p, err := s.partiesOf(ctx, tx, a, r, e.at)
+	if err != nil {
+		return err
+	}
+	tariff, err := s.terms(ctx, tx, a, r, p)
+	if err != nil {
+		return err
+	}
+	event := VehicleEvent("reservation_cancel")
+	if r.Status != Reserved {
+		event = "trip_cancel"
+		if e.reason != "operator" && !r.cancellable(&p.vehicle, e.at, a.settings) {
+			return conflict("ride_not_cancellable", "a ride can be cancelled within %d seconds and %d meters", a.settings.CancelGraceSeconds, a.settings.CancelGraceMeters)
+		}
+	}
+	var usage Usage
+	if e.reason != "operator" {
+		usage = r.reservation()
+		if r.StartedAt.Std().IsZero() {
+			usage.ReservedSeconds = seconds(r.ReservedAt, e.at)
+		}
+	}
+	r.end(Cancelled, e.at)
+	r.CancelReason = e.reason
+	r.charge(tariff, p.sub, usage)
+	p.vehicle.release(event, e.at, Text(r.ID), e.by, a.settings)
+	if p.rider != nil {
+		p.rider.now.OpenRideID = ""
+	}
+	return s.saveParties(ctx, tx, a, p)
+}
+
+// cancellable reports whether a ride that was started is within the grace.
+func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
+	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
+		return false
+	}
+	meters := r.travelled(v)
+	return meters == nil || *meters <= settings.CancelGraceMeters
+}
+
+// end closes a ride, and the pause that it may be in.
+func (r *Ride) end(status RideStatus, at time.Time) {
+	at = at.Truncate(time.Millisecond)
+	if r.Status == Paused {
+		r.PausedSeconds += seconds(r.pausedAt, at)
+		r.pausedAt = rfc3339.Time{}
+	}
+	if !r.StartedAt.Std().IsZero() {
+		r.DurationSeconds = seconds(r.StartedAt, at)
+	}
+	r.PausedSeconds = min(r.PausedSeconds, r.DurationSeconds)
+	r.Status, r.EndedAt = status, rfc3339.Time(at)
+}
+
+// travelled returns how far a vehicle has come in a ride: by its odometer, else
+// along the great circle; nil when nobody knows.
+func (r *Ride) travelled(v *Vehicle) *int64 {
+	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer {
+		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
+	}
+	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
+		return new(min(int64(math.Round(distance(from.Lat, from.Lng, to.Lat, to.Lng))), longestRide))
+	}
+	return nil
+}
+
+// reservation is what a ride is charged for that was one. For how long, the
+// reservation itself knows: the type may say otherwise by now.
+func (r *Ride) reservation() Usage {
+	if r.ReservedAt.Std().IsZero() {
+		return Usage{}
+	}
+	return Usage{
+		Reserved:           true,
+		ReservedSeconds:    seconds(r.ReservedAt, r.StartedAt.Std()),
+		ReservationMinutes: seconds(r.ReservedAt, r.ReservationExpiresAt.Std()) / 60,
+	}
+}
+
+// charge prices a ride that has ended. Without a tariff it costs nothing.
+func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
+	p := Price{Currency: sub.Currency}
+	if tariff != nil {
+		p = tariff.Price(usage)
+	}
+	r.Price, r.PaymentStatus = &p, "not_due"
+	if p.TotalAmount > 0 {
+		r.PaymentStatus = "due"
+	}
+}
+
+// UpdateRide changes a ride that [Service.LockRide] returned, in the caller's
+// transaction.
+func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID string, r Ride, c RideChange, by By) (Ride, error) {
+	a, err := s.lockedAs(ctx, tx, r.as, organizationID)
+	if err != nil {
+		return r, err
+	}
+	r.as = a
+	before := r
+	to := r.Status
+	if c.Status.Set {
+		to = c.Status.Value
+	}
+	if err := c.check(&r, to); err != nil {
+		return r, err
+	}
+	if to != r.Status {
+		if !slices.Contains(r.Status.Next(), to) {
+			return r, invalidTransition(r.Status, to, r.Status.Next())
+		}
+		if err := s.turn(ctx, tx, a, &r, to, c, by); err != nil {
+			return r, err
+		}
+	} else if !r.Status.Open() && c.ending(&r) {
+		e := invalidTransition(r.Status, to, r.Status.Next())
+		e.Message = "how a ride has ended cannot be changed any more"
+		return r, e
+	}
+	if err := c.settle(&r); err != nil {
+		return r, err
+	}
+	c.ExternalID.Into(&r.ExternalID)
+	if r.ExternalID != before.ExternalID {
+		if err := claim(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
+			return r, err
+		}
+	}
+	c.ParkingURL.Into(&r.ParkingURL)
+	c.ParkingCategory.Into(&r.ParkingCategory)
+	if c.Metadata.Set {
+		r.Metadata = metadataOf(c.Metadata.Value)
+	}
+	if r.Status == before.Status {
+		if doc, err := encode(&r); err != nil || string(doc) == string(before.doc) {
+			return r, err
+		}
+	}
+	return r, s.updateRide(ctx, tx, a, &before, &r)
+}
+
+// turn puts a locked ride into one of the statuses that are next.
+func (s *Service) turn(ctx context.Context, tx *db.Tx, a account, r *Ride, to RideStatus, c RideChange, by By) error {
+	now := a.now.Truncate(time.Millisecond)
+	switch {
+	case to == Active && r.Status == Reserved:
+		return s.startReserved(ctx, tx, a, r, by)
+	case to == Active:
+		r.PausedSeconds += seconds(r.pausedAt, now)
+		r.Status, r.pausedAt = Active, rfc3339.Time{}
+		return nil
+	case to == Paused:
+		r.Status, r.pausedAt = Paused, rfc3339.Time(now)
+		return nil
+	case to == Cancelled:
+		reason := c.CancelReason.Or("")
+		if reason == "" {
+			reason = "rider"
+		}
+		return s.cancel(ctx, tx, a, r, ending{at: now, reason: reason, by: by})
+	}
+	end := ending{at: now, reason: c.EndReason.Or(""), acceptFee: c.AcceptOutOfZoneFee.Or(false), by: by}
+	if end.reason == "" {
+		end.reason = "rider"
+	}
+	c.EndLocation.IntoPointer(&end.location)
+	c.DistanceMeters.IntoPointer(&end.meters)
+	return s.complete(ctx, tx, a, r, end)
+}
+
+// startReserved starts a locked ride that is reserved, if it may.
+func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a account, r *Ride, by By) error {
+	p, err := s.partiesOf(ctx, tx, a, r, a.now)
+	if err != nil {
+		return err
+	}
+	if p.sub, p.stamp, err = s.subaccount(ctx, tx, a.id, r.SubaccountID); err != nil {
+		return err
+	}
+	kind := p.sub.vehicleType(r.vehicleTypeID)
+	if kind == nil {
+		return fmt.Errorf("ride %s has a vehicle type that its subaccount has not", r.ID)
+	}
+	if v := &p.vehicle; v.CurrentRideID != Text(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.former != VehicleTaken) {
+		return unavailable(v)
+	}
+	if p.rider != nil && p.rider.now.Status != CustomerActive {
+		return conflict("customer_blocked", "the customer is %s", p.rider.now.Status)
+	}
+	if err := s.begin(ctx, tx, a, r, p, kind, by); err != nil {
+		return err
+	}
+	return s.saveParties(ctx, tx, a, p)
+}
+
+// check returns what is wrong with a change that shall put a ride into a status.
+// Members that stay as they are may be there, so that what was read can be sent
+// back.
+func (c *RideChange) check(r *Ride, to RideStatus) error {
+	var v problem.Validation
+	checkCommon(&v, c.ExternalID.Or(""), c.Metadata.Or(nil))
+	checkOneOf(&v, "status", to, Reserved, Active, Paused, Completed, Cancelled)
+	checkRange(&v, "distance_meters", c.DistanceMeters.Or(0), 0, longestRide)
+	if c.EndLocation.Set && !c.EndLocation.Null {
+		c.EndLocation.Value.check(&v, "end_location")
+	}
+	checkURL(&v, "parking_verification_url", c.ParkingURL.Or(""))
+	if category := c.ParkingCategory.Or(""); category != "" {
+		checkOneOf(&v, "parking_category", category, "corral", "curb", "rack", "other_valid", "invalid")
+	}
+	if c.AdjustmentAmount.Set {
+		checkRange(&v, "adjustment_amount", c.AdjustmentAmount.Value, -maxAmount, maxAmount)
+	}
+	v.Length("adjustment_reason", string(c.AdjustmentReason.Or("")), 0, maxValue)
+	if c.PaymentStatus.Set {
+		checkOneOf(&v, "payment_status", c.PaymentStatus.Value, "not_due", "due", "paid", "refunded", "waived")
+	}
+	if c.AdjustmentAmount.Or(0) != 0 && r.TripType != RiderTrip {
+		v.AddCode("conflict", "adjustment_amount", "must be 0 for a %s trip, which costs nothing", r.TripType)
+	}
+
+	// What belongs to an end comes with it.
+	completing := to == Completed && r.Status != Completed
+	cancelling := to == Cancelled && r.Status != Cancelled
+	if reason := c.EndReason.Or(""); reason != "" && reason != r.EndReason {
+		checkOneOf(&v, "end_reason", reason, "rider", "operator")
+	}
+	if reason := c.CancelReason.Or(""); reason != "" && reason != r.CancelReason {
+		checkOneOf(&v, "cancel_reason", reason, "rider", "operator")
+	}
+	if r.Status.Open() {
+		only := func(member string, given, when bool, status RideStatus) {
+			if given && !when {
+				v.AddCode("conflict", member, "is only given with status %s", status)
+			}
+		}
+		only("distance_meters", c.DistanceMeters.Set && !c.DistanceMeters.Null, completing, Completed)
+		only("end_location", c.EndLocation.Set && !c.EndLocation.Null, completing, Completed)
+		only("end_reason", c.EndReason.Or("") != "", completing, Completed)
+		only("cancel_reason", c.CancelReason.Or("") != "", cancelling, Cancelled)
+	}
+	return v.Err()
+}
+
+// ending reports whether a change would change how a ride has ended.
+func (c *RideChange) ending(r *Ride) bool {
+	meters, location := r.DistanceMeters, r.EndLocation
+	c.DistanceMeters.IntoPointer(&meters)
+	c.EndLocation.IntoPointer(&location)
+	return integer(meters) != integer(r.DistanceMeters) || !location.equal(r.EndLocation) ||
+		c.EndReason.Set && c.EndReason.Value != r.EndReason || c.CancelReason.Set && c.CancelReason.Value != r.CancelReason
+}
+
+// settle changes what is owed, and what became of that: of a ride that has ended.
+func (c *RideChange) settle(r *Ride) error {
+	amount, reason, payment := r.AdjustmentAmount, r.AdjustmentReason, r.PaymentStatus
+	c.AdjustmentAmount.Into(&amount)
+	c.AdjustmentReason.Into(&reason)
+	c.PaymentStatus.Into(&payment)
+	if amount == r.AdjustmentAmount && reason == r.AdjustmentReason && payment == r.PaymentStatus {
+		return nil
+	}
+	if r.Price == nil {
+		e := invalidTransition(r.Status, r.Status, r.Status.Next())
+		e.Message = "what a ride costs can only be adjusted and paid once it has ended"
+		return e
+	}
+	if price := r.Price.Adjusted(amount); amount != r.AdjustmentAmount {
+		if price.TotalAmount > maxAmount {
+			var v problem.Validation
+			v.AddCode("too_large", "adjustment_amount", "makes a total of more than %d", int64(maxAmount))
+			return v.Err()
+		}
+		r.Price = &price
+	}
+	r.AdjustmentAmount, r.AdjustmentReason, r.PaymentStatus = amount, reason, payment
+	return nil
 }

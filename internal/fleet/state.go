@@ -1,6 +1,10 @@
 package fleet
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
 
 // RideStatus is where a ride is in its life.
 type RideStatus string
@@ -85,4 +89,20 @@ func (s VehicleState) Next() []VehicleState {
 		}
 	}
 	return next
+}
+
+// isEvent reports whether there is a change by request with an event.
+func isEvent(event VehicleEvent) bool {
+	return slices.ContainsFunc(moves, func(m move) bool { return slices.Contains(m.events, event) })
+}
+
+// invalidTransition is the refusal of a change of state that there is not.
+func invalidTransition[S ~string](from, to S, allowed []S) *problem.Error {
+	e := conflict("invalid_transition", "%s cannot become %s", from, to)
+	names := make([]string, len(allowed))
+	for i, one := range allowed {
+		names[i] = string(one)
+	}
+	e.Details = map[string]any{"from": string(from), "to": string(to), "allowed": names}
+	return e
 }

@@ -570,7 +570,11 @@ func (s *Service) userOf(ctx context.Context, tx *db.Tx, organizationID string, 
 	if slices.ContainsFunc(plans, func(p Plan) bool { return slices.Contains(p.VehicleTypeIDs, typeID) }) {
 		return "pricing plans", nil
 	}
-	around, _, err := s.fencesOf(ctx, tx, organizationID, before.ID)
+	_, stamp, err := s.subaccount(ctx, tx, organizationID, before.ID)
+	if err != nil {
+		return "", err
+	}
+	around, err := s.fencesIn(ctx, tx, organizationID, before.ID, stamp)
 	if err != nil {
 		return "", err
 	}

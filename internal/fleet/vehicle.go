@@ -1,8 +1,22 @@
 package fleet
 
 import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+
+	"github.com/google/uuid"
 )
 
 // Vehicle is one vehicle (fleet-api.md 1.2).
@@ -30,8 +44,13 @@ type Vehicle struct {
 	Tail
 
 	// Not shown.
-	revision int64
-	former   VehicleState // of one that is out of contact
+	revision    int64
+	former      VehicleState // of one that is out of contact
+	formerEvent VehicleEvent // the last one then; stays when contact is back
+	dueAt       time.Time    // when time changes its state next; zero: never
+	changes     []Change     // that are not kept yet
+	doc         []byte       // as stored; nil when that is not known
+	as          account      // as which it was locked
 }
 
 // NewVehicle is what a vehicle is made of.
@@ -85,4 +104,584 @@ type Change struct {
 	BatteryPercent *int64       `json:"battery_percent"`
 	RideID         Text         `json:"ride_id"`
 	Actor          By           `json:"actor"`
+}
+
+// Doc returns the vehicle as it is answered.
+func (v *Vehicle) Doc() (Doc, error) {
+	doc, err := v.doc, error(nil)
+	if doc == nil {
+		doc, err = encode(v)
+	}
+	return Doc{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
+}
+
+// The bounds of a vehicle's members.
+const (
+	maxCode     = 32
+	maxDevice   = 128
+	maxVIN      = 64
+	maxPlate    = 32
+	maxOdometer = 10_000_000_000 // meters
+)
+
+// check records what is wrong with a vehicle, apart from what it refers to.
+func (v *Vehicle) check(faults *problem.Validation) {
+	checkCommon(faults, v.ExternalID, v.Metadata)
+	checkLine(faults, "code", v.Code, maxCode)
+	if strings.ContainsFunc(v.Code, func(r rune) bool {
+		return r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) && !faults.Has("code") {
+		faults.AddCode("invalid_format", "code", "must be of letters, digits and hyphens")
+	}
+	v.Location.check(faults, "location")
+	checkOptional(faults, "battery_percent", v.BatteryPercent, 0, 100)
+	checkOptional(faults, "fuel_percent", v.FuelPercent, 0, 100)
+	checkOptional(faults, "current_range_meters", v.CurrentRangeMeters, 0, maxMeters)
+	checkOptional(faults, "odometer_meters", v.OdometerMeters, 0, maxOdometer)
+	faults.Line("device_id", string(v.DeviceID), 0, maxDevice)
+	faults.Line("vin", string(v.VIN), 0, maxVIN)
+	faults.Line("license_plate", string(v.LicensePlate), 0, maxPlate)
+}
+
+// columns are what is stored beside the document.
+func (v *Vehicle) columns() []column {
+	lat, lng, cell := place(v.Location)
+	return []column{
+		{"id", v.ID},
+		{"subaccount_id", v.SubaccountID},
+		{"revision", v.revision},
+		{"external_id", idOf(v.ExternalID)},
+		{"code", strings.ToLower(v.Code)},
+		{"device_id", idOf(v.DeviceID)},
+		{"vehicle_type_id", v.VehicleTypeID},
+		{"form_factor", v.FormFactor},
+		{"state", string(v.State)},
+		{"former_state", db.Text(string(v.former))},
+		{"former_event", db.Text(string(v.formerEvent))},
+		{"battery_percent", integer(v.BatteryPercent)},
+		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
+		{"lat", lat},
+		{"lng", lng},
+		{"cell", cell},
+		{"due_at", db.Time(v.dueAt)},
+		{"updated_at", db.Time(v.UpdatedAt.Std())},
+		{"doc", string(v.doc)},
+	}
+}
+
+// level is how full a vehicle is, as far as anybody knows: of its battery and its
+// tank the fuller one.
+func (v *Vehicle) level() (percent int64, known bool) {
+	for _, p := range []*int64{v.BatteryPercent, v.FuelPercent} {
+		if p != nil && (!known || *p > percent) {
+			percent, known = *p, true
+		}
+	}
+	return percent, known
+}
+
+// low reports whether a vehicle is known to be too empty for a ride.
+func (v *Vehicle) low(settings *Settings) bool {
+	percent, known := v.level()
+	return known && percent < settings.LowBatteryPercent
+}
+
+// drained reports whether a vehicle is out of service because it was too empty.
+func (v *Vehicle) drained() bool {
+	return v.State == NonOperational && (v.LastEvent == "battery_low" || v.formerEvent == "battery_low")
+}
+
+// move changes the state.
+func (v *Vehicle) move(to VehicleState, event VehicleEvent, at time.Time, rideID Text, by By) {
+	if at.Before(v.StateChangedAt.Std()) {
+		at = v.StateChangedAt.Std() // the clock was set back
+	}
+	v.State, v.LastEvent, v.StateChangedAt = to, event, rfc3339.Time(at.Truncate(time.Millisecond))
+	v.former, v.formerEvent = "", ""
+	v.changes = append(v.changes, Change{
+		VehicleID: v.ID, State: to, Event: event, At: v.StateChangedAt, Location: v.Location,
+		BatteryPercent: v.BatteryPercent, RideID: rideID, Actor: by,
+	})
+}
+
+// ride changes the state because of its ride. Out of contact, it is the former
+// state that changes.
+func (v *Vehicle) ride(to VehicleState, event VehicleEvent, at time.Time, rideID Text, by By) {
+	if v.State == NonContactable {
+		v.former, v.formerEvent = to, event
+		return
+	}
+	v.move(to, event, at, rideID, by)
+}
+
+// release ends the ride that a vehicle has, for a reason that begins with "trip_"
+// when it was ridden.
+func (v *Vehicle) release(event VehicleEvent, at time.Time, rideID Text, by By, settings *Settings) {
+	v.CurrentRideID = ""
+	if event != "reservation_cancel" {
+		v.PublicVehicleID = uuid.NewString()
+	}
+	v.ride(Available, event, at, rideID, by)
+	v.rest(at, settings)
+}
+
+// rest puts a vehicle that is available and too empty out of service.
+func (v *Vehicle) rest(at time.Time, settings *Settings) {
+	if v.State == Available && v.low(settings) {
+		v.move(NonOperational, "battery_low", at, "", bySystem)
+	}
+}
+
+// loseContact and restoreContact are what silence and a report after it do.
+func (v *Vehicle) loseContact(at time.Time) {
+	former, event := v.State, v.LastEvent
+	if v.formerEvent != "" {
+		event = v.formerEvent
+	}
+	v.move(NonContactable, "comms_lost", at, v.CurrentRideID, bySystem)
+	v.former, v.formerEvent = former, event
+}
+
+func (v *Vehicle) restoreContact(at time.Time) {
+	event := v.formerEvent
+	v.move(v.former, "comms_restored", at, v.CurrentRideID, bySystem)
+	v.formerEvent = event
+}
+
+// due returns when time changes the state next; zero: never. Whoever puts a
+// vehicle into service has seen it, which counts as a report.
+func (v *Vehicle) due(settings *Settings) time.Time {
+	seen := v.LastReportedAt.Std()
+	if seen.IsZero() {
+		return time.Time{}
+	}
+	switch v.State {
+	case Available, VehicleTaken, OnTrip, NonOperational:
+		if changed := v.StateChangedAt.Std(); (v.LastEvent == "provider_drop_off" || v.LastEvent == "agency_drop_off" || v.LastEvent == "located") && seen.Before(changed) {
+			seen = changed
+		}
+		return seen.Add(time.Duration(settings.ContactLostMinutes) * time.Minute)
+	case NonContactable:
+		if v.CurrentRideID == "" {
+			return seen.Add(time.Duration(settings.MissingAfterHours) * time.Hour)
+		}
+	}
+	return time.Time{}
+}
+
+// pass does what time has done to a vehicle up to a moment, each thing at its own,
+// and reports whether there was anything.
+func (v *Vehicle) pass(settings *Settings, until time.Time) (changed bool) {
+	for {
+		due := v.due(settings)
+		if due.IsZero() || due.After(until) {
+			return changed
+		}
+		// What was changed last may have made it due at once.
+		if stored := v.dueAt; due.Before(stored) {
+			due = stored
+		}
+		if due.After(until) {
+			return changed
+		}
+		if v.State == NonContactable {
+			v.move(Missing, "not_located", due, "", bySystem)
+		} else {
+			v.loseContact(due)
+		}
+		changed = true
+	}
+}
+
+// Vehicle returns a vehicle as it was changed last.
+func (s *Service) Vehicle(ctx context.Context, q db.Querier, organizationID, id string) (Vehicle, error) {
+	return readVehicle(ctx, q, organizationID, id, "")
+}
+
+func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock string) (Vehicle, error) {
+	var v Vehicle
+	var former, formerEvent string
+	var dueAt time.Time
+	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
+		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt))
+	if err != nil {
+		return v, found(err, "vehicle")
+	}
+	if err := json.Unmarshal(v.doc, &v); err != nil {
+		return v, fmt.Errorf("decode a vehicle: %w", err)
+	}
+	v.former, v.formerEvent, v.dueAt = VehicleState(former), VehicleEvent(formerEvent), dueAt
+	return v, nil
+}
+
+// takeVehicle locks a vehicle and does what time has done to it up to a moment,
+// which is not stored yet. Rides that were due before that are the caller's
+// business.
+func takeVehicle(ctx context.Context, tx *db.Tx, a account, id string, until time.Time) (v, stored Vehicle, err error) {
+	v, err = readVehicle(ctx, tx, a.id, id, " FOR UPDATE")
+	if err != nil {
+		return v, v, err
+	}
+	v.as, stored = a, v
+	v.pass(a.settings, until)
+	return v, stored, nil
+}
+
+// LockVehicle returns a vehicle as it is now, for [Service.UpdateVehicle] in the
+// same transaction.
+func (s *Service) LockVehicle(ctx context.Context, tx *db.Tx, organizationID, id string) (Vehicle, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Vehicle{}, err
+	}
+	if err := s.settle(ctx, tx, a, id, ""); err != nil {
+		return Vehicle{}, err
+	}
+	v, stored, err := takeVehicle(ctx, tx, a, id, a.now)
+	if err != nil || len(v.changes) == 0 {
+		return v, err
+	}
+	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
+}
+
+// saveVehicle writes a vehicle that was stored otherwise, and its changes.
+func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a account, stored, v *Vehicle) error {
+	v.revision = stored.revision + 1
+	v.UpdatedAt = moved(stored.UpdatedAt, a.now)
+	if err := v.encode(a); err != nil {
+		return err
+	}
+	if err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns()); err != nil {
+		return err
+	}
+	return v.keepChanges(ctx, tx, a.id)
+}
+
+// encode makes the document, and says when the vehicle is due.
+func (v *Vehicle) encode(a account) (err error) {
+	v.dueAt = v.due(a.settings)
+	if changed := v.StateChangedAt.Std(); !v.dueAt.IsZero() && v.dueAt.Before(changed) {
+		v.dueAt = changed
+	}
+	v.doc, err = encode(v)
+	return err
+}
+
+// keepChanges writes down what the state went through. The ids of changes of one
+// moment are in their order: the vehicle's revision is part of them.
+func (v *Vehicle) keepChanges(ctx context.Context, tx *db.Tx, organizationID string) error {
+	for i := range v.changes {
+		c := &v.changes[i]
+		var entropy [10]byte
+		rand.Read(entropy[:])
+		binary.BigEndian.PutUint32(entropy[:], uint32(v.revision))
+		entropy[4] = byte(i)
+		c.ID = newID(eventPrefix, c.At.Std(), bytes.NewReader(entropy[:]))
+		doc, err := encode(c)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO vehicle_events (organization_id, vehicle_id, id, doc) VALUES ($1, $2, $3, $4)", organizationID, v.ID, c.ID, string(doc))
+		if err != nil {
+			return fmt.Errorf("keep a change of a vehicle: %w", err)
+		}
+	}
+	v.changes = nil
+	return nil
+}
+
+// CreateVehicle adds a vehicle, in the caller's transaction.
+func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID string, n NewVehicle, by By) (Vehicle, error) {
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return Vehicle{}, err
+	}
+	var v Vehicle
+	v.Head, v.Tail = s.newRecord(vehiclePrefix, "vehicle", n.SubaccountID, a.now)
+	v.ExternalID, v.Code, v.VehicleTypeID = n.ExternalID, n.Code, n.VehicleTypeID
+	v.Location, v.BatteryPercent, v.FuelPercent = n.Location, n.BatteryPercent, n.FuelPercent
+	v.CurrentRangeMeters, v.OdometerMeters, v.LastReportedAt = n.CurrentRangeMeters, n.OdometerMeters, n.LastReportedAt
+	v.PricingPlanID, v.DeviceID, v.VIN, v.LicensePlate = n.PricingPlanID, n.DeviceID, n.VIN, n.LicensePlate
+	v.Metadata = metadataOf(n.Metadata)
+	v.State, v.LastEvent, v.StateChangedAt = Removed, "unspecified", v.CreatedAt
+	v.PublicVehicleID = uuid.NewString()
+	v.revision, v.as = 1, a
+
+	var faults problem.Validation
+	v.check(&faults)
+	switch n.State {
+	case "", Removed:
+	case Available:
+		if n.Location == nil {
+			faults.AddCode("required", "location", "is required of a vehicle that is available")
+		}
+		v.move(Available, "provider_drop_off", a.now, "", by)
+	default:
+		checkOneOf(&faults, "state", n.State, Removed, Available)
+	}
+	sub, err := s.home(ctx, tx, &faults, a.id, n.SubaccountID)
+	if err != nil {
+		return v, err
+	}
+	if sub != nil {
+		kind := v.be(sub, &faults)
+		if err := s.checkPlanOf(ctx, tx, a.id, &v, &faults); err != nil {
+			return v, err
+		}
+		if kind != nil && n.CurrentRangeMeters == nil {
+			v.CurrentRangeMeters = v.rangeOf(kind)
+		}
+	}
+	if err := faults.Err(); err != nil {
+		return v, err
+	}
+	reported := n.Location != nil || n.BatteryPercent != nil || n.FuelPercent != nil || n.CurrentRangeMeters != nil || n.OdometerMeters != nil
+	if v.LastReportedAt.Std().IsZero() && reported {
+		v.LastReportedAt = rfc3339.Time(a.now.Truncate(time.Millisecond))
+	}
+	if err := v.encode(a); err != nil {
+		return v, err
+	}
+	added, err := insertRow(ctx, tx, "vehicles", a.id, v.columns())
+	if err != nil {
+		return v, err
+	}
+	if !added {
+		return v, s.claimVehicle(ctx, tx, a.id, &Vehicle{}, &v)
+	}
+	return v, v.keepChanges(ctx, tx, a.id)
+}
+
+// be makes a vehicle one of its type, and returns that; nil when there is none.
+func (v *Vehicle) be(sub *Subaccount, faults *problem.Validation) *VehicleType {
+	if v.VehicleTypeID == "" {
+		faults.AddCode("required", "vehicle_type_id", "is required")
+		return nil
+	}
+	kind := sub.vehicleType(v.VehicleTypeID)
+	if kind == nil {
+		faults.AddCode("not_found", "vehicle_type_id", "is none of the subaccount's vehicle types")
+		return nil
+	}
+	v.FormFactor, v.PropulsionType = kind.FormFactor, kind.PropulsionType
+	return kind
+}
+
+// rangeOf is how far a vehicle of a type comes, from how full it is, rounded down.
+func (v *Vehicle) rangeOf(kind *VehicleType) *int64 {
+	percent, known := v.level()
+	if !known || kind.MaxRangeMeters == nil {
+		return nil
+	}
+	return new(*kind.MaxRangeMeters * percent / 100)
+}
+
+// checkPlanOf records an issue unless the plan of a vehicle is one of its
+// subaccount.
+func (s *Service) checkPlanOf(ctx context.Context, tx *db.Tx, organizationID string, v *Vehicle, faults *problem.Validation) error {
+	if v.PricingPlanID == "" {
+		return nil
+	}
+	plan, err := s.plan(ctx, tx, organizationID, string(v.PricingPlanID))
+	if err != nil && problem.Of(err) != problem.NotFound {
+		return err
+	}
+	if err != nil || plan.SubaccountID != v.SubaccountID {
+		faults.AddCode("not_found", "pricing_plan_id", "is none of the subaccount's pricing plans")
+	}
+	return nil
+}
+
+// claimVehicle is the refusal of what a vehicle has, unlike before, and another
+// has already.
+func (s *Service) claimVehicle(ctx context.Context, tx *db.Tx, organizationID string, before, v *Vehicle) error {
+	if code := strings.ToLower(v.Code); code != strings.ToLower(before.Code) {
+		if err := claim(ctx, tx, "vehicles", organizationID, "", v.ID, "code", Text(code)); err != nil {
+			return err
+		}
+	}
+	if v.DeviceID != before.DeviceID {
+		if err := claim(ctx, tx, "vehicles", organizationID, "", v.ID, "device_id", v.DeviceID); err != nil {
+			return err
+		}
+	}
+	if v.ExternalID != before.ExternalID {
+		return claim(ctx, tx, "vehicles", organizationID, v.SubaccountID, v.ID, "external_id", v.ExternalID)
+	}
+	return nil
+}
+
+// reports reports whether a change has telemetry.
+func (c *VehicleChange) reports() bool {
+	return c.Location.Set || c.BatteryPercent.Set || c.FuelPercent.Set || c.CurrentRangeMeters.Set || c.OdometerMeters.Set || c.LastReportedAt.Set
+}
+
+// UpdateVehicle changes a vehicle that [Service.LockVehicle] returned, in the
+// caller's transaction.
+func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID string, v Vehicle, c VehicleChange, by By) (Vehicle, error) {
+	a, err := s.lockedAs(ctx, tx, v.as, organizationID)
+	if err != nil {
+		return v, err
+	}
+	stored := v
+	var faults problem.Validation
+	c.ExternalID.Into(&v.ExternalID)
+	c.Code.Into(&v.Code)
+	c.VehicleTypeID.Into(&v.VehicleTypeID)
+	c.PricingPlanID.Into(&v.PricingPlanID)
+	c.DeviceID.Into(&v.DeviceID)
+	c.VIN.Into(&v.VIN)
+	c.LicensePlate.Into(&v.LicensePlate)
+	if c.Metadata.Set {
+		v.Metadata = metadataOf(c.Metadata.Value)
+	}
+	now := a.now.Truncate(time.Millisecond)
+	reportedAt := c.LastReportedAt.Or(rfc3339.Time(now))
+	report := c.reports() && !reportedAt.Std().Before(v.LastReportedAt.Std())
+	checked := v
+	c.telemetry(&checked) // to be right even when it is out of date
+	checked.check(&faults)
+	if report {
+		c.telemetry(&v)
+		v.LastReportedAt = rfc3339.Time(reportedAt.Std().Truncate(time.Millisecond))
+	}
+
+	percent := report && (c.BatteryPercent.Set || c.FuelPercent.Set)
+	if v.VehicleTypeID != stored.VehicleTypeID || percent && !c.CurrentRangeMeters.Set {
+		sub, _, err := s.subaccount(ctx, tx, a.id, v.SubaccountID)
+		if err != nil {
+			return v, err
+		}
+		if kind := v.be(sub, &faults); kind != nil && percent && !c.CurrentRangeMeters.Set {
+			v.CurrentRangeMeters = v.rangeOf(kind)
+		}
+	}
+	if v.PricingPlanID != stored.PricingPlanID {
+		if err := s.checkPlanOf(ctx, tx, a.id, &v, &faults); err != nil {
+			return v, err
+		}
+	}
+	to := v.State
+	if c.State.Set {
+		to = c.State.Value
+		checkOneOf(&faults, "state", to, Available, VehicleTaken, OnTrip, NonOperational, NonContactable, Missing, Removed)
+	}
+	events := eventsFor(v.State, to)
+	event := c.Event.Or("")
+	if event == "" && len(events) > 0 {
+		event = events[0]
+	}
+	// One that comes with the present state is that of a request once more.
+	if to != v.State && events != nil && !slices.Contains(events, event) || to == v.State && event != "" && !isEvent(event) {
+		faults.AddCode("invalid_value", "event", "is no reason for a vehicle to go from %s to %s", v.State, to)
+	}
+	if err := faults.Err(); err != nil {
+		return v, err
+	}
+	if (to != v.State || v.VehicleTypeID != stored.VehicleTypeID) && v.CurrentRideID != "" {
+		return v, vehicleInUse(&v)
+	}
+
+	switch {
+	case to != v.State:
+		if events == nil {
+			return v, invalidTransition(v.State, to, v.State.Next())
+		}
+		if to == Available && v.Location == nil {
+			e := invalidTransition(v.State, to, v.State.Next())
+			e.Message = "a vehicle without a location cannot be available"
+			return v, e
+		}
+		if v.State == NonOperational && to == Available && v.low(a.settings) {
+			return v, lowBattery(&v, a.settings)
+		}
+		v.move(to, event, now, "", by)
+	case report && v.State == NonContactable:
+		v.restoreContact(now)
+		v.rest(now, a.settings)
+	case report && v.State == Missing:
+		v.move(NonOperational, "located", now, "", bySystem)
+	}
+	if percent {
+		v.rest(now, a.settings)
+		if level, known := v.level(); known && v.drained() && level >= a.settings.BatteryReadyPercent && level >= a.settings.LowBatteryPercent && !(c.State.Set && to == NonOperational) {
+			v.move(Available, "battery_charged", now, "", bySystem)
+		}
+	}
+	if err := s.claimVehicle(ctx, tx, a.id, &stored, &v); err != nil {
+		return v, err
+	}
+	if len(v.changes) == 0 && !report {
+		if doc, err := encode(&v); err != nil || string(doc) == string(stored.doc) {
+			return v, err
+		}
+	}
+	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
+}
+
+// telemetry is what a report changes.
+func (c *VehicleChange) telemetry(v *Vehicle) {
+	c.Location.IntoPointer(&v.Location)
+	c.BatteryPercent.IntoPointer(&v.BatteryPercent)
+	c.FuelPercent.IntoPointer(&v.FuelPercent)
+	c.CurrentRangeMeters.IntoPointer(&v.CurrentRangeMeters)
+	c.OdometerMeters.IntoPointer(&v.OdometerMeters)
+}
+
+func vehicleInUse(v *Vehicle) error {
+	e := conflict("vehicle_in_use", "the vehicle has an open ride")
+	e.Details = map[string]any{"ride_id": string(v.CurrentRideID)}
+	return e
+}
+
+func lowBattery(v *Vehicle, settings *Settings) error {
+	percent, _ := v.level()
+	return conflict("vehicle_low_battery", "the vehicle is at %d percent, and needs %d", percent, settings.LowBatteryPercent)
+}
+
+// DeleteVehicle removes a vehicle, in the caller's transaction. Its rides and its
+// changes stay.
+func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, id string, by By) error {
+	v, err := s.LockVehicle(ctx, tx, organizationID, id)
+	if err != nil {
+		return err
+	}
+	if v.CurrentRideID != "" {
+		return vehicleInUse(&v)
+	}
+	v.revision++
+	v.move(Removed, "decommissioned", v.as.now, "", by)
+	if err := v.keepChanges(ctx, tx, organizationID); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO deleted_vehicles (organization_id, id, subaccount_id, code) VALUES ($1, $2, $3, $4)", organizationID, id, v.SubaccountID, v.Code)
+	if err != nil {
+		return fmt.Errorf("remember a deleted vehicle: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
+		return fmt.Errorf("delete a vehicle: %w", err)
+	}
+	return nil
+}
+
+// DeletedVehicle returns what is known of a vehicle that was deleted.
+func (s *Service) DeletedVehicle(ctx context.Context, q db.Querier, organizationID, id string) (code, subaccountID string, err error) {
+	err = q.QueryRow(ctx, "SELECT code, subaccount_id FROM deleted_vehicles WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&code, &subaccountID)
+	return code, subaccountID, found(err, "vehicle")
+}
+
+// VehicleChanges returns the changes of a vehicle's state, the latest first: up to
+// limit of them, before the one with the id before, unless that is empty.
+func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organizationID, vehicleID, before string, limit int) ([]Change, error) {
+	if before == "" {
+		before = eventPrefix + "_~" // later than any id
+	}
+	list, err := db.All(ctx, q, func(row db.Row) (c Change, err error) {
+		err = row.Scan(db.IntoJSON(&c))
+		return c, err
+	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id < $3 ORDER BY id DESC LIMIT $4", organizationID, vehicleID, before, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the changes of a vehicle: %w", err)
+	}
+	return list, nil
 }

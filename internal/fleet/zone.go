@@ -181,33 +181,34 @@ func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, a
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
 }
 
-// ruleAt returns the rule that decides for a vehicle of a type at a point, and
-// the zone it is of; see [fences.decide].
-func (s *Service) ruleAt(ctx context.Context, q db.Querier, a account, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
-	around, sub, err := s.fencesOf(ctx, q, a.id, subaccountID)
+// ruleAt returns the rule that decides for a vehicle of a type at a place and a
+// time, and the zone it is of; see [fences.decide]. A place that nobody knows (nil) is in
+// no zone. stamp is the subaccount's.
+func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID string, sub *Subaccount, stamp int64, place *Position, vehicleTypeID string, at time.Time) (Rule, string, error) {
+	around, err := s.fencesIn(ctx, q, organizationID, sub.ID, stamp)
 	if err != nil {
 		return Rule{}, "", err
 	}
-	rule, zoneID := around.decide(sub.GlobalRules, lng, lat, vehicleTypeID, a.now)
+	lng, lat := 999.0, 999.0 // not on earth
+	if place != nil {
+		lng, lat = place.Lng, place.Lat
+	}
+	rule, zoneID := around.decide(sub.GlobalRules, lng, lat, vehicleTypeID, at)
 	return rule, zoneID, nil
 }
 
-// fencesOf returns the zones of a subaccount, which must not be changed, and the
-// subaccount.
-func (s *Service) fencesOf(ctx context.Context, q db.Querier, organizationID, subaccountID string) (*fences, *Subaccount, error) {
-	sub, stamp, err := s.subaccount(ctx, q, organizationID, subaccountID)
-	if err != nil {
-		return nil, nil, err
-	}
+// fencesIn returns the zones of a subaccount that has a stamp; they must not be
+// changed.
+func (s *Service) fencesIn(ctx context.Context, q db.Querier, organizationID, subaccountID string, stamp int64) (*fences, error) {
 	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {
 		list, err := db.All(ctx, q, scanFence, "SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
 		*into = *newFences(list)
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the zones of a subaccount: %w", err)
+		return nil, fmt.Errorf("read the zones of a subaccount: %w", err)
 	}
-	return around, sub, nil
+	return around, nil
 }
 
 func scanFence(row db.Row) (fence, error) {

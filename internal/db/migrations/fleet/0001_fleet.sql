@@ -87,6 +87,7 @@ CREATE TABLE vehicles (
 	form_factor      TEXT NOT NULL,
 	state            TEXT NOT NULL,
 	former_state     TEXT,            -- of one that is out of contact
+	former_event     TEXT,            -- the last one then; stays when contact is back
 	battery_percent  BIGINT,
 	last_reported_at BIGINT,
 	lat              BIGINT,          -- millionths of a degree

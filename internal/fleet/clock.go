@@ -1,0 +1,51 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Travel sets the clock of an organization's sandbox forward, in the caller's
+// transaction. Everything that is due until then happens, in order, each thing at
+// its own time; afterwards the clock runs on from there.
+func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
+	if s.live {
+		return notFound("clock")
+	}
+	var offset int64
+	err := tx.QueryRow(ctx, "SELECT clock_offset FROM settings WHERE organization_id = $1 FOR UPDATE", organizationID).Scan(&offset)
+	if err != nil {
+		return found(err, "fleet")
+	}
+	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	if err != nil {
+		return err
+	}
+	to = to.UTC().Truncate(time.Microsecond)
+	switch {
+	case to.Before(a.now):
+		e := conflict("clock_backwards", "the clock only goes forward")
+		e.Details = map[string]any{"now": a.now.Format(time.RFC3339Nano)}
+		return e
+	case to.After(a.now.AddDate(1, 0, 0)):
+		var v problem.Validation
+		v.AddCode("too_large", "now", "must be at most a year ahead")
+		return v.Err()
+	}
+	list, _, err := dueTimers(ctx, tx, a.id, to, 0)
+	if err != nil {
+		return err
+	}
+	if err := s.fire(ctx, tx, a, list, to, true); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "UPDATE settings SET clock_offset = $2 WHERE organization_id = $1", organizationID, to.Sub(tx.Now).Microseconds())
+	if err != nil {
+		return fmt.Errorf("set the clock: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// column is a member of a record that stands beside its document, in the form in
+// which it is stored: nil, a string or an int64.
+type column struct {
+	name  string
+	value any
+}
+
+// insertRow adds a row of an organization, and reports false when one with a key
+// that must be unique is there already.
+func insertRow(ctx context.Context, tx *db.Tx, table, organizationID string, columns []column) (bool, error) {
+	var names, places strings.Builder
+	args := append(make([]any, 0, len(columns)+1), organizationID)
+	for _, c := range columns {
+		args = append(args, c.value)
+		names.WriteString(", ")
+		names.WriteString(c.name)
+		places.WriteString(", $")
+		places.WriteString(strconv.Itoa(len(args)))
+	}
+	n, err := tx.Exec(ctx, "INSERT INTO "+table+" (organization_id"+names.String()+") VALUES ($1"+places.String()+") ON CONFLICT DO NOTHING", args...)
+	if err != nil {
+		return false, fmt.Errorf("insert into %s: %w", table, err)
+	}
+	return n == 1, nil
+}
+
+// updateRow writes the columns of a locked row that are not as before: a column
+// that is named has its indexes rewritten, even when it stays as it is. Both lists
+// have the same columns.
+func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string, before, after []column) error {
+	var set strings.Builder
+	args := append(make([]any, 0, len(after)+2), organizationID, id)
+	for i, c := range after {
+		if before[i].value == c.value {
+			continue
+		}
+		args = append(args, c.value)
+		if len(args) > 3 {
+			set.WriteString(", ")
+		}
+		set.WriteString(c.name)
+		set.WriteString(" = $")
+		set.WriteString(strconv.Itoa(len(args)))
+	}
+	if len(args) == 2 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "UPDATE "+table+" SET "+set.String()+" WHERE organization_id = $1 AND id = $2", args...)
+	if err != nil {
+		return fmt.Errorf("update %s: %w", table, err)
+	}
+	return nil
+}
+
+// claim is the refusal of a value that another row of the organization has, where
+// it must be unique; also for those who write one at the same time. subaccountID
+// is where it must be, empty for all of the organization.
+func claim(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, id, member string, value Text) error {
+	if value == "" {
+		return nil
+	}
+	if err := tx.Lock(ctx, "fleet "+table+" "+member+" "+organizationID+" "+string(value)); err != nil {
+		return err
+	}
+	from, args := table+" WHERE organization_id = $1 AND "+member+" = $2 AND id <> $3", []any{organizationID, string(value), id}
+	if subaccountID != "" {
+		from, args = from+" AND subaccount_id = $4", append(args, subaccountID)
+	}
+	return taken(ctx, tx, member, from, args...)
+}
+
+// idOf is the stored form of an id that may be missing.
+func idOf(t Text) any { return db.Text(string(t)) }
+
+// integer is the stored form of an integer that may be missing.
+func integer(n *int64) any {
+	if n == nil {
+		return nil
+	}
+	return *n
+}
+
+// place is the stored form of a position that may be missing.
+func place(p *Position) (lat, lng, cell any) {
+	if p == nil {
+		return nil, nil, nil
+	}
+	y, x := millionths(p.Lat), millionths(p.Lng)
+	return y, x, cellOf(y, x)
+}

@@ -1,0 +1,219 @@
+package fleet
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	sweepEvery = time.Second
+	// sweepBatch bounds what one transaction of a sweep does, and so how long
+	// others wait for it.
+	sweepBatch = 50
+)
+
+// Run does what is due, within a second of that, until ctx ends. Any number of
+// nodes may.
+func (s *Service) Run(ctx context.Context) {
+	for {
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "what is due in the fleets could not be done; trying again", "error", err)
+		}
+		select {
+		case <-time.After(sweepEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep does what is due now in all organizations.
+func (s *Service) sweep(ctx context.Context) error {
+	organizations, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, `SELECT s.organization_id FROM settings s
+		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
+		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)`, time.Now().UnixMicro())
+	if err != nil {
+		return fmt.Errorf("look for organizations with something due: %w", err)
+	}
+	for _, id := range organizations {
+		if err := s.sweepOne(ctx, id); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			s.log.LogAttrs(ctx, slog.LevelError, "what is due in a fleet could not be done; trying again", slog.String("organization", id), slog.Any("error", err))
+		}
+	}
+	return nil
+}
+
+// sweepOne does what is due now in an organization. What fails does not keep the
+// rest from being done.
+func (s *Service) sweepOne(ctx context.Context, organizationID string) error {
+	for {
+		var list timers
+		var more bool
+		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+			a, err := s.account(ctx, tx, tx.Now, organizationID)
+			if err != nil {
+				return err
+			}
+			var until time.Time
+			if list, until, err = dueTimers(ctx, tx, a.id, a.now, sweepBatch); err != nil {
+				return err
+			}
+			more = until.Before(a.now)
+			return s.fire(ctx, tx, a, list, until, false)
+		})
+		if err != nil && problem.Of(err) != problem.Unavailable && len(list) > 1 {
+			return s.sweepEach(ctx, organizationID, list)
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// sweepEach does what is due each on its own, and returns the last error.
+func (s *Service) sweepEach(ctx context.Context, organizationID string, list timers) (last error) {
+	for _, t := range list {
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			a, err := s.account(ctx, tx, tx.Now, organizationID)
+			if err != nil {
+				return err
+			}
+			return s.fire(ctx, tx, a, timers{t}, t.at, false)
+		})
+		if err != nil {
+			last = err
+		}
+	}
+	return last
+}
+
+// timer is a ride or a vehicle that is due.
+type timer struct {
+	at        time.Time
+	id        string
+	isVehicle bool
+}
+
+// timers is a heap of them: the first one is due first.
+type timers []timer
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].compare(t[j]) < 0 }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}
+
+func (t timer) compare(o timer) int {
+	return cmp.Or(t.at.Compare(o.at), cmp.Compare(t.id, o.id))
+}
+
+// dueTimers returns what is due in an organization up to a moment: everything, or
+// with a limit other than 0 as much of it as goes up to an earlier moment.
+func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time.Time, limit int) (timers, time.Time, error) {
+	var all timers
+	horizon := until
+	for _, table := range []string{"rides", "vehicles"} {
+		query, args := "SELECT id, due_at FROM "+table+" WHERE organization_id = $1 AND due_at <= $2 ORDER BY due_at, id", []any{organizationID, until.UnixMicro()}
+		if limit > 0 {
+			query, args = query+" LIMIT $3", append(args, limit)
+		}
+		list, err := db.All(ctx, tx, func(row db.Row) (timer, error) {
+			t := timer{isVehicle: table == "vehicles"}
+			err := row.Scan(&t.id, db.IntoTime(&t.at))
+			return t, err
+		}, query, args...)
+		if err != nil {
+			return nil, until, fmt.Errorf("read what is due: %w", err)
+		}
+		if last := len(list) - 1; limit > 0 && len(list) == limit && list[last].at.Before(horizon) {
+			horizon = list[last].at
+		}
+		all = append(all, list...)
+	}
+	return all, horizon, nil
+}
+
+// fire does what is due, in order, and what that makes due in turn, up to a moment.
+// When travelling, it happens when it is due; otherwise now, as of then.
+func (s *Service) fire(ctx context.Context, tx *db.Tx, a account, list timers, until time.Time, travelling bool) error {
+	queue := append(timers(nil), list...)
+	heap.Init(&queue)
+	for len(queue) > 0 {
+		t := heap.Pop(&queue).(timer)
+		if t.at.After(until) {
+			return nil
+		}
+		if travelling {
+			a.now = t.at
+		}
+		vehicleID, next := t.id, time.Time{}
+		var err error
+		if t.isVehicle {
+			next, err = s.fireVehicle(ctx, tx, a, t)
+		} else {
+			vehicleID, next, err = s.fireRide(ctx, tx, a, t)
+		}
+		if err != nil {
+			return err
+		}
+		if !next.IsZero() && !next.After(until) {
+			heap.Push(&queue, timer{next, vehicleID, true})
+		}
+	}
+	return nil
+}
+
+// fireRide ends a ride that is due, and returns when its vehicle is due next.
+func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a account, t timer) (vehicleID string, next time.Time, err error) {
+	r, err := readRide(ctx, tx, a.id, t.id, " FOR UPDATE")
+	if err != nil || !r.Status.Open() {
+		return "", next, ignoreAbsent(err)
+	}
+	if r, err = s.settleRide(ctx, tx, a, r); err != nil || r.Status.Open() {
+		return "", next, err // or due later, by now
+	}
+	err = tx.QueryRow(ctx, "SELECT due_at FROM vehicles WHERE organization_id = $1 AND id = $2", a.id, r.VehicleID).Scan(db.IntoTime(&next))
+	return r.VehicleID, next, err
+}
+
+// fireVehicle does what is due of a vehicle, and returns when it is due next.
+func (s *Service) fireVehicle(ctx context.Context, tx *db.Tx, a account, t timer) (next time.Time, err error) {
+	v, stored, err := takeVehicle(ctx, tx, a, t.id, t.at)
+	if err != nil {
+		return next, ignoreAbsent(err)
+	}
+	if len(v.changes) > 0 {
+		err := s.saveVehicle(ctx, tx, a, &stored, &v)
+		return v.dueAt, err
+	}
+	if due := v.due(a.settings); !v.dueAt.After(t.at) && !due.Equal(v.dueAt) {
+		_, err := tx.Exec(ctx, "UPDATE vehicles SET due_at = $3 WHERE organization_id = $1 AND id = $2", a.id, v.ID, db.Time(due))
+		return due, err
+	}
+	return next, nil
+}
+
+// ignoreAbsent is no error for a record that is gone.
+func ignoreAbsent(err error) error {
+	if problem.Of(err) == problem.NotFound {
+		return nil
+	}
+	return err
+}
