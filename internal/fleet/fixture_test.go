@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// site is the production fleet of one organization, for tests.
+// site is the fleet of one organization, for tests.
 type site struct {
 	*fleet.Service
 	db  *db.DB
@@ -29,8 +29,12 @@ type site struct {
 // newSite returns a fleet with a subaccount that has a vehicle type and a plan.
 func newSite(t testing.TB) *site {
 	t.Helper()
-	d := dbtest.NewFleet(t)
-	s := &site{Service: fleet.Open(fleet.Config{DB: d, Live: true}), db: d, org: "org-1"}
+	return newSiteOn(t, dbtest.NewFleet(t), true)
+}
+
+func newSiteOn(t testing.TB, d *db.DB, live bool) *site {
+	t.Helper()
+	s := &site{Service: fleet.Open(fleet.Config{DB: d, Live: live}), db: d, org: "org-1"}
 	if err := s.Ensure(t.Context(), fleet.Organization{ID: s.org, Name: "Acme Mobility"}); err != nil {
 		t.Fatal(err)
 	}
