@@ -21,6 +21,38 @@ func (s *sink) Header() http.Header         { return s.h }
 func (s *sink) WriteHeader(status int)      { s.status = status }
 func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
 
+// BenchmarkDocument is the cost of records that are encoded already: of one read
+// with a key, and of each of the 100,000 of an export.
+func BenchmarkDocument(b *testing.B) {
+	g := openGarageOn(b, dbtest.NewSQLite(b))
+	run := func(name, path, accept string, records int) {
+		b.Run(name, func(b *testing.B) {
+			r, err := http.NewRequestWithContext(b.Context(), "GET", "http://api.example.com/v1"+path, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.RemoteAddr = "198.51.100.1:4000"
+			r.Header.Set("Authorization", "Bearer "+g.Token)
+			r.Header.Set("Accept", accept)
+			b.ReportAllocs()
+			for b.Loop() {
+				w := &sink{h: make(http.Header, 16), status: 200}
+				g.api.ServeHTTP(w, r)
+				if w.status != 200 {
+					b.Fatalf("got %d", w.status)
+				}
+			}
+			if records > 1 {
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(records), "ns/record")
+			}
+		})
+	}
+	run("get", "/fixed", "application/json", 1)
+	run("ndjson", "/parked", "application/x-ndjson", 100_000)
+	run("csv", "/parked", "text/csv", 100_000)
+	run("geojson", "/parked", "application/geo+json", 100_000)
+}
+
 // BenchmarkGet is the fixed cost of one record read with a key: everything but
 // the network. "bare" is a handler that only encodes the same record.
 func BenchmarkGet(b *testing.B) {

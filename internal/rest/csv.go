@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -64,6 +65,8 @@ type csvWriter struct {
 	header []string
 	slots  []slot
 	cells  [][]byte
+	row    []byte // that is being written
+	text   []byte // of a cell with escapes
 }
 
 func newCSVWriter(out *bufio.Writer, of *Record) *csvWriter {
@@ -74,9 +77,9 @@ func newCSVWriter(out *bufio.Writer, of *Record) *csvWriter {
 }
 
 func (o *csvWriter) begin() error {
+	o.row = o.row[:0]
 	for i, name := range o.header {
-		o.comma(i)
-		o.cell([]byte(name), "")
+		o.cell(i, []byte(name), false)
 	}
 	return o.endRow()
 }
@@ -87,68 +90,59 @@ func (o *csvWriter) write(d Document) error {
 	}
 	clear(o.cells)
 	fill(o.slots, d.JSON, o.cells)
+	o.row = o.row[:0]
 	for i, value := range o.cells {
-		o.comma(i)
 		switch {
 		case len(value) == 0 || value[0] == 'n':
-			o.cell(nil, "")
+			o.cell(i, nil, false)
 		case value[0] != '"':
-			o.cell(value, "")
+			o.cell(i, value, false)
 		default:
-			text := textOf(value)
-			guard := ""
-			if len(text) > 0 && isFormula(text[0]) {
-				guard = "'" // a spreadsheet would run it
-			}
-			o.cell(text, guard)
+			o.text = slices.Grow(o.text[:0], len(value)) // no text is longer than it is written
+			text := textOf(value, o.text)
+			o.cell(i, text, len(text) > 0 && isFormula(text[0]))
 		}
 	}
 	return o.endRow()
 }
 
-func (o *csvWriter) end() error { return nil }
-
-func (o *csvWriter) comma(i int) {
+// cell adds a cell by RFC 4180. A formula gets an apostrophe: a spreadsheet would
+// run it.
+func (o *csvWriter) cell(i int, text []byte, formula bool) {
 	if i > 0 {
-		o.out.WriteByte(',')
+		o.row = append(o.row, ',')
 	}
-}
-
-// cell writes a cell by RFC 4180. Errors of a bufio.Writer stay.
-func (o *csvWriter) cell(text []byte, guard string) {
-	if !needsQuotes(text) && (len(text) > 0 || len(o.cells) > 1) {
-		o.out.WriteString(guard)
-		o.out.Write(text)
-		return
-	}
-	o.out.WriteByte('"')
-	o.out.WriteString(guard)
-	for {
-		n := bytes.IndexByte(text, '"')
-		if n < 0 {
-			break
-		}
-		o.out.Write(text[:n+1])
-		o.out.WriteByte('"')
-		text = text[n+1:]
-	}
-	o.out.Write(text)
-	o.out.WriteByte('"')
-}
-
-func needsQuotes(text []byte) bool {
+	special := len(text) == 0 && len(o.cells) == 1
 	for _, c := range text {
 		if c == ',' || c == '"' || c == '\r' || c == '\n' {
-			return true
+			special = true
+			break
 		}
 	}
-	return false
+	if special {
+		o.row = append(o.row, '"')
+	}
+	if formula {
+		o.row = append(o.row, '\'')
+	}
+	if !special {
+		o.row = append(o.row, text...)
+		return
+	}
+	for n := bytes.IndexByte(text, '"'); n >= 0; n = bytes.IndexByte(text, '"') {
+		o.row = append(append(o.row, text[:n+1]...), '"')
+		text = text[n+1:]
+	}
+	o.row = append(append(o.row, text...), '"')
 }
 
 func (o *csvWriter) endRow() error {
-	_, err := o.out.WriteString("\r\n")
+	o.row = append(o.row, '\r', '\n')
+	_, err := o.out.Write(o.row)
 	return err
 }
+
+func (o *csvWriter) end() error { return nil }
 
 // isFormula reports whether a spreadsheet takes text that begins so for a formula.
 func isFormula(c byte) bool { return strings.IndexByte("=+-@\t\r", c) >= 0 }

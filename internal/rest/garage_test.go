@@ -165,6 +165,11 @@ func (g *garage) each(ctx context.Context, r *rest.Request, after string) iter.S
 	}
 }
 
+// fixedBike is as large as a vehicle is.
+var fixedBike = rest.Document{Revision: 7, JSON: []byte(`{"id":"0190c0de-0000-7000-8000-000000000003","object":"bike","subaccount_id":"sub_a","code":"B-0417","gears":27,"electric":true,` +
+	`"weight":18.25,"bought_at":"2026-01-08T11:00:00.000Z","tags":["red","fast"],"place":{"lat":52.531677,"label":"in the yard, \"left\""},` +
+	`"geometry":{"type":"Point","coordinates":[13.381777,52.531677]},"metadata":{"tier":"gold","depot":"north"},"created_at":"2026-01-08T11:00:00.000Z"}`)}
+
 func (g *garage) list(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	var from after
 	if _, err := r.Cursor(&from); err != nil {
@@ -337,6 +342,25 @@ func (g *garage) routes() []rest.Route {
 				_, err = tx.Exec(ctx, "DELETE FROM bikes WHERE id = $1", b.id)
 				return rest.NoContent().In(b.sub), err
 			})
+		},
+	}, {
+		// What the API itself costs: records that are there already.
+		Method: "GET", Path: "/fixed", ID: "getFixed", Tag: "Bikes", Summary: "Read a bike that is not stored", Needs: may(apikey.Read), Output: bike,
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) { return rest.OK(fixedBike), nil },
+	}, {
+		Method: "GET", Path: "/parked", ID: "listParked", Tag: "Bikes", Summary: "List 100,000 bikes that are not stored", Needs: may(apikey.Read), Output: bike,
+		List: true, Export: true, GeoJSON: true,
+		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+			if !r.Exporting() {
+				return rest.List([]rest.Document{fixedBike, fixedBike}, nil), nil
+			}
+			return rest.Export(func(yield func(rest.Document, error) bool) {
+				for range 100_000 {
+					if !yield(fixedBike, nil) {
+						return
+					}
+				}
+			}), nil
 		},
 	}, {
 		Method: "GET", Path: "/owner", ID: "getOwner", Tag: "Owner", Summary: "Read the owner", Needs: may(apikey.Read), Output: owner, WholeScope: true,

@@ -154,7 +154,7 @@ func (r *Request) cutFeatures(add func([]byte) bool) *fault {
 	}
 	seen := map[string][]byte{}
 	for name, value := range membersOf(r.Body) {
-		s := string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'})))
+		s := string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil))
 		if s != "type" && s != "features" {
 			continue // others are foreign, and allowed
 		}
@@ -164,7 +164,7 @@ func (r *Request) cutFeatures(add func([]byte) bool) *fault {
 		seen[s] = value
 	}
 	var flaws []flaw
-	if string(textOf(seen["type"])) != "FeatureCollection" {
+	if string(textOf(seen["type"], nil)) != "FeatureCollection" {
 		flaws = append(flaws, flaw{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
 	}
 	if f := seen["features"]; len(f) == 0 || f[0] != '[' {

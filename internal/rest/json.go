@@ -317,7 +317,8 @@ func (p *parser) str() (string, error) {
 			p.at++
 			return s, nil
 		case c == '\\':
-			return p.escaped(append([]byte(nil), p.text[start:p.at]...))
+			b, err := p.unescape(append([]byte(nil), p.text[start:p.at]...))
+			return string(b), err
 		case c < ' ':
 			return "", p.fail("a control character in a string must be escaped")
 		}
@@ -326,16 +327,16 @@ func (p *parser) str() (string, error) {
 	return "", p.fail("a string does not end")
 }
 
-// escaped reads the rest of a string whose beginning is in b.
-func (p *parser) escaped(b []byte) (string, error) {
+// unescape reads the rest of a string whose beginning is in b.
+func (p *parser) unescape(b []byte) ([]byte, error) {
 	for p.at < len(p.text) {
 		c := p.text[p.at]
 		switch {
 		case c == '"':
 			p.at++
-			return string(b), nil
+			return b, nil
 		case c < ' ':
-			return "", p.fail("a control character in a string must be escaped")
+			return nil, p.fail("a control character in a string must be escaped")
 		case c != '\\':
 			b = append(b, c)
 			p.at++
@@ -358,28 +359,28 @@ func (p *parser) escaped(b []byte) (string, error) {
 		case 'u':
 			r, err := p.hex()
 			if err != nil {
-				return "", err
+				return nil, err
 			}
 			if utf16.IsSurrogate(r) {
 				if p.at+2 >= len(p.text) || p.text[p.at+1] != '\\' || p.text[p.at+2] != 'u' {
-					return "", p.fail("half of a surrogate pair")
+					return nil, p.fail("half of a surrogate pair")
 				}
 				p.at += 2
 				low, err := p.hex()
 				if err != nil {
-					return "", err
+					return nil, err
 				}
 				if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-					return "", p.fail("half of a surrogate pair")
+					return nil, p.fail("half of a surrogate pair")
 				}
 			}
 			b = utf8.AppendRune(b, r)
 		default:
-			return "", p.fail("an unknown escape")
+			return nil, p.fail("an unknown escape")
 		}
 		p.at++
 	}
-	return "", p.fail("a string does not end")
+	return nil, p.fail("a string does not end")
 }
 
 // hex reads the four digits after the u at p.at, and stops at the last.

@@ -105,6 +105,18 @@ import (
 //		},
 //	}}
 //
+// A POST that also takes many at once has an [Import], whose Handle is all of
+//
+//	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *noteBody) (string, error) {
+//		n, err := s.CreateIn(ctx, tx, r.Key.OrganizationID, in.Text.Value, in.DueAt.Value.Std())
+//		return n.ID, err
+//	})
+//
+// A service that stores its records as they are answered gives them as a
+// [Document]; where there are subaccounts, [Request.Sole], [Request.Within] and
+// [Request.Subaccounts] say which of them a POST, one record and a list are
+// about, and [Response.In] keeps the answer to those who reach it.
+//
 // A DELETE finds the record likewise, calls r.Match with it (412), and answers
 // rest.NoContent(). Everything that changes something goes through
 // [Request.Write], or the route says Claim. Errors are [problem.Error] and what

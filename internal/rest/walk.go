@@ -116,9 +116,9 @@ func pastValue(text []byte, i int) int {
 	return i
 }
 
-// textOf returns what a string means, given with its quotes. Text without escapes
-// is not copied.
-func textOf(value []byte) []byte {
+// textOf returns what a string means, given with its quotes. It is in the value
+// itself, or, when that has escapes, in scratch, which it may outgrow.
+func textOf(value, scratch []byte) []byte {
 	if len(value) < 2 {
 		return nil
 	}
@@ -126,9 +126,10 @@ func textOf(value []byte) []byte {
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return inner
 	}
-	s, err := (&parser{text: value}).str()
+	p := parser{text: value, at: 1}
+	text, err := p.unescape(scratch[:0])
 	if err != nil {
-		return inner // of a surrogate half, which no answer has
+		return inner // half of a surrogate pair, which no answer has
 	}
-	return []byte(s)
+	return text
 }
