@@ -3,6 +3,7 @@ package rest_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -346,6 +347,44 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if a := open(t).Get("/notes", "Accept: application/geo+json"); a.Status != 406 {
 		t.Errorf("of a list without shapes: got %d", a.Status)
+	}
+}
+
+// TestShown holds that people and tools are told of all this.
+func TestShown(t *testing.T) {
+	g := openGarage(t)
+	h, err := g.api.Reference("/reference")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/reference", nil))
+	for _, want := range []string{"<code>application/geo+json</code>", "<h3>Import</h3>", "<code>atomic</code>", "<code>X-Subaccount-Id</code>", "An empty cell means", "Needs an API key for all subaccounts."} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the reference does not have %q", want)
+		}
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Description string
+			RequestBody struct{ Content map[string]any }
+			Responses   map[string]struct{ Content map[string]any }
+		}
+	}
+	if err := json.Unmarshal(g.api.OpenAPI(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	post, list := doc.Paths["/bikes"]["post"], doc.Paths["/bikes"]["get"]
+	for kind, content := range map[string]map[string]any{
+		"application/x-ndjson": post.Responses["200"].Content, "application/geo+json": list.Responses["200"].Content, "text/csv": post.RequestBody.Content,
+		"application/json": post.Responses["201"].Content,
+	} {
+		if content[kind] == nil {
+			t.Errorf("the document has no %s where it should: %v", kind, content)
+		}
+	}
+	if got := doc.Paths["/owner"]["get"].Description; got != "Needs an API key for all subaccounts." {
+		t.Errorf("got the description %q", got)
 	}
 }
 

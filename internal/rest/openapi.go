@@ -256,8 +256,8 @@ func (d *drafting) schema(t *Type, as string) (object, error) {
 // operation describes a route.
 func (a *API) operation(d *drafting, rt *Route) (object, error) {
 	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary}
-	if rt.Doc != "" {
-		op["description"] = rt.Doc
+	if doc := rt.doc(); doc != "" {
+		op["description"] = doc
 	}
 	if rt.Needs != (Permission{}) {
 		op["x-permission"] = rt.Needs.String()
@@ -349,6 +349,14 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 	}
 	op["responses"] = responses
 	return op, nil
+}
+
+// doc is what is said of a route.
+func (rt *Route) doc() string {
+	if !rt.WholeScope {
+		return rt.Doc
+	}
+	return strings.TrimSpace(rt.Doc + "\n\nNeeds an API key for all subaccounts.")
 }
 
 // codes are those that a route may answer with.

@@ -142,7 +142,7 @@ func paragraphs(s string) []string {
 func (rt *Route) show(base string) shownOperation {
 	o := shownOperation{
 		ID: rt.ID, Summary: rt.Summary, Method: rt.Method, Path: base + rt.Path, Status: strconv.Itoa(rt.success()),
-		Doc: paragraphs(rt.Doc), Export: rt.Export, GeoJSON: rt.GeoJSON, List: rt.List, Codes: rt.codes(),
+		Doc: paragraphs(rt.doc()), Export: rt.Export, GeoJSON: rt.GeoJSON, List: rt.List, Codes: rt.codes(),
 	}
 	if rt.Needs != (Permission{}) {
 		o.Needs = rt.Needs.String()

@@ -14,11 +14,12 @@ import (
 // wrong is the code of a refusal, and what its first error is about.
 func wrong(a resttest.Answer) string {
 	p := a.Problem()
-	out := fmt.Sprint(a.Status, " ", p.Code)
+	var out strings.Builder
+	out.WriteString(fmt.Sprint(a.Status, " ", p.Code))
 	for _, e := range p.Errors {
-		out += " " + e.Code + " " + e.Pointer + e.Parameter + e.Header
+		out.WriteString(" " + e.Code + " " + e.Pointer + e.Parameter + e.Header)
 	}
-	return strings.TrimSpace(out)
+	return strings.TrimSpace(out.String())
 }
 
 // TestNarrow holds what a request reaches, by its key and by what it names.
