@@ -1,0 +1,120 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+)
+
+// What the public feed is made of. It reads, and locks nothing.
+
+// System is a subaccount that has a public feed.
+type System struct {
+	OrganizationID string
+	Subaccount     Subaccount
+	Language       string    // BCP 47, of all texts
+	Now            time.Time // of the organization's clock, when this was read
+	// Stamp is another one whenever the subaccount or one of its zones has changed.
+	Stamp int64
+}
+
+const systemColumns = `SELECT u.organization_id, u.stamp, u.doc, s.clock_offset, s.doc FROM subaccounts u
+	JOIN settings s ON s.organization_id = u.organization_id WHERE u.system_id`
+
+func scanSystem(row db.Row) (System, error) {
+	var s System
+	var settings Settings
+	var offset int64
+	err := row.Scan(&s.OrganizationID, &s.Stamp, db.IntoJSON(&s.Subaccount), &offset, db.IntoJSON(&settings))
+	s.Language = settings.DefaultLanguage
+	s.Now = time.Now().UTC().Add(time.Duration(offset) * time.Microsecond)
+	return s, err
+}
+
+// Systems returns every subaccount that has a feed, by the feed's name.
+func (s *Service) Systems(ctx context.Context) ([]System, error) {
+	list, err := db.All(ctx, s.db, scanSystem, systemColumns+" IS NOT NULL ORDER BY u.system_id")
+	if err != nil {
+		return nil, fmt.Errorf("read the systems of the feed: %w", err)
+	}
+	return list, nil
+}
+
+// System returns the subaccount whose feed has a name.
+func (s *Service) System(ctx context.Context, systemID string) (System, error) {
+	got, err := db.One(ctx, s.db, scanSystem, systemColumns+" = $1", systemID)
+	return got, found(err, "system")
+}
+
+// PublicVehicle is as much of a vehicle as the public may know. Its id is another
+// one after each ride, so that nobody can be followed.
+type PublicVehicle struct {
+	ID                 string       `json:"public_vehicle_id"`
+	VehicleTypeID      string       `json:"vehicle_type_id"`
+	State              VehicleState `json:"state"` // Available, VehicleTaken or NonOperational
+	Location           Position     `json:"location"`
+	CurrentRangeMeters *int64       `json:"current_range_meters"`
+	BatteryPercent     *int64       `json:"battery_percent"`
+	FuelPercent        *int64       `json:"fuel_percent"`
+	LastReportedAt     rfc3339.Time `json:"last_reported_at"`
+	PricingPlanID      Text         `json:"pricing_plan_id"`
+}
+
+// PublicVehicles returns the vehicles of a system that stand somewhere and are
+// neither ridden nor gone, in the order of their public ids, which tells nothing.
+func (s *Service) PublicVehicles(ctx context.Context, of *System) ([]PublicVehicle, error) {
+	list, err := db.All(ctx, s.db, func(row db.Row) (v PublicVehicle, err error) {
+		err = row.Scan(db.IntoJSON(&v))
+		return v, err
+	}, `SELECT doc FROM vehicles WHERE organization_id = $1 AND subaccount_id = $2
+		AND state IN ('available', 'reserved', 'non_operational') AND cell IS NOT NULL`, of.OrganizationID, of.Subaccount.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the vehicles of the feed: %w", err)
+	}
+	slices.SortFunc(list, func(a, b PublicVehicle) int { return cmp.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+// PublicZones returns the zones of a system that are not over, those that count
+// first first.
+func (s *Service) PublicZones(ctx context.Context, of *System) ([]Zone, error) {
+	list, err := db.All(ctx, s.db, func(row db.Row) (z Zone, err error) {
+		err = row.Scan(db.IntoJSON(&z))
+		return z, err
+	}, `SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2 AND (ends_at IS NULL OR ends_at > $3)
+		ORDER BY priority, id`, of.OrganizationID, of.Subaccount.ID, db.Time(of.Now))
+	if err != nil {
+		return nil, fmt.Errorf("read the zones of the feed: %w", err)
+	}
+	return list, nil
+}
+
+// PublicPlans returns the plans of a system that are in use.
+func (s *Service) PublicPlans(ctx context.Context, of *System) ([]Plan, error) {
+	list, err := db.All(ctx, s.db, func(row db.Row) (p Plan, err error) {
+		err = row.Scan(db.IntoJSON(&p))
+		return p, err
+	}, "SELECT doc FROM plans WHERE organization_id = $1 AND subaccount_id = $2 ORDER BY id", of.OrganizationID, of.Subaccount.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the pricing plans of the feed: %w", err)
+	}
+	return slices.DeleteFunc(list, func(p Plan) bool { return !p.Active }), nil
+}
+
+// DefaultRules are what holds where no zone decides, written out: the
+// subaccount's own, else what fleet-api.md 1.4 says.
+func (s *System) DefaultRules(zones []Zone) []Rule {
+	if len(s.Subaccount.GlobalRules) > 0 {
+		return s.Subaccount.GlobalRules
+	}
+	bounded := slices.ContainsFunc(zones, func(z Zone) bool {
+		f := fence{kind: z.Type, starts: z.StartsAt.Std(), ends: z.EndsAt.Std()}
+		return f.kind == ServiceArea && f.inForce(s.Now)
+	})
+	return []Rule{{StartAllowed: !bounded, EndAllowed: !bounded, ThroughAllowed: true}}
+}

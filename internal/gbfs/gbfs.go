@@ -1,0 +1,265 @@
+// Package gbfs is the public feed of the fleet: GBFS 3.0 (MobilityData), made of
+// what package fleet lets the public know (fleet-api.md 9).
+//
+// Every subaccount whose feed is enabled is a system, under the name it chose. A
+// file is made from the records when somebody asks and kept for half of its time
+// to live, at most 15 seconds: so however many read, a fleet is read once. What
+// is kept is dropped as soon as the subaccount or one of its zones changes.
+package gbfs
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Path is where the feed of production is, and the sandbox's below /sandbox.
+const Path = "/gbfs/v3/"
+
+// Feed answers the public feed of one environment. It is safe for concurrent use.
+type Feed struct {
+	service *fleet.Service
+	prefix  string // of paths: "/gbfs/v3/"
+	root    string // its address, without a trailing slash
+	log     *slog.Logger
+	files   []file
+
+	mu   sync.Mutex
+	kept map[string]*kept // by system and file
+	size int              // bytes of what is kept
+}
+
+// kept is a file as it was last made. Its lock is held while it is made, so that
+// it is made once for all who wait.
+type kept struct {
+	mu      sync.Mutex
+	stamp   int64
+	until   time.Time
+	updated time.Time
+	data    [sha256.Size]byte // digest of what is in the envelope
+	body    []byte
+	packed  []byte // gzip
+	tag     string
+}
+
+// maxKept bounds the files in memory, in bytes. When one more would not fit, all
+// are dropped: they are made anew every few seconds anyway.
+const maxKept = 64 << 20
+
+// New returns the feed of one environment. Origin is the address of the server,
+// "https://help.example.com", and prefix where below it the feed is.
+func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed {
+	return &Feed{
+		service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log,
+		files: files(), kept: make(map[string]*kept),
+	}
+}
+
+// ServeHTTP implements [http.Handler] for everything below the prefix.
+func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "the feed is read with GET")
+		return
+	}
+	got, ttl, err := f.find(r.Context(), strings.TrimPrefix(r.URL.Path, f.prefix))
+	switch {
+	case problem.Of(err) == problem.NotFound:
+		refuse(w, http.StatusNotFound, "there is no such system or file; see "+f.root+"/manifest.json")
+		return
+	case err != nil && r.Context().Err() != nil && errors.Is(err, context.Canceled):
+		return // nobody reads this
+	case err != nil:
+		f.log.ErrorContext(r.Context(), "public feed", "path", r.URL.Path, "error", err)
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusServiceUnavailable, "the feed cannot be made right now")
+		return
+	}
+	got.answer(w, r, ttl)
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	fmt.Fprintln(w, why)
+}
+
+// find returns the file at a path below the prefix, and for how many seconds it
+// holds.
+func (f *Feed) find(ctx context.Context, path string) (*kept, int, error) {
+	if path == "manifest.json" {
+		got, err := f.manifest(ctx)
+		return got, manifestTTL, err
+	}
+	none := problem.New(problem.NotFound, "there is no such file")
+	systemID, name, ok := strings.Cut(path, "/")
+	name, isJSON := strings.CutSuffix(name, ".json")
+	if !ok || !isJSON || strings.IndexByte(systemID, 0) >= 0 {
+		return nil, 0, none
+	}
+	for _, wanted := range f.files {
+		if wanted.name != name {
+			continue
+		}
+		system, err := f.service.System(ctx, systemID)
+		if err != nil {
+			return nil, 0, err
+		}
+		got, err := f.file(ctx, &system, wanted)
+		return got, wanted.ttl, err
+	}
+	return nil, 0, none
+}
+
+// manifestTTL is for how many seconds the list of systems holds.
+const manifestTTL = 300
+
+func (f *Feed) manifest(ctx context.Context) (*kept, error) {
+	return f.keep("manifest.json", 0, manifestTTL, time.Now(), func() (any, error) {
+		systems, err := f.service.Systems(ctx)
+		data := manifest{Datasets: []dataset{}}
+		for _, s := range systems {
+			id := string(s.Subaccount.GBFS.SystemID)
+			data.Datasets = append(data.Datasets, dataset{id, []link{{Version: version, URL: f.root + "/" + id + "/gbfs.json"}}})
+		}
+		return data, err
+	})
+}
+
+func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*kept, error) {
+	return f.keep(string(system.Subaccount.GBFS.SystemID)+"/"+wanted.name, system.Stamp, wanted.ttl, system.Now, func() (any, error) {
+		o := &of{service: f.service, system: system, root: f.root}
+		if wanted.name == "system_information" {
+			systems, err := f.service.Systems(ctx)
+			if err != nil {
+				return nil, err
+			}
+			o.several = len(systems) > 1
+		}
+		return wanted.data(ctx, o)
+	})
+}
+
+// keep returns a file as it was made not long ago, or makes it.
+func (f *Feed) keep(name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*kept, error) {
+	k := f.entry(name)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.body != nil && k.stamp == stamp && time.Now().Before(k.until) {
+		return k.copy(), nil
+	}
+	data, err := fill()
+	if err != nil {
+		return nil, err
+	}
+	text, err := encode(data)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	if digest := sha256.Sum256(text); k.body == nil || digest != k.data {
+		k.data, k.updated = digest, now
+	}
+	before := len(k.body) + len(k.packed)
+	if k.body, err = encode(envelope{instant(k.updated), ttl, version, text}); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write(k.body) // into memory, which does not fail
+	z.Close()
+	k.packed = b.Bytes()
+	sum := sha256.Sum256(k.body)
+	k.tag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+	k.stamp = stamp
+	k.until = time.Now().Add(min(15*time.Second, time.Duration(ttl)*time.Second/2))
+	f.grown(len(k.body) + len(k.packed) - before)
+	return k.copy(), nil
+}
+
+func (f *Feed) entry(name string) *kept {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.kept[name]
+	if k == nil {
+		k = &kept{}
+		f.kept[name] = k
+	}
+	return k
+}
+
+func (f *Feed) grown(bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.size += bytes; f.size > maxKept {
+		clear(f.kept)
+		f.size = 0
+	}
+}
+
+// copy returns what is answered, which does not change any more.
+func (k *kept) copy() *kept {
+	return &kept{body: k.body, packed: k.packed, tag: k.tag}
+}
+
+func (k *kept) answer(w http.ResponseWriter, r *http.Request, ttl int) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "public, max-age="+strconv.Itoa(ttl))
+	h.Set("Vary", "Accept-Encoding")
+	h.Set("Access-Control-Allow-Origin", "*") // there is nothing in it that is not for everybody
+	body, tag := k.body, k.tag
+	if acceptsGzip(r.Header.Values("Accept-Encoding")) {
+		body, tag = k.packed, strings.TrimSuffix(k.tag, `"`)+`-gzip"`
+	}
+	h.Set("ETag", tag)
+	for _, line := range r.Header.Values("If-None-Match") {
+		for candidate := range strings.SplitSeq(line, ",") {
+			candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/")
+			if candidate == "*" || candidate == tag {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+		}
+	}
+	if tag != k.tag {
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		w.Write(body)
+	}
+}
+
+// acceptsGzip reads the Accept-Encoding header.
+func acceptsGzip(lines []string) bool {
+	for _, line := range lines {
+		for part := range strings.SplitSeq(line, ",") {
+			coding, params, _ := strings.Cut(part, ";")
+			coding = strings.ToLower(strings.TrimSpace(coding))
+			if coding != "gzip" && coding != "*" {
+				continue
+			}
+			_, q, weighed := strings.Cut(params, "=")
+			weight, err := strconv.ParseFloat(strings.TrimSpace(cmp.Or(q, "1")), 64)
+			return !weighed || err == nil && weight > 0
+		}
+	}
+	return false
+}
