@@ -142,27 +142,30 @@ func joined(squares []square) []cells {
 // is greater than MaxLng it lies across the antimeridian.
 type Box struct{ MinLng, MinLat, MaxLng, MaxLat float64 }
 
-// rects are the positions of a box: one rect, or two across the antimeridian. The
-// meridians of -180 and 180 degrees are the same, so a box with one of them has
-// what lies on the other.
-func (b Box) rects() []rect {
-	low, high := atLeast(b.MinLat), atMost(b.MaxLat)
-	if b.MinLng <= b.MaxLng {
-		return acrossLine([]rect{{low, atLeast(b.MinLng), high, atMost(b.MaxLng)}})
+// parts are the boxes, none of them across the antimeridian, that make up a box.
+// The meridians of -180 and 180 degrees are the same, so a box with one of them
+// has the other.
+func (b Box) parts() []Box {
+	parts := []Box{b}
+	if b.MinLng > b.MaxLng {
+		parts = []Box{{b.MinLng, b.MinLat, 180, b.MaxLat}, {-180, b.MinLat, b.MaxLng, b.MaxLat}}
 	}
-	return acrossLine([]rect{{low, atLeast(b.MinLng), high, maxLng}, {low, -maxLng, high, atMost(b.MaxLng)}})
-}
-
-// acrossLine adds what lies on the other side of the antimeridian.
-func acrossLine(rects []rect) []rect {
-	low, high := rects[0].minLat, rects[0].maxLat
-	east := slices.ContainsFunc(rects, func(r rect) bool { return r.maxLng >= maxLng })
-	west := slices.ContainsFunc(rects, func(r rect) bool { return r.minLng <= -maxLng })
+	east := slices.ContainsFunc(parts, func(p Box) bool { return p.MaxLng >= 180 })
+	west := slices.ContainsFunc(parts, func(p Box) bool { return p.MinLng <= -180 })
 	switch {
 	case east && !west:
-		rects = append(rects, rect{low, -maxLng, high, -maxLng})
+		parts = append(parts, Box{-180, b.MinLat, -180, b.MaxLat})
 	case west && !east:
-		rects = append(rects, rect{low, maxLng, high, maxLng})
+		parts = append(parts, Box{180, b.MinLat, 180, b.MaxLat})
+	}
+	return parts
+}
+
+// rects are the positions of a box.
+func (b Box) rects() []rect {
+	var rects []rect
+	for _, p := range b.parts() {
+		rects = append(rects, rect{atLeast(p.MinLat), atLeast(p.MinLng), atMost(p.MaxLat), atMost(p.MaxLng)})
 	}
 	return rects
 }

@@ -56,6 +56,7 @@ type Service struct {
 	db   *db.DB
 	live bool
 	log  *slog.Logger
+	pace pace // of lists
 
 	settings    cache[Settings]
 	subaccounts cache[Subaccount]
@@ -78,7 +79,7 @@ func Open(c Config) *Service {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{db: c.DB, live: c.Live, log: log}
+	return &Service{db: c.DB, live: c.Live, log: log, pace: defaultPace()}
 }
 
 // Live reports whether this is production.

@@ -1,0 +1,259 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+)
+
+// testOrg is the organization whose lists are tested.
+const testOrg = "org_01KKNTQ222EMQ8K9W39QSAEKF4"
+
+// testNow is when the records of tests begin to be made.
+var testNow = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
+
+// filler writes records by the thousand, past the rules.
+type filler struct {
+	t    testing.TB
+	db   *db.DB
+	rows map[string]*batch
+}
+
+type batch struct {
+	columns string
+	n       int // columns
+	args    []any
+}
+
+// newService returns the fleets on a database, with testOrg's settings in it.
+func newService(t testing.TB, d *db.DB) *Service {
+	t.Helper()
+	mustWrite(t, d, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ($1, 1, 1, 0, '{}')", testOrg)
+	return Open(Config{DB: d})
+}
+
+func mustWrite(t testing.TB, d *db.DB, query string, args ...any) {
+	t.Helper()
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), query, args...)
+		return err
+	}); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// add writes a row, with others, at some time until flush.
+func (f *filler) add(table, columns string, args ...any) {
+	f.t.Helper()
+	if f.rows == nil {
+		f.rows = make(map[string]*batch)
+	}
+	b := f.rows[table]
+	if b == nil {
+		b = &batch{columns: columns, n: len(args)}
+		f.rows[table] = b
+	}
+	b.args = append(b.args, args...)
+	if len(b.args) >= 500*b.n {
+		f.flush()
+	}
+}
+
+// flush writes what was added.
+func (f *filler) flush() {
+	f.t.Helper()
+	for table, b := range f.rows {
+		var q strings.Builder
+		fmt.Fprintf(&q, "INSERT INTO %s (%s) VALUES ", table, b.columns)
+		for i := range len(b.args) {
+			switch {
+			case i == 0:
+				q.WriteString("(")
+			case i%b.n == 0:
+				q.WriteString("), (")
+			default:
+				q.WriteString(", ")
+			}
+			fmt.Fprintf(&q, "$%d", i+1)
+		}
+		q.WriteString(")")
+		mustWrite(f.t, f.db, q.String(), b.args...)
+		delete(f.rows, table)
+	}
+}
+
+func (f *filler) encode(v any) string {
+	f.t.Helper()
+	text, err := encode(v)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func cellColumns(p *Position) (lat, lng, cell any) {
+	if p == nil {
+		return nil, nil, nil
+	}
+	y, x := millionths(p.Lat), millionths(p.Lng)
+	return y, x, cellOf(y, x)
+}
+
+func orNull[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func (f *filler) vehicle(v *Vehicle) {
+	f.t.Helper()
+	lat, lng, cell := cellColumns(v.Location)
+	f.add("vehicles", "organization_id, id, subaccount_id, revision, external_id, code, device_id, vehicle_type_id, form_factor, state, battery_percent, last_reported_at, lat, lng, cell, updated_at, doc",
+		testOrg, v.ID, v.SubaccountID, 1, db.Text(string(v.ExternalID)), strings.ToLower(v.Code), db.Text(string(v.DeviceID)), v.VehicleTypeID, v.FormFactor,
+		string(v.State), orNull(v.BatteryPercent), db.Time(v.LastReportedAt.Std()), lat, lng, cell, db.Time(v.UpdatedAt.Std()), f.encode(v))
+}
+
+func (f *filler) ride(r *Ride) {
+	f.t.Helper()
+	lat, lng, cell := cellColumns(r.StartLocation)
+	var total, duration any
+	if r.Price != nil {
+		total, duration = r.Price.TotalAmount, r.DurationSeconds
+	}
+	f.add("rides", "organization_id, id, subaccount_id, revision, external_id, status, trip_type, customer_id, vehicle_id, vehicle_type_id, pricing_plan_id, payment_status, start_zone_id, start_lat, start_lng, start_cell, reserved_at, started_at, ended_at, paused_at, total_amount, duration_seconds, updated_at, doc",
+		testOrg, r.ID, r.SubaccountID, 1, db.Text(string(r.ExternalID)), string(r.Status), string(r.TripType), db.Text(string(r.CustomerID)), r.VehicleID, "vt_1",
+		db.Text(string(r.PricingPlanID)), r.PaymentStatus, db.Text(string(r.StartZoneID)), lat, lng, cell, db.Time(r.ReservedAt.Std()), db.Time(r.StartedAt.Std()),
+		db.Time(r.EndedAt.Std()), db.Time(r.pausedAt.Std()), total, duration, db.Time(r.UpdatedAt.Std()), f.encode(r))
+}
+
+func (f *filler) customer(c *Customer) {
+	f.t.Helper()
+	f.add("customers", "organization_id, id, subaccount_id, revision, external_id, status, email, phone, name, last_ride_at, updated_at, doc",
+		testOrg, c.ID, c.SubaccountID, 1, db.Text(string(c.ExternalID)), string(c.Status), db.Text(strings.ToLower(string(c.Email))), db.Text(string(c.Phone)),
+		db.Text(string(c.Name)), db.Time(c.LastRideAt.Std()), db.Time(c.UpdatedAt.Std()), f.encode(c))
+}
+
+func (f *filler) zone(z *Zone) {
+	f.t.Helper()
+	minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
+	f.add("zones", "organization_id, id, subaccount_id, revision, external_id, type, name, priority, starts_at, ends_at, min_lng, min_lat, max_lng, max_lat, doc",
+		testOrg, z.ID, z.SubaccountID, 1, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
+		minLng, minLat, maxLng, maxLat, f.encode(z))
+}
+
+// maker makes records, the same ones each time.
+type maker struct {
+	*rand.Rand
+	made int
+}
+
+func newMaker(seed uint64) *maker { return &maker{Rand: rand.New(rand.NewPCG(seed, 7))} }
+
+func pick[T any](m *maker, list ...T) T { return list[m.IntN(len(list))] }
+
+// head and tail make the ends of a record; several are of one millisecond.
+func (m *maker) head(prefix string) (Head, Tail) {
+	m.made++
+	at := testNow.Add(time.Duration(m.made/3) * time.Second)
+	updated := at.Add(time.Duration(m.IntN(50)) * time.Hour)
+	h := Head{ID: newID(prefix, at, &entropy{m.Uint64()}), SubaccountID: fmt.Sprintf("sub_%d", m.IntN(3))}
+	if m.IntN(3) == 0 {
+		h.ExternalID = Text(fmt.Sprintf("x%d", m.made))
+	}
+	return h, Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(updated)}
+}
+
+// anywhere makes a place: in a city, or at the edges of the world.
+func (m *maker) anywhere() *Position {
+	p := &Position{Lat: 52.5 + m.NormFloat64()*0.02, Lng: 13.4 + m.NormFloat64()*0.03}
+	switch m.IntN(8) {
+	case 0:
+		return nil
+	case 1:
+		*p = Position{Lat: pick(m, -90.0, 90, 89.9999, 0), Lng: pick(m, -180.0, 180, 179.9999, 0)}
+	case 2:
+		*p = Position{Lat: m.NormFloat64() * 0.3, Lng: 180 - m.ExpFloat64()*0.3}
+	case 3:
+		*p = Position{Lat: m.NormFloat64() * 0.3, Lng: -180 + m.ExpFloat64()*0.3}
+	}
+	p.Lat, p.Lng = degrees(millionths(p.Lat)), degrees(millionths(p.Lng))
+	return p
+}
+
+func (m *maker) vehicle() *Vehicle {
+	v := &Vehicle{}
+	v.Head, v.Tail = m.head(vehiclePrefix)
+	v.Code = fmt.Sprintf("K%x-%d", m.IntN(1000), m.made)
+	v.VehicleTypeID = fmt.Sprintf("vt_%d", m.IntN(3))
+	v.FormFactor = pick(m, "scooter", "scooter", "bicycle")
+	v.State = pick(m, Available, Available, Available, OnTrip, NonOperational, Missing)
+	v.Location = m.anywhere()
+	if m.IntN(4) > 0 {
+		v.BatteryPercent = new(int64(m.IntN(20) * 5))
+		v.LastReportedAt = rfc3339.Time(testNow.Add(time.Duration(m.IntN(100)) * time.Minute))
+	}
+	if m.IntN(2) == 0 {
+		v.DeviceID = Text(fmt.Sprintf("d%d", m.made))
+	}
+	return v
+}
+
+func (m *maker) ride() *Ride {
+	r := &Ride{}
+	r.Head, r.Tail = m.head(ridePrefix)
+	at := r.CreatedAt.Std()
+	r.VehicleID = fmt.Sprintf("veh_%d", m.made) // one open ride each
+	if m.IntN(3) == 0 {
+		r.VehicleID = fmt.Sprintf("veh_%d", m.IntN(5))
+	}
+	r.TripType = pick(m, RiderTrip, RiderTrip, RiderTrip, RebalanceTrip)
+	r.PaymentStatus = pick(m, "not_due", "due", "paid", "paid")
+	r.Status = pick(m, Reserved, Active, Paused, Completed, Completed, Completed, Completed, Cancelled, Cancelled)
+	if r.Status.Open() {
+		r.VehicleID = fmt.Sprintf("veh_open_%d", m.made)
+		r.PaymentStatus = "not_due"
+	}
+	if r.TripType == RiderTrip {
+		r.CustomerID, r.PricingPlanID = Text("cus_"+r.VehicleID), Text(fmt.Sprintf("plan_%d", m.IntN(3)))
+	}
+	if r.Status != Reserved && (r.Status != Cancelled || m.IntN(2) == 0) {
+		r.StartedAt = rfc3339.Time(at.Add(time.Duration(m.IntN(10)) * time.Minute))
+		r.StartLocation = m.anywhere()
+		if m.IntN(2) == 0 {
+			r.StartZoneID = Text(fmt.Sprintf("zone_%d", m.IntN(3)))
+		}
+	} else {
+		r.ReservedAt = rfc3339.Time(at)
+	}
+	if r.Status == Paused {
+		r.pausedAt = rfc3339.Time(r.StartedAt.Std().Add(time.Minute))
+		r.PausedSeconds = 7
+	}
+	if !r.Status.Open() {
+		r.EndedAt = rfc3339.Time(at.Add(time.Duration(m.IntN(30)) * time.Minute))
+		r.DurationSeconds = int64(m.IntN(20) * 60)
+		r.Price = &Price{Currency: "EUR", TotalAmount: int64(m.IntN(10) * 100)}
+		r.EndLocation = r.StartLocation
+	}
+	return r
+}
+
+func (m *maker) customer() *Customer {
+	c := &Customer{Status: pick(m, CustomerActive, CustomerActive, CustomerBlocked, CustomerAnonymised)}
+	c.Head, c.Tail = m.head(customerPrefix)
+	if m.IntN(4) > 0 {
+		c.Name = Text(pick(m, "Ada", "ada", "Éva", "Zoë", "Bob", "Bob "+fmt.Sprint(m.made)))
+		c.Email = Text(fmt.Sprintf("U%d@example.com", m.IntN(20)))
+		c.Phone = Text(fmt.Sprintf("+4930%d", m.IntN(20)))
+	}
+	if m.IntN(2) == 0 {
+		c.LastRideAt = rfc3339.Time(testNow.Add(time.Duration(m.IntN(100)) * time.Minute))
+	}
+	return c
+}

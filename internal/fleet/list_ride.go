@@ -1,0 +1,129 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// RideQuery says which rides a list has. Of a member with several values any one
+// will do; a member without any does not restrict the list, but for Subaccounts.
+type RideQuery struct {
+	Subaccounts     []string // whose rides may be seen; nil: all
+	Subaccount      []string // of those
+	Status          []RideStatus
+	TripType        []TripType
+	CustomerID      []string
+	VehicleID       []string
+	PricingPlanID   []string
+	PaymentStatus   []string
+	ExternalID      []string
+	ZoneID          []string // where they began
+	Box             *Box     // where they began; nil: anywhere
+	CreatedAt       period.Range
+	UpdatedAt       period.Range
+	StartedAt       period.Range
+	EndedAt         period.Range
+	TotalAmount     Integers // open rides have none, and no duration_seconds here
+	DurationSeconds Integers
+	Sort            Sort // by created_at, updated_at, started_at, ended_at, total_amount or duration_seconds
+	After           *Cursor
+	Limit           int // 0: 20; at most 100
+}
+
+// Check implements [problem.Checker].
+func (q *RideQuery) Check(v *problem.Validation) {
+	checkPage(v, q.Limit, q.Sort, "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds")
+	checkValues(v, "subaccount_id", q.Subaccount)
+	checkValues(v, "status", q.Status)
+	checkValues(v, "trip_type", q.TripType)
+	checkValues(v, "customer_id", q.CustomerID)
+	checkValues(v, "vehicle_id", q.VehicleID)
+	checkValues(v, "pricing_plan_id", q.PricingPlanID)
+	checkValues(v, "payment_status", q.PaymentStatus)
+	checkValues(v, "external_id", q.ExternalID)
+	checkValues(v, "zone_id", q.ZoneID)
+	checkBox(v, q.Box)
+}
+
+// FindRides returns a page of a list of rides, and where the next one begins; nil
+// after the last. Each page is of one moment, q's where it has one. A ride that
+// stays in the list while the pages are read is on exactly one of them, unless what
+// the list is sorted by changes: then it is where the new value puts it. Errors:
+// Invalid.
+func (s *Service) FindRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Doc, *Cursor, error) {
+	if err := problem.Check(&query); err != nil {
+		return nil, nil, err
+	}
+	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return s.searchRides(ctx, q, organizationID, &query) })
+}
+
+// EachRide calls fn with every ride of a list, in order, as all of them were at one
+// moment. fn must not keep the document. query's After and Limit do not count. An
+// error of fn ends it and is returned. It may take an hour at most.
+func (s *Service) EachRide(ctx context.Context, organizationID string, query RideQuery, fn func(*Doc) error) error {
+	query.After, query.Limit = nil, 0
+	if err := problem.Check(&query); err != nil {
+		return err
+	}
+	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
+		return s.searchRides(ctx, q, organizationID, &query)
+	}, fn)
+}
+
+func (s *Service) searchRides(ctx context.Context, q db.Querier, organizationID string, query *RideQuery) (*search, error) {
+	a, err := s.account(ctx, q, time.Now(), organizationID)
+	if err != nil {
+		return nil, err
+	}
+	f := &search{
+		ctx: ctx, q: q, organization: organizationID, table: "rides", where: [3]string{"start_lat", "start_lng", "start_cell"},
+		rides: true, now: a.now, after: query.After, descending: query.Sort.Descending,
+	}
+	// Rides without a value are those of some statuses. Where all that are asked
+	// for have one, or none has, nothing is looked for in vain.
+	nulls := func(some, all []RideStatus) *filter {
+		among := func(list []RideStatus) func(RideStatus) bool {
+			return func(s RideStatus) bool { return !slices.Contains(list, s) }
+		}
+		if len(query.Status) > 0 {
+			f.allNull = !slices.ContainsFunc(query.Status, among(all))
+			some = slices.DeleteFunc(slices.Clone(some), among(query.Status))
+		}
+		return &filter{column: "status", values: texts(some), index: true, where: "status <> 'completed'"}
+	}
+	open := []RideStatus{Reserved, Active, Paused}
+	switch query.Sort.Member {
+	case "updated_at":
+		f.key = key{column: "updated_at", always: true}
+	case "started_at":
+		f.key = key{column: "started_at", nulls: nulls([]RideStatus{Reserved, Cancelled}, []RideStatus{Reserved})}
+	case "ended_at", "total_amount", "duration_seconds":
+		f.key = key{column: query.Sort.Member, nulls: nulls(open, open)}
+	case "":
+		f.descending = true
+	}
+	f.equal("customer_id", query.CustomerID, true, "")
+	f.equal("vehicle_id", query.VehicleID, true, "")
+	f.equal("external_id", query.ExternalID, true, "")
+	f.equal("start_zone_id", query.ZoneID, true, "")
+	f.equal("pricing_plan_id", query.PricingPlanID, true, "")
+	f.equal("status", texts(query.Status), !slices.Contains(query.Status, Completed), "status <> 'completed'")
+	f.equal("trip_type", texts(query.TripType), !slices.Contains(query.TripType, RiderTrip), "trip_type <> 'rider'")
+	f.equal("payment_status", query.PaymentStatus, true, "")
+	f.of(query.Subaccounts, query.Subaccount)
+	f.created(ridePrefix, query.CreatedAt)
+	f.during("updated_at", query.UpdatedAt, "")
+	f.during("started_at", query.StartedAt, "")
+	f.during("ended_at", query.EndedAt, "")
+	f.among("total_amount", query.TotalAmount, "")
+	f.among("duration_seconds", query.DurationSeconds, "")
+	if query.Box != nil {
+		f.within(query.Box.rects())
+	}
+	return f, nil
+}

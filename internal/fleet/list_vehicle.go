@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// VehicleQuery says which vehicles a list has; see [RideQuery]. Those whose
+// location is not known are nowhere.
+type VehicleQuery struct {
+	Subaccounts    []string // whose vehicles may be seen; nil: all
+	Subaccount     []string // of those
+	State          []VehicleState
+	VehicleTypeID  []string
+	FormFactor     []string
+	Code           []string // whatever the case
+	DeviceID       []string
+	ExternalID     []string
+	ZoneID         []string // inside of whose shape they are now
+	Box            *Box     // nil: anywhere
+	Near           *Near    // likewise; documents have their distance then
+	BatteryPercent Integers
+	LastReportedAt period.Range
+	UpdatedAt      period.Range
+	Sort           Sort // by created_at, updated_at, code (in lower case), battery_percent or last_reported_at; with Near, and by itself then, distance
+	After          *Cursor
+	Limit          int // 0: 20; at most 100
+}
+
+// Check implements [problem.Checker].
+func (q *VehicleQuery) Check(v *problem.Validation) {
+	members := []string{"created_at", "updated_at", "code", "battery_percent", "last_reported_at"}
+	if q.Near != nil {
+		members = append(members, "distance")
+	}
+	checkPage(v, q.Limit, q.Sort, members...)
+	checkValues(v, "subaccount_id", q.Subaccount)
+	checkValues(v, "state", q.State)
+	checkValues(v, "vehicle_type_id", q.VehicleTypeID)
+	checkValues(v, "form_factor", q.FormFactor)
+	checkValues(v, "code", q.Code)
+	checkValues(v, "device_id", q.DeviceID)
+	checkValues(v, "external_id", q.ExternalID)
+	checkValues(v, "zone_id", q.ZoneID)
+	checkBox(v, q.Box)
+	checkNear(v, q.Near)
+}
+
+// FindVehicles is [Service.FindRides] for vehicles.
+func (s *Service) FindVehicles(ctx context.Context, q db.Querier, organizationID string, query VehicleQuery) ([]Doc, *Cursor, error) {
+	if err := problem.Check(&query); err != nil {
+		return nil, nil, err
+	}
+	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return searchVehicles(ctx, q, organizationID, &query) })
+}
+
+// EachVehicle is [Service.EachRide] for vehicles.
+func (s *Service) EachVehicle(ctx context.Context, organizationID string, query VehicleQuery, fn func(*Doc) error) error {
+	query.After, query.Limit = nil, 0
+	if err := problem.Check(&query); err != nil {
+		return err
+	}
+	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
+		return searchVehicles(ctx, q, organizationID, &query)
+	}, fn)
+}
+
+func searchVehicles(ctx context.Context, q db.Querier, organizationID string, query *VehicleQuery) (*search, error) {
+	f := &search{
+		ctx: ctx, q: q, organization: organizationID, table: "vehicles", where: [3]string{"lat", "lng", "cell"},
+		after: query.After, descending: query.Sort.Descending,
+	}
+	switch query.Sort.Member {
+	case "updated_at":
+		f.key = key{column: "updated_at", always: true}
+	case "code":
+		f.key = key{column: "code", always: true, text: true}
+	case "battery_percent", "last_reported_at":
+		f.key = key{column: query.Sort.Member}
+	case "distance":
+		f.byDistance = true
+	case "":
+		f.byDistance = query.Near != nil
+		f.descending = query.Near == nil
+	}
+	codes := slices.Clone(query.Code)
+	for i := range codes {
+		codes[i] = strings.ToLower(codes[i])
+	}
+	f.equal("code", codes, true, "")
+	f.equal("device_id", query.DeviceID, true, "")
+	f.equal("external_id", query.ExternalID, true, "")
+	f.equal("state", texts(query.State), true, "")
+	f.equal("vehicle_type_id", query.VehicleTypeID, true, "")
+	f.equal("form_factor", query.FormFactor, true, "")
+	f.of(query.Subaccounts, query.Subaccount)
+	f.among("battery_percent", query.BatteryPercent, "")
+	f.during("last_reported_at", query.LastReportedAt, "")
+	f.during("updated_at", query.UpdatedAt, "")
+	if query.Box != nil {
+		f.within(query.Box.rects())
+	}
+	if query.Near != nil {
+		f.around(query.Near)
+	}
+	if len(query.ZoneID) > 0 && !f.never {
+		areas, err := areasOf(ctx, q, organizationID, query.Subaccounts, query.ZoneID)
+		if err != nil {
+			return nil, err
+		}
+		f.in(areas)
+	}
+	return f, nil
+}
+
+// areasOf returns the shapes of zones that may be seen.
+func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids []string) ([]Area, error) {
+	fences, err := db.All(ctx, q, func(row db.Row) (z Zone, err error) {
+		err = row.Scan(db.IntoJSON(&z))
+		return z, err
+	}, "SELECT doc FROM zones WHERE organization_id = $1 AND id = ANY($2) ORDER BY id", organizationID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read the zones of a list: %w", err)
+	}
+	var areas []Area
+	for _, z := range fences {
+		if may == nil || slices.Contains(may, z.SubaccountID) {
+			areas = append(areas, z.Geometry)
+		}
+	}
+	return areas, nil
+}
+
+// in limits a list to what is in one of some areas.
+func (s *search) in(areas []Area) {
+	var rects []rect
+	for _, a := range areas {
+		for _, polygon := range a.shape {
+			b := polygon.Bound()
+			rects = append(rects, rect{atLeast(b.Min[1]), atLeast(b.Min[0]), atMost(b.Max[1]), atMost(b.Max[0])})
+		}
+	}
+	if len(rects) > maxRanges {
+		all := rects[0]
+		for _, r := range rects {
+			all = rect{min(all.minLat, r.minLat), min(all.minLng, r.minLng), max(all.maxLat, r.maxLat), max(all.maxLng, r.maxLng)}
+		}
+		rects = []rect{all}
+	}
+	s.within(rects)
+	s.also(func(lat, lng int64) bool {
+		return slices.ContainsFunc(areas, func(a Area) bool { return a.Contains(degrees(lng), degrees(lat)) })
+	})
+}

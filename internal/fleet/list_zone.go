@@ -1,0 +1,166 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/paulmach/orb"
+)
+
+// Point is a place that zones are looked for at, in degrees.
+type Point struct{ Lat, Lng float64 }
+
+// ZoneQuery says which zones a list has; see [RideQuery].
+type ZoneQuery struct {
+	Subaccounts []string // whose zones may be seen; nil: all
+	Subaccount  []string // of those
+	Type        []ZoneType
+	InForce     *bool  // now, by the organization's clock
+	Box         *Box   // with which they have something in common
+	Point       *Point // that is inside of them
+	Sort        Sort   // by priority, created_at or name
+	After       *Cursor
+	Limit       int // 0: 20; at most 100
+}
+
+// Check implements [problem.Checker].
+func (q *ZoneQuery) Check(v *problem.Validation) {
+	checkPage(v, q.Limit, q.Sort, "priority", "created_at", "name")
+	checkValues(v, "subaccount_id", q.Subaccount)
+	checkValues(v, "type", q.Type)
+	checkBox(v, q.Box)
+	if q.Point != nil {
+		(&Position{Lat: q.Point.Lat, Lng: q.Point.Lng}).checkAt(v)
+	}
+}
+
+// FindZones is [Service.FindRides] for zones.
+func (s *Service) FindZones(ctx context.Context, q db.Querier, organizationID string, query ZoneQuery) ([]Doc, *Cursor, error) {
+	if err := problem.Check(&query); err != nil {
+		return nil, nil, err
+	}
+	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return s.searchZones(ctx, q, organizationID, &query) })
+}
+
+// EachZone is [Service.EachRide] for zones.
+func (s *Service) EachZone(ctx context.Context, organizationID string, query ZoneQuery, fn func(*Doc) error) error {
+	query.After, query.Limit = nil, 0
+	if err := problem.Check(&query); err != nil {
+		return err
+	}
+	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
+		return s.searchZones(ctx, q, organizationID, &query)
+	}, fn)
+}
+
+func (s *Service) searchZones(ctx context.Context, q db.Querier, organizationID string, query *ZoneQuery) (*search, error) {
+	f := &search{
+		ctx: ctx, q: q, organization: organizationID, table: "zones", after: query.After, descending: query.Sort.Descending,
+	}
+	switch query.Sort.Member {
+	case "priority":
+		f.key = key{column: "priority", always: true}
+	case "name":
+		f.key = key{column: "name", always: true, text: true}
+	case "":
+		f.descending = true
+	}
+	f.equal("type", texts(query.Type), false, "")
+	// Its index has bounds before ids, so it is read for few only.
+	f.of(query.Subaccounts, query.Subaccount)
+	for i := range f.filters {
+		f.filters[i].index = false
+	}
+	if query.InForce != nil {
+		a, err := s.account(ctx, q, time.Now(), organizationID)
+		if err != nil {
+			return nil, err
+		}
+		now, want := a.now.UnixMicro(), *query.InForce
+		f.extra = append(f.extra, func(st *statement) string {
+			if want {
+				return fmt.Sprintf("coalesce(starts_at <= %s, TRUE) AND coalesce(ends_at > %s, TRUE)", st.arg(now), st.arg(now))
+			}
+			return fmt.Sprintf("coalesce(starts_at > %s, FALSE) OR coalesce(ends_at <= %s, FALSE)", st.arg(now), st.arg(now))
+		})
+	}
+	var boxes []Box
+	if query.Box != nil {
+		boxes = query.Box.parts()
+		f.extra = append(f.extra, boundsMeet(boxes))
+	}
+	var points []Box
+	if query.Point != nil {
+		at := query.Point
+		points = Box{at.Lng, at.Lat, at.Lng, at.Lat}.parts()
+		f.extra = append(f.extra, boundsMeet(points))
+	}
+	if boxes != nil || points != nil {
+		f.accept = func(d *Doc) (bool, error) {
+			var z struct {
+				Geometry Area `json:"geometry"`
+			}
+			if err := json.Unmarshal(d.JSON, &z); err != nil {
+				return false, fmt.Errorf("decode a zone: %w", err)
+			}
+			meets := boxes == nil || slices.ContainsFunc(boxes, z.Geometry.meets)
+			has := points == nil || slices.ContainsFunc(points, func(p Box) bool { return z.Geometry.Contains(p.MinLng, p.MinLat) })
+			return meets && has, nil
+		}
+	}
+	return f, nil
+}
+
+// boundsMeet is the condition that a zone's bounds have something in common with
+// one of some boxes.
+func boundsMeet(boxes []Box) func(st *statement) string {
+	return func(st *statement) string {
+		parts := make([]string, len(boxes))
+		for i, b := range boxes {
+			parts[i] = fmt.Sprintf("min_lng <= %s AND max_lng >= %s AND min_lat <= %s AND max_lat >= %s",
+				st.arg(b.MaxLng), st.arg(b.MinLng), st.arg(b.MaxLat), st.arg(b.MinLat))
+		}
+		return strings.Join(parts, " OR ")
+	}
+}
+
+// meets reports whether an area has something in common with a box that is not
+// across the antimeridian, edges of both and of holes included.
+func (a Area) meets(b Box) bool {
+	for _, polygon := range a.shape {
+		for _, ring := range polygon {
+			for i := range len(ring) - 1 {
+				if b.cuts(ring[i], ring[i+1]) {
+					return true
+				}
+			}
+		}
+	}
+	// No edge does, so all of the box is inside, or all outside.
+	return a.Contains(b.MinLng, b.MinLat)
+}
+
+// cuts reports whether a line between two points has something in common with b.
+func (b Box) cuts(from, to orb.Point) bool {
+	if max(from[0], to[0]) < b.MinLng || min(from[0], to[0]) > b.MaxLng || max(from[1], to[1]) < b.MinLat || min(from[1], to[1]) > b.MaxLat {
+		return false
+	}
+	// The corners are not all on one side of the line.
+	left, right := 0, 0
+	for _, c := range [4]orb.Point{{b.MinLng, b.MinLat}, {b.MinLng, b.MaxLat}, {b.MaxLng, b.MinLat}, {b.MaxLng, b.MaxLat}} {
+		switch side := (to[0]-from[0])*(c[1]-from[1]) - (to[1]-from[1])*(c[0]-from[0]); {
+		case side > 0:
+			left++
+		case side < 0:
+			right++
+		}
+	}
+	return left < 4 && right < 4
+}
