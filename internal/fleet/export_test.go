@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"context"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -40,4 +42,18 @@ func CheckTariff(t Tariff) error {
 	var v problem.Validation
 	t.check(&v, 1440, 15)
 	return v.Err()
+}
+
+// Tariff is tariff.
+func (s *Service) Tariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*Tariff, error) {
+	return s.tariff(ctx, q, organizationID, planID, version)
+}
+
+// RuleAt is ruleAt as of now.
+func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
+	a, err := s.account(ctx, q, time.Now(), organizationID)
+	if err != nil {
+		return Rule{}, "", err
+	}
+	return s.ruleAt(ctx, q, a, subaccountID, lng, lat, vehicleTypeID)
 }
