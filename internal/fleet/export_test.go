@@ -55,5 +55,9 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	if err != nil {
 		return Rule{}, "", err
 	}
-	return s.ruleAt(ctx, q, a, subaccountID, lng, lat, vehicleTypeID)
+	sub, stamp, err := s.subaccount(ctx, q, organizationID, subaccountID)
+	if err != nil {
+		return Rule{}, "", err
+	}
+	return s.ruleAt(ctx, q, organizationID, sub, stamp, &Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
 }

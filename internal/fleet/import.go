@@ -1,0 +1,575 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// File is a fleet to import: records as fleet-api.md 1 shows them. What only we
+// set (times, states, counts) is ignored, ids are only names: see
+// [Service.Import].
+type File struct {
+	Subaccounts  []Subaccount
+	VehicleTypes []FileType // beside those in Subaccounts
+	Plans        []FilePlan
+	Customers    []FileCustomer
+	Zones        []FileZone
+	Vehicles     []FileVehicle
+}
+
+// FileType is a vehicle type of a subaccount.
+type FileType struct {
+	SubaccountID string `json:"subaccount_id"`
+	VehicleType
+}
+
+// FilePlan is a pricing plan.
+type FilePlan struct {
+	ID string `json:"id"`
+	NewPlan
+}
+
+// FileCustomer is a customer.
+type FileCustomer struct {
+	ID string `json:"id"`
+	NewCustomer
+}
+
+// FileZone is a zone.
+type FileZone struct {
+	ID string `json:"id"`
+	NewZone
+}
+
+// FileVehicle is a vehicle.
+type FileVehicle struct {
+	ID string `json:"id"`
+	NewVehicle
+}
+
+// ParseFile reads a file: one JSON object with lists of records by the names
+// subaccounts, vehicle_types, pricing_plans, customers, zones and vehicles. The
+// error is Invalid, with an issue for each record that is not of the right form.
+func ParseFile(text []byte) (File, error) {
+	var f File
+	var v problem.Validation
+	var lists map[string]json.RawMessage
+	if err := json.Unmarshal(text, &lists); err != nil || lists == nil {
+		v.AddCode("invalid_format", "", "must be a JSON object with lists of records")
+		return File{}, v.Err()
+	}
+	for name, list := range lists {
+		switch name {
+		case "subaccounts":
+			f.Subaccounts = parseList[Subaccount](&v, name, list)
+		case "vehicle_types":
+			f.VehicleTypes = parseList[FileType](&v, name, list)
+		case "pricing_plans":
+			f.Plans = parseList[FilePlan](&v, name, list)
+		case "customers":
+			f.Customers = parseList[FileCustomer](&v, name, list)
+		case "zones":
+			f.Zones = parseList[FileZone](&v, name, list)
+		case "vehicles":
+			f.Vehicles = parseList[FileVehicle](&v, name, list)
+		default:
+			v.AddCode("unknown_field", name, "is not a list that can be imported")
+		}
+	}
+	return f, v.Err()
+}
+
+func parseList[T any](v *problem.Validation, name string, text json.RawMessage) []T {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(text, &raw); err != nil {
+		v.AddCode("invalid_type", name, "must be an array")
+		return nil
+	}
+	list := make([]T, len(raw))
+	for i, text := range raw {
+		path := name + "." + strconv.Itoa(i)
+		if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+			v.AddCode("invalid_type", path, "must be an object")
+			continue
+		}
+		err := json.Unmarshal(text, &list[i])
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			for member := range strings.SplitSeq(wrong.Field, ".") {
+				if member != "" && (member[0] < 'A' || member[0] > 'Z') { // else an embedded struct
+					path += "." + member
+				}
+			}
+			v.AddCode("invalid_type", path, "must not be a JSON %s", wrong.Value)
+		} else if err != nil && !within(v, path, err) {
+			v.AddCode("invalid_format", path, "%v", err)
+		}
+	}
+	return list
+}
+
+// Imported counts what an import has made.
+type Imported struct {
+	Subaccounts  int `json:"subaccounts"`
+	VehicleTypes int `json:"vehicle_types"`
+	Plans        int `json:"pricing_plans"`
+	Customers    int `json:"customers"`
+	Zones        int `json:"zones"`
+	Vehicles     int `json:"vehicles"`
+}
+
+// Import makes the records of a file in the caller's transaction, all or none.
+//
+// An id in the file is how its other records refer to the record; it gets an id
+// of its own. A record of which the organization has one with the very id is left
+// as it is, and referred to as well. A record that does not name its subaccount
+// belongs to the only one in the file, or else to the only one there is.
+//
+// The error is Invalid with the faults of all records, each with its path, such
+// as customers.12.email.
+func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, f File, by By) (Imported, error) {
+	im := importing{s: s, tx: tx, organizationID: organizationID, by: by,
+		subaccounts: map[string]string{}, types: map[string]string{}, plans: map[string]string{}}
+	for _, step := range []func(context.Context, *File) error{im.importSubaccounts, im.importTypes, im.importPlans, im.finish, im.importCustomers, im.importZones, im.importVehicles, im.archive} {
+		if err := step(ctx, &f); err != nil {
+			return Imported{}, err
+		}
+	}
+	if err := im.faults.Err(); err != nil {
+		return Imported{}, err
+	}
+	return im.made, nil
+}
+
+// importing is an import under way. What is wrong with a record is noted, and
+// something else put in its place, so that what refers to it can be checked; it
+// all comes to nothing in the end.
+type importing struct {
+	s              *Service
+	tx             *db.Tx
+	organizationID string
+	by             By
+	faults         problem.Validation
+	made           Imported
+
+	// What ids in the file have become.
+	subaccounts, types, plans map[string]string
+	// The subaccount of records that do not name theirs.
+	only string
+	// What was decided of the vehicle types that are new in a subaccount, by its id.
+	incoming map[string][]incoming
+	homes    []string // the keys of incoming, in order
+}
+
+// incoming is a vehicle type of the file.
+type incoming struct {
+	VehicleType
+	path string
+}
+
+// actual returns what an id of the file stands for.
+func actual(ids map[string]string, id string) string {
+	if now, ok := ids[id]; ok {
+		return now
+	}
+	return id
+}
+
+func (im *importing) home(id string) string {
+	if id == "" {
+		return im.only
+	}
+	return actual(im.subaccounts, id)
+}
+
+// fail notes what is wrong with a record, and returns what is wrong beyond that.
+func (im *importing) fail(path string, err error) error {
+	if err == nil || within(&im.faults, path, err) {
+		return nil
+	}
+	return fmt.Errorf("import %s: %w", path, err)
+}
+
+// twice notes ids that are given more than once, of a list.
+func twice[T any](im *importing, name string, list []T, id func(*T) string) {
+	seen := make(map[string]bool, len(list))
+	for i := range list {
+		if at := id(&list[i]); at != "" {
+			if seen[at] {
+				im.faults.AddCode("conflict", name+"."+strconv.Itoa(i)+".id", "is given twice")
+			}
+			seen[at] = true
+		}
+	}
+}
+
+// present returns which of some ids the organization has in a table.
+func (im *importing) present(ctx context.Context, table string, ids []string) (map[string]bool, error) {
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	list, err := db.All(ctx, im.tx, func(row db.Row) (id string, err error) {
+		return id, row.Scan(&id)
+	}, "SELECT id FROM "+table+" WHERE organization_id = $1 AND id = ANY($2)", im.organizationID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for what is there already: %w", err)
+	}
+	there := make(map[string]bool, len(list))
+	for _, id := range list {
+		there[id] = true
+	}
+	return there, nil
+}
+
+func idsOf[T any](list []T, id func(*T) string) []string {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = id(&list[i])
+	}
+	return ids
+}
+
+func (im *importing) importSubaccounts(ctx context.Context, f *File) error {
+	id := func(sub *Subaccount) string { return sub.ID }
+	twice(im, "subaccounts", f.Subaccounts, id)
+	there, err := im.s.SubaccountIDs(ctx, im.tx, im.organizationID)
+	if err != nil {
+		return err
+	}
+	for i := range f.Subaccounts {
+		sub, path := &f.Subaccounts[i], "subaccounts."+strconv.Itoa(i)
+		if slices.Contains(there, sub.ID) {
+			im.only = sub.ID
+			continue
+		}
+		n := NewSubaccount{Name: sub.Name, ExternalID: sub.ExternalID, TimeZone: sub.TimeZone, Currency: sub.Currency, CountryCode: sub.CountryCode}
+		made, err := im.s.CreateSubaccount(ctx, im.tx, im.organizationID, n)
+		if err != nil {
+			if err := im.fail(path, err); err != nil {
+				return err
+			}
+			instead := NewSubaccount{Name: "instead", TimeZone: "UTC", Currency: "EUR"}
+			if _, ok := MinorDigits(sub.Currency); ok {
+				instead.Currency = sub.Currency
+			}
+			if made, err = im.s.CreateSubaccount(ctx, im.tx, im.organizationID, instead); err != nil {
+				return err
+			}
+		}
+		im.made.Subaccounts++
+		if sub.ID == "" {
+			sub.ID = made.ID
+		}
+		im.subaccounts[sub.ID] = made.ID
+		im.only = made.ID
+	}
+	switch {
+	case len(f.Subaccounts) == 0 && len(there) == 1:
+		im.only = there[0]
+	case len(f.Subaccounts) != 1:
+		im.only = ""
+	}
+	return nil
+}
+
+// importTypes adds the vehicle types, without the plans that they name.
+func (im *importing) importTypes(ctx context.Context, f *File) error {
+	im.incoming = map[string][]incoming{}
+	note := func(home string, t VehicleType, path string) {
+		if _, ok := im.incoming[home]; !ok {
+			im.homes = append(im.homes, home)
+		}
+		im.incoming[home] = append(im.incoming[home], incoming{t, path})
+	}
+	for i, sub := range f.Subaccounts {
+		for j, t := range sub.VehicleTypes {
+			note(im.home(sub.ID), t, fmt.Sprintf("subaccounts.%d.vehicle_types.%d", i, j))
+		}
+	}
+	for i, t := range f.VehicleTypes {
+		path := "vehicle_types." + strconv.Itoa(i)
+		home := im.home(t.SubaccountID)
+		var v problem.Validation
+		if _, err := im.s.home(ctx, im.tx, &v, im.organizationID, home); err != nil {
+			return err
+		}
+		if err := im.fail(path, v.Err()); err != nil {
+			return err
+		}
+		note(home, t.VehicleType, path)
+	}
+	seen := map[string]bool{}
+	for _, home := range im.homes {
+		sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
+		if problem.Of(err) == problem.NotFound {
+			continue // noted
+		}
+		if err != nil {
+			return err
+		}
+		list := slices.Clone(sub.VehicleTypes)
+		var added []incoming
+		for _, t := range im.incoming[home] {
+			if t.ID != "" && seen[t.ID] {
+				im.faults.AddCode("conflict", t.path+".id", "is given twice")
+				continue
+			}
+			seen[t.ID] = true
+			if t.ID != "" && sub.vehicleType(t.ID) != nil {
+				continue
+			}
+			plain := t.VehicleType
+			plain.ID, plain.DefaultPricingPlanID = "", ""
+			list, added = append(list, plain), append(added, t)
+		}
+		im.incoming[home] = added
+		had := len(sub.VehicleTypes)
+		changed, err := im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)})
+		if err != nil {
+			if err := im.failTypes(err, "", had, added); err != nil {
+				return err
+			}
+			for i := range list[had:] {
+				list[had+i] = VehicleType{Name: "instead", FormFactor: "other", PropulsionType: "human"}
+			}
+			if len(list) > maxList {
+				continue
+			}
+			if changed, err = im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)}); err != nil {
+				return err
+			}
+		}
+		for i, t := range added {
+			now := changed.VehicleTypes[had+i].ID
+			if t.ID == "" {
+				added[i].ID = now
+			}
+			im.types[added[i].ID] = now
+		}
+		im.made.VehicleTypes += len(added)
+	}
+	return nil
+}
+
+// failTypes is fail for a change of a subaccount at a path, whose vehicle types
+// from had on are those that were added.
+func (im *importing) failTypes(err error, path string, had int, added []incoming) error {
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok || len(e.Issues) == 0 {
+		return im.fail(path, err)
+	}
+	for _, issue := range e.Issues {
+		at := strings.TrimPrefix(path+"."+issue.Path, ".")
+		if rest, ok := strings.CutPrefix(issue.Path, "vehicle_types."); ok {
+			number, member, _ := strings.Cut(rest, ".")
+			if i, err := strconv.Atoi(number); err == nil && i >= had && i-had < len(added) {
+				at = added[i-had].path + "." + member
+			}
+		}
+		im.faults.AddCode(issue.Code, at, "%s", issue.Message)
+	}
+	return nil
+}
+
+// realTypes returns ids of vehicle types as they are.
+func (im *importing) realTypes(ids []string) []string {
+	now := slices.Clone(ids)
+	for i := range now {
+		now[i] = actual(im.types, now[i])
+	}
+	return now
+}
+
+func (im *importing) realRules(rules []Rule) []Rule {
+	now := slices.Clone(rules)
+	for i := range now {
+		now[i].VehicleTypeIDs = im.realTypes(now[i].VehicleTypeIDs)
+	}
+	return now
+}
+
+func (im *importing) importPlans(ctx context.Context, f *File) error {
+	id := func(p *FilePlan) string { return p.ID }
+	twice(im, "pricing_plans", f.Plans, id)
+	there, err := im.present(ctx, "plans", idsOf(f.Plans, id))
+	if err != nil {
+		return err
+	}
+	for i := range f.Plans {
+		p := &f.Plans[i]
+		if there[p.ID] {
+			continue
+		}
+		n := p.NewPlan
+		n.SubaccountID, n.VehicleTypeIDs = im.home(n.SubaccountID), im.realTypes(n.VehicleTypeIDs)
+		made, err := im.s.CreatePlan(ctx, im.tx, im.organizationID, n)
+		if err != nil {
+			if err := im.fail("pricing_plans."+strconv.Itoa(i), err); err != nil {
+				return err
+			}
+			made, err = im.s.CreatePlan(ctx, im.tx, im.organizationID, NewPlan{SubaccountID: n.SubaccountID, Name: "instead"})
+			if problem.Of(err) == problem.Invalid {
+				continue // its subaccount is not there either
+			}
+			if err != nil {
+				return err
+			}
+		}
+		im.made.Plans++
+		im.plans[p.ID] = made.ID
+	}
+	return nil
+}
+
+// finish gives the new subaccounts and vehicle types what refers to what was made
+// after them.
+func (im *importing) finish(ctx context.Context, f *File) error {
+	path := map[string]string{}
+	for i := range f.Subaccounts {
+		sub := &f.Subaccounts[i]
+		home, isNew := im.subaccounts[sub.ID]
+		if !isNew || path[home] != "" {
+			continue
+		}
+		path[home] = "subaccounts." + strconv.Itoa(i)
+		alerts := slices.Clone(sub.Alerts)
+		for j := range alerts {
+			alerts[j].ID = ""
+		}
+		c := SubaccountChange{
+			GlobalRules: optional.Of(im.realRules(sub.GlobalRules)), GBFS: optional.Of(sub.GBFS), Alerts: optional.Of(alerts),
+			DefaultPricingPlanID: optional.Of(Text(actual(im.plans, string(sub.DefaultPricingPlanID)))),
+		}
+		if sub.Status != "" && sub.Status != subaccountArchived {
+			c.Status = optional.Of(sub.Status)
+		}
+		if err := im.change(ctx, home, path[home], c); err != nil {
+			return err
+		}
+	}
+	for _, home := range im.homes {
+		if len(im.incoming[home]) > 0 {
+			if err := im.change(ctx, home, "", SubaccountChange{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// archive archives the new subaccounts that are to be, now that all is in them.
+func (im *importing) archive(ctx context.Context, f *File) error {
+	for i := range f.Subaccounts {
+		home, isNew := im.subaccounts[f.Subaccounts[i].ID]
+		if !isNew || f.Subaccounts[i].Status != subaccountArchived {
+			continue
+		}
+		if err := im.change(ctx, home, "subaccounts."+strconv.Itoa(i), SubaccountChange{Status: optional.Of(subaccountArchived)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change changes a subaccount, and its new vehicle types to have their plans.
+func (im *importing) change(ctx context.Context, home, path string, c SubaccountChange) error {
+	sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
+	if problem.Of(err) == problem.NotFound {
+		return nil // noted
+	}
+	if err != nil {
+		return err
+	}
+	list, added := slices.Clone(sub.VehicleTypes), im.incoming[home]
+	had := len(list) - len(added)
+	for i, t := range added {
+		if had >= 0 {
+			list[had+i].DefaultPricingPlanID = Text(actual(im.plans, string(t.DefaultPricingPlanID)))
+		}
+	}
+	c.VehicleTypes = optional.Of(list)
+	delete(im.incoming, home) // they are as they are to be
+	if _, err = im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, c); err != nil {
+		return im.failTypes(err, path, had, added)
+	}
+	return nil
+}
+
+func (im *importing) importCustomers(ctx context.Context, f *File) error {
+	id := func(c *FileCustomer) string { return c.ID }
+	twice(im, "customers", f.Customers, id)
+	there, err := im.present(ctx, "customers", idsOf(f.Customers, id))
+	if err != nil {
+		return err
+	}
+	for i := range f.Customers {
+		n := f.Customers[i].NewCustomer
+		if there[f.Customers[i].ID] {
+			continue
+		}
+		n.SubaccountID = im.home(n.SubaccountID)
+		if _, err := im.s.CreateCustomer(ctx, im.tx, im.organizationID, n); err != nil {
+			if err := im.fail("customers."+strconv.Itoa(i), err); err != nil {
+				return err
+			}
+		}
+		im.made.Customers++
+	}
+	return nil
+}
+
+func (im *importing) importZones(ctx context.Context, f *File) error {
+	id := func(z *FileZone) string { return z.ID }
+	twice(im, "zones", f.Zones, id)
+	there, err := im.present(ctx, "zones", idsOf(f.Zones, id))
+	if err != nil {
+		return err
+	}
+	for i := range f.Zones {
+		n := f.Zones[i].NewZone
+		if there[f.Zones[i].ID] {
+			continue
+		}
+		n.SubaccountID, n.Rules = im.home(n.SubaccountID), im.realRules(n.Rules)
+		if _, err := im.s.CreateZone(ctx, im.tx, im.organizationID, n); err != nil {
+			if err := im.fail("zones."+strconv.Itoa(i), err); err != nil {
+				return err
+			}
+		}
+		im.made.Zones++
+	}
+	return nil
+}
+
+func (im *importing) importVehicles(ctx context.Context, f *File) error {
+	id := func(v *FileVehicle) string { return v.ID }
+	twice(im, "vehicles", f.Vehicles, id)
+	there, err := im.present(ctx, "vehicles", idsOf(f.Vehicles, id))
+	if err != nil {
+		return err
+	}
+	for i := range f.Vehicles {
+		n := f.Vehicles[i].NewVehicle
+		if there[f.Vehicles[i].ID] {
+			continue
+		}
+		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), actual(im.types, n.VehicleTypeID), Text(actual(im.plans, string(n.PricingPlanID)))
+		if _, err := im.s.CreateVehicle(ctx, im.tx, im.organizationID, n, im.by); err != nil {
+			if err := im.fail("vehicles."+strconv.Itoa(i), err); err != nil {
+				return err
+			}
+		}
+		im.made.Vehicles++
+	}
+	return nil
+}

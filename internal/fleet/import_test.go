@@ -1,0 +1,189 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+var byUser = fleet.By{Type: "user", ID: "user-1"}
+
+// goodFile refers to its own records by names of its own.
+const goodFile = `{
+	"subaccounts": [{"id": "berlin", "object": "subaccount", "livemode": false, "name": "Berlin", "external_id": "b", "status": "active", "timezone": "Europe/Berlin",
+		"currency": "EUR", "country_code": "DE", "default_pricing_plan_id": "standard", "global_rules": [{"vehicle_type_ids": ["bike"], "ride_start_allowed": true, "ride_end_allowed": false, "ride_through_allowed": true}],
+		"vehicle_types": [{"id": "scooter", "name": "Scooter", "form_factor": "scooter_standing", "propulsion_type": "electric", "max_range_meters": 45000, "reservation_minutes": 15, "min_age": 18, "default_pricing_plan_id": "standard"}],
+		"gbfs": {"enabled": true, "system_id": "acme_berlin", "opening_hours": "24/7", "feed_contact_email": "feed@example.com"},
+		"alerts": [{"id": "alert", "type": "other", "summary": "Marathon"}], "created_at": "2020-01-01T00:00:00.000Z"},
+		{"id": "old", "name": "Old", "status": "archived", "timezone": "Asia/Tokyo", "currency": "JPY"}],
+	"vehicle_types": [{"subaccount_id": "berlin", "id": "bike", "name": "Bike", "form_factor": "bicycle", "propulsion_type": "human"}],
+	"pricing_plans": [{"subaccount_id": "berlin", "id": "standard", "name": "Standard", "currency": "EUR", "unlock_amount": 100, "per_min_pricing": [{"start": 0, "rate_amount": 25, "interval": 1, "end": null}],
+		"vehicle_type_ids": ["scooter", "bike"], "version": 3}],
+	"customers": [{"subaccount_id": "berlin", "id": "ada", "external_id": "app-1", "name": "Ada", "phone": "+49 30 901820"}],
+	"zones": [{"subaccount_id": "berlin", "name": "Mitte", "type": "service_area", "geometry": {"type": "Polygon", "coordinates": [[[13, 52], [14, 52], [14, 53], [13, 52]]]}},
+		{"subaccount_id": "old", "name": "Ginza", "type": "custom", "rules": [{"ride_start_allowed": true, "ride_end_allowed": true, "ride_through_allowed": true}],
+		"geometry": {"type": "Polygon", "coordinates": [[[139, 35], [140, 35], [140, 36], [139, 35]]]}}],
+	"vehicles": [{"subaccount_id": "berlin", "code": "B-1", "vehicle_type_id": "bike", "pricing_plan_id": "standard"}]}`
+
+func (s *site) importText(t testing.TB, text string) (made fleet.Imported, err error) {
+	t.Helper()
+	f, err := fleet.ParseFile([]byte(text))
+	if err != nil {
+		return made, err
+	}
+	err = s.try(t, func(ctx context.Context, tx *db.Tx) (err error) {
+		made, err = s.Import(ctx, tx, s.org, f, byUser)
+		return err
+	})
+	return made, err
+}
+
+func TestImport(t *testing.T) {
+	s := newSite(t)
+	made, err := s.importText(t, goodFile)
+	if want := (fleet.Imported{Subaccounts: 2, VehicleTypes: 2, Plans: 1, Customers: 1, Zones: 2, Vehicles: 1}); err != nil || made != want {
+		t.Fatalf("got %+v, %v; want %+v", made, faults(err), want)
+	}
+	subs, err := s.Subaccounts(t.Context(), s.db, s.org)
+	if err != nil || len(subs) != 3 {
+		t.Fatalf("got %d subaccounts, %v; want 3", len(subs), err)
+	}
+	var berlin, old fleet.Subaccount
+	for _, sub := range subs {
+		switch sub.Name {
+		case "Berlin":
+			berlin = sub
+		case "Old":
+			old = sub
+		}
+	}
+	plans, err := s.Plans(t.Context(), s.db, s.org)
+	if err != nil || len(plans) != 2 {
+		t.Fatalf("got %d plans, %v; want 2", len(plans), err)
+	}
+	standard := plans[1]
+	if old.Status != "archived" || berlin.Status != "active" {
+		t.Errorf("got statuses %q and %q, want archived and active", old.Status, berlin.Status)
+	}
+	if len(berlin.VehicleTypes) != 2 || !strings.HasPrefix(berlin.VehicleTypes[0].ID, "vt_0") || standard.Version != 1 ||
+		string(berlin.DefaultPricingPlanID) != standard.ID || string(berlin.VehicleTypes[0].DefaultPricingPlanID) != standard.ID ||
+		standard.VehicleTypeIDs[1] != berlin.VehicleTypes[1].ID || berlin.GlobalRules[0].VehicleTypeIDs[0] != berlin.VehicleTypes[1].ID ||
+		!strings.HasPrefix(berlin.Alerts[0].ID, "alert_0") || berlin.GBFS.SystemID != "acme_berlin" || berlin.CreatedAt.Std().Year() < 2021 {
+		t.Errorf("got subaccount %+v\nand plan %+v", berlin, standard)
+	}
+
+	// By their ids they are known again; external ids and the rest stand in the way
+	// of a second time.
+	known, _ := json.Marshal(map[string]any{
+		"subaccounts":   []fleet.Subaccount{berlin},
+		"pricing_plans": plans[1:],
+		"zones":         []map[string]any{{"name": "Again", "type": "parking", "geometry": json.RawMessage(`{"type": "Polygon", "coordinates": [[[13, 52], [14, 52], [14, 53], [13, 52]]]}`)}},
+	})
+	made, err = s.importText(t, string(known))
+	if want := (fleet.Imported{Zones: 1}); err != nil || made != want {
+		t.Errorf("again by their ids: got %+v, %v; want %+v", made, faults(err), want)
+	}
+	_, err = s.importText(t, goodFile)
+	if got, want := faults(err), "subaccounts.0.external_id conflict"; !strings.Contains(got, want) {
+		t.Errorf("again: got %s, want it to have %q", got, want)
+	}
+}
+
+// TestImportFaults: all that is wrong, at once, and nothing made.
+func TestImportFaults(t *testing.T) {
+	s := newSite(t)
+	_, err := s.importText(t, `{
+		"subaccounts": [{"id": "a", "name": "", "timezone": "Mars/Olympus", "currency": "EURO", "status": "closed", "default_pricing_plan_id": "none",
+			"gbfs": {"enabled": true}, "vehicle_types": [{"id": "x", "name": "X", "form_factor": "rocket", "propulsion_type": "electric", "default_pricing_plan_id": "none"}]}, {"id": "a", "name": "A", "timezone": "UTC", "currency": "EUR"}],
+		"vehicle_types": [{"subaccount_id": "a", "id": "x", "name": "Y", "form_factor": "other", "propulsion_type": "human"}, {"subaccount_id": "b", "name": "Z", "form_factor": "other", "propulsion_type": "human"}],
+		"pricing_plans": [{"subaccount_id": "a", "id": "p", "name": "P", "per_min_pricing": [{"start": 0}, {"start": 5, "end": 2}]}, {"name": "Q"}],
+		"customers": [{"subaccount_id": "a", "email": "nobody"}, {"subaccount_id": "a", "external_id": "1"}, {"subaccount_id": "a", "external_id": "1"}],
+		"zones": [{"subaccount_id": "a", "name": "Z", "type": "custom", "rules": [{"vehicle_type_ids": ["x", "y"]}]}]}`)
+	wantFaults(t, "all that is wrong", err, strings.Join([]string{
+		"customers.0.email invalid_format",
+		"customers.2.external_id conflict",
+		"pricing_plans.0.per_min_pricing.1.end too_small",
+		"pricing_plans.1.subaccount_id required",
+		"subaccounts.0.currency invalid_value",
+		"subaccounts.0.default_pricing_plan_id not_found",
+		"subaccounts.0.gbfs.feed_contact_email required",
+		"subaccounts.0.gbfs.opening_hours required",
+		"subaccounts.0.gbfs.system_id required",
+		"subaccounts.0.name required",
+		"subaccounts.0.status invalid_value",
+		"subaccounts.0.timezone invalid_value",
+		"subaccounts.0.vehicle_types.0.default_pricing_plan_id not_found",
+		"subaccounts.0.vehicle_types.0.form_factor invalid_value",
+		"subaccounts.0.vehicle_types.0.max_range_meters required",
+		"subaccounts.1.id conflict",
+		"vehicle_types.0.id conflict",
+		"vehicle_types.1.subaccount_id not_found",
+		"zones.0.geometry required",
+		"zones.0.rules.0.vehicle_type_ids.1 not_found",
+	}, ", "))
+	if subs, err := s.Subaccounts(t.Context(), s.db, s.org); err != nil || len(subs) != 1 {
+		t.Errorf("got %d subaccounts, %v; want the 1 there was", len(subs), err)
+	}
+}
+
+func TestParseFile(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"empty", `{}`, "none"},
+		{"not JSON", `{`, " invalid_format"},
+		{"null", `null`, " invalid_format"},
+		{"a list", `[]`, " invalid_format"},
+		{"unknown list", `{"rides":[]}`, "rides unknown_field"},
+		{"no list", `{"zones":{}}`, "zones invalid_type"},
+		{"no object", `{"zones":[null,1,{}]}`, "zones.0 invalid_type, zones.1 invalid_type"},
+		{"wrong types", `{"customers":[{"name":7},{},{"metadata":{"a":1}}],"vehicles":[{"location":{"lat":"1"}}]}`,
+			"customers.0.name invalid_type, customers.2.metadata invalid_type, vehicles.0.location.lat invalid_type"},
+		{"a shape", `{"zones":[{"geometry":{"type":"Point"}}]}`, "zones.0.geometry invalid_geometry"},
+		{"a time", `{"zones":[{"starts_at":"noon"}]}`, "zones.0 invalid_format"},
+	} {
+		_, err := fleet.ParseFile([]byte(tt.text))
+		wantFaults(t, tt.name, err, tt.want)
+	}
+}
+
+func FuzzParseFile(f *testing.F) {
+	f.Add([]byte(goodFile))
+	f.Add([]byte(`{"zones":[{"geometry":{"type":"Point"}}],"vehicles":[{"location":null}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := fleet.ParseFile(text)
+		if err == nil && !json.Valid(text) {
+			t.Fatalf("took %q: %+v", text, file)
+		}
+		if got := faults(err); strings.HasPrefix(got, "not a problem") {
+			t.Fatal(got)
+		}
+	})
+}
+
+// BenchmarkImport is 10,000 vehicles.
+func BenchmarkImport(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(`{"vehicles":[`)
+	for i := range 10_000 {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(&text, `{"code":"B-%d","vehicle_type_id":"scooter","state":"available","location":{"lat":52.%06d,"lng":13.%06d},"battery_percent":%d,"device_id":"86%013d"}`, i, i, i, i%101, i)
+	}
+	text.WriteString(`],"vehicle_types":[{"id":"scooter","name":"Scooter","form_factor":"scooter_standing","propulsion_type":"electric","max_range_meters":45000}]}`)
+	for b.Loop() {
+		b.StopTimer()
+		s := newSite(b)
+		b.StartTimer()
+		start := time.Now()
+		if made, err := s.importText(b, text.String()); err != nil || made.Vehicles != 10_000 {
+			b.Fatal(made, faults(err))
+		}
+		b.ReportMetric(time.Since(start).Seconds(), "s/import")
+	}
+}
