@@ -99,6 +99,18 @@ const (
 	Enterprise
 )
 
+// String returns the plan's name.
+func (p Plan) String() string {
+	switch p {
+	case Professional:
+		return "professional"
+	case Enterprise:
+		return "enterprise"
+	default:
+		return "standard"
+	}
+}
+
 // Limit returns the requests a minute that a plan gives to each key. The agreed
 // value counts for [Enterprise] only, and never below 1000; 0 means none.
 func (p Plan) Limit(agreed int64) int64 {

@@ -746,3 +746,53 @@ func BenchmarkAuthenticate(b *testing.B) {
 		}
 	})
 }
+
+// TestAuditOfTwoDatabases reads logs of two databases as one.
+func TestAuditOfTwoDatabases(t *testing.T) {
+	d, other := dbtest.New(t), dbtest.NewFleet(t)
+	s := open(d)
+	var want []string
+	for i := range 9 {
+		in := d
+		if i%3 == 1 {
+			in = other
+		}
+		action := AuditAction(fmt.Sprint("test.", i))
+		want = append([]string{string(action)}, want...)
+		err := in.Write(t.Context(), func(tx *db.Tx) error {
+			return s.Record(t.Context(), tx, By{}, Entry{OrganizationID: org, Service: Fleet, Environment: Live, Action: action})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for limit := 1; limit < 11; limit++ {
+		var walked []string
+		for q := (AuditQuery{Service: Fleet, Limit: limit}); ; {
+			p, err := s.Audit(t.Context(), org, q, other)
+			if err != nil || len(p.Entries) > limit {
+				t.Fatal(len(p.Entries), err)
+			}
+			for _, e := range p.Entries {
+				walked = append(walked, string(e.Action))
+			}
+			if q.Before = p.Next; p.Next == "" {
+				break
+			}
+		}
+		if !slices.Equal(walked, want) {
+			t.Errorf("by %d: got %q, want %q", limit, walked, want)
+		}
+	}
+	var each []string
+	err := s.EachAudit(t.Context(), org, AuditQuery{}, func(e *Entry) error {
+		each = append(each, string(e.Action))
+		return nil
+	}, other)
+	if err != nil || !slices.Equal(each, want) {
+		t.Errorf("got %q, %v, want %q", each, err, want)
+	}
+	if p, err := s.Audit(t.Context(), org, AuditQuery{}); err != nil || len(p.Entries) != 6 {
+		t.Errorf("of the one: got %d entries, %v, want 6", len(p.Entries), err)
+	}
+}

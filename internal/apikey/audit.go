@@ -1,9 +1,11 @@
 package apikey
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -84,7 +86,7 @@ type Entry struct {
 const maxUserAgent = 500
 
 // Record adds an entry to the audit log in the transaction that does what it
-// tells. It fills in the entry's id, time, actor and request. Callers see to it
+// tells, of whichever database has such a log. It fills in the entry's id, time, actor and request. Callers see to it
 // that no secret is among the changes.
 func (s *Service) Record(ctx context.Context, tx *db.Tx, by By, e Entry) error {
 	ip := ""
@@ -122,24 +124,31 @@ type AuditPage struct {
 	Next    string // for Before; empty at the end
 }
 
-// Audit returns entries of an organization's audit log, newest first.
-func (s *Service) Audit(ctx context.Context, organizationID string, q AuditQuery) (AuditPage, error) {
-	return audit(ctx, s.db, organizationID, q)
+// Audit returns entries of an organization's audit log, newest first. Where
+// services write to a log in databases of their own, others are those, and the
+// logs are read as one.
+func (s *Service) Audit(ctx context.Context, organizationID string, q AuditQuery, others ...*db.DB) (AuditPage, error) {
+	from := []db.Querier{s.db}
+	for _, d := range others {
+		from = append(from, d)
+	}
+	return audit(ctx, from, organizationID, q)
 }
 
 // maxExport is how long EachAudit may take.
 const maxExport = time.Hour
 
-// EachAudit calls fn with every entry that q wants, newest first, as all were at
-// one moment. q's Before and Limit do not count. An error of fn ends it and is
-// returned. It may take an hour at most.
-func (s *Service) EachAudit(ctx context.Context, organizationID string, q AuditQuery, fn func(*Entry) error) error {
+// EachAudit calls fn with every entry that q wants, newest first, as all of a
+// database were at one moment. q's Before and Limit do not count, and others are
+// as for [Service.Audit]. An error of fn ends it and is returned. It may take an
+// hour at most.
+func (s *Service) EachAudit(ctx context.Context, organizationID string, q AuditQuery, fn func(*Entry) error, others ...*db.DB) error {
 	q.Before, q.Limit = "", maxAudit
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error {
+	read := func(from []db.Querier) error {
 		for {
-			page, err := audit(ctx, tx, organizationID, q)
+			page, err := audit(ctx, from, organizationID, q)
 			if err != nil {
 				return err
 			}
@@ -153,13 +162,22 @@ func (s *Service) EachAudit(ctx context.Context, organizationID string, q AuditQ
 			}
 			q.Before = page.Next
 		}
-	})
+	}
+	for _, d := range append([]*db.DB{s.db}, others...) {
+		next := read
+		read = func(from []db.Querier) error {
+			return d.ReadSlowly(ctx, func(tx *db.Tx) error { return next(append(from, tx)) })
+		}
+	}
+	return read(nil)
 }
 
 // maxAudit is how many entries a page has at most.
 const maxAudit = 500
 
-func audit(ctx context.Context, from db.Querier, organizationID string, q AuditQuery) (AuditPage, error) {
+// audit reads a page of several logs as one: ids are UUIDs of version 7, so they
+// are in the order of time wherever they were made.
+func audit(ctx context.Context, from []db.Querier, organizationID string, q AuditQuery) (AuditPage, error) {
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
@@ -175,6 +193,24 @@ func audit(ctx context.Context, from db.Querier, organizationID string, q AuditQ
 	if err := v.Err(); err != nil {
 		return AuditPage{}, err
 	}
+	var list []Entry
+	for _, log := range from {
+		part, err := entries(ctx, log, organizationID, q)
+		if err != nil {
+			return AuditPage{}, fmt.Errorf("read the audit log: %w", err)
+		}
+		list = append(list, part...)
+	}
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(b.ID, a.ID) })
+	if len(list) <= q.Limit {
+		return AuditPage{Entries: list}, nil
+	}
+	list = list[:q.Limit]
+	return AuditPage{Entries: list, Next: list[q.Limit-1].ID}, nil
+}
+
+// entries returns those of one log, one more than the page has.
+func entries(ctx context.Context, from db.Querier, organizationID string, q AuditQuery) ([]Entry, error) {
 	where, args := "organization_id = $1", []any{organizationID}
 	for _, f := range []struct{ condition, value string }{
 		{"service =", string(q.Service)}, {"environment =", string(q.Environment)}, {"action =", string(q.Action)},
@@ -186,16 +222,8 @@ func audit(ctx context.Context, from db.Querier, organizationID string, q AuditQ
 		}
 	}
 	args = append(args, q.Limit+1)
-	list, err := db.All(ctx, from, scanEntry, fmt.Sprintf(`SELECT id, organization_id, service, environment, at, action, actor, target,
+	return db.All(ctx, from, scanEntry, fmt.Sprintf(`SELECT id, organization_id, service, environment, at, action, actor, target,
 		ip, user_agent, request_id, changes FROM audit_log WHERE %s ORDER BY id DESC LIMIT $%d`, where, len(args)), args...)
-	if err != nil {
-		return AuditPage{}, fmt.Errorf("read the audit log: %w", err)
-	}
-	if len(list) <= q.Limit {
-		return AuditPage{Entries: list}, nil
-	}
-	list = list[:q.Limit]
-	return AuditPage{Entries: list, Next: list[q.Limit-1].ID}, nil
 }
 
 func scanEntry(row db.Row) (Entry, error) {

@@ -71,13 +71,13 @@ func plain(n *node) any {
 
 var fuzzed = &Route{Method: "GET", Path: "/x", List: true, Sort: []string{"created_at", "name"}, Query: []Param{
 	{Name: "s"}, {Name: "ss", Kind: StringsParam}, {Name: "e", Kind: EnumParam, Values: []string{"a", "b"}}, {Name: "es", Kind: EnumsParam, Values: []string{"a", "b"}},
-	{Name: "i", Kind: IntParam, Min: 1, Max: 9}, {Name: "b", Kind: BoolParam}, {Name: "t", Kind: TimeParam}, {Name: "ir", Kind: IntRange}, {Name: "tr", Kind: TimeRange},
+	{Name: "i", Kind: IntParam, Min: 1, Max: 9}, {Name: "b", Kind: BoolParam}, {Name: "n", Kind: NumberParam, Min: -9, Max: 9}, {Name: "t", Kind: TimeParam}, {Name: "ir", Kind: IntRange}, {Name: "tr", Kind: TimeRange},
 }, Expand: []Expansion{{Name: "x"}}}
 
 // FuzzQuery holds that what is taken is within its bounds, and that a cursor made
 // for it opens with it and with nothing else.
 func FuzzQuery(f *testing.F) {
-	for _, s := range []string{"", "limit=5&sort=-name", "ss=a,b&es=b,a&i=3&b=true", "tr[gte]=2026-01-01T00:00:00Z&ir%5Blt%5D=-5", "expand[]=x", "s=%00", "cursor=AAAAAAAAAAAx", "t=2026-01-01T00:00:00.123456789%2B01:00"} {
+	for _, s := range []string{"", "limit=5&sort=-name", "ss=a,b&es=b,a&i=3&b=true&n=-8.5", "tr[gte]=2026-01-01T00:00:00Z&ir%5Blt%5D=-5", "expand[]=x", "s=%00", "cursor=AAAAAAAAAAAx", "t=2026-01-01T00:00:00.123456789%2B01:00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -97,6 +97,9 @@ func FuzzQuery(f *testing.F) {
 		}
 		if n, ok := q.values["i"].(int64); ok && (n < 1 || n > 9) {
 			t.Errorf("%q: i is %d", raw, n)
+		}
+		if n, ok := q.values["n"].(float64); ok && !(-9 <= n && n <= 9) {
+			t.Errorf("%q: n is %v", raw, n)
 		}
 		cursor, err := q.seal("/x", map[string]int{"at": 7})
 		if err != nil {

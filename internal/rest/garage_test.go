@@ -256,7 +256,7 @@ func (g *garage) routes() []rest.Route {
 	expand := []rest.Expansion{{Name: "owner", Needs: may(apikey.Read), Record: owner}}
 	return []rest.Route{{
 		Method: "GET", Path: "/bikes", ID: "listBikes", Tag: "Bikes", Summary: "List bikes", Needs: may(apikey.Read),
-		Query: []rest.Param{{Name: "near", Kind: rest.BoolParam}, {Name: "subaccount_id", Kind: rest.StringsParam}}, Expand: expand,
+		Query: []rest.Param{{Name: "near", Kind: rest.BoolParam}, {Name: "lat", Kind: rest.NumberParam, Min: -90, Max: 90, Example: "52.5"}, {Name: "weight", Kind: rest.NumberParam}, {Name: "subaccount_id", Kind: rest.StringsParam}}, Expand: expand,
 		Sort: []string{"created_at"}, Order: "created_at", Export: true, GeoJSON: true, Output: bike, List: true, Handle: g.list,
 	}, {
 		Method: "POST", Path: "/bikes", ID: "createBike", Tag: "Bikes", Summary: "Create a bike", Needs: may(apikey.Create),
@@ -309,7 +309,7 @@ func (g *garage) routes() []rest.Route {
 					return rest.Response{}, err
 				}
 				var in bikeBody
-				if err := r.Update(b.doc, &in); err != nil {
+				if err := r.Update(b.doc, &in, "distance_meters"); err != nil {
 					return rest.Response{}, err
 				}
 				if in.Code.Value == "stuck" {

@@ -438,6 +438,12 @@ func (rt *Route) parameters() []object {
 				s["minimum"], s["maximum"] = q.Min, q.Max
 			}
 			p = add("query", q.Name, q.Required, s, q.Doc)
+		case NumberParam:
+			s := object{"type": "number"}
+			if q.Min < q.Max {
+				s["minimum"], s["maximum"] = q.Min, q.Max
+			}
+			p = add("query", q.Name, q.Required, s, q.Doc)
 		case BoolParam:
 			p = add("query", q.Name, q.Required, object{"type": "boolean"}, q.Doc)
 		case TimeParam:
@@ -456,6 +462,9 @@ func (rt *Route) parameters() []object {
 		}
 		if p != nil && q.Example != "" {
 			p["example"] = q.Example
+			if q.Kind == NumberParam {
+				p["example"] = json.Number(q.Example)
+			}
 		}
 	}
 	if rt.List {

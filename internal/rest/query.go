@@ -290,6 +290,17 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 			return
 		}
 		q.values[name] = n
+	case NumberParam:
+		f, err := strconv.ParseFloat(value, 64)
+		if low, high := float64(p.Min), float64(p.Max); err != nil || math.IsInf(f, 0) || math.IsNaN(f) || low < high && !(low <= f && f <= high) {
+			if low < high {
+				wrong(name, "%s must be a number from %d to %d.", name, p.Min, p.Max)
+			} else {
+				wrong(name, "%s must be a number.", name)
+			}
+			return
+		}
+		q.values[name] = f
 	case BoolParam:
 		if value != "true" && value != "false" {
 			wrong(name, "%s must be true or false.", name)

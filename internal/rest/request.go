@@ -93,7 +93,9 @@ func (r *Request) Decode(into any) error { return r.decode(nil, into, false) }
 // wrong with it (422), or says that If-Match does not match (412). Current is the
 // record as a GET answers it; read-only members must equal its, and metadata is
 // merged into it. It belongs inside of [Request.Write], so that current is.
-func (r *Request) Update(current, into any) error {
+// Passing are read-only members that time alone changes: what a body has of them
+// was true when it was read, and means nothing.
+func (r *Request) Update(current, into any, passing ...string) error {
 	text, err := encode(current)
 	if err != nil {
 		return err
@@ -101,6 +103,9 @@ func (r *Request) Update(current, into any) error {
 	stored, err := parseJSON(text)
 	if err != nil {
 		return fmt.Errorf("read the stored record: %w", err)
+	}
+	if len(passing) > 0 {
+		r.body.members = slices.DeleteFunc(slices.Clone(r.body.members), func(m field) bool { return slices.Contains(passing, m.name) })
 	}
 	stale := r.match(tagOf(current, text))
 	if err := r.decode(&stored, into, stale != nil); err != nil {
@@ -218,6 +223,12 @@ func (r *Request) Int(name string) (int64, bool) {
 	return n, ok
 }
 
+// Number returns a parameter that is a number; false when it is not there.
+func (r *Request) Number(name string) (float64, bool) {
+	f, ok := r.query.values[name].(float64)
+	return f, ok
+}
+
 // Bool returns a boolean parameter; false twice when it is not there.
 func (r *Request) Bool(name string) (value, ok bool) {
 	value, ok = r.query.values[name].(bool)
@@ -269,6 +280,9 @@ func (r *Request) Descending() bool { return r.query.descending }
 // Expanded reports whether the request asks for an expansion, which the key may
 // read.
 func (r *Request) Expanded(name string) bool { return slices.Contains(r.query.expand, name) }
+
+// Expands reports whether the request asks for any expansion.
+func (r *Request) Expands() bool { return len(r.query.expand) > 0 }
 
 // Exporting reports whether the whole list is asked for, which is answered with
 // [Export].

@@ -185,7 +185,7 @@ type Param struct {
 	Kind     ParamKind
 	Values   []string // of an enum
 	Required bool
-	Min, Max int64 // of integers, when they differ; characters of a string when Max is not 0 (else 500)
+	Min, Max int64 // of integers and numbers, when they differ; characters of a string when Max is not 0 (else 500)
 	Doc      string
 	Example  string
 }
@@ -202,6 +202,7 @@ const (
 	IntParam                      // Request.Int
 	BoolParam                     // Request.Bool; true or false
 	TimeParam                     // Request.Time; RFC 3339
+	NumberParam                   // Request.Number
 	IntRange                      // Request.Ints
 	TimeRange                     // Request.Times
 )

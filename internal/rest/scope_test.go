@@ -204,3 +204,32 @@ func TestReplayWithin(t *testing.T) {
 		t.Errorf("got %d %s", got.Status, got.Body)
 	}
 }
+
+// TestNumbers asks with parameters that are numbers.
+func TestNumbers(t *testing.T) {
+	b := openGarage(t)
+	for query, ok := range map[string]bool{
+		"lat=52.5": true, "lat=-90": true, "lat=90": true, "lat=1e1": true, "weight=-1e300": true,
+		"lat=90.000001": false, "lat=NaN": false, "weight=NaN": false, "weight=Inf": false, "weight=1e999": false, "lat=": false, "lat=1,5": false, "weight=x": false,
+	} {
+		a := b.Get("/bikes?" + query)
+		if ok && a.Status != 200 || !ok && a.Code() != "invalid_parameter" {
+			t.Errorf("%s: got %d %s, want it taken: %t", query, a.Status, a.Body, ok)
+		}
+	}
+}
+
+// TestPassing sends a record back with what is of one moment only.
+func TestPassing(t *testing.T) {
+	b := openGarage(t)
+	a := b.Do("POST", "/bikes", `{"code":"a"}`)
+	where := a.Header.Get("Location")
+	for body, code := range map[string]string{
+		`{"gears":3,"distance_meters":17}`:                "",
+		`{"created_at":"2020-01-01T00:00:00Z","gears":3}`: "validation_failed",
+	} {
+		if got := b.Do("PUT", where, body); got.Code() != code {
+			t.Errorf("%s: got %d %s, want %q", body, got.Status, got.Body, code)
+		}
+	}
+}
