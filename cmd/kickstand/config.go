@@ -40,6 +40,8 @@ type config struct {
 
 	Listen         string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server"`
 	BaseURL        string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server"`
+	FleetBaseURL   string        `name:"fleet-base-url" placeholder:"URL" help:"Public address of the fleet's API, ending in /v1 (default: /v1 below the base URL)." group:"Server"`
+	SandboxBaseURL string        `name:"sandbox-base-url" placeholder:"URL" help:"Public address of the fleet's sandbox, ending in /v1 (default: /sandbox/v1 below the base URL)." group:"Server"`
 	Data           string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
 	DatabaseURL    string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
 	BlobURL        string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Where attachments go: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
@@ -209,7 +211,7 @@ func (c *config) settings() (app.Config, error) {
 		*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
 	}
 	a := app.Config{
-		BaseURL: c.BaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
+		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
@@ -255,6 +257,9 @@ func (c *config) settings() (app.Config, error) {
 		return a, usageError{errors.New("--payments-price-pro and --payments-price-business must differ: the price tells which plan was paid for")}
 	case c.StopTimeout < 0:
 		return a, usageError{errors.New("--stop-timeout must not be negative")}
+	}
+	if err := a.CheckBases(); err != nil {
+		return a, usageError{fmt.Errorf("--%w", err)}
 	}
 	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
 		return a, usageError{fmt.Errorf("--mail-from: %w", err)}

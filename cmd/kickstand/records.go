@@ -15,7 +15,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/connection"
-	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
 // with opens the program's parts without running any, for commands that work
@@ -263,14 +262,14 @@ func (*migrateCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	if applied == nil {
-		applied = []db.Applied{}
+		applied = []app.Migrated{}
 	}
 	return e.print(applied, func(w io.Writer) {
 		if len(applied) == 0 {
-			fmt.Fprintln(w, "The database is up to date.")
+			fmt.Fprintln(w, "The databases are up to date.")
 		}
 		for _, m := range applied {
-			fmt.Fprintf(w, "applied %04d %s\n", m.Version, m.Name)
+			fmt.Fprintf(w, "applied %04d %s to %s\n", m.Version, m.Name, m.Database)
 		}
 	})
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
@@ -45,7 +46,12 @@ import (
 
 // Config is what a user configures, as values. The command line documents each.
 type Config struct {
-	BaseURL     string // without a trailing slash
+	BaseURL string // without a trailing slash
+	// Where the fleet's API answers, production and sandbox: absolute, ending in
+	// /v1. Empty: below BaseURL, at /v1 and /sandbox/v1.
+	FleetBaseURL   string
+	SandboxBaseURL string
+
 	Data        string
 	DatabaseURL string // empty: SQLite in Data
 	BlobURL     string // empty: a folder in Data
@@ -91,14 +97,15 @@ type App struct {
 	Webhooks    *webhook.Service
 	Inbound     *inbound.Service
 	Keys        *apikey.Service
+	Fleet       Fleet // production
+	Sandbox     Fleet
 
 	config Config
 	log    *slog.Logger
 	box    *seal.Box
 	redis  *ratelimit.Redis // nil when none is configured
-	// Of the REST surfaces; apart, so that a crowd of addresses displaces no key.
-	keyWindows, addressWindows rest.Windows
-	deskAPI                    *rest.API // nil without the web role
+	// windows are limits of the REST surfaces, by a name that is theirs.
+	windows func(name string) rest.Windows
 
 	queue    *queue.Queue
 	adapters []channel.Adapter
@@ -119,35 +126,67 @@ func (c *Config) databaseURL() (string, error) {
 	return "sqlite:" + filepath.Join(c.Data, "kickstand.db"), nil
 }
 
-func openDatabase(ctx context.Context, c Config, log *slog.Logger) (*db.DB, []db.Applied, error) {
-	url, err := c.databaseURL()
+// openDatabase opens a database and brings it to the latest schema. Name is what
+// the log calls it.
+func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schema, name string) (*db.DB, []Migrated, error) {
+	d, err := db.Open(ctx, url, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := db.Open(ctx, url, db.Options{Logger: log})
+	applied, err := d.Migrate(ctx, schema)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(fmt.Errorf("migrate the database %s: %w", name, err), d.Close())
 	}
-	applied, err := d.Migrate(ctx, db.Helpdesk)
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("migrate: %w", err), d.Close())
-	}
+	var done []Migrated
 	for _, m := range applied {
-		log.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
+		o.Logger.InfoContext(ctx, "migrated the database", "database", name, "version", m.Version, "name", m.Name)
+		done = append(done, Migrated{name, m})
 	}
-	return d, applied, nil
+	return d, done, nil
 }
 
-// Migrate brings the database to the latest schema and returns what it applied.
-func Migrate(ctx context.Context, c Config, log *slog.Logger) ([]db.Applied, error) {
-	d, applied, err := openDatabase(ctx, c, log)
+// openDatabases opens the three of them, in the order of their names below. On an
+// error none is open.
+func openDatabases(ctx context.Context, c Config, log *slog.Logger) (opened [3]*db.DB, applied []Migrated, err error) {
+	url, err := c.databaseURL()
+	if err != nil {
+		return opened, nil, err
+	}
+	for i, of := range databases {
+		at, o := of.at(url)
+		o.Logger = log
+		d, done, err := openDatabase(ctx, at, o, of.schema, of.name)
+		if err != nil {
+			for _, d := range opened[:i] {
+				err = errors.Join(err, d.Close())
+			}
+			return opened, nil, err
+		}
+		opened[i] = d
+		applied = append(applied, done...)
+	}
+	return opened, applied, nil
+}
+
+// Migrated is a migration that was applied to one of the databases.
+type Migrated struct {
+	Database string `json:"database"`
+	db.Applied
+}
+
+// Migrate brings the databases to the latest schema and returns what it applied.
+func Migrate(ctx context.Context, c Config, log *slog.Logger) ([]Migrated, error) {
+	opened, applied, err := openDatabases(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
-	return applied, d.Close()
+	for _, d := range opened {
+		err = errors.Join(err, d.Close())
+	}
+	return applied, err
 }
 
-// Open constructs the program over its database, which it migrates first.
+// Open constructs the program over its databases, which it migrates first.
 func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a := &App{BaseURL: c.BaseURL, config: c, log: log}
 	defer func() {
@@ -155,10 +194,14 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 			a.Close()
 		}
 	}()
-	if a.DB, _, err = openDatabase(ctx, c, log); err != nil {
+	opened, _, err := openDatabases(ctx, c, log)
+	if err != nil {
 		return nil, err
 	}
-	a.closers = append(a.closers, a.DB.Close)
+	for _, d := range opened {
+		a.closers = append(a.closers, d.Close)
+	}
+	a.DB, a.Fleet.DB, a.Sandbox.DB = opened[0], opened[1], opened[2]
 
 	box, err := openBox(c)
 	if err != nil {
@@ -246,6 +289,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Adapters: a.adapters, Secrets: secrets, BaseURL: c.BaseURL, SoleOrganization: a.Accounts.SoleOrganization,
 		Media: netguard.NewTransport(netguard.Guard{}), Logger: log,
 	})
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Logger: log})
 	a.handler, err = a.newHandler()
 	return a, err
 }
@@ -253,7 +298,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 // openLimits returns what makes the limits of accounts, nil for their own.
 func (a *App) openLimits() (func(name string, limit int, window time.Duration) account.Limiter, error) {
 	if a.config.RedisURL == "" {
-		a.keyWindows, a.addressWindows = ratelimit.NewMemory(time.Minute), ratelimit.NewMemory(time.Minute)
+		a.windows = func(string) rest.Windows { return ratelimit.NewMemory(time.Minute) }
 		return nil, nil
 	}
 	r, err := ratelimit.OpenRedis(a.config.RedisURL, a.log)
@@ -262,7 +307,7 @@ func (a *App) openLimits() (func(name string, limit int, window time.Duration) a
 	}
 	a.closers = append(a.closers, r.Close)
 	a.redis = r
-	a.keyWindows, a.addressWindows = r.Windows("key", time.Minute), r.Windows("address", time.Minute)
+	a.windows = func(name string) rest.Windows { return r.Windows(name, time.Minute) }
 	return func(name string, limit int, window time.Duration) account.Limiter {
 		return r.Limiter(name, limit, window)
 	}, nil

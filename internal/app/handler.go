@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -52,15 +54,33 @@ func (a *App) newHandler() (http.Handler, error) {
 		}
 	}))
 	mux.Handle(rpc.Prefix, sameOrigin.Handler(procedures))
-	if a.deskAPI, err = a.openDeskAPI(); err != nil {
+	deskAPI, err := a.openDeskAPI()
+	if err != nil {
 		return nil, fmt.Errorf("REST API: %w", err)
 	}
-	if err := registerPages(mux, a.deskAPI); err != nil {
-		return nil, fmt.Errorf("REST API: %w", err)
+	live, sandbox, err := a.config.fleetBases()
+	if err != nil {
+		return nil, err
+	}
+	fleetAPI, err := a.openFleetAPI(a.Fleet, live)
+	if err != nil {
+		return nil, fmt.Errorf("REST API of the fleet: %w", err)
+	}
+	sandboxAPI, err := a.openFleetAPI(a.Sandbox, sandbox)
+	if err != nil {
+		return nil, fmt.Errorf("REST API of the sandbox: %w", err)
+	}
+	err = registerPages(mux, map[string]*rest.API{deskDocs: deskAPI, fleetDocs: fleetAPI, sandboxDocs: sandboxAPI})
+	if err != nil {
+		return nil, fmt.Errorf("pages of the REST APIs: %w", err)
 	}
 	places := []web.Place{
 		{Path: deskapi.Base, What: "REST API of the helpdesk, for API keys"},
 		{Path: deskDocs, Link: true, What: "what the REST API of the helpdesk has, to read"},
+		{Path: live.String(), What: "REST API of the fleet, for API keys"},
+		{Path: fleetDocs, Link: true, What: "what the REST API of the fleet has, to read"},
+		{Path: sandbox.String(), What: "the same for the fleet's sandbox"},
+		{Path: sandboxDocs, Link: true, What: "what that has"},
 		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, What: "is the process alive"},
 		{Path: "/readyz", Link: true, What: "can it do its work"},
@@ -77,18 +97,32 @@ func (a *App) newHandler() (http.Handler, error) {
 		places = append(places, web.Place{Path: "/dev/mailbox", Link: true, What: "mails, kept here because no mail server is configured"})
 	}
 	mux.Handle("/", sameOrigin.Handler(web.New(web.Config{Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Places: places, Logger: a.log})))
-	return a.deskAPI.Wrap(mux), nil
+	// An API with a host of its own comes before one that answers at any.
+	handler := deskAPI.Wrap(mux)
+	for _, own := range []bool{false, true} {
+		for _, f := range []struct {
+			api *rest.API
+			at  fleetBase
+		}{{fleetAPI, live}, {sandboxAPI, sandbox}} {
+			if (f.at.host != "") == own {
+				handler = f.api.Wrap(handler)
+			}
+		}
+	}
+	return handler, nil
 }
 
 // healthz says that the process answers.
 func (a *App) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") }
 
-// readyz says whether the program can do its work: write to the database.
+// readyz says whether the program can do its work: write to its databases.
 func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := a.DB.Ping(r.Context()); err != nil {
-		a.log.WarnContext(r.Context(), "not ready", "error", err)
-		plain(w, http.StatusServiceUnavailable, "the database cannot be written\n")
-		return
+	for _, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
+		if err := d.Ping(r.Context()); err != nil {
+			a.log.WarnContext(r.Context(), "not ready", "error", err)
+			plain(w, http.StatusServiceUnavailable, "the database cannot be written\n")
+			return
+		}
 	}
 	plain(w, http.StatusOK, "ok\n")
 }

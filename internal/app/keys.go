@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
@@ -48,12 +47,5 @@ func (a *App) planLimit(ctx context.Context, organizationID string) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	plan := apikey.Standard
-	switch o.Plan {
-	case account.Pro:
-		plan = apikey.Professional
-	case account.Business:
-		plan = apikey.Enterprise
-	}
-	return plan.Limit(o.FleetRateLimit), nil
+	return planOf(o).Limit(o.FleetRateLimit), nil
 }

@@ -11,18 +11,21 @@ import (
 // deskDocs is where people read about the helpdesk's REST API.
 const deskDocs = "/api/docs"
 
-// registerPages puts what people read about the REST APIs into mux.
-func registerPages(mux *http.ServeMux, api *rest.API) error {
-	docs, err := api.Reference(deskDocs)
-	if err != nil {
-		return err
+// registerPages puts what people read about the REST APIs into mux: the reference
+// of each at its path, and what their problems mean.
+func registerPages(mux *http.ServeMux, references map[string]*rest.API) error {
+	for path, api := range references {
+		docs, err := api.Reference(path)
+		if err != nil {
+			return err
+		}
+		mux.Handle(path, docs)
+		mux.Handle(path+"/", docs)
 	}
 	problems, err := rest.Problems()
 	if err != nil {
 		return err
 	}
-	mux.Handle(deskDocs, docs)
-	mux.Handle(deskDocs+"/", docs)
 	mux.Handle("/problems/", problems)
 	return nil
 }
@@ -37,7 +40,7 @@ func (a *App) openDeskAPI() (*rest.API, error) {
 		Base: deskapi.Base, Origin: a.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Kickstand Helpdesk", Version: "1.0",
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
-		Keys:        a.Keys, KeyWindows: a.keyWindows, AddressWindows: a.addressWindows, DB: a.DB, Box: a.box,
+		Keys:        a.Keys, KeyWindows: a.windows("key"), AddressWindows: a.windows("address"), DB: a.DB, Box: a.box,
 		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(),
 	})
 }

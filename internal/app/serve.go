@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
@@ -34,6 +36,8 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	if a.config.Worker {
 		tending.Go(func() { a.tend(background) })
 		tending.Go(func() { a.Desk.Run(background) })
+		tending.Go(func() { a.Fleet.Run(background) })
+		tending.Go(func() { a.Sandbox.Run(background) })
 	}
 	srv := &http.Server{
 		Handler:           a.handler,
@@ -85,13 +89,10 @@ func (a *App) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-hour.C:
-			if a.deskAPI != nil {
-				if err := a.deskAPI.Purge(ctx); err != nil && ctx.Err() == nil {
-					a.log.ErrorContext(ctx, "deleting old answers of the REST API", "error", err)
+			for _, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
+				if err := rest.Purge(ctx, d); err != nil && ctx.Err() == nil {
+					a.log.ErrorContext(ctx, "deleting old answers of the REST APIs", "error", err)
 				}
-			}
-			if !a.config.Worker {
-				continue
 			}
 			if _, err := a.Inbound.Purge(ctx, now.Add(-inbound.Kept)); err != nil && ctx.Err() == nil {
 				a.log.ErrorContext(ctx, "deleting old inbound events", "error", err)

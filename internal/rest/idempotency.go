@@ -326,11 +326,11 @@ func (t *retry) put(ctx context.Context, tx *db.Tx, got *Response, life time.Dur
 	return nil
 }
 
-// Purge forgets the answers whose time is over. Until then they are not found
-// anyway; an hour between calls is fine.
-func (a *API) Purge(ctx context.Context) error {
+// Purge forgets the answers in a database whose time is over. Until then they are
+// not found anyway; an hour between calls is fine.
+func Purge(ctx context.Context, d *db.DB) error {
 	for more := true; more; {
-		err := a.c.DB.Write(ctx, func(tx *db.Tx) error {
+		err := d.Write(ctx, func(tx *db.Tx) error {
 			n, err := tx.Exec(ctx, `DELETE FROM idempotency_keys WHERE (organization_id, key) IN
 				(SELECT organization_id, key FROM idempotency_keys WHERE expires_at <= $1 LIMIT 1000)`, db.Time(tx.Now))
 			more = n == 1000

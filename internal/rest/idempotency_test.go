@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 )
 
@@ -309,7 +310,7 @@ func TestAnswersAreKeptForADay(t *testing.T) {
 	n.Do("POST", "/notes", `{"text":"a"}`, "Idempotency-Key: k")
 	stored := func() (got int) {
 		t.Helper()
-		if err := n.api.Purge(t.Context()); err != nil {
+		if err := rest.Purge(t.Context(), n.db); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.db.QueryRow(t.Context(), "SELECT count(*) FROM idempotency_keys").Scan(&got); err != nil {

@@ -1,0 +1,152 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/fleetapi"
+)
+
+// Fleet is the fleet of one environment, in a database of its own.
+type Fleet struct {
+	*fleet.Service
+	DB *db.DB
+}
+
+// database is one of those that the program has.
+type database struct {
+	name   string // in what people read; on PostgreSQL the schema, but for the first
+	schema db.Schema
+	file   string // beside the first, on SQLite
+}
+
+// databases are the helpdesk's, the fleet's and the sandbox's. Nothing joins them.
+var databases = [3]database{
+	{"helpdesk", db.Helpdesk, ""},
+	{"fleet_live", db.Fleet, "fleet-live.db"},
+	{"fleet_sandbox", db.Fleet, "fleet-test.db"},
+}
+
+// fleetConns bounds the connections to PostgreSQL for each environment.
+const fleetConns = 12
+
+// at returns where a database is, given where the helpdesk's is.
+func (d database) at(helpdesk string) (string, db.Options) {
+	if d.file == "" {
+		return helpdesk, db.Options{}
+	}
+	if path, ok := strings.CutPrefix(helpdesk, "sqlite:"); ok {
+		return "sqlite:" + filepath.Join(filepath.Dir(path), d.file), db.Options{}
+	}
+	return helpdesk, db.Options{Namespace: d.name, MaxConns: fleetConns}
+}
+
+// Where people read about the fleet's API.
+const (
+	fleetDocs   = "/docs/fleet"
+	sandboxDocs = "/docs/sandbox"
+)
+
+// fleetBase is where the API of an environment answers.
+type fleetBase struct {
+	host   string // the only one at which it does; empty: any
+	origin string // "https://api.example.com"
+	path   string // "/v1"
+}
+
+// String returns the address.
+func (b fleetBase) String() string { return b.origin + b.path }
+
+// within reports whether everything below one base is below the other too.
+func (b fleetBase) within(other fleetBase) bool {
+	return strings.EqualFold(b.origin, other.origin) && strings.HasPrefix(b.path+"/", other.path+"/")
+}
+
+// fleetBases returns where the API answers, in production and in the sandbox.
+func (c *Config) fleetBases() (live, sandbox fleetBase, err error) {
+	if live, err = c.fleetBase(c.FleetBaseURL, "/v1"); err != nil {
+		return live, sandbox, fmt.Errorf("fleet-base-url: %w", err)
+	}
+	if sandbox, err = c.fleetBase(c.SandboxBaseURL, "/sandbox/v1"); err != nil {
+		return live, sandbox, fmt.Errorf("sandbox-base-url: %w", err)
+	}
+	if live.within(sandbox) || sandbox.within(live) {
+		return live, sandbox, fmt.Errorf("sandbox-base-url: %s and the fleet's %s must not be below one another", sandbox, live)
+	}
+	return live, sandbox, nil
+}
+
+// CheckBases says what is wrong with where the fleet's API shall answer.
+func (c *Config) CheckBases() error {
+	_, _, err := c.fleetBases()
+	return err
+}
+
+// fleetBase reads one of the two addresses.
+func (c *Config) fleetBase(address, usual string) (fleetBase, error) {
+	if address == "" {
+		return fleetBase{origin: c.BaseURL, path: usual}, nil
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return fleetBase{}, fmt.Errorf("%q is not an address such as https://api.example.com/v1", address)
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return fleetBase{}, fmt.Errorf("%q must be scheme, host and path alone", address)
+	case !strings.HasSuffix(u.Path, "/v1") || u.Path != u.EscapedPath() || strings.ContainsAny(u.Path, "{}") || u.Path != "/"+strings.Join(strings.FieldsFunc(u.Path, func(c rune) bool { return c == '/' }), "/"):
+		return fleetBase{}, fmt.Errorf("%q must end in /v1, and not in a slash", address)
+	}
+	b := fleetBase{host: u.Host, origin: u.Scheme + "://" + u.Host, path: u.Path}
+	if strings.EqualFold(b.origin, c.BaseURL) {
+		b.host = ""
+		if strings.HasPrefix(b.path+"/", "/api/") {
+			return fleetBase{}, fmt.Errorf("%q is where the helpdesk's API is", address)
+		}
+	}
+	return b, nil
+}
+
+// openFleetAPI returns the API of one environment.
+func (a *App) openFleetAPI(f Fleet, b fleetBase) (*rest.API, error) {
+	environment, title, name := apikey.Live, "Kickstand Fleet", "fleet"
+	if !f.Live() {
+		environment, title, name = apikey.Test, "Kickstand Fleet (sandbox)", "sandbox"
+	}
+	routes := &fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Account: a.fleetAccount}
+	return rest.New(rest.Config{
+		Base: b.path, Host: b.host, Origin: b.origin, Service: apikey.Fleet, Environment: environment, Realm: "fleet",
+		Title: title, Version: "1.0",
+		Description: "Rides, vehicles, customers, prices and zones of a fleet of rentable vehicles, and what they come to.",
+		Keys:        a.Keys, KeyWindows: a.windows(name + "-key"), AddressWindows: a.windows(name + "-address"), DB: f.DB, Box: a.box,
+		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Subaccounts: routes.Subaccounts,
+	})
+}
+
+// fleetAccount is what the fleet shows of an organization.
+func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi.Account, error) {
+	o, err := a.Accounts.Organization(ctx, organizationID)
+	if err != nil {
+		return fleetapi.Account{}, err
+	}
+	plan := planOf(o)
+	return fleetapi.Account{Name: o.Name, Plan: plan, RateLimit: plan.Limit(o.FleetRateLimit)}, nil
+}
+
+// planOf is the plan of an organization as the fleet calls it.
+func planOf(o account.Organization) apikey.Plan {
+	switch o.Plan {
+	case account.Pro:
+		return apikey.Professional
+	case account.Business:
+		return apikey.Enterprise
+	}
+	return apikey.Standard
+}

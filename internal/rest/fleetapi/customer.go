@@ -1,0 +1,96 @@
+package fleetapi
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var customerRecord = record("customer", "Somebody who rides. They sign up in the operator's app; nothing here makes or deletes one.",
+	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Nullable: true, Example: "Ada Example"},
+	rest.Member{Name: "email", Type: rest.String(1, 254), Access: rest.Writable, Nullable: true, Example: "ada@example.com"},
+	rest.Member{Name: "phone", Type: rest.String(1, 50), Access: rest.Writable, Nullable: true, Doc: "E.164.", Example: "+4930901820"},
+	rest.Member{Name: "language", Type: rest.String(1, 35), Access: rest.Writable, Nullable: true, Doc: "BCP 47.", Example: "de"},
+	rest.Member{Name: "status", Type: rest.Enum(customerStatuses...), Access: rest.Writable, Doc: "active or blocked. anonymised is made in the dashboard, for good."},
+	rest.Member{Name: "block_reason", Type: rest.String(1, 500), Access: rest.Writable, Nullable: true},
+	rest.Member{Name: "birth_date", Type: rest.Date(), Access: rest.Writable, Nullable: true},
+	rest.Member{Name: "driver_license_status", Type: rest.Enum("none", "pending", "verified", "rejected", "expired"), Access: rest.Writable, Doc: "Checked when a ride starts whose vehicle type asks for one."},
+	rest.Member{Name: "marketing_consent", Type: rest.Bool(), Access: rest.Writable},
+	rest.Member{Name: "default_currency", Type: rest.Text()},
+	rest.Member{Name: "ride_count", Type: rest.Integer(), Doc: "Rides that were completed."},
+	rest.Member{Name: "last_ride_at", Type: rest.Timestamp(), Nullable: true},
+	rest.Member{Name: "open_ride_id", Type: rest.ID(), Nullable: true},
+)
+
+var customerStatuses = []string{"active", "blocked", "anonymised"}
+
+func (a *API) customerRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/customers", ID: "listCustomers", Tag: "Customers", Summary: "List customers",
+		Needs: needs("customers", apikey.Read),
+		Query: []rest.Param{
+			{Name: "status", Kind: rest.EnumsParam, Values: customerStatuses},
+			{Name: "email", Kind: rest.StringsParam, Doc: "In whichever case."},
+			{Name: "phone", Kind: rest.StringsParam, Doc: "As E.164; the + is written %2B."},
+			{Name: "external_id", Kind: rest.StringsParam},
+			{Name: "subaccount_id", Kind: rest.StringsParam},
+			{Name: "created_at", Kind: rest.TimeRange},
+			{Name: "updated_at", Kind: rest.TimeRange},
+			{Name: "last_ride_at", Kind: rest.TimeRange},
+		},
+		Sort: []string{"created_at", "updated_at", "name"}, Export: true, Output: customerRecord, List: true, Handle: a.listCustomers,
+	}, {
+		Method: "GET", Path: "/customers/{id}", ID: "getCustomer", Tag: "Customers", Summary: "Read a customer",
+		Needs: needs("customers", apikey.Read), Output: customerRecord, Handle: a.getCustomer,
+	}, {
+		Method: "PUT", Path: "/customers/{id}", ID: "updateCustomer", Tag: "Customers", Summary: "Change a customer",
+		Needs: needs("customers", apikey.Update), Input: customerRecord, Output: customerRecord, Codes: []string{"invalid_transition", "already_exists"}, Handle: a.updateCustomer,
+	}}
+}
+
+func (a *API) getCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	c, err := a.Fleet.Customer(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if err := r.Within(c.SubaccountID); err != nil {
+		return rest.Response{}, err
+	}
+	return ok(&c)
+}
+
+func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		c, err := a.Fleet.LockCustomer(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Within(c.SubaccountID); err != nil {
+			return rest.Response{}, err
+		}
+		current, err := document(&c)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in fleet.CustomerChange
+		if err := r.Update(current, &in); err != nil {
+			return rest.Response{}, err
+		}
+		before := c.Status
+		c, err = a.Fleet.UpdateCustomer(ctx, tx, r.Key.OrganizationID, c, in)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if c.Status == fleet.CustomerBlocked && before != c.Status {
+			// Neither who it is nor why: the log is for good, a person's data is not.
+			err := a.record(ctx, tx, r, customerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}})
+			if err != nil {
+				return rest.Response{}, err
+			}
+		}
+		return changed(c.SubaccountID, &c)
+	})
+}

@@ -1,0 +1,181 @@
+package fleetapi
+
+import (
+	"context"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// typed are words as the fleet has them.
+func typed[T ~string](values []string) []T {
+	var list []T
+	for _, v := range values {
+		list = append(list, T(v))
+	}
+	return list
+}
+
+// between is a range of times that the request asks for.
+func between(r *rest.Request, name string) period.Range {
+	from, until := r.Times(name)
+	var p period.Range
+	if !from.IsZero() {
+		p.Low = &from
+	}
+	if !until.IsZero() {
+		p.High, p.HighOpen = &until, true
+	}
+	return p
+}
+
+// among is a range of integers that the request asks for.
+func among(r *rest.Request, name string) fleet.Integers {
+	low, high := r.Ints(name)
+	return fleet.Integers{Low: low, High: high}
+}
+
+// order is how the request wants a list sorted.
+func order(r *rest.Request) fleet.Sort {
+	return fleet.Sort{Member: r.Sort(), Descending: r.Descending()}
+}
+
+// next is where the request wants a list to go on; nil at the beginning.
+func next(r *rest.Request) (*fleet.Cursor, error) {
+	var c fleet.Cursor
+	more, err := r.Cursor(&c)
+	if err != nil || !more {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// misplaced is an error of a list: all of a query was checked but what is inside
+// of its cursor.
+func misplaced(err error) error {
+	if problem.Of(err) == problem.Invalid {
+		return rest.BadParameter("cursor", "The cursor does not belong to this list.")
+	}
+	return err
+}
+
+func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := fleet.RideQuery{
+		Subaccounts: r.Subaccounts(), Status: typed[fleet.RideStatus](r.Strings("status")), TripType: typed[fleet.TripType](r.Strings("trip_type")),
+		CustomerID: r.Strings("customer_id"), VehicleID: r.Strings("vehicle_id"), PricingPlanID: r.Strings("pricing_plan_id"),
+		PaymentStatus: r.Strings("payment_status"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
+		CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), StartedAt: between(r, "started_at"), EndedAt: between(r, "ended_at"),
+		TotalAmount: among(r, "total_amount"), DurationSeconds: among(r, "duration_seconds"), Sort: order(r), Limit: r.Limit(),
+	}
+	var err error
+	if q.Box, err = box(r); err != nil {
+		return rest.Response{}, err
+	}
+	if r.Exporting() {
+		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+			return a.Fleet.EachRide(ctx, r.Key.OrganizationID, q, fn)
+		}, a.expandRides, r.Expands()), nil
+	}
+	if q.After, err = next(r); err != nil {
+		return rest.Response{}, err
+	}
+	docs, after, err := a.Fleet.FindRides(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	return listed(ctx, r, docs, after, a.expandRides)
+}
+
+func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := fleet.VehicleQuery{
+		Subaccounts: r.Subaccounts(), State: typed[fleet.VehicleState](r.Strings("state")), VehicleTypeID: r.Strings("vehicle_type_id"),
+		FormFactor: r.Strings("form_factor"), Code: r.Strings("code"), DeviceID: r.Strings("device_id"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
+		BatteryPercent: among(r, "battery_percent"), LastReportedAt: between(r, "last_reported_at"), UpdatedAt: between(r, "updated_at"), Sort: order(r), Limit: r.Limit(),
+	}
+	var err error
+	if q.Box, err = box(r); err != nil {
+		return rest.Response{}, err
+	}
+	if q.Near, err = near(r); err != nil {
+		return rest.Response{}, err
+	}
+	if q.Near != nil && !r.Sorted() {
+		q.Sort = fleet.Sort{Member: byDistance}
+	}
+	if r.Exporting() {
+		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+			return a.Fleet.EachVehicle(ctx, r.Key.OrganizationID, q, fn)
+		}, a.expandVehicles, r.Expands()), nil
+	}
+	if q.After, err = next(r); err != nil {
+		return rest.Response{}, err
+	}
+	docs, after, err := a.Fleet.FindVehicles(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	return listed(ctx, r, docs, after, a.expandVehicles)
+}
+
+func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := fleet.CustomerQuery{
+		Subaccounts: r.Subaccounts(), Status: typed[fleet.CustomerStatus](r.Strings("status")), Email: r.Strings("email"), Phone: r.Strings("phone"),
+		ExternalID: r.Strings("external_id"), CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), LastRideAt: between(r, "last_ride_at"),
+		Sort: order(r), Limit: r.Limit(),
+	}
+	for i, number := range q.Phone {
+		// What a + is that was not written as %2B.
+		if digits, ok := strings.CutPrefix(number, " "); ok {
+			q.Phone[i] = "+" + digits
+		}
+	}
+	if r.Exporting() {
+		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+			return a.Fleet.EachCustomer(ctx, r.Key.OrganizationID, q, fn)
+		}, plain, false), nil
+	}
+	var err error
+	if q.After, err = next(r); err != nil {
+		return rest.Response{}, err
+	}
+	docs, after, err := a.Fleet.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	return listed(ctx, r, docs, after, plain)
+}
+
+func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q := fleet.ZoneQuery{
+		Subaccounts: r.Subaccounts(), Type: typed[fleet.ZoneType](r.Strings("type")), Sort: order(r), Limit: r.Limit(),
+	}
+	if in, ok := r.Bool("in_force"); ok {
+		q.InForce = &in
+	}
+	var err error
+	if q.Box, err = box(r); err != nil {
+		return rest.Response{}, err
+	}
+	switch lat, lng, ok, err := point(r); {
+	case err != nil:
+		return rest.Response{}, err
+	case ok:
+		q.Point = &fleet.Point{Lat: lat, Lng: lng}
+	}
+	if r.Exporting() {
+		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+			return a.Fleet.EachZone(ctx, r.Key.OrganizationID, q, fn)
+		}, plain, false), nil
+	}
+	if q.After, err = next(r); err != nil {
+		return rest.Response{}, err
+	}
+	docs, after, err := a.Fleet.FindZones(ctx, a.DB, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, misplaced(err)
+	}
+	return listed(ctx, r, docs, after, plain)
+}

@@ -1,0 +1,160 @@
+package fleetapi
+
+import (
+	"cmp"
+	"errors"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// byDistance is the order of a search around a point.
+const byDistance = "distance"
+
+// boxParam is a part of the world to look into.
+func boxParam(doc string) rest.Param {
+	return rest.Param{Name: "bbox", Kind: rest.StringParam, Example: "13.36,52.50,13.43,52.54",
+		Doc: doc + " minLng,minLat,maxLng,maxLat, edges included; a minLng that is greater than maxLng crosses the antimeridian."}
+}
+
+// Bounds of searches (fleet-api.md 4).
+const (
+	usualRadius   = 1000 // meters
+	maximumRadius = 50_000
+)
+
+func latParam(doc string) rest.Param {
+	return rest.Param{Name: "lat", Kind: rest.NumberParam, Min: -90, Max: 90, Doc: doc, Example: "52.52"}
+}
+
+func lngParam() rest.Param {
+	return rest.Param{Name: "lng", Kind: rest.NumberParam, Min: -180, Max: 180, Doc: "Together with lat.", Example: "13.405"}
+}
+
+func radiusParam() rest.Param {
+	return rest.Param{Name: "radius_meters", Kind: rest.NumberParam, Min: 0, Max: maximumRadius, Doc: "How far away at most, with lat and lng; 1000 unless said otherwise."}
+}
+
+// box reads the parameter bbox, nil when it is not there.
+func box(r *rest.Request) (*fleet.Box, error) {
+	if !r.Has("bbox") {
+		return nil, nil
+	}
+	wrong := rest.BadParameter("bbox", "bbox must be four numbers, minLng,minLat,maxLng,maxLat: longitudes from -180 to 180, latitudes from -90 to 90, the smaller latitude first.")
+	var at [4]float64
+	parts := strings.Split(r.String("bbox"), ",")
+	if len(parts) != len(at) {
+		return nil, wrong
+	}
+	for i, part := range parts {
+		var err error
+		// Written so that NaN is refused.
+		if at[i], err = strconv.ParseFloat(part, 64); err != nil || !(math.Abs(at[i]) <= []float64{180, 90}[i%2]) {
+			return nil, wrong
+		}
+	}
+	if at[1] > at[3] {
+		return nil, wrong
+	}
+	return &fleet.Box{MinLng: at[0], MinLat: at[1], MaxLng: at[2], MaxLat: at[3]}, nil
+}
+
+// point reads the parameters lat and lng; false when they are not there.
+func point(r *rest.Request) (lat, lng float64, ok bool, err error) {
+	lat, hasLat := r.Number("lat")
+	lng, hasLng := r.Number("lng")
+	switch {
+	case hasLat && !hasLng:
+		return 0, 0, false, rest.BadParameter("lng", "lat and lng belong together; lng is missing.")
+	case hasLng && !hasLat:
+		return 0, 0, false, rest.BadParameter("lat", "lat and lng belong together; lat is missing.")
+	}
+	return lat, lng, hasLat, nil
+}
+
+// near reads what is searched around, nil when nothing is.
+func near(r *rest.Request) (*fleet.Near, error) {
+	lat, lng, given, err := point(r)
+	if err != nil {
+		return nil, err
+	}
+	radius, hasRadius := r.Number("radius_meters")
+	switch {
+	case !given && hasRadius:
+		return nil, rest.BadParameter("radius_meters", "radius_meters needs lat and lng.")
+	case !given && r.Sort() == byDistance:
+		return nil, rest.BadParameter("sort", "An order by distance needs lat and lng.")
+	case !given:
+		return nil, nil
+	}
+	if !hasRadius {
+		radius = usualRadius
+	}
+	return &fleet.Near{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
+}
+
+var errStopped = errors.New("fleetapi: nobody reads on")
+
+// stored is a record of a list as it is answered.
+func stored(d *fleet.Doc) rest.Document {
+	got := rest.Document{JSON: d.JSON, Revision: d.Revision}
+	if d.Distance >= 0 {
+		got = got.With("distance_meters", strconv.AppendInt(nil, int64(math.Round(d.Distance)), 10))
+	}
+	return got
+}
+
+// place is where a record is in a list that is had whole: by the text that the
+// list is sorted by, then by id.
+type place struct{ Text, ID string }
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.Text, q.Text), cmp.Compare(p.ID, q.ID))
+}
+
+// whole answers a list that the fleet returns whole, because it is short and
+// bounded, a page at a time.
+func whole[T documented](r *rest.Request, records []T, at func(T) place) (rest.Response, error) {
+	order := func(p, q place) int {
+		if r.Descending() {
+			p, q = q, p
+		}
+		return p.compare(q)
+	}
+	slices.SortFunc(records, func(x, y T) int { return order(at(x), at(y)) })
+	if !r.Exporting() {
+		var after place
+		more, err := r.Cursor(&after)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if more {
+			records = slices.DeleteFunc(records, func(x T) bool { return order(at(x), after) <= 0 })
+		}
+	}
+	documents := make([]rest.Document, len(records))
+	for i, x := range records {
+		var err error
+		if documents[i], err = document(x); err != nil {
+			return rest.Response{}, err
+		}
+	}
+	switch {
+	case r.Exporting():
+		return rest.Export(iter.Seq2[rest.Document, error](func(yield func(rest.Document, error) bool) {
+			for _, d := range documents {
+				if !yield(d, nil) {
+					return
+				}
+			}
+		})), nil
+	case len(documents) <= r.Limit():
+		return rest.List(documents, nil), nil
+	}
+	return rest.List(documents[:r.Limit()], at(records[r.Limit()-1])), nil
+}

@@ -1,0 +1,131 @@
+package fleetapi
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var planRecord = record("pricing_plan", "What rides cost (GBFS system_pricing_plans). Plans are made and retired in the dashboard. Amounts are in the currency's minor unit.",
+	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Writable},
+	rest.Member{Name: "description", Type: rest.String(0, 5000), Access: rest.Writable},
+	rest.Member{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Writable, Nullable: true},
+	rest.Member{Name: "currency", Type: rest.Text(), Doc: "ISO 4217."},
+	rest.Member{Name: "unlock_amount", Type: amount(), Access: rest.Writable},
+	rest.Member{Name: "per_min_pricing", Type: segments(), Access: rest.Writable, Doc: "By minutes. Segments that overlap add up."},
+	rest.Member{Name: "per_km_pricing", Type: segments(), Access: rest.Writable, Doc: "By kilometers."},
+	rest.Member{Name: "pause_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "null: pauses cost as riding."},
+	rest.Member{Name: "reservation_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true},
+	rest.Member{Name: "reservation_flat_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "In place of the price by minutes."},
+	rest.Member{Name: "reservation_free_minutes", Type: rest.Int(0, maxExact), Access: rest.Writable},
+	rest.Member{Name: "fare_cap", Access: rest.Writable, Nullable: true, Doc: "The most that riding costs in each window of some minutes.", Type: rest.Object(
+		rest.Member{Name: "duration_minutes", Type: rest.Int(1, maxExact), Access: rest.Required},
+		rest.Member{Name: "amount", Type: amount(), Access: rest.Required},
+	)},
+	rest.Member{Name: "out_of_zone_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "What ending costs where a zone forbids it; null: it is not possible."},
+	rest.Member{Name: "is_taxable", Type: rest.Bool(), Access: rest.Writable, Doc: "true: tax comes on top. false: amounts include it."},
+	rest.Member{Name: "tax_basis_points", Type: rest.Int(0, 10_000), Access: rest.Writable, Doc: "Hundredths of a percent."},
+	rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable},
+	rest.Member{Name: "active", Type: rest.Bool(), Access: rest.Writable},
+	rest.Member{Name: "version", Type: rest.Integer(), Doc: "Grows with every PUT. Rides keep the version that they began with."},
+)
+
+// segments are what a plan charges by length.
+func segments() rest.Type {
+	return rest.Array(rest.Object(
+		rest.Member{Name: "start", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "The first minute or kilometer that is charged, counted from 0."},
+		rest.Member{Name: "rate_amount", Type: rest.Int(-maxExact, maxExact), Access: rest.Required},
+		rest.Member{Name: "interval", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "How often; 0: once, at the start."},
+		rest.Member{Name: "end", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "The first that is not charged any more."},
+	), 100)
+}
+
+func (a *API) pricingRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/pricing", ID: "listPricingPlans", Tag: "Pricing", Summary: "List pricing plans",
+		Needs: needs("pricing", apikey.Read),
+		Query: []rest.Param{
+			{Name: "active", Kind: rest.BoolParam},
+			{Name: "currency", Kind: rest.StringsParam},
+			{Name: "vehicle_type_id", Kind: rest.StringsParam},
+			{Name: "subaccount_id", Kind: rest.StringsParam},
+		},
+		Sort: []string{"created_at", "name"}, Export: true, Output: planRecord, List: true, Handle: a.listPlans,
+	}, {
+		Method: "GET", Path: "/pricing/{id}", ID: "getPricingPlan", Tag: "Pricing", Summary: "Read a pricing plan",
+		Needs: needs("pricing", apikey.Read), Output: planRecord, Handle: a.getPlan,
+	}, {
+		Method: "PUT", Path: "/pricing/{id}", ID: "updatePricingPlan", Tag: "Pricing", Summary: "Change a pricing plan",
+		Doc:   "Makes a new version of it, for rides that begin from now on.",
+		Needs: needs("pricing", apikey.Update), Input: planRecord, Output: planRecord, Codes: []string{"already_exists"}, Handle: a.updatePlan,
+	}}
+}
+
+func (a *API) listPlans(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	plans, err := a.Fleet.Plans(ctx, a.DB, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	active, asked := r.Bool("active")
+	currencies, types := r.Strings("currency"), r.Strings("vehicle_type_id")
+	var list []*fleet.Plan
+	for i := range plans {
+		p := &plans[i]
+		if r.Covers(p.SubaccountID) && (!asked || p.Active == active) && (currencies == nil || slices.Contains(currencies, p.Currency)) &&
+			(types == nil || slices.ContainsFunc(types, func(id string) bool { return slices.Contains(p.VehicleTypeIDs, id) })) {
+			list = append(list, p)
+		}
+	}
+	return whole(r, list, func(p *fleet.Plan) place {
+		if r.Sort() == "name" {
+			return place{p.Name, p.ID}
+		}
+		return place{"", p.ID}
+	})
+}
+
+func (a *API) getPlan(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	p, err := a.Fleet.Plan(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if err := r.Within(p.SubaccountID); err != nil {
+		return rest.Response{}, err
+	}
+	return ok(&p)
+}
+
+func (a *API) updatePlan(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		p, err := a.Fleet.LockPlan(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Within(p.SubaccountID); err != nil {
+			return rest.Response{}, err
+		}
+		before, err := document(&p)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in fleet.PlanChange
+		if err := r.Update(before, &in); err != nil {
+			return rest.Response{}, err
+		}
+		if p, err = a.Fleet.UpdatePlan(ctx, tx, r.Key.OrganizationID, p, in); err != nil {
+			return rest.Response{}, err
+		}
+		after, err := document(&p)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := a.recordChange(ctx, tx, r, pricingUpdated, apikey.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, before, after); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.OK(after).In(p.SubaccountID), nil
+	})
+}

@@ -1,0 +1,196 @@
+package fleetapi
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var rideRecord = record("ride", "A trip, or the reservation of one.",
+	rest.Member{Name: "status", Type: rest.Enum(rideStatuses...), Access: rest.Writable, Doc: "A ride is made active, or reserved; a PUT moves it on. One that equals the present status changes nothing, so that a lost answer can be asked for again."},
+	rest.Member{Name: "trip_type", Type: rest.Enum(tripTypes...), Access: rest.CreateOnly, Doc: "rider unless said otherwise. The others have no customer and cost nothing."},
+	rest.Member{Name: "customer_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, Doc: "Required for a rider's trip."},
+	rest.Member{Name: "vehicle_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Required, unless vehicle_code is given."},
+	rest.Member{Name: "vehicle_code", Type: rest.String(1, 32), Access: rest.CreateOnly, WriteOnly: true, Doc: "In place of vehicle_id: what a rider scans.", Example: "B-0417"},
+	rest.Member{Name: "pricing_plan_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, Doc: "An assertion: 409 pricing_changed when another plan would apply."},
+	rest.Member{Name: "pricing_plan_version", Type: rest.Int(1, maxExact), Access: rest.CreateOnly, Nullable: true, Doc: "Likewise, of its version."},
+	rest.Member{Name: "reserved_at", Type: rest.Timestamp(), Nullable: true},
+	rest.Member{Name: "reservation_expires_at", Type: rest.Timestamp(), Nullable: true},
+	rest.Member{Name: "started_at", Type: rest.Timestamp(), Nullable: true},
+	rest.Member{Name: "ended_at", Type: rest.Timestamp(), Nullable: true, Doc: "When it was completed or cancelled."},
+	rest.Member{Name: "duration_seconds", Type: rest.Integer(), Doc: "From start to end, or to now, pauses included."},
+	rest.Member{Name: "paused_seconds", Type: rest.Integer()},
+	rest.Member{Name: "distance_meters", Type: rest.Int(0, maxExact), Access: rest.UpdateOnly, Nullable: true, Doc: "Given with completion; else what the odometer says; else the way from start to end as the crow flies."},
+	rest.Member{Name: "start_location", Type: position(), Access: rest.CreateOnly, Nullable: true, Doc: "Where the vehicle is, unless said otherwise."},
+	rest.Member{Name: "end_location", Type: position(), Access: rest.UpdateOnly, Nullable: true, Doc: "Likewise."},
+	rest.Member{Name: "start_zone_id", Type: rest.ID(), Nullable: true, Doc: "The zone that decided."},
+	rest.Member{Name: "end_zone_id", Type: rest.ID(), Nullable: true},
+	rest.Member{Name: "end_reason", Type: rest.Enum("rider", "operator", "max_duration"), Access: rest.UpdateOnly, Nullable: true, Doc: "rider unless said otherwise. operator skips the check of zones, and the fee."},
+	rest.Member{Name: "cancel_reason", Type: rest.Enum("rider", "operator", "reservation_expired"), Access: rest.UpdateOnly, Nullable: true, Doc: "rider unless said otherwise."},
+	rest.Member{Name: "accept_out_of_zone_fee", Type: rest.Bool(), Access: rest.UpdateOnly, WriteOnly: true, Doc: "With completion: the rider pays for ending where a zone forbids it."},
+	rest.Member{Name: "parking_verification_url", Type: rest.Formatted("uri", 2048), Access: rest.UpdateOnly, Nullable: true},
+	rest.Member{Name: "parking_category", Type: rest.Enum("corral", "curb", "rack", "other_valid", "invalid"), Access: rest.UpdateOnly, Nullable: true},
+	rest.Member{Name: "price", Type: price, Nullable: true, Doc: "null until the ride is completed or cancelled. Amounts are in the currency's minor unit."},
+	rest.Member{Name: "adjustment_amount", Type: rest.Int(-maxExact, maxExact), Access: rest.UpdateOnly, Doc: "Goodwill or a refund, signed, once the ride is over. The total is never below 0."},
+	rest.Member{Name: "adjustment_reason", Type: rest.String(0, 500), Access: rest.UpdateOnly, Nullable: true},
+	rest.Member{Name: "payment_status", Type: rest.Enum(paymentStatuses...), Access: rest.UpdateOnly, Doc: "Your own bookkeeping: the service takes no money. due at the end of a ride that costs something."},
+)
+
+var price = rest.Object(
+	rest.Member{Name: "currency", Type: rest.Text(), Example: "EUR"},
+	rest.Member{Name: "unlock_amount", Type: rest.Integer(), Doc: "This and the next three are as charged, before cap and floor."},
+	rest.Member{Name: "time_amount", Type: rest.Integer()},
+	rest.Member{Name: "pause_amount", Type: rest.Integer()},
+	rest.Member{Name: "distance_amount", Type: rest.Integer()},
+	rest.Member{Name: "fare_amount", Type: rest.Integer(), Doc: "After cap and floor."},
+	rest.Member{Name: "reservation_amount", Type: rest.Integer()},
+	rest.Member{Name: "out_of_zone_amount", Type: rest.Integer()},
+	rest.Member{Name: "subtotal_amount", Type: rest.Integer()},
+	rest.Member{Name: "tax_amount", Type: rest.Integer()},
+	rest.Member{Name: "adjustment_amount", Type: rest.Integer()},
+	rest.Member{Name: "total_amount", Type: rest.Integer()},
+	rest.Member{Name: "billed_minutes", Type: rest.Integer()},
+	rest.Member{Name: "billed_paused_minutes", Type: rest.Integer()},
+	rest.Member{Name: "billed_kilometers", Type: rest.Integer()},
+	rest.Member{Name: "billed_reservation_minutes", Type: rest.Integer()},
+)
+
+func (a *API) rideRoutes() []rest.Route {
+	expand := []rest.Expansion{
+		{Name: "customer", Needs: needs("customers", apikey.Read), Record: customerRecord},
+		{Name: "vehicle", Needs: needs("vehicles", apikey.Read), Record: ridden},
+		{Name: "pricing_plan", Needs: needs("pricing", apikey.Read), Record: planRecord},
+	}
+	return []rest.Route{{
+		Method: "GET", Path: "/rides", ID: "listRides", Tag: "Rides", Summary: "List rides",
+		Needs: needs("rides", apikey.Read),
+		Query: []rest.Param{
+			{Name: "status", Kind: rest.EnumsParam, Values: rideStatuses},
+			{Name: "trip_type", Kind: rest.EnumsParam, Values: tripTypes},
+			{Name: "customer_id", Kind: rest.StringsParam},
+			{Name: "vehicle_id", Kind: rest.StringsParam},
+			{Name: "pricing_plan_id", Kind: rest.StringsParam},
+			{Name: "payment_status", Kind: rest.EnumsParam, Values: paymentStatuses},
+			{Name: "external_id", Kind: rest.StringsParam},
+			{Name: "subaccount_id", Kind: rest.StringsParam},
+			{Name: "zone_id", Kind: rest.StringsParam, Doc: "The zone that decided where they began."},
+			boxParam("Where they began."),
+			{Name: "created_at", Kind: rest.TimeRange},
+			{Name: "updated_at", Kind: rest.TimeRange},
+			{Name: "started_at", Kind: rest.TimeRange},
+			{Name: "ended_at", Kind: rest.TimeRange},
+			{Name: "total_amount", Kind: rest.IntRange},
+			{Name: "duration_seconds", Kind: rest.IntRange},
+		},
+		Sort:   []string{"created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
+		Expand: expand, Export: true, Output: rideRecord, List: true, Handle: a.listRides,
+	}, {
+		Method: "POST", Path: "/rides", ID: "createRide", Tag: "Rides", Summary: "Start or reserve a ride",
+		Doc:   "The ride belongs to the subaccount of its vehicle. Its price is that of the plan that applies now, in its present version, whatever becomes of the plan later.",
+		Needs: needs("rides", apikey.Create), Input: rideRecord, Output: rideRecord,
+		Codes: []string{"subaccount_out_of_scope", "vehicle_unavailable", "vehicle_low_battery", "customer_has_open_ride", "customer_blocked", "license_required", "age_required",
+			"ride_start_not_allowed", "pricing_changed", "no_pricing_plan", "already_exists"},
+		Handle: a.createRide,
+	}, {
+		Method: "GET", Path: "/rides/{id}", ID: "getRide", Tag: "Rides", Summary: "Read a ride",
+		Needs: needs("rides", apikey.Read), Expand: expand, Output: rideRecord, Handle: a.getRide,
+	}, {
+		Method: "PUT", Path: "/rides/{id}", ID: "updateRide", Tag: "Rides", Summary: "Move a ride on, or change it",
+		Doc:   "A new status starts, pauses, completes or cancels it. What belongs to the end is given with it.",
+		Needs: needs("rides", apikey.Update), Input: rideRecord, Output: rideRecord,
+		Codes: []string{"invalid_transition", "vehicle_unavailable", "vehicle_low_battery", "customer_blocked", "license_required", "age_required", "ride_start_not_allowed",
+			"ride_end_not_allowed", "out_of_zone_fee_required", "ride_not_cancellable", "already_exists"},
+		Handle: a.updateRide,
+	}}
+}
+
+func (a *API) getRide(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	ride, err := a.Fleet.Ride(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if err := r.Within(ride.SubaccountID); err != nil {
+		return rest.Response{}, err
+	}
+	return expanded(ctx, r, &ride, a.expandRides)
+}
+
+func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in fleet.NewRide
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		// Before anything of the vehicle is told to who does not reach it.
+		if err := a.reaches(ctx, tx, r, in); err != nil {
+			return rest.Response{}, err
+		}
+		ride, err := a.Fleet.StartRide(ctx, tx, r.Key.OrganizationID, in, by(r))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return made("/rides/", ride.ID, ride.SubaccountID, &ride)
+	})
+}
+
+// reaches returns nil when the request reaches the vehicle of a new ride, or when
+// there is no such vehicle, which is found later.
+func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.NewRide) error {
+	if r.Subaccounts() == nil {
+		return nil
+	}
+	var docs []fleet.Doc
+	var err error
+	switch {
+	case n.VehicleID != "":
+		docs, err = a.Fleet.VehiclesByID(ctx, tx, r.Key.OrganizationID, []string{string(n.VehicleID)})
+	case n.VehicleCode != "":
+		docs, _, err = a.Fleet.FindVehicles(ctx, tx, r.Key.OrganizationID, fleet.VehicleQuery{Code: []string{string(n.VehicleCode)}})
+	}
+	for i := range docs {
+		if err := r.Within(docs[i].SubaccountID); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		ride, err := a.Fleet.LockRide(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Within(ride.SubaccountID); err != nil {
+			return rest.Response{}, err
+		}
+		current, err := document(&ride)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var passing []string
+		if ride.Status.Open() {
+			passing = []string{"duration_seconds", "paused_seconds"}
+		}
+		var in fleet.RideChange
+		if err := r.Update(current, &in, passing...); err != nil {
+			return rest.Response{}, err
+		}
+		before := ride.Status
+		ride, err = a.Fleet.UpdateRide(ctx, tx, r.Key.OrganizationID, ride, in, by(r))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if reason := cmp.Or(ride.EndReason, ride.CancelReason); before.Open() && !ride.Status.Open() && reason == "operator" {
+			err := a.record(ctx, tx, r, rideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}})
+			if err != nil {
+				return rest.Response{}, err
+			}
+		}
+		return changed(ride.SubaccountID, &ride)
+	})
+}

@@ -1,0 +1,51 @@
+package fleetapi
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var clockRecord = &rest.Record{Name: "sandbox_clock", Doc: "What time it is in the sandbox.", Members: []rest.Member{
+	{Name: "now", Type: rest.Timestamp(), Access: rest.Required, Example: "2026-03-14T09:26:53.250Z"},
+}}
+
+type clock struct {
+	Now rest.Time `json:"now"`
+}
+
+func (a *API) sandboxRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/sandbox/clock", ID: "getSandboxClock", Tag: "Sandbox", Summary: "Read the sandbox's clock",
+		Needs: needs("zones", apikey.Read), Output: clockRecord, Handle: a.getClock,
+	}, {
+		Method: "PUT", Path: "/sandbox/clock", ID: "updateSandboxClock", Tag: "Sandbox", Summary: "Put the sandbox's clock forward",
+		Doc:   "By a year at most; it runs on from there. What time does to rides and vehicles until then has happened, in order, when this answers.",
+		Needs: needs("zones", apikey.Update), Input: clockRecord, Output: clockRecord, Codes: []string{"clock_backwards"}, Handle: a.setClock,
+	}}
+}
+
+func (a *API) getClock(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	now, err := a.Fleet.Now(ctx, a.DB, r.Key.OrganizationID)
+	return rest.OK(clock{rest.Time(now)}), err
+}
+
+func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		before, err := a.Fleet.Now(ctx, tx, r.Key.OrganizationID)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in clock
+		if err := r.Update(clock{rest.Time(before)}, &in); err != nil {
+			return rest.Response{}, err
+		}
+		if err := a.Fleet.Travel(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
+			return rest.Response{}, err
+		}
+		err = a.record(ctx, tx, r, sandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rest.Time(before), To: in.Now}})
+		return rest.OK(in), err
+	})
+}

@@ -1,0 +1,91 @@
+package fleetapi
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var settingsRecord = &rest.Record{Name: "settings", Doc: "The settings of the whole account.", Members: []rest.Member{
+	{Name: "object", Type: rest.Enum("settings")},
+	{Name: "livemode", Type: rest.Bool()},
+	{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Example: "Acme Mobility"},
+	{Name: "plan", Type: rest.Enum("standard", "professional", "enterprise")},
+	{Name: "rate_limit_per_minute", Type: rest.Integer(), Doc: "What the plan gives to each API key."},
+	{Name: "timezone", Type: rest.String(1, 100), Access: rest.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
+	{Name: "default_language", Type: rest.String(1, 35), Access: rest.Writable, Doc: "BCP 47.", Example: "en"},
+	{Name: "low_battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "Below it no ride starts, and a vehicle goes out of service."},
+	{Name: "battery_ready_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "From it on a vehicle comes back."},
+	{Name: "max_ride_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Then a ride is completed by itself."},
+	{Name: "cancel_grace_seconds", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "For how long after its start a ride can be cancelled."},
+	{Name: "cancel_grace_meters", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "And over which distance."},
+	{Name: "contact_lost_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "A vehicle that reports nothing for so long is out of contact."},
+	{Name: "missing_after_hours", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "One that is so for so long is missing."},
+	{Name: "updated_at", Type: rest.Timestamp()},
+}}
+
+// settings are the account's, with what its plan says.
+type settings struct {
+	Object    string `json:"object"`
+	Live      bool   `json:"livemode"`
+	Name      string `json:"name"`
+	Plan      string `json:"plan"`
+	RateLimit int64  `json:"rate_limit_per_minute"`
+	fleet.Settings
+}
+
+func (a *API) settingsRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/settings", ID: "getSettings", Tag: "Settings", Summary: "Read the settings",
+		Needs: needs("settings", apikey.Read), WholeScope: true, Output: settingsRecord, Handle: a.getSettings,
+	}, {
+		Method: "PUT", Path: "/settings", ID: "updateSettings", Tag: "Settings", Summary: "Change the settings",
+		Doc:   "What they say of time holds at once, for rides and vehicles too that wait already.",
+		Needs: needs("settings", apikey.Update), WholeScope: true, Input: settingsRecord, Output: settingsRecord, Handle: a.updateSettings,
+	}}
+}
+
+// settings returns the settings as they are answered. Their tag is made from the
+// text: a plan changes without a revision of them.
+func (a *API) settings(s fleet.Settings, of Account) settings {
+	return settings{Object: "settings", Live: a.Fleet.Live(), Name: s.Name, Plan: of.Plan.String(), RateLimit: of.RateLimit, Settings: s}
+}
+
+func (a *API) getSettings(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	of, err := a.Account(ctx, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(a.settings(s, of)), nil
+}
+
+func (a *API) updateSettings(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	of, err := a.Account(ctx, r.Key.OrganizationID) // of another database than what is written
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		s, _, err := a.Fleet.LockSettings(ctx, tx, r.Key.OrganizationID)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		before := a.settings(s, of)
+		var in fleet.SettingsChange
+		if err := r.Update(before, &in); err != nil {
+			return rest.Response{}, err
+		}
+		if s, _, err = a.Fleet.UpdateSettings(ctx, tx, r.Key.OrganizationID, in); err != nil {
+			return rest.Response{}, err
+		}
+		after := a.settings(s, of)
+		err = a.recordChange(ctx, tx, r, settingsUpdated, apikey.Target{Type: "settings", Name: s.Name}, before, after)
+		return rest.OK(after), err
+	})
+}

@@ -1,0 +1,172 @@
+package fleetapi
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var vehicleRecord = func() *rest.Record {
+	r := record("vehicle", "A vehicle.",
+		rest.Member{Name: "code", Type: rest.String(1, 32), Access: rest.Required, Doc: "What is painted on it: letters, digits and hyphens, unique in the account whatever the case.", Example: "B-0417"},
+		rest.Member{Name: "vehicle_type_id", Type: rest.ID(), Access: rest.Required, Doc: "One of the subaccount's."},
+		rest.Member{Name: "form_factor", Type: rest.Enum(formFactors...), Doc: "The type's."},
+		rest.Member{Name: "propulsion_type", Type: rest.Enum(propulsionTypes...), Doc: "Likewise."},
+		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "A vehicle is made removed, unless it is made available."},
+		rest.Member{Name: "event", Type: rest.Enum(asked...), Access: rest.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
+		rest.Member{Name: "last_event", Type: rest.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
+		rest.Member{Name: "state_changed_at", Type: rest.Timestamp()},
+		rest.Member{Name: "location", Type: position(), Access: rest.Writable, Nullable: true},
+		rest.Member{Name: "battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
+		rest.Member{Name: "fuel_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
+		rest.Member{Name: "current_range_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "Not given with a battery or fuel report: what that leaves of the type's range."},
+		rest.Member{Name: "odometer_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true},
+		rest.Member{Name: "last_reported_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Now, unless said otherwise, when telemetry is written. Telemetry older than what is stored changes nothing."},
+		rest.Member{Name: "pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "In place of the type's."},
+		rest.Member{Name: "device_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "The tracker's, unique in the account."},
+		rest.Member{Name: "vin", Type: rest.String(1, 64), Access: rest.Writable, Nullable: true},
+		rest.Member{Name: "license_plate", Type: rest.String(1, 32), Access: rest.Writable, Nullable: true},
+		rest.Member{Name: "current_ride_id", Type: rest.ID(), Nullable: true, Doc: "The open one."},
+		rest.Member{Name: "public_vehicle_id", Type: rest.Formatted("uuid", 36), Doc: "Its id in the public feed; another one after each ride."},
+	)
+	r.Members = append(r.Members, rest.Member{Name: "distance_meters", Type: rest.Integer(), Sometimes: true, Doc: "From the point that is searched around."})
+	return r
+}()
+
+// ridden is the vehicle of a ride, expanded: it may be gone.
+var ridden = partial("ride_vehicle", "The vehicle of a ride. Of one that was deleted there are id, object, code and deleted.",
+	vehicleRecord, []string{"id", "object", "code"},
+	rest.Member{Name: "deleted", Type: rest.Bool(), Sometimes: true, Doc: "true when it is."},
+)
+
+func (a *API) vehicleRoutes() []rest.Route {
+	expand := []rest.Expansion{
+		{Name: "vehicle_type", Needs: needs("vehicles", apikey.Read), Record: vehicleTypeRecord},
+		{Name: "current_ride", Needs: needs("rides", apikey.Read), Record: rideRecord},
+		{Name: "pricing_plan", Needs: needs("pricing", apikey.Read), Record: planRecord},
+	}
+	return []rest.Route{{
+		Method: "GET", Path: "/vehicles", ID: "listVehicles", Tag: "Vehicles", Summary: "List vehicles",
+		Needs: needs("vehicles", apikey.Read),
+		Query: []rest.Param{
+			{Name: "state", Kind: rest.EnumsParam, Values: vehicleStates},
+			{Name: "vehicle_type_id", Kind: rest.StringsParam},
+			{Name: "form_factor", Kind: rest.EnumsParam, Values: formFactors},
+			{Name: "code", Kind: rest.StringsParam, Doc: "In whichever case."},
+			{Name: "device_id", Kind: rest.StringsParam},
+			{Name: "external_id", Kind: rest.StringsParam},
+			{Name: "subaccount_id", Kind: rest.StringsParam},
+			{Name: "zone_id", Kind: rest.StringsParam, Doc: "Those inside of it."},
+			boxParam("Where they are."),
+			latParam("The point to search around, together with lng."), lngParam(), radiusParam(),
+			{Name: "battery_percent", Kind: rest.IntRange},
+			{Name: "last_reported_at", Kind: rest.TimeRange},
+			{Name: "updated_at", Kind: rest.TimeRange},
+		},
+		Sort:   []string{"created_at", "updated_at", "code", "battery_percent", "last_reported_at", byDistance},
+		Doc:    "A search around a point, with lat and lng, is sorted by distance unless asked otherwise; each record has its distance_meters.",
+		Expand: expand, Export: true, Output: vehicleRecord, List: true, Handle: a.listVehicles,
+	}, {
+		Method: "POST", Path: "/vehicles", ID: "createVehicle", Tag: "Vehicles", Summary: "Create a vehicle, or import many",
+		Needs: needs("vehicles", apikey.Create), Input: vehicleRecord, Output: vehicleRecord, Codes: []string{"already_exists"}, Handle: a.createVehicle,
+		Import: &rest.Import{Types: []string{rest.NDJSON, rest.CSV}, Handle: a.importVehicles},
+	}, {
+		Method: "GET", Path: "/vehicles/{id}", ID: "getVehicle", Tag: "Vehicles", Summary: "Read a vehicle",
+		Needs: needs("vehicles", apikey.Read), Expand: expand, Output: vehicleRecord, Handle: a.getVehicle,
+	}, {
+		Method: "PUT", Path: "/vehicles/{id}", ID: "updateVehicle", Tag: "Vehicles", Summary: "Change a vehicle, or report its telemetry",
+		Doc:   "A vehicle with an open ride takes telemetry, but no other state.",
+		Needs: needs("vehicles", apikey.Update), Input: vehicleRecord, Output: vehicleRecord,
+		Codes: []string{"invalid_transition", "vehicle_low_battery", "vehicle_in_use", "already_exists"}, Handle: a.updateVehicle,
+	}, {
+		Method: "DELETE", Path: "/vehicles/{id}", ID: "deleteVehicle", Tag: "Vehicles", Summary: "Delete a vehicle",
+		Doc:   "Its rides stay, and keep its id.",
+		Needs: needs("vehicles", apikey.Delete), Codes: []string{"vehicle_in_use"}, Handle: a.deleteVehicle,
+	}}
+}
+
+func (a *API) getVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	v, err := a.Fleet.Vehicle(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if err := r.Within(v.SubaccountID); err != nil {
+		return rest.Response{}, err
+	}
+	return expanded(ctx, r, &v, a.expandVehicles)
+}
+
+func (a *API) createVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in fleet.NewVehicle
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	var err error
+	if in.SubaccountID, err = r.Sole(ctx); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, in, by(r))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return made("/vehicles/", v.ID, v.SubaccountID, &v)
+	})
+}
+
+func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *fleet.NewVehicle) (string, error) {
+		n := *in
+		n.SubaccountID = l.Subaccount
+		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, by(r))
+		return v.ID, err
+	})
+}
+
+func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		v, err := a.Fleet.LockVehicle(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Within(v.SubaccountID); err != nil {
+			return rest.Response{}, err
+		}
+		current, err := document(&v)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in fleet.VehicleChange
+		if err := r.Update(current, &in, "distance_meters"); err != nil {
+			return rest.Response{}, err
+		}
+		v, err = a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, by(r))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return changed(v.SubaccountID, &v)
+	})
+}
+
+func (a *API) deleteVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		v, err := a.Fleet.LockVehicle(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Within(v.SubaccountID); err != nil {
+			return rest.Response{}, err
+		}
+		current, err := document(&v)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(current); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent().In(v.SubaccountID), a.Fleet.DeleteVehicle(ctx, tx, r.Key.OrganizationID, v.ID, by(r))
+	})
+}

@@ -1,0 +1,171 @@
+package fleetapi
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var zoneRecord = record("zone", "An area in which rules hold (GBFS geofencing zone).",
+	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Required, Example: "Mitte"},
+	rest.Member{Name: "description", Type: rest.String(1, 5000), Access: rest.Writable, Nullable: true},
+	rest.Member{Name: "type", Type: rest.Enum(zoneTypes...), Access: rest.Required, Doc: "A label, which fills in rules and priority when a zone is made without them. custom needs rules."},
+	rest.Member{Name: "geometry", Type: rest.JSON(), Access: rest.Required, Doc: "GeoJSON: a Polygon or a MultiPolygon of at most 10,000 positions; answered as MultiPolygon, outer rings counter-clockwise.",
+		Example: map[string]any{"type": "Polygon", "coordinates": [][][2]float64{{{13.36, 52.5}, {13.43, 52.5}, {13.43, 52.54}, {13.36, 52.54}, {13.36, 52.5}}}}},
+	rest.Member{Name: "rules", Type: rules(), Access: rest.Writable, Doc: "The first that is for a vehicle's type counts."},
+	rest.Member{Name: "priority", Type: rest.Int(0, 1000), Access: rest.Writable, Doc: "Where zones overlap, the one with the smaller number decides."},
+	rest.Member{Name: "starts_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Before, the zone does not count."},
+	rest.Member{Name: "ends_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "From then on, neither."},
+)
+
+func (a *API) zoneRoutes() []rest.Route {
+	return []rest.Route{{
+		Method: "GET", Path: "/zones", ID: "listZones", Tag: "Zones", Summary: "List zones",
+		Needs: needs("zones", apikey.Read),
+		Query: []rest.Param{
+			{Name: "type", Kind: rest.EnumsParam, Values: zoneTypes},
+			{Name: "subaccount_id", Kind: rest.StringsParam},
+			{Name: "in_force", Kind: rest.BoolParam, Doc: "Those that count now, or do not."},
+			boxParam("Those that reach into it."),
+			latParam("Those that contain the point, together with lng."), lngParam(),
+		},
+		Sort: []string{"priority", "created_at", "name"}, Export: true, GeoJSON: true, Output: zoneRecord, List: true, Handle: a.listZones,
+	}, {
+		Method: "POST", Path: "/zones", ID: "createZone", Tag: "Zones", Summary: "Create a zone, or import many",
+		Needs: needs("zones", apikey.Create), Input: zoneRecord, Output: zoneRecord, Codes: []string{"already_exists"}, Handle: a.createZone,
+		Import: &rest.Import{Types: []string{rest.GeoJSON}, Handle: a.importZones},
+	}, {
+		Method: "GET", Path: "/zones/{id}", ID: "getZone", Tag: "Zones", Summary: "Read a zone",
+		Needs: needs("zones", apikey.Read), Output: zoneRecord, Handle: a.getZone,
+	}, {
+		Method: "PUT", Path: "/zones/{id}", ID: "updateZone", Tag: "Zones", Summary: "Change a zone",
+		Needs: needs("zones", apikey.Update), Input: zoneRecord, Output: zoneRecord, Codes: []string{"already_exists"}, Handle: a.updateZone,
+	}, {
+		Method: "DELETE", Path: "/zones/{id}", ID: "deleteZone", Tag: "Zones", Summary: "Delete a zone",
+		Needs: needs("zones", apikey.Delete), Handle: a.deleteZone,
+	}}
+}
+
+// newZone and zoneChange are a zone as it is sent: its shape is read apart, for
+// what is wrong with that has a code of its own.
+type newZone struct {
+	fleet.NewZone
+	Geometry json.RawMessage `json:"geometry"`
+}
+
+type zoneChange struct {
+	fleet.ZoneChange
+	Geometry rest.Optional[json.RawMessage] `json:"geometry"`
+}
+
+// area reads the shape of a zone.
+func area(text json.RawMessage) (shape fleet.Area, err error) {
+	if err := json.Unmarshal(text, &shape); err != nil {
+		var v problem.Validation
+		v.AddCode("invalid_geometry", "geometry", "%v", err)
+		return shape, v.Err()
+	}
+	return shape, nil
+}
+
+func (a *API) getZone(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	z, err := a.Fleet.Zone(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if err := r.Within(z.SubaccountID); err != nil {
+		return rest.Response{}, err
+	}
+	return ok(&z)
+}
+
+func (a *API) createZone(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	var in newZone
+	err := r.Decode(&in)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	if in.NewZone.Geometry, err = area(in.Geometry); err != nil {
+		return rest.Response{}, err
+	}
+	if in.SubaccountID, err = r.Sole(ctx); err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, in.NewZone)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return made("/zones/", z.ID, z.SubaccountID, &z)
+	})
+}
+
+func (a *API) importZones(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *newZone) (string, error) {
+		n := in.NewZone
+		n.SubaccountID = l.Subaccount
+		var err error
+		if n.Geometry, err = area(in.Geometry); err != nil {
+			return "", err
+		}
+		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, n)
+		return z.ID, err
+	})
+}
+
+func (a *API) updateZone(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		z, current, err := a.lockZone(ctx, tx, r)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		var in zoneChange
+		if err := r.Update(current, &in); err != nil {
+			return rest.Response{}, err
+		}
+		if in.Geometry.Set {
+			shape, err := area(in.Geometry.Value)
+			if err != nil {
+				return rest.Response{}, err
+			}
+			in.ZoneChange.Geometry = optional.Of(shape)
+		}
+		z, err = a.Fleet.UpdateZone(ctx, tx, r.Key.OrganizationID, z, in.ZoneChange)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return changed(z.SubaccountID, &z)
+	})
+}
+
+func (a *API) deleteZone(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		z, current, err := a.lockZone(ctx, tx, r)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if err := r.Match(current); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent().In(z.SubaccountID), a.Fleet.DeleteZone(ctx, tx, r.Key.OrganizationID, z.ID)
+	})
+}
+
+// lockZone returns the zone of the path, which the request reaches, also as it is
+// answered.
+func (a *API) lockZone(ctx context.Context, tx *db.Tx, r *rest.Request) (z fleet.Zone, current rest.Document, err error) {
+	if z, err = a.Fleet.LockZone(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+		return z, current, err
+	}
+	if err = r.Within(z.SubaccountID); err != nil {
+		return z, current, err
+	}
+	current, err = document(&z)
+	return z, current, err
+}
