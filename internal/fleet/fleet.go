@@ -93,13 +93,32 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	if t == "" {
 		return []byte("null"), nil
 	}
-	return json.Marshal(string(t))
+	if !plain(string(t)) {
+		return json.Marshal(string(t))
+	}
+	b := append(make([]byte, 0, len(t)+2), '"')
+	return append(append(b, t...), '"'), nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (t *Text) UnmarshalJSON(text []byte) error {
 	*t = "" // which null leaves
+	if last := len(text) - 1; last > 0 && text[0] == '"' && plain(string(text[1:last])) {
+		*t = Text(text[1:last])
+		return nil
+	}
 	return json.Unmarshal(text, (*string)(t))
+}
+
+// plain reports whether text stands in JSON as it is. Records are full of ids,
+// which do, and are decoded and encoded with every change.
+func plain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // Head is how every record begins.

@@ -372,12 +372,13 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 	checkOneOf(&faults, "trip_type", trip, RiderTrip, RebalanceTrip, MaintenanceTrip)
 	n.StartLocation.check(&faults, "start_location")
 	switch {
+	case faults.Has("trip_type"):
 	case trip == RiderTrip && n.CustomerID == "":
 		faults.AddCode("required", "customer_id", "is required for a rider trip")
 	case trip != RiderTrip && n.CustomerID != "":
 		faults.AddCode("conflict", "customer_id", "must not be given for a %s trip", trip)
 	}
-	if trip != RiderTrip && (n.PricingPlanID != "" || n.PricingPlanVersion != nil) {
+	if trip != RiderTrip && !faults.Has("trip_type") && (n.PricingPlanID != "" || n.PricingPlanVersion != nil) {
 		faults.AddCode("conflict", "pricing_plan_id", "must not be given for a %s trip", trip)
 	}
 	p, err := s.findParties(ctx, tx, a, n, &faults)

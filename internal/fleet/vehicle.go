@@ -255,18 +255,28 @@ func (v *Vehicle) due(settings *Settings) time.Time {
 	if seen.IsZero() {
 		return time.Time{}
 	}
+	silence := time.Duration(settings.ContactLostMinutes) * time.Minute
 	switch v.State {
 	case Available, VehicleTaken, OnTrip, NonOperational:
-		if changed := v.StateChangedAt.Std(); (v.LastEvent == "provider_drop_off" || v.LastEvent == "agency_drop_off" || v.LastEvent == "located") && seen.Before(changed) {
+		if changed := v.StateChangedAt.Std(); v.LastEvent.sighting() && seen.Before(changed) {
 			seen = changed
 		}
-		return seen.Add(time.Duration(settings.ContactLostMinutes) * time.Minute)
+		return seen.Add(silence)
 	case NonContactable:
-		if v.CurrentRideID == "" {
-			return seen.Add(time.Duration(settings.MissingAfterHours) * time.Hour)
+		if v.CurrentRideID != "" {
+			return time.Time{}
 		}
+		if lost := v.StateChangedAt.Std(); v.formerEvent.sighting() && seen.Add(silence).Before(lost) {
+			seen = lost.Add(-silence)
+		}
+		return seen.Add(time.Duration(settings.MissingAfterHours) * time.Hour)
 	}
 	return time.Time{}
+}
+
+// sighting reports whether somebody saw a vehicle when its state changed.
+func (e VehicleEvent) sighting() bool {
+	return e == "provider_drop_off" || e == "agency_drop_off" || e == "located"
 }
 
 // pass does what time has done to a vehicle up to a moment, each thing at its own,
