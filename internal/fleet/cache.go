@@ -51,5 +51,13 @@ func (c *cache[T]) get(id string, stamp int64, load func(*T) error) (*T, error) 
 	return value, nil
 }
 
+// last returns what id has had, under whatever stamp; nil when nothing is here.
+// Nobody may change it.
+func (c *cache[T]) last(id string) *T {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.by[id].value
+}
+
 // newStamp returns the stamp of a change.
 func newStamp() int64 { return rand.Int64() }

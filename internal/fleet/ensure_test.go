@@ -273,3 +273,30 @@ func BenchmarkRuleAt(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkZoneChanged is a look among 10,000 zones after one has changed.
+func BenchmarkZoneChanged(b *testing.B) {
+	s := newSite(b)
+	var last fleet.Zone
+	s.write(b, func(ctx context.Context, tx *db.Tx) (err error) {
+		n := newZone(b, s.sub.ID)
+		for i := range 10_000 {
+			n.Geometry = box(b, strconv.Itoa(i%100), strconv.Itoa(i/100-50), strconv.Itoa(i%100+1), strconv.Itoa(i/100-49))
+			if last, err = s.CreateZone(ctx, tx, s.org, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	i := 0
+	for b.Loop() {
+		i++
+		s.write(b, func(ctx context.Context, tx *db.Tx) (err error) {
+			last, err = s.UpdateZone(ctx, tx, s.org, last, fleet.ZoneChange{Name: optional.Of(strconv.Itoa(i))})
+			return err
+		})
+		if _, zone, err := s.RuleAt(b.Context(), s.db, s.org, s.sub.ID, 13.5, 20.5, s.scooter); err != nil || zone == "" {
+			b.Fatal(zone, err)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string,
 		if f.Priority != 0 {
 			priority = f.Priority
 		}
-		fences[i] = fence{f.ID, f.Kind, f.Area, rules, priority, f.Starts, f.Ends}
+		fences[i] = fence{f.ID, 0, f.Kind, f.Area, rules, priority, f.Starts, f.Ends}
 	}
 	return newFences(fences).decide(global, lng, lat, vehicleTypeID, at)
 }

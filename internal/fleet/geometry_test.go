@@ -96,7 +96,8 @@ func around(count int) string {
 
 // TestAreaInTime: whatever the shape, n log n steps.
 func TestAreaInTime(t *testing.T) {
-	slowest := 300 * time.Millisecond // by far; with the race detector, on a busy machine
+	// By far, and once in a few times, for the machine may be busy with other things.
+	const slowest, tries = 300 * time.Millisecond, 5
 	for name, text := range map[string]string{
 		"a round":     `{"type":"Polygon","coordinates":[` + ring(9_999) + `]}`,
 		"a comb":      `{"type":"Polygon","coordinates":[` + comb(9_999) + `]}`,
@@ -105,13 +106,16 @@ func TestAreaInTime(t *testing.T) {
 		"many holes":  `{"type":"Polygon","coordinates":[` + holes(1_999) + `]}`,
 		"many around": `{"type":"MultiPolygon","coordinates":[` + around(2_000) + `]}`,
 	} {
-		start := time.Now()
-		var a fleet.Area
-		err := json.Unmarshal([]byte(text), &a)
-		took := time.Since(start)
-		t.Logf("%s: %v, %v", name, took, err)
-		if took > slowest {
-			t.Errorf("%s of 10,000 positions took %v", name, took)
+		best := time.Hour
+		for n := 0; n < tries && best > slowest; n++ {
+			start := time.Now()
+			var a fleet.Area
+			err := json.Unmarshal([]byte(text), &a)
+			best = min(best, time.Since(start))
+			t.Logf("%s: %v, %v", name, best, err)
+		}
+		if best > slowest {
+			t.Errorf("%s of 10,000 positions took %v", name, best)
 		}
 	}
 }

@@ -115,6 +115,7 @@ func (t ZoneType) defaults() (priority int64, rules []Rule) {
 // fence is as much of a zone as decides.
 type fence struct {
 	id       string
+	stamp    int64 // of the row
 	kind     ZoneType
 	area     Area
 	rules    []Rule
@@ -201,7 +202,7 @@ func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID strin
 // changed.
 func (s *Service) fencesIn(ctx context.Context, q db.Querier, organizationID, subaccountID string, stamp int64) (*fences, error) {
 	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {
-		list, err := db.All(ctx, q, scanFence, "SELECT doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
+		list, err := readFences(ctx, q, organizationID, subaccountID, s.fences.last(subaccountID))
 		*into = *newFences(list)
 		return err
 	})
@@ -211,10 +212,43 @@ func (s *Service) fencesIn(ctx context.Context, q db.Querier, organizationID, su
 	return around, nil
 }
 
+// readFences reads the zones of a subaccount, but for those that are in memory
+// since before (nil: none) and have not changed.
+func readFences(ctx context.Context, q db.Querier, organizationID, subaccountID string, before *fences) ([]fence, error) {
+	if before == nil || len(before.list) == 0 {
+		return db.All(ctx, q, scanFence, "SELECT stamp, doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
+	}
+	had := make(map[string]*fence, len(before.list))
+	for i := range before.list {
+		had[before.list[i].id] = &before.list[i]
+	}
+	list, err := db.All(ctx, q, func(row db.Row) (f fence, err error) {
+		return f, row.Scan(&f.id, &f.stamp)
+	}, "SELECT id, stamp FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
+	if err != nil {
+		return nil, err
+	}
+	var changed []string
+	same := list[:0]
+	for _, f := range list {
+		if h := had[f.id]; h != nil && h.stamp == f.stamp {
+			same = append(same, *h)
+		} else {
+			changed = append(changed, f.id)
+		}
+	}
+	if len(changed) == 0 {
+		return same, nil
+	}
+	read, err := db.All(ctx, q, scanFence, "SELECT stamp, doc FROM zones WHERE organization_id = $1 AND id = ANY($2)", organizationID, changed)
+	return append(same, read...), err
+}
+
 func scanFence(row db.Row) (fence, error) {
 	var z Zone
-	err := row.Scan(db.IntoJSON(&z))
-	return fence{z.ID, z.Type, z.Geometry, z.Rules, z.Priority, z.StartsAt.Std(), z.EndsAt.Std()}, err
+	var stamp int64
+	err := row.Scan(&stamp, db.IntoJSON(&z))
+	return fence{z.ID, stamp, z.Type, z.Geometry, z.Rules, z.Priority, z.StartsAt.Std(), z.EndsAt.Std()}, err
 }
 
 // Doc returns the record as it is answered.
@@ -276,10 +310,10 @@ func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID stri
 		return Zone{}, err
 	}
 	minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
-	made, err := tx.Exec(ctx, `INSERT INTO zones (organization_id, id, subaccount_id, revision, external_id, type, name, priority, starts_at, ends_at, min_lng, min_lat, max_lng, max_lat, doc)
-		VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING`,
+	made, err := tx.Exec(ctx, `INSERT INTO zones (organization_id, id, subaccount_id, revision, external_id, type, name, priority, starts_at, ends_at, min_lng, min_lat, max_lng, max_lat, doc, stamp)
+		VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT DO NOTHING`,
 		organizationID, z.ID, z.SubaccountID, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
-		minLng, minLat, maxLng, maxLat, string(doc))
+		minLng, minLat, maxLng, maxLat, string(doc), newStamp())
 	if err != nil {
 		return Zone{}, fmt.Errorf("insert a zone: %w", err)
 	}
@@ -360,9 +394,9 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	}
 	minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
 	_, err = tx.Exec(ctx, `UPDATE zones SET revision = $3, external_id = $4, type = $5, name = $6, priority = $7, starts_at = $8, ends_at = $9,
-		min_lng = $10, min_lat = $11, max_lng = $12, max_lat = $13, doc = $14 WHERE organization_id = $1 AND id = $2`,
+		min_lng = $10, min_lat = $11, max_lng = $12, max_lat = $13, doc = $14, stamp = $15 WHERE organization_id = $1 AND id = $2`,
 		organizationID, z.ID, z.revision, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
-		minLng, minLat, maxLng, maxLat, string(doc))
+		minLng, minLat, maxLng, maxLat, string(doc), newStamp())
 	if db.IsUnique(err) { // made meanwhile
 		return Zone{}, exists("external_id")
 	}

@@ -186,6 +186,7 @@ CREATE TABLE zones (
 	id              TEXT NOT NULL,
 	subaccount_id   TEXT NOT NULL,
 	revision        BIGINT NOT NULL,
+	stamp           BIGINT NOT NULL, -- a random one for each change
 	external_id     TEXT,
 	type            TEXT NOT NULL,
 	name            TEXT NOT NULL,
@@ -201,6 +202,7 @@ CREATE TABLE zones (
 );
 CREATE UNIQUE INDEX zones_external ON zones (organization_id, subaccount_id, external_id) WHERE external_id IS NOT NULL;
 CREATE INDEX zones_subaccount ON zones (organization_id, subaccount_id, min_lng, max_lng, min_lat, max_lat, id);
+CREATE INDEX zones_stamp ON zones (organization_id, subaccount_id, id, stamp);
 CREATE INDEX zones_priority ON zones (organization_id, priority, id);
 CREATE INDEX zones_name ON zones (organization_id, name, id);
 
