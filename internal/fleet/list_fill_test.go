@@ -142,9 +142,9 @@ func (f *filler) customer(c *Customer) {
 func (f *filler) zone(z *Zone) {
 	f.t.Helper()
 	minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
-	f.add("zones", "organization_id, id, subaccount_id, revision, external_id, type, name, priority, starts_at, ends_at, min_lng, min_lat, max_lng, max_lat, doc",
+	f.add("zones", "organization_id, id, subaccount_id, revision, external_id, type, name, priority, starts_at, ends_at, min_lng, min_lat, max_lng, max_lat, doc, stamp",
 		testOrg, z.ID, z.SubaccountID, 1, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
-		minLng, minLat, maxLng, maxLat, f.encode(z))
+		minLng, minLat, maxLng, maxLat, f.encode(z), newStamp())
 }
 
 // maker makes records, the same ones each time.
