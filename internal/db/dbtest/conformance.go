@@ -49,6 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 		{"cancelled within", testCancelledWithin},
 		{"64 writers", testManyWriters},
 		{"lock", testLock},
+		{"settle", testSettle},
 		{"try lock", testTryLock},
 		{"deadlock", testDeadlock},
 		{"serialization", testSerialization},
@@ -889,6 +890,46 @@ func testTryLock(t *testing.T, s *suite) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// Settle waits for a transaction that has changed something, and for no later one.
+func testSettle(t *testing.T, s *suite) {
+	ctx := t.Context()
+	if err := s.Settle(ctx); err != nil {
+		t.Errorf("nobody writes: %v", err)
+	}
+	changed, leave, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	go func() {
+		defer close(done)
+		err := s.Write(context.Background(), func(tx *db.Tx) error {
+			if err := s.insert(context.Background(), tx, "slow"); err != nil {
+				return err
+			}
+			once.Do(func() { close(changed) })
+			<-leave
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	<-changed
+	if s.Postgres() {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if err := s.Settle(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beside a transaction that has written: got %v, want to wait for it", err)
+		}
+	} else if err := s.Settle(ctx); err != nil {
+		t.Errorf("beside a transaction that has written: %v", err)
+	}
+	close(leave)
+	<-done
+	if err := s.Settle(ctx); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	s.wantIDs(t, "slow")
 }
 
 // Two transactions that lock two rows in opposite order: the server ends one,
