@@ -64,6 +64,7 @@ type Service struct {
 	fences      cache[fences]
 
 	ensured sync.Map // ids of organizations that have a fleet, see Ensure
+	packed  string   // the organization that pack looked at last; only Run uses it
 }
 
 // Config is what [Open] needs.

@@ -198,7 +198,7 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride)
 		// Not while records agree with each other: the locks see to it.
 		return fmt.Errorf("vehicle %s or its customer has an open ride that they do not know of", r.VehicleID)
 	}
-	return nil
+	return s.forgetFacts(ctx, tx, a.id, nil, r)
 }
 
 func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, r *Ride) error {
@@ -207,7 +207,10 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, 
 	if err := r.encode(a.settings); err != nil {
 		return err
 	}
-	return updateRow(ctx, tx, "rides", a.id, r.ID, before.columns(), r.columns())
+	if err := updateRow(ctx, tx, "rides", a.id, r.ID, before.columns(), r.columns()); err != nil {
+		return err
+	}
+	return s.forgetFacts(ctx, tx, a.id, before, r)
 }
 
 // Ride returns a ride as it was changed last, and what it has lasted by now.

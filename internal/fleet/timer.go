@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -14,20 +15,38 @@ import (
 
 const (
 	sweepEvery = time.Second
+	packEvery  = time.Second
 	// sweepBatch bounds what one transaction of a sweep does, and so how long
 	// others wait for it.
 	sweepBatch = 50
 )
 
-// Run does what is due, within a second of that, until ctx ends. Any number of
-// nodes may.
+// Run does what is due, within a second of that, and packs what analytics read,
+// until ctx ends. Any number of nodes may.
 func (s *Service) Run(ctx context.Context) {
+	var packing sync.WaitGroup
+	defer packing.Wait()
+	packing.Go(func() { s.runPack(ctx) })
 	for {
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "what is due in the fleets could not be done; trying again", "error", err)
 		}
 		select {
 		case <-time.After(sweepEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// runPack packs until ctx ends; apart from what is due, which waits for nobody.
+func (s *Service) runPack(ctx context.Context) {
+	for {
+		if err := s.pack(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "rides could not be packed for analytics; trying again", "error", err)
+		}
+		select {
+		case <-time.After(packEvery):
 		case <-ctx.Done():
 			return
 		}

@@ -1,0 +1,888 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// RideGroupMembers lists what rides are grouped by, in the order of factGroup. The
+// type is that of the vehicle when the ride began.
+var RideGroupMembers = [...]string{"subaccount_id", "vehicle_type_id", "trip_type", "start_zone_id", "pricing_plan_id", "status"}
+
+// RideBases lists the times that rides can be counted at. A ride is counted in the
+// period that has its time, compared in whole milliseconds, as it is answered; a
+// reservation that never started at the time it was made.
+var RideBases = [...]string{"started_at", "ended_at"}
+
+// AnalyticsQuery says which rides are counted, and how (fleet-api.md 7).
+type AnalyticsQuery struct {
+	From, To    time.Time // From is included, To is not
+	Granularity period.Granularity
+	Location    *time.Location // whose clocks the periods go by; nil: UTC
+	GroupBy     []string       // up to two of RideGroupMembers
+	DateBasis   string         // one of RideBases; empty: started_at of rides, ended_at of revenue
+	// What rides must have one of; nil: any. No default is added: that only trips
+	// of riders count unless it is said otherwise is for the caller to ask.
+	Subaccounts  []string
+	VehicleTypes []string
+	TripTypes    []TripType
+}
+
+// RideFigures are what is counted of some rides: of those that are not reserved.
+type RideFigures struct {
+	RideCount      int64 `json:"ride_count"`
+	CompletedCount int64 `json:"completed_count"`
+	CancelledCount int64 `json:"cancelled_count"`
+	// Of completed rides. An average is rounded half up, and nil when there is
+	// nothing to average: that of distances is of the rides that have one.
+	DurationSeconds        int64  `json:"duration_seconds"`
+	DistanceMeters         int64  `json:"distance_meters"`
+	AverageDurationSeconds *int64 `json:"average_duration_seconds"`
+	AverageDistanceMeters  *int64 `json:"average_distance_meters"`
+	UniqueCustomers        int64  `json:"unique_customers"`
+	UniqueVehicles         int64  `json:"unique_vehicles"`
+}
+
+// RideRow is the figures of a period, or of one group of its rides.
+type RideRow struct {
+	Period period.Period
+	Group  []Text // the values of the members that it is grouped by; empty is null, and comes first
+	RideFigures
+}
+
+// RideReport is the answer of [Service.RideAnalytics].
+type RideReport struct {
+	GeneratedAt time.Time // as the organization's clock has it
+	DateBasis   string
+	Rows        []RideRow   // by period, then by group
+	Totals      RideFigures // of the whole range
+}
+
+// RevenueFigures are the sums of prices, of completed and cancelled rides that have
+// one, in one currency.
+type RevenueFigures struct {
+	Currency          string `json:"currency"`
+	RideCount         int64  `json:"ride_count"`
+	UnlockAmount      int64  `json:"unlock_amount"`
+	TimeAmount        int64  `json:"time_amount"`
+	PauseAmount       int64  `json:"pause_amount"`
+	DistanceAmount    int64  `json:"distance_amount"`
+	FareAmount        int64  `json:"fare_amount"`
+	ReservationAmount int64  `json:"reservation_amount"`
+	OutOfZoneAmount   int64  `json:"out_of_zone_amount"`
+	SubtotalAmount    int64  `json:"subtotal_amount"`
+	TaxAmount         int64  `json:"tax_amount"`
+	AdjustmentAmount  int64  `json:"adjustment_amount"`
+	TotalAmount       int64  `json:"total_amount"`
+	NetAmount         int64  `json:"net_amount"` // total less tax
+}
+
+// RevenueRow is the figures of a period and a currency, or of one group of its rides.
+type RevenueRow struct {
+	Period period.Period
+	Group  []Text // as in RideRow
+	RevenueFigures
+}
+
+// RevenueReport is the answer of [Service.RevenueAnalytics].
+type RevenueReport struct {
+	GeneratedAt time.Time // as the organization's clock has it
+	DateBasis   string
+	Rows        []RevenueRow     // by period, then by group, then by currency
+	Totals      []RevenueFigures // of the whole range, by currency
+}
+
+// RideAnalytics counts an organization's rides by periods, and in each by groups.
+// Without those a period without rides has a row of zeros; with them there are rows
+// only for groups that have rides.
+//
+// Errors: Invalid, with code range_too_large for more than 5,000 periods.
+func (s *Service) RideAnalytics(ctx context.Context, organizationID string, q AnalyticsQuery) (RideReport, error) {
+	var out RideReport
+	a, err := newAnalysis(organizationID, q, startedBasis())
+	if err != nil {
+		return out, err
+	}
+	out.DateBasis = a.basis.name
+	err = s.db.Read(ctx, func(tx *db.Tx) error {
+		if out.GeneratedAt, err = s.Now(ctx, tx, organizationID); err != nil {
+			return err
+		}
+		customers, vehicles := newRideCounter(customerColumn, durationColumn), newRideCounter(vehicleColumn, distanceColumn)
+		if err := a.run(ctx, tx, rideColumns, customers, vehicles); err != nil {
+			return err
+		}
+		out.Rows = a.rideRows(customers.rows, vehicles.rows)
+		customers.total.unique, vehicles.total.unique = customers.all.size(), vehicles.all.size()
+		out.Totals = figuresOf(&customers.total, &vehicles.total)
+		return nil
+	})
+	if err != nil {
+		return RideReport{}, fmt.Errorf("count rides: %w", err)
+	}
+	return out, nil
+}
+
+// RevenueAnalytics adds up what an organization's rides have cost, by periods, in
+// each by groups, and by currencies, which are never added up. Without groups, each
+// period has a row for each currency of the rides in the whole range or, when there
+// are none, of the subaccounts that were asked for; so have the totals.
+//
+// Errors: as of [Service.RideAnalytics].
+func (s *Service) RevenueAnalytics(ctx context.Context, organizationID string, q AnalyticsQuery) (RevenueReport, error) {
+	var out RevenueReport
+	a, err := newAnalysis(organizationID, q, endedBasis())
+	if err != nil {
+		return out, err
+	}
+	out.DateBasis, a.revenue = a.basis.name, true
+	err = s.db.Read(ctx, func(tx *db.Tx) error {
+		if out.GeneratedAt, err = s.Now(ctx, tx, organizationID); err != nil {
+			return err
+		}
+		c := &revenueCounter{period: -1}
+		if err := a.run(ctx, tx, moneyColumns, c); err != nil {
+			return err
+		}
+		var currencies []string
+		if len(c.rows) == 0 {
+			if currencies, err = currenciesOf(ctx, tx, organizationID, q.Subaccounts); err != nil {
+				return err
+			}
+		}
+		out.Rows, out.Totals = a.revenueRows(c.rows, currencies)
+		return nil
+	})
+	if err != nil {
+		return RevenueReport{}, fmt.Errorf("add up the prices of rides: %w", err)
+	}
+	return out, nil
+}
+
+// currenciesOf lists the currencies of subaccounts, in order; of all when ids is nil.
+func currenciesOf(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]string, error) {
+	list, err := db.All(ctx, q, func(r db.Row) (sub Subaccount, err error) {
+		err = r.Scan(db.IntoJSON(&sub))
+		return sub, err
+	}, "SELECT doc FROM subaccounts WHERE organization_id = $1", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("read subaccounts: %w", err)
+	}
+	var currencies []string
+	for i := range list {
+		if ids == nil || slices.Contains(ids, list[i].ID) {
+			currencies = append(currencies, list[i].Currency)
+		}
+	}
+	slices.Sort(currencies)
+	return slices.Compact(currencies), nil
+}
+
+// maxRideGroupBy is by how many members at once.
+const maxRideGroupBy = 2
+
+// analysis is one query under way. One goroutine reads, in the order of time, what is
+// packed and the rides that are not; counters count it beside.
+type analysis struct {
+	organization string
+	basis        basis
+	revenue      bool // currencies are apart, and rides without a price left out
+	query        AnalyticsQuery
+	groupBy      []int // members of factGroup
+	periods      []period.Period
+	edges        []int64 // of the periods, in milliseconds: one more than there are periods
+
+	slots   []slot     // of factGroups, by their numbers
+	groups  []groupKey // by the index in slots
+	indexes map[groupKey]int32
+	names   *names // of what is not packed; they may have numbers that mean nothing elsewhere
+	parts   []chan<- part
+}
+
+// slot is where the rides of a factGroup are counted.
+type slot struct {
+	group     int32 // in analysis.groups; -1: they are not
+	completed bool
+	cancelled bool
+}
+
+// groupKey is the values that rides are grouped by, and the currency of revenue.
+type groupKey struct {
+	values   [maxRideGroupBy]string
+	currency string
+}
+
+// part is facts of one period.
+type part struct {
+	period  int
+	columns []packedColumn
+	spans   []span
+}
+
+// span is facts of one slot, from lo on and before hi.
+type span struct {
+	slot
+	lo, hi int
+}
+
+func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, error) {
+	a := &analysis{organization: organizationID, basis: b, query: q, indexes: make(map[groupKey]int32), names: newNames()}
+	var v problem.Validation
+	for i, member := range q.GroupBy {
+		at := slices.Index(RideGroupMembers[:], member)
+		if at < 0 {
+			v.Add("group_by", "must be of %s", strings.Join(RideGroupMembers[:], ", "))
+		} else if slices.Contains(q.GroupBy[:i], member) {
+			v.Add("group_by", "must not repeat a member")
+		}
+		a.groupBy = append(a.groupBy, at)
+	}
+	if len(q.GroupBy) > maxRideGroupBy {
+		v.Add("group_by", "must be at most %d", maxRideGroupBy)
+	}
+	switch q.DateBasis {
+	case "":
+	case "started_at":
+		a.basis = startedBasis()
+	case "ended_at":
+		a.basis = endedBasis()
+	default:
+		v.Add("date_basis", "must be one of %s", strings.Join(RideBases[:], ", "))
+	}
+	loc := q.Location
+	if loc == nil {
+		loc = time.UTC
+	}
+	var err error
+	a.periods, err = period.Split(q.From, q.To, q.Granularity, loc)
+	switch {
+	case errors.Is(err, period.ErrTooMany):
+		v.AddCode("range_too_large", "to", "%v", err)
+	case errors.Is(err, period.ErrUnknown):
+		v.Add("granularity", "%v", err)
+	case err != nil:
+		v.Add("to", "%v", err)
+	}
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	// A time in whole milliseconds is at an edge or after when it is at the next
+	// whole one.
+	millis := func(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+	for _, p := range a.periods {
+		a.edges = append(a.edges, millis(p.Start))
+	}
+	a.edges = append(a.edges, millis(q.To))
+	return a, nil
+}
+
+// counter counts the parts that it is sent, until there are no more.
+type counter interface{ count(<-chan part) }
+
+// run counts rides. Columns is how many a fact has of what is counted.
+func (a *analysis) run(ctx context.Context, tx *db.Tx, columns int, counters ...counter) error {
+	var wg sync.WaitGroup
+	for _, c := range counters {
+		parts := make(chan part, 64)
+		a.parts = append(a.parts, parts)
+		wg.Go(func() { c.count(parts) })
+	}
+	err := a.read(ctx, tx, columns)
+	for _, parts := range a.parts {
+		close(parts)
+	}
+	wg.Wait()
+	return err
+}
+
+// piece is a part of the range: facts that are packed, or rides.
+type piece struct {
+	start, end int64 // microseconds
+	packed     bool
+}
+
+// read sends what is counted, in the order of periods.
+func (a *analysis) read(ctx context.Context, tx *db.Tx, columns int) error {
+	from, to := a.edges[0]*1000, a.edges[len(a.edges)-1]*1000
+	if from == to { // less than a millisecond, and in it none
+		return nil
+	}
+	pieces, err := db.All(ctx, tx, func(r db.Row) (p piece, err error) {
+		err = r.Scan(&p.start, &p.end, &p.packed)
+		return p, err
+	}, `SELECT start_at, end_at, runs IS NOT NULL FROM ride_facts WHERE organization_id = $1 AND basis = $2 AND start_at < $4 AND end_at > $3
+		AND start_at >= coalesce((SELECT start_at FROM ride_facts WHERE organization_id = $1 AND basis = $2 AND start_at <= $3 ORDER BY start_at DESC LIMIT 1), $3)
+		ORDER BY start_at`, a.organization, a.basis.name, from, to)
+	if err != nil {
+		return fmt.Errorf("find packed rides: %w", err)
+	}
+	groups, err := db.All(ctx, tx, func(r db.Row) (name string, err error) {
+		err = r.Scan(&name)
+		return name, err
+	}, "SELECT name FROM ride_fact_names WHERE organization_id = $1 AND kind = 'group' ORDER BY n", a.organization)
+	if err != nil {
+		return fmt.Errorf("read groups of rides: %w", err)
+	}
+	for _, name := range groups {
+		if err := a.nameGroup(name); err != nil {
+			return err
+		}
+	}
+	at := from
+	for i := 0; i < len(pieces); {
+		end := i
+		for end < len(pieces) && pieces[end].packed {
+			end++
+		}
+		if end > i {
+			if err := a.readPacked(ctx, tx, pieces[i:end], columns); err != nil {
+				return err
+			}
+		}
+		for ; end < len(pieces) && !pieces[end].packed; end++ {
+			if err := a.readRides(ctx, tx, max(pieces[end].start, from), min(pieces[end].end, to), columns); err != nil {
+				return err
+			}
+		}
+		i, at = end, pieces[end-1].end
+	}
+	if at < to {
+		return a.readRides(ctx, tx, at, to, columns)
+	}
+	return nil
+}
+
+// nameGroup gives a group the next number, and a slot.
+func (a *analysis) nameGroup(name string) error {
+	g, err := parseGroup(name)
+	if err != nil {
+		return err
+	}
+	a.names[groupName][name] = int64(len(a.slots))
+	a.slots = append(a.slots, a.slot(&g))
+	return nil
+}
+
+// slot returns where the rides of a group are counted.
+func (a *analysis) slot(g *factGroup) slot {
+	q := &a.query
+	if q.Subaccounts != nil && !slices.Contains(q.Subaccounts, g[subaccountMember]) ||
+		q.VehicleTypes != nil && !slices.Contains(q.VehicleTypes, g[typeMember]) ||
+		q.TripTypes != nil && !slices.Contains(q.TripTypes, TripType(g[tripMember])) ||
+		a.revenue && g[currencyMember] == "" {
+		return slot{group: -1}
+	}
+	var key groupKey
+	for i, member := range a.groupBy {
+		key.values[i] = g[member]
+	}
+	if a.revenue {
+		key.currency = g[currencyMember]
+	}
+	index, ok := a.indexes[key]
+	if !ok {
+		index = int32(len(a.groups))
+		a.indexes[key] = index
+		a.groups = append(a.groups, key)
+	}
+	status := RideStatus(g[statusMember])
+	return slot{index, status == Completed, status == Cancelled}
+}
+
+// periodOf is the place of the period that a time in the range is in.
+func (a *analysis) periodOf(millis int64) int {
+	after, _ := slices.BinarySearch(a.edges, millis+1)
+	return after - 1
+}
+
+// within returns the periods that times from start on and before end, in
+// microseconds, can be in, and whether all of them are in these.
+func (a *analysis) within(start, end int64) (first, last int, whole bool) {
+	low, high := time.UnixMicro(start).UnixMilli(), time.UnixMicro(end-1).UnixMilli()
+	from, to := a.edges[0], a.edges[len(a.edges)-1]-1
+	return a.periodOf(max(low, from)), a.periodOf(min(high, to)), from <= low && high <= to
+}
+
+// readPacked sends the facts of pieces that are packed.
+func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []piece, columns int) error {
+	var divided []int64 // those whose times are needed
+	for _, p := range pieces {
+		if first, last, whole := a.within(p.start, p.end); first != last || !whole {
+			divided = append(divided, p.start)
+		}
+	}
+	what := "rides"
+	if a.revenue {
+		what = "money"
+	}
+	rows, err := tx.Query(ctx, `SELECT start_at, end_at, runs, `+what+`, CASE WHEN start_at = ANY($5) THEN times END FROM ride_facts
+		WHERE organization_id = $1 AND basis = $2 AND start_at >= $3 AND start_at <= $4 ORDER BY start_at`,
+		a.organization, a.basis.name, pieces[0].start, pieces[len(pieces)-1].start, divided)
+	if err != nil {
+		return fmt.Errorf("read packed rides: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p piece
+		var f packedFacts
+		if err := rows.Scan(&p.start, &p.end, &f.runs, &f.rides, &f.times); err != nil {
+			return fmt.Errorf("read packed rides: %w", err)
+		}
+		if err := a.send(p, f.runs, f.rides, f.times, columns); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// rawRides is about how many rides that are not packed are in memory at once.
+const rawRides = 4096
+
+// temporary is where numbers begin of names that have none.
+const temporary = 1 << 40
+
+// readRides sends the facts of the rides from start on and before end.
+func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, columns int) error {
+	for start < end {
+		next, err := nextStretch(ctx, tx, a.organization, a.basis, start, end, rawRides, false)
+		if err != nil {
+			return fmt.Errorf("find rides: %w", err)
+		}
+		if next == 0 || next > end {
+			next = end
+		}
+		facts, err := readFacts(ctx, tx, a.organization, a.basis, start, next)
+		if err != nil {
+			return err
+		}
+		facts = slices.DeleteFunc(facts, func(f fact) bool { return a.slot(&f.group).group < 0 })
+		if len(facts) > 0 {
+			if err := a.names.load(ctx, tx, a.organization, facts); err != nil {
+				return fmt.Errorf("read numbers of ids: %w", err)
+			}
+			for kind, list := range a.names.missing(facts) {
+				for _, name := range list {
+					if kind != groupName {
+						a.names[kind][name] = int64(temporary + len(a.names[kind]))
+					} else if err := a.nameGroup(name); err != nil {
+						return err
+					}
+				}
+			}
+			packed := packFacts(a.names.number(facts))
+			what := packed.rides
+			if a.revenue {
+				what = packed.money
+			}
+			if err := a.send(piece{start, next, false}, packed.runs, what, packed.times, columns); err != nil {
+				return err
+			}
+		}
+		start = next
+	}
+	return nil
+}
+
+// send sends packed facts to the counters, by periods. Where they are all in one
+// period, times may be nil.
+func (a *analysis) send(p piece, runText, columnText, timeText []byte, columns int) error {
+	runs, n, err := parseRuns(runText)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	list := make([]packedColumn, columns)
+	if err := parseColumns(columnText, n, list); err != nil {
+		return err
+	}
+	spans := make([]span, 0, len(runs))
+	for _, r := range runs {
+		if r.group < 0 || r.group >= int64(len(a.slots)) {
+			return errFacts
+		}
+		if slot := a.slots[r.group]; slot.group >= 0 {
+			spans = append(spans, span{slot, r.lo, r.hi})
+		}
+	}
+	first, last, whole := a.within(p.start, p.end)
+	if first == last && whole {
+		a.sendPart(part{first, list, spans})
+		return nil
+	}
+	var times [1]packedColumn
+	if err := parseColumns(timeText, n, times[:]); err != nil {
+		return err
+	}
+	before := func(lo, hi int, edge int64) int {
+		for lo < hi {
+			if middle := (lo + hi) / 2; times[0].at(middle) < edge {
+				lo = middle + 1
+			} else {
+				hi = middle
+			}
+		}
+		return lo
+	}
+	for i := range spans {
+		spans[i].lo = before(spans[i].lo, spans[i].hi, a.edges[first])
+	}
+	for at := first; at <= last; at++ {
+		var here []span
+		for i := range spans {
+			s := &spans[i]
+			if s.lo == s.hi {
+				continue
+			}
+			if end := before(s.lo, s.hi, a.edges[at+1]); end > s.lo {
+				here = append(here, span{s.slot, s.lo, end})
+				s.lo = end
+			}
+		}
+		a.sendPart(part{at, list, here})
+	}
+	return nil
+}
+
+func (a *analysis) sendPart(p part) {
+	if len(p.spans) > 0 {
+		for _, parts := range a.parts {
+			parts <- p
+		}
+	}
+}
+
+// rideCell is what a rideCounter counts of one group in one period.
+type rideCell struct {
+	period, group               int32
+	rides, completed, cancelled int64
+	unique                      int64
+	sum, with                   int64 // of the values that there are
+}
+
+// rideCounter counts rides, and of two of their columns: in one the different
+// numbers, of the other the sum. Two of them count all that there is.
+type rideCounter struct {
+	id, value int // columns
+	period    int32
+	cells     []rideCell // of the period, by group
+	touched   []int32    // groups that have some
+	seen      distinct   // in the period
+	all       distinct
+	rows      []rideCell
+	total     rideCell
+}
+
+func newRideCounter(id, value int) *rideCounter {
+	return &rideCounter{id: id, value: value, period: -1}
+}
+
+func (c *rideCounter) count(parts <-chan part) {
+	for p := range parts {
+		if int32(p.period) != c.period {
+			c.flush()
+			c.period = int32(p.period)
+		}
+		id, value := p.columns[c.id], p.columns[c.value]
+		for _, s := range p.spans {
+			for int(s.group) >= len(c.cells) {
+				c.cells = append(c.cells, rideCell{})
+			}
+			cell := &c.cells[s.group]
+			if cell.rides == 0 {
+				c.touched = append(c.touched, s.group)
+			}
+			n := int64(s.hi - s.lo)
+			cell.rides += n
+			switch {
+			case s.completed:
+				cell.completed += n
+				for i := s.lo; i < s.hi; i++ {
+					if v := value.at(i); v != 0 { // plus one
+						cell.sum += v - 1
+						cell.with++
+					}
+				}
+			case s.cancelled:
+				cell.cancelled += n
+			}
+			for i := s.lo; i < s.hi; i++ {
+				if v := id.at(i); v != 0 || c.id != customerColumn {
+					cell.unique += c.seen.add(uint64(s.group), uint64(v))
+				}
+			}
+		}
+	}
+	c.flush()
+}
+
+// flush ends a period.
+func (c *rideCounter) flush() {
+	for _, g := range c.touched {
+		cell := c.cells[g]
+		c.cells[g] = rideCell{}
+		cell.period, cell.group = c.period, g
+		c.rows = append(c.rows, cell)
+		c.total.rides += cell.rides
+		c.total.completed += cell.completed
+		c.total.cancelled += cell.cancelled
+		c.total.sum += cell.sum
+		c.total.with += cell.with
+	}
+	c.touched = c.touched[:0]
+	c.seen.moveTo(&c.all)
+}
+
+// distinct is a set of numbers in groups: a hash table of words of 64 bits, so that
+// few numbers take little room, and many of them not much more. The zero one is
+// empty.
+type distinct struct {
+	keys  []uint64 // a group and the number of a word in it, plus one; 0: free
+	words []uint64
+	used  int
+	shift int
+}
+
+// numberBits is how many bits the number of a word has.
+const numberBits = 40
+
+// add adds a number to a group and returns 1, or 0 when it was there.
+func (d *distinct) add(group, number uint64) int64 {
+	return int64(d.or(group<<numberBits|number>>6, 1<<(number&63)))
+}
+
+// or adds the bits of a word and returns how many were not there.
+func (d *distinct) or(key, word uint64) int {
+	if d.used*4 >= len(d.keys)*3 {
+		d.grow()
+	}
+	for i := (key + 1) * 0x9e3779b97f4a7c15 >> d.shift; ; i = (i + 1) & uint64(len(d.keys)-1) {
+		switch d.keys[i] {
+		case key + 1:
+			added := word &^ d.words[i]
+			d.words[i] |= word
+			return bits.OnesCount64(added)
+		case 0:
+			d.keys[i], d.words[i] = key+1, word
+			d.used++
+			return bits.OnesCount64(word)
+		}
+	}
+}
+
+func (d *distinct) grow() {
+	old := *d
+	size := max(1024, 2*len(old.keys))
+	*d = distinct{keys: make([]uint64, size), words: make([]uint64, size), shift: 64 - bits.Len(uint(size-1))}
+	for i, key := range old.keys {
+		if key != 0 {
+			d.or(key-1, old.words[i])
+		}
+	}
+}
+
+// moveTo empties d into another set, where groups are not told apart.
+func (d *distinct) moveTo(all *distinct) {
+	for i, key := range d.keys {
+		if key != 0 {
+			all.or((key-1)&(1<<numberBits-1), d.words[i])
+		}
+	}
+	clear(d.keys)
+	d.used = 0
+}
+
+// size is how many numbers there are.
+func (d *distinct) size() (n int64) {
+	for i, key := range d.keys {
+		if key != 0 {
+			n += int64(bits.OnesCount64(d.words[i]))
+		}
+	}
+	return n
+}
+
+func figuresOf(customers, vehicles *rideCell) RideFigures {
+	return RideFigures{
+		RideCount: customers.rides, CompletedCount: customers.completed, CancelledCount: customers.cancelled,
+		DurationSeconds: customers.sum, AverageDurationSeconds: average(customers.sum, customers.with),
+		DistanceMeters: vehicles.sum, AverageDistanceMeters: average(vehicles.sum, vehicles.with),
+		UniqueCustomers: customers.unique, UniqueVehicles: vehicles.unique,
+	}
+}
+
+// average is rounded half up; nil of nothing.
+func average(sum, n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	mean := sum / n
+	if rest := sum % n; rest >= n-rest {
+		mean++
+	}
+	return &mean
+}
+
+// order returns the groups in order: their keys', which is not that in which they
+// were met.
+func (a *analysis) order() (rank []int32, values [][]Text) {
+	sorted := make([]int32, len(a.groups))
+	for i := range sorted {
+		sorted[i] = int32(i)
+	}
+	slices.SortFunc(sorted, func(x, y int32) int {
+		p, q := &a.groups[x], &a.groups[y]
+		return cmp.Or(strings.Compare(p.values[0], q.values[0]), strings.Compare(p.values[1], q.values[1]), strings.Compare(p.currency, q.currency))
+	})
+	rank, values = make([]int32, len(sorted)), make([][]Text, len(sorted))
+	for i, g := range sorted {
+		rank[g] = int32(i)
+		for m := range a.groupBy {
+			values[g] = append(values[g], Text(a.groups[g].values[m]))
+		}
+	}
+	return rank, values
+}
+
+func (a *analysis) rideRows(customers, vehicles []rideCell) []RideRow {
+	rank, values := a.order()
+	byRank := func(x, y rideCell) int {
+		return cmp.Or(cmp.Compare(x.period, y.period), cmp.Compare(rank[x.group], rank[y.group]))
+	}
+	slices.SortFunc(customers, byRank)
+	slices.SortFunc(vehicles, byRank)
+	rows := make([]RideRow, 0, max(len(customers), len(a.periods)))
+	for i := range customers {
+		c := &customers[i]
+		if len(a.groupBy) == 0 {
+			rows = a.emptyRides(rows, int(c.period))
+		}
+		rows = append(rows, RideRow{a.periods[c.period], values[c.group], figuresOf(c, &vehicles[i])})
+	}
+	if len(a.groupBy) == 0 {
+		rows = a.emptyRides(rows, len(a.periods))
+	}
+	return rows
+}
+
+// emptyRides adds the rows of periods without rides before one.
+func (a *analysis) emptyRides(rows []RideRow, before int) []RideRow {
+	for i := len(rows); i < before; i++ {
+		rows = append(rows, RideRow{Period: a.periods[i]})
+	}
+	return rows
+}
+
+// revenueCell is the sums of one group, which has one currency, in one period.
+type revenueCell struct {
+	period, group int32
+	rides         int64
+	money         [moneyColumns]int64
+}
+
+// revenueCounter adds up prices.
+type revenueCounter struct {
+	period  int32
+	cells   []revenueCell // of the period, by group
+	touched []int32       // groups that have some
+	rows    []revenueCell
+}
+
+func (c *revenueCounter) count(parts <-chan part) {
+	for p := range parts {
+		if int32(p.period) != c.period {
+			c.flush()
+			c.period = int32(p.period)
+		}
+		for _, s := range p.spans {
+			for int(s.group) >= len(c.cells) {
+				c.cells = append(c.cells, revenueCell{})
+			}
+			cell := &c.cells[s.group]
+			if cell.rides == 0 {
+				c.touched = append(c.touched, s.group)
+			}
+			cell.rides += int64(s.hi - s.lo)
+			for i := range cell.money {
+				cell.money[i] += p.columns[i].sum(s.lo, s.hi)
+			}
+		}
+	}
+	c.flush()
+}
+
+// flush ends a period.
+func (c *revenueCounter) flush() {
+	for _, g := range c.touched {
+		cell := c.cells[g]
+		c.cells[g] = revenueCell{}
+		cell.period, cell.group = c.period, g
+		c.rows = append(c.rows, cell)
+	}
+	c.touched = c.touched[:0]
+}
+
+// revenueRows returns the rows and the totals. Currencies are those to show when
+// there are no rides.
+func (a *analysis) revenueRows(cells []revenueCell, currencies []string) ([]RevenueRow, []RevenueFigures) {
+	rank, values := a.order()
+	slices.SortFunc(cells, func(x, y revenueCell) int {
+		return cmp.Or(cmp.Compare(x.period, y.period), cmp.Compare(rank[x.group], rank[y.group]))
+	})
+	totals := make(map[string]*revenueCell)
+	for _, currency := range currencies {
+		totals[currency] = new(revenueCell)
+	}
+	for i := range cells {
+		currency := a.groups[cells[i].group].currency
+		total := totals[currency]
+		if total == nil {
+			total = new(revenueCell)
+			totals[currency] = total
+			currencies = append(currencies, currency)
+		}
+		total.rides += cells[i].rides
+		for m := range total.money {
+			total.money[m] += cells[i].money[m]
+		}
+	}
+	slices.Sort(currencies)
+	figures := func(c *revenueCell, currency string) RevenueFigures {
+		f := RevenueFigures{Currency: currency, RideCount: c.rides}
+		f.setMoney(&c.money)
+		return f
+	}
+	rows := make([]RevenueRow, 0, len(cells))
+	for i := 0; len(a.groupBy) > 0 && i < len(cells); i++ {
+		c := &cells[i]
+		rows = append(rows, RevenueRow{a.periods[c.period], values[c.group], figures(c, a.groups[c.group].currency)})
+	}
+	if len(a.groupBy) == 0 {
+		for p := range a.periods {
+			for _, currency := range currencies {
+				var c revenueCell
+				if len(cells) > 0 && int(cells[0].period) == p && a.groups[cells[0].group].currency == currency {
+					c, cells = cells[0], cells[1:]
+				}
+				rows = append(rows, RevenueRow{Period: a.periods[p], RevenueFigures: figures(&c, currency)})
+			}
+		}
+	}
+	out := make([]RevenueFigures, 0, len(currencies))
+	for _, currency := range currencies {
+		out = append(out, figures(totals[currency], currency))
+	}
+	return rows, out
+}

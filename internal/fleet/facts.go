@@ -1,0 +1,475 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Facts are what analytics count of a ride. Those of the rides of a stretch of time
+// are packed into a few bytes each, because what a year of five million rides says
+// cannot be read from five million documents while somebody waits.
+//
+// Packed facts never say anything but what the rides say: who changes a ride
+// forgets, in the same transaction, what is packed of the stretches that it was in
+// and is in ([Service.forgetFacts]). What is not packed is read from the rides.
+
+// fact is what is counted of a ride.
+type fact struct {
+	at       int64 // milliseconds since 1970
+	group    factGroup
+	customer string // empty: none
+	vehicle  string
+	// Of a completed ride, plus one; else 0.
+	duration, distance int64
+	money              [moneyColumns]int64
+}
+
+// factGroup is what rides are filtered and grouped by. Each may be empty.
+type factGroup [groupMembers]string
+
+// The members of a factGroup.
+const (
+	subaccountMember = iota
+	typeMember
+	tripMember
+	zoneMember
+	planMember
+	statusMember
+	currencyMember // empty unless the ride is over and has a price
+	groupMembers
+)
+
+// name is how a group is kept; no member has a | in it.
+func (g *factGroup) name() string { return strings.Join(g[:], "|") }
+
+func parseGroup(name string) (g factGroup, err error) {
+	if strings.Count(name, "|") != groupMembers-1 {
+		return g, errors.New("not a group of rides")
+	}
+	i := 0
+	for member := range strings.SplitSeq(name, "|") {
+		g[i] = member
+		i++
+	}
+	return g, nil
+}
+
+// The columns of money. Where the rules of pricing leave no choice an amount is 0,
+// so only what a cap, a floor or a mistake has made of it takes room.
+const (
+	unlockColumn = iota
+	timeColumn
+	pauseColumn
+	distanceMoneyColumn
+	fareColumn // less the four
+	reservationColumn
+	outOfZoneColumn
+	subtotalColumn // less fare, reservation and out of zone
+	taxColumn
+	adjustmentColumn
+	totalColumn // less subtotal, tax and adjustment
+	moneyColumns
+)
+
+// money returns the columns of a price.
+func (p *Price) money() [moneyColumns]int64 {
+	return [...]int64{
+		p.UnlockAmount, p.TimeAmount, p.PauseAmount, p.DistanceAmount,
+		p.FareAmount - p.UnlockAmount - p.TimeAmount - p.PauseAmount - p.DistanceAmount,
+		p.ReservationAmount, p.OutOfZoneAmount,
+		p.SubtotalAmount - p.FareAmount - p.ReservationAmount - p.OutOfZoneAmount,
+		p.TaxAmount, p.AdjustmentAmount,
+		p.TotalAmount - p.SubtotalAmount - p.TaxAmount - p.AdjustmentAmount,
+	}
+}
+
+// setMoney is the reverse, of sums too.
+func (f *RevenueFigures) setMoney(m *[moneyColumns]int64) {
+	f.UnlockAmount, f.TimeAmount, f.PauseAmount, f.DistanceAmount = m[unlockColumn], m[timeColumn], m[pauseColumn], m[distanceMoneyColumn]
+	f.FareAmount = m[fareColumn] + f.UnlockAmount + f.TimeAmount + f.PauseAmount + f.DistanceAmount
+	f.ReservationAmount, f.OutOfZoneAmount = m[reservationColumn], m[outOfZoneColumn]
+	f.SubtotalAmount = m[subtotalColumn] + f.FareAmount + f.ReservationAmount + f.OutOfZoneAmount
+	f.TaxAmount, f.AdjustmentAmount = m[taxColumn], m[adjustmentColumn]
+	f.TotalAmount = m[totalColumn] + f.SubtotalAmount + f.TaxAmount + f.AdjustmentAmount
+	f.NetAmount = f.TotalAmount - f.TaxAmount
+}
+
+// factOf returns what is counted of a ride, at its basis time.
+func factOf(r *Ride, at time.Time) fact {
+	f := fact{at: at.UnixMilli(), customer: string(r.CustomerID), vehicle: r.VehicleID}
+	f.group = factGroup{r.SubaccountID, r.vehicleTypeID, string(r.TripType), string(r.StartZoneID), string(r.PricingPlanID), string(r.Status)}
+	if r.Status == Completed {
+		f.duration = r.DurationSeconds + 1
+		if r.DistanceMeters != nil {
+			f.distance = *r.DistanceMeters + 1
+		}
+	}
+	if r.Price != nil && !r.Status.Open() {
+		f.group[currencyMember] = r.Price.Currency
+		f.money = r.Price.money()
+	}
+	return f
+}
+
+// readFact is factOf for the document of a ride, of which it decodes nothing else.
+func readFact(doc string, vehicleTypeID string, at time.Time) (fact, error) {
+	f := fact{at: at.UnixMilli()}
+	f.group[typeMember] = vehicleTypeID
+	duration, distance, price := "", "null", "null"
+	err := eachMember(doc, func(name, value string) error {
+		var into *string
+		switch name {
+		case "subaccount_id":
+			into = &f.group[subaccountMember]
+		case "trip_type":
+			into = &f.group[tripMember]
+		case "start_zone_id":
+			into = &f.group[zoneMember]
+		case "pricing_plan_id":
+			into = &f.group[planMember]
+		case "status":
+			into = &f.group[statusMember]
+		case "customer_id":
+			into = &f.customer
+		case "vehicle_id":
+			into = &f.vehicle
+		case "duration_seconds":
+			duration = value
+		case "distance_meters":
+			distance = value
+		case "price":
+			price = value
+		}
+		if into != nil {
+			return stringOf(value, into)
+		}
+		return nil
+	})
+	if err != nil {
+		return f, fmt.Errorf("read a ride: %w", err)
+	}
+	status := RideStatus(f.group[statusMember])
+	if status == Completed {
+		if f.duration, err = strconv.ParseInt(duration, 10, 64); err != nil {
+			return f, fmt.Errorf("read the duration of a ride: %w", err)
+		}
+		f.duration++
+		if distance != "null" {
+			if f.distance, err = strconv.ParseInt(distance, 10, 64); err != nil {
+				return f, fmt.Errorf("read the distance of a ride: %w", err)
+			}
+			f.distance++
+		}
+	}
+	if price != "null" && !status.Open() {
+		var p Price
+		if err := readPrice(price, &p); err != nil {
+			return f, fmt.Errorf("read the price of a ride: %w", err)
+		}
+		f.group[currencyMember] = p.Currency
+		f.money = p.money()
+	}
+	return f, nil
+}
+
+func readPrice(text string, p *Price) error {
+	return eachMember(text, func(name, value string) (err error) {
+		var into *int64
+		switch name {
+		case "currency":
+			return stringOf(value, &p.Currency)
+		case "unlock_amount":
+			into = &p.UnlockAmount
+		case "time_amount":
+			into = &p.TimeAmount
+		case "pause_amount":
+			into = &p.PauseAmount
+		case "distance_amount":
+			into = &p.DistanceAmount
+		case "fare_amount":
+			into = &p.FareAmount
+		case "reservation_amount":
+			into = &p.ReservationAmount
+		case "out_of_zone_amount":
+			into = &p.OutOfZoneAmount
+		case "subtotal_amount":
+			into = &p.SubtotalAmount
+		case "tax_amount":
+			into = &p.TaxAmount
+		case "adjustment_amount":
+			into = &p.AdjustmentAmount
+		case "total_amount":
+			into = &p.TotalAmount
+		default:
+			return nil
+		}
+		*into, err = strconv.ParseInt(value, 10, 64)
+		return err
+	})
+}
+
+var errNotEncoded = errors.New("not a document as it is encoded")
+
+// eachMember calls fn with each member of a JSON object, as encode writes one: no
+// blanks, no escapes in names. Values are as they are written; nested ones are
+// skipped, not checked.
+func eachMember(text string, fn func(name, value string) error) error {
+	if len(text) < 2 || text[0] != '{' {
+		return errNotEncoded
+	}
+	if text == "{}" {
+		return nil
+	}
+	for rest := text[1:]; ; {
+		if rest == "" || rest[0] != '"' {
+			return errNotEncoded
+		}
+		name, after, ok := strings.Cut(rest[1:], `":`)
+		if !ok {
+			return errNotEncoded
+		}
+		n := valueLength(after)
+		if n <= 0 || n >= len(after) {
+			return errNotEncoded
+		}
+		if err := fn(name, after[:n]); err != nil {
+			return err
+		}
+		switch {
+		case after[n] == ',':
+			rest = after[n+1:]
+		case after[n:] == "}":
+			return nil
+		default:
+			return errNotEncoded
+		}
+	}
+}
+
+// valueLength is where the JSON value that text begins with is over.
+func valueLength(text string) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+		case '}', ']', ',':
+			if depth == 0 {
+				return i
+			}
+			if text[i] != ',' {
+				depth--
+			}
+		}
+	}
+	return len(text)
+}
+
+// stringOf decodes a JSON string, or null, which is empty.
+func stringOf(value string, into *string) error {
+	if value == "null" {
+		return nil
+	}
+	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' && strings.IndexByte(value, '\\') < 0 {
+		*into = value[1 : n-1]
+		return nil
+	}
+	return json.Unmarshal([]byte(value), into)
+}
+
+// numbered is a fact with numbers in place of ids.
+type numbered struct {
+	at    int64
+	group int64
+	rides [rideColumns]int64
+	money [moneyColumns]int64
+}
+
+// The columns of rides.
+const (
+	customerColumn = iota // its number plus one; 0: none
+	vehicleColumn
+	durationColumn
+	distanceColumn
+	rideColumns
+)
+
+// packedFacts is the stored form of facts. They are sorted by group, then by time:
+//
+//	runs   how many facts; then of each group its number, less that of the one
+//	       before, and how many facts it has
+//	rides, money, times   columns
+//
+// A column is its least value, how many bits the others need above that, and those
+// bits of each fact. Numbers are varints; eight bytes of padding end each text, so
+// that any bits can be read as part of a word.
+type packedFacts struct{ runs, rides, money, times []byte }
+
+// packFacts sorts facts and packs them.
+func packFacts(facts []numbered) packedFacts {
+	slices.SortFunc(facts, func(a, b numbered) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.at, b.at))
+	})
+	var p packedFacts
+	p.runs = binary.AppendUvarint(nil, uint64(len(facts)))
+	last := int64(0)
+	for i := 0; i < len(facts); {
+		end := i + 1
+		for end < len(facts) && facts[end].group == facts[i].group {
+			end++
+		}
+		p.runs = binary.AppendUvarint(p.runs, uint64(facts[i].group-last))
+		p.runs = binary.AppendUvarint(p.runs, uint64(end-i))
+		last, i = facts[i].group, end
+	}
+	values := make([]int64, len(facts))
+	column := func(to []byte, value func(*numbered) int64) []byte {
+		for i := range facts {
+			values[i] = value(&facts[i])
+		}
+		return appendColumn(to, values)
+	}
+	padding := make([]byte, 8)
+	for c := range rideColumns {
+		p.rides = column(p.rides, func(f *numbered) int64 { return f.rides[c] })
+	}
+	for c := range moneyColumns {
+		p.money = column(p.money, func(f *numbered) int64 { return f.money[c] })
+	}
+	p.times = column(p.times, func(f *numbered) int64 { return f.at })
+	p.rides, p.money, p.times = append(p.rides, padding...), append(p.money, padding...), append(p.times, padding...)
+	return p
+}
+
+// wordBits is how many bits can be read at any place of a word; a column that needs
+// more takes whole words.
+const wordBits = 56
+
+func appendColumn(to []byte, values []int64) []byte {
+	low, high := int64(0), int64(0)
+	if len(values) > 0 {
+		low, high = slices.Min(values), slices.Max(values)
+	}
+	width := bits.Len64(uint64(high) - uint64(low))
+	if width > wordBits {
+		width = 64
+	}
+	to = binary.AppendVarint(to, low)
+	to = append(to, byte(width))
+	var word uint64
+	have := 0
+	for _, v := range values {
+		if width == 64 {
+			to = binary.LittleEndian.AppendUint64(to, uint64(v)-uint64(low))
+			continue
+		}
+		word |= (uint64(v) - uint64(low)) << have
+		for have += width; have >= 8; have -= 8 {
+			to = append(to, byte(word))
+			word >>= 8
+		}
+	}
+	if have > 0 {
+		to = append(to, byte(word))
+	}
+	return to
+}
+
+// packedColumn is a column of facts.
+type packedColumn struct {
+	low   int64
+	width int
+	mask  uint64
+	bits  []byte // with padding
+}
+
+// at returns a value.
+func (c *packedColumn) at(i int) int64 {
+	bit := i * c.width
+	return c.low + int64(binary.LittleEndian.Uint64(c.bits[bit>>3:])>>(bit&7)&c.mask)
+}
+
+// sum adds up the values from lo on and before hi.
+func (c *packedColumn) sum(lo, hi int) int64 {
+	sum := c.low * int64(hi-lo)
+	if c.width == 0 {
+		return sum
+	}
+	bit := lo * c.width
+	for range hi - lo {
+		sum += int64(binary.LittleEndian.Uint64(c.bits[bit>>3:]) >> (bit & 7) & c.mask)
+		bit += c.width
+	}
+	return sum
+}
+
+var errFacts = errors.New("packed facts are damaged")
+
+// run is the facts of one group.
+type run struct {
+	group  int64
+	lo, hi int
+}
+
+func parseRuns(text []byte) (runs []run, n int, err error) {
+	number := func() int64 {
+		v, size := binary.Uvarint(text)
+		if size <= 0 || v > 1<<40 {
+			err, text = errFacts, nil
+			return 0
+		}
+		text = text[size:]
+		return int64(v)
+	}
+	want := number()
+	group, at := int64(0), 0
+	for len(text) > 0 {
+		group += number()
+		size := int(number())
+		runs = append(runs, run{group, at, at + size})
+		at += size
+	}
+	if err == nil && int64(at) != want {
+		err = errFacts
+	}
+	return runs, at, err
+}
+
+// parseColumns reads columns of n facts each into to.
+func parseColumns(text []byte, n int, to []packedColumn) error {
+	for i := range to {
+		c := &to[i]
+		low, size := binary.Varint(text)
+		if size <= 0 || len(text) < size+1+8 {
+			return errFacts
+		}
+		c.low, c.width = low, int(text[size])
+		text = text[size+1:]
+		length := (n*c.width + 7) / 8
+		if c.width > 64 || length+8 > len(text) {
+			return errFacts
+		}
+		c.mask = ^uint64(0) >> (64 - c.width) // 0 without bits
+		c.bits = text[: length+8 : length+8]
+		text = text[length:]
+	}
+	if !bytes.Equal(text, make([]byte, 8)) {
+		return errFacts
+	}
+	return nil
+}

@@ -1,0 +1,523 @@
+package fleet
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// basis is the time that rides are counted at. Where it is not the same column for
+// all of them, there is one source for each.
+type basis struct {
+	name    string
+	sources []source
+}
+
+type source struct{ column, where string }
+
+// The bases (fleet-api.md 7). A reservation that never became a ride is counted
+// where it was made. What is still reserved is not counted.
+func startedBasis() basis {
+	return basis{"started_at", []source{{"started_at", "started_at IS NOT NULL"}, {"reserved_at", "started_at IS NULL"}}}
+}
+
+func endedBasis() basis {
+	return basis{"ended_at", []source{{"ended_at", "ended_at IS NOT NULL"}}}
+}
+
+// of returns the basis time of a ride; zero when it is not counted.
+func (b *basis) of(r *Ride) time.Time {
+	switch {
+	case r == nil || r.Status == Reserved:
+		return time.Time{}
+	case b.name == "ended_at":
+		return r.EndedAt.Std()
+	case r.StartedAt.Std().IsZero():
+		return r.ReservedAt.Std()
+	}
+	return r.StartedAt.Std()
+}
+
+const (
+	// packedRides is how many rides are packed together, at least, and with two
+	// sources at most twice as many: so many must be read again when one of them
+	// has changed, and a year of five million is so many times fewer rows.
+	packedRides = 2048
+	// crowded is of how many on a stretch is divided before it is packed.
+	crowded = 4 * packedRides
+	// packDelay is how long rides are left alone: most have ended by then.
+	packDelay = time.Hour
+	// packedAtOnce bounds what one call of pack does, and packedFleets how many
+	// organizations it looks at for rides that can be packed for the first time.
+	packedAtOnce = 8
+	packedFleets = 16
+)
+
+// stretch is a part of the time line that is, or shall be, packed: from start on
+// and before end, in microseconds.
+type stretch struct {
+	organization string
+	basis        basis
+	start, end   int64
+	stamp        int64
+}
+
+// forgetFacts makes analytics read again what a change of a ride alters. A ride that
+// is made or gone has no before, or no after. The ride must have been locked, or
+// written, in the same transaction: only then is it waited for ([db.DB.Settle]).
+func (s *Service) forgetFacts(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
+	for _, b := range [...]basis{startedBasis(), endedBasis()} {
+		was, is := b.of(before), b.of(after)
+		if !was.IsZero() && was.Equal(is) && factOf(before, was) == factOf(after, is) {
+			continue
+		}
+		if is.Before(was) { // in one order, so that nobody waits for one another
+			was, is = is, was
+		}
+		for i, at := range [...]time.Time{was, is} {
+			if at.IsZero() || i == 1 && is.Equal(was) {
+				continue
+			}
+			_, err := tx.Exec(ctx, `UPDATE ride_facts SET stamp = $4, runs = NULL, rides = NULL, money = NULL, times = NULL
+				WHERE organization_id = $1 AND basis = $2 AND end_at > $3 AND start_at = (SELECT start_at FROM ride_facts
+					WHERE organization_id = $1 AND basis = $2 AND start_at <= $3 ORDER BY start_at DESC LIMIT 1)`,
+				organizationID, b.name, at.UnixMicro(), newStamp())
+			if err != nil {
+				return fmt.Errorf("forget what is packed of a ride: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// forgetAllFacts forgets what is packed of an organization, whose rides go away.
+func (s *Service) forgetAllFacts(ctx context.Context, tx *db.Tx, organizationID string) error {
+	if err := tx.Lock(ctx, packLock(organizationID)); err != nil {
+		return err
+	}
+	for _, table := range [...]string{"ride_facts", "ride_fact_names"} {
+		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
+			return fmt.Errorf("forget what is packed of all rides: %w", err)
+		}
+	}
+	return nil
+}
+
+// packLock is the lock of whoever lays out stretches and numbers names.
+func packLock(organizationID string) string { return "fleet facts " + organizationID }
+
+// pack packs some of what can be: stretches that were forgotten, of anybody, and
+// then, of a few organizations in turn, rides that are new but not the newest. It is
+// for one goroutine ([Service.Run]), and for any number of processes.
+func (s *Service) pack(ctx context.Context) error {
+	fleets, err := db.All(ctx, s.db, func(r db.Row) (a account, err error) {
+		var offset int64
+		err = r.Scan(&a.id, &offset)
+		a.offset = time.Duration(offset) * time.Microsecond
+		return a, err
+	}, "SELECT organization_id, clock_offset FROM settings WHERE organization_id > $1 ORDER BY organization_id LIMIT $2", s.packed, packedFleets)
+	if err != nil {
+		return fmt.Errorf("find rides to pack: %w", err)
+	}
+	s.packed = "" // from the beginning
+	if len(fleets) == packedFleets {
+		s.packed = fleets[len(fleets)-1].id
+	}
+	for _, a := range fleets {
+		for _, b := range [...]basis{startedBasis(), endedBasis()} {
+			until := time.Now().Add(a.offset - packDelay).UnixMicro()
+			if err := s.extend(ctx, a.id, b, until, false); err != nil {
+				return fmt.Errorf("find rides to pack: %w", err)
+			}
+		}
+	}
+	_, err = s.packSome(ctx, "runs IS NULL")
+	return err
+}
+
+// PackAll packs all rides of an organization, the newest too. It is for whoever has
+// loaded many.
+func (s *Service) PackAll(ctx context.Context, organizationID string) error {
+	var wg sync.WaitGroup
+	var errs [2]error
+	for i, b := range [...]basis{startedBasis(), endedBasis()} {
+		wg.Go(func() {
+			errs[i] = s.extend(ctx, organizationID, b, math.MaxInt64, true)
+			for more := true; more && errs[i] == nil; {
+				more, errs[i] = s.packSome(ctx, "organization_id = $2 AND basis = $3 AND runs IS NULL", organizationID, b.name)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// extend lays out stretches after the last, as long as there are enough rides
+// before until for one more, and with rest also one for those that are left.
+func (s *Service) extend(ctx context.Context, organizationID string, b basis, until int64, rest bool) error {
+	for more := true; more; {
+		end, err := endOfFacts(ctx, s.db, organizationID, b)
+		if err != nil {
+			return err
+		}
+		// Mostly there is nothing to do, and no need to write to find out.
+		if at, err := nextStretch(ctx, s.db, organizationID, b, end, until, packedRides, rest); err != nil || at == 0 {
+			return err
+		}
+		err = s.db.Write(ctx, func(tx *db.Tx) error {
+			if err := tx.Lock(ctx, packLock(organizationID)); err != nil {
+				return err
+			}
+			start, err := endOfFacts(ctx, tx, organizationID, b)
+			for n := 0; err == nil; n++ {
+				var at int64
+				if at, err = nextStretch(ctx, tx, organizationID, b, start, until, packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
+					more = at != 0
+					return err
+				}
+				err = insertStretch(ctx, tx, stretch{organizationID, b, start, at, newStamp()})
+				start = at
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func insertStretch(ctx context.Context, tx *db.Tx, p stretch) error {
+	_, err := tx.Exec(ctx, "INSERT INTO ride_facts (organization_id, basis, start_at, end_at, stamp) VALUES ($1, $2, $3, $4, $5)",
+		p.organization, p.basis.name, p.start, p.end, p.stamp)
+	return err
+}
+
+// endOfFacts is where the last stretch ends: the beginning of time without any.
+func endOfFacts(ctx context.Context, q db.Querier, organizationID string, b basis) (end int64, err error) {
+	err = q.QueryRow(ctx, "SELECT end_at FROM ride_facts WHERE organization_id = $1 AND basis = $2 ORDER BY start_at DESC LIMIT 1",
+		organizationID, b.name).Scan(&end)
+	if errors.Is(err, db.ErrNoRows) {
+		return math.MinInt64, nil
+	}
+	return end, err
+}
+
+// nextStretch is where a stretch ends that begins at start and has about n rides; 0
+// when before until there are not so many. With rest, it then ends after the last. It
+// ends at a whole millisecond, because that is what a ride that was read again knows
+// of its times.
+func nextStretch(ctx context.Context, q db.Querier, organizationID string, b basis, start, until int64, n int, rest bool) (int64, error) {
+	end, last := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, src := range b.sources {
+		nth := func(order string, skip int) (at int64, err error) {
+			err = q.QueryRow(ctx, fmt.Sprintf(`SELECT %[1]s FROM rides WHERE organization_id = $1 AND %[2]s AND %[1]s >= $2 AND %[1]s < $3
+				ORDER BY %[1]s %[3]s LIMIT 1 OFFSET $4`, src.column, src.where, order), organizationID, start, until, skip).Scan(&at)
+			return at, err
+		}
+		at, err := nth("", n)
+		if errors.Is(err, db.ErrNoRows) {
+			if rest {
+				if at, err = nth("DESC", 0); err == nil {
+					last = max(last, at)
+				}
+			}
+			if err == nil || errors.Is(err, db.ErrNoRows) {
+				continue
+			}
+		}
+		if err != nil {
+			return 0, err
+		}
+		first, err := nth("", 0)
+		if err != nil {
+			return 0, err
+		}
+		if at, first = wholeMillis(at), wholeMillis(first); at == first { // all at once
+			at += 1000
+		}
+		end = min(end, at)
+	}
+	if end != math.MaxInt64 {
+		return end, nil
+	}
+	if last != math.MinInt64 {
+		return wholeMillis(last) + 1000, nil
+	}
+	return 0, nil
+}
+
+// wholeMillis rounds a time in microseconds down.
+func wholeMillis(micros int64) int64 { return time.UnixMicro(micros).UnixMilli() * 1000 }
+
+// packSome packs some of the stretches that a condition finds, and reports whether
+// there may be more. $1 is taken.
+func (s *Service) packSome(ctx context.Context, where string, args ...any) (more bool, err error) {
+	list, err := db.All(ctx, s.db, func(r db.Row) (p stretch, err error) {
+		err = r.Scan(&p.organization, &p.basis.name, &p.start, &p.end, &p.stamp)
+		if p.basis.name == "ended_at" {
+			p.basis = endedBasis()
+		} else {
+			p.basis = startedBasis()
+		}
+		return p, err
+	}, "SELECT organization_id, basis, start_at, end_at, stamp FROM ride_facts WHERE "+where+" ORDER BY organization_id, basis, start_at LIMIT $1",
+		append([]any{packedAtOnce}, args...)...)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	// Who does not know of these stretches yet is over after this, and read.
+	if err := s.db.Settle(ctx); err != nil {
+		return false, err
+	}
+	for _, p := range list {
+		if failed := s.packOne(ctx, p); failed != nil {
+			err = errors.Join(err, fmt.Errorf("pack rides: %w", failed))
+		}
+	}
+	return true, err
+}
+
+// errForgotten undoes the packing of a stretch in which a ride has changed.
+var errForgotten = errors.New("a ride has changed")
+
+// packOne packs a stretch, or divides it. It does nothing when a ride changes
+// meanwhile.
+func (s *Service) packOne(ctx context.Context, p stretch) error {
+	var facts []fact
+	known := newNames()
+	divide := false
+	err := s.db.Read(ctx, func(tx *db.Tx) error {
+		facts, known = nil, newNames()
+		at, err := nextStretch(ctx, tx, p.organization, p.basis, p.start, p.end, crowded, false)
+		if err != nil {
+			return err
+		}
+		if at != 0 && at < p.end {
+			divide = true
+			return nil
+		}
+		if facts, err = readFacts(ctx, tx, p.organization, p.basis, p.start, p.end); err != nil {
+			return err
+		}
+		return known.load(ctx, tx, p.organization, facts)
+	})
+	if err != nil {
+		return err
+	}
+	if divide {
+		return s.divide(ctx, p)
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := tx.Lock(ctx, packLock(p.organization)); err != nil {
+			return err
+		}
+		names := known.clone()
+		if err := names.add(ctx, tx, p.organization, facts); err != nil {
+			return err
+		}
+		packed := packFacts(names.number(facts))
+		n, err := tx.Exec(ctx, `UPDATE ride_facts SET runs = $5, rides = $6, money = $7, times = $8
+			WHERE organization_id = $1 AND basis = $2 AND start_at = $3 AND stamp = $4`,
+			p.organization, p.basis.name, p.start, p.stamp, packed.runs, packed.rides, packed.money, packed.times)
+		if err == nil && n == 0 {
+			return errForgotten // names that were numbered with it
+		}
+		return err
+	})
+	if errors.Is(err, errForgotten) {
+		return nil
+	}
+	return err
+}
+
+// divide makes several stretches of one.
+func (s *Service) divide(ctx context.Context, p stretch) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := tx.Lock(ctx, packLock(p.organization)); err != nil {
+			return err
+		}
+		at, err := nextStretch(ctx, tx, p.organization, p.basis, p.start, p.end, packedRides, false)
+		if err != nil || at == 0 || at >= p.end {
+			return err
+		}
+		n, err := tx.Exec(ctx, "UPDATE ride_facts SET end_at = $5, stamp = $6 WHERE organization_id = $1 AND basis = $2 AND start_at = $3 AND stamp = $4",
+			p.organization, p.basis.name, p.start, p.stamp, at, newStamp())
+		if err != nil || n == 0 {
+			return err
+		}
+		for start := at; start < p.end; start = at {
+			if at, err = nextStretch(ctx, tx, p.organization, p.basis, start, p.end, packedRides, false); err != nil {
+				return err
+			}
+			if at == 0 {
+				at = p.end
+			}
+			if err := insertStretch(ctx, tx, stretch{p.organization, p.basis, start, min(at, p.end), newStamp()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// readFacts reads what is counted of the rides from start on and before end.
+func readFacts(ctx context.Context, q db.Querier, organizationID string, b basis, start, end int64) ([]fact, error) {
+	var facts []fact
+	for _, src := range b.sources {
+		list, err := db.All(ctx, q, func(r db.Row) (fact, error) {
+			var at int64
+			var typeID, doc string
+			if err := r.Scan(&at, &typeID, &doc); err != nil {
+				return fact{}, err
+			}
+			return readFact(doc, typeID, time.UnixMicro(at))
+		}, fmt.Sprintf("SELECT %[1]s, vehicle_type_id, doc FROM rides WHERE organization_id = $1 AND %[2]s AND %[1]s >= $2 AND %[1]s < $3 ORDER BY %[1]s",
+			src.column, src.where), organizationID, start, end)
+		if err != nil {
+			return nil, fmt.Errorf("read rides: %w", err)
+		}
+		for i := range list {
+			if list[i].group[statusMember] != string(Reserved) {
+				facts = append(facts, list[i])
+			}
+		}
+	}
+	return facts, nil
+}
+
+// The kinds of names.
+const (
+	customerName = iota
+	vehicleName
+	groupName
+	nameKinds
+)
+
+var nameKind = [nameKinds]string{"customer", "vehicle", "group"}
+
+// names are the numbers of names, by kind.
+type names [nameKinds]map[string]int64
+
+func newNames() *names {
+	var n names
+	for kind := range n {
+		n[kind] = make(map[string]int64)
+	}
+	return &n
+}
+
+func (n *names) clone() *names {
+	c := newNames()
+	for kind := range n {
+		maps.Copy(c[kind], n[kind])
+	}
+	return c
+}
+
+// missing lists the names in facts that have no number.
+func (n *names) missing(facts []fact) (list [nameKinds][]string) {
+	var seen [nameKinds]map[string]bool
+	for kind := range seen {
+		seen[kind] = make(map[string]bool)
+	}
+	note := func(kind int, name string) {
+		if _, ok := n[kind][name]; !ok && !seen[kind][name] {
+			seen[kind][name] = true
+			list[kind] = append(list[kind], name)
+		}
+	}
+	groups := make(map[factGroup]bool)
+	for i := range facts {
+		if facts[i].customer != "" {
+			note(customerName, facts[i].customer)
+		}
+		note(vehicleName, facts[i].vehicle)
+		if g := facts[i].group; !groups[g] {
+			groups[g] = true
+			note(groupName, g.name())
+		}
+	}
+	return list
+}
+
+// load reads the numbers of the names in facts, as far as they have some.
+func (n *names) load(ctx context.Context, q db.Querier, organizationID string, facts []fact) error {
+	for kind, list := range n.missing(facts) {
+		if len(list) == 0 {
+			continue
+		}
+		type pair struct {
+			name   string
+			number int64
+		}
+		pairs, err := db.All(ctx, q, func(r db.Row) (p pair, err error) {
+			err = r.Scan(&p.name, &p.number)
+			return p, err
+		}, "SELECT name, n FROM ride_fact_names WHERE organization_id = $1 AND kind = $2 AND name = ANY($3)", organizationID, nameKind[kind], list)
+		if err != nil {
+			return err
+		}
+		for _, p := range pairs {
+			n[kind][p.name] = p.number
+		}
+	}
+	return nil
+}
+
+// add loads the names in facts and gives numbers to those without.
+func (n *names) add(ctx context.Context, tx *db.Tx, organizationID string, facts []fact) error {
+	if err := n.load(ctx, tx, organizationID, facts); err != nil {
+		return err
+	}
+	for kind, list := range n.missing(facts) {
+		if len(list) == 0 {
+			continue
+		}
+		var last sql.NullInt64
+		err := tx.QueryRow(ctx, "SELECT max(n) FROM ride_fact_names WHERE organization_id = $1 AND kind = $2", organizationID, nameKind[kind]).Scan(&last)
+		if err != nil {
+			return err
+		}
+		next := int64(0)
+		if last.Valid {
+			next = last.Int64 + 1
+		}
+		for i, name := range list {
+			number := next + int64(i)
+			_, err := tx.Exec(ctx, "INSERT INTO ride_fact_names (organization_id, kind, name, n) VALUES ($1, $2, $3, $4)", organizationID, nameKind[kind], name, number)
+			if err != nil {
+				return err
+			}
+			n[kind][name] = number
+		}
+	}
+	return nil
+}
+
+// number puts the numbers of names, which all have some, into facts.
+func (n *names) number(facts []fact) []numbered {
+	groups := make(map[factGroup]int64)
+	out := make([]numbered, len(facts))
+	for i := range facts {
+		f := &facts[i]
+		group, ok := groups[f.group]
+		if !ok {
+			group = n[groupName][f.group.name()]
+			groups[f.group] = group
+		}
+		customer := int64(0)
+		if f.customer != "" {
+			customer = n[customerName][f.customer] + 1
+		}
+		out[i] = numbered{f.at, group, [...]int64{customer, n[vehicleName][f.vehicle], f.duration, f.distance}, f.money}
+	}
+	return out
+}
