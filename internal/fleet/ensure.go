@@ -7,8 +7,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Ensure has an organization have a fleet: settings, and one subaccount that is
-// named after it. It does nothing when there is one. Of many at once, on any node,
+// Ensure has an organization have a fleet: settings, and in production one
+// subaccount that is named after it, in the sandbox what [Service.Seed] makes. It
+// does nothing when there is one. Of many at once, on any node,
 // one makes it, and when it returns to anybody there is one.
 func (s *Service) Ensure(ctx context.Context, o Organization) error {
 	if _, known := s.ensured.Load(o.ID); known {
@@ -34,6 +35,13 @@ func (s *Service) Ensure(ctx context.Context, o Organization) error {
 
 // furnish puts into a fleet that has only settings what it begins with.
 func (s *Service) furnish(ctx context.Context, tx *db.Tx, o Organization) error {
+	if !s.live {
+		a, err := s.account(ctx, tx, tx.Now, o.ID)
+		if err != nil {
+			return err
+		}
+		return s.seed(ctx, tx, a, o)
+	}
 	_, err := s.CreateSubaccount(ctx, tx, o.ID, NewSubaccount{Name: nameOf(o), TimeZone: "UTC", Currency: "EUR"})
 	return err
 }

@@ -61,3 +61,12 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	}
 	return s.ruleAt(ctx, q, organizationID, sub, stamp, &Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
 }
+
+// Barren leaves a fleet with one subaccount and nothing else, as production begins.
+func (s *Service) Barren(ctx context.Context, tx *db.Tx, o Organization) error {
+	if err := deleteAll(ctx, tx, o.ID); err != nil {
+		return err
+	}
+	_, err := s.CreateSubaccount(ctx, tx, o.ID, NewSubaccount{Name: o.Name, TimeZone: "UTC", Currency: "EUR"})
+	return err
+}

@@ -35,8 +35,12 @@ func newSite(t testing.TB) *site {
 func newSiteOn(t testing.TB, d *db.DB, live bool) *site {
 	t.Helper()
 	s := &site{Service: fleet.Open(fleet.Config{DB: d, Live: live}), db: d, org: "org-1"}
-	if err := s.Ensure(t.Context(), fleet.Organization{ID: s.org, Name: "Acme Mobility"}); err != nil {
+	o := fleet.Organization{ID: s.org, Name: "Acme Mobility"}
+	if err := s.Ensure(t.Context(), o); err != nil {
 		t.Fatal(err)
+	}
+	if !live {
+		s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.Barren(ctx, tx, o) })
 	}
 	subs, err := s.Subaccounts(t.Context(), d, s.org)
 	if err != nil || len(subs) != 1 {

@@ -1,0 +1,798 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// fiction makes up a fleet: two cities, vehicles in every state, people, and the
+// rides that brought all that about. It is a simulation: rides are made in the
+// order of their beginnings, each with a vehicle and a customer that were free,
+// from where the vehicle stood to where its ride may end, at what the plan
+// charges. So what comes out is what the rules would have let happen.
+//
+// Ids of everything but rides and their events depend on the organization and the
+// environment alone. What is over depends on the day, too, and what is going on
+// now on the moment.
+type fiction struct {
+	organization Organization
+	live         bool
+	now          time.Time // whole milliseconds
+	today        time.Time // the day's beginning, UTC; all that is over ended two hours before
+	settings     *Settings
+	size         Size
+	history      bool // keep each change of a vehicle's state
+
+	salt    uint64
+	random  *rand.Rand
+	rideIDs numbered
+	changes numbered
+	cities  []*city
+}
+
+// Size is how much there shall be of what.
+type Size struct {
+	Vehicles  int
+	Customers int
+	Rides     int
+	Days      int // in which the rides were, today not counted
+}
+
+// sandboxSize is what a sandbox begins with (fleet-api.md 6.10).
+var sandboxSize = Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}
+
+// city is a subaccount and what is in it.
+type city struct {
+	sub       Subaccount
+	plans     []*Plan
+	zones     []*Zone
+	vehicles  []*machine
+	customers []*person
+
+	town   *town
+	clock  *time.Location
+	fences *fences
+}
+
+// machine is a vehicle in the course of events.
+type machine struct {
+	Vehicle
+	kind  *VehicleType
+	plan  *Plan
+	fate  byte      // one of the letters of town.fates
+	free  time.Time // from then on it can be taken again
+	until time.Time // and to then
+	level float64   // of its battery, in percent
+}
+
+// person is a customer in the course of events.
+type person struct {
+	Customer
+	free  time.Time
+	until time.Time
+}
+
+// numbered makes ids of one type: the same from the same number.
+type numbered struct {
+	salt uint64
+	next uint64
+	same *ulid.MonotonicEntropy // of one moment: in order
+}
+
+func (n *numbered) Read(p []byte) (int, error) {
+	n.next++
+	e := entropy{n.salt ^ n.next*0xd1342543de82ef95}
+	return e.Read(p)
+}
+
+func (f *fiction) numbers(prefix string) numbered {
+	return numbered{salt: hashOf(f.organization.ID, fmt.Sprint(f.live), prefix)}
+}
+
+func (n *numbered) id(prefix string, at time.Time) string {
+	if n.same == nil {
+		n.same = ulid.Monotonic(n, 1)
+	}
+	return newID(prefix, at, n.same)
+}
+
+func hashOf(parts ...string) uint64 {
+	h := fnv.New64a()
+	for _, p := range parts {
+		io.WriteString(h, p)
+		h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
+// newFiction makes up everything that does not move.
+func newFiction(o Organization, live bool, settings *Settings, now time.Time, size Size) *fiction {
+	f := &fiction{organization: o, live: live, now: now.UTC().Truncate(time.Millisecond), settings: settings, size: size, history: true}
+	f.today = f.now.Truncate(24 * time.Hour)
+	f.salt = hashOf(o.ID, fmt.Sprint(live))
+	f.random = rand.New(rand.NewPCG(f.salt, uint64(f.today.Unix())))
+	f.rideIDs, f.changes = f.numbers(ridePrefix), f.numbers(eventPrefix)
+	f.makeCities()
+	f.makeVehicles()
+	f.makeCustomers()
+	return f
+}
+
+// id returns the id of a record that is made anew with each seed.
+func (f *fiction) id(prefix string, at time.Time, number int) string {
+	return newID(prefix, at, &entropy{hashOf(f.organization.ID, fmt.Sprint(f.live), prefix) ^ uint64(number+1)*0xd1342543de82ef95})
+}
+
+func (f *fiction) head(prefix, object, subaccountID string, at time.Time, number int) Head {
+	return Head{ID: f.id(prefix, at, number), Object: object, Live: f.live, SubaccountID: subaccountID}
+}
+
+func tailOf(at time.Time) Tail {
+	return Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(at)}
+}
+
+// slug is what names of feeds begin with: the organization's name, as far as it
+// fits, and what no other organization has.
+func (f *fiction) slug() string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(f.organization.Name) {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):
+			b.WriteByte('_')
+		}
+	}
+	name := strings.Trim(b.String()[:min(b.Len(), 24)], "_")
+	if name != "" {
+		name += "_"
+	}
+	return fmt.Sprintf("%s%08x", name, uint32(hashOf(f.organization.ID)))
+}
+
+func (f *fiction) makeCities() {
+	zones, plans, types := 0, 0, 0
+	for n := range towns {
+		p := &towns[n]
+		founded := time.Date(2025, time.January, 7+n, 9, 0, 0, 0, time.UTC)
+		clock, err := time.LoadLocation(p.timeZone)
+		if err != nil {
+			clock = time.UTC // which only moves the rush hours
+		}
+		c := &city{town: p, clock: clock}
+		c.sub = Subaccount{
+			ID: f.id(subaccountPrefix, founded, n), Object: "subaccount", Live: f.live, Name: p.name, Status: "active",
+			TimeZone: p.timeZone, Currency: p.currency, CountryCode: Text(p.country), GlobalRules: []Rule{}, Alerts: []Alert{},
+			GBFS: GBFS{
+				Enabled: true, SystemID: Text(f.slug() + "_" + strings.ToLower(p.name)), Operator: Text(nameOf(f.organization)),
+				OpeningHours: "24/7", ContactEmail: "feed@example.com", LicenseID: "CC0-1.0",
+			},
+			CreatedAt: rfc3339.Time(founded), UpdatedAt: rfc3339.Time(founded), revision: 1,
+		}
+		for _, t := range p.types {
+			t.ID = f.id(typePrefix, founded, types)
+			c.sub.VehicleTypes = append(c.sub.VehicleTypes, t)
+			types++
+		}
+		for i, plan := range p.plans {
+			at := founded.Add(time.Duration(i+1) * time.Minute)
+			plan.Head, plan.Tail = f.head(planPrefix, "pricing_plan", c.sub.ID, at, plans), tailOf(at)
+			plan.Active, plan.Version, plan.revision = true, 1, 1
+			plan.VehicleTypeIDs = []string{}
+			for _, t := range p.planTypes[i] {
+				plan.VehicleTypeIDs = append(plan.VehicleTypeIDs, c.sub.VehicleTypes[t].ID)
+				if i > 0 {
+					c.sub.VehicleTypes[t].DefaultPricingPlanID = Text(plan.ID)
+				}
+			}
+			c.plans = append(c.plans, &plan)
+			plans++
+		}
+		c.sub.DefaultPricingPlanID = Text(c.plans[0].ID)
+		if p.alert != "" {
+			at := founded.Add(time.Hour)
+			c.sub.Alerts = append(c.sub.Alerts, Alert{ID: f.id(alertPrefix, at, n), Type: "other", Summary: p.alert, StartsAt: rfc3339.Time(at)})
+		}
+		var around []fence
+		for _, shape := range p.zones {
+			at := founded.Add(time.Duration(zones+30) * time.Minute)
+			z := &Zone{
+				Head: f.head(zonePrefix, "zone", c.sub.ID, at, zones), Name: shape.name, Description: Text(shape.description), Type: shape.kind,
+				Geometry: shape.area(), Tail: tailOf(at), revision: 1,
+			}
+			z.Priority, z.Rules = shape.kind.defaults()
+			if shape.kind == CustomZone {
+				z.Priority = 25
+				z.Rules = []Rule{
+					{VehicleTypeIDs: []string{c.sub.VehicleTypes[shape.only].ID}, StartAllowed: true, EndAllowed: true, ThroughAllowed: true},
+					{ThroughAllowed: true},
+				}
+			}
+			c.zones = append(c.zones, z)
+			around = append(around, fence{id: z.ID, kind: z.Type, area: z.Geometry, rules: z.Rules, priority: z.Priority})
+			zones++
+		}
+		c.fences = newFences(around)
+		f.cities = append(f.cities, c)
+	}
+}
+
+// makeVehicles puts the vehicles where they were dropped off in the beginning.
+func (f *fiction) makeVehicles() {
+	every := 0 // vehicles in one round of all cities
+	for _, c := range f.cities {
+		every += len(c.town.kinds)
+	}
+	for n := range f.size.Vehicles {
+		c, at := f.cities[0], n%every
+		if at >= len(c.town.kinds) {
+			c, at = f.cities[1], at-len(c.town.kinds)
+		}
+		made := time.Date(2025, time.February, 3, 8, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Minute)
+		m := &machine{fate: c.town.fates[at], kind: &c.sub.VehicleTypes[c.town.kinds[at]-'0'], free: made.Add(time.Hour)}
+		m.plan = c.planOf(m.kind)
+		m.Vehicle = Vehicle{
+			Head: f.head(vehiclePrefix, "vehicle", c.sub.ID, made, n), Code: fmt.Sprintf("%s-%04d", c.town.letter, len(c.vehicles)+101),
+			VehicleTypeID: m.kind.ID, FormFactor: m.kind.FormFactor, PropulsionType: m.kind.PropulsionType,
+			PublicVehicleID: f.uuid(), OdometerMeters: new(int64(300_000 + f.random.IntN(900_000))), Tail: tailOf(made),
+		}
+		if m.kind.FormFactor == "moped" {
+			m.LicensePlate = Text(fmt.Sprintf("%s-KS %d", c.town.letter, len(c.vehicles)+101))
+		}
+		m.level = float64(60 + f.random.IntN(40))
+		here := c.somewhere(f.random, m.kind.ID)
+		m.Location = &here
+		f.move(m, made, Available, "provider_drop_off", "")
+		switch m.fate {
+		case 'r', 't', 'p', 'a':
+			m.until = f.now.AddDate(1, 0, 0)
+		case 'l', 'c':
+			m.until = f.today.Add(-13 * time.Hour)
+		case 'n':
+			m.until = f.today.Add(-25 * time.Hour)
+		case 'x':
+			m.until = f.today.AddDate(0, 0, -5)
+		case 'z':
+			m.until = f.today.AddDate(0, 0, -10)
+		}
+		c.vehicles = append(c.vehicles, m)
+	}
+}
+
+func (c *city) planOf(t *VehicleType) *Plan {
+	for _, p := range c.plans {
+		if Text(p.ID) == t.DefaultPricingPlanID {
+			return p
+		}
+	}
+	return c.plans[0]
+}
+
+// makeCustomers makes up who rides. Two of thirty are blocked and one has gone.
+func (f *fiction) makeCustomers() {
+	for n := range f.size.Customers {
+		c, at := f.cities[0], n%30
+		if at >= 20 {
+			c, at = f.cities[1], at-20
+		}
+		made := time.Date(2025, time.March, 1, 7, 0, 0, 0, time.UTC).Add(time.Duration(n) * 11 * time.Minute)
+		first, last := c.town.first[at%len(c.town.first)], c.town.last[(at+n/30*7)%len(c.town.last)]
+		r := &person{Customer: Customer{
+			Head: f.head(customerPrefix, "customer", c.sub.ID, made, n), Name: Text(first + " " + last),
+			Email: Text(strings.ToLower(ascii.Replace(first + "." + last))), Phone: Text(fmt.Sprintf(c.town.phone, n%100)),
+			Language: Text(c.town.languages[at%len(c.town.languages)]), Status: CustomerActive,
+			BirthDate:     Text(time.Date(1964+(n*7)%40, time.Month(1+n*5%12), 1+n*11%28, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)),
+			LicenseStatus: []string{"verified", "none", "verified", "pending", "none", "verified", "rejected", "none", "expired", "none"}[n%10],
+			// Whether one may write to them.
+			MarketingConsent: n%3 == 0, DefaultCurrency: c.town.currency, Tail: tailOf(made), revision: 1,
+		}, free: made, until: f.now.AddDate(1, 0, 0)}
+		r.ExternalID = Text(fmt.Sprintf("app-%05d", n+1))
+		if n >= 30 {
+			r.Email += Text(fmt.Sprint(n))
+		}
+		r.Email += "@example.com"
+		switch n % 30 {
+		case 7, 23:
+			r.until = f.today.AddDate(0, 0, -30)
+		case 18:
+			r.until = f.today.AddDate(0, 0, -60)
+		}
+		c.customers = append(c.customers, r)
+	}
+}
+
+// finishCustomers tells of those who do not ride any more.
+func (f *fiction) finishCustomers() {
+	for _, c := range f.cities {
+		for i, r := range c.customers {
+			if r.until.After(f.now) {
+				continue
+			}
+			at := r.until.Add(26 * time.Hour)
+			r.revision++
+			r.UpdatedAt = rfc3339.Time(at)
+			if r.until.After(f.today.AddDate(0, 0, -45)) {
+				r.Status, r.BlockReason = CustomerBlocked, Text([]string{"Left a vehicle in the canal", "Chargeback"}[i%2])
+			} else {
+				r.Status, r.Name, r.Email, r.Phone, r.Language, r.BirthDate, r.ExternalID = CustomerAnonymised, "", "", "", "", "", ""
+				r.LicenseStatus, r.MarketingConsent = "none", false
+			}
+		}
+	}
+}
+
+// uuid returns a random UUID, version 4.
+func (f *fiction) uuid() string {
+	a, b := f.random.Uint64(), f.random.Uint64()
+	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff)
+}
+
+// somewhere returns a place near one of the spots of a city at which vehicles of
+// a type may be left and taken.
+func (c *city) somewhere(random *rand.Rand, vehicleTypeID string) Position {
+	for {
+		spot := c.town.spots[random.IntN(len(c.town.spots))]
+		p := spot.near(random)
+		if rule, _ := c.ruleAt(p, vehicleTypeID); rule.StartAllowed && rule.EndAllowed {
+			return p
+		}
+	}
+}
+
+func (c *city) ruleAt(p Position, vehicleTypeID string) (Rule, string) {
+	return c.fences.decide(c.sub.GlobalRules, p.Lng, p.Lat, vehicleTypeID, time.Time{})
+}
+
+// spot is where many people are.
+type spot struct{ lat, lng float64 }
+
+// near returns a place within some 250 m.
+func (s spot) near(random *rand.Rand) Position {
+	off := func(scale float64) float64 { return (random.Float64() + random.Float64() - 1) * scale }
+	return Position{Lat: degrees(millionths(s.lat + off(0.0022))), Lng: degrees(millionths(s.lng + off(0.0033)))}
+}
+
+// move changes a vehicle's state, and returns the change if there is to be a
+// history.
+func (f *fiction) move(m *machine, at time.Time, to VehicleState, event VehicleEvent, rideID string) []Change {
+	m.State, m.LastEvent, m.StateChangedAt = to, event, rfc3339.Time(at)
+	m.UpdatedAt = rfc3339.Time(at)
+	m.revision++
+	m.charge()
+	if !f.history {
+		return nil
+	}
+	return []Change{{
+		ID: f.changes.id(eventPrefix, at), VehicleID: m.ID, State: to, Event: event, At: rfc3339.Time(at), Location: m.Location,
+		BatteryPercent: m.BatteryPercent, RideID: Text(rideID), Actor: bySystem,
+	}}
+}
+
+// charge writes the level of a battery into the record.
+func (m *machine) charge() {
+	if m.kind.MaxRangeMeters == nil {
+		return
+	}
+	percent := int64(m.level)
+	m.BatteryPercent, m.CurrentRangeMeters = new(percent), new(*m.kind.MaxRangeMeters*percent/100)
+}
+
+// play makes the rides, the finished ones first and those in order of their
+// beginning, and gives each with the changes of its vehicle's state to emit, also
+// changes without a ride: then it is nil. Afterwards vehicles and customers are as
+// they are now.
+func (f *fiction) play(emit func(r *Ride, changes []Change) error) error {
+	open := 0
+	for _, c := range f.cities {
+		for _, m := range c.vehicles {
+			if strings.IndexByte("rtp", m.fate) >= 0 {
+				open++
+			}
+		}
+	}
+	over := max(0, f.size.Rides-open)
+	var slots []slot
+	for day := range f.size.Days {
+		slots = slots[:0]
+		date := f.today.AddDate(0, 0, day-f.size.Days)
+		for range over*(day+1)/f.size.Days - over*day/f.size.Days {
+			c := f.cities[0]
+			if f.random.IntN(100) >= 65 {
+				c = f.cities[1]
+			}
+			slots = append(slots, slot{f.moment(c, date, day == f.size.Days-1), c})
+		}
+		slices.SortFunc(slots, func(a, b slot) int { return a.at.Compare(b.at) })
+		for _, s := range slots {
+			r, changes := f.ride(s.city, s.at)
+			if err := emit(r, changes); err != nil {
+				return err
+			}
+		}
+	}
+	return f.present(emit)
+}
+
+type slot struct {
+	at   time.Time
+	city *city
+}
+
+// hours says how many rides of a thousand begin in each local hour.
+var hours = [24]int{12, 8, 5, 3, 3, 6, 18, 48, 72, 55, 42, 45, 56, 55, 50, 54, 68, 88, 86, 70, 54, 44, 36, 22}
+
+// moment returns when on a day, in UTC, somebody in a city begins a ride.
+func (f *fiction) moment(c *city, date time.Time, last bool) time.Time {
+	for {
+		at := date.Add(time.Duration(f.random.Int64N(int64(24*time.Hour/time.Millisecond)) * int64(time.Millisecond)))
+		if last && at.Sub(date) >= 19*time.Hour {
+			continue
+		}
+		if f.random.IntN(90) < hours[at.In(c.clock).Hour()] {
+			return at
+		}
+	}
+}
+
+// ride makes a ride of the past that begins at a time, or as soon after it as a
+// vehicle and a customer are free.
+func (f *fiction) ride(c *city, at time.Time) (*Ride, []Change) {
+	kind := f.random.IntN(1000)
+	var m *machine
+	var who *person
+	for {
+		if m = f.vehicle(c, at, kind); kind < 15 {
+			who = nil
+		} else {
+			who = f.customer(c, at, m)
+		}
+		if m != nil && (who != nil || kind < 15) {
+			break
+		}
+		kind = f.random.IntN(1000)
+		at = at.Add(time.Minute)
+	}
+	j := f.board(c, m, who, at)
+	switch {
+	case kind < 15:
+		j.TripType = RebalanceTrip
+		if kind < 5 {
+			j.TripType = MaintenanceTrip
+		}
+		j.begin(at)
+		j.travel(1)
+	case kind < 45: // cancelled at once
+		if kind < 25 && m.kind.ReservationMinutes > 0 {
+			at = j.reserve(at, time.Duration(60+f.random.IntN(500))*time.Second)
+		}
+		j.begin(at)
+		j.cancel(at.Add(time.Duration(15_000+f.random.IntN(40_000))*time.Millisecond), "rider")
+	case kind < 60:
+		at = j.reserve(at, time.Duration(60+f.random.IntN(700))*time.Second)
+		j.cancel(at, "rider")
+	case kind < 75:
+		at = j.reserve(at, time.Duration(m.kind.ReservationMinutes)*time.Minute)
+		j.cancel(at, "reservation_expired")
+	default:
+		if kind < 190 && m.kind.ReservationMinutes > 0 {
+			at = j.reserve(at, time.Duration(60+f.random.IntN(600))*time.Second)
+		}
+		j.begin(at)
+		j.travel(kind)
+	}
+	return &j.Ride, j.changes
+}
+
+// reservationOnly reports whether a ride of a kind is never begun.
+func reservationOnly(kind int) bool { return kind >= 45 && kind < 75 }
+
+// vehicle returns one that can be taken, nil when none is found.
+func (f *fiction) vehicle(c *city, at time.Time, kind int) *machine {
+	if len(c.vehicles) == 0 {
+		return nil
+	}
+	for range 4 * min(len(c.vehicles), 100) {
+		m := c.vehicles[f.random.IntN(len(c.vehicles))]
+		switch {
+		case at.Before(m.free) || !at.Before(m.until):
+		case reservationOnly(kind) && m.kind.ReservationMinutes == 0:
+		case m.kind.MaxRangeMeters != nil && m.level < 45:
+			if at.Sub(m.free) > 2*time.Hour {
+				m.level = float64(92 + f.random.IntN(9)) // somebody has changed the battery
+				return m
+			}
+		default:
+			return m
+		}
+	}
+	return nil
+}
+
+// customer returns somebody who can take a vehicle, nil when nobody is found.
+func (f *fiction) customer(c *city, at time.Time, m *machine) *person {
+	if len(c.customers) == 0 || m == nil {
+		return nil
+	}
+	for range 4 * min(len(c.customers), 100) {
+		r := c.customers[f.random.IntN(len(c.customers))]
+		if !at.Before(r.free) && at.Before(r.until) && (!m.kind.LicenseRequired || r.LicenseStatus == "verified") {
+			return r
+		}
+	}
+	return nil
+}
+
+// journey is a ride in the making.
+type journey struct {
+	Ride
+	f       *fiction
+	c       *city
+	m       *machine
+	who     *person // nil when nobody pays
+	usage   Usage
+	changes []Change
+}
+
+func (f *fiction) board(c *city, m *machine, who *person, at time.Time) *journey {
+	j := &journey{f: f, c: c, m: m, who: who}
+	j.Ride = Ride{
+		Head: Head{ID: f.rideIDs.id(ridePrefix, at), Object: "ride", Live: f.live, SubaccountID: c.sub.ID}, TripType: RiderTrip,
+		VehicleID: m.ID, PaymentStatus: "not_due", Tail: tailOf(at), revision: 1, vehicleTypeID: m.kind.ID,
+	}
+	j.usage.ReservationMinutes = m.kind.ReservationMinutes
+	if who != nil {
+		j.CustomerID, j.PricingPlanID, j.PricingPlanVersion = Text(who.ID), Text(m.plan.ID), new(m.plan.Version)
+	}
+	return j
+}
+
+func (j *journey) move(at time.Time, to VehicleState, event VehicleEvent) {
+	j.changes = append(j.changes, j.f.move(j.m, at, to, event, j.ID)...)
+	j.m.CurrentRideID = ""
+	if to == VehicleTaken || to == OnTrip {
+		j.m.CurrentRideID = Text(j.ID)
+	}
+}
+
+// reserve lets a ride begin as a reservation, which lasts for a while, and returns
+// its end.
+func (j *journey) reserve(at time.Time, lasts time.Duration) time.Time {
+	j.Status, j.ReservedAt = Reserved, rfc3339.Time(at)
+	j.ReservationExpiresAt = rfc3339.Time(at.Add(time.Duration(j.m.kind.ReservationMinutes) * time.Minute))
+	j.usage.Reserved, j.usage.ReservedSeconds = true, int64(lasts/time.Second)
+	j.move(at, VehicleTaken, "reservation_start")
+	return at.Add(lasts)
+}
+
+// begin lets somebody ride off.
+func (j *journey) begin(at time.Time) {
+	if j.Status == Reserved {
+		j.revision++
+	}
+	here := *j.m.Location
+	_, zoneID := j.c.ruleAt(here, j.m.kind.ID)
+	j.Status, j.StartedAt, j.StartLocation, j.StartZoneID = Active, rfc3339.Time(at), &here, Text(zoneID)
+	j.UpdatedAt, j.startOdometer = rfc3339.Time(at), new(*j.m.OdometerMeters)
+	if j.who != nil {
+		j.who.LastRideAt = rfc3339.Time(at)
+	}
+	j.move(at, OnTrip, "trip_start")
+}
+
+// travel lets a ride that has begun come to its end.
+func (j *journey) travel(kind int) {
+	random, m := j.f.random, j.m
+	var there Position
+	var meters float64
+	for {
+		there = j.c.somewhere(random, m.kind.ID)
+		meters = distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
+		if meters < 7000 {
+			break
+		}
+	}
+	rule, zoneID := j.c.ruleAt(there, m.kind.ID)
+	if outside := j.c.town.outside; j.who != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
+		p := outside.near(random)
+		if rule, zoneID = j.c.ruleAt(p, m.kind.ID); !rule.EndAllowed && rule.StartAllowed {
+			there, meters = p, distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
+			j.usage.OutOfZone = true
+		} else {
+			rule, zoneID = j.c.ruleAt(there, m.kind.ID)
+		}
+	}
+	meters = 120 + meters*(1.2+0.3*random.Float64())
+	speed := float64(*m.kind.MaxPermittedSpeed) / 3.6 * (0.55 + 0.2*random.Float64())
+	seconds := int64(meters/speed) + 40 + random.Int64N(160)
+	if kind >= 800 && kind < 880 { // with a stop on the way
+		j.PausedSeconds = 120 + random.Int64N(600)
+		seconds += j.PausedSeconds
+		j.revision += 2
+	}
+	j.Status, j.EndReason = Completed, "rider"
+	if j.who == nil {
+		j.EndReason = "operator"
+	}
+	j.usage.Ridden, j.usage.Seconds, j.usage.PausedSeconds, j.usage.Meters = true, seconds, j.PausedSeconds, int64(meters)
+	j.EndLocation, j.EndZoneID = &there, Text(zoneID)
+	m.Location = &there
+	if m.kind.MaxRangeMeters != nil {
+		m.level = max(16, m.level-100*meters/float64(*m.kind.MaxRangeMeters)*1.1)
+	}
+	j.DistanceMeters = new(int64(meters))
+	*m.OdometerMeters += int64(meters)
+	j.end(j.StartedAt.Std().Add(time.Duration(seconds)*time.Second + time.Duration(random.IntN(1000))*time.Millisecond))
+	j.move(j.EndedAt.Std(), Available, "trip_end")
+	if j.who != nil {
+		j.who.RideCount++
+		j.ParkingCategory = Text([]string{"curb", "rack", "corral", "other_valid"}[random.IntN(4)])
+	}
+	j.settle(random)
+}
+
+// cancel ends a ride that came to nothing.
+func (j *journey) cancel(at time.Time, reason Text) {
+	event := VehicleEvent("reservation_cancel")
+	if j.Status == Active {
+		event = "trip_cancel"
+	}
+	j.Status, j.CancelReason = Cancelled, reason
+	j.end(at)
+	j.move(at, Available, event)
+}
+
+// end sets what every ride has that is over.
+func (j *journey) end(at time.Time) {
+	j.revision++
+	j.EndedAt, j.UpdatedAt = rfc3339.Time(at), rfc3339.Time(at)
+	if !j.StartedAt.Std().IsZero() {
+		j.DurationSeconds = int64(at.Sub(j.StartedAt.Std()) / time.Second)
+		j.m.PublicVehicleID = j.f.uuid()
+	}
+	price := Price{Currency: j.m.plan.Currency}
+	if j.who != nil {
+		price = j.m.plan.Price(j.usage)
+		j.who.free, j.who.UpdatedAt = at.Add(time.Minute), rfc3339.Time(at)
+		j.who.revision += 2
+	}
+	j.Price = &price
+	if price.TotalAmount > 0 {
+		j.PaymentStatus = "due"
+	}
+	j.m.free = at.Add(time.Minute)
+}
+
+// settle does what was done about a ride's price in the days after it.
+func (j *journey) settle(random *rand.Rand) {
+	if j.PaymentStatus != "due" || j.EndedAt.Std().After(j.f.today.AddDate(0, 0, -2)) {
+		return
+	}
+	j.PaymentStatus = "paid"
+	at := j.EndedAt.Std().Add(90 * time.Second)
+	adjust := func(amount int64, reason Text) {
+		j.AdjustmentAmount, j.AdjustmentReason = amount, reason
+		*j.Price = j.Price.Adjusted(amount)
+		at = j.EndedAt.Std().Add(26 * time.Hour)
+		j.revision++
+	}
+	switch random.IntN(100) {
+	case 0:
+		j.PaymentStatus = "refunded"
+		adjust(-j.Price.TotalAmount, "The brake was broken")
+	case 1, 2:
+		adjust(-min(j.Price.TotalAmount, j.c.town.goodwill), "Goodwill")
+	case 3:
+		j.PaymentStatus = "waived"
+	}
+	j.revision++
+	j.UpdatedAt = rfc3339.Time(at)
+}
+
+// present brings vehicles into the state they are in now, with the rides that are
+// going on.
+func (f *fiction) present(emit func(*Ride, []Change) error) error {
+	open := 0
+	for _, c := range f.cities {
+		for n, m := range c.vehicles {
+			var changes []Change
+			report := func(at time.Time) {
+				m.LastReportedAt = rfc3339.Time(at)
+				m.UpdatedAt = rfc3339.Time(maxTime(at, m.UpdatedAt.Std()))
+				m.revision++
+				m.charge()
+			}
+			if strings.IndexByte("lcx", m.fate) >= 0 || m.fate == 'a' && n%5 == 0 && m.kind.MaxRangeMeters != nil {
+				m.DeviceID = Text(fmt.Sprintf("86123405%07d", f.deviceNumber(c, n)))
+			}
+			switch m.fate {
+			case 'a':
+				if m.DeviceID != "" {
+					report(f.now.Add(-time.Duration(1+n%7) * time.Minute))
+				}
+			case 'n':
+				changes = f.move(m, f.today.Add(-20*time.Hour), NonOperational, "maintenance", "")
+			case 'l':
+				m.level = float64(5 + n%8)
+				changes = f.move(m, f.today.Add(-8*time.Hour), NonOperational, "battery_low", "")
+				report(f.now.Add(-time.Duration(1+n%7) * time.Minute))
+			case 'c', 'x':
+				last := f.today.Add(-8*time.Hour - time.Duration(n%50)*time.Minute)
+				if m.fate == 'x' {
+					last = f.today.AddDate(0, 0, -4).Add(-time.Duration(n%50) * time.Minute)
+				}
+				report(last)
+				m.former, m.formerEvent = Available, m.LastEvent
+				changes = f.move(m, last.Add(time.Duration(f.settings.ContactLostMinutes)*time.Minute), NonContactable, "comms_lost", "")
+				if m.fate == 'x' {
+					changes = append(changes, f.move(m, last.Add(time.Duration(f.settings.MissingAfterHours)*time.Hour), Missing, "not_located", "")...)
+					m.former, m.formerEvent = "", ""
+				}
+			case 'z':
+				changes = f.move(m, f.today.AddDate(0, 0, -9), Removed, "maintenance_pick_up", "")
+			case 'r', 't', 'p':
+				minutes := 3 + open%4*5
+				if m.fate == 'r' {
+					minutes = 2 + open%4
+				}
+				at := f.now.Add(-time.Duration(minutes)*time.Minute - time.Duration(open%50)*time.Second)
+				open++
+				who := f.customer(c, at, m)
+				if who == nil {
+					break // all are riding
+				}
+				who.free = who.until // while this lasts
+				j := f.board(c, m, who, at)
+				if m.kind.MaxRangeMeters != nil && m.level < 45 {
+					m.level = 88
+				}
+				if m.fate == 'r' {
+					j.reserve(at, 0)
+				} else {
+					j.begin(at)
+					if m.fate == 'p' {
+						j.Status, j.pausedAt = Paused, rfc3339.Time(at.Add(2*time.Minute))
+						j.UpdatedAt = j.pausedAt
+						j.revision++
+					}
+				}
+				who.OpenRideID, who.UpdatedAt = Text(j.ID), rfc3339.Time(at)
+				who.revision++
+				if err := emit(&j.Ride, j.changes); err != nil {
+					return err
+				}
+			}
+			if len(changes) > 0 {
+				if err := emit(nil, changes); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	f.finishCustomers()
+	return nil
+}
+
+// deviceNumber is another one for each vehicle of the fleet.
+func (f *fiction) deviceNumber(c *city, n int) int {
+	return n*len(f.cities) + slices.Index(f.cities, c)
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if cmp.Compare(a.UnixMicro(), b.UnixMicro()) > 0 {
+		return a
+	}
+	return b
+}
+
+// ascii is how names are written in addresses.
+var ascii = strings.NewReplacer("ä", "ae", "ö", "oe", "ü", "ue", "ß", "ss", " ", "", "é", "e", "ı", "i", "ş", "s", "ğ", "g", "Ö", "Oe")

@@ -1,0 +1,183 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Fill is [Service.Seed] for load tests: of any size, and without the history of
+// vehicles' states. It is not one transaction, and on SQLite the indexes of rides
+// are away meanwhile, so nobody else should use the database. An organization that
+// it fails for is of no use.
+func (s *Service) Fill(ctx context.Context, o Organization, size Size) (err error) {
+	if size.Vehicles < sandboxSize.Vehicles || size.Customers < sandboxSize.Customers || size.Days < 1 {
+		return fmt.Errorf("fill a fleet: it takes %d vehicles, %d customers and a day at least", sandboxSize.Vehicles, sandboxSize.Customers)
+	}
+	var a account
+	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		a, err = s.empty(ctx, tx, o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	restore, err := s.dropRideIndexes(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore(context.WithoutCancel(ctx))) }()
+	f := newFiction(o, s.live, a.settings, a.now, size)
+	f.history = false
+	if err := s.fillRides(ctx, a, f); err != nil {
+		return fmt.Errorf("fill a fleet: %w", err)
+	}
+	for _, c := range f.cities {
+		if err := s.fillCity(ctx, a, c); err != nil {
+			return fmt.Errorf("fill a fleet: %w", err)
+		}
+	}
+	s.ensured.Store(o.ID, true)
+	return nil
+}
+
+const (
+	ridesAtOnce = 1000 // that go from hand to hand
+	ridesWrite  = 20   // times ridesAtOnce, in a transaction
+)
+
+// fillRides makes rides, encodes and writes them, at the same time.
+func (s *Service) fillRides(ctx context.Context, a account, f *fiction) error {
+	g, ctx := errgroup.WithContext(ctx)
+	made, encoded := make(chan []*Ride, 2), make(chan [][]column, ridesWrite)
+	g.Go(func() error {
+		defer close(made)
+		batch := make([]*Ride, 0, ridesAtOnce)
+		send := func() error {
+			select {
+			case made <- batch:
+				batch = make([]*Ride, 0, ridesAtOnce)
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		err := f.play(func(r *Ride, _ []Change) error {
+			if r == nil {
+				return nil
+			}
+			if batch = append(batch, r); len(batch) == ridesAtOnce {
+				return send()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return send()
+	})
+	g.Go(func() error {
+		defer close(encoded)
+		for batch := range made {
+			rows := make([][]column, len(batch))
+			for i, r := range batch {
+				if err := r.encode(a.settings); err != nil {
+					return err
+				}
+				rows[i] = r.columns()
+			}
+			select {
+			case encoded <- rows:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for rows := range encoded {
+			// Whatever else is ready goes with it. A transaction may be run
+			// again, so what it writes is fetched before.
+			group := [][][]column{rows}
+			for len(group) < ridesWrite {
+				more, ok := <-encoded
+				if !ok {
+					break
+				}
+				group = append(group, more)
+			}
+			err := s.db.Write(ctx, func(tx *db.Tx) error {
+				for _, rows := range group {
+					for _, row := range rows {
+						if err := insertOne(ctx, tx, "rides", a.id, row); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// fillCity writes a city in transactions that are not too large.
+func (s *Service) fillCity(ctx context.Context, a account, c *city) error {
+	whole := *c
+	c = &whole
+	for first := true; first || len(c.customers) > 0 || len(c.vehicles) > 0; first = false {
+		part := city{customers: c.customers[:min(ridesAtOnce, len(c.customers))], vehicles: c.vehicles[:min(ridesAtOnce, len(c.vehicles))]}
+		c.customers, c.vehicles = c.customers[len(part.customers):], c.vehicles[len(part.vehicles):]
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			if first {
+				if err := c.insert(ctx, tx, a); err != nil {
+					return err
+				}
+			}
+			return part.insertMoving(ctx, tx, a)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropRideIndexes takes the indexes of rides away, but for the primary key, and
+// returns what makes them again: on SQLite that costs a fifth of keeping them
+// while there are millions of rows to come. On PostgreSQL they stay.
+func (s *Service) dropRideIndexes(ctx context.Context) (restore func(context.Context) error, err error) {
+	if s.db.Postgres() {
+		return func(context.Context) error { return nil }, nil
+	}
+	type index struct{ name, definition string }
+	list, err := db.All(ctx, s.db, func(row db.Row) (i index, err error) {
+		err = row.Scan(&i.name, &i.definition)
+		return i, err
+	}, "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'rides' AND sql IS NOT NULL ORDER BY name")
+	if err != nil {
+		return nil, fmt.Errorf("list the indexes of rides: %w", err)
+	}
+	each := func(ctx context.Context, statement func(index) string) error {
+		for _, i := range list {
+			err := s.db.Write(ctx, func(tx *db.Tx) error {
+				_, err := tx.Exec(ctx, statement(i))
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("index %s: %w", i.name, err)
+			}
+		}
+		return nil
+	}
+	restore = func(ctx context.Context) error { return each(ctx, func(i index) string { return i.definition }) }
+	return restore, each(ctx, func(i index) string { return "DROP INDEX " + i.name })
+}

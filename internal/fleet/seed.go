@@ -1,0 +1,181 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Seed fills the fleet of an organization with two cities, their vehicles, people
+// and rides, if there is nothing in it yet but, perhaps, the subaccount that
+// [Service.Ensure] makes, whose place they take. Error: Precondition when there is.
+func (s *Service) Seed(ctx context.Context, o Organization) error {
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		a, err := s.empty(ctx, tx, o)
+		if err != nil {
+			return err
+		}
+		return s.seed(ctx, tx, a, o)
+	})
+	if err == nil {
+		s.ensured.Store(o.ID, true)
+	}
+	return err
+}
+
+// empty returns a fleet that has settings and nothing else, because there was
+// nothing in it that anybody has made.
+func (s *Service) empty(ctx context.Context, tx *db.Tx, o Organization) (account, error) {
+	first, err := s.createSettings(ctx, tx, o)
+	if err != nil {
+		return account{}, err
+	}
+	if _, _, err := s.LockSettings(ctx, tx, o.ID); err != nil {
+		return account{}, err
+	}
+	a, err := s.account(ctx, tx, tx.Now, o.ID)
+	if err != nil || first {
+		return a, err
+	}
+	subs, err := s.Subaccounts(ctx, tx, o.ID)
+	if err != nil {
+		return a, err
+	}
+	own := len(subs) > 1 || len(subs) == 1 && subs[0].revision > 1
+	for _, table := range []string{"plans", "customers", "zones", "vehicles", "rides"} {
+		var any bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+" WHERE organization_id = $1)", o.ID).Scan(&any); err != nil {
+			return a, fmt.Errorf("look for %s: %w", table, err)
+		}
+		own = own || any
+	}
+	if own {
+		return a, problem.New(problem.Precondition, "the fleet is not empty")
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM subaccounts WHERE organization_id = $1", o.ID); err != nil {
+		return a, fmt.Errorf("delete the first subaccount: %w", err)
+	}
+	return a, nil
+}
+
+// seed fills a fleet that has only settings with a [fiction].
+func (s *Service) seed(ctx context.Context, tx *db.Tx, a account, o Organization) error {
+	f := newFiction(o, s.live, a.settings, a.now, sandboxSize)
+	err := f.play(func(r *Ride, changes []Change) error {
+		if r != nil {
+			if err := s.insertRide(ctx, tx, a, r); err != nil {
+				return err
+			}
+		}
+		for i := range changes {
+			c := &changes[i]
+			doc, err := encode(c)
+			if err != nil {
+				return err
+			}
+			if err := insertOne(ctx, tx, "vehicle_events", a.id, []column{{"vehicle_id", c.VehicleID}, {"id", c.ID}, {"doc", string(doc)}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("make up a fleet: %w", err)
+	}
+	for _, c := range f.cities {
+		err := c.insert(ctx, tx, a)
+		if err == nil {
+			err = c.insertMoving(ctx, tx, a)
+		}
+		if err != nil {
+			return fmt.Errorf("make up a fleet: %w", err)
+		}
+	}
+	return nil
+}
+
+// insert writes what does not move in a city.
+func (c *city) insert(ctx context.Context, tx *db.Tx, a account) error {
+	sub, err := c.sub.Doc()
+	if err != nil {
+		return err
+	}
+	err = insertOne(ctx, tx, "subaccounts", a.id, []column{
+		{"id", sub.ID}, {"revision", sub.Revision}, {"stamp", newStamp()}, {"external_id", idOf(c.sub.ExternalID)},
+		{"system_id", idOf(c.sub.systemID())}, {"doc", string(sub.JSON)},
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range c.plans {
+		doc, err := p.Doc()
+		if err != nil {
+			return err
+		}
+		err = insertOne(ctx, tx, "plans", a.id, []column{
+			{"id", p.ID}, {"subaccount_id", p.SubaccountID}, {"revision", p.revision}, {"stamp", newStamp()}, {"version", p.Version},
+			{"external_id", idOf(p.ExternalID)}, {"doc", string(doc.JSON)},
+		})
+		if err != nil {
+			return err
+		}
+		if err := keepVersion(ctx, tx, a.id, p); err != nil {
+			return err
+		}
+	}
+	for _, z := range c.zones {
+		doc, err := z.Doc()
+		if err != nil {
+			return err
+		}
+		minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
+		err = insertOne(ctx, tx, "zones", a.id, []column{
+			{"id", z.ID}, {"subaccount_id", z.SubaccountID}, {"revision", z.revision}, {"external_id", idOf(z.ExternalID)},
+			{"type", string(z.Type)}, {"name", z.Name}, {"priority", z.Priority}, {"starts_at", db.Time(z.StartsAt.Std())}, {"ends_at", db.Time(z.EndsAt.Std())},
+			{"min_lng", minLng}, {"min_lat", minLat}, {"max_lng", maxLng}, {"max_lat", maxLat}, {"doc", string(doc.JSON)}, {"stamp", newStamp()},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertMoving writes the customers and vehicles of a city as they have become.
+func (c *city) insertMoving(ctx context.Context, tx *db.Tx, a account) error {
+	for _, p := range c.customers {
+		doc, err := p.Doc()
+		if err != nil {
+			return err
+		}
+		err = insertOne(ctx, tx, "customers", a.id, []column{
+			{"id", p.ID}, {"subaccount_id", p.SubaccountID}, {"revision", p.revision}, {"external_id", idOf(p.ExternalID)}, {"status", string(p.Status)},
+			{"email", idOf(Text(strings.ToLower(string(p.Email))))}, {"phone", idOf(p.Phone)}, {"name", idOf(p.Name)},
+			{"last_ride_at", db.Time(p.LastRideAt.Std())}, {"updated_at", db.Time(p.UpdatedAt.Std())}, {"doc", string(doc.JSON)},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, m := range c.vehicles {
+		if err := m.encode(a); err != nil {
+			return err
+		}
+		if err := insertOne(ctx, tx, "vehicles", a.id, m.columns()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertOne adds a row that nothing can be in the way of.
+func insertOne(ctx context.Context, tx *db.Tx, table, organizationID string, columns []column) error {
+	added, err := insertRow(ctx, tx, table, organizationID, columns)
+	if err == nil && !added {
+		err = fmt.Errorf("insert into %s: something of the same key is there", table)
+	}
+	return err
+}
