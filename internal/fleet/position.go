@@ -24,7 +24,7 @@ func (p *Position) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, (*plain)(p)); err != nil {
 		return err
 	}
-	p.Lat, p.Lng = degrees(millionths(p.Lat)), degrees(millionths(p.Lng))
+	p.Lat, p.Lng = rounded(p.Lat), rounded(p.Lng)
 	return nil
 }
 
@@ -60,6 +60,15 @@ func (p *Position) check(v *problem.Validation, path string) {
 
 // millionths is the stored form of degrees.
 func millionths(degrees float64) int64 { return int64(math.Round(degrees * 1e6)) }
+
+// rounded is degrees with 6 decimals. What is nowhere on earth stays as it is: it
+// may be more than a stored form can hold.
+func rounded(d float64) float64 {
+	if !(math.Abs(d) <= 360) {
+		return d
+	}
+	return degrees(millionths(d))
+}
 
 // degrees is what millionths makes of them, the nearest float there is.
 func degrees(millionths int64) float64 { return float64(millionths) / 1e6 }
