@@ -35,8 +35,8 @@ type fiction struct {
 
 	salt    uint64
 	random  *rand.Rand
-	rideIDs numbered
-	changes numbered
+	rideIDs serial
+	changes serial
 	cities  []*city
 }
 
@@ -82,24 +82,24 @@ type person struct {
 	until time.Time
 }
 
-// numbered makes ids of one type: the same from the same number.
-type numbered struct {
+// serial makes ids of one type: the same from the same number.
+type serial struct {
 	salt uint64
 	next uint64
 	same *ulid.MonotonicEntropy // of one moment: in order
 }
 
-func (n *numbered) Read(p []byte) (int, error) {
+func (n *serial) Read(p []byte) (int, error) {
 	n.next++
 	e := entropy{n.salt ^ n.next*0xd1342543de82ef95}
 	return e.Read(p)
 }
 
-func (f *fiction) numbers(prefix string) numbered {
-	return numbered{salt: hashOf(f.organization.ID, fmt.Sprint(f.live), prefix)}
+func (f *fiction) numbers(prefix string) serial {
+	return serial{salt: hashOf(f.organization.ID, fmt.Sprint(f.live), prefix)}
 }
 
-func (n *numbered) id(prefix string, at time.Time) string {
+func (n *serial) id(prefix string, at time.Time) string {
 	if n.same == nil {
 		n.same = ulid.Monotonic(n, 1)
 	}
@@ -401,7 +401,7 @@ func (f *fiction) play(emit func(r *Ride, changes []Change) error) error {
 		}
 	}
 	over := max(0, f.size.Rides-open)
-	var slots []slot
+	var slots []outing
 	for day := range f.size.Days {
 		slots = slots[:0]
 		date := f.today.AddDate(0, 0, day-f.size.Days)
@@ -410,9 +410,9 @@ func (f *fiction) play(emit func(r *Ride, changes []Change) error) error {
 			if f.random.IntN(100) >= 65 {
 				c = f.cities[1]
 			}
-			slots = append(slots, slot{f.moment(c, date, day == f.size.Days-1), c})
+			slots = append(slots, outing{f.moment(c, date, day == f.size.Days-1), c})
 		}
-		slices.SortFunc(slots, func(a, b slot) int { return a.at.Compare(b.at) })
+		slices.SortFunc(slots, func(a, b outing) int { return a.at.Compare(b.at) })
 		for _, s := range slots {
 			r, changes := f.ride(s.city, s.at)
 			if err := emit(r, changes); err != nil {
@@ -423,7 +423,7 @@ func (f *fiction) play(emit func(r *Ride, changes []Change) error) error {
 	return f.present(emit)
 }
 
-type slot struct {
+type outing struct {
 	at   time.Time
 	city *city
 }
