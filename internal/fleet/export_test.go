@@ -64,7 +64,7 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 
 // Barren leaves a fleet with one subaccount and nothing else, as production begins.
 func (s *Service) Barren(ctx context.Context, tx *db.Tx, o Organization) error {
-	if err := deleteAll(ctx, tx, o.ID); err != nil {
+	if err := s.deleteAll(ctx, tx, o.ID); err != nil {
 		return err
 	}
 	_, err := s.CreateSubaccount(ctx, tx, o.ID, NewSubaccount{Name: o.Name, TimeZone: "UTC", Currency: "EUR"})

@@ -14,18 +14,29 @@ import (
 // vehicles' states. It is not one transaction, and on SQLite the indexes of rides
 // are away meanwhile, so nobody else should use the database. An organization that
 // it fails for is of no use.
-func (s *Service) Fill(ctx context.Context, o Organization, size Size) (err error) {
+func (s *Service) Fill(ctx context.Context, o Organization, size Size) error {
 	if size.Vehicles < sandboxSize.Vehicles || size.Customers < sandboxSize.Customers || size.Days < 1 {
 		return fmt.Errorf("fill a fleet: it takes %d vehicles, %d customers and a day at least", sandboxSize.Vehicles, sandboxSize.Customers)
 	}
 	var a account
-	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
+	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
 		a, err = s.empty(ctx, tx, o)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	if err := s.fill(ctx, a, o, size); err != nil {
+		return fmt.Errorf("fill a fleet: %w", err)
+	}
+	if err := s.PackAll(ctx, o.ID); err != nil {
+		return fmt.Errorf("fill a fleet: %w", err)
+	}
+	s.ensured.Store(o.ID, true)
+	return nil
+}
+
+func (s *Service) fill(ctx context.Context, a account, o Organization, size Size) (err error) {
 	restore, err := s.dropRideIndexes(ctx)
 	if err != nil {
 		return err
@@ -34,14 +45,13 @@ func (s *Service) Fill(ctx context.Context, o Organization, size Size) (err erro
 	f := newFiction(o, s.live, a.settings, a.now, size)
 	f.history = false
 	if err := s.fillRides(ctx, a, f); err != nil {
-		return fmt.Errorf("fill a fleet: %w", err)
+		return err
 	}
 	for _, c := range f.cities {
 		if err := s.fillCity(ctx, a, c); err != nil {
-			return fmt.Errorf("fill a fleet: %w", err)
+			return err
 		}
 	}
-	s.ensured.Store(o.ID, true)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 	if err != nil {
 		return fmt.Errorf("reset the settings: %w", err)
 	}
-	if err := deleteAll(ctx, tx, o.ID); err != nil {
+	if err := s.deleteAll(ctx, tx, o.ID); err != nil {
 		return err
 	}
 	a, err := s.account(ctx, tx, tx.Now, o.ID)
@@ -41,7 +41,10 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 
 // deleteAll deletes the records of an organization. Whoever is changing some of
 // them is waited for, or waits and then finds none.
-func deleteAll(ctx context.Context, tx *db.Tx, organizationID string) error {
+func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID string) error {
+	if err := s.forgetAllFacts(ctx, tx, organizationID); err != nil {
+		return err
+	}
 	// Rides are locked before vehicles and customers; but only those who hold
 	// these can add one, so rides go once more when nobody does.
 	for _, table := range []string{
