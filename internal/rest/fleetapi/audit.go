@@ -24,6 +24,7 @@ const (
 	pricingUpdated       apikey.AuditAction = "pricing.updated"
 	customerBlocked      apikey.AuditAction = "customer.blocked"
 	rideEndedByOperator  apikey.AuditAction = "ride.ended_by_operator"
+	sandboxReset         apikey.AuditAction = "sandbox.reset"
 	sandboxClockAdvanced apikey.AuditAction = "sandbox.clock_advanced"
 )
 

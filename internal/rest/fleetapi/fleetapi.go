@@ -44,7 +44,7 @@ type Account struct {
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.rideRoutes(), a.vehicleRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
-		a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(),
+		a.analyticsRoutes(), a.settingsRoutes(), a.subaccountRoutes(), a.auditRoutes(),
 	)
 	if !a.Fleet.Live() {
 		routes = append(routes, a.sandboxRoutes()...)

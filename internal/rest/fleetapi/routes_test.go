@@ -342,6 +342,8 @@ func TestMethods(t *testing.T) {
 /customers/x GET PUT
 /pricing GET
 /pricing/x GET PUT
+/analytics/rides GET
+/analytics/revenue GET
 /zones GET POST
 /zones/x GET PUT DELETE
 /settings GET PUT
@@ -349,7 +351,8 @@ func TestMethods(t *testing.T) {
 /settings/subaccounts/x GET PUT
 /settings/audit-log GET
 /key GET
-/sandbox/clock GET PUT`
+/sandbox/clock GET PUT
+/sandbox/reset POST`
 	for line := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
 		path, methods, _ := strings.Cut(line, " ")
 		for _, e := range []*environment{r.live, r.sandbox} {

@@ -24,6 +24,10 @@ func (a *API) sandboxRoutes() []rest.Route {
 		Method: "PUT", Path: "/sandbox/clock", ID: "updateSandboxClock", Tag: "Sandbox", Summary: "Put the sandbox's clock forward",
 		Doc:   "By a year at most; it runs on from there. What time does to rides and vehicles until then has happened, in order, when this answers.",
 		Needs: needs("zones", apikey.Update), Input: clockRecord, Output: clockRecord, Codes: []string{"clock_backwards"}, Handle: a.setClock,
+	}, {
+		Method: "POST", Path: "/sandbox/reset", ID: "resetSandbox", Tag: "Sandbox", Summary: "Reset the sandbox",
+		Doc:   "Everything in it goes, the clock's lead too, and what a new sandbox has is there again.",
+		Needs: needs("zones", apikey.Update), Handle: a.reset,
 	}}
 }
 
@@ -47,5 +51,18 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 		}
 		err = a.record(ctx, tx, r, sandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rest.Time(before), To: in.Now}})
 		return rest.OK(in), err
+	})
+}
+
+func (a *API) reset(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	o, err := a.organization(ctx, r.Key.OrganizationID) // of another database
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		if err := a.Fleet.Reset(ctx, tx, o); err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), a.record(ctx, tx, r, sandboxReset, apikey.Target{Type: "sandbox"}, nil)
 	})
 }

@@ -1,0 +1,272 @@
+package fleetapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+)
+
+// rideFigures and revenueFigures are the members of [fleet.RideFigures] and
+// [fleet.RevenueFigures].
+var (
+	rideFigures = []rest.Member{
+		{Name: "ride_count", Type: rest.Integer(), Doc: "Of every status but reserved."},
+		{Name: "completed_count", Type: rest.Integer()},
+		{Name: "cancelled_count", Type: rest.Integer()},
+		{Name: "duration_seconds", Type: rest.Integer(), Doc: "Of completed rides, as the next three."},
+		{Name: "distance_meters", Type: rest.Integer()},
+		{Name: "average_duration_seconds", Type: rest.Integer(), Nullable: true, Doc: "Rounded half up; null when there is none."},
+		{Name: "average_distance_meters", Type: rest.Integer(), Nullable: true},
+		{Name: "unique_customers", Type: rest.Integer()},
+		{Name: "unique_vehicles", Type: rest.Integer()},
+	}
+	revenueFigures = []rest.Member{
+		{Name: "currency", Type: rest.Text(), Example: "EUR"},
+		{Name: "ride_count", Type: rest.Integer(), Doc: "Completed and cancelled rides that have a price."},
+		{Name: "unlock_amount", Type: rest.Integer(), Doc: "Sums of the members of the prices, in the currency's minor unit."},
+		{Name: "time_amount", Type: rest.Integer()},
+		{Name: "pause_amount", Type: rest.Integer()},
+		{Name: "distance_amount", Type: rest.Integer()},
+		{Name: "fare_amount", Type: rest.Integer()},
+		{Name: "reservation_amount", Type: rest.Integer()},
+		{Name: "out_of_zone_amount", Type: rest.Integer()},
+		{Name: "subtotal_amount", Type: rest.Integer()},
+		{Name: "tax_amount", Type: rest.Integer()},
+		{Name: "adjustment_amount", Type: rest.Integer()},
+		{Name: "total_amount", Type: rest.Integer()},
+		{Name: "net_amount", Type: rest.Integer(), Doc: "The total less tax."},
+	}
+)
+
+var (
+	rideRow      = analyticsRow("analytics.rides_row", rideFigures)
+	revenueRow   = analyticsRow("analytics.revenue_row", revenueFigures)
+	rideReport   = analyticsReport("analytics.rides", rideRow, rest.Object(rideFigures...), "Of the whole range: whom or what several periods have is counted once.")
+	revenueTotal = analyticsReport("analytics.revenue", revenueRow, rest.Array(rest.Object(revenueFigures...), 1<<30), "Of the whole range, by currency.")
+)
+
+func analyticsRow(name string, figures []rest.Member) *rest.Record {
+	group := make([]rest.Member, len(fleet.RideGroupMembers))
+	for i, member := range fleet.RideGroupMembers {
+		group[i] = rest.Member{Name: member, Type: rest.Text(), Nullable: true, Sometimes: true}
+	}
+	return &rest.Record{Name: name, Doc: "The figures of a period, or of one group of its rides.", Members: append([]rest.Member{
+		{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "As the clocks of the time zone show it.", Example: "2026-03-29T00:00:00+01:00"},
+		{Name: "period_end", Type: rest.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
+		{Name: "group", Type: rest.Object(group...), Doc: "The values of the members it is grouped by."},
+	}, figures...)}
+}
+
+func analyticsReport(name string, row *rest.Record, totals rest.Type, doc string) *rest.Record {
+	return &rest.Record{Name: name, Members: []rest.Member{
+		{Name: "object", Type: rest.Enum(name)},
+		{Name: "from", Type: rest.Timestamp()},
+		{Name: "to", Type: rest.Timestamp()},
+		{Name: "timezone", Type: rest.Text()},
+		{Name: "granularity", Type: rest.Enum(words(period.Granularities[:])...)},
+		{Name: "group_by", Type: rest.Array(rest.Enum(fleet.RideGroupMembers[:]...), maxGroupBy)},
+		{Name: "date_basis", Type: rest.Enum(fleet.RideBases[:]...)},
+		{Name: "generated_at", Type: rest.Timestamp(), Doc: "By the sandbox's clock, there."},
+		{Name: "data", Type: rest.Array(rest.Nested(row), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period without rides is there too."},
+		{Name: "totals", Type: totals, Doc: doc},
+	}}
+}
+
+func words[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, w := range list {
+		out[i] = string(w)
+	}
+	return out
+}
+
+// maxGroupBy is by how many members at once figures are grouped.
+const maxGroupBy = 2
+
+// report is what was asked for, and what was found.
+type report[R, T any] struct {
+	Object      string             `json:"object"`
+	From        rest.Time          `json:"from"`
+	To          rest.Time          `json:"to"`
+	TimeZone    string             `json:"timezone"`
+	Granularity period.Granularity `json:"granularity"`
+	GroupBy     []string           `json:"group_by"`
+	DateBasis   string             `json:"date_basis"`
+	GeneratedAt rest.Time          `json:"generated_at"`
+	Data        []R                `json:"data"`
+	Totals      T                  `json:"totals"`
+}
+
+// span is where a row is.
+type span struct {
+	PeriodStart string                `json:"period_start"`
+	PeriodEnd   string                `json:"period_end"`
+	Group       map[string]fleet.Text `json:"group"`
+}
+
+type rideLine struct {
+	span
+	fleet.RideFigures
+}
+
+type revenueLine struct {
+	span
+	fleet.RevenueFigures
+}
+
+func (a *API) analyticsRoutes() []rest.Route {
+	query := func(basis string) []rest.Param {
+		return []rest.Param{
+			{Name: "from", Kind: rest.StringParam, Required: true, Doc: "Included: a date, which begins at its first instant in the time zone, or an RFC 3339 time.", Example: "2026-03-01"},
+			{Name: "to", Kind: rest.StringParam, Required: true, Doc: "Excluded; likewise.", Example: "2026-04-01"},
+			{Name: "granularity", Kind: rest.EnumParam, Values: words(period.Granularities[:]), Doc: "day unless said otherwise. Weeks begin on Monday. At most 5,000 periods."},
+			{Name: "timezone", Kind: rest.StringParam, Doc: "IANA; the account's unless said otherwise.", Example: "Europe/Berlin"},
+			{Name: "group_by", Kind: rest.EnumsParam, Values: fleet.RideGroupMembers[:], Doc: "Up to two; then there are rows only for groups that have rides."},
+			{Name: "date_basis", Kind: rest.EnumParam, Values: fleet.RideBases[:], Doc: "The time by which a ride belongs to a period, whole; " + basis + " unless said otherwise. That a reservation was made stands in for a start that never was."},
+			{Name: "subaccount_id", Kind: rest.StringsParam},
+			{Name: "vehicle_type_id", Kind: rest.StringsParam},
+			{Name: "trip_type", Kind: rest.EnumsParam, Values: tripTypes, Doc: "rider unless said otherwise."},
+		}
+	}
+	const doc = "By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the rows."
+	return []rest.Route{{
+		Method: "GET", Path: "/analytics/rides", ID: "getRideAnalytics", Tag: "Analytics", Summary: "Count rides", Doc: doc,
+		Query: query("started_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: rideReport, Rows: rideRow,
+		Codes: []string{"range_too_large"}, Handle: a.rideAnalytics,
+	}, {
+		Method: "GET", Path: "/analytics/revenue", ID: "getRevenueAnalytics", Tag: "Analytics", Summary: "Add up what rides cost", Doc: doc + " Currencies are never added up: each has rows of its own.",
+		Query: query("ended_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: revenueTotal, Rows: revenueRow,
+		Codes: []string{"range_too_large"}, Handle: a.revenueAnalytics,
+	}}
+}
+
+// asked reads what is to be counted, and in which time zone.
+func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuery, zone string, err error) {
+	if zone = r.String("timezone"); zone == "" {
+		s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
+		if err != nil {
+			return q, "", err
+		}
+		zone = s.TimeZone
+	}
+	q = fleet.AnalyticsQuery{
+		Granularity: cmp.Or(period.Granularity(r.String("granularity")), period.Day), GroupBy: append([]string{}, r.Strings("group_by")...),
+		DateBasis: r.String("date_basis"), Subaccounts: r.Subaccounts(), VehicleTypes: r.Strings("vehicle_type_id"), TripTypes: typed[fleet.TripType](r.Strings("trip_type")),
+	}
+	if q.TripTypes == nil {
+		q.TripTypes = []fleet.TripType{fleet.RiderTrip}
+	}
+	if q.Location, err = period.Location(zone); err != nil {
+		return q, "", rest.BadParameter("timezone", "timezone %v.", err)
+	}
+	if q.From, err = instant(r, "from", q.Location); err != nil {
+		return q, "", err
+	}
+	if q.To, err = instant(r, "to", q.Location); err != nil {
+		return q, "", err
+	}
+	if len(q.GroupBy) > maxGroupBy {
+		return q, "", rest.BadParameter("group_by", "group_by takes at most %d members.", maxGroupBy)
+	}
+	switch _, err := period.Split(q.From, q.To, q.Granularity, q.Location); {
+	case errors.Is(err, period.ErrTooMany):
+		e := problem.New(problem.Unparseable, "%v", err)
+		e.Code = "range_too_large"
+		return q, "", e
+	case err != nil:
+		return q, "", rest.BadParameter("to", "to must be after from.")
+	}
+	return q, zone, nil
+}
+
+// instant reads a parameter that is a date or a time. Times count to the
+// millisecond, as they are answered.
+func instant(r *rest.Request, name string, loc *time.Location) (time.Time, error) {
+	text := r.String(name)
+	if day, err := time.Parse(time.DateOnly, text); err == nil {
+		return period.StartOf(day.Year(), day.Month(), day.Day(), loc), nil
+	}
+	t, err := rfc3339.Parse(text)
+	if err != nil {
+		return t, rest.BadParameter(name, "%s must be a date or an RFC 3339 time, such as 2026-03-14 or 2026-03-14T09:26:53Z; a + is written %%2B.", name)
+	}
+	return t.Truncate(time.Millisecond), nil
+}
+
+// spanOf is where a row is, as it is answered.
+func spanOf(p period.Period, groupBy []string, values []fleet.Text) span {
+	s := span{local(p.Start), local(p.End), make(map[string]fleet.Text, len(groupBy))}
+	for i, name := range groupBy {
+		s.Group[name] = values[i]
+	}
+	return s
+}
+
+// local writes a time as the clocks of its zone show it.
+func local(t time.Time) string {
+	if t.Nanosecond() != 0 {
+		return t.Format("2006-01-02T15:04:05.000Z07:00")
+	}
+	return t.Format(time.RFC3339)
+}
+
+func (a *API) rideAnalytics(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q, zone, err := a.asked(ctx, r)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	got, err := a.Fleet.RideAnalytics(ctx, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	rows := make([]rideLine, len(got.Rows))
+	for i, row := range got.Rows {
+		rows[i] = rideLine{spanOf(row.Period, q.GroupBy, row.Group), row.RideFigures}
+	}
+	return reported(r, q, report[rideLine, fleet.RideFigures]{
+		Object: "analytics.rides", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rest.Time(got.GeneratedAt), Data: rows, Totals: got.Totals,
+	}), nil
+}
+
+func (a *API) revenueAnalytics(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	q, zone, err := a.asked(ctx, r)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	got, err := a.Fleet.RevenueAnalytics(ctx, r.Key.OrganizationID, q)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	rows := make([]revenueLine, len(got.Rows))
+	for i, row := range got.Rows {
+		rows[i] = revenueLine{spanOf(row.Period, q.GroupBy, row.Group), row.RevenueFigures}
+	}
+	return reported(r, q, report[revenueLine, []fleet.RevenueFigures]{
+		Object: "analytics.revenue", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rest.Time(got.GeneratedAt), Data: rows,
+		Totals: append([]fleet.RevenueFigures{}, got.Totals...),
+	}), nil
+}
+
+// reported answers with a report, or an export of its rows.
+func reported[R, T any](r *rest.Request, q fleet.AnalyticsQuery, w report[R, T]) rest.Response {
+	if r.Exporting() {
+		return rest.Export(iter.Seq2[R, error](func(yield func(R, error) bool) {
+			for _, row := range w.Data {
+				if !yield(row, nil) {
+					return
+				}
+			}
+		}))
+	}
+	w.From, w.To, w.Granularity, w.GroupBy = rest.Time(q.From), rest.Time(q.To), q.Granularity, q.GroupBy
+	return rest.OK(w)
+}

@@ -1,0 +1,131 @@
+package fleetapi_test
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAnalytics counts rides that were made here.
+func TestAnalytics(t *testing.T) {
+	r := newRig(t)
+	p := r.live.tenant(t, ours)
+	for range 3 {
+		ask(t, p.Client, "PUT", "/rides/"+p.ride().text("id"), `{"status":"completed","distance_meters":1500}`, 200)
+	}
+	p.made("/rides", fields{"vehicle_id": p.vehicle().text("id"), "trip_type": "rebalance"})
+	now := time.Now().UTC()
+	from, to := now.Add(-time.Hour).Truncate(time.Hour), now.Add(time.Hour).Truncate(time.Hour)
+	query := "?from=" + url.QueryEscape(from.Format(time.RFC3339)) + "&to=" + url.QueryEscape(to.Format(time.RFC3339)) + "&timezone=Europe/Berlin&granularity=total&group_by=vehicle_type_id"
+
+	revenue := p.Get("/analytics/revenue" + query)
+	if got, want := names(t, revenue.Body), "object from to timezone granularity group_by date_basis generated_at data totals"; !slices.Equal(got, strings.Fields(want)) {
+		t.Errorf("revenue has %q, want %q", got, want)
+	}
+	var f struct {
+		Object, From, To, TimeZone, Granularity string
+		Basis                                   string   `json:"date_basis"`
+		GroupBy                                 []string `json:"group_by"`
+		Data                                    []fields
+		Totals                                  []fields
+	}
+	revenue.JSON(&f)
+	if f.Object != "analytics.revenue" || f.From != from.Format("2006-01-02T15:04:05.000Z") || f.TimeZone != "Europe/Berlin" || f.Granularity != "total" || f.Basis != "ended_at" || fmt.Sprint(f.GroupBy) != "[vehicle_type_id]" {
+		t.Errorf("revenue says of itself %+v", f)
+	}
+	if len(f.Data) != 1 || len(f.Totals) != 1 || f.Totals[0]["ride_count"] != 3.0 || f.Totals[0]["currency"] != "EUR" || f.Totals[0]["unlock_amount"] != 300.0 ||
+		jsonOf(t, f.Data[0]["group"]) != `{"vehicle_type_id":"`+p.scooter+`"}` {
+		t.Errorf("revenue is %s", revenue.Body)
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.Data[0].text("period_start"), from.In(berlin).Format(time.RFC3339); got != want {
+		t.Errorf("the period starts at %s, want %s", got, want)
+	}
+	rides := ask(t, p.Client, "GET", "/analytics/rides"+query, "", 200)
+	if totals, _ := rides["totals"].(map[string]any); totals["ride_count"] != 3.0 || totals["completed_count"] != 3.0 || totals["distance_meters"] != 4500.0 || totals["unique_vehicles"] != 3.0 || totals["average_distance_meters"] != 1500.0 {
+		t.Errorf("rides are %v", rides)
+	}
+	if other := ask(t, p.Client, "GET", "/analytics/rides"+query+"&trip_type=rebalance", "", 200); other["totals"].(map[string]any)["ride_count"] != 1.0 {
+		t.Errorf("other trips are %v", other)
+	}
+	if none := ask(t, p.Client, "GET", "/analytics/rides"+query+"&subaccount_id="+p.other.ID, "", 200); len(none["data"].([]any)) != 0 {
+		t.Errorf("another subaccount has %v", none)
+	}
+	csv := p.Get("/analytics/revenue"+query, "Accept: text/csv")
+	if csv.Status != 200 || !strings.HasPrefix(csv.Body, "period_start,period_end,group.subaccount_id,") || strings.Count(csv.Body, "\r\n") != 2 {
+		t.Errorf("as CSV: %d %s", csv.Status, csv.Body)
+	}
+	// Dates are days of the account's time zone.
+	ask(t, p.Client, "PUT", "/settings", `{"timezone":"Europe/Berlin"}`, 200)
+	days := ask(t, p.Client, "GET", "/analytics/rides?from=2026-03-29&to=2026-03-30&granularity=hour", "", 200)
+	if days.text("from") != "2026-03-28T23:00:00.000Z" || days.text("timezone") != "Europe/Berlin" || days.text("date_basis") != "started_at" || len(days["data"].([]any)) != 23 {
+		t.Errorf("the day that clocks go forward: %v", days)
+	}
+	for query, want := range map[string][2]string{
+		"":                               {"invalid_parameter", "from invalid_value"},
+		"?from=2026-03-29&to=2026-03-29": {"invalid_parameter", "to invalid_value"},
+		"?from=2026-03-29&to=2026-02-30": {"invalid_parameter", "to invalid_value"},
+		"?from=yesterday&to=2026-03-29":  {"invalid_parameter", "from invalid_value"},
+		"?from=2025-01-01&to=2026-01-01&granularity=hour":                        {"range_too_large", ""},
+		"?from=2026-01-01&to=2026-01-02&timezone=Mars/Olympus":                   {"invalid_parameter", "timezone invalid_value"},
+		"?from=2026-01-01&to=2026-01-02&group_by=status,trip_type,subaccount_id": {"invalid_parameter", "group_by invalid_value"},
+		"?from=2026-01-01&to=2026-01-02&group_by=colour":                         {"invalid_parameter", "group_by invalid_value"},
+	} {
+		a := p.Get("/analytics/rides" + query)
+		problem := a.Problem()
+		at := ""
+		if len(problem.Errors) > 0 {
+			at = problem.Errors[0].Parameter + " " + problem.Errors[0].Code
+		}
+		if a.Status != 400 || problem.Code != want[0] || at != want[1] {
+			t.Errorf("%s: got %d %s %q, want %q", query, a.Status, problem.Code, at, want)
+		}
+	}
+}
+
+// TestReset makes of a sandbox what it was at first.
+func TestReset(t *testing.T) {
+	r := newSandbox(t)
+	p := r.sandbox.Client
+	list := func(path string) string {
+		t.Helper()
+		a := p.Get(path, "Accept: application/x-ndjson")
+		var ids []string
+		for line := range strings.Lines(a.Body) {
+			ids = append(ids, line[:len(`{"id":"ride_01KKNTQ7XJEVR88Y42WDNGTN4V`)-4])
+		}
+		return fmt.Sprint(len(ids), ids)
+	}
+	before := map[string]string{}
+	for path, n := range map[string]int{"/vehicles": 40, "/customers": 30, "/zones": 8, "/pricing": 3, "/rides": 500, "/settings/subaccounts": 2} {
+		before[path] = list(path)
+		if !strings.HasPrefix(before[path], fmt.Sprint(n)+" [") {
+			t.Errorf("a new sandbox has %.60s of %s, want %d", before[path], path, n)
+		}
+	}
+	ask(t, p, "PUT", "/sandbox/clock", fmt.Sprintf(`{"now":%q}`, time.Now().Add(48*time.Hour).UTC().Format(time.RFC3339)), 200)
+	ask(t, p, "POST", "/sandbox/reset", "", 204)
+	for path, want := range before {
+		got := list(path)
+		if path == "/rides" { // of the last 90 days, whenever that is
+			got, want = got[:3], want[:3]
+		}
+		if got != want {
+			t.Errorf("after the reset %s is %.200s, want %.200s", path, got, want)
+		}
+	}
+	now, err := time.Parse(time.RFC3339, ask(t, p, "GET", "/sandbox/clock", "", 200).text("now"))
+	if err != nil || time.Since(now).Abs() > time.Minute {
+		t.Errorf("after the reset it is %v, %v", now, err)
+	}
+	log := ask(t, p, "GET", "/settings/audit-log?action=sandbox.reset", "", 200)
+	if len(log["data"].([]any)) != 1 {
+		t.Errorf("the log has %v", log)
+	}
+}
