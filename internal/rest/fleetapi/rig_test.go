@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -214,9 +215,7 @@ func (p *tenant) vehicle(changes ...fields) fields {
 		"location": fields{"lat": 52.52, "lng": 13.405}, "battery_percent": 80,
 	}
 	for _, c := range changes {
-		for name, value := range c {
-			v[name] = value
-		}
+		maps.Copy(v, c)
 	}
 	return p.made("/vehicles", v)
 }
@@ -226,9 +225,7 @@ func (p *tenant) ride(changes ...fields) fields {
 	p.t.Helper()
 	body := fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()}
 	for _, c := range changes {
-		for name, value := range c {
-			body[name] = value
-		}
+		maps.Copy(body, c)
 	}
 	return p.made("/rides", body)
 }
