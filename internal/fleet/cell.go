@@ -58,6 +58,20 @@ func (r rect) cut(o rect) (rect, bool) {
 	return c, c.minLat <= c.maxLat && c.minLng <= c.maxLng
 }
 
+// without returns what of a rect is not in another one.
+func (r rect) without(o rect) []rect {
+	c, ok := r.cut(o)
+	if !ok {
+		return []rect{r}
+	}
+	return slices.DeleteFunc([]rect{
+		{r.minLat, r.minLng, c.minLat - 1, r.maxLng},
+		{c.maxLat + 1, r.minLng, r.maxLat, r.maxLng},
+		{c.minLat, r.minLng, c.maxLat, c.minLng - 1},
+		{c.minLat, c.maxLng + 1, c.maxLat, r.maxLng},
+	}, func(p rect) bool { return p.minLat > p.maxLat || p.minLng > p.maxLng })
+}
+
 // cells is a range of cells, both ends in it.
 type cells struct{ first, last int64 }
 
@@ -205,14 +219,16 @@ func (n Near) rects(radius float64) []rect {
 	if lng >= 180 {
 		return []rect{{atLeast(low), -maxLng, atMost(high), maxLng}}
 	}
-	around := func(d float64) float64 {
-		switch {
-		case d < -180:
-			return d + 360
-		case d > 180:
-			return d - 360
-		}
-		return d
+	return Box{MinLng: wrapped(n.Lng - lng), MinLat: low, MaxLng: wrapped(n.Lng + lng), MaxLat: high}.rects()
+}
+
+// wrapped is a longitude that left the map by less than once around.
+func wrapped(lng float64) float64 {
+	switch {
+	case lng < -180:
+		return lng + 360
+	case lng > 180:
+		return lng - 360
 	}
-	return Box{MinLng: around(n.Lng - lng), MinLat: low, MaxLng: around(n.Lng + lng), MaxLat: high}.rects()
+	return lng
 }

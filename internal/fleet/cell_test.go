@@ -122,15 +122,21 @@ func TestNearRects(t *testing.T) {
 			RadiusMeters: rapid.SampledFrom([]float64{0, 1, 50, 1000, 50_000}).Draw(t, "radius"),
 		}
 		rects := n.rects(n.RadiusMeters)
+		low := n.RadiusMeters * rapid.SampledFrom([]float64{0, 0.1, 0.5, 0.999999, 1}).Draw(t, "low")
+		ring := n.between(low, n.RadiusMeters)
 		for range 100 {
 			// On the circle, or nearly.
 			bearing := rapid.Float64Range(0, 2*math.Pi).Draw(t, "bearing")
-			angle := n.RadiusMeters / earthRadius * rapid.SampledFrom([]float64{0.5, 0.999999, 1, 1.01}).Draw(t, "far")
+			angle := n.RadiusMeters / earthRadius * rapid.SampledFrom([]float64{0.1, 0.5, 0.999999, 1, 1.01}).Draw(t, "far")
 			lat1, lng1 := n.Lat*math.Pi/180, n.Lng*math.Pi/180
 			lat2 := math.Asin(min(1, max(-1, math.Sin(lat1)*math.Cos(angle)+math.Cos(lat1)*math.Sin(angle)*math.Cos(bearing))))
 			lng2 := lng1 + math.Atan2(math.Sin(bearing)*math.Sin(angle)*math.Cos(lat1), math.Cos(angle)-math.Sin(lat1)*math.Sin(lat2))
 			lat, lng := millionths(lat2*180/math.Pi), millionths(math.Remainder(lng2*180/math.Pi, 360))
-			in := distance(n.Lat, n.Lng, degrees(lat), degrees(lng)) <= n.RadiusMeters
+			d := distance(n.Lat, n.Lng, degrees(lat), degrees(lng))
+			in := d <= n.RadiusMeters
+			if in && d >= low && !slices.ContainsFunc(ring, func(r rect) bool { return r.has(lat, lng) }) {
+				t.Fatalf("%d, %d is %v m from %v, %v but not in the ring from %v to %v m, %v", lat, lng, d, n.Lat, n.Lng, low, n.RadiusMeters, ring)
+			}
 			if in && !slices.ContainsFunc(rects, func(r rect) bool { return r.has(lat, lng) }) {
 				t.Fatalf("%d, %d is within %v m of %v, %v but not in %v", lat, lng, n.RadiusMeters, n.Lat, n.Lng, rects)
 			}

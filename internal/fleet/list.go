@@ -573,15 +573,6 @@ func (s *search) directions() (order, later string) {
 // plain reports whether the order here is that of ids alone.
 func (s *search) plain() bool { return s.key.column == "" || s.null }
 
-// by is the order in SQL.
-func (s *search) by() string {
-	order, _ := s.directions()
-	if s.plain() {
-		return "id " + order
-	}
-	return s.key.column + " " + order + ", id " + order
-}
-
 // columns are what a candidate is read from.
 func (s *search) columns() string {
 	value, lat, lng := "NULL", "NULL", "NULL"
@@ -737,7 +728,7 @@ func (s *search) edge(w *filter, from *mark, rows int) (end *mark, more bool, er
 	return end, true, nil
 }
 
-// ordering is by, of the columns that are read.
+// ordering is the order in SQL, of the columns that are read.
 func (s *search) ordering() string {
 	order, _ := s.directions()
 	if s.plain() {
@@ -1041,36 +1032,24 @@ func (s *search) inRing(low, high float64) (rows int, found []candidate, err err
 // between are rects that hold every position whose distance is between two.
 func (n *Near) between(low, high float64) []rect {
 	rects := n.rects(high)
-	if len(rects) != 1 {
-		return rects
-	}
 	// What is surely nearer is left out: a box whose corners are. Away from the
 	// poles they are what is farthest of it.
 	lat := low / earthRadius * 180 / math.Pi * 0.7
-	if math.Abs(n.Lat)+lat > 80 {
-		return rects
-	}
 	lng := lat / math.Cos((math.Abs(n.Lat)+lat)*math.Pi/180)
-	r := rects[0]
-	hole := rect{millionths(n.Lat-lat) + 2, millionths(n.Lng-lng) + 2, millionths(n.Lat+lat) - 2, millionths(n.Lng+lng) - 2}
-	if hole.minLat >= hole.maxLat || hole.minLng >= hole.maxLng {
+	if lat < 1e-5 || math.Abs(n.Lat)+lat > 80 ||
+		max(distance(n.Lat, 0, n.Lat-lat, lng), distance(n.Lat, 0, n.Lat+lat, lng)) >= low*(1-1e-9) {
 		return rects
 	}
-	for _, corner := range [][2]int64{{hole.minLat, hole.minLng}, {hole.minLat, hole.maxLng}, {hole.maxLat, hole.minLng}, {hole.maxLat, hole.maxLng}} {
-		if n.distance(corner[0], corner[1]) >= low {
-			return rects
+	const rounding = 2e-6
+	lat, lng = lat-rounding, lng-rounding
+	for _, hole := range (Box{wrapped(n.Lng - lng), n.Lat - lat, wrapped(n.Lng + lng), n.Lat + lat}).rects() {
+		var left []rect
+		for _, r := range rects {
+			left = append(left, r.without(hole)...)
 		}
+		rects = left
 	}
-	var parts []rect
-	for _, p := range []rect{
-		{r.minLat, r.minLng, hole.minLat, r.maxLng}, {hole.maxLat, r.minLng, r.maxLat, r.maxLng},
-		{hole.minLat + 1, r.minLng, hole.maxLat - 1, hole.minLng}, {hole.minLat + 1, hole.maxLng, hole.maxLat - 1, r.maxLng},
-	} {
-		if p.minLat <= p.maxLat && p.minLng <= p.maxLng {
-			parts = append(parts, p)
-		}
-	}
-	return parts
+	return rects
 }
 
 // docColumns are what a document is read from.

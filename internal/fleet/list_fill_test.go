@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,32 +60,50 @@ func (f *filler) add(table, columns string, args ...any) {
 		f.rows[table] = b
 	}
 	b.args = append(b.args, args...)
-	if len(b.args) >= 500*b.n {
+	if len(b.args) >= 5000*b.n {
 		f.flush()
 	}
 }
+
+// atOnce is how many rows a statement has: binding takes the square of that.
+const atOnce = 10
 
 // flush writes what was added.
 func (f *filler) flush() {
 	f.t.Helper()
 	for table, b := range f.rows {
-		var q strings.Builder
-		fmt.Fprintf(&q, "INSERT INTO %s (%s) VALUES ", table, b.columns)
-		for i := range len(b.args) {
-			switch {
-			case i == 0:
-				q.WriteString("(")
-			case i%b.n == 0:
-				q.WriteString("), (")
-			default:
-				q.WriteString(", ")
+		err := f.db.Write(f.t.Context(), func(tx *db.Tx) error {
+			for args := range slices.Chunk(b.args, atOnce*b.n) {
+				if _, err := tx.Exec(f.t.Context(), insertion(table, b, len(args)), args...); err != nil {
+					return err
+				}
 			}
-			fmt.Fprintf(&q, "$%d", i+1)
+			return nil
+		})
+		if err != nil {
+			f.t.Fatalf("fill %s: %v", table, err)
 		}
-		q.WriteString(")")
-		mustWrite(f.t, f.db, q.String(), b.args...)
 		delete(f.rows, table)
 	}
+}
+
+// insertion is the statement for so many values.
+func insertion(table string, b *batch, values int) string {
+	var q strings.Builder
+	fmt.Fprintf(&q, "INSERT INTO %s (%s) VALUES ", table, b.columns)
+	for i := range values {
+		switch {
+		case i == 0:
+			q.WriteString("(")
+		case i%b.n == 0:
+			q.WriteString("), (")
+		default:
+			q.WriteString(", ")
+		}
+		fmt.Fprintf(&q, "$%d", i+1)
+	}
+	q.WriteString(")")
+	return q.String()
 }
 
 func (f *filler) encode(v any) string {

@@ -1,0 +1,131 @@
+package fleet
+
+import (
+	"context"
+	"database/sql"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+)
+
+// explainer fails the test where a statement looks through a whole table, or sorts
+// all records of an organization.
+type explainer struct {
+	db.Querier
+	t *testing.T
+	n int
+}
+
+var (
+	wholeTable        = regexp.MustCompile(`^SCAN (rides|vehicles|customers)\b`)
+	wholeOrganization = regexp.MustCompile(`^SEARCH (rides|vehicles|customers) .*\(organization_id=\?\)$`)
+)
+
+func (e *explainer) explain(ctx context.Context, query string, args []any) {
+	e.t.Helper()
+	lines, err := db.All(ctx, e.Querier, func(row db.Row) (string, error) {
+		var id, parent, unused int64
+		var detail string
+		err := row.Scan(&id, &parent, &unused, &detail)
+		return detail, err
+	}, "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		e.t.Fatalf("%s: %v", query, err)
+	}
+	e.n++
+	sorts := strings.Contains(strings.Join(lines, "\n"), "USE TEMP B-TREE")
+	for _, line := range lines {
+		if wholeTable.MatchString(line) || sorts && wholeOrganization.MatchString(line) {
+			e.t.Errorf("%s\n%s: %q", query, line, lines)
+		}
+	}
+}
+
+func (e *explainer) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	e.explain(ctx, query, args)
+	return e.Querier.Query(ctx, query, args...)
+}
+
+func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
+	e.explain(ctx, query, args)
+	return e.Querier.QueryRow(ctx, query, args...)
+}
+
+// TestListsGoByIndexes asks SQLite for the plan of every statement of many lists.
+func TestListsGoByIndexes(t *testing.T) {
+	d := dbtest.NewFleetSQLite(t)
+	s := newService(t, d)
+	small(s)
+	f, m := &filler{t: t, db: d}, newMaker(1)
+	for range 100 {
+		f.ride(m.ride())
+		f.vehicle(m.vehicle())
+		f.customer(m.customer())
+	}
+	f.flush()
+	e := &explainer{Querier: d, t: t}
+	pages := func(name string, find func(after *Cursor) (*Cursor, error)) {
+		t.Helper()
+		var next *Cursor
+		for range 2 {
+			var err error
+			if next, err = find(next); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if next == nil {
+				return
+			}
+		}
+	}
+	for _, descending := range []bool{false, true} {
+		for _, member := range []string{"created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"} {
+			for name, q := range map[string]RideQuery{
+				"all": {}, "box": {Box: &Box{13.38, 52.49, 13.42, 52.52}}, "customer": {CustomerID: []string{"cus_veh_1"}},
+				"vehicles": {VehicleID: []string{"veh_1", "veh_2"}}, "open": {Status: []RideStatus{Active, Paused}}, "cancelled": {Status: []RideStatus{Cancelled}},
+				"completed": {Status: []RideStatus{Completed}}, "rebalance": {TripType: []TripType{RebalanceTrip}}, "external": {ExternalID: []string{"x1", "x2"}},
+				"subaccount": {Subaccounts: []string{"sub_1"}, PaymentStatus: []string{"paid"}}, "zone": {ZoneID: []string{"zone_1"}, PricingPlanID: []string{"plan_1"}},
+				"amount": {TotalAmount: Integers{Low: new(int64(100)), High: new(int64(300))}},
+			} {
+				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
+					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
+					_, next, err := s.FindRides(t.Context(), e, testOrg, q)
+					return next, err
+				})
+			}
+		}
+		for _, member := range []string{"created_at", "updated_at", "code", "battery_percent", "last_reported_at"} {
+			for name, q := range map[string]VehicleQuery{
+				"all": {}, "box": {Box: &Box{13.38, 52.49, 13.42, 52.52}}, "near": {Near: &Near{52.5, 13.4, 5000}}, "state": {State: []VehicleState{Missing}},
+				"type": {VehicleTypeID: []string{"vt_1"}, FormFactor: []string{"bicycle"}}, "battery": {BatteryPercent: Integers{High: new(int64(20))}},
+				"code": {Code: []string{"k1"}}, "device": {DeviceID: []string{"d1"}}, "external": {ExternalID: []string{"x1"}},
+			} {
+				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
+					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
+					_, next, err := s.FindVehicles(t.Context(), e, testOrg, q)
+					return next, err
+				})
+			}
+		}
+		pages("by distance", func(after *Cursor) (*Cursor, error) {
+			_, next, err := s.FindVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &Near{52.5, 13.4, 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
+			return next, err
+		})
+		for _, member := range []string{"created_at", "updated_at", "name"} {
+			for name, q := range map[string]CustomerQuery{
+				"all": {}, "status": {Status: []CustomerStatus{CustomerBlocked}}, "email": {Email: []string{"u1@example.com"}}, "phone": {Phone: []string{"+49301"}},
+			} {
+				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
+					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
+					_, next, err := s.FindCustomers(t.Context(), e, testOrg, q)
+					return next, err
+				})
+			}
+		}
+	}
+	if e.n < 500 {
+		t.Errorf("statements that were looked at: got %d, want more", e.n)
+	}
+}
