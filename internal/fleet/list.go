@@ -785,6 +785,9 @@ const (
 // maxRanges is how many ranges of cells are looked up.
 const maxRanges = 16
 
+// ringRanges is how many when there is a hole in what is covered.
+const ringRanges = 64
+
 // everything is a limit that means none. A query with a limit is run as it is
 // written, not made part of the one around it.
 const everything = 1_000_000_000
@@ -846,8 +849,13 @@ func (s *search) from(st *statement, set int, rects []rect) {
 		return
 	}
 	st.WriteString(" FROM (VALUES ")
-	ranges := cover(rects, maxRanges)
-	for i := range maxRanges {
+	// Always as many, so that the statement is the same.
+	most := maxRanges
+	if len(rects) > 3 {
+		most = ringRanges
+	}
+	ranges := cover(rects, most)
+	for i := range most {
 		if i > 0 {
 			st.WriteString(", ")
 		}
@@ -895,8 +903,9 @@ func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
 
 // The sizes of the rings that [search.nearest] reads.
 const (
-	ringRows  = 1000
+	ringRows  = 400
 	ringsRows = 5000 // in all, before a filter's set is read instead
+	maxRings  = 8    // then what is left is read at once
 )
 
 // nearest is find in the order of distance: ring by ring of the circle, each as
@@ -929,7 +938,7 @@ func (s *search) nearest(want int) ([]candidate, error) {
 		return order
 	}
 	var found []candidate
-	passed := 0
+	passed, rings := 0, 0
 	for bound := s.pace[0].set; ; bound = s.pace[1].set {
 		least, err := s.count(bound)
 		if err != nil {
@@ -943,9 +952,11 @@ func (s *search) nearest(want int) ([]candidate, error) {
 			break
 		}
 		for inner <= outer && len(found) < want && (bound == s.pace[1].set || passed < ringsRows) {
-			low, high, err := s.ring(inner, outer)
-			if err != nil {
-				return nil, err
+			low, high := inner, outer
+			if rings++; rings <= maxRings {
+				if low, high, err = s.ring(inner, outer); err != nil {
+					return nil, err
+				}
 			}
 			rows, some, err := s.inRing(low, high)
 			if err != nil {
@@ -975,31 +986,36 @@ func (s *search) nearest(want int) ([]candidate, error) {
 // ring returns the part of the ring between two distances to be read next: about
 // as wide as it takes for it to have ringRows rows.
 func (s *search) ring(inner, outer float64) (low, high float64, err error) {
-	few := func(low, high float64) (bool, error) {
+	count := func(low, high float64) (int, error) {
 		var st statement
 		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
 		s.from(&st, cellSet, s.near.between(low, high))
 		st.addf(" LIMIT %d) AS c", ringRows+1)
 		var n int
 		err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n)
-		return n <= ringRows, err
+		return n, err
 	}
-	if ok, err := few(inner, outer); ok || err != nil {
+	if n, err := count(inner, outer); n <= ringRows || err != nil {
 		return inner, outer, err
 	}
 	// By area, because that is what rows go by.
 	least, most := 0.0, outer*outer-inner*inner
-	for range 8 {
+	for range 10 {
 		area := (least + most) / 2
+		if least == 0 {
+			area = most / 8
+		}
 		low, high = inner, math.Sqrt(inner*inner+area)
 		if s.descending {
 			low, high = math.Sqrt(max(inner*inner, outer*outer-area)), outer
 		}
-		ok, err := few(low, high)
+		n, err := count(low, high)
 		switch {
 		case err != nil:
 			return 0, 0, err
-		case ok:
+		case n <= ringRows && n >= ringRows/8:
+			return low, high, nil
+		case n <= ringRows:
 			least = area
 		default:
 			most = area

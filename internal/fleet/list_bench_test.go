@@ -139,8 +139,8 @@ func cityService(b *testing.B) *Service {
 	return s
 }
 
-// shape is a kind of list; find reads its nth example, and a page after it.
-type shape struct {
+// listShape is a kind of list; find reads its nth example, and a page after it.
+type listShape struct {
 	name string
 	find func(n int, after *Cursor) (*Cursor, error)
 }
@@ -165,9 +165,9 @@ func BenchmarkLists(b *testing.B) {
 	boxes["nowhere"] = []*Box{{20, 20, 21, 21}}
 	at := func(list []*Box, n int) *Box { return list[n%len(list)] }
 	battery := Integers{Low: new(int64(1)), High: new(int64(3))}
-	var shapes []shape
+	var shapes []listShape
 	vehicles := func(name string, query func(n int) VehicleQuery) {
-		shapes = append(shapes, shape{"vehicles " + name, func(n int, after *Cursor) (*Cursor, error) {
+		shapes = append(shapes, listShape{"vehicles " + name, func(n int, after *Cursor) (*Cursor, error) {
 			q := query(n)
 			q.After = after
 			_, next, err := s.FindVehicles(ctx, s.db, testOrg, q)
@@ -175,7 +175,7 @@ func BenchmarkLists(b *testing.B) {
 		}})
 	}
 	rides := func(name string, query func(n int) RideQuery) {
-		shapes = append(shapes, shape{"rides " + name, func(n int, after *Cursor) (*Cursor, error) {
+		shapes = append(shapes, listShape{"rides " + name, func(n int, after *Cursor) (*Cursor, error) {
 			q := query(n)
 			q.After = after
 			_, next, err := s.FindRides(ctx, s.db, testOrg, q)
