@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -74,6 +75,8 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pages of the REST APIs: %w", err)
 	}
+	mux.Handle(gbfs.Path, gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log))
+	mux.Handle(gbfs.SandboxPath, gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
 	places := []web.Place{
 		{Path: deskapi.Base, What: "REST API of the helpdesk, for API keys"},
 		{Path: deskDocs, Link: true, What: "what the REST API of the helpdesk has, to read"},
@@ -81,6 +84,8 @@ func (a *App) newHandler() (http.Handler, error) {
 		{Path: fleetDocs, Link: true, What: "what the REST API of the fleet has, to read"},
 		{Path: sandbox.String(), What: "the same for the fleet's sandbox"},
 		{Path: sandboxDocs, Link: true, What: "what that has"},
+		{Path: gbfs.Path + "manifest.json", Link: true, What: "the fleet's public feed (GBFS 3.0)"},
+		{Path: gbfs.SandboxPath + "manifest.json", Link: true, What: "the sandbox's"},
 		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
 		{Path: "/healthz", Link: true, What: "is the process alive"},
 		{Path: "/readyz", Link: true, What: "can it do its work"},

@@ -27,8 +27,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Path is where the feed of production is, and the sandbox's below /sandbox.
-const Path = "/gbfs/v3/"
+// Where the feeds are: that of production, and the sandbox's.
+const (
+	Path        = "/gbfs/v3/"
+	SandboxPath = "/sandbox" + Path
+)
 
 // Feed answers the public feed of one environment. It is safe for concurrent use.
 type Feed struct {
