@@ -53,6 +53,7 @@ var benchmarks = []benchmark{
 	{"keyed GET", keyedGet},
 	{"keyed POST", keyedPost},
 	{"lists of tickets", listOfTickets},
+	{"fleet", fleetUnderLoad},
 }
 
 // bench is what the benchmarks share.
