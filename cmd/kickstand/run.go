@@ -28,6 +28,7 @@ type commands struct {
 	User    userCmd    `cmd:"" help:"Users."`
 	Channel channelCmd `cmd:"" help:"Channel connections."`
 	Key     keyCmd     `cmd:"" help:"API keys of the helpdesk and the fleet."`
+	Fleet   fleetCmd   `cmd:"" help:"An organization's vehicles, rides and customers: fill, import, export."`
 	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
 	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`

@@ -132,7 +132,8 @@ type Imported struct {
 // An id in the file is how its other records refer to the record; it gets an id
 // of its own. A record of which the organization has one with the very id is left
 // as it is, and referred to as well. A record that does not name its subaccount
-// belongs to the only one in the file, or else to the only one there is.
+// belongs to the only one in the file, or else to the only one there is. Vehicles
+// come without the rides they had, and those that nobody can find come as removed.
 //
 // The error is Invalid with the faults of all records, each with its path, such
 // as customers.12.email.
@@ -564,12 +565,42 @@ func (im *importing) importVehicles(ctx context.Context, f *File) error {
 			continue
 		}
 		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), actual(im.types, n.VehicleTypeID), Text(actual(im.plans, string(n.PricingPlanID)))
-		if _, err := im.s.CreateVehicle(ctx, im.tx, im.organizationID, n, im.by); err != nil {
-			if err := im.fail("vehicles."+strconv.Itoa(i), err); err != nil {
-				return err
-			}
+		resting := n.State == NonOperational && n.Location != nil
+		n.State = arriving(n.State, n.Location)
+		made, err := im.s.CreateVehicle(ctx, im.tx, im.organizationID, n, im.by)
+		if err == nil && resting {
+			err = im.rest(ctx, made.ID)
+		}
+		if err := im.fail("vehicles."+strconv.Itoa(i), err); err != nil {
+			return err
 		}
 		im.made.Vehicles++
 	}
 	return nil
+}
+
+// arriving returns the state that a vehicle is created in which was in another
+// elsewhere: without the ride that it had there, and out of service when nobody
+// knows where it is.
+func arriving(state VehicleState, location *Position) VehicleState {
+	switch state {
+	case VehicleTaken, OnTrip, NonOperational:
+		if location == nil {
+			return Removed
+		}
+		return Available
+	case NonContactable, Missing:
+		return Removed
+	}
+	return state
+}
+
+// rest takes a vehicle out of service that was so where it comes from.
+func (im *importing) rest(ctx context.Context, id string) error {
+	v, err := im.s.LockVehicle(ctx, im.tx, im.organizationID, id)
+	if err != nil {
+		return err
+	}
+	_, err = im.s.UpdateVehicle(ctx, im.tx, im.organizationID, v, VehicleChange{State: optional.Of(NonOperational)}, im.by)
+	return err
 }

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+type fleetCmd struct {
+	Seed   fleetSeedCmd   `cmd:"" help:"Fill an empty fleet with believable data: two cities, vehicles, customers, rides."`
+	Import fleetImportCmd `cmd:"" help:"Take over a fleet from a file: all of it or nothing."`
+	Export fleetExportCmd `cmd:"" help:"Write a fleet: to be imported elsewhere, or record by record."`
+}
+
+func (*fleetCmd) Help() string {
+	return `An organization has two fleets, which nothing connects: live, and test (the
+sandbox), which is full of believable data from the first request on.
+
+Move a fleet, or bring yours (the file's form is in docs/fleet.md):
+  kickstand fleet export --org acme --environment test > fleet.json
+  kickstand fleet import --org acme --environment live fleet.json
+
+Read rides into something else:
+  kickstand fleet export --org acme --environment live --what rides > rides.ndjson
+
+Then make a key: kickstand key create --service fleet --help`
+}
+
+// fleetOf is an organization's fleet in one environment.
+type fleetOf struct {
+	Org         string `required:"" placeholder:"SLUG" help:"Organization."`
+	Environment string `required:"" enum:"live,test" help:"Which of its fleets: live, or test (the sandbox)."`
+}
+
+// with opens the program and finds the fleet.
+func (c *fleetOf) with(ctx context.Context, e *env, fn func(f *app.Fleet, o fleet.Organization) error) error {
+	return e.with(ctx, func(a *app.App) error {
+		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+		if err != nil {
+			return err
+		}
+		f := &a.Fleet
+		if c.Environment == "test" {
+			f = &a.Sandbox
+		}
+		return fn(f, fleet.Organization{ID: o.ID, Name: o.Name})
+	})
+}
+
+type fleetSeedCmd struct {
+	Of fleetOf `embed:""`
+}
+
+func (*fleetSeedCmd) Help() string {
+	return `Two cities (Berlin and Fukuoka) with 40 vehicles in every state, 30 customers,
+8 zones, 3 pricing plans and 500 rides of the last 90 days. The people are made
+up; nobody is written to. A fleet with anything in it is left alone; the one
+subaccount that a new fleet has is replaced.`
+}
+
+func (c *fleetSeedCmd) Run(ctx context.Context, e *env) error {
+	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
+		err := f.Seed(ctx, o)
+		if problem.Of(err) == problem.Precondition && !f.Live() {
+			return fmt.Errorf("the sandbox of %s is not empty; POST /sandbox/v1/sandbox/reset with a test key puts it back to how it began", c.Of.Org)
+		}
+		if problem.Of(err) == problem.Precondition {
+			return fmt.Errorf("the fleet of %s is not empty, and what is in it may be real; nothing was changed", c.Of.Org)
+		}
+		if err != nil {
+			return err
+		}
+		subs, err := f.Subaccounts(ctx, f.DB, o.ID)
+		if err != nil {
+			return err
+		}
+		type shown struct {
+			ID   string `json:"id"`
+			Name string `json:"name"`
+		}
+		record := struct {
+			Subaccounts []shown `json:"subaccounts"`
+		}{}
+		var names []string
+		for _, s := range subs {
+			record.Subaccounts = append(record.Subaccounts, shown{s.ID, s.Name})
+			names = append(names, s.Name)
+		}
+		return e.print(record, func(w io.Writer) {
+			fmt.Fprintf(w, "The %[1]s fleet of %[2]s has vehicles and rides in %[3]s.\nNext: kickstand key create --org %[2]s --service fleet --environment %[1]s --name NAME --level read_write\n",
+				c.Of.Environment, c.Of.Org, strings.Join(names, " and "))
+		})
+	})
+}
+
+type fleetImportCmd struct {
+	Of   fleetOf `embed:""`
+	File string  `arg:"" placeholder:"FILE" help:"JSON with lists of records; - reads it from standard input."`
+}
+
+func (*fleetImportCmd) Help() string {
+	return `The file is an object with any of the lists subaccounts, vehicle_types,
+pricing_plans, customers, zones and vehicles, of records as the API shows them:
+what "kickstand fleet export" writes. Ids in it are how its records refer to each
+other; they get ids of their own, unless the fleet has a record with the very id,
+which then stays as it is. If anything is wrong, all that is wrong is said and
+nothing is imported. Rides are not imported: they are what happened, not what is.`
+}
+
+func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
+	var text []byte
+	var err error
+	if c.File == "-" {
+		text, err = io.ReadAll(e.in)
+	} else {
+		text, err = os.ReadFile(c.File)
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	file, err := fleet.ParseFile(text)
+	if err != nil {
+		return err
+	}
+	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
+		if err := f.Ensure(ctx, o); err != nil {
+			return err
+		}
+		var made fleet.Imported
+		err := f.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			made, err = f.Import(ctx, tx, o.ID, file, fleet.By{Type: "system"})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return e.print(made, func(w io.Writer) {
+			fmt.Fprintf(w, "Imported %d subaccounts, %d vehicle types, %d pricing plans, %d customers, %d zones and %d vehicles.\n",
+				made.Subaccounts, made.VehicleTypes, made.Plans, made.Customers, made.Zones, made.Vehicles)
+			if made == (fleet.Imported{}) {
+				fmt.Fprintln(w, "All of them were there already, by their ids.")
+			}
+		})
+	})
+}
+
+type fleetExportCmd struct {
+	Of   fleetOf `embed:""`
+	What string  `enum:"fleet,subaccounts,pricing_plans,customers,zones,vehicles,rides" default:"fleet" help:"fleet: one JSON object, to be imported. Or subaccounts, pricing_plans, customers, zones, vehicles, rides: NDJSON, a record a line."`
+	Dir  string  `placeholder:"DIR" help:"Write a file NAME.ndjson for each kind of record, rides too, instead of anything to standard output."`
+}
+
+func (*fleetExportCmd) Help() string {
+	return `Records are written as the API shows them, each kind as it was at one moment,
+also beside a running server. Customers who were anonymised are not part of a
+fleet that is to be imported: nothing is left of them but their rides.`
+}
+
+// fleetKinds are the kinds of records that an export can have, in the order of
+// an import.
+func fleetKinds() []string {
+	return []string{"subaccounts", "pricing_plans", "customers", "zones", "vehicles", "rides"}
+}
+
+func (c *fleetExportCmd) Run(ctx context.Context, e *env) error {
+	if c.Dir != "" && c.What != "fleet" {
+		return usageError{errors.New("--dir writes every kind of record; leave out --what")}
+	}
+	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
+		if err := f.Ensure(ctx, o); err != nil {
+			return err
+		}
+		x := exporter{f: f, organizationID: o.ID, progress: e.err}
+		switch {
+		case c.Dir != "":
+			return x.files(ctx, e, c.Dir)
+		case c.What == "fleet":
+			return x.whole(ctx, e.out)
+		}
+		_, err := x.lines(ctx, e.out, c.What)
+		return err
+	})
+}
+
+// exporter writes the records of a fleet.
+type exporter struct {
+	f              *app.Fleet
+	organizationID string
+	progress       io.Writer
+}
+
+// each gives every record of a kind to fn, as JSON.
+func (x *exporter) each(ctx context.Context, kind string, fn func(record []byte) error) error {
+	n := 0
+	next := func(d *fleet.Doc) error {
+		if n++; n%100_000 == 0 {
+			fmt.Fprintf(x.progress, "%d %s so far\n", n, kind)
+		}
+		return fn(d.JSON)
+	}
+	switch kind {
+	case "subaccounts":
+		list, err := x.f.Subaccounts(ctx, x.f.DB, x.organizationID)
+		return eachDoc(list, err, (*fleet.Subaccount).Doc, next)
+	case "pricing_plans":
+		list, err := x.f.Plans(ctx, x.f.DB, x.organizationID)
+		return eachDoc(list, err, (*fleet.Plan).Doc, next)
+	case "customers":
+		return x.f.EachCustomer(ctx, x.organizationID, fleet.CustomerQuery{}, next)
+	case "zones":
+		return x.f.EachZone(ctx, x.organizationID, fleet.ZoneQuery{}, next)
+	case "vehicles":
+		return x.f.EachVehicle(ctx, x.organizationID, fleet.VehicleQuery{}, next)
+	}
+	return x.f.EachRide(ctx, x.organizationID, fleet.RideQuery{}, next)
+}
+
+func eachDoc[T any](list []T, err error, doc func(*T) (fleet.Doc, error), fn func(*fleet.Doc) error) error {
+	for i := range list {
+		if err != nil {
+			break
+		}
+		var d fleet.Doc
+		if d, err = doc(&list[i]); err == nil {
+			err = fn(&d)
+		}
+	}
+	return err
+}
+
+// lines writes a kind of records as NDJSON, and returns how many there are.
+func (x *exporter) lines(ctx context.Context, w io.Writer, kind string) (n int, err error) {
+	b := bufio.NewWriter(w)
+	err = x.each(ctx, kind, func(record []byte) error {
+		n++
+		b.Write(record)
+		return b.WriteByte('\n') // which says what went wrong before, too
+	})
+	return n, errors.Join(err, b.Flush())
+}
+
+// whole writes what can be imported as one JSON object.
+func (x *exporter) whole(ctx context.Context, w io.Writer) error {
+	b := bufio.NewWriter(w)
+	for i, kind := range fleetKinds() {
+		if kind == "rides" {
+			continue
+		}
+		separator := "{\n"
+		if i > 0 {
+			separator = "],\n"
+		}
+		fmt.Fprintf(b, "%s%q: [", separator, kind)
+		separator = "\n"
+		err := x.each(ctx, kind, func(record []byte) error {
+			if kind == "customers" {
+				var c struct {
+					Status fleet.CustomerStatus `json:"status"`
+				}
+				if err := json.Unmarshal(record, &c); err != nil || c.Status == fleet.CustomerAnonymised {
+					return err
+				}
+			}
+			b.WriteString(separator)
+			separator = ",\n"
+			_, err := b.Write(record)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.WriteString("]}\n")
+	return b.Flush()
+}
+
+// files writes each kind of records into a file of a folder.
+func (x *exporter) files(ctx context.Context, e *env, folder string) error {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for _, kind := range fleetKinds() {
+		file, err := os.OpenFile(filepath.Join(folder, kind+".ndjson"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		n, err := x.lines(ctx, file, kind)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return fmt.Errorf("%s is not complete: %w", file.Name(), err)
+		}
+		counts[kind] = n
+	}
+	return e.print(counts, func(w io.Writer) {
+		for _, kind := range fleetKinds() {
+			fmt.Fprintf(w, "%s: %d\n", filepath.Join(folder, kind+".ndjson"), counts[kind])
+		}
+	})
+}
