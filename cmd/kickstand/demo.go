@@ -21,6 +21,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 
 	"github.com/BurntSushi/toml"
@@ -42,8 +43,8 @@ type demoCmd struct{}
 
 func (*demoCmd) Help() string {
 	return `Makes ./kickstand-demo anew at every start: an organization with an admin,
-connected channels, a few tickets, and a webhook to the address where
-"kickstand listen" listens. "kickstand trigger" finds it by itself.`
+connected channels, a few tickets, vehicles with 90 days of rides, and a webhook
+to the address where "kickstand listen" listens. "kickstand trigger" finds it by itself.`
 }
 
 // demoFile is the demo's configuration, left for trigger and listen.
@@ -108,25 +109,39 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
+		fleetKeys, err := fillFleets(ctx, a, organization)
+		if err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
 		record := struct {
 			URL          string `json:"url"`
 			Email        string `json:"email"`
 			Password     string `json:"password"`
 			Organization string `json:"organization"` // its id
 			LiveKey      string `json:"live_key"`     // for the helpdesk's REST API
+			FleetLiveKey string `json:"fleet_live_key"`
+			FleetTestKey string `json:"fleet_test_key"` // for the sandbox
 			Mailbox      string `json:"mailbox"`
 			Docs         string `json:"docs"`
+			FleetDocs    string `json:"fleet_docs"`
 			Data         string `json:"data"`
-		}{a.BaseURL, demoAdmin, password, organization, key.Reveal(), a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", folder}
+		}{
+			a.BaseURL, demoAdmin, password, organization, key.Reveal(), fleetKeys[apikey.Live], fleetKeys[apikey.Test],
+			a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", a.BaseURL + "/docs/fleet", folder,
+		}
 		return e.print(record, func(w io.Writer) {
 			fmt.Fprintf(w, `Kickstand is running at %s
 
-  sign in as   %s
-  password     %s
-  API key      %s
-  API          %s
-  mailbox      %s
-  data         %s (made anew at every start)
+  sign in as    %s
+  password      %s
+  mailbox       %s
+  data          %s (made anew at every start)
+
+  helpdesk API  %s
+  key           %s
+  fleet API     %s
+  key           %s
+  sandbox key   %s
 
 Try next, each in another terminal in this folder:
 
@@ -137,8 +152,15 @@ Try next, each in another terminal in this folder:
   kickstand trigger payments --event invoice.payment_failed --to %s
                                                   the card was refused: see the mailbox
 
+The fleet, and the public feed of it, which needs no key:
+
+  curl -H 'Authorization: Bearer %s' \
+    '%s/sandbox/v1/vehicles?lat=52.52&lng=13.41&state=available'
+  curl %s/gbfs/v3/manifest.json
+
 (From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
-`, record.URL, record.Email, record.Password, record.LiveKey, record.Docs, record.Mailbox, record.Data, record.Organization)
+`, record.URL, record.Email, record.Password, record.Mailbox, record.Data, record.Docs, record.LiveKey,
+				record.FleetDocs, record.FleetLiveKey, record.FleetTestKey, record.Organization, record.FleetTestKey, record.URL, record.URL)
 		})
 	})
 }
@@ -243,6 +265,29 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) (
 	// there yet.
 	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: file.ListenSecret})
 	return o.ID, err
+}
+
+// fillFleets fills both fleets of the organization, and returns a key for each.
+func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[apikey.Environment]string, error) {
+	o := fleet.Organization{ID: organizationID, Name: demoOrg}
+	if err := a.Fleet.Seed(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := a.Sandbox.Ensure(ctx, o); err != nil {
+		return nil, err
+	}
+	keys := map[apikey.Environment]string{}
+	for _, environment := range []apikey.Environment{apikey.Live, apikey.Test} {
+		_, key, err := a.Keys.Create(ctx, operator(), apikey.New{
+			OrganizationID: organizationID, Service: apikey.Fleet, Environment: environment, Name: "Demo fleet, " + string(environment),
+			Permissions: apikey.Permissions{Level: apikey.Admin},
+		})
+		if err != nil {
+			return nil, err
+		}
+		keys[environment] = key.Reveal()
+	}
+	return keys, nil
 }
 
 func accepted(req *http.Request) error {

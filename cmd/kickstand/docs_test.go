@@ -12,7 +12,7 @@ import (
 )
 
 // varying are parts of an answer that are another each time.
-var varying = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|20\d\d-\d\d-\d\dT[0-9:.]+Z|curl/[0-9.]+|urn:request:[a-z0-9]+|"request_id":"[a-z0-9]+"|"number":\d+|/tickets/\d+`)
+var varying = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\b[a-z]{2,4}_[0-9A-Z]{26}\b|20\d\d-\d\d-\d\dT[0-9:.]+Z|curl/[0-9.]+|urn:request:[a-z0-9]+|"request_id":"[a-z0-9]+"|"number":\d+|/tickets/\d+`)
 
 // TestSignInPage pastes every request of docs/sign-in.md.
 func TestSignInPage(t *testing.T) {
@@ -30,6 +30,15 @@ func TestAPIPage(t *testing.T) {
 	s := start(t, "--data="+data, "--database-url="+database)
 	command(t, nil, "org", "create", "--name=Demo Wheels", "--data="+data, "--database-url="+database)
 	paste(t, "../../docs/api/README.md", s.url,
+		"KICKSTAND_DATABASE_URL="+database, "KICKSTAND_SECRET_KEY_FILE="+filepath.Join(data, "secret.key"), asProgram+"=1")
+}
+
+// TestFleetPage pastes every request of docs/api/fleet.md.
+func TestFleetPage(t *testing.T) {
+	data, database := t.TempDir(), dbtest.URL(t)
+	s := start(t, "--data="+data, "--database-url="+database)
+	command(t, nil, "org", "create", "--name=Demo Wheels", "--data="+data, "--database-url="+database)
+	paste(t, "../../docs/api/fleet.md", s.url,
 		"KICKSTAND_DATABASE_URL="+database, "KICKSTAND_SECRET_KEY_FILE="+filepath.Join(data, "secret.key"), asProgram+"=1")
 }
 
