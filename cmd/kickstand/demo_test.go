@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -61,6 +62,56 @@ func TestSecondDemo(t *testing.T) {
 	defer cancel()
 	if at, runs := runningDemo(ctx, demoFolder); runs {
 		t.Errorf("a demo that ended counts as running at %s", at)
+	}
+}
+
+// TestDemoFleet checks that the keys that the demo prints open fleets with
+// something in them, the one for each environment and no other.
+func TestDemoFleet(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	out, printed := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, []string{"demo", "--listen=127.0.0.1:0", "--json"}, noEnvironment, nil, printed, t.Output())
+		printed.CloseWithError(err)
+		ended <- err
+	}()
+	var record struct {
+		URL     string `json:"url"`
+		LiveKey string `json:"live_key"` // of the helpdesk
+		Live    string `json:"fleet_live_key"`
+		Test    string `json:"fleet_test_key"`
+	}
+	if err := json.NewDecoder(out).Decode(&record); err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, out)
+	for _, tt := range []struct {
+		path, key string
+		status    int
+		want      string
+	}{
+		{"/v1/vehicles?code=B-0101", record.Live, http.StatusOK, `"livemode":true`},
+		{"/sandbox/v1/vehicles?code=B-0101", record.Test, http.StatusOK, `"livemode":false`},
+		{"/v1/vehicles", record.Test, http.StatusUnauthorized, "wrong_environment"},
+		{"/v1/vehicles", record.LiveKey, http.StatusUnauthorized, "invalid_api_key"},
+		{"/gbfs/v3/manifest.json", "", http.StatusOK, "_fukuoka"},
+	} {
+		req, err := http.NewRequest(http.MethodGet, record.URL+tt.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.key != "" {
+			req.Header.Set("Authorization", "Bearer "+tt.key)
+		}
+		if status, body := send(t, http.DefaultClient, req); status != tt.status || !strings.Contains(body, tt.want) {
+			t.Errorf("%s answered %d %s, want %d and %s", tt.path, status, body, tt.status, tt.want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the demo ended with %v", err)
 	}
 }
 
