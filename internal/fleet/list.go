@@ -477,7 +477,7 @@ func (s *search) enter(null bool) bool {
 type pace [3]struct{ walk, set int }
 
 // defaultPace makes of each step some milliseconds' work.
-func defaultPace() pace { return pace{{150, 2000}, {4000, 20_000}, {50_000, 200_000}} }
+func defaultPace() pace { return pace{{150, 4000}, {5000, 20_000}, {50_000, 200_000}} }
 
 // findHere is find among those with or without a value.
 func (s *search) findHere(want int) ([]candidate, error) {
@@ -903,9 +903,9 @@ func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
 
 // The sizes of the rings that [search.nearest] reads.
 const (
-	ringRows  = 400
+	ringRows  = 1000
 	ringsRows = 5000 // in all, before a filter's set is read instead
-	maxRings  = 8    // then what is left is read at once
+	maxRings  = 8    // likewise; and after as many more the rest is read at once
 )
 
 // nearest is find in the order of distance: ring by ring of the circle, each as
@@ -951,10 +951,10 @@ func (s *search) nearest(want int) ([]candidate, error) {
 			found = slices.DeleteFunc(found, func(c candidate) bool { return compare(c, after) <= 0 })
 			break
 		}
-		for inner <= outer && len(found) < want && (bound == s.pace[1].set || passed < ringsRows) {
+		for inner <= outer && len(found) < want && (bound == s.pace[1].set || passed < ringsRows && rings < maxRings) {
 			low, high := inner, outer
-			if rings++; rings <= maxRings {
-				if low, high, err = s.ring(inner, outer); err != nil {
+			if rings++; rings <= 2*maxRings {
+				if low, high, err = s.ring(inner, outer, rings-1); err != nil {
 					return nil, err
 				}
 			}
@@ -983,9 +983,9 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	return found[:min(want, len(found))], nil
 }
 
-// ring returns the part of the ring between two distances to be read next: about
-// as wide as it takes for it to have ringRows rows.
-func (s *search) ring(inner, outer float64) (low, high float64, err error) {
+// ring returns the part of the ring between two distances to be read next, the nth
+// from 0 on: about as wide as it takes for it to have ringRows rows.
+func (s *search) ring(inner, outer float64, nth int) (low, high float64, err error) {
 	count := func(low, high float64) (int, error) {
 		var st statement
 		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
@@ -999,8 +999,9 @@ func (s *search) ring(inner, outer float64) (low, high float64, err error) {
 		return inner, outer, err
 	}
 	// By area, because that is what rows go by.
-	least, most := 0.0, outer*outer-inner*inner
-	for range 10 {
+	all := outer*outer - inner*inner
+	least, most := 0.0, all
+	for range 6 {
 		area := (least + most) / 2
 		if least == 0 {
 			area = most / 8
@@ -1022,7 +1023,9 @@ func (s *search) ring(inner, outer float64) (low, high float64, err error) {
 		}
 	}
 	if least == 0 {
-		return low, high, nil // many in one place
+		// Many are in one place, or the ring is too thin to be covered by a few
+		// ranges: rather some that is wide, and more each time.
+		least = min(all, all/32*float64(int(1)<<nth))
 	}
 	if s.descending {
 		return math.Sqrt(max(inner*inner, outer*outer-least)), outer, nil
@@ -1037,6 +1040,9 @@ func (s *search) inRing(low, high float64) (rows int, found []candidate, err err
 	var st statement
 	st.addf("SELECT id, NULL, %s, %s", s.where[0], s.where[1])
 	s.from(&st, cellSet, rects)
+	if condition := s.near.roughly(&st, low, high, s.where); condition != "" {
+		st.addf(" AND coalesce(%s, FALSE)", condition)
+	}
 	s.test(&st, nil, false, 0)
 	inside := s.inside
 	s.inside = func(lat, lng int64) bool { rows++; return inside(lat, lng) }
@@ -1066,6 +1072,23 @@ func (n *Near) between(low, high float64) []rect {
 		rects = left
 	}
 	return rects
+}
+
+// roughly is a condition that all positions meet whose distance is between two, and
+// few others: as if the earth were flat. It is empty where that is far from true.
+func (n *Near) roughly(st *statement, low, high float64, where [3]string) string {
+	const micro = math.Pi / 180 / 1e6 * earthRadius // meters of latitude
+	rad := n.Lat * math.Pi / 180
+	if rects := n.rects(high); math.Abs(n.Lat) > 80 || len(rects) != 1 {
+		return ""
+	}
+	// Off by what a degree of longitude is shorter at the other latitude.
+	off := 1.2*math.Tan(math.Abs(rad))*high/earthRadius + 1e-4
+	least, most := low/micro, high/micro+2
+	least, most = max(0, least-2)*(1-off), most*(1+off)
+	lat, lng, narrow := st.arg(millionths(n.Lat)), st.arg(millionths(n.Lng)), st.arg(math.Cos(rad)*math.Cos(rad))
+	square := fmt.Sprintf("(%[1]s - %[3]s) * (%[1]s - %[3]s) + (%[2]s - %[4]s) * (%[2]s - %[4]s) * CAST(%[5]s AS DOUBLE PRECISION)", where[0], where[1], lat, lng, narrow)
+	return fmt.Sprintf("%s BETWEEN %s AND %s", square, st.arg(least*least), st.arg(most*most))
 }
 
 // docColumns are what a document is read from.
