@@ -7,6 +7,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // Travel sets the clock of an organization's sandbox forward, in the caller's
@@ -29,7 +30,7 @@ func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, 
 	switch {
 	case to.Before(a.now):
 		e := conflict("clock_backwards", "the clock only goes forward")
-		e.Details = map[string]any{"now": a.now.Format(time.RFC3339Nano)}
+		e.Details = map[string]any{"now": rfc3339.Time(a.now)}
 		return e
 	case to.After(a.now.AddDate(1, 0, 0)):
 		var v problem.Validation

@@ -34,6 +34,9 @@ type Import struct {
 const (
 	maxImport      = 16 << 20 // bytes
 	maxImportLines = 10_000
+	// maxImportFlaws is how much is said to be wrong with the records of one import,
+	// beside the first that is with each.
+	maxImportFlaws = 10_000
 )
 
 // Line is one record of an import.
@@ -277,7 +280,7 @@ func ImportEach[T any](ctx context.Context, r *Request, fn func(tx *db.Tx, l *Li
 		if catalogue[f.code].status >= 500 {
 			return Response{}, l.err
 		}
-		refusal.add(l.N, f)
+		l.err = refusal.add(l.N, f)
 	}
 	if atomic && refusal.lines > 0 {
 		return Response{}, refusal.fault()
@@ -312,8 +315,7 @@ func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic 
 		if catalogue[f.code].status >= 500 {
 			return Response{}, err
 		}
-		refusal.add(l.N, f)
-		status, body := r.api.document(f, r.ID)
+		status, body := r.api.document(refusal.add(l.N, f), r.ID)
 		fmt.Fprintf(&out, `{"line":%d,"status":%d,"problem":%s}`+"\n", l.N, status, body)
 	}
 	if atomic && refusal.lines > 0 {
@@ -326,20 +328,33 @@ func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic 
 // refusal collects what is wrong with the lines of an import.
 type refusal struct {
 	lines int
-	flaws []flaw
+	flaws []flaw // of all lines, the first few
+	more  int    // flaws that lines have beside their first
 }
 
-// add notes why a line fails.
-func (f *refusal) add(n int, of *fault) {
+// add notes why a line fails, and returns as much of it as there is room to tell:
+// ten thousand records with a hundred flaws each would be an answer of 100 MB.
+func (f *refusal) add(n int, of *fault) *fault {
 	f.lines++
-	at := fmt.Sprintf("#/%d", n)
-	if len(of.flaws) == 0 {
-		of = &fault{flaws: []flaw{{Code: of.code, Detail: of.detail, Pointer: "#"}}}
+	if more := len(of.flaws) - 1; more > 0 {
+		told := min(more, maxImportFlaws-f.more)
+		f.more += told
+		if told < more {
+			short := *of
+			short.flaws = slices.Clone(of.flaws[:1+told])
+			of = &short
+		}
 	}
-	for _, flaw := range of.flaws[:min(len(of.flaws), maxFaults-len(f.flaws))] {
+	at := fmt.Sprintf("#/%d", n)
+	flaws := of.flaws
+	if len(flaws) == 0 {
+		flaws = []flaw{{Code: of.code, Detail: of.detail, Pointer: "#"}}
+	}
+	for _, flaw := range flaws[:min(len(flaws), maxFaults-len(f.flaws))] {
 		flaw.Pointer = at + strings.TrimPrefix(flaw.Pointer, "#")
 		f.flaws = append(f.flaws, flaw)
 	}
+	return of
 }
 
 // fault is the refusal of all because of some.

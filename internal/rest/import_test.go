@@ -178,6 +178,28 @@ func TestImportBounds(t *testing.T) {
 	}
 }
 
+// TestImportWrong sends very much that is wrong: each record is told its first
+// flaw, and the answer stays within bounds.
+func TestImportWrong(t *testing.T) {
+	g := openGarage(t)
+	line := "{"
+	for i := range 99 {
+		line += fmt.Sprintf(`"m%d":0,`, i)
+	}
+	line += `"m99":0}` + "\n"
+	a := g.Do("POST", "/bikes", strings.Repeat(line, 2000), ndjson)
+	short := outcomes(t, a)
+	if n := len(a.Body); len(short) != 2001 || short[2000] != "+0 -2000" || n > 4<<20 {
+		t.Fatalf("got %d lines of %d bytes, at last %s", len(short), n, short[len(short)-1])
+	}
+	if got := strings.Count(short[0], "unknown_field"); got != 100 {
+		t.Errorf("the first record has %d flaws, want 100", got)
+	}
+	if want := "2000 422 validation_failed unknown_field #/m0"; short[1999] != want {
+		t.Errorf("the last record: got %s, want %s", short[1999], want)
+	}
+}
+
 func TestImportAtomic(t *testing.T) {
 	g := openGarage(t)
 	post := func(lines ...string) resttest.Answer {

@@ -291,8 +291,8 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 		}
 		q.values[name] = n
 	case NumberParam:
-		f, err := strconv.ParseFloat(value, 64)
-		if low, high := float64(p.Min), float64(p.Max); err != nil || math.IsInf(f, 0) || math.IsNaN(f) || low < high && !(low <= f && f <= high) {
+		f, ok := Decimal(value)
+		if low, high := float64(p.Min), float64(p.Max); !ok || low < high && !(low <= f && f <= high) {
 			if low < high {
 				wrong(name, "%s must be a number from %d to %d.", name, p.Min, p.Max)
 			} else {
@@ -375,4 +375,11 @@ func clip(s string) string {
 		s = strings.ToValidUTF8(s[:60], "") + "…"
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// Decimal reads a finite decimal number. [strconv.ParseFloat] also takes NaN,
+// 0x10 and 1_000, which nobody means in a query.
+func Decimal(s string) (float64, bool) {
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) && !strings.ContainsAny(s, "xX_")
 }

@@ -134,7 +134,7 @@ type Route struct {
 	Needs Permission // zero: any valid key
 
 	// WholeScope says that the operation is about the account as a whole: a key
-	// for some subaccounts only is refused.
+	// for some subaccounts only is refused, and so is a request narrowed to one.
 	WholeScope bool
 
 	Query  []Param

@@ -95,9 +95,6 @@ func (r *Request) reach(ctx context.Context, raw url.Values) error {
 	if r.api.c.Subaccounts == nil {
 		return nil
 	}
-	if r.route.WholeScope && r.scope.Mode != apikey.AllSubaccounts {
-		return faultf("subaccount_out_of_scope", "This needs an API key for all subaccounts.")
-	}
 	if lines := r.http.Header[subaccountHeader]; len(lines) > 0 {
 		if len(lines) > 1 || lines[0] == "" || strings.Contains(lines[0], ",") {
 			return badSubaccount(subaccountHeader, "", "The header X-Subaccount-Id names one subaccount.")
@@ -110,8 +107,13 @@ func (r *Request) reach(ctx context.Context, raw url.Values) error {
 		}
 	}
 	var err error
-	r.scope, err = r.narrow(ctx, nil)
-	return err
+	if r.scope, err = r.narrow(ctx, nil); err != nil {
+		return err
+	}
+	if r.route.WholeScope && r.scope.Mode != apikey.AllSubaccounts {
+		return faultf("subaccount_out_of_scope", "This needs an API key for all subaccounts, and a request that is not narrowed to one of them.")
+	}
+	return nil
 }
 
 // narrow returns what is left of the key's scope once a body, too, has named

@@ -133,6 +133,9 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("the owner, by %s: got %s, want %s", key, got, want)
 		}
 	}
+	if got := wrong(keys["all"].Get("/owner", header+": sub_a")); got != out {
+		t.Errorf("the owner, narrowed to one subaccount: got %s, want %s", got, out)
+	}
 	// A cursor belongs to what the list was narrowed to.
 	var list struct {
 		Next string `json:"next_cursor"`

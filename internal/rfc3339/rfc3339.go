@@ -43,11 +43,16 @@ func (t *Time) UnmarshalJSON(text []byte) error {
 
 // Parse reads RFC 3339 to the letter, and returns the time in UTC. [time.Parse]
 // takes hours of one digit, a comma before the fraction, and offsets of more
-// than a day.
+// than a day. A time whose year in UTC does not have four digits is refused:
+// it could not be written again.
 func Parse(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || s[len("2006-01-02T1")] == ':' || strings.IndexByte(s, ',') >= 0 || !strings.HasSuffix(s, "Z") && (s[len(s)-5:len(s)-3] > "23" || s[len(s)-2:] > "59") {
 		return time.Time{}, fmt.Errorf("%.40q is not an RFC 3339 time", s)
 	}
-	return t.UTC(), nil
+	t = t.UTC()
+	if t.Year() < 0 || t.Year() > 9999 {
+		return time.Time{}, fmt.Errorf("%.40q is not in the years 0000 to 9999", s)
+	}
+	return t, nil
 }

@@ -192,12 +192,17 @@ func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuer
 // millisecond, as they are answered.
 func instant(r *rest.Request, name string, loc *time.Location) (time.Time, error) {
 	text := r.String(name)
+	var t time.Time
 	if day, err := time.Parse(time.DateOnly, text); err == nil {
-		return period.StartOf(day.Year(), day.Month(), day.Day(), loc), nil
-	}
-	t, err := rfc3339.Parse(text)
-	if err != nil {
+		t = period.StartOf(day.Year(), day.Month(), day.Day(), loc)
+	} else if t, err = rfc3339.Parse(text); err != nil {
 		return t, rest.BadParameter(name, "%s must be a date or an RFC 3339 time, such as 2026-03-14 or 2026-03-14T09:26:53Z; a + is written %%2B.", name)
+	}
+	// It is answered in UTC and by the clocks of loc, where years have four digits.
+	for _, year := range []int{t.UTC().Year(), t.In(loc).Year()} {
+		if year < 0 || year > 9999 {
+			return t, rest.BadParameter(name, "%s must be in the years 0000 to 9999.", name)
+		}
 	}
 	return t.Truncate(time.Millisecond), nil
 }

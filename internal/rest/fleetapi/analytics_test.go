@@ -75,6 +75,9 @@ func TestAnalytics(t *testing.T) {
 		"?from=2025-01-01&to=2026-01-01&granularity=hour":                        {"range_too_large", ""},
 		"?from=2026-01-01&to=2026-01-02&timezone=Mars/Olympus":                   {"invalid_parameter", "timezone invalid_value"},
 		"?from=2026-01-01&to=2026-01-02&group_by=status,trip_type,subaccount_id": {"invalid_parameter", "group_by invalid_value"},
+		"?from=0000-01-01&to=0000-01-02&timezone=Asia/Tokyo":                     {"invalid_parameter", "from invalid_value"},
+		"?from=9999-12-31&to=9999-12-31T23:59:59Z&timezone=Pacific/Kiritimati":   {"invalid_parameter", "to invalid_value"},
+		"?from=9999-12-31&to=9999-12-31T23:59:59-23:00":                          {"invalid_parameter", "to invalid_value"},
 		"?from=2026-01-01&to=2026-01-02&group_by=colour":                         {"invalid_parameter", "group_by invalid_value"},
 	} {
 		a := p.Get("/analytics/rides" + query)

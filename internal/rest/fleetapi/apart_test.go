@@ -2,6 +2,7 @@ package fleetapi_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,7 +157,13 @@ func TestClock(t *testing.T) {
 	if got := p.Ride(ride); got.text("status") != "cancelled" || got.text("cancel_reason") != "reservation_expired" {
 		t.Errorf("after an hour the reservation is %v", got)
 	}
-	refused(t, "back", p.Do("PUT", "/sandbox/clock", forward(time.Minute)), 409, "clock_backwards")
+	back := p.Do("PUT", "/sandbox/clock", forward(time.Minute))
+	refused(t, "back", back, 409, "clock_backwards")
+	var present struct{ Now string }
+	if back.JSON(&present); !regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z$`).MatchString(present.Now) {
+		t.Errorf("it says that it is %q: %s", present.Now, back.Body)
+	}
+	refused(t, "nothing", p.Do("PUT", "/sandbox/clock", "{}"), 422, "validation_failed", "#/now required")
 	refused(t, "more than a year", p.Do("PUT", "/sandbox/clock", forward(367*24*time.Hour)), 422, "validation_failed")
 	log := ask(t, p.Client, "GET", "/settings/audit-log?action=sandbox.clock_advanced", "", 200)
 	if n := len(log["data"].([]any)); n != 1 {

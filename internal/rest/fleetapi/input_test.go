@@ -133,7 +133,7 @@ func TestPlaces(t *testing.T) {
 	for query, parameter := range map[string]string{
 		"?lat=52": "lng", "?lng=13": "lat", "?radius_meters=5": "radius_meters", "?sort=distance": "sort", "?lat=91&lng=0": "lat", "?lat=0&lng=181": "lng",
 		"?lat=NaN&lng=0": "lat", "?lat=0&lng=0&radius_meters=50001": "radius_meters", "?lat=0&lng=0&radius_meters=-1": "radius_meters",
-		"?bbox=1,2,3": "bbox", "?bbox=1,2,3,x": "bbox", "?bbox=1,2,3,NaN": "bbox", "?bbox=1,3,2,2": "bbox", "?bbox=-181,0,0,0": "bbox", "?bbox=0,0,1e308,0": "bbox",
+		"?bbox=1,2,3": "bbox", "?bbox=1,2,3,x": "bbox", "?bbox=1,2,3,NaN": "bbox", "?bbox=0x1p1,2,3,4": "bbox", "?bbox=1,2,1_0,4": "bbox", "?lat=1_0&lng=0": "lat", "?lat=0x10&lng=0": "lat", "?bbox=1,3,2,2": "bbox", "?bbox=-181,0,0,0": "bbox", "?bbox=0,0,1e308,0": "bbox",
 	} {
 		refused(t, query, p.Get("/vehicles"+query), 400, "invalid_parameter", parameter+" invalid_value")
 	}

@@ -52,9 +52,8 @@ func box(r *rest.Request) (*fleet.Box, error) {
 		return nil, wrong
 	}
 	for i, part := range parts {
-		var err error
-		// Written so that NaN is refused.
-		if at[i], err = strconv.ParseFloat(part, 64); err != nil || !(math.Abs(at[i]) <= []float64{180, 90}[i%2]) {
+		var ok bool
+		if at[i], ok = rest.Decimal(part); !ok || math.Abs(at[i]) > []float64{180, 90}[i%2] {
 			return nil, wrong
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -45,6 +46,11 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 		var in clock
 		if err := r.Update(clock{rest.Time(before)}, &in); err != nil {
 			return rest.Response{}, err
+		}
+		if in.Now.Std().IsZero() { // a PUT may leave members out, but there is no other
+			var v problem.Validation
+			v.AddCode("required", "now", "is required")
+			return rest.Response{}, v.Err()
 		}
 		if err := a.Fleet.Travel(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
 			return rest.Response{}, err
