@@ -149,8 +149,9 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 		return errors.New("the postgres database URL cannot be parsed")
 	}
 	maxConns := cmp.Or(o.MaxConns, 24)
+	path := pgx.Identifier{o.Namespace}.Sanitize()
 	if o.Namespace != "" {
-		cfg.RuntimeParams["search_path"] = pgx.Identifier{o.Namespace}.Sanitize()
+		cfg.RuntimeParams["search_path"] = path
 	}
 	d.engine = postgresEngine
 	d.namespace = o.Namespace
@@ -161,6 +162,20 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	if err := d.pool.PingContext(ctx); err != nil {
 		d.pool.Close()
 		return fmt.Errorf("connect to postgres at %s: %w", cfg.Host, err)
+	}
+	if o.Namespace == "" {
+		return nil
+	}
+	// A pooler in front of the server may drop what it does not know of a connection:
+	// then the tables of every namespace would be the same ones.
+	var got string
+	err = d.pool.QueryRowContext(ctx, "SELECT current_setting('search_path')").Scan(&got)
+	if err == nil && got != path {
+		err = fmt.Errorf("connections do not keep their search_path: it is %q, not %q", got, path)
+	}
+	if err != nil {
+		d.pool.Close()
+		return fmt.Errorf("use a schema of postgres at %s: %w", cfg.Host, err)
 	}
 	return nil
 }
@@ -260,7 +275,7 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		return d.classify(err)
 	}
 	defer sqlTx.Rollback()
-	tx := &Tx{Now: now(), engine: d.engine, conn: poolTx{sqlTx}}
+	tx := &Tx{Now: now(), engine: d.engine, namespace: d.namespace, conn: poolTx{sqlTx}}
 	err = fn(tx)
 	if failed := tx.end(); err == nil {
 		err = failed

@@ -83,7 +83,7 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 		var ran *migration
 		err := d.Write(ctx, func(tx *Tx) error {
 			var err error
-			ran, err = tx.migrateNext(ctx, d.namespace, list)
+			ran, err = tx.migrateNext(ctx, list)
 			return err
 		})
 		if err != nil {
@@ -97,12 +97,12 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 }
 
 // migrateNext applies the first migration that is missing; nil when none is.
-func (tx *Tx) migrateNext(ctx context.Context, namespace string, list []migration) (*migration, error) {
+func (tx *Tx) migrateNext(ctx context.Context, list []migration) (*migration, error) {
 	if err := tx.Lock(ctx, "migrate"); err != nil {
 		return nil, err
 	}
-	if namespace != "" {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{namespace}.Sanitize()); err != nil {
+	if tx.namespace != "" {
+		if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{tx.namespace}.Sanitize()); err != nil {
 			return nil, err
 		}
 	}

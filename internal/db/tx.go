@@ -24,12 +24,13 @@ type Tx struct {
 	// microseconds.
 	Now time.Time
 
-	engine engine
-	conn   txConn
-	after  []func()
-	failed error     // the first failure of a statement
-	rows   *sql.Rows // of the last Query
-	row    *sql.Row  // of the last QueryRow
+	engine    engine
+	namespace string // of the DB
+	conn      txConn
+	after     []func()
+	failed    error     // the first failure of a statement
+	rows      *sql.Rows // of the last Query
+	row       *sql.Row  // of the last QueryRow
 }
 
 // txConn is where the statements of a transaction run: a pool's transaction or
@@ -155,7 +156,7 @@ func (tx *Tx) Lock(ctx context.Context, key string) error {
 	if tx.engine == sqliteEngine {
 		return nil
 	}
-	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockID(key))
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", tx.lockID(key))
 	return err
 }
 
@@ -165,12 +166,16 @@ func (tx *Tx) TryLock(ctx context.Context, key string) (bool, error) {
 		return true, nil
 	}
 	var ok bool
-	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockID(key)).Scan(&ok)
+	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", tx.lockID(key)).Scan(&ok)
 	return ok, err
 }
 
-func lockID(key string) int64 {
+// lockID is the number of a lock on the server, where each namespace has its own.
+func (tx *Tx) lockID(key string) int64 {
 	h := fnv.New64a()
+	if tx.namespace != "" {
+		h.Write([]byte(tx.namespace + "\x00"))
+	}
 	h.Write([]byte(key))
 	return int64(h.Sum64())
 }
@@ -236,7 +241,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer sqlTx.Rollback()
-	tx := &Tx{Now: now(), engine: postgresEngine, conn: poolTx{sqlTx}}
+	tx := &Tx{Now: now(), engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
 	err = fn(tx)
 	if failed := tx.end(); err == nil {
 		err = failed
