@@ -294,7 +294,11 @@ func (p *Position) checkAt(v *problem.Validation) {
 // maxValues bounds the values of one filter.
 const maxValues = 100
 
-func checkPage(v *problem.Validation, limit int, o Sort, members ...string) {
+func checkPage(v *problem.Validation, limit int, o Sort, after *Cursor, members ...string) {
+	if after != nil {
+		v.Text("cursor", after.Value)
+		v.Text("cursor", after.ID)
+	}
 	if limit < 0 || limit > maxPage {
 		v.AddCode("invalid_value", "limit", "must be from 1 to %d", maxPage)
 	}
@@ -376,33 +380,51 @@ func (s *Service) each(ctx context.Context, begin func(ctx context.Context, q db
 
 // page returns some records, and where the next ones begin; nil after the last.
 func (s *search) page(limit int) ([]Doc, *Cursor, error) {
+	if s.accept != nil {
+		return s.acceptedPage(limit)
+	}
+	found, err := s.find(limit + 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	var next *Cursor
+	if len(found) > limit {
+		found = found[:limit]
+		next = s.cursor(&found[limit-1])
+	}
+	docs, err := s.load(found)
+	return docs, next, err
+}
+
+// acceptedPage is page where documents are tested, too. It ends when one more is
+// accepted than the page has, so that there is a next one only if it has something.
+func (s *search) acceptedPage(limit int) ([]Doc, *Cursor, error) {
 	var page []Doc
+	var next *Cursor // after the last of page
 	for {
 		found, err := s.find(limit + 1)
 		if err != nil {
 			return nil, nil, err
 		}
-		docs, err := s.load(found[:min(limit, len(found))])
+		docs, err := s.load(found)
 		if err != nil {
 			return nil, nil, err
 		}
 		for i := range docs {
-			if s.accept != nil {
-				if ok, err := s.accept(&docs[i]); err != nil {
-					return nil, nil, err
-				} else if !ok {
-					continue
-				}
+			switch ok, err := s.accept(&docs[i]); {
+			case err != nil:
+				return nil, nil, err
+			case !ok:
+				continue
+			case len(page) == limit:
+				return page, next, nil
 			}
-			page = append(page, docs[i])
-			if more := i+1 < len(found); more && len(page) == limit {
-				return page, s.cursor(&found[i]), nil
-			}
+			page, next = append(page, docs[i]), s.cursor(&found[i])
 		}
 		if len(found) <= limit {
 			return page, nil, nil
 		}
-		s.after = s.cursor(&found[limit-1])
+		s.after = s.cursor(&found[limit])
 	}
 }
 

@@ -28,7 +28,7 @@ type CustomerQuery struct {
 
 // Check implements [problem.Checker].
 func (q *CustomerQuery) Check(v *problem.Validation) {
-	checkPage(v, q.Limit, q.Sort, "created_at", "updated_at", "name")
+	checkPage(v, q.Limit, q.Sort, q.After, "created_at", "updated_at", "name")
 	checkValues(v, "subaccount_id", q.Subaccount)
 	checkValues(v, "status", q.Status)
 	checkValues(v, "email", q.Email)

@@ -37,7 +37,7 @@ type RideQuery struct {
 
 // Check implements [problem.Checker].
 func (q *RideQuery) Check(v *problem.Validation) {
-	checkPage(v, q.Limit, q.Sort, "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds")
+	checkPage(v, q.Limit, q.Sort, q.After, "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds")
 	checkValues(v, "subaccount_id", q.Subaccount)
 	checkValues(v, "status", q.Status)
 	checkValues(v, "trip_type", q.TripType)

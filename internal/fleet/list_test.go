@@ -643,6 +643,14 @@ func TestListErrors(t *testing.T) {
 			_, _, err := s.FindRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "updated_at"}, After: &Cursor{Value: "x", ID: "ride_1"}})
 			return err
 		},
+		"cursor that is no text": func(ctx context.Context) error {
+			_, _, err := s.FindCustomers(ctx, d, testOrg, CustomerQuery{After: &Cursor{ID: "cus_\x00"}})
+			return err
+		},
+		"value of a cursor that is no text": func(ctx context.Context) error {
+			_, _, err := s.FindCustomers(ctx, d, testOrg, CustomerQuery{Sort: Sort{Member: "name"}, After: &Cursor{Value: "\x00", ID: "cus_1"}})
+			return err
+		},
 		"cursor of a distance": func(ctx context.Context) error {
 			_, _, err := s.FindVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
 			return err
@@ -651,5 +659,79 @@ func TestListErrors(t *testing.T) {
 		if err := find(t.Context()); problem.Of(err) != problem.Invalid {
 			t.Errorf("%s: got %v, want it to be invalid", name, err)
 		}
+	}
+}
+
+// Zones whose bounds are where they are not themselves make no page that has nothing.
+func TestZonesBesideTheirBounds(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	s := newService(t, d)
+	m := newMaker(11)
+	f := &filler{t: t, db: d}
+	var inside []string
+	for i := range 60 {
+		z := &Zone{Type: Parking, Name: fmt.Sprint(i)}
+		z.Head, z.Tail = m.head(zonePrefix)
+		corner := "1,0" // of a triangle; the other one is not at the point
+		if m.IntN(3) == 0 {
+			corner = "0,1"
+			inside = append(inside, z.ID)
+		}
+		var err error
+		if z.Geometry, err = areaFrom(`{"type":"Polygon","coordinates":[[[0,0],[1,1],[` + corner + `],[0,0]]]}`); err != nil {
+			t.Fatal(err)
+		}
+		f.zone(z)
+	}
+	f.flush()
+	slices.Sort(inside)
+	for limit := 1; limit <= len(inside)+1; limit++ {
+		for what, q := range map[string]ZoneQuery{"point": {Point: &Point{0.9, 0.1}}, "box": {Box: &Box{0.1, 0.8, 0.2, 0.9}}} {
+			q.Limit, q.Sort.Member = limit, "created_at"
+			var got []string
+			for more := true; more; {
+				docs, next, err := s.FindZones(t.Context(), d, testOrg, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if next != nil && len(docs) != limit || len(docs) == 0 {
+					t.Fatalf("%s, limit %d: got a page of %d", what, limit, len(docs))
+				}
+				for i := range docs {
+					got = append(got, docs[i].ID)
+				}
+				q.After, more = next, next != nil
+			}
+			if !slices.Equal(got, inside) {
+				t.Errorf("%s, limit %d: got %v, want %v", what, limit, got, inside)
+			}
+		}
+	}
+}
+
+// What an area has by rounding is in the lists, too.
+func TestListsAtTheEdgeOfAreas(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	s := newService(t, d)
+	f := &filler{t: t, db: d}
+	z := &Zone{Head: Head{ID: "zone_1", SubaccountID: "sub_0"}, Type: Parking, Name: "one"}
+	var err error
+	z.Geometry, err = areaFrom(`{"type":"Polygon","coordinates":[[[13.4000000004,52.5000000004],[13.5,52.5000000004],[13.5,52.6],[13.4000000004,52.6],[13.4000000004,52.5000000004]]]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.zone(z)
+	v := newMaker(1).vehicle()
+	v.Location = &Position{Lat: 52.5, Lng: 13.4}
+	f.vehicle(v)
+	f.flush()
+	if !z.Geometry.Contains(13.4, 52.5) {
+		t.Fatal("the corner is outside")
+	}
+	if docs, _, err := s.FindVehicles(t.Context(), d, testOrg, VehicleQuery{ZoneID: []string{z.ID}}); err != nil || len(docs) != 1 {
+		t.Errorf("got %d vehicles in the zone, %v, want 1", len(docs), err)
+	}
+	if docs, _, err := s.FindZones(t.Context(), d, testOrg, ZoneQuery{Point: &Point{52.5, 13.4}}); err != nil || len(docs) != 1 {
+		t.Errorf("got %d zones at the corner, %v, want 1", len(docs), err)
 	}
 }

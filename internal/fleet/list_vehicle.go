@@ -39,7 +39,7 @@ func (q *VehicleQuery) Check(v *problem.Validation) {
 	if q.Near != nil {
 		members = append(members, "distance")
 	}
-	checkPage(v, q.Limit, q.Sort, members...)
+	checkPage(v, q.Limit, q.Sort, q.After, members...)
 	checkValues(v, "subaccount_id", q.Subaccount)
 	checkValues(v, "state", q.State)
 	checkValues(v, "vehicle_type_id", q.VehicleTypeID)
@@ -143,7 +143,9 @@ func (s *search) in(areas []Area) {
 	for _, a := range areas {
 		for _, polygon := range a.shape {
 			b := polygon.Bound()
-			rects = append(rects, rect{atLeast(b.Min[1]), atLeast(b.Min[0]), atMost(b.Max[1]), atMost(b.Max[0])})
+			rects = append(rects, rect{
+				atLeast(b.Min[1] - areaSlack), atLeast(b.Min[0] - areaSlack), atMost(b.Max[1] + areaSlack), atMost(b.Max[0] + areaSlack),
+			})
 		}
 	}
 	if len(rects) > maxRanges {

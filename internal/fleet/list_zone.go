@@ -32,7 +32,7 @@ type ZoneQuery struct {
 
 // Check implements [problem.Checker].
 func (q *ZoneQuery) Check(v *problem.Validation) {
-	checkPage(v, q.Limit, q.Sort, "priority", "created_at", "name")
+	checkPage(v, q.Limit, q.Sort, q.After, "priority", "created_at", "name")
 	checkValues(v, "subaccount_id", q.Subaccount)
 	checkValues(v, "type", q.Type)
 	checkBox(v, q.Box)
@@ -118,14 +118,18 @@ func (s *Service) searchZones(ctx context.Context, q db.Querier, organizationID 
 	return f, nil
 }
 
+// areaSlack is more degrees than rounding moves a point or the edge of an [Area]
+// by: what is inside may lie as far out of the bounds.
+const areaSlack = 2e-9
+
 // boundsMeet is the condition that a zone's bounds have something in common with
-// one of some boxes.
+// one of some boxes, or nearly so.
 func boundsMeet(boxes []Box) func(st *statement) string {
 	return func(st *statement) string {
 		parts := make([]string, len(boxes))
 		for i, b := range boxes {
 			parts[i] = fmt.Sprintf("min_lng <= %s AND max_lng >= %s AND min_lat <= %s AND max_lat >= %s",
-				st.arg(b.MaxLng), st.arg(b.MinLng), st.arg(b.MaxLat), st.arg(b.MinLat))
+				st.arg(b.MaxLng+areaSlack), st.arg(b.MinLng-areaSlack), st.arg(b.MaxLat+areaSlack), st.arg(b.MinLat-areaSlack))
 		}
 		return strings.Join(parts, " OR ")
 	}
