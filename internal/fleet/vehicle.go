@@ -410,7 +410,7 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	v.Head, v.Tail = s.newRecord(vehiclePrefix, "vehicle", n.SubaccountID, a.now)
 	v.ExternalID, v.Code, v.VehicleTypeID = n.ExternalID, n.Code, n.VehicleTypeID
 	v.Location, v.BatteryPercent, v.FuelPercent = n.Location, n.BatteryPercent, n.FuelPercent
-	v.CurrentRangeMeters, v.OdometerMeters, v.LastReportedAt = n.CurrentRangeMeters, n.OdometerMeters, n.LastReportedAt
+	v.CurrentRangeMeters, v.OdometerMeters, v.LastReportedAt = n.CurrentRangeMeters, n.OdometerMeters, rfc3339.Time(n.LastReportedAt.Std().Truncate(time.Millisecond))
 	v.PricingPlanID, v.DeviceID, v.VIN, v.LicensePlate = n.PricingPlanID, n.DeviceID, n.VIN, n.LicensePlate
 	v.Metadata = metadataOf(n.Metadata)
 	v.State, v.LastEvent, v.StateChangedAt = Removed, "unspecified", v.CreatedAt
