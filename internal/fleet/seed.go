@@ -104,6 +104,13 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a account, o Organization
 
 // insert writes what does not move in a city.
 func (c *city) insert(ctx context.Context, tx *db.Tx, a account) error {
+	// The name of the feed may be somebody else's by now: anybody may take one that
+	// is free. Then there is no feed.
+	if err := taken(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1", string(c.sub.systemID())); problem.Of(err) == problem.Conflict {
+		c.sub.GBFS.Enabled = false
+	} else if err != nil {
+		return err
+	}
 	sub, err := c.sub.Doc()
 	if err != nil {
 		return err

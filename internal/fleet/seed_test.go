@@ -604,3 +604,50 @@ func BenchmarkFill(b *testing.B) {
 	}
 	b.ReportMetric(float64(rides)/b.Elapsed().Seconds(), "rides/s")
 }
+
+// TestFeedNameIsTaken: that somebody has taken the name that a feed had keeps
+// nobody from a reset.
+func TestFeedNameIsTaken(t *testing.T) {
+	s, d := newSandbox(t)
+	other := fleet.Organization{ID: "org-2", Name: "Acme Mobility"}
+	if err := s.Ensure(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	write := func(fn func(tx *db.Tx) error) {
+		t.Helper()
+		if err := d.Write(t.Context(), fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := func(org string) (found fleet.Subaccount) {
+		t.Helper()
+		subs, err := s.Subaccounts(t.Context(), d, org)
+		if err != nil || len(subs) != 2 {
+			t.Fatalf("got %d subaccounts, %v, want 2", len(subs), err)
+		}
+		return subs[0]
+	}
+	mine := first(acme.ID)
+	rename := func(org string, name fleet.Text) {
+		t.Helper()
+		write(func(tx *db.Tx) error {
+			sub, err := s.LockSubaccount(t.Context(), tx, org, first(org).ID)
+			if err != nil {
+				return err
+			}
+			feed := sub.GBFS
+			feed.SystemID = name
+			_, err = s.UpdateSubaccount(t.Context(), tx, org, sub, fleet.SubaccountChange{GBFS: optional.Of(feed)})
+			return err
+		})
+	}
+	rename(acme.ID, "elsewhere")
+	rename(other.ID, mine.GBFS.SystemID)
+	write(func(tx *db.Tx) error { return s.Reset(t.Context(), tx, acme) })
+	if got := first(acme.ID); got.ID != mine.ID || got.GBFS.Enabled {
+		t.Errorf("after the reset: got %s with a feed %t, want %s without", got.ID, got.GBFS.Enabled, mine.ID)
+	}
+	if system, err := s.System(t.Context(), string(mine.GBFS.SystemID)); err != nil || system.OrganizationID != other.ID {
+		t.Errorf("the feed is that of %s, %v, want %s", system.OrganizationID, err, other.ID)
+	}
+}
