@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -252,4 +253,17 @@ func members(t *testing.T, v fleet.Vehicle) (m map[string]any) {
 	text := mustEncode(t, v)
 	decode(t, text, &m)
 	return m
+}
+
+// TestReportInMilliseconds: a vehicle is found by the time of its report as it is
+// answered.
+func TestReportInMilliseconds(t *testing.T) {
+	y := newYard(t)
+	reported := time.Date(2026, 3, 14, 9, 0, 0, 250_400_000, time.UTC)
+	y.vehicle(t, func(n *fleet.NewVehicle) { n.LastReportedAt = rfc3339.Time(reported) })
+	shown := reported.Truncate(time.Millisecond)
+	docs, _, err := y.FindVehicles(t.Context(), y.db, y.org, fleet.VehicleQuery{LastReportedAt: period.Range{Low: &shown, High: &shown}})
+	if err != nil || len(docs) != 1 {
+		t.Errorf("got %d vehicles, %v, want 1", len(docs), err)
+	}
 }
