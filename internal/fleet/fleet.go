@@ -210,8 +210,8 @@ func encode(v any) ([]byte, error) {
 	return []byte(text[:len(text)-1]), nil
 }
 
-// moved is when a record that is changed now was changed last: later than before,
-// whatever the clock, so that whoever reads by updated_at misses nothing.
+// moved is when a record that is changed now was changed last: not earlier than
+// before, whatever the clock, so that whoever reads by updated_at misses nothing.
 func moved(before rfc3339.Time, now time.Time) rfc3339.Time {
 	now = now.Truncate(time.Millisecond)
 	if now.Before(before.Std()) {

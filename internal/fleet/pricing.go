@@ -104,6 +104,14 @@ func (p Price) Adjusted(amount int64) Price {
 	return p
 }
 
+// payment is the payment status of a ride that has just ended.
+func (p *Price) payment() string {
+	if p.TotalAmount > 0 {
+		return "due"
+	}
+	return "not_due"
+}
+
 // ride charges for riding: section 8, rules 1 and 2.
 func (t *Tariff) ride(p *Price, u Usage) {
 	riding := u.Seconds

@@ -207,7 +207,11 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, 
 	if err := r.encode(a.settings); err != nil {
 		return err
 	}
-	if err := updateRow(ctx, tx, "rides", a.id, r.ID, before.columns(), r.columns()); err != nil {
+	err := updateRow(ctx, tx, "rides", a.id, r.ID, before.columns(), r.columns())
+	if db.IsUnique(err) { // made meanwhile
+		return exists("external_id")
+	}
+	if err != nil {
 		return err
 	}
 	return s.forgetFacts(ctx, tx, a.id, before, r)
@@ -493,6 +497,9 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 	}); err != nil {
 		return nil, fmt.Errorf("read a subaccount: %w", err)
 	}
+	if p.sub.Status == subaccountArchived {
+		faults.AddCode("conflict", member, "is in a subaccount that is archived: no new ride is made there")
+	}
 	if err := s.settleThese(ctx, tx, a, due); err != nil {
 		return nil, err
 	}
@@ -519,7 +526,7 @@ func (s *Service) saveParties(ctx context.Context, tx *db.Tx, a account, p *part
 }
 
 // price fixes the plan of a new ride: the vehicle's, else its type's, else the
-// subaccount's. One that was asked for must be it.
+// subaccount's, which must be active. One that was asked for must be it.
 func (s *Service) price(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties, kind *VehicleType, n NewRide) error {
 	id := p.vehicle.PricingPlanID
 	if id == "" {
@@ -545,6 +552,9 @@ func (s *Service) price(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 	plan, err := s.plan(ctx, tx, a.id, string(id))
 	if err != nil {
 		return err
+	}
+	if !plan.Active {
+		return conflict("no_pricing_plan", "the pricing plan that would apply is not active")
 	}
 	if n.PricingPlanID != "" && n.PricingPlanID != id || n.PricingPlanVersion != nil && *n.PricingPlanVersion != plan.Version {
 		e := conflict("pricing_changed", "another pricing plan applies, or another version of it")
@@ -821,10 +831,8 @@ func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
 	if tariff != nil {
 		p = tariff.Price(usage)
 	}
-	r.Price, r.PaymentStatus = &p, "not_due"
-	if p.TotalAmount > 0 {
-		r.PaymentStatus = "due"
-	}
+	r.Price = &p
+	r.PaymentStatus = p.payment()
 }
 
 // UpdateRide changes a ride that [Service.LockRide] returned, in the caller's
@@ -857,6 +865,9 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 	}
 	if err := c.settle(&r); err != nil {
 		return r, err
+	}
+	if before.Status.Open() && !r.Status.Open() && c.PaymentStatus.Or(before.PaymentStatus) == before.PaymentStatus {
+		r.PaymentStatus = r.Price.payment() // as it was while open, it says nothing of the end
 	}
 	c.ExternalID.Into(&r.ExternalID)
 	if r.ExternalID != before.ExternalID {
@@ -980,13 +991,20 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 	return v.Err()
 }
 
-// ending reports whether a change would change how a ride has ended.
+// ending reports whether a change would change how a ride has ended. Beside the
+// status, null is what it was when that request came first: it leaves it to us.
 func (c *RideChange) ending(r *Ride) bool {
+	other := func(reason optional.Value[Text], was Text) bool {
+		return reason.Set && reason.Value != was && !(reason.Value == "" && c.Status.Set)
+	}
 	meters, location := r.DistanceMeters, r.EndLocation
-	c.DistanceMeters.IntoPointer(&meters)
-	c.EndLocation.IntoPointer(&location)
-	return integer(meters) != integer(r.DistanceMeters) || !location.equal(r.EndLocation) ||
-		c.EndReason.Set && c.EndReason.Value != r.EndReason || c.CancelReason.Set && c.CancelReason.Value != r.CancelReason
+	if !c.DistanceMeters.Null || !c.Status.Set {
+		c.DistanceMeters.IntoPointer(&meters)
+	}
+	if !c.EndLocation.Null || !c.Status.Set {
+		c.EndLocation.IntoPointer(&location)
+	}
+	return integer(meters) != integer(r.DistanceMeters) || !location.equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
 }
 
 // settle changes what is owed, and what became of that: of a ride that has ended.

@@ -64,8 +64,9 @@ func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string,
 }
 
 // claim is the refusal of a value that another row of the organization has, where
-// it must be unique; also for those who write one at the same time. subaccountID
-// is where it must be, empty for all of the organization.
+// it must be unique; also of two that get one at the same time, but not while one
+// with it is being added, which [db.IsUnique] tells in the end. subaccountID is
+// where it must be, empty for all of the organization.
 func claim(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, id, member string, value Text) error {
 	if value == "" {
 		return nil

@@ -66,7 +66,8 @@ var moves = []move{
 	{[]VehicleState{Available, NonOperational}, Removed, []VehicleEvent{"maintenance_pick_up", "rebalance_pick_up", "compliance_pick_up", "agency_pick_up", "decommissioned"}},
 	{[]VehicleState{Removed, NonContactable, Missing}, Available, []VehicleEvent{"provider_drop_off", "agency_drop_off"}},
 	{[]VehicleState{Missing}, NonOperational, []VehicleEvent{"located"}},
-	{[]VehicleState{NonContactable, Missing}, Removed, []VehicleEvent{"agency_pick_up", "decommissioned", "unspecified"}},
+	{[]VehicleState{NonContactable}, Removed, []VehicleEvent{"agency_pick_up", "decommissioned", "unspecified"}},
+	{[]VehicleState{Missing}, Removed, []VehicleEvent{"agency_pick_up", "decommissioned", "unspecified", "located"}},
 }
 
 // eventsFor returns the events that can make a vehicle go from one state to

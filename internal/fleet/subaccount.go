@@ -19,7 +19,7 @@ import (
 // The statuses of a subaccount.
 const (
 	subaccountActive   = "active"
-	subaccountArchived = "archived" // nothing new is made in it, and no ride begins
+	subaccountArchived = "archived" // nothing new is made in it, rides included
 )
 
 // Subaccount is one operating area, and one system of the public feed

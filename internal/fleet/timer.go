@@ -179,7 +179,7 @@ func (s *Service) fire(ctx context.Context, tx *db.Tx, a account, list timers, u
 		if t.at.After(until) {
 			return nil
 		}
-		if travelling {
+		if travelling && t.at.After(a.now) { // else it was due before
 			a.now = t.at
 		}
 		vehicleID, next := t.id, time.Time{}

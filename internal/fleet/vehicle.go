@@ -48,6 +48,7 @@ type Vehicle struct {
 	former      VehicleState // of one that is out of contact
 	formerEvent VehicleEvent // the last one then; stays when contact is back
 	dueAt       time.Time    // when time changes its state next; zero: never
+	freedAt     time.Time    // when its ride ended, if that is not stored yet
 	changes     []Change     // that are not kept yet
 	doc         []byte       // as stored; nil when that is not known
 	as          account      // as which it was locked
@@ -217,7 +218,7 @@ func (v *Vehicle) ride(to VehicleState, event VehicleEvent, at time.Time, rideID
 // release ends the ride that a vehicle has, for a reason that begins with "trip_"
 // when it was ridden.
 func (v *Vehicle) release(event VehicleEvent, at time.Time, rideID Text, by By, settings *Settings) {
-	v.CurrentRideID = ""
+	v.CurrentRideID, v.freedAt = "", at
 	if event != "reservation_cancel" {
 		v.PublicVehicleID = uuid.NewString()
 	}
@@ -361,7 +362,17 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a account, stored,
 	if err := v.encode(a); err != nil {
 		return err
 	}
-	if err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns()); err != nil {
+	err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
+	switch {
+	case !db.IsUnique(err):
+	case !strings.EqualFold(v.Code, stored.Code): // made meanwhile
+		return exists("code")
+	case v.DeviceID != stored.DeviceID:
+		return exists("device_id")
+	default:
+		return exists("external_id")
+	}
+	if err != nil {
 		return err
 	}
 	return v.keepChanges(ctx, tx, a.id)
@@ -370,8 +381,10 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a account, stored,
 // encode makes the document, and says when the vehicle is due.
 func (v *Vehicle) encode(a account) (err error) {
 	v.dueAt = v.due(a.settings)
-	if changed := v.StateChangedAt.Std(); !v.dueAt.IsZero() && v.dueAt.Before(changed) {
-		v.dueAt = changed
+	for _, earliest := range [...]time.Time{v.StateChangedAt.Std(), v.freedAt} {
+		if !v.dueAt.IsZero() && v.dueAt.Before(earliest) {
+			v.dueAt = earliest
+		}
 	}
 	v.doc, err = encode(v)
 	return err
@@ -410,7 +423,8 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	v.Head, v.Tail = s.newRecord(vehiclePrefix, "vehicle", n.SubaccountID, a.now)
 	v.ExternalID, v.Code, v.VehicleTypeID = n.ExternalID, n.Code, n.VehicleTypeID
 	v.Location, v.BatteryPercent, v.FuelPercent = n.Location, n.BatteryPercent, n.FuelPercent
-	v.CurrentRangeMeters, v.OdometerMeters, v.LastReportedAt = n.CurrentRangeMeters, n.OdometerMeters, rfc3339.Time(n.LastReportedAt.Std().Truncate(time.Millisecond))
+	v.CurrentRangeMeters, v.OdometerMeters = n.CurrentRangeMeters, n.OdometerMeters
+	v.LastReportedAt = rfc3339.Time(n.LastReportedAt.Std().Truncate(time.Millisecond))
 	v.PricingPlanID, v.DeviceID, v.VIN, v.LicensePlate = n.PricingPlanID, n.DeviceID, n.VIN, n.LicensePlate
 	v.Metadata = metadataOf(n.Metadata)
 	v.State, v.LastEvent, v.StateChangedAt = Removed, "unspecified", v.CreatedAt
@@ -548,6 +562,8 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	now := a.now.Truncate(time.Millisecond)
 	reportedAt := c.LastReportedAt.Or(rfc3339.Time(now))
 	report := c.reports() && !reportedAt.Std().Before(v.LastReportedAt.Std())
+	// What was read and is sent back, with the time of the last report, is none.
+	heard := report && reportedAt.Std().After(v.LastReportedAt.Std())
 	checked := v
 	c.telemetry(&checked) // to be right even when it is out of date
 	checked.check(&faults)
@@ -606,10 +622,10 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 			return v, lowBattery(&v, a.settings)
 		}
 		v.move(to, event, now, "", by)
-	case report && v.State == NonContactable:
+	case heard && v.State == NonContactable:
 		v.restoreContact(now)
 		v.rest(now, a.settings)
-	case report && v.State == Missing:
+	case heard && v.State == Missing:
 		v.move(NonOperational, "located", now, "", bySystem)
 	}
 	if percent {
@@ -621,7 +637,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	if err := s.claimVehicle(ctx, tx, a.id, &stored, &v); err != nil {
 		return v, err
 	}
-	if len(v.changes) == 0 && !report {
+	if len(v.changes) == 0 && !heard {
 		if doc, err := encode(&v); err != nil || string(doc) == string(stored.doc) {
 			return v, err
 		}
