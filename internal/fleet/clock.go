@@ -10,6 +10,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
+// maxAhead is how many years a clock may be ahead of the real one: fewer than a
+// [time.Duration] can have.
+const maxAhead = 200
+
 // Travel sets the clock of an organization's sandbox forward, in the caller's
 // transaction. Everything that is due until then happens, in order, each thing at
 // its own time; afterwards the clock runs on from there.
@@ -35,6 +39,10 @@ func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, 
 	case to.After(a.now.AddDate(1, 0, 0)):
 		var v problem.Validation
 		v.AddCode("too_large", "now", "must be at most a year ahead")
+		return v.Err()
+	case to.After(tx.Now.AddDate(maxAhead, 0, 0)):
+		var v problem.Validation
+		v.AddCode("too_large", "now", "must be at most %d years ahead of the real time; a reset sets the clock back", maxAhead)
 		return v.Err()
 	}
 	list, _, err := dueTimers(ctx, tx, a.id, to, 0)

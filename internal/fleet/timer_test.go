@@ -79,6 +79,13 @@ func TestTravel(t *testing.T) {
 	wantFaults(t, "in production", newSite(t).try(t, func(ctx context.Context, tx *db.Tx) error {
 		return fleet.Open(fleet.Config{DB: y.db, Live: true}).Travel(ctx, tx, y.org, now)
 	}), "not found")
+	now = time.Now().AddDate(199, 6, 0)
+	y.write(t, func(ctx context.Context, tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE settings SET clock_offset = $1", time.Until(now).Microseconds())
+		return err
+	})
+	wantFaults(t, "where no clock goes", travel(now.AddDate(0, 6, 1)), "now too_large")
+	wantFaults(t, "not so far", travel(now.AddDate(0, 5, 0)), "none")
 }
 
 // TestTravelMany has so much due that looking through all of it for each would not
