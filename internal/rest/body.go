@@ -2,7 +2,9 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -170,7 +173,13 @@ func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
 			c.add("too_large", pointer, "%s is at most %d.", name, t.high())
 		}
 	case kindNumber:
-		if f, err := strconv.ParseFloat(v.text, 64); err != nil || math.IsInf(f, 0) {
+		f, err := strconv.ParseFloat(v.text, 64)
+		switch {
+		case t.bounded && f < float64(t.min):
+			c.add("too_small", pointer, "%s is at least %d.", name, t.min)
+		case t.bounded && f > float64(t.max):
+			c.add("too_large", pointer, "%s is at most %d.", name, t.max)
+		case err != nil || math.IsInf(f, 0):
 			c.add("too_large", pointer, "%s is too large.", name)
 		}
 	case kindTime:
@@ -200,11 +209,30 @@ func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
 		}
 	case kindObject:
 		c.object(pointer, name, t.members, v, stored)
+	case kindAny:
+		if t.check != nil {
+			c.checked(pointer, name, t.check(v.raw))
+		}
 	case kindMap:
 		for i := range v.members {
 			m := &v.members[i]
 			c.value(point(pointer, m.name), fmt.Sprintf("%s.%.60s", name, m.name), t.of, &m.value, stored.find(m.name))
 		}
+	}
+}
+
+// checked adds what a [Checked] type says of a value.
+func (c *checking) checked(pointer, name string, err error) {
+	if err == nil {
+		return
+	}
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok || len(e.Issues) == 0 {
+		c.add("invalid_value", pointer, "%s is not valid.", name)
+		return
+	}
+	for _, i := range e.Issues {
+		c.add(cmp.Or(i.Code, "invalid_value"), pointer, "%s %s", name, stopped(i.Message))
 	}
 }
 

@@ -275,14 +275,11 @@ func (g *garage) routes() []rest.Route {
 		}},
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
 			var in bikeBody
-			if err := r.Decode(&in); err != nil {
+			sub, err := r.DecodeSole(ctx, &in)
+			if err != nil {
 				return rest.Response{}, err
 			}
 			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-				sub, err := r.Sole(ctx)
-				if err != nil {
-					return rest.Response{}, err
-				}
 				b, err := g.make(ctx, tx, r, sub, &in)
 				return rest.Created("/bikes/"+b.id, b.doc).In(b.sub), err
 			})

@@ -43,7 +43,7 @@ const (
 type Line struct {
 	N int // from 1; a header row is not counted
 	// Subaccount is the one that the record is made in, where records have any:
-	// as [Request.Sole] says it of a single one.
+	// as [Request.DecodeSole] says it of a single one.
 	Subaccount string
 
 	text []byte
@@ -198,17 +198,20 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	if err != nil {
 		return err
 	}
+	var lacks []flaw
+	if r.route.narrows && member(r.route.Input.Members, subaccountMember) != nil {
+		if l.Subaccount, lacks, err = r.sole(ctx, scope); err != nil {
+			return err
+		}
+	}
 	text, flaws := checkBody(r.route.Input.Members, &body, nil, false)
-	if len(flaws) > 0 {
+	if flaws = also(flaws, lacks); len(flaws) > 0 {
 		return invalid(flaws)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
 	}
-	if r.route.narrows && member(r.route.Input.Members, subaccountMember) != nil {
-		l.Subaccount, err = r.sole(ctx, scope)
-	}
-	return err
+	return nil
 }
 
 // read returns the record of a line.

@@ -209,7 +209,11 @@ func (d *drafting) schema(t *Type, as string) (object, error) {
 		}
 		return s, nil
 	case kindNumber:
-		return object{"type": "number"}, nil
+		s := object{"type": "number"}
+		if t.bounded {
+			s["minimum"], s["maximum"] = t.min, t.max
+		}
+		return s, nil
 	case kindBool:
 		return object{"type": "boolean"}, nil
 	case kindTime:

@@ -46,13 +46,14 @@ const (
 // Type is the type of a member. The functions of this file make them.
 type Type struct {
 	kind     kind
-	min, max int64 // characters, items or values; counted when bounded
+	min, max int64 // characters, items or numbers; they count when bounded
 	bounded  bool
 	values   []string
 	format   string // of strings, in OpenAPI's words
 	of       *Type
 	members  []Member
 	record   *Record
+	check    func(text []byte) error // of any value; nil: none
 }
 
 type kind uint8
@@ -98,6 +99,11 @@ func Integer() Type { return Type{kind: kindInt} }
 // Number is any number.
 func Number() Type { return Type{kind: kindNumber} }
 
+// NumberIn is a number from low to high.
+func NumberIn(low, high int64) Type {
+	return Type{kind: kindNumber, min: low, max: high, bounded: true}
+}
+
 // Bool is true or false.
 func Bool() Type { return Type{kind: kindBool} }
 
@@ -131,6 +137,10 @@ func Metadata() Type { return Type{kind: kindMetadata} }
 
 // JSON is any value.
 func JSON() Type { return Type{kind: kindAny} }
+
+// Checked is any value that check takes. The issues of its error are those of the
+// member, whatever their paths.
+func Checked(check func(text []byte) error) Type { return Type{kind: kindAny, check: check} }
 
 // Time is a time on the wire. The zero one is null.
 type Time = rfc3339.Time

@@ -87,7 +87,19 @@ func (r *Request) By() apikey.By {
 // Decode reads the body of a request that makes something into a struct: an
 // error lists everything that is wrong with it (422). Members of the struct that
 // may be absent are [Optional].
-func (r *Request) Decode(into any) error { return r.decode(nil, into, false) }
+func (r *Request) Decode(into any) error { return r.decode(nil, into, false, nil) }
+
+// DecodeSole is [Request.Decode] for a record of a subaccount, whose id it returns:
+// the one that the request names, or else the only one that it reaches. When it
+// reaches several, that too is among what is wrong: required at #/subaccount_id.
+func (r *Request) DecodeSole(ctx context.Context, into any) (subaccountID string, err error) {
+	id, lacks, err := r.sole(ctx, r.scope)
+	if err != nil {
+		return "", err
+	}
+	r.met = id
+	return id, r.decode(nil, into, false, lacks)
+}
 
 // Update reads the body of a PUT into a struct: an error lists everything that is
 // wrong with it (422), or says that If-Match does not match (412). Current is the
@@ -108,7 +120,7 @@ func (r *Request) Update(current, into any, passing ...string) error {
 		r.body.members = slices.DeleteFunc(slices.Clone(r.body.members), func(m field) bool { return slices.Contains(passing, m.name) })
 	}
 	stale := r.match(tagOf(current, text))
-	if err := r.decode(&stored, into, stale != nil); err != nil {
+	if err := r.decode(&stored, into, stale != nil, nil); err != nil {
 		return err
 	}
 	return stale
@@ -136,8 +148,8 @@ func (r *Request) match(tag string) error {
 }
 
 // decode reads the body. That read-only members differ says nothing about one
-// that was made from an older record, which is stale.
-func (r *Request) decode(stored *node, into any, stale bool) error {
+// that was made from an older record, which is stale. Lacks is what else is wrong.
+func (r *Request) decode(stored *node, into any, stale bool, lacks []flaw) error {
 	var members []Member
 	if r.route.Input != nil {
 		members = r.route.Input.Members
@@ -146,7 +158,7 @@ func (r *Request) decode(stored *node, into any, stale bool) error {
 	if stale {
 		flaws = slices.DeleteFunc(flaws, func(f flaw) bool { return f.Code == "read_only" })
 	}
-	if len(flaws) > 0 {
+	if flaws = also(flaws, lacks); len(flaws) > 0 {
 		return invalid(flaws)
 	}
 	if err := json.Unmarshal(text, into); err != nil {

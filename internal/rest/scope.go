@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Where a request names subaccounts (fleet-api.md 6.5).
@@ -49,29 +48,32 @@ func (r *Request) Subaccounts() []string {
 	return r.scope.SubaccountIDs
 }
 
-// Sole returns the subaccount of a record that is made: the one that the request
-// names, or else the only one that it reaches. When it reaches several, the
-// error is 422 required at #/subaccount_id.
-func (r *Request) Sole(ctx context.Context) (string, error) {
-	id, err := r.sole(ctx, r.scope)
-	r.met = id
-	return id, err
-}
-
-func (r *Request) sole(ctx context.Context, scope apikey.Scope) (string, error) {
+// sole returns the subaccount of a record that is made: the one that the request
+// names, or else the only one that it reaches. Lacks is what is wrong with a body
+// that must name one and does not.
+func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lacks []flaw, err error) {
 	if ids := scope.SubaccountIDs; len(ids) == 1 {
-		return ids[0], nil
+		return ids[0], nil, nil
 	}
 	if err := r.knowSubaccounts(ctx); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	id, ok := scope.Sole(r.known)
 	if !ok {
-		var v problem.Validation
-		v.AddCode("required", subaccountMember, "is required: the API key reaches several subaccounts, or none")
-		return "", v.Err()
+		lacks = []flaw{{Code: "required", Pointer: "#/" + subaccountMember, Detail: subaccountMember + " is required: the API key reaches several subaccounts, or none."}}
 	}
-	return id, nil
+	return id, lacks, nil
+}
+
+// also adds to what is wrong with a body what it lacks, unless that member is
+// wrong already, or all of it is.
+func also(flaws, lacks []flaw) []flaw {
+	for _, l := range lacks {
+		if len(flaws) < maxFaults && !slices.ContainsFunc(flaws, func(f flaw) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
+			flaws = append(flaws, l)
+		}
+	}
+	return flaws
 }
 
 // knowSubaccounts looks up once which there are.

@@ -33,6 +33,7 @@ func TestNarrow(t *testing.T) {
 	const differs, out, header = "400 invalid_parameter conflict ", "403 subaccount_out_of_scope", "X-Subaccount-Id"
 	for _, test := range []struct{ key, header, body, want string }{
 		{"all", "", `{"code":"1"}`, "422 validation_failed required #/subaccount_id"},
+		{"all", "", `{"gears":0}`, "422 validation_failed too_small #/gears required #/code required #/subaccount_id"}, // all of it
 		{"all", "sub_b", `{"code":"2"}`, "sub_b"},
 		{"all", "", `{"code":"3","subaccount_id":"sub_c"}`, "sub_c"},
 		{"all", "sub_c", `{"code":"4","subaccount_id":"sub_c"}`, "sub_c"},

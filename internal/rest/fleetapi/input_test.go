@@ -66,6 +66,8 @@ func TestHostile(t *testing.T) {
 		"half a position":          {"/vehicles", `{"code":"a","vehicle_type_id":"` + p.scooter + `","subaccount_id":"` + p.sub.ID + `","location":{"lat":0}}`, "422 #/location/lng required"},
 		"a code with a space":      {"/vehicles", `{"code":"a b","vehicle_type_id":"` + p.scooter + `","subaccount_id":"` + p.sub.ID + `"}`, "422 #/code invalid_format"},
 		"a charge of 101 percent":  {"/vehicles", `{"code":"a","vehicle_type_id":"` + p.scooter + `","subaccount_id":"` + p.sub.ID + `","battery_percent":101}`, "422 #/battery_percent too_large"},
+		"all faults of a zone":     {"/zones", `{"name":"","type":"lake","geometry":{"type":"Point"},"priority":-1}`, "422 #/name too_short #/type invalid_value #/geometry invalid_geometry #/priority too_small #/subaccount_id required"},
+		"all faults of a place":    {"/vehicles", `{"code":"a","vehicle_type_id":5,"subaccount_id":"` + p.sub.ID + `","location":{"lat":-91,"lng":1e999,"heading":361}}`, "422 #/vehicle_type_id invalid_type #/location/lat too_small #/location/lng too_large #/location/heading too_large"},
 		"no subaccount":            {"/vehicles", `{"code":"a","vehicle_type_id":"` + p.scooter + `"}`, "422 #/subaccount_id required"},
 		"an event when it is made": {"/vehicles", `{"code":"a","vehicle_type_id":"` + p.scooter + `","subaccount_id":"` + p.sub.ID + `","event":"maintenance"}`, "422 #/event read_only"},
 	} {
@@ -73,7 +75,12 @@ func TestHostile(t *testing.T) {
 		got := fmt.Sprint(a.Status)
 		switch problem := a.Problem(); {
 		case len(problem.Errors) > 0:
-			got += " " + problem.Errors[0].Pointer + " " + problem.Errors[0].Code
+			for _, e := range problem.Errors {
+				got += " " + e.Pointer + " " + e.Code
+			}
+			if strings.Contains(a.Body, "geometry geometry") || strings.Contains(a.Body, "invalid: ") {
+				t.Errorf("%s: it says twice what it is about: %s", what, a.Body)
+			}
 		case problem.Code != "":
 			got += " " + problem.Code
 		}

@@ -42,11 +42,11 @@ func partial(name, doc string, of *rest.Record, always []string, more ...rest.Me
 // position is a place on earth (fleet-api.md 0).
 func position() rest.Type {
 	return rest.Object(
-		rest.Member{Name: "lat", Type: rest.Number(), Access: rest.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
-		rest.Member{Name: "lng", Type: rest.Number(), Access: rest.Required, Example: 13.404954},
-		rest.Member{Name: "accuracy_meters", Type: rest.Number(), Access: rest.Writable, Sometimes: true},
-		rest.Member{Name: "heading", Type: rest.Number(), Access: rest.Writable, Sometimes: true, Doc: "Degrees clockwise from north."},
-		rest.Member{Name: "speed_mps", Type: rest.Number(), Access: rest.Writable, Sometimes: true, Doc: "Meters per second."},
+		rest.Member{Name: "lat", Type: rest.NumberIn(-90, 90), Access: rest.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
+		rest.Member{Name: "lng", Type: rest.NumberIn(-180, 180), Access: rest.Required, Example: 13.404954},
+		rest.Member{Name: "accuracy_meters", Type: rest.NumberIn(0, 10_000_000), Access: rest.Writable, Sometimes: true},
+		rest.Member{Name: "heading", Type: rest.NumberIn(0, 360), Access: rest.Writable, Sometimes: true, Doc: "Degrees clockwise from north."},
+		rest.Member{Name: "speed_mps", Type: rest.NumberIn(0, 1000), Access: rest.Writable, Sometimes: true, Doc: "Meters per second."},
 	)
 }
 

@@ -101,13 +101,11 @@ func (a *API) getVehicle(ctx context.Context, r *rest.Request) (rest.Response, e
 
 func (a *API) createVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	var in fleet.NewVehicle
-	if err := r.Decode(&in); err != nil {
+	subaccountID, err := r.DecodeSole(ctx, &in)
+	if err != nil {
 		return rest.Response{}, err
 	}
-	var err error
-	if in.SubaccountID, err = r.Sole(ctx); err != nil {
-		return rest.Response{}, err
-	}
+	in.SubaccountID = subaccountID
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, in, by(r))
 		if err != nil {

@@ -2,13 +2,10 @@ package fleetapi
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
-	"github.com/kickstand-dev/kickstand/internal/optional"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -16,7 +13,7 @@ var zoneRecord = record("zone", "An area in which rules hold (GBFS geofencing zo
 	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Required, Example: "Mitte"},
 	rest.Member{Name: "description", Type: rest.String(1, 5000), Access: rest.Writable, Nullable: true},
 	rest.Member{Name: "type", Type: rest.Enum(zoneTypes...), Access: rest.Required, Doc: "A label, which fills in rules and priority when a zone is made without them. custom needs rules."},
-	rest.Member{Name: "geometry", Type: rest.JSON(), Access: rest.Required, Doc: "GeoJSON: a Polygon or a MultiPolygon of at most 10,000 positions; answered as MultiPolygon, outer rings counter-clockwise.",
+	rest.Member{Name: "geometry", Type: rest.Checked(shape), Access: rest.Required, Doc: "GeoJSON: a Polygon or a MultiPolygon of at most 10,000 positions; answered as MultiPolygon, outer rings counter-clockwise.",
 		Example: map[string]any{"type": "Polygon", "coordinates": [][][2]float64{{{13.36, 52.5}, {13.43, 52.5}, {13.43, 52.54}, {13.36, 52.54}, {13.36, 52.5}}}}},
 	rest.Member{Name: "rules", Type: rules(), Access: rest.Writable, Doc: "The first that is for a vehicle's type counts."},
 	rest.Member{Name: "priority", Type: rest.Int(0, 1000), Access: rest.Writable, Doc: "Where zones overlap, the one with the smaller number decides."},
@@ -52,26 +49,10 @@ func (a *API) zoneRoutes() []rest.Route {
 	}}
 }
 
-// newZone and zoneChange are a zone as it is sent: its shape is read apart, for
-// what is wrong with that has a code of its own.
-type newZone struct {
-	fleet.NewZone
-	Geometry json.RawMessage `json:"geometry"`
-}
-
-type zoneChange struct {
-	fleet.ZoneChange
-	Geometry rest.Optional[json.RawMessage] `json:"geometry"`
-}
-
-// area reads the shape of a zone.
-func area(text json.RawMessage) (shape fleet.Area, err error) {
-	if err := json.Unmarshal(text, &shape); err != nil {
-		var v problem.Validation
-		v.AddCode("invalid_geometry", "geometry", "%v", err)
-		return shape, v.Err()
-	}
-	return shape, nil
+// shape says what is wrong with the geometry of a zone.
+func shape(text []byte) error {
+	var a fleet.Area
+	return a.UnmarshalJSON(text)
 }
 
 func (a *API) getZone(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -86,19 +67,14 @@ func (a *API) getZone(ctx context.Context, r *rest.Request) (rest.Response, erro
 }
 
 func (a *API) createZone(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	var in newZone
-	err := r.Decode(&in)
+	var in fleet.NewZone
+	subaccountID, err := r.DecodeSole(ctx, &in)
 	if err != nil {
 		return rest.Response{}, err
 	}
-	if in.NewZone.Geometry, err = area(in.Geometry); err != nil {
-		return rest.Response{}, err
-	}
-	if in.SubaccountID, err = r.Sole(ctx); err != nil {
-		return rest.Response{}, err
-	}
+	in.SubaccountID = subaccountID
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, in.NewZone)
+		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, in)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -107,13 +83,9 @@ func (a *API) createZone(ctx context.Context, r *rest.Request) (rest.Response, e
 }
 
 func (a *API) importZones(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *newZone) (string, error) {
-		n := in.NewZone
+	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *fleet.NewZone) (string, error) {
+		n := *in
 		n.SubaccountID = l.Subaccount
-		var err error
-		if n.Geometry, err = area(in.Geometry); err != nil {
-			return "", err
-		}
 		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, n)
 		return z.ID, err
 	})
@@ -125,18 +97,11 @@ func (a *API) updateZone(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err != nil {
 			return rest.Response{}, err
 		}
-		var in zoneChange
+		var in fleet.ZoneChange
 		if err := r.Update(current, &in); err != nil {
 			return rest.Response{}, err
 		}
-		if in.Geometry.Set {
-			shape, err := area(in.Geometry.Value)
-			if err != nil {
-				return rest.Response{}, err
-			}
-			in.ZoneChange.Geometry = optional.Of(shape)
-		}
-		z, err = a.Fleet.UpdateZone(ctx, tx, r.Key.OrganizationID, z, in.ZoneChange)
+		z, err = a.Fleet.UpdateZone(ctx, tx, r.Key.OrganizationID, z, in)
 		if err != nil {
 			return rest.Response{}, err
 		}
