@@ -564,6 +564,7 @@ func (im *importing) importVehicles(ctx context.Context, f *File) error {
 		if there[f.Vehicles[i].ID] {
 			continue
 		}
+		n.State = importedState(&n)
 		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), actual(im.types, n.VehicleTypeID), Text(actual(im.plans, string(n.PricingPlanID)))
 		resting := n.State == NonOperational && n.Location != nil
 		n.State = arriving(n.State, n.Location)
@@ -603,4 +604,20 @@ func (im *importing) rest(ctx context.Context, id string) error {
 	}
 	_, err = im.s.UpdateVehicle(ctx, im.tx, im.organizationID, v, VehicleChange{State: optional.Of(NonOperational)}, im.by)
 	return err
+}
+
+// importedState is the state of a vehicle that had another elsewhere: rides do not
+// come along, so one that had one is free, if it is known to be somewhere; and one
+// that was out of service is not in service yet.
+func importedState(n *NewVehicle) VehicleState {
+	switch n.State {
+	case VehicleTaken, OnTrip:
+		if n.Location != nil {
+			return Available
+		}
+		return Removed
+	case NonOperational, NonContactable, Missing:
+		return Removed
+	}
+	return n.State
 }

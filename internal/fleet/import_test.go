@@ -187,3 +187,39 @@ func BenchmarkImport(b *testing.B) {
 		b.ReportMetric(time.Since(start).Seconds(), "s/import")
 	}
 }
+
+// TestImportStates has what vehicles become that were in some state elsewhere.
+func TestImportStates(t *testing.T) {
+	s := newSite(t)
+	var vehicles []string
+	want := map[string]fleet.VehicleState{}
+	for i, tt := range []struct {
+		state, location string
+		want            fleet.VehicleState
+	}{
+		{"removed", here, fleet.Removed}, {"available", here, fleet.Available}, {"reserved", here, fleet.Available}, {"on_trip", here, fleet.Available},
+		{"on_trip", "null", fleet.Removed}, {"non_operational", here, fleet.Removed}, {"non_contactable", here, fleet.Removed}, {"missing", "null", fleet.Removed},
+	} {
+		code := fmt.Sprintf("S-%d", i)
+		vehicles = append(vehicles, fmt.Sprintf(`{"code": %q, "vehicle_type_id": %q, "state": %q, "location": %s}`, code, s.scooter, tt.state, tt.location))
+		want[code] = tt.want
+	}
+	if _, err := s.importText(t, `{"vehicles": [`+strings.Join(vehicles, ",")+"]}"); err != nil {
+		t.Fatal(faults(err))
+	}
+	list, err := db.All(t.Context(), s.db, func(row db.Row) (v fleet.Vehicle, err error) {
+		return v, row.Scan(db.IntoJSON(&v))
+	}, "SELECT doc FROM vehicles")
+	if err != nil || len(list) != len(want) {
+		t.Fatalf("got %d vehicles, %v", len(list), err)
+	}
+	for _, v := range list {
+		if v.State != want[v.Code] {
+			t.Errorf("%s: got %s, want %s", v.Code, v.State, want[v.Code])
+		}
+	}
+	_, err = s.importText(t, fmt.Sprintf(`{"vehicles": [{"code": "S-9", "vehicle_type_id": %q, "state": "gone"}]}`, s.scooter))
+	wantFaults(t, "no such state", err, "vehicles.0.state invalid_value")
+}
+
+const here = `{"lat": 52.5, "lng": 13.4}`

@@ -67,10 +67,19 @@ func (s *Service) plan(ctx context.Context, q db.Querier, organizationID, id str
 	if err != nil {
 		return nil, found(err, "pricing plan")
 	}
-	return s.plans.get(id, stamp, func(into *Plan) error {
+	return s.planAt(ctx, q, organizationID, id, revision, stamp)
+}
+
+// planAt is plan for those who have read the revision and the stamp.
+func (s *Service) planAt(ctx context.Context, q db.Querier, organizationID, id string, revision, stamp int64) (*Plan, error) {
+	plan, err := s.plans.get(id, stamp, func(into *Plan) error {
 		into.revision = revision
 		return q.QueryRow(ctx, "SELECT doc FROM plans WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(db.IntoJSON(into))
 	})
+	if err != nil {
+		return nil, fmt.Errorf("read a pricing plan: %w", err)
+	}
+	return plan, nil
 }
 
 // tariff returns what a plan charges in one of its versions. It must not be

@@ -491,11 +491,8 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 	} else if n.VehicleCode != "" && code != strings.ToLower(string(n.VehicleCode)) {
 		faults.AddCode("conflict", "vehicle_code", "is not the code of the vehicle with vehicle_id")
 	}
-	if p.sub, err = s.subaccounts.get(subID, p.stamp, func(into *Subaccount) error {
-		into.revision = revision
-		return tx.QueryRow(ctx, "SELECT doc FROM subaccounts WHERE organization_id = $1 AND id = $2", a.id, subID).Scan(db.IntoJSON(into))
-	}); err != nil {
-		return nil, fmt.Errorf("read a subaccount: %w", err)
+	if p.sub, err = s.subaccountAt(ctx, tx, a.id, subID, revision, p.stamp); err != nil {
+		return nil, err
 	}
 	if p.sub.Status == subaccountArchived {
 		faults.AddCode("conflict", member, "is in a subaccount that is archived: no new ride is made there")
@@ -504,7 +501,11 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 		return nil, err
 	}
 	if p.vehicle, p.storedVehicle, err = takeVehicle(ctx, tx, a, vehicleID, a.now); err != nil {
-		return nil, err
+		if problem.Of(err) != problem.NotFound {
+			return nil, err
+		}
+		faults.AddCode("not_found", member, "does not exist") // any more
+		return nil, nil
 	}
 	if p.rider, err = takeRider(ctx, tx, a.id, n.CustomerID); err != nil {
 		if problem.Of(err) != problem.NotFound {
@@ -657,11 +658,8 @@ func (s *Service) terms(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 	if err != nil {
 		return nil, fmt.Errorf("read the terms of a ride: %w", err)
 	}
-	if p.sub, err = s.subaccounts.get(r.SubaccountID, p.stamp, func(into *Subaccount) error {
-		into.revision = subRevision
-		return tx.QueryRow(ctx, "SELECT doc FROM subaccounts WHERE organization_id = $1 AND id = $2", a.id, r.SubaccountID).Scan(db.IntoJSON(into))
-	}); err != nil {
-		return nil, fmt.Errorf("read a subaccount: %w", err)
+	if p.sub, err = s.subaccountAt(ctx, tx, a.id, r.SubaccountID, subRevision, p.stamp); err != nil {
+		return nil, err
 	}
 	if r.PricingPlanID == "" {
 		return nil, nil
@@ -669,12 +667,9 @@ func (s *Service) terms(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 	if planStamp == nil {
 		return nil, fmt.Errorf("ride %s has a pricing plan that does not exist", r.ID)
 	}
-	plan, err := s.plans.get(string(r.PricingPlanID), *planStamp, func(into *Plan) error {
-		into.revision = *planRevision
-		return tx.QueryRow(ctx, "SELECT doc FROM plans WHERE organization_id = $1 AND id = $2", a.id, string(r.PricingPlanID)).Scan(db.IntoJSON(into))
-	})
+	plan, err := s.planAt(ctx, tx, a.id, string(r.PricingPlanID), *planRevision, *planStamp)
 	if err != nil {
-		return nil, fmt.Errorf("read a pricing plan: %w", err)
+		return nil, err
 	}
 	if plan.Version == *r.PricingPlanVersion {
 		return &plan.Tariff, nil

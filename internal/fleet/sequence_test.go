@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -246,4 +248,63 @@ func (y *yard) waitedFor(t testing.TB, tx *db.Tx) {
 			return
 		}
 	}
+}
+
+// TestAllAtOnce does anything at the same time, on two services with one database:
+// nothing fails but for a reason, and afterwards all tell the same.
+func TestAllAtOnce(t *testing.T) {
+	y := newYard(t)
+	other := *y
+	site := *y.site
+	site.Service = fleet.Open(fleet.Config{DB: y.db})
+	other.site = &site
+	var vehicles []fleet.Vehicle
+	var customers []fleet.Customer
+	for range 3 {
+		vehicles, customers = append(vehicles, y.vehicle(t)), append(customers, y.customer(t))
+	}
+	var wg sync.WaitGroup
+	for worker := range 6 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(worker)))
+			y := []*yard{y, &other}[worker%2]
+			var rides []string
+			for range 30 {
+				v, c := vehicles[rng.IntN(3)], customers[rng.IntN(3)]
+				var err error
+				switch rng.IntN(7) {
+				case 0, 1:
+					var r fleet.Ride
+					r, err = y.tryRide(t, fleet.NewRide{Status: []fleet.RideStatus{fleet.Active, fleet.Reserved}[rng.IntN(2)], VehicleID: fleet.Text(v.ID), CustomerID: fleet.Text(c.ID)})
+					if err == nil {
+						rides = append(rides, r.ID)
+					}
+				case 2, 3:
+					if len(rides) > 0 {
+						_, err = y.tryPut(t, rides[len(rides)-1], to([]fleet.RideStatus{fleet.Active, fleet.Paused, fleet.Completed, fleet.Cancelled}[rng.IntN(4)]))
+					}
+				case 4:
+					_, err = y.tryPutVehicle(t, v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(rng.Int64N(101)), Location: optional.Of(*inside())})
+				case 5:
+					err = y.try(t, func(ctx context.Context, tx *db.Tx) error {
+						now, err := y.Now(ctx, tx, y.org)
+						if err != nil {
+							return err
+						}
+						return y.Travel(ctx, tx, y.org, now.Add(20*time.Minute))
+					})
+				case 6:
+					err = y.try(t, func(ctx context.Context, tx *db.Tx) error {
+						_, _, err := y.UpdateSettings(ctx, tx, y.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(10 + rng.Int64N(100)), ContactLostMinutes: optional.Of(10 + rng.Int64N(100))})
+						return err
+					})
+				}
+				if kind := problem.Of(err); err != nil && kind != problem.Precondition {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	y.agree(t)
 }

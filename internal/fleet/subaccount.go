@@ -115,11 +115,20 @@ func (s *Service) subaccount(ctx context.Context, q db.Querier, organizationID, 
 	if err != nil {
 		return nil, 0, found(err, "subaccount")
 	}
+	sub, err := s.subaccountAt(ctx, q, organizationID, id, revision, stamp)
+	return sub, stamp, err
+}
+
+// subaccountAt is subaccount for those who have read the revision and the stamp.
+func (s *Service) subaccountAt(ctx context.Context, q db.Querier, organizationID, id string, revision, stamp int64) (*Subaccount, error) {
 	sub, err := s.subaccounts.get(id, stamp, func(into *Subaccount) error {
 		into.revision = revision
 		return q.QueryRow(ctx, "SELECT doc FROM subaccounts WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(db.IntoJSON(into))
 	})
-	return sub, stamp, err
+	if err != nil {
+		return nil, fmt.Errorf("read a subaccount: %w", err)
+	}
+	return sub, nil
 }
 
 // vehicleType returns one of its types, nil when it has none such.
