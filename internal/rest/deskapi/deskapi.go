@@ -42,7 +42,8 @@ func (a *API) Routes() []rest.Route {
 		a.customerRoutes(),
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
-		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(), a.auditRoutes(),
+		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(),
+		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "What was done to the helpdesk's settings and API keys.")},
 	)
 }
 

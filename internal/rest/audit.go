@@ -1,0 +1,140 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"github.com/google/uuid"
+)
+
+var auditRecord = &Record{Name: "audit_entry", Doc: "Something that was done to settings or to an API key, or that a service tells of. No secret is in it.", Members: []Member{
+	{Name: "id", Type: ID()},
+	{Name: "object", Type: Enum("audit_entry")},
+	{Name: "at", Type: Timestamp(), Doc: "By the real clock, in a sandbox too."},
+	{Name: "actor", Type: Object(
+		Member{Name: "type", Type: Enum(string(apikey.User), string(apikey.System), string(apikey.ByKey))},
+		Member{Name: "id", Type: Text(), Nullable: true},
+		Member{Name: "email", Type: Text(), Nullable: true},
+	)},
+	{Name: "action", Type: Text(), Example: "api_key.created"},
+	{Name: "target", Type: Object(
+		Member{Name: "type", Type: Text(), Example: "api_key"},
+		Member{Name: "id", Type: Text(), Nullable: true},
+		Member{Name: "name", Type: Text(), Nullable: true},
+		Member{Name: "partial_key", Type: Text(), Nullable: true, Doc: "Of API keys: the last 8 characters."},
+	)},
+	{Name: "ip", Type: Text(), Nullable: true, Doc: "null when there was no request."},
+	{Name: "user_agent", Type: Text(), Nullable: true},
+	{Name: "request_id", Type: Text(), Nullable: true},
+	{Name: "changes", Type: Map(Object(
+		Member{Name: "from", Type: JSON()},
+		Member{Name: "to", Type: JSON()},
+	)), Doc: "By member."},
+}}
+
+type wireAudit struct {
+	ID        string                   `json:"id"`
+	Object    string                   `json:"object"`
+	At        Time                     `json:"at"`
+	Actor     wireActor                `json:"actor"`
+	Action    apikey.AuditAction       `json:"action"`
+	Target    wireTarget               `json:"target"`
+	IP        *string                  `json:"ip"`
+	UserAgent *string                  `json:"user_agent"`
+	RequestID *string                  `json:"request_id"`
+	Changes   map[string]apikey.Change `json:"changes"`
+}
+
+type wireActor struct {
+	Type  apikey.ActorType `json:"type"`
+	ID    *string          `json:"id"`
+	Email *string          `json:"email"`
+}
+
+type wireTarget struct {
+	Type       string  `json:"type"`
+	ID         *string `json:"id"`
+	Name       *string `json:"name"`
+	PartialKey *string `json:"partial_key"`
+}
+
+func wireOfAudit(e *apikey.Entry) wireAudit {
+	orNull := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	w := wireAudit{
+		ID: e.ID, Object: "audit_entry", At: Time(e.At), Action: e.Action,
+		Actor:  wireActor{e.Actor.Type, orNull(e.Actor.ID), orNull(e.Actor.Email)},
+		Target: wireTarget{e.Target.Type, orNull(e.Target.ID), orNull(e.Target.Name), orNull(e.Target.PartialKey)},
+		IP:     orNull(e.IP), UserAgent: orNull(e.UserAgent), RequestID: orNull(e.RequestID), Changes: e.Changes,
+	}
+	if w.Changes == nil {
+		w.Changes = map[string]apikey.Change{}
+	}
+	return w
+}
+
+// AuditRoute is the route of the audit log of the API's service and environment.
+// Others are databases of the service with a log of their own.
+func AuditRoute(needs Permission, doc string, others ...*db.DB) Route {
+	return Route{
+		Method: "GET", Path: "/settings/audit-log", ID: "listAuditLog", Tag: "Settings", Summary: "List the audit log",
+		Doc: doc + " The newest comes first. Entries stay when what they tell of is deleted.",
+		Query: []Param{
+			{Name: "action", Kind: StringParam, Example: "api_key.created"},
+			{Name: "target_id", Kind: StringParam},
+		},
+		Needs: needs, Export: true, Output: auditRecord, List: true,
+		Handle: func(ctx context.Context, r *Request) (Response, error) { return listAudit(ctx, r, others) },
+	}
+}
+
+func listAudit(ctx context.Context, r *Request, others []*db.DB) (Response, error) {
+	c := &r.api.c
+	q := apikey.AuditQuery{Service: c.Service, Environment: c.Environment, Action: apikey.AuditAction(r.String("action")), TargetID: r.String("target_id")}
+	if r.Exporting() {
+		return Export(eachAudit(ctx, r, q, others)), nil
+	}
+	var after uuid.UUID
+	if more, err := r.Cursor(&after); err != nil {
+		return Response{}, err
+	} else if more {
+		q.Before = after.String()
+	}
+	q.Limit = r.Limit()
+	page, err := c.Keys.Audit(ctx, r.Key.OrganizationID, q, others...)
+	if err != nil {
+		return Response{}, err
+	}
+	list := make([]wireAudit, len(page.Entries))
+	for i := range page.Entries {
+		list[i] = wireOfAudit(&page.Entries[i])
+	}
+	if page.Next == "" {
+		return List(list, nil), nil
+	}
+	return List(list, page.Next), nil
+}
+
+var errStopped = errors.New("rest: nobody reads on")
+
+func eachAudit(ctx context.Context, r *Request, q apikey.AuditQuery, others []*db.DB) iter.Seq2[wireAudit, error] {
+	return func(yield func(wireAudit, error) bool) {
+		err := r.api.c.Keys.EachAudit(ctx, r.Key.OrganizationID, q, func(e *apikey.Entry) error {
+			if !yield(wireOfAudit(e), nil) {
+				return errStopped
+			}
+			return nil
+		}, others...)
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(wireAudit{}, err)
+		}
+	}
+}
