@@ -1,0 +1,481 @@
+package fleet
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// find returns the next candidates in order, at most want.
+func (s *search) find(want int) ([]candidate, error) {
+	if s.never {
+		return nil, nil
+	}
+	if s.byDistance {
+		return s.nearest(want)
+	}
+	s.counted = make(map[int]size)
+	var found []candidate
+	for _, null := range []bool{false, true} {
+		if !s.enter(null) || len(found) >= want {
+			continue
+		}
+		more, err := s.findHere(want - len(found))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}
+
+// enter begins with those that have a value, or those that have none. It reports
+// false when there is nothing to look for.
+func (s *search) enter(null bool) bool {
+	s.null = null
+	if s.key.column == "" || s.key.always {
+		return !null
+	}
+	if !null {
+		return !s.allNull && (s.after == nil || !s.after.Null)
+	}
+	if s.key.nulls != nil && len(s.key.nulls.values) == 0 {
+		return false
+	}
+	// What is limited has a value.
+	return !slices.ContainsFunc(s.filters, func(f filter) bool { return f.column == s.key.column })
+}
+
+// pace is how far a walk goes before it is looked for a set, and of what size sets
+// are read then. After the last step the walk goes on to the end.
+type pace [3]struct{ walk, set int }
+
+// defaultPace makes of each step some milliseconds' work.
+func defaultPace() pace { return pace{{150, 4000}, {5000, 20_000}, {50_000, 200_000}} }
+
+// findHere is find among those with or without a value.
+func (s *search) findHere(want int) ([]candidate, error) {
+	at, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	w := s.walker(nil)
+	var found []candidate
+	for _, step := range s.pace {
+		if !s.tests(w) {
+			break
+		}
+		end, more, err := s.edge(w, at, step.walk)
+		if err != nil {
+			return nil, err
+		}
+		some, err := s.walk(w, at, end, want-len(found))
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, some...); len(found) >= want || !more {
+			return found, nil
+		}
+		at = end
+		least, err := s.count(step.set)
+		if err != nil {
+			return nil, err
+		}
+		if least != noSet && s.counted[least].rows < step.set {
+			some, err := s.set(least, at, want-len(found))
+			return append(found, some...), err
+		}
+		if s.key.column == "" && least != noSet {
+			w = s.walker(&least)
+		}
+	}
+	some, err := s.walk(w, at, nil, want-len(found))
+	return append(found, some...), err
+}
+
+// mark is where a walk is: after a value and an id.
+type mark struct {
+	value any
+	id    string
+}
+
+// begin is where the page begins; nil: at the beginning.
+func (s *search) begin() (*mark, error) {
+	if s.after == nil || s.null != s.after.Null && s.key.column != "" {
+		return nil, nil
+	}
+	if s.null || s.key.column == "" {
+		return &mark{id: s.after.ID}, nil
+	}
+	value, err := s.value(s.after)
+	if err != nil {
+		return nil, err
+	}
+	return &mark{value, s.after.ID}, nil
+}
+
+// walker is the filter along whose ordered index it is walked; nil: along that of
+// the sort.
+func (s *search) walker(set *int) *filter {
+	if s.null && s.key.nulls != nil {
+		return s.key.nulls
+	}
+	if set != nil && *set < len(s.filters) && s.filters[*set].ordered() {
+		return &s.filters[*set]
+	}
+	return nil
+}
+
+// tests reports whether a walk passes rows over.
+func (s *search) tests(w *filter) bool {
+	if s.spatial || len(s.extra) > 0 || s.inside != nil || s.key.column != "" && s.first != "" || s.null && s.key.nulls != nil {
+		return true
+	}
+	return slices.ContainsFunc(s.filters, func(f filter) bool {
+		return (w == nil || w.column != f.column) && f.column != s.key.column
+	})
+}
+
+// directions returns the order in SQL, and what is true of whatever comes later.
+func (s *search) directions() (order, later string) {
+	if s.descending {
+		return "DESC", "<"
+	}
+	return "ASC", ">"
+}
+
+// plain reports whether the order here is that of ids alone.
+func (s *search) plain() bool { return s.key.column == "" || s.null }
+
+// columns are what a candidate is read from.
+func (s *search) columns() string {
+	value, lat, lng := "NULL", "NULL", "NULL"
+	if !s.plain() {
+		value = s.key.column
+	}
+	if s.inside != nil || s.near != nil {
+		lat, lng = s.where[0], s.where[1]
+	}
+	return "id, " + value + " AS value, " + lat + " AS lat, " + lng + " AS lng"
+}
+
+// between limits a statement to what comes after one place and not after another.
+func (s *search) between(st *statement, from, to *mark) {
+	_, later := s.directions()
+	earlier := map[string]string{"<": ">", ">": "<"}[later]
+	for _, bound := range []struct {
+		at      *mark
+		compare string
+		with    string
+	}{{from, later, ""}, {to, earlier, "="}} {
+		switch {
+		case bound.at == nil:
+		case s.plain():
+			st.addf(" AND id %s%s %s", bound.compare, bound.with, st.arg(bound.at.id))
+		default:
+			// The first says nothing new, but is what engines look up.
+			st.addf(" AND %s %s= %s AND (%s, id) %s%s (%s, %s)", s.key.column, bound.compare, st.arg(bound.at.value),
+				s.key.column, bound.compare, bound.with, st.arg(bound.at.value), st.arg(bound.at.id))
+		}
+	}
+}
+
+// ids limits a statement by created_at.
+func (s *search) ids(st *statement) string {
+	var text string
+	if s.first != "" {
+		text = "id >= " + st.arg(s.first)
+	}
+	if s.last != "" {
+		text += " AND id < " + st.arg(s.last)
+	}
+	return text
+}
+
+// along writes a walk: parts of columns, which together are in order. Where full,
+// rows are tested.
+func (s *search) along(st *statement, w *filter, columns string, from, to *mark, full bool) {
+	parts := []*filter{nil}
+	if w != nil {
+		parts = nil
+		for _, v := range w.values {
+			part := *w
+			part.values = []string{v}
+			parts = append(parts, &part)
+		}
+	}
+	for i, part := range parts {
+		if i > 0 {
+			st.WriteString(" UNION ALL ")
+		}
+		st.addf("SELECT %s FROM %s WHERE organization_id = %s", columns, s.table, st.arg(s.organization))
+		if part != nil {
+			st.WriteString(" AND " + part.raw(st))
+		}
+		if s.first != "" && s.plain() {
+			st.WriteString(" AND " + s.ids(st))
+		}
+		switch {
+		case s.plain():
+		case s.key.always:
+		default:
+			st.WriteString(" AND " + s.key.column + " IS NOT NULL")
+		}
+		if s.null && w == nil {
+			st.WriteString(" AND " + s.key.column + " IS NULL")
+		}
+		for _, f := range s.filters {
+			if f.column == s.key.column && !s.null {
+				st.WriteString(" AND " + f.text(st))
+			}
+		}
+		s.between(st, from, to)
+		if full {
+			s.test(st, w, s.plain(), 4)
+		}
+	}
+}
+
+// test writes the conditions that looking up w, and ids if they are sought, does not
+// see to. They are hidden from the engines, which would look them up too.
+func (s *search) test(st *statement, w *filter, sought bool, ranges int) {
+	hide := func(condition string) { st.addf(" AND coalesce(%s, FALSE)", condition) }
+	if s.null && w == s.key.nulls && w != nil {
+		hide(s.key.column + " IS NULL")
+	}
+	if s.first != "" && !sought {
+		hide(s.ids(st))
+	}
+	for _, f := range s.filters {
+		if w != nil && w.column == f.column && w != s.key.nulls || f.column == s.key.column && !s.null {
+			continue
+		}
+		hide(f.text(st))
+	}
+	for _, condition := range s.extra {
+		hide(condition(st))
+	}
+	if s.spatial {
+		if ranges > 0 {
+			s.cells(st, hide, ranges)
+		}
+		hide(s.area(st, s.rects))
+	}
+}
+
+// cells tests the cell first, which some indexes have.
+func (s *search) cells(st *statement, hide func(string), ranges int) {
+	var parts []string
+	for _, c := range cover(s.rects, ranges) {
+		parts = append(parts, fmt.Sprintf("%s BETWEEN %s AND %s", s.where[2], st.arg(c.first), st.arg(c.last)))
+	}
+	hide(strings.Join(parts, " OR "))
+}
+
+// area is the condition of being in one of rects.
+func (s *search) area(st *statement, rects []rect) string {
+	parts := make([]string, len(rects))
+	for i, r := range rects {
+		parts[i] = fmt.Sprintf("%s BETWEEN %s AND %s AND %s BETWEEN %s AND %s",
+			s.where[0], st.arg(r.minLat), st.arg(r.maxLat), s.where[1], st.arg(r.minLng), st.arg(r.maxLng))
+	}
+	return strings.Join(parts, " OR ")
+}
+
+// edge returns where a walk of so many rows ends; more is false when there are not
+// so many.
+func (s *search) edge(w *filter, from *mark, rows int) (end *mark, more bool, err error) {
+	var st statement
+	columns := "id, NULL AS value"
+	if !s.plain() {
+		columns = "id, " + s.key.column + " AS value"
+	}
+	s.along(&st, w, columns, from, nil, false)
+	st.addf(" ORDER BY %s LIMIT 1 OFFSET %d", s.ordering(), rows-1)
+	end = &mark{}
+	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&end.id, &end.value); {
+	case errors.Is(err, db.ErrNoRows):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	return end, true, nil
+}
+
+// ordering is the order in SQL, of the columns that are read.
+func (s *search) ordering() string {
+	order, _ := s.directions()
+	if s.plain() {
+		return "id " + order
+	}
+	return "value " + order + ", id " + order
+}
+
+// walk returns those that meet all conditions between two places.
+func (s *search) walk(w *filter, from, to *mark, want int) ([]candidate, error) {
+	var st statement
+	s.along(&st, w, s.columns(), from, to, true)
+	st.addf(" ORDER BY %s", s.ordering())
+	return s.read(&st, want)
+}
+
+// read runs a statement of candidates.
+func (s *search) read(st *statement, want int) ([]candidate, error) {
+	if s.inside == nil && want < math.MaxInt {
+		st.addf(" LIMIT %d", want)
+	}
+	rows, err := s.q.Query(s.ctx, st.String(), st.args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []candidate
+	for len(found) < want && rows.Next() {
+		var c candidate
+		var lat, lng sql.NullInt64
+		if err := rows.Scan(&c.id, &c.value, &lat, &lng); err != nil {
+			return nil, err
+		}
+		c.lat, c.lng = lat.Int64, lng.Int64
+		if s.inside != nil && !(lat.Valid && lng.Valid && s.inside(c.lat, c.lng)) {
+			continue
+		}
+		if s.near != nil {
+			c.distance = s.near.distance(c.lat, c.lng)
+		}
+		found = append(found, c)
+	}
+	return found, rows.Err()
+}
+
+// Sets are the rows that an index has for one of the filters: by its number, or one
+// of these.
+const (
+	createdSet = 1000 + iota // what was created in some time
+	cellSet                  // what lies in a few ranges of cells
+	noSet      = -1
+)
+
+// maxRanges is how many ranges of cells are looked up.
+const maxRanges = 16
+
+// ringRanges is how many when there is a hole in what is covered.
+const ringRanges = 64
+
+// everything is a limit that means none. A query with a limit is run as it is
+// written, not made part of the one around it.
+const everything = 1_000_000_000
+
+// sets are all there are, those in the order of ids first.
+func (s *search) sets() []int {
+	var ordered, others []int
+	for i, f := range s.filters {
+		switch {
+		case f.ordered():
+			ordered = append(ordered, i)
+		case f.index && (f.column != s.key.column || s.byDistance):
+			others = append(others, i)
+		}
+	}
+	if s.first != "" && (s.key.column != "" || s.byDistance) {
+		others = append(others, createdSet)
+	}
+	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges {
+		others = append(others, cellSet)
+	}
+	return append(ordered, others...)
+}
+
+// count counts all sets up to bound and returns the smallest; the first of those
+// that are too large, if all are.
+func (s *search) count(bound int) (int, error) {
+	least := noSet
+	for _, set := range s.sets() {
+		known, ok := s.counted[set]
+		if !ok || known.rows >= known.bound {
+			var st statement
+			st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
+			s.from(&st, set, s.rects)
+			st.addf(" LIMIT %d) AS c", bound)
+			known.bound = bound
+			if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&known.rows); err != nil {
+				return noSet, err
+			}
+			s.counted[set] = known
+		}
+		if least == noSet || known.rows < s.counted[least].rows {
+			least = set
+		}
+	}
+	return least, nil
+}
+
+// from writes what has the rows of a set.
+func (s *search) from(st *statement, set int, rects []rect) {
+	if set != cellSet {
+		st.addf(" FROM %s WHERE organization_id = %s", s.table, st.arg(s.organization))
+		if set != createdSet {
+			st.WriteString(" AND " + s.filters[set].raw(st))
+		}
+		if s.first != "" && (set == createdSet || s.filters[set].ordered()) {
+			st.WriteString(" AND " + s.ids(st))
+		}
+		return
+	}
+	st.WriteString(" FROM (VALUES ")
+	// Always as many, so that the statement is the same.
+	most := maxRanges
+	if len(rects) > 3 {
+		most = ringRanges
+	}
+	ranges := cover(rects, most)
+	for i := range most {
+		if i > 0 {
+			st.WriteString(", ")
+		}
+		c := cells{1, 0} // nothing
+		if i < len(ranges) {
+			c = ranges[i]
+		}
+		st.addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.arg(c.first), st.arg(c.last))
+	}
+	st.addf(") AS r CROSS JOIN %s WHERE organization_id = %s AND %s IS NOT NULL AND %s BETWEEN r.column1 AND r.column2",
+		s.table, st.arg(s.organization), s.where[2], s.where[2])
+}
+
+// set returns those of a set that meet all conditions, after a place.
+func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
+	var st statement
+	columns := s.columns()
+	st.addf("SELECT id, value, lat, lng FROM (SELECT %s", columns)
+	s.from(&st, set, s.rects)
+	if set < len(s.filters) {
+		s.test(&st, &s.filters[set], s.filters[set].ordered(), 0)
+	} else {
+		s.test(&st, nil, set == createdSet, 0)
+	}
+	if !s.plain() {
+		for _, f := range s.filters {
+			if f.column == s.key.column {
+				st.addf(" AND coalesce(%s, FALSE)", f.text(&st))
+			}
+		}
+		if !s.key.always {
+			st.addf(" AND coalesce(%s IS NOT NULL, FALSE)", s.key.column)
+		}
+	} else if s.null {
+		st.addf(" AND coalesce(%s IS NULL, FALSE)", s.key.column)
+	}
+	if _, later := s.directions(); from != nil && s.plain() {
+		st.addf(" AND coalesce(id %s %s, FALSE)", later, st.arg(from.id))
+	} else if from != nil {
+		st.addf(" AND coalesce((%s, id) %s (%s, %s), FALSE)", s.key.column, later, st.arg(from.value), st.arg(from.id))
+	}
+	st.addf(" LIMIT %d) AS c ORDER BY %s", everything, s.ordering())
+	return s.read(&st, want)
+}
