@@ -641,7 +641,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 			for range rapid.IntRange(0, 3).Draw(t, "packed") {
 				if more {
 					var err error
-					more, err = s.packSome(ctx, "runs IS NULL")
+					more, err = s.packSome(ctx, 8, "runs IS NULL")
 					must(err)
 				}
 			}
@@ -756,7 +756,7 @@ func TestPackBesideWriters(t *testing.T) {
 	for range 2 {
 		packing.Go(func() {
 			for {
-				if _, err := s.packSome(ctx, "runs IS NULL"); err != nil {
+				if _, err := s.packSome(ctx, 8, "runs IS NULL"); err != nil {
 					t.Error(err)
 				}
 				select {

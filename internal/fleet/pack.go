@@ -5,12 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // basis is the time that rides are counted at. Where it is not the same column for
@@ -58,6 +59,8 @@ const (
 	// organizations it looks at for rides that can be packed for the first time.
 	packedAtOnce = 8
 	packedFleets = 16
+	// packedAtOnceByAll is the same of PackAll, which nobody waits beside.
+	packedAtOnceByAll = 32
 )
 
 // stretch is a part of the time line that is, or shall be, packed: from start on
@@ -138,25 +141,25 @@ func (s *Service) pack(ctx context.Context) error {
 			}
 		}
 	}
-	_, err = s.packSome(ctx, "runs IS NULL")
+	_, err = s.packSome(ctx, packedAtOnce, "runs IS NULL")
 	return err
 }
 
 // PackAll packs all rides of an organization, the newest too. It is for whoever has
 // loaded many.
 func (s *Service) PackAll(ctx context.Context, organizationID string) error {
-	var wg sync.WaitGroup
-	var errs [2]error
-	for i, b := range [...]basis{startedBasis(), endedBasis()} {
-		wg.Go(func() {
-			errs[i] = s.extend(ctx, organizationID, b, math.MaxInt64, true)
-			for more := true; more && errs[i] == nil; {
-				more, errs[i] = s.packSome(ctx, "organization_id = $2 AND basis = $3 AND runs IS NULL", organizationID, b.name)
+	for _, b := range [...]basis{startedBasis(), endedBasis()} {
+		if err := s.extend(ctx, organizationID, b, math.MaxInt64, true); err != nil {
+			return err
+		}
+		for more := true; more; {
+			var err error
+			if more, err = s.packSome(ctx, packedAtOnceByAll, "organization_id = $2 AND basis = $3 AND runs IS NULL", organizationID, b.name); err != nil {
+				return err
 			}
-		})
+		}
 	}
-	wg.Wait()
-	return errors.Join(errs[:]...)
+	return nil
 }
 
 // extend lays out stretches after the last, as long as there are enough rides
@@ -257,9 +260,9 @@ func nextStretch(ctx context.Context, q db.Querier, organizationID string, b bas
 // wholeMillis rounds a time in microseconds down.
 func wholeMillis(micros int64) int64 { return time.UnixMicro(micros).UnixMilli() * 1000 }
 
-// packSome packs some of the stretches that a condition finds, and reports whether
+// packSome packs up to n of the stretches that a condition finds, and reports whether
 // there may be more. $1 is taken.
-func (s *Service) packSome(ctx context.Context, where string, args ...any) (more bool, err error) {
+func (s *Service) packSome(ctx context.Context, n int, where string, args ...any) (more bool, err error) {
 	list, err := db.All(ctx, s.db, func(r db.Row) (p stretch, err error) {
 		err = r.Scan(&p.organization, &p.basis.name, &p.start, &p.end, &p.stamp)
 		if p.basis.name == "ended_at" {
@@ -269,7 +272,7 @@ func (s *Service) packSome(ctx context.Context, where string, args ...any) (more
 		}
 		return p, err
 	}, "SELECT organization_id, basis, start_at, end_at, stamp FROM ride_facts WHERE "+where+" ORDER BY organization_id, basis, start_at LIMIT $1",
-		append([]any{packedAtOnce}, args...)...)
+		append([]any{n}, args...)...)
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -277,66 +280,77 @@ func (s *Service) packSome(ctx context.Context, where string, args ...any) (more
 	if err := s.db.Settle(ctx); err != nil {
 		return false, err
 	}
-	for _, p := range list {
-		if failed := s.packOne(ctx, p); failed != nil {
+	for len(list) > 0 { // the stretches of one organization share its names
+		end := 1
+		for end < len(list) && list[end].organization == list[0].organization {
+			end++
+		}
+		if failed := s.packThese(ctx, list[0].organization, list[:end]); failed != nil {
 			err = errors.Join(err, fmt.Errorf("pack rides: %w", failed))
 		}
+		list = list[end:]
 	}
 	return true, err
 }
 
-// errForgotten undoes the packing of a stretch in which a ride has changed.
-var errForgotten = errors.New("a ride has changed")
-
-// packOne packs a stretch, or divides it. It does nothing when a ride changes
-// meanwhile.
-func (s *Service) packOne(ctx context.Context, p stretch) error {
-	var facts []fact
-	known := newNames()
-	divide := false
-	err := s.db.Read(ctx, func(tx *db.Tx) error {
-		facts, known = nil, newNames()
-		at, err := nextStretch(ctx, tx, p.organization, p.basis, p.start, p.end, crowded, false)
-		if err != nil {
-			return err
-		}
-		if at != 0 && at < p.end {
-			divide = true
-			return nil
-		}
-		if facts, err = readFacts(ctx, tx, p.organization, p.basis, p.start, p.end); err != nil {
-			return err
-		}
-		return known.load(ctx, tx, p.organization, facts)
-	})
-	if err != nil {
+// packThese packs stretches of an organization, or divides them. It does nothing to
+// those in which a ride changes meanwhile.
+func (s *Service) packThese(ctx context.Context, organizationID string, list []stretch) error {
+	found := make([][]fact, len(list))
+	divide := make([]bool, len(list))
+	g, reading := errgroup.WithContext(ctx)
+	g.SetLimit(packReaders)
+	for i, p := range list {
+		g.Go(func() error {
+			return s.db.Read(reading, func(tx *db.Tx) error {
+				at, err := nextStretch(reading, tx, organizationID, p.basis, p.start, p.end, crowded, false)
+				if err != nil {
+					return err
+				}
+				if divide[i] = at != 0 && at < p.end; !divide[i] {
+					found[i], err = readFacts(reading, tx, organizationID, p.basis, p.start, p.end)
+				}
+				return err
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return err
 	}
-	if divide {
-		return s.divide(ctx, p)
+	for i, p := range list {
+		if divide[i] {
+			if err := s.divide(ctx, p); err != nil {
+				return err
+			}
+		}
 	}
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := tx.Lock(ctx, packLock(p.organization)); err != nil {
+	// A name that is numbered for a stretch that was forgotten meanwhile does no harm.
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := tx.Lock(ctx, packLock(organizationID)); err != nil {
 			return err
 		}
-		names := known.clone()
-		if err := names.add(ctx, tx, p.organization, facts); err != nil {
+		names := newNames()
+		if err := names.add(ctx, tx, organizationID, found...); err != nil {
 			return err
 		}
-		packed := packFacts(names.number(facts))
-		n, err := tx.Exec(ctx, `UPDATE ride_facts SET runs = $5, rides = $6, money = $7, times = $8
-			WHERE organization_id = $1 AND basis = $2 AND start_at = $3 AND stamp = $4`,
-			p.organization, p.basis.name, p.start, p.stamp, packed.runs, packed.rides, packed.money, packed.times)
-		if err == nil && n == 0 {
-			return errForgotten // names that were numbered with it
+		for i, p := range list {
+			if divide[i] {
+				continue
+			}
+			packed := packFacts(names.number(found[i]))
+			_, err := tx.Exec(ctx, `UPDATE ride_facts SET runs = $5, rides = $6, money = $7, times = $8
+				WHERE organization_id = $1 AND basis = $2 AND start_at = $3 AND stamp = $4`,
+				organizationID, p.basis.name, p.start, p.stamp, packed.runs, packed.rides, packed.money, packed.times)
+			if err != nil {
+				return err
+			}
 		}
-		return err
-	})
-	if errors.Is(err, errForgotten) {
 		return nil
-	}
-	return err
+	})
 }
+
+// packReaders is how many stretches are read at a time.
+const packReaders = 2
 
 // divide makes several stretches of one.
 func (s *Service) divide(ctx context.Context, p stretch) error {
@@ -368,9 +382,11 @@ func (s *Service) divide(ctx context.Context, p stretch) error {
 	})
 }
 
-// readFacts reads what is counted of the rides from start on and before end.
+// readFacts reads what is counted of the rides from start on and before end. What it
+// returns keeps nothing of the documents.
 func readFacts(ctx context.Context, q db.Querier, organizationID string, b basis, start, end int64) ([]fact, error) {
 	var facts []fact
+	groups := make(map[factGroup]factGroup)
 	for _, src := range b.sources {
 		list, err := db.All(ctx, q, func(r db.Row) (fact, error) {
 			var at int64
@@ -378,7 +394,17 @@ func readFacts(ctx context.Context, q db.Querier, organizationID string, b basis
 			if err := r.Scan(&at, &typeID, &doc); err != nil {
 				return fact{}, err
 			}
-			return readFact(doc, typeID, time.UnixMicro(at))
+			f, err := readFact(doc, typeID, time.UnixMicro(at))
+			f.customer, f.vehicle = strings.Clone(f.customer), strings.Clone(f.vehicle)
+			own, ok := groups[f.group]
+			if !ok {
+				for member := range own {
+					own[member] = strings.Clone(f.group[member])
+				}
+				groups[own] = own
+			}
+			f.group = own
+			return f, err
 		}, fmt.Sprintf("SELECT %[1]s, vehicle_type_id, doc FROM rides WHERE organization_id = $1 AND %[2]s AND %[1]s >= $2 AND %[1]s < $3 ORDER BY %[1]s",
 			src.column, src.where), organizationID, start, end)
 		if err != nil {
@@ -414,16 +440,8 @@ func newNames() *names {
 	return &n
 }
 
-func (n *names) clone() *names {
-	c := newNames()
-	for kind := range n {
-		maps.Copy(c[kind], n[kind])
-	}
-	return c
-}
-
 // missing lists the names in facts that have no number.
-func (n *names) missing(facts []fact) (list [nameKinds][]string) {
+func (n *names) missing(lists ...[]fact) (list [nameKinds][]string) {
 	var seen [nameKinds]map[string]bool
 	for kind := range seen {
 		seen[kind] = make(map[string]bool)
@@ -435,49 +453,59 @@ func (n *names) missing(facts []fact) (list [nameKinds][]string) {
 		}
 	}
 	groups := make(map[factGroup]bool)
-	for i := range facts {
-		if facts[i].customer != "" {
-			note(customerName, facts[i].customer)
-		}
-		note(vehicleName, facts[i].vehicle)
-		if g := facts[i].group; !groups[g] {
-			groups[g] = true
-			note(groupName, g.name())
+	for _, facts := range lists {
+		for i := range facts {
+			if facts[i].customer != "" {
+				note(customerName, facts[i].customer)
+			}
+			note(vehicleName, facts[i].vehicle)
+			if g := facts[i].group; !groups[g] {
+				groups[g] = true
+				note(groupName, g.name())
+			}
 		}
 	}
 	return list
 }
 
+// manyNames is of how many on all names are read, rather than each be looked up.
+const manyNames = 10_000
+
 // load reads the numbers of the names in facts, as far as they have some.
-func (n *names) load(ctx context.Context, q db.Querier, organizationID string, facts []fact) error {
-	for kind, list := range n.missing(facts) {
+func (n *names) load(ctx context.Context, q db.Querier, organizationID string, lists ...[]fact) error {
+	for kind, list := range n.missing(lists...) {
 		if len(list) == 0 {
 			continue
 		}
-		type pair struct {
-			name   string
-			number int64
+		where, args := "", []any{organizationID, nameKind[kind]}
+		if len(list) < manyNames {
+			where, args = " AND name = ANY($3)", append(args, list)
 		}
-		pairs, err := db.All(ctx, q, func(r db.Row) (p pair, err error) {
-			err = r.Scan(&p.name, &p.number)
-			return p, err
-		}, "SELECT name, n FROM ride_fact_names WHERE organization_id = $1 AND kind = $2 AND name = ANY($3)", organizationID, nameKind[kind], list)
+		rows, err := q.Query(ctx, "SELECT name, n FROM ride_fact_names WHERE organization_id = $1 AND kind = $2"+where, args...)
 		if err != nil {
 			return err
 		}
-		for _, p := range pairs {
-			n[kind][p.name] = p.number
+		for rows.Next() {
+			var name string
+			var number int64
+			if err := rows.Scan(&name, &number); err != nil {
+				return errors.Join(err, rows.Close())
+			}
+			n[kind][name] = number
+		}
+		if err := rows.Err(); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // add loads the names in facts and gives numbers to those without.
-func (n *names) add(ctx context.Context, tx *db.Tx, organizationID string, facts []fact) error {
-	if err := n.load(ctx, tx, organizationID, facts); err != nil {
+func (n *names) add(ctx context.Context, tx *db.Tx, organizationID string, lists ...[]fact) error {
+	if err := n.load(ctx, tx, organizationID, lists...); err != nil {
 		return err
 	}
-	for kind, list := range n.missing(facts) {
+	for kind, list := range n.missing(lists...) {
 		if len(list) == 0 {
 			continue
 		}
