@@ -155,7 +155,7 @@ Try next, each in another terminal in this folder:
 The fleet, and the public feed of it, which needs no key:
 
   curl -H 'Authorization: Bearer %s' \
-    '%s/sandbox/v1/vehicles?lat=52.52&lng=13.41&state=available'
+    '%s/sandbox/v1/vehicles?lat=52.52&lng=13.41&radius_meters=5000&state=available'
   curl %s/gbfs/v3/manifest.json
 
 (From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
