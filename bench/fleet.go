@@ -3,13 +3,16 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	crand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -30,23 +33,28 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	if b.short {
 		size.Rides = 10_000
 	}
-	data := filepath.Join(b.dir, "fleet")
+	data := filepath.Join(cmp.Or(b.keep, b.dir), "fleet")
+	_, err := os.Stat(data)
+	made := err == nil
 	p, err := b.open(ctx, data, false)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { p.stop() }()
-	began := time.Now()
-	if err := p.Fleet.Fill(ctx, fleet.Organization{ID: p.org, Name: "Bench"}, size); err != nil {
-		return nil, err
-	}
-	filled := time.Since(began)
-	// What made the fleet is in memory still; whoever serves it starts afresh.
-	if err := p.stop(); err != nil {
-		return nil, err
-	}
-	if p, err = b.open(ctx, data, false); err != nil {
-		return nil, err
+	var rows []row
+	if !made {
+		began := time.Now()
+		if err := p.Fleet.Fill(ctx, fleet.Organization{ID: p.org, Name: "Bench"}, size); err != nil {
+			return nil, err
+		}
+		rows = append(rows, row{fmt.Sprintf("fleet: %d vehicles and %d rides made up", size.Vehicles, size.Rides), rate(perSecond(size.Rides, time.Since(began))), "", "", ""})
+		// What made the fleet is in memory still; whoever serves it starts afresh.
+		if err := p.stop(); err != nil {
+			return nil, err
+		}
+		if p, err = b.open(ctx, data, false); err != nil {
+			return nil, err
+		}
 	}
 	key, err := p.fleetKey(ctx)
 	if err != nil {
@@ -56,7 +64,6 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err
 	}
-	rows := []row{{fmt.Sprintf("fleet: %d vehicles and %d rides made up", size.Vehicles, size.Rides), rate(perSecond(size.Rides, filled)), "", "", ""}}
 	for _, measure := range []func(ctx context.Context, b *bench) ([]row, error){f.space, f.analytics, f.export, f.rides, f.bulk} {
 		got, err := measure(ctx, b)
 		if err != nil {
@@ -76,7 +83,7 @@ func (p *program) fleetKey(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, token, err := p.Keys.Create(ctx, apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
-		OrganizationID: p.org, Service: apikey.Fleet, Environment: apikey.Live, Name: "Bench", Permissions: apikey.Permissions{Level: apikey.ReadWrite},
+		OrganizationID: p.org, Service: apikey.Fleet, Environment: apikey.Live, Name: "Bench " + crand.Text(), Permissions: apikey.Permissions{Level: apikey.ReadWrite},
 	})
 	return token.Reveal(), err
 }
@@ -189,7 +196,7 @@ func (f *fleetLoad) latencies(ctx context.Context, n int, path func(i int) strin
 
 // space measures what is found by where it is, from one client.
 func (f *fleetLoad) space(ctx context.Context, b *bench) ([]row, error) {
-	n := b.scale(2500)
+	n := b.scale(800)
 	random := rand.New(rand.NewPCG(1, 2))
 	slowest := func(what string, filters []string, path func(filter string) string) (row, error) {
 		worst, which := time.Duration(0), ""
@@ -277,7 +284,7 @@ func (f *fleetLoad) export(ctx context.Context, b *bench) ([]row, error) {
 		}
 	}
 	took, used := time.Since(began), peak()
-	if lines != f.size.Rides {
+	if lines < f.size.Rides {
 		return nil, fmt.Errorf("the export has %d of %d rides", lines, f.size.Rides)
 	}
 	return []row{
@@ -334,8 +341,8 @@ func (f *fleetLoad) bulk(ctx context.Context, b *bench) ([]row, error) {
 	var body strings.Builder
 	for i := range n {
 		at := f.places[i%len(f.places)]
-		fmt.Fprintf(&body, `{"subaccount_id":"%s","code":"NEW-%d","vehicle_type_id":"%s","state":"available","location":{"lat":%.6f,"lng":%.6f},"battery_percent":80,"device_id":"imei-new-%d"}`+"\n",
-			f.subaccountID, i, f.vehicleTypeID, at.Lat, at.Lng, i)
+		fmt.Fprintf(&body, `{"subaccount_id":"%s","code":"NEW-%d-%d","vehicle_type_id":"%s","state":"available","location":{"lat":%.6f,"lng":%.6f},"battery_percent":80,"device_id":"imei-new-%d-%d"}`+"\n",
+			f.subaccountID, len(f.places), i, f.vehicleTypeID, at.Lat, at.Lng, len(f.places), i)
 	}
 	r, err := f.request(ctx, http.MethodPost, "/vehicles", body.String(), "Content-Type", "application/x-ndjson")
 	if err != nil {

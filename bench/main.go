@@ -6,6 +6,7 @@
 //	go run ./bench               prints the table and writes docs/benchmarks.md
 //	go run ./bench -only sms     measures the rows whose name contains "sms"
 //	go run ./bench -short        small loads, to see that it works; writes nothing
+//	go run ./bench -keep DIR     keeps the fleet that is made up, which takes longest, or uses the one there
 //
 // Clients, server and receivers share the machine and its loopback interface.
 package main
@@ -60,6 +61,7 @@ var benchmarks = []benchmark{
 type bench struct {
 	short bool
 	dir   string // removed at the end
+	keep  string // for the fleet, instead; empty: none
 }
 
 // scale returns n, or a small part of it in a short run.
@@ -73,6 +75,7 @@ func (b *bench) scale(n int) int {
 func main() {
 	only := flag.String("only", "", "measure only what `contains` this")
 	short := flag.Bool("short", false, "small loads; write nothing")
+	keep := flag.String("keep", "", "keep the fleet that is made up in `folder`, or use the one there")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to `file`")
 	clients := flag.String("crowd", "", "sign in, as `JSON` says; for the program itself")
 	flag.Parse()
@@ -97,20 +100,20 @@ func main() {
 		}
 		return
 	}
-	if err := measure(ctx, *only, *short); err != nil {
+	if err := measure(ctx, *only, *short, *keep); err != nil {
 		pprof.StopCPUProfile()
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, only string, short bool) error {
+func measure(ctx context.Context, only string, short bool, keep string) error {
 	dir, err := os.MkdirTemp("", "kickstand-bench")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{short: short, dir: dir}
+	b := &bench{short: short, dir: dir, keep: keep}
 	var rows []row
 	for _, m := range benchmarks {
 		if !strings.Contains(m.name, only) {
