@@ -156,8 +156,9 @@ func (f *fleetLoad) look(ctx context.Context) error {
 		if f.subaccountID == "" {
 			f.subaccountID, f.vehicleTypeID = v.SubaccountID, v.VehicleTypeID
 		}
-		// One subaccount's, of a type that asks for nothing.
-		if v.State == fleet.Available && v.SubaccountID == f.subaccountID && v.FormFactor != "moped" && v.BatteryPercent != nil && *v.BatteryPercent > 50 {
+		// One subaccount's, of a type that asks for nothing, without a tracker that
+		// has fallen silent since.
+		if v.State == fleet.Available && v.LastReportedAt.Std().IsZero() && v.SubaccountID == f.subaccountID && v.FormFactor != "moped" && v.BatteryPercent != nil && *v.BatteryPercent > 50 {
 			f.free = append(f.free, v.ID)
 		}
 		return nil
