@@ -296,7 +296,7 @@ func (f *fleetLoad) export(ctx context.Context, b *bench) ([]row, error) {
 
 // rides measures starting and ending, each of another vehicle and customer.
 func (f *fleetLoad) rides(ctx context.Context, b *bench) ([]row, error) {
-	const clients = 32
+	const clients = 64
 	n := min(b.scale(10_000), len(f.free), len(f.customers))
 	var done atomic.Int64
 	took, latencies, err := load(n, clients, func(c *http.Client, i int) error {

@@ -132,7 +132,10 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	}
 	// Readers must not make the file: were it moved away, an empty one would
 	// take its place and stay.
-	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)") + "&mode=rw")
+	// They read the file as memory, as far as SQLite maps one: a long read is not
+	// a system call and a copy for each page. What is mapped is the system's cache
+	// and no memory of ours.
+	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)", "mmap_size(2147418112)") + "&mode=rw")
 	if err != nil {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -253,6 +254,20 @@ func (y *yard) agree(t rapid.TB) {
 	}
 }
 
+// fewer has rapid check less often than its default, unless it was told how often:
+// each time is dozens of transactions.
+func fewer(t *testing.T, checks string) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	if f.Value.String() != f.DefValue {
+		return
+	}
+	if err := f.Value.Set(checks); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Value.Set(f.DefValue) })
+}
+
 // TestAgree does anything in any order: rides, vehicles and customers always tell
 // the same.
 func TestAgree(t *testing.T) {
@@ -268,6 +283,7 @@ func TestAgree(t *testing.T) {
 		}
 		return err != nil
 	}
+	fewer(t, "25")
 	rapid.Check(t, func(rt *rapid.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"": func(rt *rapid.T) { y.agree(rt) },
