@@ -182,12 +182,13 @@ func TestImportBounds(t *testing.T) {
 // flaw, and the answer stays within bounds.
 func TestImportWrong(t *testing.T) {
 	g := openGarage(t)
-	line := "{"
+	var line strings.Builder
+	line.WriteString("{")
 	for i := range 99 {
-		line += fmt.Sprintf(`"m%d":0,`, i)
+		line.WriteString(fmt.Sprintf(`"m%d":0,`, i))
 	}
-	line += `"m99":0}` + "\n"
-	a := g.Do("POST", "/bikes", strings.Repeat(line, 2000), ndjson)
+	line.WriteString(`"m99":0}` + "\n")
+	a := g.Do("POST", "/bikes", strings.Repeat(line.String(), 2000), ndjson)
 	short := outcomes(t, a)
 	if n := len(a.Body); len(short) != 2001 || short[2000] != "+0 -2000" || n > 4<<20 {
 		t.Fatalf("got %d lines of %d bytes, at last %s", len(short), n, short[len(short)-1])

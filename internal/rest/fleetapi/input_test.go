@@ -72,20 +72,21 @@ func TestHostile(t *testing.T) {
 		"an event when it is made": {"/vehicles", `{"code":"a","vehicle_type_id":"` + p.scooter + `","subaccount_id":"` + p.sub.ID + `","event":"maintenance"}`, "422 #/event read_only"},
 	} {
 		a := p.Do("POST", test.path, test.body)
-		got := fmt.Sprint(a.Status)
+		var got strings.Builder
+		got.WriteString(fmt.Sprint(a.Status))
 		switch problem := a.Problem(); {
 		case len(problem.Errors) > 0:
 			for _, e := range problem.Errors {
-				got += " " + e.Pointer + " " + e.Code
+				got.WriteString(" " + e.Pointer + " " + e.Code)
 			}
 			if strings.Contains(a.Body, "geometry geometry") || strings.Contains(a.Body, "invalid: ") {
 				t.Errorf("%s: it says twice what it is about: %s", what, a.Body)
 			}
 		case problem.Code != "":
-			got += " " + problem.Code
+			got.WriteString(" " + problem.Code)
 		}
-		if got != test.want {
-			t.Errorf("%s: got %s, want %s: %.300s", what, got, test.want, a.Body)
+		if got.String() != test.want {
+			t.Errorf("%s: got %s, want %s: %.300s", what, got.String(), test.want, a.Body)
 		}
 	}
 }
