@@ -55,6 +55,8 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 		if p, err = b.open(ctx, data, false); err != nil {
 			return nil, err
 		}
+	} else if err := p.Fleet.PackAll(ctx, p.org); err != nil { // the rides of the run before, as time would have
+		return nil, err
 	}
 	key, err := p.fleetKey(ctx)
 	if err != nil {
