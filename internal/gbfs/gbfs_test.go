@@ -123,7 +123,7 @@ func (r *rig) fill() {
 		for _, z := range []fleet.NewZone{
 			{Name: "All of it", Type: fleet.ServiceArea, Geometry: square(1)},
 			{Name: "Park", Type: fleet.NoRide, Geometry: square(0.1)},
-			{Name: "Slow for scooters", Type: fleet.CustomZone, Geometry: square(0.2), Rules: []fleet.Rule{{VehicleTypeIDs: []string{scooter}, StartAllowed: true, ThroughAllowed: true, MaximumSpeed: new(int64(6))}},
+			{Name: "Slow for scooters", Type: fleet.CustomZone, Priority: new(int64(200)), Geometry: square(0.2), Rules: []fleet.Rule{{VehicleTypeIDs: []string{scooter}, StartAllowed: true, ThroughAllowed: true, MaximumSpeed: new(int64(6))}},
 				StartsAt: rfc3339.Time(time.Date(2026, 1, 1, 0, 0, 0, 500e6, time.UTC)), EndsAt: rfc3339.Time(time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC))},
 		} {
 			z.SubaccountID = r.sub.ID
