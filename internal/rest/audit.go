@@ -2,8 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
-	"iter"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -100,7 +98,9 @@ func listAudit(ctx context.Context, r *Request, others []*db.DB) (Response, erro
 	c := &r.api.c
 	q := apikey.AuditQuery{Service: c.Service, Environment: c.Environment, Action: apikey.AuditAction(r.String("action")), TargetID: r.String("target_id")}
 	if r.Exporting() {
-		return Export(eachAudit(ctx, r, q, others)), nil
+		return Export(Each(func(give func(wireAudit) error) error {
+			return c.Keys.EachAudit(ctx, r.Key.OrganizationID, q, func(e *apikey.Entry) error { return give(wireOfAudit(e)) }, others...)
+		})), nil
 	}
 	var after uuid.UUID
 	if more, err := r.Cursor(&after); err != nil {
@@ -121,20 +121,4 @@ func listAudit(ctx context.Context, r *Request, others []*db.DB) (Response, erro
 		return List(list, nil), nil
 	}
 	return List(list, page.Next), nil
-}
-
-var errStopped = errors.New("rest: nobody reads on")
-
-func eachAudit(ctx context.Context, r *Request, q apikey.AuditQuery, others []*db.DB) iter.Seq2[wireAudit, error] {
-	return func(yield func(wireAudit, error) bool) {
-		err := r.api.c.Keys.EachAudit(ctx, r.Key.OrganizationID, q, func(e *apikey.Entry) error {
-			if !yield(wireOfAudit(e), nil) {
-				return errStopped
-			}
-			return nil
-		}, others...)
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(wireAudit{}, err)
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -261,6 +262,28 @@ func (r *Request) Times(name string) (from, until time.Time) {
 	return s.low, s.high
 }
 
+// Range is [Request.Times] as services take a range.
+func (r *Request) Range(name string) period.Range {
+	from, until := r.Times(name)
+	var p period.Range
+	if !from.IsZero() {
+		p.Low = &from
+	}
+	if !until.IsZero() {
+		p.High, p.HighOpen = &until, true
+	}
+	return p
+}
+
+// Typed are words of a parameter as a service has them.
+func Typed[T ~string](values []string) []T {
+	var list []T
+	for _, v := range values {
+		list = append(list, T(v))
+	}
+	return list
+}
+
 // Ints returns a range of integers, both ends included, either of which is nil
 // when there is no bound.
 func (r *Request) Ints(name string) (low, high *int64) {
@@ -313,6 +336,15 @@ func (r *Request) Cursor(position any) (bool, error) {
 		return false, errCursor()
 	}
 	return true, nil
+}
+
+// Misplaced is an error of a service's list: all of the query was checked here but
+// what is inside of its cursor.
+func Misplaced(err error) error {
+	if problem.Of(err) == problem.Invalid {
+		return BadParameter("cursor", "The cursor does not belong to this list.")
+	}
+	return err
 }
 
 func errCursor() error {

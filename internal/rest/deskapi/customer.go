@@ -135,7 +135,7 @@ func wireCustomers(customers []desk.Customer) ([]*customer, error) {
 func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := desk.CustomerQuery{
 		Name: r.String("q"), Email: r.Strings("email"), Phone: r.Strings("phone"), ExternalID: r.Strings("external_id"),
-		CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), Sort: order(r),
+		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r),
 	}
 	for i, number := range q.Phone {
 		// What a + is that was not written as %2B.
@@ -155,7 +155,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	customers, next, err := a.Desk.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	list, err := wireCustomers(customers)
 	if err != nil {

@@ -246,7 +246,7 @@ func (a *API) noDeliveries(ctx context.Context, r *rest.Request) (rest.Response,
 		return rest.Response{}, err
 	}
 	if r.Exporting() {
-		return rest.Export(sure([]wireDelivery{})), nil
+		return rest.Export(rest.All([]wireDelivery{})), nil
 	}
 	return rest.List([]wireDelivery{}, nil), nil
 }

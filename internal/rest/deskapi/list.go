@@ -2,7 +2,6 @@ package deskapi
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -19,7 +18,7 @@ func whole[T any](r *rest.Request, records []T, id func(T) string) (rest.Respons
 		return cmp.Compare(id(a), id(b))
 	})
 	if r.Exporting() {
-		return rest.Export(sure(records)), nil
+		return rest.Export(rest.All(records)), nil
 	}
 	var after string
 	more, err := r.Cursor(&after)
@@ -39,15 +38,4 @@ func whole[T any](r *rest.Request, records []T, id func(T) string) (rest.Respons
 	}
 	records = records[:r.Limit()]
 	return rest.List(records, id(records[len(records)-1])), nil
-}
-
-// sure is a sequence that does not fail.
-func sure[T any](records []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, x := range records {
-			if !yield(x, nil) {
-				return
-			}
-		}
-	}
 }

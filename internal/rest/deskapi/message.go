@@ -212,7 +212,7 @@ func (a *API) wireMessages(ctx context.Context, r *rest.Request, messages []desk
 
 func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := desk.MessageQuery{
-		Kind: r.Strings("kind"), Direction: r.Strings("direction"), CreatedAt: between(r, "created_at"), Sort: order(r),
+		Kind: r.Strings("kind"), Direction: r.Strings("direction"), CreatedAt: r.Range("created_at"), Sort: order(r),
 	}
 	if r.Exporting() {
 		return rest.Export(inChunks(func(fn func(*desk.Message) error) error {
@@ -226,7 +226,7 @@ func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	messages, next, err := a.Desk.FindMessages(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	list, err := a.wireMessages(ctx, r, messages)
 	if err != nil {

@@ -1,12 +1,9 @@
 package deskapi
 
 import (
-	"errors"
 	"iter"
 
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/period"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -17,14 +14,6 @@ func orNull[T comparable](v T) *T {
 		return nil
 	}
 	return &v
-}
-
-func typed[T ~string](values []string) []T {
-	var list []T
-	for _, v := range values {
-		list = append(list, T(v))
-	}
-	return list
 }
 
 // changed says how stored metadata becomes what a body, merged into it already,
@@ -43,19 +32,6 @@ func changed(stored map[string]string, sent rest.Optional[map[string]string]) de
 	return c
 }
 
-// between is a range of times that the request asks for.
-func between(r *rest.Request, name string) period.Range {
-	from, until := r.Times(name)
-	var p period.Range
-	if !from.IsZero() {
-		p.Low = &from
-	}
-	if !until.IsZero() {
-		p.High, p.HighOpen = &until, true
-	}
-	return p
-}
-
 // order is how the request wants a list of the desk sorted.
 func order(r *rest.Request) desk.Sort {
 	return desk.Sort{Member: r.Sort(), Descending: r.Descending()}
@@ -71,15 +47,6 @@ func place(r *rest.Request) (*desk.Position, error) {
 	return &p, nil
 }
 
-// misplaced is an error of a list: the package rest has checked all of a query but
-// what is inside of its cursor.
-func misplaced(err error) error {
-	if problem.Of(err) == problem.Invalid {
-		return rest.BadParameter("cursor", "The cursor does not belong to this list.")
-	}
-	return err
-}
-
 // paged is one page of a list of the desk.
 func paged[T any](list []T, next *desk.Position) rest.Response {
 	if next == nil {
@@ -91,12 +58,10 @@ func paged[T any](list []T, next *desk.Position) rest.Response {
 // exportChunk is how many records are looked up together.
 const exportChunk = 200
 
-var errStopped = errors.New("deskapi: nobody reads on")
-
 // inChunks is a list of the desk, which hands over one record after the other, as
 // they are answered.
 func inChunks[T, W any](each func(fn func(*T) error) error, wire func([]T) ([]W, error)) iter.Seq2[W, error] {
-	return func(yield func(W, error) bool) {
+	return rest.Each(func(give func(W) error) error {
 		var chunk []T
 		flush := func() error {
 			list, err := wire(chunk)
@@ -104,8 +69,8 @@ func inChunks[T, W any](each func(fn func(*T) error) error, wire func([]T) ([]W,
 				return err
 			}
 			for _, w := range list {
-				if !yield(w, nil) {
-					return errStopped
+				if err := give(w); err != nil {
+					return err
 				}
 			}
 			chunk = chunk[:0]
@@ -117,12 +82,9 @@ func inChunks[T, W any](each func(fn func(*T) error) error, wire func([]T) ([]W,
 			}
 			return flush()
 		})
-		if err == nil {
-			err = flush()
+		if err != nil {
+			return err
 		}
-		if err != nil && !errors.Is(err, errStopped) {
-			var none W
-			yield(none, err)
-		}
-	}
+		return flush()
+	})
 }

@@ -308,10 +308,10 @@ func (a *API) wireTickets(ctx context.Context, r *rest.Request, tickets []desk.T
 
 func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := desk.TicketQuery{
-		Status: typed[desk.Status](r.Strings("status")), Priority: typed[desk.Priority](r.Strings("priority")),
+		Status: rest.Typed[desk.Status](r.Strings("status")), Priority: rest.Typed[desk.Priority](r.Strings("priority")),
 		AssigneeID: r.Strings("assignee_id"), CustomerID: r.Strings("customer_id"), Channel: r.Strings("channel"),
 		Tags: r.Strings("tags"), ExternalID: r.Strings("external_id"), Text: r.String("q"),
-		CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), Sort: order(r),
+		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r),
 	}
 	for i, id := range q.AssigneeID {
 		if id == nobody {
@@ -337,7 +337,7 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	tickets, next, err := a.Desk.FindTickets(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	list, err := a.wireTickets(ctx, r, tickets)
 	if err != nil {

@@ -1,7 +1,6 @@
 package deskapi
 
 import (
-	"errors"
 	"iter"
 
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -20,22 +19,15 @@ func wired[T, W any](records []T, wire func(*T) W) []W {
 
 // exported is the sequence of what each calls back with, as it is answered.
 func exported[T, W any](each func(fn func(*T) error) error, wire func(*T) (W, error)) iter.Seq2[W, error] {
-	return func(yield func(W, error) bool) {
-		err := each(func(x *T) error {
+	return rest.Each(func(give func(W) error) error {
+		return each(func(x *T) error {
 			w, err := wire(x)
 			if err != nil {
 				return err
 			}
-			if !yield(w, nil) {
-				return errStopped
-			}
-			return nil
+			return give(w)
 		})
-		if err != nil && !errors.Is(err, errStopped) {
-			var none W
-			yield(none, err)
-		}
-	}
+	})
 }
 
 // plain is a wire function that cannot fail, for [exported].

@@ -1,18 +1,12 @@
 package fleetapi
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"iter"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/period"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
-	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // rideFigures and revenueFigures are the members of [fleet.RideFigures] and
@@ -73,7 +67,7 @@ func analyticsReport(name string, row *rest.Record, totals rest.Type, doc string
 		{Name: "to", Type: rest.Timestamp()},
 		{Name: "timezone", Type: rest.Text()},
 		{Name: "granularity", Type: rest.Enum(words(period.Granularities[:])...)},
-		{Name: "group_by", Type: rest.Array(rest.Enum(fleet.RideGroupMembers[:]...), maxGroupBy)},
+		{Name: "group_by", Type: rest.Array(rest.Enum(fleet.RideGroupMembers[:]...), rest.MaxGroupBy)},
 		{Name: "date_basis", Type: rest.Enum(fleet.RideBases[:]...)},
 		{Name: "generated_at", Type: rest.Timestamp(), Doc: "By the sandbox's clock, there."},
 		{Name: "data", Type: rest.Array(rest.Nested(row), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period without rides is there too."},
@@ -88,9 +82,6 @@ func words[T ~string](list []T) []string {
 	}
 	return out
 }
-
-// maxGroupBy is by how many members at once figures are grouped.
-const maxGroupBy = 2
 
 // report is what was asked for, and what was found.
 type report[R, T any] struct {
@@ -125,17 +116,12 @@ type revenueLine struct {
 
 func (a *API) analyticsRoutes() []rest.Route {
 	query := func(basis string) []rest.Param {
-		return []rest.Param{
-			{Name: "from", Kind: rest.StringParam, Required: true, Doc: "Included: a date, which begins at its first instant in the time zone, or an RFC 3339 time.", Example: "2026-03-01"},
-			{Name: "to", Kind: rest.StringParam, Required: true, Doc: "Excluded; likewise.", Example: "2026-04-01"},
-			{Name: "granularity", Kind: rest.EnumParam, Values: words(period.Granularities[:]), Doc: "day unless said otherwise. Weeks begin on Monday. At most 5,000 periods."},
-			{Name: "timezone", Kind: rest.StringParam, Doc: "IANA; the account's unless said otherwise.", Example: "Europe/Berlin"},
-			{Name: "group_by", Kind: rest.EnumsParam, Values: fleet.RideGroupMembers[:], Doc: "Up to two; then there are rows only for groups that have rides."},
-			{Name: "date_basis", Kind: rest.EnumParam, Values: fleet.RideBases[:], Doc: "The time by which a ride belongs to a period, whole; " + basis + " unless said otherwise. That a reservation was made stands in for a start that never was."},
-			{Name: "subaccount_id", Kind: rest.StringsParam},
-			{Name: "vehicle_type_id", Kind: rest.StringsParam},
-			{Name: "trip_type", Kind: rest.EnumsParam, Values: tripTypes, Doc: "rider unless said otherwise."},
-		}
+		return append(rest.IntervalParams("the account's", fleet.RideGroupMembers[:], "rides"),
+			rest.Param{Name: "date_basis", Kind: rest.EnumParam, Values: fleet.RideBases[:], Doc: "The time by which a ride belongs to a period, whole; " + basis + " unless said otherwise. That a reservation was made stands in for a start that never was."},
+			rest.Param{Name: "subaccount_id", Kind: rest.StringsParam},
+			rest.Param{Name: "vehicle_type_id", Kind: rest.StringsParam},
+			rest.Param{Name: "trip_type", Kind: rest.EnumsParam, Values: tripTypes, Doc: "rider unless said otherwise."},
+		)
 	}
 	const doc = "By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the rows."
 	return []rest.Route{{
@@ -151,77 +137,34 @@ func (a *API) analyticsRoutes() []rest.Route {
 
 // asked reads what is to be counted, and in which time zone.
 func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuery, zone string, err error) {
-	if zone = r.String("timezone"); zone == "" {
+	if !r.Has("timezone") {
 		s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
 		if err != nil {
 			return q, "", err
 		}
 		zone = s.TimeZone
 	}
+	in, err := r.Interval(zone)
+	if err != nil {
+		return q, "", err
+	}
 	q = fleet.AnalyticsQuery{
-		Granularity: cmp.Or(period.Granularity(r.String("granularity")), period.Day), GroupBy: append([]string{}, r.Strings("group_by")...),
-		DateBasis: r.String("date_basis"), Subaccounts: r.Subaccounts(), VehicleTypes: r.Strings("vehicle_type_id"), TripTypes: typed[fleet.TripType](r.Strings("trip_type")),
+		From: in.From, To: in.To, Location: in.Location, Granularity: in.Granularity, GroupBy: in.GroupBy,
+		DateBasis: r.String("date_basis"), Subaccounts: r.Subaccounts(), VehicleTypes: r.Strings("vehicle_type_id"), TripTypes: rest.Typed[fleet.TripType](r.Strings("trip_type")),
 	}
 	if q.TripTypes == nil {
 		q.TripTypes = []fleet.TripType{fleet.RiderTrip}
 	}
-	if q.Location, err = period.Location(zone); err != nil {
-		return q, "", rest.BadParameter("timezone", "timezone %v.", err)
-	}
-	if q.From, err = instant(r, "from", q.Location); err != nil {
-		return q, "", err
-	}
-	if q.To, err = instant(r, "to", q.Location); err != nil {
-		return q, "", err
-	}
-	if len(q.GroupBy) > maxGroupBy {
-		return q, "", rest.BadParameter("group_by", "group_by takes at most %d members.", maxGroupBy)
-	}
-	switch _, err := period.Split(q.From, q.To, q.Granularity, q.Location); {
-	case errors.Is(err, period.ErrTooMany):
-		e := problem.New(problem.Unparseable, "%v", err)
-		e.Code = "range_too_large"
-		return q, "", e
-	case err != nil:
-		return q, "", rest.BadParameter("to", "to must be after from.")
-	}
-	return q, zone, nil
-}
-
-// instant reads a parameter that is a date or a time. Times count to the
-// millisecond, as they are answered.
-func instant(r *rest.Request, name string, loc *time.Location) (time.Time, error) {
-	text := r.String(name)
-	var t time.Time
-	if day, err := time.Parse(time.DateOnly, text); err == nil {
-		t = period.StartOf(day.Year(), day.Month(), day.Day(), loc)
-	} else if t, err = rfc3339.Parse(text); err != nil {
-		return t, rest.BadParameter(name, "%s must be a date or an RFC 3339 time, such as 2026-03-14 or 2026-03-14T09:26:53Z; a + is written %%2B.", name)
-	}
-	// It is answered in UTC and by the clocks of loc, where years have four digits.
-	for _, year := range []int{t.UTC().Year(), t.In(loc).Year()} {
-		if year < 0 || year > 9999 {
-			return t, rest.BadParameter(name, "%s must be in the years 0000 to 9999.", name)
-		}
-	}
-	return t.Truncate(time.Millisecond), nil
+	return q, in.TimeZone, nil
 }
 
 // spanOf is where a row is, as it is answered.
 func spanOf(p period.Period, groupBy []string, values []fleet.Text) span {
-	s := span{local(p.Start), local(p.End), make(map[string]fleet.Text, len(groupBy))}
+	s := span{rest.Local(p.Start), rest.Local(p.End), make(map[string]fleet.Text, len(groupBy))}
 	for i, name := range groupBy {
 		s.Group[name] = values[i]
 	}
 	return s
-}
-
-// local writes a time as the clocks of its zone show it.
-func local(t time.Time) string {
-	if t.Nanosecond() != 0 {
-		return t.Format("2006-01-02T15:04:05.000Z07:00")
-	}
-	return t.Format(time.RFC3339)
 }
 
 func (a *API) rideAnalytics(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -264,13 +207,7 @@ func (a *API) revenueAnalytics(ctx context.Context, r *rest.Request) (rest.Respo
 // reported answers with a report, or an export of its rows.
 func reported[R, T any](r *rest.Request, q fleet.AnalyticsQuery, w report[R, T]) rest.Response {
 	if r.Exporting() {
-		return rest.Export(iter.Seq2[R, error](func(yield func(R, error) bool) {
-			for _, row := range w.Data {
-				if !yield(row, nil) {
-					return
-				}
-			}
-		}))
+		return rest.Export(rest.All(w.Data))
 	}
 	w.From, w.To, w.Granularity, w.GroupBy = rest.Time(q.From), rest.Time(q.To), q.Granularity, q.GroupBy
 	return rest.OK(w)

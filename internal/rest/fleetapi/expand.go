@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -49,13 +48,7 @@ func listed(ctx context.Context, r *rest.Request, docs []fleet.Doc, next *fleet.
 
 // exported answers with all of a list, of which each calls back with every record.
 func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Doc) error) error, expand expander, expands bool) rest.Response {
-	return rest.Export(iter.Seq2[rest.Document, error](func(yield func(rest.Document, error) bool) {
-		give := func(d rest.Document) error {
-			if !yield(d, nil) {
-				return errStopped
-			}
-			return nil
-		}
+	return rest.Export(rest.Each(func(give func(rest.Document) error) error {
 		var chunk []rest.Document
 		flush := func() error {
 			if err := expand(ctx, r, chunk); err != nil {
@@ -80,12 +73,10 @@ func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Doc
 			}
 			return flush()
 		})
-		if err == nil {
-			err = flush()
+		if err != nil {
+			return err
 		}
-		if err != nil && err != errStopped {
-			yield(rest.Document{}, err)
-		}
+		return flush()
 	}))
 }
 

@@ -5,32 +5,8 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
-	"github.com/kickstand-dev/kickstand/internal/period"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
-
-// typed are words as the fleet has them.
-func typed[T ~string](values []string) []T {
-	var list []T
-	for _, v := range values {
-		list = append(list, T(v))
-	}
-	return list
-}
-
-// between is a range of times that the request asks for.
-func between(r *rest.Request, name string) period.Range {
-	from, until := r.Times(name)
-	var p period.Range
-	if !from.IsZero() {
-		p.Low = &from
-	}
-	if !until.IsZero() {
-		p.High, p.HighOpen = &until, true
-	}
-	return p
-}
 
 // among is a range of integers that the request asks for.
 func among(r *rest.Request, name string) fleet.Integers {
@@ -53,21 +29,12 @@ func next(r *rest.Request) (*fleet.Cursor, error) {
 	return &c, nil
 }
 
-// misplaced is an error of a list: all of a query was checked but what is inside
-// of its cursor.
-func misplaced(err error) error {
-	if problem.Of(err) == problem.Invalid {
-		return rest.BadParameter("cursor", "The cursor does not belong to this list.")
-	}
-	return err
-}
-
 func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := fleet.RideQuery{
-		Subaccounts: r.Subaccounts(), Status: typed[fleet.RideStatus](r.Strings("status")), TripType: typed[fleet.TripType](r.Strings("trip_type")),
+		Subaccounts: r.Subaccounts(), Status: rest.Typed[fleet.RideStatus](r.Strings("status")), TripType: rest.Typed[fleet.TripType](r.Strings("trip_type")),
 		CustomerID: r.Strings("customer_id"), VehicleID: r.Strings("vehicle_id"), PricingPlanID: r.Strings("pricing_plan_id"),
 		PaymentStatus: r.Strings("payment_status"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
-		CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), StartedAt: between(r, "started_at"), EndedAt: between(r, "ended_at"),
+		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), StartedAt: r.Range("started_at"), EndedAt: r.Range("ended_at"),
 		TotalAmount: among(r, "total_amount"), DurationSeconds: among(r, "duration_seconds"), Sort: order(r), Limit: r.Limit(),
 	}
 	var err error
@@ -84,16 +51,16 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 	}
 	docs, after, err := a.Fleet.FindRides(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	return listed(ctx, r, docs, after, a.expandRides)
 }
 
 func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := fleet.VehicleQuery{
-		Subaccounts: r.Subaccounts(), State: typed[fleet.VehicleState](r.Strings("state")), VehicleTypeID: r.Strings("vehicle_type_id"),
+		Subaccounts: r.Subaccounts(), State: rest.Typed[fleet.VehicleState](r.Strings("state")), VehicleTypeID: r.Strings("vehicle_type_id"),
 		FormFactor: r.Strings("form_factor"), Code: r.Strings("code"), DeviceID: r.Strings("device_id"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
-		BatteryPercent: among(r, "battery_percent"), LastReportedAt: between(r, "last_reported_at"), UpdatedAt: between(r, "updated_at"), Sort: order(r), Limit: r.Limit(),
+		BatteryPercent: among(r, "battery_percent"), LastReportedAt: r.Range("last_reported_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r), Limit: r.Limit(),
 	}
 	var err error
 	if q.Box, err = box(r); err != nil {
@@ -115,15 +82,15 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	docs, after, err := a.Fleet.FindVehicles(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	return listed(ctx, r, docs, after, a.expandVehicles)
 }
 
 func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := fleet.CustomerQuery{
-		Subaccounts: r.Subaccounts(), Status: typed[fleet.CustomerStatus](r.Strings("status")), Email: r.Strings("email"), Phone: r.Strings("phone"),
-		ExternalID: r.Strings("external_id"), CreatedAt: between(r, "created_at"), UpdatedAt: between(r, "updated_at"), LastRideAt: between(r, "last_ride_at"),
+		Subaccounts: r.Subaccounts(), Status: rest.Typed[fleet.CustomerStatus](r.Strings("status")), Email: r.Strings("email"), Phone: r.Strings("phone"),
+		ExternalID: r.Strings("external_id"), CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), LastRideAt: r.Range("last_ride_at"),
 		Sort: order(r), Limit: r.Limit(),
 	}
 	for i, number := range q.Phone {
@@ -143,14 +110,14 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	docs, after, err := a.Fleet.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	return listed(ctx, r, docs, after, plain)
 }
 
 func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := fleet.ZoneQuery{
-		Subaccounts: r.Subaccounts(), Type: typed[fleet.ZoneType](r.Strings("type")), Sort: order(r), Limit: r.Limit(),
+		Subaccounts: r.Subaccounts(), Type: rest.Typed[fleet.ZoneType](r.Strings("type")), Sort: order(r), Limit: r.Limit(),
 	}
 	if in, ok := r.Bool("in_force"); ok {
 		q.InForce = &in
@@ -175,7 +142,7 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 	}
 	docs, after, err := a.Fleet.FindZones(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, misplaced(err)
+		return rest.Response{}, rest.Misplaced(err)
 	}
 	return listed(ctx, r, docs, after, plain)
 }

@@ -2,8 +2,6 @@ package fleetapi
 
 import (
 	"cmp"
-	"errors"
-	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -97,8 +95,6 @@ func near(r *rest.Request) (*fleet.Near, error) {
 	return &fleet.Near{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
 }
 
-var errStopped = errors.New("fleetapi: nobody reads on")
-
 // stored is a record of a list as it is answered.
 func stored(d *fleet.Doc) rest.Document {
 	got := rest.Document{JSON: d.JSON, Revision: d.Revision}
@@ -145,13 +141,7 @@ func whole[T documented](r *rest.Request, records []T, at func(T) place) (rest.R
 	}
 	switch {
 	case r.Exporting():
-		return rest.Export(iter.Seq2[rest.Document, error](func(yield func(rest.Document, error) bool) {
-			for _, d := range documents {
-				if !yield(d, nil) {
-					return
-				}
-			}
-		})), nil
+		return rest.Export(rest.All(documents)), nil
 	case len(documents) <= r.Limit():
 		return rest.List(documents, nil), nil
 	}
