@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// createKey makes a key of the organization whose limit nobody reaches.
-func (p *program) createKey(ctx context.Context) (string, error) {
+// createKey makes a key of the organization, for a service, whose limit nobody
+// reaches.
+func (p *program) createKey(ctx context.Context, service apikey.ServiceName) (string, error) {
 	if err := p.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE organizations SET plan = 'business', fleet_rate_limit = $2 WHERE id = $1", p.org, int64(1e9))
 		return err
@@ -24,7 +26,7 @@ func (p *program) createKey(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, token, err := p.Keys.Create(ctx, apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
-		OrganizationID: p.org, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Bench",
+		OrganizationID: p.org, Service: service, Environment: apikey.Live, Name: "Bench " + rand.Text(),
 		Permissions: apikey.Permissions{Level: apikey.ReadWrite},
 	})
 	return token.Reveal(), err
@@ -37,7 +39,7 @@ func (b *bench) openKeyed(ctx context.Context, name string) (*program, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	key, err := p.createKey(ctx)
+	key, err := p.createKey(ctx, apikey.Helpdesk)
 	if err != nil {
 		return nil, "", errors.Join(err, p.stop())
 	}

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	crand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
-	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
@@ -58,7 +56,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	} else if err := p.Fleet.PackAll(ctx, p.org); err != nil { // the rides of the run before, as time would have
 		return nil, err
 	}
-	key, err := p.fleetKey(ctx)
+	key, err := p.createKey(ctx, apikey.Fleet)
 	if err != nil {
 		return nil, err
 	}
@@ -74,20 +72,6 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 		rows = append(rows, got...)
 	}
 	return rows, p.stop()
-}
-
-// fleetKey makes a key of the fleet whose limit nobody reaches.
-func (p *program) fleetKey(ctx context.Context) (string, error) {
-	if err := p.DB.Write(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, "UPDATE organizations SET plan = 'business', fleet_rate_limit = $2 WHERE id = $1", p.org, int64(1e9))
-		return err
-	}); err != nil {
-		return "", err
-	}
-	_, token, err := p.Keys.Create(ctx, apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
-		OrganizationID: p.org, Service: apikey.Fleet, Environment: apikey.Live, Name: "Bench " + crand.Text(), Permissions: apikey.Permissions{Level: apikey.ReadWrite},
-	})
-	return token.Reveal(), err
 }
 
 // fleetLoad is who loads the fleet.
