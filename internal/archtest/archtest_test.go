@@ -41,7 +41,7 @@ var floors = [][]string{
 	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit"},
 	2: {
 		"internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
-		"internal/apikey",
+		"internal/apikey", "internal/call", "internal/shop",
 	},
 	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/billing", "internal/gbfs"},
 	4: {"internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},

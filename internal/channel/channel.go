@@ -56,6 +56,14 @@ type Info struct {
 	Path    string // where the provider posts: "/api/webhooks/sms"
 	MaxBody int64  // bytes; a larger body is answered 413
 
+	// Aliases are further paths at which the provider may post.
+	Aliases []string
+
+	// Serves are the names of other channels of the same medium whose connections
+	// this one takes requests for, too: it reports on what they send, or has another
+	// path for them. See [KeyHolder].
+	Serves []string
+
 	// Deployment says that the events belong to the deployment, not to an
 	// organization: the provider's account is the operator's own. Nobody
 	// connects an address to such a channel, only the deployment's secrets
@@ -108,6 +116,57 @@ type Recognizer interface {
 // an address of the channel.
 type AddressFormer interface {
 	FormAddress(raw string) (string, error)
+}
+
+// KeyHolder is implemented by channels whose requests are not signed with what a
+// connection has as its signing secrets.
+type KeyHolder interface {
+	// Keys returns what requests for a connection of the named channel may be
+	// signed with, newest first, given its valid signing secrets and its
+	// credentials. None: nothing is verified.
+	Keys(channel string, secrets []string, credentials map[string]string) []string
+}
+
+// Handshaker is implemented by channels whose providers ask, with a GET, whether
+// an address is really ours before they post there.
+type Handshaker interface {
+	// Handshake returns the token that must be one of those agreed on with the
+	// provider, and what to answer if it is, as text/plain. ok is false when the
+	// request is no handshake. Tokens are a connection's credential
+	// [VerifyToken], and the deployment's.
+	Handshake(r *Request) (token, challenge string, ok bool)
+}
+
+// VerifyToken is the credential that holds the token of a [Handshaker].
+const VerifyToken = "verify_token"
+
+// Greeter is implemented by channels whose providers post a challenge, signed like
+// everything else, and want it back.
+type Greeter interface {
+	// Challenge returns what a verified request is answered with, as text/plain,
+	// instead of being stored. ok is false for every other request.
+	Challenge(r *Request) (challenge string, ok bool)
+}
+
+// Tokened is implemented by channels whose signature covers a random token and
+// not the body: whoever has seen one request could send another under it. The core
+// takes each token with one body only.
+type Tokened interface {
+	// Token returns the token of a verified request, and until when requests with
+	// it are fresh.
+	Token(r *Request) (token string, until time.Time)
+}
+
+// Asker is implemented by channels whose requests leave out part of what they tell
+// of, which the provider's API then has. The worker asks before it parses.
+type Asker interface {
+	// Ask returns the call that comes next, given the answers to those before it;
+	// nil when nothing is missing, or could be asked for. An answer whose Status
+	// is 0 never came.
+	Ask(r *Request, p Part, answers []Answer, credentials map[string]string) *Call
+	// ParseAnswered is Parse with the answers. Where they do not help, it makes do
+	// with what the request has.
+	ParseAnswered(r *Request, p Part, answers []Answer) (Event, error)
 }
 
 // Answerer is implemented by channels whose providers expect a body of their

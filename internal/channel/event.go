@@ -4,16 +4,29 @@ import "time"
 
 // Event is what a part means once parsed. Exactly one member is set.
 type Event struct {
-	Message *Message
-	Receipt *Receipt
-	Payment *Payment
+	Message    *Message
+	Receipt    *Receipt
+	Payment    *Payment
+	Annotation *Annotation
+	Relink     *Relink
+	Call       *PhoneCall
+	Record     *Record
+	Privacy    *Privacy
+	News       *News
+	Visit      *Visit
 }
 
 // Message is something that somebody wrote to us, or that somebody at our side
 // wrote elsewhere, in terms that hold for every channel.
 type Message struct {
-	ExternalID  string  // the provider's id: MessageSid, Message-ID without brackets
-	ThreadKey   string  // what joins messages without further evidence: a phone number; empty for mail
+	ExternalID string // the provider's id: MessageSid, Message-ID without brackets
+	ThreadKey  string // what joins messages without further evidence: a phone number; empty for mail
+	// OtherKeys are further keys of the same thread: whoever is known by one of
+	// them is known by all from now on.
+	OtherKeys []string
+	// StaleAfter is for how long after a ticket was closed its thread goes on in
+	// it; later, the thread begins a new one. 0: for ever.
+	StaleAfter  time.Duration
 	From        Party   // who wrote it
 	To, Cc      []Party // for mail: the visible recipients
 	Subject     string  // empty where the channel has none
@@ -25,7 +38,10 @@ type Message struct {
 	Outbound    bool      // written at our side, sent elsewhere
 	OptOut      bool      // the sender asked to get no more messages
 	OptIn       bool      // the sender asked to get messages again
-	Mail        *Mail     // set for mail only
+	// Metadata is what the channel knows beside the text and programs may want: the
+	// payload of a button. Agents see it.
+	Metadata map[string]string
+	Mail     *Mail // set for mail only
 }
 
 // Party is one end of a message.
@@ -46,18 +62,23 @@ type Attachment struct {
 	Inline      bool
 	Data        []byte // the content, or nil when URL says where it is
 	URL         string
+	SHA256      string // of the content behind URL, in hex, where the provider says so
 	Error       string // why the content is missing, shown to agents
 }
 
 // Receipt reports what became of a message that we sent.
 type Receipt struct {
 	ExternalIDs []string // any id that the message is known by
-	State       ReceiptState
-	Error       string // plain words for an agent; empty unless State is failed
-	Recipient   string // the address that failed, where known
-	Permanent   bool   // the address will never work
-	OptedOut    bool   // whoever has the address wants no messages
-	Note        string // text to keep beside the message (a bounce's explanation)
+	// ThreadKey and Until stand for ids where the provider names none: everything
+	// that we sent in the thread until then.
+	ThreadKey string
+	Until     time.Time
+	State     ReceiptState
+	Error     string // plain words for an agent; empty unless State is failed
+	Recipient string // the address that failed, where known
+	Permanent bool   // the address will never work
+	OptedOut  bool   // whoever has the address wants no messages
+	Note      string // text to keep beside the message (a bounce's explanation)
 }
 
 // ReceiptState is how far an outbound message got. States only move forward.
@@ -165,3 +186,140 @@ const (
 	MetadataOrganization = "organization_id"
 	MetadataPlan         = "plan"
 )
+
+// Annotation is something that happened to a message that is here already.
+type Annotation struct {
+	ExternalID string // of the message
+	Kind       AnnotationKind
+	By         Party
+	Text       string // the reaction; of an edit, the text from now on
+	At         time.Time
+}
+
+// AnnotationKind is what happened to a message.
+type AnnotationKind string
+
+// The kinds.
+const (
+	Reacted   AnnotationKind = "reacted"
+	Unreacted AnnotationKind = "unreacted" // the reaction was taken back
+	Edited    AnnotationKind = "edited"
+	Deleted   AnnotationKind = "deleted"
+)
+
+// Relink says that somebody is known by another number or id from now on, on one
+// connection.
+type Relink struct {
+	From, To Party    // To has what is new only
+	FromKey  string   // the thread of before
+	ToKeys   []string // the thread's keys from now on
+}
+
+// PhoneCall is news of a telephone call.
+type PhoneCall struct {
+	// IDs are all ids that the provider has for legs of the call, that of this leg
+	// first. Calls that share one are one.
+	IDs       []string
+	State     string    // the provider's word (helpdesk.md part 3, and others)
+	At        time.Time // of the news; zero when not known
+	Inbound   bool
+	Contact   Party // who is not us
+	Target    Party // who or what of ours it is for
+	StartedAt time.Time
+	// AnsweredAt and EndedAt are zero when it was not, or is not known to be.
+	AnsweredAt, EndedAt time.Time
+	Duration            time.Duration
+	// Voicemail says that a message was really left, not only that the caller got
+	// so far.
+	Voicemail     bool
+	Transcription string
+	Recordings    []Attachment // of the voicemail, or of the call
+}
+
+// Record is a customer, and an order of theirs, as a shop, a marketplace or a
+// payment provider has them. It starts no ticket by itself.
+type Record struct {
+	ExternalID string // of the customer, where they have one
+	Customer   Party
+	UpdatedAt  time.Time // by the provider's clock; an older state does not replace a newer one
+	Deleted    bool      // the customer is no more
+	Order      *Order    // nil: it is about the customer alone
+	// Message is what the customer wants, as a message of theirs in the thread of
+	// the order; nil: nothing.
+	Message *Message
+}
+
+// Order is something that a customer bought, or paid.
+type Order struct {
+	ExternalID string
+	Number     string // as people say it: "#1001"
+	Status     string // in the provider's words, as one short phrase: "paid, not fulfilled"
+	Currency   string // ISO 4217; empty when not known
+	Total      string // decimal, as the provider writes it
+	URL        string // of a page where it can be seen, over https
+	Items      []OrderItem
+	PlacedAt   time.Time
+	Returns    []Return
+}
+
+// OrderItem is one line of an order.
+type OrderItem struct {
+	ExternalID string `json:"external_id,omitempty"`
+	Name       string `json:"name"`
+	SKU        string `json:"sku,omitempty"`
+	Quantity   int64  `json:"quantity"`
+	Price      string `json:"price,omitempty"` // of one, decimal
+}
+
+// Return is what a customer sends back.
+type Return struct {
+	ExternalID string      `json:"external_id"`
+	Status     string      `json:"status"`
+	Reason     string      `json:"reason,omitempty"`
+	Items      []OrderItem `json:"items,omitempty"`
+}
+
+// Privacy is what the law has a shop ask for.
+type Privacy struct {
+	Kind       PrivacyKind
+	RequestID  string // the provider's id of the request; empty where there is none
+	Shop       string // its address
+	CustomerID string // the shop's id of the customer
+	Email      string
+	Phone      string // as given
+	OrderIDs   []string
+}
+
+// PrivacyKind is what is asked for (helpdesk.md 4.4).
+type PrivacyKind string
+
+// The kinds.
+const (
+	PrivacyRequest        PrivacyKind = "customers/data_request"
+	PrivacyRedactCustomer PrivacyKind = "customers/redact"
+	PrivacyRedactShop     PrivacyKind = "shop/redact"
+)
+
+// News is about the connection itself.
+type News struct {
+	Kind NewsKind
+	Text string // in plain words, for an administrator
+}
+
+// NewsKind is what became of a connection.
+type NewsKind string
+
+// The kinds.
+const (
+	// Disconnected: the provider's side ended it; nothing comes any more and
+	// nothing can be sent.
+	Disconnected NewsKind = "disconnected"
+	// Noticed: an administrator should know, and nothing changes.
+	Noticed NewsKind = "noticed"
+)
+
+// Visit asks for a GET of an address of the provider's, which confirms something.
+type Visit struct {
+	URL   string
+	Hosts []string // allowed ones, as in [MediaRequest]; redirects are not followed
+}

@@ -26,6 +26,11 @@ type Outgoing struct {
 	// names the message.
 	ReceiptURL string
 
+	// HeardAt is when the customer last wrote in the conversation, zero when never,
+	// and AnswersID the provider's id of that message.
+	HeardAt   time.Time
+	AnswersID string
+
 	// What only mail has. Ids are without brackets.
 	Cc         []Party
 	Subject    string // as the customer has it, after "Re:" if it answers
@@ -40,7 +45,10 @@ type OutgoingFile struct {
 	Name        string
 	ContentType string
 	Size        int64  // bytes
-	Data        []byte // the content; nil until the message is sent
+	Data        []byte // the content of what leaves as mail; nil until the message is sent
+	// URL is where anybody who has it can fetch the file for some days; it is set
+	// when a [Caller] sends.
+	URL string
 }
 
 // Sender is implemented by channels that can send. They are also a
@@ -61,19 +69,32 @@ type Correspondent interface {
 // provider's API.
 //
 // A call whose answer got lost may have had its effect. So that a message never
-// goes twice, the core then searches for it at the provider before it calls again.
+// goes twice, it is only made again by channels that are also a [Searcher] or a
+// [Repeater]; for others a person decides.
 type Caller interface {
 	Sender
 	// Call describes the call that sends m.
 	Call(m *Outgoing, credentials map[string]string) Call
 	// ReadCall says what the answer to it means.
 	ReadCall(m *Outgoing, a Answer) Verdict
+}
+
+// Searcher is implemented by channels whose provider can be asked what it has: the
+// core searches for a message that it may have before it calls again.
+type Searcher interface {
 	// SearchCall describes the call that lists what may be m, sent since a time.
 	SearchCall(m *Outgoing, credentials map[string]string, since time.Time) Call
 	// ReadSearch returns the provider's ids of messages in the list that can be
 	// m, the likeliest first, and the call for the rest of the list, if there is
 	// more of it. An error means that the answer is no list.
 	ReadSearch(m *Outgoing, credentials map[string]string, since time.Time, a Answer) (ids []string, more *Call, err error)
+}
+
+// Repeater is implemented by channels whose provider recognises a call that is made
+// again, by a key in it that names the message.
+type Repeater interface {
+	// RepeatableFor is how long after a call the provider recognises another.
+	RepeatableFor() time.Duration
 }
 
 // Call is a request to a provider's API. Its header holds credentials.

@@ -45,14 +45,23 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 		if wait := time.Until(a.w.HandedAt.Add(a.scaled(settleTime))); wait > 0 {
 			return a.later(ctx, "", wait)
 		}
-		id, err := a.search(ctx, c, credentials)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: err.Error()}, unreachedTries)
-		case id != "":
-			return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
+		switch c := c.(type) {
+		case channel.Searcher:
+			id, err := a.search(ctx, c, credentials)
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err != nil:
+				return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: err.Error()}, unreachedTries)
+			case id != "":
+				return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
+			}
+		case channel.Repeater:
+			if time.Since(a.w.HandedAt) > c.RepeatableFor() {
+				return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
+			}
+		default:
+			return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 		}
 	}
 	if barred, err := a.barred(ctx); barred || err != nil {
@@ -81,13 +90,19 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 	return a.conclude(ctx, end{verdict: v})
 }
 
-// unfinished concludes an attempt after which another may follow.
+// unfinished concludes an attempt after which another may follow. One that may have
+// had its effect is the last, unless that can be found out or does not matter.
 func (a *sending) unfinished(ctx context.Context, v channel.Verdict, tries int) error {
 	wait := a.retry(a.w.Attempts+1, v.RetryAfter)
+	giveUp := a.w.Attempts+1 > len(waits)+tries
 	if v.Fate == channel.Unclear {
 		wait = max(wait, a.scaled(settleTime))
+		sender := a.sender(&a.connection, a.w.Channel)
+		_, searches := sender.(channel.Searcher)
+		_, repeats := sender.(channel.Repeater)
+		giveUp = giveUp || !searches && !repeats
 	}
-	return a.conclude(ctx, end{verdict: v, wait: wait, giveUp: a.w.Attempts+1 > len(waits)+tries})
+	return a.conclude(ctx, end{verdict: v, wait: wait, giveUp: giveUp})
 }
 
 // receiptURL is where the provider reports what became of the message.
@@ -98,7 +113,7 @@ func (a *sending) receiptURL() string {
 
 // search asks the provider whether it has the message, and returns its id there;
 // empty when it does not.
-func (a *sending) search(ctx context.Context, c channel.Caller, credentials map[string]string) (string, error) {
+func (a *sending) search(ctx context.Context, c channel.Searcher, credentials map[string]string) (string, error) {
 	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.HandedAt)
 	for range maxPages {
 		answer, _, err := a.call(ctx, call)

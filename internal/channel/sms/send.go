@@ -35,7 +35,10 @@ const (
 	credService   = "messaging_service_sid"
 )
 
-var _ channel.Caller = (*Adapter)(nil)
+var (
+	_ channel.Caller   = (*Adapter)(nil)
+	_ channel.Searcher = (*Adapter)(nil)
+)
 
 // Check implements [channel.Sender].
 func (a *Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
@@ -200,7 +203,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// SearchCall implements [channel.Caller]. The list has the newest first. It is
+// SearchCall implements [channel.Searcher]. The list has the newest first. It is
 // not asked for by date: the provider's date is that of sending, which a message
 // that waits there does not have yet.
 func (a *Adapter) SearchCall(m *channel.Outgoing, credentials map[string]string, _ time.Time) channel.Call {
@@ -222,7 +225,7 @@ func (a *Adapter) search(address string, credentials map[string]string) channel.
 // searchSlack is by how much the provider's clock may be behind ours.
 const searchSlack = 5 * time.Minute
 
-// ReadSearch implements [channel.Caller]: what was made through the API since
+// ReadSearch implements [channel.Searcher]: what was made through the API since
 // then and says what m says.
 func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
 	if answer.Status != http.StatusOK {
