@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -19,7 +20,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/billing"
-	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
@@ -64,12 +64,31 @@ type config struct {
 	OIDCClientID     string `name:"oidc-client-id" placeholder:"ID" help:"Our name at the identity provider." group:"Sign-in"`
 	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Our password at the identity provider; none for a public client." group:"Sign-in"`
 
-	SMSSecret          []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
-	SMSAPIURL          string   `name:"sms-api-url" placeholder:"URL" help:"Where the SMS provider's API is (default: https://api.twilio.com)." group:"Channels"`
-	EmailRawSecret     []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
-	TrustedAuthServers []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
+	EmailFormSecret              []string `secret:"true" placeholder:"KEY" help:"Signing keys of shared accounts that post mail as forms (style A)." group:"Channels"`
+	EmailParsePublicKey          []string `placeholder:"KEY" help:"Public keys of shared accounts that post mail with an ECDSA signature (style B): base64 DER or PEM." group:"Channels"`
+	EmailJSONToken               []string `name:"email-json-token" secret:"true" placeholder:"TOKEN" help:"Tokens of shared accounts that post mail as JSON (style C)." group:"Channels"`
+	EmailRawSecret               []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
+	EmailDeliverySecret          []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the mail delivery provider's webhooks." group:"Channels"`
+	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
+	SMSSecret                    []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
+	SMSAPIURL                    string   `name:"sms-api-url" placeholder:"URL" help:"Where the SMS provider's API is (default: https://api.twilio.com)." group:"Channels"`
+	BusinessMessagingSecret      []string `secret:"true" placeholder:"SECRET" help:"App secrets of the business messaging provider." group:"Channels"`
+	BusinessMessagingVerifyToken []string `secret:"true" placeholder:"TOKEN" help:"Tokens that the business messaging provider presents when the webhook is set up." group:"Channels"`
+	BusinessMessagingAPIURL      string   `name:"business-messaging-api-url" placeholder:"URL" help:"Where the business messaging API is (default: https://graph.facebook.com)." group:"Channels"`
+	SocialMessengerSecret        []string `secret:"true" placeholder:"SECRET" help:"App secrets of the social messenger." group:"Channels"`
+	SocialMessengerVerifyToken   []string `secret:"true" placeholder:"TOKEN" help:"Tokens that the social messenger presents when the webhook is set up." group:"Channels"`
+	SocialMessengerAPIURL        string   `name:"social-messenger-api-url" placeholder:"URL" help:"Where the social messenger's API is (default: https://graph.facebook.com)." group:"Channels"`
+	VoiceSecret                  []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the voice provider's webhooks." group:"Channels"`
+	VoiceAPIURL                  string   `name:"voice-api-url" placeholder:"URL" help:"Where the voice provider's API is (default: https://dialpad.com)." group:"Channels"`
+	StorefrontSecret             []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the storefront platform's webhooks." group:"Channels"`
+	StorefrontAPISecret          []string `name:"storefront-api-secret" secret:"true" placeholder:"SECRET" help:"API secrets of the storefront app, which sign privacy requests." group:"Channels"`
+	StorefrontAPIURL             string   `name:"storefront-api-url" placeholder:"URL" help:"Where the storefront platform's API is (default: at each shop's own address)." group:"Channels"`
+	ChatSecret                   []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the team chat app." group:"Channels"`
+	ChatAPIURL                   string   `name:"chat-api-url" placeholder:"URL" help:"Where the team chat's API is (default: https://slack.com)." group:"Channels"`
+	MarketplaceTopics            []string `placeholder:"ARN" help:"Topics whose marketplace notifications are taken (default: any whose signature holds)." group:"Channels"`
 
 	PaymentsSecret        []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook." group:"Payments"`
+	PaymentsConnectSecret []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook for connected accounts." group:"Payments"`
 	PaymentsAPIKey        string   `name:"payments-api-key" secret:"true" placeholder:"KEY" help:"The payment provider's secret API key, for its checkout pages (default: a page of our own that pretends)." group:"Payments"`
 	PaymentsAPIURL        string   `name:"payments-api-url" placeholder:"URL" help:"Where the payment provider's API is (default: https://api.stripe.com)." group:"Payments"`
 	PaymentsPricePro      string   `placeholder:"ID" help:"The payment provider's price of the plan pro." group:"Payments"`
@@ -207,8 +226,10 @@ func plain(v any) (string, error) {
 // settings translates to what the program is made of.
 func (c *config) settings() (app.Config, error) {
 	// Where a list ends with a comma, there is no further value.
-	for _, list := range []*[]string{&c.Roles, &c.TrustedProxies, &c.RedirectOrigins, &c.SMSSecret, &c.EmailRawSecret, &c.PaymentsSecret, &c.TrustedAuthServers} {
-		*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
+	for _, value := range reflect.ValueOf(c).Elem().Fields() {
+		if list, ok := value.Addr().Interface().(*[]string); ok {
+			*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
+		}
 	}
 	a := app.Config{
 		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
@@ -216,10 +237,14 @@ func (c *config) settings() (app.Config, error) {
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
 		PaymentsAPIKey: c.PaymentsAPIKey, PaymentsAPIURL: c.PaymentsAPIURL,
-		PaymentsPrices:        map[account.Plan]string{account.Pro: c.PaymentsPricePro, account.Business: c.PaymentsPriceBusiness},
-		Secrets:               map[string][]string{"sms": c.SMSSecret, "email-raw": c.EmailRawSecret, "payments": c.PaymentsSecret},
+		PaymentsPrices: map[account.Plan]string{account.Pro: c.PaymentsPricePro, account.Business: c.PaymentsPriceBusiness},
+		Secrets:        c.secrets(),
+		VerifyTokens: map[string][]string{
+			"business-messaging": c.BusinessMessagingVerifyToken, "social-messenger": c.SocialMessengerVerifyToken,
+		},
+		APIURLs:               c.apiURLs(),
+		MarketplaceTopics:     c.MarketplaceTopics,
 		TrustedAuthServers:    c.TrustedAuthServers,
-		SMSAPIURL:             c.SMSAPIURL,
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
 		StopTimeout: c.StopTimeout,
@@ -277,8 +302,10 @@ func (c *config) settings() (app.Config, error) {
 			return a, usageError{fmt.Errorf("--redis-url: it %w", err)}
 		}
 	}
-	if _, err := netguard.ParseAPIURL(c.SMSAPIURL, sms.DefaultAPIURL); err != nil {
-		return a, usageError{fmt.Errorf("--sms-api-url: %w", err)}
+	for _, name := range slices.Sorted(maps.Keys(a.APIURLs)) {
+		if _, err := netguard.ParseAPIURL(a.APIURLs[name], "https://api.example.com"); err != nil {
+			return a, usageError{fmt.Errorf("--%s-api-url: %w", name, err)}
+		}
 	}
 	if c.SMTPURL != "" {
 		if _, err := mail.OpenSMTP(c.SMTPURL); err != nil {
@@ -286,6 +313,34 @@ func (c *config) settings() (app.Config, error) {
 		}
 	}
 	return a, nil
+}
+
+// secretLists are what the deployment's channels sign with, by the channel's name.
+func (c *config) secretLists() map[string]*[]string {
+	return map[string]*[]string{
+		"email-form": &c.EmailFormSecret, "email-parse": &c.EmailParsePublicKey, "email-json": &c.EmailJSONToken,
+		"email-raw": &c.EmailRawSecret, "email-delivery": &c.EmailDeliverySecret, "sms": &c.SMSSecret,
+		"business-messaging": &c.BusinessMessagingSecret, "social-messenger": &c.SocialMessengerSecret, "voice": &c.VoiceSecret,
+		"storefront": &c.StorefrontSecret, "storefront-privacy": &c.StorefrontAPISecret, "chat": &c.ChatSecret,
+		"payments": &c.PaymentsSecret, "payments-connect": &c.PaymentsConnectSecret,
+	}
+}
+
+func (c *config) secrets() map[string][]string {
+	lists := make(map[string][]string)
+	for name, list := range c.secretLists() {
+		lists[name] = *list
+	}
+	return lists
+}
+
+// apiURLs are where the providers' APIs are, by the channel's name; empty: at the
+// provider's.
+func (c *config) apiURLs() map[string]string {
+	return map[string]string{
+		"sms": c.SMSAPIURL, "business-messaging": c.BusinessMessagingAPIURL, "social-messenger": c.SocialMessengerAPIURL,
+		"voice": c.VoiceAPIURL, "storefront": c.StorefrontAPIURL, "chat": c.ChatAPIURL,
+	}
 }
 
 // localURL is the address under which a browser on this machine finds what

@@ -47,16 +47,11 @@ connected channels, a few tickets, vehicles with 90 days of rides, and a webhook
 to the address where "kickstand listen" listens. "kickstand trigger" finds it by itself.`
 }
 
-// demoFile is the demo's configuration, left for trigger and listen.
+// demoFile is where the demo's configuration, left for trigger and listen, says that
+// it serves.
 type demoFile struct {
-	Listen                string `toml:"listen"`
-	BaseURL               string `toml:"base-url"`
-	Data                  string `toml:"data"`
-	SMSSecret             string `toml:"sms-secret"`
-	EmailRawSecret        string `toml:"email-raw-secret"`
-	PaymentsSecret        string `toml:"payments-secret"`
-	ListenSecret          string `toml:"listen-secret"`
-	AllowPrivateReceivers bool   `toml:"allow-private-receivers"`
+	Listen  string `toml:"listen"`
+	BaseURL string `toml:"base-url"`
 }
 
 // Run serves the demo until ctx ends.
@@ -65,12 +60,13 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	file := demoFile{
-		Data: folder, SMSSecret: rand.Text(), EmailRawSecret: rand.Text(), PaymentsSecret: rand.Text(), ListenSecret: rand.Text(),
-		AllowPrivateReceivers: true,
-	}
+	listenSecret := rand.Text()
+	file := map[string]any{"data": folder, "listen-secret": listenSecret, "allow-private-receivers": true}
 	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.SecretKey = folder, "", "", "", ""
-	e.SMSSecret, e.EmailRawSecret, e.PaymentsSecret = []string{file.SMSSecret}, []string{file.EmailRawSecret}, []string{file.PaymentsSecret}
+	for _, c := range triggers() {
+		secret := rand.Text()
+		*e.secretLists()[c.name], file[c.secret] = []string{secret}, secret
+	}
 	e.PaymentsAPIKey = "" // nobody is to pay for trying things out
 	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
 	if e.LogLevel == "info" {
@@ -89,7 +85,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	return e.serve(ctx, set, ln, func(a *app.App) error {
-		file.Listen, file.BaseURL = ln.Addr().String(), a.BaseURL
+		file["listen"], file["base-url"] = ln.Addr().String(), a.BaseURL
 		var text bytes.Buffer
 		if err := toml.NewEncoder(&text).Encode(file); err != nil {
 			return err
@@ -98,7 +94,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 			return fmt.Errorf("demo: %w", err)
 		}
 		password := strings.ToLower(rand.Text()[:12])
-		organization, err := fillDemo(ctx, a, file, password)
+		organization, err := fillDemo(ctx, a, demoFilling{here: "http://" + ln.Addr().String(), secrets: e.secrets(), listenSecret: listenSecret, password: password})
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
@@ -203,40 +199,47 @@ func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	return file.BaseURL, accepted(req) == nil
 }
 
+// demoFilling is what the demo's organization is made with.
+type demoFilling struct {
+	here         string // the address of the server; the public one may lead here only from outside
+	secrets      map[string][]string
+	listenSecret string // of the webhook
+	password     string // of the admin
+}
+
 // fillDemo makes the organization, whose id it returns, and has its first
 // customers write, by the same signed requests that a provider would send.
-func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) (organization string, err error) {
+func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization string, err error) {
 	o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: demoOrg, Plan: account.Business})
 	if err != nil {
 		return "", err
 	}
 	if _, err := a.Accounts.CreateUser(ctx, account.NewUser{
-		Email: demoAdmin, Password: password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin,
+		Email: demoAdmin, Password: f.password, Name: "Robin Demo", Organization: o.Slug, Role: account.Admin,
 	}); err != nil {
 		return "", err
 	}
 	for _, n := range []connection.New{
-		{Channel: "sms", Address: demoNumber, Name: "Demo number", Secrets: []string{file.SMSSecret}},
-		{Channel: "email-raw", Address: demoMailbox, Name: "Support mailbox", Secrets: []string{file.EmailRawSecret}},
+		{Channel: "sms", Address: demoNumber, Name: "Demo number", Secrets: f.secrets["sms"]},
+		{Channel: "email-raw", Address: demoMailbox, Name: "Support mailbox", Secrets: f.secrets["email-raw"]},
 	} {
 		n.OrganizationID = o.ID
 		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
 			return "", err
 		}
 	}
-	here := "http://" + file.Listen // the public address may lead here only from outside
 	for _, m := range []struct{ from, text string }{
 		{"+14155550171", "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
 		{"+14155550172", "I was charged twice for my ride this morning."},
 		{"+14155550171", "Update: it works now, thanks!"},
 	} {
 		form := url.Values{"MessageSid": {"SM" + randomHex(16)}, "From": {m.from}, "To": {demoNumber}, "Body": {m.text}, "NumMedia": {"0"}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, here+"/api/webhooks/sms", strings.NewReader(form.Encode()))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.here+"/api/webhooks/sms", strings.NewReader(form.Encode()))
 		if err != nil {
 			return "", err
 		}
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		req.Header.Set("X-Sms-Signature", sms.Sign(a.BaseURL+"/api/webhooks/sms", form, file.SMSSecret))
+		req.Header.Set("X-Sms-Signature", sms.Sign(a.BaseURL+"/api/webhooks/sms", form, f.secrets["sms"][0]))
 		if err := accepted(req); err != nil {
 			return "", err
 		}
@@ -247,11 +250,11 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) (
 	} {
 		raw := fmt.Sprintf("From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
 			m.name, m.from, demoMailbox, m.subject, time.Now().Format(time.RFC1123Z), randomHex(12), m.text)
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, here+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.here+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
 		if err != nil {
 			return "", err
 		}
-		signature, timestamp := email.SignRaw([]byte(raw), time.Now(), file.EmailRawSecret)
+		signature, timestamp := email.SignRaw([]byte(raw), time.Now(), f.secrets["email-raw"][0])
 		req.Header.Set("Content-Type", "message/rfc822")
 		req.Header.Set("X-Envelope-From", m.from)
 		req.Header.Set("X-Envelope-To", demoMailbox)
@@ -263,7 +266,7 @@ func fillDemo(ctx context.Context, a *app.App, file demoFile, password string) (
 	}
 	// Last, so that the tickets above do not wait for a receiver that is not
 	// there yet.
-	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: file.ListenSecret})
+	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: f.listenSecret})
 	return o.ID, err
 }
 

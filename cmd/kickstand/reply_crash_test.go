@@ -68,7 +68,7 @@ func TestCrashReplies(t *testing.T) {
 		}
 	}
 	a, err := app.Open(t.Context(), app.Config{
-		BaseURL: p.url, Data: data, DatabaseURL: p.databaseURL, SMSAPIURL: api.URL, SMTPURL: server.URL, MailFrom: "k@client.example",
+		BaseURL: p.url, Data: data, DatabaseURL: p.databaseURL, APIURLs: map[string]string{"sms": api.URL}, SMTPURL: server.URL, MailFrom: "k@client.example",
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -74,8 +74,10 @@ type Config struct {
 	PaymentsAPIURL string // empty: the provider's
 	PaymentsPrices map[account.Plan]string
 
-	SMSAPIURL          string              // empty: the provider's
 	Secrets            map[string][]string // deployment-wide channel secrets by adapter
+	VerifyTokens       map[string][]string // what providers present when they ask whether an address is ours, by adapter
+	APIURLs            map[string]string   // where the providers' APIs are, by adapter; empty: at the provider's
+	MarketplaceTopics  []string            // whose notifications are taken; none: any whose signature holds
 	TrustedAuthServers []string
 
 	AllowPrivateReceivers bool
@@ -256,7 +258,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL,
 		Post: a.paymentPoster(secrets["payments"]), Logger: log,
 	})
-	smsAPI, err := netguard.ParseAPIURL(c.SMSAPIURL, sms.DefaultAPIURL)
+	smsAPI, err := netguard.ParseAPIURL(c.APIURLs["sms"], sms.DefaultAPIURL)
 	if err != nil {
 		return nil, fmt.Errorf("sms-api-url: %w", err)
 	}
