@@ -232,8 +232,9 @@ type PhoneCall struct {
 	// Voicemail says that a message was really left, not only that the caller got
 	// so far.
 	Voicemail     bool
-	Transcription string
-	Recordings    []Attachment // of the voicemail, or of the call
+	Transcription string       // of what was left
+	Audio         []Attachment // what was left; means nothing without Voicemail
+	Recordings    []Attachment // of the conversation, which somebody at our side had
 }
 
 // Record is a customer, and an order of theirs, as a shop, a marketplace or a
