@@ -2,8 +2,9 @@ package webhook
 
 import (
 	"net/http"
-	"strconv"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
 // Schedule says how often and how late a delivery is tried again (helpdesk.md
@@ -16,9 +17,6 @@ const (
 	ScheduleTwo Schedule = "two"
 )
 
-// maxRetryAfter bounds what a receiver may ask for.
-const maxRetryAfter = 24 * time.Hour
-
 // Delay returns how long after the end of the attempt-th failed attempt (from 1)
 // the next one is due, or false when there is none. A receiver's Retry-After
 // that is longer counts instead, up to 24 hours.
@@ -30,7 +28,7 @@ func (s Schedule) Delay(attempt int, retryAfter time.Duration) (time.Duration, b
 	if attempt < 1 || attempt > len(delays) {
 		return 0, false
 	}
-	return max(delays[attempt-1], min(retryAfter, maxRetryAfter)), true
+	return max(delays[attempt-1], min(retryAfter, netguard.MaxRetryAfter)), true
 }
 
 // stretch applies the configured scale and the random addition of up to 10 %,
@@ -40,18 +38,11 @@ func stretch(delay time.Duration, scale, random float64) time.Duration {
 	return time.Duration(float64(delay) * scale * (1 + random/10))
 }
 
-// retryAfter returns the wait that an answer asks for (RFC 9110 section
-// 10.2.3), if its status is one of those where we listen; else 0.
+// retryAfter returns the wait that an answer asks for, if its status is one of those
+// where we listen; else 0.
 func retryAfter(status int, h http.Header, now time.Time) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0
 	}
-	value := h.Get("Retry-After")
-	if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(0, min(at.Sub(now), maxRetryAfter))
-	}
-	return 0
+	return netguard.RetryAfter(h, now)
 }

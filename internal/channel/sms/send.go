@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -164,11 +165,11 @@ func (a *Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.V
 		}
 		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{r.SID}}
 	case status == http.StatusTooManyRequests || r.Code == 20429:
-		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: retryAfter(answer.Header, time.Now())}
+		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case status >= 500:
-		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: retryAfter(answer.Header, time.Now())}
+		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case r.Code == 21611:
-		return channel.Verdict{Fate: channel.Later, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: retryAfter(answer.Header, time.Now())}
+		return channel.Verdict{Fate: channel.Later, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case !readable || r.Code == 0:
 		return channel.Verdict{Fate: channel.Refused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
@@ -186,21 +187,6 @@ func number(v any) string {
 		return v
 	}
 	return ""
-}
-
-const maxRetryAfter = 24 * time.Hour
-
-// retryAfter reads the header of that name: seconds, which is the form that the
-// provider uses, or a date, which a gateway before it may.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(0, min(at.Sub(now), maxRetryAfter))
-	}
-	return 0
 }
 
 // SearchCall implements [channel.Searcher]. The list has the newest first. It is

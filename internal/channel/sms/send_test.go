@@ -1,7 +1,6 @@
 package sms
 
 import (
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -28,24 +27,6 @@ func TestReadSearch(t *testing.T) {
 		ids, _, err := a.ReadSearch(m, nil, time.Now(), answer)
 		if err != nil || slices.Contains(ids, "SM1") != tt.want {
 			t.Errorf("%s: found %q, error %v; want found: %t", tt.name, ids, err, tt.want)
-		}
-	}
-}
-
-// TestRetryAfter reads both forms of the header (RFC 9110 section 10.2.3).
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		value string
-		want  time.Duration
-	}{
-		{"", 0}, {"soon", 0}, {"-5", 0}, {"0", 0}, {"90", 90 * time.Second}, {"86401", 24 * time.Hour},
-		{"9223372037", 24 * time.Hour}, // nanoseconds of it are more than a duration holds
-		{"99999999999999999999", 0},
-		{"Sat, 21 Nov 2026 08:02:00 GMT", 2 * time.Minute}, {"Sat, 21 Nov 2026 07:00:00 GMT", 0}, {"Sat, 21 Nov 2099 08:00:00 GMT", 24 * time.Hour},
-	} {
-		if got := retryAfter(http.Header{"Retry-After": {tt.value}}, now); got != tt.want {
-			t.Errorf("Retry-After %q is %s, want %s", tt.value, got, tt.want)
 		}
 	}
 }

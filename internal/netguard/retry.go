@@ -1,0 +1,25 @@
+package netguard
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxRetryAfter bounds what [RetryAfter] returns.
+const MaxRetryAfter = 24 * time.Hour
+
+// RetryAfter returns for how long an answer asks not to be bothered again (RFC 9110
+// section 10.2.3), at most [MaxRetryAfter]; 0 where it does not say, or nothing that
+// can be read.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+		return time.Duration(min(n, uint64(MaxRetryAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, min(at.Sub(now), MaxRetryAfter))
+	}
+	return 0
+}
