@@ -16,6 +16,14 @@ type Event struct {
 	Visit      *Visit
 }
 
+// Origin says where an event came in, for whoever gives it its effect.
+type Origin struct {
+	OrganizationID string
+	ConnectionID   string    // of that organization; empty if it has none for the address
+	Medium         string    // what the ticket shows: "voice"
+	ReceivedAt     time.Time // when the request came
+}
+
 // Message is something that somebody wrote to us, or that somebody at our side
 // wrote elsewhere, in terms that hold for every channel.
 type Message struct {

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -85,6 +86,7 @@ type Service struct {
 	box      *seal.Box
 	adapters map[string]channel.Adapter
 	memory   memory
+	holding  sync.Mutex // one looks for who holds a credential
 }
 
 // Open returns the service for the given adapters.

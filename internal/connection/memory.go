@@ -17,7 +17,9 @@ const maxRemembered = 10_000
 type memory struct {
 	mu      sync.RWMutex
 	by      map[place]remembered
-	changes int // how often something changed
+	ids     map[string]remembered
+	held    map[string]held // by channels and the credential's name
+	changes int             // how often something changed
 }
 
 type place struct{ medium, address string }
@@ -78,5 +80,5 @@ func (m *memory) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes++
-	m.by = nil
+	m.by, m.ids, m.held = nil, nil, nil
 }

@@ -39,8 +39,48 @@ type Billing interface {
 	Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (result any, err error)
 }
 
-// Config is what a [Service] needs. All is required but Secrets, and Billing
-// where no adapter takes payments.
+// Calls takes what a telephone provider says of calls; package call.
+type Calls interface {
+	// Missing returns which of the recordings of c are not here yet. Those are
+	// fetched before [Calls.IntakeCall] is given c, with no others in it.
+	Missing(ctx context.Context, q db.Querier, o channel.Origin, c *channel.PhoneCall) ([]channel.Attachment, error)
+	// IntakeCall gives c its effect, in tx, and returns what that was, for people
+	// to look at. It may be given the same news again. files are the recordings in
+	// the order of c.Recordings; one that could not be had has no key, and its
+	// Error says why.
+	//
+	// m is a message that comes of it, nil if none does; the desk places it in the
+	// same transaction, with refs as the files of its attachments: any that were
+	// among files, now or earlier.
+	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall, files []blob.Ref) (result any, m *channel.Message, refs []blob.Ref, err error)
+	// PlacedCall says where the desk has put m, also when it was there already, in
+	// the transaction in which IntakeCall returned it.
+	PlacedCall(ctx context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall, m *channel.Message, ticketID, messageID string) error
+}
+
+// Shops takes what shops, marketplaces and payment providers say of customers and
+// orders, and what the law has them ask for; package shop.
+type Shops interface {
+	// IntakeRecord gives r its effect, in tx, and returns what that was, for
+	// people to look at. It may be given the same news again, and older news after
+	// newer. m is a message that comes of it: r.Message, which may be changed but
+	// for its attachments, or nil; the desk places it in the same transaction.
+	IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Origin, r *channel.Record) (result any, m *channel.Message, err error)
+	// IntakePrivacy records p, in tx, and has it done. It may be given the same
+	// request again.
+	IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Origin, p *channel.Privacy) (result any, err error)
+}
+
+// Newsreader takes news about connections themselves; package connection.
+type Newsreader interface {
+	// IntakeNews gives n its effect, in tx, and returns what that was, for people
+	// to look at. It may be given the same news again.
+	IntakeNews(ctx context.Context, tx *db.Tx, o channel.Origin, n *channel.News) (result any, err error)
+}
+
+// Config is what a [Service] needs. All is required but Secrets, VerifyTokens, Credentials, API
+// where no adapter asks its provider, and whatever takes what no adapter brings:
+// Billing, Calls, Shops and News.
 type Config struct {
 	DB          *db.DB
 	Queue       *queue.Queue
@@ -48,11 +88,19 @@ type Config struct {
 	Connections *connection.Service
 	Desk        *desk.Service
 	Billing     Billing
+	Calls       Calls
+	Shops       Shops
+	News        Newsreader
 	// Adapters are asked in this order where they share a path.
 	Adapters []channel.Adapter
 	// Secrets are the deployment-wide signing secrets by adapter name, newest
 	// first, for provider accounts that all organizations share.
 	Secrets map[string][]string
+	// VerifyTokens are the deployment-wide tokens of handshakes by adapter name.
+	VerifyTokens map[string][]string
+	// Credentials are the deployment-wide ones for providers' APIs by adapter name,
+	// where a connection has none of its own.
+	Credentials map[string]map[string]string
 	// BaseURL is the public address, without a trailing slash. Some
 	// signatures cover it.
 	BaseURL string
@@ -60,25 +108,33 @@ type Config struct {
 	// it gets what no connection claims.
 	SoleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
 	// Media fetches attachments; it must connect to public addresses only.
-	Media  http.RoundTripper
+	Media http.RoundTripper
+	// API calls the providers' APIs, wherever the operator says that they are.
+	API    http.RoundTripper
 	Logger *slog.Logger
 }
 
 // Service takes requests and processes events. It is safe for concurrent use.
 type Service struct {
-	db               *db.DB
-	queue            *queue.Queue
-	blob             blob.Store
-	connections      *connection.Service
-	desk             *desk.Service
-	billing          Billing
-	adapters         []channel.Adapter // in the order in which they are asked
-	byName           map[string]channel.Adapter
-	secrets          map[string][]string
-	baseURL          string
-	soleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
-	media            http.RoundTripper
-	log              *slog.Logger
+	db                    *db.DB
+	queue                 *queue.Queue
+	blob                  blob.Store
+	connections           *connection.Service
+	desk                  *desk.Service
+	billing               Billing
+	calls                 Calls
+	shops                 Shops
+	news                  Newsreader
+	adapters              []channel.Adapter // in the order in which they are asked
+	byName                map[string]channel.Adapter
+	secrets               map[string][]string
+	verifyTokens          map[string][]string
+	deploymentCredentials map[string]map[string]string
+	baseURL               string
+	soleOrganization      func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	media                 http.RoundTripper
+	api                   http.RoundTripper
+	log                   *slog.Logger
 
 	counts map[string]*tally // by adapter name; fixed
 
@@ -86,6 +142,7 @@ type Service struct {
 	// read or wait, and those that adapters, which make copies, have in hand.
 	receiving *semaphore.Weighted
 	parsing   *semaphore.Weighted
+	answering *semaphore.Weighted // the same for what providers tell when they are asked
 }
 
 // concurrency is how many events of one channel are processed at once in this
@@ -100,12 +157,14 @@ const deploymentConcurrency = 8
 // channel, so that trouble with one holds up no other.
 func Open(c Config) *Service {
 	s := &Service{
-		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk, billing: c.Billing,
-		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, baseURL: c.BaseURL,
-		soleOrganization: c.SoleOrganization, media: c.Media, log: c.Logger,
+		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
+		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.News,
+		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
+		soleOrganization: c.SoleOrganization, media: c.Media, api: c.API, log: c.Logger,
 		counts:    make(map[string]*tally),
 		receiving: semaphore.NewWeighted(maxReceiving),
 		parsing:   semaphore.NewWeighted(maxParsing),
+		answering: semaphore.NewWeighted(maxAnswers),
 	}
 	for _, a := range c.Adapters {
 		info := a.Info()
@@ -116,7 +175,7 @@ func Open(c Config) *Service {
 		s.byName[name] = a
 		s.counts[name] = new(tally)
 		s.queue.Handle(queue.Worker{
-			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Bury: s.bury,
+			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Bury: s.bury,
 		})
 	}
 	return s

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
-	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
@@ -32,42 +31,32 @@ const (
 // fetchMedia gets the attachments that are only promised so far, into the blob
 // store. What cannot be had becomes a placeholder with the reason, because the
 // text must arrive.
-func (s *Service) fetchMedia(ctx context.Context, a channel.Adapter, e *Event, m *channel.Message, files []blob.Ref, failures int) error {
-	if m == nil {
-		return nil
-	}
-	source, fetches := a.(channel.MediaSource)
-	var credentials map[string]string
-	for i := range m.Attachments {
-		att := &m.Attachments[i]
-		if att.URL == "" || files[i].Key != "" {
+func (s *Service) fetchMedia(ctx context.Context, w *work) error {
+	source, fetches := w.adapter.(channel.MediaSource)
+	list := w.attachments()
+	for i := range list {
+		att := &list[i]
+		if att.URL == "" || w.files[i].Key != "" {
 			continue
 		}
 		if !fetches {
 			att.Error = "the channel does not say how to fetch this file"
 			continue
 		}
-		if credentials == nil && e.ConnectionID != "" {
-			c, err := s.connections.Find(ctx, e.ConnectionID)
-			if err != nil && !errors.Is(err, db.ErrNoRows) {
-				return fmt.Errorf("credentials for media: %w", err)
-			}
-			credentials = c.Credentials()
-		}
-		ref, err := s.fetch(ctx, source.MediaRequest(*att, credentials), att)
+		ref, err := s.fetch(ctx, source.MediaRequest(*att, s.credentials(w)), att)
 		if err == nil {
-			files[i] = ref
+			w.files[i] = ref
 			continue
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		failed, ok := errors.AsType[*mediaError](err)
-		if !ok || !failed.final && failures < mediaTries {
+		if !ok || !failed.final && w.attempt < mediaTries {
 			return fmt.Errorf("fetch attachment %d: %w", i+1, err)
 		}
 		att.Error = failed.message
-		s.log.WarnContext(ctx, "an attachment could not be fetched", "event", e.ID, "attachment", i+1, "error", err)
+		s.log.WarnContext(ctx, "an attachment could not be fetched", "event", w.event.ID, "attachment", i+1, "error", err)
 	}
 	return nil
 }
@@ -139,6 +128,11 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	}
 	if err != nil {
 		return blob.Ref{}, fmt.Errorf("store attachment: %w", err)
+	}
+	// The key is the content's digest. What has another one is stored and never
+	// named.
+	if att.SHA256 != "" && !strings.EqualFold(att.SHA256, ref.Key) {
+		return blob.Ref{}, &mediaError{message: "the file is not the one that was announced: its checksum differs"}
 	}
 	att.ContentType = sniff(head, att.ContentType)
 	if att.Name == "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/queue"
@@ -26,7 +27,10 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if !ok {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
-	parsed, files, err := s.parse(ctx, a, e)
+	w := &work{event: e, adapter: a, attempt: j.Attempt, origin: channel.Origin{
+		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Medium: a.Info().Medium, ReceivedAt: e.ReceivedAt,
+	}}
+	err = s.prepare(ctx, w)
 	if errors.Is(err, channel.ErrUnreadable) {
 		return s.db.Write(ctx, func(tx *db.Tx) error {
 			if err := e.end(ctx, tx, Rejected, nil, reason(err)); err != nil {
@@ -38,29 +42,8 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fetchMedia(ctx, a, e, parsed.Message, files, j.Attempt); err != nil {
-		return err
-	}
-	in := desk.Inbound{
-		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Channel: a.Info().Medium,
-		Event: parsed, Files: files, ReceivedAt: e.ReceivedAt,
-	}
-	thanks, err := s.acknowledgement(ctx, a, e)
-	if err != nil {
-		return err
-	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		var result any
-		var err error
-		if parsed.Payment != nil {
-			result, err = s.billing.Intake(ctx, tx, parsed.Payment)
-		} else {
-			var r desk.Result
-			if r, err = s.desk.Intake(ctx, tx, in); err == nil {
-				result = r
-				_, err = s.desk.Acknowledge(ctx, tx, e.OrganizationID, r, thanks)
-			}
-		}
+		result, err := s.take(ctx, tx, w)
 		if err != nil {
 			return err
 		}
@@ -71,54 +54,184 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// acknowledgement returns what the first message of a new ticket is answered with,
-// where that is a message of its own: the connection's setting auto_reply.
-func (s *Service) acknowledgement(ctx context.Context, a channel.Adapter, e *Event) (string, error) {
-	if _, letters := a.(channel.Correspondent); !letters || e.ConnectionID == "" {
-		return "", nil
-	}
-	list, err := s.connections.At(ctx, a.Info().Medium, []string{e.Address})
-	if err != nil {
-		return "", fmt.Errorf("load connection: %w", err)
-	}
-	for _, c := range list {
-		if c.ID == e.ConnectionID {
-			return c.Settings[autoReply], nil
-		}
-	}
-	return "", nil
+// work is an event that is being processed.
+type work struct {
+	event   *Event
+	adapter channel.Adapter
+	attempt int // failed attempts before this one
+	origin  channel.Origin
+
+	connection *connection.Connection // nil: none, or it is gone
+
+	// What it means, with everything that has to be had for it from elsewhere.
+	parsed channel.Event
+	files  []blob.Ref // of parsed's attachments
+	thanks string     // what the first message of a new ticket is answered with
+	visit  *visited
 }
 
-// parse returns what the event means, with its files stored. The memory that
-// large ones take is free again when it returns.
-func (s *Service) parse(ctx context.Context, a channel.Adapter, e *Event) (parsed channel.Event, files []blob.Ref, err error) {
+// attachments are the files that the event brings or promises, of whatever it is.
+func (w *work) attachments() []channel.Attachment {
+	switch e := &w.parsed; {
+	case e.Message != nil:
+		return e.Message.Attachments
+	case e.Call != nil:
+		return e.Call.Recordings
+	case e.Record != nil && e.Record.Message != nil:
+		return e.Record.Message.Attachments
+	}
+	return nil
+}
+
+// prepare does what must not happen in a transaction, since it may take long: it
+// finds out what the event means and gets what belongs to it.
+func (s *Service) prepare(ctx context.Context, w *work) (err error) {
+	if w.event.ConnectionID != "" {
+		if w.connection, err = s.connections.ByID(ctx, w.event.ConnectionID); err != nil {
+			return fmt.Errorf("load connection: %w", err)
+		}
+	}
+	if err := s.parse(ctx, w); err != nil {
+		return err
+	}
+	if err := s.fetchMedia(ctx, w); err != nil {
+		return err
+	}
+	if v := w.parsed.Visit; v != nil {
+		if w.visit, err = s.visit(ctx, v); err != nil {
+			return err
+		}
+	}
+	if _, letters := w.adapter.(channel.Correspondent); letters && w.connection != nil {
+		w.thanks = w.connection.Settings[autoReply]
+	}
+	return nil
+}
+
+// arisen is the result of news of which a message came.
+type arisen struct {
+	desk.Result
+	News any `json:"news"` // what became of the news itself
+}
+
+// take gives the event its effect, in the transaction that ends its job, and
+// returns what that was.
+func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
+	switch e := w.parsed; {
+	case e.Payment != nil:
+		if s.billing == nil {
+			return nil, untaken("payments")
+		}
+		return s.billing.Intake(ctx, tx, e.Payment)
+	case e.Call != nil:
+		return s.takeCall(ctx, tx, w)
+	case e.Record != nil:
+		if s.shops == nil {
+			return nil, untaken("records of customers")
+		}
+		// The transaction may run again: it must find everything as it was.
+		r := *e.Record
+		if r.Message != nil {
+			r.Message = new(*r.Message)
+		}
+		result, m, err := s.shops.IntakeRecord(ctx, tx, w.origin, &r)
+		if err != nil || m == nil {
+			return result, err
+		}
+		placed, err := s.place(ctx, tx, w, channel.Event{Message: m}, w.files)
+		return arisen{placed, result}, err
+	case e.Privacy != nil:
+		if s.shops == nil {
+			return nil, untaken("privacy requests")
+		}
+		return s.shops.IntakePrivacy(ctx, tx, w.origin, e.Privacy)
+	case e.News != nil:
+		if s.news == nil {
+			return nil, untaken("news about connections")
+		}
+		return s.news.IntakeNews(ctx, tx, w.origin, e.News)
+	case e.Visit != nil:
+		return w.visit, nil
+	}
+	r, err := s.place(ctx, tx, w, w.parsed, w.files)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.desk.Acknowledge(ctx, tx, w.event.OrganizationID, r, w.thanks)
+	return r, err
+}
+
+func (s *Service) takeCall(ctx context.Context, tx *db.Tx, w *work) (any, error) {
+	if s.calls == nil {
+		return nil, untaken("calls")
+	}
+	c := *w.parsed.Call
+	result, m, refs, err := s.calls.IntakeCall(ctx, tx, w.origin, &c, w.files)
+	if err != nil || m == nil {
+		return result, err
+	}
+	placed, err := s.place(ctx, tx, w, channel.Event{Message: m}, refs)
+	if err != nil {
+		return nil, err
+	}
+	return arisen{placed, result}, s.calls.PlacedCall(ctx, tx, w.origin, &c, m, placed.TicketID, placed.MessageID)
+}
+
+// place hands an event to the desk.
+func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event, files []blob.Ref) (desk.Result, error) {
+	return s.desk.Intake(ctx, tx, desk.Inbound{
+		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
+		Event: e, Files: files, ReceivedAt: w.origin.ReceivedAt,
+	})
+}
+
+func untaken(what string) error { return fmt.Errorf("nothing in this program takes %s", what) }
+
+// parse works out what the event means, and stores the files that it brings. The
+// memory that large ones take is free again when it returns.
+func (s *Service) parse(ctx context.Context, w *work) error {
+	e := w.event
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
 		if err := s.parsing.Acquire(ctx, need); err != nil {
-			return parsed, nil, err
+			return err
 		}
 		defer s.parsing.Release(need)
 	}
 	if err := s.unshelve(ctx, e); err != nil {
-		return parsed, nil, err
+		return err
 	}
-	parsed, err = a.Parse(e.request(), e.part())
+	var err error
+	if asker, ok := w.adapter.(channel.Asker); ok {
+		var answers answers
+		defer answers.release()
+		if err := s.ask(ctx, w, asker, &answers); err != nil {
+			return err
+		}
+		w.parsed, err = asker.ParseAnswered(e.request(), e.part(), answers.list)
+	} else {
+		w.parsed, err = w.adapter.Parse(e.request(), e.part())
+	}
 	if errors.Is(err, channel.ErrUnreadable) {
-		return parsed, nil, err
+		return err
 	}
 	if err != nil {
-		return parsed, nil, fmt.Errorf("parse: %w", err)
+		return fmt.Errorf("parse: %w", err)
 	}
 	e.Body = nil
-	if files, err = s.desk.Prepare(ctx, parsed.Message); err != nil {
-		return parsed, nil, fmt.Errorf("store attachments: %w", err)
-	}
-	if m := parsed.Message; m != nil {
-		for i := range m.Attachments {
-			m.Attachments[i].Data = nil
+	if c := w.parsed.Call; c != nil && len(c.Recordings) > 0 && s.calls != nil {
+		if c.Recordings, err = s.calls.Missing(ctx, s.db, w.origin, c); err != nil {
+			return fmt.Errorf("look for recordings: %w", err)
 		}
 	}
-	return parsed, files, nil
+	list := w.attachments()
+	if w.files, err = s.desk.Prepare(ctx, &channel.Message{Attachments: list}); err != nil {
+		return fmt.Errorf("store attachments: %w", err)
+	}
+	for i := range list {
+		list[i].Data = nil
+	}
+	return nil
 }
 
 // end records what became of an event.

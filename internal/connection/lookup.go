@@ -1,0 +1,118 @@
+package connection
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// ByID returns a connection, enabled or not, from memory where it is known there;
+// nil when there is none. It must not be changed.
+func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
+	c, since := s.memory.recallID(id)
+	if c != nil {
+		return c, nil
+	}
+	read, err := s.Find(ctx, id)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.memory.keepID(&read, since)
+	return &read, nil
+}
+
+// maxHolders bounds the connections among which a credential is looked for: the
+// newest, since providers ask when a connection is made. What is older is found by
+// its id.
+const maxHolders = 1000
+
+// Holds reports whether an enabled connection of one of the channels has value as
+// the named credential. An empty one never matches. It compares in constant time,
+// and reads the connections at most once in [Fresh], however often strangers ask.
+func (s *Service) Holds(ctx context.Context, channels []string, name, value string) (bool, error) {
+	if value == "" {
+		return false, nil
+	}
+	channels = slices.Sorted(slices.Values(channels))
+	key := strings.Join(channels, " ") + " " + name
+	s.holding.Lock() // one reads, the others wait for what it read
+	defer s.holding.Unlock()
+	digests, ok, since := s.memory.recallHeld(key)
+	if !ok {
+		list, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) AND enabled ORDER BY id DESC LIMIT $2", channels, maxHolders)
+		if err != nil {
+			return false, err
+		}
+		for i := range list {
+			if held := list[i].credentials[name]; held != "" {
+				digests = append(digests, sha256.Sum256([]byte(held)))
+			}
+		}
+		s.memory.keepHeld(key, digests, since)
+	}
+	presented := sha256.Sum256([]byte(value))
+	found := false
+	for i := range digests {
+		if hmac.Equal(digests[i][:], presented[:]) {
+			found = true
+		}
+	}
+	return found, nil
+}
+
+// held are the digests of a credential of connections.
+type held struct {
+	digests [][sha256.Size]byte
+	read    time.Time
+}
+
+func (m *memory) recallID(id string) (*Connection, moment) {
+	now := time.Now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if r, ok := m.ids[id]; ok && now.Sub(r.read) < Fresh {
+		return r.connection, moment{now, m.changes}
+	}
+	return nil, moment{now, m.changes}
+}
+
+func (m *memory) keepID(c *Connection, since moment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.changes != since.changes {
+		return
+	}
+	if m.ids == nil || len(m.ids) >= maxRemembered {
+		m.ids = make(map[string]remembered)
+	}
+	m.ids[c.ID] = remembered{c, since.time}
+}
+
+func (m *memory) recallHeld(key string) ([][sha256.Size]byte, bool, moment) {
+	now := time.Now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	h, ok := m.held[key]
+	return h.digests, ok && now.Sub(h.read) < Fresh, moment{now, m.changes}
+}
+
+func (m *memory) keepHeld(key string, digests [][sha256.Size]byte, since moment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.changes != since.changes {
+		return
+	}
+	if m.held == nil {
+		m.held = make(map[string]held)
+	}
+	m.held[key] = held{digests, since.time}
+}

@@ -1,0 +1,182 @@
+package inbound
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+const (
+	// maxAsks bounds the calls for one part.
+	maxAsks = 20
+	// askTries is how often a failed call delays the event; after that it goes on
+	// with what the request itself has.
+	askTries   = 3
+	askTimeout = 30 * time.Second
+	// maxAskWait bounds for how long a provider can put us off.
+	maxAskWait = 15 * time.Minute
+	// smallAnswer is the size up to which the answers for a part are read without
+	// reserving memory, maxAnswer the most that they may have together: a mail
+	// and what is around it.
+	smallAnswer = 1 << 20
+	maxAnswer   = 40 << 20
+	// maxAnswers is what large ones may hold at once.
+	maxAnswers = 2 * maxAnswer
+)
+
+// answers are what a provider has told about one part.
+type answers struct {
+	list    []channel.Answer
+	size    int64 // bytes of all bodies
+	reserve func(ctx context.Context) error
+	held    func() // gives up the memory that was reserved; nil while none is
+}
+
+func (a *answers) release() {
+	if a.held != nil {
+		a.held()
+	}
+}
+
+// askError is a call that another try may mend.
+type askError struct {
+	cause error
+	wait  time.Duration // what the provider asks for; 0: nothing
+}
+
+func (e *askError) Error() string { return "ask the provider: " + e.cause.Error() }
+func (e *askError) Unwrap() error { return e.cause }
+
+// retry is how long a failed event waits, and whether it does.
+func retry(attempt int, err error) (time.Duration, bool) {
+	wait := queue.Backoff(attempt)
+	if asked, ok := errors.AsType[*askError](err); ok {
+		wait = max(wait, min(asked.wait, maxAskWait))
+	}
+	return wait, attempt < 8
+}
+
+// ask has the provider tell what the request leaves out.
+func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *answers) error {
+	got.reserve = func(ctx context.Context) error {
+		if err := s.answering.Acquire(ctx, maxAnswer); err != nil {
+			return err
+		}
+		got.held = func() { s.answering.Release(maxAnswer) }
+		return nil
+	}
+	req, part := w.event.request(), w.event.part()
+	for range maxAsks {
+		call := asker.Ask(req, part, got.list, s.credentials(w))
+		if call == nil {
+			return nil
+		}
+		answer, err := s.call(ctx, call, got)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			got.list = append(got.list, answer)
+			continue
+		}
+		if w.attempt < askTries {
+			return err
+		}
+		s.log.WarnContext(ctx, "the provider does not tell what an event leaves out", "event", w.event.ID, "error", err)
+		got.list = append(got.list, channel.Answer{})
+	}
+	s.log.WarnContext(ctx, "a channel asks its provider without end", "event", w.event.ID, "channel", w.event.Channel)
+	return nil
+}
+
+// call makes a request of the provider's API. The error is an [*askError]; it
+// repeats neither address nor credentials.
+func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (channel.Answer, error) {
+	var none channel.Answer
+	if s.api == nil {
+		return none, &askError{cause: errors.New("nothing in this program calls providers")}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(c.Body))
+	if err != nil {
+		return none, &askError{cause: errors.New("its address is malformed")}
+	}
+	maps.Copy(req.Header, c.Header)
+	req.Header.Set("User-Agent", "Kickstand")
+	resp, err := s.api.RoundTrip(req) // not an http.Client: it would follow redirects
+	if err != nil {
+		return none, &askError{cause: withoutURL(err)}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+		return none, &askError{cause: fmt.Errorf("it answered %s", resp.Status), wait: retryAfter(resp.Header.Get("Retry-After"))}
+	}
+	answer := channel.Answer{Status: resp.StatusCode, Header: resp.Header}
+	if answer.Body, err = got.read(ctx, resp.Body); err != nil {
+		return none, &askError{cause: err}
+	}
+	return answer, nil
+}
+
+// read reads one more answer, with memory reserved for it if it is large.
+func (a *answers) read(ctx context.Context, from io.Reader) ([]byte, error) {
+	limit := int64(maxAnswer)
+	if a.held == nil {
+		limit = smallAnswer
+	}
+	body, err := io.ReadAll(io.LimitReader(from, limit-a.size+1))
+	if err == nil && a.size+int64(len(body)) > limit && a.held == nil {
+		if err := a.reserve(ctx); err != nil {
+			return nil, err
+		}
+		var rest []byte
+		rest, err = io.ReadAll(io.LimitReader(from, maxAnswer-a.size-int64(len(body))+1))
+		body = append(body, rest...)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the answer broke off: %w", err)
+	case a.size+int64(len(body)) > maxAnswer:
+		return nil, fmt.Errorf("the answers are larger than %d MB", maxAnswer>>20)
+	}
+	a.size += int64(len(body))
+	return body, nil
+}
+
+// retryAfter reads the header of that name (RFC 9110, 10.2.3); 0 when it says
+// nothing.
+func retryAfter(value string) time.Duration {
+	value = strings.TrimSpace(value)
+	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}
+
+// credentials are those of the connection, and for those that it does not have the
+// deployment's.
+func (s *Service) credentials(w *work) map[string]string {
+	all := maps.Clone(s.deploymentCredentials[w.event.Channel])
+	if w.connection == nil {
+		return all
+	}
+	if all == nil {
+		return w.connection.Credentials()
+	}
+	maps.Copy(all, w.connection.Credentials())
+	return all
+}
