@@ -1,0 +1,366 @@
+// Package storefront is the channel of shops: a platform that speaks Shopify's
+// dialect posts what becomes of a shop's customers and orders, and, to a path of
+// its own, what the law has the shop ask for.
+//
+// A request is one event, whose topic and shop stand in headers. Nothing comes of
+// it for a ticket: customers and orders become a [channel.Record], requests of the
+// law a [channel.Privacy], and the end of the app's installation [channel.News].
+//
+// The signature covers the body alone, and the secret is the app's: whoever has a
+// shop with the same app has valid requests of their own and could send them under
+// another shop's name, or a topic of their choice. So a body that shows itself to
+// be of another shop or another kind than the headers say counts as unsigned. A
+// request of the law, which destroys, must say whose it is.
+//
+// There is no time in the signature. What a repeated request does is nothing, by
+// the time of the last change that each record carries, and by the platform's id
+// of the event or the delivery.
+package storefront
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// medium is that of both adapters.
+const medium = "storefront"
+
+// Path is where the platform posts; subscriptions are made for it.
+const Path = "/api/webhooks/storefront"
+
+// The neutral names of the headers. Each has two aliases: with X-Shopify- in place
+// of X-Store-, and with Shopify-.
+const (
+	SignatureHeader = neutral + "Hmac-Sha256"
+	TopicHeader     = neutral + "Topic"
+	ShopHeader      = neutral + "Shop-Domain"
+	WebhookIDHeader = neutral + "Webhook-Id"
+	EventIDHeader   = neutral + "Event-Id"
+
+	neutral = "X-Store-"
+)
+
+// The topics that mean something here, beside the kinds of [channel.Privacy].
+const (
+	OrdersCreate    = "orders/create"
+	OrdersUpdated   = "orders/updated"
+	CustomersCreate = "customers/create"
+	CustomersUpdate = "customers/update"
+	AppUninstalled  = "app/uninstalled"
+)
+
+// header returns a header by its neutral name or an alias.
+func header(r *channel.Request, name string) string {
+	rest := strings.TrimPrefix(name, neutral)
+	return clean(strings.TrimSpace(r.First(name, "X-Shopify-"+rest, "Shopify-"+rest)))
+}
+
+// shop has what both adapters do alike.
+type shop struct{}
+
+// Addresses returns the shop's domain.
+func (shop) Addresses(r *channel.Request) ([]string, error) {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "application/json", "":
+	default:
+		return nil, channel.ErrContentType
+	}
+	named := header(r, ShopHeader)
+	if named == "" {
+		return nil, nil
+	}
+	domain, err := formDomain(named)
+	if err != nil {
+		return nil, err
+	}
+	return []string{domain}, nil
+}
+
+// FormAddress returns a shop's domain as it is compared.
+func (shop) FormAddress(raw string) (string, error) { return formDomain(raw) }
+
+// platformDomain is where every shop has a name that is its own for ever.
+const platformDomain = ".myshopify.com"
+
+var errDomain = errors.New("must be the shop's own domain at the platform, such as acme-lamps" + platformDomain)
+
+// formDomain takes what people write: https://ACME.myshopify.com/admin.
+func formDomain(raw string) (string, error) {
+	s := strings.ToLower(strings.TrimSpace(raw))
+	s = strings.TrimPrefix(strings.TrimPrefix(s, "https://"), "http://")
+	s, _, _ = strings.Cut(s, "/")
+	name, ok := strings.CutSuffix(s, platformDomain)
+	if !ok || name == "" || len(name) > 63 || name[0] == '-' {
+		return "", errDomain
+	}
+	for _, c := range []byte(name) {
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-') {
+			return "", errDomain
+		}
+	}
+	return s, nil
+}
+
+// signed reports whether the body was signed with secret.
+func signed(r *channel.Request, secret string) bool {
+	if secret == "" {
+		return false
+	}
+	presented, err := base64.StdEncoding.Strict().DecodeString(header(r, SignatureHeader))
+	if err != nil || len(presented) != sha256.Size {
+		return false
+	}
+	return hmac.Equal(presented, digest(r.Body, secret))
+}
+
+func digest(body []byte, secret string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// Sign returns the value of the header [SignatureHeader] that the platform would
+// send with body.
+func Sign(body []byte, secret string) string {
+	return base64.StdEncoding.EncodeToString(digest(body, secret))
+}
+
+// key is what two deliveries of one event have in common. The platform's id of the
+// event is the same in the deliveries of two subscriptions, and in those that are
+// repeated; one change may be events of several topics under one id. The id of the
+// delivery is the same when it is repeated. Without either, the body must do.
+func key(r *channel.Request, topic string) string {
+	if id := header(r, EventIDHeader); id != "" {
+		return "event:" + short(id) + " " + topic
+	}
+	if id := header(r, WebhookIDHeader); id != "" {
+		return "webhook:" + short(id)
+	}
+	sum := sha256.Sum256(r.Body)
+	return "body:" + topic + " " + hex.EncodeToString(sum[:])
+}
+
+// claim is what a request says of itself: the topic by its header, the shop by its
+// header or, where that is missing, by its body.
+func claim(r *channel.Request, o object) (topic, domain string) {
+	topic = strings.ToLower(header(r, TopicHeader))
+	domain, _ = formDomain(header(r, ShopHeader))
+	if domain == "" {
+		domain = o.shop()
+	}
+	return topic, domain
+}
+
+// Adapter is the channel of customers and orders.
+type Adapter struct{ shop }
+
+var (
+	_ channel.Adapter       = Adapter{}
+	_ channel.AddressFormer = Adapter{}
+)
+
+// New returns the channel of customers and orders.
+func New() Adapter { return Adapter{} }
+
+// Info implements [channel.Adapter].
+func (Adapter) Info() channel.Info {
+	return channel.Info{Name: "storefront", Medium: medium, Path: Path, MaxBody: 1 << 20}
+}
+
+// Verify implements [channel.Adapter].
+func (Adapter) Verify(r *channel.Request, secret string) bool {
+	if !signed(r, secret) {
+		return false
+	}
+	o, err := parse(r.Body)
+	if err != nil {
+		return true // for Split to say
+	}
+	topic, domain := claim(r, o)
+	if named := o.shop(); named != "" && named != domain {
+		return false
+	}
+	is := o.shape()
+	switch topic {
+	case OrdersCreate, OrdersUpdated:
+		return is == unknown || is == isOrder
+	case CustomersCreate, CustomersUpdate:
+		return is == unknown || is == isCustomer
+	case AppUninstalled:
+		return is == isShop
+	}
+	return true // it means nothing here
+}
+
+// Split implements [channel.Adapter].
+func (Adapter) Split(r *channel.Request) ([]channel.Part, error) {
+	o, err := parse(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	topic, domain := claim(r, o)
+	p := channel.Part{Kind: cut(topic, maxText), Address: domain}
+	switch topic {
+	case "":
+		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)
+	case OrdersCreate, OrdersUpdated, CustomersCreate, CustomersUpdate:
+		record, err := o.record(topic, domain)
+		if err != nil {
+			return nil, err
+		}
+		// What is about one customer is done in order.
+		if p.Sender = "customer:" + record.ExternalID; record.ExternalID == "" {
+			p.Sender = "order:" + record.Order.ExternalID
+		}
+	case AppUninstalled:
+	default:
+		return []channel.Part{{Kind: p.Kind, Skip: true}}, nil
+	}
+	p.Key = key(r, topic)
+	return []channel.Part{p}, nil
+}
+
+// Parse implements [channel.Adapter].
+func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	o, err := parse(r.Body)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	topic, domain := claim(r, o)
+	switch topic {
+	case OrdersCreate, OrdersUpdated, CustomersCreate, CustomersUpdate:
+		record, err := o.record(topic, domain)
+		if err != nil {
+			return channel.Event{}, err
+		}
+		return channel.Event{Record: record}, nil
+	case AppUninstalled:
+		return channel.Event{News: &channel.News{
+			Kind: channel.Disconnected,
+			Text: "The app was uninstalled from the shop " + domain + ". Install it again and connect the shop anew to go on.",
+		}}, nil
+	}
+	return channel.Event{}, fmt.Errorf("%w: the topic %q means nothing here", channel.ErrUnreadable, topic)
+}
+
+// Privacy is the channel of what the law has shops ask for. It takes requests for
+// connections of the channel storefront.
+type Privacy struct{ shop }
+
+var (
+	_ channel.Adapter       = Privacy{}
+	_ channel.AddressFormer = Privacy{}
+	_ channel.KeyHolder     = Privacy{}
+)
+
+// NewPrivacy returns the channel of what the law has shops ask for.
+func NewPrivacy() Privacy { return Privacy{} }
+
+// Info implements [channel.Adapter].
+func (Privacy) Info() channel.Info {
+	return channel.Info{
+		Name: "storefront-privacy", Medium: medium, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"},
+	}
+}
+
+// APISecret is the credential of a connection that signs requests of the law: the
+// app's API secret, or several, the newest first, separated by commas, while one
+// replaces another. Without it the connection's signing secrets do.
+const APISecret = "api_secret"
+
+// Keys implements [channel.KeyHolder].
+func (Privacy) Keys(_ string, secrets []string, credentials map[string]string) []string {
+	var keys []string
+	for secret := range strings.SplitSeq(credentials[APISecret], ",") {
+		if secret = strings.TrimSpace(secret); secret != "" {
+			keys = append(keys, secret)
+		}
+	}
+	if len(keys) == 0 {
+		return secrets
+	}
+	return keys
+}
+
+// Verify implements [channel.Adapter].
+func (Privacy) Verify(r *channel.Request, secret string) bool {
+	if !signed(r, secret) {
+		return false
+	}
+	o, err := parse(r.Body)
+	if err != nil {
+		return true // for Split to say
+	}
+	topic, domain := claim(r, o)
+	named := o.shop()
+	if named != "" && named != domain {
+		return false
+	}
+	is := o.shape()
+	switch channel.PrivacyKind(topic) {
+	case channel.PrivacyRequest:
+		return named != "" && is == isDataRequest
+	case channel.PrivacyRedactCustomer:
+		return named != "" && is == isCustomerRedact
+	case channel.PrivacyRedactShop:
+		return named != "" && is == isShopRedact
+	}
+	return true // it means nothing here
+}
+
+// Split implements [channel.Adapter].
+func (Privacy) Split(r *channel.Request) ([]channel.Part, error) {
+	o, err := parse(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	topic, domain := claim(r, o)
+	part := channel.Part{Kind: cut(topic, maxText), Address: domain}
+	switch channel.PrivacyKind(topic) {
+	case "":
+		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)
+	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+		p, err := o.privacy(channel.PrivacyKind(topic))
+		if err != nil {
+			return nil, err
+		}
+		if p.Kind != channel.PrivacyRedactShop && p.CustomerID == "" && p.Email == "" && p.Phone == "" && len(p.OrderIDs) == 0 {
+			return []channel.Part{{Kind: part.Kind, Skip: true}}, nil // it names nobody
+		}
+		if part.Key = key(r, topic); p.RequestID != "" {
+			part.Key = "request:" + p.RequestID // the same request, however often it is made
+		}
+		if part.Sender = "shop"; p.CustomerID != "" {
+			part.Sender = "customer:" + p.CustomerID
+		}
+	default:
+		return []channel.Part{{Kind: part.Kind, Skip: true}}, nil
+	}
+	return []channel.Part{part}, nil
+}
+
+// Parse implements [channel.Adapter].
+func (Privacy) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) {
+	o, err := parse(r.Body)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	topic, _ := claim(r, o)
+	switch kind := channel.PrivacyKind(topic); kind {
+	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+		p, err := o.privacy(kind)
+		if err != nil {
+			return channel.Event{}, err
+		}
+		return channel.Event{Privacy: p}, nil
+	}
+	return channel.Event{}, fmt.Errorf("%w: the topic %q means nothing here", channel.ErrUnreadable, topic)
+}
