@@ -213,6 +213,9 @@ type Part struct {
 	// Address is the recipient that the part names, which decides the
 	// connection. Empty means the connection that verified the request.
 	Address string
+	// Account is a wider address that Address is in, as a telephone number is in
+	// an account with several: it decides the connection where Address is nobody's.
+	Account string
 	// Guessed marks an Address that was read from what the sender wrote,
 	// because the request names no envelope recipient. Several guessed parts
 	// are one event on its way to unknown places: those whose address belongs

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -50,6 +51,10 @@ type OutgoingFile struct {
 	// when a [Caller] sends.
 	URL string
 }
+
+// ErrTooLate is the cause of a refusal that comes with time and does not go away
+// with it: what waits when it comes about has failed.
+var ErrTooLate = errors.New("too late to send")
 
 // Sender is implemented by channels that can send. They are also a
 // [Correspondent] or a [Caller].

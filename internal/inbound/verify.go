@@ -120,6 +120,11 @@ func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 		vouched = append(vouched, c)
 	}
 	off := slices.Contains(v.taken, p.Address)
+	for _, c := range vouched {
+		if p.Account != "" && c.Address == p.Account && !off {
+			return v.to(c), true
+		}
+	}
 	if sole && len(vouched) == 1 && !off {
 		// One part claimed under several names (a number and the messaging
 		// service that it is in), of which one is connected; or under none,

@@ -37,9 +37,10 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 	defer a.routes.leave(route, 0)
 	credentials := a.connection.Credentials()
 	a.w.ReceiptURL = a.receiptURL()
-	if err := c.Check(&a.w.Outgoing, credentials); err != nil {
+	tooLate := c.Check(&a.w.Outgoing, credentials)
+	if tooLate != nil && !errors.Is(tooLate, channel.ErrTooLate) {
 		// It could be sent when it was written; the credentials are others now.
-		return a.later(ctx, "the connection is not usable: "+problemText(err), offWait)
+		return a.later(ctx, "the connection is not usable: "+problemText(tooLate), offWait)
 	}
 	if !a.w.HandedAt.IsZero() {
 		if wait := time.Until(a.w.HandedAt.Add(a.scaled(settleTime))); wait > 0 {
@@ -63,6 +64,9 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 		default:
 			return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 		}
+	}
+	if tooLate != nil {
+		return a.conclude(ctx, end{verdict: refused(problemText(tooLate))})
 	}
 	if barred, err := a.barred(ctx); barred || err != nil {
 		return err
