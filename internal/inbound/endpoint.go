@@ -1,6 +1,9 @@
 package inbound
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +22,7 @@ type endpoint struct {
 	*Service
 	adapters []channel.Adapter
 	limit    int64 // the largest body that any of them takes
+	greets   bool  // some of them are asked with a GET whether it is really us
 }
 
 // answer is what a request gets.
@@ -33,17 +37,31 @@ func jsonAnswer(status int, name, value string) answer {
 	return answer{status, "application/json", append(b, '\n')}
 }
 
+// plain is an answer that repeats a challenge.
+func plain(challenge string) answer {
+	return answer{http.StatusOK, "text/plain; charset=utf-8", []byte(challenge)}
+}
+
 // refuse is an answer with an error.
 func refuse(status int, message string) answer { return jsonAnswer(status, "error", message) }
 
 // ServeHTTP implements [http.Handler].
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
+	handle := e.receive
+	switch {
+	case r.Method == http.MethodPost:
+	case r.Method == http.MethodGet && e.greets:
+		handle = e.handshake
+	case e.greets:
+		w.Header().Set("Allow", "GET, POST")
+		write(w, refuse(http.StatusMethodNotAllowed, "only GET and POST are answered here"))
+		return
+	default:
 		w.Header().Set("Allow", http.MethodPost)
 		write(w, refuse(http.StatusMethodNotAllowed, "only POST is answered here"))
 		return
 	}
-	a, err := e.guarded(w, r)
+	a, err := guarded(handle, w, r)
 	if err != nil {
 		// Whatever went wrong on our side, the event may not be stored: the
 		// provider must send it again.
@@ -61,6 +79,7 @@ func write(w http.ResponseWriter, a answer) {
 	h.Set("Content-Type", a.contentType)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 	if a.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Basic realm="inbound"`) // RFC 9110, 15.5.2
 	}
@@ -68,14 +87,14 @@ func write(w http.ResponseWriter, a answer) {
 	w.Write(a.body)
 }
 
-// guarded is receive, in which a panic of an adapter is a failure like others.
-func (e *endpoint) guarded(w http.ResponseWriter, r *http.Request) (a answer, err error) {
+// guarded runs handle, in which a panic of an adapter is a failure like others.
+func guarded(handle func(http.ResponseWriter, *http.Request) (answer, error), w http.ResponseWriter, r *http.Request) (a answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return e.receive(w, r)
+	return handle(w, r)
 }
 
 // receive does everything up to the answer. An error means 503.
@@ -91,12 +110,15 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 	}
 	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Body: body.bytes, Received: time.Now()}
 
-	a, err := e.choose(req)
+	a, err := e.choose(ctx, req)
 	if errors.Is(err, channel.ErrContentType) {
 		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
 	}
-	if err != nil {
+	if errors.Is(err, errNoAdapter) {
 		return e.unauthorized(r, e.adapters[0], req.Received), nil // of no form we know
+	}
+	if err != nil {
+		return answer{}, err
 	}
 	info, tally := a.Info(), e.counts[a.Info().Name]
 	if int64(len(req.Body)) > info.MaxBody {
@@ -116,18 +138,31 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		return e.unauthorized(r, a, req.Received), nil
 	}
 
+	if g, ok := a.(channel.Greeter); ok {
+		if challenge, ok := g.Challenge(req); ok {
+			tally.add(channel.Ignored)
+			return plain(challenge), nil
+		}
+	}
 	parts, err := a.Split(req)
-	if errors.Is(err, channel.ErrUnreadable) {
-		if err := e.storeRejected(ctx, a, req, v, err); err != nil {
+	if unreadable := err; errors.Is(err, channel.ErrUnreadable) {
+		err := e.storeRejected(ctx, a, req, v, unreadable)
+		if errors.Is(err, errUsedToken) {
+			return e.unauthorized(r, a, req.Received), nil
+		}
+		if err != nil {
 			return answer{}, err
 		}
 		tally.rejected.Add(1)
-		return refuse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(err)), nil
+		return refuse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(unreadable)), nil
 	}
 	if err != nil {
 		return answer{}, fmt.Errorf("split: %w", err)
 	}
 	outcome, reply, err := e.store(ctx, a, req, v, parts)
+	if errors.Is(err, errUsedToken) {
+		return e.unauthorized(r, a, req.Received), nil
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -137,6 +172,60 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		return answer{http.StatusOK, contentType, body}, nil
 	}
 	return jsonAnswer(http.StatusOK, "status", string(outcome)), nil
+}
+
+// handshake answers a provider that asks whether the address is really ours.
+func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (answer, error) {
+	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: time.Now()}
+	for _, a := range e.adapters {
+		h, ok := a.(channel.Handshaker)
+		if !ok {
+			continue
+		}
+		token, challenge, ok := h.Handshake(req)
+		if !ok {
+			continue
+		}
+		known, err := e.knowsToken(r.Context(), a.Info(), connectionID(req), token)
+		if err != nil {
+			return answer{}, err
+		}
+		if known {
+			return plain(challenge), nil
+		}
+	}
+	return refuse(http.StatusForbidden, "the token is not the one that was agreed on"), nil
+}
+
+// knowsToken reports whether a token was agreed on with the provider: for the
+// deployment, for the connection of that id, or, without an id, for any of the
+// channel.
+func (s *Service) knowsToken(ctx context.Context, info channel.Info, id, token string) (bool, error) {
+	if token == "" {
+		return false, nil
+	}
+	presented := sha256.Sum256([]byte(token))
+	known := false
+	same := func(token string) {
+		digest := sha256.Sum256([]byte(token))
+		if token != "" && hmac.Equal(digest[:], presented[:]) {
+			known = true
+		}
+	}
+	for _, token := range s.verifyTokens[info.Name] {
+		same(token)
+	}
+	if known {
+		return true, nil
+	}
+	if id == "" {
+		return s.connections.Holds(ctx, append([]string{info.Name}, info.Serves...), channel.VerifyToken, token)
+	}
+	c, err := s.connections.ByID(ctx, id)
+	if err == nil && c != nil && c.Enabled && serves(info, c.Channel) {
+		same(c.Credentials()[channel.VerifyToken])
+	}
+	return known, err
 }
 
 // unauthorized is the answer to everything that nobody vouches for. It never
@@ -173,10 +262,11 @@ func reason(err error) string {
 
 var errNoAdapter = errors.New("no adapter recognizes the request")
 
-// choose picks the adapter: the one that ?style= names, or else the first that
-// recognizes the request. When all say that it is the content type they do not
-// take, so does the error.
-func (e *endpoint) choose(req *channel.Request) (channel.Adapter, error) {
+// choose picks the adapter: that of the connection which the URL names, the one
+// that ?style= names, or else the first that recognizes the request. When all say
+// that it is the content type they do not take, so does the error; another one that
+// is not errNoAdapter is ours.
+func (e *endpoint) choose(ctx context.Context, req *channel.Request) (channel.Adapter, error) {
 	if strings.Contains(req.URL, "style=") {
 		if style := req.Query().Get("style"); style != "" {
 			for _, a := range e.adapters {
@@ -185,6 +275,19 @@ func (e *endpoint) choose(req *channel.Request) (channel.Adapter, error) {
 				}
 			}
 			return nil, errNoAdapter
+		}
+	}
+	if id := connectionID(req); id != "" && len(e.adapters) > 1 {
+		c, err := e.connections.ByID(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("look up connection: %w", err)
+		}
+		if c != nil {
+			for _, a := range e.adapters {
+				if a.Info().Name == c.Channel {
+					return a, nil
+				}
+			}
 		}
 	}
 	for _, a := range e.adapters {

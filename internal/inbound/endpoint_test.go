@@ -199,7 +199,7 @@ func TestUnverified(t *testing.T) {
 			}
 			want := http.Header{
 				"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(denied))}, "Cache-Control": {"no-store"},
-				"Www-Authenticate": {`Basic realm="inbound"`},
+				"Www-Authenticate": {`Basic realm="inbound"`}, "X-Content-Type-Options": {"nosniff"},
 			}
 			if fmt.Sprint(w.Header()) != fmt.Sprint(want) {
 				t.Errorf("header %v, want %v", w.Header(), want)

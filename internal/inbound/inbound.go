@@ -184,18 +184,23 @@ func Open(c Config) *Service {
 // jobKind is what the queue calls the processing of a channel's events.
 func jobKind(channel string) string { return "inbound/" + channel }
 
-// Register adds every channel's path to mux.
+// Register adds every channel's paths to mux.
 func (s *Service) Register(mux *http.ServeMux) {
 	byPath := make(map[string]*endpoint)
 	for _, a := range s.adapters {
 		info := a.Info()
-		e := byPath[info.Path]
-		if e == nil {
-			e = &endpoint{Service: s}
-			byPath[info.Path] = e
-			mux.Handle(info.Path, e)
+		for _, path := range append([]string{info.Path}, info.Aliases...) {
+			e := byPath[path]
+			if e == nil {
+				e = &endpoint{Service: s}
+				byPath[path] = e
+				mux.Handle(path, e)
+			}
+			e.adapters = append(e.adapters, a)
+			e.limit = max(e.limit, info.MaxBody)
+			if _, ok := a.(channel.Handshaker); ok {
+				e.greets = true
+			}
 		}
-		e.adapters = append(e.adapters, a)
-		e.limit = max(e.limit, info.MaxBody)
 	}
 }

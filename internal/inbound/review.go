@@ -175,13 +175,34 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 	if err != nil {
 		return nil, fmt.Errorf("find connection: %w", err)
 	}
-	if e.State != Unrouted || c.Channel != e.Channel {
-		return nil, problem.New(problem.Precondition, "only an unrouted event can be given to a connection, and only to one of its channel")
+	a, ok := s.byName[e.Channel]
+	if !ok || !serves(a.Info(), c.Channel) {
+		return nil, problem.New(problem.Precondition, "the connection is of the channel %s, and the event is of %s", c.Channel, e.Channel)
 	}
-	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, c.ID, c.OrganizationID) }); err != nil {
+	return s.give(ctx, e, c.ID, c.OrganizationID)
+}
+
+// RouteTo gives an unrouted event to an organization, by hand and without a
+// connection, and has it processed. The organization must exist.
+func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*Event, error) {
+	e, err := s.Find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.give(ctx, e, "", organizationID)
+}
+
+func (s *Service) give(ctx context.Context, e *Event, connectionID, organizationID string) (*Event, error) {
+	switch {
+	case e.State == Rejected && e.Kind == kindUnreadable:
+		return nil, problem.New(problem.Precondition, "the event could not be read; replay it, and route what comes of it")
+	case e.State != Unrouted:
+		return nil, problem.New(problem.Precondition, "only an unrouted event can be given to somebody, and this one is %s", e.State)
+	}
+	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, connectionID, organizationID) }); err != nil {
 		return nil, fmt.Errorf("route event: %w", err)
 	}
-	return s.Find(ctx, id)
+	return s.Find(ctx, e.ID)
 }
 
 // accept makes an event ready to be processed, if it is still as it was read.
@@ -230,7 +251,7 @@ func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, t
 	if err != nil || len(list) == 0 {
 		return nil, false, err
 	}
-	if c := list[0]; c.Enabled && c.Channel == e.Channel {
+	if c := list[0]; c.Enabled && serves(a.Info(), c.Channel) {
 		return c, false, nil
 	}
 	return nil, true, nil
@@ -278,24 +299,9 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	// Credentials are gone; who vouched for it then vouches for it now.
-	var v verified
-	at, err := s.connections.At(ctx, a.Info().Medium, addresses)
+	v, err := s.verifiedBefore(ctx, a, e, addresses)
 	if err != nil {
 		return err
-	}
-	if strings.HasPrefix(e.VerifiedBy, byDeployment) {
-		v.deployment = 1
-	}
-	for _, c := range at {
-		switch {
-		case !c.Enabled || c.Channel != e.Channel:
-			v.taken = append(v.taken, c.Address)
-		case c.ID == e.ConnectionID:
-			v.candidates = append(v.candidates, candidate{c, 1})
-		default:
-			v.candidates = append(v.candidates, candidate{c, 0})
-		}
 	}
 	list := v.route(parts)
 	events := make([]*Event, len(list))
@@ -330,6 +336,41 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	return err
 }
 
+// verifiedBefore says who vouches for a stored request. Credentials are gone; who
+// vouched for it then vouches for it now.
+func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Event, addresses []string) (verified, error) {
+	v := verified{claimed: addresses}
+	if strings.HasPrefix(e.VerifiedBy, byDeployment) {
+		v.deployment = 1
+	}
+	if connectionID(e.request()) != "" && e.ConnectionID != "" {
+		c, err := s.connections.ByID(ctx, e.ConnectionID)
+		if err != nil {
+			return v, fmt.Errorf("look up connection: %w", err)
+		}
+		if c == nil || !c.Enabled || !serves(a.Info(), c.Channel) {
+			return v, problem.New(problem.Precondition, "the connection that the request is for is disabled or gone")
+		}
+		v.named, v.candidates = true, []candidate{{c, 1}}
+		return v, nil
+	}
+	at, err := s.connections.At(ctx, a.Info().Medium, addresses)
+	if err != nil {
+		return v, fmt.Errorf("look up connections: %w", err)
+	}
+	for _, c := range at {
+		switch {
+		case !c.Enabled || !serves(a.Info(), c.Channel):
+			v.taken = append(v.taken, c.Address)
+		case c.ID == e.ConnectionID:
+			v.candidates = append(v.candidates, candidate{c, 1})
+		default:
+			v.candidates = append(v.candidates, candidate{c, 0})
+		}
+	}
+	return v, nil
+}
+
 // Kept is how long raw events stay.
 const Kept = 30 * 24 * time.Hour
 
@@ -338,8 +379,12 @@ const purgeBatch = 500
 
 // Purge deletes the events that were received before a time, except those that
 // are still to be processed. Those that wait for somebody to look go too: their
-// time is up. It returns how many went.
+// time is up. It also forgets tokens that can be of no use any more. It returns how many events
+// went.
 func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
+	if err := s.purgeTokens(ctx); err != nil {
+		return 0, err
+	}
 	total := 0
 	for {
 		n, bodies, err := s.purgeSome(ctx, before)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -15,7 +16,11 @@ import (
 // all in one transaction. A reply, if any, is for the provider to send.
 func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, parts []channel.Part) (_ channel.Outcome, reply string, err error) {
 	list := v.route(parts)
+	used := useOf(a, req, &v)
 	if len(list) == 0 {
+		if err := s.spend(ctx, used); err != nil {
+			return "", "", err
+		}
 		s.log.InfoContext(ctx, "a verified request is for nobody here", "channel", a.Info().Name, "parts", len(parts))
 		return channel.Ignored, "", nil
 	}
@@ -38,6 +43,9 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	anyFresh := false
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		outcome, reply, anyFresh = channel.Ignored, "", false
+		if err := used.spend(ctx, tx); err != nil {
+			return err
+		}
 		for _, e := range events {
 			fresh, err := s.insert(ctx, tx, e)
 			if err != nil {
@@ -64,6 +72,9 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		}
 		return nil
 	})
+	if errors.Is(err, errUsedToken) {
+		s.drop(ctx, shelved)
+	}
 	if err != nil {
 		return "", "", fmt.Errorf("store event: %w", err)
 	}
@@ -196,10 +207,17 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 		return err
 	}
 	fresh := false
+	used := useOf(a, req, &v)
 	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		if err := used.spend(ctx, tx); err != nil {
+			return err
+		}
 		fresh, err = s.insert(ctx, tx, e)
 		return err
 	})
+	if errors.Is(err, errUsedToken) {
+		s.drop(ctx, shelved)
+	}
 	if err != nil {
 		return fmt.Errorf("store rejected request: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
@@ -12,38 +14,70 @@ import (
 
 // verified says who vouches for a request.
 type verified struct {
+	claimed    []string // the addresses that the request names
 	candidates []candidate
 	deployment int      // which of the deployment's secrets matched, from 1; 0: none
 	taken      []string // claimed addresses whose connections are disabled or of another style
+	named      bool     // the only candidate is the connection that the URL names
 }
 
-// candidate is a connection at an address that the request claims.
+// candidate is a connection at an address that the request claims, or that its URL
+// names.
 type candidate struct {
 	*connection.Connection
-	secret int // which of its own secrets matched, from 1; 0: none
+	secret int // which of its own keys matched, from 1; 0: none
 }
 
 func (v *verified) ok() bool {
 	return v.deployment > 0 || slices.ContainsFunc(v.candidates, func(c candidate) bool { return c.secret > 0 })
 }
 
-// verify tries the secrets of the connections that the request claims to be
-// for, and the deployment's. Secrets of other connections are never tried, so
-// nobody can vouch for another's address.
+// connectionID is the id of the connection that the URL names: the parameter c.
+// Empty: none.
+func connectionID(req *channel.Request) string {
+	if !strings.Contains(req.URL, "c=") {
+		return ""
+	}
+	return clean(req.Query().Get("c"), maxKey)
+}
+
+// serves reports whether an adapter takes requests for connections of a channel.
+func serves(info channel.Info, name string) bool {
+	return name == info.Name || slices.Contains(info.Serves, name)
+}
+
+// verify tries the keys of the connection that the URL names, or else of those that
+// the request claims to be for, and the deployment's. Keys of other connections are
+// never tried, so nobody can vouch for another's address.
 func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Request, addresses []string) (verified, error) {
-	var v verified
+	v := verified{claimed: addresses}
 	info := a.Info()
+	if id := connectionID(req); id != "" {
+		c, err := s.connections.ByID(ctx, id)
+		if err != nil {
+			return v, fmt.Errorf("look up connection: %w", err)
+		}
+		if c == nil || !c.Enabled || !serves(info, c.Channel) {
+			return v, nil
+		}
+		v.named = true
+		v.candidates = []candidate{{c, match(a, req, keys(a, c, req.Received))}}
+		if v.candidates[0].secret == 0 {
+			v.deployment = match(a, req, s.secrets[info.Name])
+		}
+		return v, nil
+	}
 	at, err := s.connections.At(ctx, info.Medium, addresses)
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}
 	all := len(addresses) > 0 // every address is proven to be its connection's
 	for _, c := range at {
-		if !c.Enabled || c.Channel != info.Name {
+		if !c.Enabled || !serves(info, c.Channel) {
 			v.taken = append(v.taken, c.Address)
 			continue
 		}
-		n := match(a, req, c.Secrets(req.Received))
+		n := match(a, req, keys(a, c, req.Received))
 		v.candidates = append(v.candidates, candidate{c, n})
 		all = all && n > 0
 	}
@@ -51,6 +85,14 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 		v.deployment = match(a, req, s.secrets[info.Name])
 	}
 	return v, nil
+}
+
+// keys are what requests for a connection may be signed with, newest first.
+func keys(a channel.Adapter, c *connection.Connection, at time.Time) []string {
+	if holder, ok := a.(channel.KeyHolder); ok {
+		return holder.Keys(c.Channel, c.Secrets(at), c.Credentials())
+	}
+	return c.Secrets(at)
 }
 
 // match returns which of the secrets, from 1, the request was signed with; 0:
@@ -80,6 +122,9 @@ type routed struct {
 // route decides whose the parts are. Those that nobody vouches for, or that the
 // channel does not handle, are left out.
 func (v *verified) route(parts []channel.Part) []routed {
+	if v.named {
+		return v.routeNamed(parts)
+	}
 	var list []routed
 	var guess *routed // the first part at a guessed address that is nobody's
 	known := false
@@ -102,6 +147,35 @@ func (v *verified) route(parts []channel.Part) []routed {
 		list = append(list, r)
 	}
 	if guess != nil && !known {
+		list = append(list, *guess)
+	}
+	return list
+}
+
+// routeNamed is route for a request whose URL names the connection: what names
+// another recipient is left out, whoever has that.
+func (v *verified) routeNamed(parts []channel.Part) []routed {
+	c := v.candidates[0]
+	to := v.to(c)
+	var list []routed
+	var guess *routed
+	for _, p := range parts {
+		r := routed{p, to}
+		switch {
+		case p.Skip:
+		case p.Address == "", p.Address == c.Address:
+			list = append(list, r)
+		case p.Guessed:
+			// What the sender wrote is not where it was delivered.
+			if guess == nil {
+				guess = &r
+			}
+		case len(parts) == 1 && slices.Contains(v.claimed, c.Address):
+			// One part under several names, as in find.
+			list = append(list, r)
+		}
+	}
+	if guess != nil && len(list) == 0 {
 		list = append(list, *guess)
 	}
 	return list

@@ -1,0 +1,113 @@
+package inbound
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// errUsedToken says that somebody sends another request under the signature of an
+// earlier one. It is answered like a wrong signature.
+var errUsedToken = errors.New("the token was used with another request")
+
+// use is the use of a token that a signature covers in place of the body
+// ([channel.Tokened]). It counts once for each connection whose key matched, or for
+// the deployment. nil: the channel has no such tokens.
+type use struct {
+	channel string
+	scopes  []string // ids of connections; empty: the deployment
+	token   []byte   // digest
+	request []byte   // digest of what the signature leaves out
+	until   time.Time
+}
+
+// useOf returns the use of its token that a verified request makes.
+func useOf(a channel.Adapter, req *channel.Request, v *verified) *use {
+	t, ok := a.(channel.Tokened)
+	if !ok {
+		return nil
+	}
+	token, until := t.Token(req)
+	h := sha256.New()
+	io.WriteString(h, req.Header.Get("Content-Type")) // it says how the body is to be read; a hash does not fail
+	h.Write([]byte{0})
+	h.Write(req.Body)
+	digest := sha256.Sum256([]byte(token))
+	u := &use{channel: a.Info().Name, token: digest[:], request: h.Sum(nil), until: until}
+	for _, c := range v.candidates {
+		if c.secret > 0 {
+			u.scopes = append(u.scopes, c.ID)
+		}
+	}
+	if v.deployment > 0 {
+		u.scopes = append(u.scopes, "")
+	}
+	return u
+}
+
+// spend records the use in the transaction that stores what came with it, so that
+// a retry after that has failed passes. It may be repeated with the same request;
+// with another it is [errUsedToken], and nothing must be stored.
+func (u *use) spend(ctx context.Context, tx *db.Tx) error {
+	if u == nil {
+		return nil
+	}
+	for _, scope := range u.scopes {
+		n, err := tx.Exec(ctx, `INSERT INTO inbound_tokens (channel, connection_id, token, request, until)
+			VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`, u.channel, scope, u.token, u.request, u.until.UnixMicro())
+		if err != nil {
+			return fmt.Errorf("record the use of a token: %w", err)
+		}
+		if n > 0 {
+			continue
+		}
+		var first []byte
+		err = tx.QueryRow(ctx, "SELECT request FROM inbound_tokens WHERE channel = $1 AND connection_id = $2 AND token = $3",
+			u.channel, scope, u.token).Scan(&first)
+		if err != nil {
+			return fmt.Errorf("look up the use of a token: %w", err)
+		}
+		if !bytes.Equal(first, u.request) {
+			return errUsedToken
+		}
+	}
+	return nil
+}
+
+// spend records a use with which nothing is stored.
+func (s *Service) spend(ctx context.Context, u *use) error {
+	if u == nil {
+		return nil
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error { return u.spend(ctx, tx) })
+}
+
+// tokenGrace is for how long after its time a use is remembered: the clocks of
+// several processes differ.
+const tokenGrace = time.Hour
+
+// purgeTokens forgets the uses whose signatures are too old to be accepted again.
+func (s *Service) purgeTokens(ctx context.Context) error {
+	for {
+		var n int64
+		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+			n, err = tx.Exec(ctx, `DELETE FROM inbound_tokens WHERE (channel, connection_id, token) IN (
+				SELECT channel, connection_id, token FROM inbound_tokens WHERE until < $1 ORDER BY until LIMIT $2)`,
+				tx.Now.Add(-tokenGrace).UnixMicro(), purgeBatch)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("forget used tokens: %w", err)
+		}
+		if n < purgeBatch {
+			return nil
+		}
+	}
+}
