@@ -1,0 +1,140 @@
+package voice
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// DefaultAPIURL is where the provider's API is.
+const DefaultAPIURL = "https://dialpad.com"
+
+// MaxText is how long a text may be, in characters.
+const MaxText = 1600
+
+// credential names, as a connection has them.
+const (
+	credToken     = "api_token"
+	credUser      = "user_id"
+	credGroup     = "sender_group_id"
+	credGroupType = "sender_group_type"
+)
+
+// Nothing in the provider's API finds a text again, nor names one beforehand: one
+// whose answer was lost is not sent a second time.
+var _ channel.Caller = (*Adapter)(nil)
+
+// Check implements [channel.Sender].
+func (*Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
+	if credentials[credToken] == "" || credentials[credUser] == "" && (credentials[credGroup] == "" || credentials[credGroupType] == "") {
+		return problem.New(problem.Precondition,
+			"the connection of %s cannot send: its credentials need api_token with user_id, or with sender_group_id and sender_group_type", m.From)
+	}
+	if m.To.Phone == "" {
+		return problem.New(problem.Precondition, "the customer's number is not known")
+	}
+	var v problem.Validation
+	if n := utf8.RuneCountInString(m.Text); n > MaxText {
+		v.AddCode("too_long", "text", "must have at most %d characters on this channel", MaxText)
+	}
+	for i := range m.Files {
+		v.Add("attachments."+strconv.Itoa(i), "cannot be sent on this channel")
+	}
+	return v.Err()
+}
+
+// idValue is an id as the provider's API wants it: a number where it is one.
+func idValue(s string) any {
+	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
+		return n
+	}
+	return s
+}
+
+// Call implements [channel.Caller].
+func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+	body := map[string]any{"to_numbers": []string{m.To.Phone}, "text": m.Text}
+	if group := credentials[credGroup]; group != "" && credentials[credGroupType] != "" {
+		body["sender_group_id"], body["sender_group_type"] = idValue(group), credentials[credGroupType]
+	}
+	if user := credentials[credUser]; user != "" {
+		body["user_id"] = idValue(user)
+	}
+	b, _ := json.Marshal(body) // strings and numbers do not fail
+	return channel.Call{
+		Method: http.MethodPost, URL: a.apiURL + "/api/v2/sms", Body: b,
+		Header: http.Header{
+			"Authorization": {"Bearer " + credentials[credToken]}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
+		},
+	}
+}
+
+// rest is how long nothing is sent when the provider has had too much: it counts by
+// the minute.
+const rest = time.Minute
+
+// ReadCall implements [channel.Caller].
+func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+	var o object
+	d := json.NewDecoder(strings.NewReader(string(answer.Body)))
+	d.UseNumber()
+	readable := d.Decode(&o) == nil && o != nil
+	switch status := answer.Status; {
+	case status >= 200 && status < 300:
+		ref := key(o.text("id", "message_id", "sms_id"))
+		if !readable || ref == "" {
+			return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
+		}
+		if state, _ := textState(o.status()); state == channel.ReceiptFailed {
+			text, permanent, optedOut := explain(cmp.Or(o.text("message_delivery_result"), o.status()))
+			return channel.Verdict{
+				Fate: channel.Refused, ExternalIDs: []string{ref}, Reason: text,
+				Recipient: m.To.Phone, Unreachable: permanent, OptedOut: optedOut,
+			}
+		}
+		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{ref}}
+	case status == http.StatusTooManyRequests:
+		return channel.Verdict{
+			Fate: channel.Later, Reason: "the provider takes no more texts at the moment (429)",
+			RetryAfter: retryAfter(answer.Header, time.Now()),
+		}
+	case status >= 500 || status == http.StatusRequestTimeout:
+		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status)}
+	case status == http.StatusUnauthorized:
+		return channel.Verdict{Fate: channel.Refused, Reason: "the provider refuses the connection's api_token (401)"}
+	case status == http.StatusForbidden:
+		return channel.Verdict{Fate: channel.Refused, Reason: "the api_token may not send texts for this user or group (403)"}
+	case status == http.StatusNotFound:
+		return channel.Verdict{Fate: channel.Refused, Reason: "the provider does not know the connection's user or group (404)"}
+	}
+	reason := fmt.Sprintf("the provider refused the text (%d)", answer.Status)
+	if words := cmp.Or(o.object("error").text("message"), o.text("error", "message")); words != "" {
+		if runes := []rune(words); len(runes) > 300 {
+			words = string(runes[:300])
+		}
+		reason += ": " + words
+	}
+	return channel.Verdict{Fate: channel.Refused, Reason: reason}
+}
+
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the header of that name: seconds, or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), maxRetryAfter)
+	}
+	return rest
+}

@@ -1,0 +1,218 @@
+package voice
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// splitText cuts the event of a text into its parts.
+func (o object) splitText(part channel.Part) ([]channel.Part, error) {
+	id := o.textID()
+	if id == "" {
+		return nil, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
+	}
+	part.Kind = KindText
+	if !o.outbound() {
+		if _, part.Sender = party(o.text("from_number")); part.Sender == "" {
+			return nil, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
+		}
+		part.Key = key("sms:" + id)
+		return []channel.Part{part}, nil
+	}
+	var parts []channel.Part
+	to := o.recipients()
+	if len(to) == 0 {
+		return nil, fmt.Errorf("%w: a text that left needs to_number", channel.ErrUnreadable)
+	}
+	if o.speaks() {
+		for _, recipient := range to {
+			p := part
+			p.Sender, p.Key = recipient, key("sms:"+id)
+			if len(to) > 1 {
+				p.Key = key("sms:" + id + ":" + recipient)
+			}
+			parts = append(parts, p)
+		}
+	}
+	if _, known := textState(o.status()); known {
+		part.Kind, part.Sender = KindTextStatus, to[0]
+		part.Key = key("sms:" + id + ":state:" + o.status())
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		part.Skip = true
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// textID is what a text is known by: the provider's id, or, in the form without one,
+// a digest of what it says and when.
+func (o object) textID() string {
+	if id := o.text("id", "message_id", "sms_id"); id != "" {
+		return key(id)
+	}
+	if o.text("from_number") == "" {
+		return ""
+	}
+	h := sha256.New()
+	for _, s := range slices.Concat(
+		[]string{o.text("from_number")}, o.ends("to_number"),
+		[]string{"", o.text("timestamp", "created_date", "event_timestamp"), o.text("text")},
+	) {
+		fmt.Fprintf(h, "%d:%s\n", len(s), s)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func (o object) status() string { return key(strings.ToLower(o.text("message_status"))) }
+
+// speaks reports whether the event holds what the text says.
+func (o object) speaks() bool { return o.text("text") != "" || o.text("mms_url") != "" }
+
+// recipients are the keys of those whom a text went to.
+func (o object) recipients() []string {
+	var list []string
+	for _, raw := range o.ends("to_number") {
+		if _, thread := party(raw); thread != "" && !slices.Contains(list, thread) {
+			list = append(list, thread)
+		}
+	}
+	return list
+}
+
+// unread is what a text says whose content the provider keeps to itself.
+const unread = "(The provider did not hand over what this message says: the API key of the webhook needs the scope message_content_export.)"
+
+// message turns a text into a message: the customer's, or one that somebody of ours
+// sent with the provider's own program.
+func (o object) message(part channel.Part) (channel.Event, error) {
+	id := o.textID()
+	if id == "" {
+		return channel.Event{}, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
+	}
+	m := &channel.Message{
+		ExternalID: id,
+		Text:       strings.ReplaceAll(o.text("text"), "\r\n", "\n"),
+		SentAt:     o.time("created_date", "timestamp", "event_timestamp"),
+	}
+	if file, ok := file("attachment", o.text("mms_url")); ok {
+		// Of any kind; the core looks at the bytes.
+		m.Attachments = []channel.Attachment{{URL: file.URL}}
+	}
+	if m.Text == "" && m.Attachments == nil {
+		m.Text = unread
+	}
+	if o.outbound() {
+		to := ""
+		for _, raw := range o.ends("to_number") {
+			p, thread := party(raw)
+			if thread == "" || to != "" && thread != part.Sender {
+				continue
+			}
+			m.To, to = []channel.Party{p}, thread
+		}
+		if to == "" {
+			return channel.Event{}, fmt.Errorf("%w: a text that left needs to_number", channel.ErrUnreadable)
+		}
+		m.Outbound, m.ThreadKey = true, to
+		m.From, _ = party(o.text("from_number"))
+		m.From.Name = o.object("target").text("name")
+		if len(o.recipients()) == 1 {
+			m.To[0].Name = o.object("contact").text("name")
+		}
+		return channel.Event{Message: m}, nil
+	}
+	m.From, m.ThreadKey = party(o.text("from_number"))
+	if m.ThreadKey == "" {
+		return channel.Event{}, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
+	}
+	if p, _ := o.contact(); p.Phone == "" || p.Phone == m.From.Phone {
+		m.From.Name = p.Name
+	}
+	for _, raw := range o.ends("to_number") {
+		if p, thread := party(raw); thread != "" {
+			m.To = append(m.To, p)
+		}
+	}
+	m.OptOut, m.OptIn = consent(m.Text)
+	return channel.Event{Message: m}, nil
+}
+
+// consent reports whether a text tells us to stop, or to go on after that: the words
+// that carriers agree on, alone in the text.
+func consent(text string) (out, again bool) {
+	switch strings.ToUpper(strings.Trim(text, " \t\r\n.!")) {
+	case "STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT":
+		return true, false
+	case "START", "UNSTOP", "YES":
+		return false, true
+	}
+	return false, false
+}
+
+// receipt turns the state of a text that left into what became of it.
+func (o object) receipt() (channel.Event, error) {
+	state, known := textState(o.status())
+	id := o.textID()
+	if !known || id == "" {
+		return channel.Event{}, fmt.Errorf("%w: not the state of a text", channel.ErrUnreadable)
+	}
+	r := &channel.Receipt{ExternalIDs: []string{id}, State: state}
+	if to := o.recipients(); len(to) > 0 {
+		r.Recipient = to[0]
+	}
+	if state == channel.ReceiptFailed {
+		r.Error, r.Permanent, r.OptedOut = explain(cmp.Or(o.text("message_delivery_result", "error_code"), o.status()))
+	}
+	return channel.Event{Receipt: r}, nil
+}
+
+// textState maps the provider's state of a text to ours.
+func textState(state string) (channel.ReceiptState, bool) {
+	switch state {
+	case "pending", "queued", "accepted", "sending":
+		return channel.ReceiptQueued, true
+	case "sent":
+		return channel.ReceiptSent, true
+	case "success", "delivered":
+		return channel.ReceiptDelivered, true
+	case "failed", "undelivered", "rejected", "canceled":
+		return channel.ReceiptFailed, true
+	}
+	return "", false
+}
+
+// explain says in plain words why a text failed, whether the number will never work,
+// and whether its owner wants none. The result is the provider's word.
+func explain(result string) (text string, permanent, optedOut bool) {
+	switch strings.ToLower(result) {
+	case "invalid_destination":
+		return "the number cannot get texts (invalid_destination)", true, false
+	case "invalid_source":
+		return "our number cannot send texts (invalid_source)", false, false
+	case "no_route":
+		return "no carrier leads to the number (no_route)", false, false
+	case "not_supported":
+		return "the number's carrier takes no texts from us (not_supported)", false, false
+	case "rejected":
+		return "the carrier refused the text (rejected)", false, false
+	case "rejected_spam":
+		return "the carrier took the text for unwanted (rejected_spam)", false, false
+	case "time_out":
+		return "the carrier did not answer (time_out)", false, false
+	case "internal_error":
+		return "the provider has trouble (internal_error)", false, false
+	case "opted_out", "blocked_by_recipient":
+		return "the recipient has opted out (" + strings.ToLower(result) + ")", false, true
+	case "", "failed", "undelivered", "canceled":
+		return "the text was not delivered", false, false
+	}
+	return "the text was not delivered (" + key(result) + ")", false, false
+}
