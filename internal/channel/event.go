@@ -20,6 +20,7 @@ type Event struct {
 type Origin struct {
 	OrganizationID string
 	ConnectionID   string    // of that organization; empty if it has none for the address
+	Channel        string    // the adapter's name: "voice"
 	Medium         string    // what the ticket shows: "voice"
 	ReceivedAt     time.Time // when the request came
 }

@@ -39,23 +39,14 @@ type Billing interface {
 	Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (result any, err error)
 }
 
-// Calls takes what a telephone provider says of calls; package call.
+// Calls takes what a telephone provider says of calls; package call. What a call
+// comes to may depend on several events, or on one that does not come, so messages
+// that come of it have work of their own, which hands them to [Service.Fetch] and
+// [Service.Place].
 type Calls interface {
-	// Missing returns which of the recordings of c are not here yet. Those are
-	// fetched before [Calls.IntakeCall] is given c, with no others in it.
-	Missing(ctx context.Context, q db.Querier, o channel.Origin, c *channel.PhoneCall) ([]channel.Attachment, error)
 	// IntakeCall gives c its effect, in tx, and returns what that was, for people
-	// to look at. It may be given the same news again. files are the recordings in
-	// the order of c.Recordings; one that could not be had has no key, and its
-	// Error says why.
-	//
-	// m is a message that comes of it, nil if none does; the desk places it in the
-	// same transaction, with refs as the files of its attachments: any that were
-	// among files, now or earlier.
-	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall, files []blob.Ref) (result any, m *channel.Message, refs []blob.Ref, err error)
-	// PlacedCall says where the desk has put m, also when it was there already, in
-	// the transaction in which IntakeCall returned it.
-	PlacedCall(ctx context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall, m *channel.Message, ticketID, messageID string) error
+	// to look at. It may be given the same news again, and older news after newer.
+	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall) (result any, err error)
 }
 
 // Shops takes what shops, marketplaces and payment providers say of customers and

@@ -56,7 +56,7 @@ func (s *Service) fetchMedia(ctx context.Context, w *work) error {
 			return fmt.Errorf("fetch attachment %d: %w", i+1, err)
 		}
 		att.Error = failed.message
-		s.log.WarnContext(ctx, "an attachment could not be fetched", "event", w.event.ID, "attachment", i+1, "error", err)
+		s.log.WarnContext(ctx, "an attachment could not be fetched", "channel", w.event.Channel, "event", w.event.ID, "attachment", i+1, "error", err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
 	w := &work{event: e, adapter: a, attempt: j.Attempt, origin: channel.Origin{
-		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Medium: a.Info().Medium, ReceivedAt: e.ReceivedAt,
+		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Channel: e.Channel, Medium: a.Info().Medium, ReceivedAt: e.ReceivedAt,
 	}}
 	err = s.prepare(ctx, w)
 	if errors.Is(err, channel.ErrUnreadable) {
@@ -75,8 +75,6 @@ func (w *work) attachments() []channel.Attachment {
 	switch e := &w.parsed; {
 	case e.Message != nil:
 		return e.Message.Attachments
-	case e.Call != nil:
-		return e.Call.Recordings
 	case e.Record != nil && e.Record.Message != nil:
 		return e.Record.Message.Attachments
 	}
@@ -124,7 +122,10 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		}
 		return s.billing.Intake(ctx, tx, e.Payment)
 	case e.Call != nil:
-		return s.takeCall(ctx, tx, w)
+		if s.calls == nil {
+			return nil, untaken("calls")
+		}
+		return s.calls.IntakeCall(ctx, tx, w.origin, e.Call)
 	case e.Record != nil:
 		if s.shops == nil {
 			return nil, untaken("records of customers")
@@ -161,28 +162,41 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	return r, err
 }
 
-func (s *Service) takeCall(ctx context.Context, tx *db.Tx, w *work) (any, error) {
-	if s.calls == nil {
-		return nil, untaken("calls")
-	}
-	c := *w.parsed.Call
-	result, m, refs, err := s.calls.IntakeCall(ctx, tx, w.origin, &c, w.files)
-	if err != nil || m == nil {
-		return result, err
-	}
-	placed, err := s.place(ctx, tx, w, channel.Event{Message: m}, refs)
-	if err != nil {
-		return nil, err
-	}
-	return arisen{placed, result}, s.calls.PlacedCall(ctx, tx, w.origin, &c, m, placed.TicketID, placed.MessageID)
-}
-
 // place hands an event to the desk.
 func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event, files []blob.Ref) (desk.Result, error) {
 	return s.desk.Intake(ctx, tx, desk.Inbound{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
 		Event: e, Files: files, ReceivedAt: w.origin.ReceivedAt,
 	})
+}
+
+// Fetch gets the files that m promises, into the blob store, and returns where they
+// are, for [Service.Place]. What cannot be had becomes a placeholder with the reason
+// in m, but not at once: failures says how many tries there were, and an error asks
+// for another. For messages that do not come of one request alone.
+func (s *Service) Fetch(ctx context.Context, o channel.Origin, m *channel.Message, failures int) ([]blob.Ref, error) {
+	a, ok := s.byName[o.Channel]
+	if !ok {
+		return nil, fmt.Errorf("channel %q is not part of this program", o.Channel)
+	}
+	w := &work{
+		event: &Event{Channel: o.Channel}, adapter: a, attempt: failures, origin: o,
+		parsed: channel.Event{Message: m}, files: make([]blob.Ref, len(m.Attachments)),
+	}
+	if o.ConnectionID != "" {
+		var err error
+		if w.connection, err = s.connections.ByID(ctx, o.ConnectionID); err != nil {
+			return nil, fmt.Errorf("load connection: %w", err)
+		}
+	}
+	return w.files, s.fetchMedia(ctx, w)
+}
+
+// Place hands m with its files to the desk, in the caller's transaction, and returns
+// the ticket where it is.
+func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message, files []blob.Ref) (ticketID string, err error) {
+	r, err := s.place(ctx, tx, &work{origin: o}, channel.Event{Message: m}, files)
+	return r.TicketID, err
 }
 
 func untaken(what string) error { return fmt.Errorf("nothing in this program takes %s", what) }
@@ -219,11 +233,6 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 		return fmt.Errorf("parse: %w", err)
 	}
 	e.Body = nil
-	if c := w.parsed.Call; c != nil && len(c.Recordings) > 0 && s.calls != nil {
-		if c.Recordings, err = s.calls.Missing(ctx, s.db, w.origin, c); err != nil {
-			return fmt.Errorf("look for recordings: %w", err)
-		}
-	}
 	list := w.attachments()
 	if w.files, err = s.desk.Prepare(ctx, &channel.Message{Attachments: list}); err != nil {
 		return fmt.Errorf("store attachments: %w", err)
