@@ -14,6 +14,7 @@
 package channel
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -127,6 +128,23 @@ type KeyHolder interface {
 	Keys(channel string, secrets []string, credentials map[string]string) []string
 }
 
+// Preparer is implemented by channels whose signatures are checked with something
+// that must be fetched first: a certificate.
+type Preparer interface {
+	// Prepare gets what Verify needs for r, which is not verified. An error means
+	// that it cannot be had at the moment, and the provider shall send r again;
+	// where it never can be, Prepare does nothing and Verify fails.
+	Prepare(ctx context.Context, r *Request) error
+}
+
+// Chooser is implemented by channels of whose parts a connection may want only
+// some.
+type Chooser interface {
+	// Chooses reports whether a connection with these settings wants p; what none
+	// wants is answered as ignored. Settings are nil where there is no connection.
+	Chooses(settings map[string]string, r *Request, p Part) bool
+}
+
 // Handshaker is implemented by channels whose providers ask, with a GET, whether
 // an address is really ours before they post there.
 type Handshaker interface {
@@ -190,6 +208,9 @@ type MediaRequest struct {
 	URL    string
 	Header http.Header // dropped when a redirect leaves the first host
 	Hosts  []string    // allowed hosts; ".example.com" allows subdomains too
+	// SignIn is what to tell an agent when the provider shows a page to sign in
+	// with, or leads to one, instead of the file; empty: a page may be the file.
+	SignIn string
 }
 
 // Outcome is what became of a request that was verified.

@@ -91,9 +91,14 @@ type Searcher interface {
 	SearchCall(m *Outgoing, credentials map[string]string, since time.Time) Call
 	// ReadSearch returns the provider's ids of messages in the list that can be
 	// m, the likeliest first, and the call for the rest of the list, if there is
-	// more of it. An error means that the answer is no list.
+	// more of it. An error means that the answer is no list; one that wraps
+	// [ErrUnsearchable], that there will never be one.
 	ReadSearch(m *Outgoing, credentials map[string]string, since time.Time, a Answer) (ids []string, more *Call, err error)
 }
+
+// ErrUnsearchable marks the answer of a provider that does not let us see what it
+// has.
+var ErrUnsearchable = errors.New("the provider does not tell whether it has the message")
 
 // Repeater is implemented by channels whose provider recognises a call that is made
 // again, by a key in it that names the message.

@@ -105,7 +105,11 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 			}
 			// It would tell one host the other's address, and what signs it.
 			next.Header.Del("Referer")
-			return allowed(next.URL, m.Hosts)
+			err := allowed(next.URL, m.Hosts)
+			if err != nil && m.SignIn != "" {
+				return &mediaError{message: m.SignIn, cause: err, final: true}
+			}
+			return err
 		},
 	}
 	resp, err := client.Do(req)
@@ -122,6 +126,9 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	from := &download{from: resp.Body}
 	content := bufio.NewReader(from)
 	head, _ := content.Peek(512) // an error comes again when the rest is read
+	if m.SignIn != "" && strings.HasPrefix(http.DetectContentType(head), "text/html") {
+		return blob.Ref{}, &mediaError{message: m.SignIn, final: true}
+	}
 	ref, err := s.blob.Put(ctx, content)
 	if from.failed != nil {
 		return blob.Ref{}, from.failed

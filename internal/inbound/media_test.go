@@ -332,3 +332,31 @@ func TestMediaSecretsStayHidden(t *testing.T) {
 		}
 	})
 }
+
+// signIn is the channel of texts, at a provider that shows a page to sign in with to
+// those whom it does not know.
+type signIn struct{ *sms.Adapter }
+
+func (s signIn) MediaRequest(a channel.Attachment, credentials map[string]string) channel.MediaRequest {
+	m := s.Adapter.MediaRequest(a, credentials)
+	m.SignIn = "the provider wants to be signed in to"
+	return m
+}
+
+// TestSignInPage sees that a page to sign in with is not taken for the file.
+func TestSignInPage(t *testing.T) {
+	const page, away = "https://api.twilio.com/media/2", "https://api.twilio.com/media/3"
+	synctest.Test(t, func(t *testing.T) {
+		p := &provider{answers: map[string]answerFunc{
+			api:  file(png),
+			page: file("<!DOCTYPE html><html><title>Sign in</title>", "Content-Type", "text/html"),
+			away: redirect("https://login.example/?redir=media"),
+		}}
+		_, list, _ := attachments(t, p, func(h *house) { h.adapters = []channel.Adapter{signIn{sms.New(sms.Config{})}} }, api, page, away)
+		for i, want := range []string{"", "the provider wants to be signed in to", "the provider wants to be signed in to"} {
+			if list[i].Error != want {
+				t.Errorf("attachment %d has the error %q, want %q", i+1, list[i].Error, want)
+			}
+		}
+	})
+}

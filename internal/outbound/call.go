@@ -52,6 +52,8 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
+			case errors.Is(err, channel.ErrUnsearchable):
+				return a.conclude(ctx, end{verdict: refused(mayHaveArrived + " (" + err.Error() + ")")})
 			case err != nil:
 				return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: err.Error()}, unreachedTries)
 			case id != "":

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
@@ -125,7 +126,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	}
 	r.box = seal.New(key[0])
 	r.parser = email.NewParser(email.Config{})
-	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{})}
+	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{}), chat.New(chat.Config{APIURL: r.apiURL})}
 	log := slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r.queue = queue.Open(d, queue.Config{Logger: log, Poll: time.Hour})
 	r.connections = connection.Open(d, r.box, adapters)

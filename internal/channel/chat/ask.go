@@ -1,0 +1,225 @@
+package chat
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// What is asked at most for one part.
+const (
+	maxMentions  = 5
+	maxFileInfos = 10
+)
+
+// question is something to ask the provider: a method of its API, and the id that it
+// takes.
+type question struct{ method, param, id string }
+
+const (
+	methodUser = "users.info"
+	methodFile = "files.info"
+)
+
+// questions are all that an event leaves open, in the order in which they are asked:
+// who did it, whom it names, and where its files are.
+func (e *envelope) questions() []question {
+	v := &e.Event
+	var users []string
+	text := ""
+	switch e.kind() {
+	case KindMessage:
+		users, text = []string{v.User}, v.says()
+	case KindEdit:
+		users, text = []string{cmp.Or(v.Changed.Edited.User, v.Changed.User)}, v.Changed.says()
+	case KindReact, KindUnreact:
+		users = []string{v.User}
+	default:
+		return nil
+	}
+	for _, m := range mention.FindAllStringSubmatch(text, -1) {
+		if len(users) <= maxMentions && !slices.Contains(users, m[1]) {
+			users = append(users, m[1])
+		}
+	}
+	var list []question
+	for _, id := range users {
+		list = append(list, question{methodUser, "user", id})
+	}
+	files := 0
+	for _, f := range v.Files {
+		if e.kind() == KindMessage && f.Access == accessAsk && f.ID != "" && files < maxFileInfos {
+			list = append(list, question{methodFile, "file", f.ID})
+			files++
+		}
+	}
+	return list
+}
+
+// mention matches somebody whom a text names by the id alone.
+var mention = regexp.MustCompile(`<@([UW][A-Z0-9]{1,40})>`)
+
+// Ask implements [channel.Asker].
+func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+	token := credentials[CredBotToken]
+	if token == "" {
+		return nil
+	}
+	e, err := read(r.Body)
+	if err != nil {
+		return nil
+	}
+	open := e.questions()
+	if len(answers) >= len(open) {
+		return nil
+	}
+	for _, answer := range answers {
+		if reply := parseReply(answer); lostAccess(reply.Error) {
+			return nil
+		}
+	}
+	q := open[len(answers)]
+	return &channel.Call{
+		Method: http.MethodGet, URL: a.apiURL + "/api/" + q.method + "?" + url.Values{q.param: {q.id}}.Encode(),
+		Header: http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}},
+	}
+}
+
+// reply is what the provider's API answers, to any question.
+type reply struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error"`
+	User  struct {
+		Name    string `json:"name"`
+		Profile struct {
+			RealName    string `json:"real_name"`
+			DisplayName string `json:"display_name"`
+			Email       string `json:"email"`
+		} `json:"profile"`
+	} `json:"user"`
+	File file `json:"file"`
+}
+
+// parseReply reads an answer; what is none reads as a refusal without words.
+func parseReply(a channel.Answer) reply {
+	var r reply
+	if a.Status != http.StatusOK || json.Unmarshal(a.Body, &r) != nil {
+		return reply{}
+	}
+	return r
+}
+
+// lostAccess reports whether an error of the provider's says that the token is good
+// for nothing.
+func lostAccess(code string) bool {
+	switch code {
+	case "not_authed", "invalid_auth", "account_inactive", "token_revoked", "token_expired":
+		return true
+	}
+	return false
+}
+
+// knowledge is what the provider has told.
+type knowledge struct {
+	users map[string]channel.Party
+	files map[string]file
+}
+
+// learn reads the answers to the questions of the same order.
+func learn(questions []question, answers []channel.Answer) knowledge {
+	k := knowledge{map[string]channel.Party{}, map[string]file{}}
+	for i, answer := range answers[:min(len(answers), len(questions))] {
+		reply := parseReply(answer)
+		if !reply.OK {
+			continue
+		}
+		switch q := questions[i]; q.method {
+		case methodUser:
+			u := &reply.User
+			k.users[q.id] = channel.Party{
+				ID: key(q.id), Name: clean(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: clean(u.Profile.Email),
+			}
+		case methodFile:
+			reply.File.Access = "" // asked and answered
+			k.files[q.id] = reply.File
+		}
+	}
+	return k
+}
+
+// party is somebody, as far as is known.
+func (k knowledge) party(id string) channel.Party {
+	if p, ok := k.users[id]; ok {
+		return p
+	}
+	return channel.Party{ID: key(id)}
+}
+
+// text makes a text readable: what stands in angle brackets is a reference to
+// somebody or something, and those that are meant are escaped.
+func (k knowledge) text(s string) string {
+	s = clean(s)
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(s, "<")
+		inside, after, closed := strings.Cut(rest, ">")
+		if !found || !closed {
+			b.WriteString(unescape(s))
+			return b.String()
+		}
+		b.WriteString(unescape(before))
+		b.WriteString(unescape(k.reference(inside)))
+		s = after
+	}
+}
+
+// reference is what stands for <inside> in a text for people.
+func (k knowledge) reference(inside string) string {
+	target, label, labelled := strings.Cut(inside, "|")
+	if target == "" {
+		return "<" + inside + ">"
+	}
+	switch target[0] {
+	case '@':
+		id := target[1:]
+		return "@" + cmp.Or(k.users[id].Name, label, id)
+	case '#':
+		return "#" + cmp.Or(label, target[1:])
+	case '!':
+		if !labelled {
+			label = target[1:]
+			if i := strings.IndexByte(label, '^'); i >= 0 {
+				label = label[:i]
+			}
+		}
+		if strings.HasPrefix(target, "!date^") {
+			return label
+		}
+		return "@" + strings.TrimPrefix(label, "@")
+	}
+	bare := target
+	for _, scheme := range []string{"mailto:", "tel:"} {
+		bare = strings.TrimPrefix(bare, scheme)
+	}
+	switch {
+	case label == "" || label == target || label == bare:
+		return bare
+	case strings.TrimRight(bare[strings.Index(bare, "://")+1:], "/") == "//"+strings.TrimRight(label, "/"):
+		return bare // written without the scheme
+	}
+	return label + " (" + bare + ")"
+}
+
+// unescape undoes the provider's three escapes, once.
+func unescape(s string) string {
+	if !strings.Contains(s, "&") {
+		return s
+	}
+	return strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(s)
+}

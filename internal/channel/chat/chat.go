@@ -1,0 +1,612 @@
+// Package chat is the team chat: a provider that speaks Slack's dialect posts what
+// happens in the channels that our app was invited to, one event a request.
+//
+// A text becomes a [channel.Message], and what is done to one later (an edit, a
+// deletion, a reaction) a [channel.Annotation]. A thread is a ticket: its key, and
+// that of everything in it, is the channel with the time of the thread's first
+// message, which is how the provider names messages. The signature covers the body
+// and a time. The provider's id of the event is the key of a part; as one text can
+// cause two events, the message itself has an id, too, by which the second is found
+// to be a duplicate.
+//
+// Texts name people by ids. Who they are, and who wrote, is asked of the provider
+// before a part is parsed; where it does not say, the ids stay.
+package chat
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// tolerance is how far the time of a signature may be from ours, either way.
+const tolerance = 5 * time.Minute
+
+// The neutral names of the headers.
+const (
+	SignatureHeader = "X-Chat-Signature"
+	TimestampHeader = "X-Chat-Request-Timestamp"
+)
+
+// DefaultAPIURL is where the provider's API is.
+const DefaultAPIURL = "https://slack.com"
+
+// CredBotToken is the credential that the provider's API wants.
+const CredBotToken = "bot_token"
+
+// SettingChannels is the setting of a connection that names the channels, by their
+// ids, whose messages are taken; none: all that the app was invited to. Direct
+// messages are always taken.
+const SettingChannels = "channels"
+
+// Config holds what a deployment may change.
+type Config struct {
+	// APIURL is where the provider's API is; empty: [DefaultAPIURL]. It has no
+	// slash at its end.
+	APIURL string
+	// MediaHosts are hosts that files may be fetched from besides the provider's
+	// own.
+	MediaHosts []string
+}
+
+// Adapter is the channel.
+type Adapter struct {
+	apiURL     string
+	mediaHosts []string
+}
+
+var (
+	_ channel.Adapter       = (*Adapter)(nil)
+	_ channel.AddressFormer = (*Adapter)(nil)
+	_ channel.Asker         = (*Adapter)(nil)
+	_ channel.Chooser       = (*Adapter)(nil)
+	_ channel.Greeter       = (*Adapter)(nil)
+	_ channel.MediaSource   = (*Adapter)(nil)
+)
+
+// New returns the channel.
+func New(c Config) *Adapter {
+	return &Adapter{
+		apiURL:     cmp.Or(c.APIURL, DefaultAPIURL),
+		mediaHosts: append([]string{"files.slack.com"}, c.MediaHosts...),
+	}
+}
+
+// Info implements [channel.Adapter].
+func (*Adapter) Info() channel.Info {
+	return channel.Info{Name: "chat", Medium: "chat", Path: "/api/webhooks/chat", MaxBody: 1 << 20}
+}
+
+// FormAddress implements [channel.AddressFormer]: an address is the id of a
+// workspace, or of an organization that has several.
+func (*Adapter) FormAddress(raw string) (string, error) {
+	id := strings.ToUpper(strings.TrimSpace(raw))
+	if len(id) < 2 || len(id) > maxID || id[0] != 'T' && id[0] != 'E' || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" {
+		return "", errors.New("must be the id of a workspace, such as T012AB3C4")
+	}
+	return id, nil
+}
+
+// Addresses implements [channel.Adapter]. In a channel that two workspaces share,
+// the one that installed our app counts, not the writer's.
+func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "application/json", "":
+	default:
+		return nil, channel.ErrContentType
+	}
+	e, err := read(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	var addresses []string
+	for _, id := range []string{e.workspace(), e.enterprise()} {
+		if id != "" && !slices.Contains(addresses, id) {
+			addresses = append(addresses, id)
+		}
+	}
+	return addresses, nil
+}
+
+// Verify implements [channel.Adapter].
+func (*Adapter) Verify(r *channel.Request, secret string) bool {
+	if secret == "" {
+		return false
+	}
+	at := r.First(TimestampHeader, "X-Slack-Request-Timestamp")
+	seconds, err := strconv.ParseUint(at, 10, 40)
+	if err != nil {
+		return false
+	}
+	if age := r.Received.Sub(time.Unix(int64(seconds), 0)); age.Truncate(time.Second).Abs() > tolerance {
+		return false
+	}
+	value, ok := strings.CutPrefix(r.First(SignatureHeader, "X-Slack-Signature"), "v0=")
+	if !ok {
+		return false
+	}
+	presented, err := hex.DecodeString(value)
+	if err != nil || len(presented) != sha256.Size {
+		return false
+	}
+	return hmac.Equal(presented, digest(r.Body, at, secret))
+}
+
+func digest(body []byte, at, secret string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("v0:" + at + ":"))
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// Sign returns the values of the headers [SignatureHeader] and [TimestampHeader]
+// that the provider would send with body.
+func Sign(body []byte, at time.Time, secret string) (signature, timestamp string) {
+	timestamp = strconv.FormatInt(at.Unix(), 10)
+	return "v0=" + hex.EncodeToString(digest(body, timestamp, secret)), timestamp
+}
+
+// Challenge implements [channel.Greeter].
+func (*Adapter) Challenge(r *channel.Request) (string, bool) {
+	e, err := read(r.Body)
+	if err != nil || e.Type != typeGreeting || e.Challenge == "" {
+		return "", false
+	}
+	return e.Challenge, true
+}
+
+// The types of requests.
+const (
+	typeGreeting  = "url_verification"
+	typeEvent     = "event_callback"
+	typeRateLimit = "app_rate_limited"
+)
+
+// envelope is a request's body.
+type envelope struct {
+	Type           string `json:"type"`
+	Challenge      string `json:"challenge"`
+	TeamID         string `json:"team_id"`
+	EnterpriseID   string `json:"enterprise_id"`
+	AppID          string `json:"api_app_id"`
+	EventID        string `json:"event_id"`
+	EventTime      int64  `json:"event_time"`          // Unix seconds
+	LimitedMinute  int64  `json:"minute_rate_limited"` // likewise
+	Event          event  `json:"event"`
+	Authorizations []struct {
+		TeamID       string `json:"team_id"`
+		EnterpriseID string `json:"enterprise_id"`
+		UserID       string `json:"user_id"`
+		IsBot        bool   `json:"is_bot"`
+	} `json:"authorizations"`
+}
+
+// event is what happened. Its members depend on its type.
+type event struct {
+	Type string `json:"type"`
+	message
+	Channel     string   `json:"channel"`
+	ChannelType string   `json:"channel_type"`
+	EventTS     string   `json:"event_ts"`
+	DeletedTS   string   `json:"deleted_ts"`
+	Changed     *message `json:"message"`
+	Previous    *message `json:"previous_message"`
+	Reaction    string   `json:"reaction"`
+	Item        struct {
+		Type    string `json:"type"`
+		Channel string `json:"channel"`
+		TS      string `json:"ts"`
+	} `json:"item"`
+	Tokens struct {
+		Bot []string `json:"bot"`
+	} `json:"tokens"`
+}
+
+// message is a text, as an event has it or tells of it.
+type message struct {
+	Subtype    string `json:"subtype"`
+	User       string `json:"user"`
+	BotID      string `json:"bot_id"`
+	AppID      string `json:"app_id"`
+	Text       string `json:"text"`
+	TS         string `json:"ts"`
+	ThreadTS   string `json:"thread_ts"`
+	Files      []file `json:"files"`
+	BotProfile struct {
+		AppID string `json:"app_id"`
+	} `json:"bot_profile"`
+	Profile struct {
+		RealName    string `json:"real_name"`
+		DisplayName string `json:"display_name"`
+	} `json:"user_profile"`
+	Edited struct {
+		User string `json:"user"`
+		TS   string `json:"ts"`
+	} `json:"edited"`
+	// Attachments are forwarded messages and previews of links.
+	Attachments []struct {
+		Text     string `json:"text"`
+		Fallback string `json:"fallback"`
+	} `json:"attachments"`
+}
+
+// read decodes a body. A member of another type than it should have reads as if it
+// were not there: in many events that mean nothing here, channel is an object.
+func read(body []byte) (*envelope, error) {
+	var e *envelope
+	err := json.Unmarshal(body, &e)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other || e == nil {
+		return nil, fmt.Errorf("%w: not a JSON object", channel.ErrUnreadable)
+	}
+	return e, nil
+}
+
+// workspace is the id of the workspace that the request is for.
+func (e *envelope) workspace() string {
+	if len(e.Authorizations) > 0 && e.Authorizations[0].TeamID != "" {
+		return key(e.Authorizations[0].TeamID)
+	}
+	return key(e.TeamID)
+}
+
+// enterprise is the id of the organization that the workspace belongs to.
+func (e *envelope) enterprise() string {
+	if len(e.Authorizations) > 0 {
+		return key(e.Authorizations[0].EnterpriseID)
+	}
+	return key(e.EnterpriseID)
+}
+
+// program reports whether a program wrote m, be it ours: those who answer each other
+// never stop.
+func (e *envelope) program(m *message) bool {
+	switch {
+	case m.BotID != "", m.Subtype == "bot_message", m.User == "", m.User == "USLACKBOT":
+		return true
+	case e.AppID != "" && (m.AppID == e.AppID || m.BotProfile.AppID == e.AppID):
+		return true
+	}
+	return e.ours(m.User)
+}
+
+// ours reports whether a user is our app.
+func (e *envelope) ours(user string) bool {
+	for _, a := range e.Authorizations {
+		if a.IsBot && a.UserID == user {
+			return true
+		}
+	}
+	return false
+}
+
+// Kinds of parts.
+const (
+	KindMessage     = "message"
+	KindEdit        = "message_changed"
+	KindDelete      = "message_deleted"
+	KindReact       = "reaction_added"
+	KindUnreact     = "reaction_removed"
+	KindUninstalled = "app_uninstalled"
+	KindRevoked     = "tokens_revoked"
+	KindRateLimit   = typeRateLimit
+)
+
+// kind is what a request means here; "" when that is nothing.
+func (e *envelope) kind() string {
+	if e.Type == typeRateLimit {
+		return KindRateLimit
+	}
+	v := &e.Event
+	if e.Type != typeEvent {
+		return ""
+	}
+	switch v.Type {
+	case "message", "app_mention":
+		return e.messageKind()
+	case KindReact, KindUnreact:
+		if v.Item.Type == "message" && v.Item.Channel != "" && v.Item.TS != "" && v.Reaction != "" && v.User != "" && !e.ours(v.User) {
+			return v.Type
+		}
+	case KindUninstalled, KindRevoked:
+		return v.Type
+	}
+	return ""
+}
+
+func (e *envelope) messageKind() string {
+	v := &e.Event
+	if v.Channel == "" {
+		return ""
+	}
+	switch v.Subtype {
+	case "", "file_share", "thread_broadcast", "me_message":
+		if v.TS != "" && !e.program(&v.message) && (v.says() != "" || len(v.Files) > 0) {
+			return KindMessage
+		}
+	case "message_changed":
+		m := v.Changed
+		switch {
+		case m == nil || m.TS == "":
+		case m.Subtype == "tombstone": // the first of a thread leaves a mark behind
+			if v.Previous != nil && !e.program(v.Previous) {
+				return KindDelete
+			}
+		case v.Previous != nil && v.Previous.Text == m.Text:
+			// A preview of a link was added, or an answer counted.
+		case !e.program(m):
+			return KindEdit
+		}
+	case "message_deleted":
+		if v.DeletedTS != "" && (v.Previous == nil || !e.program(v.Previous)) {
+			return KindDelete
+		}
+	}
+	return ""
+}
+
+// target is the message that an event is about, and the first of its thread.
+func (v *event) target(kind string) (place, ts, root string) {
+	place = v.Channel
+	switch kind {
+	case KindMessage:
+		ts, root = v.TS, v.ThreadTS
+	case KindEdit:
+		ts, root = v.Changed.TS, v.Changed.ThreadTS
+	case KindDelete:
+		ts = v.DeletedTS
+		if v.Changed != nil {
+			ts = v.Changed.TS
+		}
+		if v.Previous != nil {
+			root = v.Previous.ThreadTS
+		}
+	case KindReact, KindUnreact:
+		place, ts = v.Item.Channel, v.Item.TS
+	}
+	return place, ts, cmp.Or(root, ts)
+}
+
+// messageID names a message, or the thread that it begins.
+func messageID(place, ts string) string { return key(clean(place + ":" + ts)) }
+
+// Split implements [channel.Adapter]. A request holds one event. What is said in one
+// thread is processed in order; the provider does not say in which thread a reaction
+// is.
+func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
+	e, err := read(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	p := channel.Part{Kind: e.kind(), Address: e.workspace()}
+	switch p.Kind {
+	case "":
+		kind := key(clean(strings.Trim(e.Type+"/"+e.Event.Type+"/"+e.Event.Subtype, "/")))
+		return []channel.Part{{Kind: kind, Skip: true}}, nil
+	case KindRateLimit:
+		p.Key = key(fmt.Sprintf("%s:%s:%d", KindRateLimit, e.workspace(), e.LimitedMinute))
+		return []channel.Part{p}, nil
+	}
+	if e.EventID == "" {
+		return nil, fmt.Errorf("%w: an event needs event_id", channel.ErrUnreadable)
+	}
+	p.Key = key(clean(e.EventID))
+	if place, _, root := e.Event.target(p.Kind); root != "" {
+		p.Sender = messageID(place, root)
+	}
+	return []channel.Part{p}, nil
+}
+
+// Chooses implements [channel.Chooser]: what is said in channels that the connection
+// does not want is left alone.
+func (*Adapter) Chooses(settings map[string]string, r *channel.Request, p channel.Part) bool {
+	wanted := strings.FieldsFunc(settings[SettingChannels], func(c rune) bool { return c == ',' || c == ' ' })
+	if len(wanted) == 0 {
+		return true
+	}
+	e, err := read(r.Body)
+	if err != nil {
+		return true
+	}
+	place, _, _ := e.Event.target(p.Kind)
+	return place == "" || place[0] == 'D' || slices.Contains(wanted, place)
+}
+
+// Parse implements [channel.Adapter].
+func (a *Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	return a.ParseAnswered(r, p, nil)
+}
+
+// ParseAnswered implements [channel.Asker].
+func (*Adapter) ParseAnswered(r *channel.Request, _ channel.Part, answers []channel.Answer) (channel.Event, error) {
+	e, err := read(r.Body)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	v, kind := &e.Event, e.kind()
+	known := learn(e.questions(), answers)
+	place, ts, root := v.target(kind)
+	switch kind {
+	case KindMessage:
+		return channel.Event{Message: e.message(known, messageID(place, ts), messageID(place, root))}, nil
+	case KindEdit:
+		return annotation(channel.Edited, messageID(place, ts), known.party(cmp.Or(v.Changed.Edited.User, v.Changed.User)),
+			known.text(v.Changed.says()), moment(cmp.Or(v.Changed.Edited.TS, v.EventTS))), nil
+	case KindDelete:
+		var by channel.Party // the provider does not say
+		return annotation(channel.Deleted, messageID(place, ts), by, "", moment(cmp.Or(v.EventTS, v.TS))), nil
+	case KindReact:
+		return annotation(channel.Reacted, messageID(place, ts), known.party(v.User), reaction(v.Reaction), moment(v.EventTS)), nil
+	case KindUnreact:
+		return annotation(channel.Unreacted, messageID(place, ts), known.party(v.User), reaction(v.Reaction), moment(v.EventTS)), nil
+	case KindUninstalled:
+		return news(channel.Disconnected, "the app was removed from the workspace"), nil
+	case KindRevoked:
+		if len(v.Tokens.Bot) == 0 {
+			return news(channel.Noticed, "somebody of the workspace took back what they had allowed the app to do in their name"), nil
+		}
+		return news(channel.Disconnected, "the workspace revoked the app's token"), nil
+	case KindRateLimit:
+		return news(channel.Noticed, "more happened in the workspace than the provider sends in an hour: messages from "+
+			unix(e.LimitedMinute).Format("2006-01-02 15:04")+" UTC on are missing"), nil
+	}
+	return channel.Event{}, fmt.Errorf("%w: the event %q means nothing here", channel.ErrUnreadable, key(clean(v.Type)))
+}
+
+func annotation(kind channel.AnnotationKind, id string, by channel.Party, text string, at time.Time) channel.Event {
+	return channel.Event{Annotation: &channel.Annotation{ExternalID: id, Kind: kind, By: by, Text: text, At: at}}
+}
+
+func news(kind channel.NewsKind, text string) channel.Event {
+	return channel.Event{News: &channel.News{Kind: kind, Text: text}}
+}
+
+// reaction is how people write one.
+func reaction(name string) string { return ":" + clean(name) + ":" }
+
+func (e *envelope) message(known knowledge, id, thread string) *channel.Message {
+	v := &e.Event
+	m := &channel.Message{
+		ExternalID: id, ThreadKey: thread, From: known.party(v.User), Text: known.text(v.says()), SentAt: moment(v.TS),
+	}
+	if m.From.Name == "" {
+		m.From.Name = clean(cmp.Or(v.Profile.RealName, v.Profile.DisplayName))
+	}
+	for _, f := range v.Files {
+		if told, ok := known.files[f.ID]; ok && f.Access == accessAsk {
+			f = told
+		}
+		if f.Mode == "external" && link(f.URL) {
+			m.Text = strings.TrimLeft(m.Text+"\n"+clean(f.name()+": "+f.URL), "\n")
+			continue
+		}
+		if len(m.Attachments) < maxFiles {
+			m.Attachments = append(m.Attachments, f.attachment())
+		}
+	}
+	return m
+}
+
+// says is the text of a message, or of what is forwarded in one that has none.
+func (m *message) says() string {
+	if m.Text != "" {
+		return m.Text
+	}
+	var lines []string
+	for _, a := range m.Attachments {
+		if text := cmp.Or(a.Text, a.Fallback); text != "" {
+			lines = append(lines, text)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxFiles bounds the files of one message; the provider sends ten at most.
+const maxFiles = 20
+
+// accessAsk marks a file of another workspace, of which an event has only the id.
+const accessAsk = "check_file_info"
+
+// file is a file that was shared.
+type file struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Title       string `json:"title"`
+	Type        string `json:"mimetype"`
+	Mode        string `json:"mode"`
+	Access      string `json:"file_access"`
+	URL         string `json:"url_private"`
+	DownloadURL string `json:"url_private_download"`
+}
+
+func (f *file) name() string { return cmp.Or(f.Name, f.Title, "file") }
+
+func (f *file) attachment() channel.Attachment {
+	a := channel.Attachment{Name: clean(f.name()), ContentType: clean(f.Type)}
+	switch u := cmp.Or(f.DownloadURL, f.URL); {
+	case f.Mode == "tombstone":
+		a.Error = "the file was deleted in the chat"
+	case f.Mode == "hidden_by_limit":
+		a.Error = "the file is beyond what the chat's plan keeps"
+	case f.Access == "access_denied":
+		a.Error = "the app may not see the file"
+	case u == "":
+		a.Error = "the chat did not say where the file is: the app may lack the scope files:read"
+	default:
+		a.URL = clean(u)
+	}
+	return a
+}
+
+// MediaRequest implements [channel.MediaSource]. The credential is bot_token.
+func (a *Adapter) MediaRequest(at channel.Attachment, credentials map[string]string) channel.MediaRequest {
+	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
+	if token := credentials[CredBotToken]; token != "" {
+		m.Header = http.Header{"Authorization": {"Bearer " + token}}
+	}
+	if !strings.HasPrefix(at.ContentType, "text/html") {
+		m.SignIn = "the chat asks to sign in before it shows the file: the app needs the scope files:read, and the connection its bot_token"
+	}
+	return m
+}
+
+// maxID is the longest id, in bytes, that is kept as it is.
+const maxID = 200
+
+// key makes an id fit for an index: what is too long for one stands by its digest, so
+// that it stays unlike others.
+func key(s string) string {
+	s = clean(s)
+	if len(s) <= maxID {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// clean makes text fit for a database: UTF-8 without NUL.
+func clean(s string) string {
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ReplaceAll(s, "\x00", "")
+}
+
+// moment is the time in a message's name, "1764000000.000100"; zero when there is
+// none.
+func moment(ts string) time.Time {
+	whole, fraction, _ := strings.Cut(ts, ".")
+	seconds, err := strconv.ParseUint(whole, 10, 35)
+	if err != nil || seconds == 0 {
+		return time.Time{}
+	}
+	micros, err := strconv.ParseUint(fraction, 10, 20)
+	if err != nil || len(fraction) != 6 {
+		micros = 0
+	}
+	return time.Unix(int64(seconds), int64(micros)*1000).UTC()
+}
+
+// unix is a time in whole seconds.
+func unix(seconds int64) time.Time {
+	return time.Unix(max(0, min(seconds, 1<<35)), 0).UTC()
+}
+
+// link reports whether a person may be sent to an address.
+func link(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil
+}

@@ -1,0 +1,238 @@
+package chat
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// MaxText is how long a text may be, in characters, with the links to its files: the
+// provider cuts off what is beyond.
+const MaxText = 40_000
+
+var (
+	_ channel.Caller   = (*Adapter)(nil)
+	_ channel.Searcher = (*Adapter)(nil)
+)
+
+// Check implements [channel.Sender]. Only threads are answered: somebody who never
+// wrote has none.
+func (*Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
+	if credentials[CredBotToken] == "" {
+		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, CredBotToken)
+	}
+	if _, _, ok := thread(m); !ok {
+		return problem.New(problem.Precondition, "on this channel only threads that the customer began can be answered")
+	}
+	var v problem.Validation
+	if n := utf8.RuneCountInString(text(m)); n > MaxText {
+		v.AddCode("too_long", "text", "must have at most %d characters on this channel, with the links to its files", MaxText)
+	}
+	return v.Err()
+}
+
+// thread is where a message goes: a channel, and the first message of a thread in it.
+func thread(m *channel.Outgoing) (place, root string, ok bool) {
+	place, root, ok = strings.Cut(m.To.ID, ":")
+	return place, root, ok && place != "" && !moment(root).IsZero()
+}
+
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// text is what is posted: the message's own, in which nothing is a reference, and a
+// link to each file.
+func text(m *channel.Outgoing) string {
+	var b strings.Builder
+	b.WriteString(escaper.Replace(m.Text))
+	for _, f := range m.Files {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		label := strings.ReplaceAll(strings.Join(strings.Fields(f.Name), " "), "|", "/")
+		fmt.Fprintf(&b, "<%s|%s>", escaper.Replace(f.URL), escaper.Replace(cmp.Or(label, "file")))
+	}
+	return b.String()
+}
+
+// eventType is what our messages' metadata are called. They hold our id of the
+// message, by which it is found again.
+const eventType = "kickstand_message"
+
+type metadata struct {
+	Type    string `json:"event_type"`
+	Payload struct {
+		ID string `json:"id"`
+	} `json:"event_payload"`
+}
+
+// post is the call's body.
+type post struct {
+	Channel  string   `json:"channel"`
+	Thread   string   `json:"thread_ts"`
+	Text     string   `json:"text"`
+	Metadata metadata `json:"metadata"`
+}
+
+// Call implements [channel.Caller].
+func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+	p := post{Text: text(m), Metadata: metadata{Type: eventType}}
+	p.Metadata.Payload.ID = m.ID
+	p.Channel, p.Thread, _ = thread(m)
+	body, _ := json.Marshal(p) // strings do not fail
+	return channel.Call{
+		Method: http.MethodPost, URL: a.apiURL + "/api/chat.postMessage", Body: body,
+		Header: http.Header{
+			"Authorization": {"Bearer " + credentials[CredBotToken]}, "Content-Type": {"application/json; charset=utf-8"},
+			"Accept": {"application/json"},
+		},
+	}
+}
+
+// posted is the answer.
+type posted struct {
+	OK      bool   `json:"ok"`
+	Error   string `json:"error"`
+	Needed  string `json:"needed"` // scopes
+	Channel string `json:"channel"`
+	TS      string `json:"ts"`
+}
+
+// ReadCall implements [channel.Caller]. Most errors come with the status 200.
+func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+	wait := netguard.RetryAfter(answer.Header, time.Now())
+	switch status := answer.Status; {
+	case status == http.StatusTooManyRequests:
+		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: wait}
+	case status >= 500:
+		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: wait}
+	case status != http.StatusOK:
+		return channel.Verdict{Fate: channel.Refused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
+	}
+	var p posted
+	if err := json.Unmarshal(answer.Body, &p); err != nil || p.OK && p.TS == "" || !p.OK && p.Error == "" {
+		return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
+	}
+	if p.OK {
+		place, _, _ := thread(m)
+		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{messageID(cmp.Or(p.Channel, place), p.TS)}}
+	}
+	fate, reason := explain(&p)
+	return channel.Verdict{Fate: fate, Reason: reason, RetryAfter: wait}
+}
+
+// explain says in plain words why the provider did not take a message, and whether
+// another call can help.
+func explain(p *posted) (channel.Fate, string) {
+	fate, text := channel.Refused, ""
+	switch p.Error {
+	case "ratelimited", "rate_limited", "message_limit_exceeded":
+		fate, text = channel.Later, "the provider takes no more messages at the moment"
+	case "internal_error", "fatal_error", "request_timeout", "service_unavailable":
+		fate, text = channel.Unclear, "the provider has trouble"
+	case "not_in_channel":
+		text = "the app is not in the channel any more: invite it again"
+	case "channel_not_found":
+		text = "the channel does not exist any more, or the app may not see it"
+	case "is_archived":
+		text = "the channel is archived"
+	case "thread_not_found", "cannot_reply_to_message":
+		text = "the thread cannot be answered any more"
+	case "msg_too_long":
+		text = "the text is too long"
+	case "no_text":
+		text = "the message has no text"
+	case "not_authed", "invalid_auth":
+		text = "the provider refuses the connection's bot_token"
+	case "token_revoked", "token_expired", "account_inactive":
+		text = "the connection's bot_token is not valid any more: install the app again"
+	case "missing_scope":
+		text = "the app lacks the scope " + cmp.Or(key(clean(p.Needed)), "chat:write")
+	case "restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
+		"restricted_action_non_threadable_channel", "restricted_action_thread_locked", "no_permission", "ekm_access_denied":
+		text = "the workspace does not let the app write there"
+	case "messages_tab_disabled":
+		text = "direct messages to the app are switched off in its settings"
+	default:
+		text = "the provider refused the message"
+	}
+	return fate, text + " (" + key(clean(p.Error)) + ")"
+}
+
+// searchSlack is by how much the provider's clock may be behind ours.
+const searchSlack = 5 * time.Minute
+
+// SearchCall implements [channel.Searcher]: it lists what was said in the thread since
+// then, with metadata.
+func (a *Adapter) SearchCall(m *channel.Outgoing, credentials map[string]string, since time.Time) channel.Call {
+	return a.search(m, credentials, since, "")
+}
+
+func (a *Adapter) search(m *channel.Outgoing, credentials map[string]string, since time.Time, cursor string) channel.Call {
+	place, root, _ := thread(m)
+	query := url.Values{
+		"channel": {place}, "ts": {root}, "limit": {"100"}, "include_all_metadata": {"true"},
+		"oldest": {strconv.FormatInt(since.Add(-searchSlack).Unix(), 10) + ".000000"},
+	}
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	return channel.Call{
+		Method: http.MethodGet, URL: a.apiURL + "/api/conversations.replies?" + query.Encode(),
+		Header: http.Header{"Authorization": {"Bearer " + credentials[CredBotToken]}, "Accept": {"application/json"}},
+	}
+}
+
+// ReadSearch implements [channel.Searcher]. Where the app may not read the thread, the
+// provider cannot be asked at all.
+func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
+	var list struct {
+		OK       bool   `json:"ok"`
+		Error    string `json:"error"`
+		Messages []struct {
+			TS       string   `json:"ts"`
+			Metadata metadata `json:"metadata"`
+		} `json:"messages"`
+		More bool `json:"has_more"`
+		Next struct {
+			Cursor string `json:"next_cursor"`
+		} `json:"response_metadata"`
+	}
+	if answer.Status != http.StatusOK {
+		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
+	}
+	err := json.Unmarshal(answer.Body, &list)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other || !list.OK && list.Error == "" {
+		return nil, nil, errors.New("the provider's list of messages cannot be read")
+	}
+	switch code := list.Error; {
+	case list.OK:
+	case code == "missing_scope", code == "not_in_channel", code == "channel_not_found", code == "thread_not_found",
+		code == "no_permission", lostAccess(code):
+		return nil, nil, fmt.Errorf("%w: %s", channel.ErrUnsearchable, code)
+	default:
+		return nil, nil, fmt.Errorf("the provider answered %s to the question whether it has the message", key(clean(code)))
+	}
+	place, _, _ := thread(m)
+	var ids []string
+	for _, p := range list.Messages {
+		if p.Metadata.Type == eventType && p.Metadata.Payload.ID == m.ID && p.TS != "" {
+			ids = append(ids, messageID(place, p.TS))
+		}
+	}
+	if !list.More || list.Next.Cursor == "" {
+		return ids, nil, nil
+	}
+	more := a.search(m, credentials, since, list.Next.Cursor)
+	return ids, &more, nil
+}
