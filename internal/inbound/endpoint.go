@@ -130,6 +130,11 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 	}
 	var v verified
 	if err == nil {
+		if p, ok := a.(channel.Preparer); ok {
+			if err := p.Prepare(ctx, req); err != nil {
+				return answer{}, err
+			}
+		}
 		if v, err = e.verify(ctx, a, req, addresses); err != nil {
 			return answer{}, err
 		}

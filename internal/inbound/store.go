@@ -15,7 +15,7 @@ import (
 // store keeps the parts of a verified request and enqueues their processing,
 // all in one transaction. A reply, if any, is for the provider to send.
 func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, parts []channel.Part) (_ channel.Outcome, reply string, err error) {
-	list := v.route(parts)
+	list := choose(a, req, v.route(parts))
 	used := useOf(a, req, &v)
 	if len(list) == 0 {
 		if err := s.spend(ctx, used); err != nil {

@@ -209,6 +209,21 @@ func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 	return route{off: off, by: by(byDeployment, v.deployment)}, v.deployment > 0
 }
 
+// choose leaves out what the connections do not want.
+func choose(a channel.Adapter, req *channel.Request, list []routed) []routed {
+	chooser, ok := a.(channel.Chooser)
+	if !ok {
+		return list
+	}
+	return slices.DeleteFunc(list, func(r routed) bool {
+		var settings map[string]string
+		if r.to != nil {
+			settings = r.to.Settings
+		}
+		return !chooser.Chooses(settings, req, r.Part)
+	})
+}
+
 func (v *verified) to(c candidate) route {
 	if c.secret > 0 {
 		return route{to: c.Connection, by: by(byConnection, c.secret)}

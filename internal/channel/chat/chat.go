@@ -391,7 +391,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := channel.Part{Kind: e.kind(), Address: e.workspace()}
+	p := channel.Part{Kind: e.kind(), Address: e.workspace(), Account: e.enterprise()}
 	switch p.Kind {
 	case "":
 		kind := key(clean(strings.Trim(e.Type+"/"+e.Event.Type+"/"+e.Event.Subtype, "/")))
