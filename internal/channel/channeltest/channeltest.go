@@ -10,6 +10,7 @@ package channeltest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -53,8 +54,14 @@ type Suite struct {
 	// secret, at the time at.
 	Sign func(r *channel.Request, secret string, at time.Time)
 
-	// Timed says that the signature carries a time and grows stale.
-	Timed bool
+	// Key returns what a connection has configured for what is signed with
+	// secret, where these differ: a public key. Nil: they are the same.
+	Key func(secret string) string
+
+	// Timed says that the signature carries a time and grows stale, after Window;
+	// 0: after five minutes.
+	Timed  bool
+	Window time.Duration
 
 	// BodyUnsigned says that the proof does not cover the body.
 	BodyUnsigned bool
@@ -267,6 +274,9 @@ func (s Suite) verify(t *testing.T, r *channel.Request) {
 	good := s.signed(r, secret)
 	check := func(what string, r *channel.Request, secret string, want bool) {
 		t.Helper()
+		if s.Key != nil && secret != "" {
+			secret = s.Key(secret)
+		}
 		if got := s.Adapter.Verify(r, secret); got != want {
 			t.Errorf("Verify(%s) = %t, want %t", what, got, want)
 		}
@@ -286,14 +296,15 @@ func (s Suite) verify(t *testing.T, r *channel.Request) {
 		check("altered body", altered, secret, false)
 	}
 	if s.Timed {
+		window := cmp.Or(s.Window, 5*time.Minute)
 		stale := clone(good)
-		stale.Received = good.Received.Add(5*time.Minute + time.Second)
+		stale.Received = good.Received.Add(window + time.Second)
 		check("stale", stale, secret, false)
 		early := clone(good)
-		early.Received = good.Received.Add(-5*time.Minute - time.Second)
+		early.Received = good.Received.Add(-window - time.Second)
 		check("from the future", early, secret, false)
 		late := clone(good)
-		late.Received = good.Received.Add(4*time.Minute + 59*time.Second)
+		late.Received = good.Received.Add(window - time.Second)
 		check("almost stale", late, secret, true)
 	}
 	for name, values := range good.Header {

@@ -18,6 +18,9 @@ func (p *Parser) authenticate(h textproto.MIMEHeader, env Envelope, domain strin
 	if strings.EqualFold(env.SPF, "pass") && aligned(env.SPFDomain, domain) {
 		passed = true
 	}
+	for _, signer := range env.DKIM {
+		passed = passed || aligned(signer, domain)
+	}
 	seen := map[string]bool{}
 	for _, v := range h.Values("Authentication-Results") {
 		if len(v) > maxField {

@@ -6,92 +6,192 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"mime"
-	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
-// compose puts a message together again that a converter took apart, so that all
-// mail takes the same way. The same parts always give the same bytes.
-func (s *source) compose(headers map[string]texts, plain, markup string, attachments []jsonAttachment) {
-	top := "multipart/mixed"
-	var b bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		field := strings.ReplaceAll(name, "_", "-")
-		for _, v := range headers[name] {
-			v = strings.NewReplacer("\r", "", "\n", " ").Replace(v)
-			switch strings.ToLower(field) {
-			case "content-type":
-				// What kind of report it is would otherwise be lost.
-				if kind, params := mediaType(v); kind == "multipart/report" && cleanToken(params["report-type"]) {
-					top = "multipart/report; report-type=" + params["report-type"]
-				}
-			case "content-transfer-encoding", "content-disposition", "mime-version":
-			default:
-				if field != "" && !strings.ContainsAny(field, ": \t\r\n") {
-					fmt.Fprintf(&b, "%s: %s\r\n", field, v)
-				}
-			}
-		}
-	}
-	sum := sha256.New()
-	for _, v := range []string{b.String(), plain, markup} {
-		fmt.Fprintf(sum, "%d %s", len(v), v)
-	}
-	digest := hex.EncodeToString(sum.Sum(nil))
-	outer, inner := "outer-"+digest, "inner-"+digest
-	fmt.Fprintf(&b, "MIME-Version: 1.0\r\nContent-Type: %s; boundary=%s\r\n\r\n", top, outer)
-	if plain != "" || markup != "" {
-		fmt.Fprintf(&b, "--%s\r\nContent-Type: multipart/alternative; boundary=%s\r\n\r\n", outer, inner)
-	}
-	for _, v := range [][2]string{{"text/plain", plain}, {"text/html", markup}} {
-		if v[1] != "" {
-			fmt.Fprintf(&b, "--%s\r\nContent-Type: %s; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n%s\r\n", inner, v[0], v[1])
-		}
-	}
-	if plain != "" || markup != "" {
-		fmt.Fprintf(&b, "--%s--\r\n", inner)
-	}
-	for _, a := range attachments {
-		if a.Content == "" && a.URL != "" {
-			s.remote = append(s.remote, channel.Attachment{
-				Name:        fileName(headerText(string(a.Name))),
-				ContentType: attachmentType(a),
-				ContentID:   bracketless(string(a.ContentID)),
-				Inline:      strings.EqualFold(string(a.Disposition), "inline"),
-				URL:         safehtml.Clean(string(a.URL)),
-			})
-			continue
-		}
-		disposition := "attachment"
-		if strings.EqualFold(string(a.Disposition), "inline") {
-			disposition = "inline"
-		}
-		fmt.Fprintf(&b, "--%s\r\nContent-Type: %s\r\nContent-Transfer-Encoding: base64\r\n", outer, attachmentType(a))
-		if name := fileName(headerText(string(a.Name))); name != "" {
-			disposition = mime.FormatMediaType(disposition, map[string]string{"filename": name})
-		}
-		fmt.Fprintf(&b, "Content-Disposition: %s\r\n", disposition)
-		if id := bracketless(string(a.ContentID)); id != "" {
-			fmt.Fprintf(&b, "Content-ID: <%s>\r\n", id)
-		}
-		content := decodeBase64([]byte(a.Content))
-		b.WriteString("\r\n")
-		b.WriteString(base64.StdEncoding.EncodeToString(content))
-		b.WriteString("\r\n")
-	}
-	fmt.Fprintf(&b, "--%s--\r\n", outer)
-	s.raw = b.Bytes()
+// taken is a message that the provider took apart. It is put together again to be
+// read, so that all mail takes the same way. The same parts always give the same
+// bytes.
+type taken struct {
+	fields []headerField // in the order of the message
+	plain  body
+	html   body
+	files  []file
 }
 
-func attachmentType(a jsonAttachment) string {
-	kind, _ := mediaType(string(a.ContentType))
+// headerField is one field of a header, its value as it came.
+type headerField struct{ name, value string }
+
+// body is the text of a message and the charset that it says to be in.
+type body struct {
+	data    []byte
+	charset string // empty: UTF-8
+}
+
+// file is an attachment, or says where it is.
+type file struct {
+	field       string // of the form that it came in
+	name        string
+	contentType string
+	contentID   string
+	inline      bool
+	data        []byte
+	url         string // where the content is, if it is not in data
+}
+
+func (t *taken) empty() bool {
+	return len(t.fields) == 0 && len(t.plain.data) == 0 && len(t.html.data) == 0 && len(t.files) == 0
+}
+
+// add adds a header field, unless there is nothing in it.
+func (t *taken) add(name, value string) {
+	if strings.TrimSpace(value) != "" {
+		t.fields = append(t.fields, headerField{name, value})
+	}
+}
+
+// supply adds a header field if there is none of that name.
+func (t *taken) supply(name, value string) {
+	if !t.has(name) {
+		t.add(name, value)
+	}
+}
+
+func (t *taken) has(name string) bool {
+	for _, f := range t.fields {
+		if strings.EqualFold(f.name, name) && strings.TrimSpace(f.value) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// head is the header of the message without what says how its body is written.
+func (t *taken) head() []byte {
+	var b bytes.Buffer
+	for _, f := range t.fields {
+		switch strings.ToLower(f.name) {
+		case "content-type", "content-transfer-encoding", "content-disposition", "mime-version":
+			continue
+		}
+		if f.name == "" || len(f.name) > 100 || strings.ContainsFunc(f.name, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }) {
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s\r\n", f.name, strings.NewReplacer("\r", "", "\n", " ").Replace(f.value))
+	}
+	return b.Bytes()
+}
+
+// kind is the type of the whole. What kind of report a mail is would otherwise be
+// lost.
+func (t *taken) kind() string {
+	for _, f := range t.fields {
+		if !strings.EqualFold(f.name, "Content-Type") {
+			continue
+		}
+		if kind, params := mediaType(f.value); kind == "multipart/report" && cleanToken(params["report-type"]) {
+			return "multipart/report; report-type=" + params["report-type"]
+		}
+	}
+	return "multipart/mixed"
+}
+
+// digest is one of everything in the message.
+func (t *taken) digest() []byte {
+	sum := sha256.New()
+	add := func(data []byte) {
+		fmt.Fprintf(sum, "%d ", len(data)) // a hash does not fail
+		sum.Write(data)
+	}
+	for _, v := range [][]byte{[]byte(t.kind()), t.head(), t.plain.data, []byte(t.plain.charset), t.html.data, []byte(t.html.charset)} {
+		add(v)
+	}
+	for _, f := range t.files {
+		for _, v := range []string{f.name, f.contentType, f.contentID, f.url} {
+			add([]byte(v))
+		}
+		add(f.data)
+	}
+	return sum.Sum(nil)
+}
+
+// compose returns the message, without the files that are elsewhere.
+func (t *taken) compose() []byte {
+	var b bytes.Buffer
+	digest := hex.EncodeToString(t.digest())
+	outer, inner := "outer-"+digest, "inner-"+digest // which therefore are in none of the parts
+	b.Write(t.head())
+	fmt.Fprintf(&b, "MIME-Version: 1.0\r\nContent-Type: %s; boundary=%s\r\n\r\n", t.kind(), outer)
+	if len(t.plain.data) > 0 || len(t.html.data) > 0 {
+		fmt.Fprintf(&b, "--%s\r\nContent-Type: multipart/alternative; boundary=%s\r\n\r\n", outer, inner)
+		t.plain.compose(&b, inner, "text/plain")
+		t.html.compose(&b, inner, "text/html")
+		fmt.Fprintf(&b, "--%s--\r\n", inner)
+	}
+	for _, f := range t.files {
+		if f.url == "" {
+			f.compose(&b, outer)
+		}
+	}
+	fmt.Fprintf(&b, "--%s--\r\n", outer)
+	return b.Bytes()
+}
+
+func (t body) compose(b *bytes.Buffer, boundary, kind string) {
+	if len(t.data) == 0 {
+		return
+	}
+	charset := "utf-8"
+	if t.charset != "" && cleanToken(t.charset) {
+		charset = t.charset
+	}
+	fmt.Fprintf(b, "--%s\r\nContent-Type: %s; charset=%s\r\nContent-Transfer-Encoding: 8bit\r\n\r\n", boundary, kind, charset)
+	b.Write(t.data)
+	b.WriteString("\r\n")
+}
+
+func (f *file) compose(b *bytes.Buffer, boundary string) {
+	fmt.Fprintf(b, "--%s\r\nContent-Type: %s\r\nContent-Transfer-Encoding: base64\r\n", boundary, f.kind())
+	disposition := "attachment"
+	if f.inline {
+		disposition = "inline"
+	}
+	if name := f.shown(); name != "" {
+		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": name})
+	}
+	fmt.Fprintf(b, "Content-Disposition: %s\r\n", disposition)
+	if id := bracketless(f.contentID); id != "" {
+		fmt.Fprintf(b, "Content-ID: <%s>\r\n", id)
+	}
+	b.WriteString("\r\n")
+	b.WriteString(base64.StdEncoding.EncodeToString(f.data))
+	b.WriteString("\r\n")
+}
+
+// shown is the file's name, safe to show.
+func (f *file) shown() string { return fileName(headerText(f.name)) }
+
+func (f *file) kind() string {
+	kind, _ := mediaType(f.contentType)
 	if kind == "" || strings.HasPrefix(kind, "multipart/") {
 		return "application/octet-stream"
 	}
 	return kind
+}
+
+// remote are the files that are elsewhere.
+func (t *taken) remote() []channel.Attachment {
+	var list []channel.Attachment
+	for _, f := range t.files {
+		if f.url != "" {
+			list = append(list, channel.Attachment{
+				Name: f.shown(), ContentType: f.kind(), ContentID: bracketless(f.contentID), Inline: f.inline, URL: safehtml.Clean(f.url),
+			})
+		}
+	}
+	return list
 }

@@ -1,8 +1,10 @@
 // Package email reads mail that arrives over HTTP.
 //
-// [Raw] is the channel "email-raw", for converters that post a message as the
-// mail server received it, in one of four wrappings. [Parser] is what they all
-// come down to: raw bytes and an envelope in, one [channel.Message] out. It
+// It has the four styles of the inbound path, each a channel: [Form], [Parsed] and
+// [JSON] for providers that take a mail apart, [Raw] for converters that post it as
+// the mail server received it. [Parser] is what they all come down to: raw bytes
+// and an envelope in, one [channel.Message] out; what was taken apart is put
+// together again first, so that there is one way to read a mail. It
 // decodes MIME, decides what class the mail is of and by which rule, gathers the
 // ids by which it may belong to an earlier one, cuts off quoted text and makes
 // HTML harmless. It never fails on a mail, however broken: what cannot be read
@@ -20,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
@@ -86,6 +90,8 @@ type Envelope struct {
 
 	SPF       string // the receiving server's SPF result: "pass"
 	SPFDomain string // the domain that it is about
+
+	DKIM []string // the domains whose signatures the receiving server found to hold
 
 	Reply string // a hint: the text without quotes, as the provider found it
 }
@@ -366,30 +372,53 @@ func inlineImages(m *channel.Message) {
 }
 
 // stripped is the text without the earlier mail, or "" when that is all of it.
-// The plain text is asked first; where it shows no quote, the HTML may have one
-// that only its markup tells, and then the provider may know better: but what
-// it drops must look like a mail, since providers also drop lists and addresses.
+// The plain text is asked first, of which the provider may know still better what
+// is new: but what it drops must look like a mail, since providers also drop lists
+// and addresses. Where the text shows no quote, the HTML may have one that only its
+// markup tells.
 func (p *Parser) stripped(m *channel.Message, c content, env Envelope) string {
 	if m.Text == "" || forwards(m.Subject) {
 		return ""
 	}
-	if s := StripQuoted(m.Text, m.Subject); s != m.Text {
+	lines := strings.Split(m.Text, "\n")
+	cuttable := !slices.ContainsFunc(lines, forwardLine) && !inline(lines)
+	s := StripQuoted(m.Text, m.Subject)
+	if cuttable {
+		if said, rest, ok := cutHint(s, safehtml.Clean(env.Reply)); ok && quotes(rest) {
+			return said
+		}
+	}
+	if s != m.Text {
 		return s
 	}
-	if slices.ContainsFunc(strings.Split(m.Text, "\n"), forwardLine) {
-		return ""
-	}
-	if !inline(strings.Split(m.Text, "\n")) {
-		if cut, ok := cutHTML(c.rawHTML); ok {
-			s := StripQuoted(safehtml.Text(p.html.Sanitize(cut), maxText), m.Subject)
-			if strings.TrimSpace(s) != "" && len(s) < len(m.Text) {
-				return s
-			}
-		}
-		hint := strings.TrimSpace(safehtml.Clean(env.Reply))
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(m.Text), hint); ok && hint != "" && quotes(rest) {
-			return hint
+	if cut, ok := cutHTML(c.rawHTML); ok && cuttable {
+		s := StripQuoted(safehtml.Text(p.html.Sanitize(cut), maxText), m.Subject)
+		if strings.TrimSpace(s) != "" && len(s) < len(m.Text) {
+			return s
 		}
 	}
 	return ""
+}
+
+// cutHint cuts text after what hint says, if it begins with that; white space is
+// the provider's own.
+func cutHint(text, hint string) (said, rest string, ok bool) {
+	rest = strings.TrimSpace(text)
+	hint = strings.TrimSpace(hint)
+	if hint == "" {
+		return "", "", false
+	}
+	whole := rest
+	for hint != "" {
+		r, n := utf8.DecodeRuneInString(hint)
+		if !unicode.IsSpace(r) {
+			if !strings.HasPrefix(rest, hint[:n]) {
+				return "", "", false
+			}
+			hint, rest = hint[n:], rest[n:]
+			continue
+		}
+		hint, rest = strings.TrimLeftFunc(hint, unicode.IsSpace), strings.TrimLeftFunc(rest, unicode.IsSpace)
+	}
+	return strings.TrimRightFunc(whole[:len(whole)-len(rest)], unicode.IsSpace), rest, true
 }

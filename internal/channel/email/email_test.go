@@ -263,20 +263,28 @@ func FuzzParseRaw(f *testing.F) {
 	})
 }
 
-// FuzzRaw takes requests apart in every wrapping.
-func FuzzRaw(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		f.Fatal(err)
+func FuzzRaw(f *testing.F)    { fuzzStyle(f, NewRaw(Config{}), "testdata/*.txtar") }
+func FuzzForm(f *testing.F)   { fuzzStyle(f, NewForm(Config{}), "testdata/form/*.txtar") }
+func FuzzParsed(f *testing.F) { fuzzStyle(f, NewParsed(Config{}), "testdata/parse/*.txtar") }
+func FuzzJSON(f *testing.F)   { fuzzStyle(f, NewJSON(Config{}), "testdata/json/*.txtar") }
+
+// fuzzStyle takes requests apart in every wrapping of a style.
+func fuzzStyle(f *testing.F, a channel.Adapter, pattern string) {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		f.Fatalf("%d fixtures, %v", len(files), err)
 	}
 	for _, file := range files {
 		r := channeltest.Load(f, file)
 		f.Add(r.Header.Get("Content-Type"), r.Body)
 	}
-	a := NewRaw(Config{})
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
 		r := &channel.Request{URL: "https://help.example/x?to=support@acme.example", Header: http.Header{"Content-Type": {contentType}}, Body: body, Received: received()}
-		a.Recognizes(r)
+		a.(channel.Recognizer).Recognizes(r)
+		a.Verify(r, "key")
+		if tokened, ok := a.(channel.Tokened); ok {
+			tokened.Token(r)
+		}
 		addresses, err := a.Addresses(r)
 		for _, s := range addresses {
 			if s != Canonical(s) || s == "" {

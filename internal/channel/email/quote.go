@@ -261,7 +261,8 @@ func saysWrote(text string) bool {
 // quotes reports whether text shows any sign of an earlier mail.
 func quotes(text string) bool {
 	return slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
-		return quoted(l) || len(l) <= maxAttribution && (bracketAddress.MatchString(l) || saysWrote(l))
+		return quoted(l) || len(l) <= maxAttribution &&
+			(bracketAddress.MatchString(l) || saysWrote(l) || strings.Contains(l, "@") && strings.HasSuffix(strings.TrimRight(l, " \t\r"), ":"))
 	})
 }
 

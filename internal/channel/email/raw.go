@@ -4,17 +4,10 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
-	"net/textproto"
-	"net/url"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,15 +16,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// KindMessage is the kind of every part.
-const KindMessage = "message"
-
-// maxAge is how far the time in a signature may be from ours.
-const maxAge = 5 * time.Minute
-
-// maxRecipients bounds the parts that one request may become.
-const maxRecipients = 100
-
 // Raw is the channel "email-raw": a converter between SMTP and HTTP.
 //
 // It takes a raw message as the body, in a form field or in JSON, or a message
@@ -39,10 +23,12 @@ const maxRecipients = 100
 // these a mail server is waiting for our answer, and bounces the mail if it is
 // a refusal; so a mail is refused only when nothing of it is there.
 type Raw struct {
-	Writer
-	parser *Parser
-	hosts  []string
+	style
+	hosts []string
 }
+
+// rawMaxAge is how far the time in a signature may be from ours.
+const rawMaxAge = 5 * time.Minute
 
 var (
 	_ channel.Adapter       = (*Raw)(nil)
@@ -55,144 +41,34 @@ var (
 // NewRaw returns the channel.
 func NewRaw(c Config) *Raw {
 	hosts := []string{".amazonaws.com", "storage.googleapis.com", ".blob.core.windows.net"}
-	return &Raw{parser: NewParser(c), hosts: append(hosts, c.AttachmentHosts...)}
-}
-
-// Info implements [channel.Adapter].
-func (*Raw) Info() channel.Info {
-	return channel.Info{Name: "email-raw", Medium: "email", Path: "/api/webhooks/inbound-email", MaxBody: 35 << 20}
-}
-
-// FormAddress implements [channel.AddressFormer].
-func (*Raw) FormAddress(raw string) (string, error) {
-	a := Canonical(raw)
-	if a == "" {
-		return "", errors.New("must be a mail address such as support@example.com")
+	return &Raw{
+		style: style{name: "email-raw", parser: NewParser(c), open: openRaw},
+		hosts: append(hosts, c.AttachmentHosts...),
 	}
-	return a, nil
 }
 
 // Recognizes implements [channel.Recognizer].
 func (*Raw) Recognizes(r *channel.Request) bool {
-	kind, params := contentType(r)
-	switch kind {
-	case "", "message/rfc822", "message/global", "application/octet-stream":
-		return true
-	case "multipart/form-data", "application/x-www-form-urlencoded":
-		names := map[string]bool{}
-		for f := range formFields(r, kind, params) {
-			names[f.name] = true
-		}
+	if f, ok := readForm(r); ok {
 		switch {
-		case names["signature"] && names["token"] && names["timestamp"]:
+		case f.has(signedFields...):
 			return false // style A signs inside the form
-		case names["message"] || names["body-mime"]:
+		case f.has("message") || f.has("body-mime"):
 			return true
 		}
-		return names["email"] && !names["envelope"] // style B has both
-	case "application/json":
-		var b struct {
-			Raw, Headers, Envelope, Plain, HTML json.RawMessage
-			TextBody, HtmlBody, MailboxHash     json.RawMessage
-		}
-		if !exactJSON(r.Body, map[string]*json.RawMessage{
-			"raw": &b.Raw, "headers": &b.Headers, "envelope": &b.Envelope, "plain": &b.Plain, "html": &b.HTML,
-			"TextBody": &b.TextBody, "HtmlBody": &b.HtmlBody, "MailboxHash": &b.MailboxHash,
-		}) {
+		return f.has("email") && !f.has("envelope") // style B has both
+	}
+	switch kind, _ := contentType(r); kind {
+	case "", "message/rfc822", "message/global", "application/octet-stream":
+		return true
+	case kindJSON:
+		var all map[string]json.RawMessage
+		if json.Unmarshal(r.Body, &all) != nil || isStyleC(all) {
 			return false
 		}
-		if b.TextBody != nil || b.HtmlBody != nil || b.MailboxHash != nil {
-			return false // style C
-		}
-		return b.Raw != nil || b.Headers != nil && (b.Envelope != nil || b.Plain != nil || b.HTML != nil)
+		return all["raw"] != nil || all["headers"] != nil && (all["envelope"] != nil || all["plain"] != nil || all["html"] != nil)
 	}
 	return false
-}
-
-// exactJSON reads the members of an object whose names match exactly.
-func exactJSON(body []byte, members map[string]*json.RawMessage) bool {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(body, &all) != nil {
-		return false
-	}
-	for name, m := range members {
-		*m = all[name]
-	}
-	return true
-}
-
-// Addresses implements [channel.Adapter]. What cannot be read names nobody here,
-// and is judged once the sender is verified.
-func (*Raw) Addresses(r *channel.Request) ([]string, error) {
-	s, err := open(r)
-	if errors.Is(err, channel.ErrContentType) {
-		return nil, err
-	}
-	if err != nil {
-		return nil, nil
-	}
-	list, _ := s.recipients()
-	return list, nil
-}
-
-// Split implements [channel.Adapter]: one part for each recipient.
-func (*Raw) Split(r *channel.Request) ([]channel.Part, error) {
-	s, err := open(r)
-	if err != nil {
-		return nil, unreadable(err)
-	}
-	h := s.header()
-	// The Message-ID alone would not do: senders repeat theirs, and the second
-	// mail must not be taken for the first. One mail that comes in other bytes
-	// again (by another way, with other trace headers) is for the desk to see.
-	sum := sha256.Sum256(s.raw)
-	id := strings.TrimSpace(messageID(h) + " sha256:" + hex.EncodeToString(sum[:16]))
-	sender := s.env.From
-	if from := addresses(h, "From"); len(from) > 0 {
-		sender = from[0].Email
-	}
-	recipients, guessed := s.recipients()
-	if recipients == nil {
-		recipients = []string{""}
-	}
-	var parts []channel.Part
-	for _, address := range recipients {
-		parts = append(parts, channel.Part{
-			Key:     key(strings.TrimSpace(id + " " + address)),
-			Sender:  key(strings.ToLower(sender)),
-			Address: address,
-			Guessed: guessed,
-			Kind:    KindMessage,
-		})
-	}
-	return parts, nil
-}
-
-// Parse implements [channel.Adapter].
-func (a *Raw) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
-	s, err := open(r)
-	if err != nil {
-		return channel.Event{}, unreadable(err)
-	}
-	s.env.Recipient = p.Address
-	m, err := a.parser.ParseRaw(s.raw, s.env)
-	if err != nil {
-		return channel.Event{}, err
-	}
-	for _, at := range s.remote {
-		if len(m.Attachments) < maxAttachments {
-			m.Attachments = append(m.Attachments, at)
-		}
-	}
-	inlineImages(m)
-	return channel.Event{Message: m}, nil
-}
-
-func unreadable(err error) error {
-	if errors.Is(err, channel.ErrUnreadable) {
-		return err
-	}
-	return fmt.Errorf("%w: %v", channel.ErrUnreadable, err)
 }
 
 // MediaRequest implements [channel.MediaSource]. The address that the converter
@@ -220,21 +96,9 @@ func (*Raw) Verify(r *channel.Request, secret string) bool {
 	case "bearer":
 		return same(credentials, secret)
 	case "basic":
-		pair, err := base64.StdEncoding.DecodeString(credentials)
-		if err != nil {
-			return false
-		}
-		user, password, _ := strings.Cut(string(pair), ":")
-		whole := same(string(pair), secret)
-		return same(password, secret) || whole || password == "" && same(user, secret)
+		return basicHolds(credentials, secret)
 	}
 	return false
-}
-
-// same compares in a time that tells nothing but, through neither, the secret.
-func same(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 func verifySignature(r *channel.Request, presented, secret string) bool {
@@ -245,12 +109,7 @@ func verifySignature(r *channel.Request, presented, secret string) bool {
 	timestamp := ""
 	if values := r.Header.Values("X-Webhook-Timestamp"); len(values) > 0 {
 		timestamp = strings.TrimSpace(values[0])
-		seconds, err := strconv.ParseInt(timestamp, 10, 64)
-		if err != nil {
-			return false
-		}
-		age := r.Received.Sub(time.Unix(seconds, 0))
-		if age > maxAge || age < -maxAge {
+		if !fresh(r, timestamp, rawMaxAge) {
 			return false
 		}
 	}
@@ -275,50 +134,28 @@ func SignRaw(body []byte, at time.Time, secret string) (signature, timestamp str
 	return hex.EncodeToString(digest(body, timestamp, secret)), timestamp
 }
 
-// source is a request taken out of its wrapping.
-type source struct {
-	raw    []byte
-	env    Envelope
-	remote []channel.Attachment // still at the converter's
-}
-
-var errNoMessage = fmt.Errorf("%w: there is no message", channel.ErrUnreadable)
-
-// open finds the raw message and its envelope in a request.
-func open(r *channel.Request) (*source, error) {
+// openRaw finds the raw message and its envelope in a request.
+func openRaw(r *channel.Request) (*source, error) {
 	s := &source{env: Envelope{Received: r.Received}}
-	var err error
-	switch kind, params := contentType(r); kind {
-	case "", "message/rfc822", "message/global", "application/octet-stream":
-		s.raw = r.Body
-	case "multipart/form-data", "application/x-www-form-urlencoded":
-		s.form(r, kind, params)
-	case "application/json":
-		err = s.json(r.Body)
-	default:
-		return nil, channel.ErrContentType
+	if f, ok := readForm(r); ok {
+		s.form(f)
+	} else {
+		switch kind, _ := contentType(r); kind {
+		case "", "message/rfc822", "message/global", "application/octet-stream":
+			s.raw = r.Body
+		case kindJSON:
+			if err := s.json(r.Body); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, channel.ErrContentType
+		}
 	}
-	if err != nil {
+	if err := s.there(); err != nil {
 		return nil, err
-	}
-	if len(bytes.TrimSpace(s.raw)) == 0 {
-		return nil, errNoMessage
 	}
 	s.outside(r)
 	return s, nil
-}
-
-func contentType(r *channel.Request) (string, map[string]string) {
-	v := r.Header.Get("Content-Type")
-	kind, params, err := mime.ParseMediaType(v)
-	if err != nil {
-		kind, _, _ = strings.Cut(v, ";")
-		kind = strings.ToLower(strings.TrimSpace(kind))
-	}
-	if strings.HasSuffix(kind, "+json") {
-		kind = "application/json"
-	}
-	return kind, params
 }
 
 // outside takes the envelope from the request's headers, then from its query,
@@ -340,151 +177,35 @@ func (s *source) outside(r *channel.Request) {
 	}
 }
 
-func (s *source) sender(address string) {
-	s.env.From, s.env.HasFrom = envelopeSender(address), true
-}
-
-// to adds recipients, each value one address or several with commas.
-func (s *source) to(values ...string) {
-	for _, v := range values {
-		for one := range splitAddresses(v) {
-			if a := plain(one); a != "" && len(s.env.To) < maxRecipients {
-				s.env.To = append(s.env.To, a)
-			}
-		}
-	}
-}
-
-// header is the header of the message, without the rest of it being read.
-func (s *source) header() textproto.MIMEHeader {
-	head, _, _ := cutHeader(trimMessage(s.raw))
-	return readHeader(head)
-}
-
-// recipients lists where the mail was delivered to, in the form of connections.
-// Without an envelope they are guessed: from the mark of the last delivery, else
-// from whom the sender wrote to.
-func (s *source) recipients() (list []string, guessed bool) {
-	add := func(address string) {
-		if a := Canonical(address); a != "" && !slices.Contains(list, a) && len(list) < maxRecipients {
-			list = append(list, a)
-		}
-	}
-	for _, a := range s.env.To {
-		add(a)
-	}
-	if list != nil {
-		return list, false
-	}
-	h := s.header()
-	for _, name := range []string{"Delivered-To", "X-Original-To", "Envelope-To"} {
-		if add(h.Get(name)); list != nil {
-			return list, true
-		}
-	}
-	for _, name := range []string{"To", "Cc"} {
-		for _, p := range addresses(h, name) {
-			add(p.Email)
-		}
-	}
-	return list, true
-}
-
-type formField struct {
-	name  string
-	value []byte
-}
-
-// formFields yields the fields of a form as far as they can be read whole.
-func formFields(r *channel.Request, kind string, params map[string]string) func(yield func(formField) bool) {
-	return func(yield func(formField) bool) {
-		if kind == "application/x-www-form-urlencoded" {
-			form, _ := url.ParseQuery(string(r.Body)) // the pairs that are well formed
-			for name, values := range form {
-				if !yield(formField{name, []byte(values[0])}) {
-					return
-				}
-			}
-			return
-		}
-		reader := multipart.NewReader(bytes.NewReader(r.Body), params["boundary"])
-		for range maxParts {
-			part, err := reader.NextPart()
-			if err != nil {
-				return
-			}
-			value, err := io.ReadAll(part)
-			if err != nil || !yield(formField{part.FormName(), value}) {
-				return
-			}
-		}
-	}
-}
-
 // form reads the message and the envelope from form fields, under the names that
 // converters use.
-func (s *source) form(r *channel.Request, kind string, params map[string]string) {
-	fields := map[string][]byte{}
-	for f := range formFields(r, kind, params) {
-		if _, ok := fields[f.name]; !ok {
-			fields[f.name] = f.value
-		}
-		if strings.HasPrefix(f.name, "envelope[recipients]") {
-			s.to(string(f.value))
+func (s *source) form(f form) {
+	for _, x := range f.fields {
+		if strings.HasPrefix(x.name, "envelope[recipients]") {
+			s.to(string(x.value))
 		}
 	}
 	for _, name := range []string{"message", "email", "body-mime"} {
-		if v := fields[name]; len(bytes.TrimSpace(v)) > 0 {
+		if v := f.get(name); len(bytes.TrimSpace(v)) > 0 {
 			s.raw = v
 			break
 		}
 	}
 	for _, name := range []string{"envelope[from]", "sender"} {
-		if v, ok := fields[name]; ok && !s.env.HasFrom {
-			s.sender(string(v))
+		if f.has(name) && !s.env.HasFrom {
+			s.sender(string(f.get(name)))
 		}
 	}
 	for _, name := range []string{"envelope[to]", "recipient"} {
 		if len(s.env.To) == 0 || name == "envelope[to]" {
-			s.to(string(fields[name]))
+			s.to(string(f.get(name)))
 		}
 	}
-	s.env.SPF, s.env.SPFDomain = string(fields["envelope[spf][result]"]), string(fields["envelope[spf][domain]"])
-	if v := fields["envelope"]; v != nil {
-		var e jsonEnvelope
-		if json.Unmarshal(v, &e) == nil {
-			s.envelope(e)
-		}
+	s.env.SPF, s.env.SPFDomain = string(f.get("envelope[spf][result]")), string(f.get("envelope[spf][domain]"))
+	var e jsonEnvelope
+	if v := f.get("envelope"); v != nil && json.Unmarshal(v, &e) == nil {
+		s.envelope(e)
 	}
-}
-
-// text is a JSON string; any other value counts as none.
-type text string
-
-func (t *text) UnmarshalJSON(data []byte) error {
-	var s string
-	if json.Unmarshal(data, &s) == nil {
-		*t = text(s)
-	}
-	return nil
-}
-
-// texts is a JSON string or an array of strings.
-type texts []string
-
-func (t *texts) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*t = texts{one}
-		return nil
-	}
-	var many []text
-	if json.Unmarshal(data, &many) == nil {
-		for _, s := range many {
-			*t = append(*t, string(s))
-		}
-	}
-	return nil
 }
 
 type jsonEnvelope struct {
@@ -500,7 +221,7 @@ type jsonEnvelope struct {
 func (e *jsonEnvelope) UnmarshalJSON(data []byte) error {
 	type bare jsonEnvelope // without this method
 	var b bare
-	if json.Unmarshal(data, &b) == nil {
+	if anyJSON(data, &b) {
 		*e = jsonEnvelope(b)
 	}
 	return nil
@@ -517,7 +238,7 @@ type jsonAttachment struct {
 
 // json reads both JSON wrappings: the raw message beside whatever else, or the
 // parts of a message.
-func (s *source) json(body []byte) error {
+func (s *source) json(data []byte) error {
 	var b struct {
 		Raw         text             `json:"raw"`
 		Encoding    text             `json:"encoding"`
@@ -529,10 +250,8 @@ func (s *source) json(body []byte) error {
 		Reply       text             `json:"reply_plain"`
 		Attachments []jsonAttachment `json:"attachments"`
 	}
-	if err := json.Unmarshal(body, &b); err != nil {
-		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
-			return fmt.Errorf("%w: not JSON", channel.ErrUnreadable)
-		}
+	if !anyJSON(data, &b) {
+		return errNotJSON
 	}
 	s.envelope(b.Envelope)
 	s.to(b.Recipients...)
@@ -548,8 +267,28 @@ func (s *source) json(body []byte) error {
 		return errNoMessage
 	}
 	s.env.Reply = string(b.Reply)
-	s.compose(headers, string(b.Plain), string(b.HTML), b.Attachments)
+	s.taken = &taken{plain: body{data: []byte(b.Plain)}, html: body{data: []byte(b.HTML)}}
+	for _, name := range slices.Sorted(maps.Keys(headers)) { // an object has no order
+		for _, v := range headers[name] {
+			s.taken.add(strings.ReplaceAll(name, "_", "-"), v)
+		}
+	}
+	for _, a := range b.Attachments {
+		s.taken.files = append(s.taken.files, a.file())
+	}
 	return nil
+}
+
+// file is the attachment; its content wins over where else it is.
+func (a *jsonAttachment) file() file {
+	f := file{
+		name: string(a.Name), contentType: string(a.ContentType), contentID: string(a.ContentID),
+		inline: strings.EqualFold(string(a.Disposition), "inline"), data: decodeBase64([]byte(a.Content)),
+	}
+	if a.Content == "" {
+		f.url = string(a.URL)
+	}
+	return f
 }
 
 func (s *source) envelope(e jsonEnvelope) {

@@ -1,0 +1,201 @@
+package email
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// Form is the channel "email-form" (style A): a provider that posts each mail as a
+// form, with its fields or, where the address asks for that, as it was received.
+//
+// The form holds its own signature, which covers a time and a random token but
+// not the mail. So the core takes a token with one body only.
+type Form struct{ style }
+
+var (
+	_ channel.Adapter       = (*Form)(nil)
+	_ channel.AddressFormer = (*Form)(nil)
+	_ channel.Recognizer    = (*Form)(nil)
+	_ channel.Tokened       = (*Form)(nil)
+	_ channel.Correspondent = (*Form)(nil)
+)
+
+// formMaxAge is how far the time in a signature may be from ours. It is not known
+// whether what the provider sends again has a new one.
+const formMaxAge = 15 * time.Minute
+
+// NewForm returns the channel.
+func NewForm(c Config) *Form {
+	return &Form{style{name: "email-form", parser: NewParser(c), open: openForm}}
+}
+
+// signedFields are the fields that hold the signature.
+var signedFields = []string{"timestamp", "token", "signature"}
+
+// Recognizes implements [channel.Recognizer].
+func (*Form) Recognizes(r *channel.Request) bool {
+	f, ok := readForm(r)
+	return ok && f.has(signedFields...)
+}
+
+// Verify implements [channel.Adapter].
+func (*Form) Verify(r *channel.Request, secret string) bool {
+	f, ok := readForm(r)
+	if !ok || secret == "" {
+		return false
+	}
+	timestamp, token := string(f.get("timestamp")), string(f.get("token"))
+	signature, err := hex.DecodeString(string(f.get("signature")))
+	return err == nil && token != "" && fresh(r, timestamp, formMaxAge) && hmac.Equal(signature, formMAC(timestamp, token, secret))
+}
+
+func formMAC(timestamp, token, secret string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(timestamp + token))
+	return mac.Sum(nil)
+}
+
+// SignForm returns what the provider sends in the fields timestamp and signature
+// beside a token.
+func SignForm(token string, at time.Time, secret string) (timestamp, signature string) {
+	timestamp = strconv.FormatInt(at.Unix(), 10)
+	return timestamp, hex.EncodeToString(formMAC(timestamp, token, secret))
+}
+
+// Token implements [channel.Tokened].
+func (*Form) Token(r *channel.Request) (token string, until time.Time) {
+	f, _ := readForm(r)
+	seconds, err := strconv.ParseInt(string(f.get("timestamp")), 10, 64)
+	if err != nil {
+		return "", time.Time{}
+	}
+	return string(f.get("token")), time.Unix(seconds, 0).Add(formMaxAge)
+}
+
+// openForm reads the fields of a mail.
+func openForm(r *channel.Request) (*source, error) {
+	f, ok := readForm(r)
+	switch {
+	case !ok:
+		return nil, channel.ErrContentType
+	case !f.whole:
+		return nil, errBrokenOff
+	}
+	s := &source{env: Envelope{Received: r.Received}}
+	if token := string(f.get("token")); token != "" {
+		s.id = "token:" + token
+	}
+	s.to(string(f.get("recipient")))
+	if f.has("sender") {
+		s.sender(string(f.get("sender")))
+	}
+	if s.raw = f.get("body-mime"); len(s.raw) > 0 {
+		return s, s.there()
+	}
+	s.env.Reply = strippedHint(string(f.get("stripped-text")), string(f.get("stripped-signature")))
+	t := &taken{plain: body{data: f.get("body-plain")}, html: body{data: f.get("body-html")}}
+	if len(t.plain.data) == 0 && len(t.html.data) == 0 {
+		// The provider's idea of what is new is better than nothing.
+		t.plain.data, t.html.data = []byte(s.env.Reply), f.get("stripped-html")
+	}
+	t.fields = headerPairs(f.get("message-headers"))
+	if t.fields == nil {
+		// Every header is a field of its own, too, told from the provider's by its
+		// capital letter.
+		for _, x := range f.fields {
+			if x.name != "" && x.name[0] >= 'A' && x.name[0] <= 'Z' {
+				t.add(x.name, string(x.value))
+			}
+		}
+	}
+	for _, name := range []string{"From", "To", "Cc", "Subject", "Date", "Message-Id", "In-Reply-To", "References", "Reply-To"} {
+		t.supply(name, string(f.get(name)))
+	}
+	t.supply("From", string(f.get("from")))
+	t.supply("Subject", string(f.get("subject")))
+	t.files = f.files("attachment-", contentIDs(f.get("content-id-map")))
+	s.taken = t
+	return s, s.there()
+}
+
+// strippedHint is the text without quotes, as the provider found it, together with
+// what it takes for a signature, which may be a list or an address.
+func strippedHint(text, signature string) string {
+	if strings.TrimSpace(text) == "" || strings.TrimSpace(signature) == "" {
+		return text
+	}
+	return strings.TrimRight(text, "\r\n") + "\n" + signature
+}
+
+// headerPairs reads an array of names and values. Values are strings; reports of
+// some years had arrays, of which the first string counts.
+func headerPairs(data []byte) []headerField {
+	var pairs [][]json.RawMessage
+	if !anyJSON(data, &pairs) {
+		return nil
+	}
+	var list []headerField
+	for _, p := range pairs {
+		var name text
+		if len(p) < 2 || json.Unmarshal(p[0], &name) != nil || name == "" {
+			continue
+		}
+		list = append(list, headerField{string(name), firstString(p[1])})
+	}
+	return list
+}
+
+// firstString returns the first string in a value, looking into arrays.
+func firstString(data json.RawMessage) string {
+	for range maxDepth {
+		var s string
+		if json.Unmarshal(data, &s) == nil {
+			return s
+		}
+		var list []json.RawMessage
+		if json.Unmarshal(data, &list) != nil || len(list) == 0 {
+			return ""
+		}
+		data = list[0]
+	}
+	return ""
+}
+
+// contentIDs reads an object of content ids and the fields that hold what they
+// name, as the ids by field.
+func contentIDs(data []byte) map[string]string {
+	var fields map[string]text
+	anyJSON(data, &fields)
+	ids := make(map[string]string, len(fields))
+	for id, field := range fields {
+		if old := ids[string(field)]; old == "" || id < old { // an object has no order
+			ids[string(field)] = id
+		}
+	}
+	return ids
+}
+
+// files are the form's files: fields that say that they are one, or whose name is
+// prefix and a number.
+func (f *form) files(prefix string, ids map[string]string) []file {
+	var list []file
+	for _, x := range f.fields {
+		number, numbered := strings.CutPrefix(x.name, prefix)
+		if !x.isFile && (!numbered || number == "" || strings.Trim(number, "0123456789") != "") {
+			continue
+		}
+		id := ids[x.name]
+		if id == "" {
+			id = x.contentID
+		}
+		list = append(list, file{field: x.name, name: x.fileName, contentType: x.contentType, contentID: id, data: x.value})
+	}
+	return list
+}

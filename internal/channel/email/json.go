@@ -1,0 +1,144 @@
+package email
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// JSON is the channel "email-json" (style C): a provider that posts each mail as
+// JSON, with its fields and, where it is set so, as it was received.
+//
+// Nothing is signed: the secret itself comes along, as a header, in the address, or
+// as the password of Basic credentials, which is all that the provider can be told
+// to send.
+type JSON struct{ style }
+
+var (
+	_ channel.Adapter       = (*JSON)(nil)
+	_ channel.AddressFormer = (*JSON)(nil)
+	_ channel.Recognizer    = (*JSON)(nil)
+	_ channel.Correspondent = (*JSON)(nil)
+)
+
+// TokenHeader is the header that holds style C's token.
+const TokenHeader = "X-Mailbox-Token"
+
+// NewJSON returns the channel.
+func NewJSON(c Config) *JSON {
+	return &JSON{style{name: "email-json", parser: NewParser(c), open: openJSON}}
+}
+
+// Recognizes implements [channel.Recognizer].
+func (*JSON) Recognizes(r *channel.Request) bool {
+	if kind, _ := contentType(r); kind != kindJSON {
+		return false
+	}
+	var all map[string]json.RawMessage
+	return json.Unmarshal(r.Body, &all) == nil && isStyleC(all)
+}
+
+// isStyleC reports whether an object has members, spelt exactly, that only style C
+// has.
+func isStyleC(all map[string]json.RawMessage) bool {
+	for _, name := range []string{"TextBody", "HtmlBody", "MailboxHash", "RawEmail", "FromFull"} {
+		if all[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Verify implements [channel.Adapter]. The first place that has a token decides.
+func (*JSON) Verify(r *channel.Request, secret string) bool {
+	if secret == "" {
+		return false
+	}
+	if token := r.Header.Get(TokenHeader); token != "" {
+		return same(token, secret)
+	}
+	if token := r.Query().Get("token"); token != "" {
+		return same(token, secret)
+	}
+	scheme, credentials, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Basic") && basicHolds(strings.TrimSpace(credentials), secret)
+}
+
+// SignJSON returns what proves to us that the provider sent a mail, whatever it
+// says: the value of [TokenHeader].
+func SignJSON(secret string) string { return secret }
+
+type jsonParty struct {
+	Email text
+	Name  text
+}
+
+// openJSON reads the members of a mail.
+func openJSON(r *channel.Request) (*source, error) {
+	if kind, _ := contentType(r); kind != kindJSON {
+		return nil, channel.ErrContentType
+	}
+	var b struct {
+		From, FromName, To, Cc       text
+		FromFull                     jsonParty
+		ToFull, CcFull               []jsonParty
+		OriginalRecipient            text
+		Subject, Date                text
+		ReplyTo                      text
+		MessageID                    text // the provider's own, and not the mail's
+		TextBody, HtmlBody, RawEmail text
+		StrippedTextReply            text
+		Headers                      []struct{ Name, Value text }
+		Attachments                  []struct{ Name, ContentType, ContentID, Content text }
+	}
+	if !anyJSON(r.Body, &b) {
+		return nil, errNotJSON
+	}
+	s := &source{env: Envelope{Received: r.Received, Reply: string(b.StrippedTextReply)}}
+	if b.MessageID != "" {
+		s.id = "id:" + string(b.MessageID)
+	}
+	s.to(string(b.OriginalRecipient))
+	if s.raw = []byte(b.RawEmail); len(s.raw) > 0 {
+		return s, s.there()
+	}
+	t := &taken{plain: body{data: []byte(b.TextBody)}, html: body{data: []byte(b.HtmlBody)}}
+	for _, h := range b.Headers {
+		t.add(string(h.Name), string(h.Value))
+	}
+	from := jsonParty{cmp.Or(b.FromFull.Email, b.From), cmp.Or(b.FromFull.Name, b.FromName)}
+	t.supply("From", from.String())
+	t.supply("To", cmp.Or(parties(b.ToFull), string(b.To)))
+	t.supply("Cc", cmp.Or(parties(b.CcFull), string(b.Cc)))
+	t.supply("Subject", string(b.Subject))
+	t.supply("Date", string(b.Date))
+	t.supply("Reply-To", string(b.ReplyTo))
+	for _, a := range b.Attachments {
+		t.files = append(t.files, file{
+			name: string(a.Name), contentType: string(a.ContentType), contentID: strings.TrimPrefix(string(a.ContentID), "cid:"),
+			data: decodeBase64([]byte(a.Content)),
+		})
+	}
+	s.taken = t
+	return s, s.there()
+}
+
+// String is the party as a header has it.
+func (p jsonParty) String() string {
+	if p.Name == "" || strings.ContainsRune(string(p.Email), '<') {
+		return string(p.Email)
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(string(p.Name)) + `" <` + string(p.Email) + ">"
+}
+
+func parties(list []jsonParty) string {
+	var all []string
+	for _, p := range list {
+		if p.Email != "" {
+			all = append(all, p.String())
+		}
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,193 @@
+package email
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// Parsed is the channel "email-parse" (style B): a provider that posts each mail
+// as a form, with its fields or, where it is set so, as it was received.
+//
+// The secret is the provider's public key: base64 of its DER form, with or without
+// the armour of PEM.
+type Parsed struct{ style }
+
+var (
+	_ channel.Adapter       = (*Parsed)(nil)
+	_ channel.AddressFormer = (*Parsed)(nil)
+	_ channel.Recognizer    = (*Parsed)(nil)
+	_ channel.Correspondent = (*Parsed)(nil)
+)
+
+// parsedMaxAge is how far the time in a signature may be from ours.
+const parsedMaxAge = 5 * time.Minute
+
+// The headers of style B's signature.
+const (
+	ParseSignatureHeader = "X-Provider-Email-Event-Webhook-Signature"
+	ParseTimestampHeader = "X-Provider-Email-Event-Webhook-Timestamp"
+)
+
+// NewParsed returns the channel.
+func NewParsed(c Config) *Parsed {
+	return &Parsed{style{name: "email-parse", parser: NewParser(c), open: openParsed}}
+}
+
+// Recognizes implements [channel.Recognizer].
+func (*Parsed) Recognizes(r *channel.Request) bool {
+	f, ok := readForm(r)
+	return ok && f.has("envelope") && !f.has(signedFields...) && !f.has("message") && !f.has("body-mime")
+}
+
+// Verify implements [channel.Adapter]. The signature covers the body as it came.
+func (*Parsed) Verify(r *channel.Request, secret string) bool {
+	timestamp := r.First(ParseTimestampHeader, "X-Twilio-Email-Event-Webhook-Timestamp")
+	signature, err := base64.StdEncoding.DecodeString(r.First(ParseSignatureHeader, "X-Twilio-Email-Event-Webhook-Signature"))
+	if err != nil || !fresh(r, timestamp, parsedMaxAge) {
+		return false
+	}
+	key := publicKey(secret)
+	return key != nil && ecdsa.VerifyASN1(key, parsedSum(timestamp, r.Body), signature)
+}
+
+func parsedSum(timestamp string, body []byte) []byte {
+	sum := sha256.New()
+	sum.Write([]byte(timestamp))
+	sum.Write(body)
+	return sum.Sum(nil)
+}
+
+// publicKey reads the provider's key; nil when it is none.
+func publicKey(secret string) *ecdsa.PublicKey {
+	if _, armoured, ok := strings.Cut(secret, "-----BEGIN PUBLIC KEY-----"); ok {
+		secret, _, _ = strings.Cut(armoured, "-----END")
+	}
+	der, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(secret), ""))
+	if err != nil {
+		return nil
+	}
+	parsed, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		return nil
+	}
+	key, ok := parsed.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil
+	}
+	return key
+}
+
+// SignParse returns what the provider sends with body: the values of
+// [ParseSignatureHeader] and [ParseTimestampHeader].
+func SignParse(body []byte, at time.Time, key *ecdsa.PrivateKey) (signature, timestamp string, err error) {
+	timestamp = strconv.FormatInt(at.Unix(), 10)
+	der, err := ecdsa.SignASN1(rand.Reader, key, parsedSum(timestamp, body))
+	return base64.StdEncoding.EncodeToString(der), timestamp, err
+}
+
+// openParsed reads the fields of a mail.
+func openParsed(r *channel.Request) (*source, error) {
+	f, ok := readForm(r)
+	switch {
+	case !ok:
+		return nil, channel.ErrContentType
+	case !f.whole:
+		return nil, errBrokenOff
+	}
+	s := &source{env: Envelope{Received: r.Received}}
+	var e jsonEnvelope
+	if json.Unmarshal(f.get("envelope"), &e) == nil {
+		s.envelope(e)
+	}
+	// The provider's own word, unlike anything in the header.
+	s.env.SPF, s.env.SPFDomain = string(f.get("SPF")), domainOf(s.env.From)
+	s.env.DKIM = dkimPassed(string(f.get("dkim")))
+	if s.raw = f.get("email"); len(s.raw) > 0 {
+		return s, s.there()
+	}
+	var charsets map[string]text
+	anyJSON(f.get("charsets"), &charsets)
+	t := &taken{
+		plain: body{f.get("text"), string(charsets["text"])},
+		html:  body{f.get("html"), string(charsets["html"])},
+	}
+	t.fields = fieldsOf(f.get("headers"))
+	for _, x := range [][2]string{{"From", "from"}, {"To", "to"}, {"Cc", "cc"}, {"Subject", "subject"}} {
+		t.supply(x[0], decodeCharset(f.get(x[1]), string(charsets[x[1]]), "text/plain"))
+	}
+	ids := contentIDs(f.get("content-ids"))
+	t.files = f.files("attachment", ids)
+	var info map[string]struct {
+		FileName  text `json:"filename"`
+		Name      text `json:"name"`
+		Type      text `json:"type"`
+		ContentID text `json:"content-id"`
+	}
+	anyJSON(f.get("attachment-info"), &info)
+	for i := range t.files {
+		of := info[t.files[i].field]
+		for _, v := range []struct {
+			to   *string
+			from text
+		}{{&t.files[i].name, of.FileName}, {&t.files[i].name, of.Name}, {&t.files[i].contentType, of.Type}, {&t.files[i].contentID, of.ContentID}} {
+			if *v.to == "" {
+				*v.to = string(v.from)
+			}
+		}
+	}
+	s.taken = t
+	return s, s.there()
+}
+
+// dkimPassed reads the provider's word on a mail's signatures, like
+// "{@client.example : pass, @relay.example : fail}", and returns the domains whose
+// signature holds.
+func dkimPassed(v string) []string {
+	var list []string
+	for item := range strings.SplitSeq(strings.Trim(strings.TrimSpace(v), "{}"), ",") {
+		domain, result, _ := strings.Cut(item, ":")
+		if domain = domainOf(strings.TrimSpace(domain)); domain != "" && strings.EqualFold(strings.TrimSpace(result), "pass") {
+			list = append(list, domain)
+		}
+	}
+	return list
+}
+
+// fieldsOf reads a header block as it came, each field on one line.
+func fieldsOf(block []byte) []headerField {
+	var list []headerField
+	var name string
+	var value strings.Builder
+	end := func() {
+		if name != "" {
+			list = append(list, headerField{name, strings.TrimSpace(value.String())})
+		}
+		name = ""
+		value.Reset()
+	}
+	for line := range bytes.Lines(block[:min(len(block), maxHeader)]) {
+		text := strings.TrimRight(string(line), "\r\n")
+		if text != "" && (text[0] == ' ' || text[0] == '\t') {
+			value.WriteString(text)
+			continue
+		}
+		end()
+		if before, after, ok := strings.Cut(text, ":"); ok {
+			name = strings.TrimSpace(before)
+			value.WriteString(after)
+		}
+	}
+	end()
+	return list
+}

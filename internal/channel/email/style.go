@@ -1,0 +1,420 @@
+package email
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// KindMessage is the kind of every part that is a mail.
+const KindMessage = "message"
+
+const (
+	inboundPath = "/api/webhooks/inbound-email"
+	maxBody     = 35 << 20
+	medium      = "email"
+
+	// maxRecipients bounds the parts that one request may become.
+	maxRecipients = 100
+	// maxFields bounds the fields of a form: one style has a field for every
+	// header.
+	maxFields = 1000
+)
+
+// style is what the styles of the inbound path have in common. How a request is
+// opened, and what proves that it is genuine, is all that differs.
+type style struct {
+	Writer
+	name   string
+	parser *Parser
+	open   func(*channel.Request) (*source, error)
+}
+
+// Info implements [channel.Adapter].
+func (a *style) Info() channel.Info {
+	return channel.Info{Name: a.name, Medium: medium, Path: inboundPath, MaxBody: maxBody}
+}
+
+// FormAddress implements [channel.AddressFormer].
+func (*style) FormAddress(raw string) (string, error) { return formAddress(raw) }
+
+func formAddress(raw string) (string, error) {
+	a := Canonical(raw)
+	if a == "" {
+		return "", errors.New("must be a mail address such as support@example.com")
+	}
+	return a, nil
+}
+
+// Addresses implements [channel.Adapter]. What cannot be read names nobody here,
+// and is judged once the sender is verified.
+func (a *style) Addresses(r *channel.Request) ([]string, error) {
+	s, err := a.open(r)
+	if errors.Is(err, channel.ErrContentType) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, nil
+	}
+	list, _ := s.recipients()
+	return list, nil
+}
+
+// Split implements [channel.Adapter]: one part for each recipient.
+func (a *style) Split(r *channel.Request) ([]channel.Part, error) {
+	s, err := a.open(r)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	h := s.header()
+	// The Message-ID alone would not do: senders repeat theirs, and the second
+	// mail must not be taken for the first. One mail that comes in other bytes
+	// again (by another way, with other trace headers) is for the desk to see.
+	id := messageID(h)
+	switch {
+	case id != "":
+		id += " sha256:" + s.digest()
+	case s.id != "":
+		id = s.id
+	default:
+		id = "sha256:" + s.digest()
+	}
+	sender := s.env.From
+	if from := addresses(h, "From"); len(from) > 0 {
+		sender = from[0].Email
+	}
+	recipients, guessed := s.recipients()
+	if recipients == nil {
+		recipients = []string{""}
+	}
+	var parts []channel.Part
+	for _, address := range recipients {
+		parts = append(parts, channel.Part{
+			Key:     key(strings.TrimSpace(id + " " + address)),
+			Sender:  key(strings.ToLower(sender)),
+			Address: address,
+			Guessed: guessed,
+			Kind:    KindMessage,
+		})
+	}
+	return parts, nil
+}
+
+// Parse implements [channel.Adapter].
+func (a *style) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	s, err := a.open(r)
+	if err != nil {
+		return channel.Event{}, unreadable(err)
+	}
+	s.env.Recipient = p.Address
+	m, err := a.parser.parse(s)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	return channel.Event{Message: m}, nil
+}
+
+// parse reads an opened request whose recipient is decided.
+func (p *Parser) parse(s *source) (*channel.Message, error) {
+	m, err := p.ParseRaw(s.message(), s.env)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range s.remote() {
+		if len(m.Attachments) < maxAttachments {
+			m.Attachments = append(m.Attachments, at)
+		}
+	}
+	inlineImages(m)
+	return m, nil
+}
+
+func unreadable(err error) error {
+	if errors.Is(err, channel.ErrUnreadable) {
+		return err
+	}
+	return fmt.Errorf("%w: %v", channel.ErrUnreadable, err)
+}
+
+// source is a request taken out of its wrapping: a message as the mail server
+// received it, or what the provider took out of one.
+type source struct {
+	raw   []byte
+	taken *taken
+	env   Envelope
+	id    string // names the mail where it names not itself; empty: nothing does
+}
+
+var (
+	errNoMessage = fmt.Errorf("%w: there is no message", channel.ErrUnreadable)
+	errBrokenOff = fmt.Errorf("%w: the form breaks off", channel.ErrUnreadable)
+	errNotJSON   = fmt.Errorf("%w: not JSON", channel.ErrUnreadable)
+)
+
+// there returns an error unless there is a message.
+func (s *source) there() error {
+	if s.taken != nil && !s.taken.empty() || len(bytes.TrimSpace(s.raw)) > 0 {
+		return nil
+	}
+	return errNoMessage
+}
+
+// message is the whole message, put together again if it was taken apart.
+func (s *source) message() []byte {
+	if s.taken != nil {
+		return s.taken.compose()
+	}
+	return s.raw
+}
+
+// digest tells messages apart.
+func (s *source) digest() string {
+	var sum []byte
+	if s.taken != nil {
+		sum = s.taken.digest()
+	} else {
+		whole := sha256.Sum256(s.raw)
+		sum = whole[:]
+	}
+	return hex.EncodeToString(sum[:16])
+}
+
+// remote are the files that are still at the provider's.
+func (s *source) remote() []channel.Attachment {
+	if s.taken == nil {
+		return nil
+	}
+	return s.taken.remote()
+}
+
+// header is the header of the message, without the rest of it being read.
+func (s *source) header() textproto.MIMEHeader {
+	raw := s.raw
+	if s.taken != nil {
+		raw = s.taken.head()
+	}
+	head, _, _ := cutHeader(trimMessage(raw))
+	return readHeader(head)
+}
+
+func (s *source) sender(address string) {
+	s.env.From, s.env.HasFrom = envelopeSender(address), true
+}
+
+// to adds recipients, each value one address or several with commas.
+func (s *source) to(values ...string) {
+	for _, v := range values {
+		for one := range splitAddresses(v) {
+			if a := plain(one); a != "" && len(s.env.To) < maxRecipients {
+				s.env.To = append(s.env.To, a)
+			}
+		}
+	}
+}
+
+// recipients lists where the mail was delivered to, in the form of connections.
+// Without an envelope they are guessed: from the mark of the last delivery, else
+// from whom the sender wrote to.
+func (s *source) recipients() (list []string, guessed bool) {
+	add := func(address string) {
+		if a := Canonical(address); a != "" && !slices.Contains(list, a) && len(list) < maxRecipients {
+			list = append(list, a)
+		}
+	}
+	for _, a := range s.env.To {
+		add(a)
+	}
+	if list != nil {
+		return list, false
+	}
+	h := s.header()
+	for _, name := range []string{"Delivered-To", "X-Original-To", "Envelope-To"} {
+		if add(h.Get(name)); list != nil {
+			return list, true
+		}
+	}
+	for _, name := range []string{"To", "Cc"} {
+		for _, p := range addresses(h, name) {
+			add(p.Email)
+		}
+	}
+	return list, true
+}
+
+func contentType(r *channel.Request) (string, map[string]string) {
+	v := r.Header.Get("Content-Type")
+	kind, params, err := mime.ParseMediaType(v)
+	if err != nil {
+		kind, _, _ = strings.Cut(v, ";")
+		kind = strings.ToLower(strings.TrimSpace(kind))
+	}
+	if strings.HasSuffix(kind, "+json") {
+		kind = "application/json"
+	}
+	return kind, params
+}
+
+const (
+	kindMultipart  = "multipart/form-data"
+	kindURLEncoded = "application/x-www-form-urlencoded"
+	kindJSON       = "application/json"
+)
+
+// formField is one field of a form. Of a file it has what the part says of it.
+type formField struct {
+	name        string
+	value       []byte
+	isFile      bool
+	fileName    string
+	contentType string
+	contentID   string
+}
+
+// form is a form that was read.
+type form struct {
+	fields []formField
+	whole  bool // it ends where it says that it does
+}
+
+// readForm reads a form as far as it goes. ok is false when the request is none.
+func readForm(r *channel.Request) (f form, ok bool) {
+	kind, params := contentType(r)
+	switch kind {
+	case kindURLEncoded:
+		values, err := url.ParseQuery(string(r.Body)) // the pairs that are well formed
+		for name, v := range values {
+			f.fields = append(f.fields, formField{name: name, value: []byte(v[0])})
+		}
+		slices.SortFunc(f.fields, func(a, b formField) int { return strings.Compare(a.name, b.name) })
+		f.whole = err == nil
+		return f, true
+	case kindMultipart:
+	default:
+		return f, false
+	}
+	reader := multipart.NewReader(bytes.NewReader(r.Body), params["boundary"])
+	for range maxFields {
+		part, err := reader.NextPart()
+		if err != nil {
+			f.whole = errors.Is(err, io.EOF)
+			return f, true
+		}
+		value, err := io.ReadAll(part)
+		if err != nil {
+			return f, true
+		}
+		// A file with an empty name is a file, too.
+		_, disposition, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		_, isFile := disposition["filename"]
+		f.fields = append(f.fields, formField{
+			name: part.FormName(), value: value, isFile: isFile, fileName: disposition["filename"],
+			contentType: part.Header.Get("Content-Type"), contentID: part.Header.Get("Content-Id"),
+		})
+	}
+	return f, true
+}
+
+// get returns the value of the first field of a name.
+func (f *form) get(name string) []byte {
+	for _, x := range f.fields {
+		if x.name == name {
+			return x.value
+		}
+	}
+	return nil
+}
+
+// has reports whether there are fields of all the names.
+func (f *form) has(names ...string) bool {
+	for _, name := range names {
+		if !slices.ContainsFunc(f.fields, func(x formField) bool { return x.name == name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// anyJSON reads JSON into v as far as it is of v's form: what is of another kind
+// than expected counts as absent. It reports false when the bytes are not JSON.
+func anyJSON(data []byte, v any) bool {
+	err := json.Unmarshal(data, v)
+	if err == nil {
+		return true
+	}
+	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	return ok
+}
+
+// text is a JSON string; any other value counts as none.
+type text string
+
+func (t *text) UnmarshalJSON(data []byte) error {
+	var s string
+	if json.Unmarshal(data, &s) == nil {
+		*t = text(s)
+	}
+	return nil
+}
+
+// texts is a JSON string or an array of strings.
+type texts []string
+
+func (t *texts) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*t = texts{one}
+		return nil
+	}
+	var many []text
+	if json.Unmarshal(data, &many) == nil {
+		for _, s := range many {
+			*t = append(*t, string(s))
+		}
+	}
+	return nil
+}
+
+// same compares in a time that tells nothing of either.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// basicHolds reports whether the credentials of HTTP's Basic scheme, still
+// encoded, hold secret: as the password, the user or both.
+func basicHolds(credentials, secret string) bool {
+	pair, err := base64.StdEncoding.DecodeString(credentials)
+	if err != nil {
+		return false
+	}
+	user, password, _ := strings.Cut(string(pair), ":")
+	whole := same(string(pair), secret)
+	return same(password, secret) || whole || password == "" && same(user, secret)
+}
+
+// fresh reports whether a time in a signature, in Unix seconds, is at most window
+// from when the request came.
+func fresh(r *channel.Request, timestamp string, window time.Duration) bool {
+	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+	if err != nil {
+		return false
+	}
+	age := r.Received.Sub(time.Unix(seconds, 0))
+	return age <= window && age >= -window
+}
