@@ -262,9 +262,10 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("sms-api-url: %w", err)
 	}
+	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers}
 	a.adapters = []channel.Adapter{
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
-		email.NewRaw(email.Config{TrustedAuthServers: c.TrustedAuthServers}),
+		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters),
 		payments.New(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
