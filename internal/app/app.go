@@ -270,11 +270,12 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
 	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}
+	// Where the operator says that the APIs are, wherever that is.
+	providers := netguard.NewTransport(netguard.Guard{AllowPrivate: true})
 	sender := outbound.Open(outbound.Config{
 		DB: a.DB, Blob: blobs, Connections: a.Connections, Adapters: a.adapters, Box: box,
 		Mail: server, OpenMail: func(rawURL string) (mail.Carrier, error) { return openOwnServer(rawURL, guard) },
-		// Where the operator says that the APIs are, wherever that is.
-		HTTP:    netguard.NewTransport(netguard.Guard{AllowPrivate: true}),
+		HTTP:    providers,
 		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: log,
 	})
 	a.Desk = desk.Open(desk.Config{
@@ -289,8 +290,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	})
 	a.Inbound = inbound.Open(inbound.Config{
 		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing,
-		Adapters: a.adapters, Secrets: secrets, BaseURL: c.BaseURL, SoleOrganization: a.Accounts.SoleOrganization,
-		Media: netguard.NewTransport(netguard.Guard{}), Logger: log,
+		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
+		SoleOrganization: a.Accounts.SoleOrganization,
+		Media:            netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,
 	})
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log})
 	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Logger: log})

@@ -8,11 +8,10 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -120,7 +119,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (chan
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
-		return none, &askError{cause: fmt.Errorf("it answered %s", resp.Status), wait: retryAfter(resp.Header.Get("Retry-After"))}
+		return none, &askError{cause: fmt.Errorf("it answered %s", resp.Status), wait: netguard.RetryAfter(resp.Header, time.Now())}
 	}
 	answer := channel.Answer{Status: resp.StatusCode, Header: resp.Header}
 	if answer.Body, err = got.read(ctx, resp.Body); err != nil {
@@ -152,19 +151,6 @@ func (a *answers) read(ctx context.Context, from io.Reader) ([]byte, error) {
 	}
 	a.size += int64(len(body))
 	return body, nil
-}
-
-// retryAfter reads the header of that name (RFC 9110, 10.2.3); 0 when it says
-// nothing.
-func retryAfter(value string) time.Duration {
-	value = strings.TrimSpace(value)
-	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(time.Until(at), 0)
-	}
-	return 0
 }
 
 // credentials are those of the connection, and for those that it does not have the

@@ -163,7 +163,7 @@ func (v *verified) routeNamed(parts []channel.Part) []routed {
 		r := routed{p, to}
 		switch {
 		case p.Skip:
-		case p.Address == "", p.Address == c.Address:
+		case p.Address == "", p.Address == c.Address, p.Account == c.Address:
 			list = append(list, r)
 		case p.Guessed:
 			// What the sender wrote is not where it was delivered.
