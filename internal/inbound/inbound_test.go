@@ -52,17 +52,23 @@ type house struct {
 	blobs       string // the folder
 	connections *connection.Service
 	mux         *http.ServeMux
-	sole        atomic.Pointer[string]      // the only organization
-	committed   func(events []event.Event)  // called with what the desk did
-	log         bytes.Buffer                // of the service
-	logging     sync.Mutex                  // guards log
-	secrets     map[string][]string         // the deployment's
-	key         seal.Key                    // of the connections
-	adapters    []channel.Adapter           // default: the real ones
-	billing     inbound.Billing             // default: none
-	dispatcher  desk.Dispatcher             // default: nothing leaves
-	media       http.RoundTripper           // default: nothing can be reached
-	store       func(blob.Store) blob.Store // wraps the blob store
+	sole        atomic.Pointer[string]       // the only organization
+	committed   func(events []event.Event)   // called with what the desk did
+	log         bytes.Buffer                 // of the service
+	logging     sync.Mutex                   // guards log
+	secrets     map[string][]string          // the deployment's
+	key         seal.Key                     // of the connections
+	adapters    []channel.Adapter            // default: the real ones
+	billing     inbound.Billing              // default: none
+	calls       inbound.Calls                // default: none
+	shops       inbound.Shops                // default: none
+	news        inbound.Newsreader           // default: none
+	tokens      map[string][]string          // the deployment's, of handshakes
+	credentials map[string]map[string]string // the deployment's
+	api         http.RoundTripper            // default: nothing can be reached
+	dispatcher  desk.Dispatcher              // default: nothing leaves
+	media       http.RoundTripper            // default: nothing can be reached
+	store       func(blob.Store) blob.Store  // wraps the blob store
 }
 
 // nobody is an organization without people.
@@ -104,6 +110,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	h.media = transport(func(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("no route to %s", r.URL.Host)
 	})
+	h.api = h.media
 	for _, f := range change {
 		f(h)
 	}
@@ -130,8 +137,9 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 		Dispatcher: h.dispatcher,
 	})
 	h.Service = inbound.Open(inbound.Config{
-		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk, Billing: h.billing, Adapters: h.adapters,
-		Secrets: h.secrets, BaseURL: baseURL, Media: h.media, Logger: log,
+		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk,
+		Billing: h.billing, Calls: h.calls, Shops: h.shops, News: h.news, Adapters: h.adapters,
+		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Media: h.media, API: h.api, Logger: log,
 		SoleOrganization: func(context.Context, db.Querier) (string, bool, error) {
 			if id := h.sole.Load(); id != nil {
 				return *id, true, nil
