@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
@@ -18,7 +19,6 @@ import (
 // taker takes everything that the desk does not, and keeps what it was told in
 // transactions that were committed.
 type taker struct {
-	have  []string // URLs of recordings that are here
 	taken []string
 	err   error // what comes back instead, once
 }
@@ -29,37 +29,15 @@ func (k *taker) tell(tx *db.Tx, what string, o channel.Origin) (any, error) {
 		k.err = nil
 		return nil, err
 	}
-	if o.OrganizationID != "org-1" || o.ConnectionID == "" || o.Medium != "parcels" || o.ReceivedAt.IsZero() {
+	if o.OrganizationID != "org-1" || o.ConnectionID == "" || o.Channel != "parcels" || o.Medium != "parcels" || o.ReceivedAt.IsZero() {
 		what += fmt.Sprintf(" of %+v", o)
 	}
 	tx.AfterCommit(func() { k.taken = append(k.taken, what) })
 	return map[string]string{"outcome": "taken"}, nil
 }
 
-func (k *taker) Missing(_ context.Context, _ db.Querier, _ channel.Origin, c *channel.PhoneCall) ([]channel.Attachment, error) {
-	return slices.DeleteFunc(c.Recordings, func(a channel.Attachment) bool { return slices.Contains(k.have, a.URL) }), nil
-}
-
-func (k *taker) IntakeCall(_ context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall, files []blob.Ref) (any, *channel.Message, []blob.Ref, error) {
-	what := "call " + c.State
-	for i, r := range c.Recordings {
-		what += fmt.Sprintf(" %s:%d:%s", r.URL, files[i].Size, r.Error)
-	}
-	result, err := k.tell(tx, what, o)
-	if err != nil || c.State != "transcription" {
-		return result, nil, nil, err
-	}
-	return result, &channel.Message{
-		ExternalID: "m" + c.IDs[0], ThreadKey: c.IDs[0], From: c.Contact, Text: c.Transcription, Attachments: c.Recordings,
-	}, files, nil
-}
-
-func (k *taker) PlacedCall(_ context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall, m *channel.Message, ticketID, messageID string) error {
-	if ticketID == "" || messageID == "" {
-		return errors.New("nowhere")
-	}
-	_, err := k.tell(tx, "placed "+m.ThreadKey, o)
-	return err
+func (k *taker) IntakeCall(_ context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall) (any, error) {
+	return k.tell(tx, "call "+c.State, o)
 }
 
 func (k *taker) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Origin, r *channel.Record) (any, *channel.Message, error) {
@@ -81,18 +59,11 @@ func (k *taker) IntakeNews(_ context.Context, tx *db.Tx, o channel.Origin, n *ch
 // TestTake: what an event means goes to whoever takes that, with its files, in one
 // transaction with what comes of it.
 func TestTake(t *testing.T) {
-	recordings := func(urls ...string) (list []channel.Attachment) {
-		for _, url := range urls {
-			list = append(list, channel.Attachment{Name: "voicemail.mp3", URL: "https://files.example/" + url})
-		}
-		return list
-	}
 	ana := channel.Party{Name: "Ana", Phone: theirs}
-	message := &channel.Message{ExternalID: "m1", ThreadKey: "order 1", From: ana, Text: "cancel it", Attachments: recordings("here")}
+	message := &channel.Message{ExternalID: "m1", ThreadKey: "order 1", From: ana, Text: "cancel it", Attachments: promised("1")}
 	for _, tt := range []struct {
 		name    string
 		event   channel.Event
-		have    string // recording that is here
 		err     error
 		taken   []string
 		asked   int
@@ -102,31 +73,6 @@ func TestTake(t *testing.T) {
 		{
 			name: "call", event: channel.Event{Call: &channel.PhoneCall{IDs: []string{"1"}, State: "ringing", Contact: ana}},
 			taken: []string{"call ringing"}, result: `{"outcome":"taken"}`,
-		},
-		{
-			name:  "call with a recording",
-			event: channel.Event{Call: &channel.PhoneCall{IDs: []string{"1"}, State: "recording", Contact: ana, Recordings: recordings("here", "gone")}},
-			taken: []string{"call recording https://files.example/here:5: https://files.example/gone:0:the provider answered 404 Not Found"},
-			asked: 2, result: `{"outcome":"taken"}`,
-		},
-		{
-			name:  "call with a recording that is here",
-			event: channel.Event{Call: &channel.PhoneCall{IDs: []string{"1"}, State: "recording", Contact: ana, Recordings: recordings("here")}},
-			have:  "https://files.example/here", taken: []string{"call recording"}, result: `{"outcome":"taken"}`,
-		},
-		{
-			name: "voicemail",
-			event: channel.Event{Call: &channel.PhoneCall{
-				IDs: []string{"1"}, State: "transcription", Contact: ana, Transcription: "call me", Recordings: recordings("here"),
-			}},
-			taken: []string{"call transcription https://files.example/here:5:", "placed 1"}, asked: 1,
-			result: `{"outcome":"ticket_created"`, tickets: [][]string{{"call me [5]"}},
-		},
-		{
-			name:  "voicemail, after a failure",
-			event: channel.Event{Call: &channel.PhoneCall{IDs: []string{"1"}, State: "transcription", Contact: ana, Transcription: "call me"}},
-			err:   errors.New("no ink"),
-			taken: []string{"call transcription", "placed 1"}, result: `{"outcome":"ticket_created"`, tickets: [][]string{{"call me"}},
 		},
 		{
 			name: "record", event: channel.Event{Record: &channel.Record{ExternalID: "7", Customer: ana}},
@@ -148,8 +94,8 @@ func TestTake(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &taker{have: []string{tt.have}, err: tt.err}
-				p := &provider{answers: map[string]answerFunc{"https://files.example/here": file("audio"), "https://files.example/gone": status(404)}}
+				k := &taker{err: tt.err}
+				p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio")}}
 				h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) {
 					h.calls, h.shops, h.news, h.media = k, k, k, p
 				})
@@ -199,6 +145,50 @@ func ticketIDs(t testing.TB, h *house) []string {
 		t.Fatal(err)
 	}
 	return ids
+}
+
+// promised are files that the provider has.
+func promised(names ...string) (list []channel.Attachment) {
+	for _, name := range names {
+		list = append(list, channel.Attachment{Name: name, URL: "https://files.example/" + name})
+	}
+	return list
+}
+
+// TestFetchAndPlace: a message that comes of several events has its files fetched
+// with the credentials of the connection, and is placed, like others.
+func TestFetchAndPlace(t *testing.T) {
+	p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio"), "https://files.example/2": status(500)}}
+	h := start(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
+	c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
+	o := channel.Origin{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
+	m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
+	if _, err := h.Fetch(t.Context(), o, m, 2); err == nil {
+		t.Error("Fetch() of what fails = nil, want an error that asks for another try")
+	}
+	files, err := h.Fetch(t.Context(), o, m, 3)
+	if err != nil || len(files) != 2 || files[0].Size != 5 || files[1].Key != "" || m.Attachments[1].Error != "the provider answered 500 Internal Server Error" {
+		t.Fatalf("Fetch() = %+v, %v with %+v, want the first file and why there is no second", files, err, m.Attachments)
+	}
+	for _, asked := range p.asked {
+		if !strings.HasSuffix(asked, " T") {
+			t.Errorf("asked %q, want the connection's token", asked)
+		}
+	}
+	if err := h.db.Write(t.Context(), func(tx *db.Tx) error {
+		id, err := h.Place(t.Context(), tx, o, m, files)
+		if err == nil && id == "" {
+			err = errors.New("it is in no ticket")
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	h.wantTickets(t, "org-1", []string{"call me"})
+	o.Channel = "fax"
+	if _, err := h.Fetch(t.Context(), o, m, 0); err == nil {
+		t.Error("Fetch() for a channel that there is not = nil, want an error")
+	}
 }
 
 // TestNobodyTakes: what no part of the program takes is set aside, and says so.
