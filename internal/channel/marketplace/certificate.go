@@ -1,0 +1,206 @@
+package marketplace
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"regexp"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+)
+
+// The forms of the service's addresses. They are matched as they stand, and not taken
+// apart first: what has just these characters cannot mean another host to anybody.
+// Looser forms let others in: sns.s3-us-west-2.amazonaws.com is anyone's storage.
+const serviceHost = `(sns\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?)`
+
+var (
+	certificateForm = regexp.MustCompile(`^https://` + serviceHost + `(?::443)?/SimpleNotificationService(?:-[A-Za-z0-9]+)?\.pem$`)
+	serviceForm     = regexp.MustCompile(`^https://` + serviceHost + `(?::443)?/?\?[!-~]*$`)
+)
+
+// certificateRegion is the region of a certificate's address; "" when it is not one
+// of the service's.
+func certificateRegion(address string) string {
+	if len(address) > maxAddress {
+		return ""
+	}
+	if m := certificateForm.FindStringSubmatch(address); m != nil {
+		return m[2]
+	}
+	return ""
+}
+
+const (
+	maxAddress     = 300 // bytes
+	maxCertificate = 64 << 10
+	fetchTimeout   = 5 * time.Second
+	// maxFetches bounds how many are fetched at once: strangers can name addresses
+	// at which there is nothing.
+	maxFetches = 8
+	// maxKnown bounds what is kept, and missingFor for how long it is believed that
+	// there is nothing at an address.
+	maxKnown   = 256
+	missingFor = time.Minute
+)
+
+// Certificates fetches the service's certificates, which are few and never change,
+// and keeps them. It is safe for concurrent use.
+type Certificates struct {
+	http    http.RoundTripper
+	trusted *x509.Certificate
+	fetches singleflight.Group
+	places  *semaphore.Weighted
+
+	mu    sync.Mutex
+	known map[string]known
+}
+
+// known is what there is at an address.
+type known struct {
+	certificate *x509.Certificate // nil: nothing that is one
+	until       time.Time         // for how long that is believed; zero: for good
+}
+
+// OpenCertificates returns a store that fetches by rt, which must connect to public
+// addresses only. trusted, if it is not nil, is taken for what is at the addresses of
+// [TestCertificateURL]; it is for trying things out.
+func OpenCertificates(rt http.RoundTripper, trusted *x509.Certificate) *Certificates {
+	return &Certificates{http: rt, trusted: trusted, places: semaphore.NewWeighted(maxFetches), known: make(map[string]known)}
+}
+
+// testFile is a name that the service gives no certificate of its own.
+const testFile = "/SimpleNotificationService-kickstandtest.pem"
+
+// TestCertificateURL is where the certificate of [TestCertificate] would be, for a
+// topic.
+func TestCertificateURL(topic string) string {
+	e := envelope{"TopicArn": topic}
+	return "https://sns." + e.region() + ".amazonaws.com" + testFile
+}
+
+// TestCertificate returns a certificate of a key's own, for [OpenCertificates].
+func TestCertificate(key *rsa.PrivateKey) (*x509.Certificate, error) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kickstand test"},
+		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("make a test certificate: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// At implements [CertificateStore].
+func (c *Certificates) At(address string) *x509.Certificate {
+	if k, ok := c.find(address); ok {
+		return k.certificate
+	}
+	return nil
+}
+
+func (c *Certificates) find(address string) (known, bool) {
+	region := certificateRegion(address)
+	if region == "" {
+		return known{}, true
+	}
+	if c.trusted != nil && address == "https://sns."+region+".amazonaws.com"+testFile {
+		return known{certificate: c.trusted}, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.known[address]
+	if ok && !k.until.IsZero() && time.Now().After(k.until) {
+		return known{}, false
+	}
+	return k, ok
+}
+
+// Fetch implements [CertificateStore].
+func (c *Certificates) Fetch(ctx context.Context, address string) error {
+	if _, ok := c.find(address); ok {
+		return nil
+	}
+	_, err, _ := c.fetches.Do(address, func() (any, error) {
+		if !c.places.TryAcquire(1) {
+			return nil, errors.New("too many certificates are being fetched")
+		}
+		defer c.places.Release(1)
+		// Others wait for it too, so that it does not end with the first to ask.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+		defer cancel()
+		certificate, err := c.fetch(ctx, address)
+		if err != nil {
+			return nil, fmt.Errorf("fetch the certificate of the notification service: %w", err)
+		}
+		c.keep(address, certificate)
+		return nil, nil
+	})
+	return err
+}
+
+// fetch returns nil when what is at the address is no certificate.
+func (c *Certificates) fetch(ctx context.Context, address string) (*x509.Certificate, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.RoundTrip(req) // not an http.Client: it would follow redirects
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+		return nil, fmt.Errorf("it answered %s", resp.Status)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxCertificate+1))
+	if err != nil {
+		return nil, fmt.Errorf("the answer broke off: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if len(text) > maxCertificate || block == nil || block.Type != "CERTIFICATE" {
+		return nil, nil
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, nil // what does not parse is none
+	}
+	return certificate, nil
+}
+
+// keep remembers what there is at an address. The service's own certificates stay;
+// what strangers made up goes first.
+func (c *Certificates) keep(address string, certificate *x509.Certificate) {
+	k := known{certificate: certificate}
+	if certificate == nil {
+		k.until = time.Now().Add(missingFor)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= maxKnown {
+		for address, k := range c.known {
+			if k.certificate == nil {
+				delete(c.known, address)
+			}
+		}
+	}
+	if len(c.known) >= maxKnown {
+		clear(c.known)
+	}
+	c.known[address] = k
+}

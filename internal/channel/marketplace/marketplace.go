@@ -1,0 +1,352 @@
+// Package marketplace is where a marketplace's notifications come in: about orders
+// that buyers want to cancel, about orders' states, and about returns, in messages of
+// Amazon's notification service (SNS).
+//
+// A notification becomes a [channel.Record]: the order, and where the buyer wants
+// something, a message of theirs in the order's thread. The marketplace does not say
+// who the buyer is, so the order stands for them.
+//
+// # Who vouches
+//
+// There is no secret between the service and us. It signs with a certificate that it
+// publishes, and says in the message where. What we are to know is the topic: so what
+// stands for a secret here is the name (ARN) of a topic whose messages are taken, or
+// [AnyTopic]. A name is known to many; it is the signature that nobody else can make,
+// and everything depends on the certificate being the service's own. An address is
+// taken for the service's only if it has exactly the form of those, letter by letter,
+// in the region of the topic.
+package marketplace
+
+import (
+	"cmp"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// AnyTopic stands, in place of a secret, for every topic whose signature holds.
+const AnyTopic = "*"
+
+// tolerance is how far the time of a message may be from ours, either way. The
+// service tries again for a while, with the first time.
+const tolerance = time.Hour
+
+// CertificateStore has the service's certificates.
+type CertificateStore interface {
+	// Fetch sees to it that the certificate at an address is at hand, if there is
+	// one. An error means that it cannot be told at the moment.
+	Fetch(ctx context.Context, address string) error
+	// At returns the certificate at an address; nil when none is at hand.
+	At(address string) *x509.Certificate
+}
+
+// Adapter is the channel.
+type Adapter struct{ certificates CertificateStore }
+
+var (
+	_ channel.Adapter       = (*Adapter)(nil)
+	_ channel.AddressFormer = (*Adapter)(nil)
+	_ channel.KeyHolder     = (*Adapter)(nil)
+	_ channel.Preparer      = (*Adapter)(nil)
+)
+
+// New returns the channel.
+func New(certificates CertificateStore) *Adapter { return &Adapter{certificates} }
+
+// Info implements [channel.Adapter].
+func (*Adapter) Info() channel.Info {
+	return channel.Info{Name: "marketplace", Medium: "marketplace", Path: "/api/marketplace/webhook", MaxBody: 1 << 20}
+}
+
+// topicForm is that of a topic's name.
+var topicForm = regexp.MustCompile(`^arn:aws[a-z-]{0,20}:sns:([a-z]{2}(?:-[a-z]+)+-\d+):\d{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?$`)
+
+// FormAddress implements [channel.AddressFormer]: an address is a topic.
+func (*Adapter) FormAddress(raw string) (string, error) {
+	if raw = strings.TrimSpace(raw); !topicForm.MatchString(raw) {
+		return "", errors.New("must be the name of a topic, such as arn:aws:sns:us-east-1:123456789012:orders")
+	}
+	return raw, nil
+}
+
+// Keys implements [channel.KeyHolder]: the topic of a connection is its address, by
+// which it was found, and there is nothing else to know.
+func (*Adapter) Keys(string, []string, map[string]string) []string { return []string{AnyTopic} }
+
+// The types of messages.
+const (
+	typeNotification = "Notification"
+	typeSubscribe    = "SubscriptionConfirmation"
+	typeUnsubscribe  = "UnsubscribeConfirmation"
+)
+
+// envelope is a message of the notification service: its members that are texts.
+type envelope map[string]string
+
+// parse reads a body. A member that is null counts as absent; one that is no text,
+// where one is signed, makes it no message of the service.
+func parse(body []byte) (envelope, error) {
+	var members map[string]any
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return nil, fmt.Errorf("%w: not a JSON object", channel.ErrUnreadable)
+	}
+	e := make(envelope)
+	for name, value := range members {
+		text, ok := value.(string)
+		switch {
+		case ok:
+			e[name] = text
+		case value != nil && (slices.Contains(signedMembers(typeNotification), name) || slices.Contains(signedMembers(typeSubscribe), name)):
+			return nil, fmt.Errorf("%w: %s is not a text", channel.ErrUnreadable, name)
+		}
+	}
+	return e, nil
+}
+
+// signedMembers are those that a signature covers, in the order in which it does.
+func signedMembers(kind string) []string {
+	if kind == typeNotification {
+		return []string{"Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"}
+	}
+	return []string{"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"}
+}
+
+// canonical is the text that is signed.
+func (e envelope) canonical() []byte {
+	var b strings.Builder
+	for _, name := range signedMembers(e["Type"]) {
+		if value, ok := e[name]; ok {
+			b.WriteString(name + "\n" + value + "\n")
+		}
+	}
+	return []byte(b.String())
+}
+
+// region is that of the topic; "" when the message names none.
+func (e envelope) region() string {
+	if m := topicForm.FindStringSubmatch(e["TopicArn"]); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// sent is when the message was sent first.
+func (e envelope) sent() time.Time {
+	at, err := time.Parse(time.RFC3339, e["Timestamp"])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
+// certificateURL is where the certificate is that r says to be signed with; "" when
+// the rest of r is such that its signature would mean nothing.
+func (e envelope) certificateURL(r *channel.Request) string {
+	switch e["Type"] {
+	case typeNotification, typeSubscribe, typeUnsubscribe:
+	default:
+		return ""
+	}
+	age := r.Received.Sub(e.sent())
+	address := e["SigningCertURL"]
+	switch {
+	case strings.EqualFold(r.Header.Get("X-Amz-Sns-Rawdelivery"), "true"): // it bears no signature
+	case age.Truncate(time.Second).Abs() > tolerance:
+	case e["SignatureVersion"] != "1" && e["SignatureVersion"] != "2":
+	case e["MessageId"] == "" || e["Signature"] == "":
+	case e.region() == "" || certificateRegion(address) != e.region():
+	default:
+		return address
+	}
+	return ""
+}
+
+// Addresses implements [channel.Adapter].
+func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "text/plain", "application/json", "":
+	default:
+		return nil, channel.ErrContentType
+	}
+	e, err := parse(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if e.region() == "" {
+		return nil, nil
+	}
+	return []string{e["TopicArn"]}, nil
+}
+
+// Prepare implements [channel.Preparer].
+func (a *Adapter) Prepare(ctx context.Context, r *channel.Request) error {
+	e, err := parse(r.Body)
+	if err != nil {
+		return nil
+	}
+	if address := e.certificateURL(r); address != "" {
+		return a.certificates.Fetch(ctx, address)
+	}
+	return nil
+}
+
+// minKey is the fewest bits of a key that is believed.
+const minKey = 2048
+
+// Verify implements [channel.Adapter]; secret is a topic, or [AnyTopic].
+func (a *Adapter) Verify(r *channel.Request, secret string) bool {
+	e, err := parse(r.Body)
+	if err != nil || secret == "" || secret != AnyTopic && secret != e["TopicArn"] {
+		return false
+	}
+	address := e.certificateURL(r)
+	if address == "" {
+		return false
+	}
+	signature, err := base64.StdEncoding.DecodeString(e["Signature"])
+	if err != nil {
+		return false
+	}
+	certificate := a.certificates.At(address)
+	if certificate == nil || r.Received.Before(certificate.NotBefore) || r.Received.After(certificate.NotAfter) {
+		return false
+	}
+	key, ok := certificate.PublicKey.(*rsa.PublicKey)
+	if !ok || key.N.BitLen() < minKey {
+		return false
+	}
+	hash, sum := digest(e)
+	return rsa.VerifyPKCS1v15(key, hash, sum, signature) == nil
+}
+
+// digest is what is signed, by the message's version: 1 is what topics still begin
+// with.
+func digest(e envelope) (crypto.Hash, []byte) {
+	if e["SignatureVersion"] == "1" {
+		sum := sha1.Sum(e.canonical())
+		return crypto.SHA1, sum[:]
+	}
+	sum := sha256.Sum256(e.canonical())
+	return crypto.SHA256, sum[:]
+}
+
+// Sign returns body, a message of the service, as it is when signed with the key of
+// the certificate at an address. What is no message is returned as it is.
+func Sign(body []byte, key *rsa.PrivateKey, certificateURL string) []byte {
+	var members map[string]any
+	e, err := parse(body)
+	if err != nil || json.Unmarshal(body, &members) != nil {
+		return body
+	}
+	version := cmp.Or(e["SignatureVersion"], "2")
+	e["SignatureVersion"] = version
+	hash, sum := digest(e)
+	signature, err := rsa.SignPKCS1v15(rand.Reader, key, hash, sum)
+	if err != nil {
+		return body // a key too small for what it shall sign
+	}
+	members["SignatureVersion"], members["SigningCertURL"] = version, certificateURL
+	members["Signature"] = base64.StdEncoding.EncodeToString(signature)
+	signed, err := json.Marshal(members)
+	if err != nil {
+		return body
+	}
+	return signed
+}
+
+// Split implements [channel.Adapter]. A request holds one message. What it is about
+// is the notification's own id: between the marketplace and us it may have been
+// doubled more than once.
+func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
+	e, err := parse(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if e["MessageId"] == "" || e.region() == "" {
+		return nil, fmt.Errorf("%w: a message needs MessageId and TopicArn", channel.ErrUnreadable)
+	}
+	p := channel.Part{Key: key("message:" + e["MessageId"]), Address: e["TopicArn"], Kind: key(e["Type"])}
+	switch e["Type"] {
+	case typeSubscribe, typeUnsubscribe:
+		return []channel.Part{p}, nil
+	case typeNotification:
+	default:
+		return nil, fmt.Errorf("%w: messages of the type %q are not known", channel.ErrUnreadable, key(e["Type"]))
+	}
+	n, err := readNotification(e)
+	if err != nil {
+		// Somebody tries the topic out, or it has other uses, too.
+		p.Skip = true
+		return []channel.Part{p}, nil
+	}
+	p.Kind = key(n.kind)
+	if n.effect() == nothing {
+		p.Skip = true
+		return []channel.Part{p}, nil
+	}
+	if n.orderID == "" {
+		return nil, fmt.Errorf("%w: a notification of the type %s names no order", channel.ErrUnreadable, p.Kind)
+	}
+	if n.id != "" {
+		p.Key = key("notification:" + n.id)
+	}
+	p.Sender = orderKey(n.orderID)
+	return []channel.Part{p}, nil
+}
+
+// Parse implements [channel.Adapter].
+func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	e, err := parse(r.Body)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	switch e["Type"] {
+	case typeSubscribe:
+		return e.confirm()
+	case typeUnsubscribe:
+		return channel.Event{News: &channel.News{
+			Kind: channel.Noticed,
+			Text: "the topic " + key(e["TopicArn"]) + " does not send here any more: somebody ended the subscription. It can be made again there",
+		}}, nil
+	}
+	n, err := readNotification(e)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	if n.effect() == nothing || n.orderID == "" {
+		return channel.Event{}, fmt.Errorf("%w: notifications of the type %q mean nothing here", channel.ErrUnreadable, key(n.kind))
+	}
+	return channel.Event{Record: n.record(p.Key)}, nil
+}
+
+// confirm is the visit that makes the service send to us from now on. The address is
+// signed, but is not believed for that: it must do just this.
+func (e envelope) confirm() (channel.Event, error) {
+	address := e["SubscribeURL"]
+	m := serviceForm.FindStringSubmatch(address)
+	u, err := url.Parse(address)
+	if m == nil || m[2] != e.region() || err != nil {
+		return channel.Event{}, fmt.Errorf("%w: SubscribeURL is not an address of the notification service in the topic's region", channel.ErrUnreadable)
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil || !slices.Equal(query["Action"], []string{"ConfirmSubscription"}) || !slices.Equal(query["TopicArn"], []string{e["TopicArn"]}) {
+		return channel.Event{}, fmt.Errorf("%w: SubscribeURL does not confirm the subscription of the topic", channel.ErrUnreadable)
+	}
+	return channel.Event{Visit: &channel.Visit{URL: address, Hosts: []string{m[1]}}}, nil
+}
