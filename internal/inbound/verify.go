@@ -128,11 +128,12 @@ func (v *verified) route(parts []channel.Part) []routed {
 	var list []routed
 	var guess *routed // the first part at a guessed address that is nobody's
 	known := false
+	forOne := sole(parts)
 	for _, p := range parts {
 		if p.Skip {
 			continue
 		}
-		to, ok := v.find(p, len(parts) == 1)
+		to, ok := v.find(p, forOne)
 		if !ok {
 			continue
 		}
@@ -159,6 +160,7 @@ func (v *verified) routeNamed(parts []channel.Part) []routed {
 	to := v.to(c)
 	var list []routed
 	var guess *routed
+	forOne := sole(parts)
 	for _, p := range parts {
 		r := routed{p, to}
 		switch {
@@ -170,8 +172,8 @@ func (v *verified) routeNamed(parts []channel.Part) []routed {
 			if guess == nil {
 				guess = &r
 			}
-		case len(parts) == 1 && slices.Contains(v.claimed, c.Address):
-			// One part under several names, as in find.
+		case forOne && slices.Contains(v.claimed, c.Address):
+			// One recipient under several names, as in find.
 			list = append(list, r)
 		}
 	}
@@ -181,7 +183,15 @@ func (v *verified) routeNamed(parts []channel.Part) []routed {
 	return list
 }
 
-// find decides whose a part is; sole says that it is the only one.
+// sole reports whether a request is for one recipient: it has one part, or several of
+// one event that was delivered to one address.
+func sole(parts []channel.Part) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts[1:], func(p channel.Part) bool {
+		return p.Guessed || p.Address == "" || p.Address != parts[0].Address
+	})
+}
+
+// find decides whose a part is; sole says that it is for the only recipient.
 func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 	var vouched []candidate
 	for _, c := range v.candidates {

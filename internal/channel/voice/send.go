@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -104,7 +105,7 @@ func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Ver
 	case status == http.StatusTooManyRequests:
 		return channel.Verdict{
 			Fate: channel.Later, Reason: "the provider takes no more texts at the moment (429)",
-			RetryAfter: retryAfter(answer.Header, time.Now()),
+			RetryAfter: cmp.Or(netguard.RetryAfter(answer.Header, time.Now()), rest),
 		}
 	case status >= 500 || status == http.StatusRequestTimeout:
 		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status)}
@@ -123,18 +124,4 @@ func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Ver
 		reason += ": " + words
 	}
 	return channel.Verdict{Fate: channel.Refused, Reason: reason}
-}
-
-const maxRetryAfter = 24 * time.Hour
-
-// retryAfter reads the header of that name: seconds, or a date.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-		return time.Duration(min(n, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return min(max(at.Sub(now), 0), maxRetryAfter)
-	}
-	return rest
 }

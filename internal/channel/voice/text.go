@@ -14,15 +14,13 @@ import (
 // splitText cuts the event of a text into its parts.
 func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 	id := o.textID()
-	if id == "" {
+	if id == "" || o.text("from_number") == "" {
 		return nil, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
 	}
 	part.Kind = KindText
 	if !o.outbound() {
-		if _, part.Sender = party(o.text("from_number")); part.Sender == "" {
-			return nil, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
-		}
 		part.Key = key("sms:" + id)
+		_, part.Sender = o.sender(id)
 		return []channel.Part{part}, nil
 	}
 	var parts []channel.Part
@@ -59,7 +57,7 @@ func (o object) textID() string {
 		return key(id)
 	}
 	if o.text("from_number") == "" {
-		return ""
+		return "" // not even from whom
 	}
 	h := sha256.New()
 	for _, s := range slices.Concat(
@@ -69,6 +67,13 @@ func (o object) textID() string {
 		fmt.Fprintf(h, "%d:%s\n", len(s), s)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// sender is who wrote a text, and its thread. Texts of those who hide their number are
+// nobody's, and have nothing to do with each other.
+func (o object) sender(id string) (channel.Party, string) {
+	p, thread := party(o.text("from_number"))
+	return p, cmp.Or(thread, key("sms "+id))
 }
 
 func (o object) status() string { return key(strings.ToLower(o.text("message_status"))) }
@@ -129,10 +134,7 @@ func (o object) message(part channel.Part) (channel.Event, error) {
 		}
 		return channel.Event{Message: m}, nil
 	}
-	m.From, m.ThreadKey = party(o.text("from_number"))
-	if m.ThreadKey == "" {
-		return channel.Event{}, fmt.Errorf("%w: a text needs from_number", channel.ErrUnreadable)
-	}
+	m.From, m.ThreadKey = o.sender(id)
 	if p, _ := o.contact(); p.Phone == "" || p.Phone == m.From.Phone {
 		m.From.Name = p.Name
 	}
