@@ -47,6 +47,9 @@ type Message struct {
 	Outbound    bool      // written at our side, sent elsewhere
 	OptOut      bool      // the sender asked to get no more messages
 	OptIn       bool      // the sender asked to get messages again
+	// Voicemail says that somebody left it on a telephone. There may be a mail that
+	// tells of it, too; see [ClassVoicemail].
+	Voicemail bool
 	// Metadata is what the channel knows beside the text and programs may want: the
 	// payload of a button. Agents see it.
 	Metadata map[string]string
