@@ -1,0 +1,420 @@
+package meta
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// Business is the channel business messaging.
+//
+// Somebody is known by the id that the provider gives them with this operator, and
+// by their number where they show it: the id is the thread, the number a further
+// key of it. The number is never guessed from an id, nor shown as one.
+type Business struct{ platform }
+
+var (
+	_ channel.Adapter       = (*Business)(nil)
+	_ channel.AddressFormer = (*Business)(nil)
+	_ channel.Handshaker    = (*Business)(nil)
+	_ channel.KeyHolder     = (*Business)(nil)
+	_ channel.Asker         = (*Business)(nil)
+	_ channel.MediaSource   = (*Business)(nil)
+)
+
+// NewBusiness returns the channel.
+func NewBusiness(c Config) *Business { return &Business{platform{newGraph(c)}} }
+
+// Info implements [channel.Adapter].
+func (*Business) Info() channel.Info {
+	return channel.Info{Name: "business-messaging", Medium: "business_messaging", Path: "/api/webhooks/business-messaging", MaxBody: maxBody}
+}
+
+// The notifications that mean something here.
+const (
+	businessObject = "whatsapp_business_account"
+	businessField  = "messages"
+)
+
+// Addresses implements [channel.Adapter]: the ids of our numbers, then those of the
+// accounts that they are in.
+func (*Business) Addresses(r *channel.Request) ([]string, error) {
+	if err := checkType(r); err != nil {
+		return nil, err
+	}
+	var numbers, accounts []string
+	for _, entry := range notification(r).objects("entry") {
+		if id := entry.text("id"); id != "" && !slices.Contains(accounts, key(id)) {
+			accounts = append(accounts, key(id))
+		}
+		for _, change := range entry.objects("changes") {
+			id := change.object("value").object("metadata").text("phone_number_id")
+			if id != "" && !slices.Contains(numbers, key(id)) {
+				numbers = append(numbers, key(id))
+			}
+		}
+	}
+	return append(numbers, accounts...), nil
+}
+
+// businessItem is the body of a part: one item and what is around it.
+type businessItem struct {
+	Account  string          `json:"account,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Contact  object          `json:"contact,omitempty"`
+	Message  json.RawMessage `json:"message,omitempty"`
+	Status   json.RawMessage `json:"status,omitempty"`
+	Errors   json.RawMessage `json:"errors,omitempty"`
+}
+
+// Split implements [channel.Adapter].
+func (*Business) Split(r *channel.Request) ([]channel.Part, error) {
+	n := notification(r)
+	if n == nil {
+		return nil, errNotification
+	}
+	var ps parts
+	if kind := n.text("object"); kind != businessObject {
+		ps.skip(cmp.Or(kind, "unknown"))
+		return ps.list, nil
+	}
+	for _, raw := range n.list("entry") {
+		entry := parse(raw)
+		if entry == nil {
+			ps.bad("", "", raw)
+			continue
+		}
+		account := key(entry.text("id"))
+		for _, raw := range entry.list("changes") {
+			change := parse(raw)
+			value := change.object("value")
+			switch {
+			case change.text("field") != businessField && change != nil:
+				ps.skip(cmp.Or(change.text("field"), "unknown"))
+			case value == nil:
+				ps.bad("", account, raw)
+			default:
+				ps.business(account, value)
+			}
+		}
+	}
+	return ps.list, nil
+}
+
+// business adds what the value of a change holds.
+func (ps *parts) business(account string, value object) {
+	number := key(value.object("metadata").text("phone_number_id"))
+	contacts := value.objects("contacts")
+	part := channel.Part{Address: number, Account: account}
+	around := businessItem{Account: account, Metadata: value["metadata"]}
+	messages, statuses := value.list("messages"), value.list("statuses")
+	for _, raw := range messages {
+		m := parse(raw)
+		id := m.text("id")
+		if id == "" {
+			ps.bad(number, account, raw)
+			continue
+		}
+		p, it := part, around
+		it.Message, it.Contact = raw, contactOf(contacts, m.text("from_user_id"), m.text("from"), len(messages) == 1)
+		w := messageSender(m, it.Contact)
+		p.Kind, p.Key, p.Sender = KindMessage, key(id), w.thread()
+		ps.add(p, it)
+	}
+	for _, raw := range statuses {
+		s := parse(raw)
+		id, state := s.text("id"), strings.ToLower(s.text("status"))
+		if id == "" {
+			ps.bad(number, account, raw)
+			continue
+		}
+		if _, known := businessState(state); !known {
+			ps.skip(KindReceipt)
+			continue
+		}
+		p, it := part, around
+		it.Status, it.Contact = raw, contactOf(contacts, s.text("recipient_user_id"), s.text("recipient_id"), len(statuses) == 1)
+		p.Kind, p.Key = KindReceipt, key(id+":"+state)
+		ps.add(p, it)
+	}
+	if len(value.list("errors")) > 0 {
+		p, it := part, around
+		it.Errors = value["errors"]
+		p.Kind, p.Key = KindErrors, digestKey(KindErrors, account, number, string(it.Errors))
+		ps.add(p, it)
+	}
+}
+
+// contactOf returns the contact of a batch that an id or a number is of; nil when
+// none is. The number that somebody writes from may differ from the one that they
+// are known by, so the only contact of the only item is its.
+func contactOf(contacts []object, userID, number string, sole bool) object {
+	for _, c := range contacts {
+		if userID != "" && userID == c.text("user_id") || number != "" && (number == c.text("wa_id") || number == c.text("user_id")) {
+			return c
+		}
+	}
+	if len(contacts) == 1 && sole && (userID == "" || contacts[0].text("user_id") == "") {
+		return contacts[0]
+	}
+	return nil
+}
+
+// whom is somebody as the provider knows them.
+type whom struct {
+	id       string // that of this operator's, or of the group that it is in
+	phone    string // E.164; empty where they do not show it
+	name     string
+	username string
+}
+
+// messageSender is who wrote a message.
+func messageSender(m, contact object) whom {
+	w := whom{name: strings.TrimSpace(contact.object("profile").text("name"))}
+	w.username = cmp.Or(contact.object("profile").text("username"), contact.text("username"))
+	w.know(m.text("from_user_id"), contact.text("user_id"), m.text("from"), contact.text("wa_id"),
+		m.text("from_parent_user_id"), contact.text("parent_user_id"))
+	return w
+}
+
+// know takes what is a number and what an id among values, the first of each. The
+// provider may put an id where only numbers used to be.
+func (w *whom) know(values ...string) {
+	for _, v := range values {
+		v = strings.TrimSpace(v)
+		switch {
+		case v == "":
+		case isNumber(v):
+			w.phone = cmp.Or(w.phone, "+"+v)
+		default:
+			w.id = cmp.Or(w.id, key(v))
+		}
+	}
+}
+
+// isNumber reports whether v is a telephone number as the provider writes it: E.164
+// without the plus.
+func isNumber(v string) bool {
+	return len(v) >= 7 && len(v) <= 15 && v[0] != '0' && strings.Trim(v, "0123456789") == ""
+}
+
+func (w whom) keys() []string {
+	var keys []string
+	for _, k := range []string{w.id, w.phone} {
+		if k != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+func (w whom) thread() string { return cmp.Or(w.id, w.phone) }
+
+func (w whom) party() channel.Party {
+	p := channel.Party{Name: w.name, Phone: w.phone, ID: w.id}
+	if p.Name == "" && w.username != "" {
+		p.Name = "@" + strings.TrimPrefix(w.username, "@")
+	}
+	return p
+}
+
+// Parse implements [channel.Adapter].
+func (b *Business) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	return b.ParseAnswered(r, p, nil)
+}
+
+// ParseAnswered implements [channel.Asker].
+func (*Business) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {
+	it, err := item(r, p)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	switch {
+	case it["message"] != nil:
+		return businessMessage(it.object("message"), it.object("contact"), answers)
+	case it["status"] != nil:
+		return businessReceipt(it.object("status"), it.object("contact"))
+	case it["errors"] != nil:
+		return businessErrors(it)
+	}
+	return channel.Event{}, fmt.Errorf("%w: neither a message nor a state", channel.ErrUnreadable)
+}
+
+func businessMessage(m, contact object, answers []channel.Answer) (channel.Event, error) {
+	w := messageSender(m, contact)
+	at := m.time("timestamp")
+	kind := m.text("type")
+	if kind == "system" {
+		if r := relink(w, m); r != nil {
+			return channel.Event{Relink: r}, nil
+		}
+	}
+	if w.thread() == "" {
+		return channel.Event{}, fmt.Errorf("%w: a message without a sender", channel.ErrUnreadable)
+	}
+	if a := annotation(m, kind); a != nil {
+		a.By, a.At = w.party(), at
+		return channel.Event{Annotation: a}, nil
+	}
+	c := businessContent(m, kind)
+	if c.mediaID != "" {
+		c.attachments = []channel.Attachment{promised(c, answers)}
+	}
+	c.notes.add(MetaReplyTo, m.object("context").text("id"))
+	c.notes.add(MetaProduct, m.object("context").object("referred_product").text("product_retailer_id"))
+	c.notes.add(MetaReferral, m.object("referral").text("source_url"))
+	c.notes.add(MetaUsername, w.username)
+	return channel.Event{Message: &channel.Message{
+		ExternalID: key(m.text("id")), ThreadKey: w.thread(), OtherKeys: w.keys()[1:], StaleAfter: staleAfter,
+		From: w.party(), Text: c.text, Attachments: c.attachments, SentAt: at, Metadata: c.notes,
+	}}, nil
+}
+
+// relink reads that somebody is known by another number or id from now on; nil:
+// it says something else. The message itself is from whom they were, but its id
+// may be the new one already.
+func relink(before whom, m object) *channel.Relink {
+	s := m.object("system")
+	switch s.text("type") {
+	case "user_changed_number", "user_changed_user_id", "customer_changed_number":
+	default:
+		return nil
+	}
+	var old, now whom
+	old.know(s.text("previous_user_id"), m.text("from"), s.text("previous_wa_id"))
+	now.know(s.first("user_id", "new_user_id"), s.first("new_wa_id", "wa_id"))
+	if now.id == "" && before.id != old.id {
+		now.id = before.id
+	}
+	if old.id == "" && before.id != now.id {
+		old.id = before.id
+	}
+	if now.phone == old.phone {
+		now.phone = "" // as it was
+	}
+	if now.id == old.id {
+		now.id = ""
+	}
+	if old.thread() == "" || now.thread() == "" {
+		return nil
+	}
+	r := &channel.Relink{From: old.party(), To: now.party(), FromKey: old.thread(), ToKeys: now.keys()}
+	// Whatever did not change stays a key. A new id comes with every new number,
+	// but not every new number with an id.
+	if now.id == "" && old.id != "" {
+		r.ToKeys = append([]string{old.id}, r.ToKeys...)
+	}
+	if now.phone == "" && old.phone != "" {
+		r.ToKeys = append(r.ToKeys, old.phone)
+	}
+	return r
+}
+
+// annotation reads what happened to another message; nil: m is one by itself.
+func annotation(m object, kind string) *channel.Annotation {
+	what := m.object(kind)
+	target := key(what.first("original_message_id", "message_id"))
+	if target == "" {
+		return nil
+	}
+	a := &channel.Annotation{ExternalID: target}
+	switch kind {
+	case "reaction":
+		a.Kind, a.Text = channel.Reacted, what.text("emoji")
+		if a.Text == "" {
+			a.Kind = channel.Unreacted
+		}
+	case "edit", "edited":
+		edited := what.object("message")
+		a.Kind, a.Text = channel.Edited, businessContent(edited, edited.text("type")).text
+	case "revoke", "revoked", "delete", "deleted":
+		a.Kind = channel.Deleted
+	default:
+		return nil
+	}
+	return a
+}
+
+// businessState maps the provider's state of a message that we sent to ours.
+func businessState(state string) (channel.ReceiptState, bool) {
+	switch state {
+	case "sent":
+		return channel.ReceiptSent, true
+	case "delivered":
+		return channel.ReceiptDelivered, true
+	case "read", "played":
+		return channel.ReceiptRead, true
+	case "failed":
+		return channel.ReceiptFailed, true
+	}
+	return "", false
+}
+
+func businessReceipt(s, contact object) (channel.Event, error) {
+	state, ok := businessState(strings.ToLower(s.text("status")))
+	if !ok {
+		return channel.Event{}, fmt.Errorf("%w: not a message state", channel.ErrUnreadable)
+	}
+	r := &channel.Receipt{ExternalIDs: []string{key(s.text("id"))}, State: state}
+	// The report may be here before the answer that gave the message its id.
+	if ours := key(s.text("biz_opaque_callback_data")); ours != "" {
+		r.ExternalIDs = append(r.ExternalIDs, ours)
+	}
+	var to whom
+	to.know(s.text("recipient_id"), s.text("recipient_user_id"), contact.text("wa_id"), contact.text("user_id"))
+	r.Recipient = cmp.Or(to.phone, to.id)
+	if state == channel.ReceiptFailed {
+		r.Error = "the message was not delivered, and the provider does not say why"
+		for _, e := range s.objects("errors") {
+			f := readFailure(e)
+			m := explainBusiness(f)
+			r.Error, r.Permanent = f.tagged(m.text), m.unreachable
+			break
+		}
+	}
+	return channel.Event{Receipt: r}, nil
+}
+
+// businessErrors is what the provider complains of that is of no message.
+func businessErrors(it object) (channel.Event, error) {
+	var list []string
+	for _, e := range it.objects("errors") {
+		f := readFailure(e)
+		list = append(list, f.tagged(explainBusiness(f).text))
+	}
+	if len(list) == 0 {
+		return channel.Event{}, fmt.Errorf("%w: errors that say nothing", channel.ErrUnreadable)
+	}
+	return channel.Event{News: &channel.News{Kind: channel.Noticed, Text: "the provider reports trouble: " + strings.Join(slices.Compact(list), "; ")}}, nil
+}
+
+// Ask implements [channel.Asker]: where the file of a message is.
+func (b *Business) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+	it, err := item(r, p)
+	if err != nil || len(answers) > 0 || credentials[credToken] == "" {
+		return nil
+	}
+	m := it.object("message")
+	c := businessContent(m, m.text("type"))
+	if !isID(c.mediaID) {
+		return nil
+	}
+	call := b.graph.call(http.MethodGet, credentials, url.Values{}, c.mediaID)
+	return &call
+}
+
+// MediaRequest implements [channel.MediaSource]. The provider hands out a file to
+// whoever has both its address, which holds for some minutes, and the token.
+func (b *Business) MediaRequest(a channel.Attachment, credentials map[string]string) channel.MediaRequest {
+	r := channel.MediaRequest{URL: a.URL, Hosts: b.graph.mediaHosts()}
+	if token := credentials[credToken]; token != "" {
+		r.Header = http.Header{"Authorization": {"Bearer " + token}}
+	}
+	return r
+}

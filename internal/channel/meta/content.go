@@ -1,0 +1,206 @@
+package meta
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// content is what a message says.
+type content struct {
+	text        string
+	notes       notes
+	attachments []channel.Attachment
+
+	// Of a file: what the provider calls it, and what is known of it already.
+	mediaID string
+	file    channel.Attachment
+}
+
+// businessContent reads a message of business messaging. There is always text or a
+// file: what cannot be shown is told of.
+func businessContent(m object, kind string) content {
+	o := m.object(kind)
+	var c content
+	switch kind {
+	case "text":
+		c.text = o.text("body")
+	case "image", "document", "audio", "video", "sticker", "voice":
+		c.text = o.text("caption")
+		c.file = channel.Attachment{Name: o.text("filename"), ContentType: o.text("mime_type"), SHA256: sha256Hex(o.text("sha256"))}
+		if c.mediaID = o.text("id"); c.mediaID == "" {
+			c.text = lines(c.text, unshown(m, kind))
+		}
+	case "button":
+		c.text = o.first("text", "payload")
+		c.notes.add(MetaPayload, o.text("payload"))
+	case "interactive":
+		c.interactive(o)
+	case "location":
+		c.text = lines(o.text("name"), o.text("address"), o.text("url"), mapLink(o.text("latitude"), o.text("longitude")))
+	case "contacts":
+		var cards []string
+		for _, card := range m.objects("contacts") {
+			cards = append(cards, contactCard(card))
+		}
+		c.text = strings.Join(cards, "\n\n")
+	case "order":
+		c.text = order(o)
+		c.notes.add(MetaCatalog, o.text("catalog_id"))
+	case "system":
+		c.text = o.text("body")
+	case "request_welcome":
+		c.text = "[The customer opened the conversation for the first time]"
+	}
+	if strings.TrimSpace(c.text) == "" && c.mediaID == "" {
+		c.text = unshown(m, kind)
+	}
+	c.text = strings.ReplaceAll(c.text, "\r\n", "\n")
+	return c
+}
+
+// unshown stands for a message that cannot be shown, with the provider's reason.
+func unshown(m object, kind string) string {
+	switch kind {
+	case "interactive":
+		kind = cmp.Or(m.object(kind).text("type"), kind)
+	case "unsupported", "unknown":
+		kind = m.object(kind).text("type")
+	}
+	text := "[A message that the provider does not hand over"
+	if kind != "" {
+		text = fmt.Sprintf("[A message of the kind “%s”, which cannot be shown here", word(kind))
+	}
+	for _, e := range m.objects("errors") {
+		if f := readFailure(e); f.words != "" {
+			text += ": " + f.tagged(f.words)
+			break
+		}
+	}
+	return text + "]"
+}
+
+// interactive reads what somebody chose, or filled in.
+func (c *content) interactive(o object) {
+	kind := o.text("type")
+	reply := o.object(kind)
+	switch kind {
+	case "nfm_reply":
+		c.text = lines(reply.text("body"), formAnswers(reply.text("response_json")))
+		c.notes.add(MetaForm, reply.text("name"))
+	default:
+		c.text = cmp.Or(lines(reply.text("title"), reply.text("description")), reply.text("id"))
+		c.notes.add(MetaPayload, reply.text("id"))
+	}
+}
+
+// formAnswers are the answers of a form, one in a line.
+func formAnswers(raw string) string {
+	form := parse(json.RawMessage(raw))
+	if form == nil {
+		return raw
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		if name == "flow_token" {
+			continue // of the provider's
+		}
+		value := form.text(name)
+		if value == "" {
+			value = clean(string(form[name]))
+		}
+		list = append(list, clean(name)+": "+value)
+	}
+	return strings.Join(list, "\n")
+}
+
+// contactCard is a visiting card, line by line.
+func contactCard(card object) string {
+	name := card.object("name")
+	list := []string{"Contact: " + cmp.Or(name.text("formatted_name"), strings.TrimSpace(name.text("first_name")+" "+name.text("last_name")))}
+	add := func(label, value, kind string) {
+		if value == "" {
+			return
+		}
+		if kind != "" {
+			value += " (" + strings.ToLower(kind) + ")"
+		}
+		list = append(list, label+": "+value)
+	}
+	org := card.object("org")
+	add("Organization", org.text("company"), "")
+	add("Title", org.text("title"), "")
+	for _, p := range card.objects("phones") {
+		number := p.text("phone")
+		if number == "" && isNumber(p.text("wa_id")) {
+			number = "+" + p.text("wa_id")
+		}
+		add("Phone", number, p.text("type"))
+	}
+	for _, e := range card.objects("emails") {
+		add("Email", e.text("email"), e.text("type"))
+	}
+	for _, a := range card.objects("addresses") {
+		city := strings.TrimSpace(a.text("zip") + " " + a.text("city"))
+		add("Address", strings.ReplaceAll(lines(a.text("street"), city, a.text("state"), a.text("country")), "\n", ", "), a.text("type"))
+	}
+	for _, u := range card.objects("urls") {
+		add("Web", u.text("url"), u.text("type"))
+	}
+	add("Birthday", card.text("birthday"), "")
+	return strings.Join(list, "\n")
+}
+
+// order is what somebody wants to buy out of a catalogue.
+func order(o object) string {
+	list := []string{o.text("text"), "Order:"}
+	for _, item := range o.objects("product_items") {
+		one := cmp.Or(item.text("quantity"), "1") + " × " + item.text("product_retailer_id")
+		if price := item.text("item_price"); price != "" {
+			one += ", " + strings.TrimSpace(price+" "+item.text("currency")) + " each"
+		}
+		list = append(list, one)
+	}
+	return lines(list...)
+}
+
+// sha256Hex reads a digest, which the provider writes in hex in one place and in
+// base64 in another; empty: it is none.
+func sha256Hex(s string) string {
+	raw, err := hex.DecodeString(s)
+	if err != nil {
+		if raw, err = base64.StdEncoding.DecodeString(s); err != nil {
+			return ""
+		}
+	}
+	if len(raw) != 32 {
+		return ""
+	}
+	return hex.EncodeToString(raw)
+}
+
+// promised is a file of which the provider was asked where it is.
+func promised(c content, answers []channel.Answer) channel.Attachment {
+	a := c.file
+	switch {
+	case len(answers) == 0:
+		a.Error = "the provider could not be asked for the file: the connection has no access token"
+	case answers[0].Status != 200:
+		a.Error = "the file could not be had: " + unanswered(answers[0])
+	default:
+		o := parse(answers[0].Body)
+		if a.URL = o.text("url"); a.URL == "" {
+			a.Error = "the file could not be had: the provider does not say where it is"
+		}
+		a.ContentType = cmp.Or(a.ContentType, o.text("mime_type"))
+		a.SHA256 = cmp.Or(sha256Hex(o.text("sha256")), a.SHA256)
+	}
+	return a
+}

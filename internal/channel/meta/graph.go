@@ -1,0 +1,227 @@
+package meta
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// DefaultAPIURL is where the Graph API is, with the version that is spoken.
+const DefaultAPIURL = "https://graph.facebook.com/v25.0"
+
+// defaultVersion is spoken where the configured address names none.
+const defaultVersion = "v25.0"
+
+// Credential names, as a connection has them.
+const (
+	credToken      = "access_token"
+	credAppSecret  = "app_secret"  // of the provider's app
+	credVersion    = "api_version" // instead of the deployment's
+	credNumber     = "phone_number_id"
+	credHumanAgent = "human_agent" // "true": the app has that permission
+)
+
+// graph is the provider's API.
+type graph struct {
+	base    string // without version and slash at its end
+	version string
+	host    string
+}
+
+func newGraph(c Config) graph {
+	g := graph{base: strings.TrimRight(cmp.Or(c.APIURL, DefaultAPIURL), "/"), version: defaultVersion}
+	if last := path.Base(g.base); isVersion(last) {
+		g.base, g.version = strings.TrimSuffix(g.base, "/"+last), last
+	}
+	if u, err := url.Parse(g.base); err == nil {
+		g.host = strings.ToLower(u.Host)
+	}
+	return g
+}
+
+func isVersion(s string) bool {
+	ok, _ := regexp.MatchString(`^v[0-9]{1,3}\.[0-9]{1,2}$`, s) // the pattern is a valid one
+	return ok
+}
+
+// call describes a call of the API with a connection's credentials. Where the
+// secret of the app is known, a proof goes along that whoever calls has it.
+func (g graph) call(method string, credentials map[string]string, query url.Values, path ...string) channel.Call {
+	version := credentials[credVersion]
+	if !isVersion(version) {
+		version = g.version
+	}
+	address := g.base + "/" + version
+	for _, p := range path {
+		address += "/" + url.PathEscape(p)
+	}
+	token := credentials[credToken]
+	if secret := credentials[credAppSecret]; secret != "" {
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("appsecret_proof", proof(token, secret))
+	}
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	return channel.Call{Method: method, URL: address, Header: http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}}
+}
+
+func proof(token, secret string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(token))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// mediaHosts are where the provider keeps files.
+func (g graph) mediaHosts() []string {
+	return []string{"lookaside.fbsbx.com", ".fbsbx.com", ".fbcdn.net", g.host}
+}
+
+// checkCredentials returns why nothing can be sent with these.
+func checkCredentials(m *channel.Outgoing, credentials map[string]string) error {
+	if credentials[credToken] == "" {
+		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, credToken)
+	}
+	if v := credentials[credVersion]; v != "" && !isVersion(v) {
+		return problem.New(problem.Precondition, "the connection of %s cannot send: its credential %s must look like %s", m.From, credVersion, defaultVersion)
+	}
+	return nil
+}
+
+// closed is a refusal because the customer has not written for too long. Waiting
+// does not mend it.
+func closed(format string, args ...any) error {
+	return problem.New(problem.Precondition, format, args...).Because(channel.ErrTooLate)
+}
+
+// moment is a time for people.
+func moment(t time.Time) string { return t.UTC().Format("2 January 2006 at 15:04 UTC") }
+
+// failure is an error as the API or a receipt shows it.
+type failure struct {
+	code, subcode int
+	words         string // the provider's, in one line; empty: none
+	transient     bool   // by the provider's word it goes away by itself
+}
+
+func readFailure(o object) failure {
+	f := failure{code: number(o.text("code")), subcode: number(o.text("error_subcode")), transient: o.flag("is_transient")}
+	f.words = cmp.Or(o.object("error_data").text("details"), o.first("error_user_msg", "message", "title"))
+	f.words = strings.Join(strings.Fields(f.words), " ")
+	if len(f.words) > 300 {
+		f.words = strings.ToValidUTF8(f.words[:300], "") + "…"
+	}
+	return f
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// meaning is what a failure means for a message.
+type meaning struct {
+	text        string       // in plain words, for an agent
+	fate        channel.Fate // empty: the code is not known here
+	unreachable bool
+}
+
+// explain is what failures of the whole platform mean; ok is false for others.
+func (f failure) explain() (m meaning, ok bool) {
+	m.fate = channel.Refused
+	switch c := f.code; {
+	case c == 190:
+		m.text = "the provider refuses the connection's access token: it has expired or was withdrawn. An administrator must give the connection a new one"
+	case c == 3 || c == 10 || c >= 200 && c <= 299:
+		m.text = "the connection's access token lacks the permission to send from here"
+	case c == 368:
+		m.text = "the provider has restricted the account for breaking its rules"
+	case c == 4 || c == 17 || c == 32 || c == 613 || c >= 80000 && c <= 80014:
+		m.text, m.fate = "the provider takes no more messages at the moment", channel.Later
+	case c == 1 || c == 2:
+		m.text, m.fate = "the provider has trouble", channel.Later
+	default:
+		return meaning{}, false
+	}
+	return m, true
+}
+
+// tagged puts the provider's code behind a text.
+func (f failure) tagged(text string) string {
+	switch {
+	case f.code != 0 && f.subcode != 0:
+		return fmt.Sprintf("%s (%d/%d)", text, f.code, f.subcode)
+	case f.code != 0:
+		return fmt.Sprintf("%s (%d)", text, f.code)
+	}
+	return text
+}
+
+// verdict is what an answer means that is no success. An answer with the API's own
+// error comes from where messages are taken, and says that this one was not. One
+// without, such as a gateway gives, says nothing of that, unless it is of those
+// that turn everything away.
+func verdict(answer channel.Answer, recipient string, explain func(failure) meaning) channel.Verdict {
+	v := channel.Verdict{RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+	f := readFailure(parse(answer.Body).object("error"))
+	switch status := answer.Status; {
+	case f.code != 0:
+		m := explain(f)
+		v.Fate, v.Reason = m.fate, f.tagged(m.text)
+		if m.unreachable {
+			v.Recipient, v.Unreachable = recipient, true
+		}
+		switch {
+		case v.Fate != "":
+		case f.transient || status == http.StatusTooManyRequests || status >= 500:
+			v.Fate = channel.Later
+		default:
+			v.Fate = channel.Refused
+		}
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		v.Fate, v.Reason = channel.Later, fmt.Sprintf("the provider takes no more messages at the moment (%d)", status)
+	case status >= 500:
+		v.Fate, v.Reason = channel.Unclear, fmt.Sprintf("the provider has trouble (%d)", status)
+	case status >= 200 && status < 300:
+		v.Fate, v.Reason = channel.Unclear, "the provider's answer cannot be read"
+	default:
+		v.Fate, v.Reason = channel.Refused, fmt.Sprintf("the provider refused the message (%d)", status)
+	}
+	if v.Fate == channel.Refused {
+		v.RetryAfter = 0
+	}
+	return v
+}
+
+// unanswered says in plain words why a question got no useful answer.
+func unanswered(a channel.Answer) string {
+	if a.Status == 0 {
+		return "the provider could not be reached"
+	}
+	f := readFailure(parse(a.Body).object("error"))
+	if m, ok := f.explain(); ok {
+		return f.tagged(m.text)
+	}
+	if f.words != "" {
+		return f.tagged("the provider says: " + f.words)
+	}
+	return fmt.Sprintf("the provider answered %d", a.Status)
+}

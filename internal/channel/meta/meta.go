@@ -1,0 +1,358 @@
+// Package meta is the two channels of Meta's platform: business messaging, which
+// speaks the WhatsApp Cloud API, and the social messenger, which speaks Facebook
+// Messenger's.
+//
+// Both post notifications of one form: an object of one kind with entries, one for
+// each of the operator's accounts, each with items. The body is signed with the
+// app's secret, and a GET asks beforehand whether the address is ours. What is
+// sent, and what notifications leave out, goes through the Graph API.
+//
+// A notification is a batch. Each message, receipt and so on becomes a part of its
+// own, whose body is the item with what it needs from around it, so that it can be
+// parsed by itself; an item that cannot be read is kept as a part that cannot be
+// parsed, and never touches the others.
+//
+// Neither API can be asked what it was sent, nor does it recognise a call that is
+// made again. Both hand back with their receipts what was sent along with the
+// message, so our own id goes with each: a receipt finds its message although the
+// answer to the call was lost.
+package meta
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// maxBody is the largest notification that is taken, in bytes. The provider's
+// batches have up to 3 MB.
+const maxBody = 3 << 20
+
+// SignatureHeader is the name of the header with the signature.
+const SignatureHeader = "X-Hub-Signature-256"
+
+// Kinds of parts.
+const (
+	KindMessage = "message"
+	KindReceipt = "status"
+	KindErrors  = "errors"
+)
+
+// staleAfter is for how long after it was closed a ticket still takes what its
+// customer writes.
+const staleAfter = 7 * 24 * time.Hour
+
+// Config holds what a deployment may change.
+type Config struct {
+	// APIURL is where the Graph API is; empty: [DefaultAPIURL]. A version at its
+	// end ("/v25.0") is the one that is spoken.
+	APIURL string
+}
+
+// platform is what both channels share.
+type platform struct{ graph graph }
+
+// Keys implements [channel.KeyHolder]. Notifications are signed with the secret of
+// the provider's app, whether that is given as the connection's secret or with its
+// credentials, where calls need it too.
+func (platform) Keys(_ string, secrets []string, credentials map[string]string) []string {
+	if s := credentials[credAppSecret]; s != "" {
+		return append(secrets[:len(secrets):len(secrets)], s)
+	}
+	return secrets
+}
+
+// Verify implements [channel.Adapter]. The signature covers the body as it is sent,
+// in which the provider has escaped whatever is not ASCII.
+func (platform) Verify(r *channel.Request, secret string) bool {
+	if secret == "" {
+		return false
+	}
+	digits, ok := strings.CutPrefix(r.Header.Get(SignatureHeader), "sha256=")
+	if !ok || len(digits) != hex.EncodedLen(sha256.Size) {
+		return false
+	}
+	presented, err := hex.DecodeString(digits)
+	return err == nil && hmac.Equal(presented, digest(r.Body, secret))
+}
+
+func digest(body []byte, secret string) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// Sign returns the value of the header [SignatureHeader] that the provider would
+// send with body.
+func Sign(body []byte, secret string) string {
+	return "sha256=" + hex.EncodeToString(digest(body, secret))
+}
+
+// Handshake implements [channel.Handshaker].
+func (platform) Handshake(r *channel.Request) (token, challenge string, ok bool) {
+	q := r.Query()
+	if q.Get("hub.mode") != "subscribe" {
+		return "", "", false
+	}
+	return q.Get("hub.verify_token"), q.Get("hub.challenge"), true
+}
+
+// FormAddress implements [channel.AddressFormer].
+func (platform) FormAddress(raw string) (string, error) {
+	raw = strings.TrimSpace(raw)
+	if !isID(raw) {
+		return "", errors.New("must be the id that the provider shows for it: digits only, no name and no telephone number with a +")
+	}
+	return raw, nil
+}
+
+// isID reports whether s is an id of the platform's own accounts.
+func isID(s string) bool {
+	return s != "" && len(s) <= 40 && strings.Trim(s, "0123456789") == ""
+}
+
+// notification reads a request's body. nil: it is no JSON object.
+func notification(r *channel.Request) object { return parse(r.Body) }
+
+// checkType refuses what is not JSON by its own word.
+func checkType(r *channel.Request) error {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "application/json", "":
+		return nil
+	}
+	return channel.ErrContentType
+}
+
+var errNotification = fmt.Errorf("%w: the body is not a JSON object", channel.ErrUnreadable)
+
+// parts gathers those of a notification.
+type parts struct {
+	list []channel.Part
+	keys map[string]bool
+}
+
+// add appends a part whose body is item. What a batch has twice counts once.
+func (ps *parts) add(p channel.Part, item any) {
+	if ps.keys[p.Key] {
+		return
+	}
+	if ps.keys == nil {
+		ps.keys = make(map[string]bool)
+	}
+	ps.keys[p.Key] = true
+	p.Body, _ = json.Marshal(item) // of JSON that was read as such
+	ps.list = append(ps.list, p)
+}
+
+func (ps *parts) skip(kind string) {
+	ps.list = append(ps.list, channel.Part{Kind: key(kind), Skip: true})
+}
+
+// unreadable is the item of what cannot be read as anything.
+type unreadable struct {
+	Unreadable json.RawMessage `json:"unreadable"`
+}
+
+// bad adds an item that cannot be read, for an operator to see.
+func (ps *parts) bad(address, account string, raw json.RawMessage) {
+	ps.add(channel.Part{Key: digestKey(string(raw)), Address: address, Account: account, Kind: "unreadable"}, unreadable{raw})
+}
+
+// item reads the body of a part.
+func item(r *channel.Request, p channel.Part) (object, error) {
+	body := p.Body
+	if body == nil {
+		body = r.Body
+	}
+	o := parse(body)
+	switch {
+	case o == nil:
+		return nil, errNotification
+	case o["unreadable"] != nil:
+		return nil, fmt.Errorf("%w: it is no object, or has no id", channel.ErrUnreadable)
+	}
+	return o, nil
+}
+
+// object is a JSON object whose members are read one by one. A member that is
+// absent, or of another type than asked for, reads as zero: what has something in
+// it that changed its form still counts. The nil object has no members.
+type object map[string]json.RawMessage
+
+func parse(raw json.RawMessage) object {
+	var o object
+	if json.Unmarshal(raw, &o) != nil {
+		return nil
+	}
+	return o
+}
+
+func (o object) object(name string) object { return parse(o[name]) }
+
+// list returns the elements of a list.
+func (o object) list(name string) []json.RawMessage {
+	var list []json.RawMessage
+	if json.Unmarshal(o[name], &list) != nil {
+		return nil
+	}
+	return list
+}
+
+// objects returns the elements of a list that are objects.
+func (o object) objects(name string) []object {
+	var list []object
+	for _, raw := range o.list(name) {
+		if e := parse(raw); e != nil {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// text returns a string, or a number as it is written.
+func (o object) text(name string) string {
+	raw := o[name]
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return clean(s)
+	}
+	var n json.Number
+	if json.Unmarshal(raw, &n) == nil {
+		return n.String()
+	}
+	return ""
+}
+
+// first returns the first of the members that has text.
+func (o object) first(names ...string) string {
+	for _, n := range names {
+		if s := o.text(n); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+func (o object) flag(name string) bool {
+	var b bool
+	return json.Unmarshal(o[name], &b) == nil && b
+}
+
+// time returns a time in Unix seconds or milliseconds, which never meet: zero when
+// there is none.
+func (o object) time(name string) time.Time {
+	n, err := strconv.ParseInt(o.text(name), 10, 64)
+	switch {
+	case err != nil || n <= 0 || n > 253402300799_000: // the end of the year 9999
+		return time.Time{}
+	case n >= 100_000_000_000: // a year that is far off, or a month of 1973
+		return time.UnixMilli(n).UTC()
+	}
+	return time.Unix(n, 0).UTC()
+}
+
+// clean makes text fit for a database: UTF-8, which decoding has seen to, without
+// NUL.
+func clean(s string) string { return strings.ReplaceAll(s, "\x00", "") }
+
+// key makes a value from a notification fit for an index: what is long or is not
+// clean text stands by its digest.
+func key(s string) string {
+	if len(s) <= 200 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
+		return s
+	}
+	return digestKey(s)
+}
+
+// digestKey is a key for what has none of its own.
+func digestKey(list ...string) string {
+	h := sha256.New()
+	for _, s := range list {
+		fmt.Fprintf(h, "%d:%s", len(s), s)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// maxWord bounds a word of the provider's that is shown to people, in bytes.
+const maxWord = 60
+
+// word is a word of the provider's that nobody here knows, fit to be shown.
+func word(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError {
+			return -1
+		}
+		return r
+	}, s)
+	if len(s) > maxWord {
+		s = strings.ToValidUTF8(s[:maxWord], "") + "…"
+	}
+	return s
+}
+
+// lines joins what there is, each on a line of its own.
+func lines(list ...string) string {
+	var b strings.Builder
+	for _, s := range list {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(s)
+	}
+	return b.String()
+}
+
+// Names in [channel.Message.Metadata].
+const (
+	MetaPayload  = "payload"  // what the operator gave a button to say
+	MetaReplyTo  = "reply_to" // the provider's id of the message that is quoted
+	MetaReferral = "referral" // the advertisement or link that led here
+	MetaUsername = "username"
+	MetaSticker  = "sticker_id"
+	MetaProduct  = "product"
+	MetaCatalog  = "catalog_id"
+	MetaForm     = "form"
+	MetaApp      = "app_id" // the program that sent what our side wrote elsewhere
+)
+
+// maxMetadata bounds one value, in bytes.
+const maxMetadata = 2000
+
+// notes collects metadata.
+type notes map[string]string
+
+func (n *notes) add(name, value string) {
+	if value == "" {
+		return
+	}
+	if *n == nil {
+		*n = make(notes)
+	}
+	if len(value) > maxMetadata {
+		value = strings.ToValidUTF8(value[:maxMetadata], "")
+	}
+	(*n)[name] = value
+}
+
+// mapLink is where a place can be looked at.
+func mapLink(latitude, longitude string) string {
+	for _, s := range []string{latitude, longitude} {
+		if _, err := strconv.ParseFloat(s, 64); err != nil || len(s) > 30 {
+			return ""
+		}
+	}
+	return "https://www.google.com/maps?q=" + latitude + "," + longitude
+}
