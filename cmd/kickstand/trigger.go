@@ -60,6 +60,8 @@ func triggers() []trigger {
 	return []trigger{
 		smsTrigger(),
 		emailRawTrigger(),
+		businessTrigger(),
+		messengerTrigger(),
 		paymentsTrigger(),
 	}
 }

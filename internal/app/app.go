@@ -26,6 +26,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/meta"
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
@@ -262,10 +263,19 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("sms-api-url: %w", err)
 	}
+	businessAPI, err := netguard.ParseAPIURL(c.APIURLs["business-messaging"], meta.DefaultAPIURL)
+	if err != nil {
+		return nil, fmt.Errorf("business-messaging-api-url: %w", err)
+	}
+	socialAPI, err := netguard.ParseAPIURL(c.APIURLs["social-messenger"], meta.DefaultAPIURL)
+	if err != nil {
+		return nil, fmt.Errorf("social-messenger-api-url: %w", err)
+	}
 	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers}
 	a.adapters = []channel.Adapter{
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters),
+		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		payments.New(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))

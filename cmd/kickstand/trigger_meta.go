@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/meta"
+)
+
+// Whom the demo's customers write to, and who they are.
+const (
+	demoNumberID  = "106540352242922"
+	demoAccountID = "102290129340398"
+	demoPageID    = "107520255634123"
+	demoPersonID  = "7114562358661234"
+)
+
+func businessTrigger() trigger {
+	return trigger{
+		name: "business-messaging", secret: "business-messaging-secret",
+		events:  []string{"message", "image", "button", "location", "reaction", "sent", "delivered", "read", "failed"},
+		request: (*triggerCmd).business,
+	}
+}
+
+// business makes a notification of business messaging. A reaction and the states of
+// what we sent are about the message whose id --text is, the provider's or ours.
+func (t *triggerCmd) business(s triggering) (*http.Request, error) {
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	from := orElse(t.From, demoCaller)
+	who, recipient := map[string]any{}, map[string]any{}
+	if number, ok := strings.CutPrefix(from, "+"); ok {
+		who["from"], recipient["recipient_id"] = number, number
+	} else {
+		who["from_user_id"], recipient["recipient_user_id"] = from, from
+	}
+	value := map[string]any{
+		"messaging_product": "whatsapp",
+		"metadata":          map[string]any{"display_phone_number": strings.TrimPrefix(demoNumber, "+"), "phone_number_id": orElse(t.To, demoNumberID)},
+	}
+	about := orElse(t.Text, "wamid."+randomHex(16))
+	switch s.event {
+	case "sent", "delivered", "read", "failed":
+		recipient["id"], recipient["biz_opaque_callback_data"], recipient["status"], recipient["timestamp"] = about, about, s.event, now
+		if s.event == "failed" {
+			recipient["errors"] = []any{map[string]any{"code": 131026, "title": "Message undeliverable", "message": "Message undeliverable"}}
+		}
+		value["statuses"] = []any{recipient}
+	default:
+		who["id"], who["timestamp"] = "wamid."+randomHex(16), now
+		kind, content := "text", map[string]any{"body": orElse(t.Text, "Hello, the scooter at the station does not unlock.")}
+		switch s.event {
+		case "image":
+			kind, content = "image", map[string]any{"id": "1003383421387256", "mime_type": "image/jpeg", "caption": t.Text}
+		case "button":
+			kind = "interactive"
+			content = map[string]any{"type": "button_reply", "button_reply": map[string]any{"id": "unlock", "title": orElse(t.Text, "Unlock it for me")}}
+		case "location":
+			kind, content = "location", map[string]any{"latitude": 52.5251, "longitude": 13.3694, "name": orElse(t.Text, "Central station")}
+		case "reaction":
+			kind, content = "reaction", map[string]any{"message_id": about, "emoji": "👍"}
+		}
+		who["type"], who[kind] = kind, content
+		contact := map[string]any{"profile": map[string]any{"name": "Ana Client"}}
+		if number, ok := who["from"]; ok {
+			contact["wa_id"] = number
+		} else {
+			contact["user_id"] = from
+		}
+		value["contacts"], value["messages"] = []any{contact}, []any{who}
+	}
+	return s.meta(meta.NewBusiness(meta.Config{}), map[string]any{
+		"object": "whatsapp_business_account",
+		"entry":  []any{map[string]any{"id": demoAccountID, "changes": []any{map[string]any{"field": "messages", "value": value}}}},
+	})
+}
+
+func messengerTrigger() trigger {
+	return trigger{
+		name: "social-messenger", secret: "social-messenger-secret",
+		events:  []string{"message", "image", "postback", "echo", "delivery", "read"},
+		request: (*triggerCmd).messenger,
+	}
+}
+
+// messenger makes a notification of the social messenger. An echo is what somebody
+// at the page wrote with another program; a receipt is of all that was sent so far.
+func (t *triggerCmd) messenger(s triggering) (*http.Request, error) {
+	now := time.Now().UnixMilli()
+	page := orElse(t.To, demoPageID)
+	customer, us := map[string]any{"id": orElse(t.From, demoPersonID)}, map[string]any{"id": page}
+	e := map[string]any{"sender": customer, "recipient": us, "timestamp": now}
+	message := map[string]any{"mid": "m_" + randomHex(16), "text": orElse(t.Text, "Hello, the scooter at the station does not unlock.")}
+	switch s.event {
+	case "message":
+		e["message"] = message
+	case "image":
+		message["text"] = t.Text
+		message["attachments"] = []any{map[string]any{"type": "image", "payload": map[string]any{"url": "https://scontent.xx.fbcdn.net/v/" + randomHex(8) + ".jpg"}}}
+		e["message"] = message
+	case "postback":
+		e["postback"] = map[string]any{"mid": message["mid"], "title": orElse(t.Text, "Get started"), "payload": "GET_STARTED"}
+	case "echo":
+		e["sender"], e["recipient"] = us, customer
+		message["is_echo"], message["app_id"] = true, 1517776481860111
+		message["text"] = orElse(t.Text, "We are on our way.")
+		e["message"] = message
+	default:
+		e[s.event] = map[string]any{"watermark": now}
+	}
+	return s.meta(meta.NewMessenger(meta.Config{}), map[string]any{
+		"object": "page",
+		"entry":  []any{map[string]any{"id": page, "time": now, "messaging": []any{e}}},
+	})
+}
+
+// meta makes the signed request of a notification.
+func (s *triggering) meta(a channel.Adapter, notification map[string]any) (*http.Request, error) {
+	body, err := json.Marshal(notification)
+	if err != nil {
+		return nil, err
+	}
+	req, err := s.post(a.Info().Path, "application/json", body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(meta.SignatureHeader, meta.Sign(body, s.secret))
+	return req, nil
+}
