@@ -27,6 +27,11 @@ type Outgoing struct {
 	// names the message.
 	ReceiptURL string
 
+	// ThreadKey is the thread that it goes to, in the form in which threads are
+	// compared: what [Message.ThreadKey] was, but for numbers, of which To has the
+	// right spelling. Where several people write in a thread, To is its customer.
+	ThreadKey string
+
 	// HeardAt is when the customer last wrote in the conversation, zero when never,
 	// and AnswersID the provider's id of that message.
 	HeardAt   time.Time
@@ -47,8 +52,8 @@ type OutgoingFile struct {
 	ContentType string
 	Size        int64  // bytes
 	Data        []byte // the content of what leaves as mail; nil until the message is sent
-	// URL is where anybody who has it can fetch the file for some days; it is set
-	// when a [Caller] sends.
+	// URL is where anybody who has it can fetch the file for a week; it is empty
+	// for what leaves as mail.
 	URL string
 }
 

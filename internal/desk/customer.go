@@ -119,13 +119,16 @@ type claimed struct {
 	conversationID string
 }
 
-// maxPoints is how many points one message can have.
-const maxPoints = 4
+// maxPoints is how many points one message can have: an address, a number and an
+// id, and the keys of its thread.
+const maxPoints = 3 + maxThreadKeys
 
 const (
 	claimInto = "INSERT INTO contact_points (value, scope, kind, display, customer_id, ticket_id, conversation_id) VALUES "
 	claimFree = " ON CONFLICT DO NOTHING"
 	claimAll  = ` ON CONFLICT (value, scope) DO UPDATE SET
+			kind = CASE WHEN contact_points.customer_id IS NULL AND excluded.customer_id IS NOT NULL THEN excluded.kind ELSE contact_points.kind END,
+			display = coalesce(contact_points.display, excluded.display),
 			customer_id = coalesce(contact_points.customer_id, excluded.customer_id),
 			ticket_id = coalesce(contact_points.ticket_id, excluded.ticket_id),
 			conversation_id = coalesce(contact_points.conversation_id, excluded.conversation_id)
@@ -137,6 +140,9 @@ var claimRows = [maxPoints]string{
 	"($8, $9, $10, $11, $12, $13, $14)",
 	"($15, $16, $17, $18, $19, $20, $21)",
 	"($22, $23, $24, $25, $26, $27, $28)",
+	"($29, $30, $31, $32, $33, $34, $35)",
+	"($36, $37, $38, $39, $40, $41, $42)",
+	"($43, $44, $45, $46, $47, $48, $49)",
 }
 
 // claim takes those of points that are free for a new customer and a new thread,
@@ -256,17 +262,7 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.
 	if owner == "" {
 		return makeCustomer(ctx, tx, in, newID, p)
 	}
-	for i, pt := range points {
-		// What is another customer's must not be written to for this one.
-		if c := owners[i].customerID; pt.customer && c != owner && c != newID {
-			switch pt.kind {
-			case pointEmail:
-				p.Email = ""
-			case pointPhone:
-				p.Phone = ""
-			}
-		}
-	}
+	p = withoutOthers(p, points, owners, owner, newID)
 	k, err := loadCustomer(ctx, tx, owner)
 	if err != nil {
 		return known{}, err
@@ -288,6 +284,22 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, in *Inbound, p channel.
 	}
 	before.changes(&after, changes)
 	return k, changeCustomer(ctx, tx, in.OrganizationID, &k, changes)
+}
+
+// withoutOthers is p without what turned out to be another customer's, which must
+// not be written to for the one who has either id.
+func withoutOthers(p channel.Party, points []point, owners []claimed, id, alias string) channel.Party {
+	for i, pt := range points {
+		if c := owners[i].customerID; pt.customer && c != id && c != alias {
+			switch pt.kind {
+			case pointEmail:
+				p.Email = ""
+			case pointPhone:
+				p.Phone = ""
+			}
+		}
+	}
+	return p
 }
 
 func makeCustomer(ctx context.Context, tx *db.Tx, in *Inbound, id string, p channel.Party) (known, error) {

@@ -341,8 +341,8 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		statement string
 		args      []any
 	}{
-		{`DELETE FROM contact_points WHERE ticket_id = ANY($1) AND value IN (
-			SELECT thread_key FROM conversations WHERE ticket_id = ANY($1) AND customer_id = $2)`, []any{tickets, id}},
+		{`DELETE FROM contact_points WHERE conversation_id IN (
+			SELECT id FROM conversations WHERE ticket_id = ANY($1) AND customer_id = $2)`, []any{tickets, id}},
 		{"DELETE FROM contact_points WHERE customer_id = $1", []any{id}},
 		{"UPDATE conversations SET thread_key = NULL WHERE ticket_id = ANY($1) AND customer_id = $2", []any{tickets, id}},
 		{"UPDATE messages SET author_name = '' WHERE ticket_id = ANY($1) AND author_id = $2", []any{tickets, id}},

@@ -13,14 +13,19 @@
 // # Placing a message
 //
 // Where a channel has a thread key (a telephone number), the key is the thread:
-// its messages are in one ticket for ever, whatever became of that ticket. Mail
+// its messages are in one ticket for ever, whatever became of that ticket, or until
+// it was closed for as long as the channel says. A thread may have several keys,
+// and the first that is known decides. Where a key is a person, what else they are
+// known by becomes a key too; what is somebody else's already stays theirs. Mail
 // follows the contract's four rules, see [Rule]. Two of them guard against
 // strangers: a ticket's number can be guessed, so it counts only from somebody
 // who takes part in the ticket; and a closed ticket is not reopened by mail, but
 // continued in a new one that points at it, which later mails to the closed one
 // join. Each message keeps the rule that placed it.
 //
-// The same message a second time changes nothing, whichever way it came.
+// The same message a second time changes nothing, whichever way it came. What
+// happens to a message afterwards where it was written (a reaction, an edit) is
+// noted with it, and is no message.
 //
 // # Merging and splitting
 //
@@ -70,8 +75,8 @@
 // An agent's message that starts a ticket (sent elsewhere, seen by us) has both
 // ticket.created and message.agent_reply. ticket.updated comes once with every
 // change of the ticket's own fields and names all of them; each specific event
-// follows and names its own field only. Notes, automatic replies within a ticket
-// and delivery receipts emit nothing. A warning or breach whose timer is late is
+// follows and names its own field only. Notes, automatic replies within a ticket,
+// annotations and delivery receipts emit nothing. A warning or breach whose timer is late is
 // told of before what changes the ticket next, with the ticket as it was.
 //
 // # Lists and searches
@@ -106,6 +111,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 
 	"github.com/google/uuid"
 )
@@ -136,7 +142,7 @@ type Dispatcher interface {
 	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
-// Config is what a [Service] needs. All is required but the last four.
+// Config is what a [Service] needs. All is required but the last five.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -150,6 +156,8 @@ type Config struct {
 	// CopyMAC checks the value of X-Helpdesk-Message and returns the id of the
 	// organization's message that it names. nil believes none.
 	CopyMAC func(organizationID, header string) (messageID string, ok bool)
+	// Box signs links to files. nil: there are none.
+	Box *seal.Box
 	// CloseAfter is how long a ticket stays resolved before it is closed.
 	// 0 means 7 days.
 	CloseAfter time.Duration
@@ -168,6 +176,7 @@ type Service struct {
 	dispatcher Dispatcher
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
+	box        *seal.Box
 	policies   policies
 	pace       pace
 	log        *slog.Logger
@@ -180,7 +189,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, box: c.Box,
 	}
 	s.pace = defaultPace(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {
@@ -189,6 +198,7 @@ func Open(c Config) *Service {
 	if s.closeAfter == 0 {
 		s.closeAfter = 7 * 24 * time.Hour
 	}
+	c.Queue.Handle(queue.Worker{Kind: forgetKind, Concurrency: 1, Run: s.forgetDue})
 	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.closeDue})
 	c.Queue.Handle(queue.Worker{
 		Kind: slaKind, Run: s.slaDue,

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,7 +89,8 @@ func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) erro
 	return nil
 }
 
-// intakeReceipt moves the state of a message that we sent.
+// intakeReceipt moves the state of a message that we sent, or of all in a thread
+// until a time.
 func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
 	ids, err := lookUp(ctx, tx, []string{in.scope(), in.OrganizationID}, r.ExternalIDs)
 	if err != nil {
@@ -99,7 +101,55 @@ func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *
 			return s.report(ctx, tx, in, k, r, nil)
 		}
 	}
+	if r.ThreadKey != "" {
+		return s.reportThread(ctx, tx, in, r)
+	}
 	return Result{Outcome: Recorded, Reason: "the message that it reports on is not known"}, nil
+}
+
+// reportThread applies a receipt to what was sent in a thread until its time, and
+// whose state it moves. What waited then, or was on its way later, is not meant.
+func (s *Service) reportThread(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
+	p, err := findThread(ctx, tx, threadKeys(r.ThreadKey, nil), in.scope())
+	if errors.Is(err, db.ErrNoRows) {
+		return Result{Outcome: Recorded, Reason: "the thread that it reports on is not known"}, nil
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("find thread: %w", err)
+	}
+	until := r.Until
+	if until.IsZero() {
+		until = in.ReceivedAt
+	}
+	type sent struct {
+		id    string
+		state channel.ReceiptState
+	}
+	list, err := db.All(ctx, tx, func(row db.Row) (m sent, err error) {
+		err = row.Scan(&m.id, (*string)(&m.state))
+		return m, err
+	}, `SELECT m.id, m.delivery_state FROM messages m LEFT JOIN outbox o ON o.message_id = m.id
+		WHERE m.ticket_id = $1 AND m.conversation_id = $2 AND m.direction = $3 AND m.delivery_state IS NOT NULL
+			AND (o.message_id IS NULL AND coalesce(m.sent_at, m.created_at) <= $4 OR o.handed_at <= $4)
+		ORDER BY m.id`, p.ticket.ID, p.conversationID, DirectionOutbound, until.UnixMicro())
+	if err != nil {
+		return Result{}, fmt.Errorf("find what was sent: %w", err)
+	}
+	res := Result{
+		Outcome: Recorded, Reason: "nothing that was sent in the thread until then is new to it",
+		PlacedBy: RuleReceipt, TicketID: p.ticket.ID, TicketNumber: p.ticket.Number, ConversationID: p.conversationID,
+	}
+	for _, m := range list {
+		if !moves(m.state, r.State) {
+			continue
+		}
+		k := storedID{ticketID: p.ticket.ID, conversationID: p.conversationID, messageID: m.id, outbound: true}
+		if _, err := s.report(ctx, tx, in, k, r, nil); err != nil {
+			return Result{}, err
+		}
+		res.Outcome, res.Reason, res.MessageID = ReceiptApplied, "", m.id
+	}
+	return res, nil
 }
 
 // rank orders the states; a state moves forward only.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -37,6 +36,8 @@ const (
 	Appended       Outcome = "appended"  // to an existing ticket
 	Noted          Outcome = "noted"     // kept in a ticket for agents only
 	ReceiptApplied Outcome = "receipt"   // the state of a message that we sent
+	Annotated      Outcome = "annotated" // a message that is there
+	Relinked       Outcome = "relinked"  // whom a thread is with is known by something else now
 	Duplicate      Outcome = "duplicate" // of a message that is there already
 	Recorded       Outcome = "recorded"  // classified, and nothing else; see Reason
 )
@@ -73,12 +74,16 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, in Inbound) (Result, er
 	switch m := in.Event.Message; {
 	case in.Event.Receipt != nil:
 		return s.intakeReceipt(ctx, tx, &in, in.Event.Receipt)
+	case in.Event.Annotation != nil:
+		return s.annotate(ctx, tx, &in, in.Event.Annotation)
+	case in.Event.Relink != nil:
+		return s.relink(ctx, tx, &in, in.Event.Relink)
 	case m != nil && m.Mail != nil:
 		return s.intakeMail(ctx, tx, &in, m)
 	case m != nil && m.ThreadKey != "":
 		return s.intakeThreaded(ctx, tx, &in, m)
 	default:
-		return Result{}, errors.New("desk: an inbound event needs a receipt, or a message with a thread key or mail")
+		return Result{}, errors.New("desk: an inbound event needs a receipt, an annotation, a relink, or a message with a thread key or mail")
 	}
 }
 
@@ -109,6 +114,7 @@ func newEntry(in *Inbound, m *channel.Message) *entry {
 	if m.Stripped != m.Text {
 		e.Stripped = clean(m.Stripped)
 	}
+	e.Details.Metadata = fewMetadata(m.Metadata)
 	if !m.SentAt.IsZero() && m.SentAt.Year() > 1900 && m.SentAt.Year() < 10000 {
 		e.SentAt = m.SentAt.UTC().Truncate(time.Microsecond)
 	}
@@ -129,145 +135,6 @@ func (e *entry) byAgent(agent event.Person) {
 	e.Details.SentElsewhere = true
 }
 
-// intakeThreaded places a message by its thread key.
-func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
-	e := newEntry(in, m)
-	e.PlacedBy, e.optOut, e.optIn = RuleThreadKey, m.OptOut, m.OptIn
-	party := m.From
-	if m.Outbound {
-		if len(m.To) == 0 {
-			return Result{}, errors.New("desk: an outbound message needs a recipient")
-		}
-		party = m.To[0]
-		e.byAgent(event.Person{Name: line(m.From.Name, maxName)})
-	}
-	key, scope := threadValue(m.ThreadKey), in.scope()
-
-	p, err := findThread(ctx, tx, key, scope)
-	if errors.Is(err, db.ErrNoRows) {
-		points := in.points(party)
-		thread := -1
-		for i := range points {
-			if points[i].value == key && points[i].scope == scope {
-				thread = i
-			}
-		}
-		if thread < 0 {
-			thread = len(points)
-			points = append(points, point{value: key, scope: scope, kind: pointThread})
-		}
-		points[thread].thread = true
-		p = place{ticket: Ticket{ID: newID()}, conversationID: newID()}
-		customerID := newID()
-		owners, err := claim(ctx, tx, points, customerID, p.ticket.ID, p.conversationID)
-		if err != nil {
-			return Result{}, err
-		}
-		k, err := s.settle(ctx, tx, in, party, customerID, points, owners)
-		if err != nil {
-			return Result{}, err
-		}
-		if !m.Outbound {
-			e.byCustomer(k)
-		}
-		e.customer = k
-		if owners[thread].conversationID == p.conversationID {
-			e.PlacedBy = RuleNone
-			return s.start(ctx, tx, in, &p, Conversation{ThreadKey: key}, subject(m, party), e)
-		}
-		// Somebody else's first message was quicker.
-		if p, err = findThread(ctx, tx, key, scope); err != nil {
-			return Result{}, fmt.Errorf("find the thread that was just made: %w", err)
-		}
-		return s.append(ctx, tx, in, &p, e)
-	}
-	if err != nil {
-		return Result{}, fmt.Errorf("find thread: %w", err)
-	}
-	k := known{Customer: p.ticket.Customer}
-	if p.customerID != k.ID {
-		if k, err = loadCustomer(ctx, tx, p.customerID); err != nil {
-			return Result{}, err
-		}
-	}
-	if k.Name == "" && party.Name != "" {
-		if err := fillIn(ctx, tx, in.OrganizationID, &k, channel.Party{Name: party.Name}); err != nil {
-			return Result{}, err
-		}
-		if p.customerID == p.ticket.Customer.ID {
-			p.ticket.Customer = k.Customer
-		}
-	}
-	if !m.Outbound {
-		e.byCustomer(k)
-	}
-	e.customer = k
-	if !p.ticket.movedAt.IsZero() {
-		// It may have been split off since it came first.
-		if ids, err := lookUp(ctx, tx, []string{scope}, []string{e.ExternalID}); err != nil {
-			return Result{}, err
-		} else if there, ok := ids.find(e.ExternalID); ok && there.conversationID != p.conversationID {
-			r := e.result(Duplicate, &Ticket{ID: there.ticketID})
-			r.ConversationID, r.MessageID = there.conversationID, there.messageID
-			return r, s.events.Emit(ctx, tx, k.events...)
-		}
-	}
-	return s.append(ctx, tx, in, &p, e)
-}
-
-// findThread finds a thread and locks its ticket.
-func findThread(ctx context.Context, tx *db.Tx, key, scope string) (place, error) {
-	for {
-		p, err := readThread(ctx, tx, key, scope)
-		if err != nil {
-			return place{}, err
-		}
-		// A merge may have been quicker.
-		if ok, err := p.holds(ctx, tx); err != nil || ok {
-			return p, err
-		}
-	}
-}
-
-func readThread(ctx context.Context, tx *db.Tx, key, scope string) (place, error) {
-	var p place
-	err := tx.QueryRow(ctx, "SELECT "+ticketColumns+`, c.id, c.customer_id
-		FROM contact_points p
-		JOIN tickets t ON t.id = p.ticket_id
-		JOIN conversations c ON c.ticket_id = p.ticket_id AND c.id = p.conversation_id
-		JOIN customers u ON u.id = t.customer_id
-		WHERE p.value = $1 AND p.scope = $2 FOR UPDATE OF t`, key, scope).
-		Scan(ticketFields(&p.ticket, &p.conversationID, &p.customerID)...)
-	return p, err
-}
-
-// KnowsThread reports whether a sender has a thread on a connection, and so a
-// ticket: whether whoever writes is not new there.
-func (s *Service) KnowsThread(ctx context.Context, q db.Querier, connectionID, sender string) (bool, error) {
-	var n int
-	err := q.QueryRow(ctx, "SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND conversation_id IS NOT NULL",
-		threadValue(sender), connectionID).Scan(&n)
-	return n > 0, err
-}
-
-// subject is what a ticket is called whose channel has no subjects.
-func subject(m *channel.Message, p channel.Party) string {
-	if text := line(m.Subject, maxSubject); text != "" {
-		return text
-	}
-	for text := range strings.SplitSeq(m.Text[:min(len(m.Text), 1000)], "\n") {
-		if text = line(text, 80); text != "" {
-			return text
-		}
-	}
-	for _, who := range []string{p.Name, p.Phone, p.Email, p.ID} {
-		if who != "" {
-			return "Message from " + line(who, 80)
-		}
-	}
-	return "Message"
-}
-
 // start writes a new ticket with one conversation and its first message. Ids in p
 // are used where they are set already.
 func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *place, c Conversation, subject string, e *entry) (Result, error) {
@@ -282,8 +149,11 @@ func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *place, c
 
 	c.ID, c.TicketID, c.ConnectionID, c.Channel = p.conversationID, t.ID, in.ConnectionID, e.Channel
 	c.CustomerID, c.CreatedAt = e.customer.ID, tx.Now
-	if e.optOut {
+	switch {
+	case e.optOut:
 		c.OptedOutAt = e.CreatedAt
+	case e.optIn:
+		c.OptedOutAt = time.Time{}
 	}
 	if err := insertConversation(ctx, tx, &c); err != nil {
 		return Result{}, err
@@ -354,8 +224,8 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *place, 
 	}
 	t.UpdatedAt = tx.Now
 	if changes != nil {
-		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4 WHERE id = $1",
-			t.ID, t.UpdatedAt.UnixMicro(), string(t.Status), db.Time(t.ResolvedAt))
+		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5 WHERE id = $1",
+			t.ID, t.UpdatedAt.UnixMicro(), string(t.Status), db.Time(t.ResolvedAt), db.Time(t.closedAt))
 	} else {
 		// Without the status, so that no index is touched.
 		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, first_responded_at = $3 WHERE id = $1",
@@ -431,10 +301,10 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e
 		if err := insertID(ctx, tx, in.OrganizationID, e.ID, &e.Message); err != nil {
 			return false, err
 		}
-		if len(e.ids) == 0 && e.ExternalID != "" {
-			if err := insertID(ctx, tx, in.scope(), e.ExternalID, &e.Message); err != nil {
-				return false, err
-			}
+	}
+	if len(e.ids) == 0 && (outbound || named(e.Channel)) {
+		if err := insertID(ctx, tx, in.scope(), e.ExternalID, &e.Message); err != nil {
+			return false, err
 		}
 	}
 	return true, nil

@@ -43,8 +43,7 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		return Ticket{}, merged(to)
 	}
 	for _, move := range []string{
-		`UPDATE contact_points SET ticket_id = $2 WHERE ticket_id = $1
-			AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
+		"UPDATE contact_points SET ticket_id = $2 WHERE conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)",
 		"UPDATE conversations SET ticket_id = $2, home_id = coalesce(home_id, ticket_id) WHERE ticket_id = $1",
 		`UPDATE messages SET ticket_id = $2,
 			home_id = CASE WHEN conversation_id = '' THEN coalesce(home_id, ticket_id) END WHERE ticket_id = $1`,
@@ -96,8 +95,7 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 	}
 	const theirs = "(SELECT id FROM conversations WHERE ticket_id = $1 AND home_id = ANY($3))"
 	for _, move := range []string{
-		`UPDATE contact_points SET ticket_id = $2 WHERE ticket_id = $1 AND conversation_id IN ` + theirs + `
-			AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1 AND home_id = ANY($3))`,
+		"UPDATE contact_points SET ticket_id = $2 WHERE conversation_id IN " + theirs,
 		`UPDATE messages SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
 			WHERE ticket_id = $1 AND (conversation_id IN ` + theirs + ` OR home_id = ANY($3))`,
 		`UPDATE conversations SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
@@ -163,9 +161,9 @@ func (s *Service) remerge(ctx context.Context, tx *db.Tx, t *Ticket, status, bef
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
 	if _, err := tx.Exec(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,
-			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8 WHERE id = $1`,
+			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8, closed_at = $9 WHERE id = $1`,
 		t.ID, string(t.Status), db.Time(t.ResolvedAt), tx.Now.UnixMicro(),
-		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt)); err != nil {
+		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt), db.Time(t.closedAt)); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
 	if err := pendTicket(ctx, tx, t); err != nil {

@@ -57,7 +57,7 @@ type Message struct {
 	Delivery       Delivery     `json:"delivery,omitzero"` // of outbound messages
 	PlacedBy       Rule         `json:"placed_by"`
 	Details        Details      `json:"details,omitzero"`
-	SentAt         time.Time    `json:"sent_at,omitzero"` // by the sender's clock
+	SentAt         time.Time    `json:"sent_at,omitzero"` // by the sender's clock; of ours: when it was handed over
 	CreatedAt      time.Time    `json:"created_at"`       // when it reached us
 }
 
@@ -86,6 +86,21 @@ type Details struct {
 	Automatic      bool          `json:"automatic,omitempty"`       // of outbound messages: written by this program
 	InReplyTo      string        `json:"in_reply_to,omitempty"`     // of mail that we send: the id of the one it answers
 	References     []string      `json:"references,omitempty"`      // of mail, the first and the last ones
+	// Metadata is what the channel knows beside the text: the payload of a button.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Annotations are what happened to the message since, in order.
+	Annotations  []Annotation `json:"annotations,omitempty"`
+	OriginalText string       `json:"original_text,omitempty"` // what it said before it was edited
+	Deleted      bool         `json:"deleted,omitempty"`       // its author took it back, and nothing of it is left
+}
+
+// Annotation is something that happened to a message where it was written.
+type Annotation struct {
+	Kind channel.AnnotationKind `json:"kind"`
+	By   string                 `json:"by,omitempty"`    // a name, or ByID
+	ByID string                 `json:"by_id,omitempty"` // their number, address or id on the channel
+	Text string                 `json:"text,omitempty"`  // the reaction, or the text as edited
+	At   time.Time              `json:"at"`
 }
 
 // Address is a mail address and its name, as given.
@@ -161,7 +176,8 @@ func insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 func (d *Details) zero() bool {
 	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
 		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
-		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0
+		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0 &&
+		len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted
 }
 
 // messageSnapshot is m as events tell of it. Its links are whole, because

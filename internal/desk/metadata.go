@@ -2,6 +2,7 @@ package desk
 
 import (
 	"maps"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -89,4 +90,26 @@ func orNil(s string) any {
 		return nil
 	}
 	return s
+}
+
+// fewMetadata is what of a channel's metadata is kept: as much as a record may have.
+func fewMetadata(all map[string]string) map[string]string {
+	var few map[string]string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if short := line(key, maxMetaKey); short != "" && len(few) < maxKeys {
+			if few == nil {
+				few = make(map[string]string)
+			}
+			few[short] = cut(clean(all[key]), maxValue)
+		}
+	}
+	return few
+}
+
+// cut makes text at most max characters long.
+func cut(text string, max int) string {
+	if r := []rune(text); len(r) > max {
+		return string(r[:max-1]) + "…"
+	}
+	return text
 }

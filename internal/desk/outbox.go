@@ -34,20 +34,22 @@ var ErrRecalled = errors.New("desk: the message is not to be sent any more, or b
 func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (Waiting, error) {
 	var d Details
 	w, err := db.One(ctx, q, func(row db.Row) (w Waiting, err error) {
-		var html, externalID, recipient string
+		var html, externalID, recipient, recipientID string
 		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
-			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber)
+			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey))
 		w.HTML = html
 		w.Automatic = d.Automatic
-		if w.Channel == "email" {
-			w.MessageID = externalID
+		if w.Channel == channelEmail {
+			w.MessageID, w.ThreadKey = externalID, ""
 			d.send(&w.Outgoing)
-		} else {
-			w.To = party(recipient)
+		} else if w.To = party(recipient); recipientID != "" {
+			w.To.ID = recipientID
 		}
 		return w, err
 	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
-			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number
+			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number,
+			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id)
 		FROM outbox o
 		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
 		JOIN tickets t ON t.id = o.ticket_id
@@ -55,12 +57,19 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 	if err != nil {
 		return w, err
 	}
+	if err := heard(ctx, q, w.TicketID, w.ConversationID, &w.Outgoing); err != nil {
+		return w, err
+	}
 	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
 		WHERE ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1) AND message_id = $1 ORDER BY id`, w.ID)
 	if err != nil {
 		return w, fmt.Errorf("load attachments: %w", err)
 	}
-	w.Files = outgoingFiles(attachments)
+	since := w.HandedAt
+	if since.IsZero() {
+		since = time.Now()
+	}
+	w.Files = s.outgoingFiles(w.Channel, attachments, since)
 	for _, a := range attachments {
 		w.blobs = append(w.blobs, a.BlobKey)
 	}
@@ -111,9 +120,9 @@ func (s *Service) Sent(ctx context.Context, tx *db.Tx, w *Waiting, externalIDs [
 	if err := s.leaveOutbox(ctx, tx, w); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `UPDATE messages SET delivery_state = $3, delivery_error = NULL
-		WHERE ticket_id = $1 AND id = $2 AND delivery_state = $4`,
-		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued)); err != nil {
+	if _, err := tx.Exec(ctx, `UPDATE messages SET delivery_state = CASE WHEN delivery_state = $4 THEN $3 ELSE delivery_state END,
+			delivery_error = CASE WHEN delivery_state = $4 THEN NULL ELSE delivery_error END, sent_at = $5 WHERE ticket_id = $1 AND id = $2`,
+		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued), db.Time(w.HandedAt)); err != nil {
 		return fmt.Errorf("change delivery state: %w", err)
 	}
 	for i, id := range externalIDs {

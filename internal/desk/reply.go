@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,22 +131,25 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 		return problem.New(problem.Precondition, "messages cannot leave from here")
 	}
 	out := &channel.Outgoing{
-		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: outgoingFiles(e.Attachments), Automatic: e.Details.Automatic,
+		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: s.outgoingFiles(c.Channel, e.Attachments, tx.Now), Automatic: e.Details.Automatic,
 	}
 	var err error
-	details, recipient, key := e.Details, "", ""
-	if c.Channel == "email" {
+	details, key := e.Details, ""
+	if c.Channel == channelEmail {
 		if details, err = s.addressMail(ctx, tx, t, c, details); err != nil {
 			return err
 		}
 		details.send(out)
 		key = emailKey(out.To.Email)
 	} else {
-		if recipient, err = s.addressee(ctx, tx, t, c); err != nil {
+		if out.To, err = s.addressee(ctx, tx, t.OrganizationID, c); err != nil {
 			return err
 		}
-		out.To = party(recipient)
-		key = threadValue(recipient)
+		out.ThreadKey = c.ThreadKey
+		key = threadValue(cmp.Or(out.To.Phone, out.To.ID))
+	}
+	if err := heard(ctx, tx, t.ID, c.ID, out); err != nil {
+		return err
 	}
 	connectionID, err := s.dispatcher.Admit(ctx, tx, t.OrganizationID, c.ConnectionID, c.Channel, out)
 	if err != nil {
@@ -158,13 +162,17 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	}
 	e.Details, e.Delivery.State = details, channel.ReceiptQueued
 	if !failedAt.IsZero() {
-		e.Delivery.Error = fmt.Sprintf("an earlier message to %s could not be delivered", line(recipient+out.To.Email, maxKey))
+		e.Delivery.Error = fmt.Sprintf("an earlier message to %s could not be delivered", line(cmp.Or(out.To.Phone, out.To.ID, out.To.Email), maxKey))
 	}
 	if out.MessageID != "" {
 		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient)
-		VALUES ($1, $2, $3, $4, $5, $6)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient); err != nil {
+	recipient, id := "", any(nil)
+	if c.Channel != channelEmail {
+		recipient, id = recipients(out.To)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient, recipient_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id); err != nil {
 		return fmt.Errorf("write outbox: %w", err)
 	}
 	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
@@ -193,10 +201,16 @@ func bar(ctx context.Context, q db.Querier, organizationID string, c *Conversati
 // of their conversation. A job's id is that of its message.
 func SendKind(channel string) string { return "outbound/" + channel }
 
-func outgoingFiles(attachments []Attachment) []channel.OutgoingFile {
+// outgoingFiles are the files of a message that leaves by a channel.
+func (s *Service) outgoingFiles(channelName string, attachments []Attachment, now time.Time) []channel.OutgoingFile {
 	var files []channel.OutgoingFile
-	for _, a := range attachments {
-		files = append(files, channel.OutgoingFile{Name: a.Name, ContentType: a.ContentType, Size: a.Size})
+	for i := range attachments {
+		a := &attachments[i]
+		f := channel.OutgoingFile{Name: a.Name, ContentType: a.ContentType, Size: a.Size}
+		if channelName != channelEmail {
+			f.URL = s.shareFile(a.ID, now)
+		}
+		files = append(files, f)
 	}
 	return files
 }
@@ -209,23 +223,68 @@ func party(recipient string) channel.Party {
 	return channel.Party{ID: recipient}
 }
 
-// addressee returns the number or id of whom a conversation is with, in the form
-// in which the channel gave it.
-func (s *Service) addressee(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) (string, error) {
+// addressee returns whom a conversation is with: by number and id where both are
+// known, in the form in which the channel gave them. Where several write in a
+// thread, that is its customer.
+func (s *Service) addressee(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (channel.Party, error) {
 	if c.ThreadKey == "" {
-		return "", problem.New(problem.Precondition, "whom this conversation is with is not known")
+		return channel.Party{}, problem.New(problem.Precondition, "whom this conversation is with is not known")
 	}
-	scope := threadScope(t.OrganizationID, c.ConnectionID, c.Channel)
-	var recipient string
-	err := tx.QueryRow(ctx, `SELECT coalesce(display, value) FROM contact_points WHERE value = $1 AND scope IN ($2, $3)
-		ORDER BY CASE WHEN kind = 'thread' THEN 1 ELSE 0 END LIMIT 1`, c.ThreadKey, t.OrganizationID, scope).Scan(&recipient)
-	if errors.Is(err, db.ErrNoRows) {
-		return c.ThreadKey, nil
+	// First by the key itself, then by what leads to the same thread, and, where
+	// neither is anybody, by what else the customer is known by on the connection.
+	const byCustomer = 2
+	type known struct {
+		kind, shown string
+		by          int
 	}
+	list, err := db.All(ctx, q, func(row db.Row) (k known, err error) {
+		err = row.Scan(&k.kind, &k.shown, &k.by)
+		return k, err
+	}, `SELECT kind, coalesce(display, value) AS shown, 0 AS rank FROM contact_points WHERE value = $1 AND scope IN ($2, $3)
+		UNION ALL
+		SELECT p.kind, coalesce(p.display, p.value), CASE WHEN EXISTS (
+				SELECT 1 FROM contact_points k JOIN contact_points t ON t.conversation_id = k.conversation_id
+				WHERE k.value = $1 AND k.scope = $3 AND t.value = p.value AND t.scope = $3) THEN 1 ELSE 2 END
+			FROM contact_points p WHERE p.customer_id = $4 AND p.value <> $1 AND (p.scope = $3 OR p.kind = 'phone')
+		ORDER BY rank, shown`, c.ThreadKey, organizationID, threadScope(organizationID, c.ConnectionID, c.Channel), c.CustomerID)
 	if err != nil {
-		return "", fmt.Errorf("look up recipient: %w", err)
+		return channel.Party{}, fmt.Errorf("look up recipient: %w", err)
 	}
-	return recipient, nil
+	var to channel.Party
+	found := false
+	for _, k := range list {
+		switch {
+		case k.kind == pointThread || k.by == byCustomer && (found || k.kind == pointPhone):
+		case k.kind == pointPhone && to.Phone == "":
+			to.Phone, found = k.shown, true
+		case k.kind != pointPhone && to.ID == "":
+			to.ID, found = k.shown, true
+		}
+	}
+	if !found {
+		to = party(c.ThreadKey)
+	}
+	return to, nil
+}
+
+// recipients are the columns of the outbox for whom a message goes to.
+func recipients(to channel.Party) (recipient string, id any) {
+	if to.Phone == "" {
+		return to.ID, nil
+	}
+	return to.Phone, db.Text(to.ID)
+}
+
+// heard fills in when the customer last wrote in a conversation, by the provider's
+// clock where that is known, and which message that was.
+func heard(ctx context.Context, q db.Querier, ticketID, conversationID string, out *channel.Outgoing) error {
+	err := q.QueryRow(ctx, `SELECT CASE WHEN sent_at < created_at THEN sent_at ELSE created_at END AS at, external_id FROM messages
+		WHERE ticket_id = $1 AND conversation_id = $2 AND direction = 'inbound' AND kind = 'reply' ORDER BY at DESC, id DESC LIMIT 1`,
+		ticketID, conversationID).Scan(db.IntoTime(&out.HeardAt), db.IntoText(&out.AnswersID))
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return fmt.Errorf("find the message to answer: %w", err)
+	}
+	return nil
 }
 
 // undeliverable returns since when an address is known to fail; zero: it is not.

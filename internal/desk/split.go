@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
@@ -133,12 +132,7 @@ func messageTitle(m *Message) string {
 	if m.Details.Subject != "" {
 		return m.Details.Subject
 	}
-	for text := range strings.SplitSeq(m.Text[:min(len(m.Text), 1000)], "\n") {
-		if text = line(text, 80); text != "" {
-			return text
-		}
-	}
-	return ""
+	return title(m.Text)
 }
 
 // moveMessages moves messages to a new ticket, each conversation's into one like it.

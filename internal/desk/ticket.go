@@ -75,8 +75,9 @@ type Ticket struct {
 	MergedIntoID     string            `json:"merged_into_id"` // what was in it is there
 	MergedAt         time.Time         `json:"merged_at,omitzero"`
 
-	movedAt time.Time // when something last came from, or went to, another ticket
-	clocks  []clock   // what SLA shows
+	closedAt time.Time // zero also where it was not kept
+	movedAt  time.Time // when something last came from, or went to, another ticket
+	clocks   []clock   // what SLA shows
 }
 
 // maxSubject and the others bound what agents may write.
@@ -91,7 +92,7 @@ const (
 	ticketColumns = `t.id, t.organization_id, t.number, t.subject, t.status, t.priority, t.channel,
 		t.assignee_id, t.tags, t.linked_ticket_id, t.link_reason,
 		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at, t.sla,
-		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, u.id, u.name, u.email, u.phone`
+		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, t.closed_at, u.id, u.name, u.email, u.phone`
 	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
 )
 
@@ -101,7 +102,7 @@ func ticketFields(t *Ticket, more ...any) []any {
 		&t.ID, &t.OrganizationID, &t.Number, &t.Subject, &t.Status, &t.Priority, &t.Channel,
 		db.IntoText(&t.AssigneeID), db.IntoJSON(&t.Tags), db.IntoText(&t.LinkedTicketID), db.IntoText(&t.LinkReason),
 		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt), db.IntoJSON(&t.clocks),
-		db.IntoText(&t.ExternalID), db.IntoJSON(&t.Metadata), db.IntoText(&t.MergedIntoID), db.IntoTime(&t.MergedAt), db.IntoTime(&t.movedAt),
+		db.IntoText(&t.ExternalID), db.IntoJSON(&t.Metadata), db.IntoText(&t.MergedIntoID), db.IntoTime(&t.MergedAt), db.IntoTime(&t.movedAt), db.IntoTime(&t.closedAt),
 		&t.Customer.ID, &t.Customer.Name, &t.Customer.Email, &t.Customer.Phone,
 	}, more...)
 }
@@ -334,9 +335,9 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 	}
 	t.UpdatedAt = tx.Now
 	if _, err := tx.Exec(ctx, `UPDATE tickets SET subject = $2, status = $3, priority = $4, assignee_id = $5, tags = $6,
-			resolved_at = $7, updated_at = $8, external_id = $9, metadata = $10 WHERE id = $1`,
+			resolved_at = $7, updated_at = $8, external_id = $9, metadata = $10, closed_at = $11 WHERE id = $1`,
 		t.ID, t.Subject, string(t.Status), string(t.Priority), db.Text(t.AssigneeID), t.tagsJSON(),
-		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro(), db.Text(t.ExternalID), metadataJSON(t.Metadata)); db.IsUnique(err) {
+		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro(), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.closedAt)); db.IsUnique(err) {
 		return externalIDTaken("ticket").Because(err)
 	} else if err != nil {
 		return fmt.Errorf("change ticket: %w", err)
@@ -355,12 +356,13 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 
 // setStatus maintains what depends on the status. The caller writes the row.
 func (s *Service) setStatus(ctx context.Context, tx *db.Tx, t *Ticket, status Status) error {
-	t.Status = status
+	t.Status, t.closedAt = status, time.Time{}
 	switch status {
 	case StatusResolved:
 		t.ResolvedAt = tx.Now
 		return s.closeLater(ctx, tx, t)
 	case StatusClosed:
+		t.closedAt = tx.Now
 		if t.ResolvedAt.IsZero() {
 			t.ResolvedAt = tx.Now
 		}
@@ -519,10 +521,10 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	}
 	for _, statement := range []string{
 		// A thread that is nobody's identity goes, an identity stays.
-		`DELETE FROM contact_points WHERE customer_id IS NULL AND ticket_id = $1
-			AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
-		`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL WHERE ticket_id = $1
-			AND value IN (SELECT thread_key FROM conversations WHERE ticket_id = $1)`,
+		`DELETE FROM contact_points WHERE customer_id IS NULL
+			AND conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)`,
+		`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL
+			WHERE conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)`,
 		"DELETE FROM message_ids WHERE ticket_id = $1",
 		"DELETE FROM attachments WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",

@@ -1,0 +1,64 @@
+package desk
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	// SharedPath is where shared files are served, followed by an attachment's id.
+	SharedPath = "/files/"
+
+	sharePurpose = "shared file"
+	shareSize    = 16 // bytes of the MAC
+	// shareTime is for how long a link holds at least: to the end of a day, so that
+	// a call that is repeated is the same.
+	shareTime = 7 * 24 * time.Hour
+)
+
+// shareFile returns a link to an attachment for whoever is given it; empty without
+// a box.
+func (s *Service) shareFile(id string, now time.Time) string {
+	if s.box == nil {
+		return ""
+	}
+	until := strconv.FormatInt(now.UTC().Truncate(24*time.Hour).Add(shareTime+24*time.Hour).Unix(), 10)
+	return s.baseURL + SharedPath + id + "?" + url.Values{
+		"until": {until}, "sig": {hex.EncodeToString(s.box.MAC(sharePurpose, id, until)[:shareSize])},
+	}.Encode()
+}
+
+// OpenShared returns the attachment that a link of ours names, with its content,
+// which the caller closes. It is a NotFound problem when the link is not ours, or
+// old, or what it names is gone: nothing tells one from another.
+func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (Attachment, io.ReadCloser, error) {
+	missing := problem.New(problem.NotFound, "there is no such file")
+	mac, err := hex.DecodeString(signature)
+	if err != nil || s.box == nil || !s.box.VerifyMAC(sharePurpose, mac, shareSize, id, until) {
+		return Attachment{}, nil, missing
+	}
+	// Ours, so it is a number.
+	if seconds, err := strconv.ParseInt(until, 10, 64); err != nil || time.Now().Unix() >= seconds {
+		return Attachment{}, nil, missing
+	}
+	a, err := db.One(ctx, s.db, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE id = $1", id)
+	if err != nil {
+		return Attachment{}, nil, notFound(err, "file")
+	}
+	if a.BlobKey == "" {
+		return Attachment{}, nil, missing
+	}
+	content, err := s.blob.Open(ctx, a.BlobKey)
+	if err != nil {
+		return Attachment{}, nil, fmt.Errorf("open attachment: %w", err)
+	}
+	return a, content, nil
+}
