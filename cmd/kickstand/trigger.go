@@ -59,6 +59,7 @@ func (s *triggering) post(path, contentType string, body []byte) (*http.Request,
 func triggers() []trigger {
 	return []trigger{
 		smsTrigger(),
+		voiceTrigger(),
 		emailRawTrigger(),
 		businessTrigger(),
 		messengerTrigger(),

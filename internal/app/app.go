@@ -24,6 +24,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
@@ -98,6 +99,7 @@ type App struct {
 	Connections *connection.Service
 	Desk        *desk.Service
 	Webhooks    *webhook.Service
+	Calls       *call.Service
 	Inbound     *inbound.Service
 	Keys        *apikey.Service
 	Fleet       Fleet // production
@@ -272,8 +274,13 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, fmt.Errorf("social-messenger-api-url: %w", err)
 	}
 	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers}
+	telephone, err := openVoice(c)
+	if err != nil {
+		return nil, err
+	}
 	a.adapters = []channel.Adapter{
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
+		telephone,
 		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		payments.New(),
@@ -298,12 +305,14 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
 	})
+	a.Calls = a.openCalls()
 	a.Inbound = inbound.Open(inbound.Config{
-		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing,
+		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls,
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
 		SoleOrganization: a.Accounts.SoleOrganization,
 		Media:            netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,
 	})
+	a.Calls.Work(a.Inbound)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log})
 	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Logger: log})
 	a.handler, err = a.newHandler()

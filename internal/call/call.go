@@ -142,9 +142,14 @@ func (s *Service) Work(p Placer) {
 	s.placer = p
 	s.queue.Handle(queue.Worker{
 		Kind: jobKind, Run: s.run,
-		// What a customer said is never given up.
-		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+		Retry: retry,
 	})
+}
+
+// retry never gives up what a customer said. It is quick at first, since a recording
+// that cannot be had shall not hold up the text for long.
+func retry(attempt int, _ error) (time.Duration, bool) {
+	return min(time.Second<<min(attempt-1, 10), 10*time.Minute), true
 }
 
 const columns = `id, organization_id, connection_id, channel, medium, ticket_id, facts, version, created_at, updated_at`

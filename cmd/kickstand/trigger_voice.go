@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel/voice"
+)
+
+// demoTelephone is the number that calls are for.
+const demoTelephone = "+12085550100"
+
+func voiceTrigger() trigger {
+	return trigger{
+		name: "voice", secret: "voice-secret",
+		events: []string{
+			"transcription", "calling", "ringing", "connected", "hold", "hangup", "missed", "voicemail", "voicemail_uploaded",
+			"recording", "sms", "sms-sent",
+		},
+		request: (*triggerCmd).voice,
+	}
+}
+
+// voice makes the whole body a token, as the provider does. Each event is of a call
+// of its own, as far as it got.
+func (t *triggerCmd) voice(s triggering) (*http.Request, error) {
+	now := time.Now()
+	from, to := orElse(t.From, demoCaller), orElse(t.To, demoTelephone)
+	body := voiceCall(s.event, from, to, t.Text, now)
+	switch s.event {
+	case "sms":
+		body = voiceText(from, to, orElse(t.Text, "Is there a scooter at the station?"), now)
+	case "sms-sent":
+		body = voiceText(from, to, orElse(t.Text, "There are three."), now)
+		body["direction"], body["from_number"], body["to_number"], body["message_status"] = "outbound", to, []string{from}, "success"
+	}
+	event, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return s.post(voice.New(voice.Config{}).Info().Path, "application/jwt", voice.SignJWT(event, s.secret))
+}
+
+// voiceID is an id such as the provider makes: larger than a float is exact.
+func voiceID() int64 { return 1<<52 + rand.Int64N(1<<52) }
+
+func voiceTarget(number string) map[string]any {
+	return map[string]any{"id": 11, "type": "department", "name": "Support", "phone": number}
+}
+
+func voiceCall(state, from, to, text string, now time.Time) map[string]any {
+	began := now.Add(-45 * time.Second)
+	call := map[string]any{
+		"call_id": voiceID(), "state": state, "direction": "inbound", "event_timestamp": now.UnixMilli(),
+		"target": voiceTarget(to), "internal_number": to,
+		"contact": map[string]any{"id": 22, "type": "local", "name": "Ana", "phone": from}, "external_number": from,
+		"date_started": began.UnixMilli(), "date_connected": nil, "date_ended": nil, "duration": 0, "talk_time": 0,
+		"entry_point_call_id": nil, "master_call_id": nil, "operator_call_id": nil,
+		"voicemail_link": nil, "voicemail_recording_id": nil, "transcription_text": nil, "recording_details": []any{},
+	}
+	file := func(kind string) string {
+		return fmt.Sprintf("https://dialpad.com/blob/%s/%d.mp3", kind, call["call_id"])
+	}
+	switch state {
+	case "calling":
+		call["direction"] = "outbound"
+	case "connected", "hold", "recording", "hangup":
+		call["date_connected"] = began.Add(10 * time.Second).UnixMilli()
+	}
+	switch state {
+	case "hangup", "missed", "voicemail_uploaded", "transcription", "recording":
+		call["date_ended"] = now.UnixMilli()
+	}
+	switch state {
+	case "hangup":
+		call["talk_time"] = 35_000
+	case "recording":
+		call["recording_details"] = []any{map[string]any{"id": fmt.Sprint(voiceID()), "url": file("callrecording"), "duration": 35_000, "recording_type": "callrecording"}}
+	case "voicemail":
+		call["voicemail_link"] = file("voicemail")
+	case "transcription":
+		call["transcription_text"] = orElse(text, "Hello, this is Ana. The scooter at the station does not unlock. Please call me back.")
+		fallthrough
+	case "voicemail_uploaded":
+		call["voicemail_link"], call["voicemail_recording_id"] = file("voicemail"), voiceID()
+	}
+	return call
+}
+
+func voiceText(from, to, text string, now time.Time) map[string]any {
+	return map[string]any{
+		"id": voiceID(), "created_date": now.UnixMilli(), "direction": "inbound", "target": voiceTarget(to),
+		"contact":     map[string]any{"id": 22, "name": "Ana", "phone_number": from},
+		"from_number": from, "to_number": []string{to}, "text": text, "mms": false, "mms_url": nil, "message_status": "pending",
+	}
+}
