@@ -57,7 +57,7 @@ type customer struct {
 func newFixture(t *testing.T, d *db.DB) *fixture {
 	t.Helper()
 	f := &fixture{
-		t: t, db: d, queue: queue.Open(d, queue.Config{}), customers: map[string]*customer{}, tickets: map[string][]string{},
+		t: t, db: d, queue: queue.Open(d, queue.Config{Poll: 12 * time.Hour}), customers: map[string]*customer{}, tickets: map[string][]string{},
 		files: map[string][]shop.File{}, connections: map[string]shop.Connection{}, notices: map[string]string{},
 	}
 	store, err := blob.OpenDir(t.TempDir())
