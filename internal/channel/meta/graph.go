@@ -64,10 +64,11 @@ func (g graph) call(method string, credentials map[string]string, query url.Valu
 	if !isVersion(version) {
 		version = g.version
 	}
-	address := g.base + "/" + version
-	for _, p := range path {
-		address += "/" + url.PathEscape(p)
+	escaped := make([]string, len(path))
+	for i, p := range path {
+		escaped[i] = url.PathEscape(p)
 	}
+	address := g.base + "/" + version + "/" + strings.Join(escaped, "/")
 	token := credentials[credToken]
 	if secret := credentials[credAppSecret]; secret != "" {
 		if query == nil {

@@ -196,7 +196,9 @@ func TestCall(t *testing.T) {
 
 func TestReadCall(t *testing.T) {
 	business, messenger := meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{})
-	failed := func(code string) string { return `{"error":{"message":"(#0) Words","type":"OAuthException","code":` + code + `}}` }
+	failed := func(code string) string {
+		return `{"error":{"message":"(#0) Words","type":"OAuthException","code":` + code + `}}`
+	}
 	for _, tt := range []struct {
 		name   string
 		caller channel.Caller
