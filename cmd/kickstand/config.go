@@ -86,6 +86,7 @@ type config struct {
 	ChatSecret                   []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the team chat app." group:"Channels"`
 	ChatAPIURL                   string   `name:"chat-api-url" placeholder:"URL" help:"Where the team chat's API is (default: https://slack.com)." group:"Channels"`
 	MarketplaceTopics            []string `placeholder:"ARN" help:"Topics whose marketplace notifications are taken (default: any whose signature holds)." group:"Channels"`
+	MarketplaceTestKey           []string `secret:"true" placeholder:"KEY" help:"A private key whose signatures are taken for the marketplace's, for trying things out: RSA, PKCS #8 in base64." group:"Channels"`
 
 	PaymentsSecret        []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook." group:"Payments"`
 	PaymentsConnectSecret []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook for connected accounts." group:"Payments"`
@@ -322,7 +323,7 @@ func (c *config) secretLists() map[string]*[]string {
 		"email-raw": &c.EmailRawSecret, "email-delivery": &c.EmailDeliverySecret, "sms": &c.SMSSecret,
 		"business-messaging": &c.BusinessMessagingSecret, "social-messenger": &c.SocialMessengerSecret, "voice": &c.VoiceSecret,
 		"storefront": &c.StorefrontSecret, "storefront-privacy": &c.StorefrontAPISecret, "chat": &c.ChatSecret,
-		"payments": &c.PaymentsSecret, "payments-connect": &c.PaymentsConnectSecret,
+		"payments": &c.PaymentsSecret, "payments-connect": &c.PaymentsConnectSecret, "marketplace": &c.MarketplaceTestKey,
 	}
 }
 

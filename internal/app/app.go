@@ -26,6 +26,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
@@ -76,7 +77,7 @@ type Config struct {
 	PaymentsAPIURL string // empty: the provider's
 	PaymentsPrices map[account.Plan]string
 
-	Secrets            map[string][]string // deployment-wide channel secrets by adapter
+	Secrets            map[string][]string // deployment-wide channel secrets by adapter; of the marketplace a key that is believed like its own
 	VerifyTokens       map[string][]string // what providers present when they ask whether an address is ours, by adapter
 	APIURLs            map[string]string   // where the providers' APIs are, by adapter; empty: at the provider's
 	MarketplaceTopics  []string            // whose notifications are taken; none: any whose signature holds
@@ -273,6 +274,14 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("social-messenger-api-url: %w", err)
 	}
+	chatAPI, err := netguard.ParseAPIURL(c.APIURLs["chat"], chat.DefaultAPIURL)
+	if err != nil {
+		return nil, fmt.Errorf("chat-api-url: %w", err)
+	}
+	market, err := openMarketplace(c)
+	if err != nil {
+		return nil, err
+	}
 	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers}
 	telephone, err := openVoice(c)
 	if err != nil {
@@ -283,7 +292,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		telephone,
 		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
-		payments.New(),
+		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
+		market,
+		payments.New(), payments.NewConnect(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
 	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}

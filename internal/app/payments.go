@@ -24,14 +24,14 @@ import (
 // secret that every process with the same key has.
 func channelSecrets(c Config, box *seal.Box) map[string][]string {
 	const name = "payments"
-	if c.PaymentsAPIKey != "" || len(c.Secrets[name]) > 0 {
-		return c.Secrets
-	}
 	secrets := maps.Clone(c.Secrets)
 	if secrets == nil {
 		secrets = make(map[string][]string)
 	}
-	secrets[name] = []string{hex.EncodeToString(box.MAC("payments secret", "built-in checkout"))}
+	secrets["marketplace"] = marketplaceTopics(c)
+	if c.PaymentsAPIKey == "" && len(secrets[name]) == 0 {
+		secrets[name] = []string{hex.EncodeToString(box.MAC("payments secret", "built-in checkout"))}
+	}
 	return secrets
 }
 

@@ -2,15 +2,11 @@ package marketplace
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
 	"regexp"
 	"sync"
@@ -59,7 +55,7 @@ const (
 // and keeps them. It is safe for concurrent use.
 type Certificates struct {
 	http    http.RoundTripper
-	trusted *x509.Certificate
+	test    *TestKey // nil: none
 	fetches singleflight.Group
 	places  *semaphore.Weighted
 
@@ -74,33 +70,9 @@ type known struct {
 }
 
 // OpenCertificates returns a store that fetches by rt, which must connect to public
-// addresses only. trusted, if it is not nil, is taken for what is at the addresses of
-// [TestCertificateURL]; it is for trying things out.
-func OpenCertificates(rt http.RoundTripper, trusted *x509.Certificate) *Certificates {
-	return &Certificates{http: rt, trusted: trusted, places: semaphore.NewWeighted(maxFetches), known: make(map[string]known)}
-}
-
-// testFile is a name that the service gives no certificate of its own.
-const testFile = "/SimpleNotificationService-kickstandtest.pem"
-
-// TestCertificateURL is where the certificate of [TestCertificate] would be, for a
-// topic.
-func TestCertificateURL(topic string) string {
-	e := envelope{"TopicArn": topic}
-	return "https://sns." + e.region() + ".amazonaws.com" + testFile
-}
-
-// TestCertificate returns a certificate of a key's own, for [OpenCertificates].
-func TestCertificate(key *rsa.PrivateKey) (*x509.Certificate, error) {
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kickstand test"},
-		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return nil, fmt.Errorf("make a test certificate: %w", err)
-	}
-	return x509.ParseCertificate(der)
+// addresses only. What test signs is believed, too, if it is not nil.
+func OpenCertificates(rt http.RoundTripper, test *TestKey) *Certificates {
+	return &Certificates{http: rt, test: test, places: semaphore.NewWeighted(maxFetches), known: make(map[string]known)}
 }
 
 // At implements [CertificateStore].
@@ -116,8 +88,8 @@ func (c *Certificates) find(address string) (known, bool) {
 	if region == "" {
 		return known{}, true
 	}
-	if c.trusted != nil && address == "https://sns."+region+".amazonaws.com"+testFile {
-		return known{certificate: c.trusted}, true
+	if c.test != nil && address == testAddress(region) {
+		return known{certificate: c.test.certificate}, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -623,22 +623,36 @@ func TestManyMissing(t *testing.T) {
 	}
 }
 
-func TestTestCertificate(t *testing.T) {
-	k := keys().stranger
-	cert, err := marketplace.TestCertificate(k)
+// TestTestKey sees that a test key is believed by those who are told to, and stands
+// for nothing else.
+func TestTestKey(t *testing.T) {
+	text, err := marketplace.NewTestKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := marketplace.ParseTestKey(text + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := marketplace.NewTestKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := marketplace.ParseTestKey(another)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := new(far)
 	f.answers(404, nil)
 	r := load(t, "cancel")
-	r.Body = marketplace.Sign(r.Body, k, marketplace.TestCertificateURL(topic))
+	unsigned := r.Body
+	r.Body = k.Sign(unsigned)
 	for _, tt := range []struct {
-		name    string
-		trusted *x509.Certificate
-		want    bool
-	}{{"trusted", cert, true}, {"not trusted", nil, false}} {
-		a := marketplace.New(marketplace.OpenCertificates(f, tt.trusted))
+		name string
+		test *marketplace.TestKey
+		want bool
+	}{{"believed", k, true}, {"none", nil, false}, {"another", other, false}} {
+		a := marketplace.New(marketplace.OpenCertificates(f, tt.test))
 		if err := a.Prepare(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -646,9 +660,14 @@ func TestTestCertificate(t *testing.T) {
 			t.Errorf("%s: Verify() = %t, want %t", tt.name, got, tt.want)
 		}
 	}
-	r.Body = marketplace.Sign(r.Body, k, certURL)
-	if marketplace.New(marketplace.OpenCertificates(f, cert)).Verify(r, topic) {
-		t.Error("the test certificate is taken for one of the service's own")
+	r.Body = edit(t, r.Body, map[string]any{"SigningCertURL": certURL})
+	if marketplace.New(marketplace.OpenCertificates(f, k)).Verify(r, topic) {
+		t.Error("the test key is taken for one of the service's own")
+	}
+	for _, text := range []string{"", "x", "AAAA", text[:100], text[4:]} {
+		if _, err := marketplace.ParseTestKey(text); err == nil || strings.Contains(err.Error(), text) && text != "" && text != "x" {
+			t.Errorf("ParseTestKey(%.10q…) error = %v, want one that does not repeat it", text, err)
+		}
 	}
 }
 

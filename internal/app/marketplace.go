@@ -1,0 +1,40 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/channel/marketplace"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+)
+
+// openMarketplace returns the marketplace's channel, which gets the certificates that
+// it verifies with from the notification service, over public addresses only.
+func openMarketplace(c Config) (*marketplace.Adapter, error) {
+	var test *marketplace.TestKey
+	switch keys := c.Secrets["marketplace"]; len(keys) {
+	case 0:
+	case 1:
+		var err error
+		if test, err = marketplace.ParseTestKey(keys[0]); err != nil {
+			return nil, fmt.Errorf("marketplace-test-key: it %w", err)
+		}
+	default:
+		return nil, errors.New("marketplace-test-key: it must be one key")
+	}
+	a := marketplace.New(marketplace.OpenCertificates(netguard.NewTransport(netguard.Guard{}), test))
+	for _, topic := range c.MarketplaceTopics {
+		if _, err := a.FormAddress(topic); err != nil {
+			return nil, fmt.Errorf("marketplace-topics: %q %w", topic, err)
+		}
+	}
+	return a, nil
+}
+
+// marketplaceTopics are what stands for the deployment's secrets of the marketplace.
+func marketplaceTopics(c Config) []string {
+	if len(c.MarketplaceTopics) == 0 {
+		return []string{marketplace.AnyTopic}
+	}
+	return c.MarketplaceTopics
+}
