@@ -65,6 +65,11 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.SecretKey = folder, "", "", "", ""
 	for _, c := range triggers() {
 		secret := rand.Text()
+		if c.newSecret != nil {
+			if secret, err = c.newSecret(); err != nil {
+				return fmt.Errorf("demo: %w", err)
+			}
+		}
 		*e.secretLists()[c.name], file[c.secret] = []string{secret}, secret
 	}
 	e.PaymentsAPIKey = "" // nobody is to pay for trying things out

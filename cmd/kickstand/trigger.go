@@ -27,12 +27,14 @@ type triggerCmd struct {
 
 // trigger is a channel that can be triggered: what its provider would send.
 type trigger struct {
-	name    string   // the channel's
-	alias   string   // another name; empty: none
-	secret  string   // the flag that has the secret; see [config.secrets]
-	events  []string // the first is sent unless another is asked for
-	file    bool     // a message can be given as a file
-	request func(t *triggerCmd, s triggering) (*http.Request, error)
+	name   string   // the channel's
+	alias  string   // another name; empty: none
+	secret string   // the flag that has the secret; see [config.secrets]
+	events []string // the first is sent unless another is asked for
+	file   bool     // a message can be given as a file
+	// newSecret makes a secret, where not any text will do.
+	newSecret func() (string, error)
+	request   func(t *triggerCmd, s triggering) (*http.Request, error)
 }
 
 // triggering is what one request is made of.
@@ -64,6 +66,9 @@ func triggers() []trigger {
 		businessTrigger(),
 		messengerTrigger(),
 		paymentsTrigger(),
+		connectTrigger(),
+		chatTrigger(),
+		marketplaceTrigger(),
 	}
 }
 
