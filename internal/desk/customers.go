@@ -328,7 +328,13 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	if err != nil {
 		return err
 	}
-	before := c
+	return s.deleteCustomer(ctx, tx, c, true)
+}
+
+// deleteCustomer deletes a locked customer. The event says what was there before
+// only if it is to be told.
+func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c record, tell bool) error {
+	before, id, organizationID := c, c.ID, c.OrganizationID
 	var keys, mailboxes []string
 	for _, p := range emailPoints(organizationID, c.Emails) {
 		keys, mailboxes = append(keys, p.value), append(mailboxes, mailbox(p.value))
@@ -369,6 +375,9 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		changes["metadata"] = event.Change{From: before.Metadata, To: map[string]string{}}
 	}
 	c.changesFrom(&before, changes)
+	if !tell {
+		changes = untold(changes)
+	}
 	return s.events.Emit(ctx, tx, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerUpdated, Data: event.Data{Customer: c.snapshot(), Changes: changes},
 	})

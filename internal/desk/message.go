@@ -92,6 +92,7 @@ type Details struct {
 	Annotations  []Annotation `json:"annotations,omitempty"`
 	OriginalText string       `json:"original_text,omitempty"` // what it said before it was edited
 	Deleted      bool         `json:"deleted,omitempty"`       // its author took it back, and nothing of it is left
+	Redacted     bool         `json:"redacted,omitempty"`      // its customer was taken out of it, for good
 }
 
 // Annotation is something that happened to a message where it was written.
@@ -177,7 +178,7 @@ func (d *Details) zero() bool {
 	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
 		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
 		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0 &&
-		len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted
+		len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
 }
 
 // messageSnapshot is m as events tell of it. Its links are whole, because

@@ -138,6 +138,8 @@ func notFound(err error, what string) error {
 	return err
 }
 
+func isNotFound(err error) bool { return err != nil && problem.Of(err) == problem.NotFound }
+
 // insertTicket gives t its number, starts its clocks and writes it. The number is
 // taken last, since on PostgreSQL the organization's other new tickets wait from
 // here on; and with it the time, so that tickets were made in the order of their

@@ -161,11 +161,11 @@ func (l *Log) After(fn func(events []Event)) { l.after = append(l.after, fn) }
 // eventRows are the placeholders of events that are written by one statement. Most
 // changes have no more.
 var eventRows = [...]string{
-	"($1, $2, $3, $4, $5, $6)",
-	"($7, $8, $9, $10, $11, $12)",
-	"($13, $14, $15, $16, $17, $18)",
-	"($19, $20, $21, $22, $23, $24)",
-	"($25, $26, $27, $28, $29, $30)",
+	"($1, $2, $3, $4, $5, $6, $7)",
+	"($8, $9, $10, $11, $12, $13, $14)",
+	"($15, $16, $17, $18, $19, $20, $21)",
+	"($22, $23, $24, $25, $26, $27, $28)",
+	"($29, $30, $31, $32, $33, $34, $35)",
 }
 
 // Emit writes the events of one change, in order. All must be of one
@@ -175,18 +175,20 @@ func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
 		return nil
 	}
 	for few := range slices.Chunk(events, len(eventRows)) {
-		args := make([]any, 0, 6*len(eventRows))
+		args := make([]any, 0, 7*len(eventRows))
 		for i := range few {
 			e := &few[i]
 			e.ID = uuid.Must(uuid.NewV7()).String()
 			e.At = tx.Now
-			var ticket string
+			var ticket, customer string
 			if e.Data.Ticket != nil {
 				ticket = e.Data.Ticket.ID
+			} else if e.Data.Customer != nil {
+				customer = e.Data.Customer.ID
 			}
-			args = append(args, e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro())
+			args = append(args, e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro(), db.Text(customer))
 		}
-		if _, err := tx.Exec(ctx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at) VALUES "+
+		if _, err := tx.Exec(ctx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at, customer_id) VALUES "+
 			strings.Join(eventRows[:len(few)], ", "), args...); err != nil {
 			return fmt.Errorf("write event %s: %w", few[0].Name, err)
 		}

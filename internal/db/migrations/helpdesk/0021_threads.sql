@@ -15,3 +15,17 @@ ALTER TABLE connections ADD COLUMN notice_mailed_at BIGINT;  -- when admins were
 
 -- Who else has a file, before it is deleted.
 CREATE INDEX attachments_blob ON attachments (blob_key) WHERE blob_key IS NOT NULL;
+
+-- What somebody has to do with, before it is shown to them or forgotten. Of texts,
+-- the conversation says it.
+CREATE INDEX messages_author ON messages (author_id) WHERE author_type = 'customer' AND channel <> 'sms';
+CREATE INDEX participants_email ON participants (email);
+
+-- Events about a customer, and no ticket.
+ALTER TABLE events ADD COLUMN customer_id TEXT;
+-- [sqlite]
+UPDATE events SET customer_id = json_extract(data, '$.customer.id') WHERE name IN ('customer.created', 'customer.updated');
+-- [postgres]
+UPDATE events SET customer_id = data::jsonb #>> '{customer,id}' WHERE name IN ('customer.created', 'customer.updated');
+-- [both]
+CREATE INDEX events_customer ON events (customer_id, id) WHERE customer_id IS NOT NULL;

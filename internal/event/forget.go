@@ -1,0 +1,96 @@
+package event
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// forgetBatch is how many events one transaction changes.
+const forgetBatch = 200
+
+// Forgotten stands where a subject was.
+const Forgotten = "(redacted)"
+
+// Forget takes out of an organization's events what they tell of a customer, for
+// good: names and addresses, subjects, texts and files. tickets are those that the
+// customer had to do with. It works in steps and may be called again. It returns the
+// ids of the events that it changed: what was made of them must go, too.
+func Forget(ctx context.Context, d *db.DB, organizationID, customerID string, tickets []string) (changed []string, err error) {
+	for _, of := range append([]string{""}, tickets...) {
+		column, value := "ticket_id", of
+		if of == "" {
+			column, value = "customer_id", customerID
+		}
+		for after := ""; ; {
+			var events []Event
+			err := d.Write(ctx, func(tx *db.Tx) error {
+				events, err = db.All(ctx, tx, scan, `SELECT id, organization_id, name, data, created_at FROM events
+					WHERE `+column+` = $1 AND id > $2 ORDER BY id LIMIT $3`, value, after, forgetBatch)
+				if err != nil {
+					return err
+				}
+				for i := range events {
+					e := &events[i]
+					if e.OrganizationID != organizationID || !e.forget(customerID) {
+						continue
+					}
+					if _, err := tx.Exec(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
+						return err
+					}
+					changed = append(changed, e.ID)
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, fmt.Errorf("forget events: %w", err)
+			}
+			if len(events) < forgetBatch {
+				break
+			}
+			after = events[len(events)-1].ID
+		}
+	}
+	return changed, nil
+}
+
+// forget takes out of e what it tells of a customer, and reports whether that was
+// anything.
+func (e *Event) forget(customerID string) bool {
+	d, found := &e.Data, false
+	if c := d.Customer; c != nil && c.ID == customerID && *c != (Customer{ID: customerID}) {
+		d.Customer, found = &Customer{ID: customerID}, true
+	}
+	if d.Customer != nil && d.Customer.ID == customerID {
+		found = e.unchange(slices.Collect(maps.Keys(d.Changes))...) || found
+	}
+	if m := d.Message; m != nil && (m.Text != "" || m.HTML != "" || len(m.Attachments) > 0) && (m.Author.ID == customerID || d.Ticket != nil && d.Ticket.Customer != nil && d.Ticket.Customer.ID == customerID) {
+		found = true
+		m.Text, m.HTML, m.ExternalID, m.Attachments = "", "", "", []Attachment{}
+		if m.Author.Type == "customer" {
+			m.Author.Name = ""
+		}
+	}
+	if t := d.Ticket; t != nil && t.Customer != nil && t.Customer.ID == customerID {
+		if t.Subject != Forgotten || *t.Customer != (Customer{ID: customerID}) {
+			t.Subject, t.Customer, found = Forgotten, &Customer{ID: customerID}, true
+		}
+		found = e.unchange("subject", "metadata", "external_id") || found
+	}
+	return found
+}
+
+// unchange takes from changes what was before and what is now, and reports whether
+// there was anything before.
+func (e *Event) unchange(names ...string) bool {
+	found := false
+	for _, name := range names {
+		if c, ok := e.Data.Changes[name]; ok && c.From != nil {
+			e.Data.Changes[name], found = Change{}, true
+		}
+	}
+	return found
+}
