@@ -307,7 +307,7 @@ func TestSocialMessenger(t *testing.T) {
 	if got, want := strings.Join(texts, "; "), "inbound Unlock it; outbound Done.; outbound I called you."; got != want {
 		t.Errorf("messages %q, want %q", got, want)
 	}
-	if n := len(r.provider.sent); n != 1 {
-		t.Errorf("%d messages were sent, want 1", n)
+	if last := r.provider.last(1); last.id != "sent-1" {
+		t.Errorf("%s was sent, too", last.id)
 	}
 }

@@ -63,7 +63,7 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 			if time.Since(a.w.HandedAt) > c.RepeatableFor() {
 				return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 			}
-		default:
+		default: // nor was there a receipt meanwhile
 			return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 		}
 	}
@@ -97,16 +97,13 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 }
 
 // unfinished concludes an attempt after which another may follow. One that may have
-// had its effect is the last, unless that can be found out or does not matter.
+// had its effect is looked at again when that can be found out: from the provider,
+// or by then from its receipt.
 func (a *sending) unfinished(ctx context.Context, v channel.Verdict, tries int) error {
 	wait := a.retry(a.w.Attempts+1, v.RetryAfter)
 	giveUp := a.w.Attempts+1 > len(waits)+tries
 	if v.Fate == channel.Unclear {
 		wait = max(wait, a.scaled(settleTime))
-		sender := a.sender(&a.connection, a.w.Channel)
-		_, searches := sender.(channel.Searcher)
-		_, repeats := sender.(channel.Repeater)
-		giveUp = giveUp || !searches && !repeats
 	}
 	return a.conclude(ctx, end{verdict: v, wait: wait, giveUp: giveUp})
 }

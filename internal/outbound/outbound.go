@@ -14,7 +14,8 @@
 // taken. What comes next depends on the far side:
 //
 //   - A provider is asked whether it has the message, and it is sent again only if
-//     not.
+//     not. Of one that cannot be asked a receipt may say so; without one for a while,
+//     it is as with a mail server.
 //   - A mail server cannot be asked. The record is made when it has agreed to
 //     everything and asks for the content, so the doubt begins with the first byte
 //     of that and ends with the server's last word. What is in doubt is not sent

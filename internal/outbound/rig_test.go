@@ -21,6 +21,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/meta"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -127,6 +128,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.box = seal.New(key[0])
 	r.parser = email.NewParser(email.Config{})
 	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{}), chat.New(chat.Config{APIURL: r.apiURL})}
+	adapters = append(adapters, meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}))
 	log := slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r.queue = queue.Open(d, queue.Config{Logger: log, Poll: time.Hour})
 	r.connections = connection.Open(d, r.box, adapters)
