@@ -444,7 +444,7 @@ func (*Adapter) ParseAnswered(r *channel.Request, _ channel.Part, answers []chan
 		return channel.Event{Message: e.message(known, messageID(place, ts), messageID(place, root))}, nil
 	case KindEdit:
 		return annotation(channel.Edited, messageID(place, ts), known.party(cmp.Or(v.Changed.Edited.User, v.Changed.User)),
-			known.text(v.Changed.says()), moment(cmp.Or(v.Changed.Edited.TS, v.EventTS))), nil
+			known.text(v.Changed.says()), moment(cmp.Or(v.Changed.Edited.TS, v.EventTS, v.TS))), nil
 	case KindDelete:
 		var by channel.Party // the provider does not say
 		return annotation(channel.Deleted, messageID(place, ts), by, "", moment(cmp.Or(v.EventTS, v.TS))), nil
