@@ -30,6 +30,7 @@ type commands struct {
 	Key     keyCmd     `cmd:"" help:"API keys of the helpdesk and the fleet."`
 	Fleet   fleetCmd   `cmd:"" help:"An organization's vehicles, rides and customers: fill, import, export."`
 	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
+	Inbound inboundCmd `cmd:"" help:"What came in: what was processed, what waits for somebody to look, and once more."`
 	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
