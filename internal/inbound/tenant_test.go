@@ -211,8 +211,8 @@ func TestForeignRecipient(t *testing.T) {
 	}{
 		{"to another", to("b", "1", ""), denied, nil},
 		{"to both, a part for each", parcel{To: []string{"a", "b"}, Parts: []parcelItem{item("1", "a"), item("2", "b")}}, accepted, []string{"1"}},
-		{"claims itself, parts for the other", parcel{To: []string{"a", "b"}, Parts: []parcelItem{item("1", "b"), item("2", "b")}}, ignored, nil},
-		{"claims itself only, parts for the other", parcel{To: []string{"a"}, Parts: []parcelItem{item("1", "b"), item("2", "b")}}, ignored, nil},
+		{"claims itself, parts for the other", parcel{To: []string{"a", "b"}, Parts: []parcelItem{item("1", "b"), item("2", "x")}}, ignored, nil},
+		{"claims itself only, parts for the other", parcel{To: []string{"a"}, Parts: []parcelItem{item("1", "b"), item("2", "x")}}, ignored, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			status := 200
