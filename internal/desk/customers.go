@@ -355,6 +355,7 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c record, tell 
 		{"DELETE FROM participants WHERE ticket_id = ANY($1) AND email = ANY($2)", []any{tickets, keys}},
 		{"DELETE FROM mail_senders WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, mailboxes}},
 		{"DELETE FROM acknowledgements WHERE organization_id = $1 AND address = ANY($2)", []any{organizationID, mailboxes}},
+		{"DELETE FROM voicemails WHERE organization_id = $1 AND ticket_id = ANY($2)", []any{organizationID, tickets}},
 		{`UPDATE customers SET name = '', email = '', phone = '', external_id = NULL, metadata = NULL,
 			updated_at = $2, deleted_at = $2 WHERE id = $1`, []any{id, tx.Now.UnixMicro()}},
 	} {

@@ -80,6 +80,8 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, in Inbound) (Result, er
 		return s.relink(ctx, tx, &in, in.Event.Relink)
 	case m != nil && m.Mail != nil:
 		return s.intakeMail(ctx, tx, &in, m)
+	case m != nil && m.ThreadKey != "" && m.Voicemail && m.From.Phone != "" && !m.Outbound:
+		return s.intakeVoicemail(ctx, tx, &in, m)
 	case m != nil && m.ThreadKey != "":
 		return s.intakeThreaded(ctx, tx, &in, m)
 	default:

@@ -637,18 +637,6 @@ func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *lett
 	return s.keep(ctx, tx, in, &p, e)
 }
 
-// voicemail starts a ticket of the caller that a notice names.
-func (s *Service) voicemail(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry) (Result, error) {
-	e.Channel = "voice"
-	k, err := s.customer(ctx, tx, in, channel.Party{Phone: l.Mail.Caller})
-	if err != nil {
-		return Result{}, err
-	}
-	e.byCustomer(k)
-	l.others = nil // the notifier's recipients are not the caller's
-	return s.startMail(ctx, tx, in, l, e, nil)
-}
-
 // bounce reports to the message that came back, if it is ours.
 func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, e *entry) (Result, error) {
 	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}

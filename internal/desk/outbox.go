@@ -112,7 +112,7 @@ func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting) error {
 		return ErrRecalled
 	}
 	tx.AfterCommit(func() { w.HandedAt = at })
-	return nil
+	return s.answersHere(ctx, tx, w)
 }
 
 // Sent records that the far side has taken a message, and the ids that it gave it.

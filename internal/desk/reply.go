@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -227,7 +228,7 @@ func party(recipient string) channel.Party {
 // known, in the form in which the channel gave them. Where several write in a
 // thread, that is its customer.
 func (s *Service) addressee(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (channel.Party, error) {
-	if c.ThreadKey == "" {
+	if c.ThreadKey == "" && c.Channel != channelVoice {
 		return channel.Party{}, problem.New(problem.Precondition, "whom this conversation is with is not known")
 	}
 	// First by the key itself, then by what leads to the same thread, and, where
@@ -261,10 +262,13 @@ func (s *Service) addressee(ctx context.Context, q db.Querier, organizationID st
 			to.ID, found = k.shown, true
 		}
 	}
-	if !found {
-		to = party(c.ThreadKey)
+	switch {
+	case found:
+		return to, nil
+	case c.Channel == channelVoice && !strings.HasPrefix(c.ThreadKey, "+"):
+		return callee(ctx, q, c, threadScope(organizationID, c.ConnectionID, c.Channel))
 	}
-	return to, nil
+	return party(c.ThreadKey), nil
 }
 
 // recipients are the columns of the outbox for whom a message goes to.

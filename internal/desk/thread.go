@@ -38,7 +38,11 @@ func (in *Inbound) threadPoints(p channel.Party, keys []string) []point {
 		i := slices.IndexFunc(points, func(p point) bool { return p.value == key && p.scope == scope })
 		if i < 0 {
 			i = len(points)
-			points = append(points, point{value: key, scope: scope, kind: pointThread})
+			pt := point{value: key, scope: scope, kind: pointThread}
+			if in.Channel == channelVoice {
+				pt.display = p.Phone // the thread is a call, and that is who called
+			}
+			points = append(points, pt)
 		}
 		points[i].thread = true
 	}

@@ -25,3 +25,15 @@ CREATE TABLE call_legs (
 	PRIMARY KEY (scope, leg)
 ) WITHOUT ROWID;
 CREATE INDEX call_legs_call ON call_legs (call_id);
+
+-- Voicemails that one of two has told of lately, the telephone provider's mail or its
+-- events, for the other to find; package desk.
+CREATE TABLE voicemails (
+	organization_id TEXT NOT NULL,
+	phone           TEXT NOT NULL, -- the caller's, in the form that is compared
+	message_id      TEXT NOT NULL,
+	ticket_id       TEXT NOT NULL,
+	by_mail         BOOLEAN NOT NULL,
+	at              BIGINT NOT NULL,
+	PRIMARY KEY (organization_id, phone, message_id)
+) WITHOUT ROWID;
