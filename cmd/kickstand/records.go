@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/app"
@@ -242,6 +243,11 @@ func (c *channelListCmd) Run(ctx context.Context, e *env) error {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\n", s.Channel, s.Address, s.Name, s.Enabled, s.ID)
 			}
 			t.Flush()
+			for _, s := range shown {
+				if s.Notice != nil {
+					fmt.Fprintf(w, "\n%s %s (%s, %s): %s\n", s.Channel, s.Address, s.Notice.Kind, s.Notice.At.Format(time.RFC3339), s.Notice.Text)
+				}
+			}
 		})
 	})
 }

@@ -297,6 +297,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		payments.New(), payments.NewConnect(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
+	a.Connections.TellAdmins(admins{a.Accounts}, outbox, c.BaseURL)
 	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}
 	// Where the operator says that the APIs are, wherever that is.
 	providers := netguard.NewTransport(netguard.Guard{AllowPrivate: true})
@@ -318,7 +319,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	})
 	a.Calls = a.openCalls()
 	a.Inbound = inbound.Open(inbound.Config{
-		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls,
+		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, News: a.Connections,
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
 		SoleOrganization: a.Accounts.SoleOrganization,
 		Media:            netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,

@@ -44,9 +44,12 @@ type Connection struct {
 	Enabled        bool              `json:"enabled"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
+	Notice         *Notice           `json:"notice"` // nil: nothing is wrong
 
-	secrets     []secret
-	credentials map[string]string
+	secrets        []secret
+	credentials    map[string]string
+	noticedAt      time.Time // since when it is as it is with the notice; zero: always
+	noticeMailedAt time.Time // when admins were told of one last
 }
 
 // secret is a signing secret, with the form in which it is kept before sealing.
@@ -87,6 +90,10 @@ type Service struct {
 	adapters map[string]channel.Adapter
 	memory   memory
 	holding  sync.Mutex // one looks for who holds a credential
+
+	admins  Admins // nil: nobody is told
+	mailer  Mailer
+	baseURL string
 }
 
 // Open returns the service for the given adapters.
@@ -267,7 +274,8 @@ func (s *Service) SetEnabled(ctx context.Context, organizationID, id string, ena
 	})
 }
 
-// Change says what to change of a connection; nil members stay. Its channel and
+// Change says what to change of a connection; nil members stay. Switching it on takes
+// back its notice. Its channel and
 // address never change: that would be another connection.
 type Change struct {
 	Name        *string // empty: the address
@@ -307,6 +315,9 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 		c.Name = cmp.Or(*change.Name, c.Address)
 	}
 	if change.Enabled != nil {
+		if *change.Enabled && !c.Enabled {
+			c.Notice, c.noticedAt = nil, tx.Now
+		}
 		c.Enabled = *change.Enabled
 	}
 	if change.Secrets != nil {
@@ -366,8 +377,14 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, c *Connection) error {
 		return err
 	}
 	c.UpdatedAt = tx.Now
-	if _, err = tx.Exec(ctx, "UPDATE connections SET name = $2, secrets = $3, credentials = $4, settings = $5, enabled = $6, updated_at = $7 WHERE id = $1",
-		c.ID, c.Name, secrets, credentials, db.JSON(c.Settings), c.Enabled, tx.Now.UnixMicro()); err != nil {
+	var text, kind any
+	if c.Notice != nil {
+		text, kind = c.Notice.Text, string(c.Notice.Kind)
+	}
+	if _, err = tx.Exec(ctx, `UPDATE connections SET name = $2, secrets = $3, credentials = $4, settings = $5, enabled = $6, updated_at = $7,
+			notice = $8, notice_kind = $9, noticed_at = $10, notice_mailed_at = $11 WHERE id = $1`,
+		c.ID, c.Name, secrets, credentials, db.JSON(c.Settings), c.Enabled, tx.Now.UnixMicro(),
+		text, kind, db.Time(c.noticedAt), db.Time(c.noticeMailedAt)); err != nil {
 		return fmt.Errorf("change connection: %w", err)
 	}
 	tx.AfterCommit(s.memory.forget)
@@ -382,15 +399,21 @@ func (s *Service) seal(id string, v any) ([]byte, error) {
 	return s.box.Seal(sealPurpose, plain, id), nil
 }
 
-const columns = "id, organization_id, channel, address, name, secrets, credentials, settings, enabled, created_at, updated_at"
+const columns = "id, organization_id, channel, address, name, secrets, credentials, settings, enabled, created_at, updated_at, notice, notice_kind, noticed_at, notice_mailed_at"
 
 func (s *Service) scan(row db.Row) (Connection, error) {
 	var c Connection
 	var secrets, credentials []byte
+	var n Notice
 	err := row.Scan(&c.ID, &c.OrganizationID, &c.Channel, &c.Address, &c.Name, &secrets, &credentials,
-		db.IntoJSON(&c.Settings), &c.Enabled, db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt))
+		db.IntoJSON(&c.Settings), &c.Enabled, db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt),
+		db.IntoText(&n.Text), db.IntoText((*string)(&n.Kind)), db.IntoTime(&c.noticedAt), db.IntoTime(&c.noticeMailedAt))
 	if err != nil {
 		return c, err
+	}
+	if n.Kind != "" {
+		n.At = c.noticedAt
+		c.Notice = &n
 	}
 	return c, errors.Join(s.unseal(c.ID, secrets, &c.secrets), s.unseal(c.ID, credentials, &c.credentials))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -24,6 +25,11 @@ var channelRecord = &rest.Record{Name: "channel", Doc: "A channel connection: an
 	{Name: "credentials", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, WriteOnly: true, Doc: "What the provider's API wants from us. Replaced whole, and never read back."},
 	{Name: "credential_names", Type: rest.Array(rest.Text(), 50), Doc: "Which credentials are set."},
 	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "Where the provider posts."},
+	{Name: "notice", Nullable: true, Doc: "What the provider says is wrong with it; switching it on takes it back.", Type: rest.Object(
+		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "A channel whose end the provider told of is switched off."},
+		rest.Member{Name: "text", Type: rest.Text()},
+		rest.Member{Name: "at", Type: rest.Timestamp()},
+	)},
 	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "A secret that was made, in the answer to the request that made it; null in any other."},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "updated_at", Type: rest.Timestamp()},
@@ -39,9 +45,16 @@ type wireChannel struct {
 	Enabled         bool              `json:"enabled"`
 	CredentialNames []string          `json:"credential_names"`
 	WebhookURL      string            `json:"webhook_url"`
+	Notice          *notice           `json:"notice"`
 	GeneratedSecret *string           `json:"generated_secret"`
 	CreatedAt       rest.Time         `json:"created_at"`
 	UpdatedAt       rest.Time         `json:"updated_at"`
+}
+
+type notice struct {
+	Kind channel.NewsKind `json:"kind"`
+	Text string           `json:"text"`
+	At   rest.Time        `json:"at"`
 }
 
 func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
@@ -49,6 +62,9 @@ func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
 		ID: c.ID, Object: "channel", Channel: c.Channel, Address: c.Address, Name: c.Name, Settings: c.Settings, Enabled: c.Enabled,
 		CredentialNames: slices.Sorted(maps.Keys(c.Credentials())), WebhookURL: a.BaseURL + a.Connections.Path(c.Channel),
 		CreatedAt: rest.Time(c.CreatedAt), UpdatedAt: rest.Time(c.UpdatedAt),
+	}
+	if n := c.Notice; n != nil {
+		w.Notice = &notice{n.Kind, n.Text, rest.Time(n.At)}
 	}
 	if w.Settings == nil {
 		w.Settings = map[string]string{}

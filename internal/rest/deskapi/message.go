@@ -51,7 +51,17 @@ var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a tick
 		rest.Member{Name: "error", Type: rest.Text(), Nullable: true},
 	)},
 	{Name: "placed_by", Type: rest.Text(), Doc: "What put it into this ticket: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
-	{Name: "sent_at", Type: rest.Timestamp(), Nullable: true, Doc: "By the sender's clock."},
+	{Name: "metadata", Type: rest.Map(rest.Text()), Doc: "What the channel knows beside the text: the payload of a button."},
+	{Name: "annotations", Doc: "What happened to it since where it was written, in order.", Type: rest.Array(rest.Object(
+		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
+		rest.Member{Name: "by", Type: rest.Text(), Nullable: true},
+		rest.Member{Name: "text", Type: rest.Text(), Nullable: true, Doc: "The reaction, or what it said from then on."},
+		rest.Member{Name: "at", Type: rest.Timestamp()},
+	), 200)},
+	{Name: "original_text", Type: rest.Text(), Nullable: true, Doc: "What it said before it was edited."},
+	{Name: "deleted", Type: rest.Bool(), Doc: "Its author took it back: nothing of it is left."},
+	{Name: "redacted", Type: rest.Bool(), Doc: "Its customer was forgotten, and what it said with them."},
+	{Name: "sent_at", Type: rest.Timestamp(), Nullable: true, Doc: "By the sender's clock; of a message of ours, when it was handed over."},
 	{Name: "created_at", Type: rest.Timestamp()},
 }}
 
@@ -71,9 +81,16 @@ type message struct {
 	ExternalID     *string      `json:"external_id"`
 	Delivery       *delivery    `json:"delivery"`
 	PlacedBy       desk.Rule    `json:"placed_by"`
-	SentAt         rest.Time    `json:"sent_at"`
-	CreatedAt      rest.Time    `json:"created_at"`
-	Ticket         *ticket      `json:"ticket,omitempty"` // expanded
+
+	Metadata     map[string]string `json:"metadata"`
+	Annotations  []annotation      `json:"annotations"`
+	OriginalText *string           `json:"original_text"`
+	Deleted      bool              `json:"deleted"`
+	Redacted     bool              `json:"redacted"`
+
+	SentAt    rest.Time `json:"sent_at"`
+	CreatedAt rest.Time `json:"created_at"`
+	Ticket    *ticket   `json:"ticket,omitempty"` // expanded
 }
 
 type author struct {
@@ -88,6 +105,13 @@ type attachment struct {
 	ContentType string  `json:"content_type"`
 	Size        int64   `json:"size"`
 	URL         *string `json:"url"`
+}
+
+type annotation struct {
+	Kind channel.AnnotationKind `json:"kind"`
+	By   *string                `json:"by"`
+	Text *string                `json:"text"`
+	At   rest.Time              `json:"at"`
 }
 
 type delivery struct {
@@ -170,10 +194,18 @@ func (a *API) wireMessage(m *desk.Message) *message {
 		Author:  author{m.Author.Type, orNull(m.Author.ID), orNull(m.Author.Name)},
 		Channel: m.Channel, Kind: m.Kind, Text: m.Text, StrippedText: orNull(m.Stripped), HTML: orNull(m.HTML),
 		Attachments: make([]attachment, len(m.Attachments)), ExternalID: orNull(m.ExternalID),
+		Metadata: m.Details.Metadata, Annotations: make([]annotation, len(m.Details.Annotations)), OriginalText: orNull(m.Details.OriginalText),
+		Deleted: m.Details.Deleted, Redacted: m.Details.Redacted,
 		PlacedBy: m.PlacedBy, SentAt: rest.Time(m.SentAt), CreatedAt: rest.Time(m.CreatedAt),
 	}
 	if m.Delivery.State != "" {
 		w.Delivery = &delivery{m.Delivery.State, orNull(m.Delivery.Error)}
+	}
+	if w.Metadata == nil {
+		w.Metadata = map[string]string{}
+	}
+	for i, n := range m.Details.Annotations {
+		w.Annotations[i] = annotation{n.Kind, orNull(n.By), orNull(n.Text), rest.Time(n.At)}
 	}
 	files := a.BaseURL + Base + "/attachments/"
 	for i, f := range m.Attachments {

@@ -1,0 +1,179 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Notice is what an administrator should know of a connection.
+type Notice struct {
+	Kind channel.NewsKind `json:"kind"`
+	Text string           `json:"text"`
+	At   time.Time        `json:"at"`
+}
+
+// Admins finds whom to tell about an organization's connections.
+type Admins interface {
+	// AdminAddresses returns the addresses of the organization's admins.
+	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
+}
+
+// Mailer takes mail in the transaction that it tells of.
+type Mailer interface {
+	// EnqueueMail sends m, with the configured sender when From is zero.
+	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+}
+
+// TellAdmins has admins be told by mail of what becomes of their organization's
+// connections: of each end, and of anything else once a day. It must be called
+// before the service is used; without it, notices are only shown. baseURL is the
+// public address, without a trailing slash.
+func (s *Service) TellAdmins(admins Admins, mailer Mailer, baseURL string) {
+	s.admins, s.mailer, s.baseURL = admins, mailer, baseURL
+}
+
+// noticePause is how long admins are left alone after a mail about a connection.
+const noticePause = 24 * time.Hour
+
+// News is what became of news about a connection.
+type News struct {
+	Outcome      string `json:"outcome"`          // disconnected, noticed, duplicate, recorded
+	Reason       string `json:"reason,omitempty"` // why it was only recorded
+	ConnectionID string `json:"connection_id,omitempty"`
+}
+
+// IntakeNews gives news of a provider's about a connection its effect, in the
+// caller's transaction. A connection that the provider's side ended is switched off
+// and says why, and its organization's admins are told. News from before a
+// connection was switched on again changes nothing.
+func (s *Service) IntakeNews(ctx context.Context, tx *db.Tx, o channel.Origin, n *channel.News) (any, error) {
+	if o.ConnectionID == "" {
+		return News{Outcome: "recorded", Reason: "there is no connection that it could be about"}, nil
+	}
+	c, err := s.lock(ctx, tx, o.OrganizationID, o.ConnectionID)
+	if problem.Of(err) == problem.NotFound {
+		return News{Outcome: "recorded", Reason: "the connection was removed", ConnectionID: o.ConnectionID}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := News{ConnectionID: c.ID}
+	ended := c.Notice != nil && c.Notice.Kind == channel.Disconnected
+	switch {
+	case !o.ReceivedAt.IsZero() && o.ReceivedAt.Before(c.noticedAt):
+		r.Outcome, r.Reason = "recorded", "something newer is known of the connection"
+		return r, nil
+	case ended, c.Notice != nil && c.Notice.Kind == n.Kind && c.Notice.Text == noticeText(n.Text):
+		r.Outcome = "duplicate"
+		return r, nil
+	}
+	at := tx.Now
+	if !o.ReceivedAt.IsZero() {
+		at = o.ReceivedAt
+	}
+	switch n.Kind {
+	case channel.Disconnected:
+		c.Enabled = false
+	case channel.Noticed:
+	default:
+		return nil, fmt.Errorf("connection: %q is no news", n.Kind)
+	}
+	r.Outcome = string(n.Kind)
+	return r, s.notice(ctx, tx, &c, &Notice{n.Kind, noticeText(n.Text), at})
+}
+
+const maxNotice = 1000 // characters
+
+func noticeText(text string) string {
+	if r := []rune(text); len(r) > maxNotice {
+		text = string(r[:maxNotice-1]) + "…"
+	}
+	return text
+}
+
+// NoticeIn shows the organization's admins what is wrong with a connection, in the
+// caller's transaction; an empty text takes back what was shown so. What ended a
+// connection stays. Error: NotFound.
+func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, text string) error {
+	c, err := s.lock(ctx, tx, organizationID, id)
+	if err != nil {
+		return err
+	}
+	text = noticeText(text)
+	switch {
+	case c.Notice != nil && c.Notice.Kind == channel.Disconnected:
+		return nil
+	case text == "" && c.Notice == nil, c.Notice != nil && c.Notice.Text == text:
+		return nil
+	case text == "":
+		c.Notice, c.noticedAt = nil, tx.Now
+		return s.write(ctx, tx, &c)
+	}
+	return s.notice(ctx, tx, &c, &Notice{channel.Noticed, text, tx.Now})
+}
+
+// notice shows n with a connection, and tells admins of it if it is the end, or
+// they were not told anything for a day.
+func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notice) error {
+	c.Notice, c.noticedAt = n, n.At
+	if s.admins != nil && (n.Kind == channel.Disconnected || tx.Now.Sub(c.noticeMailedAt) >= noticePause) {
+		c.noticeMailedAt = tx.Now
+		admins, err := s.admins.AdminAddresses(ctx, tx, c.OrganizationID)
+		if err != nil {
+			return fmt.Errorf("find admins: %w", err)
+		}
+		for _, to := range admins {
+			m, err := noticeMail(to, c, s.baseURL)
+			if err != nil {
+				return err
+			}
+			if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
+				return fmt.Errorf("enqueue mail: %w", err)
+			}
+		}
+	}
+	return s.write(ctx, tx, c)
+}
+
+// noticeMail tells an admin what is wrong with a connection.
+func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, error) {
+	name := c.Channel + " " + c.Address
+	l := mail.Letter{
+		Subject: "Channel " + name + " needs a look",
+		Before:  []string{"Hello,", "This is about the channel " + name + ": " + c.Notice.Text},
+		After:   []string{"Channel id: " + c.ID},
+	}
+	if c.Notice.Kind == channel.Disconnected {
+		l.Subject = "Channel " + name + " is disconnected"
+		l.Before = []string{
+			"Hello,",
+			"The channel " + name + " is disconnected: " + c.Notice.Text,
+			"Nothing comes in by it any more, and nothing can be sent. When it works at the provider again, switch it on.",
+		}
+	}
+	if baseURL != "" {
+		l.Action = mail.Action{Label: "Open Kickstand", URL: baseURL + "/"}
+	}
+	return l.Message(mail.Address{}, to)
+}
+
+// RetireIn switches a connection off and drops its credentials, in the caller's
+// transaction. One that is not there is no error.
+func (s *Service) RetireIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	c, err := s.lock(ctx, tx, organizationID, id)
+	if err != nil {
+		if problem.Of(err) == problem.NotFound || errors.Is(err, db.ErrNoRows) {
+			return nil
+		}
+		return err
+	}
+	c.Enabled, c.credentials = false, map[string]string{}
+	return s.write(ctx, tx, &c)
+}
