@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -18,6 +19,33 @@ func cellOf(lat, lng int64) int64 {
 // positionOf is the inverse of cellOf.
 func positionOf(cell int64) (lat, lng int64) {
 	return int64(gather(uint64(cell))) - maxLat, int64(gather(uint64(cell)>>1)) - maxLng
+}
+
+// A region is what cells have in common that are of a square of so many bits of
+// longitude and latitude: a degree, about.
+const regionBits = 20
+
+// regions returns the regions that rects reach into, in order; false when those
+// are more than most.
+func regions(rects []rect, most int) (list []int64, ok bool) {
+	for _, r := range rects {
+		r, ok := r.cut(world)
+		if !ok {
+			continue
+		}
+		const size = 1 << regionBits
+		for lat := (r.minLat + maxLat) / size; lat <= (r.maxLat+maxLat)/size; lat++ {
+			for lng := (r.minLng + maxLng) / size; lng <= (r.maxLng+maxLng)/size; lng++ {
+				region := cellOf(lat*size-maxLat, lng*size-maxLng) >> (2 * regionBits)
+				if list = append(list, region); len(list) > 4*most {
+					return nil, false
+				}
+			}
+		}
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	return list, len(list) <= most
 }
 
 // Bounds of positions, in millionths of a degree.
@@ -72,6 +100,15 @@ func (r rect) without(o rect) []rect {
 	}, func(p rect) bool { return p.minLat > p.maxLat || p.minLng > p.maxLng })
 }
 
+// world is all positions there are.
+var world = rect{-maxLat, -maxLng, maxLat, maxLng}
+
+// The bits of cells that are of one coordinate.
+const (
+	latBits = 0x0555_5555_5555_5555
+	lngBits = latBits << 1
+)
+
 // cells is a range of cells, both ends in it.
 type cells struct{ first, last int64 }
 
@@ -98,39 +135,50 @@ func (s square) cells() cells {
 func cover(rects []rect, most int) []cells {
 	var squares []square
 	for _, r := range rects {
-		if r, ok := r.cut(rect{-maxLat, -maxLng, maxLat, maxLng}); ok {
+		if r, ok := r.cut(world); ok {
 			squares = append(squares, square{0, 29, r})
 		}
 	}
-	for {
-		// The greatest that is not whole is cut into four.
-		greatest := -1
-		for i, s := range squares {
-			if s.level > 0 && !s.whole() && (greatest < 0 || s.level > squares[greatest].level) {
-				greatest = i
+	for level := 29; level > 0; level-- {
+		// Those that are not whole are cut into four: all of a size, or as many
+		// as can be.
+		var next []square
+		for _, s := range squares {
+			if s.level < level || s.whole() {
+				next = append(next, s)
+			} else {
+				next = s.cut(next)
 			}
 		}
-		if greatest < 0 {
-			break
+		if len(joined(next)) <= most {
+			squares = next
+			continue
 		}
-		s := squares[greatest]
-		parts := make([]square, 0, 4)
-		for i := range int64(4) {
-			q := square{first: s.first + i<<(2*(s.level-1)), level: s.level - 1}
-			lat, lng := positionOf(q.first)
-			size := int64(1)<<q.level - 1
-			var ok bool
-			if q.part, ok = s.part.cut(rect{lat, lng, lat + size, lng + size}); ok {
-				parts = append(parts, q)
+		for i := len(squares) - 1; i >= 0; i-- {
+			if s := squares[i]; s.level == level && !s.whole() {
+				next = append(s.cut(slices.Clone(squares[:i])), squares[i+1:]...)
+				if len(joined(next)) > most {
+					return joined(squares)
+				}
+				squares = next
 			}
 		}
-		next := slices.Replace(slices.Clone(squares), greatest, greatest+1, parts...)
-		if len(parts) > 1 && len(joined(next)) > most {
-			break
-		}
-		squares = next
 	}
 	return joined(squares)
+}
+
+// cut appends the quarters of a square that have something of what is covered.
+func (s square) cut(list []square) []square {
+	for i := range int64(4) {
+		q := square{first: s.first + i<<(2*(s.level-1)), level: s.level - 1}
+		lat, lng := positionOf(q.first)
+		size := int64(1)<<q.level - 1
+		var ok bool
+		if q.part, ok = s.part.cut(rect{lat, lng, lat + size, lng + size}); ok {
+			list = append(list, q)
+		}
+	}
+	return list
 }
 
 // joined returns the ranges of squares, those that meet as one.
@@ -139,7 +187,7 @@ func joined(squares []square) []cells {
 	for i, s := range squares {
 		list[i] = s.cells()
 	}
-	slices.SortFunc(list, func(a, b cells) int { return int(min(max(a.first-b.first, -1), 1)) })
+	slices.SortFunc(list, func(a, b cells) int { return cmp.Compare(a.first, b.first) })
 	n := 0
 	for _, c := range list {
 		if n > 0 && c.first <= list[n-1].last+1 {

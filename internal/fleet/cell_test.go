@@ -95,6 +95,30 @@ func TestCover(t *testing.T) {
 	})
 }
 
+// Every position of some rects is in one of their regions.
+func TestRegions(t *testing.T) {
+	if got, ok := regions([]rect{{52_480_000, 13_330_000, 52_550_000, 13_460_000}}, 1); !ok || !slices.Equal(got, []int64{51861}) {
+		t.Errorf("regions of a city: got %v, %v, want 51861", got, ok)
+	}
+	if got, ok := regions([]rect{world}, 16); ok {
+		t.Errorf("regions of the world: got %v, want too many", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		b := Box{MinLng: rapid.Float64Range(-180, 179).Draw(t, "lng"), MinLat: rapid.Float64Range(-90, 89).Draw(t, "lat")}
+		b.MaxLng, b.MaxLat = b.MinLng+rapid.Float64Range(0.001, 1).Draw(t, "width"), b.MinLat+rapid.Float64Range(0.001, 1).Draw(t, "height")
+		rects := b.rects()
+		list, ok := regions(rects, 16)
+		if !ok {
+			t.Fatalf("%v: more than 16 regions", b)
+		}
+		r := rects[0]
+		lat, lng := rapid.Int64Range(r.minLat, r.maxLat).Draw(t, "y"), rapid.Int64Range(r.minLng, r.maxLng).Draw(t, "x")
+		if region := cellOf(lat, lng) >> (2 * regionBits); !slices.Contains(list, region) {
+			t.Errorf("%d, %d of %v: got regions %v, want %d among them", lat, lng, b, list, region)
+		}
+	})
+}
+
 // A cover has little that is outside of its box, wherever that lies.
 func TestCoverIsTight(t *testing.T) {
 	var worst, sum float64

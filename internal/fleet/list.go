@@ -17,11 +17,11 @@ import (
 
 // Lists are found without knowing how many records have which value, in steps
 // that grow: some rows along the index of what the list is sorted by, testing each;
-// when those were mostly others, the smallest set that a filter's index has, if
-// that is small enough to be sorted; and so on with more of both. So a filter that
-// is met often costs a short walk, one that is met seldom a small set, wherever in
-// the order those records are. Only keys and positions are read until the page is
-// known, then its documents.
+// when those were mostly others, the set of a filter's index that is cheapest to
+// read, if it is cheaper than the rest of the walk is likely to be; and so on with
+// more of both. So a filter that is met often costs a short walk, one that is met
+// seldom a small set, wherever in the order those records are. Only keys and cells
+// are read until the page is known, then its documents.
 
 // Sort is the order of a list. The zero value is the newest first, or the nearest
 // where a list is near a point. Ties are ordered by id, in the same direction.
@@ -69,12 +69,16 @@ type filter struct {
 	values []string // any of them; nil: between low and high
 	low    int64
 	high   int64
-	index  bool   // (organization_id, column, id) is an index
-	where  string // what else must be said for that index to be taken; empty: nothing
+	index  bool    // (organization_id, column, id) is an index, or begins one
+	where  string  // what else must be said for that index to be taken; empty: nothing
+	cells  []int64 // of a walk along regions: any of them
 }
 
 // text returns the condition.
 func (f *filter) text(st *statement) string {
+	if len(f.cells) == 1 {
+		return f.column + " = " + st.arg(f.cells[0])
+	}
 	if f.values == nil {
 		return fmt.Sprintf("%s BETWEEN %s AND %s", f.column, st.arg(f.low), st.arg(f.high))
 	}
@@ -106,7 +110,10 @@ type search struct {
 	pace         pace
 	organization string
 	table        string
-	where        [3]string // columns of latitude, longitude and cell; empty: there are none
+	cell         string   // its column; empty: there is none
+	onCells      []string // what else its index has, beside ids
+	cellOn       []string // by which columns there are indexes that end with it
+	onRegion     []string // what is in order in an index of regions; empty: ids
 	rides        bool
 	now          time.Time // of the organization's clock
 
@@ -139,7 +146,6 @@ type size struct {
 type candidate struct {
 	id       string
 	value    any // int64 or string, nil when there is none
-	lat, lng int64
 	distance float64
 }
 

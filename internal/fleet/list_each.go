@@ -118,11 +118,11 @@ func (s *search) give(d *Doc, fn func(*Doc) error) error {
 func (s *search) eachHere(fn func(*Doc) error) error {
 	w := s.walker(nil)
 	if s.tests(w) {
-		least, err := s.count(s.pace[1].set)
+		least, small, err := s.count(s.pace[1].set)
 		if err != nil {
 			return err
 		}
-		if least != noSet && s.counted[least].rows < s.pace[1].set {
+		if small {
 			found, err := s.set(least, nil, everything)
 			if err != nil {
 				return err
@@ -135,14 +135,14 @@ func (s *search) eachHere(fn func(*Doc) error) error {
 	}
 	var st statement
 	columns := s.docColumns()
-	value, lat, lng := "NULL", "NULL", "NULL"
+	value, cell := "NULL", "NULL"
 	if !s.plain() {
 		value = s.key.column
 	}
 	if s.inside != nil {
-		lat, lng = s.where[0], s.where[1]
+		cell = s.cell
 	}
-	s.along(&st, w, columns+", "+value+" AS value, "+lat+" AS lat, "+lng+" AS lng", nil, nil, true)
+	s.along(&st, w, columns+", "+value+" AS value, "+cell+" AS cell", nil, nil, true)
 	st.addf(" ORDER BY %s", s.ordering())
 	rows, err := s.q.Query(s.ctx, st.String(), st.args...)
 	if err != nil {
@@ -151,17 +151,18 @@ func (s *search) eachHere(fn func(*Doc) error) error {
 	defer rows.Close()
 	var d Doc
 	var doc, state, unused sql.RawBytes
-	var paused, atLat, atLng sql.NullInt64
+	var paused, at sql.NullInt64
 	for rows.Next() {
-		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &doc, &state, &paused, &unused, &atLat, &atLng); err != nil {
+		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &doc, &state, &paused, &unused, &at); err != nil {
 			return err
 		}
-		if s.inside != nil && !(atLat.Valid && atLng.Valid && s.inside(atLat.Int64, atLng.Int64)) {
+		lat, lng := positionOf(at.Int64)
+		if s.inside != nil && !(at.Valid && s.inside(lat, lng)) {
 			continue
 		}
 		d.JSON, d.Distance = doc, -1
 		if s.near != nil {
-			d.Distance = s.near.distance(atLat.Int64, atLng.Int64)
+			d.Distance = s.near.distance(lat, lng)
 		}
 		if err := s.fresh(&d, RideStatus(state), paused); err != nil {
 			return err

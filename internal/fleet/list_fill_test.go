@@ -115,12 +115,11 @@ func (f *filler) encode(v any) string {
 	return string(text)
 }
 
-func cellColumns(p *Position) (lat, lng, cell any) {
+func cellColumn(p *Position) any {
 	if p == nil {
-		return nil, nil, nil
+		return nil
 	}
-	y, x := millionths(p.Lat), millionths(p.Lng)
-	return y, x, cellOf(y, x)
+	return cellOf(millionths(p.Lat), millionths(p.Lng))
 }
 
 func orNull[T any](p *T) any {
@@ -132,22 +131,20 @@ func orNull[T any](p *T) any {
 
 func (f *filler) vehicle(v *Vehicle) {
 	f.t.Helper()
-	lat, lng, cell := cellColumns(v.Location)
-	f.add("vehicles", "organization_id, id, subaccount_id, revision, external_id, code, device_id, vehicle_type_id, form_factor, state, battery_percent, last_reported_at, lat, lng, cell, updated_at, doc",
+	f.add("vehicles", "organization_id, id, subaccount_id, revision, external_id, code, device_id, vehicle_type_id, form_factor, state, battery_percent, last_reported_at, cell, updated_at, doc",
 		testOrg, v.ID, v.SubaccountID, 1, db.Text(string(v.ExternalID)), strings.ToLower(v.Code), db.Text(string(v.DeviceID)), v.VehicleTypeID, v.FormFactor,
-		string(v.State), orNull(v.BatteryPercent), db.Time(v.LastReportedAt.Std()), lat, lng, cell, db.Time(v.UpdatedAt.Std()), f.encode(v))
+		string(v.State), orNull(v.BatteryPercent), db.Time(v.LastReportedAt.Std()), cellColumn(v.Location), db.Time(v.UpdatedAt.Std()), f.encode(v))
 }
 
 func (f *filler) ride(r *Ride) {
 	f.t.Helper()
-	lat, lng, cell := cellColumns(r.StartLocation)
 	var total, duration any
 	if r.Price != nil {
 		total, duration = r.Price.TotalAmount, r.DurationSeconds
 	}
-	f.add("rides", "organization_id, id, subaccount_id, revision, external_id, status, trip_type, customer_id, vehicle_id, vehicle_type_id, pricing_plan_id, payment_status, start_zone_id, start_lat, start_lng, start_cell, reserved_at, started_at, ended_at, paused_at, total_amount, duration_seconds, updated_at, doc",
+	f.add("rides", "organization_id, id, subaccount_id, revision, external_id, status, trip_type, customer_id, vehicle_id, vehicle_type_id, pricing_plan_id, payment_status, start_zone_id, start_cell, reserved_at, started_at, ended_at, paused_at, total_amount, duration_seconds, updated_at, doc",
 		testOrg, r.ID, r.SubaccountID, 1, db.Text(string(r.ExternalID)), string(r.Status), string(r.TripType), db.Text(string(r.CustomerID)), r.VehicleID, "vt_1",
-		db.Text(string(r.PricingPlanID)), r.PaymentStatus, db.Text(string(r.StartZoneID)), lat, lng, cell, db.Time(r.ReservedAt.Std()), db.Time(r.StartedAt.Std()),
+		db.Text(string(r.PricingPlanID)), r.PaymentStatus, db.Text(string(r.StartZoneID)), cellColumn(r.StartLocation), db.Time(r.ReservedAt.Std()), db.Time(r.StartedAt.Std()),
 		db.Time(r.EndedAt.Std()), db.Time(r.pausedAt.Std()), total, duration, db.Time(r.UpdatedAt.Std()), f.encode(r))
 }
 

@@ -51,12 +51,56 @@ func (s *search) enter(null bool) bool {
 	return !slices.ContainsFunc(s.filters, func(f filter) bool { return f.column == s.key.column })
 }
 
-// pace is how far a walk goes before it is looked for a set, and of what size sets
-// are read then. After the last step the walk goes on to the end.
+// pace is what a walk may cost before it is looked for a set, and what sets may
+// cost that are read then. After the last step the walk goes on to the end.
 type pace [3]struct{ walk, set int }
 
 // defaultPace makes of each step some milliseconds' work.
-func defaultPace() pace { return pace{{150, 4000}, {5000, 20_000}, {50_000, 200_000}} }
+func defaultPace() pace { return pace{{1500, 12_000}, {20_000, 40_000}, {200_000, 500_000}} }
+
+// What testing a row costs: 1 from an index alone, less than a microsecond.
+const (
+	someCost   = 3  // where the index says of most that they are elsewhere
+	lookupCost = 12 // from the table
+)
+
+// walkCost is the cost of each row of a walk.
+func (s *search) walkCost(w *filter) int {
+	others := len(s.extra) > 0 || s.null && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
+		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.null)
+	})
+	column := s.key.column
+	if w != nil {
+		column = w.column
+	}
+	along := slices.Contains(s.cellOn, column) || s.spatial && column == s.region()
+	switch {
+	case !others && (along || !s.spatial):
+		return 1
+	case s.spatial && along:
+		return someCost
+	}
+	return lookupCost
+}
+
+// setCost is the cost of each row of a set.
+func (s *search) setCost(set int) int {
+	var own, onIndex []string
+	cell := false
+	switch {
+	case set == cellSet:
+		onIndex, cell = s.onCells, true
+	case set != createdSet:
+		own = []string{s.filters[set].column}
+		cell = slices.Contains(s.cellOn, own[0])
+	}
+	has := func(column string) bool { return slices.Contains(own, column) || slices.Contains(onIndex, column) }
+	if len(s.extra) > 0 || s.spatial && !cell || s.key.column != "" && !has(s.key.column) ||
+		slices.ContainsFunc(s.filters, func(f filter) bool { return !has(f.column) }) {
+		return lookupCost
+	}
+	return 1
+}
 
 // findHere is find among those with or without a value.
 func (s *search) findHere(want int) ([]candidate, error) {
@@ -66,11 +110,14 @@ func (s *search) findHere(want int) ([]candidate, error) {
 	}
 	w := s.walker(nil)
 	var found []candidate
+	spent := 0
 	for _, step := range s.pace {
 		if !s.tests(w) {
 			break
 		}
-		end, more, err := s.edge(w, at, step.walk)
+		cost := s.walkCost(w)
+		rows := max(1, step.walk/cost)
+		end, more, err := s.edge(w, at, rows)
 		if err != nil {
 			return nil, err
 		}
@@ -82,16 +129,23 @@ func (s *search) findHere(want int) ([]candidate, error) {
 			return found, nil
 		}
 		at = end
-		least, err := s.count(step.set)
+		// As it went on so far, so will it.
+		budget := step.set
+		if spent += rows * cost; len(found) > 0 {
+			budget = min(2*step.set, (want-len(found))*(spent/len(found)))
+		}
+		least, small, err := s.count(budget)
 		if err != nil {
 			return nil, err
 		}
-		if least != noSet && s.counted[least].rows < step.set {
+		if small {
 			some, err := s.set(least, at, want-len(found))
 			return append(found, some...), err
 		}
 		if s.key.column == "" && least != noSet {
-			w = s.walker(&least)
+			if along := s.walker(&least); s.walkCost(along) <= s.walkCost(w) {
+				w = along
+			}
 		}
 	}
 	some, err := s.walk(w, at, nil, want-len(found))
@@ -128,8 +182,16 @@ func (s *search) walker(set *int) *filter {
 	if set != nil && *set < len(s.filters) && s.filters[*set].ordered() {
 		return &s.filters[*set]
 	}
+	if s.spatial && slices.Contains(s.onRegion, s.key.column) {
+		if list, ok := regions(s.rects, maxRegions); ok {
+			return &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
+		}
+	}
 	return nil
 }
+
+// region is the expression that indexes of regions have.
+func (s *search) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*regionBits) }
 
 // tests reports whether a walk passes rows over.
 func (s *search) tests(w *filter) bool {
@@ -154,14 +216,14 @@ func (s *search) plain() bool { return s.key.column == "" || s.null }
 
 // columns are what a candidate is read from.
 func (s *search) columns() string {
-	value, lat, lng := "NULL", "NULL", "NULL"
+	value, cell := "NULL", "NULL"
 	if !s.plain() {
 		value = s.key.column
 	}
 	if s.inside != nil || s.near != nil {
-		lat, lng = s.where[0], s.where[1]
+		cell = s.cell
 	}
-	return "id, " + value + " AS value, " + lat + " AS lat, " + lng + " AS lng"
+	return "id, " + value + " AS value, " + cell + " AS cell"
 }
 
 // between limits a statement to what comes after one place and not after another.
@@ -208,6 +270,11 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 			part.values = []string{v}
 			parts = append(parts, &part)
 		}
+		for _, c := range w.cells {
+			part := *w
+			part.cells = []int64{c}
+			parts = append(parts, &part)
+		}
 	}
 	for i, part := range parts {
 		if i > 0 {
@@ -236,20 +303,25 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 		}
 		s.between(st, from, to)
 		if full {
-			s.test(st, w, s.plain(), 4)
+			s.test(st, w, s.plain(), s.spatial)
 		}
 	}
 }
 
 // test writes the conditions that looking up w, and ids if they are sought, does not
-// see to. They are hidden from the engines, which would look them up too.
-func (s *search) test(st *statement, w *filter, sought bool, ranges int) {
+// see to, that of the area only if it is asked for. They are hidden from the
+// engines, which would look them up too.
+func (s *search) test(st *statement, w *filter, sought, area bool) {
 	hide := func(condition string) { st.addf(" AND coalesce(%s, FALSE)", condition) }
 	if s.null && w == s.key.nulls && w != nil {
 		hide(s.key.column + " IS NULL")
 	}
 	if s.first != "" && !sought {
 		hide(s.ids(st))
+	}
+	// First what an index may say.
+	if area {
+		hide(s.area(st))
 	}
 	for _, f := range s.filters {
 		if w != nil && w.column == f.column && w != s.key.nulls || f.column == s.key.column && !s.null {
@@ -260,29 +332,19 @@ func (s *search) test(st *statement, w *filter, sought bool, ranges int) {
 	for _, condition := range s.extra {
 		hide(condition(st))
 	}
-	if s.spatial {
-		if ranges > 0 {
-			s.cells(st, hide, ranges)
+}
+
+// area is the condition of being in one of rects. The bits of a cell that are of
+// one coordinate compare as that does.
+func (s *search) area(st *statement) string {
+	parts := make([]string, len(s.rects))
+	for i, r := range s.rects {
+		c := cells{1, 0} // nothing
+		if r, ok := r.cut(world); ok {
+			c = square{part: r}.cells()
 		}
-		hide(s.area(st, s.rects))
-	}
-}
-
-// cells tests the cell first, which some indexes have.
-func (s *search) cells(st *statement, hide func(string), ranges int) {
-	var parts []string
-	for _, c := range cover(s.rects, ranges) {
-		parts = append(parts, fmt.Sprintf("%s BETWEEN %s AND %s", s.where[2], st.arg(c.first), st.arg(c.last)))
-	}
-	hide(strings.Join(parts, " OR "))
-}
-
-// area is the condition of being in one of rects.
-func (s *search) area(st *statement, rects []rect) string {
-	parts := make([]string, len(rects))
-	for i, r := range rects {
-		parts[i] = fmt.Sprintf("%s BETWEEN %s AND %s AND %s BETWEEN %s AND %s",
-			s.where[0], st.arg(r.minLat), st.arg(r.maxLat), s.where[1], st.arg(r.minLng), st.arg(r.maxLng))
+		parts[i] = fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
+			s.cell, latBits, st.arg(c.first&latBits), st.arg(c.last&latBits), lngBits, st.arg(c.first&lngBits), st.arg(c.last&lngBits))
 	}
 	return strings.Join(parts, " OR ")
 }
@@ -337,16 +399,16 @@ func (s *search) read(st *statement, want int) ([]candidate, error) {
 	var found []candidate
 	for len(found) < want && rows.Next() {
 		var c candidate
-		var lat, lng sql.NullInt64
-		if err := rows.Scan(&c.id, &c.value, &lat, &lng); err != nil {
+		var cell sql.NullInt64
+		if err := rows.Scan(&c.id, &c.value, &cell); err != nil {
 			return nil, err
 		}
-		c.lat, c.lng = lat.Int64, lng.Int64
-		if s.inside != nil && !(lat.Valid && lng.Valid && s.inside(c.lat, c.lng)) {
+		lat, lng := positionOf(cell.Int64)
+		if s.inside != nil && !(cell.Valid && s.inside(lat, lng)) {
 			continue
 		}
 		if s.near != nil {
-			c.distance = s.near.distance(c.lat, c.lng)
+			c.distance = s.near.distance(lat, lng)
 		}
 		found = append(found, c)
 	}
@@ -363,6 +425,9 @@ const (
 
 // maxRanges is how many ranges of cells are looked up.
 const maxRanges = 16
+
+// maxRegions is how many regions are walked at once.
+const maxRegions = 16
 
 // ringRanges is how many when there is a hole in what is covered.
 const ringRanges = 64
@@ -391,28 +456,32 @@ func (s *search) sets() []int {
 	return append(ordered, others...)
 }
 
-// count counts all sets up to bound and returns the smallest; the first of those
-// that are too large, if all are.
-func (s *search) count(bound int) (int, error) {
-	least := noSet
+// count counts all sets as far as they cost less than a budget and returns the
+// cheapest; the first of those that cost more, and small is false, if all do.
+func (s *search) count(budget int) (least int, small bool, err error) {
+	least = noSet
+	price := 0
 	for _, set := range s.sets() {
+		cost := s.setCost(set)
+		bound := max(1, budget/cost)
 		known, ok := s.counted[set]
-		if !ok || known.rows >= known.bound {
+		if !ok || known.rows >= known.bound && known.bound < bound {
 			var st statement
 			st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
 			s.from(&st, set, s.rects)
 			st.addf(" LIMIT %d) AS c", bound)
 			known.bound = bound
 			if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&known.rows); err != nil {
-				return noSet, err
+				return noSet, false, err
 			}
 			s.counted[set] = known
 		}
-		if least == noSet || known.rows < s.counted[least].rows {
-			least = set
+		fits := known.rows < min(bound, known.bound)
+		if fits && (!small || known.rows*cost < price) || least == noSet {
+			least, small, price = set, fits, known.rows*cost
 		}
 	}
-	return least, nil
+	return least, small, nil
 }
 
 // from writes what has the rows of a set.
@@ -445,19 +514,20 @@ func (s *search) from(st *statement, set int, rects []rect) {
 		st.addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.arg(c.first), st.arg(c.last))
 	}
 	st.addf(") AS r CROSS JOIN %s WHERE organization_id = %s AND %s IS NOT NULL AND %s BETWEEN r.column1 AND r.column2",
-		s.table, st.arg(s.organization), s.where[2], s.where[2])
+		s.table, st.arg(s.organization), s.cell, s.cell)
 }
 
-// set returns those of a set that meet all conditions, after a place.
+// set returns those of a set that meet all conditions, after a place; by distance,
+// they are in no order.
 func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
 	var st statement
 	columns := s.columns()
-	st.addf("SELECT id, value, lat, lng FROM (SELECT %s", columns)
+	st.addf("SELECT id, value, cell FROM (SELECT %s", columns)
 	s.from(&st, set, s.rects)
 	if set < len(s.filters) {
-		s.test(&st, &s.filters[set], s.filters[set].ordered(), 0)
+		s.test(&st, &s.filters[set], s.filters[set].ordered(), s.spatial)
 	} else {
-		s.test(&st, nil, set == createdSet, 0)
+		s.test(&st, nil, set == createdSet, s.spatial)
 	}
 	if !s.plain() {
 		for _, f := range s.filters {
@@ -476,6 +546,9 @@ func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
 	} else if from != nil {
 		st.addf(" AND coalesce((%s, id) %s (%s, %s), FALSE)", s.key.column, later, st.arg(from.value), st.arg(from.id))
 	}
-	st.addf(" LIMIT %d) AS c ORDER BY %s", everything, s.ordering())
+	st.addf(" LIMIT %d) AS c", everything)
+	if !s.byDistance {
+		st.addf(" ORDER BY %s", s.ordering())
+	}
 	return s.read(&st, want)
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -12,8 +11,9 @@ import (
 // The sizes of the rings that [search.nearest] reads.
 const (
 	ringRows  = 1000
-	ringsRows = 5000 // in all, before a filter's set is read instead
+	ringsRows = 6000 // in all, before a filter's set is read instead
 	maxRings  = 8    // likewise; and after as many more the rest is read at once
+	mostRows  = 50_000
 )
 
 // nearest is find in the order of distance: ring by ring of the circle, each as
@@ -47,26 +47,33 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	}
 	var found []candidate
 	passed, rings := 0, 0
-	for bound := s.pace[0].set; ; bound = s.pace[1].set {
-		least, err := s.count(bound)
+	guess := 0.0 // of the next ring's area
+	// A set that is very small comes first, one that is not so small after some rings.
+	for last := false; ; last = true {
+		budget := s.pace[0].set
+		if last {
+			budget = s.pace[1].set
+		}
+		least, small, err := s.count(budget)
 		if err != nil {
 			return nil, err
 		}
-		if least != noSet && s.counted[least].rows < bound {
+		if small {
 			if found, err = s.set(least, nil, math.MaxInt); err != nil {
 				return nil, err
 			}
 			found = slices.DeleteFunc(found, func(c candidate) bool { return compare(c, after) <= 0 })
 			break
 		}
-		for inner <= outer && len(found) < want && (bound == s.pace[1].set || passed < ringsRows && rings < maxRings) {
-			low, high := inner, outer
+		for inner <= outer && len(found) < want && (last || passed < ringsRows && rings < maxRings) {
+			low, high, rows := inner, outer, mostRows
 			if rings++; rings <= 2*maxRings {
-				if low, high, err = s.ring(inner, outer, rings-1); err != nil {
+				if low, high, rows, err = s.ring(inner, outer, guess); err != nil {
 					return nil, err
 				}
 			}
-			rows, some, err := s.inRing(low, high)
+			guess = (high*high - low*low) * ringRows / float64(max(rows, ringRows/8))
+			some, err := s.inRing(low, high)
 			if err != nil {
 				return nil, err
 			}
@@ -83,7 +90,7 @@ func (s *search) nearest(want int) ([]candidate, error) {
 				inner = math.Nextafter(high, math.Inf(1))
 			}
 		}
-		if inner > outer || len(found) >= want || bound == s.pace[1].set {
+		if inner > outer || len(found) >= want || last {
 			break
 		}
 	}
@@ -91,72 +98,104 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	return found[:min(want, len(found))], nil
 }
 
-// ring returns the part of the ring between two distances to be read next, the nth
-// from 0 on: about as wide as it takes for it to have ringRows rows.
-func (s *search) ring(inner, outer float64, nth int) (low, high float64, err error) {
-	count := func(low, high float64) (int, error) {
+// ring returns the part of the ring between two distances to be read next, and how
+// many rows that takes: about as wide as it takes to have ringRows, or what is read
+// in vain because few ranges of cells go only roughly around a ring. The area, over
+// pi, is guessed; 0: not yet.
+func (s *search) ring(inner, outer, guess float64) (low, high float64, rows int, err error) {
+	count := func(low, high float64, bound int) (int, error) {
 		var st statement
 		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
-		s.from(&st, cellSet, s.near.between(low, high))
-		st.addf(" LIMIT %d) AS c", ringRows+1)
+		s.from(&st, cellSet, s.about(low, high))
+		st.addf(" LIMIT %d) AS c", bound)
 		var n int
 		err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n)
 		return n, err
 	}
-	if n, err := count(inner, outer); n <= ringRows || err != nil {
-		return inner, outer, err
+	edge := inner
+	if s.descending {
+		edge = outer
+	}
+	vain := 0
+	if edge > 0 {
+		if vain, err = count(edge, edge, mostRows); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	bound := min(ringRows+2*vain, mostRows)
+	if rows, err = count(inner, outer, bound); err != nil || rows < bound || bound == mostRows {
+		return inner, outer, rows, err
 	}
 	// By area, because that is what rows go by.
 	all := outer*outer - inner*inner
-	least, most := 0.0, all
-	for range 6 {
-		area := (least + most) / 2
-		if least == 0 {
-			area = most / 8
-		}
-		low, high = inner, math.Sqrt(inner*inner+area)
+	part := func(area float64) (low, high float64) {
 		if s.descending {
-			low, high = math.Sqrt(max(inner*inner, outer*outer-area)), outer
+			return math.Sqrt(max(inner*inner, outer*outer-area)), outer
 		}
-		n, err := count(low, high)
+		return inner, min(outer, math.Sqrt(inner*inner+area))
+	}
+	few, many := 0.0, all
+	for range 24 {
+		area := many / 32
 		switch {
-		case err != nil:
-			return 0, 0, err
-		case n <= ringRows && n >= ringRows/8:
-			return low, high, nil
-		case n <= ringRows:
-			least = area
+		case few > 0:
+			area = math.Sqrt(few * many)
+		case guess > 0 && guess < many:
+			area = guess
+		case guess > 0:
+			area = many / 4
+		}
+		low, high = part(area)
+		if rows, err = count(low, high, bound); err != nil {
+			return 0, 0, 0, err
+		}
+		switch {
+		case rows < bound && rows >= vain+ringRows/4:
+			return low, high, rows, nil
+		case rows < bound:
+			few = area
 		default:
-			most = area
+			many = area
+		}
+		if few > 0 && many < 1.2*few || many < 1e-4 { // square meters
+			break
 		}
 	}
-	if least == 0 {
-		// Many are in one place, or the ring is too thin to be covered by a few
-		// ranges: rather some that is wide, and more each time.
-		least = min(all, all/32*float64(int(1)<<nth))
-	}
-	if s.descending {
-		return math.Sqrt(max(inner*inner, outer*outer-least)), outer, nil
-	}
-	return inner, math.Sqrt(inner*inner + least), nil
+	// Many are in one place.
+	low, high = part(many)
+	return low, high, bound, nil
 }
 
-// inRing returns how many rows there are about a ring, and those that meet the
-// conditions, in no order; some are nearer or farther.
-func (s *search) inRing(low, high float64) (rows int, found []candidate, err error) {
-	rects := s.near.between(low, high)
+// inRing returns the rows about a ring that meet the conditions, in no order; some
+// are nearer or farther.
+func (s *search) inRing(low, high float64) ([]candidate, error) {
 	var st statement
-	st.addf("SELECT id, NULL, %s, %s", s.where[0], s.where[1])
-	s.from(&st, cellSet, rects)
-	if condition := s.near.roughly(&st, low, high, s.where); condition != "" {
-		st.addf(" AND coalesce(%s, FALSE)", condition)
-	}
-	s.test(&st, nil, false, 0)
+	st.addf("SELECT id, NULL, %s", s.cell)
+	s.from(&st, cellSet, s.about(low, high))
+	s.test(&st, nil, false, false)
 	inside := s.inside
-	s.inside = func(lat, lng int64) bool { rows++; return inside(lat, lng) }
+	s.inside = func(lat, lng int64) bool {
+		return slices.ContainsFunc(s.rects, func(r rect) bool { return r.has(lat, lng) }) && inside(lat, lng)
+	}
 	defer func() { s.inside = inside }()
-	found, err = s.read(&st, math.MaxInt)
-	return rows, found, err
+	return s.read(&st, math.MaxInt)
+}
+
+// about are rects that hold every position of the list whose distance is between two.
+func (s *search) about(low, high float64) []rect {
+	ring := s.near.between(low, high)
+	if len(s.rects) > 3 { // too many together
+		return ring
+	}
+	var list []rect
+	for _, a := range ring {
+		for _, b := range s.rects {
+			if c, ok := a.cut(b); ok {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
 }
 
 // between are rects that hold every position whose distance is between two.
@@ -180,21 +219,4 @@ func (n *Near) between(low, high float64) []rect {
 		rects = left
 	}
 	return rects
-}
-
-// roughly is a condition that all positions meet whose distance is between two, and
-// few others: as if the earth were flat. It is empty where that is far from true.
-func (n *Near) roughly(st *statement, low, high float64, where [3]string) string {
-	const micro = math.Pi / 180 / 1e6 * earthRadius // meters of latitude
-	rad := n.Lat * math.Pi / 180
-	if rects := n.rects(high); math.Abs(n.Lat) > 80 || len(rects) != 1 {
-		return ""
-	}
-	// Off by what a degree of longitude is shorter at the other latitude.
-	off := 1.2*math.Tan(math.Abs(rad))*high/earthRadius + 1e-4
-	least, most := low/micro, high/micro+2
-	least, most = max(0, least-2)*(1-off), most*(1+off)
-	lat, lng, narrow := st.arg(millionths(n.Lat)), st.arg(millionths(n.Lng)), st.arg(math.Cos(rad)*math.Cos(rad))
-	square := fmt.Sprintf("(%[1]s - %[3]s) * (%[1]s - %[3]s) + (%[2]s - %[4]s) * (%[2]s - %[4]s) * CAST(%[5]s AS DOUBLE PRECISION)", where[0], where[1], lat, lng, narrow)
-	return fmt.Sprintf("%s BETWEEN %s AND %s", square, st.arg(least*least), st.arg(most*most))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// explainer fails the test where a statement looks through a whole table, or sorts
-// all records of an organization.
+// explainer fails the test where a statement looks through a whole table, sorts
+// all records of an organization, or walks along regions otherwise than by theirs.
 type explainer struct {
 	db.Querier
 	t *testing.T
@@ -38,6 +38,9 @@ func (e *explainer) explain(ctx context.Context, query string, args []any) {
 	e.n++
 	sorts := strings.Contains(strings.Join(lines, "\n"), "USE TEMP B-TREE")
 	for _, line := range lines {
+		if strings.Contains(query, " >> 40") && strings.HasPrefix(line, "SEARCH") && !strings.Contains(line, "_region") {
+			e.t.Errorf("%s\n%s: %q", query, line, lines)
+		}
 		if wholeTable.MatchString(line) || sorts && wholeOrganization.MatchString(line) {
 			e.t.Errorf("%s\n%s: %q", query, line, lines)
 		}

@@ -81,8 +81,10 @@ func (s *Service) searchRides(ctx context.Context, q db.Querier, organizationID 
 		return nil, err
 	}
 	f := &search{
-		ctx: ctx, q: q, organization: organizationID, table: "rides", where: [3]string{"start_lat", "start_lng", "start_cell"},
-		rides: true, now: a.now, after: query.After, descending: query.Sort.Descending,
+		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true,
+		onRegion: []string{""},
+		cellOn:   []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
+		now:      a.now, after: query.After, descending: query.Sort.Descending,
 	}
 	// Rides without a value are those of some statuses. Where all that are asked
 	// for have one, or none has, nothing is looked for in vain.
@@ -114,7 +116,7 @@ func (s *Service) searchRides(ctx context.Context, q db.Querier, organizationID 
 	f.equal("pricing_plan_id", query.PricingPlanID, true, "")
 	f.equal("status", texts(query.Status), !slices.Contains(query.Status, Completed), "status <> 'completed'")
 	f.equal("trip_type", texts(query.TripType), !slices.Contains(query.TripType, RiderTrip), "trip_type <> 'rider'")
-	f.equal("payment_status", query.PaymentStatus, true, "")
+	f.equal("payment_status", query.PaymentStatus, !slices.Contains(query.PaymentStatus, "not_due"), "payment_status <> 'not_due'")
 	f.of(query.Subaccounts, query.Subaccount)
 	f.created(ridePrefix, query.CreatedAt)
 	f.during("updated_at", query.UpdatedAt, "")

@@ -179,7 +179,7 @@ func (m *maker) near() *Near {
 }
 
 // small makes the steps of lists so small that each of them is taken.
-func small(s *Service) { s.pace = pace{{3, 4}, {5, 12}, {10, 30}} }
+func small(s *Service) { s.pace = pace{{10, 40}, {40, 100}, {80, 240}} }
 
 func has[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
 

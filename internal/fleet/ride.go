@@ -127,9 +127,9 @@ func seconds(from rfc3339.Time, to time.Time) int64 {
 
 // columns are what is stored beside the document.
 func (r *Ride) columns() []column {
-	var lat, lng, cell, total, duration any
+	var cell, total, duration any
 	if !r.StartedAt.Std().IsZero() {
-		lat, lng, cell = place(r.StartLocation)
+		cell = place(r.StartLocation)
 	}
 	if r.Price != nil {
 		total, duration = r.Price.TotalAmount, r.DurationSeconds
@@ -147,8 +147,6 @@ func (r *Ride) columns() []column {
 		{"pricing_plan_id", idOf(r.PricingPlanID)},
 		{"payment_status", r.PaymentStatus},
 		{"start_zone_id", idOf(r.StartZoneID)},
-		{"start_lat", lat},
-		{"start_lng", lng},
 		{"start_cell", cell},
 		{"reserved_at", db.Time(r.ReservedAt.Std())},
 		{"started_at", db.Time(r.StartedAt.Std())},

@@ -93,10 +93,9 @@ func integer(n *int64) any {
 }
 
 // place is the stored form of a position that may be missing.
-func place(p *Position) (lat, lng, cell any) {
+func place(p *Position) any {
 	if p == nil {
-		return nil, nil, nil
+		return nil
 	}
-	y, x := millionths(p.Lat), millionths(p.Lng)
-	return y, x, cellOf(y, x)
+	return cellOf(millionths(p.Lat), millionths(p.Lng))
 }

@@ -146,7 +146,6 @@ func (v *Vehicle) check(faults *problem.Validation) {
 
 // columns are what is stored beside the document.
 func (v *Vehicle) columns() []column {
-	lat, lng, cell := place(v.Location)
 	return []column{
 		{"id", v.ID},
 		{"subaccount_id", v.SubaccountID},
@@ -161,9 +160,7 @@ func (v *Vehicle) columns() []column {
 		{"former_event", db.Text(string(v.formerEvent))},
 		{"battery_percent", integer(v.BatteryPercent)},
 		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
-		{"lat", lat},
-		{"lng", lng},
-		{"cell", cell},
+		{"cell", place(v.Location)},
 		{"due_at", db.Time(v.dueAt)},
 		{"updated_at", db.Time(v.UpdatedAt.Std())},
 		{"doc", string(v.doc)},
