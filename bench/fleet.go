@@ -183,15 +183,20 @@ func (f *fleetLoad) latencies(ctx context.Context, n int, path func(i int) strin
 
 // space measures what is found by where it is, from one client.
 func (f *fleetLoad) space(ctx context.Context, b *bench) ([]row, error) {
-	n := b.scale(800)
 	random := rand.New(rand.NewPCG(1, 2))
 	slowest := func(what string, filters []string, path func(filter string) string) (row, error) {
 		worst, which := time.Duration(0), ""
 		for _, filter := range filters {
-			took, err := f.latencies(ctx, n/len(filters), func(int) string { return path(filter) })
+			n := b.scale(200)
+			if filter == "sort=-total_amount" {
+				n = b.scale(50) // the dear ones are in one city, and it goes past them all
+			}
+			// As many requests before, so that the file is in memory.
+			took, err := f.latencies(ctx, 2*n, func(int) string { return path(filter) })
 			if err != nil {
 				return row{}, err
 			}
+			took = took[n:]
 			if d := quantile(took, 0.99); d > worst {
 				worst, which = d, filter
 			}
