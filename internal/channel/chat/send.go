@@ -44,7 +44,7 @@ func (*Adapter) Check(m *channel.Outgoing, credentials map[string]string) error 
 
 // thread is where a message goes: a channel, and the first message of a thread in it.
 func thread(m *channel.Outgoing) (place, root string, ok bool) {
-	place, root, ok = strings.Cut(m.To.ID, ":")
+	place, root, ok = strings.Cut(m.ThreadKey, ":")
 	return place, root, ok && place != "" && !moment(root).IsZero()
 }
 

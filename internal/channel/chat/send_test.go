@@ -17,7 +17,7 @@ import (
 var token = map[string]string{"bot_token": "token"}
 
 func outgoing(change func(*channel.Outgoing)) *channel.Outgoing {
-	m := &channel.Outgoing{ID: "0192-ours", From: "T1", To: channel.Party{ID: "C9:1795168700.000200"}, Text: "Try <again> & tell us"}
+	m := &channel.Outgoing{ID: "0192-ours", From: "T1", To: channel.Party{ID: "U7"}, ThreadKey: "C9:1795168700.000200", Text: "Try <again> & tell us"}
 	if change != nil {
 		change(m)
 	}
@@ -34,8 +34,8 @@ func TestCheck(t *testing.T) {
 	}{
 		{"as it should be", token, nil, 0},
 		{"no token", nil, nil, problem.Precondition},
-		{"somebody who never wrote", token, func(m *channel.Outgoing) { m.To.ID = "U7" }, problem.Precondition},
-		{"no thread", token, func(m *channel.Outgoing) { m.To.ID = "C9:" }, problem.Precondition},
+		{"somebody who never wrote", token, func(m *channel.Outgoing) { m.ThreadKey = "" }, problem.Precondition},
+		{"no thread", token, func(m *channel.Outgoing) { m.ThreadKey = "C9:" }, problem.Precondition},
 		{"as long as can be", token, func(m *channel.Outgoing) { m.Text = strings.Repeat("é", chat.MaxText) }, 0},
 		{"too long", token, func(m *channel.Outgoing) { m.Text = strings.Repeat("é", chat.MaxText+1) }, problem.Invalid},
 		{"too long once escaped", token, func(m *channel.Outgoing) { m.Text = strings.Repeat("<", chat.MaxText/4+1) }, problem.Invalid},
