@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -165,6 +166,8 @@ type channelConnectCmd struct {
 	Secret      []string `secret:"true" help:"Signing secret, or several for rotation (default: one is made and shown once)."`
 	Credentials string   `placeholder:"JSON" secret:"true" help:"What the provider's API wants: an object of strings."`
 	AutoReply   string   `placeholder:"TEXT" help:"Answer to the first message of a new customer."`
+
+	Setting map[string]string `placeholder:"NAME=VALUE" help:"A setting of the channel, such as missed_calls=ticket; several with semicolons."`
 }
 
 // shownConnection is a connection without its secrets.
@@ -188,6 +191,7 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 			return usageError{fmt.Errorf("--credentials must be a JSON object of strings, such as {\"account_sid\":\"…\",\"auth_token\":\"…\"}")}
 		}
 	}
+	maps.Copy(n.Settings, c.Setting)
 	if c.AutoReply != "" {
 		n.Settings["auto_reply"] = c.AutoReply
 	}

@@ -18,7 +18,7 @@ func voiceTrigger() trigger {
 		name: "voice", secret: "voice-secret",
 		events: []string{
 			"transcription", "calling", "ringing", "connected", "hold", "hangup", "missed", "voicemail", "voicemail_uploaded",
-			"recording", "sms", "sms-sent",
+			"recording", "sms", "sms-sent", "sms-delivered", "sms-failed",
 		},
 		request: (*triggerCmd).voice,
 	}
@@ -36,6 +36,13 @@ func (t *triggerCmd) voice(s triggering) (*http.Request, error) {
 	case "sms-sent":
 		body = voiceText(from, to, orElse(t.Text, "There are three."), now)
 		body["direction"], body["from_number"], body["to_number"], body["message_status"] = "outbound", to, []string{from}, "success"
+	case "sms-delivered", "sms-failed":
+		// --text is the provider's id of the text.
+		body = voiceText(to, from, "", now)
+		body["id"], body["direction"], body["target"], body["message_status"] = orElse(t.Text, fmt.Sprint(voiceID())), "outbound", voiceTarget(to), "success"
+		if s.event == "sms-failed" {
+			body["message_status"], body["message_delivery_result"] = "failed", "invalid_destination"
+		}
 	}
 	event, err := json.Marshal(body)
 	if err != nil {
