@@ -95,7 +95,7 @@ func startMeta(t *testing.T) *metaRig {
 	api := httptest.NewServer(rig.provider)
 	t.Cleanup(api.Close)
 	rig.flags = []string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t), "--business-messaging-api-url=" + api.URL, "--social-messenger-api-url=" + api.URL}
-	command(t, nil, append([]string{"org", "create", "--name=Acme"}, rig.flags...)...)
+	command(t, nil, append([]string{"org", "create", "--name=Acme", "--plan=business", "--fleet-rate-limit=1000000"}, rig.flags...)...)
 	for channel, address := range map[string]string{"business-messaging": demoNumberID, "social-messenger": demoPageID} {
 		command(t, nil, append([]string{"channel", "connect", channel, "--org=acme", "--address=" + address, "--secret=" + metaSecret,
 			`--credentials={"access_token":"the token","verify_token":"any words"}`}, rig.flags...)...)
@@ -130,7 +130,7 @@ func (r *metaRig) api(t *testing.T, method, path string, input, output any) (sta
 	req.Header.Set("Content-Type", "application/json")
 	status, body = send(t, http.DefaultClient, req)
 	if output != nil {
-		if err := json.Unmarshal([]byte(body), output); err != nil {
+		if err := json.Unmarshal([]byte(body), output); err != nil || status != http.StatusOK {
 			t.Fatalf("%s %s answered %d %s: %v", method, path, status, body, err)
 		}
 	}
