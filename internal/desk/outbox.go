@@ -21,7 +21,8 @@ type Waiting struct {
 	Channel          string
 	State            channel.ReceiptState // a receipt may have been quicker than the answer to the sending
 	Attempts         int                  // that failed
-	HandedAt         time.Time            // when it was handed over without a known outcome; zero: not so
+	HandedAt         time.Time            // when it was last handed over without a known outcome; zero: not so
+	WrittenAt        time.Time            // before which it was not handed over
 
 	blobs []string // keys of the files
 }
@@ -37,7 +38,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		var html, externalID, recipient, recipientID string
 		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
 			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
-			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey))
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.WrittenAt))
 		w.HTML = html
 		w.Automatic = d.Automatic
 		if w.Channel == channelEmail {
@@ -49,7 +50,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		return w, err
 	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
 			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number,
-			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id)
+			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), m.created_at
 		FROM outbox o
 		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
 		JOIN tickets t ON t.id = o.ticket_id

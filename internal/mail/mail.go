@@ -2,10 +2,10 @@
 // channel.
 //
 // A [Message] is data. [Compose] turns it into RFC 5322 bytes, and a [Sender]
-// takes it to where it goes: [SMTP] to a server, [Mailbox] into a directory
-// that a developer reads in the browser when no server is configured. Both
-// compose first, so what one refuses the other refuses too, and both pass
-// mailtest.Run.
+// takes it to where it goes: [SMTP] to a server, [API] to a delivery provider,
+// [Mailbox] into a directory that a developer reads in the browser when neither is
+// configured. All compose first, so what one refuses the others refuse too, and all
+// pass mailtest.Run.
 //
 // The invariant is that what a customer typed stays content: no value in a
 // Message can add a header, a recipient or a body part. Values that try are
@@ -15,7 +15,8 @@
 // tells the caller's queue whether another attempt can help, and [Retry] when.
 // A server may have taken a message although Send failed, because the connection
 // broke before its answer ([Error.Unclear]). A caller that tries again all the
-// same keeps the Message-ID; one that must not send twice uses [Carrier].
+// same keeps the Message-ID; one that must not send twice uses [Carrier], and sends
+// again only by a [Repeater].
 package mail
 
 import (
@@ -24,6 +25,7 @@ import (
 	"fmt"
 	netmail "net/mail"
 	"strings"
+	"time"
 )
 
 // Sender delivers messages. Implementations are safe for concurrent use.
@@ -40,8 +42,18 @@ type Carrier interface {
 	Sender
 	// Carry is Send. It calls handing once, right before the first byte of the
 	// message goes, and not at all if it does not come so far. An error of
-	// handing ends the sending and is in the chain of the one returned.
-	Carry(ctx context.Context, m Message, handing func() error) error
+	// handing ends the sending and is in the chain of the one returned. The id is
+	// what the far side calls the message from then on, beside its Message-ID; it
+	// may be empty.
+	Carry(ctx context.Context, m Message, handing func() error) (id string, err error)
+}
+
+// Repeater is a [Carrier] whose far side recognises a message that it was handed
+// before, by the message's ID, and does not deliver it again.
+type Repeater interface {
+	Carrier
+	// RepeatableFor is for how long it does, from the first time on.
+	RepeatableFor() time.Duration
 }
 
 // Address is a mailbox: a display name, which may be empty, and an address.
@@ -51,6 +63,11 @@ type Address = netmail.Address
 // are plain text: encoding, quoting and folding are Compose's work. A value
 // with CR, LF or NUL in any field but Text and HTML is refused.
 type Message struct {
+	// ID names the message to a [Repeater] and in what a provider reports of it. It
+	// is letters, digits and hyphens; empty: the Message-ID serves, and nothing is
+	// reported.
+	ID string
+
 	From    Address
 	To      []Address
 	Cc      []Address
@@ -89,14 +106,16 @@ type Attachment struct {
 // words in one line and never a password.
 type Error struct {
 	Op           Op
-	Server       string // host:port; empty when no server had a part in it
-	Recipient    string // the refused recipient, for OpRecipient
-	Code         int    // SMTP reply code; 0 when no reply decided
-	EnhancedCode string // RFC 3463, such as "5.1.1"; empty when the reply had none
-	Temporary    bool   // sending the same message again later may succeed
-	Unclear      bool   // all of the message went, and no answer came: the server may have taken it
-	Text         string // what the server said, one printable line
-	Err          error  // cause when there was no reply
+	Server       string        // host:port; empty when no server had a part in it
+	Recipient    string        // the refused recipient, for OpRecipient
+	API          bool          // the server is a delivery provider's API
+	Code         int           // SMTP reply code, or HTTP status of an API; 0 when no reply decided
+	EnhancedCode string        // RFC 3463, such as "5.1.1"; empty when the reply had none
+	Temporary    bool          // sending the same message again later may succeed
+	Unclear      bool          // all of the message went, and no answer came: the server may have taken it
+	RetryAfter   time.Duration // for how long the server wants rest; 0: it did not say
+	Text         string        // what the server said, one printable line
+	Err          error         // cause when there was no reply
 }
 
 // Op is the step of sending at which an [Error] arose.

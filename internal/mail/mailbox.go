@@ -85,18 +85,19 @@ func OpenMailbox(dir, baseURL string, log *slog.Logger) (*Mailbox, error) {
 // Send implements [Sender]: it keeps m, and logs it with its text, because
 // following a sign-in link from the log is how a developer first gets in.
 func (b *Mailbox) Send(ctx context.Context, m Message) error {
-	return b.Carry(ctx, m, func() error { return nil })
+	_, err := b.Carry(ctx, m, func() error { return nil })
+	return err
 }
 
-// Carry implements [Carrier].
-func (b *Mailbox) Carry(ctx context.Context, m Message, handing func() error) error {
+// Carry implements [Carrier]. It gives no id.
+func (b *Mailbox) Carry(ctx context.Context, m Message, handing func() error) (string, error) {
 	// Composing is for its refusals: what a mail server would never have been
 	// given must not work in development either.
 	if _, _, err := compose(m); err != nil {
-		return err
+		return "", err
 	}
 	if ctx.Err() != nil {
-		return &Error{Op: OpKeep, Temporary: true, Err: context.Cause(ctx)}
+		return "", &Error{Op: OpKeep, Temporary: true, Err: context.Cause(ctx)}
 	}
 	s, err := store(m)
 	if err == nil {
@@ -106,12 +107,12 @@ func (b *Mailbox) Carry(ctx context.Context, m Message, handing func() error) er
 		err = b.write(s)
 	}
 	if err != nil {
-		return &Error{Op: OpKeep, Temporary: true, Err: err}
+		return "", &Error{Op: OpKeep, Temporary: true, Err: err}
 	}
 	b.log.InfoContext(ctx, "mail kept in the mailbox", "to", strings.Join(s.To, ", "), "subject", s.Subject,
 		"text", cmp.Or(s.Text, s.HTML), "see", b.baseURL+"/dev/mailbox/"+s.ID)
 	b.prune()
-	return nil
+	return "", nil
 }
 
 func store(m Message) (Stored, error) {

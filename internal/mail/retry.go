@@ -21,10 +21,18 @@ const (
 
 // Retry is how long to wait after the attempt-th failure (from 1) of sending a
 // mail, err, or false to give up. The waits grow; a mail that the server refuses
-// for good is not tried again.
+// for good is not tried again, and one that asks for rest gets it.
 func Retry(attempt int, err error) (time.Duration, bool) {
+	wait, again := ladder(attempt, err)
+	if e, ok := errors.AsType[*Error](err); ok && again {
+		wait = max(wait, e.RetryAfter)
+	}
+	return wait, again
+}
+
+func ladder(attempt int, err error) (time.Duration, bool) {
 	e, ok := errors.AsType[*Error](err)
-	unreachable := ok && (e.Temporary && e.Code == 0 || shutOut(e))
+	unreachable := ok && (e.Temporary && (e.Code == 0 || e.API) || shutOut(e))
 	switch {
 	case unreachable && attempt <= len(whenUnreachable):
 		return whenUnreachable[attempt-1], true
@@ -41,6 +49,9 @@ func Retry(attempt int, err error) (time.Duration, bool) {
 // shutOut reports whether the server refused us rather than the mail, which it
 // has not seen: a password that was changed must not lose what waits.
 func shutOut(e *Error) bool {
+	if e.API {
+		return e.Op == OpLogin
+	}
 	switch e.Op {
 	case OpConnect, OpTLS, OpLogin:
 		return e.Code >= 500

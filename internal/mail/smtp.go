@@ -137,21 +137,22 @@ func (s *SMTP) String() string {
 // anything about the connection, a certificate that does not verify, a login
 // that cannot be made safely.
 func (s *SMTP) Send(ctx context.Context, m Message) error {
-	return s.Carry(ctx, m, func() error { return nil })
+	_, err := s.Carry(ctx, m, func() error { return nil })
+	return err
 }
 
 // Carry implements [Carrier]: the server has taken the recipients and asks for
-// the message when it calls handing.
-func (s *SMTP) Carry(ctx context.Context, m Message, handing func() error) error {
+// the message when it calls handing. It gives no id.
+func (s *SMTP) Carry(ctx context.Context, m Message, handing func() error) (string, error) {
 	env, raw, err := compose(m)
 	if err != nil {
-		return err
+		return "", err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := time.AfterFunc(sendTimeout, func() { cancel(context.DeadlineExceeded) })
 	defer limit.Stop()
-	return s.session(ctx, func(c *smtp.Client) error {
+	return "", s.session(ctx, func(c *smtp.Client) error {
 		return s.deliver(ctx, c, env, raw, func() error {
 			err := handing()
 			limit.Reset(contentTimeout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -16,19 +17,21 @@ import (
 
 // byMail sends the message as a mail.
 func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
-	if !a.w.HandedAt.IsZero() {
+	server, route := a.mail, "mail"
+	own, err := a.openMail(a.connection.Credentials())
+	if err != nil && a.w.HandedAt.IsZero() {
+		return a.later(ctx, "the connection cannot send: "+err.Error(), offWait)
+	}
+	if own != nil {
+		server, route = own, "mail/"+a.connection.ID
+	}
+	repeater, repeats := server.(mail.Repeater)
+	repeats = repeats && err == nil && a.repeatable(repeater.RepeatableFor())
+	if !a.w.HandedAt.IsZero() && !repeats {
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 	}
 	if barred, err := a.barred(ctx); barred || err != nil {
 		return err
-	}
-	server, route := a.mail, "mail"
-	if own := a.connection.Credentials()["smtp_url"]; own != "" {
-		var err error
-		if server, err = a.openMail(own); err != nil {
-			return a.later(ctx, "the connection's smtp_url is not usable: "+strings.TrimPrefix(err.Error(), "mail: "), offWait)
-		}
-		route = "mail/" + a.connection.ID
 	}
 	var memory int64
 	for _, f := range a.w.Files {
@@ -50,7 +53,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		}
 		a.w.Files[i].Data = data
 	}
-	err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+	id, err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
 	for {
 		gone := a.refusedCopy(err)
 		if gone == "" {
@@ -60,10 +63,14 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		if err := a.record(ctx, func(tx *db.Tx) error { return a.desk.DropCc(ctx, tx, &a.w, gone, reason) }); err != nil {
 			return fmt.Errorf("drop copy: %w", err)
 		}
-		err = server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+		id, err = server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
 	}
 	if err == nil {
-		return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken}})
+		v := channel.Verdict{Fate: channel.Taken}
+		if id != "" {
+			v.ExternalIDs = []string{id}
+		}
+		return a.conclude(ctx, end{verdict: v})
 	}
 	e, _ := errors.AsType[*mail.Error](err)
 	unclear := e != nil && e.Unclear
@@ -72,11 +79,20 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		return err
 	case ctx.Err() != nil && !unclear:
 		return a.interrupted(ctx, false)
+	case ctx.Err() != nil && repeats:
+		return a.interrupted(ctx, true)
+	case unclear && repeats && e.Temporary:
+		wait := max(a.retry(a.w.Attempts+1, e.RetryAfter), a.scaled(settleTime))
+		return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Unclear, Reason: mailWords(err)}, wait: wait})
 	case unclear:
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 	}
 	if e != nil && slowDown(e) {
-		a.routes.pause(route, a.scaled(time.Minute))
+		rest := e.RetryAfter
+		if rest == 0 {
+			rest = time.Minute
+		}
+		a.routes.pause(route, a.scaled(rest))
 	}
 	v := channel.Verdict{Fate: channel.Later, Reason: mailWords(err)}
 	wait, again := mail.Retry(a.w.Attempts+1, err)
@@ -85,6 +101,11 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 	}
 	return a.conclude(ctx, end{verdict: v, wait: a.scaled(wait), giveUp: !again})
 }
+
+// repeatable reports whether a far side that recognises what it was handed within a
+// time certainly still does. When it was first handed the message is not known, but
+// not before that was written.
+func (a *sending) repeatable(within time.Duration) bool { return time.Since(a.w.WrittenAt) < within }
 
 // refusedCopy returns who of those who were to get a copy is what the mail server
 // refuses for good; empty when that is not the trouble.
@@ -104,6 +125,9 @@ func (a *sending) refusedCopy(err error) string {
 // slowDown reports whether a mail server wants less of us, rather than not this
 // mail now.
 func slowDown(e *mail.Error) bool {
+	if e.API {
+		return e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable
+	}
 	return e.Code == 421 || e.Code == 450 && strings.HasPrefix(e.EnhancedCode, "4.7.")
 }
 
@@ -120,20 +144,27 @@ func mailWords(err error) string {
 	} else if e.Err != nil {
 		said = e.Err.Error()
 	}
-	what := "the mail server did not take the mail"
+	by := "the mail server"
+	if e.API {
+		by = "the delivery provider"
+	}
+	what := by + " did not take the mail"
 	switch e.Op {
 	case mail.OpCompose:
 		what = "the mail cannot be written"
 	case mail.OpConnect:
-		what = "the mail server cannot be reached"
+		what = by + " cannot be reached"
 	case mail.OpTLS:
-		what = "there is no safe connection to the mail server"
+		what = "there is no safe connection to " + by
 	case mail.OpLogin:
-		what = "the mail server does not let us in"
+		what = by + " does not let us in"
+		if e.API {
+			what = by + " refuses the API key"
+		}
 	case mail.OpSender:
-		what = "the mail server does not take mail from our address"
+		what = by + " does not take mail from our address"
 	case mail.OpRecipient:
-		what = "the mail server does not take mail for " + strings.Trim(e.Recipient, "<>")
+		what = by + " does not take mail for " + strings.Trim(e.Recipient, "<>")
 	case mail.OpKeep:
 		what = "the mail could not be kept"
 	}

@@ -40,32 +40,33 @@ type relay struct {
 }
 
 func (r *relay) Send(ctx context.Context, m mail.Message) error {
-	return r.Carry(ctx, m, func() error { return nil })
+	_, err := r.Carry(ctx, m, func() error { return nil })
+	return err
 }
 
-func (r *relay) Carry(ctx context.Context, m mail.Message, handing func() error) error {
+func (r *relay) Carry(ctx context.Context, m mail.Message, handing func() error) (string, error) {
 	r.note()
 	if _, err := mail.Compose(m); err != nil {
-		return err
+		return "", err
 	}
 	r.mu.Lock()
 	fail := r.fail
 	r.mu.Unlock()
 	if fail != nil {
 		if err := fail(m, false); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if err := handing(); err != nil {
-		return &mail.Error{Op: mail.OpContent, Temporary: true, Err: err}
+		return "", &mail.Error{Op: mail.OpContent, Temporary: true, Err: err}
 	}
 	if fail != nil {
 		if err := fail(m, true); err != nil {
-			return err
+			return "", err
 		}
 	}
 	r.received = append(r.received, m)
-	return nil
+	return "", nil
 }
 
 // recover has nothing fail any more.
@@ -335,9 +336,9 @@ func TestOwnServer(t *testing.T) {
 		own := new(relay)
 		var usable atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
-			r.open = func(rawURL string) (mail.Carrier, error) {
-				if rawURL != "smtp://mail.a.example" || !usable.Load() {
-					return nil, errors.New("mail: SMTP URL has no host")
+			r.open = func(credentials map[string]string) (mail.Carrier, error) {
+				if credentials["smtp_url"] != "smtp://mail.a.example" || !usable.Load() {
+					return nil, errors.New("its smtp_url has no host")
 				}
 				return own, nil
 			}
@@ -347,7 +348,7 @@ func TestOwnServer(t *testing.T) {
 		r.run()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want := desk.Delivery{State: channel.ReceiptQueued, Error: "the connection's smtp_url is not usable: SMTP URL has no host"}
+		want := desk.Delivery{State: channel.ReceiptQueued, Error: "the connection cannot send: its smtp_url has no host"}
 		if got := r.message(m).Delivery; got != want {
 			t.Errorf("delivery is %+v, want %+v", got, want)
 		}
@@ -464,7 +465,12 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		}
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
 			r.mail = shared
-			r.open = func(string) (mail.Carrier, error) { return own, nil }
+			r.open = func(credentials map[string]string) (mail.Carrier, error) {
+				if credentials["smtp_url"] == "" {
+					return nil, nil
+				}
+				return own, nil
+			}
 		})
 		dead := r.connect("email-raw", "dead@a.example", func(n *connection.New) { n.Credentials = map[string]string{"smtp_url": "smtp://mail.a.example"} })
 		alive := r.connect("email-raw", ourMail)

@@ -16,6 +16,8 @@
 //   - A provider is asked whether it has the message, and it is sent again only if
 //     not. Of one that cannot be asked a receipt may say so; without one for a while,
 //     it is as with a mail server.
+//   - A provider that recognises a message by its id is simply handed it again, as
+//     long as it certainly does.
 //   - A mail server cannot be asked. The record is made when it has agreed to
 //     everything and asks for the content, so the doubt begins with the first byte
 //     of that and ends with the server's last word. What is in doubt is not sent
@@ -53,17 +55,19 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Config is what a [Service] needs. All is required but RetryTimeScale.
+// Config is what a [Service] needs. All is required but OpenMail and RetryTimeScale.
 type Config struct {
 	DB          *db.DB
 	Blob        blob.Store
 	Connections *connection.Service
 	Adapters    []channel.Adapter
 	Box         *seal.Box // marks our mails
-	// Mail takes the mails of connections that have no server of their own.
+	// Mail takes the mails of connections that have nothing of their own for that.
 	Mail mail.Carrier
-	// OpenMail returns the server of a connection that has one, by its URL.
-	OpenMail func(rawURL string) (mail.Carrier, error)
+	// OpenMail returns what takes the mails of a connection, by its credentials; nil
+	// where they name nothing. Its error says in plain words what is wrong with which
+	// of them.
+	OpenMail func(credentials map[string]string) (mail.Carrier, error)
 	HTTP     http.RoundTripper // to the providers' APIs
 	BaseURL  string            // public address, without a trailing slash
 	// OrganizationName is what the mails of a connection without a name are
@@ -82,7 +86,7 @@ type Service struct {
 	adapters         map[string]channel.Adapter // by name
 	box              *seal.Box
 	mail             mail.Carrier
-	openMail         func(rawURL string) (mail.Carrier, error)
+	openMail         func(credentials map[string]string) (mail.Carrier, error)
 	http             http.RoundTripper
 	baseURL          string
 	organizationName func(ctx context.Context, organizationID string) (string, error)
@@ -105,6 +109,9 @@ func Open(c Config) *Service {
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
 		mail: c.Mail, openMail: c.OpenMail, http: c.HTTP, baseURL: strings.TrimRight(c.BaseURL, "/"),
 		organizationName: c.OrganizationName, scale: c.RetryTimeScale, log: c.Logger,
+	}
+	if s.openMail == nil {
+		s.openMail = func(map[string]string) (mail.Carrier, error) { return nil, nil }
 	}
 	if s.scale == 0 {
 		s.scale = 1

@@ -73,7 +73,7 @@ type rig struct {
 	apiURL string
 	http   http.RoundTripper
 	mail   mail.Carrier
-	open   func(rawURL string) (mail.Carrier, error)
+	open   func(credentials map[string]string) (mail.Carrier, error)
 	scale  float64
 
 	connection connection.Connection // of tests that have one
@@ -99,10 +99,13 @@ func (r *record) fails(err error) {
 // noServer is a mail server that is not there.
 type noServer struct{}
 
-func (n noServer) Send(ctx context.Context, m mail.Message) error { return n.Carry(ctx, m, nil) }
+func (n noServer) Send(ctx context.Context, m mail.Message) error {
+	_, err := n.Carry(ctx, m, nil)
+	return err
+}
 
-func (noServer) Carry(context.Context, mail.Message, func() error) error {
-	return &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Temporary: true, Err: io.EOF}
+func (noServer) Carry(context.Context, mail.Message, func() error) (string, error) {
+	return "", &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Temporary: true, Err: io.EOF}
 }
 
 func newRig(t testing.TB, change ...func(*rig)) *rig {

@@ -13,7 +13,7 @@ import (
 )
 
 // Writer is how every mail channel sends: it implements [channel.Correspondent].
-// Mail leaves by SMTP, whichever way it came in.
+// Mail leaves by SMTP or by a delivery provider's API, whichever way it came in.
 type Writer struct{}
 
 // Check implements [channel.Sender].
@@ -42,7 +42,7 @@ func (Writer) Compose(m *channel.Outgoing) mail.Message {
 	to := mail.Address{Name: headerLine(m.To.Name), Address: m.To.Email}
 	from := mail.Address{Name: headerLine(m.FromName), Address: m.From}
 	out := mail.Message{
-		From: from, To: []mail.Address{to}, ReplyTo: mail.Address{Address: m.From},
+		ID: m.ID, From: from, To: []mail.Address{to}, ReplyTo: mail.Address{Address: m.From},
 		Subject: ticketSubject(m.Subject, m.TicketNumber), Text: m.Text, HTML: remoteImages(m.HTML), MessageID: m.MessageID,
 	}
 	for _, p := range m.Cc {

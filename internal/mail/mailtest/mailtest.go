@@ -1,5 +1,6 @@
 // Package mailtest holds what tests of mail share: [Run], the suite that every
-// [mail.Sender] passes, and [Server], an SMTP server in the test's process.
+// [mail.Sender] passes, and what it can be sent to in the test's process: [Server],
+// an SMTP server, and [Provider], a delivery provider.
 package mailtest
 
 import (
@@ -30,6 +31,8 @@ type Received struct {
 type Fixture struct {
 	Sender   mail.Sender
 	Received func(testing.TB) []Received // in order of delivery
+	// OwnEnvelope says that the far side chooses the envelope's sender itself.
+	OwnEnvelope bool
 }
 
 // Run checks that the senders which open makes keep the contract of
@@ -45,6 +48,9 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 				got := f.Received(t)
 				if len(got) != 1 {
 					t.Fatalf("received %d mails, want 1", len(got))
+				}
+				if f.OwnEnvelope {
+					got[0].EnvelopeFrom = tt.want.EnvelopeFrom
 				}
 				if diff := difference(got[0], tt.want); diff != "" {
 					t.Error(diff)
@@ -109,15 +115,15 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		}
 		spoiled := plain()
 		spoiled.To = nil
-		if err := carrier.Carry(t.Context(), spoiled, hand); err == nil || handed != 0 {
+		if _, err := carrier.Carry(t.Context(), spoiled, hand); err == nil || handed != 0 {
 			t.Errorf("Carry of what cannot be sent: %v, handed over %d times; want an error, none", err, handed)
 		}
 		changed := errors.New("changed my mind")
-		err := carrier.Carry(t.Context(), plain(), func() error { return changed })
+		_, err := carrier.Carry(t.Context(), plain(), func() error { return changed })
 		if _, ok := errors.AsType[*mail.Error](err); !ok || !errors.Is(err, changed) {
 			t.Errorf("Carry whose handing fails returned %v, want a *mail.Error that is %v", err, changed)
 		}
-		if err := carrier.Carry(t.Context(), plain(), hand); err != nil || handed != 1 {
+		if _, err := carrier.Carry(t.Context(), plain(), hand); err != nil || handed != 1 {
 			t.Errorf("Carry: %v, handed over %d times; want once", err, handed)
 		}
 		if got := f.Received(t); len(got) != 1 {
