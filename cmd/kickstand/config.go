@@ -53,7 +53,7 @@ type config struct {
 	StopTimeout    time.Duration `default:"15s" help:"How long running work may take to end when the server stops." group:"Server"`
 	TrustedProxies []string      `placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is believed." group:"Server"`
 
-	SMTPURL  string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: mails are kept and shown at /dev/mailbox)." group:"Mail"`
+	SMTPURL  string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: the delivery provider's API; without its key, mails are kept and shown at /dev/mailbox)." group:"Mail"`
 	MailFrom string `default:"Kickstand <no-reply@localhost>" placeholder:"ADDRESS" help:"Sender of account mails." group:"Mail"`
 
 	AccessLifetime  time.Duration `default:"1h" help:"How long an access token is valid." group:"Sign-in"`
@@ -69,6 +69,8 @@ type config struct {
 	EmailJSONToken               []string `name:"email-json-token" secret:"true" placeholder:"TOKEN" help:"Tokens of shared accounts that post mail as JSON (style C)." group:"Channels"`
 	EmailRawSecret               []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	EmailDeliverySecret          []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the mail delivery provider's webhooks." group:"Channels"`
+	EmailDeliveryAPIKey          string   `name:"email-delivery-api-key" secret:"true" placeholder:"KEY" help:"The mail delivery provider's API key: mail leaves by its API, and what it received is fetched there." group:"Channels"`
+	EmailDeliveryAPIURL          string   `name:"email-delivery-api-url" placeholder:"URL" help:"Where the mail delivery provider's API is (default: https://api.resend.com)." group:"Channels"`
 	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
 	SMSSecret                    []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
 	SMSAPIURL                    string   `name:"sms-api-url" placeholder:"URL" help:"Where the SMS provider's API is (default: https://api.twilio.com)." group:"Channels"`
@@ -234,7 +236,7 @@ func (c *config) settings() (app.Config, error) {
 	}
 	a := app.Config{
 		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
-		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom,
+		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
 		PaymentsAPIKey: c.PaymentsAPIKey, PaymentsAPIURL: c.PaymentsAPIURL,
@@ -313,6 +315,11 @@ func (c *config) settings() (app.Config, error) {
 			return a, usageError{fmt.Errorf("--smtp-url: %w", err)}
 		}
 	}
+	if c.EmailDeliveryAPIKey != "" {
+		if _, err := mail.OpenAPI(mail.DefaultAPIURL, c.EmailDeliveryAPIKey); err != nil {
+			return a, usageError{fmt.Errorf("--email-delivery-api-key: %w", err)}
+		}
+	}
 	return a, nil
 }
 
@@ -340,7 +347,7 @@ func (c *config) secrets() map[string][]string {
 func (c *config) apiURLs() map[string]string {
 	return map[string]string{
 		"sms": c.SMSAPIURL, "business-messaging": c.BusinessMessagingAPIURL, "social-messenger": c.SocialMessengerAPIURL,
-		"voice": c.VoiceAPIURL, "storefront": c.StorefrontAPIURL, "chat": c.ChatAPIURL,
+		"email-delivery": c.EmailDeliveryAPIURL, "voice": c.VoiceAPIURL, "storefront": c.StorefrontAPIURL, "chat": c.ChatAPIURL,
 	}
 }
 

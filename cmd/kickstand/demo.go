@@ -62,7 +62,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	}
 	listenSecret := rand.Text()
 	file := map[string]any{"data": folder, "listen-secret": listenSecret, "allow-private-receivers": true}
-	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.SecretKey = folder, "", "", "", ""
+	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.EmailDeliveryAPIKey, e.SecretKey = folder, "", "", "", "", ""
 	for _, c := range triggers() {
 		secret := rand.Text()
 		if c.newSecret != nil {

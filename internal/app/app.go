@@ -62,8 +62,11 @@ type Config struct {
 	RedisURL    string // empty: limits are counted in this process
 	SecretKey   string // empty: made and kept in Data
 
-	SMTPURL  string // empty: mails are kept in Data and shown
+	SMTPURL  string // empty: mail leaves by the delivery provider's API
 	MailFrom string
+	// EmailDeliveryAPIKey is the delivery provider's; empty: without SMTPURL, mails are
+	// kept in Data and shown.
+	EmailDeliveryAPIKey string
 
 	AccessLifetime  time.Duration
 	RefreshLifetime time.Duration
@@ -225,7 +228,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.queue = queue.Open(a.DB, queue.Config{Logger: log})
 	// What was enqueued is told to other processes before the database goes.
 	a.closers = append(a.closers, func() error { a.queue.Stop(context.Background()); return nil })
-	server, err := a.openMail()
+	// Where the operator says that the APIs are, wherever that is.
+	providers := netguard.NewTransport(netguard.Guard{AllowPrivate: true})
+	server, err := a.openMail(providers)
 	if err != nil {
 		return nil, err
 	}
@@ -282,15 +287,20 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers}
 	telephone, err := openVoice(c)
 	if err != nil {
 		return nil, err
 	}
+	deliveryAPI, err := netguard.ParseAPIURL(c.APIURLs["email-delivery"], mail.DefaultAPIURL)
+	if err != nil {
+		return nil, fmt.Errorf("email-delivery-api-url: %w", err)
+	}
+	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers, DeliveryAPIURL: deliveryAPI.String()}
 	a.adapters = []channel.Adapter{
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		telephone,
 		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters),
+		email.NewDelivery(letters),
 		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
 		market,
@@ -299,11 +309,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
 	a.Connections.TellAdmins(admins{a.Accounts}, outbox, c.BaseURL)
 	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}
-	// Where the operator says that the APIs are, wherever that is.
-	providers := netguard.NewTransport(netguard.Guard{AllowPrivate: true})
 	sender := outbound.Open(outbound.Config{
 		DB: a.DB, Blob: blobs, Connections: a.Connections, Adapters: a.adapters, Box: box,
-		Mail: server, OpenMail: func(rawURL string) (mail.Carrier, error) { return openOwnServer(rawURL, guard) },
+		Mail: server, OpenMail: a.ownMail(guard, providers),
 		HTTP:    providers,
 		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: log,
 	})
@@ -321,6 +329,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Inbound = inbound.Open(inbound.Config{
 		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, News: a.Connections,
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
+		Credentials:      map[string]map[string]string{"email-delivery": deliveryCredentials(c)},
 		SoleOrganization: a.Accounts.SoleOrganization,
 		Media:            netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,
 	})
@@ -364,17 +373,6 @@ func openProvider(c Config, log *slog.Logger) (account.Provider, error) {
 func (a *App) organizationName(ctx context.Context, id string) (string, error) {
 	o, err := a.Accounts.Organization(ctx, id)
 	return o.Name, err
-}
-
-// openOwnServer returns a connection's own mail server. An organization names it,
-// so it must not be in our network.
-func openOwnServer(rawURL string, guard netguard.Guard) (mail.Carrier, error) {
-	server, err := mail.OpenSMTP(rawURL)
-	if err != nil {
-		return nil, err
-	}
-	server.Dial = guard.DialContext
-	return server, nil
 }
 
 // admins tells webhook whom to write to.

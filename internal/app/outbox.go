@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
@@ -24,22 +28,81 @@ type outbox struct {
 
 const mailKind = "mail"
 
-// openMail returns where mail goes: to the configured server, or else into a
-// folder that is shown in the browser.
-func (a *App) openMail() (mail.Carrier, error) {
-	if a.config.SMTPURL == "" {
-		box, err := mail.OpenMailbox(filepath.Join(a.config.Data, "mailbox"), a.BaseURL, a.log)
+// openMail returns where mail goes: to the configured server, or to the delivery
+// provider, or else into a folder that is shown in the browser.
+func (a *App) openMail(providers http.RoundTripper) (mail.Carrier, error) {
+	switch {
+	case a.config.SMTPURL != "":
+		server, err := mail.OpenSMTP(a.config.SMTPURL)
 		if err != nil {
-			return nil, fmt.Errorf("mailbox: %w", err)
+			return nil, fmt.Errorf("smtp-url: %w", err)
 		}
-		a.mailbox = box
-		return box, nil
+		return server, nil
+	case a.config.EmailDeliveryAPIKey != "":
+		provider, err := openDelivery(a.config.APIURLs["email-delivery"], a.config.EmailDeliveryAPIKey, providers)
+		if err != nil {
+			return nil, fmt.Errorf("email-delivery-api: %w", err)
+		}
+		return provider, nil
 	}
-	server, err := mail.OpenSMTP(a.config.SMTPURL)
+	box, err := mail.OpenMailbox(filepath.Join(a.config.Data, "mailbox"), a.BaseURL, a.log)
 	if err != nil {
-		return nil, fmt.Errorf("smtp-url: %w", err)
+		return nil, fmt.Errorf("mailbox: %w", err)
 	}
-	return server, nil
+	a.mailbox = box
+	return box, nil
+}
+
+func openDelivery(address, key string, transport http.RoundTripper) (*mail.API, error) {
+	u, err := netguard.ParseAPIURL(address, mail.DefaultAPIURL)
+	if err != nil {
+		return nil, err
+	}
+	provider, err := mail.OpenAPI(u.String(), key)
+	if err != nil {
+		return nil, err
+	}
+	provider.HTTP = transport
+	return provider, nil
+}
+
+// ownMail returns what takes the mails of connections that have a mail server or a
+// delivery provider of their own. An organization names these, so they must not be
+// in our network; only the operator's address of the provider may be anywhere.
+func (a *App) ownMail(guard netguard.Guard, providers http.RoundTripper) func(map[string]string) (mail.Carrier, error) {
+	public := netguard.NewTransport(guard)
+	return func(credentials map[string]string) (mail.Carrier, error) {
+		if rawURL := credentials["smtp_url"]; rawURL != "" {
+			server, err := mail.OpenSMTP(rawURL)
+			if err != nil {
+				return nil, fmt.Errorf("its smtp_url is not usable: %s", strings.TrimPrefix(err.Error(), "mail: "))
+			}
+			server.Dial = guard.DialContext
+			return server, nil
+		}
+		key := credentials[email.CredentialAPIKey]
+		if key == "" {
+			return nil, nil
+		}
+		address, transport := a.config.APIURLs["email-delivery"], providers
+		if own := credentials[email.CredentialAPIURL]; own != "" {
+			address, transport = own, public
+		}
+		provider, err := openDelivery(address, key, transport)
+		if err != nil {
+			return nil, fmt.Errorf("its %s or %s is not usable: %s", email.CredentialAPIKey, email.CredentialAPIURL, strings.TrimPrefix(err.Error(), "mail: "))
+		}
+		return provider, nil
+	}
+}
+
+// deliveryCredentials are what connections that have no key of their own ask the
+// delivery provider with.
+func deliveryCredentials(c Config) map[string]string {
+	if c.EmailDeliveryAPIKey == "" {
+		return nil
+	}
+	return map[string]string{email.CredentialAPIKey: c.EmailDeliveryAPIKey}
 }
 
 func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *outbox {

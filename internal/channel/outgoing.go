@@ -118,6 +118,9 @@ type Call struct {
 	URL    string
 	Header http.Header
 	Body   []byte
+	// Public says of an [Asker]'s call that the address was not chosen by the
+	// operator: it is made only if that is a public one.
+	Public bool
 }
 
 // Answer is what the provider answered.

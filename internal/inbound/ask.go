@@ -102,7 +102,11 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 // repeats neither address nor credentials.
 func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (channel.Answer, error) {
 	var none channel.Answer
-	if s.api == nil {
+	transport := s.api
+	if c.Public {
+		transport = s.media
+	}
+	if transport == nil {
 		return none, &askError{cause: errors.New("nothing in this program calls providers")}
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -113,7 +117,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (chan
 	}
 	maps.Copy(req.Header, c.Header)
 	req.Header.Set("User-Agent", "Kickstand")
-	resp, err := s.api.RoundTrip(req) // not an http.Client: it would follow redirects
+	resp, err := transport.RoundTrip(req) // not an http.Client: it would follow redirects
 	if err != nil {
 		return none, &askError{cause: withoutURL(err)}
 	}

@@ -41,6 +41,7 @@ type file struct {
 	inline      bool
 	data        []byte
 	url         string // where the content is, if it is not in data
+	missing     string // why the content is nowhere; empty: it is not so
 }
 
 func (t *taken) empty() bool {
@@ -119,7 +120,7 @@ func (t *taken) digest() []byte {
 	return sum.Sum(nil)
 }
 
-// compose returns the message, without the files that are elsewhere.
+// compose returns the message, without the files that are elsewhere or nowhere.
 func (t *taken) compose() []byte {
 	var b bytes.Buffer
 	digest := hex.EncodeToString(t.digest())
@@ -133,7 +134,7 @@ func (t *taken) compose() []byte {
 		fmt.Fprintf(&b, "--%s--\r\n", inner)
 	}
 	for _, f := range t.files {
-		if f.url == "" {
+		if f.url == "" && f.missing == "" {
 			f.compose(&b, outer)
 		}
 	}
@@ -183,13 +184,13 @@ func (f *file) kind() string {
 	return kind
 }
 
-// remote are the files that are elsewhere.
+// remote are the files that are elsewhere, or nowhere.
 func (t *taken) remote() []channel.Attachment {
 	var list []channel.Attachment
 	for _, f := range t.files {
-		if f.url != "" {
+		if f.url != "" || f.missing != "" {
 			list = append(list, channel.Attachment{
-				Name: f.shown(), ContentType: f.kind(), ContentID: bracketless(f.contentID), Inline: f.inline, URL: safehtml.Clean(f.url),
+				Name: f.shown(), ContentType: f.kind(), ContentID: bracketless(f.contentID), Inline: f.inline, URL: safehtml.Clean(f.url), Error: f.missing,
 			})
 		}
 	}

@@ -50,6 +50,10 @@ type Config struct {
 	// AttachmentHosts are hosts that attachments may be fetched from besides
 	// the converter's usual stores.
 	AttachmentHosts []string
+
+	// DeliveryAPIURL is where the delivery provider's API is; at the provider's by
+	// default.
+	DeliveryAPIURL string
 }
 
 // Parser turns raw mail into messages. It is safe for concurrent use.

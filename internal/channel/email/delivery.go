@@ -1,0 +1,597 @@
+package email
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// Delivery is the channel "email-delivery": a provider that delivers our mail,
+// reports what became of it, and may receive mail for us.
+//
+// Its events come for the connections of all mail channels, since mail of any of
+// them may leave by it. Of mail that it received an event has little but an id; the
+// rest is asked for, the message as it was received before anything else, and then
+// read like all mail.
+type Delivery struct {
+	Writer
+	parser *Parser
+	apiURL string   // the operator's choice
+	hosts  []string // where files are
+}
+
+var (
+	_ channel.Adapter       = (*Delivery)(nil)
+	_ channel.AddressFormer = (*Delivery)(nil)
+	_ channel.KeyHolder     = (*Delivery)(nil)
+	_ channel.Asker         = (*Delivery)(nil)
+	_ channel.MediaSource   = (*Delivery)(nil)
+	_ channel.Correspondent = (*Delivery)(nil)
+)
+
+// The credentials of a connection of any mail channel that are about the delivery
+// provider.
+const (
+	CredentialAPIKey = "delivery_api_key" // mail leaves, and is fetched, with it
+	CredentialAPIURL = "delivery_api_url" // where the API is, if not at the usual place
+	CredentialSecret = "delivery_secret"  // signs events; several with commas
+)
+
+const (
+	deliveryMaxAge  = 5 * time.Minute
+	deliveryMaxBody = 1 << 20
+	// maxSignatures bounds the signatures of one request that are looked at.
+	maxSignatures = 20
+)
+
+// The headers of an event.
+const (
+	DeliveryIDHeader        = "Webhook-Id"
+	DeliveryTimestampHeader = "Webhook-Timestamp"
+	DeliverySignatureHeader = "Webhook-Signature"
+)
+
+const kindReceived = "email.received"
+
+// NewDelivery returns the channel.
+func NewDelivery(c Config) *Delivery {
+	a := &Delivery{
+		parser: NewParser(c), apiURL: strings.TrimRight(cmp.Or(c.DeliveryAPIURL, mail.DefaultAPIURL), "/"),
+		hosts: slices.Concat([]string{".resend.com", ".resend.app", ".amazonaws.com", ".cloudfront.net"}, c.AttachmentHosts),
+	}
+	if u, err := url.Parse(a.apiURL); err == nil {
+		a.hosts = append(a.hosts, u.Host)
+	}
+	return a
+}
+
+// Info implements [channel.Adapter].
+func (*Delivery) Info() channel.Info {
+	return channel.Info{
+		Name: "email-delivery", Medium: medium, Path: "/api/webhooks/email-delivery", Aliases: []string{"/api/webhooks/email"},
+		MaxBody: deliveryMaxBody, Serves: []string{"email-form", "email-parse", "email-json", "email-raw"},
+	}
+}
+
+// FormAddress implements [channel.AddressFormer].
+func (*Delivery) FormAddress(raw string) (string, error) { return formAddress(raw) }
+
+// Keys implements [channel.KeyHolder]. What the connections of other channels are
+// signed with says nothing here.
+func (a *Delivery) Keys(name string, secrets []string, credentials map[string]string) []string {
+	var keys []string
+	if name == a.Info().Name {
+		keys = slices.Clone(secrets)
+	}
+	for secret := range strings.SplitSeq(credentials[CredentialSecret], ",") {
+		if secret = strings.TrimSpace(secret); secret != "" {
+			keys = append(keys, secret)
+		}
+	}
+	return keys
+}
+
+// Verify implements [channel.Adapter], by the rules of Standard Webhooks.
+func (*Delivery) Verify(r *channel.Request, secret string) bool {
+	id := r.First(DeliveryIDHeader, "Svix-Id")
+	timestamp := r.First(DeliveryTimestampHeader, "Svix-Timestamp")
+	presented := r.First(DeliverySignatureHeader, "Svix-Signature")
+	if secret == "" || id == "" || !fresh(r, timestamp, deliveryMaxAge) {
+		return false
+	}
+	good := false
+	for i, one := range strings.Fields(presented) {
+		version, text, _ := strings.Cut(one, ",")
+		signature, err := base64.StdEncoding.DecodeString(text)
+		if i >= maxSignatures || version != "v1" || err != nil {
+			continue
+		}
+		for _, key := range deliveryKeys(secret) {
+			good = hmac.Equal(signature, deliveryMAC(id, timestamp, r.Body, key)) || good
+		}
+	}
+	return good
+}
+
+// deliveryKeys are the keys that a secret may stand for: what is encoded behind its
+// usual prefix, or without that, what is encoded in it, or itself.
+func deliveryKeys(secret string) [][]byte {
+	encoded, prefixed := strings.CutPrefix(secret, "whsec_")
+	var keys [][]byte
+	if key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "=")); err == nil && len(key) > 0 {
+		keys = append(keys, key)
+	}
+	if !prefixed {
+		keys = append(keys, []byte(secret))
+	}
+	return keys
+}
+
+func deliveryMAC(id, timestamp string, body, key []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	io.WriteString(mac, id+"."+timestamp+".") // a hash does not fail
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// SignDelivery returns what the provider sends with an event that has an id: the
+// values of [DeliverySignatureHeader] and [DeliveryTimestampHeader]. They are empty
+// for a secret that is no key.
+func SignDelivery(body []byte, id string, at time.Time, secret string) (signature, timestamp string) {
+	timestamp = strconv.FormatInt(at.Unix(), 10)
+	keys := deliveryKeys(secret)
+	if len(keys) == 0 {
+		return "", ""
+	}
+	return "v1," + base64.StdEncoding.EncodeToString(deliveryMAC(id, timestamp, body, keys[0])), timestamp
+}
+
+// deliveryEvent is what the provider posts.
+type deliveryEvent struct {
+	Type text `json:"type"`
+	Data struct {
+		EmailID   text  `json:"email_id"`
+		MessageID text  `json:"message_id"`
+		From      text  `json:"from"`
+		To        texts `json:"to"`
+		Cc        texts `json:"cc"`
+		Bcc       texts `json:"bcc"`
+		Subject   text  `json:"subject"`
+		Bounce    struct {
+			Type    text `json:"type"`
+			SubType text `json:"subType"`
+			Message text `json:"message"`
+		} `json:"bounce"`
+		Failed struct {
+			Reason text `json:"reason"`
+		} `json:"failed"`
+		Suppressed struct {
+			Message text `json:"message"`
+		} `json:"suppressed"`
+		Tags        json.RawMessage      `json:"tags"`
+		Attachments []deliveryAttachment `json:"attachments"`
+	} `json:"data"`
+}
+
+type deliveryAttachment struct {
+	ID          text `json:"id"`
+	Name        text `json:"filename"`
+	ContentType text `json:"content_type"`
+	ContentID   text `json:"content_id"`
+	Disposition text `json:"content_disposition"`
+	DownloadURL text `json:"download_url"`
+}
+
+var errNoEvent = fmt.Errorf("%w: there is no event", channel.ErrUnreadable)
+
+func openDelivery(r *channel.Request) (*deliveryEvent, error) {
+	if kind, _ := contentType(r); kind != kindJSON {
+		return nil, channel.ErrContentType
+	}
+	var e deliveryEvent
+	if !anyJSON(r.Body, &e) {
+		return nil, errNotJSON
+	}
+	if e.Type == "" {
+		return nil, errNoEvent
+	}
+	return &e, nil
+}
+
+// ours are the addresses of ours that the event is about.
+func (e *deliveryEvent) ours() []string {
+	var list []string
+	add := func(values ...string) {
+		for _, v := range values {
+			for one := range splitAddresses(v) {
+				if a := Canonical(one); a != "" && !slices.Contains(list, a) && len(list) < maxRecipients {
+					list = append(list, a)
+				}
+			}
+		}
+	}
+	if e.Type == kindReceived {
+		add(slices.Concat(e.Data.To, e.Data.Cc, e.Data.Bcc)...)
+	} else {
+		add(string(e.Data.From))
+	}
+	return list
+}
+
+// Addresses implements [channel.Adapter].
+func (*Delivery) Addresses(r *channel.Request) ([]string, error) {
+	e, err := openDelivery(r)
+	switch {
+	case err == channel.ErrContentType:
+		return nil, err
+	case err != nil:
+		return nil, nil // judged once the sender is verified
+	}
+	return e.ours(), nil
+}
+
+// Split implements [channel.Adapter]: one part, or for mail that was received one
+// for each recipient.
+func (*Delivery) Split(r *channel.Request) ([]channel.Part, error) {
+	e, err := openDelivery(r)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	id := r.First(DeliveryIDHeader, "Svix-Id")
+	if id == "" {
+		sum := sha256.Sum256(r.Body)
+		id = base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	kind := key(headerText(string(e.Type)))
+	if _, known := e.state(); !known && e.Type != kindReceived {
+		return []channel.Part{{Kind: kind, Skip: true}}, nil
+	}
+	ours := e.ours()
+	if e.Type != kindReceived {
+		return []channel.Part{{Key: key(headerText(id)), Sender: key(headerText(string(e.Data.EmailID))), Address: strings.Join(ours, ""), Kind: kind}}, nil
+	}
+	if ours == nil {
+		ours = []string{""}
+	}
+	sender := ""
+	if from := addressList(string(e.Data.From)); len(from) > 0 {
+		sender = key(strings.ToLower(from[0].Email))
+	}
+	var parts []channel.Part
+	for _, address := range ours {
+		parts = append(parts, channel.Part{
+			Key: key(strings.TrimSpace(headerText(id) + " " + address)), Sender: sender, Address: address,
+			Guessed: true, // the event names whom the sender wrote to
+			Kind:    kind,
+		})
+	}
+	return parts, nil
+}
+
+// Parse implements [channel.Adapter].
+func (a *Delivery) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
+	return a.ParseAnswered(r, p, nil)
+}
+
+// state is how far our mail got; false for events of other kinds.
+func (e *deliveryEvent) state() (channel.ReceiptState, bool) {
+	switch e.Type {
+	case "email.sent":
+		return channel.ReceiptSent, true
+	case "email.delivered":
+		return channel.ReceiptDelivered, true
+	case "email.delivery_delayed":
+		return channel.ReceiptDelayed, true
+	case "email.bounced", "email.failed", "email.suppressed":
+		return channel.ReceiptFailed, true
+	case "email.complained": // which takes having it
+		return channel.ReceiptDelivered, true
+	case "email.opened", "email.clicked":
+		return channel.ReceiptRead, true
+	}
+	return "", false
+}
+
+// receipt is what the event says of a mail of ours.
+func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
+	d := &e.Data
+	state, _ := e.state()
+	r := &channel.Receipt{State: state}
+	for _, id := range []string{bracketless(string(d.EmailID)), tagged(d.Tags), bracketless(string(d.MessageID))} {
+		if id != "" && !slices.Contains(r.ExternalIDs, id) {
+			r.ExternalIDs = append(r.ExternalIDs, id)
+		}
+	}
+	if r.ExternalIDs == nil {
+		return nil, fmt.Errorf("%w: it names no mail", channel.ErrUnreadable)
+	}
+	// Of several recipients the event does not say which.
+	if len(d.To) == 1 && len(d.Cc) == 0 && len(d.Bcc) == 0 {
+		r.Recipient = plain(d.To[0])
+	}
+	switch e.Type {
+	case "email.bounced":
+		r.Error = explainBounce(string(d.Bounce.Type), string(d.Bounce.SubType), string(d.Bounce.Message))
+		r.Permanent = strings.EqualFold(string(d.Bounce.Type), "Permanent")
+	case "email.failed":
+		r.Error = withReason("the delivery provider could not send the mail", string(d.Failed.Reason))
+	case "email.suppressed":
+		r.Error = withReason("the delivery provider sends nothing to this address any more, because of what became of earlier mail", string(d.Suppressed.Message))
+	case "email.complained":
+		r.Note = "The recipient reported the mail as unwanted."
+		r.Permanent, r.OptedOut = true, r.Recipient != ""
+	}
+	return r, nil
+}
+
+// tagged returns the id of ours in the tags of a mail: an object, or an array of
+// names and values.
+func tagged(data json.RawMessage) string {
+	var object map[string]text
+	if json.Unmarshal(data, &object) == nil {
+		return bracketless(string(object[mail.MessageTag]))
+	}
+	var list []struct{ Name, Value text }
+	anyJSON(data, &list)
+	for _, t := range list {
+		if t.Name == mail.MessageTag {
+			return bracketless(string(t.Value))
+		}
+	}
+	return ""
+}
+
+// explainBounce says in plain words why a mail came back.
+func explainBounce(kind, sub, message string) string {
+	what := "the other server did not take the mail"
+	switch strings.ToLower(sub) {
+	case "noemail":
+		what = "the address does not exist"
+	case "suppressed", "onaccountsuppressionlist":
+		what = "the delivery provider sends nothing to this address any more"
+	case "mailboxfull":
+		what = "the mailbox is full"
+	case "messagetoolarge":
+		what = "the mail is too large"
+	case "contentrejected", "attachmentrejected":
+		what = "the other server refused the mail by its rules"
+	default:
+		switch strings.ToLower(kind) {
+		case "permanent":
+			what = "the address does not exist, or takes no mail"
+		case "transient":
+			what = "the other server could not take the mail in time"
+		}
+	}
+	return withReason(what, message)
+}
+
+func withReason(what, reason string) string {
+	if reason = clip(headerText(reason), 300); reason != "" {
+		what += " (" + reason + ")"
+	}
+	return what
+}
+
+// receivedMail is mail that the provider received, as its API has it.
+type receivedMail struct {
+	ID          text                 `json:"id"`
+	From        text                 `json:"from"`
+	To          texts                `json:"to"`
+	Cc          texts                `json:"cc"`
+	Bcc         texts                `json:"bcc"`
+	ReplyTo     texts                `json:"reply_to"`
+	Subject     text                 `json:"subject"`
+	MessageID   text                 `json:"message_id"`
+	HTML        text                 `json:"html"`
+	Text        text                 `json:"text"`
+	Headers     json.RawMessage      `json:"headers"`
+	Attachments []deliveryAttachment `json:"attachments"`
+	Raw         struct {
+		DownloadURL text `json:"download_url"`
+	} `json:"raw"`
+}
+
+// asked is what was learnt so far about mail that was received.
+type asked struct {
+	mail    *receivedMail // nil: nothing
+	raw     []byte        // nil: none
+	files   []deliveryAttachment
+	pending string // what comes next: "", "mail", "raw", "files"
+	rawURL  string
+}
+
+// learn reads the answers to the calls that Ask describes, in their order.
+func (a *Delivery) learn(p channel.Part, e *deliveryEvent, answers []channel.Answer) asked {
+	k := asked{pending: "mail"}
+	if len(answers) == 0 {
+		return k
+	}
+	k.pending = ""
+	var m receivedMail
+	if answers[0].Status != http.StatusOK || !anyJSON(answers[0].Body, &m) {
+		return k
+	}
+	// The key may open mail of others, too.
+	theirs := deliveryEvent{Type: kindReceived}
+	theirs.Data.To, theirs.Data.Cc, theirs.Data.Bcc = m.To, m.Cc, m.Bcc
+	if m.ID != "" && m.ID != e.Data.EmailID || !slices.Contains(theirs.ours(), p.Address) {
+		return k
+	}
+	k.mail = &m
+	answers = answers[1:]
+	if k.rawURL = string(m.Raw.DownloadURL); a.fetchable(k.rawURL) {
+		if len(answers) == 0 {
+			k.pending = "raw"
+			return k
+		}
+		if answers[0].Status == http.StatusOK && len(strings.TrimSpace(string(answers[0].Body))) > 0 {
+			k.raw = answers[0].Body
+			return k
+		}
+		answers = answers[1:]
+	}
+	if len(m.Attachments) == 0 {
+		return k
+	}
+	if len(answers) == 0 {
+		k.pending = "files"
+		return k
+	}
+	var list struct {
+		Data []deliveryAttachment `json:"data"`
+	}
+	if answers[0].Status == http.StatusOK && anyJSON(answers[0].Body, &list) {
+		k.files = list.Data
+	}
+	return k
+}
+
+// fetchable reports whether an address that the provider gives is one of its hosts.
+func (a *Delivery) fetchable(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil || u.User != nil {
+		return false
+	}
+	if a.own(u) {
+		return true
+	}
+	host := strings.ToLower(u.Host)
+	return u.Scheme == "https" && slices.ContainsFunc(a.hosts, func(h string) bool {
+		return host == h || strings.HasPrefix(h, ".") && strings.HasSuffix(host, h)
+	})
+}
+
+// own reports whether u is where the operator says that the API is.
+func (a *Delivery) own(u *url.URL) bool {
+	api, err := url.Parse(a.apiURL)
+	return err == nil && u.Scheme == api.Scheme && strings.EqualFold(u.Host, api.Host)
+}
+
+// Ask implements [channel.Asker].
+func (a *Delivery) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+	e, err := openDelivery(r)
+	if err != nil || e.Type != kindReceived || e.Data.EmailID == "" || credentials[CredentialAPIKey] == "" {
+		return nil
+	}
+	base := strings.TrimRight(cmp.Or(credentials[CredentialAPIURL], a.apiURL), "/")
+	at := base + "/emails/receiving/" + url.PathEscape(string(e.Data.EmailID))
+	k := a.learn(p, e, answers)
+	call := &channel.Call{
+		Method: http.MethodGet, URL: at, Public: base != a.apiURL,
+		Header: http.Header{"Authorization": {"Bearer " + credentials[CredentialAPIKey]}, "Accept": {"application/json"}},
+	}
+	switch k.pending {
+	case "mail":
+	case "raw":
+		u, err := url.Parse(k.rawURL)
+		// It holds what it takes, and another host shall not see the key.
+		call.URL, call.Header, call.Public = k.rawURL, nil, err != nil || !a.own(u) || base != a.apiURL
+	case "files":
+		call.URL += "/attachments?limit=" + strconv.Itoa(maxAttachments)
+	default:
+		return nil
+	}
+	if u, err := url.Parse(call.URL); call.Public && (err != nil || u.Scheme != "https") {
+		return nil // an organization's own choice, and no address of an API
+	}
+	return call
+}
+
+// ParseAnswered implements [channel.Asker].
+func (a *Delivery) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {
+	e, err := openDelivery(r)
+	if err != nil {
+		return channel.Event{}, unreadable(err)
+	}
+	if e.Type != kindReceived {
+		receipt, err := e.receipt()
+		return channel.Event{Receipt: receipt}, err
+	}
+	s := &source{env: Envelope{Received: r.Received, Recipient: p.Address}}
+	switch k := a.learn(p, e, answers); {
+	case k.raw != nil:
+		s.raw = k.raw
+	case k.mail != nil:
+		s.taken = k.taken()
+	default:
+		s.taken = e.taken()
+	}
+	m, err := a.parser.parse(s)
+	if err != nil {
+		return channel.Event{}, err
+	}
+	return channel.Event{Message: m}, nil
+}
+
+// taken is the mail with the parts that the API has of it.
+func (k *asked) taken() *taken {
+	m := k.mail
+	t := &taken{plain: body{data: []byte(m.Text)}, html: body{data: []byte(m.HTML)}}
+	var headers map[string]texts
+	anyJSON(m.Headers, &headers)
+	for _, name := range slices.Sorted(maps.Keys(headers)) { // an object has no order
+		for _, v := range headers[name] {
+			t.add(name, v)
+		}
+	}
+	t.supply("From", string(m.From))
+	t.supply("To", strings.Join(m.To, ", "))
+	t.supply("Cc", strings.Join(m.Cc, ", "))
+	t.supply("Reply-To", strings.Join(m.ReplyTo, ", "))
+	t.supply("Subject", string(m.Subject))
+	t.supply("Message-ID", string(m.MessageID))
+	for _, f := range m.Attachments {
+		if i := slices.IndexFunc(k.files, func(x deliveryAttachment) bool { return x.ID == f.ID }); i >= 0 {
+			f.DownloadURL = k.files[i].DownloadURL
+		}
+		t.files = append(t.files, f.file())
+	}
+	return t
+}
+
+// taken is as much of the mail as the event itself has.
+func (e *deliveryEvent) taken() *taken {
+	d := &e.Data
+	t := &taken{plain: body{data: []byte("(The text of this mail could not be fetched from the delivery provider.)")}}
+	t.add("From", string(d.From))
+	t.add("To", strings.Join(d.To, ", "))
+	t.add("Cc", strings.Join(d.Cc, ", "))
+	t.add("Subject", string(d.Subject))
+	t.add("Message-ID", string(d.MessageID))
+	for _, f := range d.Attachments {
+		t.files = append(t.files, f.file())
+	}
+	return t
+}
+
+func (f *deliveryAttachment) file() file {
+	x := file{
+		name: string(f.Name), contentType: string(f.ContentType), contentID: string(f.ContentID),
+		inline: strings.EqualFold(string(f.Disposition), "inline"), url: string(f.DownloadURL),
+	}
+	if x.url == "" {
+		x.missing = "the file could not be fetched from the delivery provider"
+	}
+	return x
+}
+
+// MediaRequest implements [channel.MediaSource]. The addresses of files hold what
+// it takes to get them.
+func (a *Delivery) MediaRequest(at channel.Attachment, _ map[string]string) channel.MediaRequest {
+	return channel.MediaRequest{URL: at.URL, Hosts: a.hosts}
+}
