@@ -96,8 +96,8 @@ var errNoMail = &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Tempora
 func (noMail) Send(context.Context, mail.Message) error {
 	return errNoMail
 }
-func (noMail) Carry(context.Context, mail.Message, func() error) error {
-	return errNoMail
+func (noMail) Carry(context.Context, mail.Message, func() error) (string, error) {
+	return "", errNoMail
 }
 func (noMail) EnqueueMail(context.Context, *db.Tx, mail.Message) error { return nil }
 func (noMail) AdminAddresses(context.Context, db.Querier, string) ([]mail.Address, error) {
