@@ -62,7 +62,7 @@ func TestChat(t *testing.T) {
 	r := &metaRig{flags: []string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t), "--chat-api-url=" + api.URL}}
 	command(t, nil, append([]string{"org", "create", "--name=Acme"}, r.flags...)...)
 	command(t, nil, append([]string{"channel", "connect", "chat", "--org=acme", "--address=" + demoWorkspace, "--secret=" + secret,
-		`--credentials={"bot_token":"the token"}`}, r.flags...)...)
+		`--credentials={"bot_token":"the token"}`, "--setting=channels=" + demoChatChannel}, r.flags...)...)
 	var key struct{ Key string }
 	command(t, &key, append([]string{"key", "create", "--org=acme", "--service=helpdesk", "--environment=live", "--name=Test", "--level=admin"}, r.flags...)...)
 	r.key = key.Key
@@ -72,6 +72,7 @@ func TestChat(t *testing.T) {
 		command(t, nil, append([]string{"trigger", "chat", "--base-url=" + r.url, "--chat-secret=" + secret}, args...)...)
 	}
 
+	trigger("--text=Not for us", "--to="+demoWorkspace+"/C0ELSE")
 	trigger("--text=The scooter beeps")
 	id, _ := r.ticket(t, "chat", some)
 	var messages struct {
