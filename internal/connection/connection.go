@@ -89,6 +89,7 @@ type Service struct {
 	box      *seal.Box
 	adapters map[string]channel.Adapter
 	memory   memory
+	watchers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed once it is used
 	holding  sync.Mutex // one looks for who holds a credential
 
 	admins  Admins // nil: nobody is told
@@ -186,7 +187,7 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 		}
 	}
 	tx.AfterCommit(s.memory.forget)
-	return c, values, nil
+	return c, values, s.tell(ctx, tx, &c, false)
 }
 
 const (
@@ -336,15 +337,15 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 // again and its secrets verify nothing. Tickets that came by it stay, and cannot
 // be answered by it any more. Another organization's is NotFound.
 func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
-	n, err := tx.Exec(ctx, "DELETE FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
+	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM connections WHERE id = $1", id); err != nil {
 		return fmt.Errorf("delete connection: %w", err)
 	}
-	if n == 0 {
-		return errNotFound()
-	}
 	tx.AfterCommit(s.memory.forget)
-	return nil
+	return s.tell(ctx, tx, &c, true)
 }
 
 func errNotFound() error { return problem.New(problem.NotFound, "there is no such connection") }
@@ -388,7 +389,7 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, c *Connection) error {
 		return fmt.Errorf("change connection: %w", err)
 	}
 	tx.AfterCommit(s.memory.forget)
-	return nil
+	return s.tell(ctx, tx, c, false)
 }
 
 func (s *Service) seal(id string, v any) ([]byte, error) {

@@ -1,6 +1,7 @@
 package connection_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -483,4 +484,44 @@ func TestRotate(t *testing.T) {
 		}
 		want(made)
 	})
+}
+
+// TestWatch checks what watchers are told, and that they can refuse.
+func TestWatch(t *testing.T) {
+	d := dbtest.New(t)
+	s := open(d, newBox(t))
+	var told []string
+	refuse := false
+	s.Watch(func(_ context.Context, _ *db.Tx, c *connection.Connection, gone bool) error {
+		if refuse {
+			return errors.New("refused")
+		}
+		told = append(told, fmt.Sprintf("%s enabled=%t gone=%t %s", c.Address, c.Enabled, gone, c.Credentials()["auth_token"]))
+		return nil
+	})
+	c, _, err := s.Connect(t.Context(), connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100", Credentials: map[string]string{"auth_token": "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse = true
+	if err := s.SetEnabled(t.Context(), "org-1", c.ID, false); err == nil {
+		t.Error("a change that a watcher refused was made")
+	}
+	refuse = false
+	if err := s.SetEnabled(t.Context(), "org-1", c.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	drop := func(organizationID string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteIn(t.Context(), tx, organizationID, c.ID) })
+	}
+	if err := drop("org-2"); problem.Of(err) != problem.NotFound {
+		t.Errorf("DeleteIn() by another organization: %v, want not found", err)
+	}
+	if err := drop("org-1"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"+14155550100 enabled=true gone=false a", "+14155550100 enabled=false gone=false a", "+14155550100 enabled=false gone=true a"}
+	if !slices.Equal(told, want) {
+		t.Errorf("watchers were told %q, want %q", told, want)
+	}
 }

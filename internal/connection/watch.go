@@ -1,0 +1,25 @@
+package connection
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Watch has fn called, in the transaction, whenever a connection was made or
+// changed, with what it is then, or removed, with what it was. An error of fn fails
+// the change. It is called before the service is used, and not for what is only
+// shown of a connection.
+func (s *Service) Watch(fn func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error) {
+	s.watchers = append(s.watchers, fn)
+}
+
+// tell tells who watches.
+func (s *Service) tell(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error {
+	for _, fn := range s.watchers {
+		if err := fn(ctx, tx, c, gone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
