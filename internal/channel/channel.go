@@ -70,6 +70,11 @@ type Info struct {
 	// connects an address to such a channel, only the deployment's secrets
 	// vouch for it, and its events are neither routed nor ever unrouted.
 	Deployment bool
+
+	// Lawful says that what comes is what the law asks for: connections that are
+	// switched off take it, too, and what is for a connection that is gone is taken
+	// by whoever had the address.
+	Lawful bool
 }
 
 // ErrUnreadable marks a verified request or part that the channel cannot make

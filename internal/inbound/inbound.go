@@ -98,6 +98,9 @@ type Config struct {
 	// SoleOrganization returns the only organization, if there is just one:
 	// it gets what no connection claims.
 	SoleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	// FormerOwner returns whose an address was by a connection that is gone, if it was
+	// only one organization's: it gets what the law asks for. nil knows of none.
+	FormerOwner func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
 	// Media fetches attachments; it must connect to public addresses only.
 	Media http.RoundTripper
 	// API calls the providers' APIs, wherever the operator says that they are.
@@ -122,6 +125,7 @@ type Service struct {
 	verifyTokens          map[string][]string
 	deploymentCredentials map[string]map[string]string
 	baseURL               string
+	formerOwner           func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
 	soleOrganization      func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
 	media                 http.RoundTripper
 	api                   http.RoundTripper
@@ -151,7 +155,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
 		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.News,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
-		soleOrganization: c.SoleOrganization, media: c.Media, api: c.API, log: c.Logger,
+		soleOrganization: c.SoleOrganization, formerOwner: c.FormerOwner, media: c.Media, api: c.API, log: c.Logger,
 		counts:    make(map[string]*tally),
 		receiving: semaphore.NewWeighted(maxReceiving),
 		parsing:   semaphore.NewWeighted(maxParsing),

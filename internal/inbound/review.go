@@ -251,7 +251,7 @@ func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, t
 	if err != nil || len(list) == 0 {
 		return nil, false, err
 	}
-	if c := list[0]; c.Enabled && serves(a.Info(), c.Channel) {
+	if c := list[0]; takes(a.Info(), c) {
 		return c, false, nil
 	}
 	return nil, true, nil
@@ -348,7 +348,7 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 		if err != nil {
 			return v, fmt.Errorf("look up connection: %w", err)
 		}
-		if c == nil || !c.Enabled || !serves(a.Info(), c.Channel) {
+		if c == nil || !takes(a.Info(), c) {
 			return v, problem.New(problem.Precondition, "the connection that the request is for is disabled or gone")
 		}
 		v.named, v.candidates = true, []candidate{{c, 1}}
@@ -360,7 +360,7 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 	}
 	for _, c := range at {
 		switch {
-		case !c.Enabled || !serves(a.Info(), c.Channel):
+		case !takes(a.Info(), c):
 			v.taken = append(v.taken, c.Address)
 		case c.ID == e.ConnectionID:
 			v.candidates = append(v.candidates, candidate{c, 1})

@@ -125,6 +125,11 @@ func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 	if err != nil {
 		return fmt.Errorf("find the only organization: %w", err)
 	}
+	if a := s.byName[e.Channel]; !sole && s.formerOwner != nil && a.Info().Lawful {
+		if id, sole, err = s.formerOwner(ctx, s.db, e.Address); err != nil {
+			return fmt.Errorf("find who had the address: %w", err)
+		}
+	}
 	if sole {
 		e.OrganizationID, e.State = id, Accepted
 	}

@@ -46,6 +46,11 @@ func serves(info channel.Info, name string) bool {
 	return name == info.Name || slices.Contains(info.Serves, name)
 }
 
+// takes reports whether requests for a connection are taken by an adapter.
+func takes(info channel.Info, c *connection.Connection) bool {
+	return (c.Enabled || info.Lawful) && serves(info, c.Channel)
+}
+
 // verify tries the keys of the connection that the URL names, or else of those that
 // the request claims to be for, and the deployment's. Keys of other connections are
 // never tried, so nobody can vouch for another's address.
@@ -57,7 +62,7 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 		if err != nil {
 			return v, fmt.Errorf("look up connection: %w", err)
 		}
-		if c == nil || !c.Enabled || !serves(info, c.Channel) {
+		if c == nil || !takes(info, c) {
 			return v, nil
 		}
 		v.named = true
@@ -73,7 +78,7 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	}
 	all := len(addresses) > 0 // every address is proven to be its connection's
 	for _, c := range at {
-		if !c.Enabled || !serves(info, c.Channel) {
+		if !takes(info, c) {
 			v.taken = append(v.taken, c.Address)
 			continue
 		}

@@ -245,6 +245,16 @@ func (s *Service) places(ctx context.Context, r *Request) ([]string, error) {
 	return list, nil
 }
 
+// FormerOwner returns whose a shop was by its connections, if all were of one
+// organization.
+func (s *Service) FormerOwner(ctx context.Context, q db.Querier, address string) (organizationID string, ok bool, err error) {
+	list, err := db.All(ctx, q, scanText, "SELECT DISTINCT organization_id FROM shop_places WHERE address = $1 LIMIT 2", address)
+	if err != nil || len(list) != 1 {
+		return "", false, err
+	}
+	return list[0], true, nil
+}
+
 // person returns whom a request is about.
 func (s *Service) person(ctx context.Context, r *Request) (*Person, error) {
 	p := &Person{OrganizationID: r.OrganizationID}

@@ -172,8 +172,8 @@ func (s *Service) note(ctx context.Context, tx *db.Tx, j *queue.Job, c *Connecti
 	if err != nil {
 		return fmt.Errorf("note how the subscriptions stand: %w", err)
 	}
-	if n == 0 {
-		return nil
+	if n == 0 || !c.Enabled {
+		return nil // what is said of one that is off is why
 	}
 	return s.connections.Notice(ctx, tx, c, problem)
 }

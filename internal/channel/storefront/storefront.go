@@ -267,7 +267,7 @@ func NewPrivacy() Privacy { return Privacy{} }
 // Info implements [channel.Adapter].
 func (Privacy) Info() channel.Info {
 	return channel.Info{
-		Name: "storefront-privacy", Medium: medium, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"},
+		Name: "storefront-privacy", Medium: medium, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"}, Lawful: true,
 	}
 }
 

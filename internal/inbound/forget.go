@@ -1,0 +1,172 @@
+package inbound
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+)
+
+var _ shop.Keeper = (*Service)(nil)
+
+// forgetPage is how many events are looked at together when something is to be
+// forgotten.
+const forgetPage = 50
+
+// forgotten is what becomes of an event whose content is forgotten.
+type forgotten struct {
+	Outcome string `json:"outcome"`
+}
+
+// Forget takes the content of every event of a person's out of what is stored, as
+// it came in. What is left says that there was an event, and when; the same event
+// sent again is still a duplicate. An event is the person's when it has come to
+// something of theirs, or when they are named in it.
+func (s *Service) Forget(ctx context.Context, p *shop.Person) error {
+	contacts, names := needles(p.Contacts), needles(p.Names)
+	err := s.forgetWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) bool {
+		result := string(e.Result)
+		for _, id := range append([]string{p.CustomerID}, p.TicketIDs...) {
+			if id != "" && strings.Contains(result, `"`+id+`"`) {
+				return true
+			}
+		}
+		text := strings.ToLower(strings.Join([]string{e.Sender, e.Key, e.URL, headerText(e.Header), string(e.Body)}, "\n"))
+		return slices.ContainsFunc(contacts, func(n string) bool { return mentions(text, n) }) ||
+			slices.Contains(p.Places, placeOf(s, e)) && slices.ContainsFunc(names, func(n string) bool { return mentions(text, n) })
+	})
+	if err != nil {
+		return err
+	}
+	list, err := s.connections.List(ctx, p.OrganizationID)
+	if err != nil {
+		return fmt.Errorf("list connections: %w", err)
+	}
+	ids := make([]string, len(list))
+	for i, c := range list {
+		ids[i] = c.ID
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "DELETE FROM inbound_greetings WHERE connection_id = ANY($1) AND sender = ANY($2)", ids, append([]string{}, p.Contacts...))
+		return err
+	})
+}
+
+// ForgetPlace takes the content of every event that came by a connection out of
+// what is stored; in place of a connection stands what [shop] calls a place.
+func (s *Service) ForgetPlace(ctx context.Context, organizationID, place string) error {
+	return s.forgetWhere(ctx, "organization_id = $1", organizationID, func(e *Event) bool { return placeOf(s, e) == place })
+}
+
+// placeOf is where the ids in an event have their meaning.
+func placeOf(s *Service, e *Event) string {
+	if e.ConnectionID != "" {
+		return e.ConnectionID
+	}
+	if a, ok := s.byName[e.Channel]; ok {
+		return e.OrganizationID + "/" + a.Info().Medium
+	}
+	return ""
+}
+
+// forgetWhere takes the content out of the events that a condition and mine choose,
+// page by page.
+func (s *Service) forgetWhere(ctx context.Context, condition, arg string, mine func(*Event) bool) error {
+	for after := ""; ; {
+		page, err := db.All(ctx, s.db, scanEvent,
+			"SELECT "+eventColumns+" FROM inbound_events WHERE "+condition+" AND id > $2 ORDER BY id LIMIT $3", arg, after, forgetPage)
+		if err != nil {
+			return fmt.Errorf("look through inbound events: %w", err)
+		}
+		for _, e := range page {
+			after = e.ID
+			if e.URL == "" || lawful(e) {
+				continue
+			}
+			if err := s.unshelve(ctx, e); err != nil {
+				return err
+			}
+			if !mine(e) {
+				continue
+			}
+			if err := s.empty(ctx, e); err != nil {
+				return fmt.Errorf("forget inbound event %s: %w", e.ID, err)
+			}
+		}
+		if len(page) < forgetPage {
+			return nil
+		}
+	}
+}
+
+// lawful reports whether an event is a request of the law that is still to be
+// written down: it goes with the next one.
+func lawful(e *Event) bool {
+	switch channel.PrivacyKind(e.Kind) {
+	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+		return e.State == Accepted
+	}
+	return false
+}
+
+// empty takes the content out of an event. One that waits is not processed any more.
+func (s *Service) empty(ctx context.Context, e *Event) error {
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := s.queue.Delete(ctx, tx, e.ID); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE inbound_events SET external_key = '', sender = '', url = '', headers = '', body = NULL, body_key = NULL, body_size = 0,
+			state = $2, result = $3, error = NULL, processed_at = coalesce(processed_at, $4) WHERE id = $1`,
+			e.ID, string(Processed), db.JSON(forgotten{"forgotten"}), tx.Now.UnixMicro())
+		return err
+	})
+	if err != nil || e.bodyKey == "" {
+		return err
+	}
+	return s.dropBody(ctx, e.bodyKey)
+}
+
+// needles are the forms in which what somebody is known by may stand in an event:
+// as it is, as in a form, and a number without its plus.
+func needles(known []string) []string {
+	var list []string
+	for _, k := range known {
+		k = strings.ToLower(strings.TrimSpace(k))
+		if len(k) < 4 {
+			continue // it would be found everywhere
+		}
+		list = append(list, k, strings.ToLower(url.QueryEscape(k)))
+		if digits, ok := strings.CutPrefix(k, "+"); ok {
+			list = append(list, digits)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// mentions reports whether text has what somebody is known by, and not only within a
+// longer word.
+func mentions(text, known string) bool {
+	for at := 0; ; {
+		i := strings.Index(text[at:], known)
+		if i < 0 {
+			return false
+		}
+		i += at
+		before, _ := utf8.DecodeLastRuneInString(text[:i])
+		after, _ := utf8.DecodeRuneInString(text[i+len(known):])
+		if !word(before) && !word(after) {
+			return true
+		}
+		at = i + len(known)
+	}
+}
+
+func word(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
