@@ -27,6 +27,7 @@ type commands struct {
 	Org     orgCmd     `cmd:"" help:"Organizations."`
 	User    userCmd    `cmd:"" help:"Users."`
 	Channel channelCmd `cmd:"" help:"Channel connections."`
+	Privacy privacyCmd `cmd:"" help:"What the law has asked for of customers' data."`
 	Key     keyCmd     `cmd:"" help:"API keys of the helpdesk and the fleet."`
 	Fleet   fleetCmd   `cmd:"" help:"An organization's vehicles, rides and customers: fill, import, export."`
 	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`

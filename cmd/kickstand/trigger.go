@@ -65,6 +65,8 @@ func triggers() []trigger {
 		emailRawTrigger(),
 		businessTrigger(),
 		messengerTrigger(),
+		storefrontTrigger(),
+		storefrontPrivacyTrigger(),
 		paymentsTrigger(),
 		connectTrigger(),
 		chatTrigger(),

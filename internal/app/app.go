@@ -31,6 +31,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/channel/storefront"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -44,6 +45,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -104,6 +106,7 @@ type App struct {
 	Desk        *desk.Service
 	Webhooks    *webhook.Service
 	Calls       *call.Service
+	Shop        *shop.Service
 	Inbound     *inbound.Service
 	Keys        *apikey.Service
 	Fleet       Fleet // production
@@ -305,6 +308,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
 		market,
 		payments.New(), payments.NewConnect(),
+		storefront.New(), storefront.NewPrivacy(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
 	a.Connections.TellAdmins(admins{a.Accounts}, outbox, c.BaseURL)
@@ -326,12 +330,15 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
 	})
 	a.Calls = a.openCalls()
+	if a.Shop, err = a.openShop(blobs, server, from, providers); err != nil {
+		return nil, err
+	}
 	a.Inbound = inbound.Open(inbound.Config{
-		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, News: a.Connections,
+		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, Shops: a.Shop, News: a.Connections,
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
 		Credentials:      map[string]map[string]string{"email-delivery": deliveryCredentials(c)},
-		SoleOrganization: a.Accounts.SoleOrganization,
-		Media:            netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,
+		SoleOrganization: a.Accounts.SoleOrganization, FormerOwner: a.Shop.FormerOwner,
+		Media: netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,
 	})
 	a.Calls.Work(a.Inbound)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log})

@@ -115,11 +115,11 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // connectable are the channels that an organization's addresses can be connected
-// to: those that are not the deployment's own.
+// to: those that are not the deployment's own, and do not only serve those of another.
 func connectable(adapters []channel.Adapter) []channel.Adapter {
 	var list []channel.Adapter
 	for _, ad := range adapters {
-		if !ad.Info().Deployment {
+		if info := ad.Info(); !info.Deployment && !info.Lawful {
 			list = append(list, ad)
 		}
 	}

@@ -90,7 +90,7 @@ type Service struct {
 	adapters map[string]channel.Adapter
 	memory   memory
 	watchers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed once it is used
-	holding  sync.Mutex // one looks for who holds a credential
+	holding  sync.Mutex                                                             // one looks for who holds a credential
 
 	admins  Admins // nil: nobody is told
 	mailer  Mailer
@@ -367,8 +367,16 @@ func (s *Service) one(ctx context.Context, q db.Querier, organizationID, id, suf
 	return c, nil
 }
 
-// write stores a connection that was changed.
+// write stores a connection that was changed, and tells who watches.
 func (s *Service) write(ctx context.Context, tx *db.Tx, c *Connection) error {
+	if err := s.store(ctx, tx, c); err != nil {
+		return err
+	}
+	return s.tell(ctx, tx, c, false)
+}
+
+// store stores a connection that was changed.
+func (s *Service) store(ctx context.Context, tx *db.Tx, c *Connection) error {
 	secrets, err := s.seal(c.ID, c.secrets)
 	if err != nil {
 		return err
@@ -389,7 +397,7 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, c *Connection) error {
 		return fmt.Errorf("change connection: %w", err)
 	}
 	tx.AfterCommit(s.memory.forget)
-	return s.tell(ctx, tx, c, false)
+	return nil
 }
 
 func (s *Service) seal(id string, v any) ([]byte, error) {

@@ -114,7 +114,7 @@ func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, t
 		return nil
 	case text == "":
 		c.Notice, c.noticedAt = nil, tx.Now
-		return s.write(ctx, tx, &c)
+		return s.store(ctx, tx, &c)
 	}
 	return s.notice(ctx, tx, &c, &Notice{channel.Noticed, text, tx.Now})
 }
@@ -138,6 +138,9 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notic
 				return fmt.Errorf("enqueue mail: %w", err)
 			}
 		}
+	}
+	if n.Kind == channel.Noticed {
+		return s.store(ctx, tx, c) // nothing but what is shown is different
 	}
 	return s.write(ctx, tx, c)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
 //go:embed templates
@@ -38,6 +39,7 @@ type Config struct {
 	Desk     *desk.Service
 	Gate     *browser.Gate
 	Billing  *billing.Service // nil: there is no checkout page
+	Shop     *shop.Service    // nil: there are no archives of customers
 	Places   []Place          // what the index page points at
 	Logger   *slog.Logger     // nil discards
 }
@@ -54,6 +56,7 @@ type site struct {
 	desk      *desk.Service
 	gate      *browser.Gate
 	billing   *billing.Service
+	shop      *shop.Service
 	places    []Place
 	log       *slog.Logger
 	templates map[string]*template.Template
@@ -68,6 +71,7 @@ func New(c Config) http.Handler {
 		desk:      c.Desk,
 		gate:      c.Gate,
 		billing:   c.Billing,
+		shop:      c.Shop,
 		places:    c.Places,
 		log:       c.Logger,
 		templates: make(map[string]*template.Template),
@@ -91,6 +95,9 @@ func New(c Config) http.Handler {
 		s.handle(mux, billing.DevCheckoutPath+"{token}", s.showCheckout, s.pay)
 	}
 	s.handle(mux, "/attachments/{id}", s.attachment, nil)
+	if s.shop != nil {
+		s.handle(mux, shop.ExportPath+"{token}", s.export, nil)
+	}
 	mux.HandleFunc("GET "+s.style, serveStyle)
 	mux.HandleFunc("/", s.notFound)
 	return mux

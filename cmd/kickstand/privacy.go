@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+)
+
+type privacyCmd struct {
+	List privacyListCmd `cmd:"" help:"List what the law has asked for: to show what is known of somebody, or to forget them."`
+}
+
+type privacyListCmd struct {
+	Org     string `required:"" placeholder:"SLUG" help:"Organization."`
+	Waiting bool   `help:"Only what is not done yet."`
+	Limit   int    `default:"100" help:"How many, the newest first."`
+}
+
+func (*privacyListCmd) Help() string {
+	return `Shops pass on what their customers ask for by law. It is done by itself, usually within a minute, and must be
+within 30 days. What is late, or fails again and again, shows here with the reason.`
+}
+
+func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		list, err := a.Shop.Requests(ctx, shop.Filter{OrganizationID: organizationID, Waiting: c.Waiting, Limit: c.Limit})
+		if err != nil {
+			return err
+		}
+		if list == nil {
+			list = []*shop.Request{}
+		}
+		return e.print(list, func(w io.Writer) {
+			if len(list) == 0 {
+				fmt.Fprintf(w, "Nothing was asked for at %s.\n", c.Org)
+				return
+			}
+			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(t, "RECEIVED\tSHOP\tASKED\tCUSTOMER\tDUE\tDONE\tTRIES\tTROUBLE")
+			for _, r := range list {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", at(&r.ReceivedAt), oneLine(r.Shop), asked(r.Kind), orElse(oneLine(r.Subject), "-"),
+					r.DueAt.Format(time.DateOnly), at(momentOf(r.CompletedAt)), r.Attempts, oneLine(r.Error))
+			}
+			t.Flush()
+		})
+	})
+}
+
+// asked says in words what the law asks for.
+func asked(k channel.PrivacyKind) string {
+	switch k {
+	case channel.PrivacyRequest:
+		return "show a customer's data"
+	case channel.PrivacyRedactCustomer:
+		return "forget a customer"
+	}
+	return "forget the shop"
+}

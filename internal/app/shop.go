@@ -1,0 +1,137 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+)
+
+// openShop returns what keeps orders and does what the law asks for. It follows the
+// connections of shops from then on.
+func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, providers http.RoundTripper) (*shop.Service, error) {
+	at := a.config.APIURLs["storefront"]
+	if at != "" {
+		if _, err := netguard.ParseAPIURL(strings.ReplaceAll(at, "{shop}", "acme.myshopify.com"), ""); err != nil {
+			return nil, fmt.Errorf("storefront-api-url: %w", err)
+		}
+	}
+	s := shop.Open(shop.Config{
+		DB: a.DB, Queue: a.queue, Blob: blobs, Box: a.box, Desk: shopDesk{a.Desk},
+		Keepers:     []shop.Keeper{rawEvents{a}, toldEvents{a}, calls{a}},
+		Connections: shopConnections{a.Connections}, Admins: admins{a.Accounts},
+		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: providers, APIURL: strings.TrimRight(at, "/"), Logger: a.log,
+	})
+	a.Connections.Watch(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
+		return s.Changed(ctx, tx, shopConnection(c), gone)
+	})
+	return s, nil
+}
+
+// shopDesk is the desk as package shop knows it.
+type shopDesk struct{ *desk.Service }
+
+// Dossier implements [shop.Desk].
+func (d shopDesk) Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*shop.Dossier, error) {
+	of, err := d.Service.Dossier(ctx, q, organizationID, customerID)
+	if err != nil {
+		return nil, err
+	}
+	out := &shop.Dossier{Record: of.Record, Person: shop.Person{
+		OrganizationID: organizationID, CustomerID: customerID, TicketIDs: of.TicketIDs, Contacts: of.Contacts,
+	}}
+	for _, f := range of.Files {
+		name := path.Base(strings.ReplaceAll(f.Name, `\`, "/"))
+		if name == "." || name == "/" || name == ".." {
+			name = "attachment"
+		}
+		out.Files = append(out.Files, shop.File{Name: f.ID + "/" + name, BlobKey: f.BlobKey})
+	}
+	return out, nil
+}
+
+// rawEvents are the requests as they came in.
+type rawEvents struct{ *App }
+
+// Forget implements [shop.Keeper].
+func (k rawEvents) Forget(ctx context.Context, p *shop.Person) error { return k.Inbound.Forget(ctx, p) }
+
+// ForgetPlace implements [shop.Keeper].
+func (k rawEvents) ForgetPlace(ctx context.Context, organizationID, place string) error {
+	return k.Inbound.ForgetPlace(ctx, organizationID, place)
+}
+
+// toldEvents are those that receivers are told.
+type toldEvents struct{ *App }
+
+// Forget implements [shop.Keeper].
+func (k toldEvents) Forget(ctx context.Context, p *shop.Person) error {
+	if p.CustomerID == "" {
+		return nil
+	}
+	changed, err := event.Forget(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs)
+	if err != nil {
+		return err
+	}
+	return k.Webhooks.Forget(ctx, changed)
+}
+
+// ForgetPlace implements [shop.Keeper]. No event tells of a connection alone.
+func (toldEvents) ForgetPlace(context.Context, string, string) error { return nil }
+
+// calls are telephone calls.
+type calls struct{ *App }
+
+// Forget implements [shop.Keeper].
+func (k calls) Forget(ctx context.Context, p *shop.Person) error {
+	return k.DB.Write(ctx, func(tx *db.Tx) error {
+		return k.Calls.Redact(ctx, tx, p.OrganizationID, append([]string{}, p.TicketIDs...), append([]string{}, p.Contacts...))
+	})
+}
+
+// ForgetPlace implements [shop.Keeper]. Nobody calls a shop's connection.
+func (calls) ForgetPlace(context.Context, string, string) error { return nil }
+
+// shopConnections are the connections as package shop knows them.
+type shopConnections struct{ *connection.Service }
+
+func shopConnection(c *connection.Connection) shop.Connection {
+	return shop.Connection{
+		ID: c.ID, OrganizationID: c.OrganizationID, Channel: c.Channel, Address: c.Address, Enabled: c.Enabled,
+		Credentials: c.Credentials(), Settings: c.Settings,
+	}
+}
+
+// Connection implements [shop.Connections].
+func (s shopConnections) Connection(ctx context.Context, id string) (shop.Connection, error) {
+	c, err := s.Find(ctx, id)
+	if err != nil {
+		return shop.Connection{}, err
+	}
+	return shopConnection(&c), nil
+}
+
+// Notice implements [shop.Connections].
+func (s shopConnections) Notice(ctx context.Context, tx *db.Tx, c *shop.Connection, text string) error {
+	err := s.NoticeIn(ctx, tx, c.OrganizationID, c.ID, text)
+	if problem.Of(err) == problem.NotFound {
+		return nil // it went this moment
+	}
+	return err
+}
+
+// Retire implements [shop.Connections].
+func (s shopConnections) Retire(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	return s.RetireIn(ctx, tx, organizationID, id)
+}

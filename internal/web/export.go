@@ -1,0 +1,30 @@
+package web
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// export serves the archive of what is known of a customer to whoever has the link,
+// which only the organization's administrators got, by mail.
+func (s *site) export(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	content, err := s.shop.OpenExport(r.Context(), r.PathValue("token"))
+	if p := problem.Of(err); p == problem.NotFound {
+		s.message(w, r, http.StatusNotFound, "This archive is not here", "It is not here any more, or it never was. The link in the mail is good for two weeks.", "")
+		return
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer content.Close()
+	h.Set("Content-Type", "application/zip")
+	h.Set("Content-Disposition", `attachment; filename="customer.zip"`)
+	h.Set("X-Content-Type-Options", "nosniff")
+	_, _ = io.Copy(w, content)
+}
