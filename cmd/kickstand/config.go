@@ -65,7 +65,7 @@ type config struct {
 	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Our password at the identity provider; none for a public client." group:"Sign-in"`
 
 	EmailFormSecret              []string `secret:"true" placeholder:"KEY" help:"Signing keys of shared accounts that post mail as forms (style A)." group:"Channels"`
-	EmailParsePublicKey          []string `placeholder:"KEY" help:"Public keys of shared accounts that post mail with an ECDSA signature (style B): base64 DER or PEM." group:"Channels"`
+	EmailParsePublicKey          []string `secret:"true" placeholder:"KEY" help:"Public keys of shared accounts that post mail with an ECDSA signature (style B): base64 DER or PEM." group:"Channels"`
 	EmailJSONToken               []string `name:"email-json-token" secret:"true" placeholder:"TOKEN" help:"Tokens of shared accounts that post mail as JSON (style C)." group:"Channels"`
 	EmailRawSecret               []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	EmailDeliverySecret          []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the mail delivery provider's webhooks." group:"Channels"`

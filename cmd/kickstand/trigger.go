@@ -62,7 +62,11 @@ func triggers() []trigger {
 	return []trigger{
 		smsTrigger(),
 		voiceTrigger(),
+		emailFormTrigger(),
+		emailParseTrigger(),
+		emailJSONTrigger(),
 		emailRawTrigger(),
+		emailDeliveryTrigger(),
 		businessTrigger(),
 		messengerTrigger(),
 		storefrontTrigger(),

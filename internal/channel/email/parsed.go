@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,8 @@ import (
 // as a form, with its fields or, where it is set so, as it was received.
 //
 // The secret is the provider's public key: base64 of its DER form, with or without
-// the armour of PEM.
+// the armour of PEM. Where things are tried out it may be a private key of ours, see
+// [NewParseKey].
 type Parsed struct{ style }
 
 var (
@@ -79,6 +81,9 @@ func publicKey(secret string) *ecdsa.PublicKey {
 	}
 	parsed, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {
+		if own, err := PrivateParseKey(secret); err == nil {
+			return &own.PublicKey
+		}
 		return nil
 	}
 	key, ok := parsed.(*ecdsa.PublicKey)
@@ -86,6 +91,33 @@ func publicKey(secret string) *ecdsa.PublicKey {
 		return nil
 	}
 	return key
+}
+
+// NewParseKey makes a private key that stands in for the provider's where things are
+// tried out: [PrivateParseKey] reads it, and as a secret its public half counts.
+func NewParseKey() (string, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(der), nil
+}
+
+// PrivateParseKey reads a private key. The error reads as the rest of a sentence and
+// does not repeat it.
+func PrivateParseKey(secret string) (*ecdsa.PrivateKey, error) {
+	der, _ := base64.StdEncoding.DecodeString(strings.TrimSpace(secret))
+	parsed, err := x509.ParsePKCS8PrivateKey(der) // of nothing, there is none
+	if err == nil {
+		if key, ok := parsed.(*ecdsa.PrivateKey); ok && key.Curve == elliptic.P256() {
+			return key, nil
+		}
+	}
+	return nil, errors.New("must be a private key of the curve P-256, as PKCS #8 in base64 without line breaks, to sign with")
 }
 
 // SignParse returns what the provider sends with body: the values of

@@ -221,6 +221,29 @@ func TestParsedVerify(t *testing.T) {
 	}
 }
 
+// TestParseKey signs with a key that is made for trying things out.
+func TestParseKey(t *testing.T) {
+	secret, err := email.NewParseKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := email.PrivateParseKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, timestamp, err := email.SignParse([]byte("mail"), channeltest.Received(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(http.Header{email.ParseSignatureHeader: {signature}, email.ParseTimestampHeader: {timestamp}}, "mail")
+	if !email.NewParsed(config()).Verify(r, secret) {
+		t.Error("what was signed with the key was refused")
+	}
+	if _, err := email.PrivateParseKey(publicOf("key")); err == nil {
+		t.Error("a public key was taken for a private one")
+	}
+}
+
 func TestJSONVerify(t *testing.T) {
 	basic := func(pair string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(pair)) }
 	for _, tt := range []struct {
