@@ -45,6 +45,7 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"sms accept", acceptSMS},
+	{"sms accept while busy", acceptWhileBusy},
 	{"sms to ticket", smsToTicket},
 	{"deliveries", deliveries},
 	{"hanging receivers", hangingReceivers},

@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"database/sql"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -51,6 +52,48 @@ func acceptSMS(ctx context.Context, b *bench) ([]row, error) {
 		{"… latency p50, p99", ms(quantile(latencies, 0.5)) + ", " + ms(quantile(latencies, 0.99)), "", "", "≤ 10 ms, ≤ 60 ms"},
 	}, p.stop()
 }
+
+// acceptWhileBusy measures how long providers wait for an answer while the worker
+// of the same process works off what has piled up.
+func acceptWhileBusy(ctx context.Context, b *bench) ([]row, error) {
+	backlog, n := b.scale(10000), b.scale(2000)
+	data := filepath.Join(b.dir, "busy")
+	p, err := b.open(ctx, data, false)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	if _, _, err := post(ctx, texts(p.url, backlog, backlog), clients); err != nil {
+		return nil, err
+	}
+	if err := p.stop(); err != nil {
+		return nil, err
+	}
+	if p, err = b.open(ctx, data, true); err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	// Of other numbers, and so not behind those that wait.
+	_, latencies, err := post(ctx, texts(p.url, backlog+n, backlog+n)[backlog:], busyClients)
+	if err != nil {
+		return nil, err
+	}
+	left, err := count(ctx, p.DB, "SELECT count(*) FROM jobs WHERE kind = 'inbound/sms'")
+	if err != nil {
+		return nil, err
+	}
+	if left == 0 && !b.short {
+		return nil, errors.New("the worker was done before the last post")
+	}
+	return []row{{
+		fmt.Sprintf("signed SMS posts accepted while the worker has %d to do, p50, p99", backlog),
+		ms(quantile(latencies, 0.5)) + ", " + ms(quantile(latencies, 0.99)), "", "", "p99 ≤ 100 ms",
+	}}, p.stop()
+}
+
+// busyClients is how many requests a provider makes at once to a house that is
+// busy.
+const busyClients = 8
 
 // ceilingAccept is a handler, an HMAC and an insert, many to a commit.
 func ceilingAccept(ctx context.Context, b *bench, n int) (float64, error) {
