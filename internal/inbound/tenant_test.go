@@ -1,10 +1,16 @@
 package inbound_test
 
 import (
+	"bytes"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/storefront"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
@@ -233,5 +239,81 @@ func TestForeignRecipient(t *testing.T) {
 			h.exec(t, "DELETE FROM inbound_events")
 			h.exec(t, "DELETE FROM jobs")
 		})
+	}
+}
+
+// TestRelabelledShop: a body that the shared app's key signed for one shop is not
+// another's, whatever the headers say, which nothing signs.
+func TestRelabelledShop(t *testing.T) {
+	k := new(taker)
+	h := start(t, func(h *house) {
+		h.adapters, h.shops = []channel.Adapter{storefront.New()}, k
+		h.secrets = map[string][]string{"storefront": {"the app's"}}
+	})
+	theirs := h.connect(t, "storefront", "evil.myshopify.com", ofOrg2)
+	victim := h.connect(t, "storefront", "acme-lamps.myshopify.com")
+	request := func(query, domain, orderAt, secret string) *http.Request {
+		body := []byte(`{"id":7,"name":"#1001","updated_at":"2026-11-20T10:00:01Z","order_status_url":"https://` + orderAt + `/1"}`)
+		r := httptest.NewRequest("POST", "/api/webhooks/storefront"+query, bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Shopify-Topic", "orders/create")
+		r.Header.Set("X-Shopify-Shop-Domain", domain)
+		r.Header.Set("X-Shopify-Webhook-Id", domain+orderAt)
+		r.Header.Set(storefront.SignatureHeader, storefront.Sign(body, secret))
+		return r
+	}
+	before := h.rows(t)
+	for _, r := range []*http.Request{
+		request("", victim.Address, theirs.Address, "the app's"),
+		request("?c="+victim.ID, victim.Address, theirs.Address, "the app's"),
+		request("", victim.Address, victim.Address, secretOf(theirs.Address)),
+		request("?c="+victim.ID, victim.Address, victim.Address, secretOf(theirs.Address)),
+	} {
+		h.wantAnswer(t, r, 401, denied)
+	}
+	// Where the URL names the other's connection, it is for nobody.
+	h.wantAnswer(t, request("?c="+victim.ID, theirs.Address, theirs.Address, "the app's"), 200, ignored)
+	h.wantAnswer(t, request("?c="+theirs.ID, victim.Address, victim.Address, "the app's"), 200, ignored)
+	h.wantUntouched(t, before)
+	h.wantAnswer(t, request("", victim.Address, victim.Address, "the app's"), 200, accepted)
+	h.wantAnswer(t, request("?c="+theirs.ID, theirs.Address, theirs.Address, "the app's"), 200, accepted)
+	if list := h.list(t); len(list) != 2 || list[1].ConnectionID != victim.ID || list[0].ConnectionID != theirs.ID {
+		t.Errorf("events %+v, want one of each shop", list)
+	}
+}
+
+// TestMailStyleDowngrade: a mailbox whose mail has to be signed is not reached by the
+// style that shows a token, also by whoever has its signing secret for a token.
+func TestMailStyleDowngrade(t *testing.T) {
+	h := start(t, func(h *house) {
+		h.adapters = []channel.Adapter{email.NewForm(email.Config{}), email.NewParsed(email.Config{}), email.NewJSON(email.Config{}), email.NewRaw(email.Config{})}
+		h.secrets = map[string][]string{"email-json": {"the deployment's"}}
+	})
+	const support = "support@acme.example"
+	c := h.connect(t, "email-form", support)
+	request := func(query, token string) *http.Request {
+		r := httptest.NewRequest("POST", mailPath+query, strings.NewReader(`{"From":"ana@client.example","To":"`+support+`","OriginalRecipient":"`+support+
+			`","Subject":"Help","MessageID":"g1","TextBody":"hello","HtmlBody":"","MailboxHash":"","Headers":[]}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(email.TokenHeader, token)
+		return r
+	}
+	before := h.rows(t)
+	for _, query := range []string{"", "?style=json", "?c=" + c.ID, "?style=json&c=" + c.ID, "?style=form&c=" + c.ID, "?style=raw"} {
+		if w := h.do(request(query, secretOf(support))); w.Code != 401 && w.Code != 415 {
+			t.Errorf("%q: answered %d %s, want a refusal", query, w.Code, w.Body)
+		}
+	}
+	for _, query := range []string{"?c=" + c.ID, "?style=json&c=" + c.ID} {
+		if w := h.do(request(query, "the deployment's")); w.Code != 401 && w.Code != 415 {
+			t.Errorf("%q, the deployment's token: answered %d %s, want a refusal", query, w.Code, w.Body)
+		}
+	}
+	h.wantUntouched(t, before)
+	sole := "org-1"
+	h.sole.Store(&sole)
+	h.wantAnswer(t, request("", "the deployment's"), 200, ignored)
+	if list := h.list(t); len(list) != 1 || list[0].State != inbound.Unrouted {
+		t.Errorf("events %+v, want one that is nobody's", list)
 	}
 }
