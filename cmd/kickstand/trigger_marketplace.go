@@ -34,7 +34,7 @@ func (t *triggerCmd) marketplace(s triggering) (*http.Request, error) {
 	order := orElse(t.From, "903-1234567-7654321")
 	kind, name := "ORDER_CHANGE", "OrderChangeNotification"
 	item := map[string]any{"OrderItemId": "O1", "SellerSKU": "HELMET-M", "Quantity": 1, "IsBuyerRequestedCancel": s.event == "cancellation"}
-	about := map[string]any{}
+	var about map[string]any
 	switch s.event {
 	case "return", "return_status":
 		kind, name = "RETURN_CREATED", "ReturnNotification"
