@@ -21,8 +21,8 @@ type Waiting struct {
 	Channel          string
 	State            channel.ReceiptState // a receipt may have been quicker than the answer to the sending
 	Attempts         int                  // that failed
-	HandedAt         time.Time            // when it was last handed over without a known outcome; zero: not so
-	WrittenAt        time.Time            // before which it was not handed over
+	HandedAt         time.Time            // when it was handed over without a known outcome, last; zero: not so
+	DoubtedAt        time.Time            // when that was first, of several times in a row
 
 	blobs []string // keys of the files
 }
@@ -38,7 +38,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		var html, externalID, recipient, recipientID string
 		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
 			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
-			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.WrittenAt))
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.DoubtedAt))
 		w.HTML = html
 		w.Automatic = d.Automatic
 		if w.Channel == channelEmail {
@@ -50,7 +50,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		return w, err
 	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
 			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number,
-			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), m.created_at
+			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), o.doubted_at
 		FROM outbox o
 		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
 		JOIN tickets t ON t.id = o.ticket_id
@@ -104,7 +104,7 @@ func (w *Waiting) scope() string { return threadScope(w.OrganizationID, w.Connec
 // [ErrRecalled] when that is not for the caller to do any more.
 func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting) error {
 	at := tx.Now.UTC().Truncate(time.Microsecond)
-	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2) WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
 		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0))
 	if err != nil {
 		return fmt.Errorf("record handing over: %w", err)
@@ -112,7 +112,12 @@ func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting) error {
 	if n == 0 {
 		return ErrRecalled
 	}
-	tx.AfterCommit(func() { w.HandedAt = at })
+	tx.AfterCommit(func() {
+		w.HandedAt = at
+		if w.DoubtedAt.IsZero() {
+			w.DoubtedAt = at
+		}
+	})
 	return s.answersHere(ctx, tx, w)
 }
 
@@ -160,10 +165,15 @@ func (s *Service) Failed(ctx context.Context, tx *db.Tx, w *Waiting, v channel.V
 	return err
 }
 
+// handedBefore is what is left of a handing over that did not take place: an earlier
+// one may have.
+const handedBefore = "CASE WHEN doubted_at < handed_at THEN doubted_at END"
+
 // Postponed records that an attempt failed and there will be another, and shows
 // why. unclear says that the message may have been taken all the same.
 func (s *Service) Postponed(ctx context.Context, tx *db.Tx, w *Waiting, reason string, unclear bool) error {
-	n, err := tx.Exec(ctx, "UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE NULL END WHERE message_id = $1 AND attempts = $2",
+	n, err := tx.Exec(ctx, `UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE `+handedBefore+` END,
+			doubted_at = CASE WHEN $3 THEN doubted_at ELSE `+handedBefore+` END WHERE message_id = $1 AND attempts = $2`,
 		w.ID, w.Attempts, unclear)
 	if err != nil {
 		return fmt.Errorf("record attempt: %w", err)
@@ -205,7 +215,7 @@ func (s *Service) DropCc(ctx context.Context, tx *db.Tx, w *Waiting, address, re
 
 // TakeBack records that a message was not handed over after all.
 func (s *Service) TakeBack(ctx context.Context, tx *db.Tx, w *Waiting) error {
-	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = NULL WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+handedBefore+", doubted_at = "+handedBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
 		w.ID, w.Attempts, w.HandedAt.UnixMicro())
 	if err == nil && n == 0 {
 		return ErrRecalled

@@ -3,12 +3,14 @@ package desk
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"strconv"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -57,6 +59,9 @@ func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (
 		return Attachment{}, nil, missing
 	}
 	content, err := s.blob.Open(ctx, a.BlobKey)
+	if errors.Is(err, blob.ErrNotFound) {
+		return Attachment{}, nil, missing
+	}
 	if err != nil {
 		return Attachment{}, nil, fmt.Errorf("open attachment: %w", err)
 	}

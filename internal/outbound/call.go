@@ -60,7 +60,7 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 				return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
 			}
 		case channel.Repeater:
-			if !a.repeatable(c.RepeatableFor()) {
+			if tooLate != nil || !a.repeatable(c.RepeatableFor()) {
 				return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 			}
 		default: // nor was there a receipt meanwhile

@@ -103,9 +103,10 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 }
 
 // repeatable reports whether a far side that recognises what it was handed within a
-// time certainly still does. When it was first handed the message is not known, but
-// not before that was written.
-func (a *sending) repeatable(within time.Duration) bool { return time.Since(a.w.WrittenAt) < within }
+// time still does, for the first that it may have been.
+func (a *sending) repeatable(within time.Duration) bool {
+	return a.w.DoubtedAt.IsZero() || time.Since(a.w.DoubtedAt) < within
+}
 
 // refusedCopy returns who of those who were to get a copy is what the mail server
 // refuses for good; empty when that is not the trouble.

@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -74,6 +75,7 @@ type rig struct {
 	http   http.RoundTripper
 	mail   mail.Carrier
 	open   func(credentials map[string]string) (mail.Carrier, error)
+	more   []channel.Adapter
 	scale  float64
 
 	connection connection.Connection // of tests that have one
@@ -132,6 +134,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.parser = email.NewParser(email.Config{})
 	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{}), chat.New(chat.Config{APIURL: r.apiURL})}
 	adapters = append(adapters, meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}))
+	adapters = append(adapters, r.more...)
 	log := slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r.queue = queue.Open(d, queue.Config{Logger: log, Poll: time.Hour})
 	r.connections = connection.Open(d, r.box, adapters)
@@ -147,7 +150,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	events := new(event.Log)
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: staff{}, Addresses: r.connections, BaseURL: "https://help.example",
-		Dispatcher: r.Service, CopyMAC: r.Copy,
+		Dispatcher: r.Service, CopyMAC: r.Copy, Box: r.box,
 	})
 	events.After(func(list []event.Event) {
 		r.mu.Lock()
@@ -317,6 +320,7 @@ type provider struct {
 // text is a message that a provider took.
 type text struct {
 	SID, Body, To, From, Service, Callback string
+	Media                                  string // links, each on a line
 	at                                     time.Time
 }
 
@@ -375,7 +379,7 @@ func (p *provider) take(w http.ResponseWriter, r *http.Request) {
 			if m.To == r.FormValue("To") && (r.FormValue("From") == "" || m.From == r.FormValue("From")) {
 				list = append(list, map[string]any{
 					"sid": m.SID, "body": m.Body, "to": m.To, "from": m.From, "direction": "outbound-api", "status": "queued",
-					"date_created": m.at.Format(time.RFC1123Z), "error_code": nil,
+					"date_created": m.at.Format(time.RFC1123Z), "error_code": nil, "num_media": strconv.Itoa(len(strings.Fields(m.Media))),
 				})
 			}
 		}
@@ -384,7 +388,7 @@ func (p *provider) take(w http.ResponseWriter, r *http.Request) {
 	}
 	m := text{
 		SID: fmt.Sprintf("SM%032d", len(p.texts)+1), Body: r.FormValue("Body"), To: r.FormValue("To"), From: r.FormValue("From"),
-		Service: r.FormValue("MessagingServiceSid"), Callback: r.FormValue("StatusCallback"), at: time.Now(),
+		Service: r.FormValue("MessagingServiceSid"), Callback: r.FormValue("StatusCallback"), Media: strings.Join(r.Form["MediaUrl"], "\n"), at: time.Now(),
 	}
 	p.texts = append(p.texts, m)
 	w.WriteHeader(http.StatusCreated)

@@ -438,7 +438,7 @@ func TestRefusedReplies(t *testing.T) {
 			}
 			_, err = r.tryReply(ticket, "", func(r *desk.Reply) { r.Says = says })
 			return err
-		}, problem.Invalid, "cannot be sent on this channel"},
+		}, problem.Invalid, "cannot be sent on this channel: carriers take pictures, audio, video, contacts and PDF, and this is application/octet-stream"},
 		{"nothing", func() error {
 			_, err := r.tryReply(ticket, "")
 			return err

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -34,6 +35,28 @@ func (s *site) attachment(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer content.Close()
+	serveFile(w, &a, content, "private, max-age=31536000, immutable") // the bytes behind an id never change
+}
+
+// sharedFile serves a file to whoever has a link to it: a provider that shall hand
+// it on to a customer. It may be a customer's, so nothing keeps it on the way.
+func (s *site) sharedFile(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
+	if problem.Of(err) == problem.NotFound {
+		s.notFound(w, r)
+		return
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer content.Close()
+	serveFile(w, &a, content, "private, no-store")
+}
+
+// serveFile hands a file over for saving.
+func serveFile(w http.ResponseWriter, a *desk.Attachment, content io.Reader, cache string) {
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": a.Name})
 	if disposition == "" {
 		disposition = "attachment"
@@ -44,6 +67,7 @@ func (s *site) attachment(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Disposition", disposition)
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "private, max-age=31536000, immutable") // the bytes behind an id never change
+	h.Set("Cache-Control", cache)
+	h.Set("Referrer-Policy", "no-referrer")
 	_, _ = io.Copy(w, content)
 }

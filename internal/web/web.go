@@ -98,6 +98,7 @@ func New(c Config) http.Handler {
 	if s.shop != nil {
 		s.handle(mux, shop.ExportPath+"{token}", s.export, nil)
 	}
+	s.handle(mux, desk.SharedPath+"{id}", s.sharedFile, nil)
 	mux.HandleFunc("GET "+s.style, serveStyle)
 	mux.HandleFunc("/", s.notFound)
 	return mux

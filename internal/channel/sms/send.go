@@ -5,9 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,10 +59,48 @@ func (a *Adapter) Check(m *channel.Outgoing, credentials map[string]string) erro
 	if n := utf8.RuneCountInString(m.Text); n > MaxText {
 		v.AddCode("too_long", "text", "must have at most %d characters on this channel", MaxText)
 	}
-	for i := range m.Files {
-		v.Add("attachments."+strconv.Itoa(i), "cannot be sent on this channel")
+	return a.checkFiles(m, &v)
+}
+
+// What files the provider takes with one message.
+const (
+	maxFiles     = 10
+	maxFileBytes = 5 << 20
+)
+
+// fileTypes are the kinds of files that carriers hand on.
+var fileTypes = []string{
+	"image/jpeg", "image/png", "image/gif",
+	"audio/mpeg", "audio/mp4", "audio/ogg", "audio/3gpp", "audio/3gpp2", "audio/amr", "audio/webm",
+	"video/mpeg", "video/mp4", "video/quicktime", "video/webm", "video/3gpp", "video/3gpp2",
+	"text/vcard", "text/x-vcard", "text/csv", "text/rtf", "text/calendar", "application/pdf",
+}
+
+// checkFiles refuses files that cannot go along. The provider fetches them from us.
+func (a *Adapter) checkFiles(m *channel.Outgoing, v *problem.Validation) error {
+	if len(m.Files) > maxFiles {
+		v.AddCode("too_long", "attachments", "must be at most %d on this channel", maxFiles)
 	}
-	return v.Err()
+	var total int64
+	for i, f := range m.Files {
+		total += f.Size
+		kind, _, _ := mime.ParseMediaType(f.ContentType)
+		if !slices.Contains(fileTypes, kind) {
+			v.Add("attachments."+strconv.Itoa(i), "cannot be sent on this channel: carriers take pictures, audio, video, contacts and PDF, and this is %s", cmp.Or(kind, "of an unknown type"))
+		}
+	}
+	if total > maxFileBytes {
+		v.AddCode("too_long", "attachments", "must have at most %d MB together on this channel", maxFileBytes>>20)
+	}
+	if err := v.Err(); err != nil {
+		return err
+	}
+	for _, f := range m.Files {
+		if !a.reachable(f.URL) {
+			return problem.New(problem.Precondition, "files cannot be sent on this channel: the provider fetches them from here, and the base URL of this server is not one that it could reach")
+		}
+	}
+	return nil
 }
 
 // basic is the value of the Authorization header, or "".
@@ -103,7 +143,10 @@ func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) chann
 	if service != "" {
 		form.Set("MessagingServiceSid", service)
 	}
-	if a.reports(m.ReceiptURL) {
+	for _, f := range m.Files {
+		form.Add("MediaUrl", f.URL)
+	}
+	if a.reachable(m.ReceiptURL) {
 		form.Set("StatusCallback", m.ReceiptURL)
 	}
 	return channel.Call{
@@ -114,9 +157,9 @@ func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) chann
 	}
 }
 
-// reports says whether the provider can call an address. It refuses the whole
+// reachable says whether the provider can call an address. It refuses the whole
 // message otherwise; a stand-in for it calls what it is told.
-func (a *Adapter) reports(address string) bool {
+func (a *Adapter) reachable(address string) bool {
 	if address == "" || a.apiURL != DefaultAPIURL {
 		return address != ""
 	}
@@ -137,6 +180,7 @@ type resource struct {
 	To           string `json:"to"`
 	From         string `json:"from"`
 	Service      string `json:"messaging_service_sid"`
+	NumMedia     string `json:"num_media"`
 	DateCreated  string `json:"date_created"` // RFC 5322
 	ErrorCode    any    `json:"error_code"`   // a number or null
 	ErrorMessage string `json:"error_message"`
@@ -231,6 +275,9 @@ func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string,
 			return ids, nil, nil // and so are all that follow
 		}
 		if r.SID == "" || r.Direction != "outbound-api" || r.Service != service && r.From != m.From {
+			continue
+		}
+		if files, err := strconv.Atoi(r.NumMedia); err == nil && files != len(m.Files) {
 			continue
 		}
 		if same(r.Body, m.Text) {

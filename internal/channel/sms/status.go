@@ -89,6 +89,10 @@ func explain(code, words, state string) (text string, permanent bool) {
 		text = "the carrier filtered the message as unwanted"
 	case "30008":
 		text = "the carrier gave no reason"
+	case "12300", "30019":
+		text = "a file is of a type or size that the carrier does not take"
+	case "11200", "11751":
+		text = "the provider could not fetch a file from here"
 	case "30034":
 		text = "our number is not registered with the carriers"
 	default:

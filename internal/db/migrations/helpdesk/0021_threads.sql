@@ -6,6 +6,7 @@ ALTER TABLE tickets ADD COLUMN closed_at BIGINT; -- NULL: it is not closed, or w
 CREATE INDEX contact_points_conversation ON contact_points (conversation_id) WHERE conversation_id IS NOT NULL;
 
 ALTER TABLE outbox ADD COLUMN recipient_id TEXT; -- their id, where recipient is a number and both are known
+ALTER TABLE outbox ADD COLUMN doubted_at BIGINT; -- the first handing over of which it is not known what became of it
 
 -- What the provider said last of the connection itself.
 ALTER TABLE connections ADD COLUMN notice TEXT;              -- in words; NULL: nothing
