@@ -183,7 +183,7 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 func TestProviderAfterCrash(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		after time.Duration // since it was written
+		after time.Duration // since it was handed over, for the first time
 		want  desk.Delivery
 		calls int
 	}{
@@ -195,7 +195,7 @@ func TestProviderAfterCrash(t *testing.T) {
 			r := rigOn(t, dbtest.NewSQLite(t), byProvider(t, p))
 			c := r.connect("email-raw", ourMail)
 			m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
-			time.Sleep(tt.after)
+			time.Sleep(48 * time.Hour)
 			err := r.db.Write(t.Context(), func(tx *db.Tx) error {
 				w, err := r.desk.Waiting(t.Context(), tx, m.ID)
 				if err != nil {
@@ -206,6 +206,7 @@ func TestProviderAfterCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(tt.after)
 			r.run()
 			time.Sleep(time.Hour)
 			synctest.Wait()
