@@ -36,11 +36,11 @@ func (pigeon) Parse(*channel.Request, channel.Part) (channel.Event, error) {
 func (pigeon) Check(*channel.Outgoing, map[string]string) error { return nil }
 
 func (pigeon) Call(m *channel.Outgoing, _ map[string]string) channel.Call {
-	body := strings.Join([]string{m.ID, m.To.ID, m.Text, m.AnswersID, m.ThreadKey}, "|")
+	said := []string{m.ID, m.To.ID, m.Text, m.AnswersID, m.ThreadKey}
 	for _, f := range m.Files {
-		body += "|" + f.URL
+		said = append(said, f.URL)
 	}
-	return channel.Call{Method: "POST", URL: "https://pigeon.example/fly", Body: []byte(body)}
+	return channel.Call{Method: "POST", URL: "https://pigeon.example/fly", Body: []byte(strings.Join(said, "|"))}
 }
 
 func (pigeon) ReadCall(_ *channel.Outgoing, a channel.Answer) channel.Verdict {
