@@ -34,6 +34,7 @@ type graphMessage struct {
 		Type      string
 		Ours      string `json:"biz_opaque_callback_data"`
 		Text      struct{ Body string }
+		Image     struct{ Link, Caption string }
 		Message   struct{ Text, Metadata string }
 	}
 }
@@ -225,6 +226,31 @@ func TestBusinessMessaging(t *testing.T) {
 		t.Errorf("messages %+v, want the reply read as before", messages)
 	}
 
+	// A file goes as a link that the provider can follow.
+	png := []byte("\x89PNG\r\n\x1a\n and more")
+	if status, body := r.api(t, http.MethodPost, "/tickets/"+id+"/messages", map[string]any{
+		"kind": "reply", "text": "Look", "attachments": []any{map[string]any{"name": "map.png", "content_type": "image/png", "content": png}},
+	}, nil); status != http.StatusCreated {
+		t.Fatalf("the reply with a file was answered %d %s", status, body)
+	}
+	sent = r.provider.last(2)
+	if sent.body.Type != "image" || sent.body.Image.Caption != "Look" {
+		t.Errorf("sent %+v, want the picture", sent)
+	}
+	resp, err := http.Get(sent.body.Image.Link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || !bytes.Equal(got, png) || resp.Header.Get("Content-Type") != "image/png" {
+		t.Errorf("the link gives %d %q of %s (%v), want the picture", resp.StatusCode, got, resp.Header.Get("Content-Type"), err)
+	}
+	if status, body := r.api(t, http.MethodPost, "/tickets/"+id+"/messages", map[string]any{
+		"kind": "reply", "text": "Zip", "attachments": []any{map[string]any{"name": "a.zip", "content_type": "application/zip", "content": []byte("PK")}},
+	}, nil); status != http.StatusUnprocessableEntity || !strings.Contains(body, "annot be sent on this channel") {
+		t.Errorf("a file that the channel does not take was answered %d %s", status, body)
+	}
+
 	// Another customer wrote yesterday.
 	old := fmt.Sprintf(`{"object":"whatsapp_business_account","entry":[{"id":"1","changes":[{"field":"messages","value":{"metadata":{"phone_number_id":%q},
 		"messages":[{"from_user_id":"US.7","id":"wamid.old","timestamp":"%d","type":"text","text":{"body":"Yesterday"}}]}}]}]}`, demoNumberID, time.Now().Add(-25*time.Hour).Unix())
@@ -253,7 +279,7 @@ func TestBusinessMessaging(t *testing.T) {
 	if status < 400 || status >= 500 || !strings.Contains(body, "24 hours in which the customer could be answered here ended on") {
 		t.Errorf("a reply too late was answered %d %s, want a refusal that says so", status, body)
 	}
-	if sent := r.provider.last(1); sent.body.Text.Body != "We are coming." {
+	if sent := r.provider.last(2); sent.id != "sent-2" {
 		t.Errorf("sent %+v after the window closed", sent)
 	}
 }
