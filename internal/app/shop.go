@@ -80,11 +80,7 @@ func (k toldEvents) Forget(ctx context.Context, p *shop.Person) error {
 	if p.CustomerID == "" {
 		return nil
 	}
-	changed, err := event.Forget(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs)
-	if err != nil {
-		return err
-	}
-	return k.Webhooks.Forget(ctx, changed)
+	return event.Forget(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.Forget)
 }
 
 // ForgetPlace implements [shop.Keeper]. No event tells of a connection alone.

@@ -17,9 +17,10 @@ const Forgotten = "(redacted)"
 
 // Forget takes out of an organization's events what they tell of a customer, for
 // good: names and addresses, subjects, texts and files. tickets are those that the
-// customer had to do with. It works in steps and may be called again. It returns the
-// ids of the events that it changed: what was made of them must go, too.
-func Forget(ctx context.Context, d *db.DB, organizationID, customerID string, tickets []string) (changed []string, err error) {
+// customer had to do with. It works in steps and may be called again. What was made
+// of the events must go, too: changed is given the ids of some that were changed, in
+// the transaction that does so.
+func Forget(ctx context.Context, d *db.DB, organizationID, customerID string, tickets []string, changed func(ctx context.Context, tx *db.Tx, ids []string) error) error {
 	for _, of := range append([]string{""}, tickets...) {
 		column, value := "ticket_id", of
 		if of == "" {
@@ -27,7 +28,8 @@ func Forget(ctx context.Context, d *db.DB, organizationID, customerID string, ti
 		}
 		for after := ""; ; {
 			var events []Event
-			err := d.Write(ctx, func(tx *db.Tx) error {
+			err := d.Write(ctx, func(tx *db.Tx) (err error) {
+				var ids []string
 				events, err = db.All(ctx, tx, scan, `SELECT id, organization_id, name, data, created_at FROM events
 					WHERE `+column+` = $1 AND id > $2 ORDER BY id LIMIT $3`, value, after, forgetBatch)
 				if err != nil {
@@ -41,12 +43,15 @@ func Forget(ctx context.Context, d *db.DB, organizationID, customerID string, ti
 					if _, err := tx.Exec(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
 						return err
 					}
-					changed = append(changed, e.ID)
+					ids = append(ids, e.ID)
 				}
-				return nil
+				if len(ids) == 0 {
+					return nil
+				}
+				return changed(ctx, tx, ids)
 			})
 			if err != nil {
-				return nil, fmt.Errorf("forget events: %w", err)
+				return fmt.Errorf("forget events: %w", err)
 			}
 			if len(events) < forgetBatch {
 				break
@@ -54,7 +59,7 @@ func Forget(ctx context.Context, d *db.DB, organizationID, customerID string, ti
 			after = events[len(events)-1].ID
 		}
 	}
-	return changed, nil
+	return nil
 }
 
 // forget takes out of e what it tells of a customer, and reports whether that was

@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -48,7 +49,11 @@ func TestForget(t *testing.T) {
 			}
 			id, before := list[0].ID, asJSON(t, tt.data)
 			for _, want := range []bool{tt.want != "", false} {
-				changed, err := event.Forget(t.Context(), d, "a", "c1", []string{"t1", "t2"})
+				var changed []string
+				err := event.Forget(t.Context(), d, "a", "c1", []string{"t1", "t2"}, func(_ context.Context, _ *db.Tx, ids []string) error {
+					changed = append(changed, ids...)
+					return nil
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
