@@ -216,3 +216,35 @@ func TestAnswerToCall(t *testing.T) {
 		t.Errorf("the caller's text %+v, want it in the ticket of the call", got)
 	}
 }
+
+// A call may be answered although its caller has a conversation of texts: what we send
+// is there once, and what they write back comes to their conversation.
+func TestAnswerToCallBesideTexts(t *testing.T) {
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	says := func(id, text string, outbound bool) desk.Inbound {
+		m := &channel.Message{ExternalID: id, ThreadKey: caller, Text: text, Outbound: outbound, From: channel.Party{Phone: caller}}
+		if outbound {
+			m.From, m.To = channel.Party{}, []channel.Party{{Phone: caller}}
+		}
+		return desk.Inbound{OrganizationID: orgA, ConnectionID: voiceA, Channel: "voice", Event: channel.Event{Message: m}}
+	}
+	texts := f.intake(says("sms-0", "Hello", false))
+	r := f.intake(voicemailCall("c1", caller, 0))
+	m := f.reply(r.TicketID, "We call you back.")
+	w := f.waiting(m.ID)
+	f.write("hand over", func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w) })
+	for _, when := range []string{"before", "after"} {
+		if got := f.intake(says("sms-1", "We call you back.", true)); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
+			t.Errorf("the provider's news of our own text, %s its answer: %+v", when, got)
+		}
+		if when == "before" {
+			f.write("sent", func(tx *db.Tx) error { return f.desk.Sent(t.Context(), tx, &w, []string{"sms-1"}) })
+		}
+	}
+	if got := f.intake(says("sms-2", "Another", true)); got.TicketID != texts.TicketID || got.Outcome != desk.Appended {
+		t.Errorf("a colleague's text %+v, want it in the conversation of texts", got)
+	}
+	if got := f.intake(says("sms-3", "Thanks", false)); got.TicketID != texts.TicketID {
+		t.Errorf("the caller's text %+v, want it in their conversation", got)
+	}
+}

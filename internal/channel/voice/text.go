@@ -31,17 +31,17 @@ func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 	if o.speaks() {
 		for _, recipient := range to {
 			p := part
-			p.Sender, p.Key = recipient, key("sms:"+id)
-			if len(to) > 1 {
-				p.Key = key("sms:" + id + ":" + recipient)
-			}
+			p.Sender, p.Key = recipient, key("sms:"+o.copyID(recipient))
 			parts = append(parts, p)
 		}
 	}
 	if _, known := textState(o.status()); known {
-		part.Kind, part.Sender = KindTextStatus, to[0]
-		part.Key = key("sms:" + id + ":state:" + o.status())
-		parts = append(parts, part)
+		for _, recipient := range to {
+			p := part
+			p.Kind, p.Sender = KindTextStatus, recipient
+			p.Key = key("sms:" + o.copyID(recipient) + ":state:" + o.status())
+			parts = append(parts, p)
+		}
 	}
 	if len(parts) == 0 {
 		part.Skip = true
@@ -76,6 +76,15 @@ func (o object) sender(id string) (channel.Party, string) {
 	return p, cmp.Or(thread, key("sms "+id))
 }
 
+// copyID is what a recipient's copy of a text is known by: each is a message of its
+// own, in a conversation of its own.
+func (o object) copyID(recipient string) string {
+	if len(o.recipients()) > 1 {
+		return key(o.textID() + ":" + recipient)
+	}
+	return o.textID()
+}
+
 func (o object) status() string { return key(strings.ToLower(o.text("message_status"))) }
 
 // speaks reports whether the event holds what the text says.
@@ -85,7 +94,7 @@ func (o object) speaks() bool { return o.text("text") != "" || o.text("mms_url")
 func (o object) recipients() []string {
 	var list []string
 	for _, raw := range o.ends("to_number") {
-		if _, thread := party(raw); thread != "" && !slices.Contains(list, thread) {
+		if _, thread := party(raw); thread != "" && len(list) < maxAddresses && !slices.Contains(list, thread) {
 			list = append(list, thread)
 		}
 	}
@@ -126,7 +135,7 @@ func (o object) message(part channel.Part) (channel.Event, error) {
 		if to == "" {
 			return channel.Event{}, fmt.Errorf("%w: a text that left needs to_number", channel.ErrUnreadable)
 		}
-		m.Outbound, m.ThreadKey = true, to
+		m.Outbound, m.ThreadKey, m.ExternalID = true, to, o.copyID(to)
 		m.From, _ = party(o.text("from_number"))
 		m.From.Name = o.object("target").text("name")
 		if len(o.recipients()) == 1 {
@@ -160,16 +169,13 @@ func consent(text string) (out, again bool) {
 }
 
 // receipt turns the state of a text that left into what became of it.
-func (o object) receipt() (channel.Event, error) {
+func (o object) receipt(part channel.Part) (channel.Event, error) {
 	state, known := textState(o.status())
 	id := o.textID()
 	if !known || id == "" {
 		return channel.Event{}, fmt.Errorf("%w: not the state of a text", channel.ErrUnreadable)
 	}
-	r := &channel.Receipt{ExternalIDs: []string{id}, State: state}
-	if to := o.recipients(); len(to) > 0 {
-		r.Recipient = to[0]
-	}
+	r := &channel.Receipt{ExternalIDs: []string{o.copyID(part.Sender)}, State: state, Recipient: part.Sender}
 	if state == channel.ReceiptFailed {
 		r.Error, r.Permanent, r.OptedOut = explain(cmp.Or(o.text("message_delivery_result", "error_code"), o.status()))
 	}

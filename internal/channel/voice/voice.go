@@ -164,7 +164,7 @@ func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	}
 	switch {
 	case p.Kind == KindTextStatus:
-		return o.receipt()
+		return o.receipt(p)
 	case o.isText():
 		return o.message(p)
 	}

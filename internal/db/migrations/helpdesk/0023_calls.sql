@@ -37,3 +37,6 @@ CREATE TABLE voicemails (
 	at              BIGINT NOT NULL,
 	PRIMARY KEY (organization_id, phone, message_id)
 ) WITHOUT ROWID;
+
+-- What is on its way, for the provider's news of it to find.
+CREATE INDEX outbox_handed ON outbox (connection_id, recipient) WHERE handed_at IS NOT NULL;
