@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
 func openVoice(c Config) (*voice.Adapter, error) {
@@ -43,30 +41,5 @@ func (a *App) openCalls() *call.Service {
 			}
 			return err
 		},
-	})
-}
-
-// callKeeper has package shop take what is a person's out of the calls.
-type callKeeper struct{ app *App }
-
-var _ shop.Keeper = callKeeper{}
-
-// Forget implements [shop.Keeper].
-func (k callKeeper) Forget(ctx context.Context, p *shop.Person) error {
-	var numbers []string
-	for _, c := range p.Contacts {
-		if strings.HasPrefix(c, "+") {
-			numbers = append(numbers, c)
-		}
-	}
-	return k.app.DB.Write(ctx, func(tx *db.Tx) error {
-		return k.app.Calls.Redact(ctx, tx, p.OrganizationID, p.TicketIDs, numbers)
-	})
-}
-
-// ForgetPlace implements [shop.Keeper].
-func (k callKeeper) ForgetPlace(ctx context.Context, organizationID, connectionID string) error {
-	return k.app.DB.Write(ctx, func(tx *db.Tx) error {
-		return k.app.Calls.DropConnection(ctx, tx, organizationID, connectionID)
 	})
 }

@@ -235,16 +235,3 @@ func (s *Service) Redact(ctx context.Context, tx *db.Tx, organizationID string, 
 	}
 	return nil
 }
-
-// DropConnection deletes, in the caller's transaction, every call of a connection.
-func (s *Service) DropConnection(ctx context.Context, tx *db.Tx, organizationID, connectionID string) error {
-	for _, statement := range []string{
-		"DELETE FROM call_legs WHERE call_id IN (SELECT id FROM calls WHERE organization_id = $1 AND connection_id = $2)",
-		"DELETE FROM calls WHERE organization_id = $1 AND connection_id = $2",
-	} {
-		if _, err := tx.Exec(ctx, statement, organizationID, connectionID); err != nil {
-			return fmt.Errorf("delete calls: %w", err)
-		}
-	}
-	return nil
-}
