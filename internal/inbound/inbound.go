@@ -141,8 +141,10 @@ type Service struct {
 }
 
 // concurrency is how many events of one channel are processed at once in this
-// process.
-const concurrency = 256
+// process. On SQLite they and the requests that come in wait in one line to write:
+// twice as many process hardly more a second, and keep providers waiting twice as
+// long.
+const concurrency = 128
 
 // deploymentConcurrency is the same for a channel whose events are all about
 // the same few records: more would only hold connections while they wait.
