@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +17,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/app"
-	"github.com/kickstand-dev/kickstand/internal/channel/email"
-	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -63,6 +60,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 	listenSecret := rand.Text()
 	file := map[string]any{"data": folder, "listen-secret": listenSecret, "allow-private-receivers": true}
 	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.EmailDeliveryAPIKey, e.SecretKey = folder, "", "", "", "", ""
+	secrets := make(map[string]string)
 	for _, c := range triggers() {
 		secret := rand.Text()
 		if c.newSecret != nil {
@@ -70,7 +68,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 				return fmt.Errorf("demo: %w", err)
 			}
 		}
-		*e.secretLists()[c.name], file[c.secret] = []string{secret}, secret
+		*e.secretLists()[c.name], file[c.secret], secrets[c.name] = []string{secret}, secret, secret
 	}
 	e.PaymentsAPIKey = "" // nobody is to pay for trying things out
 	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
@@ -99,7 +97,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 			return fmt.Errorf("demo: %w", err)
 		}
 		password := strings.ToLower(rand.Text()[:12])
-		organization, err := fillDemo(ctx, a, demoFilling{here: "http://" + ln.Addr().String(), secrets: e.secrets(), listenSecret: listenSecret, password: password})
+		organization, err := fillDemo(ctx, a, demoFilling{here: ln.Addr().String(), secrets: secrets, listenSecret: listenSecret, password: password})
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
@@ -204,12 +202,65 @@ func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	return file.BaseURL, accepted(req) == nil
 }
 
+// demoConnections are of every channel that can be connected.
+var demoConnections = []connection.New{
+	{Channel: "sms", Address: demoNumber, Name: "Demo number"},
+	{Channel: "voice", Address: demoTelephone, Name: "Demo telephone"},
+	{Channel: "email-raw", Address: demoMailbox, Name: "Support mailbox"},
+	{Channel: "email-form", Address: demoFormBox, Name: "Mailbox of style A"},
+	{Channel: "email-parse", Address: demoParseBox, Name: "Mailbox of style B"},
+	{Channel: "email-json", Address: demoJSONBox, Name: "Mailbox of style C"},
+	{Channel: "business-messaging", Address: demoNumberID, Name: "Business messaging"},
+	{Channel: "social-messenger", Address: demoPageID, Name: "Social messenger"},
+	{Channel: "chat", Address: demoWorkspace, Name: "Team chat"},
+	{Channel: "storefront", Address: demoShop, Name: "Shop"},
+	{Channel: "marketplace", Address: demoTopic, Name: "Marketplace"},
+	{Channel: "payments-connect", Address: demoAccount, Name: "Connected account"},
+}
+
+// writing is something that comes in when the demo begins.
+type writing struct {
+	channel, event string // of the trigger; no event: its first
+	from, text     string // empty: as the trigger has it
+	mail           []byte // nil: none
+}
+
+// demoWritings are something for every channel.
+func demoWritings() []writing {
+	letter := func(to, from, name, subject, text string) []byte {
+		return fmt.Appendf(nil, "From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
+			name, from, to, subject, time.Now().Format(time.RFC1123Z), randomHex(12), text)
+	}
+	return []writing{
+		{channel: "sms", from: "+14155550171", text: "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
+		{channel: "sms", from: "+14155550172", text: "I was charged twice for my ride this morning."},
+		{channel: "sms", from: "+14155550171", text: "Update: it works now, thanks!"},
+		{channel: "email-raw", mail: letter(demoMailbox, "ana@client.example", "Ana Client", "Invoice for October",
+			"Hello,\r\n\r\ncould you send me the invoice for October again?\r\n\r\nAna")},
+		{channel: "email-raw", mail: letter(demoMailbox, "jo@client.example", "Jo Rider", "Parking zone at the station",
+			"Is it allowed to end a ride in front of the station? The app says no.\r\n\r\nJo")},
+		{channel: "email-form", mail: letter(demoFormBox, "kim@client.example", "Kim Rider", "Helmet box",
+			"The helmet box of scooter B-0112 is jammed.\r\n\r\nKim")},
+		{channel: "email-parse", mail: letter(demoParseBox, "lee@client.example", "Lee Ortiz", "Cargo bikes",
+			"Do you rent cargo bikes for a weekend?\r\n\r\nLee")},
+		{channel: "email-json", mail: letter(demoJSONBox, "max@client.example", "Max Weber", "Two accounts",
+			"Please delete my second account.\r\n\r\nMax")},
+		{channel: "business-messaging", text: "The bike at the river stays locked after I paid."},
+		{channel: "social-messenger", text: "Are you open on Sunday?"},
+		{channel: "chat", text: "Two scooters in front of our office need new batteries."},
+		{channel: "voice", event: "sms", from: "+17025550111", text: "Call me back about the bike with the flat tyre, please."},
+		{channel: "storefront"},
+		{channel: "marketplace"},
+		{channel: "payments-connect"},
+	}
+}
+
 // demoFilling is what the demo's organization is made with.
 type demoFilling struct {
-	here         string // the address of the server; the public one may lead here only from outside
-	secrets      map[string][]string
-	listenSecret string // of the webhook
-	password     string // of the admin
+	here         string            // host and port of the server
+	secrets      map[string]string // of the channels
+	listenSecret string            // of the webhook
+	password     string            // of the admin
 }
 
 // fillDemo makes the organization, whose id it returns, and has its first
@@ -224,47 +275,25 @@ func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization stri
 	}); err != nil {
 		return "", err
 	}
-	for _, n := range []connection.New{
-		{Channel: "sms", Address: demoNumber, Name: "Demo number", Secrets: f.secrets["sms"]},
-		{Channel: "email-raw", Address: demoMailbox, Name: "Support mailbox", Secrets: f.secrets["email-raw"]},
-	} {
+	for _, n := range demoConnections {
 		n.OrganizationID = o.ID
 		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
-			return "", err
+			return "", fmt.Errorf("connect %s: %w", n.Channel, err)
 		}
 	}
-	for _, m := range []struct{ from, text string }{
-		{"+14155550171", "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
-		{"+14155550172", "I was charged twice for my ride this morning."},
-		{"+14155550171", "Update: it works now, thanks!"},
-	} {
-		form := url.Values{"MessageSid": {"SM" + randomHex(16)}, "From": {m.from}, "To": {demoNumber}, "Body": {m.text}, "NumMedia": {"0"}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.here+"/api/webhooks/sms", strings.NewReader(form.Encode()))
-		if err != nil {
-			return "", err
-		}
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		req.Header.Set("X-Sms-Signature", sms.Sign(a.BaseURL+"/api/webhooks/sms", form, f.secrets["sms"][0]))
-		if err := accepted(req); err != nil {
-			return "", err
-		}
+	channels := make(map[string]trigger)
+	for _, c := range triggers() {
+		channels[c.name] = c
 	}
-	for _, m := range []struct{ from, name, subject, text string }{
-		{"ana@client.example", "Ana Client", "Invoice for October", "Hello,\r\n\r\ncould you send me the invoice for October again?\r\n\r\nAna"},
-		{"jo@client.example", "Jo Rider", "Parking zone at the station", "Is it allowed to end a ride in front of the station? The app says no.\r\n\r\nJo"},
-	} {
-		raw := fmt.Sprintf("From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
-			m.name, m.from, demoMailbox, m.subject, time.Now().Format(time.RFC1123Z), randomHex(12), m.text)
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.here+"/api/webhooks/inbound-email?style=raw", strings.NewReader(raw))
+	for _, w := range demoWritings() {
+		c := channels[w.channel]
+		// Signed for the public address, which may lead here only from outside.
+		s := triggering{ctx: ctx, base: a.BaseURL, secret: f.secrets[w.channel], event: orElse(w.event, c.events[0]), file: w.mail}
+		req, err := c.request(&triggerCmd{From: w.from, Text: w.text}, s)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%s: %w", w.channel, err)
 		}
-		signature, timestamp := email.SignRaw([]byte(raw), time.Now(), f.secrets["email-raw"][0])
-		req.Header.Set("Content-Type", "message/rfc822")
-		req.Header.Set("X-Envelope-From", m.from)
-		req.Header.Set("X-Envelope-To", demoMailbox)
-		req.Header.Set("X-Webhook-Timestamp", timestamp)
-		req.Header.Set("X-Webhook-Signature", signature)
+		req.URL.Scheme, req.URL.Host, req.Host = "http", f.here, ""
 		if err := accepted(req); err != nil {
 			return "", err
 		}
