@@ -160,7 +160,7 @@ func TestLargeArchive(t *testing.T) {
 		}
 		f.files[id] = []shop.File{{Name: "a1/film.mp4", BlobKey: ref.Key}}
 		request := f.ask(o, see("1"))
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if f.request(request).CompletedAt.IsZero() {
 			t.Fatalf("the request is not done: %+v", f.request(request))
 		}
@@ -189,7 +189,7 @@ func TestLargeArchive(t *testing.T) {
 		if err := d.QueryRow(t.Context(), "SELECT blob_key FROM privacy_exports").Scan(&key); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(shop.LinkLife + time.Hour)
+		pass(shop.LinkLife + time.Hour)
 		if _, err := f.OpenExport(t.Context(), token); problem.Of(err) != problem.NotFound {
 			t.Errorf("a link whose time is up: %v, want not found", err)
 		}

@@ -149,6 +149,12 @@ func each(what string, topics []string) []string {
 	return list
 }
 
+// pass lets time go by in a bubble, and whatever is due then be done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // subscribing runs a test in a bubble, with a connection and a shop.
 func subscribing(t *testing.T, fn func(t *testing.T, f *fixture, a *shopAPI, change func(gone bool, edit func(*shop.Connection)))) {
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +175,7 @@ func subscribing(t *testing.T, fn func(t *testing.T, f *fixture, a *shopAPI, cha
 			}
 			f.mu.Unlock()
 			f.write(func(ctx context.Context, tx *db.Tx) error { return f.Changed(ctx, tx, c, gone) })
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		})
 	})
 }
@@ -207,14 +213,14 @@ func TestSubscriptions(t *testing.T) {
 		check("nothing changed", nil, 7)
 
 		delete(a.subs, "a3") // the shop drops what failed too often
-		time.Sleep(shop.Recheck)
+		pass(shop.Recheck)
 		check("a day later", []string{"create ORDERS_CREATE"}, 7)
-		time.Sleep(shop.Recheck)
+		pass(shop.Recheck)
 		check("two days later", nil, 7)
 
 		change(false, func(c *shop.Connection) { c.Enabled = false })
 		check("switched off", each("delete", allTopics), 2)
-		time.Sleep(2 * shop.Recheck)
+		pass(2 * shop.Recheck)
 		check("it stays off", nil, 2)
 		change(false, func(c *shop.Connection) { c.Enabled = true; c.Settings = map[string]string{"api_version": "2024-07"} })
 		check("switched on, with an old version", each("create", allTopics), 7)
@@ -294,7 +300,7 @@ func TestSubscriptionsRefused(t *testing.T) {
 				a.mu.Lock()
 				a.status, a.refuse = http.StatusOK, func(string, string) string { return "" }
 				a.mu.Unlock()
-				time.Sleep(shop.Recheck)
+				pass(shop.Recheck)
 				if len(a.subs) != 5 || f.notices["shop-1"] != "" {
 					t.Errorf("a day later the shop has %d subscriptions, and the notice is %q", len(a.subs), f.notices["shop-1"])
 				}
@@ -313,7 +319,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("the notice is %q", got)
 		}
 		change(true, func(*shop.Connection) {})
-		time.Sleep(8 * 24 * time.Hour)
+		pass(8 * 24 * time.Hour)
 		if n := f.count("SELECT count(*) FROM jobs"); n != 0 {
 			t.Errorf("%d jobs are left after a week", n)
 		}
