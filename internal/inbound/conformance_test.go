@@ -74,6 +74,7 @@ func posters(t testing.TB) []poster {
 		}
 		return sign()
 	}
+	base64Of := func(secret string) string { return base64.StdEncoding.EncodeToString([]byte(secret)) }
 	const support = "support@acme.example"
 	topics, others := newSNS(t), newSNS(t)
 	certificates := &provider{answers: map[string]answerFunc{snsCert: file(string(topics.pem))}}
@@ -125,6 +126,13 @@ func posters(t testing.TB) []poster {
 				`","Subject":"Help","MessageID":"g1","TextBody":"hello","HtmlBody":"","MailboxHash":"","Headers":[{"Name":"Message-ID","Value":"<m1@client.example>"}]}`),
 				email.TokenHeader, secret)
 		}},
+		{adapter: email.NewDelivery(email.Config{}), request: func(query, secret string) *http.Request {
+			body := []byte(`{"type":"email.delivered","created_at":"2026-11-20T10:00:00.000Z","data":{"email_id":"56761188","from":"Acme <` + support + `>",` +
+				`"to":["ana@client.example"],"subject":"Re: Lamp","tags":{"message":"m1"}}}`)
+			signature, timestamp := email.SignDelivery(body, "msg_1", time.Now(), base64Of(secret))
+			return post("/api/webhooks/email-delivery", query, "application/json", body, "Webhook-Id", "msg_1", "Webhook-Timestamp", timestamp,
+				"Webhook-Signature", signed(secret, func() string { return signature }))
+		}, key: base64Of},
 		{adapter: meta.NewBusiness(meta.Config{}), address: "1065", other: "2000", request: func(query, secret string) *http.Request {
 			r := businessRequest("x", "1029", businessChange("1065", "wamid.1", "text", `{"body":"hello"}`))
 			return resigned(r, query, meta.SignatureHeader, func(body []byte) string { return signed(secret, func() string { return meta.Sign(body, secret) }) })
@@ -256,7 +264,7 @@ func (p *poster) started(t testing.TB, start func(testing.TB, ...func(*house)) *
 		h.billing, h.calls, h.shops, h.news = new(ledger), k, k, k
 		h.api = transport(func(*http.Request) (*http.Response, error) { return respond(404, strings.NewReader("")), nil })
 		if p.address == "" {
-			h.secrets = map[string][]string{p.adapter.Info().Name: {secret}}
+			h.secrets = map[string][]string{p.adapter.Info().Name: {key(secret)}}
 		}
 	})
 	if p.address == "" {
