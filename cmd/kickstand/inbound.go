@@ -102,7 +102,7 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown.Events) == 0 {
-				fmt.Fprintln(w, "There is no such event.")
+				fmt.Fprintln(w, "Nothing came in within 30 days that fits.")
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

@@ -210,7 +210,7 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 			shown.Secrets = secrets // made here: this is the only time it is shown
 		}
 		return e.print(shown, func(w io.Writer) {
-			fmt.Fprintf(w, "%s is connected.\nPoint the provider at %s\n", made.Address, shown.URL)
+			fmt.Fprintf(w, "%s is connected.\nPoint the provider at %s\nor, where no other connection shall be reached by it, at %s?c=%s\n", made.Address, shown.URL, shown.URL, made.ID)
 			if len(shown.Secrets) > 0 {
 				fmt.Fprintf(w, "Signing secret (shown only now): %s\n", strings.Join(shown.Secrets, ", "))
 			}
