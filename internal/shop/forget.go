@@ -192,6 +192,12 @@ func (s *Service) forgetCustomers(ctx context.Context, organizationID, at string
 						return err
 					}
 				}
+				if alone == nil && l.made {
+					// Who stays for another place goes with that one.
+					if _, err := tx.Exec(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", l.customerID, at, true); err != nil {
+						return err
+					}
+				}
 				_, err := tx.Exec(ctx, "DELETE FROM shop_customers WHERE place = $1 AND external_id = $2", at, l.externalID)
 				return err
 			})

@@ -341,3 +341,26 @@ func TestForgetShop(t *testing.T) {
 		t.Error("a shop that went a second time is not erased again")
 	}
 }
+
+// TestForgetBothShops: who came from one shop and is known to another goes with the
+// last of them.
+func TestForgetBothShops(t *testing.T) {
+	f := open(t)
+	first, second := at("acme", "shop-1"), at("acme", "shop-2")
+	id := f.ana(first)
+	f.intake(second, channel.Record{ExternalID: "9", Customer: channel.Party{ID: "9", Email: "ana@client.example"}, UpdatedAt: noon})
+	erase := func(o channel.Origin, shopDomain string) {
+		t.Helper()
+		if err := f.CarryOut(t.Context(), f.ask(o, channel.Privacy{Kind: channel.PrivacyRedactShop, Shop: shopDomain})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	erase(first, domain)
+	if f.customers[id].redacted {
+		t.Fatal("the other shop's customer is redacted")
+	}
+	erase(second, "acme-beds.myshopify.com")
+	if !f.customers[id].redacted {
+		t.Error("who was known only from shops that are erased is still there")
+	}
+}
