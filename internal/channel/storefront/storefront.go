@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
@@ -43,6 +44,7 @@ const (
 	ShopHeader      = neutral + "Shop-Domain"
 	WebhookIDHeader = neutral + "Webhook-Id"
 	EventIDHeader   = neutral + "Event-Id"
+	TriggeredHeader = neutral + "Triggered-At"
 
 	neutral = "X-Store-"
 )
@@ -159,6 +161,23 @@ func claim(r *channel.Request, o object) (topic, domain string) {
 	return topic, domain
 }
 
+// moment is the time of a change, finer than the record tells, which is to the second:
+// much of what happens to a record happens within one. There, that something was made
+// is older than what became of it, and of two changes the one that was triggered
+// first. The header is unsigned, and so is believed for nothing more: it never makes a
+// change one of the next second.
+func moment(r *channel.Request, topic string, updated time.Time) time.Time {
+	if updated.Nanosecond() != 0 || topic == OrdersCreate || topic == CustomersCreate {
+		return updated
+	}
+	const scale = 100 // events are triggered some seconds after the change
+	after := time.Microsecond
+	if triggered, err := time.Parse(time.RFC3339, header(r, TriggeredHeader)); err == nil {
+		after += max(0, triggered.Sub(updated)/scale)
+	}
+	return updated.Add(min(after, time.Second-time.Microsecond)).Truncate(time.Microsecond)
+}
+
 // Adapter is the channel of customers and orders.
 type Adapter struct{ shop }
 
@@ -241,6 +260,7 @@ func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) 
 		if err != nil {
 			return channel.Event{}, err
 		}
+		record.UpdatedAt = moment(r, topic, record.UpdatedAt)
 		return channel.Event{Record: record}, nil
 	case AppUninstalled:
 		return channel.Event{News: &channel.News{

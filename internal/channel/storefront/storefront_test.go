@@ -287,3 +287,51 @@ func storable(t *testing.T, v reflect.Value) {
 		}
 	}
 }
+
+// TestSameSecond: the platform's records say to the second when they changed, and what
+// happens to one often happens within one. When each event was triggered tells which
+// is the newer; that something was made is never newer than a change of it.
+func TestSameSecond(t *testing.T) {
+	type event struct{ topic, updated, triggered string }
+	for _, tt := range []struct {
+		name         string
+		older, newer event
+	}{
+		{
+			"a change, and its making triggered by a clock ahead",
+			event{storefront.OrdersCreate, "2026-11-20T10:00:01Z", "2026-11-20T10:00:01.9Z"}, event{storefront.OrdersUpdated, "2026-11-20T10:00:01Z", "2026-11-20T10:00:01.8Z"},
+		},
+		{
+			"two changes",
+			event{storefront.CustomersUpdate, "2026-11-20T10:00:01Z", "2026-11-20T10:00:02.1Z"}, event{storefront.CustomersUpdate, "2026-11-20T10:00:01Z", "2026-11-20T10:00:02.2Z"},
+		},
+		{
+			"no header",
+			event{storefront.CustomersCreate, "2026-11-20T10:00:01Z", ""}, event{storefront.CustomersUpdate, "2026-11-20T10:00:01Z", ""},
+		},
+		{
+			"told late, and the next second",
+			event{storefront.OrdersUpdated, "2026-11-20T10:00:01Z", "2026-11-20T14:00:00Z"}, event{storefront.OrdersCreate, "2026-11-20T10:00:02Z", ""},
+		},
+		{
+			"triggered before, and times that tell enough",
+			event{storefront.OrdersUpdated, "2026-11-20T10:00:01.5Z", "2026-11-20T10:00:09Z"}, event{storefront.OrdersUpdated, "2026-11-20T10:00:01.6Z", "2026-11-20T10:00:00Z"},
+		},
+	} {
+		var at [2]time.Time
+		for i, e := range []event{tt.older, tt.newer} {
+			r := &channel.Request{Header: http.Header{}, Body: []byte(`{"id":1,"updated_at":"` + e.updated + `"}`)}
+			r.Header.Set(storefront.TopicHeader, e.topic)
+			r.Header.Set(storefront.ShopHeader, "acme-lamps.myshopify.com")
+			r.Header.Set("X-Shopify-Triggered-At", e.triggered)
+			parsed, err := storefront.New().Parse(r, channel.Part{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at[i] = parsed.Record.UpdatedAt
+		}
+		if !at[0].Before(at[1]) {
+			t.Errorf("%s: %v is not before %v", tt.name, at[0], at[1])
+		}
+	}
+}
