@@ -142,6 +142,16 @@ type Preparer interface {
 	Prepare(ctx context.Context, r *Request) error
 }
 
+// Unbound is implemented by channels whose signature may leave open for whom a
+// request is.
+type Unbound interface {
+	// Unbound reports whether nothing that is signed says for whom a verified
+	// request is: whoever else has the key signed too may have sent it. Where
+	// organizations share the deployment's key, that vouches only for the connection
+	// that the URL names then.
+	Unbound(r *Request) bool
+}
+
 // Chooser is implemented by channels of whose parts a connection may want only
 // some.
 type Chooser interface {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -280,6 +281,45 @@ func TestRelabelledShop(t *testing.T) {
 	if list := h.list(t); len(list) != 2 || list[1].ConnectionID != victim.ID || list[0].ConnectionID != theirs.ID {
 		t.Errorf("events %+v, want one of each shop", list)
 	}
+}
+
+// TestRelabelledCustomer: a body that does not name its shop is good under the name of
+// every shop with the same app, so where organizations share one, it counts only at the
+// address of the connection, which the platform alone was given.
+func TestRelabelledCustomer(t *testing.T) {
+	k := new(taker)
+	h := start(t, func(h *house) {
+		h.adapters, h.shops = []channel.Adapter{storefront.New()}, k
+		h.secrets = map[string][]string{"storefront": {"the app's"}}
+	})
+	victim := h.connect(t, "storefront", "acme-lamps.myshopify.com")
+	delivery := 0
+	request := func(query, topic, body, secret string) *http.Request {
+		delivery++
+		r := httptest.NewRequest("POST", "/api/webhooks/storefront"+query, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Shopify-Topic", topic)
+		r.Header.Set("X-Shopify-Shop-Domain", victim.Address)
+		r.Header.Set("X-Shopify-Webhook-Id", strconv.Itoa(delivery))
+		r.Header.Set(storefront.SignatureHeader, storefront.Sign([]byte(body), secret))
+		return r
+	}
+	const (
+		customer = `{"id":7,"first_name":"Ana","email":"ana@client.example","updated_at":"2026-11-20T10:00:01Z"}`
+		order    = `{"id":7,"name":"#1001","updated_at":"2026-11-20T10:00:01Z","order_status_url":"https://lamps.example/1"}`
+	)
+	before := h.rows(t)
+	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 401, denied)
+	h.wantAnswer(t, request("", "orders/create", order, "the app's"), 401, denied)
+	h.wantUntouched(t, before)
+	// Where the platform was told to post, and with a key that is the shop's alone.
+	h.wantAnswer(t, request("?c="+victim.ID, "customers/update", customer, "the app's"), 200, accepted)
+	h.wantAnswer(t, request("?c="+victim.ID, "orders/create", order, "the app's"), 200, accepted)
+	h.wantAnswer(t, request("", "customers/update", customer, secretOf(victim.Address)), 200, accepted)
+	// Who is alone shares the app with nobody.
+	sole := "org-1"
+	h.sole.Store(&sole)
+	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 200, accepted)
 }
 
 // TestMailStyleDowngrade: a mailbox whose mail has to be signed is not reached by the

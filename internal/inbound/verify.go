@@ -89,6 +89,15 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	if !all || len(v.candidates) < len(addresses) {
 		v.deployment = match(a, req, s.secrets[info.Name])
 	}
+	if u, ok := a.(channel.Unbound); ok && v.deployment > 0 && len(v.candidates) > 0 && u.Unbound(req) {
+		_, sole, err := s.soleOrganization(ctx, s.db)
+		if err != nil {
+			return v, fmt.Errorf("find the only organization: %w", err)
+		}
+		if !sole {
+			v.deployment = 0
+		}
+	}
 	return v, nil
 }
 

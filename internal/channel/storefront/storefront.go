@@ -184,6 +184,7 @@ type Adapter struct{ shop }
 var (
 	_ channel.Adapter       = Adapter{}
 	_ channel.AddressFormer = Adapter{}
+	_ channel.Unbound       = Adapter{}
 )
 
 // New returns the channel of customers and orders.
@@ -217,6 +218,13 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 		return is == isShop
 	}
 	return true // it means nothing here
+}
+
+// Unbound implements [channel.Unbound]: customers name no shop, nor do orders whose
+// page is at a domain of the shop's own.
+func (Adapter) Unbound(r *channel.Request) bool {
+	o, err := parse(r.Body)
+	return err != nil || o.shop() == ""
 }
 
 // Split implements [channel.Adapter].
