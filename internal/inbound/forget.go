@@ -2,6 +2,7 @@ package inbound
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/shop"
@@ -90,13 +92,7 @@ func (s *Service) forgetWhere(ctx context.Context, condition, arg string, mine f
 			if e.URL == "" || lawful(e) {
 				continue
 			}
-			if err := s.unshelve(ctx, e); err != nil {
-				return err
-			}
-			if !mine(e) {
-				continue
-			}
-			if err := s.empty(ctx, e); err != nil {
+			if err := s.forgetOne(ctx, e, mine); err != nil {
 				return fmt.Errorf("forget inbound event %s: %w", e.ID, err)
 			}
 		}
@@ -104,6 +100,28 @@ func (s *Service) forgetWhere(ctx context.Context, condition, arg string, mine f
 			return nil
 		}
 	}
+}
+
+// forgetOne takes the content out of an event that mine chooses. A large one is in
+// memory only meanwhile.
+func (s *Service) forgetOne(ctx context.Context, e *Event, mine func(*Event) bool) error {
+	if e.Size > largeBody {
+		need := min(e.Size, maxParsing)
+		if err := s.parsing.Acquire(ctx, need); err != nil {
+			return err
+		}
+		defer s.parsing.Release(need)
+	}
+	// A body that is lost is forgotten already.
+	if err := s.unshelve(ctx, e); err != nil && !errors.Is(err, blob.ErrNotFound) {
+		return err
+	}
+	chosen := mine(e)
+	e.Body = nil
+	if !chosen {
+		return nil
+	}
+	return s.empty(ctx, e)
 }
 
 // lawful reports whether an event is a request of the law that is still to be

@@ -141,6 +141,8 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 	switch {
 	case e.State == Accepted:
 		return nil, &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event waits to be processed already"}
+	case e.URL == "":
+		return nil, problem.New(problem.Precondition, "the content of event %s was forgotten, as the law asks for; there is nothing to process", e.ID)
 	case e.Kind == kindUnreadable:
 		err = s.splitAgain(ctx, e)
 	case e.OrganizationID == "" && !s.isDeployment(e):

@@ -1,0 +1,61 @@
+package inbound_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+)
+
+// TestForgotten: what is left of a forgotten event says that there was one. It cannot
+// be had processed again, and the provider cannot bring it back.
+func TestForgotten(t *testing.T) {
+	h := start(t)
+	h.connect(t, "sms", ours)
+	large := text("SM1", theirs, strings.Repeat("the kaleidoscope ", 3000))
+	h.wantAnswer(t, smsRequest(large, secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM3", "+14155550112", "somebody else"), secretOf(ours)), 200, twiml)
+	// A file that is lost, as with a backup of the database alone, holds up nothing.
+	if err := filepath.WalkDir(h.blobs, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			err = os.Remove(path)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs}}
+	for range 2 {
+		if err := h.Forget(t.Context(), person); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := h.list(t)
+	if len(list) != 3 {
+		t.Fatalf("%d events, want all to be there", len(list))
+	}
+	for _, e := range list[1:] {
+		if e.State != inbound.Processed || e.Sender != "" || e.Key != "" || e.Size != 0 || string(e.Result) != `{"outcome":"forgotten"}` {
+			t.Errorf("event %+v with %s, want nothing but that it was forgotten", e, e.Result)
+		}
+		if _, err := h.Replay(t.Context(), e.ID); problem.Of(err) != problem.Precondition {
+			t.Errorf("Replay() of a forgotten event: %v, want a precondition", err)
+		}
+	}
+	if e := list[0]; e.Sender != "+14155550112" || e.State != inbound.Accepted {
+		t.Errorf("somebody else's event is %+v, want it as it was", e)
+	}
+	h.wantAnswer(t, smsRequest(large, secretOf(ours)), 200, twiml)
+	if n := h.count(t, "SELECT count(*) FROM inbound_events"); n != 3 {
+		t.Errorf("%d events after one came once more, want 3", n)
+	}
+	if n := h.count(t, "SELECT count(*) FROM jobs"); n != 1 {
+		t.Errorf("%d jobs, want that of somebody else's event", n)
+	}
+}
