@@ -30,19 +30,32 @@ type forgotten struct {
 // Forget takes the content of every event of a person's out of what is stored, as
 // it came in. What is left says that there was an event, and when; the same event
 // sent again is still a duplicate. An event is the person's when it has come to
-// something of theirs, or when they are named in it.
+// something of theirs, or when they are named in it. One of somebody else, which only
+// names them, is processed first: until then, there is an error.
 func (s *Service) Forget(ctx context.Context, p *shop.Person) error {
-	contacts, names := needles(p.Contacts), needles(p.Names)
-	err := s.forgetWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) bool {
-		result := string(e.Result)
+	known := slices.DeleteFunc(slices.Clone(p.Contacts), isCount)
+	contacts, names := needles(known), needles(p.Names)
+	err := s.forgetWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) claim {
+		result, sender := string(e.Result), strings.ToLower(e.Sender)
 		for _, id := range append([]string{p.CustomerID}, p.TicketIDs...) {
 			if id != "" && strings.Contains(result, `"`+id+`"`) {
-				return true
+				return theirs
 			}
 		}
-		text := strings.ToLower(strings.Join([]string{e.Sender, e.Key, e.URL, headerText(e.Header), string(e.Body)}, "\n"))
-		return slices.ContainsFunc(contacts, func(n string) bool { return mentions(text, n) }) ||
-			slices.Contains(p.Places, placeOf(s, e)) && slices.ContainsFunc(names, func(n string) bool { return mentions(text, n) })
+		here := contacts
+		if slices.Contains(p.Places, placeOf(s, e)) {
+			here = slices.Concat(contacts, names)
+		}
+		in := func(text string) bool {
+			return slices.ContainsFunc(here, func(n string) bool { return mentions(text, n) })
+		}
+		switch {
+		case in(sender):
+			return theirs
+		case in(strings.ToLower(strings.Join([]string{e.Key, e.URL, headerText(e.Header), string(e.Body)}, "\n"))):
+			return mentioned
+		}
+		return others
 	})
 	if err != nil {
 		return err
@@ -64,7 +77,12 @@ func (s *Service) Forget(ctx context.Context, p *shop.Person) error {
 // ForgetPlace takes the content of every event that came by a connection out of
 // what is stored; in place of a connection stands what [shop] calls a place.
 func (s *Service) ForgetPlace(ctx context.Context, organizationID, place string) error {
-	return s.forgetWhere(ctx, "organization_id = $1", organizationID, func(e *Event) bool { return placeOf(s, e) == place })
+	return s.forgetWhere(ctx, "organization_id = $1", organizationID, func(e *Event) claim {
+		if placeOf(s, e) == place {
+			return theirs
+		}
+		return others
+	})
 }
 
 // placeOf is where the ids in an event have their meaning.
@@ -78,9 +96,23 @@ func placeOf(s *Service, e *Event) string {
 	return ""
 }
 
-// forgetWhere takes the content out of the events that a condition and mine choose,
-// page by page.
-func (s *Service) forgetWhere(ctx context.Context, condition, arg string, mine func(*Event) bool) error {
+// claim says whose an event is, as to what is forgotten.
+type claim int
+
+const (
+	others claim = iota
+	mentioned
+	theirs
+)
+
+// errWaiting says that what somebody else said, who mentions whom is forgotten, must
+// be processed first.
+var errWaiting = errors.New("events of others that mention the customer wait to be processed")
+
+// forgetWhere takes the content out of the events that a condition and whose choose,
+// page by page. The error is [errWaiting] when that is all that is left to do.
+func (s *Service) forgetWhere(ctx context.Context, condition, arg string, whose func(*Event) claim) error {
+	var waiting error
 	for after := ""; ; {
 		page, err := db.All(ctx, s.db, scanEvent,
 			"SELECT "+eventColumns+" FROM inbound_events WHERE "+condition+" AND id > $2 ORDER BY id LIMIT $3", arg, after, forgetPage)
@@ -92,19 +124,22 @@ func (s *Service) forgetWhere(ctx context.Context, condition, arg string, mine f
 			if e.URL == "" || lawful(e) {
 				continue
 			}
-			if err := s.forgetOne(ctx, e, mine); err != nil {
+			switch err := s.forgetOne(ctx, e, whose); {
+			case errors.Is(err, errWaiting):
+				waiting = err
+			case err != nil:
 				return fmt.Errorf("forget inbound event %s: %w", e.ID, err)
 			}
 		}
 		if len(page) < forgetPage {
-			return nil
+			return waiting
 		}
 	}
 }
 
-// forgetOne takes the content out of an event that mine chooses. A large one is in
+// forgetOne takes the content out of an event that whose chooses. A large one is in
 // memory only meanwhile.
-func (s *Service) forgetOne(ctx context.Context, e *Event, mine func(*Event) bool) error {
+func (s *Service) forgetOne(ctx context.Context, e *Event, whose func(*Event) claim) error {
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
 		if err := s.parsing.Acquire(ctx, need); err != nil {
@@ -116,10 +151,13 @@ func (s *Service) forgetOne(ctx context.Context, e *Event, mine func(*Event) boo
 	if err := s.unshelve(ctx, e); err != nil && !errors.Is(err, blob.ErrNotFound) {
 		return err
 	}
-	chosen := mine(e)
+	is := whose(e)
 	e.Body = nil
-	if !chosen {
+	switch {
+	case is == others:
 		return nil
+	case is == mentioned && e.State == Accepted:
+		return errWaiting
 	}
 	return s.empty(ctx, e)
 }
@@ -150,6 +188,10 @@ func (s *Service) empty(ctx context.Context, e *Event) error {
 	}
 	return s.dropBody(ctx, e.bodyKey)
 }
+
+// isCount reports whether what somebody is known by may stand anywhere for something
+// else: a short number, which is an id in one shop.
+func isCount(known string) bool { return len(known) < 9 && strings.Trim(known, "0123456789") == "" }
 
 // needles are the forms in which what somebody is known by may stand in an event:
 // as it is, as in a form, and a number without its plus.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -58,4 +59,34 @@ func TestForgotten(t *testing.T) {
 	if n := h.count(t, "SELECT count(*) FROM jobs"); n != 1 {
 		t.Errorf("%d jobs, want that of somebody else's event", n)
 	}
+}
+
+// TestForgetWaits: what somebody else said is not lost because it mentions who is
+// forgotten: it is processed first.
+func TestForgetWaits(t *testing.T) {
+	synctest.Test(t, testForgetWaits)
+}
+
+func testForgetWaits(t *testing.T) {
+	h := startSQLite(t)
+	h.connect(t, "sms", ours)
+	h.wantAnswer(t, smsRequest(text("SM1", "+14155550112", "my friend is +14155550111, ask her"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", "+14155550112", "order 1001 please"), secretOf(ours)), 200, twiml)
+	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs, "1001"}} // a number in one shop means nothing elsewhere
+	if err := h.Forget(t.Context(), person); err == nil {
+		t.Error("Forget() is done while an event waits that mentions the person")
+	}
+	if n := h.count(t, "SELECT count(*) FROM inbound_events WHERE state = 'accepted' AND sender = '+14155550112'"); n != 2 {
+		t.Fatalf("%d events wait, want both of somebody else", n)
+	}
+	h.run(t)
+	h.settled(t)
+	if err := h.Forget(t.Context(), person); err != nil {
+		t.Errorf("Forget() when everything is processed: %v", err)
+	}
+	list := h.list(t)
+	if list[1].Sender != "" || list[0].Sender != "+14155550112" {
+		t.Errorf("senders %q and %q; want what mentions the person forgotten, and the other as it was", list[1].Sender, list[0].Sender)
+	}
+	h.wantTickets(t, "org-1", []string{"my friend is +14155550111, ask her", "order 1001 please"})
 }
