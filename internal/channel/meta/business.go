@@ -48,19 +48,15 @@ func (*Business) Addresses(r *channel.Request) ([]string, error) {
 	if err := checkType(r); err != nil {
 		return nil, err
 	}
-	var numbers, accounts []string
-	for _, entry := range notification(r).objects("entry") {
-		if id := entry.text("id"); id != "" && !slices.Contains(accounts, key(id)) {
-			accounts = append(accounts, key(id))
-		}
-		for _, change := range entry.objects("changes") {
-			id := change.object("value").object("metadata").text("phone_number_id")
-			if id != "" && !slices.Contains(numbers, key(id)) {
-				numbers = append(numbers, key(id))
-			}
+	var numbers, accounts ids
+	for _, raw := range notification(r).list("entry") {
+		entry := parse(raw)
+		accounts.add(entry.text("id"))
+		for _, raw := range entry.list("changes") {
+			numbers.add(parse(raw).object("value").object("metadata").text("phone_number_id"))
 		}
 	}
-	return append(numbers, accounts...), nil
+	return append(numbers.list, accounts.list...), nil
 }
 
 // businessItem is the body of a part: one item and what is around it.
@@ -82,7 +78,7 @@ func (*Business) Split(r *channel.Request) ([]channel.Part, error) {
 	var ps parts
 	if kind := n.text("object"); kind != businessObject {
 		ps.skip(cmp.Or(kind, "unknown"))
-		return ps.list, nil
+		return ps.done()
 	}
 	for _, raw := range n.list("entry") {
 		entry := parse(raw)
@@ -104,13 +100,13 @@ func (*Business) Split(r *channel.Request) ([]channel.Part, error) {
 			}
 		}
 	}
-	return ps.list, nil
+	return ps.done()
 }
 
 // business adds what the value of a change holds.
 func (ps *parts) business(account string, value object) {
 	number := key(value.object("metadata").text("phone_number_id"))
-	contacts := value.objects("contacts")
+	contacts := readContacts(value.objects("contacts"))
 	part := channel.Part{Address: number, Account: account}
 	around := businessItem{Account: account, Metadata: value["metadata"]}
 	messages, statuses := value.list("messages"), value.list("statuses")
@@ -122,7 +118,7 @@ func (ps *parts) business(account string, value object) {
 			continue
 		}
 		p, it := part, around
-		it.Message, it.Contact = raw, contactOf(contacts, m.text("from_user_id"), m.text("from"), len(messages) == 1)
+		it.Message, it.Contact = raw, contacts.of(m.text("from_user_id"), m.text("from"), len(messages) == 1)
 		w := messageSender(m, it.Contact)
 		p.Kind, p.Key, p.Sender = KindMessage, key(id), w.thread()
 		ps.add(p, it)
@@ -139,7 +135,7 @@ func (ps *parts) business(account string, value object) {
 			continue
 		}
 		p, it := part, around
-		it.Status, it.Contact = raw, contactOf(contacts, s.text("recipient_user_id"), s.text("recipient_id"), len(statuses) == 1)
+		it.Status, it.Contact = raw, contacts.of(s.text("recipient_user_id"), s.text("recipient_id"), len(statuses) == 1)
 		p.Kind, p.Key = KindReceipt, key(id+":"+state)
 		ps.add(p, it)
 	}
@@ -151,17 +147,38 @@ func (ps *parts) business(account string, value object) {
 	}
 }
 
-// contactOf returns the contact of a batch that an id or a number is of; nil when
-// none is. The number that somebody writes from may differ from the one that they
-// are known by, so the only contact of the only item is its.
-func contactOf(contacts []object, userID, number string, sole bool) object {
-	for _, c := range contacts {
-		if userID != "" && userID == c.text("user_id") || number != "" && (number == c.text("wa_id") || number == c.text("user_id")) {
-			return c
+// contacts are the people of a batch, by each id and number that they have.
+type contacts struct {
+	by   map[string]object
+	sole object // if there is just one
+}
+
+func readContacts(list []object) contacts {
+	c := contacts{by: make(map[string]object)}
+	for _, o := range list {
+		for _, id := range []string{o.text("user_id"), o.text("wa_id")} {
+			if c.by[id] == nil && id != "" {
+				c.by[id] = o
+			}
 		}
 	}
-	if len(contacts) == 1 && sole && (userID == "" || contacts[0].text("user_id") == "") {
-		return contacts[0]
+	if len(list) == 1 {
+		c.sole = list[0]
+	}
+	return c
+}
+
+// of returns the contact that an id or a number is of; nil when none is. The number
+// that somebody writes from may differ from the one that they are known by, so the
+// only contact of the only item is its.
+func (c contacts) of(userID, number string, soleItem bool) object {
+	for _, id := range []string{userID, number} {
+		if o := c.by[id]; o != nil {
+			return o
+		}
+	}
+	if c.sole != nil && soleItem && (userID == "" || c.sole.text("user_id") == "") {
+		return c.sole
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -48,13 +47,11 @@ func (*Messenger) Addresses(r *channel.Request) ([]string, error) {
 	if err := checkType(r); err != nil {
 		return nil, err
 	}
-	var pages []string
-	for _, entry := range notification(r).objects("entry") {
-		if id := entry.text("id"); id != "" && !slices.Contains(pages, key(id)) {
-			pages = append(pages, key(id))
-		}
+	var pages ids
+	for _, raw := range notification(r).list("entry") {
+		pages.add(parse(raw).text("id"))
 	}
-	return pages, nil
+	return pages.list, nil
 }
 
 // messengerItem is the body of a part.
@@ -74,7 +71,7 @@ func (*Messenger) Split(r *channel.Request) ([]channel.Part, error) {
 	of := n.text("object")
 	if of != pageObject && of != photoObject {
 		ps.skip(cmp.Or(of, "unknown"))
-		return ps.list, nil
+		return ps.done()
 	}
 	for _, raw := range n.list("entry") {
 		entry := parse(raw)
@@ -93,7 +90,7 @@ func (*Messenger) Split(r *channel.Request) ([]channel.Part, error) {
 			ps.skip(cmp.Or(change.text("field"), "change"))
 		}
 	}
-	return ps.list, nil
+	return ps.done()
 }
 
 // messenger adds one event of a page's.

@@ -37,6 +37,13 @@ import (
 // batches have up to 3 MB.
 const maxBody = 3 << 20
 
+// What a notification has at most; the provider's have a thousand items. A longer one
+// was not made by it, and would keep us busy: that of strangers before it is verified.
+const (
+	maxAddresses = 1000
+	maxItems     = 10_000
+)
+
 // SignatureHeader is the name of the header with the signature.
 const SignatureHeader = "X-Hub-Signature-256"
 
@@ -135,15 +142,49 @@ func checkType(r *channel.Request) error {
 
 var errNotification = fmt.Errorf("%w: the body is not a JSON object", channel.ErrUnreadable)
 
+var errTooMany = fmt.Errorf("%w: the body has more than %d items", channel.ErrUnreadable, maxItems)
+
+// ids gathers ids that a notification names, each once.
+type ids struct {
+	list []string
+	seen map[string]bool
+}
+
+func (ids *ids) add(id string) {
+	if id = key(id); id == "" || ids.seen[id] || len(ids.list) >= maxAddresses {
+		return
+	}
+	if ids.seen == nil {
+		ids.seen = make(map[string]bool)
+	}
+	ids.seen[id] = true
+	ids.list = append(ids.list, id)
+}
+
 // parts gathers those of a notification.
 type parts struct {
 	list []channel.Part
 	keys map[string]bool
+	over bool // there are more than [maxItems]
+}
+
+// done returns what was gathered.
+func (ps *parts) done() ([]channel.Part, error) {
+	if ps.over {
+		return nil, errTooMany
+	}
+	return ps.list, nil
+}
+
+// full reports whether there is no room for another part.
+func (ps *parts) full() bool {
+	ps.over = ps.over || len(ps.list) >= maxItems
+	return ps.over
 }
 
 // add appends a part whose body is item. What a batch has twice counts once.
 func (ps *parts) add(p channel.Part, item any) {
-	if ps.keys[p.Key] {
+	if ps.keys[p.Key] || ps.full() {
 		return
 	}
 	if ps.keys == nil {
@@ -155,6 +196,9 @@ func (ps *parts) add(p channel.Part, item any) {
 }
 
 func (ps *parts) skip(kind string) {
+	if ps.full() {
+		return
+	}
 	ps.list = append(ps.list, channel.Part{Kind: key(kind), Skip: true})
 }
 

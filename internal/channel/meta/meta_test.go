@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -182,4 +183,47 @@ func FuzzNotification(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLarge: what a stranger can post takes no longer than reading it, and what
+// nobody but the provider should have signed is not cut into parts without end.
+func TestLarge(t *testing.T) {
+	many := func(object, item string, n int) *channel.Request {
+		var b strings.Builder
+		b.WriteString(`{"object":"` + object + `","entry":[`)
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(strings.ReplaceAll(item, "#", strconv.Itoa(i)))
+		}
+		return &channel.Request{Header: http.Header{}, Body: []byte(b.String() + "]}")}
+	}
+	const change = `{"id":"7","changes":[{"field":"messages","value":{"metadata":{"phone_number_id":"#"}}}]}`
+	for _, tt := range []struct {
+		adapter channel.Adapter
+		r       *channel.Request
+		want    int
+	}{
+		{meta.NewMessenger(meta.Config{}), many("page", `{"id":"#"}`, 200_000), 1000},
+		{meta.NewBusiness(meta.Config{}), many("whatsapp_business_account", `{"id":"#"}`, 200_000), 1000},
+		{meta.NewBusiness(meta.Config{}), many("whatsapp_business_account", change, 30_000), 1001},
+	} {
+		got, err := tt.adapter.Addresses(tt.r)
+		if err != nil || len(got) != tt.want {
+			t.Errorf("%s: got %d addresses, %v, want %d", tt.adapter.Info().Name, len(got), err, tt.want)
+		}
+	}
+	for _, a := range []channel.Adapter{meta.NewMessenger(meta.Config{}), meta.NewBusiness(meta.Config{})} {
+		object := "page"
+		if a.Info().Name == "business-messaging" {
+			object = "whatsapp_business_account"
+		}
+		if got, err := a.Split(many(object, "#", 10_000)); err != nil || len(got) != 10_000 {
+			t.Errorf("%s: got %d parts, %v", a.Info().Name, len(got), err)
+		}
+		if got, err := a.Split(many(object, "#", 10_001)); !errors.Is(err, channel.ErrUnreadable) {
+			t.Errorf("%s: one more: got %d parts, %v", a.Info().Name, len(got), err)
+		}
+	}
 }
