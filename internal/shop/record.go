@@ -237,7 +237,7 @@ const insertCustomer = `INSERT INTO shop_customers (place, external_id, organiza
 // writeOrder writes an order and its returns, and reports whether it is news.
 func writeOrder(ctx context.Context, tx *db.Tx, organizationID, at, customerID string, o *channel.Order, news time.Time) (bool, error) {
 	stamp := news.UnixMicro()
-	if o.Number == "" && o.Status == "" && o.Total == "" && o.Items == nil && o.PlacedAt.IsZero() && o.URL == "" && len(o.Returns) > 0 {
+	if o.Status == "" && o.Total == "" && o.Items == nil && o.PlacedAt.IsZero() && o.URL == "" && len(o.Returns) > 0 {
 		stamp = 0 // it tells of returns only
 	}
 	items := o.Items

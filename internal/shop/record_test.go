@@ -133,7 +133,7 @@ func TestParallelCopies(t *testing.T) {
 func TestReturns(t *testing.T) {
 	f := open(t)
 	of := func(minute int, o channel.Order, m *channel.Message) channel.Record {
-		o.ExternalID = "903-1"
+		o.ExternalID, o.Number = "903-1", "903-1" // as the adapter has it
 		return channel.Record{UpdatedAt: noon.Add(time.Duration(minute) * time.Minute), Order: &o, Message: m}
 	}
 	lamp := []channel.OrderItem{{SKU: "LAMP", Quantity: 1}}
