@@ -82,7 +82,7 @@ type Attachment struct {
 type Receipt struct {
 	ExternalIDs []string // any id that the message is known by
 	// ThreadKey and Until stand for ids where the provider names none: everything
-	// that we sent in the thread until then.
+	// that we sent in the thread until then. Ids beside them name a message each.
 	ThreadKey string
 	Until     time.Time
 	State     ReceiptState

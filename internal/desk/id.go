@@ -90,21 +90,32 @@ func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) erro
 }
 
 // intakeReceipt moves the state of a message that we sent, or of all in a thread
-// until a time.
+// until a time; there, ids name further ones each.
 func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
 	ids, err := lookUp(ctx, tx, []string{in.scope(), in.OrganizationID}, r.ExternalIDs)
 	if err != nil {
 		return Result{}, err
 	}
-	for _, id := range r.ExternalIDs {
-		if k, ok := ids.find(id); ok && k.outbound {
-			return s.report(ctx, tx, in, k, r, nil)
+	res := Result{Outcome: Recorded, Reason: "the message that it reports on is not known"}
+	if r.ThreadKey != "" {
+		if res, err = s.reportThread(ctx, tx, in, r); err != nil {
+			return Result{}, err
 		}
 	}
-	if r.ThreadKey != "" {
-		return s.reportThread(ctx, tx, in, r)
+	for _, id := range r.ExternalIDs {
+		k, ok := ids.find(id)
+		if !ok || !k.outbound {
+			continue
+		}
+		one, err := s.report(ctx, tx, in, k, r, nil)
+		if err != nil || r.ThreadKey == "" {
+			return one, err
+		}
+		if res.Outcome == Recorded {
+			res = one
+		}
 	}
-	return Result{Outcome: Recorded, Reason: "the message that it reports on is not known"}, nil
+	return res, nil
 }
 
 // reportThread applies a receipt to what was sent in a thread until its time, and

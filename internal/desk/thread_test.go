@@ -553,6 +553,34 @@ func TestThreadReceipts(t *testing.T) {
 	}
 }
 
+// TestThreadReceiptsByName: the messages that a receipt of a thread names are meant
+// whatever its time, each of them, also where the thread is not known any more.
+func TestThreadReceiptsByName(t *testing.T) {
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	r := f.intake(said("", userID, "one"))
+	var sent []string
+	for _, body := range []string{"a", "b", "c"} { // w.a and so on by name
+		in := said("", userID, body)
+		in.Event.Message.Outbound, in.Event.Message.To = true, []channel.Party{{ID: userID}}
+		sent = append(sent, f.intake(in).MessageID)
+	}
+	before := time.Now().Add(-time.Hour) // a clock that is behind
+	report := func(thread string, ids ...string) desk.Result {
+		return f.intake(about(channel.Event{Receipt: &channel.Receipt{ThreadKey: thread, Until: before, State: channel.ReceiptDelivered, ExternalIDs: ids}}))
+	}
+	if got := report(userID, "w.a", "w.c", "w.unknown"); got.Outcome != desk.ReceiptApplied || got.MessageID != sent[0] {
+		t.Errorf("got %+v", got)
+	}
+	if got := report("nobody", "w.b"); got.Outcome != desk.ReceiptApplied || got.MessageID != sent[1] {
+		t.Errorf("of no thread: got %+v", got)
+	}
+	for _, m := range f.messages(r.TicketID) {
+		if m.ID != r.MessageID && m.Delivery.State != channel.ReceiptDelivered {
+			t.Errorf("%s: got %s", m.Text, m.Delivery.State)
+		}
+	}
+}
+
 // TestEcho: what we sent and the far side reports before we know its id is no
 // second message.
 func TestEcho(t *testing.T) {
