@@ -322,7 +322,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
-		Dispatcher: sender, CopyMAC: sender.Copy, Box: box, Logger: log,
+		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Logger: log,
 	})
 	sender.Work(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{

@@ -142,7 +142,7 @@ type Dispatcher interface {
 	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
-// Config is what a [Service] needs. All is required but the last five.
+// Config is what a [Service] needs. All is required but the last six.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -153,6 +153,8 @@ type Config struct {
 	BaseURL   string // public address, without a trailing slash
 	// Dispatcher lets messages leave. nil refuses those that would have to.
 	Dispatcher Dispatcher
+	// Mailer tells assignees what they should know of their tickets. nil tells nobody.
+	Mailer Mailer
 	// CopyMAC checks the value of X-Helpdesk-Message and returns the id of the
 	// organization's message that it names. nil believes none.
 	CopyMAC func(organizationID, header string) (messageID string, ok bool)
@@ -174,6 +176,7 @@ type Service struct {
 	addresses  Addresses
 	baseURL    string
 	dispatcher Dispatcher
+	mailer     Mailer
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
 	box        *seal.Box
@@ -189,7 +192,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, box: c.Box,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box,
 	}
 	s.pace = defaultPace(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {

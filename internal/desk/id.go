@@ -193,8 +193,8 @@ func moves(from, to channel.ReceiptState) bool {
 }
 
 // report applies a receipt to the message that k names. A failure, a delay and
-// whatever came with an explanation leave a note; mail is the entry of the note
-// for receipts that are mails themselves.
+// whatever came with an explanation leave a note, and a failure is told to the
+// assignee; mail is the entry of the note for receipts that are mails themselves.
 func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID, r *channel.Receipt, mail *entry) (Result, error) {
 	var state channel.ReceiptState
 	var chn string
@@ -212,6 +212,11 @@ func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID
 		if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_state = $3, delivery_error = $4 WHERE ticket_id = $1 AND id = $2",
 			k.ticketID, k.messageID, string(r.State), db.Text(reason)); err != nil {
 			return Result{}, fmt.Errorf("change delivery state: %w", err)
+		}
+	}
+	if moved && r.State == channel.ReceiptFailed {
+		if err := s.tellAssignee(ctx, tx, in.OrganizationID, k.ticketID, r); err != nil {
+			return Result{}, err
 		}
 	}
 	if r.OptedOut {
