@@ -169,7 +169,7 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 		if err != nil {
 			return err
 		}
-		addresses, err := s.redactMentions(ctx, organizationID, customerID)
+		addresses, known, err := s.redactMentions(ctx, organizationID, customerID)
 		if err != nil {
 			return err
 		}
@@ -181,6 +181,9 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 				}
 				if err != nil {
 					return fmt.Errorf("load ticket: %w", err)
+				}
+				if err := unname(ctx, tx, t.ID, known); err != nil {
+					return err
 				}
 				return s.redactTicket(ctx, tx, &t, customerID, addresses)
 			})
@@ -303,26 +306,29 @@ func (s *Service) renameRedacted(ctx context.Context, tx *db.Tx, t *Ticket) erro
 }
 
 // redactMentions takes a customer's addresses out of the lists of recipients of
-// others' mails, and returns the addresses.
-func (s *Service) redactMentions(ctx context.Context, organizationID, customerID string) ([]string, error) {
+// others' mails, and returns the addresses, and all that the customer is known by.
+func (s *Service) redactMentions(ctx context.Context, organizationID, customerID string) (keys, known []string, err error) {
 	c, err := s.Customer(ctx, s.db, organizationID, customerID)
 	if isNotFound(err) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var keys []string
+	known = slices.Concat(c.Emails, c.Phones)
+	for _, i := range c.Identities {
+		known = append(known, i.ExternalID)
+	}
 	for _, p := range emailPoints(organizationID, c.Emails) {
 		keys = append(keys, p.value)
 	}
 	if len(keys) == 0 {
-		return nil, nil
+		return nil, known, nil
 	}
 	tickets, err := db.All(ctx, s.db, scanText, `SELECT DISTINCT p.ticket_id FROM participants p JOIN tickets t ON t.id = p.ticket_id
 		WHERE p.email = ANY($1) AND t.organization_id = $2 ORDER BY p.ticket_id`, keys, organizationID)
 	if err != nil {
-		return nil, fmt.Errorf("find tickets: %w", err)
+		return nil, nil, fmt.Errorf("find tickets: %w", err)
 	}
 	for _, id := range tickets {
 		if err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -334,10 +340,37 @@ func (s *Service) redactMentions(ctx context.Context, organizationID, customerID
 			}
 			return removeMentions(ctx, tx, id, keys)
 		}); err != nil {
-			return nil, fmt.Errorf("redact ticket: %w", err)
+			return nil, nil, fmt.Errorf("redact ticket: %w", err)
 		}
 	}
-	return keys, nil
+	return keys, known, nil
+}
+
+// unname takes out of the messages of a ticket who did something to them, where it was
+// somebody known by one of ids.
+func unname(ctx context.Context, tx *db.Tx, ticketID string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	messages, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+` FROM messages WHERE ticket_id = $1 AND details LIKE '%"annotations"%'`, ticketID)
+	if err != nil {
+		return fmt.Errorf("load messages: %w", err)
+	}
+	for _, m := range messages {
+		found := false
+		for i := range m.Details.Annotations {
+			if a := &m.Details.Annotations[i]; a.ByID != "" && slices.Contains(ids, a.ByID) {
+				a.By, a.ByID, found = "", "", true
+			}
+		}
+		if !found {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(m.Details)); err != nil {
+			return fmt.Errorf("change message: %w", err)
+		}
+	}
+	return nil
 }
 
 func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []string) error {

@@ -273,3 +273,33 @@ func TestForgottenFile(t *testing.T) {
 		}
 	})
 }
+
+// TestRedactReactions: who did something to a message of somebody else is not named
+// there any more; what others did stays.
+func TestRedactReactions(t *testing.T) {
+	f := newFixture(t)
+	in := func(user string, e channel.Event) desk.Result {
+		t.Helper()
+		if m := e.Message; m != nil {
+			m.ThreadKey, m.From = "C9:1763", channel.Party{ID: user, Name: "Name of " + user}
+		}
+		return f.intake(desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: e})
+	}
+	one := in("U1", channel.Event{Message: &channel.Message{ExternalID: "C9:1", Text: "printer is down"}})
+	two := in("U2", channel.Event{Message: &channel.Message{ExternalID: "C9:2", Text: "for me too"}})
+	for _, user := range []string{"U2", "U3"} {
+		in(user, channel.Event{Annotation: &channel.Annotation{Kind: channel.Reacted, ExternalID: "C9:1", By: channel.Party{ID: user, Name: "Name of " + user}, Text: "+1"}})
+	}
+	for range 2 {
+		if err := f.desk.Redact(t.Context(), orgA, two.CustomerID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := f.messages(one.TicketID)
+	if m[0].Text != "printer is down" || m[1].Text != "" || len(m[0].Details.Annotations) != 2 {
+		t.Fatalf("got %s", asJSON(m))
+	}
+	if a := m[0].Details.Annotations; a[0].By != "" || a[0].ByID != "" || a[0].Text != "+1" || a[1].By != "Name of U3" || a[1].ByID != "U3" {
+		t.Errorf("got annotations %s, want only the redacted customer's without a name", asJSON(a))
+	}
+}
