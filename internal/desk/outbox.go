@@ -23,6 +23,7 @@ type Waiting struct {
 	Attempts         int                  // that failed
 	HandedAt         time.Time            // when it was handed over without a known outcome, last; zero: not so
 	DoubtedAt        time.Time            // when that was first, of several times in a row
+	HandedBy         string               // by which way, last
 
 	blobs []string // keys of the files
 }
@@ -38,7 +39,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		var html, externalID, recipient, recipientID string
 		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
 			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
-			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.DoubtedAt))
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.DoubtedAt), db.IntoText(&w.HandedBy))
 		w.HTML = html
 		w.Automatic = d.Automatic
 		if w.Channel == channelEmail {
@@ -50,7 +51,7 @@ func (s *Service) Waiting(ctx context.Context, q db.Querier, messageID string) (
 		return w, err
 	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
 			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number,
-			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), o.doubted_at
+			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), o.doubted_at, o.handed_by
 		FROM outbox o
 		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
 		JOIN tickets t ON t.id = o.ticket_id
@@ -100,12 +101,13 @@ func (w *Waiting) File(i int) string { return w.blobs[i] }
 func (w *Waiting) scope() string { return threadScope(w.OrganizationID, w.ConnectionID, w.Channel) }
 
 // HandOver records, before it is done, that a message is handed over: until Sent,
-// Failed or Postponed record what became of it, it may be there or not. It returns
-// [ErrRecalled] when that is not for the caller to do any more.
-func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting) error {
+// Failed or Postponed record what became of it, it may be there or not. By names the
+// way that it takes, for the caller to know again. It returns [ErrRecalled] when that
+// is not for the caller to do any more.
+func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting, by string) error {
 	at := tx.Now.UTC().Truncate(time.Microsecond)
-	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2) WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
-		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0))
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
+		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0), by)
 	if err != nil {
 		return fmt.Errorf("record handing over: %w", err)
 	}
@@ -113,7 +115,7 @@ func (s *Service) HandOver(ctx context.Context, tx *db.Tx, w *Waiting) error {
 		return ErrRecalled
 	}
 	tx.AfterCommit(func() {
-		w.HandedAt = at
+		w.HandedAt, w.HandedBy = at, by
 		if w.DoubtedAt.IsZero() {
 			w.DoubtedAt = at
 		}

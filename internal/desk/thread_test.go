@@ -588,7 +588,7 @@ func TestEcho(t *testing.T) {
 	r := f.intake(said("", userID, "one"))
 	m := f.reply(r.TicketID, "yes?")
 	w := f.waiting(m.ID)
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w) }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w, "a way") }); err != nil {
 		t.Fatal(err)
 	}
 	in := said("", userID, "yes?")

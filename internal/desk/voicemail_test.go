@@ -197,7 +197,7 @@ func TestAnswerToCall(t *testing.T) {
 	if w.To.Phone != caller || w.To.ID != "" {
 		t.Errorf("the answer goes to %+v, want the caller", w.To)
 	}
-	f.write("hand over", func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w) })
+	f.write("hand over", func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w, "a way") })
 	// The provider tells of it before its answer to the call is here.
 	echo := desk.Inbound{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
 		ExternalID: "sms-1", ThreadKey: caller, Text: "We call you back.", Outbound: true, To: []channel.Party{{Phone: caller}},
@@ -232,7 +232,7 @@ func TestAnswerToCallBesideTexts(t *testing.T) {
 	r := f.intake(voicemailCall("c1", caller, 0))
 	m := f.reply(r.TicketID, "We call you back.")
 	w := f.waiting(m.ID)
-	f.write("hand over", func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w) })
+	f.write("hand over", func(tx *db.Tx) error { return f.desk.HandOver(t.Context(), tx, &w, "a way") })
 	for _, when := range []string{"before", "after"} {
 		if got := f.intake(says("sms-1", "We call you back.", true)); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
 			t.Errorf("the provider's news of our own text, %s its answer: %+v", when, got)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,6 +71,12 @@ func (a *API) Send(ctx context.Context, m Message) error {
 
 // RepeatableFor implements [Repeater].
 func (a *API) RepeatableFor() time.Duration { return apiMemory }
+
+// RepeatableAt implements [Repeater]: of one account, as far as the key tells.
+func (a *API) RepeatableAt() string {
+	sum := sha256.Sum256([]byte(a.endpoint + "\n" + a.key()))
+	return hex.EncodeToString(sum[:16])
+}
 
 // apiMessage is a message as the provider wants it. Its form is the same whenever
 // the message is.

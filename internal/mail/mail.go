@@ -54,6 +54,9 @@ type Repeater interface {
 	Carrier
 	// RepeatableFor is for how long it does, from the first time on.
 	RepeatableFor() time.Duration
+	// RepeatableAt names where it does: two that name the same place know of each
+	// other's messages. It tells nothing of credentials.
+	RepeatableAt() string
 }
 
 // Address is a mailbox: a display name, which may be empty, and an address.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,11 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 		// It could be sent when it was written; the credentials are others now.
 		return a.later(ctx, "the connection is not usable: "+problemText(tooLate), offWait)
 	}
+	call := c.Call(&a.w.Outgoing, credentials)
+	by := wayOf(call)
+	if !a.w.HandedAt.IsZero() && a.w.HandedBy != by {
+		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
+	}
 	if !a.w.HandedAt.IsZero() {
 		if wait := time.Until(a.w.HandedAt.Add(a.scaled(settleTime))); wait > 0 {
 			return a.later(ctx, "", wait)
@@ -60,7 +66,7 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 				return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
 			}
 		case channel.Repeater:
-			if tooLate != nil || !a.repeatable(c.RepeatableFor()) {
+			if tooLate != nil || !a.repeatable(by, c.RepeatableFor()) {
 				return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 			}
 		default: // nor was there a receipt meanwhile
@@ -73,10 +79,10 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 	if barred, err := a.barred(ctx); barred || err != nil {
 		return err
 	}
-	if err := a.handOver(ctx); err != nil {
+	if err := a.handOver(ctx, by); err != nil {
 		return err
 	}
-	answer, began, err := a.call(ctx, c.Call(&a.w.Outgoing, credentials))
+	answer, began, err := a.call(ctx, call)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return a.interrupted(ctx, began)
@@ -94,6 +100,13 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 		return a.unfinished(ctx, v, laterTries)
 	}
 	return a.conclude(ctx, end{verdict: v})
+}
+
+// wayOf names where a call goes: the provider, and the account at it where the
+// address names that.
+func wayOf(c channel.Call) string {
+	where, _, _ := strings.Cut(c.URL, "?")
+	return "call " + where
 }
 
 // unfinished concludes an attempt after which another may follow. One that may have

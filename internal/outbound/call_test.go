@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
-	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
@@ -126,15 +125,8 @@ const unsure = "it may have arrived: it was handed over, and the connection ende
 // TestCallWithoutMemory: what may have arrived is called again only where that is
 // harmless, and then it is the same call.
 func TestCallWithoutMemory(t *testing.T) {
-	crash := func(r *rig, m desk.Message) {
-		w, err := r.desk.Waiting(r.Context(), r.db, m.ID)
-		if err != nil {
-			r.Fatal(err)
-		}
-		if err := r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.HandOver(r.Context(), tx, &w) }); err != nil {
-			r.Fatal(err)
-		}
-	}
+	crash := func(r *rig, m desk.Message) { r.handsOver(m, "call https://pigeon.example/fly") }
+	elsewhere := func(r *rig, m desk.Message) { r.handsOver(m, "call https://other.example/fly") }
 	later := func(by time.Duration) func(r *rig, m desk.Message) {
 		return func(r *rig, m desk.Message) {
 			crash(r, m)
@@ -167,6 +159,7 @@ func TestCallWithoutMemory(t *testing.T) {
 		{"a lost answer, with a ring", "ringed", nil, once(-1), channel.ReceiptSent, "", 2},
 		{"an unclear answer, with a ring", "ringed", nil, once(503), channel.ReceiptSent, "", 2},
 		{"a crash, with a ring", "ringed", crash, nil, channel.ReceiptSent, "", 1},
+		{"a crash on another way, with a ring", "ringed", elsewhere, nil, channel.ReceiptFailed, unsure, 0},
 		{"a crash long ago, with a ring", "ringed", later(2 * time.Hour), nil, channel.ReceiptFailed, unsure, 0},
 		{"answers lost for too long, with a ring", "ringed", nil, func(int) int { return -1 }, channel.ReceiptFailed, unsure, 8},
 		{"a lost answer and then a full loft, with a ring", "ringed", nil, func(n int) int { return []int{-1, 429}[min(n, 1)] }, channel.ReceiptFailed, unsure, 8},

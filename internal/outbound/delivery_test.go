@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
-	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mail"
@@ -181,39 +181,83 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 // when it died: it is handed over again, while the provider certainly knows what it
 // has.
 func TestProviderAfterCrash(t *testing.T) {
+	p := mailtest.NewProvider(t, nil)
+	at := func(key string) string {
+		api, err := mail.OpenAPI(p.URL, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "api " + api.RepeatableAt()
+	}
+	here, there := at(p.Key), at("re_another")
 	for _, tt := range []struct {
 		name  string
 		after time.Duration // since it was handed over, for the first time
+		by    string
 		want  desk.Delivery
 		calls int
 	}{
-		{"at once", 0, desk.Delivery{State: channel.ReceiptSent}, 1},
-		{"the day after", 24 * time.Hour, desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}, 0},
+		{"at once", 0, here, desk.Delivery{State: channel.ReceiptSent}, 1},
+		{"the day after", 24 * time.Hour, here, desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}, 0},
+		{"after it went to a mail server", 0, "smtp", desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}, 0},
+		{"after it went by another key", 0, there, desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}, 0},
+		{"after it is not known where it went", 0, "", desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}, 0},
 	} {
-		p := mailtest.NewProvider(t, nil)
 		synctest.Test(t, func(t *testing.T) {
 			r := rigOn(t, dbtest.NewSQLite(t), byProvider(t, p))
 			c := r.connect("email-raw", ourMail)
 			m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
+			before := p.Calls()
 			time.Sleep(48 * time.Hour)
-			err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-				w, err := r.desk.Waiting(t.Context(), tx, m.ID)
-				if err != nil {
-					return err
-				}
-				return r.desk.HandOver(t.Context(), tx, &w)
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r.handsOver(m, tt.by)
 			time.Sleep(tt.after)
 			r.run()
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got := r.message(m).Delivery; got != tt.want || p.Calls() != tt.calls {
-				t.Errorf("%s: delivery is %+v after %d calls, want %+v after %d", tt.name, got, p.Calls(), tt.want, tt.calls)
+			if got := r.message(m).Delivery; got != tt.want || p.Calls()-before != tt.calls {
+				t.Errorf("%s: delivery is %+v after %d calls, want %+v after %d", tt.name, got, p.Calls()-before, tt.want, tt.calls)
 			}
 		})
+	}
+}
+
+// TestOtherWay changes how a connection's mails leave while one is in doubt: the new
+// way knows nothing of it.
+func TestOtherWay(t *testing.T) {
+	first := mailtest.NewProvider(t, func(int, *http.Request) *mailtest.Trouble { return &mailtest.Trouble{Taken: true} })
+	second := mailtest.NewProvider(t, nil)
+	var by [2]*mail.API
+	for i, p := range []*mailtest.Provider{first, second} {
+		var err error
+		if by[i], err = mail.OpenAPI(p.URL, p.Key); err != nil {
+			t.Fatal(err)
+		}
+		by[i].HTTP = p
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var changed atomic.Bool
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
+			r.open = func(map[string]string) (mail.Carrier, error) {
+				if changed.Load() {
+					return by[1], nil
+				}
+				return by[0], nil
+			}
+		})
+		c := r.connect("email-raw", ourMail)
+		m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
+		r.run()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		changed.Store(true)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got, want := r.message(m).Delivery, (desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}); got != want {
+			t.Errorf("delivery is %+v, want %+v", got, want)
+		}
+	})
+	if one, other := len(first.Deliveries()), len(second.Deliveries()); one != 1 || other != 0 {
+		t.Errorf("the first provider took %d mails and the second %d, want 1 and 0", one, other)
 	}
 }
 

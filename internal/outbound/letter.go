@@ -25,8 +25,12 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 	if own != nil {
 		server, route = own, "mail/"+a.connection.ID
 	}
+	by := byServer
 	repeater, repeats := server.(mail.Repeater)
-	repeats = repeats && err == nil && a.repeatable(repeater.RepeatableFor())
+	if repeats {
+		by = "api " + repeater.RepeatableAt()
+	}
+	repeats = repeats && err == nil && a.repeatable(by, repeater.RepeatableFor())
 	if !a.w.HandedAt.IsZero() && !repeats {
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 	}
@@ -53,7 +57,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		}
 		a.w.Files[i].Data = data
 	}
-	id, err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+	id, err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx, by) })
 	for {
 		gone := a.refusedCopy(err)
 		if gone == "" {
@@ -63,7 +67,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		if err := a.record(ctx, func(tx *db.Tx) error { return a.desk.DropCc(ctx, tx, &a.w, gone, reason) }); err != nil {
 			return fmt.Errorf("drop copy: %w", err)
 		}
-		id, err = server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx) })
+		id, err = server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx, by) })
 	}
 	if err == nil {
 		v := channel.Verdict{Fate: channel.Taken}
@@ -102,10 +106,14 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 	return a.conclude(ctx, end{verdict: v, wait: a.scaled(wait), giveUp: !again})
 }
 
-// repeatable reports whether a far side that recognises what it was handed within a
-// time still does, for the first that it may have been.
-func (a *sending) repeatable(within time.Duration) bool {
-	return a.w.DoubtedAt.IsZero() || time.Since(a.w.DoubtedAt) < within
+// byServer is the way by a mail server, any: none recognises what it was handed.
+const byServer = "smtp"
+
+// repeatable reports whether a far side that recognises what it was handed by a way
+// within a time still does, for the first that it may have been. What was handed over
+// by another way, it knows nothing of.
+func (a *sending) repeatable(by string, within time.Duration) bool {
+	return a.w.HandedAt.IsZero() || a.w.HandedBy == by && time.Since(a.w.DoubtedAt) < within
 }
 
 // refusedCopy returns who of those who were to get a copy is what the mail server

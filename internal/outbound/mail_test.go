@@ -274,16 +274,7 @@ func TestCrashWhileHandingOver(t *testing.T) {
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = server })
 		c := r.connect("email-raw", ourMail)
 		m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
-		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-			w, err := r.desk.Waiting(t.Context(), tx, m.ID)
-			if err != nil {
-				return err
-			}
-			return r.desk.HandOver(t.Context(), tx, &w)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.handsOver(m, "smtp")
 		r.run()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -302,17 +293,8 @@ func TestRemovedConnection(t *testing.T) {
 		c := r.connect("email-raw", ourMail)
 		ticket := r.mails(c, question).TicketID
 		handed, waits := r.reply(ticket, "Under the mat."), r.reply(ticket, "Or beside it.")
-		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-			w, err := r.desk.Waiting(t.Context(), tx, handed.ID)
-			if err != nil {
-				return err
-			}
-			if err := r.desk.HandOver(t.Context(), tx, &w); err != nil {
-				return err
-			}
-			return r.connections.DeleteIn(t.Context(), tx, org, c.ID)
-		})
-		if err != nil {
+		r.handsOver(handed, "smtp")
+		if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.connections.DeleteIn(t.Context(), tx, org, c.ID) }); err != nil {
 			t.Fatal(err)
 		}
 		r.run()

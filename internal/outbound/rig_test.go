@@ -187,6 +187,21 @@ func (r *rig) connect(adapter, address string, change ...func(*connection.New)) 
 	return c
 }
 
+// handsOver leaves a message as a process does that dies while it hands it over.
+func (r *rig) handsOver(m desk.Message, by string) {
+	r.Helper()
+	err := r.db.Write(r.Context(), func(tx *db.Tx) error {
+		w, err := r.desk.Waiting(r.Context(), tx, m.ID)
+		if err != nil {
+			return err
+		}
+		return r.desk.HandOver(r.Context(), tx, &w, by)
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
 // take has the desk take an event in.
 func (r *rig) take(c connection.Connection, medium string, e channel.Event) desk.Result {
 	r.Helper()

@@ -110,9 +110,9 @@ func (a *sending) barred(ctx context.Context) (bool, error) {
 	return true, a.conclude(ctx, end{verdict: refused(reason)})
 }
 
-// handOver records that the message is about to be handed over.
-func (a *sending) handOver(ctx context.Context) error {
-	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.HandOver(ctx, tx, &a.w) })
+// handOver records that the message is about to be handed over, and by which way.
+func (a *sending) handOver(ctx context.Context, by string) error {
+	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.HandOver(ctx, tx, &a.w, by) })
 }
 
 // conclude records how an attempt ended.

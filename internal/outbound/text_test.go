@@ -15,6 +15,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -317,6 +318,40 @@ func TestLostAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOtherAccount changes the account of a connection while a text is in doubt: the
+// new one's list of messages says nothing about it.
+func TestOtherAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(provider)
+		w := &wire{to: p}
+		w.lose = func(r *http.Request, arrived bool) error {
+			if arrived {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		}
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = w })
+		c := r.connect("sms", ourNumber)
+		m := r.reply(r.texts(c, "SM1", anasPhone, "Hello?").TicketID, "Hello!")
+		r.run()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.loses(nil)
+		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := r.connections.UpdateIn(t.Context(), tx, org, c.ID, connection.Change{Credentials: map[string]string{"account_sid": "AC2", "auth_token": "token of AC2"}})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got, want := r.message(m).Delivery, (desk.Delivery{State: channel.ReceiptFailed, Error: unsure}); got != want || len(p.taken()) != 1 {
+			t.Errorf("delivery is %+v and the provider took %d, want %+v and 1", got, len(p.taken()), want)
+		}
+	})
 }
 
 // TestLostRequest loses the request after it began: the provider does not have the

@@ -129,16 +129,7 @@ func TestSlowProvider(t *testing.T) {
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = &wire{to: p} })
 		c := r.connect("sms", ourNumber)
 		m := r.reply(r.texts(c, "SM1", anasPhone, "Hello?").TicketID, "Hello!")
-		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-			w, err := r.desk.Waiting(t.Context(), tx, m.ID)
-			if err != nil {
-				return err
-			}
-			return r.desk.HandOver(t.Context(), tx, &w)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.handsOver(m, "call https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json")
 		time.AfterFunc(25*time.Second, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
