@@ -124,6 +124,15 @@ type AddressFormer interface {
 	FormAddress(raw string) (string, error)
 }
 
+// SecretChecker is implemented by channels whose signing secrets have a form, as a
+// public key has.
+type SecretChecker interface {
+	// CheckSecret returns why secret verifies nothing, whatever is signed: the rest
+	// of a sentence, which does not repeat it. One that the core makes up is used if
+	// it passes.
+	CheckSecret(secret string) error
+}
+
 // KeyHolder is implemented by channels whose requests are not signed with what a
 // connection has as its signing secrets.
 type KeyHolder interface {

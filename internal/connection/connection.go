@@ -78,7 +78,7 @@ type New struct {
 	Channel        string
 	Address        string
 	Name           string            // empty: the address
-	Secrets        []string          // newest first; none: one is made
+	Secrets        []string          // newest first; none: one is made, unless only the provider can
 	Credentials    map[string]string // for the provider's API
 	Settings       map[string]string
 }
@@ -142,14 +142,14 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	checkMap(&v, "credentials", n.Credentials)
 	checkMap(&v, "settings", n.Settings)
 	for i, secret := range n.Secrets {
-		checkSecret(&v, "secrets."+strconv.Itoa(i), secret)
-	}
-	if err := v.Err(); err != nil {
-		return Connection{}, nil, err
+		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
 	}
 	values := slices.Clone(n.Secrets)
 	if len(values) == 0 {
-		values = []string{rand.Text()}
+		values = []string{makeSecret(&v, "secrets", a)}
+	}
+	if err := v.Err(); err != nil {
+		return Connection{}, nil, err
 	}
 	c := Connection{
 		ID: uuid.Must(uuid.NewV7()).String(), OrganizationID: n.OrganizationID, Channel: n.Channel, Address: address,
@@ -196,7 +196,26 @@ const (
 	maxValue   = 4096
 )
 
-func checkSecret(v *problem.Validation, path, value string) { v.Length(path, value, 8, 1024) }
+// checkSecret checks a secret for a channel. Issues never hold it.
+func checkSecret(v *problem.Validation, path, value string, a channel.Adapter) {
+	v.Length(path, value, 8, 1024)
+	if c, ok := a.(channel.SecretChecker); ok && !v.Has(path) {
+		if err := c.CheckSecret(value); err != nil {
+			v.AddCode("invalid_format", path, "%v", err)
+		}
+	}
+}
+
+// makeSecret makes a secret for a channel, if anybody but the provider can.
+func makeSecret(v *problem.Validation, path string, a channel.Adapter) string {
+	value := rand.Text()
+	if c, ok := a.(channel.SecretChecker); ok {
+		if err := c.CheckSecret(value); err != nil {
+			v.AddCode("required", path, "must be given: one made here would verify nothing. It %v", err)
+		}
+	}
+	return value
+}
 
 // checkMap checks credentials or settings. Issues never hold a value.
 func checkMap(v *problem.Validation, path string, m map[string]string) {
@@ -232,16 +251,17 @@ func (s *Service) Rotate(ctx context.Context, organizationID, id, value string, 
 
 // RotateIn is [Service.Rotate] in the caller's transaction.
 func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, value string, overlap time.Duration) (string, error) {
-	if value == "" {
-		value = rand.Text()
-	}
-	var v problem.Validation
-	checkSecret(&v, "secret", value)
-	if err := v.Err(); err != nil {
-		return "", err
-	}
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
+		return "", err
+	}
+	var v problem.Validation
+	if a := s.adapters[c.Channel]; value == "" {
+		value = makeSecret(&v, "secret", a)
+	} else {
+		checkSecret(&v, "secret", value, a)
+	}
+	if err := v.Err(); err != nil {
 		return "", err
 	}
 	c.replaceSecrets([]string{value}, tx.Now, overlap)
@@ -302,14 +322,14 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if change.Secrets != nil && len(change.Secrets) == 0 {
 		v.AddCode("too_short", "secrets", "must have at least one: nothing is accepted unverified")
 	}
-	for i, secret := range change.Secrets {
-		checkSecret(&v, "secrets."+strconv.Itoa(i), secret)
-	}
-	if err := v.Err(); err != nil {
-		return Connection{}, err
-	}
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
+		return Connection{}, err
+	}
+	for i, secret := range change.Secrets {
+		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])
+	}
+	if err := v.Err(); err != nil {
 		return Connection{}, err
 	}
 	if change.Name != nil {

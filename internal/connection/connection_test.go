@@ -48,8 +48,20 @@ func (mailboxes) FormAddress(raw string) (string, error) {
 	return local + "@" + domain, nil
 }
 
+// keyed is a channel whose secrets are the provider's, of a form.
+type keyed struct{ channel.Adapter }
+
+func (keyed) Info() channel.Info { return channel.Info{Name: "keyed", Medium: "keyed"} }
+
+func (keyed) CheckSecret(secret string) error {
+	if !strings.HasPrefix(secret, "key of ") {
+		return errors.New("must be a key")
+	}
+	return nil
+}
+
 func open(d *db.DB, box *seal.Box) *connection.Service {
-	return connection.Open(d, box, []channel.Adapter{numbers{}, mailboxes{}})
+	return connection.Open(d, box, []channel.Adapter{numbers{}, mailboxes{}, keyed{}})
 }
 
 func connect(t testing.TB, s *connection.Service, n connection.New) connection.Connection {
@@ -139,7 +151,7 @@ func TestConnectRefused(t *testing.T) {
 		kind problem.Kind
 		says string
 	}{
-		{"unknown channel", connection.New{Channel: "smoke", Address: "hill"}, problem.Invalid, "email-raw, sms"},
+		{"unknown channel", connection.New{Channel: "smoke", Address: "hill"}, problem.Invalid, "email-raw, keyed, sms"},
 		{"no address", connection.New{Channel: "sms", Address: " "}, problem.Invalid, "address"},
 		{"long address", connection.New{Channel: "sms", Address: strings.Repeat("1", 321)}, problem.Invalid, "address"},
 		{"not of the form", connection.New{Channel: "email-raw", Address: "help"}, problem.Invalid, "is not a mail address"},
@@ -151,6 +163,56 @@ func TestConnectRefused(t *testing.T) {
 		if problem.Of(err) != tt.kind || !strings.Contains(fmt.Sprintf("%+v", shown(err)), tt.says) {
 			t.Errorf("%s: %v, want %v that says %q", tt.name, err, tt.kind, tt.says)
 		}
+	}
+}
+
+// TestSecretForm gives a channel secrets that cannot be any of its own.
+func TestSecretForm(t *testing.T) {
+	d := dbtest.New(t)
+	s := open(d, newBox(t))
+	n := connection.New{OrganizationID: "org-1", Channel: "keyed", Address: "a", Secrets: []string{"key of one", "key of two"}}
+	c := connect(t, s, n)
+	n.Address = "b"
+	with := func(secrets ...string) error {
+		n.Secrets = secrets
+		_, _, err := s.Connect(t.Context(), n)
+		return err
+	}
+	rotate := func(value string) error {
+		_, err := s.Rotate(t.Context(), "org-1", c.ID, value, time.Hour)
+		return err
+	}
+	update := func(secrets ...string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := s.UpdateIn(t.Context(), tx, "org-1", c.ID, connection.Change{Secrets: secrets})
+			return err
+		})
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want []problem.Issue
+	}{
+		{"connect without", with(), []problem.Issue{{Path: "secrets", Code: "required", Message: "must be given: one made here would verify nothing. It must be a key"}}},
+		{"connect", with("key of one", "hunter2-hunter2"), []problem.Issue{{Path: "secrets.1", Code: "invalid_format", Message: "must be a key"}}},
+		{"connect with a short one", with("key"), []problem.Issue{{Path: "secrets.0", Code: "too_short", Message: "must have at least 8 characters"}}},
+		{"rotate to one of ours", rotate(""), []problem.Issue{{Path: "secret", Code: "required", Message: "must be given: one made here would verify nothing. It must be a key"}}},
+		{"rotate", rotate("hunter2-hunter2"), []problem.Issue{{Path: "secret", Code: "invalid_format", Message: "must be a key"}}},
+		{"rotate to a key", rotate("key of three"), nil},
+		{"update", update("hunter2-hunter2"), []problem.Issue{{Path: "secrets.0", Code: "invalid_format", Message: "must be a key"}}},
+		{"update to a key", update("key of four"), nil},
+	} {
+		var got []problem.Issue
+		if p, ok := errors.AsType[*problem.Error](tt.err); ok {
+			got = p.Issues
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v with issues %+v, want %+v", tt.name, tt.err, got, tt.want)
+		}
+	}
+	found, err := s.Find(t.Context(), c.ID)
+	if want := []string{"key of four", "key of three", "key of one", "key of two"}; err != nil || !slices.Equal(found.Secrets(time.Now()), want) {
+		t.Errorf("its secrets are %q, %v; want %q", found.Secrets(time.Now()), err, want)
 	}
 }
 
