@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -41,6 +42,7 @@ var (
 	_ channel.Asker         = (*Delivery)(nil)
 	_ channel.MediaSource   = (*Delivery)(nil)
 	_ channel.Correspondent = (*Delivery)(nil)
+	_ channel.SecretChecker = (*Delivery)(nil)
 )
 
 // The credentials of a connection of any mail channel that are about the delivery
@@ -127,6 +129,14 @@ func (*Delivery) Verify(r *channel.Request, secret string) bool {
 	return good
 }
 
+// CheckSecret implements [channel.SecretChecker].
+func (*Delivery) CheckSecret(secret string) error {
+	if len(deliveryKeys(secret)) == 0 {
+		return errors.New("must be as the provider shows it: whsec_ and base64")
+	}
+	return nil
+}
+
 // deliveryKeys are the keys that a secret may stand for: what is encoded behind its
 // usual prefix, or without that, what is encoded in it, or itself.
 func deliveryKeys(secret string) [][]byte {
@@ -182,8 +192,8 @@ type deliveryEvent struct {
 		Suppressed struct {
 			Message text `json:"message"`
 		} `json:"suppressed"`
-		Tags        json.RawMessage      `json:"tags"`
-		Attachments []deliveryAttachment `json:"attachments"`
+		Tags        json.RawMessage          `json:"tags"`
+		Attachments list[deliveryAttachment] `json:"attachments"`
 	} `json:"data"`
 }
 
@@ -341,13 +351,13 @@ func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 // tagged returns the id of ours in the tags of a mail: an object, or an array of
 // names and values.
 func tagged(data json.RawMessage) string {
-	var object map[string]text
-	if json.Unmarshal(data, &object) == nil {
+	var object dict[text]
+	if anyJSON(data, &object); object != nil {
 		return bracketless(string(object[mail.MessageTag]))
 	}
-	var list []struct{ Name, Value text }
-	anyJSON(data, &list)
-	for _, t := range list {
+	var tags list[struct{ Name, Value text }]
+	anyJSON(data, &tags)
+	for _, t := range tags {
 		if t.Name == mail.MessageTag {
 			return bracketless(string(t.Value))
 		}
@@ -389,18 +399,18 @@ func withReason(what, reason string) string {
 
 // receivedMail is mail that the provider received, as its API has it.
 type receivedMail struct {
-	ID          text                 `json:"id"`
-	From        text                 `json:"from"`
-	To          texts                `json:"to"`
-	Cc          texts                `json:"cc"`
-	Bcc         texts                `json:"bcc"`
-	ReplyTo     texts                `json:"reply_to"`
-	Subject     text                 `json:"subject"`
-	MessageID   text                 `json:"message_id"`
-	HTML        text                 `json:"html"`
-	Text        text                 `json:"text"`
-	Headers     json.RawMessage      `json:"headers"`
-	Attachments []deliveryAttachment `json:"attachments"`
+	ID          text                     `json:"id"`
+	From        text                     `json:"from"`
+	To          texts                    `json:"to"`
+	Cc          texts                    `json:"cc"`
+	Bcc         texts                    `json:"bcc"`
+	ReplyTo     texts                    `json:"reply_to"`
+	Subject     text                     `json:"subject"`
+	MessageID   text                     `json:"message_id"`
+	HTML        text                     `json:"html"`
+	Text        text                     `json:"text"`
+	Headers     json.RawMessage          `json:"headers"`
+	Attachments list[deliveryAttachment] `json:"attachments"`
 	Raw         struct {
 		DownloadURL text `json:"download_url"`
 	} `json:"raw"`
@@ -452,11 +462,11 @@ func (a *Delivery) learn(p channel.Part, e *deliveryEvent, answers []channel.Ans
 		k.pending = "files"
 		return k
 	}
-	var list struct {
-		Data []deliveryAttachment `json:"data"`
+	var l struct {
+		Data list[deliveryAttachment] `json:"data"`
 	}
-	if answers[0].Status == http.StatusOK && anyJSON(answers[0].Body, &list) {
-		k.files = list.Data
+	if answers[0].Status == http.StatusOK && anyJSON(answers[0].Body, &l) {
+		k.files = l.Data
 	}
 	return k
 }
@@ -542,7 +552,7 @@ func (a *Delivery) ParseAnswered(r *channel.Request, p channel.Part, answers []c
 func (k *asked) taken() *taken {
 	m := k.mail
 	t := &taken{plain: body{data: []byte(m.Text)}, html: body{data: []byte(m.HTML)}}
-	var headers map[string]texts
+	var headers dict[texts]
 	anyJSON(m.Headers, &headers)
 	for _, name := range slices.Sorted(maps.Keys(headers)) { // an object has no order
 		for _, v := range headers[name] {

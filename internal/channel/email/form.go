@@ -137,19 +137,19 @@ func strippedHint(text, signature string) string {
 // headerPairs reads an array of names and values. Values are strings; reports of
 // some years had arrays, of which the first string counts.
 func headerPairs(data []byte) []headerField {
-	var pairs [][]json.RawMessage
+	var pairs list[list[json.RawMessage]]
 	if !anyJSON(data, &pairs) {
 		return nil
 	}
-	var list []headerField
+	var fields []headerField
 	for _, p := range pairs {
 		var name text
 		if len(p) < 2 || json.Unmarshal(p[0], &name) != nil || name == "" {
 			continue
 		}
-		list = append(list, headerField{string(name), firstString(p[1])})
+		fields = append(fields, headerField{string(name), firstString(p[1])})
 	}
-	return list
+	return fields
 }
 
 // firstString returns the first string in a value, looking into arrays.
@@ -159,11 +159,11 @@ func firstString(data json.RawMessage) string {
 		if json.Unmarshal(data, &s) == nil {
 			return s
 		}
-		var list []json.RawMessage
-		if json.Unmarshal(data, &list) != nil || len(list) == 0 {
+		var inner list[json.RawMessage]
+		if json.Unmarshal(data, &inner) != nil || len(inner) == 0 {
 			return ""
 		}
-		data = list[0]
+		data = inner[0]
 	}
 	return ""
 }
@@ -171,7 +171,7 @@ func firstString(data json.RawMessage) string {
 // contentIDs reads an object of content ids and the fields that hold what they
 // name, as the ids by field.
 func contentIDs(data []byte) map[string]string {
-	var fields map[string]text
+	var fields dict[text]
 	anyJSON(data, &fields)
 	ids := make(map[string]string, len(fields))
 	for id, field := range fields {

@@ -36,13 +36,13 @@ func (*JSON) Recognizes(r *channel.Request) bool {
 	if kind, _ := contentType(r); kind != kindJSON {
 		return false
 	}
-	var all map[string]json.RawMessage
+	var all dict[json.RawMessage]
 	return json.Unmarshal(r.Body, &all) == nil && isStyleC(all)
 }
 
 // isStyleC reports whether an object has members, spelt exactly, that only style C
 // has.
-func isStyleC(all map[string]json.RawMessage) bool {
+func isStyleC(all dict[json.RawMessage]) bool {
 	for _, name := range []string{"TextBody", "HtmlBody", "MailboxHash", "RawEmail", "FromFull"} {
 		if all[name] != nil {
 			return true
@@ -83,15 +83,15 @@ func openJSON(r *channel.Request) (*source, error) {
 	var b struct {
 		From, FromName, To, Cc       text
 		FromFull                     jsonParty
-		ToFull, CcFull               []jsonParty
+		ToFull, CcFull               list[jsonParty]
 		OriginalRecipient            text
 		Subject, Date                text
 		ReplyTo                      text
 		MessageID                    text // the provider's own, and not the mail's
 		TextBody, HtmlBody, RawEmail text
 		StrippedTextReply            text
-		Headers                      []struct{ Name, Value text }
-		Attachments                  []struct{ Name, ContentType, ContentID, Content text }
+		Headers                      list[struct{ Name, Value text }]
+		Attachments                  list[struct{ Name, ContentType, ContentID, Content text }]
 	}
 	if !anyJSON(r.Body, &b) {
 		return nil, errNotJSON

@@ -30,6 +30,7 @@ var (
 	_ channel.AddressFormer = (*Parsed)(nil)
 	_ channel.Recognizer    = (*Parsed)(nil)
 	_ channel.Correspondent = (*Parsed)(nil)
+	_ channel.SecretChecker = (*Parsed)(nil)
 )
 
 // parsedMaxAge is how far the time in a signature may be from ours.
@@ -61,6 +62,14 @@ func (*Parsed) Verify(r *channel.Request, secret string) bool {
 	}
 	key := publicKey(secret)
 	return key != nil && ecdsa.VerifyASN1(key, parsedSum(timestamp, r.Body), signature)
+}
+
+// CheckSecret implements [channel.SecretChecker].
+func (*Parsed) CheckSecret(secret string) error {
+	if publicKey(secret) == nil {
+		return errors.New("must be the provider's public key, of the curve P-256: base64 of its DER form, or PEM")
+	}
+	return nil
 }
 
 func parsedSum(timestamp string, body []byte) []byte {
@@ -148,7 +157,7 @@ func openParsed(r *channel.Request) (*source, error) {
 	if s.raw = f.get("email"); len(s.raw) > 0 {
 		return s, s.there()
 	}
-	var charsets map[string]text
+	var charsets dict[text]
 	anyJSON(f.get("charsets"), &charsets)
 	t := &taken{
 		plain: body{f.get("text"), string(charsets["text"])},
@@ -160,12 +169,12 @@ func openParsed(r *channel.Request) (*source, error) {
 	}
 	ids := contentIDs(f.get("content-ids"))
 	t.files = f.files("attachment", ids)
-	var info map[string]struct {
+	var info dict[struct {
 		FileName  text `json:"filename"`
 		Name      text `json:"name"`
 		Type      text `json:"type"`
 		ContentID text `json:"content-id"`
-	}
+	}]
 	anyJSON(f.get("attachment-info"), &info)
 	for i := range t.files {
 		of := info[t.files[i].field]

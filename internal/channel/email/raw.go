@@ -62,7 +62,7 @@ func (*Raw) Recognizes(r *channel.Request) bool {
 	case "", "message/rfc822", "message/global", "application/octet-stream":
 		return true
 	case kindJSON:
-		var all map[string]json.RawMessage
+		var all dict[json.RawMessage]
 		if json.Unmarshal(r.Body, &all) != nil || isStyleC(all) {
 			return false
 		}
@@ -240,15 +240,15 @@ type jsonAttachment struct {
 // parts of a message.
 func (s *source) json(data []byte) error {
 	var b struct {
-		Raw         text             `json:"raw"`
-		Encoding    text             `json:"encoding"`
-		Envelope    jsonEnvelope     `json:"envelope"`
-		Recipients  texts            `json:"recipients"`
-		Headers     json.RawMessage  `json:"headers"`
-		Plain       text             `json:"plain"`
-		HTML        text             `json:"html"`
-		Reply       text             `json:"reply_plain"`
-		Attachments []jsonAttachment `json:"attachments"`
+		Raw         text                 `json:"raw"`
+		Encoding    text                 `json:"encoding"`
+		Envelope    jsonEnvelope         `json:"envelope"`
+		Recipients  texts                `json:"recipients"`
+		Headers     dict[texts]          `json:"headers"`
+		Plain       text                 `json:"plain"`
+		HTML        text                 `json:"html"`
+		Reply       text                 `json:"reply_plain"`
+		Attachments list[jsonAttachment] `json:"attachments"`
 	}
 	if !anyJSON(data, &b) {
 		return errNotJSON
@@ -262,14 +262,13 @@ func (s *source) json(data []byte) error {
 		}
 		return nil
 	}
-	headers := map[string]texts{}
-	if json.Unmarshal(b.Headers, &headers) != nil || len(headers) == 0 && b.Plain == "" && b.HTML == "" {
+	if b.Headers == nil || len(b.Headers) == 0 && b.Plain == "" && b.HTML == "" {
 		return errNoMessage
 	}
 	s.env.Reply = string(b.Reply)
 	s.taken = &taken{plain: body{data: []byte(b.Plain)}, html: body{data: []byte(b.HTML)}}
-	for _, name := range slices.Sorted(maps.Keys(headers)) { // an object has no order
-		for _, v := range headers[name] {
+	for _, name := range slices.Sorted(maps.Keys(b.Headers)) { // an object has no order
+		for _, v := range b.Headers[name] {
 			s.taken.add(strings.ReplaceAll(name, "_", "-"), v)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"mime"
 	"mime/multipart"
 	"net/textproto"
@@ -361,6 +362,81 @@ func anyJSON(data []byte, v any) bool {
 	return ok
 }
 
+// maxItems bounds the items of a list in JSON, and the members of an object that may
+// have any, of which more is read than that they are JSON. An item may take a hundred
+// times the memory of the bytes it is written in, and anybody may send some.
+const maxItems = 1000
+
+// items yields the first items of a JSON array that is valid, or the members of an
+// object, with their names.
+func items(data []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		data = bytes.TrimSpace(data)
+		if len(data) == 0 || data[0] != '[' && data[0] != '{' {
+			return
+		}
+		name, start, depth, quoted, n := "", 1, 0, false, 0
+		for i := 1; i < len(data); i++ {
+			switch c := data[i]; {
+			case quoted && c == '\\':
+				i++
+			case c == '"':
+				quoted = !quoted
+			case quoted:
+			case depth == 0 && c == ':':
+				name = ""
+				json.Unmarshal(data[start:i], &name) // it is a string
+				start = i + 1
+			case depth == 0 && (c == ',' || c == ']' || c == '}'):
+				value := bytes.TrimSpace(data[start:i])
+				n++
+				if len(value) == 0 || n > maxItems || !yield(name, value) || c != ',' {
+					return
+				}
+				start = i + 1
+			case c == '[' || c == '{':
+				depth++
+			case c == ']' || c == '}':
+				depth--
+			}
+		}
+	}
+}
+
+// list is the first items of a JSON array; any other value counts as none.
+type list[T any] []T
+
+func (l *list[T]) UnmarshalJSON(data []byte) error {
+	*l = nil
+	if data[0] != '[' {
+		return nil
+	}
+	for _, item := range items(data) {
+		var v T
+		anyJSON(item, &v)
+		*l = append(*l, v)
+	}
+	return nil
+}
+
+// dict is the first members of a JSON object; null is one without, and any other
+// value counts as none.
+type dict[T any] map[string]T
+
+func (d *dict[T]) UnmarshalJSON(data []byte) error {
+	*d = nil
+	if data[0] != '{' && data[0] != 'n' {
+		return nil
+	}
+	*d = make(dict[T])
+	for name, member := range items(data) {
+		var v T
+		anyJSON(member, &v)
+		(*d)[name] = v
+	}
+	return nil
+}
+
 // text is a JSON string; any other value counts as none.
 type text string
 
@@ -381,11 +457,10 @@ func (t *texts) UnmarshalJSON(data []byte) error {
 		*t = texts{one}
 		return nil
 	}
-	var many []text
-	if json.Unmarshal(data, &many) == nil {
-		for _, s := range many {
-			*t = append(*t, string(s))
-		}
+	var many list[text]
+	anyJSON(data, &many)
+	for _, s := range many {
+		*t = append(*t, string(s))
 	}
 	return nil
 }

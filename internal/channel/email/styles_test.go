@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,89 @@ func TestParseKey(t *testing.T) {
 	}
 	if _, err := email.PrivateParseKey(publicOf("key")); err == nil {
 		t.Error("a public key was taken for a private one")
+	}
+}
+
+// TestSecretForm: what verifies nothing is no secret.
+func TestSecretForm(t *testing.T) {
+	private, err := email.NewParseKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key, whsec = "must be the provider's public key, of the curve P-256: base64 of its DER form, or PEM", "must be as the provider shows it: whsec_ and base64"
+	for _, tt := range []struct {
+		name    string
+		adapter channel.SecretChecker
+		secret  string
+		want    string // empty: it is one
+	}{
+		{"a public key", email.NewParsed(config()), publicOf("key"), ""},
+		{"with line ends", email.NewParsed(config()), publicOf("key")[:40] + "\r\n" + publicOf("key")[40:] + "\n", ""},
+		{"PEM", email.NewParsed(config()), "-----BEGIN PUBLIC KEY-----\n" + publicOf("key") + "\n-----END PUBLIC KEY-----\n", ""},
+		{"a key pair", email.NewParsed(config()), private, ""},
+		{"a word", email.NewParsed(config()), rand.Text(), key},
+		{"half of a key", email.NewParsed(config()), publicOf("key")[:60], key},
+		{"prefixed", email.NewDelivery(config()), "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", ""},
+		{"our own", email.NewDelivery(config()), rand.Text(), ""},
+		{"prefix alone", email.NewDelivery(config()), "whsec_", whsec},
+		{"prefixed, no base64", email.NewDelivery(config()), "whsec_!!!!!!!!", whsec},
+	} {
+		got := ""
+		if err := tt.adapter.CheckSecret(tt.secret); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestManyItems has strangers post lists whose items take far more memory than
+// bytes. Whom a request is for is found out before it is verified.
+func TestManyItems(t *testing.T) {
+	const size = 2 << 20
+	list := func(before, item, after string) string {
+		return before + item + strings.Repeat(","+item, size/(len(item)+1)) + after
+	}
+	var members strings.Builder
+	for i := range size / 12 {
+		fmt.Fprintf(&members, `,"%07d":""`, i)
+	}
+	for _, tt := range []struct {
+		name, kind, body string
+		adapter          channel.Adapter
+	}{
+		{"members", "application/json", `{"TextBody":"x"` + members.String() + "}", email.NewJSON(config())},
+		{"files", "application/json", list(`{"TextBody":"x","Attachments":[`, "{}", "]}"), email.NewJSON(config())},
+		{"headers", "application/json", list(`{"TextBody":"x","Headers":[`, "{}", "]}"), email.NewJSON(config())},
+		{"recipients", "application/json", list(`{"TextBody":"x","ToFull":[`, "{}", "]}"), email.NewJSON(config())},
+		{"converter's headers", "application/json", `{"plain":"x","headers":{"a":""` + members.String() + "}}", email.NewRaw(config())},
+		{"converter's values", "application/json", list(`{"plain":"x","headers":{"a":[`, `""`, "]}}"), email.NewRaw(config())},
+		{"converter's files", "application/json", list(`{"plain":"x","headers":{"a":"b"},"attachments":[`, "{}", "]}"), email.NewRaw(config())},
+		{"converter's recipients", "application/json", list(`{"raw":"x","recipients":[`, `""`, "]}"), email.NewRaw(config())},
+		{"converter's envelope", "application/json", list(`{"raw":"x","envelope":{"to":[`, `""`, "]}}"), email.NewRaw(config())},
+		{"form's pairs", "application/x-www-form-urlencoded", list("timestamp=1&token=1&signature=1&body-plain=x&message-headers=[", "[]", "]"), email.NewForm(config())},
+		{"form's nested pairs", "application/x-www-form-urlencoded", list(`timestamp=1&token=1&signature=1&body-plain=x&message-headers=[["a",[`, "[]", "]]]"), email.NewForm(config())},
+		{"form's ids", "application/x-www-form-urlencoded", `timestamp=1&token=1&signature=1&body-plain=x&content-id-map={"a":""` + members.String() + "}", email.NewForm(config())},
+		{"charsets", "application/x-www-form-urlencoded", `envelope={}&text=x&charsets={"a":""` + members.String() + "}", email.NewParsed(config())},
+		{"file names", "application/x-www-form-urlencoded", `envelope={}&text=x&attachment-info={"a":""` + members.String() + "}", email.NewParsed(config())},
+		{"event's files", "application/json", list(`{"type":"email.received","data":{"attachments":[`, "{}", "]}}"), email.NewDelivery(config())},
+		{"event's tags", "application/json", list(`{"type":"email.sent","data":{"email_id":"1","tags":[`, "{}", "]}}"), email.NewDelivery(config())},
+	} {
+		r := request(http.Header{"Content-Type": {tt.kind}}, tt.body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if a, ok := tt.adapter.(channel.Recognizer); ok && !a.Recognizes(r) {
+			t.Errorf("%s: it is not recognized", tt.name)
+		}
+		if _, err := tt.adapter.Addresses(r); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		runtime.ReadMemStats(&after)
+		allocated := after.TotalAlloc - before.TotalAlloc
+		if limit := uint64(10 * len(tt.body)); allocated > limit {
+			t.Errorf("%s: a body of %d bytes takes %d, want %d at most", tt.name, len(tt.body), allocated, limit)
+		}
 	}
 }
 
