@@ -159,11 +159,11 @@ type channelCmd struct {
 }
 
 type channelConnectCmd struct {
-	Channel     string   `arg:"" placeholder:"CHANNEL" help:"sms or email-raw."`
+	Channel     string   `arg:"" placeholder:"CHANNEL" help:"Its name, such as sms or email-raw; any other word lists them all."`
 	Org         string   `required:"" placeholder:"SLUG" help:"Organization it belongs to."`
 	Address     string   `required:"" help:"The number or mail address that customers write to."`
 	Name        string   `help:"What agents see (default: the address)."`
-	Secret      []string `secret:"true" help:"Signing secret, or several for rotation (default: one is made and shown once)."`
+	Secret      []string `secret:"true" help:"Signing secret, or several for rotation (default: one is made and shown once, where not only the provider can have one)."`
 	Credentials string   `placeholder:"JSON" secret:"true" help:"What the provider's API wants: an object of strings."`
 	AutoReply   string   `placeholder:"TEXT" help:"Answer to the first message of a new customer."`
 
