@@ -66,6 +66,9 @@ type Facts struct {
 	// What was placed in the ticket.
 	Placed Pieces `json:"placed,omitzero"`
 
+	// Redacted says that nothing is kept any more of who it was with and what was said.
+	Redacted bool `json:"redacted,omitzero"`
+
 	// DueAt is when a job looks at the call again; zero: none does.
 	DueAt time.Time `json:"due_at,omitzero"`
 }
@@ -218,7 +221,8 @@ func (s *Service) List(ctx context.Context, q db.Querier, organizationID string,
 }
 
 // Redact forgets, in the caller's transaction, who the calls of some tickets and
-// numbers were with and what was said: the calls stay, as having been.
+// numbers were with and what was said: the calls stay, as having been, and what is
+// told of them later changes nothing of that.
 func (s *Service) Redact(ctx context.Context, tx *db.Tx, organizationID string, ticketIDs, phones []string) error {
 	list, err := db.All(ctx, tx, scan, "SELECT "+columns+` FROM calls WHERE organization_id = $1
 		AND (ticket_id = ANY($2) OR phone = ANY($3)) ORDER BY id FOR UPDATE`, organizationID, ticketIDs, phones)
@@ -226,12 +230,17 @@ func (s *Service) Redact(ctx context.Context, tx *db.Tx, organizationID string, 
 		return fmt.Errorf("load calls: %w", err)
 	}
 	for _, c := range list {
-		c.Contact, c.Transcription, c.Audio, c.Recordings = Party{}, "", nil, nil
-		// Nothing comes of them any more.
-		c.Placed, c.DueAt = Pieces{Voicemail: true, Text: true, Audio: true, Missed: true}, time.Time{}
+		c.redact()
 		if err := c.save(ctx, tx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (f *Facts) redact() {
+	f.Redacted = true
+	f.Contact, f.Transcription, f.Audio, f.Recordings = Party{}, "", nil, nil
+	// Nothing comes of it any more.
+	f.Placed, f.DueAt = Pieces{Voicemail: true, Text: true, Audio: true, Missed: true}, time.Time{}
 }

@@ -734,6 +734,18 @@ func TestRedact(t *testing.T) {
 				t.Errorf("the call %v is with %+v", c.Legs, c.Contact)
 			}
 		}
+		// What comes late does not bring them back, nor does another leg.
+		f.intake(news("transcription", 60, "waiting"))
+		f.intake(news("recording", 70, "placed"))
+		f.intake(news("hangup", 80, "another leg"))
+		f.intake(news("hangup", 90, "another leg", "placed"))
+		synctest.Wait()
+		if got := len(f.desk.list); got != 2 {
+			t.Errorf("placed %d messages after late news, want that of before and the other's", got)
+		}
+		if list, err := f.List(t.Context(), f.db, "org", call.Filter{Phone: "+17025550111"}); err != nil || len(list) != 0 {
+			t.Errorf("List() by the forgotten number = %+v, %v", list, err)
+		}
 		if list, err := f.List(t.Context(), f.db, "org", call.Filter{Phone: "+17025550122"}); err != nil || len(list) != 1 {
 			t.Errorf("List() by number = %+v, %v", list, err)
 		}

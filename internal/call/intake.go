@@ -243,6 +243,9 @@ func (f *Facts) join(o *Facts) {
 	f.Placed.Text = f.Placed.Text || o.Placed.Text
 	f.Placed.Audio = f.Placed.Audio || o.Placed.Audio
 	f.Placed.Missed = f.Placed.Missed || o.Placed.Missed
+	if f.Redacted || o.Redacted {
+		f.redact()
+	}
 }
 
 // fill takes what is not known yet from what somebody else says of the same party.
