@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,20 +20,27 @@ import (
 // taker takes everything that the desk does not, and keeps what it was told in
 // transactions that were committed.
 type taker struct {
+	mu    sync.Mutex // transactions end beside each other
 	taken []string
 	err   error // what comes back instead, once
 }
 
 func (k *taker) tell(tx *db.Tx, what string, o channel.Origin) (any, error) {
-	if k.err != nil {
-		err := k.err
-		k.err = nil
+	k.mu.Lock()
+	err := k.err
+	k.err = nil
+	k.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	if o.OrganizationID != "org-1" || o.ConnectionID == "" || o.Channel != "parcels" || o.Medium != "parcels" || o.ReceivedAt.IsZero() {
 		what += fmt.Sprintf(" of %+v", o)
 	}
-	tx.AfterCommit(func() { k.taken = append(k.taken, what) })
+	tx.AfterCommit(func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.taken = append(k.taken, what)
+	})
 	return map[string]string{"outcome": "taken"}, nil
 }
 
