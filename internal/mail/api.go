@@ -223,6 +223,12 @@ func (a *API) post(ctx context.Context, body []byte, key string) (id string, err
 		Message string `json:"message"`
 	}
 	json.Unmarshal(said, &answer) // what can be read of it
+	if resp.StatusCode/100 == 2 && answer.ID == "" {
+		// A page of somebody else's, as a rule: a mail must not get lost there.
+		return "", a.failed(Error{
+			Op: OpContent, Code: resp.StatusCode, Temporary: true, Unclear: true, Text: "the answer names no message: is that the API's address?",
+		})
+	}
 	if resp.StatusCode/100 == 2 {
 		return answer.ID, nil
 	}

@@ -130,6 +130,10 @@ func TestAPIRefusals(t *testing.T) {
 		{mailtest.Trouble{Status: 500, Text: "Oops"}, mail.Error{Op: mail.OpContent, Code: 500, Temporary: true, Unclear: true, Text: "Oops"}, true, 5 * time.Second},
 		{mailtest.Trouble{Status: 503, Text: "Later"}, mail.Error{Op: mail.OpContent, Code: 503, Temporary: true, Text: "Later"}, true, 5 * time.Second},
 		{mailtest.Trouble{Status: 404, Text: "No such page"}, mail.Error{Op: mail.OpConnect, Code: 404, Temporary: true, Text: "No such page"}, true, 5 * time.Second},
+		{
+			mailtest.Trouble{Status: 200, Text: "Welcome to our web site"},
+			mail.Error{Op: mail.OpContent, Code: 200, Temporary: true, Unclear: true, Text: "the answer names no message: is that the API's address?"}, true, 5 * time.Second,
+		},
 		{mailtest.Trouble{Status: 302, Header: http.Header{"Location": {"/"}}}, mail.Error{Op: mail.OpConnect, Code: 302, Temporary: true, Text: "Found"}, true, 5 * time.Second},
 	} {
 		p := mailtest.NewProvider(t, func(int, *http.Request) *mailtest.Trouble { return &tt.trouble })
