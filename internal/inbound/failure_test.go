@@ -426,3 +426,18 @@ func TestAdapterPanics(t *testing.T) {
 		t.Errorf("the panic is not logged with where it was:\n%s", log)
 	}
 }
+
+// TestBodiesOfABatchThatGrew: a provider that repeats an event beside a new one leaves
+// no second copy of the first, which nothing would ever delete.
+func TestBodiesOfABatchThatGrew(t *testing.T) {
+	h := start(t, withParcels(newParcels("parcels")))
+	h.connect(t, "parcels", "a")
+	batch := parcel{To: []string{"a"}}
+	for i, key := range []string{"1", "2"} {
+		batch.Parts = append(batch.Parts, parcelItem{Key: key, Sender: "ana", Address: "a", Text: strings.Repeat(key, 40<<10)})
+		h.wantAnswer(t, parcelRequest(parcelPath, batch.bytes(), secretOf("a")), 200, accepted)
+		if n := h.files(t); n != i+1 {
+			t.Errorf("%d files of %d events", n, i+1)
+		}
+	}
+}

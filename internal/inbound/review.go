@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -320,20 +321,22 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	anyFresh := false
+	var needed map[string]bool // of what was shelved
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		anyFresh = false
+		needed = make(map[string]bool)
 		for _, part := range events {
 			fresh, err := s.insert(ctx, tx, part)
 			if err != nil {
 				return err
 			}
-			anyFresh = anyFresh || fresh
+			if fresh {
+				needed[part.bodyKey] = true
+			}
 		}
 		return e.end(ctx, tx, Processed, map[string]any{"outcome": "split", "event_ids": ids}, "")
 	})
-	if err == nil && !anyFresh {
-		s.drop(ctx, shelved)
+	if err == nil {
+		s.drop(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -40,9 +41,9 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		return "", "", err
 	}
 	var outcome channel.Outcome
-	anyFresh := false
+	var needed map[string]bool // of what was shelved
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		outcome, reply, anyFresh = channel.Ignored, "", false
+		outcome, reply, needed = channel.Ignored, "", make(map[string]bool)
 		if err := used.spend(ctx, tx); err != nil {
 			return err
 		}
@@ -51,7 +52,9 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 			if err != nil {
 				return err
 			}
-			anyFresh = anyFresh || fresh
+			if fresh {
+				needed[e.bodyKey] = true
+			}
 			switch {
 			case e.State == Unrouted:
 			case fresh:
@@ -78,9 +81,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	if err != nil {
 		return "", "", fmt.Errorf("store event: %w", err)
 	}
-	if !anyFresh {
-		s.drop(ctx, shelved)
-	}
+	s.drop(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
 	return outcome, reply, nil
 }
 
