@@ -211,6 +211,13 @@ type Asker interface {
 	ParseAnswered(r *Request, p Part, answers []Answer) (Event, error)
 }
 
+// Deferrer is implemented by an [Asker] whose provider does not say by the status
+// alone that it cannot tell at the moment.
+type Deferrer interface {
+	// Defers reports whether another try can get a better answer.
+	Defers(a Answer) bool
+}
+
 // Answerer is implemented by channels whose providers expect a body of their
 // own instead of the JSON status.
 type Answerer interface {

@@ -84,6 +84,9 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if d, ok := asker.(channel.Deferrer); ok && err == nil && w.attempt < askTries && d.Defers(answer) {
+			return &askError{cause: fmt.Errorf("it puts us off with the status %d", answer.Status), wait: netguard.RetryAfter(answer.Header, time.Now())}
+		}
 		if err == nil {
 			got.list = append(got.list, answer)
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -59,6 +60,12 @@ func TestBusinessFile(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"url": address, "mime_type": "image/png", "sha256": sum, "file_size": 16})
 		return file(string(body))
 	}
+	refuses := func(code int) answerFunc {
+		return func(*http.Request) (*http.Response, error) {
+			body := fmt.Sprintf(`{"error":{"code":%d,"message":"no"}}`, code)
+			return &http.Response{StatusCode: http.StatusBadRequest, Status: "400 Bad Request", Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		}
+	}
 	for _, tt := range []struct {
 		name    string
 		answers map[string]answerFunc
@@ -69,6 +76,12 @@ func TestBusinessFile(t *testing.T) {
 			desk.Attachment{Name: "attachment.png", ContentType: "image/png"}, []string{graph + " Bearer T", at + " Bearer T"}},
 		{"had where it is by now", map[string]answerFunc{graph: inTurn(where(at, ""), where(later, "")), at: status(500), later: file(png)},
 			desk.Attachment{Name: "attachment.png", ContentType: "image/png"}, []string{graph + " Bearer T", at + " Bearer T", graph + " Bearer T", later + " Bearer T"}},
+		{"asked too often", map[string]answerFunc{graph: inTurn(refuses(80007), where(at, "")), at: file(png)},
+			desk.Attachment{Name: "attachment.png", ContentType: "image/png"}, []string{graph + " Bearer T", graph + " Bearer T", at + " Bearer T"}},
+		{"asked too often, again and again", map[string]answerFunc{graph: refuses(4)},
+			desk.Attachment{Name: "attachment-1", ContentType: "image/jpeg", Error: "the file could not be had: the provider did not tell where it is, however often it was asked (4)"}, slices.Repeat([]string{graph + " Bearer T"}, 4)},
+		{"not for us", map[string]answerFunc{graph: refuses(190)},
+			desk.Attachment{Name: "attachment-1", ContentType: "image/jpeg", Error: "the file could not be had: the provider refuses the connection's access token: it has expired or was withdrawn. An administrator must give the connection a new one (190)"}, []string{graph + " Bearer T"}},
 		{"no longer there", map[string]answerFunc{graph: status(404)},
 			desk.Attachment{Name: "attachment-1", ContentType: "image/jpeg", Error: "the file could not be had: the provider answered 404"}, []string{graph + " Bearer T"}},
 		{"elsewhere", map[string]answerFunc{graph: where("https://evil.example/1", "")},

@@ -25,6 +25,7 @@ var (
 	_ channel.Handshaker    = (*Business)(nil)
 	_ channel.KeyHolder     = (*Business)(nil)
 	_ channel.Asker         = (*Business)(nil)
+	_ channel.Deferrer      = (*Business)(nil)
 	_ channel.MediaSource   = (*Business)(nil)
 )
 
@@ -424,6 +425,13 @@ func (b *Business) Ask(r *channel.Request, p channel.Part, answers []channel.Ans
 	}
 	call := b.graph.call(http.MethodGet, credentials, url.Values{}, c.mediaID)
 	return &call
+}
+
+// Defers implements [channel.Deferrer]: limits of how often may be asked come with
+// the status of a mistake of ours. A file is worth waiting for.
+func (*Business) Defers(a channel.Answer) bool {
+	f := readFailure(parse(a.Body).object("error"))
+	return a.Status/100 != 2 && f.code != 0 && (f.transient || explainBusiness(f).fate == channel.Later)
 }
 
 // MediaRequest implements [channel.MediaSource]. The provider hands out a file to

@@ -219,6 +219,9 @@ func unanswered(a channel.Answer) string {
 	}
 	f := readFailure(parse(a.Body).object("error"))
 	if m, ok := f.explain(); ok {
+		if m.fate == channel.Later {
+			m.text = "the provider did not tell where it is, however often it was asked"
+		}
 		return f.tagged(m.text)
 	}
 	if f.words != "" {
