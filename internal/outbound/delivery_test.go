@@ -2,6 +2,7 @@ package outbound_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -63,9 +64,7 @@ func TestDeliveryProvider(t *testing.T) {
 			if known == "our tag" { // the report is quicker than the answer
 				data["email_id"], data["tags"] = "11111111-1111-1111-1111-111111111111", map[string]string{"message": m.ID}
 			}
-			for k, v := range tt.data {
-				data[k] = v
-			}
+			maps.Copy(data, tt.data)
 			body, err := json.Marshal(map[string]any{"type": tt.kind, "data": data})
 			if err != nil {
 				t.Fatal(err)
