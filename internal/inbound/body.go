@@ -20,6 +20,9 @@ const (
 	// Both must take in the largest body.
 	maxReceiving = 128 << 20
 	maxParsing   = 40 << 20
+	// unfolded is how much more a body may take, once read as what it is, than its
+	// bytes: strangers send some that are made for it.
+	unfolded = 4
 	// memoryWait is how long a request waits for memory before the provider
 	// is asked to come back.
 	memoryWait = 10 * time.Second
@@ -104,7 +107,7 @@ func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err
 		return b, &bodyError{refuse(http.StatusBadRequest, "the body could not be read to its end")}
 	}
 	if n > largeBody {
-		return b, b.reserve(r.Context(), e.parsing, int64(n))
+		return b, b.reserve(r.Context(), e.parsing, min(unfolded*int64(n), maxParsing))
 	}
 	return b, nil
 }

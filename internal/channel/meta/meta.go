@@ -19,12 +19,14 @@
 package meta
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +44,7 @@ const maxBody = 3 << 20
 const (
 	maxAddresses = 1000
 	maxItems     = 10_000
+	maxMembers   = 1000 // of an object
 )
 
 // SignatureHeader is the name of the header with the signature.
@@ -233,9 +236,26 @@ func item(r *channel.Request, p channel.Part) (object, error) {
 // it that changed its form still counts. The nil object has no members.
 type object map[string]json.RawMessage
 
+// parse returns nil for what is no object, or has more members than anybody means:
+// a stranger's body must not take many times its size in memory.
 func parse(raw json.RawMessage) object {
-	var o object
-	if json.Unmarshal(raw, &o) != nil {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	o := make(object)
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || len(o) > maxMembers || d.Decode(&value) != nil {
+			return nil
+		}
+		o[name.(string)] = value
+	}
+	if _, err := d.Token(); err != nil {
+		return nil
+	}
+	if _, err := d.Token(); err != io.EOF {
 		return nil
 	}
 	return o
@@ -243,11 +263,19 @@ func parse(raw json.RawMessage) object {
 
 func (o object) object(name string) object { return parse(o[name]) }
 
-// list returns the elements of a list.
+// list returns the elements of a list, of a very long one the first of them.
 func (o object) list(name string) []json.RawMessage {
-	var list []json.RawMessage
-	if json.Unmarshal(o[name], &list) != nil {
+	d := json.NewDecoder(bytes.NewReader(o[name]))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil
+	}
+	var list []json.RawMessage
+	for d.More() && len(list) <= maxItems {
+		var element json.RawMessage
+		if d.Decode(&element) != nil {
+			return nil
+		}
+		list = append(list, element)
 	}
 	return list
 }
