@@ -277,6 +277,9 @@ func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization stri
 	}
 	for _, n := range demoConnections {
 		n.OrganizationID = o.ID
+		if n.Channel == "email-parse" {
+			n.Secrets = []string{f.secrets[n.Channel]} // a key is nothing that could be made up
+		}
 		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
 			return "", fmt.Errorf("connect %s: %w", n.Channel, err)
 		}
