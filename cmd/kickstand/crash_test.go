@@ -33,7 +33,7 @@ func TestCrash(t *testing.T) {
 		kills = 20 // on each engine
 	}
 	if testing.Short() {
-		kills = 3
+		kills = 12
 	}
 	p := newPatient(t)
 	p.start()

@@ -28,7 +28,7 @@ import (
 func TestCrashReplies(t *testing.T) {
 	kills := 30
 	if testing.Short() {
-		kills = 3
+		kills = 8
 	}
 	provider := &textProvider{pause: func() { pause(30 * time.Millisecond) }}
 	api := httptest.NewServer(provider)
