@@ -143,7 +143,7 @@ func learn(questions []question, answers []channel.Answer) knowledge {
 		case methodUser:
 			u := &reply.User
 			k.users[q.id] = channel.Party{
-				ID: key(q.id), Name: clean(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: clean(u.Profile.Email),
+				ID: key(q.id), Name: channel.Clean(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: channel.Clean(u.Profile.Email),
 			}
 		case methodFile:
 			reply.File.Access = "" // asked and answered
@@ -164,7 +164,7 @@ func (k knowledge) party(id string) channel.Party {
 // text makes a text readable: what stands in angle brackets is a reference to
 // somebody or something, and those that are meant are escaped.
 func (k knowledge) text(s string) string {
-	s = clean(s)
+	s = channel.Clean(s)
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(s, "<")

@@ -27,7 +27,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
@@ -103,8 +102,7 @@ func (*Adapter) FormAddress(raw string) (string, error) {
 // Addresses implements [channel.Adapter]. In a channel that two workspaces share,
 // the one that installed our app counts, not the writer's.
 func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	switch strings.ToLower(strings.TrimSpace(kind)) {
+	switch r.MediaType() {
 	case "application/json", "":
 	default:
 		return nil, channel.ErrContentType
@@ -381,7 +379,7 @@ func (v *event) target(kind string) (place, ts, root string) {
 }
 
 // messageID names a message, or the thread that it begins.
-func messageID(place, ts string) string { return key(clean(place + ":" + ts)) }
+func messageID(place, ts string) string { return key(place + ":" + ts) }
 
 // Split implements [channel.Adapter]. A request holds one event. What is said in one
 // thread is processed in order; the provider does not say in which thread a reaction
@@ -394,7 +392,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	p := channel.Part{Kind: e.kind(), Address: e.workspace(), Account: e.enterprise()}
 	switch p.Kind {
 	case "":
-		kind := key(clean(strings.Trim(e.Type+"/"+e.Event.Type+"/"+e.Event.Subtype, "/")))
+		kind := key(strings.Trim(e.Type+"/"+e.Event.Type+"/"+e.Event.Subtype, "/"))
 		return []channel.Part{{Kind: kind, Skip: true}}, nil
 	case KindRateLimit:
 		p.Key = key(fmt.Sprintf("%s:%s:%d", KindRateLimit, e.workspace(), e.LimitedMinute))
@@ -403,7 +401,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	if e.EventID == "" {
 		return nil, fmt.Errorf("%w: an event needs event_id", channel.ErrUnreadable)
 	}
-	p.Key = key(clean(e.EventID))
+	p.Key = key(e.EventID)
 	if place, _, root := e.Event.target(p.Kind); root != "" {
 		p.Sender = messageID(place, root)
 	}
@@ -463,7 +461,7 @@ func (*Adapter) ParseAnswered(r *channel.Request, _ channel.Part, answers []chan
 		return news(channel.Noticed, "more happened in the workspace than the provider sends in an hour: messages from "+
 			unix(e.LimitedMinute).Format("2006-01-02 15:04")+" UTC on are missing"), nil
 	}
-	return channel.Event{}, fmt.Errorf("%w: the event %q means nothing here", channel.ErrUnreadable, key(clean(v.Type)))
+	return channel.Event{}, fmt.Errorf("%w: the event %q means nothing here", channel.ErrUnreadable, key(v.Type))
 }
 
 func annotation(kind channel.AnnotationKind, id string, by channel.Party, text string, at time.Time) channel.Event {
@@ -475,7 +473,7 @@ func news(kind channel.NewsKind, text string) channel.Event {
 }
 
 // reaction is how people write one.
-func reaction(name string) string { return ":" + clean(name) + ":" }
+func reaction(name string) string { return ":" + channel.Clean(name) + ":" }
 
 func (e *envelope) message(known knowledge, id, thread string) *channel.Message {
 	v := &e.Event
@@ -483,14 +481,14 @@ func (e *envelope) message(known knowledge, id, thread string) *channel.Message 
 		ExternalID: id, ThreadKey: thread, From: known.party(v.User), Text: known.text(v.says()), SentAt: moment(v.TS),
 	}
 	if m.From.Name == "" {
-		m.From.Name = clean(cmp.Or(v.Profile.RealName, v.Profile.DisplayName))
+		m.From.Name = channel.Clean(cmp.Or(v.Profile.RealName, v.Profile.DisplayName))
 	}
 	for _, f := range v.Files {
 		if told, ok := known.files[f.ID]; ok && f.Access == accessAsk {
 			f = told
 		}
 		if f.Mode == "external" && link(f.URL) {
-			m.Text = strings.TrimLeft(m.Text+"\n"+clean(f.name()+": "+f.URL), "\n")
+			m.Text = strings.TrimLeft(m.Text+"\n"+channel.Clean(f.name()+": "+f.URL), "\n")
 			continue
 		}
 		if len(m.Attachments) < maxFiles {
@@ -535,7 +533,7 @@ type file struct {
 func (f *file) name() string { return cmp.Or(f.Name, f.Title, "file") }
 
 func (f *file) attachment() channel.Attachment {
-	a := channel.Attachment{Name: clean(f.name()), ContentType: clean(f.Type)}
+	a := channel.Attachment{Name: channel.Clean(f.name()), ContentType: channel.Clean(f.Type)}
 	switch u := cmp.Or(f.DownloadURL, f.URL); {
 	case f.Mode == "tombstone":
 		a.Error = "the file was deleted in the chat"
@@ -546,7 +544,7 @@ func (f *file) attachment() channel.Attachment {
 	case u == "":
 		a.Error = "the chat did not say where the file is: the app may lack the scope files:read"
 	default:
-		a.URL = clean(u)
+		a.URL = channel.Clean(u)
 	}
 	return a
 }
@@ -566,24 +564,8 @@ func (a *Adapter) MediaRequest(at channel.Attachment, credentials map[string]str
 // maxID is the longest id, in bytes, that is kept as it is.
 const maxID = 200
 
-// key makes an id fit for an index: what is too long for one stands by its digest, so
-// that it stays unlike others.
-func key(s string) string {
-	s = clean(s)
-	if len(s) <= maxID {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// clean makes text fit for a database: UTF-8 without NUL.
-func clean(s string) string {
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ReplaceAll(s, "\x00", "")
-}
+// key makes an id fit for an index.
+func key(s string) string { return channel.Short(channel.Clean(s), maxID) }
 
 // moment is the time in a message's name, "1764000000.000100"; zero when there is
 // none.

@@ -157,7 +157,7 @@ func explain(p *posted) (channel.Fate, string) {
 	case "token_revoked", "token_expired", "account_inactive":
 		text = "the connection's bot_token is not valid any more: install the app again"
 	case "missing_scope":
-		text = "the app lacks the scope " + cmp.Or(key(clean(p.Needed)), "chat:write")
+		text = "the app lacks the scope " + cmp.Or(key(p.Needed), "chat:write")
 	case "restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
 		"restricted_action_non_threadable_channel", "restricted_action_thread_locked", "no_permission", "ekm_access_denied":
 		text = "the workspace does not let the app write there"
@@ -166,7 +166,7 @@ func explain(p *posted) (channel.Fate, string) {
 	default:
 		text = "the provider refused the message"
 	}
-	return fate, text + " (" + key(clean(p.Error)) + ")"
+	return fate, text + " (" + key(p.Error) + ")"
 }
 
 // searchSlack is by how much the provider's clock may be behind ours.
@@ -221,7 +221,7 @@ func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string,
 		code == "no_permission", lostAccess(code):
 		return nil, nil, fmt.Errorf("%w: %s", channel.ErrUnsearchable, code)
 	default:
-		return nil, nil, fmt.Errorf("the provider answered %s to the question whether it has the message", key(clean(code)))
+		return nil, nil, fmt.Errorf("the provider answered %s to the question whether it has the message", key(code))
 	}
 	place, _, _ := thread(m)
 	var ids []string

@@ -1,8 +1,6 @@
 package email
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/textproto"
 	"regexp"
 	"slices"
@@ -232,10 +230,4 @@ func ticketTag(subject string) int64 {
 
 // key makes a value from a mail fit for an index: what is long stands by its
 // digest.
-func key(s string) string {
-	if len(s) <= 300 {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
+func key(s string) string { return channel.Short(s, 300) }

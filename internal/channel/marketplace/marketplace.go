@@ -178,8 +178,7 @@ func (e envelope) certificateURL(r *channel.Request) string {
 
 // Addresses implements [channel.Adapter].
 func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	switch strings.ToLower(strings.TrimSpace(kind)) {
+	switch r.MediaType() {
 	case "text/plain", "application/json", "":
 	default:
 		return nil, channel.ErrContentType

@@ -2,14 +2,11 @@ package marketplace
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
@@ -51,7 +48,7 @@ func (o object) text(names ...string) string {
 	for _, name := range names {
 		switch v := o.member(name).(type) {
 		case string:
-			if v = clean(v); v != "" {
+			if v = channel.Clean(v); v != "" {
 				return v
 			}
 		case json.Number:
@@ -267,21 +264,5 @@ func items(list []object) []channel.OrderItem {
 // maxID is the longest id, in bytes, that is kept as it is.
 const maxID = 200
 
-// key makes an id fit for an index: what is too long for one stands by its digest, so
-// that it stays unlike others.
-func key(s string) string {
-	s = clean(s)
-	if len(s) <= maxID {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// clean makes text fit for a database: UTF-8 without NUL.
-func clean(s string) string {
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ReplaceAll(s, "\x00", "")
-}
+// key makes an id fit for an index.
+func key(s string) string { return channel.Short(channel.Clean(s), maxID) }

@@ -114,9 +114,9 @@ func formAnswers(raw string) string {
 		}
 		value := form.text(name)
 		if value == "" {
-			value = clean(string(form[name]))
+			value = channel.Clean(string(form[name]))
 		}
-		list = append(list, clean(name)+": "+value)
+		list = append(list, channel.Clean(name)+": "+value)
 	}
 	return strings.Join(list, "\n")
 }

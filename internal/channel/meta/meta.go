@@ -135,8 +135,7 @@ func notification(r *channel.Request) object { return parse(r.Body) }
 
 // checkType refuses what is not JSON by its own word.
 func checkType(r *channel.Request) error {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	switch strings.ToLower(strings.TrimSpace(kind)) {
+	switch r.MediaType() {
 	case "application/json", "":
 		return nil
 	}
@@ -296,7 +295,7 @@ func (o object) text(name string) string {
 	raw := o[name]
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
-		return clean(s)
+		return channel.Clean(s)
 	}
 	var n json.Number
 	if json.Unmarshal(raw, &n) == nil {
@@ -332,10 +331,6 @@ func (o object) time(name string) time.Time {
 	}
 	return time.Unix(n, 0).UTC()
 }
-
-// clean makes text fit for a database: UTF-8, which decoding has seen to, without
-// NUL.
-func clean(s string) string { return strings.ReplaceAll(s, "\x00", "") }
 
 // key makes a value from a notification fit for an index: what is long or is not
 // clean text stands by its digest.

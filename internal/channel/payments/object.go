@@ -1,14 +1,10 @@
 package payments
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
@@ -50,7 +46,7 @@ func (o object) list(name string) []object {
 
 func (o object) text(name string) string {
 	s, _ := o[name].(string)
-	return clean(s)
+	return channel.Clean(s)
 }
 
 // maxID is the longest id, in bytes, that is kept as it is.
@@ -63,20 +59,7 @@ func (o object) id(name string) string {
 	if m := o.object(name); m != nil {
 		s = m.text("id")
 	}
-	if len(s) <= maxID {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// clean makes text fit for a database: UTF-8 (which decoding has seen to)
-// without NUL.
-func clean(s string) string {
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ReplaceAll(s, "\x00", "")
+	return channel.Short(s, maxID)
 }
 
 func (o object) flag(name string) bool {

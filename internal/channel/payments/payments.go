@@ -47,8 +47,7 @@ func (Adapter) Info() channel.Info {
 
 // Addresses implements [channel.Adapter]. There are none.
 func (Adapter) Addresses(r *channel.Request) ([]string, error) {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	switch strings.ToLower(strings.TrimSpace(kind)) {
+	switch r.MediaType() {
 	case "application/json", "":
 		return nil, nil
 	}

@@ -58,18 +58,13 @@ func (p params) has(name string) bool {
 // parseParams reads the body, a form or a JSON object. This runs up to three
 // times before a request is answered, so it does no more than it must.
 func parseParams(r *channel.Request) (params, error) {
-	switch contentType(r) {
+	switch r.MediaType() {
 	case "application/json":
 		return parseJSON(r.Body)
 	case "application/x-www-form-urlencoded", "":
 		return parseForm(string(r.Body))
 	}
 	return nil, channel.ErrContentType
-}
-
-func contentType(r *channel.Request) string {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	return strings.ToLower(strings.TrimSpace(kind))
 }
 
 func parseForm(body string) (params, error) {
@@ -161,16 +156,6 @@ func readable(s string, fallback encoding.Encoding) string {
 	return strings.ReplaceAll(s, "\x00", "")
 }
 
-// key makes a value from the request fit for an index: what is long or is not
-// clean text stands by its digest.
-func key(s string) string {
-	if len(s) <= 200 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
 // Verify implements [channel.Adapter].
 //
 // The provider signs the URL that it called, followed by the name and value of
@@ -187,7 +172,7 @@ func (*Adapter) Verify(r *channel.Request, secret string) bool {
 		return false
 	}
 	var forms []string
-	if contentType(r) == "application/json" {
+	if r.MediaType() == "application/json" {
 		digest, err := hex.DecodeString(r.Query().Get("bodySHA256"))
 		sum := sha256.Sum256(r.Body)
 		if err != nil || !hmac.Equal(digest, sum[:]) {

@@ -83,7 +83,7 @@ func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 		addresses = append(addresses, address(a))
 	}
 	if a := p.get("MessagingServiceSid"); a != "" {
-		addresses = append(addresses, key(a))
+		addresses = append(addresses, channel.Key(a))
 	}
 	return addresses, nil
 }
@@ -102,7 +102,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 			return nil, fmt.Errorf("%w: a message state without MessageSid", channel.ErrUnreadable)
 		}
 		return []channel.Part{{
-			Key:     key(sid + ":" + state),
+			Key:     channel.Key(sid + ":" + state),
 			Address: address(p.get("From")),
 			Kind:    KindStatus,
 			Skip:    !known,
@@ -118,7 +118,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	}
 	_, sender := party(from)
 	return []channel.Part{{
-		Key:     key(sid),
+		Key:     channel.Key(sid),
 		Sender:  sender,
 		Address: address(p.get("To")),
 		Kind:    KindMessage,
@@ -216,7 +216,7 @@ func party(raw string) (p channel.Party, thread string) {
 			return channel.Party{Phone: number}, number
 		}
 	}
-	id := key(raw)
+	id := channel.Key(raw)
 	return channel.Party{ID: id}, id
 }
 
@@ -253,7 +253,7 @@ func address(raw string) string {
 			raw = n.E164
 		}
 	}
-	return key(network + raw)
+	return channel.Key(network + raw)
 }
 
 // FormAddress implements [channel.AddressFormer]. What is no number stays as it

@@ -2,8 +2,6 @@ package storefront
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -61,7 +59,7 @@ const (
 // text returns a member as one line.
 func (o object) text(name string) string {
 	s, _ := o[name].(string)
-	return cut(strings.Join(strings.Fields(clean(cut(s, 16*maxText))), " "), maxText)
+	return cut(strings.Join(strings.Fields(channel.Clean(cut(s, 16*maxText))), " "), maxText)
 }
 
 // id returns a member that is an id: a number, or text.
@@ -70,9 +68,9 @@ func (o object) id(name string) string { return idOf(o[name]) }
 func idOf(v any) string {
 	switch v := v.(type) {
 	case json.Number:
-		return short(v.String())
+		return channel.Short(v.String(), maxID)
 	case string:
-		return short(clean(v))
+		return channel.Short(channel.Clean(v), maxID)
 	}
 	return ""
 }
@@ -89,16 +87,6 @@ func (o object) ids(name string) []string {
 	return out
 }
 
-// short is an id as it is, or the digest of one that is too long for one, so that
-// it stays unlike others.
-func short(id string) string {
-	if len(id) <= maxID {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
 // cut shortens text to so many bytes.
 func cut(s string, most int) string {
 	if len(s) <= most {
@@ -108,11 +96,6 @@ func cut(s string, most int) string {
 		most--
 	}
 	return s[:most]
-}
-
-// clean makes text fit for a database: UTF-8 without NUL.
-func clean(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
 // count returns a small number; 0 for what is none.
@@ -317,7 +300,7 @@ func (o object) name() string {
 // email returns a member that is a mail address.
 func (o object) email(name string) string {
 	s, _ := o[name].(string)
-	if s = strings.TrimSpace(clean(s)); len(s) > 254 || !strings.Contains(s, "@") || strings.ContainsAny(s, " \t\r\n") {
+	if s = strings.TrimSpace(channel.Clean(s)); len(s) > 254 || !strings.Contains(s, "@") || strings.ContainsAny(s, " \t\r\n") {
 		return ""
 	}
 	return s

@@ -61,7 +61,7 @@ const (
 // header returns a header by its neutral name or an alias.
 func header(r *channel.Request, name string) string {
 	rest := strings.TrimPrefix(name, neutral)
-	return clean(strings.TrimSpace(r.First(name, "X-Shopify-"+rest, "Shopify-"+rest)))
+	return channel.Clean(strings.TrimSpace(r.First(name, "X-Shopify-"+rest, "Shopify-"+rest)))
 }
 
 // shop has what both adapters do alike.
@@ -69,8 +69,7 @@ type shop struct{}
 
 // Addresses returns the shop's domain.
 func (shop) Addresses(r *channel.Request) ([]string, error) {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	switch strings.ToLower(strings.TrimSpace(kind)) {
+	switch r.MediaType() {
 	case "application/json", "":
 	default:
 		return nil, channel.ErrContentType
@@ -141,10 +140,10 @@ func Sign(body []byte, secret string) string {
 // delivery is the same when it is repeated. Without either, the body must do.
 func key(r *channel.Request, topic string) string {
 	if id := header(r, EventIDHeader); id != "" {
-		return "event:" + short(id) + " " + topic
+		return "event:" + channel.Short(id, maxID) + " " + topic
 	}
 	if id := header(r, WebhookIDHeader); id != "" {
-		return "webhook:" + short(id)
+		return "webhook:" + channel.Short(id, maxID)
 	}
 	sum := sha256.Sum256(r.Body)
 	return "body:" + topic + " " + hex.EncodeToString(sum[:])

@@ -41,15 +41,11 @@ func read(r *channel.Request) (object, error) {
 func scalar(v any) string {
 	switch v := v.(type) {
 	case string:
-		return strings.TrimSpace(clean(v))
+		return strings.TrimSpace(channel.Clean(v))
 	case json.Number:
 		return v.String()
 	}
 	return ""
-}
-
-func clean(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
 // text returns the first of the named members that is there.

@@ -90,7 +90,7 @@ func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Ver
 	readable := d.Decode(&o) == nil && o != nil
 	switch status := answer.Status; {
 	case status >= 200 && status < 300:
-		ref := key(o.text("id", "message_id", "sms_id"))
+		ref := channel.Key(o.text("id", "message_id", "sms_id"))
 		if !readable || ref == "" {
 			return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
 		}

@@ -14,13 +14,10 @@ package voice
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/phone"
@@ -141,17 +138,17 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	id, state := o.text("call_id"), o.state()
 	if kind := strings.ToLower(o.text("event_type")); id == "" && (state == "" || kind != "" && !strings.Contains(kind, "call")) {
 		// News of contacts and agents, and whatever else the account subscribes to.
-		part.Kind, part.Skip = cmp.Or(key(kind), "unknown"), true
+		part.Kind, part.Skip = cmp.Or(channel.Key(kind), "unknown"), true
 		return []channel.Part{part}, nil
 	}
 	if id == "" || state == "" {
 		return nil, fmt.Errorf("%w: an event of a call needs call_id and state", channel.ErrUnreadable)
 	}
-	part.Kind = key(state)
-	part.Key = key(id + ":" + state + ":" + cmp.Or(o.text("event_timestamp"), o.digest()))
+	part.Kind = channel.Key(state)
+	part.Key = channel.Key(id + ":" + state + ":" + cmp.Or(o.text("event_timestamp"), o.digest()))
 	_, part.Sender = o.contact()
 	if part.Sender == "" {
-		part.Sender = key("call " + id)
+		part.Sender = channel.Key("call " + id)
 	}
 	return []channel.Part{part}, nil
 }
@@ -181,7 +178,7 @@ func party(raw string) (p channel.Party, thread string) {
 	if e164 := number(raw); e164 != "" {
 		return channel.Party{Phone: e164}, e164
 	}
-	id := key(raw)
+	id := channel.Key(raw)
 	return channel.Party{ID: id}, id
 }
 
@@ -215,7 +212,7 @@ func address(raw string) string {
 	if withheld(raw) {
 		return ""
 	}
-	return cmp.Or(number(raw), key(raw))
+	return cmp.Or(number(raw), channel.Key(raw))
 }
 
 // FormAddress implements [channel.AddressFormer]. What is no number is taken for
@@ -226,16 +223,6 @@ func (*Adapter) FormAddress(raw string) (string, error) {
 		return "", errors.New("must be a number such as +12085550100, or the provider's id of what calls are for")
 	}
 	return a, nil
-}
-
-// key makes a value from the request fit for an index: what is long or is not
-// clean text stands by its digest.
-func key(s string) string {
-	if len(s) <= 200 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // MediaRequest implements [channel.MediaSource]. The credential is api_token, whose
