@@ -38,6 +38,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
@@ -120,6 +121,7 @@ type App struct {
 	windows func(name string) rest.Windows
 
 	queue    *queue.Queue
+	live     *live.Hub
 	adapters []channel.Adapter
 	handler  http.Handler
 	mailbox  *mail.Mailbox // nil when a mail server is configured
@@ -239,6 +241,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	}
 	outbox := a.openOutbox(server, from, box)
 	events := new(event.Log)
+	a.live = live.Open(a.DB)
+	events.After(a.tellPages)
 	newLimiter, err := a.openLimits()
 	if err != nil {
 		return nil, err

@@ -33,6 +33,9 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	var tending sync.WaitGroup
 	tending.Go(func() { a.Accounts.Run(background) })
 	tending.Go(func() { a.Keys.Run(background) })
+	if a.config.Web {
+		tending.Go(func() { a.live.Run(background) })
+	}
 	if a.config.Worker {
 		tending.Go(func() { a.tend(background) })
 		tending.Go(func() { a.Desk.Run(background) })
@@ -54,6 +57,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	for _, warning := range paymentWarnings(a.config) {
 		a.log.WarnContext(ctx, warning)
 	}
+	srv.RegisterOnShutdown(a.live.Close) // streams of news would not end by themselves
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	a.log.InfoContext(ctx, "serving", "address", ln.Addr().String(), "url", a.BaseURL, "web", a.config.Web, "worker", a.config.Worker)

@@ -1,11 +1,9 @@
 package queue
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -17,23 +15,10 @@ const notifyChannel = "kickstand_queue"
 // takes 8000 bytes. Lanes with longer names are found by walking.
 const maxNotice = 4000
 
-// maxNews bounds the notices that wait to be sent. What is beyond is found by
-// walking.
-const maxNews = 4096
-
 // notice says that a lane has work, at a time (0: now).
 type notice struct {
 	kind, lane string
 	at         int64 // microseconds
-}
-
-// news is what this process has to tell the others that share the database. It
-// is sent in batches beside the work, since a notification inside of each
-// transaction would make PostgreSQL commit them one after the other.
-type news struct {
-	mu      sync.Mutex
-	waiting map[notice]struct{}
-	sender  chan struct{} // closed when the goroutine that sends has ended; nil when there is none
 }
 
 // wake says that a lane has n more ready jobs, or an unknown number. The other
@@ -51,58 +36,11 @@ func (q *Queue) wakeAt(kind, lane string, at time.Time) {
 	}
 }
 
-// tell has the other processes told. It does not wait for that.
+// tell has the other processes told. It does not wait for that. What is not told
+// is found by walking.
 func (q *Queue) tell(n notice) {
-	if !q.db.Postgres() || len(n.kind)+len(n.lane) > maxNotice {
-		return
-	}
-	q.news.mu.Lock()
-	defer q.news.mu.Unlock()
-	if len(q.news.waiting) >= maxNews {
-		return
-	}
-	if q.news.waiting == nil {
-		q.news.waiting = make(map[notice]struct{})
-	}
-	q.news.waiting[n] = struct{}{}
-	if q.news.sender == nil {
-		q.news.sender = make(chan struct{})
-		go q.send(q.news.sender)
-	}
-}
-
-// send sends what waits until nothing does.
-func (q *Queue) send(done chan struct{}) {
-	defer close(done)
-	for {
-		q.news.mu.Lock()
-		batch := q.news.waiting
-		q.news.waiting = nil
-		if len(batch) == 0 {
-			q.news.sender = nil
-			q.news.mu.Unlock()
-			return
-		}
-		q.news.mu.Unlock()
-		payloads := make([]string, 0, len(batch))
-		for n := range batch {
-			payloads = append(payloads, fmt.Sprintf("%s %s %d %s", q.instance, n.kind, n.at, n.lane))
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		if err := q.db.Notify(ctx, notifyChannel, payloads); err != nil {
-			q.log.Warn("telling other processes about work", "error", err)
-		}
-		cancel()
-	}
-}
-
-// wait returns when what was to be told has been.
-func (n *news) wait() {
-	n.mu.Lock()
-	sender := n.sender
-	n.mu.Unlock()
-	if sender != nil {
-		<-sender
+	if q.db.Postgres() && len(n.kind)+len(n.lane) <= maxNotice {
+		q.news.Tell(fmt.Sprintf("%s %s %d %s", q.instance, n.kind, n.at, n.lane))
 	}
 }
 

@@ -149,7 +149,8 @@ type Queue struct {
 	stopHear context.CancelFunc
 	hearing  sync.WaitGroup
 
-	news news
+	// news is what this process has to tell the others that share the database.
+	news *db.Teller
 }
 
 // Open returns a queue over d. It runs nothing until [Queue.Start], but can
@@ -159,6 +160,7 @@ func Open(d *db.DB, c Config) *Queue {
 		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll,
 		instance: uuid.NewString(),
 		inserts:  insertStatements(),
+		news:     d.NewTeller(notifyChannel),
 		runners:  make(map[string]*runner),
 	}
 	if q.log == nil {
@@ -227,7 +229,7 @@ func (q *Queue) Stop(ctx context.Context) {
 		stopHear()
 		q.hearing.Wait()
 	}
-	q.news.wait()
+	q.news.Wait()
 }
 
 // maxInsert bounds the jobs of one INSERT.

@@ -14,7 +14,7 @@ import (
 // attachment serves a file that came with a message, to members of the
 // organization that got it. Whoever sent it chose its bytes and its type, so it
 // is handed over for saving, and no browser may run it as a page of ours.
-func (s *site) attachment(w http.ResponseWriter, r *http.Request) {
+func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	ctx, err := s.gate.Authenticate(w, r)
 	if problem.Of(err) == problem.Unauthorized {
 		s.message(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are for the members of the organization.", "")
@@ -40,7 +40,7 @@ func (s *site) attachment(w http.ResponseWriter, r *http.Request) {
 
 // sharedFile serves a file to whoever has a link to it: a provider that shall hand
 // it on to a customer. It may be a customer's, so nothing keeps it on the way.
-func (s *site) sharedFile(w http.ResponseWriter, r *http.Request) {
+func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
 	if problem.Of(err) == problem.NotFound {

@@ -12,7 +12,7 @@ import (
 
 // callback is where a sign-in link leads: it opens a session and sends the
 // browser on. A link that does not work sets no cookie.
-func (s *site) callback(w http.ResponseWriter, r *http.Request) {
+func (s *Site) callback(w http.ResponseWriter, r *http.Request) {
 	if s.aheadOfTime(w, r) {
 		return
 	}
@@ -30,7 +30,7 @@ func (s *site) callback(w http.ResponseWriter, r *http.Request) {
 }
 
 // enter gives the browser a session that was just opened and sends it on.
-func (s *site) enter(w http.ResponseWriter, in account.SignIn) {
+func (s *Site) enter(w http.ResponseWriter, in account.SignIn) {
 	for _, c := range append(s.gate.SignedIn(in.Tokens), s.gate.KeepIntent("")) {
 		http.SetCookie(w, c)
 	}
@@ -49,7 +49,7 @@ func seeOther(w http.ResponseWriter, target string) {
 
 // aheadOfTime answers whoever asks for an address that works once without
 // somebody having opened it, and reports whether it did.
-func (s *site) aheadOfTime(w http.ResponseWriter, r *http.Request) bool {
+func (s *Site) aheadOfTime(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case r.Method == http.MethodHead:
 		w.Header().Set("Cache-Control", "no-store")

@@ -24,7 +24,7 @@ type checkout struct {
 }
 
 // showCheckout says what would be paid for.
-func (s *site) showCheckout(w http.ResponseWriter, r *http.Request) {
+func (s *Site) showCheckout(w http.ResponseWriter, r *http.Request) {
 	token := r.PathValue("token")
 	c, err := s.billing.DevCheckout(token)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *site) showCheckout(w http.ResponseWriter, r *http.Request) {
 }
 
 // pay has the payment reported as the provider would.
-func (s *site) pay(w http.ResponseWriter, r *http.Request) {
+func (s *Site) pay(w http.ResponseWriter, r *http.Request) {
 	if _, ok := s.form(w, r); !ok {
 		return
 	}
@@ -47,7 +47,7 @@ func (s *site) pay(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, paidPath)
 }
 
-func (s *site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch problem.Of(err) {
 	case problem.NotFound:
 		s.message(w, r, http.StatusNotFound, "There is no such checkout", "The address is not one of ours, or it is too old.",

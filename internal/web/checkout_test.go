@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // till is the built-in checkout, with what it has posted.
@@ -101,11 +102,11 @@ func TestCheckout(t *testing.T) {
 			t.Errorf("looking at the page posted %v", f.posted)
 		}
 		page := wantPage(t, f.serve("GET", path))
-		page.want("Pay for Kickstand "+map[account.Plan]string{"pro": "Pro", "business": "Business"}[plan], "No money moves here", organization, "ada@example.com")
-		if cancel := page.with("href", "/?checkout=cancelled"); len(cancel) != 1 || text(cancel[0]) != "Cancel" {
-			t.Errorf("got no way to cancel in %s", text(page.root))
+		page.Want("Pay for Kickstand "+map[account.Plan]string{"pro": "Pro", "business": "Business"}[plan], "No money moves here", organization, "ada@example.com")
+		if cancel := page.With("href", "/?checkout=cancelled"); len(cancel) != 1 || webtest.Text(cancel[0]) != "Cancel" {
+			t.Errorf("got no way to cancel in %s", webtest.Text(page.Root))
 		}
-		if got := attr(page.all("form")[0], "action"); got != path {
+		if got := webtest.Attr(page.All("form")[0], "action"); got != path {
 			t.Errorf("got form to %q, want %q", got, path)
 		}
 		for range 2 { // the button may be pressed twice
@@ -123,12 +124,12 @@ func TestCheckout(t *testing.T) {
 		"/?checkout=paid": "Thank you. Your plan changes", "/?checkout=cancelled": "Nothing was paid",
 	} {
 		page := wantPage(t, f.serve("GET", path))
-		page.want(want)
-		if len(page.with("role", "status")) != 1 {
+		page.Want(want)
+		if len(page.With("role", "status")) != 1 {
 			t.Errorf("%s: got no notice", path)
 		}
 	}
-	if page := wantPage(t, f.serve("GET", "/?checkout=%3Cb%3E")); len(page.with("role", "status")) != 0 {
+	if page := wantPage(t, f.serve("GET", "/?checkout=%3Cb%3E")); len(page.With("role", "status")) != 0 {
 		t.Error("got a notice of something else")
 	}
 }
@@ -145,16 +146,16 @@ func TestCheckoutFailures(t *testing.T) {
 		t.Errorf("got %d with page %s", w.Code, w.Body)
 	}
 	failed := wantPage(t, w)
-	failed.want("The payment did not arrive", "paying twice changes nothing")
-	if len(failed.with("href", path)) != 1 {
-		t.Errorf("no way back in %s", text(failed.root))
+	failed.Want("The payment did not arrive", "paying twice changes nothing")
+	if len(failed.With("href", path)) != 1 {
+		t.Errorf("no way back in %s", webtest.Text(failed.Root))
 	}
 	f.refuse = errors.New("a secret")
 	w = f.submit(page, nil)
 	if w.Code != 500 || strings.Contains(w.Body.String(), "a secret") {
 		t.Errorf("got %d with page %s", w.Code, w.Body)
 	}
-	wantPage(t, w).want("Something went wrong", "the id")
+	wantPage(t, w).Want("Something went wrong", "the id")
 	f.refuse = nil
 	if w := f.submit(page, nil); w.Code != 303 {
 		t.Errorf("got %d once it works again", w.Code)
@@ -193,7 +194,7 @@ func TestNoSuchCheckout(t *testing.T) {
 	f.wantNoCheckout(t, path[:len(path)-1])
 	f.wantNoCheckout(t, "/dev/checkout/x%22%3E%3Cscript%3E%0d%0a")
 	f.wantNoCheckout(t, "/dev/checkout/"+strings.Repeat("A", 9000))
-	wantPage(t, f.serve("GET", "/dev/checkout/x")).want("There is no such checkout", "Choose the plan again")
+	wantPage(t, f.serve("GET", "/dev/checkout/x")).Want("There is no such checkout", "Choose the plan again")
 
 	// With a payment provider there is no such page.
 	f = newTill(t, func(c *billing.CheckoutConfig) { c.APIKey = "key" })

@@ -9,7 +9,7 @@ import (
 
 // export serves the archive of what is known of a customer to whoever has the link,
 // which only the organization's administrators got, by mail.
-func (s *site) export(w http.ResponseWriter, r *http.Request) {
+func (s *Site) export(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -17,7 +18,7 @@ const maxForm = 64 << 10
 
 // form reads what a form of ours posts; the query is no part of it. What is no
 // such thing it answers with a page, and reports false.
-func (s *site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
+func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	const again = "Go back, load the page again and send the form from there."
 	if !isForm(r.Header.Get("Content-Type")) {
 		s.message(w, r, http.StatusUnsupportedMediaType, "This is not a form", "This address takes what the form of its page sends, in UTF-8.", again)
@@ -68,28 +69,35 @@ func validText(values url.Values) bool {
 	return true
 }
 
-// field is one input that a person fills in.
-type field struct {
+// Field is one input that a person fills in. The template "field" shows it.
+type Field struct {
 	Name         string
 	Label        string
-	Type         string // of the input
+	Type         string // of the input; or "textarea", "select", "checkbox"
 	Autocomplete string // what password managers and browsers may fill in
-	Least        int    // characters; 0 when the browser need not count
+	Optional     bool   // it may be left empty
+	Least, Most  int    // characters; 0 when the browser need not count
+	Rows         int    // of a textarea
+	Options      []Option
+	Placeholder  string
 	Help         string // empty for none
-	Value        string // never that of a password
+	Value        string // never that of a password; "on" for a checkbox that is set
 	Error        string // what is wrong with the value, as a sentence; empty if nothing is
 	Focus        bool   // whether typing begins here
 }
 
-// ID names the field within the page.
-func (f field) ID() string { return "field-" + f.Name }
+// Option is one choice of a select.
+type Option struct{ Value, Label string }
 
-// fields are those of one form, in order.
-type fields []field
+// ID names the field within the page.
+func (f Field) ID() string { return "field-" + f.Name }
+
+// Fields are those of one form, in order.
+type Fields []Field
 
 // Wrong returns those that have to be changed.
-func (fs fields) Wrong() fields {
-	var wrong fields
+func (fs Fields) Wrong() Fields {
+	var wrong Fields
 	for _, f := range fs {
 		if f.Error != "" {
 			wrong = append(wrong, f)
@@ -98,9 +106,9 @@ func (fs fields) Wrong() fields {
 	return wrong
 }
 
-// mark notes each issue with its field, the first of each counts. An issue with
+// Mark notes each issue with its field, the first of each counts. An issue with
 // something that is no field goes to the first one, to be seen at all.
-func (fs fields) mark(issues []problem.Issue) {
+func (fs Fields) Mark(issues []problem.Issue) {
 	for _, issue := range issues {
 		at := 0
 		for i := range fs {
@@ -114,9 +122,9 @@ func (fs fields) mark(issues []problem.Issue) {
 	}
 }
 
-// focus has typing begin at the first field that has to be changed, or at the
+// Focus has typing begin at the first field that has to be changed, or at the
 // first one.
-func (fs fields) focus() {
+func (fs Fields) Focus() {
 	for i := range fs {
 		if fs[i].Error != "" {
 			fs[i].Focus = true
@@ -126,4 +134,55 @@ func (fs fields) focus() {
 	if len(fs) > 0 {
 		fs[0].Focus = true
 	}
+}
+
+// Fill puts what was typed into the fields, passwords aside.
+func (fs Fields) Fill(typed url.Values) {
+	for i := range fs {
+		if fs[i].Type != "password" {
+			fs[i].Value = typed.Get(fs[i].Name)
+		}
+	}
+}
+
+// Field returns the one with a name; nil when there is none.
+func (fs Fields) Field(name string) *Field {
+	for i := range fs {
+		if fs[i].Name == name {
+			return &fs[i]
+		}
+	}
+	return nil
+}
+
+// Refused marks what err says of the fields, and reports whether it is about what
+// was typed: then the form is shown again. Any other error is for the caller.
+func (fs Fields) Refused(err error) bool {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || len(fs) == 0 {
+		return false
+	}
+	switch {
+	case p.Kind == problem.Invalid && len(p.Issues) > 0:
+		fs.Mark(p.Issues)
+	case p.Kind == problem.Invalid, p.Kind == problem.Conflict, p.Kind == problem.Precondition, p.Kind == problem.TooLarge:
+		fs[0].Error = sentence(p.Message)
+	default:
+		return false
+	}
+	fs.Focus()
+	return true
+}
+
+// sentence is what a service says as a person writes it.
+func sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	first, size := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
+		text += "."
+	}
+	return text
 }

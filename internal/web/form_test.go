@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // TestForms: what is no form of ours is refused before anything is done.
@@ -22,8 +24,8 @@ func TestForms(t *testing.T) {
 	reset := wantPage(t, f.serve("GET", link))
 	invitation := wantPage(t, f.serve("GET", f.invite("Zenith", "Zoe", "bob@example.com", account.Agent)))
 	for path, good := range map[string]url.Values{
-		"/reset-password": {"token": {attr(reset.field("token"), "value")}, "password": {newPassword}, "repeat": {newPassword}},
-		"/invitation":     {"token": {attr(invitation.field("token"), "value")}, "name": {"Bob"}},
+		"/reset-password": {"token": {webtest.Attr(reset.Field("token"), "value")}, "password": {newPassword}, "repeat": {newPassword}},
+		"/invitation":     {"token": {webtest.Attr(invitation.Field("token"), "value")}, "name": {"Bob"}},
 	} {
 		for _, tt := range []struct {
 			name, contentType, body string
@@ -50,7 +52,7 @@ func TestForms(t *testing.T) {
 			if w.Code != tt.status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
 				t.Errorf("%s, %s: got %d with header %v, want %d", path, tt.name, w.Code, w.Header(), tt.status)
 			}
-			wantPage(t, w).want("To the start page")
+			wantPage(t, w).Want("To the start page")
 		}
 		r := httptest.NewRequest("POST", path, io.MultiReader(strings.NewReader("token="), broken{}))
 		r.Header.Set("Content-Type", urlencoded)
@@ -58,7 +60,7 @@ func TestForms(t *testing.T) {
 		if w.Code != 400 {
 			t.Errorf("%s, a broken connection: got %d, want 400", path, w.Code)
 		}
-		wantPage(t, w).want("The form did not arrive whole")
+		wantPage(t, w).Want("The form did not arrive whole")
 
 		// What else is sent counts for nothing: not where to go on to, not in
 		// the address, and the first of several.

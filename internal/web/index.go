@@ -15,7 +15,7 @@ type start struct {
 }
 
 // index says where things are, and who is signed in.
-func (s *site) index(w http.ResponseWriter, r *http.Request) {
+func (s *Site) index(w http.ResponseWriter, r *http.Request) {
 	p := page{Title: "Kickstand", Wide: true, Body: start{s.notice(r), s.places}}
 	if browser.HasSession(r) {
 		ctx, err := s.gate.Authenticate(w, r)
@@ -33,7 +33,7 @@ func (s *site) index(w http.ResponseWriter, r *http.Request) {
 }
 
 // notice is for whoever comes back from a checkout.
-func (s *site) notice(r *http.Request) string {
+func (s *Site) notice(r *http.Request) string {
 	switch r.URL.Query().Get("checkout") {
 	case "paid":
 		return "Thank you. Your plan changes as soon as the payment is confirmed, which takes a few seconds."

@@ -17,7 +17,7 @@ type invitation struct {
 
 // showInvitation says who invites to what. Opening it, however often and by
 // whomever, does not use the link up.
-func (s *site) showInvitation(w http.ResponseWriter, r *http.Request) {
+func (s *Site) showInvitation(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	welcome, err := s.accounts.Welcome(r.Context(), token)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *site) showInvitation(w http.ResponseWriter, r *http.Request) {
 }
 
 // acceptInvitation makes the person a member and opens a session.
-func (s *site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
+func (s *Site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
 		return
@@ -46,7 +46,7 @@ func (s *site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 	in, err := s.accounts.AcceptInvitation(r.Context(), token, name, s.gate.Client(r))
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 {
 		fs := invitationFields(welcome, name)
-		fs.mark(p.Issues)
+		fs.Mark(p.Issues)
 		s.invite(w, r, http.StatusUnprocessableEntity, invitation{token, welcome}, fs)
 		return
 	}
@@ -57,7 +57,7 @@ func (s *site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 	s.enter(w, in)
 }
 
-func (s *site) invitationFailed(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err error) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Invalid:
@@ -73,17 +73,17 @@ func (s *site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 }
 
 // invitationFields asks for a name from who has none yet.
-func invitationFields(w account.Welcome, typed string) fields {
+func invitationFields(w account.Welcome, typed string) Fields {
 	if w.Name != "" {
 		return nil
 	}
-	return fields{{
+	return Fields{{
 		Name: "name", Label: "Your name", Type: "text", Autocomplete: "name", Value: strings.TrimSpace(typed),
 		Help: "Colleagues and customers see it beside what you write.",
 	}}
 }
 
-func (s *site) invite(w http.ResponseWriter, r *http.Request, status int, body invitation, fs fields) {
-	fs.focus()
+func (s *Site) invite(w http.ResponseWriter, r *http.Request, status int, body invitation, fs Fields) {
+	fs.Focus()
 	s.render(w, r, status, "invitation", page{Title: "You are invited", Posts: true, Fields: fs, Body: body})
 }

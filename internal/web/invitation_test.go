@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // invite has somebody invited to a new organization, and returns the link.
@@ -64,9 +66,9 @@ func TestInvitation(t *testing.T) {
 		}
 	}
 	page := wantPage(t, f.serve("GET", link))
-	page.want("Ada invites you to work with Acme", "Agent", "Bob@example.com", "Join Acme")
-	if name := page.field("name"); attr(name, "autocomplete") != "name" || attr(name, "type") != "text" || page.alert() != "" {
-		t.Errorf("got field %v and alert %q", name.Attr, page.alert())
+	page.Want("Ada invites you to work with Acme", "Agent", "Bob@example.com", "Join Acme")
+	if name := page.Field("name"); webtest.Attr(name, "autocomplete") != "name" || webtest.Attr(name, "type") != "text" || page.Alert() != "" {
+		t.Errorf("got field %v and alert %q", name.Attr, page.Alert())
 	}
 
 	// A name that will not do comes back to be mended, the others as they were.
@@ -83,15 +85,15 @@ func TestInvitation(t *testing.T) {
 			t.Fatalf("name %q: got %d with header %v", name, w.Code, w.Header())
 		}
 		again := wantPage(t, w)
-		again.want("Ada invites you to work with Acme")
+		again.Want("Ada invites you to work with Acme")
 		typed := strings.NewReplacer("\r\n", "\n", "\x00", "\ufffd").Replace(strings.TrimSpace(name)) // as HTML carries them
-		if got := attr(again.field("name"), "value"); got != typed {
+		if got := webtest.Attr(again.Field("name"), "value"); got != typed {
 			t.Errorf("name %q: got it back as %q", name, got)
 		}
-		if got := again.alert(); got != "Nothing was changed yet: "+want {
+		if got := again.Alert(); got != "Nothing was changed yet: "+want {
 			t.Errorf("name %q: got alert %q", name, got)
 		}
-		if got := again.described("name"); len(got) != 2 || got[0] != want {
+		if got := again.Described("name"); len(got) != 2 || got[0] != want {
 			t.Errorf("name %q: got %q beside the field", name, got)
 		}
 	}
@@ -113,11 +115,11 @@ func (f *fixture) wantNotInvited(t *testing.T, w *httptest.ResponseRecorder, sta
 		t.Errorf("got %d with header %v, want %d without cookies", w.Code, w.Header(), status)
 	}
 	page := wantPage(t, w)
-	page.want(why, "To the start page")
+	page.Want(why, "To the start page")
 	if status == 400 {
-		page.want("This invitation does not work", "just sign in", "ask whoever invited you for a new one")
+		page.Want("This invitation does not work", "just sign in", "ask whoever invited you for a new one")
 	} else {
-		page.want("You cannot join with this address", "remove you there first", "an invitation to another e-mail address")
+		page.Want("You cannot join with this address", "remove you there first", "an invitation to another e-mail address")
 	}
 }
 
@@ -132,11 +134,11 @@ func TestInvitationOfUser(t *testing.T) {
 		t.Fatalf("got %d: %s", w.Code, w.Body)
 	}
 	page := wantPage(t, f.serve("GET", link))
-	page.want("Admin", "carol@example.com", "Your name Carol")
-	if len(page.with("name", "name")) != 0 {
+	page.Want("Admin", "carol@example.com", "Your name Carol")
+	if len(page.With("name", "name")) != 0 {
 		t.Error("who has a name is asked for one")
 	}
-	token := attr(page.field("token"), "value")
+	token := webtest.Attr(page.Field("token"), "value")
 	w := f.post("/invitation", url.Values{"token": {token}, "name": {"Mallory\r\n"}})
 	if u := f.wantEntered(t, w, "/"); u.Name != "Carol" || u.Role != account.Admin {
 		t.Errorf("got user %+v", u)
@@ -196,8 +198,8 @@ func TestHostileNames(t *testing.T) {
 		}
 		page := wantPage(t, w)
 		said := 0
-		for _, n := range page.all("bdi") {
-			if text(n) == strings.Join(strings.Fields(name), " ") {
+		for _, n := range page.All("bdi") {
+			if webtest.Text(n) == strings.Join(strings.Fields(name), " ") {
 				said++
 			}
 		}
@@ -208,7 +210,7 @@ func TestHostileNames(t *testing.T) {
 		// The same as the name of somebody who is asked for it once more, which
 		// a name ends with that will not do.
 		page = wantPage(t, f.submit(page, map[string]string{"name": name + "\x01"}))
-		if got := attr(page.field("name"), "value"); got != name+"\x01" {
+		if got := webtest.Attr(page.Field("name"), "value"); got != name+"\x01" {
 			t.Errorf("got %q back, want %q", got, name+"\x01")
 		}
 		if strings.Contains(name, "\u202e") {

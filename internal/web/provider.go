@@ -16,7 +16,7 @@ const maxProviderError = 100
 // providerCallback is where an identity provider sends a browser back to: it
 // opens a session and sends the browser on. An answer that does not do sets no
 // cookie.
-func (s *site) providerCallback(w http.ResponseWriter, r *http.Request) {
+func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 	if s.aheadOfTime(w, r) {
 		return
 	}

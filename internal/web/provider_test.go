@@ -64,7 +64,7 @@ func TestProviderCallback(t *testing.T) {
 		if w.Code != 503 || len(w.Result().Cookies()) != 0 {
 			t.Errorf("prefetch: got %d with header %v", w.Code, w.Header())
 		}
-		wantPage(t, w).want("Not opened yet")
+		wantPage(t, w).Want("Not opened yet")
 
 		if u := f.wantEntered(t, f.serve("GET", callback, keep), want); u.Email != "ada@example.com" {
 			t.Errorf("got user %+v", u)
@@ -87,7 +87,7 @@ func wantNotSignedIn(t *testing.T, w *httptest.ResponseRecorder, status int, why
 	if w.Code != status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want %d without cookies", w.Code, w.Header(), status)
 	}
-	wantPage(t, w).want("You are not signed in", why, "Start again where you signed in", "a sign-in link by e-mail instead", "To the start page")
+	wantPage(t, w).Want("You are not signed in", why, "Start again where you signed in", "a sign-in link by e-mail instead", "To the start page")
 }
 
 func TestProviderCallbackRefusals(t *testing.T) {
@@ -145,7 +145,7 @@ func TestProviderCallbackRefusals(t *testing.T) {
 		if w.Code != 500 || len(w.Result().Cookies()) != 0 || strings.Contains(w.Body.String(), "a secret") {
 			t.Errorf("got %d with page %s", w.Code, w.Body)
 		}
-		wantPage(t, w).want("Something went wrong", "the id")
+		wantPage(t, w).Want("Something went wrong", "the id")
 	})
 }
 
@@ -159,5 +159,5 @@ func TestNoProvider(t *testing.T) {
 	if w.Code != 404 || len(w.Result().Cookies()) != 0 {
 		t.Errorf("got %d with cookies %v, want 404", w.Code, w.Result().Cookies())
 	}
-	wantPage(t, w).want("Not found")
+	wantPage(t, w).Want("Not found")
 }

@@ -20,7 +20,7 @@ type reset struct {
 
 // askPassword shows whose password a link lets one choose. Opening it, however
 // often and by whomever, does not use the link up.
-func (s *site) askPassword(w http.ResponseWriter, r *http.Request) {
+func (s *Site) askPassword(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	email, err := s.accounts.ResetFor(r.Context(), token)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *site) askPassword(w http.ResponseWriter, r *http.Request) {
 
 // resetPassword changes the password, and signs out this browser too: all
 // sessions of the account have ended.
-func (s *site) resetPassword(w http.ResponseWriter, r *http.Request) {
+func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
 		return
@@ -51,7 +51,7 @@ func (s *site) resetPassword(w http.ResponseWriter, r *http.Request) {
 	}
 	err = s.accounts.ResetPassword(r.Context(), token, password)
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 {
-		fs.mark(p.Issues)
+		fs.Mark(p.Issues)
 		s.showReset(w, r, http.StatusUnprocessableEntity, reset{token, email}, fs)
 		return
 	}
@@ -66,12 +66,12 @@ func (s *site) resetPassword(w http.ResponseWriter, r *http.Request) {
 }
 
 // resetDone says what has become of the old password.
-func (s *site) resetDone(w http.ResponseWriter, r *http.Request) {
+func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
 	s.message(w, r, http.StatusOK, "Your password is changed",
 		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.")
 }
 
-func (s *site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
 		s.message(w, r, http.StatusBadRequest, "This link does not work", p.Message,
 			"If you have just chosen a new password, sign in with it. If not, ask for a new link where you sign in.")
@@ -80,8 +80,8 @@ func (s *site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
 	s.fail(w, r, err)
 }
 
-func resetFields() fields {
-	return fields{
+func resetFields() Fields {
+	return Fields{
 		{
 			Name: "password", Label: "New password", Type: "password", Autocomplete: "new-password", Least: 8,
 			Help: "At least 8 characters. Several words are easy to remember and hard to guess.",
@@ -90,7 +90,7 @@ func resetFields() fields {
 	}
 }
 
-func (s *site) showReset(w http.ResponseWriter, r *http.Request, status int, body reset, fs fields) {
-	fs.focus()
+func (s *Site) showReset(w http.ResponseWriter, r *http.Request, status int, body reset, fs Fields) {
+	fs.Focus()
 	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Fields: fs, Body: body})
 }

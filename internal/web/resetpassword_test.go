@@ -10,6 +10,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 const (
@@ -79,9 +81,9 @@ func TestResetPassword(t *testing.T) {
 	}
 
 	page := wantPage(t, f.serve("GET", link))
-	page.want("Choose a new password", "ada@example.com", "At least 8 characters")
-	if page.alert() != "" || attr(page.all("form")[0], "action") != "/reset-password" {
-		t.Errorf("got alert %q and form to %q", page.alert(), attr(page.all("form")[0], "action"))
+	page.Want("Choose a new password", "ada@example.com", "At least 8 characters")
+	if page.Alert() != "" || webtest.Attr(page.All("form")[0], "action") != "/reset-password" {
+		t.Errorf("got alert %q and form to %q", page.Alert(), webtest.Attr(page.All("form")[0], "action"))
 	}
 	for name, want := range map[string]map[string]string{
 		"token":    {"type": "hidden", "autocomplete": "off", "value": link[strings.Index(link, "=")+1:]},
@@ -90,12 +92,12 @@ func TestResetPassword(t *testing.T) {
 		"repeat":   {"type": "password", "autocomplete": "new-password", "value": ""},
 	} {
 		for key, want := range want {
-			if got := attr(page.field(name), key); got != want {
+			if got := webtest.Attr(page.Field(name), key); got != want {
 				t.Errorf("field %s: got %s %q, want %q", name, key, got, want)
 			}
 		}
 	}
-	if !has(page.field("username"), "hidden") || !has(page.field("password"), "autofocus") {
+	if !webtest.Has(page.Field("username"), "hidden") || !webtest.Has(page.Field("password"), "autofocus") {
 		t.Error("the e-mail address is not hidden, or typing does not begin at the password")
 	}
 
@@ -106,7 +108,7 @@ func TestResetPassword(t *testing.T) {
 	if got := w.Header().Values("Set-Cookie"); !slices.Equal(got, clearedCookies) {
 		t.Errorf("got cookies %q, want %q", got, clearedCookies)
 	}
-	wantPage(t, f.serve("GET", w.Header().Get("Location"))).want("Your password is changed", "All sessions of your account were signed out", "Sign in with the new password")
+	wantPage(t, f.serve("GET", w.Header().Get("Location"))).Want("Your password is changed", "All sessions of your account were signed out", "Sign in with the new password")
 	if _, _, err := f.accounts.Authenticate(t.Context(), in.Tokens.Access, in.Tokens.Refresh, account.Client{}); problem.Of(err) != problem.Unauthorized {
 		t.Errorf("got error %v for the session from before, want it ended", err)
 	}
@@ -133,7 +135,7 @@ func (f *fixture) wantDead(t *testing.T, w *httptest.ResponseRecorder, why strin
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want 400 without cookies", w.Code, w.Header())
 	}
-	wantPage(t, w).want("This link does not work", why, "If you have just chosen a new password, sign in with it. If not, ask for a new link", "To the start page")
+	wantPage(t, w).Want("This link does not work", why, "If you have just chosen a new password, sign in with it. If not, ask for a new link", "To the start page")
 }
 
 func TestResetPasswordRefusals(t *testing.T) {
@@ -158,20 +160,20 @@ func TestResetPasswordRefusals(t *testing.T) {
 				t.Errorf("got %d with cookies %v, want 422 without", w.Code, w.Result().Cookies())
 			}
 			page := wantPage(t, w)
-			if got, want := page.alert(), "Nothing was changed yet: "+tt.want; got != want {
+			if got, want := page.Alert(), "Nothing was changed yet: "+tt.want; got != want {
 				t.Errorf("got alert %q, want %q", got, want)
 			}
-			if got := page.described(tt.field); len(got) == 0 || got[0] != tt.want {
+			if got := page.Described(tt.field); len(got) == 0 || got[0] != tt.want {
 				t.Errorf("got %q beside the field, want %q", got, tt.want)
 			}
-			if in := page.field(tt.field); attr(in, "aria-invalid") != "true" || !has(in, "autofocus") {
+			if in := page.Field(tt.field); webtest.Attr(in, "aria-invalid") != "true" || !webtest.Has(in, "autofocus") {
 				t.Errorf("the field %s is not marked", tt.field)
 			}
-			if title := text(page.all("title")[0]); title != "Error: Choose a new password – Kickstand" {
+			if title := webtest.Text(page.All("title")[0]); title != "Error: Choose a new password – Kickstand" {
 				t.Errorf("got title %q", title)
 			}
 			for _, name := range []string{"password", "repeat"} {
-				if got := attr(page.field(name), "value"); got != "" {
+				if got := webtest.Attr(page.Field(name), "value"); got != "" {
 					t.Errorf("got back %q in the field %s", got, name)
 				}
 			}

@@ -1,37 +1,48 @@
 // Package web serves the pages that people look at: HTML made on the server,
-// that works without JavaScript.
+// that works without JavaScript and is better with it.
 //
-// A page is a file: its handler, the struct that its template is executed with,
-// and the template of the same name. Pages hold no rules and no SQL. A page is
-// rendered completely before anything is sent, so nobody sees half of one. The
-// content security policy lets a page load nothing but our own style sheet.
+// It is the kit of the dashboard and the pages outside of it. A page of the
+// dashboard belongs to an [Area], which a package below this one makes: a file
+// with its handlers and the struct that its template is executed with as .Body,
+// and the template of the same name. Pages hold no rules and no SQL: they show
+// what services return, and run a service's change in a transaction. A page is
+// rendered completely before anything is sent, so nobody sees half of one.
+//
+// What all pages share are the templates that begin with "_" (a [Field], a [Chip],
+// a [Time], ...), the style sheet made of static/css, and the modules in static/js,
+// of which app.js is on every page. The content security policy lets a page load
+// nothing but these: no script and no style is in a page, and no request leaves
+// for another host.
+//
+// A part of a page that has an id and the attribute data-live with topics of
+// package live ("ticket:ID", or "ticket" for any) is fetched again when one of
+// them is told, and what is different in it is put in place; see static/js/live.js.
+// Attributes that scripts go by, beside: data-hotkey="r" and data-hotkey-label on
+// what a key presses or focuses, data-dialog on a link whose page opens as a
+// dialog, data-copy on a button after what it copies, data-send on a form that
+// Ctrl-Enter sends, data-submit on a field that sends its form when it changes.
 package web
 
 import (
 	"bytes"
 	"crypto/rand"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"html/template"
 	"log/slog"
 	"net/http"
-	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-//go:embed templates
+//go:embed all:templates
 var templateFiles embed.FS
-
-//go:embed static/style.css
-var styleSheet []byte
 
 // Config is what [New] needs.
 type Config struct {
@@ -40,6 +51,7 @@ type Config struct {
 	Gate     *browser.Gate
 	Billing  *billing.Service // nil: there is no checkout page
 	Shop     *shop.Service    // nil: there are no archives of customers
+	Live     *live.Hub        // nil: pages that are open hear no news
 	Places   []Place          // what the index page points at
 	Logger   *slog.Logger     // nil discards
 }
@@ -51,110 +63,123 @@ type Place struct {
 	What string // a phrase
 }
 
-type site struct {
+// Site is all pages. Its areas are added before it serves; then it is safe for
+// concurrent use.
+type Site struct {
 	accounts  *account.Service
 	desk      *desk.Service
 	gate      *browser.Gate
 	billing   *billing.Service
 	shop      *shop.Service
+	live      *live.Hub
 	places    []Place
 	log       *slog.Logger
+	mux       *http.ServeMux
 	templates map[string]*template.Template
-	style     string // path of the style sheet, which changes with its content
+	assets    *assets
 }
 
-// New returns the handler of all pages. It answers 404 to any other path.
-func New(c Config) http.Handler {
-	digest := sha256.Sum256(styleSheet)
-	s := &site{
+// New returns the pages that are outside of the dashboard's frame. [Site.Area]
+// adds those within. It answers 404 to any other path.
+func New(c Config) *Site {
+	s := &Site{
 		accounts:  c.Accounts,
 		desk:      c.Desk,
 		gate:      c.Gate,
 		billing:   c.Billing,
 		shop:      c.Shop,
+		live:      c.Live,
 		places:    c.Places,
 		log:       c.Logger,
+		mux:       http.NewServeMux(),
 		templates: make(map[string]*template.Template),
-		style:     "/static/style-" + hex.EncodeToString(digest[:6]) + ".css",
+		assets:    loadAssets(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	for _, name := range []string{"index", "message", "resetpassword", "invitation", "checkout"} {
-		s.templates[name] = template.Must(template.ParseFS(templateFiles, "templates/layout.html", "templates/"+name+".html"))
+		s.templates[name] = template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles,
+			"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
 	}
 
-	mux := http.NewServeMux()
-	s.handle(mux, "/{$}", s.index, nil)
-	s.handle(mux, account.CallbackPath, s.callback, nil)
-	s.handle(mux, account.ProviderCallbackPath, s.providerCallback, nil)
-	s.handle(mux, account.ResetPath, s.askPassword, s.resetPassword)
-	s.handle(mux, resetDonePath, s.resetDone, nil)
-	s.handle(mux, account.InvitationPath, s.showInvitation, s.acceptInvitation)
+	s.handle("/{$}", s.index, nil)
+	s.handle(account.CallbackPath, s.callback, nil)
+	s.handle(account.ProviderCallbackPath, s.providerCallback, nil)
+	s.handle(account.ResetPath, s.askPassword, s.resetPassword)
+	s.handle(resetDonePath, s.resetDone, nil)
+	s.handle(account.InvitationPath, s.showInvitation, s.acceptInvitation)
 	if s.billing != nil && s.billing.HasDevCheckout() {
-		s.handle(mux, billing.DevCheckoutPath+"{token}", s.showCheckout, s.pay)
+		s.handle(billing.DevCheckoutPath+"{token}", s.showCheckout, s.pay)
 	}
-	s.handle(mux, "/attachments/{id}", s.attachment, nil)
+	s.handle("/attachments/{id}", s.attachment, nil)
 	if s.shop != nil {
-		s.handle(mux, shop.ExportPath+"{token}", s.export, nil)
+		s.handle(shop.ExportPath+"{token}", s.export, nil)
 	}
-	s.handle(mux, desk.SharedPath+"{id}", s.sharedFile, nil)
-	mux.HandleFunc("GET "+s.style, serveStyle)
-	mux.HandleFunc("/", s.notFound)
-	return mux
+	s.handle(desk.SharedPath+"{id}", s.sharedFile, nil)
+	s.handle("/live", s.news, nil)
+	s.mux.Handle("GET "+s.assets.base, s.assets)
+	s.mux.HandleFunc("/", s.notFound)
+	return s
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// funcs are what templates can call beside what html/template has.
+func (s *Site) funcs() template.FuncMap {
+	return template.FuncMap{
+		"asset": s.assets.path, "icon": s.assets.icon,
+		"avatar": NewAvatar, "code": func(label, text string) Code { return Code{label, text} },
+	}
 }
 
 // handle has one address show a page, and take the form on it when post is not
 // nil. Other methods are told which there are.
-func (s *site) handle(mux *http.ServeMux, path string, get, post http.HandlerFunc) {
+func (s *Site) handle(path string, get, post http.HandlerFunc) {
 	allow := "GET, HEAD"
-	mux.HandleFunc("GET "+path, get)
+	s.mux.HandleFunc("GET "+path, get)
 	if post != nil {
 		allow += ", POST"
-		mux.HandleFunc("POST "+path, post)
+		s.mux.HandleFunc("POST "+path, post)
 	}
-	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+	s.mux.HandleFunc(path, s.notAllowed(allow))
+}
+
+func (s *Site) notAllowed(allow string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
 		s.message(w, r, http.StatusMethodNotAllowed, "This cannot be done here", "The address is right, but the request to it is not one of "+allow+".", "")
-	})
+	}
 }
 
 // page is what the layout shows around every page.
 type page struct {
 	Title  string
-	Style  string
 	Wide   bool          // more than a card with one thing to do
 	Posts  bool          // there is a form on it
-	Fields fields        // of the form; those in which something is wrong are told of first
+	Fields Fields        // of the form; those in which something is wrong are told of first
 	User   *account.User // nil when nobody is signed in
 	Body   any           // for the page's own template
 }
 
 // render sends a page.
-func (s *site) render(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
-	p.Style = s.style
+func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
 	var body bytes.Buffer
 	if err := s.templates[name].ExecuteTemplate(&body, "layout", p); err != nil {
 		s.log.ErrorContext(r.Context(), "page not rendered", "page", name, "error", err)
 		http.Error(w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
 		return
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(body.Len()))
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	referrer := "no-referrer"
 	if p.Posts {
 		// Still never more than our origin, so no token. Under no-referrer a
 		// browser posts even to where the form came from with "Origin: null";
 		// over plain http, where it sends no Sec-Fetch-Site either, that is what
 		// a post from another site looks like, and is refused as one.
-		h.Set("Referrer-Policy", "strict-origin")
+		referrer = "strict-origin"
 	}
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // only fails when nobody is there to see it
+	send(w, status, body.Bytes(), "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", referrer)
 }
 
 // message is a page that says what happened and what to do next.
@@ -166,17 +191,17 @@ type message struct {
 }
 
 // message sends one that leads to the start page.
-func (s *site) message(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
+func (s *Site) message(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
 	s.tell(w, r, status, title, message{text, next, "/", "To the start page"})
 }
 
-func (s *site) tell(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
+func (s *Site) tell(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
 	s.render(w, r, status, "message", page{Title: title, Body: m})
 }
 
 // fail shows an error that has no page of its own: what may be said about it,
 // or an id under which the log tells the rest.
-func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Unavailable:
@@ -191,15 +216,6 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-func (s *site) notFound(w http.ResponseWriter, r *http.Request) {
+func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
 	s.message(w, r, http.StatusNotFound, "Not found", "There is nothing at this address.", "")
-}
-
-// serveStyle serves the style sheet, to be kept: another one has another path.
-func serveStyle(w http.ResponseWriter, _ *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", "text/css; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	_, _ = w.Write(styleSheet)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 type fixture struct {
@@ -104,21 +105,21 @@ func (f *fixture) post(target string, form url.Values, change ...func(*http.Requ
 
 // submit sends the form of a page as a browser does, with what a person fills
 // in.
-func (f *fixture) submit(page document, fill map[string]string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+func (f *fixture) submit(page webtest.Document, fill map[string]string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	f.t.Helper()
-	forms := page.all("form")
-	if len(forms) != 1 || attr(forms[0], "method") != "post" {
-		f.t.Fatalf("got %d forms in page %s", len(forms), text(page.root))
+	forms := page.All("form")
+	if len(forms) != 1 || webtest.Attr(forms[0], "method") != "post" {
+		f.t.Fatalf("got %d forms in page %s", len(forms), webtest.Text(page.Root))
 	}
 	values := url.Values{}
-	for _, in := range page.all("input") {
-		values.Add(attr(in, "name"), attr(in, "value"))
+	for _, in := range page.All("input") {
+		values.Add(webtest.Attr(in, "name"), webtest.Attr(in, "value"))
 	}
 	for name, value := range fill {
-		page.field(name)
+		page.Field(name)
 		values.Set(name, value)
 	}
-	return f.post(attr(forms[0], "action"), values, change...)
+	return f.post(webtest.Attr(forms[0], "action"), values, change...)
 }
 
 func (f *fixture) send(r *http.Request, change ...func(*http.Request)) *httptest.ResponseRecorder {
@@ -161,7 +162,7 @@ func wantRefused(t *testing.T, w *httptest.ResponseRecorder, why string) {
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want 400 without cookies", w.Code, w.Header())
 	}
-	wantPage(t, w).want(why, "Ask for a new link", "To the start page")
+	wantPage(t, w).Want(why, "Ask for a new link", "To the start page")
 }
 
 func TestCallback(t *testing.T) {

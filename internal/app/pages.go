@@ -1,0 +1,29 @@
+package app
+
+import (
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/settings"
+)
+
+// newPages is what people look at.
+func (a *App) newPages(gate *browser.Gate, places []web.Place) *web.Site {
+	site := web.New(web.Config{
+		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Logger: a.log,
+	})
+	settings.Register(site, settings.Config{Accounts: a.Accounts})
+	return site
+}
+
+// tellPages has pages that are open look at what events are about.
+func (a *App) tellPages(events []event.Event) {
+	for _, e := range events {
+		if e.Data.Ticket != nil {
+			a.live.Tell(e.OrganizationID, "ticket:"+e.Data.Ticket.ID)
+		}
+		if e.Data.Customer != nil {
+			a.live.Tell(e.OrganizationID, "customer:"+e.Data.Customer.ID)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+// Package live tells pages that are open that something they show has changed.
+//
+// News is a topic, such as "ticket:0198…", of one organization; it says that
+// there is something to look at and never what. It is a hint: a page that misses
+// some is out of date until it is looked at again, and nothing else. So the hub
+// keeps nothing, waits for nobody, and gives a page that is slow to take its
+// news the topic [Everything] in place of many.
+//
+// Processes that share a PostgreSQL database tell each other.
+package live
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Everything is the topic of whoever may have missed some.
+const Everything = "*"
+
+// channel carries news between processes: "instance organization topic".
+const channel = "kickstand_live"
+
+// maxPending bounds the topics that wait for one subscriber.
+const maxPending = 256
+
+// Hub passes news on. It is safe for concurrent use.
+type Hub struct {
+	db       *db.DB
+	teller   *db.Teller
+	instance string
+
+	mu     sync.Mutex
+	subs   map[string]map[*Subscription]struct{} // by organization
+	closed bool
+}
+
+// Open returns a hub of what happens in d. It hears of other processes while
+// [Hub.Run] runs.
+func Open(d *db.DB) *Hub {
+	return &Hub{
+		db: d, teller: d.NewTeller(channel), instance: uuid.NewString(),
+		subs: make(map[string]map[*Subscription]struct{}),
+	}
+}
+
+// Run hears what other processes tell, until ctx ends.
+func (h *Hub) Run(ctx context.Context) { h.db.Listen(ctx, channel, h.hear) }
+
+func (h *Hub) hear(payload string) {
+	if payload == "" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, subs := range h.subs {
+			for s := range subs {
+				s.add([]string{Everything})
+			}
+		}
+		return
+	}
+	fields := strings.SplitN(payload, " ", 3)
+	if len(fields) == 3 && fields[0] != h.instance {
+		h.spread(fields[1], fields[2:])
+	}
+}
+
+// Tell passes news of an organization on, here and to the other processes. It
+// waits for nothing, and is called after the commit of what it is about.
+func (h *Hub) Tell(organizationID string, topics ...string) {
+	h.spread(organizationID, topics)
+	for _, t := range topics {
+		h.teller.Tell(h.instance + " " + organizationID + " " + t)
+	}
+}
+
+func (h *Hub) spread(organizationID string, topics []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subs[organizationID] {
+		s.add(topics)
+	}
+}
+
+// Close ends every subscription, so that a server can stop.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, subs := range h.subs {
+		for s := range subs {
+			close(s.signal)
+		}
+	}
+	clear(h.subs)
+}
+
+// Subscription is one reader of an organization's news.
+type Subscription struct {
+	hub          *Hub
+	organization string
+	signal       chan struct{} // capacity 1; closed with the hub
+
+	mu      sync.Mutex
+	pending map[string]struct{}
+}
+
+// Subscribe returns a subscription to what is told from now on. The caller
+// closes it.
+func (h *Hub) Subscribe(organizationID string) *Subscription {
+	s := &Subscription{hub: h, organization: organizationID, signal: make(chan struct{}, 1), pending: make(map[string]struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		close(s.signal)
+		return s
+	}
+	if h.subs[organizationID] == nil {
+		h.subs[organizationID] = make(map[*Subscription]struct{})
+	}
+	h.subs[organizationID][s] = struct{}{}
+	return s
+}
+
+// Close ends the subscription. Closing twice is fine.
+func (s *Subscription) Close() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	subs := s.hub.subs[s.organization]
+	delete(subs, s)
+	if len(subs) == 0 {
+		delete(s.hub.subs, s.organization)
+	}
+}
+
+// add notes news. The hub's lock is held, so that signal is not closed meanwhile.
+func (s *Subscription) add(topics []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range topics {
+		s.pending[t] = struct{}{}
+	}
+	if len(s.pending) > maxPending {
+		clear(s.pending)
+		s.pending[Everything] = struct{}{}
+	}
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// News is ready, or closed with the hub, when [Subscription.Take] has something.
+func (s *Subscription) News() <-chan struct{} { return s.signal }
+
+// Take returns the topics told since it was last called, sorted.
+func (s *Subscription) Take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	topics := slices.Sorted(maps.Keys(s.pending))
+	clear(s.pending)
+	return topics
+}

@@ -1,0 +1,101 @@
+package live_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/live"
+)
+
+// take waits for news.
+func take(t *testing.T, s *live.Subscription) []string {
+	t.Helper()
+	select {
+	case _, ok := <-s.News():
+		if !ok {
+			t.Fatal("the subscription has ended")
+		}
+		return s.Take()
+	case <-time.After(time.Minute):
+		t.Fatal("no news came")
+		return nil
+	}
+}
+
+func TestTell(t *testing.T) {
+	h := live.Open(dbtest.New(t))
+	mine, other := h.Subscribe("a"), h.Subscribe("b")
+	defer mine.Close()
+	defer other.Close()
+	h.Tell("a", "ticket:2", "ticket:1")
+	h.Tell("a", "ticket:1")
+	if got, want := take(t, mine), []string{"ticket:1", "ticket:2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := other.Take(); len(got) != 0 {
+		t.Errorf("another organization heard of %q", got)
+	}
+	mine.Close()
+	mine.Close()
+	h.Tell("a", "ticket:3")
+	if got := mine.Take(); len(got) != 0 {
+		t.Errorf("who had closed heard of %q", got)
+	}
+}
+
+// TestSlow: whoever does not take their news is told that there is a lot.
+func TestSlow(t *testing.T) {
+	h := live.Open(dbtest.New(t))
+	s := h.Subscribe("a")
+	defer s.Close()
+	for i := range 1000 {
+		h.Tell("a", fmt.Sprint("ticket:", i))
+	}
+	got := take(t, s)
+	if !slices.Contains(got, live.Everything) || len(got) > 257 {
+		t.Errorf("got %d topics", len(got))
+	}
+}
+
+func TestClose(t *testing.T) {
+	h := live.Open(dbtest.New(t))
+	before := h.Subscribe("a")
+	h.Close()
+	after := h.Subscribe("a")
+	for _, s := range []*live.Subscription{before, after} {
+		if _, ok := <-s.News(); ok {
+			t.Error("got news after the end")
+		}
+		s.Close()
+	}
+	h.Tell("a", "ticket:1")
+}
+
+// TestProcesses: news reaches the pages that another process serves.
+func TestProcesses(t *testing.T) {
+	if os.Getenv("KICKSTAND_TEST_DATABASE_URL") == "" {
+		t.Skip("only on PostgreSQL, which KICKSTAND_TEST_DATABASE_URL names")
+	}
+	rawURL := dbtest.URL(t)
+	here, there := live.Open(dbtest.Open(t, rawURL)), live.Open(dbtest.Open(t, rawURL))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); there.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	s := there.Subscribe("a")
+	defer s.Close()
+	// It listens from here on.
+	if got := take(t, s); !slices.Equal(got, []string{live.Everything}) {
+		t.Fatalf("got %q", got)
+	}
+	here.Tell("b", "ticket:0")
+	here.Tell("a", "ticket:1 and spaces")
+	if got := take(t, s); !slices.Equal(got, []string{"ticket:1 and spaces"}) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,399 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Where somebody is sent who is not signed in, or belongs to no organization yet.
+const (
+	SignInPath  = "/sign-in"
+	WelcomePath = "/welcome"
+)
+
+// Area is a part of the dashboard: pages in the frame, for who is signed in.
+type Area struct {
+	site      *Site
+	templates map[string]*template.Template
+}
+
+// Request is a request of somebody who is signed in.
+type Request struct {
+	*http.Request
+	account.Identity
+	Organization account.Organization // zero on pages that are [Route.Alone], for who has none
+	Now          time.Time            // in the reader's zone
+}
+
+// Admin reports whether an admin of the organization asks.
+func (r *Request) Admin() bool { return r.Role == account.Admin }
+
+// Time is t as the reader is told it.
+func (r *Request) Time(t time.Time) Time { return At(t, r.Now) }
+
+// Handler answers a request. An error that it returns is shown as a page: a
+// [problem.Error] with what it says, any other with an id under which the log
+// has the rest. It must not have answered then.
+type Handler func(w http.ResponseWriter, r *Request) error
+
+// Route is what an address does.
+type Route struct {
+	Get   Handler // nil: there is no page
+	Post  Handler // nil: there is no form
+	Admin bool    // only for admins
+	Alone bool    // also for who belongs to no organization yet
+}
+
+// Area returns an area whose pages are the templates of files: the folder
+// "templates" has a file for each, which defines "body". Files whose names begin
+// with "_" are parts that all of them may use, beside those of the kit. It panics
+// on templates that cannot be parsed.
+func (s *Site) Area(files fs.FS) *Area {
+	a := &Area{site: s, templates: make(map[string]*template.Template)}
+	base := template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles, "templates/app.html", "templates/_*.html"))
+	if parts, _ := fs.Glob(files, "templates/_*.html"); len(parts) > 0 {
+		template.Must(base.ParseFS(files, parts...))
+	}
+	add := func(from fs.FS, name string) {
+		page := template.Must(template.Must(base.Clone()).ParseFS(from, name))
+		a.templates[strings.TrimSuffix(path.Base(name), ".html")] = page
+	}
+	for _, name := range []string{"told", "confirm"} {
+		add(templateFiles, "templates/"+name+".html")
+	}
+	pages, err := fs.Glob(files, "templates/[^_]*.html")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range pages {
+		add(files, name)
+	}
+	return a
+}
+
+// Handle has an address answered: a path with wildcards as [http.ServeMux] takes
+// them, without a method.
+func (a *Area) Handle(path string, rt Route) {
+	var allow []string
+	add := func(method string, h Handler) {
+		if h != nil {
+			a.site.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, rt, h) })
+			allow = append(allow, method)
+		}
+	}
+	add("GET", rt.Get)
+	add("POST", rt.Post)
+	if rt.Get != nil {
+		allow = append(allow, "HEAD")
+	}
+	a.site.mux.HandleFunc(path, a.site.notAllowed(strings.Join(allow, ", ")))
+}
+
+// serve finds out who asks, whether they may, and has the handler answer.
+func (a *Area) serve(w http.ResponseWriter, r *http.Request, rt Route, h Handler) {
+	req, err := a.site.identify(w, r)
+	if err != nil {
+		if problem.Of(err) != problem.Unauthorized {
+			a.site.fail(w, r, err)
+			return
+		}
+		a.site.mustSignIn(w, r)
+		return
+	}
+	switch {
+	case req.OrganizationID == "" && !rt.Alone:
+		seeOther(w, WelcomePath)
+		return
+	case rt.Admin && !req.Admin():
+		err = problem.New(problem.Forbidden, "This page is for admins of %s. Ask one of them.", req.Organization.Name)
+	default:
+		err = h(w, req)
+	}
+	if err != nil {
+		a.fail(w, req, err)
+	}
+}
+
+// identify returns who sent r. The error is Unauthorized when nobody is signed in.
+func (s *Site) identify(w http.ResponseWriter, r *http.Request) (*Request, error) {
+	ctx, err := s.gate.Authenticate(w, r)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := account.FromContext(ctx)
+	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r))}
+	if id.OrganizationID != "" {
+		if req.Organization, err = s.accounts.Organization(ctx, id.OrganizationID); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
+
+// mustSignIn sends who asks for a page to sign in first and back, and tells who
+// posts a form that nothing was changed.
+func (s *Site) mustSignIn(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		s.tell(w, r, http.StatusUnauthorized, "Sign in first", message{
+			Text: "You are not signed in any more, so nothing was changed.", Next: "Sign in, go back, and send the form again.",
+			Path: SignInPath, Label: "Sign in",
+		})
+		return
+	}
+	seeOther(w, SignInPath+"?next="+url.QueryEscape(r.URL.RequestURI()))
+}
+
+// Page is a page in the frame.
+type Page struct {
+	Title   string
+	At      string   // the path of the entry of the rail where it belongs: "/inbox"
+	Views   []Entry  // what that entry has below it
+	Class   string   // of main: "panes" for a page that scrolls within itself
+	Scripts []string // modules of static/js beside app.js
+	Status  int      // 0: 200
+	Fields  Fields   // of its form; those in which something is wrong are told of first
+	Body    any      // for its template, as .Body
+
+	// Sandbox and Other are for pages of the fleet: whether what they show is the
+	// sandbox's, and where the other environment has the same page.
+	Sandbox bool
+	Other   string
+}
+
+// Entry is a place in the rail.
+type Entry struct {
+	Path    string
+	Label   string
+	Icon    string
+	Count   string // empty for none
+	Present bool
+	Under   []Entry
+}
+
+// frame is what the layout is executed with.
+type frame struct {
+	Page
+	Request *Request
+	Rail    []Entry
+	Notice  *Notice
+}
+
+// Render sends the page whose template has this name.
+func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) error {
+	t := a.templates[name]
+	if t == nil {
+		return errors.New("web: no template " + name)
+	}
+	f := frame{Page: p, Request: r, Rail: rail(p), Notice: takeNotice(w, r.Request)}
+	var body bytes.Buffer
+	if err := t.ExecuteTemplate(&body, "layout", f); err != nil {
+		return err
+	}
+	status := p.Status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	send(w, status, body.Bytes(), appPolicy, "strict-origin")
+	return nil
+}
+
+// Part sends what a template named part of a page's file makes of data, without
+// the frame: for scripts that put it into a page.
+func (a *Area) Part(w http.ResponseWriter, page, part string, data any) error {
+	t := a.templates[page]
+	if t == nil {
+		return errors.New("web: no template " + page)
+	}
+	var body bytes.Buffer
+	if err := t.ExecuteTemplate(&body, part, data); err != nil {
+		return err
+	}
+	send(w, http.StatusOK, body.Bytes(), appPolicy, "strict-origin")
+	return nil
+}
+
+// fail shows an error in the frame.
+func (a *Area) fail(w http.ResponseWriter, r *Request, err error) {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		a.site.fail(w, r.Request, err)
+		return
+	}
+	status, title := http.StatusUnprocessableEntity, "This cannot be done"
+	m := message{Text: p.Message, Path: "/inbox", Label: "To the inbox"}
+	switch p.Kind {
+	case problem.NotFound:
+		status, title = http.StatusNotFound, "Not found"
+		m.Text = "There is nothing at this address, or it is not your organization's, or it was deleted."
+	case problem.Forbidden:
+		status, title = http.StatusForbidden, "This is not for you"
+	case problem.Conflict:
+		status = http.StatusConflict
+	case problem.TooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case problem.RateLimited:
+		status, title = http.StatusTooManyRequests, "Too fast"
+	case problem.Invalid, problem.Precondition:
+		for _, issue := range p.Issues {
+			m.Text += " " + issue.Path + " " + issue.Message + "."
+		}
+	default:
+		a.site.fail(w, r.Request, err)
+		return
+	}
+	if r.Method == http.MethodPost {
+		m.Next = "Nothing was changed."
+	}
+	if err := a.Render(w, r, "told", Page{Title: title, Status: status, Body: m}); err != nil {
+		a.site.fail(w, r.Request, err)
+	}
+}
+
+// Form reads what a form of ours posts. What is none it answers, and reports
+// false.
+func (a *Area) Form(w http.ResponseWriter, r *Request) (url.Values, bool) {
+	return a.site.form(w, r.Request)
+}
+
+// Confirm asks before something is done for good. Its page is a form that posts
+// to its own address, with the field "confirm" when there is a word to type.
+type Confirm struct {
+	Text   string // what will happen
+	Type   string // a word that must be typed, such as the name of what goes; empty: none
+	Label  string // of the button: "Delete the key"
+	Cancel string // where to go instead
+}
+
+// Confirm shows the page that asks. at and views are those of [Page].
+func (a *Area) Confirm(w http.ResponseWriter, r *Request, title string, p Page, c Confirm) error {
+	p.Title, p.Body = title, c
+	if c.Type != "" {
+		p.Fields = confirmFields(c)
+		if r.Method == http.MethodPost {
+			p.Status = http.StatusUnprocessableEntity
+			p.Fields[0].Error = "This is not what was to be typed."
+		}
+	}
+	return a.Render(w, r, "confirm", p)
+}
+
+func confirmFields(c Confirm) Fields {
+	return Fields{{Name: "confirm", Label: "Type " + c.Type + " to confirm", Type: "text", Autocomplete: "off", Focus: true}}
+}
+
+// Confirmed reads the form of [Area.Confirm] and reports whether what was to be
+// typed was; otherwise show the page again.
+func (a *Area) Confirmed(form url.Values, c Confirm) bool {
+	return strings.TrimSpace(form.Get("confirm")) == strings.TrimSpace(c.Type)
+}
+
+// Notice is told once on the next page: what was done.
+type Notice struct {
+	Text string
+	Bad  bool // it was not done
+	// Undo is the form that takes it back: where it is posted, and its fields.
+	// Empty: there is none.
+	Undo   string            `json:",omitempty"`
+	Fields map[string]string `json:",omitempty"`
+}
+
+// noticeCookie holds a [Notice] between a form and the page after it.
+const noticeCookie = "kickstand-notice"
+
+// Redirect sends the browser on after a form, to a path of ours, where it is told n.
+func (a *Area) Redirect(w http.ResponseWriter, to string, n Notice) error {
+	if n.Text != "" {
+		text, err := json.Marshal(n)
+		if err != nil {
+			return err
+		}
+		http.SetCookie(w, a.site.cookie(noticeCookie, base64.RawURLEncoding.EncodeToString(text), 60))
+	}
+	seeOther(w, to)
+	return nil
+}
+
+func (s *Site) cookie(name, value string, seconds int) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.gate != nil && s.gate.Secure}
+}
+
+// takeNotice returns what is to be told, once. Whatever is no such thing is
+// nothing.
+func takeNotice(w http.ResponseWriter, r *http.Request) *Notice {
+	c, err := r.Cookie(noticeCookie)
+	if err != nil || c.Value == "" {
+		return nil
+	}
+	// A page that a script fetches to look for news is not the one people read.
+	if r.Header.Get("X-Live") != "" {
+		return nil
+	}
+	http.SetCookie(w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1})
+	text, err := base64.RawURLEncoding.DecodeString(c.Value)
+	var n Notice
+	if err != nil || json.Unmarshal(text, &n) != nil || n.Text == "" || n.Undo != "" && !local(n.Undo) {
+		return nil
+	}
+	return &n
+}
+
+// local reports whether a path leads to this server.
+func local(to string) bool {
+	return strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.ContainsAny(to, "\\\r\n\t")
+}
+
+// rail is what is at the left of every page.
+func rail(p Page) []Entry {
+	fleet := "/fleet"
+	if p.Sandbox {
+		fleet = "/sandbox/fleet"
+	}
+	entries := []Entry{
+		{Path: "/inbox", Label: "Inbox", Icon: "inbox"},
+		{Path: "/customers", Label: "Customers", Icon: "users"},
+		{Path: fleet, Label: "Fleet", Icon: "bike"},
+		{Path: "/settings", Label: "Settings", Icon: "settings"},
+	}
+	for i := range entries {
+		e := &entries[i]
+		e.Present = p.At == e.Path
+		if e.Present {
+			e.Under = p.Views
+		}
+	}
+	return entries
+}
+
+// Context is r's, for services.
+func (r *Request) Context() context.Context { return r.Request.Context() }
+
+// appPolicy lets a page of the frame load what is ours, frame letters, which have
+// a policy of their own, and hear news.
+const appPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// send sends a page that was rendered.
+func send(w http.ResponseWriter, status int, body []byte, policy, referrer string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", referrer)
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // only fails when nobody is there to see it
+}

@@ -1,0 +1,57 @@
+package settings
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// sessionRow is one place where the reader is signed in.
+type sessionRow struct {
+	account.Session
+	Since, Used web.Time
+}
+
+// sessions lists where somebody is signed in.
+func (p *pages) sessions(w http.ResponseWriter, r *web.Request) error {
+	list, err := p.Accounts.Sessions(r.Context(), r.Identity)
+	if err != nil {
+		return err
+	}
+	rows := make([]sessionRow, len(list))
+	for i, s := range list {
+		rows[i] = sessionRow{s, r.Time(s.CreatedAt), r.Time(s.UsedAt)}
+	}
+	return p.Render(w, r, "sessions", page(r, "/settings/sessions", "Where you are signed in", rows))
+}
+
+// endSession ends one session, or all but this one.
+func (p *pages) endSession(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	if id := form.Get("session"); id != "" {
+		if err := p.Accounts.EndSession(r.Context(), r.UserID, id); err != nil {
+			return err
+		}
+		return p.Redirect(w, "/settings/sessions", web.Notice{Text: "That session has ended."})
+	}
+	n, err := p.Accounts.EndSessions(r.Context(), r.UserID, r.SessionID)
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, "/settings/sessions", web.Notice{Text: ended(n)})
+}
+
+func ended(n int64) string {
+	switch n {
+	case 0:
+		return "You are signed in nowhere else."
+	case 1:
+		return "The other session has ended."
+	}
+	return strconv.FormatInt(n, 10) + " other sessions have ended."
+}

@@ -1,0 +1,73 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/web/settings"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// newHouse is a site with the settings.
+func newHouse(t *testing.T) *webtest.House {
+	t.Helper()
+	h := webtest.NewHouse(t)
+	settings.Register(h.Site, settings.Config{Accounts: h.Accounts})
+	return h
+}
+
+func TestSessions(t *testing.T) {
+	const path = "/settings/sessions"
+	h := newHouse(t)
+	here := h.SignIn(h.Agent)
+	d := here.Page(path)
+	d.Want("Where you are signed in", "Firefox on Linux", "192.0.2.1", "This one")
+	if len(d.With("name", "session")) != 0 {
+		t.Error("the only session can be ended")
+	}
+	h.SignIn(h.Agent)
+	there := h.SignIn(h.Agent)
+	others := here.Page(path).With("name", "session")
+	if len(others) != 2 {
+		t.Fatalf("got %d other sessions, want 2", len(others))
+	}
+	here.Refused(here.Post(path, url.Values{"session": {"01985ec5-8a60-7000-8000-5a7e1c0d2b3f"}}), http.StatusNotFound)
+	if _, notice := here.Sent(here.Post(path, url.Values{"session": {webtest.Attr(others[1], "value")}})); notice != "That session has ended." {
+		t.Errorf("got notice %q", notice)
+	}
+	if _, notice := here.Sent(here.Post(path, nil)); notice != "The other session has ended." {
+		t.Errorf("got notice %q", notice)
+	}
+	if w := there.Get(path); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/sign-in?next=%2Fsettings%2Fsessions" {
+		t.Errorf("a session that has ended: got %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	there.Refused(there.Post(path, nil), http.StatusUnauthorized).Want("nothing was changed")
+	here.Page(path)
+}
+
+// TestFrame: the page around every page says whose it is, and a notice comes once.
+func TestFrame(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Admin)
+	d, notice := b.Sent(b.Post("/settings/sessions", nil))
+	d.Want(h.Organization.Name, h.Admin.Name)
+	if notice == "" || webtest.Text(b.Page("/settings/sessions").With("id", "toasts")[0]) != "" {
+		t.Errorf("got notice %q, and then %q", notice, webtest.Text(b.Page("/settings/sessions").With("id", "toasts")[0]))
+	}
+	if w := h.SignIn(account.User{}).Get("/settings/sessions"); w.Code != http.StatusSeeOther {
+		t.Errorf("nobody: got %d", w.Code)
+	}
+	if w := b.Do(mustRequest("PUT", "/settings/sessions")); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, POST, HEAD" {
+		t.Errorf("PUT: got %d, Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+}
+
+func mustRequest(method, path string) *http.Request {
+	r, err := http.NewRequest(method, path, nil)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}

@@ -1,0 +1,59 @@
+// A link with data-dialog opens the form of its page as a dialog. What the form is
+// answered with becomes the page; a form that is refused stays in the dialog.
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-dialog]");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  try {
+    const form = await formOf(await fetch(link.href));
+    if (!form) throw new Error("no form");
+    open(form, link.href);
+  } catch {
+    location.href = link.href;
+  }
+});
+
+async function formOf(response) {
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  return page.querySelector("main form:not([data-elsewhere])");
+}
+
+function open(form, address) {
+  const dialog = document.createElement("dialog");
+  const show = (form) => {
+    form.querySelector("h1")?.setAttribute("id", "dialog-title");
+    dialog.setAttribute("aria-labelledby", "dialog-title");
+    if (!form.getAttribute("action")) form.action = address;
+    dialog.replaceChildren(document.importNode(form, true));
+    dialog.querySelector("[autofocus]")?.focus();
+  };
+  show(form);
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+    if (event.target.closest("[data-cancel]")) {
+      event.preventDefault();
+      dialog.close();
+    }
+  });
+  dialog.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    event.preventDefault();
+    const body = form.enctype === "multipart/form-data" ? new FormData(form, event.submitter) : new URLSearchParams(new FormData(form, event.submitter));
+    const response = await fetch(form.action, { method: "POST", body });
+    if (response.redirected) {
+      location.assign(response.url);
+      if (new URL(response.url).pathname === location.pathname) location.reload();
+    } else if (response.status === 422) {
+      const again = await formOf(response);
+      again ? show(again) : dialog.close();
+    } else {
+      // What it says is a page of its own.
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      dialog.replaceChildren(...page.querySelector("main").childNodes);
+    }
+  });
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}

@@ -1,0 +1,98 @@
+// Parts of the page that have data-live="ticket ticket:ID" are kept up to date.
+// The server streams topics; a part whose topic is among them is taken from the
+// page as it is now, and what differs is put in place: what is typed, chosen and
+// focused stays, and what is new has the class "arrived".
+//
+// Of all tabs of a browser one has the stream and tells the others: browsers open
+// few connections to a host.
+const shared = new BroadcastChannel("kickstand-live");
+shared.onmessage = (event) => heard(event.data);
+
+function stream() {
+  const source = new EventSource("/live");
+  let lost = false;
+  source.onopen = () => {
+    // What was told in between is not known.
+    if (lost) tell(["*"]);
+    lost = false;
+  };
+  source.onmessage = (event) => tell(event.data.split("\n"));
+  return new Promise((done) => {
+    source.onerror = () => {
+      lost = true;
+      if (source.readyState === EventSource.CLOSED) done();
+    };
+  });
+}
+
+function tell(topics) {
+  shared.postMessage(topics);
+  heard(topics);
+}
+
+if (document.querySelector("[data-live]")) navigator.locks?.request("kickstand-live", stream);
+
+let waiting = new Set();
+let timer = 0;
+let last = 0;
+
+function heard(topics) {
+  for (const topic of topics) {
+    waiting.add(topic);
+    if (topic.includes(":")) waiting.add(topic.slice(0, topic.indexOf(":")));
+  }
+  // At once when it was quiet, and else once a second.
+  if (!timer) timer = setTimeout(update, Math.max(50, last + 1000 - Date.now()));
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && waiting.size && !timer) timer = setTimeout(update, 50);
+});
+
+async function update() {
+  timer = 0;
+  if (document.hidden) return; // later
+  last = Date.now();
+  const topics = waiting;
+  waiting = new Set();
+  const parts = [...document.querySelectorAll("[data-live][id]")].filter(
+    (e) => topics.has("*") || e.dataset.live.split(" ").some((t) => topics.has(t)),
+  );
+  if (!parts.length) return;
+  const response = await fetch(location.href, { headers: { "X-Live": "1" } }).catch(() => null);
+  if (!response?.ok || response.redirected) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const part of parts) {
+    const now = page.getElementById(part.id);
+    if (now) morph(part, now);
+  }
+  document.dispatchEvent(new CustomEvent("kickstand:changed"));
+}
+
+// morph makes an element like another, keeping what need not change.
+export function morph(old, now) {
+  if (old.isEqualNode(now) || old.hasAttribute("data-keep")) return;
+  for (const { name } of [...old.attributes]) if (!now.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  for (const { name, value } of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (old.matches("textarea, select, input")) return; // what it says is the reader's
+  const byID = new Map([...old.children].filter((c) => c.id).map((c) => [c.id, c]));
+  let at = old.firstChild;
+  for (const fresh of [...now.childNodes]) {
+    const same = fresh.id ? byID.get(fresh.id) : at && !at.id && at.nodeType === fresh.nodeType && at.nodeName === fresh.nodeName ? at : null;
+    if (!same) {
+      const added = document.importNode(fresh, true);
+      if (added.id) added.classList.add("arrived");
+      old.insertBefore(added, at);
+      continue;
+    }
+    if (same === at) at = at.nextSibling;
+    else old.insertBefore(same, at);
+    if (same.nodeType === Node.ELEMENT_NODE) morph(same, fresh);
+    else if (same.data !== fresh.data) same.data = fresh.data;
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}

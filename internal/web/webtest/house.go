@@ -1,0 +1,185 @@
+package webtest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/live"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// BaseURL is where a [House] says that it is.
+const BaseURL = "https://help.example.com"
+
+// House is a site with accounts: an organization with an admin and an agent,
+// whose names try to be more than text. Areas are registered on Site.
+type House struct {
+	Site         *web.Site
+	DB           *db.DB
+	Accounts     *account.Service
+	Live         *live.Hub
+	Log          *slog.Logger
+	Organization account.Organization
+	Admin, Agent account.User
+	Mails        []mail.Message
+
+	t testing.TB
+}
+
+// EnqueueMail implements account's Mailer.
+func (h *House) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+	tx.AfterCommit(func() { h.Mails = append(h.Mails, m) })
+	return nil
+}
+
+const password = "correct horse"
+
+// NewHouse returns a house on a database of its own.
+func NewHouse(t testing.TB) *House {
+	t.Helper()
+	h := &House{t: t, DB: dbtest.New(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	var err error
+	if h.Accounts, err = account.New(account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Logger: h.Log}); err != nil {
+		t.Fatal(err)
+	}
+	h.Organization = h.NewOrganization(`Lime & <b>"Sons"</b>`)
+	h.Admin = h.NewUser(h.Organization, "ada@example.com", "Ada <script>alert(1)</script>", account.Admin)
+	h.Agent = h.NewUser(h.Organization, "ben@example.com", "Ben", account.Agent)
+	h.Live = live.Open(h.DB)
+	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Live: h.Live, Logger: h.Log})
+	return h
+}
+
+// NewOrganization makes another organization.
+func (h *House) NewOrganization(name string) account.Organization {
+	h.t.Helper()
+	o, err := h.Accounts.CreateOrganization(h.t.Context(), account.NewOrganization{Name: name})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return o
+}
+
+// NewUser makes a member of an organization.
+func (h *House) NewUser(o account.Organization, email, name string, role account.Role) account.User {
+	h.t.Helper()
+	u, err := h.Accounts.CreateUser(h.t.Context(), account.NewUser{Email: email, Name: name, Password: password, Organization: o.Slug, Role: role})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return u
+}
+
+// Browser is a browser in which somebody is signed in. It keeps its cookies.
+type Browser struct {
+	h       *House
+	cookies map[string]*http.Cookie
+}
+
+// SignIn returns a browser with a session of somebody; of nobody for the zero user.
+func (h *House) SignIn(u account.User) *Browser {
+	h.t.Helper()
+	b := &Browser{h: h, cookies: make(map[string]*http.Cookie)}
+	if u.ID == "" {
+		return b
+	}
+	in, err := h.Accounts.SignInWithPassword(h.t.Context(), account.PasswordSignIn{Email: u.Email, Password: password},
+		account.Client{IP: "192.0.2.1", UserAgent: "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, c := range (&browser.Gate{}).SignedIn(in.Tokens) {
+		b.cookies[c.Name] = c
+	}
+	return b
+}
+
+// Do sends a request with the browser's cookies and keeps those it gets.
+func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
+	for _, c := range b.cookies {
+		r.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
+	}
+	w := httptest.NewRecorder()
+	b.h.Site.ServeHTTP(w, r)
+	for _, c := range w.Result().Cookies() {
+		if c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		} else {
+			b.cookies[c.Name] = c
+		}
+	}
+	return w
+}
+
+// Get asks for a page.
+func (b *Browser) Get(path string) *httptest.ResponseRecorder {
+	return b.Do(httptest.NewRequest(http.MethodGet, path, nil))
+}
+
+// Post sends a form.
+func (b *Browser) Post(path string, form url.Values) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, io.NopCloser(strings.NewReader(form.Encode())))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return b.Do(r)
+}
+
+// Page asks for a page, which must be there and be as all pages must be.
+func (b *Browser) Page(path string) Document {
+	b.h.t.Helper()
+	w := b.Get(path)
+	if w.Code != http.StatusOK {
+		b.h.t.Fatalf("GET %s: got %d to %q: %s", path, w.Code, w.Header().Get("Location"), w.Body)
+	}
+	return b.check(w)
+}
+
+// Refused reads what a request was answered with, which must be a page with this
+// status.
+func (b *Browser) Refused(w *httptest.ResponseRecorder, status int) Document {
+	b.h.t.Helper()
+	if w.Code != status {
+		b.h.t.Fatalf("got %d to %q, want %d: %s", w.Code, w.Header().Get("Location"), status, w.Body)
+	}
+	return b.check(w)
+}
+
+// Sent follows a form that must have been taken: it returns the page after it,
+// and the notice there.
+func (b *Browser) Sent(w *httptest.ResponseRecorder) (d Document, notice string) {
+	b.h.t.Helper()
+	if w.Code != http.StatusSeeOther {
+		b.h.t.Fatalf("got %d, want 303: %s", w.Code, w.Body)
+	}
+	d = b.Page(w.Header().Get("Location"))
+	for _, n := range d.With("id", "toasts") {
+		notice = Text(n)
+	}
+	return d, notice
+}
+
+func (b *Browser) check(w *httptest.ResponseRecorder) Document {
+	b.h.t.Helper()
+	for name, want := range map[string]string{
+		"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+	} {
+		if got := w.Header().Get(name); got != want {
+			b.h.t.Errorf("got %s %q, want %q", name, got, want)
+		}
+	}
+	policy := w.Header().Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") {
+		b.h.t.Errorf("got policy %q", policy)
+	}
+	return Parse(b.h.t, w.Body.String())
+}
