@@ -47,7 +47,7 @@ var floors = [][]string{
 	4: {"internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
 	5: {"internal/rest/*", "internal/web/*"},
 	6: {"internal/app"},
-	7: {"cmd/kickstand", "bench", "internal/archtest"},
+	7: {"cmd/kickstand", "bench", "e2e", "internal/archtest"},
 }
 
 // neighbours are the imports between packages of one floor, each with its
@@ -92,6 +92,7 @@ var only = []struct {
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"github.com/redis/go-redis", []string{"internal/ratelimit"}, "where limits are counted is one package's business"},
+	{"github.com/chromedp", []string{"e2e"}, "only tests look at pages in a browser"},
 	{"github.com/nyaruka/phonenumbers", []string{"internal/phone"}, "a number has one canonical form, made in one place"},
 }
 

@@ -1,0 +1,518 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long anything is waited for before a test gives up.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	status := m.Run()
+	if stopChromium != nil {
+		if err := stopChromium(); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping Chromium:", err)
+		}
+	}
+	os.Exit(status)
+}
+
+// stopChromium ends the browser that chromium started.
+var stopChromium func() error
+
+// findChromium returns the program to run; empty when there is none.
+func findChromium() string {
+	if name := os.Getenv("KICKSTAND_TEST_CHROMIUM"); name != "" {
+		return name
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless-shell"} {
+		if found, err := exec.LookPath(name); err == nil {
+			return found
+		}
+	}
+	return ""
+}
+
+// chromium starts the one browser of all tests.
+var chromium = sync.OnceValues(func() (context.Context, error) {
+	name := findChromium()
+	dir, err := os.MkdirTemp("", "kickstand-chromium-")
+	if err != nil {
+		return nil, err
+	}
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(name), chromedp.UserDataDir(dir), chromedp.Headless, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU,
+		// Nothing but what is asked for: not even names of other hosts are looked up.
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("no-proxy-server", true),
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-default-apps", true),
+		chromedp.Flag("disable-extensions", true),
+		chromedp.Flag("disable-breakpad", true),
+		chromedp.Flag("disable-dev-shm-usage", true),
+		// Tabs that nobody looks at work like the one in front.
+		chromedp.Flag("disable-background-timer-throttling", true),
+		chromedp.Flag("disable-backgrounding-occluded-windows", true),
+		chromedp.Flag("disable-renderer-backgrounding", true),
+		chromedp.Flag("disable-ipc-flooding-protection", true),
+		// Frames stay in the page's process, so that what happens in them is told
+		// with what happens in the page.
+		chromedp.Flag("disable-site-isolation-trials", true),
+		chromedp.Flag("disable-features", "IsolateSandboxedIframes,IsolateOrigins,site-per-process,Translate,OptimizationHints,MediaRouter,AutofillServerCommunication"),
+		chromedp.Flag("hide-scrollbars", true),
+		chromedp.Flag("font-render-hinting", "none"),
+		chromedp.Flag("force-color-profile", "srgb"),
+		chromedp.Flag("lang", "en"),
+	}
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // it refuses to run as root with one
+	}
+	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, _ := chromedp.NewContext(allocator)
+	stopChromium = func() error {
+		end, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err := chromedp.Cancel(end)
+		cancelAllocator()
+		if rerr := os.RemoveAll(dir); err == nil {
+			err = rerr
+		}
+		return err
+	}
+	if err := chromedp.Do(ctx); err != nil {
+		return nil, fmt.Errorf("%s does not start: %w", name, err)
+	}
+	return ctx, nil
+})
+
+// needChromium skips a test where there is no browser.
+func needChromium(t testing.TB) context.Context {
+	t.Helper()
+	if findChromium() == "" {
+		t.Skip("no Chromium: install it (Debian: apt-get install chromium) or set KICKSTAND_TEST_CHROMIUM to one (.ci/run browser does)")
+	}
+	ctx, err := chromium()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// screen is what somebody looks at.
+type screen struct {
+	name          string
+	width, height int64
+	dark          bool
+}
+
+var (
+	wide   = screen{"wide", 1440, 900, false}
+	narrow = screen{"narrow", 390, 844, false}
+)
+
+// visitor is a person at a browser, with cookies of their own: one tab, more with
+// [visitor.tab].
+type visitor struct {
+	t    testing.TB
+	ctx  context.Context // of the tab
+	base string          // the program's address
+
+	mu       sync.Mutex
+	faults   []string
+	requests map[network.RequestID]*request
+	order    []network.RequestID
+	allowed  []string // parts of faults that the test is about
+}
+
+// request is one that the tab made.
+type request struct {
+	url    string
+	kind   network.ResourceType
+	status int64
+	bytes  int64 // of the body, decompressed
+	cached bool
+}
+
+// visit opens a browser on a program: a new person, of whom it has no cookie yet. It
+// looks at a wide screen. The test fails at its end for whatever the pages did that
+// none may do.
+func (p *program) visit(t testing.TB) *visitor {
+	t.Helper()
+	return newTab(t, needChromium(t), p.base, chromedp.WithNewBrowserContext())
+}
+
+// tab opens another tab for the same person.
+func (v *visitor) tab() *visitor {
+	v.t.Helper()
+	return newTab(v.t, v.ctx, v.base)
+}
+
+func newTab(t testing.TB, parent context.Context, base string, options ...chromedp.ContextOption) *visitor {
+	t.Helper()
+	v := &visitor{t: t, base: base, requests: map[network.RequestID]*request{}}
+	ctx, cancel := chromedp.NewContext(parent, append(options, chromedp.WithListener(v.listen))...)
+	v.ctx = ctx
+	t.Cleanup(func() {
+		cancel()
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		for _, f := range v.faults {
+			t.Error("in the browser: " + f)
+		}
+	})
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, audits.Enable, cdp.Empty{})
+		return err
+	}))
+	v.look(wide)
+	return v
+}
+
+// listen notes what the tab does. It runs between the browser's messages.
+func (v *visitor) listen(event any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text := e.ExceptionDetails.Text
+		if x := e.ExceptionDetails.Exception; x != nil {
+			text += " " + x.Description
+		}
+		v.fault("an exception: %s at %s:%d", text, e.ExceptionDetails.URL, e.ExceptionDetails.LineNumber+1)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeAssert || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			var words []string
+			for _, a := range e.Args {
+				words = append(words, string(a.Value)+a.Description)
+			}
+			v.fault("console.%s: %s", e.Type, strings.Join(words, " "))
+		}
+	case *log.EventEntryAdded:
+		// What the network says of statuses is judged by the responses.
+		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
+			v.fault("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+		}
+	case *audits.EventIssueAdded:
+		if e.Issue.Code == audits.InspectorIssueCodeContentSecurityPolicyIssue || e.Issue.Code == audits.InspectorIssueCodeQuirksModeIssue ||
+			e.Issue.Code == audits.InspectorIssueCodeGenericIssue {
+			details, _ := json.Marshal(e.Issue.Details)
+			v.fault("%s: %s", e.Issue.Code, details)
+		}
+	case *network.EventRequestWillBeSent:
+		if u, err := url.Parse(e.Request.URL); err != nil || !slices.Contains([]string{"data", "blob", "about"}, u.Scheme) && u.Scheme+"://"+u.Host != v.base {
+			v.fault("a request to another host: %s", e.Request.URL)
+		}
+		if _, again := v.requests[e.RequestID]; !again {
+			v.order = append(v.order, e.RequestID)
+		}
+		v.requests[e.RequestID] = &request{url: strings.TrimPrefix(e.Request.URL, v.base), kind: e.Type}
+	case *network.EventWebSocketCreated:
+		v.fault("a web socket to %s", e.URL)
+	case *network.EventRequestServedFromCache:
+		if r := v.requests[e.RequestID]; r != nil {
+			r.cached = true
+		}
+	case *network.EventResponseReceived:
+		if r := v.requests[e.RequestID]; r != nil {
+			r.status = e.Response.Status
+			r.cached = r.cached || e.Response.FromDiskCache
+			if r.status >= 400 && r.kind != network.ResourceTypeDocument {
+				v.fault("%d for %s", r.status, r.url)
+			}
+		}
+	case *network.EventDataReceived:
+		if r := v.requests[e.RequestID]; r != nil {
+			r.bytes += e.DataLength
+		}
+	case *network.EventLoadingFailed:
+		// What the page itself gave up, by leaving or by asking again, is no fault, and
+		// what its policy forbids was told above.
+		if r := v.requests[e.RequestID]; r != nil && !e.Canceled && e.ErrorText != "net::ERR_ABORTED" && e.BlockedReason != network.BlockedReasonCsp {
+			v.fault("%s for %s %s", e.ErrorText, r.url, e.BlockedReason)
+		}
+	}
+}
+
+// fault notes what no page may do, unless the test allows it.
+func (v *visitor) fault(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.ContainsFunc(v.allowed, func(part string) bool { return strings.Contains(text, part) }) {
+		v.faults = append(v.faults, text)
+	}
+}
+
+// allow takes faults that contain part for what is to happen here.
+func (v *visitor) allow(part string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.allowed = append(v.allowed, part)
+}
+
+// do runs actions in the tab.
+func (v *visitor) do(actions ...chromedp.Action[chromedp.Void]) {
+	v.t.Helper()
+	ctx, cancel := v.begin()
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		v.fatal(err)
+	}
+}
+
+// begin returns a context for something that ends soon.
+func (v *visitor) begin() (context.Context, context.CancelFunc) {
+	// The tab is to outlive its first action.
+	if chromedp.FromContext(v.ctx).Target == nil {
+		return v.ctx, func() {}
+	}
+	return context.WithTimeout(v.ctx, patience)
+}
+
+// fatal ends the test, saying where the browser was.
+func (v *visitor) fatal(args ...any) {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
+	defer cancel()
+	if where, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText`)); err == nil {
+		args = append(args, "\nat", where)
+	}
+	if dir := os.Getenv("KICKSTAND_TEST_PICTURES"); dir != "" {
+		if picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot()); err == nil {
+			name := filepath.Join(dir, strings.ReplaceAll(v.t.Name(), "/", "-")+".png")
+			if os.WriteFile(name, picture, 0o600) == nil {
+				args = append(args, "\nseen as", name)
+			}
+		}
+	}
+	v.t.Fatal(args...)
+}
+
+// run runs one action in the tab and returns what it found.
+func run[T any](v *visitor, action chromedp.Action[T]) T {
+	v.t.Helper()
+	ctx, cancel := v.begin()
+	defer cancel()
+	got, err := chromedp.Run(ctx, action)
+	if err != nil {
+		v.fatal(err)
+	}
+	return got
+}
+
+// js evaluates an expression in the page.
+func js[T any](v *visitor, expression string) T {
+	v.t.Helper()
+	return run(v, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// wait waits until an expression holds, across changes of the page.
+func (v *visitor) wait(what, expression string) {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`!!(`+expression+`)`))
+		if err == nil && ok {
+			return
+		}
+		if ctx.Err() != nil {
+			v.fatal("waited in vain for", what, last)
+		}
+		last = err // a page that is just being left has no answer
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// see waits until the page shows each of these texts, as a person would read them.
+func (v *visitor) see(texts ...string) {
+	v.t.Helper()
+	for _, text := range texts {
+		v.wait(fmt.Sprintf("the text %q", text), `document.body && document.body.innerText.replace(/\s+/g, " ").includes(`+quote(text)+`)`)
+	}
+}
+
+// seeNot fails when the page shows the text now.
+func (v *visitor) seeNot(text string) {
+	v.t.Helper()
+	if js[bool](v, `document.body.innerText.replace(/\s+/g, " ").includes(`+quote(text)+`)`) {
+		v.fatal("there is the text", text)
+	}
+}
+
+// find waits for an element that can be seen.
+func (v *visitor) find(selector string) {
+	v.t.Helper()
+	v.wait(selector, `(e => e && e.checkVisibility({visibilityProperty: true}))(document.querySelector(`+quote(selector)+`))`)
+}
+
+// at waits until the browser is at an address and all of it is there.
+func (v *visitor) at(path string) {
+	v.t.Helper()
+	v.wait("the address "+path, `(location.pathname + location.search).startsWith(`+quote(path)+`) && document.readyState === "complete"`)
+}
+
+// open opens an address of the program and returns its status.
+func (v *visitor) open(path string) int64 {
+	v.t.Helper()
+	if strings.HasPrefix(path, "/") {
+		path = v.base + path
+	}
+	r := run(v, chromedp.NavigateResponse(path))
+	if r == nil {
+		v.fatal("no response for", path)
+	}
+	return r.Status
+}
+
+// click clicks in the middle of an element, as a mouse does: what covers it gets
+// the click instead.
+func (v *visitor) click(selector string) {
+	v.t.Helper()
+	v.find(selector)
+	at := js[struct{ X, Y float64 }](v, `(e => {
+		e.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+		const r = [...e.getClientRects()].find(r => r.width && r.height) || e.getBoundingClientRect();
+		return {X: r.left + r.width / 2, Y: r.top + r.height / 2};
+	})(document.querySelector(`+quote(selector)+`))`)
+	v.do(chromedp.MouseClickXY(at.X, at.Y))
+}
+
+// press clicks the button or link that says text.
+func (v *visitor) press(text string) {
+	v.t.Helper()
+	v.wait("something to press that says "+text, `(`+labelled+`)(`+quote(text)+`)`)
+	js[bool](v, `(e => { document.querySelectorAll("[data-e2e]").forEach(x => x.removeAttribute("data-e2e")); e.setAttribute("data-e2e", ""); return true; })((`+labelled+`)(`+quote(text)+`))`)
+	v.click("[data-e2e]")
+}
+
+// labelled finds what can be pressed by what it says.
+const labelled = `text => [...document.querySelectorAll("button, a[href], summary, input[type=submit], [role=tab]")]
+	.filter(e => e.checkVisibility({visibilityProperty: true}))
+	.find(e => (e.ariaLabel || e.value || e.innerText).replace(/\s+/g, " ").trim() === text)`
+
+// fill gives an input, a select or a text area another value, by typing where one
+// types.
+func (v *visitor) fill(selector, text string) {
+	v.t.Helper()
+	v.find(selector)
+	if js[bool](v, `(e => {
+		if (e.tagName !== "SELECT" && !["date", "time", "datetime-local", "color", "range"].includes(e.type)) { e.focus(); e.select(); return false; }
+		e.value = `+quote(text)+`;
+		e.dispatchEvent(new Event("input", {bubbles: true}));
+		e.dispatchEvent(new Event("change", {bubbles: true}));
+		return true;
+	})(document.querySelector(`+quote(selector)+`))`) {
+		return
+	}
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, input.InsertText, input.InsertTextParams{Text: text})
+		return err
+	}))
+}
+
+// keys presses keys one after the other, wherever the focus is.
+func (v *visitor) keys(keys string, options ...chromedp.KeyOption) {
+	v.t.Helper()
+	v.do(chromedp.KeyEvent(keys, options...))
+}
+
+// value is what an input holds.
+func (v *visitor) value(selector string) string {
+	v.t.Helper()
+	v.find(selector)
+	return js[string](v, `document.querySelector(`+quote(selector)+`).value`)
+}
+
+// text is what an element says.
+func (v *visitor) text(selector string) string {
+	v.t.Helper()
+	v.find(selector)
+	return js[string](v, `document.querySelector(`+quote(selector)+`).innerText`)
+}
+
+// look changes the screen.
+func (v *visitor) look(s screen) {
+	v.t.Helper()
+	scheme := "light"
+	if s.dark {
+		scheme = "dark"
+	}
+	options := []chromedp.EmulateViewportOption{}
+	if s.width < 700 {
+		options = append(options, chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulatePortrait)
+	}
+	v.do(chromedp.EmulateViewport(s.width, s.height, options...), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}})
+		return err
+	}))
+}
+
+// withoutScripts has pages run none from the next one on.
+func (v *visitor) withoutScripts() {
+	v.t.Helper()
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		return err
+	}))
+}
+
+// cookie gives the browser one of the program's.
+func (v *visitor) cookie(name, value string) {
+	v.t.Helper()
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		yes := true
+		_, err := cdp.Call(ctx, t, network.SetCookie, network.SetCookieParams{
+			Name: name, Value: value, URL: v.base, Path: "/", HTTPOnly: &yes, SameSite: network.CookieSameSiteLax,
+		})
+		return err
+	}))
+}
+
+// picture is the screen as it is now.
+func (v *visitor) picture() []byte {
+	v.t.Helper()
+	return run(v, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
+		quality := int64(82)
+		got, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatWebp, Quality: &quality})
+		return got.Data, err
+	})
+}
+
+// quote is a string as JavaScript has it.
+func quote(text string) string {
+	quoted, _ := json.Marshal(text) // of a string it cannot fail
+	return string(quoted)
+}

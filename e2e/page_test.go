@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+var screenshots = flag.String("screenshots", "", "write pictures of the pages into this `folder` instead of checking how they are laid out")
+
+//go:embed testdata/layout.js
+var layoutScript string
+
+// checkLayout fails for what is wrong with how the page is laid out now: see
+// testdata/layout.js.
+func (v *visitor) checkLayout() {
+	v.t.Helper()
+	for _, w := range v.layoutFaults() {
+		v.t.Errorf("%s: %s", js[string](v, `location.pathname + " at " + innerWidth + " px"`), w)
+	}
+}
+
+func (v *visitor) layoutFaults() []string {
+	v.t.Helper()
+	return js[[]string](v, layoutScript)
+}
+
+// axe is the source of axe-core, which is not part of this repository; empty where
+// nobody says where it is.
+var axe = sync.OnceValues(func() (string, error) {
+	modules := os.Getenv("KICKSTAND_TEST_NODE_MODULES")
+	if modules == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(filepath.Join(modules, "axe-core", "axe.min.js"))
+	return string(text), err
+})
+
+// axeRules are what axe looks for: all that WCAG 2.2 asks for at level AA, and what
+// its makers recommend.
+const axeRules = `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`
+
+// checkAccess fails for what hinders people seriously, by axe-core's judgement. Where
+// that is not at hand, nothing is found.
+func (v *visitor) checkAccess() {
+	v.t.Helper()
+	for _, w := range v.accessFaults() {
+		v.t.Errorf("%s: %s", js[string](v, `location.pathname + " at " + innerWidth + " px"`), w)
+	}
+}
+
+func (v *visitor) accessFaults() []string {
+	v.t.Helper()
+	source, err := axe()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if source == "" {
+		return nil // TestChecksCatch says so
+	}
+	if js[bool](v, `typeof axe === "undefined"`) {
+		// As a debugger would: the page's policy holds for the page.
+		v.do(chromedp.Evaluate[chromedp.Void](source))
+	}
+	return js[[]string](v, `axe.run(document, {runOnly: {type: "tag", values: `+axeRules+`}, resultTypes: ["violations"]}).then(found =>
+		found.violations.filter(f => f.impact === "serious" || f.impact === "critical").flatMap(f => f.nodes.slice(0, 5).map(n =>
+			f.impact + ": " + f.id + ": " + n.target.join(" ") + ": " + n.html.slice(0, 200) + "\n\t" + n.failureSummary.replaceAll("\n", "\n\t"))))`)
+}
+
+// What a page may weigh, in bytes as they are before compression.
+const (
+	maxPage   = 100 << 10 // HTML, CSS and JavaScript together
+	maxStyle  = 40 << 10
+	maxScript = 30 << 10
+)
+
+// checkWeight opens a page as somebody who never was here, and then again: it weighs
+// no more than it may, and what is kept is not asked for again.
+func (v *visitor) checkWeight(path string) {
+	v.t.Helper()
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, network.ClearBrowserCache, cdp.Empty{})
+		return err
+	}))
+	cold := v.load(path)
+	sums := map[network.ResourceType]int64{}
+	var all int64
+	for _, r := range cold {
+		switch r.kind {
+		case network.ResourceTypeDocument, network.ResourceTypeStylesheet, network.ResourceTypeScript:
+			sums[r.kind] += r.bytes
+			all += r.bytes
+		}
+	}
+	for _, c := range []struct {
+		what     string
+		got, max int64
+	}{
+		{"HTML, CSS and JavaScript", all, maxPage},
+		{"CSS", sums[network.ResourceTypeStylesheet], maxStyle},
+		{"JavaScript", sums[network.ResourceTypeScript], maxScript},
+	} {
+		if c.got > c.max {
+			v.t.Errorf("%s: %s weigh %d bytes, more than %d: %v", path, c.what, c.got, c.max, cold)
+		}
+	}
+	if sums[network.ResourceTypeDocument] == 0 || sums[network.ResourceTypeStylesheet] == 0 {
+		v.t.Errorf("%s: weighed no page: %v", path, cold)
+	}
+	for _, r := range v.load(path) {
+		if r.kind != network.ResourceTypeDocument && r.kind != network.ResourceTypeEventSource && !r.cached {
+			v.t.Errorf("%s: asks for %s again (%s)", path, r.url, r.kind)
+		}
+	}
+}
+
+// load opens a page and returns what was requested for it.
+func (v *visitor) load(path string) []request {
+	v.t.Helper()
+	v.do(chromedp.Navigate("about:blank"))
+	v.mu.Lock()
+	begin := len(v.order)
+	v.mu.Unlock()
+	v.open(path)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []request
+	for _, id := range v.order[begin:] {
+		out = append(out, *v.requests[id])
+	}
+	return out
+}
+
+func (r request) String() string {
+	return fmt.Sprintf("%s %s: %d bytes", r.kind, r.url, r.bytes)
+}
+
+// place is a page of the program as somebody sees it.
+type place struct {
+	name string // of its picture; unique
+	// path says where it is, making what it needs; nil for a page that shows needs.
+	path   func(w *world) string
+	who    who
+	status int64 // 0: 200
+	// before does what a person does on the page before it is looked at.
+	before func(v *visitor)
+	// picture says that docs/screenshots has it.
+	picture bool
+}
+
+// who looks at a page.
+type who int
+
+const (
+	nobody    who = iota // is signed in
+	admin                // of the organization that has everything
+	agent                // of the same
+	newcomer             // admin of an organization that has nothing yet
+	signingUp            // has signed in for the first time and has no organization
+)
+
+// turns are those of tests that look at pages in parallel.
+var turns = make(chan struct{}, 4)
+
+// inTurn has a test run beside a few others.
+func inTurn(t *testing.T) {
+	t.Parallel()
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+}
+
+// everywhere calls see for each page of the table, several at once.
+func everywhere(t *testing.T, see func(t *testing.T, v *visitor, p place, path string)) {
+	needChromium(t)
+	w := newWorld(t)
+	t.Run("pages", func(t *testing.T) { // ends when all have
+		for _, p := range places {
+			t.Run(p.name, func(t *testing.T) {
+				inTurn(t)
+				v := w.with(t).visitor(p.who)
+				see(t, v, p, p.path(w.with(t)))
+			})
+		}
+	})
+}
+
+// show opens the page of the table.
+func (p place) show(v *visitor, path string) {
+	v.t.Helper()
+	want := p.status
+	if want == 0 {
+		want = 200
+	}
+	if got := v.open(path); got != want {
+		v.fatal(path, "was answered", got, "want", want)
+	}
+	if p.before != nil {
+		p.before(v)
+	}
+}
+
+// TestPages looks at every page: how it is laid out, wide and narrow, what hinders
+// people, in light and dark, and what it weighs.
+func TestPages(t *testing.T) {
+	everywhere(t, func(t *testing.T, v *visitor, p place, path string) {
+		p.show(v, path)
+		v.checkLayout()
+		v.checkAccess()
+		dark := narrow
+		dark.dark = true
+		v.look(dark)
+		v.checkLayout()
+		v.checkAccess()
+		if p.status == 0 {
+			v.checkWeight(path)
+		}
+	})
+}
+
+// TestScreenshots writes the pictures of the documentation, when it is told where to.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		return // TestPages looks at the same pages
+	}
+	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	everywhere(t, func(t *testing.T, v *visitor, p place, path string) {
+		if !p.picture {
+			return
+		}
+		for _, s := range []screen{wide, narrow} {
+			for _, dark := range []bool{false, true} {
+				s.dark = dark
+				v.look(s)
+				p.show(v, path)
+				name := strings.Join([]string{p.name, s.name, map[bool]string{false: "light", true: "dark"}[dark]}, "-") + ".webp"
+				got := v.picture()
+				if len(got) > 150<<10 {
+					t.Errorf("%s has %d bytes", name, len(got))
+				}
+				if err := os.WriteFile(filepath.Join(*screenshots, name), got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}

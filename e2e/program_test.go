@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+)
+
+// program is the whole of it, serving, with its services at hand.
+type program struct {
+	*app.App
+	t    testing.TB
+	base string
+	*sessions
+}
+
+// sessions are those that were opened, by user: one may not try passwords often.
+type sessions struct {
+	mu     sync.Mutex
+	opened map[string][]*http.Cookie
+}
+
+// with is the same program for a part of the test.
+func (p *program) with(t testing.TB) *program {
+	part := *p
+	part.t = t
+	return &part
+}
+
+// Secrets of the channels that tests write by.
+const (
+	mailSecret = "secret of the mail converter"
+	textSecret = "secret of the text provider"
+)
+
+// start runs a program until the test ends.
+func start(t testing.TB) *program {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{t: t, base: "http://" + ln.Addr().String(), sessions: &sessions{opened: map[string][]*http.Cookie{}}}
+	p.App, err = app.Open(t.Context(), app.Config{
+		BaseURL: p.base, Data: t.TempDir(), DatabaseURL: dbtest.URL(t), MailFrom: "no-reply@help.example",
+		AccessLifetime: time.Hour, RefreshLifetime: 24 * time.Hour, RetryTimeScale: 1,
+		Secrets:               map[string][]string{"email-raw": {mailSecret}, "sms": {textSecret}},
+		AllowPrivateReceivers: true, Web: true, Worker: true, StopTimeout: 10 * time.Second,
+	}, slog.New(slog.NewTextHandler(&failures{t}, &slog.HandlerOptions{Level: slog.LevelError})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- p.Serve(ctx, ln, func() error { close(ready); return nil }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve() = %v", err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	return p
+}
+
+// failures takes the program's log: an error there fails the test.
+type failures struct{ t testing.TB }
+
+func (f *failures) Write(line []byte) (int, error) {
+	f.t.Errorf("the program's log: %s", bytes.TrimSpace(line))
+	return len(line), nil
+}
+
+const password = "correct horse battery staple"
+
+// organization makes one with an administrator, whose address is
+// admin@SLUG.example and whose name is Robin Berg.
+func (p *program) organization(name string) (account.Organization, account.User) {
+	p.t.Helper()
+	o, err := p.Accounts.CreateOrganization(p.t.Context(), account.NewOrganization{Name: name, Plan: account.Business})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return o, p.member(o, "admin", "Robin Berg", account.Admin)
+}
+
+// member makes another one, with the address NAME@SLUG.example.
+func (p *program) member(o account.Organization, local, name string, role account.Role) account.User {
+	p.t.Helper()
+	u, err := p.Accounts.CreateUser(p.t.Context(), account.NewUser{
+		Email: local + "@" + o.Slug + ".example", Name: name, Password: password, Organization: o.Slug, Role: role,
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return u
+}
+
+// signIn gives the visitor a session of a user, the same one every time.
+func (p *program) signIn(v *visitor, u account.User) {
+	v.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.session(u) {
+		v.cookie(c.Name, c.Value)
+	}
+}
+
+func (p *program) session(u account.User) []*http.Cookie {
+	p.t.Helper()
+	if cookies, ok := p.opened[u.ID]; ok {
+		return cookies
+	}
+	in, err := p.Accounts.SignInWithPassword(p.t.Context(), account.PasswordSignIn{Email: u.Email, Password: password},
+		account.Client{IP: "127.0.0.1", UserAgent: "Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0"})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	gate := browser.Gate{Accounts: p.Accounts}
+	p.opened[u.ID] = gate.SignedIn(in.Tokens)
+	return p.opened[u.ID]
+}
+
+// as opens a browser for somebody who is signed in.
+func (p *program) as(t testing.TB, u account.User) *visitor {
+	t.Helper()
+	v := p.visit(t)
+	p.signIn(v, u)
+	return v
+}
+
+// mailed waits for a mail to an address and returns the link in it that begins
+// with path.
+func (p *program) mailed(to, path string) string {
+	p.t.Helper()
+	link := regexp.MustCompile(regexp.QuoteMeta(p.base+path) + `\S*`)
+	var found string
+	p.until("a mail to "+to, func() bool {
+		var mails []struct {
+			To   []string
+			Text string
+		}
+		status, body := p.call("GET", "/dev/mailbox.json", nil, nil)
+		if err := json.Unmarshal(body, &mails); status != http.StatusOK || err != nil {
+			p.t.Fatalf("the mailbox answered %d, %v", status, err)
+		}
+		for _, m := range mails {
+			if len(m.To) == 1 && m.To[0] == to && found == "" {
+				found = link.FindString(m.Text)
+			}
+		}
+		return found != ""
+	})
+	return found
+}
+
+// call makes a request of the program.
+func (p *program) call(method, path string, header http.Header, body []byte) (int, []byte) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, p.base+path, bytes.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp.StatusCode, answer
+}
+
+// until waits for what the program does in its own time.
+func (p *program) until(what string, done func() bool) {
+	p.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-end:
+			p.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// bearer is the header of a request with an API key.
+func bearer(key string) http.Header {
+	return http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}}
+}
+
+// path is an address of the program without its beginning.
+func (p *program) path(format string, args ...any) string {
+	return strings.TrimPrefix(fmt.Sprintf(format, args...), p.base)
+}
