@@ -12,14 +12,16 @@ import (
 
 // pageStyle is in the page, so that the mailbox needs no other route.
 const pageStyle = `:root{color-scheme:light dark}
-body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere;background:Canvas;color:CanvasText}
 table{border-collapse:collapse;width:100%}
 caption{text-align:left;padding-bottom:.5rem}
 th,td{text-align:left;vertical-align:top;padding:.4rem .8rem .4rem 0;border-bottom:1px solid #8886}
+td{min-width:6rem}
 dt{font-weight:600}
-dd{margin:0 0 .5rem;overflow-wrap:anywhere}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid #8886;padding:1rem}
-iframe{width:100%;height:24rem;border:1px solid #8886;background:#fff}
+dd{margin:0 0 .5rem}
+pre{white-space:pre-wrap;border:1px solid #8886;padding:1rem}
+iframe{box-sizing:border-box;width:100%;height:24rem;border:1px solid #8886;background:#fff}
+@media(width<40rem){thead{display:none}th,td{display:block;border:0;padding:0}tr{display:block;padding:.5rem 0;border-bottom:1px solid #8886}}
 `
 
 // The HTML part goes into srcdoc as a plain string, so the template escapes it
