@@ -20,25 +20,26 @@ func TestChecksCatch(t *testing.T) {
 		good    = `<main><h1>Good</h1><p><a href="/">A link</a></p><button>A button</button></main>`
 		longest = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft"
 	)
-	for _, tt := range []struct{ name, body, kind, want string }{
-		{"good", good, "", ""},
-		{"ellipsis", good + `<p style="width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap">` + longest + `</p>`, "", ""},
-		{"scrolls", good + `<div style="width: 9em; overflow: auto" tabindex="0">` + longest + `</div>`, "", ""},
-		{"console", good + `<script>console.error("broken", 1)</script>`, "faults", "broken"},
-		{"exception", good + `<script>nothing.at.all()</script>`, "faults", "nothing is not defined"},
-		{"rejection", good + `<script>Promise.reject(new Error("nobody listens"))</script>`, "faults", "nobody listens"},
-		{"policy", good + `<img src="/x.png" alt="">`, "faults", "ContentSecurityPolicyIssue"},
-		{"handler", good + `<p onclick="x()">Text</p>`, "faults", "ContentSecurityPolicyIssue"},
-		{"other host", good + `<script>fetch("http://127.0.0.2/").catch(() => {})</script>`, "faults", "a request to another host: http://127.0.0.2/"},
-		{"missing", good + `<script>fetch("/missing")</script>`, "faults", "404 for /missing"},
-		{"sideways", good + `<p style="white-space: nowrap">` + strings.Repeat("long ", 200) + `</p>`, "layout", "the page is"},
-		{"cut", good + `<p style="width: 9em; overflow: hidden">` + longest + `</p>`, "layout", "is cut off by p"},
-		{"cut below", good + `<div style="height: 10px; overflow: hidden"><p style="margin: 0">One</p><p style="margin: 0">Two</p></div>`, "layout", "“One” is cut off by div"},
-		{"covered", good + `<div style="position: absolute; inset: 0"></div>`, "layout", "is where one would press"},
-		{"overlap", good + `<button style="position: absolute; left: 9px; top: 200px">First</button><button style="position: absolute; left: 40px; top: 205px">Second</button>`, "layout", "overlap by"},
-		{"sticks out", good + `<button style="width: 20px; white-space: nowrap; position: absolute; top: 300px">A long word</button>`, "layout", "needs"},
-		{"contrast", good + `<p style="color: #aaa">Hard to read</p>`, "access", "color-contrast"},
-		{"no label", good + `<input name="x">`, "access", "label"},
+	for _, tt := range []struct{ name, body, kind, want, allowed string }{
+		{"good", good, "", "", ""},
+		{"ellipsis", good + `<p style="width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap">` + longest + `</p>`, "", "", ""},
+		{"scrolls", good + `<div style="width: 9em; overflow: auto" tabindex="0">` + longest + `</div>`, "", "", ""},
+		{"console", good + `<script>console.error("broken", 1)</script>`, "faults", "broken", ""},
+		{"exception", good + `<script>nothing.at.all()</script>`, "faults", "nothing is not defined", ""},
+		{"rejection", good + `<script>Promise.reject(new Error("nobody listens"))</script>`, "faults", "nobody listens", ""},
+		{"policy", good + `<img src="/x.png" alt="">`, "faults", "ContentSecurityPolicyIssue", ""},
+		{"handler", good + `<p onclick="x()">Text</p>`, "faults", "ContentSecurityPolicyIssue", ""},
+		{"other host", good + `<script>fetch("http://127.0.0.2/").catch(() => {})</script>`, "faults", "a request to another host: http://127.0.0.2/", ""},
+		{"missing", good + `<script>fetch("/missing")</script>`, "faults", "404 for /missing", ""},
+		{"sideways", good + `<p style="white-space: nowrap">` + strings.Repeat("long ", 200) + `</p>`, "layout", "the page is", ""},
+		{"cut", good + `<p style="width: 9em; overflow: hidden">` + longest + `</p>`, "layout", "is cut off by p", ""},
+		{"cut below", good + `<div style="height: 10px; overflow: hidden"><p style="margin: 0">One</p><p style="margin: 0">Two</p></div>`, "layout", "“One” is cut off by div", ""},
+		{"covered", good + `<div style="position: absolute; inset: 0"></div>`, "layout", "is where one would press", ""},
+		{"overlap", good + `<button style="position: absolute; left: 9px; top: 200px">First</button><button style="position: absolute; left: 40px; top: 205px">Second</button>`, "layout", "overlap by", ""},
+		{"sticks out", good + `<button style="width: 20px; white-space: nowrap; position: absolute; top: 300px">A long word</button>`, "layout", "needs", ""},
+		{"allowed", good + `<script>console.error("allowed", 1)</script>`, "", "", "allowed"},
+		{"contrast", good + `<p style="color: #aaa">Hard to read</p>`, "access", "color-contrast", ""},
+		{"no label", good + `<input name="x">`, "access", "label", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inTurn(t)
@@ -53,6 +54,9 @@ func TestChecksCatch(t *testing.T) {
 			}))
 			defer server.Close()
 			v := newTab(t, ctx, server.URL, chromedp.WithNewBrowserContext())
+			for part := range strings.FieldsSeq(tt.allowed) {
+				v.allow(part)
+			}
 			v.open("/")
 			if strings.Contains(tt.body, "fetch") || tt.name == "rejection" {
 				v.untilFault()

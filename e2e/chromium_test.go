@@ -376,10 +376,15 @@ func (v *visitor) find(selector string) {
 	v.wait(selector, `(e => e && e.checkVisibility({visibilityProperty: true}))(document.querySelector(`+quote(selector)+`))`)
 }
 
-// at waits until the browser is at an address and all of it is there.
+// at waits until the browser is at an address and all of it is there. The query may
+// be left out; a "*" at the end stands for any rest.
 func (v *visitor) at(path string) {
 	v.t.Helper()
-	v.wait("the address "+path, `(location.pathname + location.search).startsWith(`+quote(path)+`) && document.readyState === "complete"`)
+	is := `[location.pathname, location.pathname + location.search].includes(` + quote(path) + `)`
+	if begin, ok := strings.CutSuffix(path, "*"); ok {
+		is = `(location.pathname + location.search).startsWith(` + quote(begin) + `)`
+	}
+	v.wait("the address "+path, is+` && document.readyState === "complete"`)
 }
 
 // open opens an address of the program and returns its status.
@@ -400,20 +405,31 @@ func (v *visitor) open(path string) int64 {
 func (v *visitor) click(selector string) {
 	v.t.Helper()
 	v.find(selector)
-	at := js[struct{ X, Y float64 }](v, `(e => {
-		e.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
-		const r = [...e.getClientRects()].find(r => r.width && r.height) || e.getBoundingClientRect();
-		return {X: r.left + r.width / 2, Y: r.top + r.height / 2};
-	})(document.querySelector(`+quote(selector)+`))`)
-	v.do(chromedp.MouseClickXY(at.X, at.Y))
+	v.do(clickIn(`document.querySelector(` + quote(selector) + `)`))
+}
+
+// clickIn clicks in the middle of what an expression finds.
+func clickIn(element string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		at, err := chromedp.Evaluate[struct{ X, Y float64 }](`(e => {
+			e.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+			const r = [...e.getClientRects()].find(r => r.width && r.height) || e.getBoundingClientRect();
+			return {X: r.left + r.width / 2, Y: r.top + r.height / 2};
+		})(`+element+`)`)(ctx, t)
+		if err != nil {
+			return err
+		}
+		_, err = chromedp.MouseClickXY(at.X, at.Y)(ctx, t)
+		return err
+	})
 }
 
 // press clicks the button or link that says text.
 func (v *visitor) press(text string) {
 	v.t.Helper()
-	v.wait("something to press that says "+text, `(`+labelled+`)(`+quote(text)+`)`)
-	js[bool](v, `(e => { document.querySelectorAll("[data-e2e]").forEach(x => x.removeAttribute("data-e2e")); e.setAttribute("data-e2e", ""); return true; })((`+labelled+`)(`+quote(text)+`))`)
-	v.click("[data-e2e]")
+	element := `(` + labelled + `)(` + quote(text) + `)`
+	v.wait("something to press that says "+text, element)
+	v.do(clickIn(element))
 }
 
 // labelled finds what can be pressed by what it says.
@@ -452,13 +468,6 @@ func (v *visitor) value(selector string) string {
 	v.t.Helper()
 	v.find(selector)
 	return js[string](v, `document.querySelector(`+quote(selector)+`).value`)
-}
-
-// text is what an element says.
-func (v *visitor) text(selector string) string {
-	v.t.Helper()
-	v.find(selector)
-	return js[string](v, `document.querySelector(`+quote(selector)+`).innerText`)
 }
 
 // look changes the screen.

@@ -114,7 +114,7 @@ func (v *visitor) checkWeight(path string) {
 			v.t.Errorf("%s: %s weigh %d bytes, more than %d: %v", path, c.what, c.got, c.max, cold)
 		}
 	}
-	if sums[network.ResourceTypeDocument] == 0 || sums[network.ResourceTypeStylesheet] == 0 {
+	if sums[network.ResourceTypeDocument] == 0 {
 		v.t.Errorf("%s: weighed no page: %v", path, cold)
 	}
 	for _, r := range v.load(path) {

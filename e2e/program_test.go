@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,9 +184,7 @@ func (p *program) call(method, path string, header http.Header, body []byte) (in
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		p.t.Fatal(err)
@@ -213,14 +210,4 @@ func (p *program) until(what string, done func() bool) {
 			p.t.Fatalf("waited in vain for %s", what)
 		}
 	}
-}
-
-// bearer is the header of a request with an API key.
-func bearer(key string) http.Header {
-	return http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}}
-}
-
-// path is an address of the program without its beginning.
-func (p *program) path(format string, args ...any) string {
-	return strings.TrimPrefix(fmt.Sprintf(format, args...), p.base)
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/url"
 	"testing"
 
@@ -59,6 +60,19 @@ var places = []place{
 			w.t.Fatal(err)
 		}
 		return w.mailed("invited@client.example", "/invitation")
+	}},
+	{name: "mailbox", path: func(w *world) string {
+		w.mailed("invited@client.example", "/invitation")
+		return "/dev/mailbox"
+	}},
+	{name: "mail", path: func(w *world) string {
+		w.mailed("invited@client.example", "/invitation")
+		_, list := w.call("GET", "/dev/mailbox.json", nil, nil)
+		var mails []struct{ ID string }
+		if err := json.Unmarshal(list, &mails); err != nil || len(mails) == 0 {
+			w.t.Fatalf("got mails %s, %v", list, err)
+		}
+		return "/dev/mailbox/" + mails[0].ID
 	}},
 	{name: "checkout", path: func(w *world) string {
 		o, err := w.Accounts.CreateOrganization(w.t.Context(), account.NewOrganization{Name: "Paying Wheels", Plan: account.Free})

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// readMail opens the mailbox page and follows the link of the newest mail to an
+// address that begins with path.
+func (v *visitor) readMail(p *program, to, path string) {
+	v.t.Helper()
+	p.mailed(to, path) // it is on its way
+	v.open("/dev/mailbox")
+	v.do(clickIn(`[...document.querySelectorAll("tbody tr")].find(tr => tr.innerText.includes(` + quote(to) + `)).querySelector("a")`))
+	v.at("/dev/mailbox/*")
+	v.click(`main ul a[href^="` + p.base + path + `"]`)
+	v.at(path)
+}
+
+// TestResetPassword: who forgot a password chooses another one by a mailed link, and
+// is told what is wrong with it where it is.
+func TestResetPassword(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	_, robin := p.organization("Acme Wheels")
+	v := p.as(t, robin)
+	v.open("/")
+	v.see(robin.Email)
+	if err := p.Accounts.SendPasswordReset(t.Context(), account.PasswordReset{Email: robin.Email}); err != nil {
+		t.Fatal(err)
+	}
+	v.readMail(p, robin.Email, "/reset-password")
+	v.fill("#field-password", "a new secret")
+	v.keys(kb.Tab + "a nwe secret" + kb.Enter)
+	v.see("The two passwords are not the same")
+	v.wait("the focus at the field", `document.activeElement.id === "field-repeat"`)
+	if got := v.value("#field-password"); got != "" {
+		t.Errorf("the page has the password %q", got)
+	}
+	v.checkLayout()
+	v.checkAccess()
+	v.fill("#field-password", "a new secret")
+	v.fill("#field-repeat", "a new secret")
+	v.press("Save the new password")
+	v.at("/reset-password/done")
+	v.open("/")
+	v.seeNot(robin.Email)
+	v.look(narrow)
+	v.checkLayout()
+}
+
+// TestJoin: who is invited joins, on a phone and without scripts, and the other tab
+// knows it too.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	o, robin := p.organization("Acme Wheels")
+	by := account.Identity{UserID: robin.ID, OrganizationID: o.ID, Role: account.Admin, User: robin}
+	if _, err := p.Accounts.Invite(t.Context(), by, account.NewInvitation{Email: "new@client.example", Role: account.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	v := p.visit(t)
+	v.look(narrow)
+	v.withoutScripts()
+	other := v.tab()
+	v.readMail(p, "new@client.example", "/invitation")
+	v.see("Robin Berg invites you")
+	v.fill("#field-name", "Kim <b>Ortiz</b>")
+	v.press("Join Acme Wheels")
+	v.at("/")
+	other.open("/")
+	other.see("new@client.example")
+	members, err := p.Accounts.Members(t.Context(), o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(members) != 2 || members[1].Name != "Kim <b>Ortiz</b>" && members[0].Name != "Kim <b>Ortiz</b>" {
+		t.Errorf("got members %+v", members)
+	}
+}
