@@ -34,13 +34,7 @@ func Register(s *web.Site, c Config) {
 
 // page is the frame of a page of the settings.
 func page(r *web.Request, path, title string, body any) web.Page {
-	views := []web.Entry{
-		{Path: "/settings/sessions", Label: "Sessions"},
-	}
-	for i := range views {
-		views[i].Present = views[i].Path == path
-	}
-	return web.Page{Title: title, At: "/settings", Views: views, Body: body}
+	return web.Page{Title: title, At: "/settings", Views: web.SettingsViews(r, path), Body: body}
 }
 
 func (p *pages) index(w http.ResponseWriter, _ *web.Request) error {

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -70,4 +71,33 @@ func mustRequest(method, path string) *http.Request {
 		panic(err)
 	}
 	return r
+}
+
+// TestViews: everybody sees where they may go, and where they are.
+func TestViews(t *testing.T) {
+	h := newHouse(t)
+	views := func(u account.User) (paths []string, present string) {
+		for _, ul := range h.SignIn(u).Page("/settings/sessions").With("class", "under") {
+			for n := range ul.Descendants() {
+				if n.Data != "a" {
+					continue
+				}
+				paths = append(paths, webtest.Attr(n, "href"))
+				if webtest.Attr(n, "aria-current") == "page" {
+					present += webtest.Text(n)
+				}
+			}
+		}
+		return paths, present
+	}
+	for _, tt := range []struct {
+		user account.User
+		want int
+		sees bool
+	}{{h.Admin, 11, true}, {h.Agent, 5, false}} {
+		paths, present := views(tt.user)
+		if len(paths) != tt.want || slices.Contains(paths, "/settings/keys") != tt.sees || present != "Sessions" {
+			t.Errorf("%s: got %q, at %q", tt.user.Role, paths, present)
+		}
+	}
 }
