@@ -37,6 +37,10 @@ type Outgoing struct {
 	HeardAt   time.Time
 	AnswersID string
 
+	// OpenUntil is until when it can be sent, on a channel where that ends: see
+	// [Windowed]. Zero: whenever, or never.
+	OpenUntil time.Time
+
 	// What only mail has. Ids are without brackets.
 	Cc         []Party
 	Subject    string // as the customer has it, after "Re:" if it answers
@@ -67,6 +71,15 @@ type Sender interface {
 	// Check returns why m can never be sent with these credentials, as a
 	// [problem.Error] for whoever wrote it, or nil.
 	Check(m *Outgoing, credentials map[string]string) error
+}
+
+// Windowed is implemented by channels on which customers can be answered for some
+// time only.
+type Windowed interface {
+	Sender
+	// Window is for how long after the customer wrote m may be sent with these
+	// credentials. Check refuses it later.
+	Window(m *Outgoing, credentials map[string]string) time.Duration
 }
 
 // Correspondent is implemented by channels whose messages leave as mail.

@@ -90,6 +90,14 @@
 // is to be indexed is noted in the transaction that calls for it, so nothing is
 // passed over.
 //
+// # The inbox
+//
+// A ticket is unread for a member until they read it, and again when its customer
+// says more, or something happens to an answer: that is a time in the ticket, which
+// only grows, and one for each who has read it. A draft is kept for its writer until
+// what it became is sent. When the next promise of a ticket falls due is kept with
+// its clocks, for lists to go by.
+//
 // # Service levels
 //
 // What an [SLAPolicy] promises becomes a clock of each ticket: it is stored in the
@@ -134,8 +142,8 @@ type Addresses interface {
 // Dispatcher knows how messages leave.
 type Dispatcher interface {
 	// Admit completes m, which is about to wait for its turn to leave by a
-	// connection of the organization, with what it is sent with: From and, of
-	// mail, MessageID. Or it refuses m with a problem: there is no such
+	// connection of the organization, with what it is sent with: From, of mail
+	// MessageID, and OpenUntil. Or it refuses m with a problem: there is no such
 	// connection, it is off, its channel cannot send, or never this. An empty
 	// connectionID asks for the organization's only one of that channel; it
 	// returns which it is.

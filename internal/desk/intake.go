@@ -225,12 +225,16 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *place, 
 		t.FirstRespondedAt = e.CreatedAt
 	}
 	t.UpdatedAt = tx.Now
+	heard := ""
+	if e.Direction == DirectionInbound {
+		heard = ", " + heardNow
+	}
 	if changes != nil {
-		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5 WHERE id = $1",
+		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5"+heard+" WHERE id = $1",
 			t.ID, t.UpdatedAt.UnixMicro(), string(t.Status), db.Time(t.ResolvedAt), db.Time(t.closedAt))
 	} else {
 		// Without the status, so that no index is touched.
-		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, first_responded_at = $3 WHERE id = $1",
+		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, first_responded_at = $3"+heard+" WHERE id = $1",
 			t.ID, t.UpdatedAt.UnixMicro(), db.Time(t.FirstRespondedAt))
 	}
 	if err != nil {

@@ -20,7 +20,8 @@ const (
 	ByUpdatedAt = "updated_at"
 	ByPriority  = "priority" // low before urgent
 	ByNumber    = "number"
-	ByName      = "name" // in lower case; those without a name come last
+	ByDueAt     = "due_at" // of tickets only those that have a due time
+	ByName      = "name"   // in lower case; those without a name come last
 )
 
 // Sort is the order of a list. The zero value is the newest first. Ties are
@@ -83,8 +84,9 @@ type TicketQuery struct {
 	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	Text       string // what the subject or a message must say, see the package comment
-	Sort       Sort   // by created_at, updated_at, priority or number
+	DueAt      period.Range // of what is promised, see [Ticket]; tickets without lie in none
+	Text       string       // what the subject or a message must say, see the package comment
+	Sort       Sort         // by created_at, updated_at, priority, number or due_at
 	After      *Position
 	Limit      int // 0: 30; at most 200
 }
@@ -111,7 +113,7 @@ func (q TicketQuery) Check(v *problem.Validation) {
 		v.Add("number", "must be at most %d", maxValues)
 	}
 	v.Length("q", q.Text, 0, maxSubject)
-	q.Sort.check(v, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber)
+	q.Sort.check(v, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber, ByDueAt)
 	checkLimit(v, q.Limit)
 }
 
@@ -278,6 +280,12 @@ type way struct {
 	words  *words // instead of the others: what documents have
 }
 
+// dueAt is the condition on due_at.
+func (f *finder) dueAt(st *statement) string {
+	first, last := f.query.DueAt.Micros()
+	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
+}
+
 // updatedAt is the condition on updated_at.
 func (f *finder) updatedAt(st *statement) string {
 	first, last := f.query.UpdatedAt.Micros()
@@ -287,7 +295,7 @@ func (f *finder) updatedAt(st *statement) string {
 // candidate is a ticket that may belong on the page.
 type candidate struct {
 	id    string
-	value int64 // what it is sorted by: number, updated_at, or the priority's rank
+	value int64 // what it is sorted by: number, updated_at, due_at, or the priority's rank
 	tie   int64 // the number, beside the priority
 }
 
@@ -324,8 +332,8 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 		return nil, nil, err
 	}
 	switch f.sort.Member {
-	case ByUpdatedAt:
-		err = f.byUpdate()
+	case ByUpdatedAt, ByDueAt:
+		err = f.byTime()
 	case ByPriority:
 		err = f.byPriority()
 	default:
@@ -349,7 +357,7 @@ const maxNumber = 1<<numberBits - 1
 // position is the one after c.
 func (f *finder) position(c *candidate) *Position {
 	switch f.sort.Member {
-	case ByUpdatedAt:
+	case ByUpdatedAt, ByDueAt:
 		return &Position{Value: strconv.FormatInt(c.value, 10), ID: c.id}
 	case ByPriority:
 		return &Position{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.tie, 10)}
@@ -543,6 +551,11 @@ func (f *finder) elsewhere(st *statement, entry bool) string {
 	if len(q.Tags) > 0 {
 		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", list(st, q.Tags))
 	}
+	if !q.DueAt.Whole() && entry {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.dueAt(st))
+	} else if !q.DueAt.Whole() {
+		addf("t.%s", f.dueAt(st))
+	}
 	if len(q.CustomerID) > 0 && entry {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", list(st, q.CustomerID))
 	} else if len(q.CustomerID) > 0 {
@@ -608,7 +621,7 @@ func (f *finder) byNumber(after *Position) error {
 			from = max(from, n+1)
 		}
 	}
-	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || f.words != nil && len(f.ways()) > 1 {
+	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil && len(f.ways()) > 1 {
 		if done, err := f.narrow(f.small()); err != nil || done {
 			return err
 		}
@@ -630,11 +643,11 @@ func (f *finder) walkNumbers(from, to int64, descending bool, rank int64) (bool,
 	if f.words != nil && len(ways) > 1 && (f.said || f.postgres) {
 		ways = ways[:len(ways)-1] // on PostgreSQL it takes long to walk what has the words
 	}
-	tested := len(ways) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || f.words != nil ||
+	tested := len(ways) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil ||
 		slices.Contains(f.priorities(), PriorityNormal)
 	if len(ways) == 0 {
 		ways = append(ways, everything)
-		tested = len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || len(f.priorities()) > 0
+		tested = len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || len(f.priorities()) > 0
 	}
 	for chunk := f.pace.first; len(f.found) < f.want && from <= to; chunk = min(4*chunk, f.pace.last) {
 		if !tested && f.only == nil {
@@ -809,6 +822,13 @@ func (f *finder) narrow(limit int) (bool, error) {
 			return false, err
 		}
 	}
+	if !q.DueAt.Whole() {
+		if _, err := try(limit, func(st *statement) {
+			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.dueAt(st), limit+1)
+		}); err != nil {
+			return false, err
+		}
+	}
 	if f.words != nil && !f.said && (!some || len(only) > f.pace.few/3) {
 		list, ok, err := f.readDocuments(f.pace.words)
 		if err != nil {
@@ -846,6 +866,8 @@ func (f *finder) pick(from func(st *statement) string, entry bool) error {
 	switch f.sort.Member {
 	case ByUpdatedAt:
 		value, tie = "t.updated_at", "t.id"
+	case ByDueAt:
+		value, tie = "t.due_at", "t.id"
 	case ByPriority:
 		value = priorityRank
 	}
@@ -854,6 +876,9 @@ func (f *finder) pick(from func(st *statement) string, entry bool) error {
 	st.addf("%s AND coalesce(%s, FALSE)", from(st), f.inEntry(st))
 	if !entry {
 		st.addf(" AND coalesce(%s, FALSE)", f.elsewhere(st, false))
+	}
+	if f.sort.Member == ByDueAt {
+		st.WriteString(" AND coalesce(t.due_at, 0) > 0")
 	}
 	if after := f.query.After; after != nil {
 		a, b, err := f.after(after)
@@ -917,7 +942,7 @@ func (f *finder) after(p *Position) (value int64, tie any, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if f.sort.Member == ByUpdatedAt {
+	if f.sort.Member == ByUpdatedAt || f.sort.Member == ByDueAt {
 		return n, p.ID, nil
 	}
 	return n, n, nil
@@ -965,15 +990,25 @@ func (f *finder) byPriority() error {
 	return nil
 }
 
-// byUpdate finds tickets in the order of their changes: by sorting a filter's
-// set, where that is small, and else by walking all, or all that are not closed,
-// with what filters look at in the index.
-func (f *finder) byUpdate() error {
+// byTime finds tickets in the order of their changes, or of their due times: by
+// sorting a filter's set, where that is small, and else by walking all, or all that
+// are not closed, with what filters look at in the index.
+func (f *finder) byTime() error {
 	if done, err := f.narrow(f.small()); err != nil || done {
 		return err
 	}
 	order, later := f.sort.direction()
-	first, last := f.query.UpdatedAt.Micros()
+	column, within := "updated_at", f.query.UpdatedAt
+	entry := "updated_at, id, number, status, priority, channel, assignee_id"
+	due := f.sort.Member == ByDueAt
+	if due {
+		column, within = "due_at", f.query.DueAt
+		entry = "due_at, id, number, status, priority, channel, assignee_id"
+		if !f.query.UpdatedAt.Whole() {
+			entry += ", updated_at" // which the index lacks
+		}
+	}
+	first, last := within.Micros()
 	value, id := first, ""
 	if f.sort.Descending {
 		value, id = last, "~" // after every id
@@ -986,7 +1021,9 @@ func (f *finder) byUpdate() error {
 		value, id = n, tie.(string)
 	}
 	parts := []string{""}
-	if f.live() {
+	if due {
+		parts = []string{" AND due_at IS NOT NULL"}
+	} else if f.live() {
 		parts = nil
 		for _, status := range slices.Compact(slices.Sorted(slices.Values(f.query.Status))) {
 			parts = append(parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
@@ -999,31 +1036,31 @@ func (f *finder) byUpdate() error {
 			if f.sort.Descending {
 				low, high = first, min(last, value)
 			}
-			at := fmt.Sprintf("updated_at >= %s AND updated_at <= %s AND (updated_at, id) %s (%s, %s)",
-				st.arg(low), st.arg(high), later, st.arg(value), st.arg(id))
-			end := fmt.Sprintf("ORDER BY updated_at %s, id %s LIMIT %d", order, order, chunk)
+			at := fmt.Sprintf("%s >= %s AND %s <= %s AND (%s, id) %s (%s, %s)",
+				column, st.arg(low), column, st.arg(high), column, later, st.arg(value), st.arg(id))
+			end := fmt.Sprintf("ORDER BY %s %s, id %s LIMIT %d", column, order, order, chunk)
 			for i, part := range parts {
 				if i > 0 {
 					st.WriteString(" UNION ALL ")
 				}
-				st.addf("SELECT * FROM (SELECT updated_at, id, number, status, priority, channel, assignee_id FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", part, at, end, i)
+				st.addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", entry, part, at, end, i)
 			}
 			if len(parts) > 1 {
 				st.WriteString(" " + end)
 			}
 		}
 		st := f.begin()
-		st.WriteString("SELECT t.updated_at, t.number, t.id FROM (")
+		st.addf("SELECT t.%s, t.number, t.id FROM (", column)
 		entries(st)
-		st.addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.updated_at %s, t.id %s", f.tests(st, true), order, order)
+		st.addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", f.tests(st, true), column, order, order)
 		if err := f.gather(st); err != nil || len(f.found) == f.want {
 			return err
 		}
 		// The last of what was passed over is where the next step begins.
 		st = f.begin()
-		st.WriteString("SELECT t.updated_at, t.id FROM (")
+		st.addf("SELECT t.%s, t.id FROM (", column)
 		entries(st)
-		st.addf(") AS t ORDER BY t.updated_at %s, t.id %s LIMIT 1 OFFSET %d", order, order, chunk-1)
+		st.addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", column, order, order, chunk-1)
 		err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&value, &id)
 		if errors.Is(err, db.ErrNoRows) {
 			return nil

@@ -214,6 +214,9 @@ func (w *world) add(r *rand.Rand, n int) {
 			CreatedAt: w.base.Add(time.Duration(w.last) * time.Second), UpdatedAt: w.base.Add(time.Duration(r.IntN(30)) * time.Minute),
 		}}
 		p.Customer.ID = pick(r, w.customers)
+		if r.IntN(2) == 0 {
+			p.DueAt = w.base.Add(time.Duration(r.IntN(30)) * time.Minute)
+		}
 		p.Subject = w.phrase(r, p)
 		for range r.IntN(3) {
 			p.texts = append(p.texts, w.phrase(r, p))
@@ -223,9 +226,9 @@ func (w *world) add(r *rand.Rand, n int) {
 	w.tickets = append(w.tickets, made...)
 	w.write(func(tx *db.Tx) {
 		for _, p := range made {
-			w.exec(tx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, assignee_id, tags, created_at, updated_at)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, p.ID, p.OrganizationID, p.Number, p.Subject, string(p.Status), string(p.Priority),
-				p.Channel, p.Customer.ID, db.Text(p.AssigneeID), db.JSON(p.Tags), p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro())
+			w.exec(tx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, assignee_id, tags, created_at, updated_at, due_at)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, p.ID, p.OrganizationID, p.Number, p.Subject, string(p.Status), string(p.Priority),
+				p.Channel, p.Customer.ID, db.Text(p.AssigneeID), db.JSON(p.Tags), p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro(), db.Time(p.DueAt))
 			w.exec(tx, "INSERT INTO search_pending (id, ticket_id, organization_id, number) VALUES ($1, $2, $3, $4)", uuid.NewString(), p.ID, w.org, p.Number)
 			for _, text := range p.texts {
 				w.exec(tx, `INSERT INTO messages (ticket_id, id, conversation_id, direction, author_type, author_name, channel, kind, body, placed_by, created_at)
@@ -266,7 +269,7 @@ func randomQuery(r *rand.Rand, w *world) desk.TicketQuery {
 	q := desk.TicketQuery{
 		Status: some(r, desk.Statuses[:]), Priority: some(r, desk.Priorities[:]), AssigneeID: some(r, plainAssignees),
 		Channel: some(r, plainChannels), Tags: some(r, plainTags), CustomerID: some(r, w.customers),
-		Sort:  desk.Sort{Member: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority, desk.ByNumber}), Descending: r.IntN(2) == 0},
+		Sort:  desk.Sort{Member: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority, desk.ByNumber, desk.ByDueAt}), Descending: r.IntN(2) == 0},
 		Limit: 1 + r.IntN(7),
 	}
 	if r.IntN(3) == 0 {
@@ -290,6 +293,7 @@ func randomQuery(r *rand.Rand, w *world) desk.TicketQuery {
 	}
 	q.CreatedAt = span(time.Second, int(w.last)+1)
 	q.UpdatedAt = span(time.Minute, 30)
+	q.DueAt = span(time.Minute, 30)
 	return q
 }
 
@@ -300,7 +304,8 @@ func matches(q *desk.TicketQuery, p *plain) bool {
 	return oneOf(q.Status, p.Status) && oneOf(q.Priority, p.Priority) && oneOf(q.AssigneeID, p.AssigneeID) &&
 		oneOf(q.Channel, p.Channel) && oneOf(q.CustomerID, p.Customer.ID) && oneOf(q.Number, p.Number) &&
 		(len(q.Tags) == 0 || slices.ContainsFunc(p.Tags, func(tag string) bool { return slices.Contains(q.Tags, tag) })) &&
-		q.CreatedAt.Contains(p.CreatedAt) && q.UpdatedAt.Contains(p.UpdatedAt) && (q.Text == "" || says(q.Text, p))
+		q.CreatedAt.Contains(p.CreatedAt) && q.UpdatedAt.Contains(p.UpdatedAt) && (q.DueAt.Whole() || !p.DueAt.IsZero() && q.DueAt.Contains(p.DueAt)) &&
+		(q.Sort.Member != desk.ByDueAt || !p.DueAt.IsZero()) && (q.Text == "" || says(q.Text, p))
 }
 
 // says is what the searches mean: lists of words that follow each other, the last
@@ -331,6 +336,8 @@ func inOrder(s desk.Sort, a, b *plain) int {
 	switch s.Member {
 	case desk.ByUpdatedAt:
 		c = a.UpdatedAt.Compare(b.UpdatedAt)
+	case desk.ByDueAt:
+		c = a.DueAt.Compare(b.DueAt)
 	case desk.ByPriority:
 		c = slices.Index(desk.Priorities[:], a.Priority) - slices.Index(desk.Priorities[:], b.Priority)
 	default:
@@ -427,6 +434,12 @@ func TestListsAreExact(t *testing.T) {
 				return nil
 			}); err != nil || !slices.Equal(got, want) {
 				t.Fatalf("export of %+v: got %v, %v, want %v", q, got, err, want)
+			}
+			unsorted := q
+			unsorted.Sort = desk.Sort{}
+			all, most := len(w.expect(unsorted)), 1+r.IntN(20)
+			if n, err := f.desk.CountTickets(context.Background(), w.db, w.org, q, most); err != nil || n != min(all, most) {
+				t.Fatalf("count of %+v up to %d: got %d, %v, want %d", q, most, n, err, min(all, most))
 			}
 		}
 	})

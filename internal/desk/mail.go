@@ -192,13 +192,13 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 
 // owns reports whether a mail address is a channel address of ours, with or
 // without a plus-tag.
-func (s *Service) owns(ctx context.Context, tx *db.Tx, organizationID, address string) (bool, error) {
+func (s *Service) owns(ctx context.Context, q db.Querier, organizationID, address string) (bool, error) {
 	key := emailKey(address)
 	local, domain, _ := strings.Cut(key, "@")
 	plain, _, tagged := strings.Cut(local, "+")
-	own, err := s.addresses.Owns(ctx, tx, organizationID, "email", key)
+	own, err := s.addresses.Owns(ctx, q, organizationID, "email", key)
 	if err == nil && !own && tagged {
-		own, err = s.addresses.Owns(ctx, tx, organizationID, "email", plain+"@"+domain)
+		own, err = s.addresses.Owns(ctx, q, organizationID, "email", plain+"@"+domain)
 	}
 	if err != nil {
 		return false, fmt.Errorf("look up channel address: %w", err)

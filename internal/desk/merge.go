@@ -53,6 +53,11 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		`INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
 			SELECT $2, email, name, role, created_at, coalesce(home_id, ticket_id) FROM participants WHERE ticket_id = $1
 			ON CONFLICT DO NOTHING`,
+		`UPDATE ticket_drafts SET ticket_id = $2 WHERE ticket_id = $1 AND NOT EXISTS (
+			SELECT 1 FROM ticket_drafts d WHERE d.ticket_id = $2 AND d.user_id = ticket_drafts.user_id AND d.kind = ticket_drafts.kind)`,
+		// Who had not read all of what comes has not read all of the survivor.
+		`DELETE FROM ticket_reads WHERE ticket_id = $2 AND NOT EXISTS (SELECT 1 FROM ticket_reads r JOIN tickets t ON t.id = r.ticket_id
+			WHERE r.ticket_id = $1 AND r.user_id = ticket_reads.user_id AND r.read_at >= coalesce(t.heard_at, t.created_at))`,
 	} {
 		if _, err := tx.Exec(ctx, move, t.ID, to.ID); err != nil {
 			return Ticket{}, fmt.Errorf("move what is in a ticket: %w", err)
@@ -132,6 +137,9 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 	}
 	if since > 0 {
 		status = StatusOpen
+		if _, err := tx.Exec(ctx, "UPDATE tickets SET "+heardNow+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+			return Ticket{}, fmt.Errorf("note news: %w", err)
+		}
 	}
 	if t.FirstRespondedAt.IsZero() {
 		t.FirstRespondedAt = answered

@@ -233,8 +233,8 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 }
 
 // AddNote writes a note on a ticket, in the caller's transaction; on a merged
-// ticket's survivor. It emits nothing. Errors: NotFound; Invalid when nothing is
-// said.
+// ticket's survivor. The member's draft of a note is dropped with it. It emits
+// nothing. Errors: NotFound; Invalid when nothing is said.
 func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Written) (Message, error) {
 	if w.Empty() {
 		var v problem.Validation
@@ -253,6 +253,9 @@ func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if err := addNote(ctx, tx, &m); err != nil {
 		return Message{}, err
 	}
+	if err := dropDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
+		return Message{}, err
+	}
 	return m, insertAttachments(ctx, tx, organizationID, &m)
 }
 
@@ -261,7 +264,11 @@ func addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	if _, err := insertMessage(ctx, tx, m); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2 WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
+	heard := ""
+	if m.Direction == DirectionInbound {
+		heard = ", " + heardNow
+	}
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2"+heard+" WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)
 	}
 	return nil

@@ -19,7 +19,7 @@ type explainer struct {
 }
 
 // wholeTable is how SQLite says so. Sets of some rows have a name of one letter.
-var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|customers|messages|events|search_docs)\b`)
+var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|ticket_reads|ticket_drafts|customers|messages|events|search_docs)\b`)
 
 func (e *explainer) explain(ctx context.Context, query string, args []any) {
 	e.t.Helper()
@@ -65,6 +65,25 @@ func TestListsGoByIndexes(t *testing.T) {
 			if _, _, err := f.desk.FindTickets(t.Context(), e, w.org, randomQuery(r, w)); err != nil {
 				return err
 			}
+			if _, err := f.desk.CountTickets(t.Context(), e, w.org, randomQuery(r, w), 3); err != nil {
+				return err
+			}
+		}
+		tickets, _, err := f.desk.FindTickets(t.Context(), e, w.org, desk.TicketQuery{})
+		if err != nil {
+			return err
+		}
+		if _, err := f.desk.TallyTickets(t.Context(), e, w.org, graceID, 3); err != nil {
+			return err
+		}
+		if _, err := f.desk.Unread(t.Context(), e, graceID, tickets); err != nil {
+			return err
+		}
+		if _, err := f.desk.Drafted(t.Context(), e, graceID, tickets); err != nil {
+			return err
+		}
+		if _, err := f.desk.Previews(t.Context(), e, tickets); err != nil {
+			return err
 		}
 		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName} {
 			for _, name := range []string{"", "cust"} {

@@ -227,6 +227,9 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	if err := s.emptyMessages(ctx, tx, t, ids); err != nil {
 		return err
 	}
+	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
+		return fmt.Errorf("delete drafts: %w", err)
+	}
 	if len(addresses) > 0 {
 		if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
 			return fmt.Errorf("remove participants: %w", err)

@@ -26,10 +26,10 @@ type Reply struct {
 
 // Reply writes an agent's message to the customer, in the caller's transaction,
 // and has it leave by its conversation's channel: its delivery state is queued. A
-// merged ticket's is the survivor's. In
-// a conversation without a far side ([ChannelAPI]) the message is kept and told of
-// by events, and its state is empty. The status of the ticket stays. Errors:
-// NotFound; Invalid; TooLarge; Conflict invalid_transition when the customer has opted out;
+// merged ticket's is the survivor's. In a conversation without a far side
+// ([ChannelAPI]) the message is kept and told of by events, and its state is empty.
+// The status of the ticket stays. The member's draft of a reply is dropped with it.
+// Errors: NotFound; Invalid; TooLarge; Conflict invalid_transition when the customer has opted out;
 // Precondition when nothing can leave there, with the reason.
 func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
 	if r.Says.Empty() {
@@ -63,7 +63,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		if _, err := s.append(ctx, tx, c.inbound(&t), &place{ticket: t, conversationID: c.ID}, e); err != nil {
 			return Message{}, err
 		}
-		return e.Message, nil
+		return e.Message, dropDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)
 	}
 	if refused == nil {
 		refused = problem.New(problem.Precondition, "this ticket has no conversation that could be answered")
@@ -87,9 +87,9 @@ func scanConversation(row db.Row) (Conversation, error) {
 
 // answerable returns the conversations in which a reply may be meant to go, the
 // likeliest first: the one named, or all by their customer's newest message.
-func answerable(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string) ([]Conversation, error) {
+func answerable(ctx context.Context, q db.Querier, t *Ticket, conversationID string) ([]Conversation, error) {
 	if conversationID != "" {
-		c, err := db.One(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
+		c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
 		if errors.Is(err, db.ErrNoRows) {
 			var v problem.Validation
 			v.AddCode("not_found", "conversation_id", "must be a conversation of the ticket")
@@ -97,7 +97,7 @@ func answerable(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string
 		}
 		return []Conversation{c}, err
 	}
-	return db.All(ctx, tx, scanConversation, selectConversation+`WHERE c.ticket_id = $1
+	return db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1
 		ORDER BY coalesce((SELECT max(m.id) FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
 			AND m.direction = 'inbound' AND m.kind = 'reply'), '') DESC, c.id DESC`, t.ID)
 }
@@ -123,48 +123,16 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	if c.Channel == ChannelAPI {
 		return nil
 	}
-	if barred, err := bar(ctx, tx, t.OrganizationID, c); err != nil {
-		return err
-	} else if barred != nil {
-		return barred
-	}
-	if s.dispatcher == nil {
-		return problem.New(problem.Precondition, "messages cannot leave from here")
-	}
 	out := &channel.Outgoing{
 		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: s.outgoingFiles(c.Channel, e.Attachments, tx.Now), Automatic: e.Details.Automatic,
 	}
-	var err error
-	details, key := e.Details, ""
-	if c.Channel == channelEmail {
-		if details, err = s.addressMail(ctx, tx, t, c, details); err != nil {
-			return err
-		}
-		details.send(out)
-		key = emailKey(out.To.Email)
-	} else {
-		if out.To, err = s.addressee(ctx, tx, t.OrganizationID, c); err != nil {
-			return err
-		}
-		out.ThreadKey = c.ThreadKey
-		key = threadValue(cmp.Or(out.To.Phone, out.To.ID))
-	}
-	if err := heard(ctx, tx, t.ID, c.ID, out); err != nil {
-		return err
-	}
-	connectionID, err := s.dispatcher.Admit(ctx, tx, t.OrganizationID, c.ConnectionID, c.Channel, out)
+	r, err := s.route(ctx, tx, t, c, out, e.Details)
 	if err != nil {
 		return err
 	}
+	connectionID := r.connectionID
 	c.ConnectionID = connectionID
-	failedAt, err := undeliverable(ctx, tx, t.OrganizationID, key)
-	if err != nil {
-		return err
-	}
-	e.Details, e.Delivery.State = details, channel.ReceiptQueued
-	if !failedAt.IsZero() {
-		e.Delivery.Error = fmt.Sprintf("an earlier message to %s could not be delivered", line(cmp.Or(out.To.Phone, out.To.ID, out.To.Email), maxKey))
-	}
+	e.Details, e.Delivery.State, e.Delivery.Error = r.details, channel.ReceiptQueued, r.warning
 	if out.MessageID != "" {
 		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
 	}
@@ -177,6 +145,51 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 		return fmt.Errorf("write outbox: %w", err)
 	}
 	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
+}
+
+// routed is what a message leaves with, beside what it is completed with itself.
+type routed struct {
+	details      Details // of mail: whom it goes to, and what it answers
+	connectionID string
+	warning      string // what speaks against its arrival; empty: nothing
+}
+
+// route completes out, a message to be sent in conversation c of t, or refuses it
+// with a problem. It changes nothing.
+func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, out *channel.Outgoing, d Details) (r routed, err error) {
+	if barred, err := bar(ctx, q, t.OrganizationID, c); err != nil {
+		return r, err
+	} else if barred != nil {
+		return r, barred
+	}
+	if s.dispatcher == nil {
+		return r, problem.New(problem.Precondition, "messages cannot leave from here")
+	}
+	key := ""
+	if r.details = d; c.Channel == channelEmail {
+		if r.details, err = s.addressMail(ctx, q, t, c, d); err != nil {
+			return r, err
+		}
+		r.details.send(out)
+		key = emailKey(out.To.Email)
+	} else {
+		if out.To, err = s.addressee(ctx, q, t.OrganizationID, c); err != nil {
+			return r, err
+		}
+		out.ThreadKey = c.ThreadKey
+		key = threadValue(cmp.Or(out.To.Phone, out.To.ID))
+	}
+	if err := heard(ctx, q, t.ID, c.ID, out); err != nil {
+		return r, err
+	}
+	if r.connectionID, err = s.dispatcher.Admit(ctx, q, t.OrganizationID, c.ConnectionID, c.Channel, out); err != nil {
+		return r, err
+	}
+	failedAt, err := undeliverable(ctx, q, t.OrganizationID, key)
+	if err == nil && !failedAt.IsZero() {
+		r.warning = fmt.Sprintf("an earlier message to %s could not be delivered", line(cmp.Or(out.To.Phone, out.To.ID, out.To.Email), maxKey))
+	}
+	return r, err
 }
 
 // bar returns why nothing may be sent in a conversation: its customer said so, or
@@ -292,8 +305,8 @@ func heard(ctx context.Context, q db.Querier, ticketID, conversationID string, o
 }
 
 // undeliverable returns since when an address is known to fail; zero: it is not.
-func undeliverable(ctx context.Context, tx *db.Tx, organizationID, key string) (at time.Time, err error) {
-	err = tx.QueryRow(ctx, "SELECT undeliverable_at FROM contact_points WHERE value = $1 AND scope = $2", key, organizationID).Scan(db.IntoTime(&at))
+func undeliverable(ctx context.Context, q db.Querier, organizationID, key string) (at time.Time, err error) {
+	err = q.QueryRow(ctx, "SELECT undeliverable_at FROM contact_points WHERE value = $1 AND scope = $2", key, organizationID).Scan(db.IntoTime(&at))
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return at, fmt.Errorf("look up address: %w", err)
 	}
@@ -307,8 +320,8 @@ const maxCc = 20
 // answers: the customer's newest mail there, or, where we began, nothing. Whoever
 // else takes part in the ticket gets a copy, but nobody at our own addresses and
 // no program.
-func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, d Details) (Details, error) {
-	last, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+` FROM messages
+func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details) (Details, error) {
+	last, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+` FROM messages
 		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = 'reply' ORDER BY CASE WHEN direction = 'inbound' THEN 0 ELSE 1 END, id DESC LIMIT 1`,
 		t.ID, c.ID)
 	if err != nil {
@@ -334,7 +347,7 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 			to = m.Details.To[0]
 		}
 	}
-	if own, err := s.ownOrNobody(ctx, tx, t, to.Email); err != nil {
+	if own, err := s.ownOrNobody(ctx, q, t, to.Email); err != nil {
 		return d, err
 	} else if own {
 		to = Address{}
@@ -342,7 +355,7 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	if to.Email == "" {
 		k := known{Customer: t.Customer}
 		if c.CustomerID != k.ID {
-			if k, err = loadCustomer(ctx, tx, c.CustomerID); err != nil {
+			if k, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
 				return d, err
 			}
 		}
@@ -352,7 +365,7 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	if to.Email != "" {
 		d.To = []Address{to}
 	}
-	others, err := db.All(ctx, tx, func(row db.Row) (a Address, err error) {
+	others, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
 	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2
@@ -374,7 +387,7 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 		if key == "" || known || channel.Unattended(key) || len(d.Cc) == maxCc {
 			continue
 		}
-		if own, err := s.ownOrNobody(ctx, tx, t, key); err != nil {
+		if own, err := s.ownOrNobody(ctx, q, t, key); err != nil {
 			return d, err
 		} else if !own {
 			d.Cc = append(d.Cc, a)
@@ -384,11 +397,11 @@ func (s *Service) addressMail(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 }
 
 // ownOrNobody reports whether a mail address is a channel address of ours, or none.
-func (s *Service) ownOrNobody(ctx context.Context, tx *db.Tx, t *Ticket, address string) (bool, error) {
+func (s *Service) ownOrNobody(ctx context.Context, q db.Querier, t *Ticket, address string) (bool, error) {
 	if address == "" {
 		return true, nil
 	}
-	return s.owns(ctx, tx, t.OrganizationID, address)
+	return s.owns(ctx, q, t.OrganizationID, address)
 }
 
 // send fills in what d says of a mail that we send.

@@ -356,6 +356,7 @@ func (s *Service) startClocks(ctx context.Context, tx *db.Tx, t *Ticket, policyI
 			t.clocks = append(t.clocks, c)
 		}
 	}
+	t.DueAt = t.due()
 	return s.schedule(ctx, tx, t)
 }
 
@@ -447,7 +448,7 @@ func (s *Service) followTicket(ctx context.Context, tx *db.Tx, t *Ticket, at tim
 		}
 		c.follow(t, at.UnixMicro(), p)
 	}
-	if slices.Equal(before, t.clocks) {
+	if slices.Equal(before, t.clocks) && t.due().Equal(t.DueAt) {
 		return nil
 	}
 	return s.writeClocks(ctx, tx, t)
@@ -458,10 +459,26 @@ func (s *Service) writeClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.schedule(ctx, tx, t); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET sla = $2 WHERE id = $1", t.ID, t.clocksJSON()); err != nil {
+	t.DueAt = t.due()
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET sla = $2, due_at = $3 WHERE id = $1", t.ID, t.clocksJSON(), db.Time(t.DueAt)); err != nil {
 		return fmt.Errorf("write SLA clocks: %w", err)
 	}
 	return nil
+}
+
+// due is what DueAt is to be by the clocks and the status.
+func (t *Ticket) due() time.Time {
+	var due int64
+	if t.Status == StatusResolved || t.Status == StatusClosed {
+		return time.Time{}
+	}
+	for i := range t.clocks {
+		c := &t.clocks[i]
+		if c.DueAt != 0 && c.MetAt == 0 && (c.Since != 0 || c.BreachedAt != 0) && (due == 0 || c.DueAt < due) {
+			due = c.DueAt
+		}
+	}
+	return micro(due)
 }
 
 // clocksJSON is the stored form of t's clocks.

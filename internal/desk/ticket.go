@@ -53,30 +53,34 @@ const (
 
 // Ticket is one matter of one customer.
 type Ticket struct {
-	ID               string            `json:"id"`
-	OrganizationID   string            `json:"organization_id"`
-	Number           int64             `json:"number"` // per organization, from 1
-	Subject          string            `json:"subject"`
-	Status           Status            `json:"status"`
-	Priority         Priority          `json:"priority"`
-	Channel          string            `json:"channel"` // where it began
-	Customer         event.Customer    `json:"customer"`
-	AssigneeID       string            `json:"assignee_id"` // empty: nobody's
-	Tags             []string          `json:"tags"`
-	LinkedTicketID   string            `json:"linked_ticket_id"` // may have been deleted since
-	LinkReason       string            `json:"link_reason"`
-	CreatedAt        time.Time         `json:"created_at"`
-	UpdatedAt        time.Time         `json:"updated_at"`
-	FirstRespondedAt time.Time         `json:"first_responded_at,omitzero"`
-	ResolvedAt       time.Time         `json:"resolved_at,omitzero"`
-	SLA              []SLA             `json:"sla"`
-	ExternalID       string            `json:"external_id"` // the API client's own
-	Metadata         map[string]string `json:"metadata"`
-	MergedIntoID     string            `json:"merged_into_id"` // what was in it is there
-	MergedAt         time.Time         `json:"merged_at,omitzero"`
+	ID               string         `json:"id"`
+	OrganizationID   string         `json:"organization_id"`
+	Number           int64          `json:"number"` // per organization, from 1
+	Subject          string         `json:"subject"`
+	Status           Status         `json:"status"`
+	Priority         Priority       `json:"priority"`
+	Channel          string         `json:"channel"` // where it began
+	Customer         event.Customer `json:"customer"`
+	AssigneeID       string         `json:"assignee_id"` // empty: nobody's
+	Tags             []string       `json:"tags"`
+	LinkedTicketID   string         `json:"linked_ticket_id"` // may have been deleted since
+	LinkReason       string         `json:"link_reason"`
+	CreatedAt        time.Time      `json:"created_at"`
+	UpdatedAt        time.Time      `json:"updated_at"`
+	FirstRespondedAt time.Time      `json:"first_responded_at,omitzero"`
+	ResolvedAt       time.Time      `json:"resolved_at,omitzero"`
+	SLA              []SLA          `json:"sla"`
+	// DueAt is the earliest due time of the promises that its customer still waits
+	// for, broken ones too; zero: there is none, or nobody knows.
+	DueAt        time.Time         `json:"-"`
+	ExternalID   string            `json:"external_id"` // the API client's own
+	Metadata     map[string]string `json:"metadata"`
+	MergedIntoID string            `json:"merged_into_id"` // what was in it is there
+	MergedAt     time.Time         `json:"merged_at,omitzero"`
 
 	closedAt time.Time // zero also where it was not kept
 	movedAt  time.Time // when something last came from, or went to, another ticket
+	heardAt  time.Time // what readers have read up to; see heardNow
 	clocks   []clock   // what SLA shows
 }
 
@@ -92,7 +96,7 @@ const (
 	ticketColumns = `t.id, t.organization_id, t.number, t.subject, t.status, t.priority, t.channel,
 		t.assignee_id, t.tags, t.linked_ticket_id, t.link_reason,
 		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at, t.sla,
-		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, t.closed_at, u.id, u.name, u.email, u.phone`
+		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, t.closed_at, coalesce(t.heard_at, t.created_at), t.due_at, u.id, u.name, u.email, u.phone`
 	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
 )
 
@@ -103,6 +107,7 @@ func ticketFields(t *Ticket, more ...any) []any {
 		db.IntoText(&t.AssigneeID), db.IntoJSON(&t.Tags), db.IntoText(&t.LinkedTicketID), db.IntoText(&t.LinkReason),
 		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt), db.IntoJSON(&t.clocks),
 		db.IntoText(&t.ExternalID), db.IntoJSON(&t.Metadata), db.IntoText(&t.MergedIntoID), db.IntoTime(&t.MergedAt), db.IntoTime(&t.movedAt), db.IntoTime(&t.closedAt),
+		db.IntoTime(&t.heardAt), db.IntoTime(&t.DueAt),
 		&t.Customer.ID, &t.Customer.Name, &t.Customer.Email, &t.Customer.Phone,
 	}, more...)
 }
@@ -153,7 +158,7 @@ func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken
 		t.OrganizationID, string(t.Priority), tx.Now.UnixMicro()).Scan(&t.Number, db.IntoTime(&t.CreatedAt), db.IntoText(&policyID)); err != nil {
 		return fmt.Errorf("number ticket: %w", err)
 	}
-	t.UpdatedAt = t.CreatedAt
+	t.UpdatedAt, t.heardAt = t.CreatedAt, t.CreatedAt
 	if policyID != "" {
 		if err := s.startClocks(ctx, tx, t, policyID, spoken); err != nil {
 			return err
@@ -161,11 +166,11 @@ func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken
 	}
 	n, err := tx.Exec(ctx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
 			customer_id, linked_ticket_id, link_reason, created_at, updated_at, sla,
-			assignee_id, tags, first_responded_at, external_id, metadata, moved_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING`,
+			assignee_id, tags, first_responded_at, external_id, metadata, moved_at, due_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18, $19) ON CONFLICT DO NOTHING`,
 		t.ID, t.OrganizationID, t.Number, t.Subject, string(t.Status), string(t.Priority), t.Channel,
 		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro(), t.clocksJSON(),
-		db.Text(t.AssigneeID), t.tagsJSON(), db.Time(t.FirstRespondedAt), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.movedAt))
+		db.Text(t.AssigneeID), t.tagsJSON(), db.Time(t.FirstRespondedAt), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.movedAt), db.Time(t.DueAt))
 	if err != nil {
 		return fmt.Errorf("write ticket: %w", err)
 	}
@@ -257,10 +262,13 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	return t, s.update(ctx, tx, &t, u)
 }
 
-// Unassign takes what is not closed from somebody who leaves the organization,
-// in the caller's transaction, and emits what [Service.Update] would. It must be
-// called while they are still a member.
+// Unassign takes what is not closed from somebody who leaves the organization, and
+// their drafts, in the caller's transaction, and emits what [Service.Update] would.
+// It must be called while they are still a member.
 func (s *Service) Unassign(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
+		return fmt.Errorf("delete drafts: %w", err)
+	}
 	// In order, so that two of these wait for each other instead of for ever.
 	tickets, err := db.All(ctx, tx, scanTicket, selectTicket+`WHERE t.assignee_id = $1 AND t.organization_id = $2 AND t.status <> $3
 		ORDER BY t.id FOR UPDATE OF t`, userID, organizationID, string(StatusClosed))
@@ -529,6 +537,8 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 			WHERE conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)`,
 		"DELETE FROM message_ids WHERE ticket_id = $1",
 		"DELETE FROM attachments WHERE ticket_id = $1",
+		"DELETE FROM ticket_reads WHERE ticket_id = $1",
+		"DELETE FROM ticket_drafts WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",
 		"DELETE FROM messages WHERE ticket_id = $1",
 		"DELETE FROM conversations WHERE ticket_id = $1",

@@ -167,7 +167,11 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 	if _, ok := sender.(channel.Correspondent); ok {
 		m.MessageID = s.wireID(m)
 	}
-	return c.ID, sender.Check(m, c.Credentials())
+	credentials := c.Credentials()
+	if w, ok := sender.(channel.Windowed); ok && !m.HeardAt.IsZero() {
+		m.OpenUntil = m.HeardAt.Add(w.Window(m, credentials))
+	}
+	return c.ID, sender.Check(m, credentials)
 }
 
 // sender is the adapter of a connection, if it can send what a ticket calls medium.

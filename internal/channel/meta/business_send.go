@@ -28,7 +28,13 @@ const (
 // words.
 const serviceWindow = 24 * time.Hour
 
-var _ channel.Caller = (*Business)(nil)
+var (
+	_ channel.Caller   = (*Business)(nil)
+	_ channel.Windowed = (*Business)(nil)
+)
+
+// Window implements [channel.Windowed].
+func (*Business) Window(*channel.Outgoing, map[string]string) time.Duration { return serviceWindow }
 
 // businessFile is a kind of file that the provider takes.
 type businessFile struct {

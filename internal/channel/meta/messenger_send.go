@@ -26,7 +26,10 @@ const (
 // provider has given the app the permission for that.
 const agentWindow = 7 * 24 * time.Hour
 
-var _ channel.Caller = (*Messenger)(nil)
+var (
+	_ channel.Caller   = (*Messenger)(nil)
+	_ channel.Windowed = (*Messenger)(nil)
+)
 
 // humanAgent reports whether the app may answer after the first day.
 func humanAgent(credentials map[string]string) bool {
@@ -34,8 +37,16 @@ func humanAgent(credentials map[string]string) bool {
 	return err == nil && yes
 }
 
+// Window implements [channel.Windowed].
+func (*Messenger) Window(m *channel.Outgoing, credentials map[string]string) time.Duration {
+	if humanAgent(credentials) && !m.Automatic {
+		return agentWindow
+	}
+	return serviceWindow
+}
+
 // Check implements [channel.Sender].
-func (*Messenger) Check(m *channel.Outgoing, credentials map[string]string) error {
+func (a *Messenger) Check(m *channel.Outgoing, credentials map[string]string) error {
 	if err := checkCredentials(m, credentials); err != nil {
 		return err
 	}
@@ -65,10 +76,7 @@ func (*Messenger) Check(m *channel.Outgoing, credentials map[string]string) erro
 		return err
 	}
 	const what = "Until the customer writes again, nothing may be sent here: reach them another way, or wait for them to write"
-	window := serviceWindow
-	if humanAgent(credentials) && !m.Automatic {
-		window = agentWindow
-	}
+	window := a.Window(m, credentials)
 	if m.HeardAt.IsZero() {
 		return closed("the customer has not written on this channel yet, and only what they write opens it. %s", what)
 	}

@@ -1,0 +1,147 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// CountTickets returns how many tickets a list has, and most if it has more. query's
+// Sort, After and Limit do not count. Error: Invalid.
+func (s *Service) CountTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery, most int) (int, error) {
+	query.Sort, query.After, query.Limit = Sort{}, nil, 0
+	if err := problem.Check(query); err != nil {
+		return 0, err
+	}
+	n := 0
+	err := s.snapshot(ctx, q, func(q db.Querier) error {
+		var err error
+		n, err = s.countTickets(ctx, q, organizationID, &query, most)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count tickets: %w", err)
+	}
+	return n, nil
+}
+
+func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, most int) (int, error) {
+	f := finder{
+		ctx: ctx, q: q, postgres: s.db.Postgres(), pace: s.pace, organization: organizationID, query: query, sort: query.Sort.filled(),
+		first: 1, last: maxNumber, want: most,
+	}
+	if some, err := f.readWords(); err != nil || !some {
+		return 0, err
+	}
+	some, err := f.bounds()
+	if err != nil || !some {
+		return 0, err
+	}
+	// What the entries of an index answer, in whichever order it has them.
+	from := ""
+	st := f.begin()
+	switch plain := f.words == nil && len(query.ExternalID)+len(query.Tags)+len(query.CustomerID) == 0; {
+	case plain && !query.DueAt.Whole() && query.UpdatedAt.Whole():
+		from = "t.due_at IS NOT NULL AND t." + f.dueAt(st)
+	case plain && f.live() && query.DueAt.Whole():
+		from = "t.status <> 'closed' AND t.status IN (" + list(st, query.Status) + ")"
+	default:
+		if err := f.byNumber(nil); err != nil {
+			return 0, err
+		}
+		return min(len(f.found), most), nil
+	}
+	st.addf("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND %s AND coalesce(%s, FALSE) LIMIT %d) AS c", from, f.inEntry(st), most)
+	n := 0
+	err = q.QueryRow(ctx, st.String(), st.args...).Scan(&n)
+	return n, err
+}
+
+// Tally is how many tickets there are of each sort, for somebody to choose from.
+// What is not of Status is about open tickets.
+type Tally struct {
+	Status     map[Status]int // at most what was asked for of each
+	Mine       int
+	Unassigned int
+	Channel    map[string]int
+	Priority   map[Priority]int
+	Due        int // open ones that have a due time; at most what was asked for
+	Overdue    int // those whose due time has come; likewise
+	// More says that there are more open tickets than were looked at: what is
+	// about them are lower bounds.
+	More bool
+}
+
+// maxTally is how many open tickets a tally looks at: some milliseconds' work.
+const maxTally = 20_000
+
+// TallyTickets counts an organization's tickets, for a member.
+func (s *Service) TallyTickets(ctx context.Context, q db.Querier, organizationID, userID string, most int) (Tally, error) {
+	t := Tally{Status: make(map[Status]int), Channel: make(map[string]int), Priority: make(map[Priority]int)}
+	err := s.snapshot(ctx, q, func(q db.Querier) error {
+		if err := t.lookAtOpen(ctx, q, organizationID, userID); err != nil {
+			return err
+		}
+		for _, status := range Statuses[1:] {
+			n, err := s.countTickets(ctx, q, organizationID, &TicketQuery{Status: []Status{status}}, most)
+			if err != nil {
+				return err
+			}
+			t.Status[status] = n
+		}
+		t.Status[StatusOpen] = min(t.Status[StatusOpen], most)
+		for _, due := range []struct {
+			n  *int
+			at time.Time
+		}{{&t.Due, time.Time{}}, {&t.Overdue, time.Now()}} {
+			st := &statement{args: []any{organizationID}}
+			st.WriteString("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND t.due_at IS NOT NULL")
+			if !due.at.IsZero() {
+				st.addf(" AND t.due_at <= %s", st.arg(due.at.UnixMicro()))
+			}
+			st.addf(" AND coalesce(t.status = 'open', FALSE) LIMIT %d) AS c", most)
+			if err := q.QueryRow(ctx, st.String(), st.args...).Scan(due.n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return Tally{}, fmt.Errorf("count tickets: %w", err)
+	}
+	return t, nil
+}
+
+// lookAtOpen counts open tickets by the entries of one index.
+func (t *Tally) lookAtOpen(ctx context.Context, q db.Querier, organizationID, userID string) error {
+	rows, err := q.Query(ctx, fmt.Sprintf(`SELECT channel, priority, whose, count(*) FROM (
+			SELECT channel, priority, CASE WHEN assignee_id IS NULL THEN 0 WHEN assignee_id = $2 THEN 1 ELSE 2 END AS whose
+			FROM tickets WHERE organization_id = $1 AND status <> 'closed' AND status = 'open' LIMIT %d
+		) AS o GROUP BY channel, priority, whose`, maxTally+1), organizationID, userID)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var channel string
+		var priority Priority
+		var whose, n int
+		if err := rows.Scan(&channel, &priority, &whose, &n); err != nil {
+			return err
+		}
+		t.Channel[channel] += n
+		t.Priority[priority] += n
+		t.Status[StatusOpen] += n
+		switch whose {
+		case 0:
+			t.Unassigned += n
+		case 1:
+			t.Mine += n
+		}
+	}
+	t.More = t.Status[StatusOpen] > maxTally
+	return rows.Err()
+}

@@ -1,0 +1,69 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// WayOut is a conversation in which a ticket can be answered, or why it cannot.
+type WayOut struct {
+	ConversationID string
+	Channel        string
+	ConnectionID   string          // by which an answer leaves; empty where there is none
+	From           string          // our address there, as far as it is known
+	To             channel.Party   // whom it reaches, as far as that is known
+	Cc             []channel.Party // who gets a copy, of mail
+	Subject        string          // of mail
+	Refusal        string          // why nothing can leave now, in plain words; empty: it can
+	Warning        string          // why it may not arrive all the same; empty: nothing is known
+	// OpenUntil is until when the channel takes an answer, where that ends: the
+	// customer writes again, and it is later. It may have passed. Zero: it does
+	// not end, or has not begun.
+	OpenUntil time.Time
+}
+
+// WaysOut returns the conversations in which a ticket can be answered, or what it
+// was merged into: the first in which something can leave is where [Service.Reply]
+// goes that names none. Error: NotFound.
+func (s *Service) WaysOut(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]WayOut, error) {
+	t, err := s.Ticket(ctx, q, organizationID, ticketID)
+	for err == nil && t.MergedIntoID != "" {
+		t, err = s.Ticket(ctx, q, organizationID, t.MergedIntoID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	conversations, err := answerable(ctx, q, &t, "")
+	if err != nil {
+		return nil, fmt.Errorf("find conversations: %w", err)
+	}
+	ways := make([]WayOut, 0, len(conversations))
+	for i := range conversations {
+		c := &conversations[i]
+		w := WayOut{ConversationID: c.ID, Channel: c.Channel, ConnectionID: c.ConnectionID}
+		if c.Channel == ChannelAPI {
+			w.To = channel.Party{Name: t.Customer.Name, Email: t.Customer.Email, Phone: t.Customer.Phone}
+			ways = append(ways, w)
+			continue
+		}
+		out := &channel.Outgoing{ID: newID(), TicketID: t.ID, TicketNumber: t.Number}
+		r, err := s.route(ctx, q, &t, c, out, Details{})
+		if p, ok := errors.AsType[*problem.Error](err); ok {
+			w.Refusal = p.Message
+		} else if err != nil {
+			return nil, err
+		}
+		if r.connectionID != "" {
+			w.ConnectionID = r.connectionID
+		}
+		w.From, w.To, w.Cc, w.Subject, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, r.warning, out.OpenUntil
+		ways = append(ways, w)
+	}
+	return ways, nil
+}

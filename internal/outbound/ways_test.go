@@ -1,0 +1,138 @@
+package outbound_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+func (r *rig) ways(ticketID string) []desk.WayOut {
+	r.Helper()
+	ways, err := r.desk.WaysOut(r.Context(), r.db, org, ticketID)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return ways
+}
+
+// TestWaysOut: what is shown of where a ticket can be answered is what a reply finds.
+func TestWaysOut(t *testing.T) {
+	r := newRig(t)
+	sms, mailbox := r.connect("sms", ourNumber), r.connect("email-raw", ourMail)
+	texted := r.texts(sms, "SM1", anasPhone, "Hello?")
+	mailed := r.mails(mailbox, "From: Ana <"+anasMail+">\nTo: "+ourMail+"\nCc: Bob <bob@c.example>\nMessage-ID: <m1@c.example>\nSubject: Help\n\nHello?\n")
+	only := func(what, ticketID string) desk.WayOut {
+		t.Helper()
+		ways := r.ways(ticketID)
+		if len(ways) != 1 {
+			t.Fatalf("%s: got %+v, want one", what, ways)
+		}
+		_, err := r.tryReply(ticketID, "Hi")
+		p, _ := err.(*problem.Error)
+		if got := ways[0].Refusal; (err == nil) != (got == "") || err != nil && (p == nil || p.Message != got) {
+			t.Errorf("%s: it is refused with %q, and a reply with %v", what, got, err)
+		}
+		return ways[0]
+	}
+	w := only("text", texted.TicketID)
+	if w.Channel != "sms" || w.ConversationID != texted.ConversationID || w.ConnectionID != sms.ID || w.From != ourNumber || w.To.Phone != anasPhone ||
+		w.Refusal != "" || w.Warning != "" || !w.OpenUntil.IsZero() {
+		t.Errorf("text: got %+v", w)
+	}
+	w = only("mail", mailed.TicketID)
+	if w.Channel != "email" || w.ConnectionID != mailbox.ID || w.From != ourMail || w.To != (channel.Party{Name: "Ana", Email: anasMail}) ||
+		len(w.Cc) != 1 || w.Cc[0].Email != "bob@c.example" || w.Subject != "Re: Help" || w.Refusal != "" {
+		t.Errorf("mail: got %+v", w)
+	}
+
+	r.take(sms, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+	if w := only("opted out", texted.TicketID); !strings.HasPrefix(w.Refusal, "the customer has opted out") {
+		t.Errorf("opted out: got %+v", w)
+	}
+	r.take(sms, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM3", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "START", OptIn: true}})
+	if err := r.connections.SetEnabled(t.Context(), org, sms.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if w := only("off", texted.TicketID); w.Refusal != "the connection of "+ourNumber+" is switched off" || w.ConversationID != texted.ConversationID {
+		t.Errorf("off: got %+v", w)
+	}
+
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := r.desk.Merge(t.Context(), tx, org, texted.TicketID, mailed.TicketID)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for what, id := range map[string]string{"survivor": mailed.TicketID, "merged": texted.TicketID} {
+		ways := r.ways(id)
+		if len(ways) != 2 || ways[0].Channel != "sms" || ways[0].Refusal == "" || ways[1].Channel != "email" || ways[1].Refusal != "" {
+			t.Errorf("%s: got %+v, want the later conversation first", what, ways)
+		}
+	}
+	var bare desk.Ticket
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
+		bare, err = r.desk.CreateTicket(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, By: desk.Actor{ID: graceID}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if ways := r.ways(bare.ID); len(ways) != 0 {
+		t.Errorf("nothing was said: got %+v", ways)
+	}
+	says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "Hello?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
+		bare, err = r.desk.CreateTicket(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, Says: says})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if w := only("by the API", bare.ID); w.Channel != desk.ChannelAPI || w.Refusal != "" || w.To.Name != "Ana" {
+		t.Errorf("by the API: got %+v", w)
+	}
+	if _, err := r.desk.WaysOut(t.Context(), r.db, "0190c0de-0000-7000-8000-00000000000b", texted.TicketID); problem.Of(err) != problem.NotFound {
+		t.Errorf("another organization's: got %v", err)
+	}
+}
+
+// TestWindow: until when a messenger takes an answer, by what the customer wrote last.
+func TestWindow(t *testing.T) {
+	for _, tt := range []struct {
+		adapter string
+		more    string // credential
+		window  time.Duration
+	}{
+		{"business-messaging", "", 24 * time.Hour}, {"social-messenger", "", 24 * time.Hour}, {"social-messenger", "human_agent", 7 * 24 * time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := rigOn(t, dbtest.NewSQLite(t))
+			c := r.connect(tt.adapter, "1065", func(n *connection.New) {
+				n.Credentials = map[string]string{"access_token": "token"}
+				if tt.more != "" {
+					n.Credentials[tt.more] = "true"
+				}
+			})
+			at := time.Now().Add(-time.Hour).UTC()
+			ticket := r.take(c, strings.ReplaceAll(tt.adapter, "-", "_"), channel.Event{Message: &channel.Message{
+				ExternalID: "in-1", ThreadKey: "9001", From: channel.Party{ID: "9001", Name: "Ana"}, Text: "Hello?", SentAt: at,
+			}}).TicketID
+			for _, passed := range []time.Duration{0, tt.window - 2*time.Hour, 2 * time.Hour} {
+				time.Sleep(passed)
+				ways := r.ways(ticket)
+				if open := time.Since(at) < tt.window; len(ways) != 1 || !ways[0].OpenUntil.Equal(at.Add(tt.window)) || (ways[0].Refusal == "") != open {
+					t.Errorf("%s %s: after %v got %+v, want it open until %v", tt.adapter, tt.more, time.Since(at), ways, at.Add(tt.window))
+				}
+			}
+		})
+	}
+}
