@@ -1,0 +1,188 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"pgregory.net/rapid"
+)
+
+// TestItemsAddUp: a receipt comes to the price, whatever is charged.
+func TestItemsAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, u := anyTariff(t, -500), anyUsage(t)
+		u.Ridden = rapid.Bool().Draw(t, "ridden")
+		price := p.Price(u)
+		var sum int64
+		for _, item := range p.Items(u) {
+			sum += item.Amount
+			if item.Rate != 0 && item.Rate*item.Times != item.Amount {
+				t.Errorf("%d times %d is not %d", item.Times, item.Rate, item.Amount)
+			}
+		}
+		if want := price.SubtotalAmount + price.TaxAmount; sum != want {
+			t.Errorf("got %d, want %d of %+v", sum, want, p.Items(u))
+		}
+	})
+}
+
+func TestItems(t *testing.T) {
+	type line struct {
+		kind   fleet.ItemKind
+		times  int64
+		amount int64
+	}
+	for _, tt := range []struct {
+		name  string
+		plan  fleet.Tariff
+		usage fleet.Usage
+		want  []line
+	}{
+		{"nothing", planA, fleet.Usage{}, nil},
+		{"C capped", planC, rodeFar(60*minute, 9000), []line{
+			{fleet.ItemUnlock, 0, 300}, {fleet.ItemTime, 60, 3000}, {fleet.ItemDistance, 9, 225}, {fleet.ItemCap, 0, -2025},
+		}},
+		{"G reserved", planG, reserved(12*minute+30, rode(10*minute)), []line{
+			{fleet.ItemUnlock, 0, 100}, {fleet.ItemTime, 10, 250}, {fleet.ItemReservation, 8, 120}, {fleet.ItemTax, 0, 89},
+		}},
+		{"L below nothing", planL, rode(5 * minute), []line{
+			{fleet.ItemUnlock, 0, 50}, {fleet.ItemTime, 1, -100}, {fleet.ItemTime, 5, 25}, {fleet.ItemFloor, 0, 25},
+		}},
+		{"H flat", planH, reserved(minute, fleet.Usage{}), []line{{fleet.ItemReservation, 0, 50}}},
+	} {
+		var got []line
+		for _, item := range tt.plan.Items(tt.usage) {
+			got = append(got, line{item.Kind, item.Times, item.Amount})
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s:\n got %v\nwant %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestUsageIsWhatWasCharged: from a ride that has ended and the version of its
+// plan comes the price that it has.
+func TestUsageIsWhatWasCharged(t *testing.T) {
+	holds := func(t *testing.T, s *fleet.Service, d *db.DB, org string, r *fleet.Ride) {
+		t.Helper()
+		want := fleet.Price{Currency: r.Price.Currency}
+		if r.PricingPlanID != "" {
+			tariff, err := s.PlanTariff(t.Context(), d, org, string(r.PricingPlanID), *r.PricingPlanVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = tariff.Price(r.Usage())
+		}
+		if got := want.Adjusted(r.AdjustmentAmount); got != *r.Price {
+			t.Errorf("%s %s ride: got %+v, want %+v", r.Status, r.CancelReason+r.EndReason, got, *r.Price)
+		}
+	}
+	t.Run("made up", func(t *testing.T) {
+		d := dbtest.NewFleet(t)
+		s := fleet.Open(fleet.Config{DB: d})
+		o := fleet.Organization{ID: "org-1", Name: "Acme"}
+		if err := s.Ensure(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		err := s.EachRide(t.Context(), o.ID, fleet.RideQuery{}, func(doc *fleet.Doc) error {
+			var r fleet.Ride
+			if err := json.Unmarshal(doc.JSON, &r); err != nil {
+				return err
+			}
+			if !r.Status.Open() {
+				n++
+				holds(t, s, d, o.ID, &r)
+			}
+			return nil
+		})
+		if err != nil || n < 100 {
+			t.Errorf("got %d rides that have ended, %v", n, err)
+		}
+	})
+	t.Run("ridden", func(t *testing.T) {
+		y := newYard(t)
+		y.write(t, func(ctx context.Context, tx *db.Tx) error {
+			p, err := y.LockPlan(ctx, tx, y.org, y.plan.ID)
+			if err == nil {
+				_, err = y.UpdatePlan(ctx, tx, y.org, p, fleet.PlanChange{
+					ReservationPerMin: optional.Of(int64(15)), OutOfZoneAmount: optional.Of(int64(900)), PausePerMinAmount: optional.Of(int64(7)),
+				})
+			}
+			return err
+		})
+		end := func(status fleet.RideStatus, c fleet.RideChange) {
+			t.Helper()
+			r := y.ride(t, status, y.vehicle(t))
+			y.after(t, r.CreatedAt, 130e9)
+			if status == fleet.Reserved && c.Status.Value == fleet.Completed {
+				if _, err := y.tryPut(t, r.ID, fleet.RideChange{Status: optional.Of(fleet.Active)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := y.tryPut(t, r.ID, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holds(t, y.Service, y.db, y.org, &r)
+		}
+		completed, cancelled, operator := optional.Of(fleet.Completed), optional.Of(fleet.Cancelled), optional.Of(fleet.Text("operator"))
+		end(fleet.Active, fleet.RideChange{Status: completed})
+		end(fleet.Active, fleet.RideChange{Status: completed, AdjustmentAmount: optional.Of(int64(-50))})
+		end(fleet.Active, fleet.RideChange{Status: completed, EndReason: operator, EndLocation: optional.Of(*outside())})
+		end(fleet.Active, fleet.RideChange{Status: completed, AcceptOutOfZoneFee: optional.Of(true), EndLocation: optional.Of(*outside())})
+		end(fleet.Active, fleet.RideChange{Status: cancelled, CancelReason: operator})
+		end(fleet.Reserved, fleet.RideChange{Status: completed})
+		end(fleet.Reserved, fleet.RideChange{Status: cancelled})
+		end(fleet.Reserved, fleet.RideChange{Status: cancelled, CancelReason: operator})
+		if u := (&fleet.Ride{Status: fleet.Active}).Usage(); u != (fleet.Usage{}) {
+			t.Errorf("an open ride: got %+v", u)
+		}
+		if _, err := y.PlanTariff(t.Context(), y.db, "org-2", y.plan.ID, 1); problem.Of(err) != problem.NotFound {
+			t.Errorf("another organization's plan: got %v", err)
+		}
+	})
+}
+
+func TestRideChanges(t *testing.T) {
+	y := newYard(t)
+	v := y.vehicle(t)
+	first := y.ride(t, fleet.Reserved, v)
+	if _, err := y.tryPut(t, first.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled)}); err != nil {
+		t.Fatal(err)
+	}
+	second := y.ride(t, fleet.Active, v)
+	for _, tt := range []struct {
+		ride fleet.Ride
+		want []fleet.VehicleEvent
+	}{
+		{first, []fleet.VehicleEvent{"reservation_start", "reservation_cancel"}},
+		{second, []fleet.VehicleEvent{"trip_start"}},
+	} {
+		changes, err := y.RideChanges(t.Context(), y.db, y.org, &tt.ride)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []fleet.VehicleEvent
+		for _, c := range changes {
+			got = append(got, c.Event)
+			if c.Actor != key {
+				t.Errorf("got %s by %+v", c.Event, c.Actor)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("got %v, want %v", got, tt.want)
+		}
+	}
+	if events := fleet.Available.Events(fleet.NonOperational); events[0] != "maintenance" || fleet.OnTrip.Events(fleet.Removed) != nil {
+		t.Errorf("got events %v", events)
+	}
+}
