@@ -4,6 +4,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
 
@@ -12,6 +13,7 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place) *web.Site {
 	site := web.New(web.Config{
 		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Logger: a.log,
 	})
+	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Shop: a.Shop})
 	settings.Register(site, settings.Config{Accounts: a.Accounts})
 	return site
 }
