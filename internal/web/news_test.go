@@ -1,0 +1,202 @@
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/live"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// newsroom is a site with news, in a bubble of package synctest: so on SQLite.
+type newsroom struct {
+	fixture
+	live *live.Hub
+}
+
+func newNewsroom(t *testing.T) *newsroom {
+	t.Helper()
+	n := &newsroom{fixture: fixture{t: t, db: dbtest.NewSQLite(t)}}
+	var err error
+	if n.accounts, err = account.New(account.Config{DB: n.db, Mailer: n, BaseURL: baseURL}); err != nil {
+		t.Fatal(err)
+	}
+	n.live = live.Open(n.db)
+	n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.Gate{Accounts: n.accounts}, Live: n.live})
+	return n
+}
+
+// stream is an answer that is read while it is written.
+type stream struct {
+	header http.Header
+	status int
+	w      *io.PipeWriter
+	lines  *bufio.Scanner
+	leave  context.CancelFunc
+	done   chan struct{} // closed when the handler has returned
+}
+
+func (s *stream) Header() http.Header  { return s.header }
+func (s *stream) WriteHeader(code int) { s.status = code }
+func (s *stream) Flush()               {}
+func (s *stream) Write(p []byte) (int, error) {
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+	return s.w.Write(p)
+}
+
+// listen asks for news as somebody who is signed in.
+func (n *newsroom) listen(in account.SignIn) *stream {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(n.t.Context())
+	pr, pw := io.Pipe()
+	s := &stream{header: http.Header{}, w: pw, lines: bufio.NewScanner(pr), leave: cancel, done: make(chan struct{})}
+	r := httptest.NewRequestWithContext(ctx, "GET", "/live", nil)
+	signedIn(in)(r)
+	go func() {
+		defer close(s.done)
+		n.ServeHTTP(s, r)
+		pw.Close()
+	}()
+	n.t.Cleanup(func() {
+		cancel()
+		pr.Close()
+		<-s.done
+	})
+	s.want(n.t, "retry: 2000")
+	if s.status != http.StatusOK || s.header.Get("Content-Type") != "text/event-stream" || s.header.Get("Cache-Control") != "no-store" {
+		n.t.Fatalf("got %d with header %v", s.status, s.header)
+	}
+	return s
+}
+
+// want holds that the next thing in the stream is this, of one or more lines.
+func (s *stream) want(t testing.TB, want string) {
+	t.Helper()
+	var got []string
+	for s.lines.Scan() && s.lines.Text() != "" {
+		got = append(got, s.lines.Text())
+	}
+	if text := strings.Join(got, "\n"); text != want {
+		t.Fatalf("got %q in the stream, want %q", text, want)
+	}
+}
+
+// wantEnd holds that the stream ends with nothing more in it.
+func (s *stream) wantEnd(t testing.TB) {
+	t.Helper()
+	s.want(t, "")
+	<-s.done
+}
+
+// enter signs somebody in, as a member of an organization unless that is empty.
+func (n *newsroom) enter(email, organization string) account.SignIn {
+	n.t.Helper()
+	in, err := n.accounts.SignInWithEmail(n.t.Context(), account.EmailSignIn{Email: email}, "")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_, token, _ := strings.Cut(n.link(), "token=")
+	s, err := n.accounts.FollowLink(n.t.Context(), token, in, account.Client{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if organization == "" {
+		return s
+	}
+	done, err := n.accounts.CompleteSignup(n.t.Context(), s.User.ID, account.SignupRequest{Name: "Ada", OrganizationName: organization})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	s.User = done.User
+	return s
+}
+
+func TestNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNewsroom(t)
+		ada, eve := n.enter("ada@example.com", "Acme"), n.enter("eve@example.com", "Evil")
+		s, other := n.listen(ada), n.listen(eve)
+		n.live.Tell(ada.User.OrganizationID, "ticket:2", "ticket:1")
+		s.want(t, "data: ticket:1\ndata: ticket:2")
+		n.live.Tell(ada.User.OrganizationID, "customer:1")
+		s.want(t, "data: customer:1")
+
+		// Another organization hears its own only, and who is quiet is still there.
+		other.want(t, ": still here")
+		s.want(t, ": still here")
+		n.live.Tell(eve.User.OrganizationID, "ticket:3")
+		other.want(t, "data: ticket:3")
+
+		// A server that stops ends all.
+		n.live.Close()
+		s.wantEnd(t)
+		other.wantEnd(t)
+	})
+}
+
+// TestNewsListeners: news is for who is signed in, and belongs to an organization.
+func TestNewsListeners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNewsroom(t)
+		w := n.serve("GET", "/live")
+		if w.Code != http.StatusUnauthorized || w.Header().Get("Cache-Control") != "no-store" || w.Body.String() != "Sign in first.\n" {
+			t.Errorf("nobody: got %d %q", w.Code, w.Body)
+		}
+		newcomer := n.enter("bob@example.com", "")
+		if w := n.serve("GET", "/live", signedIn(newcomer)); w.Code != http.StatusNoContent || w.Body.Len() != 0 {
+			t.Errorf("of no organization: got %d %q", w.Code, w.Body)
+		}
+		if w := n.serve("POST", "/live", signedIn(newcomer)); w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("POST: got %d", w.Code)
+		}
+		ada := n.enter("ada@example.com", "Acme")
+		if err := n.db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if w := n.serve("GET", "/live", signedIn(ada)); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("no database: got %d", w.Code)
+		}
+	})
+}
+
+// TestNewsEnd: a stream ends with its session, with its listener, and by itself.
+func TestNewsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNewsroom(t)
+		ada := n.enter("ada@example.com", "Acme")
+
+		out := n.listen(ada)
+		if err := n.accounts.SignOut(t.Context(), ada.SessionID); err != nil {
+			t.Fatal(err)
+		}
+		out.wantEnd(t)
+
+		ada = n.enter("ada@example.com", "")
+		left := n.listen(ada)
+		left.leave()
+		left.wantEnd(t)
+
+		begun := time.Now()
+		long := n.listen(ada)
+		for long.lines.Scan() {
+			if text := long.lines.Text(); text != "" && text != ": still here" {
+				t.Fatalf("got %q", text)
+			}
+		}
+		if took := time.Since(begun); took != 30*time.Minute {
+			t.Errorf("it lasted %v, want 30m", took)
+		}
+	})
+}
