@@ -1,8 +1,10 @@
 package apikey
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,6 +66,38 @@ type Target struct {
 type Change struct {
 	From any `json:"from"`
 	To   any `json:"to"`
+}
+
+// Changes are the members that differ between two versions of a record, each with
+// its JSON, but for those that every version changes.
+func Changes(before, after any, but ...string) (map[string]Change, error) {
+	old, err := members(before)
+	if err != nil {
+		return nil, err
+	}
+	now, err := members(after)
+	if err != nil {
+		return nil, err
+	}
+	changes := map[string]Change{}
+	for name, value := range now {
+		if !slices.Contains(but, name) && !bytes.Equal(value, old[name]) {
+			changes[name] = Change{From: old[name], To: value}
+		}
+	}
+	return changes, nil
+}
+
+// members returns the members of a record, as JSON has it.
+func members(record any) (m map[string]json.RawMessage, err error) {
+	text, err := json.Marshal(record)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compare versions of a record: %w", err)
+	}
+	return m, nil
 }
 
 // Entry is one line of the audit log. It stays when its target is deleted.

@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -37,6 +39,14 @@ type Request struct {
 	account.Identity
 	Organization account.Organization // zero on pages that are [Route.Alone], for who has none
 	Now          time.Time            // in the reader's zone
+	Client       account.Client       // what they ask with
+}
+
+// By is who asks, for the audit log.
+func (r *Request) By() apikey.By {
+	by := apikey.By{Actor: apikey.Actor{Type: apikey.User, ID: r.UserID, Email: r.User.Email}, UserAgent: r.Client.UserAgent}
+	by.IP, _ = netip.ParseAddr(r.Client.IP) // no address is none
+	return by
 }
 
 // Admin reports whether an admin of the organization asks.
@@ -135,7 +145,7 @@ func (s *Site) identify(w http.ResponseWriter, r *http.Request) (*Request, error
 		return nil, err
 	}
 	id, _ := account.FromContext(ctx)
-	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r))}
+	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r)), Client: s.gate.Client(r)}
 	if id.OrganizationID != "" {
 		if req.Organization, err = s.accounts.Organization(ctx, id.OrganizationID); err != nil {
 			return nil, err

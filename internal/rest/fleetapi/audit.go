@@ -1,10 +1,7 @@
 package fleetapi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -42,36 +39,14 @@ func (a *API) record(ctx context.Context, tx *db.Tx, r *rest.Request, action api
 // recordChange writes the members that differ between two versions of a record,
 // but for those that every version changes; nothing when none does.
 func (a *API) recordChange(ctx context.Context, tx *db.Tx, r *rest.Request, action apikey.AuditAction, target apikey.Target, before, after any) error {
-	old, err := members(before)
+	changes, err := apikey.Changes(before, after, "updated_at", "version")
 	if err != nil {
 		return err
-	}
-	now, err := members(after)
-	if err != nil {
-		return err
-	}
-	changes := map[string]apikey.Change{}
-	for name, value := range now {
-		if name != "updated_at" && name != "version" && !bytes.Equal(value, old[name]) {
-			changes[name] = apikey.Change{From: old[name], To: value}
-		}
 	}
 	if len(changes) == 0 {
 		return nil
 	}
 	return a.record(ctx, tx, r, action, target, changes)
-}
-
-// members returns the members of a record as it is answered.
-func members(record any) (m map[string]json.RawMessage, err error) {
-	text, err := json.Marshal(record)
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("compare versions of a record: %w", err)
-	}
-	return m, nil
 }
 
 func (a *API) auditRoutes() []rest.Route {
