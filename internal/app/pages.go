@@ -4,6 +4,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
@@ -15,6 +16,9 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place) *web.Site {
 	})
 	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Shop: a.Shop})
 	settings.Register(site, settings.Config{Accounts: a.Accounts})
+	for _, f := range []Fleet{a.Fleet, a.Sandbox} {
+		fleetpages.Register(site, fleetpages.Config{Fleet: f.Service, DB: f.DB, Keys: a.Keys})
+	}
 	return site
 }
 

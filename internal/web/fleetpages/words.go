@@ -1,0 +1,138 @@
+package fleetpages
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// symbol returns what stands before amounts of a currency that is known by it
+// everywhere; of others its code does.
+func symbol(currency string) string {
+	switch currency {
+	case "EUR":
+		return "€"
+	case "USD":
+		return "$"
+	case "GBP":
+		return "£"
+	case "JPY":
+		return "¥"
+	}
+	return currency + "\u00a0"
+}
+
+// money is an amount in the minor unit of a currency, as people write it: "€12.50",
+// "CHF 3.00", "−¥250".
+func money(amount int64, currency string) string {
+	text := strconv.FormatInt(amount, 10)
+	sign := ""
+	if amount < 0 {
+		sign, text = "−", text[1:]
+	}
+	digits, ok := fleet.MinorDigits(currency)
+	if !ok {
+		digits = 0
+	}
+	for len(text) <= digits {
+		text = "0" + text
+	}
+	whole, rest := text[:len(text)-digits], text[len(text)-digits:]
+	whole = grouped(whole)
+	if rest != "" {
+		rest = "." + rest
+	}
+	return sign + symbol(currency) + whole + rest
+}
+
+// number is a count as people write it: "12,345".
+func number(n int64) string {
+	if n < 0 {
+		return "−" + grouped(strconv.FormatInt(n, 10)[1:])
+	}
+	return grouped(strconv.FormatInt(n, 10))
+}
+
+// grouped puts a comma between each three digits.
+func grouped(digits string) string {
+	var b strings.Builder
+	for i, c := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// span is a length of time in its two largest units: "42 s", "3 min", "1 h 20 min",
+// "2 d 4 h".
+func span(seconds int64) string {
+	two := func(n int64, unit string, rest int64, smaller string) string {
+		text := number(n) + " " + unit
+		if rest > 0 {
+			text += " " + strconv.FormatInt(rest, 10) + " " + smaller
+		}
+		return text
+	}
+	switch {
+	case seconds < 60:
+		return strconv.FormatInt(seconds, 10) + " s"
+	case seconds < 3600:
+		return two(seconds/60, "min", seconds%60, "s")
+	case seconds < 86400:
+		return two(seconds/3600, "h", seconds/60%60, "min")
+	}
+	return two(seconds/86400, "d", seconds/3600%24, "h")
+}
+
+// distance is meters as people say them: "850 m", "3.2 km".
+func distance(meters int64) string {
+	if meters < 1000 {
+		return strconv.FormatInt(meters, 10) + " m"
+	}
+	if meters < 100_000 {
+		return strconv.FormatFloat(float64(meters)/1000, 'f', 1, 64) + " km"
+	}
+	return number((meters+500)/1000) + " km"
+}
+
+// stateChip says what state a vehicle is in.
+func stateChip(s fleet.VehicleState) web.Chip {
+	switch s {
+	case fleet.Available:
+		return web.Chip{Text: "Available", Tone: web.Good, Icon: "check"}
+	case fleet.VehicleTaken:
+		return web.Chip{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
+	case fleet.OnTrip:
+		return web.Chip{Text: "On a trip", Tone: web.Accent, Icon: "route"}
+	case fleet.NonOperational:
+		return web.Chip{Text: "Out of service", Tone: web.Warning, Icon: "pause"}
+	case fleet.NonContactable:
+		return web.Chip{Text: "Out of contact", Tone: web.Warning, Icon: "plug"}
+	case fleet.Missing:
+		return web.Chip{Text: "Missing", Tone: web.Bad, Icon: "alert"}
+	case fleet.Removed:
+		return web.Chip{Text: "Removed"}
+	}
+	return web.Chip{Text: string(s)}
+}
+
+// rideChip says what status a ride has.
+func rideChip(s fleet.RideStatus) web.Chip {
+	switch s {
+	case fleet.Reserved:
+		return web.Chip{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
+	case fleet.Active:
+		return web.Chip{Text: "Active", Tone: web.Good, Icon: "play"}
+	case fleet.Paused:
+		return web.Chip{Text: "Paused", Tone: web.Warning, Icon: "pause"}
+	case fleet.Completed:
+		return web.Chip{Text: "Completed", Icon: "check"}
+	case fleet.Cancelled:
+		return web.Chip{Text: "Cancelled", Icon: "x"}
+	}
+	return web.Chip{Text: string(s)}
+}

@@ -1,0 +1,69 @@
+package fleetpages_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// yard is a site with the pages of both environments.
+type yard struct {
+	*webtest.House
+	live, sandbox environment
+	admin, agent  *webtest.Browser
+}
+
+// environment is the fleet of one. Production is empty but for one subaccount, and
+// the sandbox is full.
+type environment struct {
+	*fleet.Service
+	db           *db.DB
+	organization fleet.Organization
+	tb           testing.TB
+}
+
+func newYard(t testing.TB) *yard {
+	t.Helper()
+	y := &yard{House: webtest.NewHouse(t)}
+	keys := apikey.Open(apikey.Config{DB: y.DB, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil }})
+	o := fleet.Organization{ID: y.Organization.ID, Name: y.Organization.Name}
+	for _, e := range []*environment{&y.live, &y.sandbox} {
+		d := dbtest.NewFleet(t)
+		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Logger: y.Log}), d, o, t}
+		fleetpages.Register(y.Site, fleetpages.Config{Fleet: e.Service, DB: d, Keys: keys})
+	}
+	y.admin, y.agent = y.SignIn(y.Admin), y.SignIn(y.Agent)
+	return y
+}
+
+// write runs fn in a transaction that must succeed, with a fleet there.
+func (e *environment) write(fn func(ctx context.Context, tx *db.Tx) error) {
+	e.tb.Helper()
+	ctx := e.tb.Context()
+	err := e.Ensure(ctx, e.organization)
+	if err == nil {
+		err = e.db.Write(ctx, func(tx *db.Tx) error { return fn(ctx, tx) })
+	}
+	if err != nil {
+		e.tb.Fatal(err)
+	}
+}
+
+// sole returns the subaccount that production begins with.
+func (e *environment) sole() fleet.Subaccount {
+	e.tb.Helper()
+	if err := e.Ensure(e.tb.Context(), e.organization); err != nil {
+		e.tb.Fatal(err)
+	}
+	list, err := e.Subaccounts(e.tb.Context(), e.db, e.organization.ID)
+	if err != nil || len(list) == 0 {
+		e.tb.Fatal(list, err)
+	}
+	return list[0]
+}
