@@ -24,6 +24,25 @@ import (
 type node struct {
 	url    string
 	client *http.Client
+	said   *said
+}
+
+// said is what a process has said so far.
+type said struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.String()
 }
 
 // startNodes runs several server processes on one database, and returns them
@@ -41,8 +60,8 @@ func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug st
 		ln.Close()
 		cmd := exec.Command(os.Args[0], append([]string{"serve", "--listen=" + address}, common...)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1")
-		var output bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &output, &output
+		output := new(said)
+		cmd.Stdout, cmd.Stderr = output, output
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -50,10 +69,11 @@ func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug st
 			cmd.Process.Kill()
 			cmd.Wait()
 			if t.Failed() {
-				t.Logf("a server said, at last: %s", output.Bytes()[max(0, output.Len()-4000):])
+				all := output.String()
+				t.Logf("a server said, at last: %s", all[max(0, len(all)-4000):])
 			}
 		})
-		n := node{"http://" + address, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}}
+		n := node{"http://" + address, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}, output}
 		t.Cleanup(n.client.CloseIdleConnections)
 		up := false
 		for range poll(t, 30*time.Second) {
@@ -177,10 +197,24 @@ func TestRedisLimitOverNodes(t *testing.T) {
 	}
 	nodes, slug, common := startNodes(t, 2, "--redis-url="+redis)
 	const limit = 60 // the free plan's
-	for round := range 3 {
+	// A node that has to wait for Redis too long counts by itself, and says so:
+	// what passes then is not what this is about.
+	alone := func() (times int, now bool) {
+		for _, n := range nodes {
+			began := strings.Count(n.said.String(), "redis cannot be used")
+			times += began
+			now = now || began > strings.Count(n.said.String(), "redis can be used again")
+		}
+		return times, now
+	}
+	for round, tries := 0, 0; round < 3; tries++ {
+		if tries == 20 {
+			t.Fatal("Redis is too slow to share windows in")
+		}
+		before, _ := alone()
 		var made struct{ Key string }
 		command(t, &made, append([]string{"key", "create", "--org=" + slug, "--service=helpdesk", "--environment=live",
-			"--name=round " + strconv.Itoa(round), "--level=read_only"}, common...)...)
+			"--name=round " + strconv.Itoa(tries), "--level=read_only"}, common...)...)
 		var mu sync.Mutex
 		passed, refused := 0, 0
 		var first, last int64 // of what the answers say about the window's end
@@ -212,6 +246,10 @@ func TestRedisLimitOverNodes(t *testing.T) {
 			})
 		}
 		calls.Wait()
+		if times, now := alone(); now || times != before {
+			t.Logf("round %d: once more, because Redis was too slow", round)
+			continue
+		}
 		if passed != limit || refused != 3*limit {
 			t.Errorf("round %d: %d passed and %d were refused, want %d and %d", round, passed, refused, limit, 3*limit)
 		}
@@ -219,5 +257,6 @@ func TestRedisLimitOverNodes(t *testing.T) {
 		if last-first > 1 {
 			t.Errorf("round %d: the window ends at %d and at %d, want one moment", round, first, last)
 		}
+		round++
 	}
 }

@@ -167,7 +167,8 @@ func postgresURL(t testing.TB, server string, schema db.Schema) string {
 		}
 		run("ALTER DATABASE %s RENAME TO %s", building, template)
 	}
-	run("CREATE DATABASE %s TEMPLATE %s", name, template)
+	// Copying its files is twice as fast as writing their pages into the log.
+	run("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, template)
 	run("SELECT pg_advisory_unlock(7226374)")
 	t.Cleanup(func() {
 		admin, err := pgx.Connect(ctx, server)
