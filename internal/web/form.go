@@ -78,6 +78,7 @@ type Field struct {
 	Optional     bool   // it may be left empty
 	Least, Most  int    // characters; 0 when the browser need not count
 	Rows         int    // of a textarea
+	Mode         string // which keyboard a telephone shows: "decimal", "numeric"; empty for letters
 	Options      []Option
 	Placeholder  string
 	Help         string // empty for none
