@@ -327,6 +327,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
 		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Logger: log,
+		Changed: func(organizationID, ticketID string) { a.live.Tell(organizationID, "ticket:"+ticketID) },
 	})
 	sender.Work(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{

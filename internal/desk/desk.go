@@ -150,7 +150,7 @@ type Dispatcher interface {
 	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
-// Config is what a [Service] needs. All is required but the last six.
+// Config is what a [Service] needs. All is required but the last seven.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -171,7 +171,11 @@ type Config struct {
 	// CloseAfter is how long a ticket stays resolved before it is closed.
 	// 0 means 7 days.
 	CloseAfter time.Duration
-	Logger     *slog.Logger // nil discards
+	// Changed is told, after the commit, of tickets in which something changed that
+	// no event tells of: a note, an annotation, how far a message got. It must be
+	// quick. nil hears nothing.
+	Changed func(organizationID, ticketID string)
+	Logger  *slog.Logger // nil discards
 }
 
 // Service is the helpdesk. It is safe for concurrent use.
@@ -187,6 +191,7 @@ type Service struct {
 	mailer     Mailer
 	copyMAC    func(organizationID, header string) (string, bool)
 	closeAfter time.Duration
+	onChange   func(organizationID, ticketID string) // nil: nobody listens
 	box        *seal.Box
 	policies   policies
 	pace       pace
@@ -200,7 +205,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChange: c.Changed,
 	}
 	s.pace = defaultPace(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {

@@ -71,19 +71,27 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, in Inbound) (Result, er
 		in.ReceivedAt = tx.Now
 	}
 	in.ReceivedAt = in.ReceivedAt.UTC().Truncate(time.Microsecond)
+	res, err := s.take(ctx, tx, &in)
+	if err == nil && res.Outcome != TicketCreated && res.Outcome != Duplicate {
+		s.changed(tx, in.OrganizationID, res.TicketID)
+	}
+	return res, err
+}
+
+func (s *Service) take(ctx context.Context, tx *db.Tx, in *Inbound) (Result, error) {
 	switch m := in.Event.Message; {
 	case in.Event.Receipt != nil:
-		return s.intakeReceipt(ctx, tx, &in, in.Event.Receipt)
+		return s.intakeReceipt(ctx, tx, in, in.Event.Receipt)
 	case in.Event.Annotation != nil:
-		return s.annotate(ctx, tx, &in, in.Event.Annotation)
+		return s.annotate(ctx, tx, in, in.Event.Annotation)
 	case in.Event.Relink != nil:
-		return s.relink(ctx, tx, &in, in.Event.Relink)
+		return s.relink(ctx, tx, in, in.Event.Relink)
 	case m != nil && m.Mail != nil:
-		return s.intakeMail(ctx, tx, &in, m)
+		return s.intakeMail(ctx, tx, in, m)
 	case m != nil && m.ThreadKey != "" && m.Voicemail && m.From.Phone != "" && !m.Outbound:
-		return s.intakeVoicemail(ctx, tx, &in, m)
+		return s.intakeVoicemail(ctx, tx, in, m)
 	case m != nil && m.ThreadKey != "":
-		return s.intakeThreaded(ctx, tx, &in, m)
+		return s.intakeThreaded(ctx, tx, in, m)
 	default:
 		return Result{}, errors.New("desk: an inbound event needs a receipt, an annotation, a relink, or a message with a thread key or mail")
 	}

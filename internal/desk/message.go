@@ -256,10 +256,19 @@ func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if err := dropDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
 		return Message{}, err
 	}
+	s.changed(tx, organizationID, t.ID)
 	return m, insertAttachments(ctx, tx, organizationID, &m)
 }
 
 // addNote writes a note and the ticket's time.
+// changed tells, once it is durable, that something changed in a ticket that no event
+// tells of.
+func (s *Service) changed(tx *db.Tx, organizationID, ticketID string) {
+	if s.onChange != nil && ticketID != "" {
+		tx.AfterCommit(func() { s.onChange(organizationID, ticketID) })
+	}
+}
+
 func addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	if _, err := insertMessage(ctx, tx, m); err != nil {
 		return err

@@ -212,6 +212,7 @@ func (s *Service) DropCc(ctx context.Context, tx *db.Tx, w *Waiting, address, re
 		Channel: w.Channel, Kind: KindNote, PlacedBy: RuleReceipt, CreatedAt: tx.Now,
 		Text: fmt.Sprintf("No copy goes to %s: %s", line(address, maxKey), line(reason, 500)),
 	}
+	s.changed(tx, w.OrganizationID, w.TicketID)
 	return addNote(ctx, tx, &m)
 }
 
@@ -231,6 +232,7 @@ func (s *Service) Explain(ctx context.Context, tx *db.Tx, w *Waiting, reason str
 		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
 		return fmt.Errorf("explain delay: %w", err)
 	}
+	s.changed(tx, w.OrganizationID, w.TicketID)
 	return nil
 }
 
@@ -245,6 +247,7 @@ func (s *Service) leaveOutbox(ctx context.Context, tx *db.Tx, w *Waiting) error 
 	if err != nil {
 		return fmt.Errorf("leave outbox: %w", err)
 	}
+	s.changed(tx, w.OrganizationID, w.TicketID)
 	return nil
 }
 

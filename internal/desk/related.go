@@ -1,0 +1,26 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// maxRelated bounds the tickets of one relation that [Service.Related] returns.
+const maxRelated = 50
+
+// Related returns the tickets that have to do with one, each once, by number: that
+// which it was merged into or follows from, those that were merged into it and those
+// that follow from it, the newest of many.
+func (s *Service) Related(ctx context.Context, q db.Querier, organizationID string, t *Ticket) ([]Ticket, error) {
+	list, err := db.All(ctx, q, scanTicket, fmt.Sprintf(selectTicket+`WHERE t.organization_id = $1 AND t.id <> $2 AND t.id IN (
+			SELECT id FROM tickets WHERE id IN ($3, $4)
+			UNION SELECT id FROM (SELECT id FROM tickets WHERE merged_into_id = $2 ORDER BY number DESC LIMIT %d) AS m
+			UNION SELECT id FROM (SELECT id FROM tickets WHERE linked_ticket_id = $2 ORDER BY number DESC LIMIT %[1]d) AS l)
+		ORDER BY t.number`, maxRelated), organizationID, t.ID, t.LinkedTicketID, t.MergedIntoID)
+	if err != nil {
+		return nil, fmt.Errorf("load related tickets: %w", err)
+	}
+	return list, nil
+}
