@@ -28,6 +28,9 @@ on("click", "[data-copy]", async (_, button) => {
   }
 });
 
+// Where places are side by side, the present one is in view.
+document.querySelector(".under [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 on("change", "[data-submit]", (_, field) => field.form.requestSubmit());
 
 on("keydown", "[data-send]", (event, form) => {
