@@ -35,6 +35,7 @@ var pages = template.Must(template.New("pages").Parse(`
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{.}}</title>
+<link rel="icon" href="data:,">
 <style>` + pageStyle + `</style>
 </head>
 <body>
