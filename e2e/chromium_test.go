@@ -187,7 +187,11 @@ func newTab(t testing.TB, parent context.Context, base string, options ...chrome
 		}
 	})
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		_, err := cdp.Call(ctx, t, audits.Enable, cdp.Empty{})
+		if _, err := cdp.Call(ctx, t, audits.Enable, cdp.Empty{}); err != nil {
+			return err
+		}
+		// Every tab is the one that is looked at.
+		_, err := cdp.Call(ctx, t, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 		return err
 	}))
 	v.look(wide)

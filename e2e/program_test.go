@@ -3,12 +3,14 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"sync"
 	"testing"
@@ -54,10 +56,13 @@ func start(t testing.TB) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
+	provider := httptest.NewServer(http.HandlerFunc(sendText))
+	t.Cleanup(provider.Close)
 	p := &program{t: t, base: "http://" + ln.Addr().String(), sessions: &sessions{opened: map[string][]*http.Cookie{}}}
 	p.App, err = app.Open(t.Context(), app.Config{
 		BaseURL: p.base, Data: t.TempDir(), DatabaseURL: dbtest.URL(t), MailFrom: "no-reply@help.example",
 		AccessLifetime: time.Hour, RefreshLifetime: 24 * time.Hour, RetryTimeScale: 1,
+		APIURLs:               map[string]string{"sms": provider.URL},
 		Secrets:               map[string][]string{"email-raw": {mailSecret}, "sms": {textSecret}},
 		AllowPrivateReceivers: true, Web: true, Worker: true, StopTimeout: 10 * time.Second,
 	}, slog.New(slog.NewTextHandler(&failures{t}, &slog.HandlerOptions{Level: slog.LevelError})))
@@ -82,6 +87,13 @@ func start(t testing.TB) *program {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// sendText is the text provider: it takes every message to be sent.
+func sendText(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	json.NewEncoder(w).Encode(map[string]any{"sid": "SM" + rand.Text(), "status": "queued", "body": r.FormValue("Body"), "to": r.FormValue("To"), "from": r.FormValue("From")})
 }
 
 // failures takes the program's log: an error there fails the test.
@@ -115,6 +127,15 @@ func (p *program) member(o account.Organization, local, name string, role accoun
 		p.t.Fatal(err)
 	}
 	return u
+}
+
+// invite has an admin invite somebody as an agent.
+func (p *program) invite(by account.User, to string) {
+	p.t.Helper()
+	id := account.Identity{UserID: by.ID, OrganizationID: by.OrganizationID, Role: account.Admin, User: by}
+	if _, err := p.Accounts.Invite(p.t.Context(), id, account.NewInvitation{Email: to, Role: account.Agent}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // signIn gives the visitor a session of a user, the same one every time.

@@ -58,10 +58,7 @@ func TestJoin(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	o, robin := p.organization("Acme Wheels")
-	by := account.Identity{UserID: robin.ID, OrganizationID: o.ID, Role: account.Admin, User: robin}
-	if _, err := p.Accounts.Invite(t.Context(), by, account.NewInvitation{Email: "new@client.example", Role: account.Agent}); err != nil {
-		t.Fatal(err)
-	}
+	p.invite(robin, "new@client.example")
 	v := p.visit(t)
 	v.look(narrow)
 	v.withoutScripts()

@@ -14,6 +14,9 @@ type world struct {
 	*program
 	acme   account.Organization
 	people map[who]account.User
+
+	tickets        []int64 // numbers, as tales has them
+	webhooks, keys []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -22,6 +25,7 @@ func newWorld(t *testing.T) *world {
 	w.acme, w.people[admin] = w.organization("Acme Wheels")
 	w.people[agent] = w.member(w.acme, "kim", "Kim Ortiz", account.Agent)
 	_, w.people[newcomer] = w.organization("Brand New")
+	w.fill()
 	return w
 }
 
@@ -55,18 +59,15 @@ var places = []place{
 	{name: "reset-password-wrong", path: at("/reset-password?token=wrong"), status: 400},
 	{name: "reset-password-done", path: at("/reset-password/done")},
 	{name: "invitation", path: func(w *world) string {
-		by := account.Identity{UserID: w.people[admin].ID, OrganizationID: w.acme.ID, Role: account.Admin, User: w.people[admin]}
-		if _, err := w.Accounts.Invite(w.t.Context(), by, account.NewInvitation{Email: "invited@client.example", Role: account.Agent}); err != nil {
-			w.t.Fatal(err)
-		}
+		w.invite(w.people[admin], "invited@client.example")
 		return w.mailed("invited@client.example", "/invitation")
 	}},
 	{name: "mailbox", path: func(w *world) string {
-		w.mailed("invited@client.example", "/invitation")
+		w.mailed("guest@client.example", "/invitation")
 		return "/dev/mailbox"
 	}},
 	{name: "mail", path: func(w *world) string {
-		w.mailed("invited@client.example", "/invitation")
+		w.mailed("guest@client.example", "/invitation")
 		_, list := w.call("GET", "/dev/mailbox.json", nil, nil)
 		var mails []struct{ ID string }
 		if err := json.Unmarshal(list, &mails); err != nil || len(mails) == 0 {
@@ -74,6 +75,9 @@ var places = []place{
 		}
 		return "/dev/mailbox/" + mails[0].ID
 	}},
+	{name: "sessions", path: at("/settings/sessions"), who: admin},
+	{name: "sessions-of-newcomer", path: at("/settings/sessions"), who: newcomer},
+	{name: "not-found-inside", path: at("/settings/nowhere"), who: admin, status: 404},
 	{name: "checkout", path: func(w *world) string {
 		o, err := w.Accounts.CreateOrganization(w.t.Context(), account.NewOrganization{Name: "Paying Wheels", Plan: account.Free})
 		if err != nil {

@@ -1,0 +1,254 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+// Addresses at which the organizations of the tests are written to.
+const (
+	ourNumber  = "+14155550100"
+	ourMailbox = "support@acme-wheels.example"
+)
+
+// connect connects a number and a mailbox, and returns the ids of the two.
+func (p *program) connect(o account.Organization) (number, mailbox string) {
+	p.t.Helper()
+	ids := make([]string, 2)
+	for i, n := range []connection.New{
+		{Channel: "sms", Address: ourNumber, Name: "Main number", Credentials: map[string]string{"account_sid": "AC" + strings.Repeat("0", 32), "auth_token": "token"}},
+		{Channel: "email-raw", Address: ourMailbox, Name: "Support mailbox"},
+	} {
+		n.OrganizationID = o.ID
+		c, _, err := p.Connections.Connect(p.t.Context(), n)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ids[i] = c.ID
+	}
+	return ids[0], ids[1]
+}
+
+// text has somebody send a text message to us, as the provider tells of it.
+func (p *program) text(id, from, text string) {
+	p.t.Helper()
+	const path = "/api/webhooks/sms"
+	form := url.Values{
+		"MessageSid": {id}, "SmsSid": {id}, "AccountSid": {"AC" + strings.Repeat("0", 32)},
+		"From": {from}, "To": {ourNumber}, "Body": {text}, "NumSegments": {"1"}, "NumMedia": {"0"},
+	}
+	status, answer := p.call("POST", path, http.Header{
+		"Content-Type": {"application/x-www-form-urlencoded"}, "X-Sms-Signature": {sms.Sign(p.base+path, form, textSecret)},
+	}, []byte(form.Encode()))
+	if status != http.StatusOK {
+		p.t.Fatalf("the text message was answered %d %s", status, answer)
+	}
+}
+
+// letter has somebody send a mail to us, as a converter hands it over.
+func (p *program) letter(from string, raw []byte) {
+	p.t.Helper()
+	signature, at := email.SignRaw(raw, time.Now(), mailSecret)
+	status, answer := p.call("POST", "/api/webhooks/inbound-email?style=raw", http.Header{
+		"Content-Type": {"message/rfc822"}, "X-Envelope-From": {from}, "X-Envelope-To": {ourMailbox},
+		"X-Webhook-Timestamp": {at}, "X-Webhook-Signature": {signature},
+	}, raw)
+	if status != http.StatusOK {
+		p.t.Fatalf("the mail was answered %d %s", status, answer)
+	}
+}
+
+// html is a mail of nothing but HTML.
+func html(from, subject, markup string) []byte {
+	return fmt.Appendf(nil, "From: %s\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%x@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/html; charset=utf-8\r\n\r\n%s\r\n",
+		from, ourMailbox, subject, time.Now().Format(time.RFC1123Z), len(markup)+len(subject)*1000003, markup)
+}
+
+// write runs a change.
+func (p *program) write(change func(tx *db.Tx) error) {
+	p.t.Helper()
+	if err := p.DB.Write(p.t.Context(), change); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// told is a ticket to be: what a customer wrote, and what became of it.
+type told struct {
+	name, phone, mail string // of the customer
+	ago               time.Duration
+	subject, text     string // the first message
+	html              string
+	reply, note       string // of an agent; empty for none
+	again             string // what the customer wrote then
+	status            desk.Status
+	priority          desk.Priority
+	to                who // the assignee; nobody for none
+	tags              []string
+}
+
+// tales are the tickets of the organization that has everything. Some try to be more
+// than text, or are longer than one likes.
+var tales = []told{
+	{name: "Ana Lind", mail: "ana@client.example", ago: 26 * time.Hour, subject: "Invoice for October", text: "Hello,\n\ncould you send me the invoice for October again? My accountant lost it.\n\nAna",
+		reply: "Hello Ana,\n\nhere it is again. It is also in the app under Account.\n\nRobin", again: "Thank you, that was quick!\n\n> Hello Ana,\n>\n> here it is again.", status: desk.StatusPending, to: admin, tags: []string{"billing"}},
+	{name: "Jo Rider", mail: "jo@client.example", ago: 20 * time.Hour, subject: "Parking zone at the station", text: "Is it allowed to end a ride in front of the station? The app says no.",
+		note: "The zone was redrawn last week; ask operations.", priority: desk.PriorityHigh, to: agent},
+	{phone: "+14155550171", ago: 9 * time.Hour, text: "Hi, scooter B-0417 beeps but does not start. I am at Market Street.",
+		reply: "Sorry about that. Please try B-0112, ten metres away; the first ride is on us.", again: "Works, thanks!", status: desk.StatusResolved, to: agent, tags: []string{"hardware", "b-0417"}},
+	{phone: "+14155550172", ago: 5 * time.Hour, text: "I was charged twice for my ride this morning.", priority: desk.PriorityUrgent, tags: []string{"billing", "refund"}},
+	{name: "Kim Adeyemi", mail: "kim@client.example", ago: 4 * time.Hour, subject: "Helmet box", text: "The helmet box of scooter B-0112 is jammed.", to: admin},
+	{name: "Lee Ortiz", mail: "lee@client.example", ago: 3 * time.Hour, subject: "Cargo bikes for a weekend", text: "Do you rent cargo bikes for a weekend?\nWe are moving.", status: desk.StatusOnHold, reply: "We will have some from December on."},
+	{name: `Max <script>alert("x")</script> & "Söhne"`, mail: "max@client.example", ago: 2 * time.Hour, subject: `</title><script>alert(1)</script> & 'quotes' "too"`, text: `<img src=x onerror=alert(1)> {{.Body}} ${7*7} javascript:alert(1)`, tags: []string{`<b>"tag"`}},
+	{name: "ليلى حداد", mail: "layla@client.example", ago: 90 * time.Minute, subject: "السكوتر لا يعمل", text: "مرحبا، السكوتر رقم B-0417 لا يعمل.", priority: desk.PriorityLow},
+	{name: "Rechtsanwältin Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaftsvorsitzende", mail: "a-very-long-address-that-nobody-would-type-twice@a-very-long-domain-name-of-somebody.example", ago: time.Hour,
+		subject: "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft und noch ein paar Wörter mehr, damit es nirgends passt", text: "https://client.example/" + strings.Repeat("a/very/long/path/", 20)},
+	{name: "Nina Berg", mail: "nina@client.example", ago: 40 * time.Minute, subject: "Photos of the broken brake", text: "See below.", html: `<p>Hello,</p><p>the <b>brake</b> is <span style="color:#a00">broken</span>.</p><table border="1"><tr><td>Ride</td><td>R-1</td></tr></table><p><img src="https://tracker.example/p.gif" alt=""></p><blockquote>You wrote something</blockquote>`},
+	{phone: "+4915112345678", ago: 12 * time.Minute, text: "Kann ich die Fahrt am Bahnhof beenden?", to: admin},
+}
+
+// fill gives the organization of the world a past.
+func (w *world) fill() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	number, mailbox := w.connect(w.acme)
+	w.invite(w.people[admin], "guest@client.example")
+	for priority, minutes := range map[desk.Priority]int64{desk.PriorityUrgent: 30, desk.PriorityHigh: 240, desk.PriorityNormal: 480} {
+		if _, err := w.Desk.SetSLAPolicy(ctx, desk.SLAPolicy{OrganizationID: w.acme.ID, Priority: priority, FirstResponseMinutes: minutes, ResolutionMinutes: minutes * 6}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	far := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			rw.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	w.t.Cleanup(far.Close)
+	for _, n := range []webhook.New{
+		{URL: far.URL + "/good", Events: []string{"*"}, Secret: "whsec_" + strings.Repeat("MDAw", 8)},
+		{URL: far.URL + "/broken", Events: []string{"ticket.created", "message.created"}},
+	} {
+		hook, err := w.Webhooks.Create(ctx, w.acme.ID, n)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.webhooks = append(w.webhooks, hook.ID)
+	}
+	for i, tale := range tales {
+		w.tickets = append(w.tickets, w.tell(i, tale, number, mailbox))
+	}
+	// And what came by the providers' requests, which are kept too.
+	w.text("SM1", "+14155550123", "Hello, the scooter at the station does not unlock.")
+	w.letter("pia@client.example", html("Pia Sorel <pia@client.example>", "Your prices", "<p>What is a day <i>at most</i>?</p>"))
+	by := apikey.By{Actor: apikey.Actor{Type: apikey.User, ID: w.people[admin].ID}}
+	for _, n := range []apikey.New{
+		{Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Back office", Permissions: apikey.Permissions{Level: apikey.Admin}},
+		{Service: apikey.Helpdesk, Environment: apikey.Live, Name: `Reports <b>&</b> figures`, Permissions: apikey.Permissions{Level: apikey.ReadOnly}, AllowedIPs: []string{"192.0.2.0/24"}, ExpiresAt: time.Now().Add(90 * 24 * time.Hour)},
+		{Service: apikey.Fleet, Environment: apikey.Live, Name: "City partner", Permissions: apikey.Permissions{Level: apikey.ReadWrite}},
+		{Service: apikey.Fleet, Environment: apikey.Test, Name: "Trying things out", Permissions: apikey.Permissions{Level: apikey.Admin}},
+	} {
+		n.OrganizationID = w.acme.ID
+		k, _, err := w.Keys.Create(ctx, by, n)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.keys = append(w.keys, k.ID)
+	}
+	o := fleet.Organization{ID: w.acme.ID, Name: w.acme.Name}
+	if err := w.Fleet.Seed(ctx, o); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.Sandbox.Ensure(ctx, o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// tell makes a ticket and returns its number.
+func (w *world) tell(i int, tale told, number, mailbox string) int64 {
+	w.t.Helper()
+	ctx := w.t.Context()
+	in := desk.Inbound{OrganizationID: w.acme.ID, ConnectionID: number, Channel: "sms", ReceivedAt: time.Now().Add(-tale.ago)}
+	from := channel.Party{Name: tale.name, Phone: tale.phone, Email: tale.mail}
+	message := func(n int, text string) *channel.Message {
+		m := &channel.Message{ExternalID: fmt.Sprintf("%d-%d@client.example", i, n), From: from, ThreadKey: tale.phone, Text: text, HTML: tale.html}
+		if tale.mail != "" {
+			in.ConnectionID, in.Channel = mailbox, "email"
+			m.Subject = tale.subject
+			m.Mail = &channel.Mail{MessageID: m.ExternalID, Recipient: ourMailbox, EnvelopeFrom: tale.mail, HasEnvelope: true, Sender: from, Authenticated: true}
+			if n > 0 {
+				m.Mail.InReplyTo = []string{fmt.Sprintf("%d-0@client.example", i)}
+				m.Stripped, _, _ = strings.Cut(text, "\n\n>")
+			}
+		}
+		return m
+	}
+	in.Event = channel.Event{Message: message(0, tale.text)}
+	var first desk.Result
+	w.write(func(tx *db.Tx) (err error) {
+		first, err = w.Desk.Intake(ctx, tx, in)
+		return err
+	})
+	robin := desk.Actor{ID: w.people[admin].ID, Name: w.people[admin].Name}
+	say := func(text string) desk.Written {
+		says, err := w.Desk.Compose(ctx, desk.Draft{Text: text})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return says
+	}
+	if tale.note != "" {
+		says := say(tale.note)
+		w.write(func(tx *db.Tx) error {
+			_, err := w.Desk.AddNote(ctx, tx, w.acme.ID, first.TicketID, robin, says)
+			return err
+		})
+	}
+	if tale.reply != "" {
+		says := say(tale.reply)
+		w.write(func(tx *db.Tx) error {
+			_, err := w.Desk.Reply(ctx, tx, w.acme.ID, first.TicketID, desk.Reply{By: robin, Says: says})
+			return err
+		})
+	}
+	if tale.again != "" {
+		in.ReceivedAt = time.Now().Add(-tale.ago / 2)
+		in.Event = channel.Event{Message: message(1, tale.again)}
+		w.write(func(tx *db.Tx) error {
+			_, err := w.Desk.Intake(ctx, tx, in)
+			return err
+		})
+	}
+	u := desk.Update{}
+	if tale.status != "" {
+		u.Status = &tale.status
+	}
+	if tale.priority != "" {
+		u.Priority = &tale.priority
+	}
+	if tale.to != nobody {
+		id := w.people[tale.to].ID
+		u.AssigneeID = &id
+	}
+	if tale.tags != nil {
+		u.Tags = &tale.tags
+	}
+	w.write(func(tx *db.Tx) error {
+		_, err := w.Desk.Update(ctx, tx, w.acme.ID, first.TicketID, u)
+		return err
+	})
+	return first.TicketNumber
+}
