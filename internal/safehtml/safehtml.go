@@ -132,9 +132,7 @@ func balanced(markup string) string {
 			}
 			continue
 		case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken: // which says nothing in HTML
-			switch t.DataAtom {
-			case atom.Br, atom.Hr, atom.Img, atom.Wbr, atom.Col:
-			default:
+			if !empty(t.DataAtom) {
 				if n := len(open); n == 0 || open[n-1] != t.DataAtom || !endsByItself(t.DataAtom) {
 					open = append(open, t.DataAtom)
 				}
@@ -438,4 +436,52 @@ func (r *textRenderer) newLine() {
 func (r *textRenderer) paragraph() {
 	r.breakLine()
 	r.gap = true
+}
+
+// Excerpt returns the beginning of sanitized markup, at most about size bytes of it
+// and nested no deeper than depth, and whether there is more. Deeper elements are left
+// out and what is in them stays. What it opens it closes, where that is called for.
+func Excerpt(markup string, size, depth int) (beginning string, more bool) {
+	var b strings.Builder
+	var open []atom.Atom
+	deeper := 0 // elements that are open and were left out
+	for t := range Tokens(markup) {
+		if b.Len()+len(t.Raw) > size {
+			if more = true; t.Type == html.TextToken {
+				b.WriteString(clip(t.Raw, size-b.Len()))
+			}
+			break
+		}
+		nests := t.DataAtom != 0 && !endsByItself(t.DataAtom) && !empty(t.DataAtom)
+		switch {
+		case t.Type == html.EndTagToken && nests && deeper > 0:
+			deeper--
+			continue
+		case t.Type == html.EndTagToken && nests && len(open) > 0:
+			open = open[:len(open)-1]
+		case t.Type != html.StartTagToken && t.Type != html.SelfClosingTagToken, !nests:
+		case len(open) >= depth:
+			deeper++
+			continue
+		default:
+			open = append(open, t.DataAtom)
+		}
+		b.WriteString(t.Raw)
+	}
+	if !more {
+		return b.String(), false
+	}
+	for _, a := range slices.Backward(open) {
+		b.WriteString("</" + a.String() + ">")
+	}
+	return b.String(), true
+}
+
+// empty reports whether an element has no content, and so no end.
+func empty(a atom.Atom) bool {
+	switch a {
+	case atom.Br, atom.Hr, atom.Img, atom.Wbr, atom.Col:
+		return true
+	}
+	return false
 }

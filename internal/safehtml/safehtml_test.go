@@ -71,3 +71,31 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+// TestExcerpt: an excerpt is of bounded size and depth, closed, and harmless.
+func TestExcerpt(t *testing.T) {
+	for _, c := range []struct {
+		in, want    string
+		size, depth int
+		more        bool
+	}{
+		{"<div><b>a</b></div>", "<div><b>a</b></div>", 100, 2, false},
+		{"<div><b>a</b><i>b</i></div>c", "<div>ab</div>c", 100, 1, false},
+		{"<div><b>abc</b></div>", "<div><b>a</b></div>", 9, 2, true},
+		{"<p>a<p>b<p>c<br>d", "<p>a<p>b<p>c<br>d", 100, 1, false},
+		{"<div><div><div>a</div></div><b>b</b></div>c", "<div><div>a</div><b>b</b></div>c", 100, 2, false},
+		{"", "", 10, 1, false},
+	} {
+		if got, more := Excerpt(c.in, c.size, c.depth); got != c.want || more != c.more {
+			t.Errorf("Excerpt(%q, %d, %d) = %q, %v, want %q, %v", c.in, c.size, c.depth, got, more, c.want, c.more)
+		}
+	}
+	s := NewSanitizer()
+	for _, unit := range []string{"<div>", "<table><tr><td>", "<b><p>", "<ul><li>", "<blockquote>x"} {
+		got, _ := Excerpt(s.Sanitize(strings.Repeat(unit, 1<<20/len(unit))), 1<<18, 50)
+		if len(got) > 1<<18+1000 || strings.Count(got, "</") > 2*50 {
+			t.Errorf("%s nested without end: %d bytes, %d ends", unit, len(got), strings.Count(got, "</"))
+		}
+		safehtmltest.Harmless(t, got)
+	}
+}
