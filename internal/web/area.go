@@ -393,7 +393,7 @@ func (r *Request) Context() context.Context { return r.Request.Context() }
 
 // appPolicy lets a page of the frame load what is ours, frame letters, which have
 // a policy of their own, and hear news.
-const appPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+const appPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 // send sends a page that was rendered.
 func send(w http.ResponseWriter, status int, body []byte, policy, referrer string) {

@@ -1,9 +1,12 @@
 package webtest
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
+	"mime"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -131,6 +134,38 @@ func (b *Browser) Get(path string) *httptest.ResponseRecorder {
 func (b *Browser) Post(path string, form url.Values) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, io.NopCloser(strings.NewReader(form.Encode())))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return b.Do(r)
+}
+
+// PostFiles sends a form that has files.
+func (b *Browser) PostFiles(path string, form url.Values, files ...web.File) *httptest.ResponseRecorder {
+	b.h.t.Helper()
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body)
+	for name, values := range form {
+		for _, v := range values {
+			if err := w.WriteField(name, v); err != nil {
+				b.h.t.Fatal(err)
+			}
+		}
+	}
+	for _, f := range files {
+		part, err := w.CreatePart(map[string][]string{
+			"Content-Disposition": {mime.FormatMediaType("form-data", map[string]string{"name": "files", "filename": f.Name})},
+			"Content-Type":        {f.ContentType},
+		})
+		if err == nil {
+			_, err = part.Write(f.Data)
+		}
+		if err != nil {
+			b.h.t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		b.h.t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPost, path, &body)
+	r.Header.Set("Content-Type", w.FormDataContentType())
 	return b.Do(r)
 }
 

@@ -10,7 +10,7 @@ export function toast(text, { bad = false } = {}) {
 }
 
 // leave takes a toast away after a while, though not while it is looked at.
-function leave(box) {
+export function leave(box) {
   const wait = () => setTimeout(() => (box.matches(":hover, :focus-within") ? wait() : box.remove()), 6000);
   wait();
 }

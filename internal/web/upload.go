@@ -1,0 +1,105 @@
+package web
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+)
+
+const (
+	// maxTyped is how many bytes may be typed into a form that takes files.
+	maxTyped = 2 << 20
+	// maxUpload is as much of such a form as is read, so that too much can be
+	// answered in words. A connection that is cut says nothing.
+	maxUpload = 128 << 20
+	// maxParts bounds what a form consists of.
+	maxParts = 200
+)
+
+// File is a file that somebody chose in a form.
+type File struct {
+	Name        string
+	ContentType string // as the browser says, which only guesses
+	Data        []byte
+}
+
+// Upload is a form with files.
+type Upload struct {
+	url.Values
+	Files []File
+	// TooLarge says that the files were larger than they may be together. They are
+	// not in Files then, but what was typed is there, to be shown again.
+	TooLarge bool
+}
+
+// Upload reads what a form of ours posts that takes files (multipart/form-data), of
+// at most limit bytes together; one without files as [Area.Form] does. What is none
+// it answers, and reports false.
+func (a *Area) Upload(w http.ResponseWriter, r *Request, limit int64) (Upload, bool) {
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "multipart/form-data" {
+		form, ok := a.Form(w, r)
+		return Upload{Values: form}, ok
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxUpload)
+	form, err := readUpload(r.Request, limit)
+	const again = "Go back, load the page again and send the form from there."
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case err == nil:
+		return form, true
+	case large, errors.Is(err, errMuch):
+		a.site.message(w, r.Request, http.StatusRequestEntityTooLarge, "This is too much", "What was sent is larger than any of our forms. Nothing was changed.", again)
+	default:
+		a.site.message(w, r.Request, http.StatusBadRequest, "The form cannot be read", "It did not arrive whole, or is not a form in UTF-8. Nothing was changed.", again)
+	}
+	return Upload{}, false
+}
+
+var errMuch = errors.New("web: more than a form has")
+
+func readUpload(r *http.Request, limit int64) (Upload, error) {
+	form := Upload{Values: make(url.Values)}
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return form, err
+	}
+	typed := int64(maxTyped)
+	for range maxParts {
+		part, err := parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			if !validText(form.Values) {
+				return form, errors.New("web: not UTF-8")
+			}
+			return form, nil
+		}
+		if err != nil {
+			return form, err
+		}
+		if part.FileName() == "" {
+			text, err := io.ReadAll(io.LimitReader(part, typed+1))
+			if err != nil {
+				return form, err
+			}
+			if typed -= int64(len(text)); typed < 0 {
+				return form, errMuch
+			}
+			form.Add(part.FormName(), string(text))
+			continue
+		}
+		if form.TooLarge { // NextPart passes over what is not read
+			continue
+		}
+		f := File{Name: part.FileName(), ContentType: part.Header.Get("Content-Type")}
+		if f.Data, err = io.ReadAll(io.LimitReader(part, limit+1)); err != nil {
+			return form, err
+		}
+		if limit -= int64(len(f.Data)); limit < 0 {
+			form.TooLarge, form.Files = true, nil
+			continue
+		}
+		form.Files = append(form.Files, f)
+	}
+	return form, errMuch
+}
