@@ -101,7 +101,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		mux.Handle("GET /dev/mailbox.json", h)
 		places = append(places, web.Place{Path: "/dev/mailbox", Link: true, What: "mails, kept here because no mail server is configured"})
 	}
-	mux.Handle("/", sameOrigin.Handler(a.newPages(gate, places)))
+	mux.Handle("/", sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
 	// An API with a host of its own comes before one that answers at any.
 	handler := deskAPI.Wrap(mux)
 	for _, own := range []bool{false, true} {

@@ -3,6 +3,7 @@ package app
 import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
@@ -10,14 +11,20 @@ import (
 )
 
 // newPages is what people look at.
-func (a *App) newPages(gate *browser.Gate, places []web.Place) *web.Site {
+func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fleetBase) *web.Site {
 	site := web.New(web.Config{
 		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Logger: a.log,
 	})
 	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Shop: a.Shop})
 	settings.Register(site, settings.Config{Accounts: a.Accounts})
-	for _, f := range []Fleet{a.Fleet, a.Sandbox} {
-		fleetpages.Register(site, fleetpages.Config{Fleet: f.Service, DB: f.DB, Keys: a.Keys})
+	for _, f := range []struct {
+		Fleet
+		api  fleetBase
+		feed string
+	}{{a.Fleet, live, gbfs.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath}} {
+		fleetpages.Register(site, fleetpages.Config{
+			Fleet: f.Service, DB: f.DB, Keys: a.Keys, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed,
+		})
 	}
 	return site
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -34,6 +35,14 @@ type Config struct {
 	Fleet *fleet.Service
 	DB    *db.DB          // of that fleet
 	Keys  *apikey.Service // writes to the audit log there
+
+	// Riders are shown with what the helpdesk knows of them by e-mail address and
+	// telephone number.
+	Desk   *desk.Service
+	DeskDB *db.DB
+
+	API  string // where the API of the environment answers: "https://api.example.com/v1"
+	Feed string // and its public feed: "https://help.example.com/gbfs/v3/"
 }
 
 // pages are those of one environment.
@@ -52,18 +61,20 @@ func Register(s *web.Site, c Config) {
 		p.base, p.other, p.kind = p.other, p.base, "test/"
 	}
 	p.handle("", route{get: p.overview})
+	p.handleRecords()
 }
 
 // route is what an address does. Forms are for admins.
 type route struct {
 	get, post web.Handler
 	admin     bool // the page too, because there is nothing on it but a form
+	anyone    bool // the form is for whoever helps riders
 }
 
 // handle has an address below the base answered.
 func (p *pages) handle(path string, rt route) {
 	get, post := p.open(rt.get), p.open(rt.post)
-	if rt.post != nil {
+	if rt.post != nil && !rt.anyone {
 		open := post
 		post = func(w http.ResponseWriter, r *web.Request) error {
 			if !r.Admin() {

@@ -7,7 +7,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -16,6 +19,8 @@ import (
 type yard struct {
 	*webtest.House
 	live, sandbox environment
+	keys          *apikey.Service
+	desk          *desk.Service
 	admin, agent  *webtest.Browser
 }
 
@@ -31,12 +36,16 @@ type environment struct {
 func newYard(t testing.TB) *yard {
 	t.Helper()
 	y := &yard{House: webtest.NewHouse(t)}
-	keys := apikey.Open(apikey.Config{DB: y.DB, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil }})
+	y.keys = apikey.Open(apikey.Config{DB: y.DB, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil }})
+	y.desk = desk.Open(desk.Config{DB: y.DB, Queue: queue.Open(y.DB, queue.Config{}), Events: new(event.Log), Directory: y.Accounts, BaseURL: webtest.BaseURL, Logger: y.Log})
 	o := fleet.Organization{ID: y.Organization.ID, Name: y.Organization.Name}
 	for _, e := range []*environment{&y.live, &y.sandbox} {
 		d := dbtest.NewFleet(t)
 		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Logger: y.Log}), d, o, t}
-		fleetpages.Register(y.Site, fleetpages.Config{Fleet: e.Service, DB: d, Keys: keys})
+		fleetpages.Register(y.Site, fleetpages.Config{
+			Fleet: e.Service, DB: d, Keys: y.keys, Desk: y.desk, DeskDB: y.DB,
+			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/",
+		})
 	}
 	y.admin, y.agent = y.SignIn(y.Admin), y.SignIn(y.Agent)
 	return y

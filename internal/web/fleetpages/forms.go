@@ -1,0 +1,334 @@
+package fleetpages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// form is the body of the template "form": a page with one form on it.
+type form struct {
+	Intro  string
+	Groups []group
+	Label  string // of the button
+	Danger bool   // of the button too
+	Cancel string // where to go instead
+	// More is what a button beside adds to the form: the page comes back with
+	// more of the same fields. Empty: there is no such button.
+	More string
+}
+
+// group is some of the fields of a form.
+type group struct {
+	Legend string // empty for none
+	Help   string
+	Row    bool // side by side
+	Fields web.Fields
+}
+
+// part is how many fields belong to a group.
+type part struct {
+	Legend string
+	Take   int
+	Row    bool
+}
+
+// layout makes groups of fields as they come; the last one takes what is left.
+// They are the same fields, so what is marked later is marked in both.
+func layout(fields web.Fields, parts ...part) []group {
+	var list []group
+	for i, g := range parts {
+		n := g.Take
+		if i == len(parts)-1 {
+			n = len(fields)
+		}
+		list = append(list, group{Legend: g.Legend, Row: g.Row, Fields: fields[:n:n]})
+		fields = fields[n:]
+	}
+	return list
+}
+
+// showForm shows a page with a form; again when something in it was refused.
+func (p *pages) showForm(w http.ResponseWriter, r *web.Request, page web.Page, fields web.Fields, f form) error {
+	if f.Groups == nil {
+		f.Groups = []group{{Fields: fields}}
+	}
+	page.Fields, page.Body = fields, f
+	if len(fields.Wrong()) > 0 {
+		page.Status = http.StatusUnprocessableEntity
+	}
+	return p.Render(w, r, "form", page)
+}
+
+// refused marks what err says of the fields, and reports whether it is about what
+// was typed. What is taken by another record is said where it was typed.
+func refused(fields web.Fields, err error) bool {
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return false
+	}
+	if member, _ := e.Details["member"].(string); e.Code == "already_exists" && fields.Field(member) != nil {
+		e = &problem.Error{Kind: problem.Invalid, Issues: []problem.Issue{{Path: member, Message: "is taken: another record has it"}}}
+	}
+	if e.Kind == problem.Invalid && len(e.Issues) > 0 {
+		e = &problem.Error{Kind: e.Kind, Issues: slices.Clone(e.Issues)}
+		for i := range e.Issues {
+			e.Issues[i].Path = nearest(fields, e.Issues[i].Path)
+		}
+	}
+	return fields.Refused(e)
+}
+
+// nearest returns the name of the field that an issue is about: the one of its
+// path, or else of what that is part of.
+func nearest(fields web.Fields, path string) string {
+	for at := path; at != ""; {
+		if fields.Field(at) != nil {
+			return at
+		}
+		i := strings.LastIndexByte(at, '.')
+		at = at[:max(0, i)]
+	}
+	return path
+}
+
+// typed reads what was typed into a form, and notes what cannot be read.
+type typed struct {
+	url.Values
+	v problem.Validation
+}
+
+// text is what was typed, without spaces around it.
+func (t *typed) text(name string) string { return strings.TrimSpace(t.Get(name)) }
+
+// on reports whether a box is ticked.
+func (t *typed) on(name string) bool { return t.Get(name) != "" }
+
+// optional reads a whole number; nil when nothing was typed.
+func (t *typed) optional(name string) *int64 {
+	text := strings.ReplaceAll(t.text(name), ",", "")
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.v.AddCode("invalid_value", name, "must be a whole number")
+		return nil
+	}
+	return &n
+}
+
+// integer reads a whole number, which is 0 when nothing was typed.
+func (t *typed) integer(name string) int64 {
+	if n := t.optional(name); n != nil {
+		return *n
+	}
+	return 0
+}
+
+// amount reads an amount of a currency; nil when nothing was typed.
+func (t *typed) amount(name, currency string) *int64 {
+	text := t.text(name)
+	if text == "" {
+		return nil
+	}
+	n, ok := parseAmount(text, currency)
+	if !ok {
+		t.v.AddCode("invalid_value", name, "must be an amount such as %s", plain(150, currency))
+		return nil
+	}
+	return &n
+}
+
+// position reads a place from two fields, name.lat and name.lng; nil when both
+// are empty.
+func (t *typed) position(name string) *fleet.Position {
+	lat, lng := t.degrees(name+".lat"), t.degrees(name+".lng")
+	switch {
+	case lat == nil && lng == nil:
+		return nil
+	case lat == nil && !t.v.Has(name+".lat"):
+		t.v.AddCode("required", name+".lat", "belongs to the longitude")
+	case lng == nil && !t.v.Has(name+".lng"):
+		t.v.AddCode("required", name+".lng", "belongs to the latitude")
+	case lat != nil && lng != nil:
+		return &fleet.Position{Lat: *lat, Lng: *lng}
+	}
+	return nil
+}
+
+func (t *typed) degrees(name string) *float64 {
+	text := t.text(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n != n || n < -180 || n > 180 {
+		t.v.AddCode("invalid_value", name, "must be degrees, such as 52.520008")
+		return nil
+	}
+	return &n
+}
+
+// metadata reads lines of a name, a colon and a value.
+func (t *typed) metadata(name string) map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(t.Get(name)) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if !ok {
+			t.v.AddCode("invalid_format", name, "must be lines such as depot: north")
+			return nil
+		}
+		m[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	}
+	return m
+}
+
+// metadataField has people change what a record has of their own.
+func metadataField(m map[string]string) web.Field {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%s: %s\n", key, m[key])
+	}
+	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
+}
+
+// positionFields are what [typed.position] reads.
+func positionFields(name string, at *fleet.Position, help string) web.Fields {
+	lat, lng := "", ""
+	if at != nil {
+		lat, lng = strconv.FormatFloat(at.Lat, 'f', -1, 64), strconv.FormatFloat(at.Lng, 'f', -1, 64)
+	}
+	return web.Fields{
+		{Name: name + ".lat", Label: "Latitude", Type: "text", Mode: "decimal", Optional: true, Value: lat, Help: help, Placeholder: "52.520008"},
+		{Name: name + ".lng", Label: "Longitude", Type: "text", Mode: "decimal", Optional: true, Value: lng, Placeholder: "13.404954"},
+	}
+}
+
+// externalField is the id that a record has elsewhere.
+func externalField(id fleet.Text) web.Field {
+	return web.Field{Name: "external_id", Label: "External id", Type: "text", Optional: true, Most: 128, Value: string(id), Help: "What it is called in a system of yours."}
+}
+
+// whole is a number as it stands in a field; nothing for nil.
+func whole(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+// checked is the value of a box.
+func checked(on bool) string {
+	if on {
+		return "on"
+	}
+	return ""
+}
+
+// plain is an amount as it stands in a field: "12.50".
+func plain(amount int64, currency string) string {
+	digits, _ := fleet.MinorDigits(currency)
+	text, sign := strconv.FormatInt(amount, 10), ""
+	if amount < 0 {
+		text, sign = text[1:], "-"
+	}
+	for len(text) <= digits {
+		text = "0" + text
+	}
+	if digits == 0 {
+		return sign + text
+	}
+	return sign + text[:len(text)-digits] + "." + text[len(text)-digits:]
+}
+
+// plainOr is plain for what may not be there.
+func plainOr(amount *int64, currency string) string {
+	if amount == nil {
+		return ""
+	}
+	return plain(*amount, currency)
+}
+
+// parseAmount reads what people type for an amount, with a point or a comma before
+// the digits of the minor unit, of which there may be fewer.
+func parseAmount(text, currency string) (int64, bool) {
+	digits, ok := fleet.MinorDigits(currency)
+	if !ok {
+		return 0, false
+	}
+	text = strings.TrimSpace(strings.ReplaceAll(text, "−", "-"))
+	sign := int64(1)
+	if rest, minus := strings.CutPrefix(text, "-"); minus {
+		sign, text = -1, rest
+	} else {
+		text = strings.TrimPrefix(text, "+")
+	}
+	units, minor, pointed := strings.Cut(strings.ReplaceAll(text, ",", "."), ".")
+	isDigits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	if !isDigits(units) || pointed && (!isDigits(minor) || len(minor) > digits) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(units+minor+strings.Repeat("0", digits-len(minor)), 10, 64)
+	return sign * n, err == nil
+}
+
+// options are choices of a select from records: an empty one first, unless none
+// may be chosen.
+func options[T any](list []T, none string, option func(T) web.Option) []web.Option {
+	var all []web.Option
+	if none != "" {
+		all = append(all, web.Option{Label: none})
+	}
+	for _, x := range list {
+		all = append(all, option(x))
+	}
+	return all
+}
+
+// sure asks before something is done for good, and reports whether it shall be.
+// When it shall not, or not yet, the page has been shown.
+func (p *pages) sure(w http.ResponseWriter, r *web.Request, page web.Page, c web.Confirm) (bool, error) {
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return false, nil
+		}
+		if p.Confirmed(values, c) {
+			return true, nil
+		}
+	}
+	return false, p.Confirm(w, r, page.Title, page, c)
+}
+
+// change runs a change that may be refused for what was typed: then it marks the
+// fields and reports false.
+func (p *pages) change(r *web.Request, fields web.Fields, t *typed, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
+	err := t.v.Err()
+	if err == nil {
+		err = p.write(r, fn)
+	}
+	if err == nil {
+		return true, nil
+	}
+	fields.Fill(t.Values)
+	if refused(fields, err) {
+		return false, nil
+	}
+	return false, err
+}

@@ -1,0 +1,251 @@
+package fleetpages
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+// priced says what a tariff charges for riding, in one line: "€1.00 to unlock,
+// then €0.25 a minute, at most €12.00 in each 24 hours".
+func priced(t *fleet.Tariff) string {
+	var parts []string
+	if t.UnlockAmount > 0 {
+		parts = append(parts, money(t.UnlockAmount, t.Currency)+" to unlock")
+	}
+	if minutes := rates(t.PerMinute, t.Currency, minuteUnit); minutes != "" {
+		parts = append(parts, minutes)
+	}
+	if kilometers := rates(t.PerKilometer, t.Currency, kilometerUnit); kilometers != "" {
+		parts = append(parts, kilometers)
+	}
+	if len(parts) == 0 {
+		return "Free"
+	}
+	text := parts[0]
+	for _, part := range parts[1:] {
+		text += ", then " + part
+	}
+	if len(parts) == 3 {
+		text = parts[0] + ", then " + parts[1] + ", and " + parts[2]
+	}
+	if t.FareCap != nil {
+		text += ", at most " + capped(t)
+	}
+	return capital(text)
+}
+
+// capped is the most that riding costs: "€12.00 in each 24 hours".
+func capped(t *fleet.Tariff) string {
+	return money(t.FareCap.Amount, t.Currency) + " in each " + lasting(t.FareCap.DurationMinutes)
+}
+
+// terms are all that a tariff says, a sentence each.
+func terms(t *fleet.Tariff) []string {
+	list := []string{priced(t) + "."}
+	switch {
+	case t.PausePerMinAmount == nil:
+		list = append(list, "Pauses cost as riding does.")
+	case *t.PausePerMinAmount == 0:
+		list = append(list, "Pauses are free.")
+	default:
+		list = append(list, "Pauses cost "+money(*t.PausePerMinAmount, t.Currency)+" a minute.")
+	}
+	switch {
+	case t.ReservationFlat != nil && *t.ReservationFlat > 0:
+		list = append(list, "A reservation costs "+money(*t.ReservationFlat, t.Currency)+".")
+	case t.ReservationPerMin != nil && *t.ReservationPerMin > 0:
+		text := "A reservation costs " + money(*t.ReservationPerMin, t.Currency) + " a minute"
+		if t.ReservationFreeMinutes > 0 {
+			text += " after the first " + counted(t.ReservationFreeMinutes, "minute")
+		}
+		list = append(list, text+".")
+	default:
+		list = append(list, "Reservations are free.")
+	}
+	switch {
+	case t.OutOfZoneAmount == nil:
+		list = append(list, "Riders cannot end where that is not allowed.")
+	case *t.OutOfZoneAmount == 0:
+		list = append(list, "Riders may end anywhere.")
+	default:
+		list = append(list, "To end where that is not allowed costs "+money(*t.OutOfZoneAmount, t.Currency)+".")
+	}
+	switch {
+	case t.Taxable:
+		list = append(list, percent(t.TaxBasisPoints)+" tax comes on top.")
+	case t.TaxBasisPoints > 0:
+		list = append(list, "Amounts include "+percent(t.TaxBasisPoints)+" tax.")
+	}
+	return list
+}
+
+// unit is what a price by length is counted in.
+type unit struct{ one, some string }
+
+var (
+	minuteUnit    = unit{"a minute", "minute"}
+	kilometerUnit = unit{"a kilometer", "kilometer"}
+)
+
+// rates says what segments charge, one after the other.
+func rates(list []fleet.Segment, currency string, u unit) string {
+	// What begins later alone is free before that.
+	if len(list) == 1 && list[0].Start > 0 && list[0].Interval > 0 && list[0].Rate > 0 && list[0].End == nil {
+		return "free for the first " + counted(list[0].Start, u.some) + ", then " + rate(list[0], currency, u)
+	}
+	var parts []string
+	for _, s := range list {
+		if s.Rate != 0 {
+			parts = append(parts, segment(s, currency, u))
+		}
+	}
+	return strings.Join(parts, ", plus ")
+}
+
+// segment says what one charges, and when: "€0.10 a minute from minute 20".
+func segment(s fleet.Segment, currency string, u unit) string {
+	text := rate(s, currency, u)
+	switch {
+	case s.Interval == 0 && s.Start == 0:
+		return text
+	case s.Start == 0 && s.End == nil:
+		return text
+	case s.Start == 0:
+		return text + " for the first " + counted(*s.End, u.some)
+	case s.Interval == 0 || s.End == nil:
+		return text + " after " + counted(s.Start, u.some)
+	}
+	return text + " after " + number(s.Start) + " and until " + counted(*s.End, u.some)
+}
+
+// rate says what a segment charges each time: "€1.00 every 15 minutes".
+func rate(s fleet.Segment, currency string, u unit) string {
+	amount, less := s.Rate, ""
+	if amount < 0 {
+		amount, less = -amount, " less"
+	}
+	text := money(amount, currency)
+	switch s.Interval {
+	case 0:
+		return text + less + " once"
+	case 1:
+		return text + less + " " + u.one
+	}
+	return text + less + " every " + counted(s.Interval, u.some)
+}
+
+// lasting is a length of time in whole minutes: "24 hours", "90 minutes", "7 days".
+func lasting(minutes int64) string {
+	switch {
+	case minutes == 60:
+		return "hour"
+	case minutes > 1440 && minutes%1440 == 0:
+		return counted(minutes/1440, "day")
+	case minutes%60 == 0:
+		return counted(minutes/60, "hour")
+	}
+	return counted(minutes, "minute")
+}
+
+// counted is how many there are of something: "1 minute", "12 minutes".
+func counted(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return number(n) + " " + what + "s"
+}
+
+// percent is a number of basis points: "19%", "7.7%".
+func percent(basisPoints int64) string {
+	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(float64(basisPoints)/100, 'f', 2, 64), "0"), ".") + "%"
+}
+
+// capital is a text that begins with a capital, if it begins with a letter.
+func capital(text string) string {
+	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
+		return string(text[0]-'a'+'A') + text[1:]
+	}
+	return text
+}
+
+// line is one of a receipt.
+type line struct {
+	What   string
+	How    string // "10 × €0.25"; empty where there is nothing to count
+	Amount string
+	Sum    bool
+}
+
+// receipt says how a price came about, line by line, down to its total.
+func receipt(t *fleet.Tariff, u fleet.Usage, p fleet.Price, why string) []line {
+	var list []line
+	for _, item := range t.Items(u) {
+		l := line{What: charged(t, item), Amount: money(item.Amount, t.Currency)}
+		if item.Rate != 0 {
+			l.How = number(item.Times) + " × " + money(item.Rate, t.Currency)
+		}
+		list = append(list, l)
+	}
+	return append(list, ending(p, why)...)
+}
+
+// sums is the receipt of a price of which nothing else is known.
+func sums(p fleet.Price, why string) []line {
+	var list []line
+	add := func(what string, amount int64) {
+		if amount != 0 {
+			list = append(list, line{What: what, Amount: money(amount, p.Currency)})
+		}
+	}
+	add("Riding", p.FareAmount)
+	add("Reservation", p.ReservationAmount)
+	add("Ended where that is not allowed", p.OutOfZoneAmount)
+	add("Tax", p.TaxAmount)
+	return append(list, ending(p, why)...)
+}
+
+// ending are the last lines of a receipt: what was adjusted, and the total.
+func ending(p fleet.Price, why string) []line {
+	var list []line
+	if p.AdjustmentAmount != 0 {
+		what := "Adjustment"
+		if why != "" {
+			what += ": " + why
+		}
+		list = append(list, line{What: what, Amount: money(p.AdjustmentAmount, p.Currency)})
+	}
+	if sum := p.SubtotalAmount + p.TaxAmount + p.AdjustmentAmount; sum < p.TotalAmount {
+		list = append(list, line{What: "A total is never below nothing", Amount: money(p.TotalAmount-sum, p.Currency)})
+	}
+	return append(list, line{What: "Total", Amount: money(p.TotalAmount, p.Currency), Sum: true})
+}
+
+// charged says what an item is charged for.
+func charged(t *fleet.Tariff, item fleet.Item) string {
+	switch item.Kind {
+	case fleet.ItemUnlock:
+		return "Unlocking"
+	case fleet.ItemTime:
+		return "Riding: " + segment(*item.Segment, t.Currency, minuteUnit)
+	case fleet.ItemPause:
+		return "Pauses, a minute"
+	case fleet.ItemDistance:
+		return "Distance: " + segment(*item.Segment, t.Currency, kilometerUnit)
+	case fleet.ItemCap:
+		return "At most " + capped(t)
+	case fleet.ItemFloor:
+		return "Riding never costs less than nothing"
+	case fleet.ItemReservation:
+		if item.Rate != 0 {
+			return "Reservation, a minute"
+		}
+		return "Reservation"
+	case fleet.ItemOutOfZone:
+		return "Ended where that is not allowed"
+	case fleet.ItemTax:
+		return "Tax, " + percent(t.TaxBasisPoints) + " on top"
+	}
+	return string(item.Kind)
+}

@@ -1,0 +1,524 @@
+package fleetpages
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// ridePage is the body of the page of a ride.
+type ridePage struct {
+	*fleet.Ride
+	Topic    string
+	Path     string
+	State    web.Chip
+	Payment  web.Chip
+	Trip     string // what it is for; empty for a rider's
+	Rider    named
+	Vehicle  named
+	Plan     named
+	Area     named
+	From, To named // the zones that decided
+	Lasted   lasted
+	Paused   string // how long in all; empty for not
+	Distance string
+	Expires  web.Time // of a reservation
+	Due      web.Time // when it is ended by itself
+	Terms    []string // what the version of its plan charges
+	Receipt  []line
+	SoFar    string // what it would cost now, by time alone
+	Moves    []move
+	Adjust   bool
+	Map      *smallMap
+	Events   []happening
+	Audit    []audited
+}
+
+// move is something that can be done to a ride now.
+type move struct {
+	Status string // what becomes of it
+	Label  string
+	Icon   string
+	Path   string // of the page that asks more; empty where the button does it
+	Danger bool
+}
+
+// happening is a moment of a timeline.
+type happening struct {
+	At   web.Time
+	What string
+	By   string
+	Note string
+}
+
+// audited is an entry of the audit log.
+type audited struct {
+	At   web.Time
+	What string
+	By   string
+}
+
+// rideMoves are what the states of rides allow, with conditions aside.
+func rideMoves(s fleet.RideStatus, path string) []move {
+	var list []move
+	for _, next := range s.Next() {
+		m := move{Status: string(next)}
+		switch next {
+		case fleet.Active:
+			m.Label, m.Icon = "Start", "play"
+			if s == fleet.Paused {
+				m.Label = "Resume"
+			}
+		case fleet.Paused:
+			m.Label, m.Icon = "Pause", "pause"
+		case fleet.Completed:
+			m.Label, m.Icon, m.Path = "End the ride", "check", path+"/end"
+		case fleet.Cancelled:
+			m.Label, m.Icon, m.Path, m.Danger = "Cancel", "x", path+"/cancel", true
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// ride shows a ride.
+func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	read, err := p.Fleet.Ride(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	doc, err := read.Doc() // as of now
+	if err != nil {
+		return err
+	}
+	list, err := decode[fleet.Ride]([]fleet.Doc{doc})
+	if err != nil {
+		return err
+	}
+	ride := &list[0]
+	b := ridePage{
+		Ride: ride, Topic: p.topic("ride", ride.ID), Path: p.base + "/rides/" + ride.ID, State: rideChip(ride.Status), Payment: paymentChip(ride.PaymentStatus),
+		Lasted: lastedBy(ride), Adjust: ride.Price != nil,
+	}
+	b.Moves = rideMoves(ride.Status, b.Path)
+	if ride.TripType != fleet.RiderTrip {
+		b.Trip = tripWord(ride.TripType)
+	}
+	if ride.PausedSeconds > 0 {
+		b.Paused = span(ride.PausedSeconds)
+	}
+	if ride.DistanceMeters != nil {
+		b.Distance = distance(*ride.DistanceMeters)
+	}
+	if ride.Status == fleet.Reserved {
+		b.Expires = r.Time(ride.ReservationExpiresAt.Std())
+	}
+	riders, vehicles, err := p.partiesOf(ctx, r, list)
+	if err != nil {
+		return err
+	}
+	b.Rider, b.Vehicle = riders[string(ride.CustomerID)], vehicles[ride.VehicleID]
+	if b.Area, err = p.areaNamed(ctx, r, ride.SubaccountID); err != nil {
+		return err
+	}
+	if b.From, err = p.zoneNamed(ctx, r, string(ride.StartZoneID)); err != nil {
+		return err
+	}
+	if b.To, err = p.zoneNamed(ctx, r, string(ride.EndZoneID)); err != nil {
+		return err
+	}
+	if err := p.price(ctx, r, ride, &b); err != nil {
+		return err
+	}
+	if err := p.drawRide(ctx, r, ride, &b); err != nil {
+		return err
+	}
+	if b.Events, err = p.rideEvents(ctx, r, &read, ride); err != nil {
+		return err
+	}
+	if b.Audit, err = p.audit(ctx, r, ride.ID); err != nil {
+		return err
+	}
+	title := "Ride on " + b.Vehicle.Name
+	if b.Rider.Name != "" {
+		title = "Ride of " + b.Rider.Name + " on " + b.Vehicle.Name
+	}
+	page := p.page(r, "/rides", title, b)
+	page.Scripts = []string{"ticking.js"}
+	return p.Render(w, r, "ride", page)
+}
+
+// price says what a ride costs, or would cost now, and why.
+func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) error {
+	if ride.PricingPlanID == "" || ride.PricingPlanVersion == nil {
+		if ride.Price != nil {
+			b.Receipt = sums(*ride.Price, string(ride.AdjustmentReason))
+		}
+		return nil
+	}
+	plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, string(ride.PricingPlanID))
+	if err != nil {
+		return err
+	}
+	b.Plan = named{p.base + "/pricing/" + plan.ID, plan.Name}
+	tariff, err := p.Fleet.PlanTariff(ctx, p.DB, r.OrganizationID, plan.ID, *ride.PricingPlanVersion)
+	if err != nil {
+		return err
+	}
+	b.Terms = terms(&tariff)
+	switch {
+	case ride.Price == nil && ride.Status != fleet.Reserved:
+		now := tariff.Price(fleet.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
+		b.SoFar = money(now.TotalAmount, now.Currency)
+	case ride.Price == nil:
+	case tariff.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:
+		b.Receipt = receipt(&tariff, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
+	default:
+		b.Receipt = sums(*ride.Price, string(ride.AdjustmentReason))
+	}
+	return nil
+}
+
+// drawRide draws where a ride was, or where its vehicle is.
+func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) (err error) {
+	spots := []spot{{ride.StartLocation, "from", "Began here"}, {ride.EndLocation, "to", "Ended here"}}
+	what := "Where the ride began and ended. The line is straight: the way between is not known."
+	if ride.Status.Open() {
+		v, err := p.Fleet.Vehicle(ctx, p.DB, r.OrganizationID, ride.VehicleID)
+		if err != nil {
+			return err
+		}
+		spots[1] = spot{v.Location, "at", "The vehicle now"}
+		what = "Where the ride began and where its vehicle was heard of last."
+	}
+	b.Map, err = p.smallMap(ctx, r, ride.SubaccountID, what, spots...)
+	return err
+}
+
+// rideEvents are what happened to a ride, and who did it as far as its vehicle
+// tells. stored is the ride as it was read.
+func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fleet.Ride) ([]happening, error) {
+	changes, err := p.Fleet.RideChanges(ctx, p.DB, r.OrganizationID, stored)
+	if err != nil {
+		return nil, err
+	}
+	who := func(events ...fleet.VehicleEvent) string {
+		for _, c := range changes {
+			if slices.Contains(events, c.Event) {
+				return actor(r, c.Actor)
+			}
+		}
+		return ""
+	}
+	var list []happening
+	add := func(h happening) {
+		if !h.At.IsZero() {
+			list = append(list, h)
+		}
+	}
+	add(happening{At: r.Time(ride.ReservedAt.Std()), What: "Reserved", By: who("reservation_start")})
+	add(happening{At: r.Time(ride.StartedAt.Std()), What: "Started", By: who("trip_start")})
+	for _, c := range changes {
+		if c.Event == "comms_lost" || c.Event == "comms_restored" {
+			add(happening{At: r.Time(c.At.Std()), What: eventWord(c.Event)})
+		}
+	}
+	end := happening{At: r.Time(ride.EndedAt.Std()), What: "Ended", By: who("trip_end")}
+	if ride.Status == fleet.Cancelled {
+		end.What, end.By = "Cancelled", who("trip_cancel", "reservation_cancel")
+	}
+	switch ride.EndReason + ride.CancelReason {
+	case "rider":
+		end.Note = "for the rider"
+	case "operator":
+		end.Note = "by support: zones were not checked, and there was no fee for them"
+		if ride.Status == fleet.Cancelled {
+			end.Note = "by support: it costs nothing"
+		}
+	case "max_duration":
+		end.Note = "by itself: it lasted as long as a ride may"
+	case "reservation_expired":
+		end.Note = "by itself: the reservation expired"
+	}
+	add(end)
+	return list, nil
+}
+
+// actor is who did something, as the reader is told.
+func actor(r *web.Request, by fleet.By) string {
+	switch {
+	case by.Type == string(apikey.User) && string(by.ID) == r.UserID:
+		return "you"
+	case by.Type == string(apikey.User):
+		return "a member of " + r.Organization.Name
+	case by.Type == string(apikey.ByKey):
+		return "the API"
+	}
+	return "" // by itself
+}
+
+// audit returns what the audit log tells of a record, to those who may read it.
+func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited, error) {
+	if !r.Admin() {
+		return nil, nil
+	}
+	environment := apikey.Live
+	if !p.Fleet.Live() {
+		environment = apikey.Test
+	}
+	log, err := p.Keys.Audit(ctx, r.OrganizationID, apikey.AuditQuery{Service: apikey.Fleet, Environment: environment, TargetID: id, Limit: 20}, p.DB)
+	if err != nil {
+		return nil, err
+	}
+	var list []audited
+	for _, e := range log.Entries {
+		by := e.Actor.Email
+		if by == "" {
+			by = string(e.Actor.Type)
+		}
+		if e.Actor.Type == apikey.ByKey {
+			by = "an API key"
+		}
+		list = append(list, audited{r.Time(e.At), auditWord(e.Action), by})
+	}
+	return list, nil
+}
+
+// auditWord says what an entry of the audit log is about.
+func auditWord(a apikey.AuditAction) string {
+	switch a {
+	case rideEndedByOperator:
+		return "Ended by support"
+	case customerBlocked:
+		return "Blocked"
+	case pricingUpdated, subaccountUpdated, settingsUpdated:
+		return "Changed"
+	case sandboxReset:
+		return "Reset"
+	case sandboxClockAdvanced:
+		return "Clock put forward"
+	}
+	return string(a)
+}
+
+// areaNamed is a subaccount by its name.
+func (p *pages) areaNamed(ctx context.Context, r *web.Request, id string) (named, error) {
+	s, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, id)
+	return named{p.base + "/subaccounts/" + id, s.Name}, err
+}
+
+// zoneNamed is a zone by its name, if it is there still.
+func (p *pages) zoneNamed(ctx context.Context, r *web.Request, id string) (named, error) {
+	if id == "" {
+		return named{}, nil
+	}
+	z, err := p.Fleet.Zone(ctx, p.DB, r.OrganizationID, id)
+	if problem.Of(err) == problem.NotFound {
+		return named{Name: id + " (deleted)"}, nil
+	}
+	return named{p.base + "/zones/" + id, z.Name}, err
+}
+
+// moveRide pauses, resumes or starts a ride: what needs no more than a button.
+func (p *pages) moveRide(w http.ResponseWriter, r *web.Request) error {
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	to := fleet.RideStatus(values.Get("status"))
+	if to != fleet.Active && to != fleet.Paused {
+		return problem.New(problem.Invalid, "A ride is started, paused or resumed here.")
+	}
+	id := r.PathValue("id")
+	if err := p.updateRide(r, id, fleet.RideChange{Status: optional.Of(to)}); err != nil {
+		return err
+	}
+	text := "The ride goes on."
+	if to == fleet.Paused {
+		text = "The ride is paused."
+	}
+	return p.Redirect(w, p.base+"/rides/"+id, web.Notice{Text: text})
+}
+
+// updateRide changes a ride in a transaction, and has the audit log tell when it
+// was ended against the rules.
+func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error {
+	return p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		ride, err := p.Fleet.LockRide(ctx, tx, r.OrganizationID, id)
+		if err != nil {
+			return err
+		}
+		before := ride.Status
+		if c.Status.Set && !before.Open() {
+			return problem.New(problem.Conflict, "The ride is %s already.", before)
+		}
+		if ride, err = p.Fleet.UpdateRide(ctx, tx, r.OrganizationID, ride, c, by(r)); err != nil {
+			return err
+		}
+		if before.Open() && !ride.Status.Open() && (ride.EndReason == "operator" || ride.CancelReason == "operator") {
+			return p.record(ctx, tx, r, rideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}})
+		}
+		return nil
+	})
+}
+
+// openRide returns a ride for a page that ends it; nil, with the page shown, when
+// it has ended already.
+func (p *pages) openRide(r *web.Request, to fleet.RideStatus) (fleet.Ride, error) {
+	ride, err := p.Fleet.Ride(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return ride, err
+	}
+	if !slices.Contains(ride.Status.Next(), to) {
+		return ride, problem.New(problem.Conflict, "The ride is %s: it cannot become %s.", ride.Status, to)
+	}
+	return ride, nil
+}
+
+// endRide completes a ride, with what belongs to its end.
+func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
+	ride, err := p.openRide(r, fleet.Completed)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/rides/" + ride.ID
+	fields := append(web.Fields{
+		{Name: "end_reason", Label: "Who ends it", Type: "select", Value: "operator", Options: []web.Option{
+			{Value: "operator", Label: "We do: anywhere, and without a fee for the zone"}, {Value: "rider", Label: "The rider does: zones and their fee count"},
+		}},
+		{Name: "accept_out_of_zone_fee", Label: "The rider pays the fee for ending where that is not allowed", Type: "checkbox", Optional: true},
+		{Name: "distance_meters", Label: "Distance, in meters", Type: "text", Mode: "numeric", Optional: true, Help: "If it is known. Else it is taken from the odometer, or from the places."},
+	}, positionFields("end_location", nil, "Where the vehicle was heard of last, unless you know better.")...)
+	page := p.page(r, "/rides", "End the ride", nil)
+	f := form{
+		Intro: "The rider is charged for the time until now, and the vehicle is free again.", Label: "End the ride", Cancel: back,
+		Groups: layout(fields, part{"", 3, false}, part{"Where it ended", 0, true}),
+	}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		c := fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of(fleet.Text(t.text("end_reason"))), AcceptOutOfZoneFee: optional.Of(t.on("accept_out_of_zone_fee"))}
+		if n := t.optional("distance_meters"); n != nil {
+			c.DistanceMeters = optional.Of(*n)
+		}
+		if at := t.position("end_location"); at != nil {
+			c.EndLocation = optional.Of(*at)
+		}
+		fields.Fill(values)
+		err := t.v.Err()
+		if err == nil {
+			err = p.updateRide(r, ride.ID, c)
+		}
+		if err == nil {
+			return p.Redirect(w, back, web.Notice{Text: "The ride has ended."})
+		}
+		if e, ok := errors.AsType[*problem.Error](err); ok {
+			if e.Code == "ride_end_not_allowed" || e.Code == "out_of_zone_fee_required" {
+				err = &problem.Error{Kind: problem.Invalid, Issues: []problem.Issue{endRefusal(e)}}
+			}
+		}
+		if !refused(fields, err) {
+			return err
+		}
+	}
+	return p.showForm(w, r, page, fields, f)
+}
+
+// endRefusal says beside a field why a ride cannot end where it is.
+func endRefusal(e *problem.Error) problem.Issue {
+	amount, ok := e.Details["out_of_zone_amount"].(int64)
+	if currency, _ := e.Details["currency"].(string); ok {
+		return problem.Issue{Path: "accept_out_of_zone_fee", Message: "must be ticked: a ride can end there for " + money(amount, currency)}
+	}
+	return problem.Issue{Path: "end_reason", Message: "must be us: a rider cannot end a ride there"}
+}
+
+// cancelRide cancels a ride.
+func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
+	ride, err := p.openRide(r, fleet.Cancelled)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/rides/" + ride.ID
+	fields := web.Fields{{Name: "cancel_reason", Label: "Who cancels it", Type: "select", Value: "operator", Options: []web.Option{
+		{Value: "operator", Label: "We do: it costs nothing"}, {Value: "rider", Label: "The rider does: a reservation is charged for"},
+	}, Help: "A rider can cancel a ride that was started only shortly after that."}}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		fields.Fill(values)
+		err := p.updateRide(r, ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.Text(values.Get("cancel_reason")))})
+		if err == nil {
+			return p.Redirect(w, back, web.Notice{Text: "The ride is cancelled."})
+		}
+		if !refused(fields, err) {
+			return err
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/rides", "Cancel the ride", nil), fields, form{
+		Intro: "The vehicle is free again. A ride that is cancelled stays so.", Label: "Cancel the ride", Danger: true, Cancel: back,
+	})
+}
+
+// adjustRide changes what is owed for a ride that has ended, and what became of it.
+func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
+	ride, err := p.Fleet.Ride(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if ride.Price == nil {
+		return problem.New(problem.Conflict, "What a ride costs can be adjusted once it has ended.")
+	}
+	back, currency := p.base+"/rides/"+ride.ID, ride.Price.Currency
+	fields := web.Fields{
+		{Name: "payment_status", Label: "Payment", Type: "select", Value: ride.PaymentStatus, Options: paymentStatuses},
+	}
+	if ride.TripType == fleet.RiderTrip {
+		fields = append(fields,
+			web.Field{Name: "adjustment_amount", Label: "Adjustment, in " + currency, Type: "text", Value: plain(ride.AdjustmentAmount, currency),
+				Help: "Below 0 gives money back: -" + plain(150, currency) + ". It takes the place of the adjustment before. The total is never below 0."},
+			web.Field{Name: "adjustment_reason", Label: "Why", Type: "text", Optional: true, Most: 500, Value: string(ride.AdjustmentReason)})
+	}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		c := fleet.RideChange{PaymentStatus: optional.Of(t.text("payment_status"))}
+		if ride.TripType == fleet.RiderTrip {
+			if n := t.amount("adjustment_amount", currency); n != nil {
+				c.AdjustmentAmount = optional.Of(*n)
+			}
+			c.AdjustmentReason = optional.Of(fleet.Text(t.text("adjustment_reason")))
+		}
+		fields.Fill(values)
+		err := t.v.Err()
+		if err == nil {
+			err = p.updateRide(r, ride.ID, c)
+		}
+		if err == nil {
+			return p.Redirect(w, back, web.Notice{Text: "What is owed for the ride is changed."})
+		}
+		if !refused(fields, err) {
+			return err
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/rides", "Adjust what is owed", nil), fields, form{
+		Intro: "The ride came to " + money(ride.Price.TotalAmount, currency) + ". No money is moved here: this is your bookkeeping.", Label: "Save", Cancel: back,
+	})
+}

@@ -1,0 +1,411 @@
+package fleetpages
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/phone"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// rideRow is a ride in a list.
+type rideRow struct {
+	ID       string
+	Path     string
+	Status   web.Chip
+	Trip     string // empty for a rider's
+	At       web.Time
+	Rider    named
+	Vehicle  named
+	Lasted   lasted
+	Distance string
+	Total    string
+	Payment  web.Chip
+}
+
+// lasted is how long something took, or takes so far. Its template is "lasted".
+type lasted struct {
+	Seconds int64
+	Goes    bool // it goes on: ticking.js counts it
+	Text    string
+}
+
+func lastedBy(r *fleet.Ride) lasted {
+	if r.Status == fleet.Reserved || r.StartedAt.Std().IsZero() {
+		return lasted{}
+	}
+	return lasted{r.DurationSeconds, r.Status.Open(), span(r.DurationSeconds)}
+}
+
+// paymentChip says what became of what a ride costs.
+func paymentChip(status string) web.Chip {
+	switch status {
+	case "not_due":
+		return web.Chip{Text: "Nothing due"}
+	case "due":
+		return web.Chip{Text: "Due", Tone: web.Warning, Icon: "clock"}
+	case "paid":
+		return web.Chip{Text: "Paid", Tone: web.Good, Icon: "check"}
+	case "refunded":
+		return web.Chip{Text: "Refunded", Icon: "undo"}
+	case "waived":
+		return web.Chip{Text: "Waived", Icon: "x"}
+	}
+	return web.Chip{Text: status}
+}
+
+// rideList is the body of the list of rides.
+type rideList struct {
+	Filters filters
+	Topic   string
+	Count   string
+	Sum     string // what those on the page cost together
+	Rows    []rideRow
+	Empty   web.Empty
+	Pager   web.Pager
+}
+
+// orders of rides, by the value of the option.
+var rideOrders = []web.Option{
+	{Value: "", Label: "Newest first"},
+	{Value: "-started_at", Label: "Started last"},
+	{Value: "-ended_at", Label: "Ended last"},
+	{Value: "-total_amount", Label: "Most expensive"},
+	{Value: "total_amount", Label: "Cheapest"},
+	{Value: "-duration_seconds", Label: "Longest"},
+	{Value: "created_at", Label: "Oldest first"},
+}
+
+// openRides is the choice of all that hold a vehicle.
+const openRides = "open"
+
+var rideStatuses = []web.Option{
+	{Label: "All"}, {Value: openRides, Label: "Open"}, {Value: "reserved", Label: "Reserved"}, {Value: "active", Label: "Active"},
+	{Value: "paused", Label: "Paused"}, {Value: "completed", Label: "Completed"}, {Value: "cancelled", Label: "Cancelled"},
+}
+
+var paymentStatuses = []web.Option{
+	{Value: "not_due", Label: "Nothing due"}, {Value: "due", Label: "Due"}, {Value: "paid", Label: "Paid"},
+	{Value: "refunded", Label: "Refunded"}, {Value: "waived", Label: "Waived"},
+}
+
+// rides lists rides.
+func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	subs, area, err := p.areas(ctx, r)
+	if err != nil {
+		return err
+	}
+	f := filters{Fields: append(web.Fields{
+		{Name: "status", Label: "Status", Type: "select", Options: rideStatuses},
+		{Name: "payment", Label: "Payment", Type: "select", Options: append([]web.Option{{Label: "All"}}, paymentStatuses...)},
+		{Name: "vehicle", Label: "Vehicle", Type: "search", Placeholder: "Code"},
+		{Name: "rider", Label: "Rider", Type: "search", Placeholder: "E-mail, phone, name"},
+		{Name: "from", Label: "From", Type: "date"},
+		{Name: "to", Label: "To", Type: "date"},
+		{Name: "least", Label: "Costs at least", Type: "text", Mode: "decimal"},
+		{Name: "most", Label: "At most", Type: "text", Mode: "decimal"},
+		{Name: "sort", Label: "Order", Type: "select", Options: rideOrders},
+	}, area...)}
+	f.begin(r)
+	list := rideList{Topic: p.topic("ride")}
+	query, none, err := p.rideQuery(ctx, r, &f, subs)
+	if err != nil {
+		return err
+	}
+	var docs []fleet.Doc
+	var next *fleet.Cursor
+	if f.ok() && !none {
+		query.After, query.Limit = after(r), perPage
+		if docs, next, err = p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, query); err != nil {
+			return err
+		}
+	}
+	rides, err := decode[fleet.Ride](docs)
+	if err != nil {
+		return err
+	}
+	if list.Rows, err = p.rideRows(ctx, r, rides); err != nil {
+		return err
+	}
+	list.Count, list.Sum = found(len(rides), query.After == nil, next, "ride"), together(rides)
+	if list.Pager, err = pager(r, next); err != nil {
+		return err
+	}
+	list.Empty = web.Empty{Text: "There is no ride like this.", Path: p.base + "/rides", Label: "All rides"}
+	if f.All == "" {
+		list.Empty = web.Empty{Text: "There are no rides yet. Your app starts them, with an API key:", Command: p.command("POST", "/rides", `{"vehicle_code": "B-0417", "customer_id": "cus_…"}`)}
+	}
+	list.Filters = f
+	page := p.page(r, "/rides", "Rides", list)
+	page.Scripts = []string{"ticking.js"}
+	return p.Render(w, r, "rides", page)
+}
+
+// rideQuery is what the filters ask for. none is true where no ride can be like
+// that.
+func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs []fleet.Subaccount) (q fleet.RideQuery, none bool, err error) {
+	q = fleet.RideQuery{PaymentStatus: f.list("payment"), Subaccount: f.list("area"), CreatedAt: f.days("from", "to", r.Now.Location()), Sort: f.sort()}
+	switch status := f.get("status"); status {
+	case "":
+	case openRides:
+		q.Status = []fleet.RideStatus{fleet.Reserved, fleet.Active, fleet.Paused}
+	default:
+		q.Status = []fleet.RideStatus{fleet.RideStatus(status)}
+	}
+	q.TotalAmount.Low, q.TotalAmount.High = amountFilter(f, "least", subs), amountFilter(f, "most", subs)
+	if code := f.get("vehicle"); strings.HasPrefix(code, "veh_") {
+		q.VehicleID = []string{code} // of one that may be deleted
+	} else if code != "" {
+		vehicles, _, err := p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
+		if problem.Of(err) == problem.Invalid || err == nil && len(vehicles) == 0 {
+			f.wrong("vehicle", "No vehicle has this code.")
+			return q, true, nil
+		}
+		if err != nil {
+			return q, false, err
+		}
+		q.VehicleID = []string{vehicles[0].ID}
+	}
+	if text := f.get("rider"); text != "" {
+		riders, _, err := p.searchRiders(ctx, r, text, fleet.CustomerQuery{Limit: 50})
+		if err != nil {
+			return q, false, err
+		}
+		for _, c := range riders {
+			q.CustomerID = append(q.CustomerID, c.ID)
+		}
+		if len(riders) == 0 {
+			f.wrong("rider", "Nobody is found by this.")
+			return q, true, nil
+		}
+	}
+	return q, false, nil
+}
+
+// amountFilter reads an amount in the currency of the area that is chosen, or of
+// all of them where they have the same.
+func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
+	text := f.get(name)
+	if text == "" {
+		return nil
+	}
+	currency, several := "", false
+	for _, s := range subs {
+		if area := f.get("area"); area == "" || area == s.ID {
+			several = several || currency != "" && currency != s.Currency
+			currency = s.Currency
+		}
+	}
+	if several {
+		f.wrong(name, "Choose an area too: amounts are in its currency.")
+		return nil
+	}
+	amount, ok := parseAmount(text, currency)
+	if !ok {
+		f.wrong(name, "This is no amount such as "+plain(150, currency)+".")
+		return nil
+	}
+	return &amount
+}
+
+// rideRows are rides as they stand in a list, with the names of who and what.
+func (p *pages) rideRows(ctx context.Context, r *web.Request, rides []fleet.Ride) ([]rideRow, error) {
+	riders, vehicles, err := p.partiesOf(ctx, r, rides)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]rideRow, len(rides))
+	for i := range rides {
+		ride := &rides[i]
+		row := rideRow{
+			ID: ride.ID, Path: p.base + "/rides/" + ride.ID, Status: rideChip(ride.Status), At: r.Time(ride.CreatedAt.Std()),
+			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: lastedBy(ride), Payment: paymentChip(ride.PaymentStatus),
+		}
+		if ride.TripType != fleet.RiderTrip {
+			row.Trip = tripWord(ride.TripType)
+		}
+		if ride.DistanceMeters != nil {
+			row.Distance = distance(*ride.DistanceMeters)
+		}
+		if ride.Price != nil {
+			row.Total = money(ride.Price.TotalAmount, ride.Price.Currency)
+		}
+		rows[i] = row
+	}
+	return rows, nil
+}
+
+// tripWord says what a trip is for.
+func tripWord(t fleet.TripType) string {
+	switch t {
+	case fleet.RebalanceTrip:
+		return "Rebalancing"
+	case fleet.MaintenanceTrip:
+		return "Maintenance"
+	}
+	return "Rider's trip"
+}
+
+// partiesOf names the riders and the vehicles of rides, by id.
+func (p *pages) partiesOf(ctx context.Context, r *web.Request, rides []fleet.Ride) (riders, vehicles map[string]named, err error) {
+	riders, vehicles = map[string]named{}, map[string]named{}
+	var customerIDs, vehicleIDs []string
+	for _, ride := range rides {
+		if id := string(ride.CustomerID); id != "" && riders[id].Name == "" {
+			riders[id] = named{Name: id}
+			customerIDs = append(customerIDs, id)
+		}
+		if id := ride.VehicleID; vehicles[id].Name == "" {
+			vehicles[id] = named{Name: id}
+			vehicleIDs = append(vehicleIDs, id)
+		}
+	}
+	if len(customerIDs) > 0 {
+		docs, err := p.Fleet.CustomersByID(ctx, p.DB, r.OrganizationID, customerIDs)
+		if err != nil {
+			return nil, nil, err
+		}
+		list, err := decode[fleet.Customer](docs)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range list {
+			riders[list[i].ID] = named{p.base + "/riders/" + list[i].ID, riderName(&list[i])}
+		}
+	}
+	if len(vehicleIDs) > 0 {
+		docs, err := p.Fleet.VehiclesByID(ctx, p.DB, r.OrganizationID, vehicleIDs)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, d := range docs {
+			var v struct {
+				Code string `json:"code"`
+			}
+			if err := json.Unmarshal(d.JSON, &v); err != nil {
+				return nil, nil, fmt.Errorf("read the code of a vehicle: %w", err)
+			}
+			vehicles[d.ID] = named{p.base + "/vehicles/" + d.ID, v.Code}
+		}
+	}
+	for _, id := range vehicleIDs {
+		if vehicles[id].Path != "" {
+			continue
+		}
+		code, _, err := p.Fleet.DeletedVehicle(ctx, p.DB, r.OrganizationID, id)
+		if err == nil {
+			vehicles[id] = named{Name: code + " (deleted)"}
+		} else if problem.Of(err) != problem.NotFound {
+			return nil, nil, err
+		}
+	}
+	return riders, vehicles, nil
+}
+
+// riderName is what a rider is called on a page.
+func riderName(c *fleet.Customer) string {
+	switch {
+	case c.Status == fleet.CustomerAnonymised:
+		return "Anonymised rider"
+	case c.Name != "":
+		return string(c.Name)
+	case c.Email != "":
+		return string(c.Email)
+	case c.Phone != "":
+		return string(c.Phone)
+	}
+	return "Rider without a name"
+}
+
+// together says what rides cost in all, by currencies; nothing when none costs any.
+func together(rides []fleet.Ride) string {
+	var currencies []string
+	sums := map[string]int64{}
+	for _, ride := range rides {
+		if ride.Price == nil {
+			continue
+		}
+		if _, ok := sums[ride.Price.Currency]; !ok {
+			currencies = append(currencies, ride.Price.Currency)
+		}
+		sums[ride.Price.Currency] += ride.Price.TotalAmount
+	}
+	var parts []string
+	for _, c := range currencies {
+		if sums[c] > 0 {
+			parts = append(parts, money(sums[c], c))
+		}
+	}
+	return strings.Join(parts, " and ")
+}
+
+// searchRiders finds riders by what people know of them: an id, an e-mail address,
+// a telephone number, the id elsewhere, or how the name begins.
+func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
+	find := func(q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
+		docs, next, err := p.Fleet.FindCustomers(ctx, p.DB, r.OrganizationID, q)
+		if problem.Of(err) == problem.Invalid { // nobody has such a thing
+			return nil, nil, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		list, err := decode[fleet.Customer](docs)
+		return list, next, err
+	}
+	switch {
+	case strings.HasPrefix(text, "cus_"):
+		c, err := p.Fleet.Customer(ctx, p.DB, r.OrganizationID, text)
+		if problem.Of(err) == problem.NotFound {
+			return nil, nil, nil
+		}
+		return []fleet.Customer{c}, nil, err
+	case strings.Contains(text, "@"):
+		q.Email = []string{text}
+		return find(q)
+	}
+	if number, ok := phone.Parse(text, ""); ok {
+		q.Phone = []string{number.E164}
+		return find(q)
+	}
+	other := q
+	other.ExternalID, other.After = []string{text}, nil
+	if list, _, err := find(other); err != nil || len(list) > 0 {
+		return list, nil, err
+	}
+	// Names that begin like this follow each other from there on.
+	q.Sort = fleet.Sort{Member: "name"}
+	if q.After == nil {
+		q.After = &fleet.Cursor{Value: text}
+	}
+	list, next, err := find(q)
+	for i := range list {
+		if !strings.HasPrefix(string(list[i].Name), text) {
+			return list[:i], nil, err
+		}
+	}
+	return list, next, err
+}
+
+// command is a request to the API of the environment, to be pasted.
+func (p *pages) command(method, path, body string, headers ...string) string {
+	var b strings.Builder
+	b.WriteString("curl ")
+	if method != http.MethodGet && body == "" {
+		b.WriteString("-X " + method + " ")
+	}
+	b.WriteString(p.API + path + ` -H "Authorization: Bearer $KEY"`)
+	for _, h := range headers {
+		b.WriteString(` -H "` + h + `"`)
+	}
+	if body != "" {
+		b.WriteString(` -H "Content-Type: application/json" -d '` + body + `'`)
+	}
+	return b.String()
+}

@@ -1,0 +1,333 @@
+package fleetpages_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+
+	"golang.org/x/net/html"
+)
+
+// hostile tries to be more than a text.
+const hostile = `<script>alert(1)</script> "&' שלום`
+
+// lot is what rides are made of.
+type lot struct {
+	environment
+	sub      fleet.Subaccount
+	scooter  string
+	plan     fleet.Plan
+	vehicles int
+	riders   int
+}
+
+// furnish makes a plan and a vehicle type in production.
+func furnish(y *yard) *lot {
+	y.live.tb.Helper()
+	l := &lot{environment: y.live, sub: y.live.sole()}
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		p, err := l.CreatePlan(ctx, tx, l.organization.ID, fleet.NewPlan{SubaccountID: l.sub.ID, Name: "Standard " + hostile, Tariff: fleet.Tariff{
+			UnlockAmount: 100, PerMinute: []fleet.Segment{{Rate: 25, Interval: 1}}, OutOfZoneAmount: new(int64(900)),
+		}})
+		if err != nil {
+			return err
+		}
+		l.plan = p
+		sub, err := l.LockSubaccount(ctx, tx, l.organization.ID, l.sub.ID)
+		if err != nil {
+			return err
+		}
+		l.sub, err = l.UpdateSubaccount(ctx, tx, l.organization.ID, sub, fleet.SubaccountChange{
+			DefaultPricingPlanID: optional.Of(fleet.Text(p.ID)), Currency: optional.Value[string]{},
+			VehicleTypes: optional.Of([]fleet.VehicleType{{Name: "Scooter " + hostile, FormFactor: "scooter_standing", PropulsionType: "electric", MaxRangeMeters: new(int64(45_000)), ReservationMinutes: 15}}),
+		})
+		return err
+	})
+	l.scooter = l.sub.VehicleTypes[0].ID
+	return l
+}
+
+func (l *lot) vehicle() (v fleet.Vehicle) {
+	l.tb.Helper()
+	l.vehicles++
+	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		v, err = l.CreateVehicle(ctx, tx, l.organization.ID, fleet.NewVehicle{
+			SubaccountID: l.sub.ID, Code: "B-" + string(rune('A'+l.vehicles)), VehicleTypeID: l.scooter, State: fleet.Available,
+			Location: &fleet.Position{Lat: 52.52, Lng: 13.405}, BatteryPercent: new(int64(80)), VIN: hostile,
+		}, fleet.By{Type: "user", ID: "somebody"})
+		return err
+	})
+	return v
+}
+
+func (l *lot) rider() (c fleet.Customer) {
+	l.tb.Helper()
+	l.riders++
+	n := string(rune('0' + l.riders))
+	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		c, err = l.CreateCustomer(ctx, tx, l.organization.ID, fleet.NewCustomer{
+			SubaccountID: l.sub.ID, Name: fleet.Text("Zoë " + n + " <b>" + strings.Repeat("long", 40)), Email: fleet.Text("Zoe" + n + "@example.com"), Phone: fleet.Text("+493090182" + n + "0"),
+		})
+		return err
+	})
+	return c
+}
+
+// ride makes a ride of a new rider on a new vehicle, in some status.
+func (l *lot) ride(status fleet.RideStatus) (ride fleet.Ride) {
+	l.tb.Helper()
+	v, c := l.vehicle(), l.rider()
+	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
+		first := fleet.Active
+		if status == fleet.Reserved {
+			first = status
+		}
+		ride, err = l.StartRide(ctx, tx, l.organization.ID, fleet.NewRide{Status: first, VehicleID: fleet.Text(v.ID), CustomerID: fleet.Text(c.ID), Metadata: map[string]string{"note": hostile}}, fleet.By{Type: "key", ID: "key_1"})
+		if err != nil || status == first {
+			return err
+		}
+		ride, err = l.UpdateRide(ctx, tx, l.organization.ID, ride, fleet.RideChange{Status: optional.Of(status)}, fleet.By{Type: "key", ID: "key_1"})
+		return err
+	})
+	return ride
+}
+
+// at reads a ride as it is now.
+func (l *lot) at(id string) fleet.Ride {
+	l.tb.Helper()
+	ride, err := l.Ride(l.tb.Context(), l.db, l.organization.ID, id)
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	return ride
+}
+
+// links returns where the links of a page lead that begin with a path.
+func links(d webtest.Document, prefix string) []string {
+	var list []string
+	for _, a := range d.All("a") {
+		if at := webtest.Attr(a, "href"); strings.HasPrefix(at, prefix) && !slices.Contains(list, at) {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// rows returns those of the table of a page.
+func rows(d webtest.Document) []*html.Node {
+	var list []*html.Node
+	for _, tr := range d.All("tr") {
+		if tr.Parent.Data == "tbody" {
+			list = append(list, tr)
+		}
+	}
+	return list
+}
+
+func TestRides(t *testing.T) {
+	y := newYard(t)
+	d := y.agent.Page("/fleet/rides")
+	d.Want("There are no rides yet", "curl https://api.example.com/v1/rides")
+
+	l := furnish(y)
+	done, open := l.ride(fleet.Completed), l.ride(fleet.Active)
+	d = y.agent.Page("/fleet/rides")
+	d.Want("2 rides, €1.00 together", "Zoë 1 <b>", "Completed", "Active", "Due", "B-B")
+	if got := rows(d); len(got) != 2 || webtest.Attr(got[0], "id") != open.ID || len(d.With("data-live", "live/ride")) != 1 || len(d.With("data-seconds", "0")) != 1 {
+		t.Errorf("got %d rows", len(got))
+	}
+	for query, want := range map[string]string{
+		"status=open": open.ID, "status=completed": done.ID, "status=nonsense": open.ID + done.ID, "payment=due": done.ID, "vehicle=b-b": done.ID, "vehicle=" + open.VehicleID: open.ID,
+		"rider=zoe2@example.com": open.ID, "rider=%2B49+30+90182-20": open.ID, "rider=Zo%C3%AB": open.ID + done.ID, "rider=" + string(done.CustomerID): done.ID,
+		"least=0.5": done.ID, "least=1.01": "", "most=0,99": "", "from=2000-01-01&to=2100-01-01": open.ID + done.ID, "to=2001-01-01": "", "sort=created_at": done.ID + open.ID,
+		"sort=-total_amount": done.ID + open.ID, "after=nonsense": open.ID + done.ID,
+	} {
+		d := y.agent.Page("/fleet/rides?" + query)
+		var got string
+		for _, row := range rows(d) {
+			got += webtest.Attr(row, "id")
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", query, got, want)
+		}
+		if want == "" {
+			d.Want("There is no ride like this", "Show all")
+		}
+	}
+	for query, want := range map[string]string{
+		"vehicle=%3Cb%3E": "No vehicle has this code.", "rider=nobody@example.com": "Nobody is found by this.", "rider=" + url.QueryEscape(strings.Repeat("x", 3000)): "Nobody is found by this.",
+		"least=much": "This is no amount such as 1.50.", "from=soon": "This is no date", "to=0000-13-99": "This is no date",
+	} {
+		d := y.agent.Page("/fleet/rides?" + query)
+		d.Want(want)
+		if len(rows(d)) != 0 {
+			t.Errorf("%s: got a list", query)
+		}
+	}
+}
+
+// TestSandboxRides: the sandbox is full, and its pages say so.
+func TestSandboxRides(t *testing.T) {
+	y := newYard(t)
+	d := y.agent.Page("/sandbox/fleet/rides")
+	d.Want("The first 50 rides of more", "(sandbox)")
+	if len(d.With("data-live", "test/ride")) != 1 {
+		t.Error("nothing is live")
+	}
+	seen := map[string]bool{}
+	for path, pages := "/sandbox/fleet/rides?area=&sort=-total_amount", 0; path != ""; pages++ {
+		d := y.agent.Page(path)
+		for _, row := range rows(d) {
+			id := webtest.Attr(row, "id")
+			if seen[id] {
+				t.Fatalf("%s is there twice", id)
+			}
+			seen[id] = true
+		}
+		path = ""
+		if next := d.With("rel", "next"); len(next) == 1 && pages < 20 {
+			path = webtest.Attr(next[0], "href")
+		}
+	}
+	if len(seen) < 500 {
+		t.Errorf("got %d rides", len(seen))
+	}
+	// A page of each kind of ride.
+	for _, status := range []string{"reserved", "active", "paused", "completed", "cancelled"} {
+		list := rows(y.agent.Page("/sandbox/fleet/rides?status=" + status))
+		if len(list) == 0 {
+			t.Errorf("no ride is %s", status)
+			continue
+		}
+		d := y.agent.Page("/sandbox/fleet/rides/" + webtest.Attr(list[0], "id"))
+		if status != "cancelled" && len(d.All("figure")) != 1 {
+			t.Errorf("%s: got no map", status)
+		}
+	}
+}
+
+// TestRideMoves: what a page offers is what the state table allows, to everybody.
+func TestRideMoves(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	for _, status := range []fleet.RideStatus{fleet.Reserved, fleet.Active, fleet.Paused, fleet.Completed, fleet.Cancelled} {
+		ride := l.ride(status)
+		d := y.agent.Page("/fleet/rides/" + ride.ID)
+		d.Want("Zoë", hostile[:25], ride.ID)
+		var offered []fleet.RideStatus
+		for _, b := range d.With("name", "status") {
+			offered = append(offered, fleet.RideStatus(webtest.Attr(b, "value")))
+		}
+		for path, to := range map[string]fleet.RideStatus{"/end": fleet.Completed, "/cancel": fleet.Cancelled} {
+			if len(links(d, "/fleet/rides/"+ride.ID+path)) == 1 {
+				offered = append(offered, to)
+			}
+		}
+		next := status.Next()
+		slices.Sort(offered)
+		slices.Sort(next)
+		if !slices.Equal(offered, next) {
+			t.Errorf("%s: got %v, want %v", status, offered, next)
+		}
+		for path, to := range map[string]fleet.RideStatus{"/end": fleet.Completed, "/cancel": fleet.Cancelled} {
+			path = "/fleet/rides/" + ride.ID + path
+			if slices.Contains(next, to) {
+				y.agent.Page(path)
+				continue
+			}
+			y.agent.Refused(y.agent.Get(path), http.StatusConflict)
+			y.agent.Refused(y.agent.Post(path, nil), http.StatusConflict)
+		}
+		if adjust := links(d, "/fleet/rides/"+ride.ID+"/adjust"); (len(adjust) == 1) == status.Open() {
+			t.Errorf("%s: got %v", status, adjust)
+		}
+	}
+}
+
+func TestRideIsMoved(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	ride := l.ride(fleet.Reserved)
+	path := "/fleet/rides/" + ride.ID
+	for _, to := range []fleet.RideStatus{fleet.Active, fleet.Paused, fleet.Active} {
+		y.agent.Sent(y.agent.Post(path+"/move", url.Values{"status": {string(to)}}))
+		if got := l.at(ride.ID).Status; got != to {
+			t.Errorf("got %s, want %s", got, to)
+		}
+	}
+	y.agent.Refused(y.agent.Post(path+"/move", url.Values{"status": {"completed"}}), http.StatusUnprocessableEntity)
+	y.agent.Refused(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"far"}, "end_location.lat": {"5"}}), http.StatusUnprocessableEntity).
+		Want("must be a whole number", "Longitude belongs to the latitude")
+	d, notice := y.agent.Sent(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"1,200"}}))
+	if notice != "The ride has ended." {
+		t.Errorf("got %q", notice)
+	}
+	d.Want("Completed", "1.2 km", "by you", "by support", "Unlocking", "€1.00", "version 1")
+	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: ride.ID}, l.db)
+	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "ride.ended_by_operator" || log.Entries[0].Actor.ID != y.Agent.ID {
+		t.Errorf("got log %+v, %v", log.Entries, err)
+	}
+	y.admin.Page(path).Want("Ended by support")
+	y.agent.Refused(y.agent.Post(path+"/move", url.Values{"status": {"active"}}), http.StatusConflict).Want("completed already", "Nothing was changed")
+
+	y.agent.Page(path + "/adjust").Want("The ride came to €1.00")
+	y.agent.Refused(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"paid"}, "adjustment_amount": {"-1.234"}, "adjustment_reason": {hostile}}), http.StatusUnprocessableEntity).
+		Want("Adjustment, in EUR must be an amount such as 1.50")
+	d, _ = y.agent.Sent(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"refunded"}, "adjustment_amount": {"−2,50"}, "adjustment_reason": {hostile}}))
+	d.Want("Refunded", "Adjustment: <script>alert(1)", "−€2.50", "A total is never below nothing", "€1.50", "€0.00")
+}
+
+// TestRideEndsOutside: where a rider may not end, it is said what it costs.
+func TestRideEndsOutside(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	var area fleet.Area
+	if err := area.UnmarshalJSON([]byte(`{"type":"Polygon","coordinates":[[[13,52],[14,52],[14,53],[13,53],[13,52]]]}`)); err != nil {
+		t.Fatal(err)
+	}
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := l.CreateZone(ctx, tx, l.organization.ID, fleet.NewZone{SubaccountID: l.sub.ID, Name: hostile, Type: fleet.ServiceArea, Geometry: area})
+		return err
+	})
+	ride := l.ride(fleet.Active)
+	path := "/fleet/rides/" + ride.ID
+	y.agent.Page(path).Want(hostile[:25], "until now")
+	form := url.Values{"end_reason": {"rider"}, "end_location.lat": {"48.1"}, "end_location.lng": {"11.5"}}
+	y.agent.Refused(y.agent.Post(path+"/end", form), http.StatusUnprocessableEntity).Want("a ride can end there for €9.00")
+	if got := l.at(ride.ID).Status; got != fleet.Active {
+		t.Fatalf("got a ride that is %s", got)
+	}
+	form.Set("accept_out_of_zone_fee", "on")
+	d, _ := y.agent.Sent(y.agent.Post(path+"/end", form))
+	d.Want("Ended where that is not allowed", "€10.00", "for the rider")
+
+	// Long after it began only we can cancel one; that of a reservation costs nothing.
+	reserved := l.ride(fleet.Reserved)
+	d, _ = y.agent.Sent(y.agent.Post("/fleet/rides/"+reserved.ID+"/cancel", url.Values{"cancel_reason": {"operator"}}))
+	d.Want("Cancelled", "it costs nothing")
+	y.agent.Refused(y.agent.Post("/fleet/rides/"+l.ride(fleet.Active).ID+"/cancel", url.Values{"cancel_reason": {"nobody"}}), http.StatusUnprocessableEntity).Want("must be one of")
+}
+
+// TestRidesOfOthers: another organization's ride is not there.
+func TestRidesOfOthers(t *testing.T) {
+	y := newYard(t)
+	ride := furnish(y).ride(fleet.Active)
+	stranger := y.SignIn(y.NewUser(y.NewOrganization("Other"), "eve@example.com", "Eve", "admin"))
+	for _, path := range []string{"", "/end", "/cancel", "/adjust"} {
+		stranger.Refused(stranger.Get("/fleet/rides/"+ride.ID+path), http.StatusNotFound)
+		if path != "" {
+			stranger.Refused(stranger.Post("/fleet/rides/"+ride.ID+path, nil), http.StatusNotFound)
+		}
+	}
+	stranger.Refused(stranger.Post("/fleet/rides/"+ride.ID+"/move", url.Values{"status": {"paused"}}), http.StatusNotFound)
+	y.admin.Refused(y.admin.Get("/sandbox/fleet/rides/"+ride.ID), http.StatusNotFound)
+}
