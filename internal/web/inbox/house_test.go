@@ -33,7 +33,9 @@ func (post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m 
 // nobody has channel addresses here.
 type nobody struct{}
 
-func (nobody) Owns(context.Context, db.Querier, string, string, string) (bool, error) { return false, nil }
+func (nobody) Owns(context.Context, db.Querier, string, string, string) (bool, error) {
+	return false, nil
+}
 
 func newHouse(t testing.TB) *house {
 	t.Helper()

@@ -1,16 +1,464 @@
 package inbox
 
 import (
+	"cmp"
+	"context"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const (
+	rowsOfPage = 30
+	// countsUpTo is the highest number that a view shows: "1,000+".
+	countsUpTo = 1000
 )
 
 // handleLists adds the lists of tickets.
 func (p *pages) handleLists() {
-	p.Handle("/inbox", web.Route{Get: p.list})
+	p.Handle("/inbox", web.Route{Get: p.list, Post: p.change})
+	p.Handle("/inbox/{view}", web.Route{Get: p.list})
+	p.Handle("/inbox/{view}/{of}", web.Route{Get: p.list})
 }
 
+// view is a list of tickets with an address.
+type view struct {
+	name  string // what its address has after "/inbox/"; empty for the first
+	label string
+	icon  string
+	query desk.TicketQuery
+	count int  // of its tickets, as far as they are counted
+	least bool // there may be more
+	empty web.Empty
+}
+
+func (v *view) path() string {
+	if v.name == "" {
+		return "/inbox"
+	}
+	return "/inbox/" + v.name
+}
+
+// The views that are not of one status, priority or channel.
+const (
+	viewOpen       = ""
+	viewMine       = "mine"
+	viewUnassigned = "unassigned"
+	viewDue        = "due"
+	viewAll        = "all"
+)
+
+var (
+	openOnly = []desk.Status{desk.StatusOpen}
+	waiting  = []desk.Status{desk.StatusOpen, desk.StatusPending, desk.StatusOnHold}
+)
+
+// viewNamed returns the view of an address; false when there is none.
+func viewNamed(name, userID string) (view, bool) {
+	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: desk.Sort{Member: desk.ByUpdatedAt, Descending: true}}}
+	kind, of, _ := strings.Cut(name, "/")
+	switch kind {
+	case viewOpen:
+		v.label, v.icon = "All open", "inbox"
+		v.empty = web.Empty{Text: "Nothing is open. What customers write arrives here by itself.", Path: "/tickets/new", Label: "New ticket"}
+	case viewMine:
+		v.label, v.icon = "Mine", "user"
+		v.query.AssigneeID = []string{userID}
+		v.empty = web.Empty{Text: "Nothing open is assigned to you.", Path: "/inbox/" + viewUnassigned, Label: "See what is nobody's"}
+	case viewUnassigned:
+		v.label, v.icon = "Unassigned", "users"
+		v.query.AssigneeID = []string{""}
+		v.empty = web.Empty{Text: "Every open ticket is somebody's.", Path: "/inbox", Label: "See all open"}
+	case viewDue:
+		v.label, v.icon = "SLA due", "clock"
+		v.query.Status, v.query.Sort = waiting, desk.Sort{Member: desk.ByDueAt}
+		v.empty = web.Empty{Text: "No promise to a customer is running.", Path: "/settings/sla", Label: "See what is promised"}
+	case viewAll:
+		v.label, v.icon = "All tickets", "search"
+		v.query.Status = nil
+		v.empty = web.Empty{Text: "There are no tickets yet. They begin when customers write to a channel that is connected.", Path: "/settings/channels", Label: "Connect a channel"}
+	case "status":
+		s := desk.Status(strings.ReplaceAll(of, "-", "_"))
+		if !slices.Contains(desk.Statuses[1:], s) {
+			return view{}, false
+		}
+		v.label, v.query.Status = statusLabel(s), []desk.Status{s}
+		v.icon = cmp.Or(statusChip(s).Icon, "clock")
+		v.empty = web.Empty{Text: "No ticket is " + strings.ToLower(v.label) + ".", Path: "/inbox", Label: "See all open"}
+		return v, true
+	case "priority":
+		if !slices.Contains(desk.Priorities[:], desk.Priority(of)) {
+			return view{}, false
+		}
+		v.label, v.icon, v.query.Priority = priorityLabel(desk.Priority(of))+" priority", "alert", []desk.Priority{desk.Priority(of)}
+		v.empty = web.Empty{Text: "No open ticket has this priority.", Path: "/inbox", Label: "See all open"}
+		return v, true
+	case "channel":
+		i := slices.IndexFunc(channels, func(c struct{ name, label string }) bool { return c.name == strings.ReplaceAll(of, "-", "_") })
+		if i < 0 {
+			return view{}, false
+		}
+		c := channels[i]
+		v.label, v.icon, v.query.Channel = c.label, channelIcon(c.name), []string{c.name}
+		v.empty = web.Empty{Text: "Nothing that came by this channel is open.", Path: "/settings/channels", Label: "See the channels"}
+		return v, true
+	default:
+		return view{}, false
+	}
+	return v, of == ""
+}
+
+// views are all that the rail shows, with their counts.
+func views(userID string, t *desk.Tally) []view {
+	var list []view
+	add := func(name string, count int, least bool) {
+		v, ok := viewNamed(name, userID)
+		if !ok {
+			panic("inbox: no view " + name)
+		}
+		v.count, v.least = count, least
+		list = append(list, v)
+	}
+	add(viewOpen, t.Status[desk.StatusOpen], false)
+	add(viewMine, t.Mine, t.More)
+	add(viewUnassigned, t.Unassigned, t.More)
+	add(viewDue, t.Due, false)
+	add(viewAll, 0, false)
+	for _, s := range desk.Statuses[1:] {
+		add("status/"+strings.ReplaceAll(string(s), "_", "-"), t.Status[s], false)
+	}
+	for _, p := range slices.Backward(desk.Priorities[:]) {
+		add("priority/"+string(p), t.Priority[p], t.More)
+	}
+	for _, c := range channels {
+		add("channel/"+strings.ReplaceAll(c.name, "_", "-"), t.Channel[c.name], t.More)
+	}
+	return list
+}
+
+// entries are the views as the rail has them. Those of a priority or a channel
+// that nothing open has are left out, and the ordinary priority, but for the
+// present one.
+func entries(list []view, present string) []web.Entry {
+	var out []web.Entry
+	for _, v := range list {
+		kind, _, _ := strings.Cut(v.name, "/")
+		if v.name != present && (v.count == 0 && (kind == "priority" || kind == "channel") || v.name == "priority/normal") {
+			continue
+		}
+		out = append(out, web.Entry{Path: v.path(), Label: v.label, Icon: v.icon, Count: countText(v.count, v.least), Present: v.name == present})
+	}
+	return out
+}
+
+// countText is a count as people read it; empty for none.
+func countText(n int, least bool) string {
+	if n == 0 {
+		return ""
+	}
+	n, least = min(n, countsUpTo), least || n >= countsUpTo
+	text := strconv.Itoa(n)
+	if n >= 1000 {
+		text = text[:len(text)-3] + "," + text[len(text)-3:]
+	}
+	if least {
+		text += "+"
+	}
+	return text
+}
+
+// list is a page of a view, as the template "list" shows it.
+type list struct {
+	Title   string
+	Path    string // of the view
+	Back    string // where the form leads back to
+	Alone   bool   // no ticket is shown beside it
+	Search  string
+	Rows    []row
+	Found   []desk.Customer // whom the search names
+	Pager   web.Pager
+	Empty   *web.Empty
+	Members []web.Option // to whom tickets can be given
+	Views   []web.Entry
+}
+
+// row is a ticket in a list.
+type row struct {
+	ID, Path string
+	Number   int64
+	Present  bool // it is what is shown beside the list
+	Unread   bool
+	Draft    bool
+	Who      string
+	Subject  string
+	By       string // who says Says: "Grace", "Note"; empty for the customer
+	Says     string
+	Updated  web.Time
+	Channel  string // in words
+	Icon     string
+	Status   *web.Chip // where it is not what the view is about
+	Priority *web.Chip // where it is not ordinary
+	Tags     []string  // the first few
+	MoreTags int
+	Assignee *web.Avatar
+	Promise  *promise
+}
+
+// maxRowTags is how many tags a row shows.
+const maxRowTags = 2
+
+// list shows a view.
 func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
-	return p.Render(w, r, "list", web.Page{Title: "Inbox", At: "/inbox"})
+	name := r.PathValue("view")
+	if of := r.PathValue("of"); of != "" {
+		name += "/" + of
+	}
+	l, err := p.listOf(r, name, 0)
+	if err != nil {
+		return err
+	}
+	title := l.Title
+	if l.Search != "" {
+		title = "Search: " + l.Search
+	}
+	return p.Render(w, r, "list", web.Page{Title: title, At: "/inbox", Views: l.Views, Class: "panes", Scripts: []string{"inbox.js"}, Body: l})
+}
+
+// beside is the list that a ticket was opened from, which the address of the ticket
+// says.
+func (p *pages) beside(r *web.Request, number int64) (*list, error) {
+	name := r.FormValue("in")
+	if _, ok := viewNamed(name, r.UserID); !ok {
+		name = viewOpen
+	}
+	return p.listOf(r, name, number)
+}
+
+// listOf reads a page of a view. number is that of the ticket beside it; 0: none.
+func (p *pages) listOf(r *web.Request, name string, number int64) (*list, error) {
+	v, ok := viewNamed(name, r.UserID)
+	if !ok {
+		return nil, problem.New(problem.NotFound, "there is no such view")
+	}
+	asked := r.URL.Query()
+	l := &list{Title: v.label, Path: v.path(), Back: r.URL.RequestURI(), Alone: number == 0, Search: strings.TrimSpace(asked.Get("q"))}
+	if len([]rune(l.Search)) > 200 || strings.ContainsRune(l.Search, 0) {
+		l.Search = ""
+	}
+	after, newest := readPosition(asked.Get("after")), l.Search == ""
+	v.query.After, v.query.Limit = after, rowsOfPage
+	if !newest {
+		v.query.Text = l.Search
+	}
+	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.read(r, tx, &v, l, members, number) })
+	if problem.Of(err) == problem.Invalid && after != nil { // an address that somebody made up
+		v.query.After = nil
+		err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.read(r, tx, &v, l, members, number) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
+		l.Members = append(l.Members, web.Option{Value: m.ID, Label: cmp.Or(m.Name, m.Email)})
+	}
+	if after != nil {
+		l.Pager.Newer = l.here(nil)
+	}
+	if len(l.Rows) == 0 {
+		l.Empty = &v.empty
+		if l.Search != "" {
+			l.Empty = &web.Empty{Text: "No ticket says this. Searches look for whole words and the beginning of the last one, in subjects and messages.", Path: l.Path, Label: "Leave the search"}
+		}
+	}
+	return l, nil
+}
+
+// read fills l with what one moment's state has.
+func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []account.User, number int64) error {
+	ctx := r.Context()
+	l.Rows, l.Pager = nil, web.Pager{}
+	tally, err := p.Desk.TallyTickets(ctx, tx, r.OrganizationID, r.UserID, countsUpTo)
+	if err != nil {
+		return err
+	}
+	l.Views = entries(views(r.UserID, &tally), v.name)
+	if l.Search != "" {
+		if l.Found, err = p.named(ctx, tx, r.OrganizationID, l.Search); err != nil {
+			return err
+		}
+	}
+	tickets, next, err := p.Desk.FindTickets(ctx, tx, r.OrganizationID, v.query)
+	if err != nil {
+		return err
+	}
+	if next != nil {
+		l.Pager.Older = l.here(next)
+	}
+	previews, err := p.Desk.Previews(ctx, tx, tickets)
+	if err != nil {
+		return err
+	}
+	unread, err := p.Desk.Unread(ctx, tx, r.UserID, tickets)
+	if err != nil {
+		return err
+	}
+	drafted, err := p.Desk.Drafted(ctx, tx, r.UserID, tickets)
+	if err != nil {
+		return err
+	}
+	names := make(map[string]string, len(members))
+	for _, m := range members {
+		names[m.ID] = cmp.Or(m.Name, m.Email)
+	}
+	in := inQuery(v.name, l.Search)
+	for i := range tickets {
+		t := &tickets[i]
+		row := newRow(r, t, previews[t.ID], names)
+		row.Path += in
+		row.Present, row.Draft = t.Number == number, drafted[t.ID]
+		row.Unread = unread[t.ID] && t.Status != desk.StatusClosed && !row.Present
+		if len(v.query.Status) != 1 {
+			row.Status = new(statusChip(t.Status))
+		}
+		l.Rows = append(l.Rows, row)
+	}
+	return nil
+}
+
+// newRow is a ticket as every list shows it.
+func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]string) row {
+	row := row{
+		ID: t.ID, Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Who: whoIs(t), Updated: r.Time(t.UpdatedAt),
+		Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel), Tags: t.Tags, Promise: mostPressing(r, t), Says: said.Text,
+	}
+	if t.Priority != desk.PriorityNormal {
+		row.Priority = new(priorityChip(t.Priority))
+	}
+	if len(t.Tags) > maxRowTags {
+		row.Tags, row.MoreTags = t.Tags[:maxRowTags], len(t.Tags)-maxRowTags
+	}
+	if t.AssigneeID != "" {
+		row.Assignee = new(web.NewAvatar(cmp.Or(names[t.AssigneeID], "Somebody who left")))
+	}
+	switch {
+	case said.Kind == desk.KindNote && said.Author.Type == desk.AuthorSystem:
+	case said.Kind == desk.KindNote:
+		row.By = "Note"
+	case said.Direction == desk.DirectionOutbound:
+		row.By = cmp.Or(said.Author.Name, "We")
+		if said.Author.ID == r.UserID {
+			row.By = "You"
+		}
+	}
+	// A text begins its ticket's subject, which is not said twice.
+	if rest, ok := strings.CutPrefix(row.Says, row.Subject); ok && row.By == "" {
+		row.Says = strings.TrimSpace(rest)
+	}
+	switch {
+	case t.MergedIntoID != "":
+		row.By, row.Says = "", "Merged into another ticket"
+	case said.MessageID == "":
+	case said.Deleted:
+		row.Says = "Deleted message"
+	case said.Redacted:
+		row.Says = "Redacted message"
+	case said.Files == 1:
+		row.Says = "File: " + said.FileName
+	case said.Files > 1:
+		row.Says = strconv.Itoa(said.Files) + " files: " + said.FileName + ", …"
+	}
+	return row
+}
+
+// whoIs is what a ticket's customer is called.
+func whoIs(t *desk.Ticket) string {
+	return cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone, "Somebody")
+}
+
+// inQuery is what the address of a ticket says of the list that it is opened from.
+func inQuery(name, search string) string {
+	q := url.Values{}
+	if name != viewOpen {
+		q.Set("in", name)
+	}
+	if search != "" {
+		q.Set("q", search)
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}
+
+// here is the address of the view's page that begins after a place.
+func (l *list) here(after *desk.Position) string {
+	q := url.Values{}
+	if l.Search != "" {
+		q.Set("q", l.Search)
+	}
+	if after != nil {
+		q.Set("after", writePosition(after))
+	}
+	if len(q) == 0 {
+		return l.Path
+	}
+	return l.Path + "?" + q.Encode()
+}
+
+// writePosition is a place in a list, for an address.
+func writePosition(p *desk.Position) string { return p.Value + "~" + p.ID }
+
+func readPosition(text string) *desk.Position {
+	if text == "" || len(text) > 300 {
+		return nil
+	}
+	value, id, _ := strings.Cut(text, "~")
+	return &desk.Position{Value: value, ID: id}
+}
+
+// named are the customers whom a search names by their address or number.
+func (p *pages) named(ctx context.Context, q db.Querier, organizationID, search string) ([]desk.Customer, error) {
+	query := desk.CustomerQuery{Limit: 3}
+	switch {
+	case strings.Contains(search, "@") && !strings.ContainsAny(search, " \t"):
+		query.Email = []string{search}
+	case strings.HasPrefix(search, "+") && len(search) > 6:
+		query.Phone = []string{search}
+	default:
+		return nil, nil
+	}
+	list, _, err := p.Desk.FindCustomers(ctx, q, organizationID, query)
+	return list, err
+}
+
+// selectable are the choices of what is changed of many tickets. The first one
+// changes nothing.
+func selectable[T ~string](what string, values []T, label func(T) string) []web.Option {
+	out := []web.Option{{Label: what}}
+	for _, v := range values {
+		out = append(out, web.Option{Value: string(v), Label: label(v)})
+	}
+	return out
+}
+
+// StatusOptions are for the template.
+func (*list) StatusOptions() []web.Option {
+	return selectable("Status", desk.Statuses[:], statusLabel)
+}
+
+// PriorityOptions are for the template.
+func (*list) PriorityOptions() []web.Option {
+	return selectable("Priority", desk.Priorities[:], priorityLabel)
 }

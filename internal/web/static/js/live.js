@@ -62,6 +62,7 @@ async function update() {
   const response = await fetch(location.href, { headers: { "X-Live": "1" } }).catch(() => null);
   if (!response?.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  document.dispatchEvent(new CustomEvent("kickstand:changing"));
   for (const part of parts) {
     const now = page.getElementById(part.id);
     if (now) morph(part, now);

@@ -1,0 +1,278 @@
+package inbox
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// nobody is the value of a choice of assignees that takes tickets from everybody.
+const nobody = "nobody"
+
+// change changes the tickets that are selected in a list, or whether they are read.
+func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	back := backTo(form)
+	ids := form["ticket"]
+	if form.Get("do") == "undo" {
+		return p.undo(w, r, form, back)
+	}
+	if len(ids) == 0 {
+		return p.Redirect(w, back, web.Notice{Text: "No ticket was selected, so nothing was changed.", Bad: true})
+	}
+	if do := form.Get("do"); do == "read" || do == "unread" {
+		return p.markAll(w, r, ids, do == "read", back)
+	}
+	u, what := bulkOf(form)
+	if what == nil {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing to change was chosen.", Bad: true})
+	}
+	var done []desk.Updated
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		done, err = p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+		return err
+	})
+	if pr, ok := err.(*problem.Error); ok && pr.Kind == problem.Invalid {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed: " + saidOf(pr) + ".", Bad: true})
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, back, noticeOf(done, what, u, back))
+}
+
+// bulkOf is what a form wants changed, and that in words; nil when nothing.
+func bulkOf(form url.Values) (u desk.BulkUpdate, what []string) {
+	if s := desk.Status(form.Get("status")); s != "" {
+		u.Status = &s
+		what = append(what, strings.ToLower(statusLabel(s)))
+	}
+	if s := desk.Priority(form.Get("priority")); s != "" {
+		u.Priority = &s
+		what = append(what, strings.ToLower(priorityLabel(s))+" priority")
+	}
+	if id := form.Get("assignee"); id == nobody {
+		u.AssigneeID = new(string)
+		what = append(what, "nobody’s")
+	} else if id != "" {
+		u.AssigneeID = &id
+		what = append(what, "assigned")
+	}
+	if u.AddTags = tagsIn(form.Get("add")); len(u.AddTags) > 0 {
+		what = append(what, "tagged")
+	}
+	if u.RemoveTags = tagsIn(form.Get("remove")); len(u.RemoveTags) > 0 {
+		what = append(what, "without "+strings.Join(u.RemoveTags, ", "))
+	}
+	return u, what
+}
+
+// tagsIn are tags as they are typed, with commas between them.
+func tagsIn(text string) (tags []string) {
+	for tag := range strings.SplitSeq(text, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// noticeOf says what became of many tickets, and how to undo it.
+func noticeOf(done []desk.Updated, what []string, u desk.BulkUpdate, back string) web.Notice {
+	changed := 0
+	var refused *desk.Updated
+	for i := range done {
+		if done[i].Err != nil {
+			refused = &done[i]
+		} else {
+			changed++
+		}
+	}
+	n := web.Notice{Text: countOf(changed, "ticket", "tickets") + " changed: " + strings.Join(what, ", ") + "."}
+	if refused != nil {
+		pr, _ := refused.Err.(*problem.Error)
+		n.Text += " " + countOf(len(done)-changed, "ticket stays", "tickets stay") + " as it was: " + saidOf(pr) + "."
+		n.Bad = changed == 0
+	}
+	undo := map[string]string{"do": "undo", "back": back}
+	if u.Status != nil {
+		undo["status"] = before(done, func(t *desk.Ticket) string { return string(t.Status) })
+		undo["from-status"] = string(*u.Status)
+	}
+	if u.AssigneeID != nil {
+		undo["assignee"] = before(done, func(t *desk.Ticket) string { return cmp.Or(t.AssigneeID, nobody) })
+		undo["from-assignee"] = cmp.Or(*u.AssigneeID, nobody)
+	}
+	size := 0
+	for _, v := range undo {
+		size += len(v)
+	}
+	// What else was changed is not undone, nor what a cookie cannot hold.
+	if size > 0 && size < 2000 && undo["status"]+undo["assignee"] != "" && u.Priority == nil && len(u.AddTags)+len(u.RemoveTags) == 0 {
+		n.Undo, n.Fields = "/inbox", undo
+	}
+	return n
+}
+
+// before is what tickets were that were changed: "open 12 13,pending 15".
+func before(done []desk.Updated, value func(*desk.Ticket) string) string {
+	numbers := make(map[string][]string)
+	var order []string
+	for i := range done {
+		was := value(&done[i].Before)
+		if done[i].Err != nil || was == value(&done[i].After) {
+			continue
+		}
+		if numbers[was] == nil {
+			order = append(order, was)
+		}
+		numbers[was] = append(numbers[was], strconv.FormatInt(done[i].Before.Number, 10))
+	}
+	for i, was := range order {
+		order[i] = was + " " + strings.Join(numbers[was], " ")
+	}
+	return strings.Join(order, ",")
+}
+
+// undo makes tickets what they were, unless they have been changed since.
+func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, back string) error {
+	changed, since := 0, 0
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		changed, since = 0, 0
+		for _, what := range []string{"status", "assignee"} {
+			for part := range strings.SplitSeq(form.Get(what), ",") {
+				n, all, err := p.undoPart(r, tx, what, form.Get("from-"+what), part)
+				if err != nil {
+					return err
+				}
+				changed, since = changed+n, since+all-n
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n := web.Notice{Text: countOf(changed, "ticket is", "tickets are") + " as before."}
+	if since > 0 {
+		n.Text += " " + countOf(since, "ticket", "tickets") + " had been changed since."
+	}
+	return p.Redirect(w, back, n)
+}
+
+// undoPart makes the tickets of "open 12 13" what it says, those of them that are
+// from still, and returns how many there were of each kind.
+func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (changed, all int, err error) {
+	words := strings.Fields(part)
+	if len(words) < 2 || len(words) > 201 {
+		return 0, 0, nil
+	}
+	var numbers []int64
+	for _, word := range words[1:] {
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	u := desk.BulkUpdate{}
+	value := func(t *desk.Ticket) string { return string(t.Status) }
+	if what == "status" {
+		u.Status = new(desk.Status(words[0]))
+	} else {
+		u.AssigneeID = new(strings.TrimPrefix(words[0], nobody))
+		value = func(t *desk.Ticket) string { return cmp.Or(t.AssigneeID, nobody) }
+	}
+	for some := range slices.Chunk(numbers, 100) {
+		tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: some, Limit: len(some)})
+		if err != nil {
+			return 0, 0, err
+		}
+		var ids []string
+		for i := range tickets {
+			if value(&tickets[i]) == from {
+				ids = append(ids, tickets[i].ID)
+			}
+		}
+		all += len(some)
+		if len(ids) == 0 {
+			continue
+		}
+		done, err := p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, d := range done {
+			if d.Err == nil {
+				changed++
+			}
+		}
+	}
+	return changed, all, nil
+}
+
+// markAll marks tickets as read, or as unread.
+func (p *pages) markAll(w http.ResponseWriter, r *web.Request, ids []string, read bool, back string) error {
+	mark, word := p.Desk.MarkUnread, "unread"
+	if read {
+		mark, word = p.Desk.MarkRead, "read"
+	}
+	n := 0
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		n = 0
+		for _, id := range slices.Sorted(slices.Values(ids)) {
+			err := mark(r.Context(), tx, r.OrganizationID, r.UserID, id)
+			if problem.Of(err) == problem.NotFound {
+				continue // deleted meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, back, web.Notice{Text: countOf(n, "ticket", "tickets") + " marked as " + word + "."})
+}
+
+// backTo is where a form says that it was: a list or a ticket.
+func backTo(form url.Values) string {
+	u, err := url.Parse(form.Get("back"))
+	if err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && !strings.ContainsAny(form.Get("back"), "\\\r\n\t") &&
+		(u.Path == "/inbox" || strings.HasPrefix(u.Path, "/inbox/") || strings.HasPrefix(u.Path, "/tickets/")) {
+		return u.RequestURI()
+	}
+	return "/inbox"
+}
+
+// countOf is a number of things: "1 ticket", "2 tickets".
+func countOf(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// saidOf is a problem in one sentence without its end.
+func saidOf(p *problem.Error) string {
+	if p == nil {
+		return "something went wrong"
+	}
+	for _, i := range p.Issues {
+		return strings.ReplaceAll(i.Path, "_id", "") + " " + i.Message
+	}
+	return p.Message
+}
