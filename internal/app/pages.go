@@ -5,6 +5,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/channels"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
@@ -17,6 +18,7 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 	})
 	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Shop: a.Shop})
 	settings.Register(site, settings.Config{Accounts: a.Accounts})
+	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL})
 	for _, f := range []struct {
 		Fleet
 		api  fleetBase

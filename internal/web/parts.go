@@ -58,6 +58,17 @@ type Empty struct {
 	Command string // a command to paste; empty for none
 }
 
+// newEmpty returns an [Empty] of as many of its members as there are, in order.
+func newEmpty(members ...string) Empty {
+	var e Empty
+	for i, to := range []*string{&e.Text, &e.Path, &e.Label, &e.Command} {
+		if i < len(members) {
+			*to = members[i]
+		}
+	}
+	return e
+}
+
 // Code is a text to copy. The template "code" shows it.
 type Code struct {
 	Label string // what it is, for who cannot see it

@@ -131,6 +131,7 @@ func (s *Site) funcs() template.FuncMap {
 	return template.FuncMap{
 		"asset": s.assets.path, "icon": s.assets.icon,
 		"avatar": NewAvatar, "code": func(label, text string) Code { return Code{label, text} },
+		"empty": newEmpty,
 	}
 }
 

@@ -1,0 +1,528 @@
+// Package channels is the part of the dashboard where admins connect channels, and
+// look at what came in by them.
+//
+// A secret of a channel is shown once, to who had it made. Whoever gives one never
+// sees it again.
+package channels
+
+import (
+	"embed"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+//go:embed all:templates
+var templates embed.FS
+
+// Config is what [Register] needs.
+type Config struct {
+	DB          *db.DB
+	Connections *connection.Service
+	Inbound     *inbound.Service
+	Shop        *shop.Service
+	BaseURL     string // public address, without a trailing slash
+}
+
+type pages struct {
+	*web.Area
+	Config
+}
+
+// Register adds the pages below /settings/channels, /settings/inbound and
+// /settings/privacy to a site.
+func Register(s *web.Site, c Config) {
+	p := &pages{s.Area(templates), c}
+	p.Handle("/settings/channels", web.Route{Get: p.list, Admin: true})
+	p.Handle("/settings/connect/{channel}", web.Route{Get: p.askConnect, Post: p.connect, Admin: true})
+	p.Handle("/settings/channels/{id}", web.Route{Get: p.show, Post: p.change, Admin: true})
+	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.turn, Admin: true})
+	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.askRotate, Post: p.rotate, Admin: true})
+	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.askDelete, Post: p.remove, Admin: true})
+	p.Handle("/settings/inbound", web.Route{Get: p.events, Admin: true})
+	p.Handle("/settings/inbound/{id}", web.Route{Get: p.event, Admin: true})
+	p.Handle("/settings/inbound/{id}/replay", web.Route{Post: p.replay, Admin: true})
+	p.Handle("/settings/inbound/{id}/body", web.Route{Get: p.body, Admin: true})
+	p.Handle("/settings/privacy", web.Route{Get: p.privacy, Admin: true})
+}
+
+func page(r *web.Request, path, title string, body any) web.Page {
+	return web.Page{Title: title, At: "/settings", Views: web.SettingsViews(r, path), Body: body}
+}
+
+// row is a connection in a list.
+type row struct {
+	connection.Connection
+	Guide *guide
+	State web.Chip
+	Last  web.Time // when something last came in; zero where nothing did for a month
+	Since web.Time
+}
+
+func stateOf(c *connection.Connection) web.Chip {
+	switch {
+	case !c.Enabled && c.Notice != nil:
+		return web.Chip{Text: "Ended", Tone: web.Bad, Icon: "alert"}
+	case !c.Enabled:
+		return web.Chip{Text: "Switched off", Icon: "pause"}
+	case c.Notice != nil:
+		return web.Chip{Text: "Has a problem", Tone: web.Warning, Icon: "alert"}
+	}
+	return web.Chip{Text: "Connected", Tone: web.Good, Icon: "check"}
+}
+
+// newRow is a connection as a list shows it. One whose channel is none of ours any
+// more still has its name.
+func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
+	g := guideTo(c.Channel)
+	if g == nil {
+		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
+	}
+	one := row{Connection: c, Guide: g, State: stateOf(&c), Since: r.Time(c.CreatedAt)}
+	last, err := p.Inbound.List(r.Context(), inbound.Filter{OrganizationID: r.OrganizationID, ConnectionID: c.ID, Limit: 1})
+	if err == nil && len(last) > 0 {
+		one.Last = r.Time(last[0].ReceivedAt)
+	}
+	return one, err
+}
+
+// list shows what is connected, and what can be.
+func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
+	all, err := p.Connections.List(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	body := struct {
+		Connected []row
+		Guides    []guide
+	}{Guides: guides}
+	for _, c := range all {
+		one, err := p.newRow(r, c)
+		if err != nil {
+			return err
+		}
+		body.Connected = append(body.Connected, one)
+	}
+	return p.Render(w, r, "list", page(r, "/settings/channels", "Channels", body))
+}
+
+// form is what [pages.connect] and [pages.change] ask for.
+type form struct {
+	Guide    *guide
+	Endpoint web.Code
+	Privacy  *web.Code // of shops
+	Secret   *web.Secret
+	Row      row // zero before it is connected
+	Notice   *connection.Notice
+	NoticeAt web.Time
+	Orders   *shop.Subscriptions
+	Checked  web.Time
+	Events   []eventRow
+}
+
+func (p *pages) newForm(g *guide, c *connection.Connection) form {
+	f := form{Guide: g, Endpoint: web.Code{Label: "Where the provider posts", Text: p.endpoint(g, c)}}
+	if g.Name == "storefront" {
+		f.Privacy = &web.Code{Label: "Where the compliance webhooks go", Text: p.BaseURL + privacyPath}
+	}
+	return f
+}
+
+// fields asks for what a channel needs. set are the credentials that a connection
+// has, which are not shown: nil before it is connected.
+func fields(g *guide, set map[string]string, connected bool) web.Fields {
+	var fs web.Fields
+	add := func(prefix string, in input, optional bool) *web.Field {
+		f := web.Field{Name: prefix + in.Name, Label: in.Label, Type: "text", Optional: optional, Help: in.Help, Placeholder: in.Placeholder, Most: 4096}
+		switch {
+		case in.Choices != nil:
+			f.Type = "select"
+			for _, c := range in.Choices {
+				label := c
+				if c == "" {
+					label = "no"
+				}
+				f.Options = append(f.Options, web.Option{Value: c, Label: label})
+			}
+		case in.Long:
+			f.Type, f.Rows = "textarea", 3
+		}
+		fs = append(fs, f)
+		return &fs[len(fs)-1]
+	}
+	if !connected {
+		address := g.Address
+		address.Name = "address"
+		add("", address, false)
+		if g.Secret.Label != "" {
+			secret := g.Secret
+			secret.Name = "secrets.0"
+			add("", secret, !g.Secret.Required)
+		}
+	}
+	add("", input{Name: "name", Label: "Name", Help: "As colleagues see it, and customers whom mails are from. Empty: the address."}, true)
+	for _, in := range g.Settings {
+		add("settings.", in, true)
+	}
+	for _, in := range g.Credentials {
+		_, has := set[in.Name]
+		f := add("credentials.", in, true)
+		if has && in.Choices == nil {
+			f.Placeholder = "set, and not shown"
+			f.Help = strings.TrimSpace(f.Help + " Empty: it stays as it is.")
+		}
+		if has {
+			fs = append(fs, web.Field{Name: "forget." + in.Name, Label: "Forget “" + in.Label + "”", Type: "checkbox", Optional: true})
+		}
+	}
+	return fs
+}
+
+// typed are the entries of a form below a prefix that say something.
+func typed(values url.Values, prefix string, inputs []input) map[string]string {
+	m := make(map[string]string)
+	for _, in := range inputs {
+		if v := strings.TrimSpace(values.Get(prefix + in.Name)); v != "" {
+			m[in.Name] = v
+		}
+	}
+	return m
+}
+
+func (p *pages) askConnect(w http.ResponseWriter, r *web.Request) error {
+	g := guideTo(r.PathValue("channel"))
+	if g == nil {
+		return problem.New(problem.NotFound, "there is no such channel")
+	}
+	fs := fields(g, nil, false)
+	fs.Focus()
+	return p.showConnect(w, r, g, fs, http.StatusOK)
+}
+
+func (p *pages) showConnect(w http.ResponseWriter, r *web.Request, g *guide, fs web.Fields, status int) error {
+	pg := page(r, "/settings/channels", "Connect: "+g.Title, p.newForm(g, nil))
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "connect", pg)
+}
+
+// connect makes a connection. Its answer is the page on which a secret that was made
+// is shown, this once; sending the form again finds the address taken.
+func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
+	g := guideTo(r.PathValue("channel"))
+	if g == nil {
+		return problem.New(problem.NotFound, "there is no such channel")
+	}
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	n := connection.New{
+		OrganizationID: r.OrganizationID, Channel: g.Name, Address: values.Get("address"), Name: strings.TrimSpace(values.Get("name")),
+		Credentials: typed(values, "credentials.", g.Credentials), Settings: typed(values, "settings.", g.Settings),
+	}
+	fs := fields(g, nil, false)
+	fs.Fill(values)
+	given := strings.TrimSpace(values.Get("secrets.0"))
+	if given != "" {
+		n.Secrets = []string{given}
+	} else if g.Secret.Required {
+		fs.Field("secrets.0").Error = g.Secret.Label + " is needed: nothing could be verified without it."
+		fs.Focus()
+		return p.showConnect(w, r, g, fs, http.StatusUnprocessableEntity)
+	}
+	var c connection.Connection
+	var secrets []string
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		c, secrets, err = p.Connections.ConnectIn(r.Context(), tx, n)
+		return err
+	})
+	if fs.Refused(err) {
+		return p.showConnect(w, r, g, fs, http.StatusUnprocessableEntity)
+	}
+	if err != nil {
+		return err
+	}
+	if given == "" && g.Made {
+		return p.revealed(w, r, c, secrets[0], "Give it to the provider now.")
+	}
+	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: g.Title + " is connected. Now have the provider post here."})
+}
+
+// revealed is the page of a connection with a secret that was just made.
+func (p *pages) revealed(w http.ResponseWriter, r *web.Request, c connection.Connection, secret, note string) error {
+	return p.showOne(w, r, c, nil, http.StatusOK, &web.Secret{Label: "Secret", Value: secret, Note: note})
+}
+
+func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
+	c, err := p.Connections.FindOf(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	g := guideTo(c.Channel)
+	if g == nil {
+		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
+	}
+	return c, g, err
+}
+
+// filled are the fields of a connection as it is.
+func filled(g *guide, c *connection.Connection) web.Fields {
+	fs := fields(g, c.Credentials(), true)
+	fs.Field("name").Value = c.Name
+	for name, value := range c.Settings {
+		if f := fs.Field("settings." + name); f != nil {
+			f.Value = value
+		}
+	}
+	for _, in := range g.Credentials {
+		if in.Choices != nil {
+			fs.Field("credentials." + in.Name).Value = c.Credentials()[in.Name]
+		}
+	}
+	return fs
+}
+
+func (p *pages) show(w http.ResponseWriter, r *web.Request) error {
+	c, _, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	return p.showOne(w, r, c, nil, http.StatusOK, nil)
+}
+
+// showOne shows a connection, with its form as it was typed if fs is not nil.
+func (p *pages) showOne(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, secret *web.Secret) error {
+	g := guideTo(c.Channel)
+	if g == nil {
+		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
+	}
+	body := p.newForm(g, &c)
+	body.Secret, body.Notice = secret, c.Notice
+	if c.Notice != nil {
+		body.NoticeAt = r.Time(c.Notice.At)
+	}
+	var err error
+	if body.Row, err = p.newRow(r, c); err != nil {
+		return err
+	}
+	if g.Name == "storefront" && p.Shop != nil {
+		s, err := p.Shop.Subscriptions(r.Context(), p.DB, c.ID)
+		if err != nil {
+			return err
+		}
+		body.Orders, body.Checked = &s, r.Time(s.CheckedAt)
+	}
+	list, err := p.Inbound.List(r.Context(), inbound.Filter{OrganizationID: r.OrganizationID, ConnectionID: c.ID, Limit: 10})
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		body.Events = append(body.Events, newEventRow(r, e))
+	}
+	if fs == nil {
+		fs = filled(g, &c)
+	}
+	pg := page(r, "/settings/channels", c.Name, body)
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "connection", pg)
+}
+
+// change sets name, settings and credentials. A credential that is left empty stays.
+func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	c, g, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	name := strings.TrimSpace(values.Get("name"))
+	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		now, err := p.Connections.FindIn(r.Context(), tx, r.OrganizationID, c.ID)
+		if err != nil {
+			return err
+		}
+		settings := known(now.Settings, g.Settings)
+		maps.Copy(settings, typed(values, "settings.", g.Settings))
+		credentials := maps.Clone(now.Credentials())
+		if credentials == nil {
+			credentials = make(map[string]string)
+		}
+		for _, in := range g.Credentials {
+			if values.Get("forget."+in.Name) != "" || in.Choices != nil {
+				delete(credentials, in.Name)
+			}
+		}
+		maps.Copy(credentials, typed(values, "credentials.", g.Credentials))
+		_, err = p.Connections.UpdateIn(r.Context(), tx, r.OrganizationID, c.ID, connection.Change{Name: &name, Settings: settings, Credentials: credentials})
+		return err
+	})
+	if err != nil {
+		fs := filled(g, &c)
+		fs.Fill(values)
+		if fs.Refused(err) {
+			return p.showOne(w, r, c, fs, http.StatusUnprocessableEntity, nil)
+		}
+		return err
+	}
+	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "Saved."})
+}
+
+// known is a copy of settings without those that a form asks for: what it does not
+// know, it leaves alone.
+func known(settings map[string]string, asked []input) map[string]string {
+	rest := make(map[string]string)
+	for name, value := range settings {
+		if !slices.ContainsFunc(asked, func(in input) bool { return in.Name == name }) {
+			rest[name] = value
+		}
+	}
+	return rest
+}
+
+// turn switches a connection on or off.
+func (p *pages) turn(w http.ResponseWriter, r *web.Request) error {
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	on := values.Get("on") != ""
+	id := r.PathValue("id")
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		_, err := p.Connections.UpdateIn(r.Context(), tx, r.OrganizationID, id, connection.Change{Enabled: &on})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	n := web.Notice{Text: "It is switched off: its address verifies nothing, and no reply leaves by it.", Undo: "/settings/channels/" + id + "/switch", Fields: map[string]string{"on": "on"}}
+	if on {
+		n = web.Notice{Text: "It is switched on."}
+	}
+	return p.Redirect(w, "/settings/channels/"+id, n)
+}
+
+// overlaps are how long replaced secrets may stay valid.
+var overlaps = []struct {
+	web.Option
+	seconds int
+}{
+	{web.Option{Value: "86400", Label: "24 hours"}, 86400},
+	{web.Option{Value: "604800", Label: "7 days"}, 604800},
+	{web.Option{Value: "3600", Label: "an hour"}, 3600},
+	{web.Option{Value: "0", Label: "not at all"}, 0},
+}
+
+func (p *pages) rotateFields(g *guide) web.Fields {
+	help := "Empty: one is made and shown once."
+	if !g.Made {
+		help = "What the provider signs with from now on."
+	}
+	fs := web.Fields{
+		{Name: "secret", Label: "New secret", Type: "text", Optional: g.Made, Help: help},
+		{Name: "overlap", Label: "Those before it stay valid for", Type: "select", Value: "86400"},
+	}
+	for _, o := range overlaps {
+		fs[1].Options = append(fs[1].Options, o.Option)
+	}
+	return fs
+}
+
+func (p *pages) askRotate(w http.ResponseWriter, r *web.Request) error {
+	c, g, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	fs := p.rotateFields(g)
+	fs.Focus()
+	return p.showRotate(w, r, c, fs, http.StatusOK)
+}
+
+func (p *pages) showRotate(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int) error {
+	pg := page(r, "/settings/channels", "Replace the secret", c)
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "rotate", pg)
+}
+
+// rotate gives a connection a new secret.
+func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	c, g, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	fs := p.rotateFields(g)
+	fs[1].Value = values.Get("overlap")
+	overlap := connection.Overlap
+	for _, o := range overlaps {
+		if o.Value == values.Get("overlap") {
+			overlap = seconds(o.seconds)
+		}
+	}
+	given := strings.TrimSpace(values.Get("secret"))
+	if given == "" && !g.Made {
+		fs[0].Error = "New secret is needed: only the provider can make it."
+		return p.showRotate(w, r, c, fs, http.StatusUnprocessableEntity)
+	}
+	var secret string
+	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		secret, err = p.Connections.RotateIn(r.Context(), tx, r.OrganizationID, c.ID, given, overlap)
+		return err
+	})
+	if fs.Refused(err) {
+		return p.showRotate(w, r, c, fs, http.StatusUnprocessableEntity)
+	}
+	if err != nil {
+		return err
+	}
+	if given == "" {
+		return p.revealed(w, r, c, secret, "Give it to the provider before the old one ends.")
+	}
+	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "The new secret counts from now on."})
+}
+
+func (p *pages) confirmDelete(c connection.Connection) web.Confirm {
+	return web.Confirm{
+		Text: "Its address is free again, and its secrets verify nothing any more. Tickets that came by it stay, and cannot be answered by it.",
+		Type: c.Address, Label: "Disconnect", Cancel: "/settings/channels/" + c.ID,
+	}
+}
+
+func (p *pages) askDelete(w http.ResponseWriter, r *web.Request) error {
+	c, _, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Disconnect "+c.Name, page(r, "/settings/channels", "", nil), p.confirmDelete(c))
+}
+
+func (p *pages) remove(w http.ResponseWriter, r *web.Request) error {
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	c, _, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	if confirm := p.confirmDelete(c); !p.Confirmed(values, confirm) {
+		return p.Confirm(w, r, "Disconnect "+c.Name, page(r, "/settings/channels", "", nil), confirm)
+	}
+	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		return p.Connections.DeleteIn(r.Context(), tx, r.OrganizationID, c.ID)
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, "/settings/channels", web.Notice{Text: c.Address + " is disconnected."})
+}

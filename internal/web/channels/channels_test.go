@@ -1,0 +1,282 @@
+package channels_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/chat"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
+	"github.com/kickstand-dev/kickstand/internal/channel/marketplace"
+	"github.com/kickstand-dev/kickstand/internal/channel/meta"
+	"github.com/kickstand-dev/kickstand/internal/channel/payments"
+	"github.com/kickstand-dev/kickstand/internal/channel/sms"
+	"github.com/kickstand-dev/kickstand/internal/channel/storefront"
+	"github.com/kickstand-dev/kickstand/internal/channel/voice"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web/channels"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// house is a site with the channels, and the endpoints at which they are posted to.
+type house struct {
+	*webtest.House
+	t           *testing.T
+	connections *connection.Service
+	endpoints   *http.ServeMux
+	admin       *webtest.Browser
+}
+
+func adapters() []channel.Adapter {
+	letters := email.Config{}
+	return []channel.Adapter{
+		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), marketplace.New(nil),
+		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewDelivery(letters),
+		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(),
+	}
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{House: webtest.NewHouse(t), t: t, endpoints: http.NewServeMux()}
+	files, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	q := queue.Open(h.DB, queue.Config{Poll: time.Hour})
+	h.connections = connection.Open(h.DB, seal.New(seal.NewKey()), adapters())
+	d := desk.Open(desk.Config{
+		DB: h.DB, Queue: q, Events: new(event.Log), Blob: files, Directory: h.Accounts, Addresses: h.connections, BaseURL: webtest.BaseURL, Logger: h.Log,
+	})
+	in := inbound.Open(inbound.Config{
+		DB: h.DB, Queue: q, Blob: files, Connections: h.connections, Desk: d, Adapters: adapters(), BaseURL: webtest.BaseURL,
+		SoleOrganization: h.Accounts.SoleOrganization, Logger: h.Log,
+	})
+	in.Register(h.endpoints)
+	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL})
+	h.admin = h.SignIn(h.Admin)
+	return h
+}
+
+// only is the one connection that there is.
+func (h *house) only() connection.Connection {
+	h.t.Helper()
+	list, err := h.connections.List(h.t.Context(), h.Organization.ID)
+	if err != nil || len(list) != 1 {
+		h.t.Fatalf("got %d connections, %v", len(list), err)
+	}
+	return list[0]
+}
+
+// text has the provider post a text.
+func (h *house) text(secret, id, says string) int {
+	h.t.Helper()
+	form := url.Values{"MessageSid": {id}, "AccountSid": {"AC1"}, "From": {"+4915112345678"}, "To": {"+14155550100"}, "Body": {says}, "NumMedia": {"0"}}
+	mac := hmac.New(sha1.New, []byte(secret))
+	mac.Write([]byte(webtest.BaseURL + "/api/webhooks/sms"))
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for name := range form {
+			if !yield(name) {
+				return
+			}
+		}
+	}) {
+		mac.Write([]byte(name + form.Get(name)))
+	}
+	r := httptest.NewRequest("POST", webtest.BaseURL+"/api/webhooks/sms", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("X-Sms-Signature", base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	w := httptest.NewRecorder()
+	h.endpoints.ServeHTTP(w, r)
+	return w.Code
+}
+
+// TestGuides: every channel that can be connected has a guide, and none other; each
+// page of it can be shown.
+func TestGuides(t *testing.T) {
+	h := newHouse(t)
+	d := h.admin.Page("/settings/channels")
+	d.Want("No channel is connected yet")
+	var linked []string
+	for _, a := range d.All("a") {
+		if name, ok := strings.CutPrefix(webtest.Attr(a, "href"), "/settings/connect/"); ok {
+			linked = append(linked, name)
+		}
+	}
+	var want []string
+	for _, a := range adapters() {
+		want = append(want, a.Info().Name)
+	}
+	slices.Sort(linked)
+	slices.Sort(want)
+	if !slices.Equal(linked, want) {
+		t.Errorf("the page offers %q, want %q", linked, want)
+	}
+	for _, name := range want {
+		d := h.admin.Page("/settings/connect/" + name)
+		d.Want("At the provider", webtest.BaseURL+"/api/")
+		if len(d.With("name", "address")) != 1 {
+			t.Errorf("%s: no address is asked for", name)
+		}
+	}
+	h.admin.Refused(h.admin.Get("/settings/connect/telex"), http.StatusNotFound)
+}
+
+// TestConnect connects a number, has the provider post, and looks at what came.
+func TestConnect(t *testing.T) {
+	const secret = "an auth token"
+	h := newHouse(t)
+	path := "/settings/connect/sms"
+	d := h.admin.Refused(h.admin.Post(path, url.Values{"address": {"+14155550100"}}), http.StatusUnprocessableEntity)
+	if d.Alert() == "" || webtest.Attr(d.Field("address"), "value") != "+14155550100" {
+		t.Errorf("got alert %q, and what was typed is gone", d.Alert())
+	}
+	d = h.admin.Refused(h.admin.Post(path, url.Values{"address": {"+14155550100"}, "secrets.0": {"short"}}), http.StatusUnprocessableEntity)
+	if got := d.Described("secrets.0"); len(got) == 0 {
+		t.Error("nothing is said of a secret that is too short")
+	}
+	form := url.Values{"address": {"+14155550100"}, "secrets.0": {secret}, "name": {"<b>Texts</b>"}, "credentials.account_sid": {"AC1"}, "settings.auto_reply": {"Thanks & <soon>"}}
+	d, notice := h.admin.Sent(h.admin.Post(path, form))
+	if !strings.HasPrefix(notice, "SMS is connected.") {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("<b>Texts</b>", "+14155550100", "Nothing has come in")
+	if strings.Contains(webtest.Text(d.Root), secret) || strings.Contains(webtest.Text(d.Root), "AC1") {
+		t.Error("the page shows a secret")
+	}
+	d = h.admin.Refused(h.admin.Post(path, form), http.StatusUnprocessableEntity)
+	d.Want("is connected already")
+
+	if got := h.text("another token", "SM0", "no"); got != http.StatusUnauthorized {
+		t.Fatalf("a wrong secret: got %d", got)
+	}
+	if got := h.text(secret, "SM1", "It <em>hisses</em>"); got != http.StatusOK {
+		t.Fatalf("got %d", got)
+	}
+	d = h.admin.Page("/settings/channels/" + h.only().ID)
+	d.Want("What came in lately", "+4915112345678", "Waiting")
+	d = h.admin.Page("/settings/inbound?state=accepted&channel=sms")
+	var event string
+	for _, a := range d.All("a") {
+		if to := webtest.Attr(a, "href"); strings.HasPrefix(to, "/settings/inbound/") {
+			event = to
+		}
+	}
+	h.admin.Page(event).Want("POST "+webtest.BaseURL+"/api/webhooks/sms", "It+%3Cem%3Ehisses", "As it came", "Waiting")
+	if w := h.admin.Get(event + "/body"); w.Body.String() == "" || w.Header().Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(w.Header().Get("Content-Disposition"), "attachment") {
+		t.Errorf("the body: got %v", w.Header())
+	}
+	if _, notice := h.admin.Sent(h.admin.Post(event+"/replay", nil)); !strings.HasPrefix(notice, "It waits for its turn") {
+		t.Errorf("got notice %q", notice)
+	}
+	h.admin.Page("/settings/inbound?state=dead").Want("Nothing fits.")
+}
+
+// TestChange: what a form leaves empty stays, what it forgets goes, and what it does
+// not know is left alone.
+func TestChange(t *testing.T) {
+	h := newHouse(t)
+	c, _, err := h.connections.Connect(t.Context(), connection.New{
+		OrganizationID: h.Organization.ID, Channel: "sms", Address: "+14155550100", Secrets: []string{"an auth token"},
+		Credentials: map[string]string{"account_sid": "AC1", "auth_token": "t", "odd": "o"}, Settings: map[string]string{"auto_reply": "Hi", "odd": "o"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/settings/channels/" + c.ID
+	h.admin.Sent(h.admin.Post(path, url.Values{"name": {"Texts"}, "settings.auto_reply": {""}, "credentials.auth_token": {"new"}, "forget.account_sid": {"on"}}))
+	c = h.only()
+	if c.Name != "Texts" || len(c.Settings) != 1 || c.Settings["odd"] != "o" {
+		t.Errorf("got name %q, settings %v", c.Name, c.Settings)
+	}
+	if got := c.Credentials(); len(got) != 2 || got["auth_token"] != "new" || got["odd"] != "o" {
+		t.Errorf("got credentials %v", got)
+	}
+	h.admin.Refused(h.admin.Post(path, url.Values{"name": {strings.Repeat("x", 300)}}), http.StatusUnprocessableEntity)
+
+	_, notice := h.admin.Sent(h.admin.Post(path+"/switch", nil))
+	if !strings.Contains(notice, "Undo") || h.only().Enabled {
+		t.Errorf("got notice %q", notice)
+	}
+	h.admin.Sent(h.admin.Post(path+"/switch", url.Values{"on": {"on"}}))
+	if !h.only().Enabled {
+		t.Error("it is still off")
+	}
+
+	h.admin.Page(path + "/secret")
+	h.admin.Refused(h.admin.Post(path+"/secret", nil), http.StatusUnprocessableEntity).Want("only the provider can make it")
+	h.admin.Sent(h.admin.Post(path+"/secret", url.Values{"secret": {"another token"}, "overlap": {"0"}}))
+	if got := h.text("another token", "SM1", "x"); got != http.StatusOK {
+		t.Errorf("the new secret: got %d", got)
+	}
+	if got := h.text("an auth token", "SM2", "x"); got != http.StatusUnauthorized {
+		t.Errorf("the old one: got %d", got)
+	}
+
+	h.admin.Page(path + "/delete")
+	h.admin.Refused(h.admin.Post(path+"/delete", url.Values{"confirm": {"no"}}), http.StatusUnprocessableEntity)
+	h.admin.Sent(h.admin.Post(path+"/delete", url.Values{"confirm": {"+14155550100"}}))
+	h.admin.Refused(h.admin.Get(path), http.StatusNotFound)
+}
+
+// TestSecretOnce: a secret that is made is on one page, and on no other.
+func TestSecretOnce(t *testing.T) {
+	h := newHouse(t)
+	w := h.admin.Post("/settings/connect/email-json", url.Values{"address": {"help@example.com"}})
+	d := h.admin.Refused(w, http.StatusOK)
+	c := h.only()
+	secret := c.Secrets(time.Now())[0]
+	d.Want("This is shown only now.", secret)
+	for _, path := range []string{"/settings/channels", "/settings/channels/" + c.ID} {
+		if strings.Contains(h.admin.Get(path).Body.String(), secret) {
+			t.Errorf("%s shows it again", path)
+		}
+	}
+	d = h.admin.Refused(h.admin.Post("/settings/channels/"+c.ID+"/secret", url.Values{"overlap": {"3600"}}), http.StatusOK)
+	c = h.only()
+	next := c.Secrets(time.Now())
+	if len(next) != 2 || next[0] == secret {
+		t.Fatalf("got %d secrets", len(next))
+	}
+	d.Want("This is shown only now.", next[0])
+}
+
+// TestOthers: agents have no business here, and other organizations no connections.
+func TestOthers(t *testing.T) {
+	h := newHouse(t)
+	c, _, err := h.connections.Connect(t.Context(), connection.New{OrganizationID: h.Organization.ID, Channel: "sms", Address: "+14155550100", Secrets: []string{"an auth token"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.text("an auth token", "SM1", "x")
+	agent := h.SignIn(h.Agent)
+	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
+	for _, path := range []string{"/settings/channels", "/settings/connect/sms", "/settings/channels/" + c.ID, "/settings/channels/" + c.ID + "/secret", "/settings/channels/" + c.ID + "/delete", "/settings/inbound", "/settings/privacy"} {
+		agent.Refused(agent.Get(path), http.StatusForbidden)
+	}
+	for _, path := range []string{"", "/secret", "/delete", "/switch"} {
+		at := "/settings/channels/" + c.ID + path
+		agent.Refused(agent.Post(at, nil), http.StatusForbidden)
+		other.Refused(other.Post(at, url.Values{"secret": {"another token"}}), http.StatusNotFound)
+	}
+	other.Page("/settings/channels").Want("No channel is connected yet")
+	other.Page("/settings/inbound").Want("Nothing has come in yet")
+	h.admin.Page("/settings/privacy").Want("No shop has asked for anything.")
+}

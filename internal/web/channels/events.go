@@ -1,0 +1,228 @@
+package channels
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// eventRow is an inbound event in a list.
+type eventRow struct {
+	*inbound.Event
+	Channel  string // as people call it
+	Icon     string
+	State    web.Chip
+	Received web.Time
+	Done     web.Time
+}
+
+func newEventRow(r *web.Request, e *inbound.Event) eventRow {
+	row := eventRow{Event: e, Channel: e.Channel, Icon: "plug", State: eventState(e.State), Received: r.Time(e.ReceivedAt), Done: r.Time(e.ProcessedAt)}
+	if g := guideTo(e.Channel); g != nil {
+		row.Channel, row.Icon = g.Title, g.Icon
+	}
+	return row
+}
+
+func eventState(s inbound.State) web.Chip {
+	switch s {
+	case inbound.Processed:
+		return web.Chip{Text: "Processed", Tone: web.Good, Icon: "check"}
+	case inbound.Unrouted:
+		return web.Chip{Text: "Unrouted", Tone: web.Warning, Icon: "alert"}
+	case inbound.Rejected:
+		return web.Chip{Text: "Unreadable", Tone: web.Bad, Icon: "x"}
+	case inbound.Dead:
+		return web.Chip{Text: "Failed", Tone: web.Bad, Icon: "x"}
+	}
+	return web.Chip{Text: "Waiting", Icon: "clock"}
+}
+
+// eventStates are those that a list can be restricted to.
+var eventStates = []web.Option{
+	{Value: "", Label: "Any state"}, {Value: string(inbound.Accepted), Label: "Waiting"}, {Value: string(inbound.Processed), Label: "Processed"},
+	{Value: string(inbound.Rejected), Label: "Unreadable"}, {Value: string(inbound.Dead), Label: "Failed"},
+}
+
+const eventsPage = 50
+
+// events lists what came in for the organization, the newest first.
+func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
+	q := r.URL.Query()
+	f := inbound.Filter{OrganizationID: r.OrganizationID, Channel: q.Get("channel"), ConnectionID: q.Get("connection"), Before: q.Get("before"), Limit: eventsPage + 1}
+	if s := q.Get("state"); s != "" {
+		f.States = []inbound.State{inbound.State(s)}
+	}
+	list, err := p.Inbound.List(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	body := struct {
+		States, Channels []web.Option
+		State, Channel   string
+		Filtered         bool
+		Events           []eventRow
+		Pager            web.Pager
+	}{
+		States: eventStates, Channels: []web.Option{{Value: "", Label: "Any channel"}},
+		State: q.Get("state"), Channel: q.Get("channel"), Filtered: q.Get("state") != "" || q.Get("channel") != "" || q.Get("connection") != "" || f.Before != "",
+	}
+	for i := range guides {
+		body.Channels = append(body.Channels, web.Option{Value: guides[i].Name, Label: guides[i].Title})
+	}
+	if len(list) > eventsPage {
+		list = list[:eventsPage]
+		body.Pager.Older = with(q, "before", list[eventsPage-1].ID)
+	}
+	if f.Before != "" {
+		body.Pager.Newer = with(q, "before", "")
+	}
+	for _, e := range list {
+		body.Events = append(body.Events, newEventRow(r, e))
+	}
+	return p.Render(w, r, "events", page(r, "/settings/inbound", "Inbound events", body))
+}
+
+// with is the list's address with a parameter changed.
+func with(q url.Values, name, value string) string {
+	q = maps.Clone(q)
+	q.Del(name)
+	if value != "" {
+		q.Set(name, value)
+	}
+	return "/settings/inbound?" + q.Encode()
+}
+
+// maxShown bounds the text of a body on a page, in bytes.
+const maxShown = 32 << 10
+
+// event shows one, to the byte.
+func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
+	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	body := struct {
+		Row      eventRow
+		Headers  []string
+		Readable *web.Code // JSON, set out; nil for what is none
+		Raw      web.Code
+		Cut      bool
+		Text     bool
+		Result   string
+		Ticket   int64 // its number; 0: none
+		Why      string
+		Replay   bool
+	}{Row: newEventRow(r, e), Raw: web.Code{Label: "The body as it came"}, Text: utf8.Valid(e.Body), Cut: len(e.Body) > maxShown}
+	for _, name := range slices.Sorted(maps.Keys(e.Header)) {
+		for _, value := range e.Header[name] {
+			body.Headers = append(body.Headers, name+": "+value)
+		}
+	}
+	shown := e.Body[:min(len(e.Body), maxShown)]
+	if body.Text {
+		body.Raw.Text = string(bytes.ToValidUTF8(shown, nil))
+		var pretty bytes.Buffer
+		if !body.Cut && json.Indent(&pretty, e.Body, "", "  ") == nil {
+			body.Readable = &web.Code{Label: "The body, set out", Text: pretty.String()}
+		}
+	} else {
+		body.Raw.Text = hex.Dump(shown[:min(len(shown), maxShown/4)])
+	}
+	if len(e.Result) > 0 && string(e.Result) != "null" {
+		var pretty bytes.Buffer
+		if json.Indent(&pretty, e.Result, "", "  ") == nil {
+			body.Result = pretty.String()
+		}
+		var result struct {
+			Ticket int64 `json:"ticket_number"`
+		}
+		_ = json.Unmarshal(e.Result, &result) // what is not there is not shown
+		body.Ticket = result.Ticket
+	}
+	body.Replay = e.State != inbound.Accepted
+	return p.Render(w, r, "event", page(r, "/settings/inbound", "Inbound event", body))
+}
+
+// body hands the bytes over for saving.
+func (p *pages) body(w http.ResponseWriter, r *web.Request) error {
+	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+e.ID+`.bin"`)
+	h.Set("Content-Length", strconv.Itoa(len(e.Body)))
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	_, _ = w.Write(e.Body) // only fails when nobody is there to get it
+	return nil
+}
+
+// replay has an event processed again.
+func (p *pages) replay(w http.ResponseWriter, r *web.Request) error {
+	id := r.PathValue("id")
+	if _, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, id); err != nil {
+		return err
+	}
+	e, err := p.Inbound.Replay(r.Context(), id)
+	if problem.Of(err) == problem.Conflict {
+		return p.Redirect(w, "/settings/inbound/"+id, web.Notice{Text: "It waits for its turn, or still cannot be read. Nothing was changed.", Bad: true})
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, "/settings/inbound/"+e.ID, web.Notice{Text: "It will be processed again. What took effect already does not take effect twice."})
+}
+
+// privacy lists what the law has shops ask for.
+func (p *pages) privacy(w http.ResponseWriter, r *web.Request) error {
+	type request struct {
+		*shop.Request
+		Received, Due, Completed web.Time
+		State                    web.Chip
+	}
+	body := struct {
+		Requests []request
+		Pager    web.Pager
+	}{}
+	const most = 50
+	list, err := p.Shop.Requests(r.Context(), shop.Filter{OrganizationID: r.OrganizationID, Before: r.URL.Query().Get("before"), Limit: most + 1})
+	if err != nil {
+		return err
+	}
+	if len(list) > most {
+		list = list[:most]
+		body.Pager.Older = "/settings/privacy?before=" + url.QueryEscape(list[most-1].ID)
+	}
+	if r.URL.Query().Get("before") != "" {
+		body.Pager.Newer = "/settings/privacy"
+	}
+	for _, q := range list {
+		state := web.Chip{Text: "Waiting", Tone: web.Warning, Icon: "clock"}
+		switch {
+		case !q.CompletedAt.IsZero():
+			state = web.Chip{Text: "Done", Tone: web.Good, Icon: "check"}
+		case q.DueAt.Before(r.Now):
+			state = web.Chip{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
+		}
+		body.Requests = append(body.Requests, request{q, r.Time(q.ReceivedAt), r.Time(q.DueAt), r.Time(q.CompletedAt), state})
+	}
+	return p.Render(w, r, "privacy", page(r, "/settings/channels", "Privacy requests", body))
+}
