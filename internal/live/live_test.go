@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -98,4 +99,32 @@ func TestProcesses(t *testing.T) {
 	if got := take(t, s); !slices.Equal(got, []string{"ticket:1 and spaces"}) {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestTellSoon: what is told often comes once, and not without end later.
+func TestTellSoon(t *testing.T) {
+	d := dbtest.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		h := live.Open(d)
+		s, other := h.Subscribe("a"), h.Subscribe("b")
+		defer s.Close()
+		defer other.Close()
+		for range 2 {
+			start := time.Now()
+			for range 1000 {
+				h.TellSoon("a", "webhook:1")
+			}
+			h.TellSoon("a", "webhook:2")
+			<-s.News()
+			if waited := time.Since(start); waited == 0 || waited > time.Second {
+				t.Errorf("it took %v", waited)
+			}
+			if got, want := s.Take(), []string{"webhook:1", "webhook:2"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		if got := other.Take(); len(got) != 0 {
+			t.Errorf("another organization heard of %q", got)
+		}
+	})
 }
