@@ -129,6 +129,19 @@ func (s *Service) Allows(k *Key, resource string, action Action) bool {
 	return s.catalogues[k.Service].Allows(k.Permissions, resource, action)
 }
 
+// Catalogue returns what a service declares of itself; false when there is no
+// such service. It must not be changed.
+func (s *Service) Catalogue(service ServiceName) (Catalogue, bool) {
+	c, ok := s.catalogues[service]
+	return c, ok
+}
+
+// PlanLimit returns the requests a minute that an organization's plan gives to
+// each key, which is also the most that a key can have of its own.
+func (s *Service) PlanLimit(ctx context.Context, organizationID string) (int64, error) {
+	return s.Limit(ctx, &Key{OrganizationID: organizationID})
+}
+
 // Limit returns the requests a minute that a key has as its organization's plan
 // is now, or was within the last second.
 func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {

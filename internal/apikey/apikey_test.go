@@ -796,3 +796,40 @@ func TestAuditOfTwoDatabases(t *testing.T) {
 		t.Errorf("of the one: got %d entries, %v, want 6", len(p.Entries), err)
 	}
 }
+
+// TestMadeTwice: a key that says its own id is made once, also under another name
+// and once it is deleted.
+func TestMadeTwice(t *testing.T) {
+	s := open(dbtest.New(t))
+	n := fleetKey("Export")
+	n.ID = "01985ec5-8a60-7000-8000-5a7e1c0d2b3f"
+	k, tok := mustCreate(t, s, n)
+	if k.ID != n.ID {
+		t.Errorf("got id %s", k.ID)
+	}
+	wantRefusal(t, "its token", try(t, s, tok), 0)
+	n.Name = "Other"
+	_, _, err := s.Create(t.Context(), ada(), n)
+	wantKind(t, "again", err, problem.Conflict)
+	if err := s.Delete(t.Context(), ada(), org, k.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = s.Create(t.Context(), ada(), n)
+	wantKind(t, "once it is deleted", err, problem.Conflict)
+	n.ID = "x"
+	_, _, err = s.Create(t.Context(), ada(), n)
+	wantKind(t, "no UUID", err, problem.Invalid)
+}
+
+func TestCatalogue(t *testing.T) {
+	s := open(dbtest.New(t))
+	if c, ok := s.Catalogue(Fleet); !ok || !reflect.DeepEqual(c, fleet()) {
+		t.Errorf("got %+v, %v", c, ok)
+	}
+	if _, ok := s.Catalogue("bakery"); ok {
+		t.Error("there is a bakery")
+	}
+	if got, err := s.PlanLimit(t.Context(), org); err != nil || got != 300 {
+		t.Errorf("got limit %d, %v", got, err)
+	}
+}

@@ -102,6 +102,7 @@ func (k *Key) settings() map[string]any {
 
 // New describes a key to make.
 type New struct {
+	ID             string // a UUID that no other key has; empty: one is made
 	OrganizationID string
 	Service        ServiceName
 	Environment    Environment
@@ -115,7 +116,8 @@ type New struct {
 
 // Create makes a key and returns it with its token: this is the only time that
 // can be read. A name that another key of the same organization, service and
-// environment has is a [problem.Conflict].
+// environment has is a [problem.Conflict]; so is an ID that is in use, which has
+// a form that is sent twice make one key.
 func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) {
 	var v problem.Validation
 	c, known := s.catalogues[n.Service]
@@ -146,6 +148,12 @@ func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) 
 		}
 	}
 	checkExpiry(&v, k.ExpiresAt, time.Now())
+	if n.ID != "" {
+		if id, err := uuid.Parse(n.ID); err != nil || id.String() != n.ID {
+			v.Add("id", "must be a UUID")
+		}
+		k.ID = n.ID
+	}
 	if err := v.Err(); err != nil {
 		return Key{}, Token{}, err
 	}
@@ -156,7 +164,14 @@ func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) 
 		if err := v.Err(); err != nil {
 			return err
 		}
-		var err error
+		var made bool
+		err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM api_keys WHERE id = $1)", k.ID).Scan(&made)
+		if err != nil {
+			return err
+		}
+		if made {
+			return problem.New(problem.Conflict, "the key was made already")
+		}
 		t, err = s.insert(ctx, tx, by, &k)
 		return err
 	})
@@ -198,7 +213,10 @@ func taken(err error, name string) error {
 func (s *Service) insert(ctx context.Context, tx *db.Tx, by By, k *Key) (Token, error) {
 	t := NewToken(k.Environment)
 	digest := t.digest()
-	k.ID, k.PartialKey, k.version = uuid.Must(uuid.NewV7()).String(), t.Partial(), 1
+	if k.ID == "" {
+		k.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	k.PartialKey, k.version = t.Partial(), 1
 	k.CreatedAt, k.UpdatedAt = tx.Now, tx.Now
 	_, err := tx.Exec(ctx, `INSERT INTO api_keys
 		(id, digest, organization_id, service, environment, name, partial_key, level, resources, scope, allowed_ips, rate_limit,
