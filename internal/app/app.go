@@ -333,6 +333,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
+		Changed: func(organizationID, id string) { a.live.TellSoon(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
 	if a.Shop, err = a.openShop(blobs, server, from, providers); err != nil {

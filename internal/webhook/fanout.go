@@ -94,7 +94,10 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 	if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
 		return err
 	}
-	for _, d := range all {
+	for i, d := range all {
+		if i == 0 || d.subscription.id != all[i-1].subscription.id {
+			s.changed(tx, d.event.OrganizationID, d.subscription.id)
+		}
 		if !d.enabled {
 			if err := s.bound(ctx, tx, d.subscription.id); err != nil {
 				return fmt.Errorf("bound the queue of webhook %s: %w", d.subscription.id, err)

@@ -231,6 +231,9 @@ func (s *Service) Purge(ctx context.Context) (int, error) {
 	if err := s.purgeVersions(ctx); err != nil {
 		return total, fmt.Errorf("purge versions of webhooks: %w", err)
 	}
+	if err := s.purgeCounts(ctx, before); err != nil {
+		return total, fmt.Errorf("purge counts of attempts: %w", err)
+	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE webhooks SET old_secret = NULL, old_secret_until = NULL WHERE old_secret_until <= $1", tx.Now.UnixMicro())
 		return err

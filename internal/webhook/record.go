@@ -19,9 +19,10 @@ type result struct {
 	job     *queue.Job
 	attempt attempt
 
-	err  error
-	done chan struct{} // closed once recorded or failed
-	lead chan struct{} // closed to make the waiting goroutine write the next batch
+	state DeliveryState // that the delivery is in now; Untried when it is gone
+	err   error
+	done  chan struct{} // closed once recorded or failed
+	lead  chan struct{} // closed to make the waiting goroutine write the next batch
 }
 
 // recorder gathers the results of attempts that end while others are being
@@ -117,21 +118,30 @@ func (s *Service) settleAll(ctx context.Context, tx *db.Tx, batch []*result) err
 			newest = nil
 		}
 	}
-	return nil
+	return tally(ctx, tx, counted(batch))
 }
 
 // noteNewest keeps what a webhook's record says of its newest attempt. It
 // reports whether there still is such a webhook.
 func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attempt) (bool, error) {
-	n, err := tx.Exec(ctx, "UPDATE webhooks SET last_delivery_at = $2, last_error = $3 WHERE id = $1",
-		id, a.at.UnixMicro(), db.Text(a.err))
-	return n > 0, err
+	var organizationID string
+	err := tx.QueryRow(ctx, "UPDATE webhooks SET last_delivery_at = $2, last_error = $3 WHERE id = $1 RETURNING organization_id",
+		id, a.at.UnixMicro(), db.Text(a.err)).Scan(&organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("note the newest attempt: %w", err)
+	}
+	s.changed(tx, organizationID, id)
+	return true, nil
 }
 
 // settle records one result. [queue.ErrLeaseLost] means that the delivery is no
 // longer ours and nothing was written.
 func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 	j, a := r.job, &r.attempt
+	r.state = Untried
 	if a.outcome != unheard {
 		if err := j.Finish(ctx, tx); err != nil {
 			return err
@@ -181,6 +191,7 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 // moves to the table of old ones.
 func (s *Service) keep(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
 	j, a := r.job, &r.attempt
+	r.state = state
 	if j.Attempt > 0 {
 		if _, err := tx.Exec(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response, version, body_sum, signatures)
 			SELECT webhook_id, id, attempts, attempted_at, status, latency, error, response, version, body_sum, signatures FROM deliveries

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -160,67 +161,133 @@ const replayPage = 200
 // at all. It returns how many it sent. A range that is cut short by an error was
 // sent in part.
 func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Range) (int, error) {
+	if err := s.checkRange(ctx, organizationID, r); err != nil {
+		return 0, err
+	}
+	total := 0
+	for next := ""; ; {
+		part, err := s.replayPart(ctx, organizationID, r, next)
+		total += part.Replayed
+		if err != nil {
+			return total, fmt.Errorf("replay deliveries: %w", err)
+		}
+		if next = part.Next; next == "" {
+			return total, nil
+		}
+	}
+}
+
+// Part is what one [Service.ReplayPart] did.
+type Part struct {
+	Replayed int
+	Next     string    // where the next part begins; empty when that was all
+	At       time.Time // everything before is done
+}
+
+// ReplayPart is [Service.ReplayRange] for who wants to tell how far it is: it looks
+// at the next few hundred deliveries only. The first part begins at "", each other
+// at the Next of the one before it.
+func (s *Service) ReplayPart(ctx context.Context, organizationID string, r Range, next string) (Part, error) {
+	if err := s.checkRange(ctx, organizationID, r); err != nil {
+		return Part{}, err
+	}
+	part, err := s.replayPart(ctx, organizationID, r, next)
+	if err != nil {
+		return part, fmt.Errorf("replay deliveries: %w", err)
+	}
+	return part, nil
+}
+
+func (s *Service) checkRange(ctx context.Context, organizationID string, r Range) error {
 	var v problem.Validation
 	if !r.From.Before(r.To) {
 		v.Add("to", "must be after from")
 	}
 	checkEvent(&v, r.Event)
 	if err := v.Err(); err != nil {
-		return 0, err
-	}
-	if _, err := s.Find(ctx, organizationID, r.WebhookID); err != nil {
-		return 0, err
-	}
-	sent := make(map[string]bool)
-	if err := s.replayRange(ctx, organizationID, r, sent); err != nil {
-		return len(sent), fmt.Errorf("replay deliveries: %w", err)
-	}
-	return len(sent), nil
-}
-
-func (s *Service) replayRange(ctx context.Context, organizationID string, r Range, sent map[string]bool) error {
-	// What is replayed makes deliveries too: they come after this one.
-	var end string
-	if err := s.db.QueryRow(ctx, "SELECT coalesce(max(id), '') FROM deliveries WHERE webhook_id = $1", r.WebhookID).Scan(&end); err != nil {
 		return err
 	}
-	after := idAt(r.From.Add(-clockSlack))
-	for {
-		page, err := s.rangePage(ctx, r, after, end)
-		if err != nil {
-			return err
-		}
-		var repeats []repeat
-		for _, c := range page {
-			after = c.id
-			if c.test || c.state < Delivered || sent[c.eventID] || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To) {
-				continue
-			}
-			e, err := event.Find(ctx, s.db, c.eventID)
-			if errors.Is(err, db.ErrNoRows) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			sent[c.eventID] = true
-			repeats = append(repeats, repeat{r.WebhookID, e})
-		}
-		if len(repeats) > 0 {
-			if err := s.db.Write(ctx, func(tx *db.Tx) error {
-				_, err := s.replay(ctx, tx, organizationID, repeats)
-				return err
-			}); err != nil {
-				for _, r := range repeats {
-					delete(sent, r.event.ID)
-				}
-				return err
-			}
-		}
-		if len(page) < replayPage {
-			return nil
+	_, err := s.Find(ctx, organizationID, r.WebhookID)
+	return err
+}
+
+// replayPart goes on at next: after which delivery, and which is the last. What is
+// replayed makes deliveries too; they come after the last.
+func (s *Service) replayPart(ctx context.Context, organizationID string, r Range, next string) (Part, error) {
+	start := idAt(r.From.Add(-clockSlack))
+	after, end, ok := strings.Cut(next, "/")
+	if !ok || len(after) > 36 || len(end) > 36 {
+		after = start
+		if err := s.db.QueryRow(ctx, "SELECT coalesce(max(id), '') FROM deliveries WHERE webhook_id = $1", r.WebhookID).Scan(&end); err != nil {
+			return Part{}, err
 		}
 	}
+	page, err := s.rangePage(ctx, r, after, end)
+	if err != nil {
+		return Part{}, err
+	}
+	wanted := slices.DeleteFunc(slices.Clone(page), func(c candidate) bool {
+		return c.test || c.state < Delivered || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To)
+	})
+	sent, err := s.replayed(ctx, r, start, after, wanted)
+	if err != nil {
+		return Part{}, err
+	}
+	var repeats []repeat
+	for _, c := range wanted {
+		if sent[c.eventID] {
+			continue
+		}
+		e, err := event.Find(ctx, s.db, c.eventID)
+		if errors.Is(err, db.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return Part{}, err
+		}
+		sent[c.eventID] = true
+		repeats = append(repeats, repeat{r.WebhookID, e})
+	}
+	if len(repeats) > 0 {
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			_, err := s.replay(ctx, tx, organizationID, repeats)
+			return err
+		}); err != nil {
+			return Part{}, err
+		}
+	}
+	part := Part{Replayed: len(repeats), At: r.To}
+	if len(page) == replayPage {
+		last := page[len(page)-1]
+		part.Next, part.At = last.id+"/"+end, last.created
+	}
+	return part, nil
+}
+
+// replayed returns which of the events that candidates are about parts before this
+// one have sent: those that have an earlier delivery of the range.
+func (s *Service) replayed(ctx context.Context, r Range, start, after string, wanted []candidate) (map[string]bool, error) {
+	sent := make(map[string]bool)
+	if after == start || len(wanted) == 0 {
+		return sent, nil
+	}
+	events := make([]string, len(wanted))
+	for i, c := range wanted {
+		events[i] = c.eventID
+	}
+	least := Delivered
+	if r.FailedOnly {
+		least = Undelivered
+	}
+	return sent, s.read(ctx, func(tx *db.Tx) error {
+		list, err := db.All(ctx, tx, scanText, `SELECT DISTINCT event_id FROM deliveries WHERE event_id = ANY($1) AND id > $2 AND id <= $3
+			AND webhook_id = $4 AND state >= $5 AND is_test = 0 AND created_at >= $6 AND created_at < $7`,
+			events, start, after, r.WebhookID, int64(least), r.From.UnixMicro(), r.To.UnixMicro())
+		for _, id := range list {
+			sent[id] = true
+		}
+		return err
+	})
 }
 
 // rangePage returns the next deliveries of a range after an id, and up to the

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -42,6 +43,13 @@ func newSigner(secret string) *signer {
 		}
 	}
 	return s
+}
+
+// NewSecret makes a secret as Standard Webhooks has them: 32 random bytes.
+func NewSecret() string {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
 // macSize is the size of each MAC.

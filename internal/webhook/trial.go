@@ -62,7 +62,12 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 			id, deliveryID, e.ID, string(e.Name), int64(state), created.UnixMicro(),
 			a.at.UnixMicro(), orNil(a.status), a.latency.Microseconds(), db.Text(a.err), db.Text(a.response),
 			a.sent.version, a.sent.sum, orNilBytes(a.sent.signatures), body)
-		return err
+		if err != nil {
+			return err
+		}
+		c := Count{At: a.at.UTC().Truncate(CountedBy)}
+		c.add(state)
+		return tally(ctx, tx, []tallied{{id, c}})
 	})
 	if err != nil {
 		return TestResult{}, fmt.Errorf("record test: %w", err)

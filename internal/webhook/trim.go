@@ -46,13 +46,15 @@ func (s *Service) dropOldest(ctx context.Context, id string, n int64) (dropped i
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		dropped = 0
 		var state State
-		err := tx.QueryRow(ctx, "SELECT state FROM webhooks WHERE id = $1 FOR UPDATE", id).Scan(&state)
+		var organizationID string
+		err := tx.QueryRow(ctx, "SELECT state, organization_id FROM webhooks WHERE id = $1 FOR UPDATE", id).Scan(&state, &organizationID)
 		if errors.Is(err, db.ErrNoRows) || err == nil && state == Enabled {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		s.changed(tx, organizationID, id)
 		dropped, err = s.drop(ctx, tx, id, n)
 		return err
 	})

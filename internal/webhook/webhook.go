@@ -112,6 +112,7 @@ type Webhook struct {
 
 // New describes a webhook to create.
 type New struct {
+	ID            string // a UUID that no other webhook has; empty: one is made
 	URL           string
 	Events        []string
 	Secret        string   // empty: deliveries are not signed
@@ -175,7 +176,11 @@ type Config struct {
 	// thousands can.
 	PerLane     int
 	Concurrency int
-	Logger      *slog.Logger // nil discards
+	// Changed is told, after the commit, of a webhook that has changed, or of
+	// which deliveries have; nil: nobody is. It is called very often, and must
+	// not wait for anything.
+	Changed func(organizationID, webhookID string)
+	Logger  *slog.Logger // nil discards
 }
 
 // Service keeps the webhooks and delivers events to them.
@@ -190,6 +195,7 @@ type Service struct {
 	allowPrivate bool
 	scale        float64
 	baseURL      string
+	onChange     func(organizationID, webhookID string)
 	log          *slog.Logger
 
 	targets  targets
@@ -206,7 +212,7 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
 		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
-		baseURL: strings.TrimSuffix(c.BaseURL, "/"), log: c.Logger,
+		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, log: c.Logger,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -234,6 +240,13 @@ func Open(c Config) *Service {
 	}
 	c.Queue.Handle(queue.Worker{Kind: trimKind, Run: s.trim, Retry: forever})
 	return s
+}
+
+// changed has a webhook told of once the transaction has committed.
+func (s *Service) changed(tx *db.Tx, organizationID, id string) {
+	if s.onChange != nil {
+		tx.AfterCommit(func() { s.onChange(organizationID, id) })
+	}
 }
 
 func orDefault(n, fallback int) int {
@@ -312,7 +325,8 @@ func (s *Service) Create(ctx context.Context, organizationID string, n New) (w W
 	return w, err
 }
 
-// CreateIn is [Service.Create] in the caller's transaction.
+// CreateIn is [Service.Create] in the caller's transaction. An ID that is in use
+// is a [problem.Conflict], so a form that is sent twice makes one webhook.
 func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
 	if n.PayloadForm == "" {
 		n.PayloadForm = FormB
@@ -326,10 +340,18 @@ func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string
 	checkSecret(&v, n.Secret)
 	checkForm(&v, n.PayloadForm)
 	checkSchedule(&v, n.RetrySchedule)
+	if n.ID == "" {
+		n.ID = uuid.Must(uuid.NewV7()).String()
+	} else if id, err := uuid.Parse(n.ID); err != nil || id.String() != n.ID {
+		v.Add("id", "must be a UUID")
+	}
 	if err := v.Err(); err != nil {
 		return Webhook{}, err
 	}
 	w, err := s.create(ctx, tx, organizationID, n)
+	if db.IsUnique(err) {
+		return Webhook{}, problem.New(problem.Conflict, "the webhook is there already").Because(err)
+	}
 	if err != nil {
 		return Webhook{}, fmt.Errorf("create webhook: %w", err)
 	}
@@ -337,8 +359,7 @@ func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string
 }
 
 func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
-	id := uuid.Must(uuid.NewV7()).String()
-	state := Enabled
+	id, state := n.ID, Enabled
 	if n.Disabled {
 		state = Disabled
 	}
@@ -366,6 +387,7 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 			return Webhook{}, err
 		}
 	}
+	s.changed(tx, organizationID, id)
 	return find(ctx, tx, organizationID, id)
 }
 
@@ -467,6 +489,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	}
 	// Before a lane is moved or released, which wakes the dispatcher.
 	tx.AfterCommit(func() { s.targets.forget(id) })
+	s.changed(tx, organizationID, id)
 	if c.Ordered != nil && *c.Ordered != ordered {
 		if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
 			return false, err
@@ -540,6 +563,7 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 		return errNotFound()
 	}
 	tx.AfterCommit(func() { s.targets.forget(id) })
+	s.changed(tx, organizationID, id)
 	for _, kind := range []string{JobKind, OrderedKind} {
 		if err := s.queue.DeleteLane(ctx, tx, kind, id); err != nil {
 			return fmt.Errorf("delete webhook: %w", err)
