@@ -54,6 +54,9 @@ type ProviderSignIn struct {
 	RedirectTo string `json:"redirectTo,omitempty"` // where the sign-in leads in the end; empty means home
 }
 
+// HasProvider reports whether anybody can sign in with an identity provider.
+func (s *Service) HasProvider() bool { return s.provider != nil }
+
 // SignInWithProvider returns where a browser goes to sign in at the identity
 // provider, and the intent that it keeps meanwhile, as for
 // [Service.SignInWithEmail]: only the browser that asked can come back. Without

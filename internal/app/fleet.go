@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -136,17 +136,6 @@ func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi
 	if err != nil {
 		return fleetapi.Account{}, err
 	}
-	plan := planOf(o)
+	plan := billing.KeyPlan(o.Plan)
 	return fleetapi.Account{Name: o.Name, Plan: plan, RateLimit: plan.Limit(o.FleetRateLimit)}, nil
-}
-
-// planOf is the plan of an organization as the fleet calls it.
-func planOf(o account.Organization) apikey.Plan {
-	switch o.Plan {
-	case account.Pro:
-		return apikey.Professional
-	case account.Business:
-		return apikey.Enterprise
-	}
-	return apikey.Standard
 }

@@ -96,10 +96,10 @@ func (a *App) newHandler() (http.Handler, error) {
 	}
 	if a.mailbox != nil {
 		h := a.mailbox.Handler()
-		mux.Handle("GET /dev/mailbox", h)
-		mux.Handle("GET /dev/mailbox/", h)
-		mux.Handle("GET /dev/mailbox.json", h)
-		places = append(places, web.Place{Path: "/dev/mailbox", Link: true, What: "mails, kept here because no mail server is configured"})
+		mux.Handle("GET "+mailboxPath, h)
+		mux.Handle("GET "+mailboxPath+"/", h)
+		mux.Handle("GET "+mailboxPath+".json", h)
+		places = append(places, web.Place{Path: mailboxPath, Link: true, What: "mails, kept here because no mail server is configured"})
 	}
 	mux.Handle("/", sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
 	// An API with a host of its own comes before one that answers at any.

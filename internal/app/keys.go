@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/billing"
 )
 
 // catalogues are what keys can reach: for the helpdesk helpdesk-decisions.md 6,
@@ -47,5 +48,5 @@ func (a *App) planLimit(ctx context.Context, organizationID string) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	return planOf(o).Limit(o.FleetRateLimit), nil
+	return billing.KeyPlan(o.Plan).Limit(o.FleetRateLimit), nil
 }

@@ -11,10 +11,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
 
+// mailboxPath is where mails are shown that are kept here.
+const mailboxPath = "/dev/mailbox"
+
 // newPages is what people look at.
 func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fleetBase) *web.Site {
+	mailbox := ""
+	if a.mailbox != nil {
+		mailbox = mailboxPath
+	}
 	site := web.New(web.Config{
-		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Logger: a.log,
+		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log,
 	})
 	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Shop: a.Shop})
 	settings.Register(site, settings.Config{Accounts: a.Accounts})

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -155,6 +156,22 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 		return "", err
 	}
 	return url, nil
+}
+
+// Sells reports whether a plan can be paid for here.
+func (s *Service) Sells(p account.Plan) bool {
+	return p != account.Free && (s.checkout.key == "" || s.checkout.prices[p] != "")
+}
+
+// KeyPlan is what a plan is for API keys.
+func KeyPlan(p account.Plan) apikey.Plan {
+	switch p {
+	case account.Pro:
+		return apikey.Professional
+	case account.Business:
+		return apikey.Enterprise
+	}
+	return apikey.Standard
 }
 
 // wish is the plan for which an organization went to the checkout last.

@@ -326,16 +326,23 @@ const noticeCookie = "kickstand-notice"
 
 // Redirect sends the browser on after a form, to a path of ours, where it is told n.
 func (a *Area) Redirect(w http.ResponseWriter, to string, n Notice) error {
+	return a.site.redirect(w, to, n)
+}
+
+func (s *Site) redirect(w http.ResponseWriter, to string, n Notice) error {
 	if n.Text != "" {
 		text, err := json.Marshal(n)
 		if err != nil {
 			return err
 		}
-		http.SetCookie(w, a.site.cookie(noticeCookie, base64.RawURLEncoding.EncodeToString(text), 60))
+		http.SetCookie(w, s.cookie(noticeCookie, base64.RawURLEncoding.EncodeToString(text), 60))
 	}
 	seeOther(w, to)
 	return nil
 }
+
+// SignOut has the browser forget a session that has ended.
+func (a *Area) SignOut(w http.ResponseWriter) { a.site.forget(w) }
 
 func (s *Site) cookie(name, value string, seconds int) *http.Cookie {
 	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.gate != nil && s.gate.Secure}

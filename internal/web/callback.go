@@ -18,8 +18,9 @@ func (s *Site) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	in, err := s.accounts.FollowLink(r.Context(), r.URL.Query().Get("token"), browser.Intent(r), s.gate.Client(r))
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
-		s.message(w, r, http.StatusBadRequest, "This link does not work", p.Message,
-			"Ask for a new link where you signed in, and open it in the same browser.")
+		s.tell(w, r, http.StatusBadRequest, "This link does not work", message{
+			p.Message, "Ask for a new link, and open it in the same browser.", SignInPath, "Ask for a new link",
+		})
 		return
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package web
 import (
 	"net/http"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -64,12 +63,4 @@ func (s *Site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error)
 }
 
 // PlanName is the plan as people read it.
-func (c checkout) PlanName() string {
-	switch c.Plan {
-	case account.Pro:
-		return "Pro"
-	case account.Business:
-		return "Business"
-	}
-	return string(c.Plan)
-}
+func (c checkout) PlanName() string { return PlanName(c.Plan) }

@@ -6,7 +6,9 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -173,6 +175,25 @@ func (fs Fields) Refused(err error) bool {
 	}
 	fs.Focus()
 	return true
+}
+
+// Answer marks what err says of the fields, as [Fields.Refused] does, and also
+// that it was tried too often. The form is shown again with the status; it is 0
+// for an error that is for the caller.
+func (fs Fields) Answer(w http.ResponseWriter, err error) (status int) {
+	if fs.Refused(err) {
+		return http.StatusUnprocessableEntity
+	}
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || p.Kind != problem.RateLimited || len(fs) == 0 {
+		return 0
+	}
+	fs[0].Error = sentence(p.Message)
+	fs.Focus()
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((p.RetryAfter+time.Second-1)/time.Second)))
+	}
+	return http.StatusTooManyRequests
 }
 
 // sentence is what a service says as a person writes it.

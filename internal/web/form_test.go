@@ -52,7 +52,9 @@ func TestForms(t *testing.T) {
 			if w.Code != tt.status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
 				t.Errorf("%s, %s: got %d with header %v, want %d", path, tt.name, w.Code, w.Header(), tt.status)
 			}
-			wantPage(t, w).Want("To the start page")
+			if d := wantPage(t, w); len(d.With("class", "button")) != 1 {
+				t.Errorf("%s, %s: no way on in %s", path, tt.name, webtest.Text(d.Root))
+			}
 		}
 		r := httptest.NewRequest("POST", path, io.MultiReader(strings.NewReader("token="), broken{}))
 		r.Header.Set("Content-Type", urlencoded)

@@ -15,9 +15,13 @@ func wantPage(t testing.TB, w *httptest.ResponseRecorder) webtest.Document {
 	if len(d.All("form")) > 0 {
 		referrer = "strict-origin"
 	}
+	policy := "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+	if len(d.All("script")) > 0 {
+		policy += "; script-src 'self'"
+	}
 	for name, want := range map[string]string{
 		"Content-Type":            "text/html; charset=utf-8",
-		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+		"Content-Security-Policy": policy,
 		"X-Content-Type-Options":  "nosniff",
 		"Referrer-Policy":         referrer,
 		"Cache-Control":           "no-store",

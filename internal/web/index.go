@@ -3,42 +3,48 @@ package web
 import (
 	"net/http"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// start is what the start page shows.
-type start struct {
-	Notice string // what has just happened; empty for nothing
-	Places []Place
-}
-
-// index says where things are, and who is signed in.
+// index leads who is signed in to their work, and shows others the way in, and
+// where things are for developers.
 func (s *Site) index(w http.ResponseWriter, r *http.Request) {
-	p := page{Title: "Kickstand", Wide: true, Body: start{s.notice(r), s.places}}
+	n := checkoutNotice(r)
 	if browser.HasSession(r) {
-		ctx, err := s.gate.Authenticate(w, r)
+		req, err := s.identify(w, r)
 		switch {
 		case err == nil:
-			if id, ok := account.FromContext(ctx); ok {
-				p.User = &id.User
+			to := "/inbox"
+			switch {
+			case req.OrganizationID == "":
+				to = WelcomePath
+			case n.Text != "" && req.Admin():
+				to = "/settings/plan"
 			}
+			if err := s.redirect(w, to, n); err != nil {
+				s.fail(w, r, err)
+			}
+			return
 		case problem.Of(err) != problem.Unauthorized:
 			s.fail(w, r, err)
 			return
 		}
 	}
+	p := page{Title: "Kickstand", Wide: true, Script: zoneScript, Body: s.places}
+	if n.Text != "" {
+		p.Notice = &n
+	}
 	s.render(w, r, http.StatusOK, "index", p)
 }
 
-// notice is for whoever comes back from a checkout.
-func (s *Site) notice(r *http.Request) string {
+// checkoutNotice is for whoever comes back from a checkout.
+func checkoutNotice(r *http.Request) Notice {
 	switch r.URL.Query().Get("checkout") {
 	case "paid":
-		return "Thank you. Your plan changes as soon as the payment is confirmed, which takes a few seconds."
+		return Notice{Text: "Thank you. Your plan changes as soon as the payment is confirmed, which takes a few seconds."}
 	case "cancelled":
-		return "Nothing was paid, and your plan stays as it is."
+		return Notice{Text: "Nothing was paid, and your plan stays as it is."}
 	}
-	return ""
+	return Notice{}
 }

@@ -61,12 +61,14 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Invalid:
-		s.message(w, r, http.StatusBadRequest, "This invitation does not work", p.Message,
-			"If you have accepted it before, just sign in. If not, ask whoever invited you for a new one.")
+		s.tell(w, r, http.StatusBadRequest, "This invitation does not work", message{
+			p.Message, "If you have accepted it before, just sign in. If not, ask whoever invited you for a new one.", SignInPath, "Sign in",
+		})
 	case ok && p.Kind == problem.Conflict:
-		s.message(w, r, http.StatusConflict, "You cannot join with this address", p.Message,
-			"Sign in to work with the organization that you belong to. To join another one, have an admin remove you there first "+
-				"and open the invitation again, or ask for an invitation to another e-mail address.")
+		s.tell(w, r, http.StatusConflict, "You cannot join with this address", message{
+			p.Message, "Sign in to work with the organization that you belong to. To join another one, have an admin remove you there first " +
+				"and open the invitation again, or ask for an invitation to another e-mail address.", SignInPath, "Sign in",
+		})
 	default:
 		s.fail(w, r, err)
 	}

@@ -115,7 +115,10 @@ func (f *fixture) wantNotInvited(t *testing.T, w *httptest.ResponseRecorder, sta
 		t.Errorf("got %d with header %v, want %d without cookies", w.Code, w.Header(), status)
 	}
 	page := wantPage(t, w)
-	page.Want(why, "To the start page")
+	page.Want(why)
+	if len(page.With("href", "/sign-in")) != 1 {
+		t.Errorf("no way to sign in in %s", webtest.Text(page.Root))
+	}
 	if status == 400 {
 		page.Want("This invitation does not work", "just sign in", "ask whoever invited you for a new one")
 	} else {

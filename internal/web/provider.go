@@ -35,12 +35,14 @@ func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 		if p.Cause != nil { // what only the operator can do something about
 			s.log.WarnContext(r.Context(), "identity provider's answer refused", "error", err)
 		}
-		s.message(w, r, http.StatusBadRequest, "You are not signed in", p.Message,
-			"Start again where you signed in, in this browser, or ask for a sign-in link by e-mail instead.")
+		s.tell(w, r, http.StatusBadRequest, "You are not signed in", message{
+			p.Message, "Start again in this browser, or ask for a sign-in link by e-mail instead.", SignInPath, "Sign in",
+		})
 	case ok && p.Kind == problem.Unavailable:
 		s.log.WarnContext(r.Context(), "identity provider not available", "error", err)
-		s.message(w, r, http.StatusServiceUnavailable, "You are not signed in", p.Message,
-			"Start again where you signed in, or ask for a sign-in link by e-mail instead.")
+		s.tell(w, r, http.StatusServiceUnavailable, "You are not signed in", message{
+			p.Message, "Start again in a moment, or ask for a sign-in link by e-mail instead.", SignInPath, "Sign in",
+		})
 	case ok && p.Kind == problem.Precondition: // there is no provider, so nothing leads here
 		s.notFound(w, r)
 	default:

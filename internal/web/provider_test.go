@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // provider is an identity provider that everybody is the same to.
@@ -87,7 +88,11 @@ func wantNotSignedIn(t *testing.T, w *httptest.ResponseRecorder, status int, why
 	if w.Code != status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want %d without cookies", w.Code, w.Header(), status)
 	}
-	wantPage(t, w).Want("You are not signed in", why, "Start again where you signed in", "a sign-in link by e-mail instead", "To the start page")
+	page := wantPage(t, w)
+	page.Want("You are not signed in", why, "Start again in", "a sign-in link by e-mail instead")
+	if len(page.With("href", "/sign-in")) != 1 {
+		t.Errorf("no way to sign in in %s", webtest.Text(page.Root))
+	}
 }
 
 func TestProviderCallbackRefusals(t *testing.T) {

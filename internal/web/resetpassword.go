@@ -67,14 +67,17 @@ func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 
 // resetDone says what has become of the old password.
 func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
-	s.message(w, r, http.StatusOK, "Your password is changed",
-		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.")
+	s.tell(w, r, http.StatusOK, "Your password is changed", message{
+		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.",
+		SignInPath, "Sign in",
+	})
 }
 
 func (s *Site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
-		s.message(w, r, http.StatusBadRequest, "This link does not work", p.Message,
-			"If you have just chosen a new password, sign in with it. If not, ask for a new link where you sign in.")
+		s.tell(w, r, http.StatusBadRequest, "This link does not work", message{
+			p.Message, "If you have just chosen a new password, sign in with it. If not, ask for a new link.", forgotPath, "Ask for a new link",
+		})
 		return
 	}
 	s.fail(w, r, err)

@@ -135,7 +135,7 @@ func (f *fixture) wantDead(t *testing.T, w *httptest.ResponseRecorder, why strin
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want 400 without cookies", w.Code, w.Header())
 	}
-	wantPage(t, w).Want("This link does not work", why, "If you have just chosen a new password, sign in with it. If not, ask for a new link", "To the start page")
+	wantPage(t, w).Want("This link does not work", why, "If you have just chosen a new password, sign in with it. If not, ask for a new link.")
 }
 
 func TestResetPasswordRefusals(t *testing.T) {

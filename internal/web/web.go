@@ -31,6 +31,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
@@ -52,7 +53,8 @@ type Config struct {
 	Billing  *billing.Service // nil: there is no checkout page
 	Shop     *shop.Service    // nil: there are no archives of customers
 	Live     *live.Hub        // nil: pages that are open hear no news
-	Places   []Place          // what the index page points at
+	Places   []Place          // what the start page points at, for developers
+	Mailbox  string           // where mails are shown that are kept here; empty: they are sent
 	Logger   *slog.Logger     // nil discards
 }
 
@@ -73,6 +75,7 @@ type Site struct {
 	shop      *shop.Service
 	live      *live.Hub
 	places    []Place
+	mailbox   string
 	log       *slog.Logger
 	mux       *http.ServeMux
 	templates map[string]*template.Template
@@ -90,6 +93,7 @@ func New(c Config) *Site {
 		shop:      c.Shop,
 		live:      c.Live,
 		places:    c.Places,
+		mailbox:   c.Mailbox,
 		log:       c.Logger,
 		mux:       http.NewServeMux(),
 		templates: make(map[string]*template.Template),
@@ -98,12 +102,20 @@ func New(c Config) *Site {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	for _, name := range []string{"index", "message", "resetpassword", "invitation", "checkout"} {
+	for _, name := range []string{"index", "message", "signin", "sent", "forgot", "welcome", "resetpassword", "invitation", "checkout"} {
 		s.templates[name] = template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles,
 			"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
 	}
 
 	s.handle("/{$}", s.index, nil)
+	s.handle(SignInPath, s.showSignIn, s.signIn)
+	s.handle(signUpPath, s.showSignUp, s.signUp)
+	s.handle(SignInPath+"/sent", s.linkSent, nil)
+	s.handle(SignInPath+"/provider", nil, s.signInWithProvider)
+	s.handle(forgotPath, s.showForgot, s.forgot)
+	s.handle(forgotPath+"/sent", s.resetSent, nil)
+	s.handle(WelcomePath, s.showWelcome, s.completeSignup)
+	s.handle("/sign-out", nil, s.signOut)
 	s.handle(account.CallbackPath, s.callback, nil)
 	s.handle(account.ProviderCallbackPath, s.providerCallback, nil)
 	s.handle(account.ResetPath, s.askPassword, s.resetPassword)
@@ -135,16 +147,19 @@ func (s *Site) funcs() template.FuncMap {
 	}
 }
 
-// handle has one address show a page, and take the form on it when post is not
-// nil. Other methods are told which there are.
+// handle has one address show a page, unless get is nil, and take a form, unless
+// post is. Other methods are told which there are.
 func (s *Site) handle(path string, get, post http.HandlerFunc) {
-	allow := "GET, HEAD"
-	s.mux.HandleFunc("GET "+path, get)
+	var allow []string
+	if get != nil {
+		allow = append(allow, "GET", "HEAD")
+		s.mux.HandleFunc("GET "+path, get)
+	}
 	if post != nil {
-		allow += ", POST"
+		allow = append(allow, "POST")
 		s.mux.HandleFunc("POST "+path, post)
 	}
-	s.mux.HandleFunc(path, s.notAllowed(allow))
+	s.mux.HandleFunc(path, s.notAllowed(strings.Join(allow, ", ")))
 }
 
 func (s *Site) notAllowed(allow string) http.HandlerFunc {
@@ -157,11 +172,12 @@ func (s *Site) notAllowed(allow string) http.HandlerFunc {
 // page is what the layout shows around every page.
 type page struct {
 	Title  string
-	Wide   bool          // more than a card with one thing to do
-	Posts  bool          // there is a form on it
-	Fields Fields        // of the form; those in which something is wrong are told of first
-	User   *account.User // nil when nobody is signed in
-	Body   any           // for the page's own template
+	Wide   bool    // more than a card with one thing to do
+	Posts  bool    // there is a form on it
+	Script string  // a module of static/js; empty for none
+	Fields Fields  // of the form; those in which something is wrong are told of first
+	Notice *Notice // what has just happened; nil for nothing
+	Body   any     // for the page's own template
 }
 
 // render sends a page.
@@ -180,7 +196,11 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 		// a post from another site looks like, and is refused as one.
 		referrer = "strict-origin"
 	}
-	send(w, status, body.Bytes(), "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", referrer)
+	policy := "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+	if p.Script != "" {
+		policy += "; script-src 'self'"
+	}
+	send(w, status, body.Bytes(), policy, referrer)
 }
 
 // message is a page that says what happened and what to do next.
@@ -198,6 +218,13 @@ func (s *Site) message(w http.ResponseWriter, r *http.Request, status int, title
 
 func (s *Site) tell(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
 	s.render(w, r, status, "message", page{Title: title, Body: m})
+}
+
+// leave sends the browser on to another host after a form. A redirect would not
+// do: the policy of the page with the form lets it lead to our own origin only.
+func (s *Site) leave(w http.ResponseWriter, r *http.Request, title, text, to string) {
+	w.Header().Set("Refresh", "0; url="+to)
+	s.tell(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Go on"})
 }
 
 // fail shows an error that has no page of its own: what may be said about it,

@@ -162,7 +162,7 @@ func wantRefused(t *testing.T, w *httptest.ResponseRecorder, why string) {
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want 400 without cookies", w.Code, w.Header())
 	}
-	wantPage(t, w).Want(why, "Ask for a new link", "To the start page")
+	wantPage(t, w).Want(why, "Ask for a new link, and open it in the same browser.")
 }
 
 func TestCallback(t *testing.T) {
@@ -234,8 +234,8 @@ func TestScanner(t *testing.T) {
 	}
 	for w, want := range map[*httptest.ResponseRecorder]bool{scanner: false, person: true} {
 		access := cookies(w)["svc-access-token"].Value
-		page := f.serve("GET", "/", cookie("svc-access-token", access))
-		if got := strings.Contains(page.Body.String(), "ada@example.com"); got != want {
+		page := f.serve("GET", "/welcome", cookie("svc-access-token", access))
+		if got := page.Code == 200 && strings.Contains(page.Body.String(), "ada@example.com"); got != want {
 			t.Errorf("got signed in %t, want %t", got, want)
 		}
 	}
@@ -246,7 +246,7 @@ func TestIndex(t *testing.T) {
 	w := f.serve("GET", "/")
 	wantPage(t, w)
 	body := w.Body.String()
-	for _, want := range []string{`<a href="/dev/mailbox">/dev/mailbox</a>`, "mails that were &lt;sent&gt;", "<code>/api/trpc</code>", "You are not signed in"} {
+	for _, want := range []string{`<a href="/dev/mailbox">/dev/mailbox</a>`, "mails that were &lt;sent&gt;", "<code>/api/trpc</code>", `<a class="button" href="/sign-in">Sign in</a>`, `href="/sign-up"`} {
 		if w.Code != 200 || !strings.Contains(body, want) {
 			t.Errorf("got %d %s, want %q in it", w.Code, body, want)
 		}
@@ -263,11 +263,10 @@ func TestIndex(t *testing.T) {
 	link, _ := f.ask("")
 	refresh := cookies(f.serve("GET", link))["svc-refresh-token"].Value
 	w = f.serve("GET", "/", cookie("svc-refresh-token", refresh))
-	wantPage(t, w)
-	if !strings.Contains(w.Body.String(), "ada@example.com") || len(cookies(w)) != 2 {
-		t.Errorf("got page %s with cookies %v", w.Body, cookies(w))
+	if w.Code != 303 || w.Header().Get("Location") != "/welcome" || len(cookies(w)) != 2 {
+		t.Errorf("got %d to %q with cookies %v", w.Code, w.Header().Get("Location"), cookies(w))
 	}
-	if w := f.serve("GET", "/", cookie("svc-access-token", "stale")); w.Code != 200 || !strings.Contains(w.Body.String(), "You are not signed in") {
+	if w := f.serve("GET", "/", cookie("svc-access-token", "stale")); w.Code != 200 || !strings.Contains(w.Body.String(), `href="/sign-in"`) {
 		t.Errorf("got %d %s with a stale cookie", w.Code, w.Body)
 	}
 }
@@ -287,7 +286,11 @@ func TestStoreGone(t *testing.T) {
 	if err := f.db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []*httptest.ResponseRecorder{f.serve("GET", link), f.serve("GET", "/", cookie("svc-access-token", strings.Repeat("A", 43)))} {
+	stale := cookie("svc-access-token", strings.Repeat("A", 43))
+	for _, w := range []*httptest.ResponseRecorder{
+		f.serve("GET", link), f.serve("GET", "/", stale), f.serve("GET", "/sign-in", stale), f.serve("GET", "/welcome", stale), f.post("/sign-out", nil, stale),
+		f.post("/sign-in", url.Values{"email": {"ada@example.com"}}), f.post("/forgot-password", url.Values{"email": {"ada@example.com"}}),
+	} {
 		wantPage(t, w)
 		if w.Code != 503 || len(w.Result().Cookies()) != 0 {
 			t.Errorf("got %d with cookies %v, want 503 without", w.Code, w.Result().Cookies())

@@ -15,10 +15,14 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/payments"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -32,6 +36,7 @@ type House struct {
 	DB           *db.DB
 	Accounts     *account.Service
 	Live         *live.Hub
+	Billing      *billing.Service // with the built-in checkout
 	Log          *slog.Logger
 	Organization account.Organization
 	Admin, Agent account.User
@@ -46,21 +51,40 @@ func (h *House) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error 
 	return nil
 }
 
+// pay takes what the payment provider says, as the endpoint for it does.
+func (h *House) pay(ctx context.Context, event []byte) error {
+	e, err := payments.New().Parse(&channel.Request{Body: event}, channel.Part{})
+	if err != nil {
+		return err
+	}
+	return h.DB.Write(ctx, func(tx *db.Tx) error {
+		_, err := h.Billing.Intake(ctx, tx, e.Payment)
+		return err
+	})
+}
+
 const password = "correct horse"
 
 // NewHouse returns a house on a database of its own.
 func NewHouse(t testing.TB) *House {
 	t.Helper()
 	h := &House{t: t, DB: dbtest.New(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	var err error
-	if h.Accounts, err = account.New(account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Logger: h.Log}); err != nil {
+	checkout, err := billing.NewCheckout(billing.CheckoutConfig{DB: h.DB, Box: seal.New(seal.NewKey()), BaseURL: BaseURL})
+	if err != nil {
 		t.Fatal(err)
 	}
+	if h.Accounts, err = account.New(account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Logger: h.Log}); err != nil {
+		t.Fatal(err)
+	}
+	h.Billing = billing.Open(billing.Config{
+		DB: h.DB, Accounts: h.Accounts, Checkout: checkout, Mailer: h, MailFrom: mail.Address{Address: "no-reply@example.com"},
+		BaseURL: BaseURL, Post: h.pay, Logger: h.Log,
+	})
 	h.Organization = h.NewOrganization(`Lime & <b>"Sons"</b>`)
 	h.Admin = h.NewUser(h.Organization, "ada@example.com", "Ada <script>alert(1)</script>", account.Admin)
 	h.Agent = h.NewUser(h.Organization, "ben@example.com", "Ben", account.Agent)
 	h.Live = live.Open(h.DB)
-	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Live: h.Live, Logger: h.Log})
+	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Billing: h.Billing, Live: h.Live, Mailbox: "/dev/mailbox", Logger: h.Log})
 	return h
 }
 
