@@ -344,7 +344,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
 		Credentials:      map[string]map[string]string{"email-delivery": deliveryCredentials(c)},
 		SoleOrganization: a.Accounts.SoleOrganization, FormerOwner: a.Shop.FormerOwner,
-		Media: netguard.NewTransport(netguard.Guard{}), API: providers, Logger: log,
+		Media: netguard.NewTransport(netguard.Guard{}), API: providers,
+		Processed: func(organizationID, eventID string) { a.live.Tell(organizationID, "inbound:"+eventID) },
+		Logger:    log,
 	})
 	a.Calls.Work(a.Inbound)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log})

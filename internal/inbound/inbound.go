@@ -104,8 +104,11 @@ type Config struct {
 	// Media fetches attachments; it must connect to public addresses only.
 	Media http.RoundTripper
 	// API calls the providers' APIs, wherever the operator says that they are.
-	API    http.RoundTripper
-	Logger *slog.Logger
+	API http.RoundTripper
+	// Processed is told, after the commit, of an organization's event that was dealt
+	// with. It must be quick. nil: nobody is.
+	Processed func(organizationID, eventID string)
+	Logger    *slog.Logger
 }
 
 // Service takes requests and processes events. It is safe for concurrent use.
@@ -127,6 +130,7 @@ type Service struct {
 	baseURL               string
 	formerOwner           func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
 	soleOrganization      func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	onProcessed           func(organizationID, eventID string)
 	media                 http.RoundTripper
 	api                   http.RoundTripper
 	log                   *slog.Logger
@@ -157,7 +161,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
 		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.News,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
-		soleOrganization: c.SoleOrganization, formerOwner: c.FormerOwner, media: c.Media, api: c.API, log: c.Logger,
+		soleOrganization: c.SoleOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, media: c.Media, api: c.API, log: c.Logger,
 		counts:    make(map[string]*tally),
 		receiving: semaphore.NewWeighted(maxReceiving),
 		parsing:   semaphore.NewWeighted(maxParsing),

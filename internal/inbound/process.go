@@ -33,6 +33,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	err = s.prepare(ctx, w)
 	if errors.Is(err, channel.ErrUnreadable) {
 		return s.db.Write(ctx, func(tx *db.Tx) error {
+			s.tell(tx, e)
 			if err := e.end(ctx, tx, Rejected, nil, reason(err)); err != nil {
 				return err
 			}
@@ -43,6 +44,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
+		s.tell(tx, e)
 		result, err := s.take(ctx, tx, w)
 		if err != nil {
 			return err
@@ -52,6 +54,13 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		}
 		return j.Finish(ctx, tx)
 	})
+}
+
+// tell says that an event was dealt with, once it has been.
+func (s *Service) tell(tx *db.Tx, e *Event) {
+	if s.onProcessed != nil && e.OrganizationID != "" {
+		tx.AfterCommit(func() { s.onProcessed(e.OrganizationID, e.ID) })
+	}
 }
 
 // work is an event that is being processed.
