@@ -60,7 +60,7 @@ func defaultPace() pace { return pace{{1500, 12_000}, {20_000, 40_000}, {200_000
 
 // What testing a row costs: 1 from an index alone, less than a microsecond.
 const (
-	someCost   = 3  // where the index says of most that they are elsewhere
+	someCost   = 6  // where the index says of some that they are elsewhere
 	lookupCost = 12 // from the table
 )
 
@@ -110,28 +110,36 @@ func (s *search) findHere(want int) ([]candidate, error) {
 	}
 	w := s.walker(nil)
 	var found []candidate
-	spent := 0
+	passed, spent := 0, 0
 	for _, step := range s.pace {
 		if !s.tests(w) {
 			break
 		}
 		cost := s.walkCost(w)
-		rows := max(1, step.walk/cost)
-		end, more, err := s.edge(w, at, rows)
-		if err != nil {
-			return nil, err
+		// To find where a walk ends takes as long as the walk, so it goes as far as
+		// it is likely to take, and then a few times as far.
+		for left, rows := max(1, step.walk/cost), 0; left > 0; left -= rows {
+			if rows *= 4; len(found) > 0 {
+				rows = max(rows, (want-len(found))*(passed/len(found)+1))
+			}
+			if rows == 0 || rows > left {
+				rows = left
+			}
+			end, more, err := s.edge(w, at, rows)
+			if err != nil {
+				return nil, err
+			}
+			some, err := s.walk(w, at, end, want-len(found))
+			if err != nil {
+				return nil, err
+			}
+			if found = append(found, some...); len(found) >= want || !more {
+				return found, nil
+			}
+			at, passed, spent = end, passed+rows, spent+rows*cost
 		}
-		some, err := s.walk(w, at, end, want-len(found))
-		if err != nil {
-			return nil, err
-		}
-		if found = append(found, some...); len(found) >= want || !more {
-			return found, nil
-		}
-		at = end
-		// As it went on so far, so will it.
 		budget := step.set
-		if spent += rows * cost; len(found) > 0 {
+		if len(found) > 0 {
 			budget = min(2*step.set, (want-len(found))*(spent/len(found)))
 		}
 		least, small, err := s.count(budget)
@@ -464,6 +472,9 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 	for _, set := range s.sets() {
 		cost := s.setCost(set)
 		bound := max(1, budget/cost)
+		if small { // it is of no use unless it is cheaper
+			bound = min(bound, price/cost+1)
+		}
 		known, ok := s.counted[set]
 		if !ok || known.rows >= known.bound && known.bound < bound {
 			var st statement
