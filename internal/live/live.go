@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -39,14 +38,9 @@ type Hub struct {
 
 	mu     sync.Mutex
 	subs   map[string]map[*Subscription]struct{} // by organization
+	bursts map[string]burst                      // by organization, see TellSoon
 	closed bool
-
-	soonMu sync.Mutex
-	soon   map[news]struct{} // waits to be told; nil while nothing does
 }
-
-// news is a topic of an organization.
-type news struct{ organizationID, topic string }
 
 // Open returns a hub of what happens in d. It hears of other processes while
 // [Hub.Run] runs.
@@ -83,40 +77,6 @@ func (h *Hub) Tell(organizationID string, topics ...string) {
 	h.spread(organizationID, topics)
 	for _, t := range topics {
 		h.teller.Tell(h.instance + " " + organizationID + " " + t)
-	}
-}
-
-// pause is how long what is told by [Hub.TellSoon] waits for more of the same.
-const pause = 250 * time.Millisecond
-
-// TellSoon is [Hub.Tell] for what happens thousands of times a second: what is
-// told of a topic within a moment is passed on once, at its end.
-func (h *Hub) TellSoon(organizationID, topic string) {
-	n := news{organizationID, topic}
-	h.soonMu.Lock()
-	defer h.soonMu.Unlock()
-	if _, known := h.soon[n]; known {
-		return
-	}
-	if h.soon == nil {
-		h.soon = make(map[news]struct{})
-		time.AfterFunc(pause, h.tellNow)
-	}
-	h.soon[n] = struct{}{}
-}
-
-// tellNow tells what has waited.
-func (h *Hub) tellNow() {
-	h.soonMu.Lock()
-	soon := h.soon
-	h.soon = nil
-	h.soonMu.Unlock()
-	topics := make(map[string][]string)
-	for n := range soon {
-		topics[n.organizationID] = append(topics[n.organizationID], n.topic)
-	}
-	for organizationID, list := range topics {
-		h.Tell(organizationID, list...)
 	}
 }
 

@@ -39,6 +39,7 @@ let last = 0;
 function heard(topics) {
   for (const topic of topics) {
     waiting.add(topic);
+    // "kind:*" is any of a kind.
     if (topic.includes(":")) waiting.add(topic.slice(0, topic.indexOf(":")));
   }
   // At once when it was quiet, and else once a second.
@@ -56,7 +57,7 @@ async function update() {
   const topics = waiting;
   waiting = new Set();
   const parts = [...document.querySelectorAll("[data-live][id]")].filter(
-    (e) => topics.has("*") || e.dataset.live.split(" ").some((t) => topics.has(t)),
+    (e) => topics.has("*") || e.dataset.live.split(" ").some((t) => topics.has(t) || topics.has(t.split(":")[0] + ":*")),
   );
   if (!parts.length) return;
   const response = await fetch(location.href, { headers: { "X-Live": "1" } }).catch(() => null);
