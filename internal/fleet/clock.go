@@ -56,5 +56,6 @@ func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, 
 	if err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}
+	s.tell(tx, a.id, "", "")
 	return nil
 }

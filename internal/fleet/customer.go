@@ -159,6 +159,7 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	if made == 0 {
 		return Customer{}, exists("external_id")
 	}
+	s.tell(tx, organizationID, CustomerKind, c.ID)
 	return c, nil
 }
 
@@ -236,6 +237,7 @@ func (s *Service) keepCustomer(ctx context.Context, tx *db.Tx, a account, c Cust
 	if err != nil {
 		return Customer{}, fmt.Errorf("update a customer: %w", err)
 	}
+	s.tell(tx, a.id, CustomerKind, c.ID)
 	return c, nil
 }
 

@@ -59,6 +59,8 @@ type Service struct {
 	log  *slog.Logger
 	pace pace // of lists
 
+	changed func(organizationID, kind, id string)
+
 	settings    cache[Settings]
 	subaccounts cache[Subaccount]
 	plans       cache[Plan]
@@ -73,6 +75,10 @@ type Config struct {
 	DB     *db.DB       // migrated to [db.Fleet]
 	Live   bool         // production; else the sandbox
 	Logger *slog.Logger // nil discards
+	// Changed is told of every record that changes, with its kind (RideKind, ...),
+	// after the commit; of an organization whose whole fleet has changed with
+	// neither kind nor id. It must be quick. Nil: nobody wants to know.
+	Changed func(organizationID, kind, id string)
 }
 
 // Open returns the fleets of one environment.
@@ -81,7 +87,7 @@ func Open(c Config) *Service {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{db: c.DB, live: c.Live, log: log, pace: defaultPace()}
+	return &Service{db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace()}
 }
 
 // Live reports whether this is production.

@@ -188,6 +188,7 @@ func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	if made == 0 {
 		return Plan{}, exists("external_id")
 	}
+	s.tell(tx, organizationID, PlanKind, p.ID)
 	return p, keepVersion(ctx, tx, organizationID, &p)
 }
 
@@ -264,6 +265,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	if err != nil {
 		return Plan{}, fmt.Errorf("update a pricing plan: %w", err)
 	}
+	s.tell(tx, organizationID, PlanKind, p.ID)
 	return p, keepVersion(ctx, tx, organizationID, &p)
 }
 

@@ -36,6 +36,7 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 	if err != nil {
 		return err
 	}
+	s.tell(tx, o.ID, "", "")
 	return s.seed(ctx, tx, a, o)
 }
 

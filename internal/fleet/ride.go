@@ -195,6 +195,7 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride)
 		// Not while records agree with each other: the locks see to it.
 		return fmt.Errorf("vehicle %s or its customer has an open ride that they do not know of", r.VehicleID)
 	}
+	s.tellRide(tx, a.id, r)
 	return s.forgetFacts(ctx, tx, a.id, nil, r)
 }
 
@@ -211,7 +212,16 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, 
 	if err != nil {
 		return err
 	}
+	s.tellRide(tx, a.id, r)
 	return s.forgetFacts(ctx, tx, a.id, before, r)
+}
+
+// tellRide is tell for a ride, and for its customer, who has changed with it.
+func (s *Service) tellRide(tx *db.Tx, organizationID string, r *Ride) {
+	s.tell(tx, organizationID, RideKind, r.ID)
+	if r.CustomerID != "" {
+		s.tell(tx, organizationID, CustomerKind, string(r.CustomerID))
+	}
 }
 
 // Ride returns a ride as it was changed last, and what it has lasted by now.

@@ -143,6 +143,7 @@ func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID 
 	if _, err := tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, doc = $4 WHERE organization_id = $1", organizationID, revision, newStamp(), string(doc)); err != nil {
 		return Settings{}, 0, fmt.Errorf("update the settings: %w", err)
 	}
+	s.tell(tx, organizationID, SettingsKind, "")
 	return after, revision, s.postpone(ctx, tx, a, before, after)
 }
 

@@ -249,6 +249,7 @@ func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	if made == 0 {
 		return Subaccount{}, exists("external_id")
 	}
+	s.tell(tx, organizationID, SubaccountKind, sub.ID)
 	return sub, nil
 }
 
@@ -323,6 +324,7 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	if err != nil {
 		return Subaccount{}, fmt.Errorf("update a subaccount: %w", err)
 	}
+	s.tell(tx, organizationID, SubaccountKind, sub.ID)
 	return sub, nil
 }
 

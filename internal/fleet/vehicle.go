@@ -361,6 +361,7 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a account, stored,
 	if err := v.encode(a); err != nil {
 		return err
 	}
+	s.tell(tx, a.id, VehicleKind, v.ID)
 	err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
 	switch {
 	case !db.IsUnique(err):
@@ -472,6 +473,7 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	if !added {
 		return v, s.claimVehicle(ctx, tx, a.id, &Vehicle{}, &v)
 	}
+	s.tell(tx, a.id, VehicleKind, v.ID)
 	return v, v.keepChanges(ctx, tx, a.id)
 }
 
@@ -686,6 +688,7 @@ func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, 
 	if _, err := tx.Exec(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
 		return fmt.Errorf("delete a vehicle: %w", err)
 	}
+	s.tell(tx, organizationID, VehicleKind, id)
 	return nil
 }
 

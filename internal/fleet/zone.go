@@ -320,6 +320,7 @@ func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	if made == 0 {
 		return Zone{}, exists("external_id")
 	}
+	s.tell(tx, organizationID, ZoneKind, z.ID)
 	return z, nil
 }
 
@@ -403,6 +404,7 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	if err != nil {
 		return Zone{}, fmt.Errorf("update a zone: %w", err)
 	}
+	s.tell(tx, organizationID, ZoneKind, z.ID)
 	return z, nil
 }
 
@@ -414,6 +416,7 @@ func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id 
 	if err := found(err, "zone"); err != nil {
 		return err
 	}
+	s.tell(tx, organizationID, ZoneKind, id)
 	return s.touch(ctx, tx, organizationID, subaccountID)
 }
 

@@ -1,0 +1,140 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// VehicleFilter is the part of a [VehicleQuery] that vehicles can be counted by.
+type VehicleFilter struct {
+	Subaccount    []string
+	State         []VehicleState
+	VehicleTypeID []string
+}
+
+func (f *VehicleFilter) check(v *problem.Validation) {
+	checkValues(v, "subaccount_id", f.Subaccount)
+	checkValues(v, "state", f.State)
+	checkValues(v, "vehicle_type_id", f.VehicleTypeID)
+}
+
+// where is the condition on the rows of vehicles.
+func (f *VehicleFilter) where(st *statement) string {
+	var s search
+	s.equal("subaccount_id", f.Subaccount, false, "")
+	s.equal("state", texts(f.State), false, "")
+	s.equal("vehicle_type_id", f.VehicleTypeID, false, "")
+	var b strings.Builder
+	for i := range s.filters {
+		b.WriteString(" AND v.")
+		b.WriteString(s.filters[i].text(st))
+	}
+	return b.String()
+}
+
+// Square is a part of the map with vehicles in it: a square on the plane of
+// longitude and latitude.
+type Square struct {
+	Box   Box
+	Count int64
+	ID    string // of one of them
+}
+
+// maxSquares bounds what [Service.CountVehicles] counts.
+const maxSquares = 2048
+
+// CountVehicles counts the vehicles in a box by squares, as fine as there can be
+// at most most of them in it. Squares that reach out of the box are counted whole,
+// and those without a vehicle are left out. What it costs goes by the squares and
+// by the vehicles in them, of which only an index is read. most is at most 2,048.
+func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationID string, box Box, f VehicleFilter, most int) ([]Square, error) {
+	var v problem.Validation
+	checkBox(&v, &box)
+	f.check(&v)
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	rects, level := box.squares(min(most, maxSquares))
+	var squares []Square
+	seen := make(map[int64]bool)
+	err := s.snapshot(ctx, q, func(q db.Querier) error {
+		for _, r := range cover(rects, maxRanges) {
+			var st statement
+			org, first, last := st.arg(organizationID), st.arg(r.first), st.arg(r.last)
+			// From one square with vehicles to the next, so that a sea costs nothing.
+			next := func(from string) string {
+				return fmt.Sprintf("(SELECT v.cell >> %d FROM vehicles v WHERE v.organization_id = %s AND v.cell >= %s AND v.cell <= %s ORDER BY v.cell LIMIT 1)",
+					2*level, org, from, last)
+			}
+			in := fmt.Sprintf("FROM vehicles v WHERE v.organization_id = %s AND v.cell >= s.square << %d AND v.cell < (s.square + 1) << %d", org, 2*level, 2*level) + f.where(&st)
+			st.addf("WITH RECURSIVE s(square) AS (SELECT %s UNION ALL SELECT %s FROM s WHERE s.square IS NOT NULL) "+
+				"SELECT s.square, (SELECT count(*) %s), (SELECT v.id %s LIMIT 1) FROM s WHERE s.square IS NOT NULL",
+				next(first), next(fmt.Sprintf("(s.square + 1) << %d", 2*level)), in, in)
+			_, err := db.All(ctx, q, func(row db.Row) (struct{}, error) {
+				var n, count int64
+				var id string
+				if err := row.Scan(&n, &count, db.IntoText(&id)); err != nil || count == 0 || seen[n] {
+					return struct{}{}, err
+				}
+				seen[n] = true // two ranges can have parts of a square at the end of the world
+				lat, lng := positionOf(n << (2 * level))
+				size := int64(1) << level
+				// A range may have more squares than the box.
+				if slices.ContainsFunc(rects, func(r rect) bool { return r.has(lat, lng) }) {
+					squares = append(squares, Square{Box{degrees(lng), degrees(lat), degrees(lng + size), degrees(lat + size)}, count, id})
+				}
+				return struct{}{}, nil
+			}, st.String(), st.args...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count vehicles: %w", err)
+	}
+	return squares, nil
+}
+
+// squares returns a box, filled up to whole squares, and the level of these: the
+// least with which there are at most most of them.
+func (b Box) squares(most int) (rects []rect, level int) {
+	rects = b.rects()
+	for ; level < 29; level++ {
+		n := int64(0)
+		for _, r := range rects {
+			n += ((r.maxLat+maxLat)>>level - (r.minLat+maxLat)>>level + 1) * ((r.maxLng+maxLng)>>level - (r.minLng+maxLng)>>level + 1)
+		}
+		if n <= int64(most) {
+			break
+		}
+	}
+	for i := range rects {
+		r := &rects[i]
+		r.minLat, r.minLng = (r.minLat+maxLat)>>level<<level-maxLat, (r.minLng+maxLng)>>level<<level-maxLng
+		r.maxLat, r.maxLng = ((r.maxLat+maxLat)>>level+1)<<level-1-maxLat, ((r.maxLng+maxLng)>>level+1)<<level-1-maxLng
+	}
+	return rects, level
+}
+
+// CountStates counts an organization's vehicles by their state.
+func (s *Service) CountStates(ctx context.Context, q db.Querier, organizationID string) (map[VehicleState]int64, error) {
+	counts := make(map[VehicleState]int64)
+	_, err := db.All(ctx, q, func(row db.Row) (struct{}, error) {
+		var state VehicleState
+		var n int64
+		err := row.Scan(&state, &n)
+		counts[state] = n
+		return struct{}{}, err
+	}, "SELECT state, count(*) FROM vehicles WHERE organization_id = $1 GROUP BY state", organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("count vehicles by state: %w", err)
+	}
+	return counts, nil
+}
