@@ -47,6 +47,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -349,8 +350,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Logger:    log,
 	})
 	a.Calls.Work(a.Inbound)
-	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log})
-	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Logger: log})
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log, Changed: a.fleetTeller(fleetpages.Production)})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Logger: log, Changed: a.fleetTeller(fleetpages.Sandbox)})
 	a.handler, err = a.newHandler()
 	return a, err
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/fleetapi"
+	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 )
 
 // Fleet is the fleet of one environment, in a database of its own.
@@ -138,4 +140,16 @@ func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi
 	}
 	plan := billing.KeyPlan(o.Plan)
 	return fleetapi.Account{Name: o.Name, Plan: plan, RateLimit: plan.Limit(o.FleetRateLimit)}, nil
+}
+
+// fleetTeller has pages that are open look at what has changed in the fleet of an
+// environment.
+func (a *App) fleetTeller(e fleetpages.Environment) func(organizationID, kind, id string) {
+	return func(organizationID, kind, id string) {
+		if kind == "" {
+			a.live.Tell(organizationID, live.Everything)
+			return
+		}
+		a.live.TellSoon(organizationID, e.Topic(kind, id))
+	}
 }

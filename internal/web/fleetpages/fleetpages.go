@@ -49,16 +49,31 @@ type Config struct {
 type pages struct {
 	*web.Area
 	Config
-	base  string // "/fleet"
-	other string // the same of the other environment
-	kind  string // what topics of package live begin with: "live/" or "test/"
+	base        string // "/fleet"
+	other       string // the same of the other environment
+	environment Environment
+}
+
+// Environment is one of the two, as topics of package live name it.
+type Environment string
+
+// The environments.
+const (
+	Production Environment = "live"
+	Sandbox    Environment = "test"
+)
+
+// Topic is what is told when a record of some kind changes, or, with an id, when
+// that one does.
+func (e Environment) Topic(kind string, id ...string) string {
+	return string(e) + "/" + strings.Join(append([]string{kind}, id...), ":")
 }
 
 // Register adds the pages of one environment to a site. It is called for each.
 func Register(s *web.Site, c Config) {
-	p := &pages{Area: s.Area(templates), Config: c, base: "/fleet", other: "/sandbox/fleet", kind: "live/"}
+	p := &pages{Area: s.Area(templates), Config: c, base: "/fleet", other: "/sandbox/fleet", environment: Production}
 	if !c.Fleet.Live() {
-		p.base, p.other, p.kind = p.other, p.base, "test/"
+		p.base, p.other, p.environment = p.other, p.base, Sandbox
 	}
 	p.handle("", route{get: p.overview})
 	p.handleRecords()
@@ -128,11 +143,8 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 	return web.Page{Title: title, At: p.base, Views: views, Body: body, Class: "environmental", Sandbox: !p.Fleet.Live(), Other: p.other + path}
 }
 
-// topic returns what is told when a kind of record changes, or with an id when
-// that one does; for data-live. See [fleet.Config].
-func (p *pages) topic(kind string, id ...string) string {
-	return p.kind + strings.Join(append([]string{kind}, id...), ":")
-}
+// topic is [Environment.Topic], for data-live.
+func (p *pages) topic(kind string, id ...string) string { return p.environment.Topic(kind, id...) }
 
 // by says to the fleet who asks.
 func by(r *web.Request) fleet.By {
