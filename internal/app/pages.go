@@ -23,7 +23,7 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 	site := web.New(web.Config{
 		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log,
 	})
-	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Shop: a.Shop})
+	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls})
 	settings.Register(site, settings.Config{Accounts: a.Accounts})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL})
 	for _, f := range []struct {

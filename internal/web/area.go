@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,7 +111,13 @@ func (a *Area) Handle(path string, rt Route) {
 	if rt.Get != nil {
 		allow = append(allow, "HEAD")
 	}
-	a.site.mux.HandleFunc(path, a.site.notAllowed(strings.Join(allow, ", ")))
+	// Method by method: a pattern for all of them would be at odds with that of
+	// another page, as "/tickets/new" with "GET /tickets/{number}".
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+		if !slices.Contains(allow, method) {
+			a.site.mux.HandleFunc(method+" "+path, a.site.notAllowed(strings.Join(allow, ", ")))
+		}
+	}
 }
 
 // serve finds out who asks, whether they may, and has the handler answer.

@@ -9,6 +9,8 @@ import (
 	"embed"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/call"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/shop"
@@ -23,7 +25,10 @@ type Config struct {
 	DB       *db.DB
 	Accounts *account.Service
 	Desk     *desk.Service
-	Shop     *shop.Service // nil: nothing is known of orders
+	// What is known beside; nil: nothing is.
+	Connections *connection.Service
+	Shop        *shop.Service
+	Calls       *call.Service
 }
 
 type pages struct {
@@ -35,4 +40,5 @@ type pages struct {
 func Register(s *web.Site, c Config) {
 	p := &pages{s.Area(templates), c}
 	p.handleLists()
+	p.handleCustomers()
 }

@@ -165,10 +165,7 @@ func countText(n int, least bool) string {
 		return ""
 	}
 	n, least = min(n, countsUpTo), least || n >= countsUpTo
-	text := strconv.Itoa(n)
-	if n >= 1000 {
-		text = text[:len(text)-3] + "," + text[len(text)-3:]
-	}
+	text := web.Number(int64(n))
 	if least {
 		text += "+"
 	}

@@ -1,0 +1,386 @@
+package inbox
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/call"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// handleCustomers adds the pages of customers, and that of a new ticket.
+func (p *pages) handleCustomers() {
+	p.Handle(newTicketPath, web.Route{Get: p.askTicket, Post: p.makeTicket})
+	p.Handle("/customers", web.Route{Get: p.customers})
+	p.Handle("/customers/new", web.Route{Get: p.askCustomer, Post: p.makeCustomer})
+	p.Handle("/customers/{id}", web.Route{Get: p.customer})
+	p.Handle("/customers/{id}/edit", web.Route{Get: p.editCustomer, Post: p.changeCustomer})
+	// As with keys of the API, whose permission to delete only admins give.
+	p.Handle("/customers/{id}/delete", web.Route{Get: p.askDeleteCustomer, Post: p.deleteCustomer, Admin: true})
+}
+
+// customerList is a page of customers.
+type customerList struct {
+	Search string
+	Rows   []customerRow
+	Pager  web.Pager
+	Empty  *web.Empty
+}
+
+type customerRow struct {
+	desk.Customer
+	Avatar  web.Avatar
+	Called  string
+	Changed web.Time
+}
+
+// called is what a customer is called.
+func called(c *desk.Customer) string {
+	if c.Name != "" {
+		return c.Name
+	}
+	for _, list := range [][]string{c.Emails, c.Phones} {
+		if len(list) > 0 {
+			return list[0]
+		}
+	}
+	for _, i := range c.Identities {
+		return i.ExternalID
+	}
+	return "Somebody"
+}
+
+// customers lists who writes to the organization.
+func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
+	asked := r.URL.Query()
+	l := customerList{Search: strings.TrimSpace(asked.Get("q"))}
+	query := customerQuery(l.Search)
+	query.After = readPosition(asked.Get("after"))
+	list, next, err := p.Desk.FindCustomers(r.Context(), p.DB, r.OrganizationID, query)
+	if problem.Of(err) == problem.Invalid { // an address that somebody made up, or nothing that a customer can have
+		list, next, err = nil, nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		c := &list[i]
+		l.Rows = append(l.Rows, customerRow{*c, web.NewAvatar(called(c)), called(c), r.Time(c.UpdatedAt)})
+	}
+	address := func(after *desk.Position) string {
+		q := url.Values{}
+		if l.Search != "" {
+			q.Set("q", l.Search)
+		}
+		if after != nil {
+			q.Set("after", writePosition(after))
+		}
+		if len(q) == 0 {
+			return "/customers"
+		}
+		return "/customers?" + q.Encode()
+	}
+	if next != nil {
+		l.Pager.Older = address(next)
+	}
+	if query.After != nil {
+		l.Pager.Newer = address(nil)
+	}
+	switch {
+	case len(l.Rows) > 0:
+	case l.Search != "":
+		l.Empty = &web.Empty{Text: "Nobody is found. Search for how a name begins, or for a whole address or number.", Path: "/customers", Label: "See all"}
+	default:
+		l.Empty = &web.Empty{Text: "There is nobody yet: whoever writes to a connected channel is a customer.", Path: "/customers/new", Label: "New customer"}
+	}
+	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Body: l})
+}
+
+// customerQuery is what a search asks for: a whole address, a whole number, or how
+// a name begins.
+func customerQuery(search string) desk.CustomerQuery {
+	q := desk.CustomerQuery{Limit: 50, Sort: desk.Sort{Member: desk.ByUpdatedAt, Descending: true}}
+	switch {
+	case search == "":
+	case strings.Contains(search, "@"):
+		q.Email = []string{search}
+	case strings.HasPrefix(search, "+") || strings.Trim(search, "0123456789 ()-/") == "":
+		q.Phone = []string{search}
+	default:
+		q.Name = search
+	}
+	return q
+}
+
+// customerPage is somebody with all that is known of them.
+type customerPage struct {
+	desk.Customer
+	Called  string
+	Avatar  web.Avatar
+	Since   web.Time
+	Changed web.Time
+	Rows    []row
+	More    bool // there are more tickets
+	Orders  []order
+	Calls   []callRow
+	Admin   bool
+}
+
+// order is an order in a shop.
+type order struct {
+	shop.Order
+	Placed web.Time
+	Amount string // with its currency
+	Shop   string // where it leads; empty: nowhere
+}
+
+// callRow is a telephone call.
+type callRow struct {
+	*call.Call
+	Began web.Time
+	State string
+	Took  string
+	Path  string // of its ticket; empty: there is none
+}
+
+// customer shows somebody.
+func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
+	body := customerPage{Admin: r.Admin()}
+	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	names := make(map[string]string, len(members))
+	for _, m := range members {
+		names[m.ID] = cmp.Or(m.Name, m.Email)
+	}
+	err = p.DB.Read(r.Context(), func(tx *db.Tx) (err error) {
+		if body.Customer, err = p.Desk.Customer(r.Context(), tx, r.OrganizationID, r.PathValue("id")); err != nil {
+			return err
+		}
+		tickets, next, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{CustomerID: []string{body.ID}, Limit: 20})
+		if err != nil {
+			return err
+		}
+		body.More = next != nil
+		previews, err := p.Desk.Previews(r.Context(), tx, tickets)
+		if err != nil {
+			return err
+		}
+		body.Rows = nil
+		for i := range tickets {
+			line := newRow(r, &tickets[i], previews[tickets[i].ID], names)
+			line.Status = new(statusChip(tickets[i].Status))
+			body.Rows = append(body.Rows, line)
+		}
+		return p.dealings(r, tx, &body)
+	})
+	if err != nil {
+		return err
+	}
+	body.Called, body.Avatar = called(&body.Customer), web.NewAvatar(called(&body.Customer))
+	body.Since, body.Changed = r.Time(body.CreatedAt), r.Time(body.UpdatedAt)
+	return p.Render(w, r, "customer", web.Page{Title: body.Called, At: "/customers", Body: body})
+}
+
+// maxCalls is how many calls the page of a customer shows.
+const maxCalls = 10
+
+// dealings adds a customer's orders and calls.
+func (p *pages) dealings(r *web.Request, tx *db.Tx, body *customerPage) error {
+	body.Orders, body.Calls = nil, nil
+	if p.Shop != nil {
+		orders, err := p.Shop.Orders(r.Context(), tx, r.OrganizationID, body.ID)
+		if err != nil {
+			return err
+		}
+		for _, o := range orders {
+			shown := order{Order: o, Placed: r.Time(o.PlacedAt), Amount: strings.TrimSpace(o.Total + " " + o.Currency)}
+			if u, err := url.Parse(o.URL); err == nil && u.Scheme == "https" && u.Host != "" {
+				shown.Shop = o.URL
+			}
+			body.Orders = append(body.Orders, shown)
+		}
+	}
+	if p.Calls == nil {
+		return nil
+	}
+	for _, phone := range body.Phones {
+		calls, err := p.Calls.List(r.Context(), tx, r.OrganizationID, call.Filter{Phone: phone})
+		if err != nil {
+			return err
+		}
+		for _, c := range calls {
+			body.Calls = append(body.Calls, newCallRow(r, c))
+		}
+	}
+	slices.SortFunc(body.Calls, func(a, b callRow) int { return strings.Compare(b.ID, a.ID) })
+	body.Calls = body.Calls[:min(len(body.Calls), maxCalls)]
+	for i := range body.Calls {
+		c := &body.Calls[i]
+		if c.TicketID == "" {
+			continue
+		}
+		t, err := p.Desk.Ticket(r.Context(), tx, r.OrganizationID, c.TicketID)
+		if problem.Of(err) == problem.NotFound {
+			continue // deleted since
+		}
+		if err != nil {
+			return err
+		}
+		c.Path = "/tickets/" + strconv.FormatInt(t.Number, 10)
+	}
+	return nil
+}
+
+func newCallRow(r *web.Request, c *call.Call) callRow {
+	line := callRow{Call: c, Began: r.Time(c.StartedAt)}
+	if c.StartedAt.IsZero() {
+		line.Began = r.Time(c.CreatedAt)
+	}
+	switch {
+	case c.Missed:
+		line.State = "Missed"
+	case !c.LeftAt.IsZero():
+		line.State = "Voicemail"
+	case c.Inbound:
+		line.State = "From the customer"
+	default:
+		line.State = "To the customer"
+	}
+	if c.Duration > 0 {
+		line.Took = c.Duration.String()
+	}
+	return line
+}
+
+// customerFields are those of the form of a customer.
+func customerFields(c *desk.Customer) web.Fields {
+	return web.Fields{
+		{Name: "name", Label: "Name", Type: "text", Optional: true, Most: 255, Value: c.Name},
+		{Name: "emails", Label: "E-mail addresses", Type: "textarea", Rows: 2, Optional: true, Value: strings.Join(c.Emails, "\n"), Help: "One on each line; messages go to the first."},
+		{Name: "phones", Label: "Phone numbers", Type: "textarea", Rows: 2, Optional: true, Value: strings.Join(c.Phones, "\n"), Help: "One on each line, with the country code."},
+		{Name: "external_id", Label: "Your own id", Type: "text", Optional: true, Most: 255, Value: c.ExternalID, Help: "By which your other systems know them."},
+	}
+}
+
+// linesOf are the lines of a field that say something.
+func linesOf(text string) []string {
+	list := []string{}
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); l != "" {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// customerForm shows the form of a customer.
+func (p *pages) customerForm(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, status int) error {
+	fields.Focus()
+	return p.Render(w, r, "customerform", web.Page{Title: title, At: "/customers", Status: status, Fields: fields, Body: cancel})
+}
+
+func (p *pages) askCustomer(w http.ResponseWriter, r *web.Request) error {
+	return p.customerForm(w, r, "New customer", "/customers", customerFields(&desk.Customer{}), 0)
+}
+
+func (p *pages) makeCustomer(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	var c desk.Customer
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		c, err = p.Desk.CreateCustomer(r.Context(), tx, r.OrganizationID, desk.NewCustomer{
+			Name: strings.TrimSpace(form.Get("name")), Emails: linesOf(form.Get("emails")), Phones: linesOf(form.Get("phones")), ExternalID: strings.TrimSpace(form.Get("external_id")),
+		})
+		return err
+	})
+	if err != nil {
+		fields := customerFields(&desk.Customer{})
+		fields.Fill(form)
+		if refused(fields, err) {
+			return p.customerForm(w, r, "New customer", "/customers", fields, http.StatusUnprocessableEntity)
+		}
+		return err
+	}
+	return p.Redirect(w, "/customers/"+c.ID, web.Notice{Text: "The customer is made."})
+}
+
+func (p *pages) editCustomer(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.Desk.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return p.customerForm(w, r, "Edit "+called(&c), "/customers/"+c.ID, customerFields(&c), 0)
+}
+
+func (p *pages) changeCustomer(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	id := r.PathValue("id")
+	emails, phones := linesOf(form.Get("emails")), linesOf(form.Get("phones"))
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		_, err := p.Desk.UpdateCustomer(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
+			Name: new(strings.TrimSpace(form.Get("name"))), Emails: &emails, Phones: &phones, ExternalID: new(strings.TrimSpace(form.Get("external_id"))),
+		})
+		return err
+	})
+	if err != nil {
+		fields := customerFields(&desk.Customer{})
+		fields.Fill(form)
+		if problem.Of(err) != problem.NotFound && refused(fields, err) {
+			return p.customerForm(w, r, "Edit the customer", "/customers/"+id, fields, http.StatusUnprocessableEntity)
+		}
+		return err
+	}
+	return p.Redirect(w, "/customers/"+id, web.Notice{Text: "The customer is changed."})
+}
+
+// confirmDelete is what is asked before a customer is deleted.
+func (p *pages) confirmDelete(r *web.Request) (web.Confirm, error) {
+	c, err := p.Desk.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	return web.Confirm{
+		Text: "Name, addresses and numbers of " + called(&c) + " go for good. Tickets, and what was said in them, stay until they are deleted themselves; whoever writes again is somebody new.",
+		Type: called(&c), Label: "Delete the customer", Cancel: "/customers/" + c.ID,
+	}, err
+}
+
+func (p *pages) askDeleteCustomer(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.confirmDelete(r)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Delete this customer?", web.Page{At: "/customers"}, c)
+}
+
+func (p *pages) deleteCustomer(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	c, err := p.confirmDelete(r)
+	if err != nil {
+		return err
+	}
+	if !p.Confirmed(form, c) {
+		return p.Confirm(w, r, "Delete this customer?", web.Page{At: "/customers"}, c)
+	}
+	if err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		return p.Desk.DeleteCustomer(r.Context(), tx, r.OrganizationID, r.PathValue("id"))
+	}); err != nil {
+		return err
+	}
+	return p.Redirect(w, "/customers", web.Notice{Text: "The customer is deleted."})
+}

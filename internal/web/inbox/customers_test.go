@@ -1,0 +1,225 @@
+package inbox_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// person makes a customer.
+func (h *house) person(n desk.NewCustomer) desk.Customer {
+	h.t.Helper()
+	var c desk.Customer
+	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
+		c, err = h.desk.CreateCustomer(h.t.Context(), tx, h.Organization.ID, n)
+		return err
+	}); err != nil {
+		h.t.Fatal(err)
+	}
+	return c
+}
+
+// people are those of a list.
+func people(d webtest.Document) (list []string) {
+	for _, n := range d.With("class", "person") {
+		list = append(list, webtest.Text(n.LastChild))
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestCustomers(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Agent)
+	b.Page("/customers").Want("There is nobody yet")
+	b.Page("/customers?q=ana").Want("Nobody is found")
+	h.person(desk.NewCustomer{Name: "Ana Lopez", Emails: []string{"ana@c.example", "lopez@c.example"}})
+	h.person(desk.NewCustomer{Name: `<b>"Anatol" & Sons`, Phones: []string{"+4915112345678"}})
+	h.text("+14155550101", "SM1", "hello")
+	h.take("chat", channel.Message{ExternalID: "1", ThreadKey: "C1:2", From: channel.Party{ID: "U1"}, Text: "hi"})
+	for path, want := range map[string][]string{
+		"/customers":                    {`+14155550101`, `<b>"Anatol" & Sons`, "Ana Lopez", "U1"},
+		"/customers?q=ana":              {"Ana Lopez"},
+		"/customers?q=LOPEZ@c.example":  {"Ana Lopez"},
+		"/customers?q=%2B4915112345678": {`<b>"Anatol" & Sons`},
+		"/customers?q=%2B14155550101":   {`+14155550101`},
+		"/customers?q=%3Cb":             {`<b>"Anatol" & Sons`},
+		"/customers?q=nobody":           nil,
+		"/customers?after=x":            nil,
+		"/customers?q=%00":              nil,
+	} {
+		if got := people(b.Page(path)); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
+	if got := people(other.Page("/customers")); len(got) != 0 {
+		t.Errorf("another organization sees %q", got)
+	}
+}
+
+func TestCustomerPage(t *testing.T) {
+	h := newHouse(t)
+	browsers := map[account.Role]*webtest.Browser{account.Agent: h.SignIn(h.Agent), account.Admin: h.SignIn(h.Admin)}
+	for i, text := range hostile {
+		id := h.take("sms", channel.Message{
+			ExternalID: fmt.Sprint("SM", i), ThreadKey: fmt.Sprintf("+1415555010%d", i), From: channel.Party{Phone: fmt.Sprintf("+1415555010%d", i), Name: text}, Text: text,
+		}).CustomerID
+		short := strings.Join(strings.Fields(text[:min(len(text), 100)]), " ")
+		for role, b := range browsers {
+			d := b.Page("/customers/" + id)
+			d.Want(short, fmt.Sprintf("+1415555010%d", i), fmt.Sprintf("#%d", i+1), "Open")
+			if deletes := len(d.With("href", "/customers/"+id+"/delete")); deletes != map[account.Role]int{account.Admin: 1}[role] {
+				t.Errorf("%s: got %d links that delete", role, deletes)
+			}
+		}
+	}
+	b := browsers[account.Agent]
+	bare := h.person(desk.NewCustomer{Emails: []string{"bare@c.example"}, ExternalID: "crm-7", Metadata: desk.Changed{"vip": new("<yes>")}})
+	b.Page("/customers/"+bare.ID).Want("bare@c.example", "No ticket is theirs", "crm-7", "vip", "<yes>")
+	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
+	for _, path := range []string{"/customers/" + bare.ID, "/customers/" + bare.ID + "/edit", "/customers/" + bare.ID + "/delete", "/tickets/new?customer=" + bare.ID} {
+		other.Refused(other.Get(path), http.StatusNotFound)
+	}
+	other.Refused(other.Post("/customers/"+bare.ID+"/edit", url.Values{"name": {"x"}}), http.StatusNotFound)
+	other.Refused(other.Post("/customers/"+bare.ID+"/delete", url.Values{"confirm": {"bare@c.example"}}), http.StatusNotFound)
+	b.Page("/customers/" + bare.ID)
+	b.Refused(b.Get("/customers/nobody"), http.StatusNotFound)
+}
+
+func TestEditCustomer(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Agent)
+	w := b.Post("/customers/new", url.Values{"name": {" Ana "}, "emails": {"ana@c.example\r\n\r\nlopez@c.example"}, "phones": {"+49 151 12345678"}, "external_id": {"7"}})
+	d, notice := b.Sent(w)
+	d.Want("Ana", "ana@c.example", "lopez@c.example", "+4915112345678", "7")
+	path := w.Header().Get("Location")
+	if notice != "The customer is made." {
+		t.Errorf("got notice %q", notice)
+	}
+	form := b.Page(path + "/edit")
+	if got := webtest.Text(form.Field("emails")); got != "ana@c.example lopez@c.example" {
+		t.Errorf("the form has %q", got)
+	}
+	d, _ = b.Sent(b.Post(path+"/edit", url.Values{"name": {"Ana <b>"}, "emails": {"lopez@c.example"}, "phones": {""}, "external_id": {""}}))
+	d.Want("Ana <b>", "lopez@c.example")
+	if strings.Contains(webtest.Text(d.Root), "ana@c.example") {
+		t.Error("an address that was taken away is there")
+	}
+	h.person(desk.NewCustomer{Name: "Bob", Emails: []string{"bob@c.example"}, ExternalID: "8"})
+	for _, at := range []string{path + "/edit", "/customers/new"} {
+		for field, c := range map[string]struct {
+			form url.Values
+			says string
+		}{
+			"emails":      {url.Values{"name": {"Ana"}, "emails": {"ok@c.example\nbob@c.example"}}, "E-mail addresses cannot be this"},
+			"phones":      {url.Values{"name": {"Ana"}, "phones": {"0151"}}, "Phone numbers must be a telephone number with its country code"},
+			"external_id": {url.Values{"name": {"Ana"}, "external_id": {"8"}}, "Your own id cannot be this"},
+		} {
+			d := b.Refused(b.Post(at, c.form), http.StatusUnprocessableEntity)
+			if got := strings.Join(d.Described(field), " "); !strings.Contains(got, c.says) || webtest.Attr(d.Field("name"), "value") != "Ana" {
+				t.Errorf("%s, %s: got %q", at, field, got)
+			}
+		}
+	}
+	b.Page(path).Want("Ana <b>")
+}
+
+func TestDeleteCustomer(t *testing.T) {
+	h := newHouse(t)
+	id := h.take("sms", channel.Message{ExternalID: "1", ThreadKey: "+14155550101", From: channel.Party{Phone: "+14155550101", Name: "Ana <b>"}, Text: "hello"}).CustomerID
+	agent, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
+	path := "/customers/" + id + "/delete"
+	agent.Refused(agent.Get(path), http.StatusForbidden)
+	agent.Refused(agent.Post(path, url.Values{"confirm": {"Ana <b>"}}), http.StatusForbidden)
+	admin.Page(path).Want("Ana <b>", "go for good")
+	d := admin.Refused(admin.Post(path, url.Values{"confirm": {"Ana"}}), http.StatusUnprocessableEntity)
+	d.Want("This is not what was to be typed")
+	d, notice := admin.Sent(admin.Post(path, url.Values{"confirm": {"Ana <b>"}}))
+	if notice != "The customer is deleted." || len(people(d)) != 0 {
+		t.Errorf("got notice %q and %q", notice, people(d))
+	}
+	admin.Refused(admin.Get("/customers/"+id), http.StatusNotFound)
+	if got := subjects(admin.Page("/inbox")); len(got) != 1 {
+		t.Errorf("their ticket is gone: %q", got)
+	}
+}
+
+// TestNewTicket makes tickets of somebody new and of somebody who is known.
+func TestNewTicket(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Agent)
+	b.Page("/tickets/new").Want("New ticket", "Nothing is sent: it is what the customer said")
+	latest := func() desk.Ticket {
+		t.Helper()
+		list, _, err := h.desk.FindTickets(t.Context(), h.DB, h.Organization.ID, desk.TicketQuery{Limit: 1})
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		return list[0]
+	}
+	w := b.Post("/tickets/new", url.Values{
+		"customer.name": {"Ana"}, "customer.email": {" ana@c.example"}, "channel": {"api"}, "subject": {"Flat tyre"}, "text": {"On the bridge.\r\nHelp!"},
+		"priority": {"high"}, "assignee_id": {h.Agent.ID}, "tags": {"tyre, bridge"},
+	})
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/tickets/1" {
+		t.Fatalf("got %d to %q: %s", w.Code, w.Header().Get("Location"), w.Body)
+	}
+	one := latest()
+	if one.Subject != "Flat tyre" || one.Priority != desk.PriorityHigh || one.AssigneeID != h.Agent.ID || strings.Join(one.Tags, " ") != "tyre bridge" || one.Customer.Email != "ana@c.example" || one.Channel != "api" {
+		t.Errorf("made %+v", one)
+	}
+	if list, err := h.desk.Messages(t.Context(), h.DB, h.Organization.ID, one.ID); err != nil || len(list) != 1 || list[0].Text != "On the bridge.\nHelp!" {
+		t.Errorf("it says %+v, %v", list, err)
+	}
+	if row := rowOf(t, b.Page("/inbox"), 1); webtest.Attr(row, "class") != "trow" {
+		t.Error("what one made oneself is unread")
+	}
+	known := "/tickets/new?customer=" + one.Customer.ID
+	d := b.Page(known)
+	d.Want("Ana", "ana@c.example")
+	if len(d.With("name", "customer.email")) != 0 {
+		t.Error("asks again who it is")
+	}
+	if w := b.Post(known, url.Values{"channel": {"email"}, "subject": {"Your refund"}, "text": {"It is on its way."}}); w.Code != http.StatusSeeOther {
+		t.Fatalf("got %d: %s", w.Code, w.Body)
+	}
+	if two := latest(); two.Customer.ID != one.Customer.ID || two.Channel != "email" || two.AssigneeID != "" {
+		t.Errorf("made %+v", two)
+	}
+
+	for what, c := range map[string]struct {
+		form  url.Values
+		field string
+		says  string
+	}{
+		"no subject":  {url.Values{"customer.name": {"Bob"}}, "subject", "Subject must"},
+		"nobody":      {url.Values{"subject": {"x"}}, "customer.name", "must have a name, an email or a phone"},
+		"no address":  {url.Values{"subject": {"x"}, "customer.email": {"bob"}}, "customer.email", "E-mail must be an e-mail address"},
+		"no number":   {url.Values{"subject": {"x"}, "customer.phone": {"0151"}}, "customer.phone", "Phone must be a telephone number"},
+		"no text":     {url.Values{"subject": {"x"}, "customer.email": {"bob@c.example"}, "channel": {"email"}}, "text", "Message must be given"},
+		"no member":   {url.Values{"subject": {"x"}, "customer.name": {"Bob"}, "assignee_id": {"eve"}}, "assignee_id", "Assignee must be a member"},
+		"a long tag":  {url.Values{"subject": {"x"}, "customer.name": {"Bob"}, "tags": {strings.Repeat("x", 60)}}, "tags", "Tags must"},
+		"unreachable": {url.Values{"subject": {"x"}, "text": {"y"}, "customer.email": {"bob@c.example"}, "channel": {"sms"}}, "customer.phone", "Phone must be given for this channel"},
+	} {
+		d := b.Refused(b.Post("/tickets/new", c.form), http.StatusUnprocessableEntity)
+		if got := strings.Join(d.Described(c.field), " "); !strings.Contains(got, c.says) {
+			t.Errorf("%s: got %q", what, got)
+		}
+		if got := webtest.Attr(d.Field("customer.email"), "value"); got != c.form.Get("customer.email") {
+			t.Errorf("%s: the form has forgotten what was typed: %q", what, got)
+		}
+	}
+	if got := latest().Number; got != 2 {
+		t.Errorf("what was refused made ticket %d", got)
+	}
+}
