@@ -572,11 +572,18 @@ func TestAudit(t *testing.T) {
 		q    AuditQuery
 		want int
 	}{
-		"of the new key":   {AuditQuery{TargetID: next.ID}, 1},
-		"created":          {AuditQuery{Action: KeyCreated, Service: Fleet, Environment: Live}, 2},
-		"of the helpdesk":  {AuditQuery{Service: Helpdesk}, 0},
-		"of the sandbox":   {AuditQuery{Environment: Test}, 0},
-		"exactly one page": {AuditQuery{Limit: 6}, 6},
+		"of the new key":             {AuditQuery{TargetID: next.ID}, 1},
+		"created":                    {AuditQuery{Action: KeyCreated, Service: Fleet, Environment: Live}, 2},
+		"of the helpdesk":            {AuditQuery{Service: Helpdesk}, 0},
+		"of the sandbox":             {AuditQuery{Environment: Test}, 0},
+		"exactly one page":           {AuditQuery{Limit: 6}, 6},
+		"of a person":                {AuditQuery{ActorID: ada().Actor.ID}, 5},
+		"of nobody":                  {AuditQuery{ActorID: "%"}, 0},
+		"of the system":              {AuditQuery{ActorType: System}, 1},
+		"of the system, by a person": {AuditQuery{ActorType: System, ActorID: ada().Actor.ID}, 0},
+		"since":                      {AuditQuery{From: page.Entries[1].At}, 2},
+		"until":                      {AuditQuery{To: page.Entries[1].At}, 4},
+		"between":                    {AuditQuery{From: page.Entries[3].At, To: page.Entries[1].At}, 2},
 	} {
 		p, err := s.Audit(t.Context(), org, test.q)
 		if err != nil || len(p.Entries) != test.want || p.Next != "" {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -147,7 +148,10 @@ type AuditQuery struct {
 	Service     ServiceName
 	Environment Environment
 	Action      AuditAction
+	ActorType   ActorType
+	ActorID     string
 	TargetID    string
+	From, To    time.Time // at or after, and before
 	Before      string // id of the last entry of the page before
 	Limit       int    // from 1 to 500; 0 means 50
 }
@@ -255,10 +259,33 @@ func entries(ctx context.Context, from db.Querier, organizationID string, q Audi
 			where += fmt.Sprintf(" AND %s $%d", f.condition, len(args))
 		}
 	}
+	// The parts of an actor are looked for as they are stored: as members of JSON.
+	for _, f := range []struct{ member, value string }{{"type", string(q.ActorType)}, {"id", q.ActorID}} {
+		if f.value != "" {
+			value, err := json.Marshal(f.value)
+			if err != nil {
+				return nil, err
+			}
+			args = append(args, "%"+likeText(`"`+f.member+`":`+string(value))+"%")
+			where += fmt.Sprintf(` AND actor LIKE $%d ESCAPE '!'`, len(args))
+		}
+	}
+	for _, f := range []struct {
+		condition string
+		at        time.Time
+	}{{"at >=", q.From}, {"at <", q.To}} {
+		if !f.at.IsZero() {
+			args = append(args, f.at.UnixMicro())
+			where += fmt.Sprintf(" AND %s $%d", f.condition, len(args))
+		}
+	}
 	args = append(args, q.Limit+1)
 	return db.All(ctx, from, scanEntry, fmt.Sprintf(`SELECT id, organization_id, service, environment, at, action, actor, target,
 		ip, user_agent, request_id, changes FROM audit_log WHERE %s ORDER BY id DESC LIMIT $%d`, where, len(args)), args...)
 }
+
+// likeText is text as a part of a pattern of LIKE, with ! to escape.
+func likeText(s string) string { return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) }
 
 func scanEntry(row db.Row) (Entry, error) {
 	var e Entry
