@@ -90,6 +90,11 @@ type Config struct {
 	// is called: for what else knows of them. Nil for nothing.
 	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
+	// Tell tells who looks at an organization what has changed in it: "member" for
+	// who belongs to it or is invited, "organization" for its name and plan. It is
+	// called after the commit. Nil for nobody.
+	Tell func(organizationID string, topics ...string)
+
 	// Hashers is how many passwords are hashed at once, each with 19 MiB of
 	// memory and as much again until it is collected; 0 means one for each
 	// processor, at most 4.
@@ -109,6 +114,7 @@ type Service struct {
 	checkout    Checkout
 	provider    Provider
 	onRemove    func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
+	tell        func(organizationID string, topics ...string)
 	log         *slog.Logger
 
 	hashers chan struct{} // holds one value for each hash under way
@@ -151,6 +157,7 @@ func New(c Config) (*Service, error) {
 		checkout:    c.Checkout,
 		provider:    c.Provider,
 		onRemove:    c.OnRemove,
+		tell:        c.Tell,
 		log:         c.Logger,
 
 		linkTries:     c.NewLimiter("sign-in-link", signInLimit, signInWindow),
@@ -182,6 +189,13 @@ func New(c Config) (*Service, error) {
 type Client struct {
 	IP        string
 	UserAgent string
+}
+
+// told has who looks at an organization told, once tx has committed.
+func (s *Service) told(tx *db.Tx, organizationID string, topics ...string) {
+	if s.tell != nil {
+		tx.AfterCommit(func() { s.tell(organizationID, topics...) })
+	}
 }
 
 // allow returns the refusal of an attempt to sign in that comes too soon.

@@ -118,6 +118,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, by.UserID, i.CreatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("insert invitation: %w", err)
 		}
+		s.told(tx, by.OrganizationID, "member")
 		return s.post(ctx, tx, to, mail.Letter{
 			Subject: "Join " + organization + " on Kickstand",
 			Before:  []string{fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", i.InvitedBy, organization, i.Role)},
@@ -161,6 +162,7 @@ func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id strin
 		if n == 0 {
 			return problem.New(problem.NotFound, "there is no such invitation")
 		}
+		s.told(tx, organizationID, "member")
 		return nil
 	})
 }
@@ -253,6 +255,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("join organization: %w", err)
 		}
+		s.told(tx, w.OrganizationID, "member")
 		n, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1", w.ID)
 		if err != nil {
 			return fmt.Errorf("use up invitation: %w", err)

@@ -43,6 +43,7 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 		if _, err := tx.Exec(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("change role: %w", err)
 		}
+		s.told(tx, organizationID, "member")
 		if r == Admin {
 			return nil
 		}
@@ -74,6 +75,7 @@ func (s *Service) RemoveMember(ctx context.Context, organizationID, userID strin
 		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("remove member: %w", err)
 		}
+		s.told(tx, organizationID, "member")
 		if err := dropInvitations(ctx, tx, organizationID, u.ID); err != nil {
 			return err
 		}

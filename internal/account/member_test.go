@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -312,4 +313,22 @@ func TestResetEndsSignInLinks(t *testing.T) {
 	if _, err := f.FollowLink(t.Context(), others, "", client); err != nil {
 		t.Errorf("somebody else's link: %v", err)
 	}
+}
+
+func TestRenameOrganization(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	acme := f.organization(t, "Acme")
+	got, err := f.RenameOrganization(t.Context(), acme.ID, " Acme & Sons ")
+	if err != nil || got.Name != "Acme & Sons" || got.Slug != acme.Slug {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := f.Organization(t.Context(), acme.ID); err != nil || got.Name != "Acme & Sons" || got.Slug != acme.Slug {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, name := range []string{"", " ", "a\nb", "a\u202eb", strings.Repeat("a", 256)} {
+		_, err := f.RenameOrganization(t.Context(), acme.ID, name)
+		wantKind(t, err, problem.Invalid)
+	}
+	_, err = f.RenameOrganization(t.Context(), "nothing", "x")
+	wantKind(t, err, problem.NotFound)
 }

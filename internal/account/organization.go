@@ -124,6 +124,31 @@ func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Or
 	return o, nil
 }
 
+// RenameOrganization gives an organization another name. Its slug stays: scripts
+// go by it. Errors: [problem.Invalid], [problem.NotFound].
+func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Organization, error) {
+	name = strings.TrimSpace(name)
+	var v problem.Validation
+	v.Line("name", name, 1, 255)
+	if err := v.Err(); err != nil {
+		return Organization{}, err
+	}
+	var o Organization
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		var err error
+		if o, err = lockOrganization(ctx, tx, id); err != nil || o.Name == name {
+			return err
+		}
+		o.Name, o.UpdatedAt = name, tx.Now
+		if _, err := tx.Exec(ctx, "UPDATE organizations SET name = $2, updated_at = $3 WHERE id = $1", id, o.Name, o.UpdatedAt.UnixMicro()); err != nil {
+			return fmt.Errorf("rename organization: %w", err)
+		}
+		s.told(tx, id, "organization")
+		return nil
+	})
+	return o, err
+}
+
 // insertOrganization fills in what o is missing: slug and times.
 func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
 	var err error

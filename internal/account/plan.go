@@ -46,6 +46,7 @@ func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID str
 		organizationID, string(now.Plan), db.Text(string(now.PendingPlan)), now.PastDue, tx.Now.UnixMicro()); err != nil {
 		return Organization{}, fmt.Errorf("set standing: %w", err)
 	}
+	s.told(tx, organizationID, "organization")
 	return before, nil
 }
 

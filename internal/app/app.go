@@ -264,7 +264,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 			return a.Desk.Unassign(ctx, tx, organizationID, userID)
 		},
-		Logger: log,
+		Tell: a.live.Tell, Logger: log,
 	})
 	if err != nil {
 		return nil, err
