@@ -152,8 +152,8 @@ type AuditQuery struct {
 	ActorID     string
 	TargetID    string
 	From, To    time.Time // at or after, and before
-	Before      string // id of the last entry of the page before
-	Limit       int    // from 1 to 500; 0 means 50
+	Before      string    // id of the last entry of the page before
+	Limit       int       // from 1 to 500; 0 means 50
 }
 
 // AuditPage is some entries, newest first.
@@ -285,7 +285,9 @@ func entries(ctx context.Context, from db.Querier, organizationID string, q Audi
 }
 
 // likeText is text as a part of a pattern of LIKE, with ! to escape.
-func likeText(s string) string { return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) }
+func likeText(s string) string {
+	return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s)
+}
 
 func scanEntry(row db.Row) (Entry, error) {
 	var e Entry

@@ -2,8 +2,10 @@ package app
 
 import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
+	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/channels"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
@@ -24,7 +26,11 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log,
 	})
 	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls})
-	settings.Register(site, settings.Config{Accounts: a.Accounts})
+	const log = "/settings/audit-log"
+	settings.Register(site, settings.Config{
+		Accounts: a.Accounts, Billing: a.Billing, Desk: a.Desk, Keys: a.Keys, Logs: []*db.DB{a.Fleet.DB, a.Sandbox.DB},
+		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
+	})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL})
 	for _, f := range []struct {
 		Fleet

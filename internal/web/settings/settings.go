@@ -9,6 +9,10 @@ import (
 	"net/http"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -18,6 +22,13 @@ var templates embed.FS
 // Config is what [Register] needs.
 type Config struct {
 	Accounts *account.Service
+	Billing  *billing.Service
+	Desk     *desk.Service
+	Keys     *apikey.Service
+	// Logs are the databases beside that of Keys which have an audit log.
+	Logs []*db.DB
+	// Exports are where keys can have the whole audit log: addresses of lists.
+	Exports []string
 }
 
 type pages struct {
@@ -29,7 +40,24 @@ type pages struct {
 func Register(s *web.Site, c Config) {
 	p := &pages{s.Area(templates), c}
 	p.Handle("/settings", web.Route{Get: p.index, Alone: true})
+	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, Alone: true})
+	p.Handle("/settings/profile/password", web.Route{Get: p.profile, Post: p.savePassword, Alone: true})
 	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, Alone: true})
+
+	p.Handle("/settings/members", web.Route{Get: p.members})
+	p.Handle("/settings/members/{id}", web.Route{Get: p.askRole, Post: p.changeRole, Admin: true})
+	p.Handle("/settings/members/{id}/remove", web.Route{Get: p.askRemove, Post: p.removeMember, Admin: true})
+	p.Handle("/settings/invitations", web.Route{Get: p.askInvite, Post: p.invite, Admin: true})
+	p.Handle("/settings/invitations/{id}", web.Route{Post: p.changeInvitation, Admin: true})
+
+	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename})
+	p.Handle("/settings/plan", web.Route{Get: p.plan, Post: p.changePlan, Admin: true})
+
+	p.Handle("/settings/sla", web.Route{Get: p.levels})
+	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editLevel, Post: p.saveLevel, Admin: true})
+	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.askDeleteLevel, Post: p.deleteLevel, Admin: true})
+
+	p.Handle("/settings/audit", web.Route{Get: p.audit, Admin: true})
 }
 
 // page is the frame of a page of the settings.
@@ -37,6 +65,13 @@ func page(r *web.Request, path, title string, body any) web.Page {
 	return web.Page{Title: title, At: "/settings", Views: web.SettingsViews(r, path), Body: body}
 }
 
-func (p *pages) index(w http.ResponseWriter, _ *web.Request) error {
-	return p.Redirect(w, "/settings/sessions", web.Notice{})
+// index is the profile, and where there is little room a list of all places.
+func (p *pages) index(w http.ResponseWriter, r *web.Request) error {
+	body, err := p.newProfile(r)
+	if err != nil {
+		return err
+	}
+	body.Places = web.SettingsViews(r, "")
+	pg := page(r, "/settings/profile", "Settings", body)
+	return p.Render(w, r, "profile", pg)
 }

@@ -7,16 +7,35 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
 // newHouse is a site with the settings.
-func newHouse(t *testing.T) *webtest.House {
+func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := webtest.NewHouse(t)
-	settings.Register(h.Site, settings.Config{Accounts: h.Accounts})
+	h := &house{House: webtest.NewHouse(t), fleet: dbtest.NewFleet(t)}
+	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: queue.Open(h.DB, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
+	h.keys = apikey.Open(apikey.Config{DB: h.DB, Logger: h.Log})
+	settings.Register(h.Site, settings.Config{
+		Accounts: h.Accounts, Billing: h.Billing, Desk: h.desk, Keys: h.keys, Logs: []*db.DB{h.fleet},
+		Exports: []string{webtest.BaseURL + "/api/v1/settings/audit-log"},
+	})
 	return h
+}
+
+type house struct {
+	*webtest.House
+	desk  *desk.Service
+	keys  *apikey.Service
+	fleet *db.DB
 }
 
 func TestSessions(t *testing.T) {

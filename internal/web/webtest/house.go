@@ -117,17 +117,24 @@ type Browser struct {
 // SignIn returns a browser with a session of somebody; of nobody for the zero user.
 func (h *House) SignIn(u account.User) *Browser {
 	h.t.Helper()
-	b := &Browser{h: h, cookies: make(map[string]*http.Cookie)}
 	if u.ID == "" {
-		return b
+		return h.With(account.Tokens{})
 	}
 	in, err := h.Accounts.SignInWithPassword(h.t.Context(), account.PasswordSignIn{Email: u.Email, Password: password},
 		account.Client{IP: "192.0.2.1", UserAgent: "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for _, c := range (&browser.Gate{}).SignedIn(in.Tokens) {
-		b.cookies[c.Name] = c
+	return h.With(in.Tokens)
+}
+
+// With returns a browser with a session.
+func (h *House) With(t account.Tokens) *Browser {
+	b := &Browser{h: h, cookies: make(map[string]*http.Cookie)}
+	if t.Access != "" {
+		for _, c := range (&browser.Gate{}).SignedIn(t) {
+			b.cookies[c.Name] = c
+		}
 	}
 	return b
 }

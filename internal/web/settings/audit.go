@@ -1,0 +1,283 @@
+package settings
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+
+	"github.com/google/uuid"
+)
+
+const auditPath = "/settings/audit"
+
+// auditPage is a page of the audit log.
+type auditPage struct {
+	Filters  web.Fields
+	Filtered bool
+	Newest   string // path of the first page; empty on it
+	Entries  []auditRow
+	Pager    web.Pager
+	Empty    web.Empty
+	Commands []web.Code
+}
+
+// auditRow is something that was done, in words.
+type auditRow struct {
+	ID         string
+	At         web.Time
+	By         string
+	ByPath     string // of what else they did; empty where that cannot be told
+	IP         string
+	UserAgent  string
+	What       string
+	Sandbox    bool
+	Target     string
+	TargetPath string // of what else was done with it
+	Request    string
+	Changes    []auditChange
+	Open       bool // few enough to be seen at once
+}
+
+// auditChange is a member before and after, as people read it.
+type auditChange struct {
+	Member   string
+	From, To string
+	New      bool // there was nothing before
+}
+
+// actions are what is done, as people say it.
+var actions = []struct {
+	name apikey.AuditAction
+	text string
+}{
+	{apikey.KeyCreated, "API key made"}, {apikey.KeyUpdated, "API key changed"}, {apikey.KeyRotated, "API key rotated"},
+	{apikey.KeyRevoked, "API key revoked"}, {apikey.KeyExpired, "API key expired"}, {apikey.KeyDeleted, "API key deleted"},
+	{"settings.updated", "Fleet settings changed"}, {"subaccount.updated", "Subaccount changed"}, {"pricing.updated", "Pricing changed"},
+	{"customer.blocked", "Rider blocked"}, {"ride.ended_by_operator", "Ride ended by an operator"},
+	{"sandbox.reset", "Sandbox reset"}, {"sandbox.clock_advanced", "Sandbox's clock advanced"},
+}
+
+func actionText(a apikey.AuditAction) string {
+	for _, known := range actions {
+		if known.name == a {
+			return known.text
+		}
+	}
+	return string(a)
+}
+
+// systemActor is what the filter calls what nobody did.
+const systemActor = "system"
+
+// audit lists what was done, filtered by what the address says.
+func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
+	asked := r.URL.Query()
+	fs, err := p.auditFields(r, asked)
+	if err != nil {
+		return err
+	}
+	body := auditPage{Filters: fs, Commands: p.exports()}
+	q := apikey.AuditQuery{Action: apikey.AuditAction(asked.Get("action")), TargetID: strings.TrimSpace(asked.Get("target")), Limit: 50}
+	switch who := asked.Get("actor"); who {
+	case systemActor:
+		q.ActorType = apikey.System
+	default:
+		q.ActorID = who
+	}
+	for name, at := range map[string]*time.Time{"from": &q.From, "to": &q.To} {
+		if asked.Get(name) == "" {
+			continue
+		}
+		day, err := time.ParseInLocation(time.DateOnly, asked.Get(name), r.Now.Location())
+		if err != nil {
+			fs.Field(name).Error = fs.Field(name).Label + " must be a date such as 2026-12-25."
+			continue
+		}
+		if *at = day; name == "to" { // the whole day
+			*at = day.AddDate(0, 0, 1)
+		}
+	}
+	pg := page(r, auditPath, "Audit log", &body)
+	pg.Fields = fs
+	if len(fs.Wrong()) > 0 {
+		pg.Status = http.StatusUnprocessableEntity
+		body.Empty = web.Empty{Text: "Nothing is shown until the dates can be read."}
+		return p.Render(w, r, "audit", pg)
+	}
+	for _, f := range fs {
+		body.Filtered = body.Filtered || f.Value != ""
+	}
+	if before := asked.Get("before"); before != "" {
+		if id, err := uuid.Parse(before); err != nil || id.String() != before {
+			return problem.New(problem.NotFound, "there is no such page")
+		}
+		q.Before, body.Newest = before, auditPath+query(asked, "before", "")
+	}
+	found, err := p.Keys.Audit(r.Context(), r.OrganizationID, q, p.Logs...)
+	if err != nil {
+		return err
+	}
+	for i := range found.Entries {
+		body.Entries = append(body.Entries, newAuditRow(r, asked, &found.Entries[i]))
+	}
+	if found.Next != "" {
+		body.Pager.Older = auditPath + query(asked, "before", found.Next)
+	}
+	body.Empty = web.Empty{Text: "Nothing was done yet that is written down here: changes of API keys, and of the fleet's settings and prices."}
+	if body.Filtered || q.Before != "" {
+		body.Empty = web.Empty{Text: "Nothing that was done matches.", Path: auditPath, Label: "Show all"}
+	}
+	return p.Render(w, r, "audit", pg)
+}
+
+// query is what was asked with one value changed, or left out when it is empty.
+func query(asked url.Values, name, value string) string {
+	out := url.Values{}
+	for _, known := range []string{"actor", "action", "target", "from", "to", "before"} {
+		if v := asked.Get(known); v != "" && (known != "before" || name == "before") {
+			out.Set(known, v)
+		}
+	}
+	if out.Set(name, value); value == "" {
+		out.Del(name)
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "?" + out.Encode()
+}
+
+// auditFields are the filters. What is asked for and not in a list is added to it.
+func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error) {
+	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	who := []web.Option{{Label: "Anybody"}}
+	for _, u := range members {
+		who = append(who, web.Option{Value: u.ID, Label: cmp.Or(u.Name, u.Email)})
+	}
+	who = append(who, web.Option{Value: systemActor, Label: "Nobody: it came by itself"})
+	what := []web.Option{{Label: "Anything"}}
+	for _, a := range actions {
+		what = append(what, web.Option{Value: string(a.name), Label: a.text})
+	}
+	fs := web.Fields{
+		{Name: "actor", Label: "Who", Type: "select", Options: who},
+		{Name: "action", Label: "What", Type: "select", Options: what},
+		{Name: "target", Label: "ID of what it was done with", Type: "text", Optional: true},
+		{Name: "from", Label: "From", Type: "date", Optional: true},
+		{Name: "to", Label: "Until", Type: "date", Optional: true},
+	}
+	fs.Fill(asked)
+	for i := range fs[:2] {
+		f := &fs[i]
+		if !slices.ContainsFunc(f.Options, func(o web.Option) bool { return o.Value == f.Value }) {
+			f.Options = append(f.Options, web.Option{Value: f.Value, Label: f.Value})
+		}
+	}
+	return fs, nil
+}
+
+// exports are the commands with which a key takes the whole log.
+func (p *pages) exports() []web.Code {
+	var out []web.Code
+	for _, address := range p.Exports {
+		out = append(out, web.Code{Label: "Command", Text: "curl -H 'Authorization: Bearer KEY' -H 'Accept: text/csv' " + address})
+	}
+	return out
+}
+
+func newAuditRow(r *web.Request, asked url.Values, e *apikey.Entry) auditRow {
+	row := auditRow{
+		ID: e.ID, At: r.Time(e.At), IP: e.IP, UserAgent: e.UserAgent, What: actionText(e.Action), Sandbox: e.Environment == apikey.Test,
+		Target: cmp.Or(e.Target.Name, e.Target.ID), Request: e.RequestID,
+	}
+	switch e.Actor.Type {
+	case apikey.System:
+		row.By, row.ByPath = "By itself", auditPath+query(asked, "actor", systemActor)
+	case apikey.ByKey:
+		row.By = "API key " + cmp.Or(e.Actor.Email, e.Actor.ID)
+	default:
+		row.By = cmp.Or(e.Actor.Email, e.Actor.ID, "Somebody")
+	}
+	if e.Actor.ID != "" {
+		row.ByPath = auditPath + query(asked, "actor", e.Actor.ID)
+	}
+	if e.Target.PartialKey != "" {
+		row.Target += " …" + e.Target.PartialKey
+	}
+	if e.Target.ID != "" {
+		row.TargetPath = auditPath + query(asked, "target", e.Target.ID)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Changes)) {
+		c := e.Changes[name]
+		row.Changes = append(row.Changes, auditChange{
+			Member: strings.ReplaceAll(name, "_", " "), From: valueText(c.From), To: valueText(c.To), New: c.From == nil,
+		})
+	}
+	row.Open = len(row.Changes) <= 3
+	return row
+}
+
+// Summary says how much has changed.
+func (a auditRow) Summary() string {
+	if len(a.Changes) == 1 {
+		return "1 change"
+	}
+	return fmt.Sprint(len(a.Changes), " changes")
+}
+
+// maxValue bounds what is shown of a value, in bytes.
+const maxValue = 2000
+
+// valueText is a value as people read it: texts and numbers as they are, lists with
+// commas, and what is deeper as JSON.
+func valueText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "none"
+	case string:
+		return cmp.Or(v, "empty")
+	case bool:
+		if v {
+			return "yes"
+		}
+		return "no"
+	case []any:
+		parts := make([]string, len(v))
+		for i, one := range v {
+			if _, deep := one.(map[string]any); deep {
+				return jsonText(v)
+			}
+			parts[i] = valueText(one)
+		}
+		return cmp.Or(strings.Join(parts, ", "), "none")
+	}
+	return jsonText(v)
+}
+
+func jsonText(v any) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return "?"
+	}
+	text := strings.TrimSpace(b.String())
+	if len(text) > maxValue {
+		text = strings.ToValidUTF8(text[:maxValue], "") + " …"
+	}
+	return text
+}

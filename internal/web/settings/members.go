@@ -1,0 +1,237 @@
+package settings
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const membersPath = "/settings/members"
+
+// team is who belongs to the organization, and who is invited.
+type team struct {
+	Members     []memberRow
+	Invitations []invitationRow // only admins see them
+	Admin       bool
+}
+
+type memberRow struct {
+	account.User
+	Avatar web.Avatar
+	Role   web.Chip
+	Since  web.Time
+	Self   bool
+}
+
+type invitationRow struct {
+	account.Invitation
+	Role          web.Chip
+	Sent, Expires web.Time
+}
+
+func roleChip(r account.Role) web.Chip {
+	if r == account.Admin {
+		return web.Chip{Text: "Admin", Tone: web.Accent, Icon: "shield"}
+	}
+	return web.Chip{Text: "Agent"}
+}
+
+func (p *pages) members(w http.ResponseWriter, r *web.Request) error {
+	list, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	body := team{Admin: r.Admin()}
+	for _, u := range list {
+		body.Members = append(body.Members, memberRow{u, web.NewAvatar(cmp.Or(u.Name, u.Email)), roleChip(u.Role), r.Time(u.CreatedAt), u.ID == r.UserID})
+	}
+	if body.Admin {
+		waiting, err := p.Accounts.Invitations(r.Context(), r.OrganizationID)
+		if err != nil {
+			return err
+		}
+		for _, i := range waiting {
+			body.Invitations = append(body.Invitations, invitationRow{i, roleChip(i.Role), r.Time(i.CreatedAt), r.Time(i.ExpiresAt)})
+		}
+	}
+	return p.Render(w, r, "members", page(r, membersPath, "Members", body))
+}
+
+// member returns the one that the address names.
+func (p *pages) member(r *web.Request) (account.User, error) {
+	list, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return account.User{}, err
+	}
+	for _, u := range list {
+		if u.ID == r.PathValue("id") {
+			return u, nil
+		}
+	}
+	return account.User{}, problem.New(problem.NotFound, "there is no such member")
+}
+
+var roles = []web.Option{{Value: string(account.Agent), Label: "Agent: answers messages"}, {Value: string(account.Admin), Label: "Admin: also manages members, channels, webhooks, keys and the plan"}}
+
+// roleForm asks for a role.
+type roleForm struct {
+	Name string
+	Self bool
+}
+
+func roleFields(role account.Role) web.Fields {
+	return web.Fields{{Name: "role", Label: "Role", Type: "select", Options: roles, Value: string(role), Focus: true}}
+}
+
+func (p *pages) askRole(w http.ResponseWriter, r *web.Request) error {
+	u, err := p.member(r)
+	if err != nil {
+		return err
+	}
+	return p.showRole(w, r, u, roleFields(u.Role), 0)
+}
+
+func (p *pages) showRole(w http.ResponseWriter, r *web.Request, u account.User, fs web.Fields, status int) error {
+	pg := page(r, membersPath, "Role of "+cmp.Or(u.Name, u.Email), roleForm{cmp.Or(u.Name, u.Email), u.ID == r.UserID})
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "role", pg)
+}
+
+func (p *pages) changeRole(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	u, err := p.member(r)
+	if err != nil {
+		return err
+	}
+	role := account.Role(form.Get("role"))
+	if _, err = p.Accounts.ChangeRole(r.Context(), r.OrganizationID, u.ID, role); err != nil {
+		fs := roleFields(role)
+		if status := fs.Answer(w, err); status != 0 {
+			return p.showRole(w, r, u, fs, status)
+		}
+		return err
+	}
+	n := web.Notice{Text: cmp.Or(u.Name, u.Email) + " is an " + string(role) + " now."}
+	if u.ID != r.UserID && role != u.Role { // who gives up being an admin cannot take it back
+		n.Undo, n.Fields = membersPath+"/"+u.ID, map[string]string{"role": string(u.Role)}
+	}
+	return p.Redirect(w, membersPath, n)
+}
+
+func confirmRemoval(u account.User, self bool) web.Confirm {
+	c := web.Confirm{
+		Text: cmp.Or(u.Name, u.Email) + " is signed out everywhere and sees nothing of your organization any more. Their tickets that are not closed become nobody's; what they wrote stays.",
+		Type: u.Email, Label: "Remove", Cancel: membersPath,
+	}
+	if self {
+		c.Text = "You are signed out everywhere and see nothing of your organization any more. Your tickets that are not closed become nobody's; what you wrote stays."
+		c.Label = "Leave"
+	}
+	return c
+}
+
+func (p *pages) askRemove(w http.ResponseWriter, r *web.Request) error {
+	u, err := p.member(r)
+	if err != nil {
+		return err
+	}
+	return p.confirmRemove(w, r, u)
+}
+
+func (p *pages) confirmRemove(w http.ResponseWriter, r *web.Request, u account.User) error {
+	title := "Remove " + cmp.Or(u.Name, u.Email)
+	if u.ID == r.UserID {
+		title = "Leave " + r.Organization.Name
+	}
+	return p.Confirm(w, r, title, page(r, membersPath, "", nil), confirmRemoval(u, u.ID == r.UserID))
+}
+
+func (p *pages) removeMember(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	u, err := p.member(r)
+	if err != nil {
+		return err
+	}
+	if !p.Confirmed(form, confirmRemoval(u, u.ID == r.UserID)) {
+		return p.confirmRemove(w, r, u)
+	}
+	if err := p.Accounts.RemoveMember(r.Context(), r.OrganizationID, u.ID); err != nil {
+		return err
+	}
+	if u.ID == r.UserID {
+		p.SignOut(w)
+		return p.Redirect(w, web.SignInPath, web.Notice{Text: "You have left " + r.Organization.Name + "."})
+	}
+	return p.Redirect(w, membersPath, web.Notice{Text: cmp.Or(u.Name, u.Email) + " is no member any more."})
+}
+
+func inviteFields() web.Fields {
+	return web.Fields{
+		{Name: "email", Label: "E-mail address", Type: "email", Most: 254, Focus: true},
+		{Name: "role", Label: "Role", Type: "select", Options: roles, Value: string(account.Agent)},
+	}
+}
+
+func (p *pages) askInvite(w http.ResponseWriter, r *web.Request) error {
+	return p.showInvite(w, r, inviteFields(), 0)
+}
+
+func (p *pages) showInvite(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
+	pg := page(r, membersPath, "Invite somebody", nil)
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "invite", pg)
+}
+
+func (p *pages) invite(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	i, err := p.Accounts.Invite(r.Context(), r.Identity, account.NewInvitation{Email: form.Get("email"), Role: account.Role(form.Get("role"))})
+	if err != nil {
+		fs := inviteFields()
+		fs.Fill(form)
+		if status := fs.Answer(w, err); status != 0 {
+			return p.showInvite(w, r, fs, status)
+		}
+		return err
+	}
+	return p.Redirect(w, membersPath, web.Notice{Text: "An invitation is on its way to " + i.Email + "."})
+}
+
+// changeInvitation revokes an invitation, or sends it again.
+func (p *pages) changeInvitation(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	waiting, err := p.Accounts.Invitations(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	for _, i := range waiting {
+		switch {
+		case i.ID != r.PathValue("id"):
+		case form.Get("do") == "resend":
+			if _, err := p.Accounts.Invite(r.Context(), r.Identity, account.NewInvitation{Email: i.Email, Role: i.Role}); err != nil {
+				return err
+			}
+			return p.Redirect(w, membersPath, web.Notice{Text: "Another invitation is on its way to " + i.Email + ". The link before does not work any more."})
+		default:
+			if err := p.Accounts.RevokeInvitation(r.Context(), r.OrganizationID, i.ID); err != nil {
+				return err
+			}
+			return p.Redirect(w, membersPath, web.Notice{Text: "The invitation to " + i.Email + " does not work any more."})
+		}
+	}
+	return problem.New(problem.NotFound, "there is no such invitation")
+}

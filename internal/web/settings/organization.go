@@ -1,0 +1,129 @@
+package settings
+
+import (
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const (
+	organizationPath = "/settings/organization"
+	planPath         = "/settings/plan"
+)
+
+// organization is what an organization is called, and how programs name it.
+type organization struct {
+	account.Organization
+	Plan  string
+	Since web.Time
+	Admin bool
+}
+
+func organizationFields(name string) web.Fields {
+	return web.Fields{{Name: "name", Label: "Name", Type: "text", Autocomplete: "organization", Most: 255, Value: name,
+		Help: "Customers see it as the sender of your mails."}}
+}
+
+func (p *pages) organization(w http.ResponseWriter, r *web.Request) error {
+	return p.showOrganization(w, r, organizationFields(r.Organization.Name), 0)
+}
+
+func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
+	o := r.Organization
+	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin()})
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "organization", pg)
+}
+
+func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
+	if !r.Admin() { // agents look at the page
+		return problem.New(problem.Forbidden, "Only admins of %s may change this.", r.Organization.Name)
+	}
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	o, err := p.Accounts.RenameOrganization(r.Context(), r.OrganizationID, form.Get("name"))
+	if err != nil {
+		fs := organizationFields(form.Get("name"))
+		if status := fs.Answer(w, err); status != 0 {
+			return p.showOrganization(w, r, fs, status)
+		}
+		return err
+	}
+	n := web.Notice{Text: "The organization is called " + o.Name + " now."}
+	if o.Name != r.Organization.Name {
+		n.Undo, n.Fields = organizationPath, map[string]string{"name": r.Organization.Name}
+	}
+	return p.Redirect(w, organizationPath, n)
+}
+
+// plan is what an organization pays for, and what it could.
+type plan struct {
+	billing.State
+	Name, Pending string
+	Limit         int64 // requests a minute of a key
+	Until         web.Time
+	Plans         []planRow
+	Subscribed    bool // at the payment provider
+	Built         bool // the checkout is ours, and no money moves
+}
+
+type planRow struct {
+	web.Plan
+	Current bool
+	Buy     bool
+	Wanted  bool // went to the checkout, and did not pay
+}
+
+func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
+	return p.showPlan(w, r, "", 0)
+}
+
+// showPlan shows the page, with what went wrong when something did.
+func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, wrong string, status int) error {
+	state, err := p.Billing.State(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	body := plan{
+		State: state, Name: web.PlanName(state.Plan), Limit: billing.KeyPlan(state.Plan).Limit(r.Organization.FleetRateLimit), Until: r.Time(state.PeriodEnd),
+		Subscribed: state.SubscriptionID != "", Built: p.Billing.HasDevCheckout(),
+	}
+	if state.PendingPlan != "" {
+		body.Pending = web.PlanName(state.PendingPlan)
+	}
+	for _, known := range web.Plans() {
+		body.Plans = append(body.Plans, planRow{
+			Plan: known, Current: known.Tier == state.Plan, Wanted: known.Tier == state.PendingPlan,
+			Buy: known.Tier.Compare(state.Plan) > 0 && p.Billing.Sells(known.Tier),
+		})
+	}
+	pg := page(r, planPath, "Plan", body)
+	if wrong != "" {
+		pg.Status, pg.Fields = status, web.Fields{{Name: "plans", Error: wrong}}
+	}
+	return p.Render(w, r, "plan", pg)
+}
+
+// changePlan leads to where a plan is paid for.
+func (p *pages) changePlan(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	wanted := account.Plan(form.Get("plan"))
+	to, err := p.Billing.StartForOrganization(r.Context(), r.User, wanted)
+	fs := web.Fields{{Name: "planTier", Label: "The plan"}}
+	if status := fs.Answer(w, err); status != 0 {
+		return p.showPlan(w, r, fs[0].Error, status)
+	}
+	if err != nil {
+		return err
+	}
+	p.ToCheckout(w, r, wanted, to)
+	return nil
+}

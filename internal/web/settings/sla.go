@@ -1,0 +1,407 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const slaPath = "/settings/sla"
+
+// levels are what is promised to customers, by priority.
+type levels struct {
+	Rows  []levelRow
+	Admin bool
+}
+
+type levelRow struct {
+	Priority string // as it is in addresses
+	Name     string
+	Chip     web.Chip
+	promise
+	Since web.Time
+}
+
+// promise is a policy in words.
+type promise struct {
+	Set      bool
+	Response string // "30 minutes"; empty: not promised
+	Solution string
+	Hours    []dayHours // nil: day and night
+	Zone     string
+	Holidays []string
+
+	// When a ticket that is made now would be due.
+	ResponseBy, SolutionBy web.Time
+}
+
+// dayHours are the hours of some days: "Monday to Friday", "09:00 to 12:00 and ...".
+type dayHours struct{ Days, Hours string }
+
+var priorityNames = map[desk.Priority]string{desk.PriorityLow: "Low", desk.PriorityNormal: "Normal", desk.PriorityHigh: "High", desk.PriorityUrgent: "Urgent"}
+
+func priorityChip(p desk.Priority) web.Chip {
+	c := web.Chip{Text: priorityNames[p]}
+	switch p {
+	case desk.PriorityHigh:
+		c.Tone = web.Warning
+	case desk.PriorityUrgent:
+		c.Tone, c.Icon = web.Bad, "alert"
+	}
+	return c
+}
+
+func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
+	list, err := p.Desk.SLAPolicies(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	body := levels{Admin: r.Admin()}
+	for _, priority := range slices.Backward(desk.Priorities[:]) {
+		row := levelRow{Priority: string(priority), Name: priorityNames[priority], Chip: priorityChip(priority)}
+		for _, policy := range list {
+			if policy.Priority == priority {
+				row.promise, row.Since = inWords(r, policy), r.Time(policy.UpdatedAt)
+			}
+		}
+		body.Rows = append(body.Rows, row)
+	}
+	return p.Render(w, r, "sla", page(r, slaPath, "Service levels", body))
+}
+
+// inWords says what a policy promises.
+func inWords(r *web.Request, policy desk.SLAPolicy) promise {
+	out := promise{Set: true, Response: minutesInWords(policy.FirstResponseMinutes), Solution: minutesInWords(policy.ResolutionMinutes)}
+	if h := policy.Hours; h != nil {
+		out.Hours, out.Zone, out.Holidays = weekInWords(h.Weekly), h.TimeZone, h.Holidays
+	}
+	if calendar, err := policy.Hours.Calendar(); err == nil {
+		due := func(minutes int64) web.Time {
+			if minutes <= 0 {
+				return web.Time{}
+			}
+			return r.Time(calendar.Add(r.Now, time.Duration(minutes)*time.Minute))
+		}
+		out.ResponseBy, out.SolutionBy = due(policy.FirstResponseMinutes), due(policy.ResolutionMinutes)
+	}
+	return out
+}
+
+// minutesInWords is a span as people say it: "1 hour 30 minutes".
+func minutesInWords(n int64) string {
+	plural := func(n int64, unit string) string {
+		if n == 1 {
+			return "1 " + unit
+		}
+		return strconv.FormatInt(n, 10) + " " + unit + "s"
+	}
+	switch {
+	case n <= 0:
+		return ""
+	case n < 60:
+		return plural(n, "minute")
+	case n%60 == 0:
+		return plural(n/60, "hour")
+	}
+	return plural(n/60, "hour") + " " + plural(n%60, "minute")
+}
+
+var dayNames = [...]string{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
+
+// weekInWords puts days with the same hours together; free ones are not there.
+func weekInWords(week desk.Week) []dayHours {
+	hours := func(day int) string {
+		var parts []string
+		for _, in := range week[desk.Days[day]] {
+			parts = append(parts, in.From+"–"+in.To)
+		}
+		return strings.Join(parts, ", ")
+	}
+	var out []dayHours
+	for day := 0; day < 7; {
+		last := day
+		for last < 6 && hours(last+1) == hours(day) {
+			last++
+		}
+		if text := hours(day); text != "" {
+			days := dayNames[day]
+			if last > day {
+				days += " to " + dayNames[last]
+			}
+			out = append(out, dayHours{days, text})
+		}
+		day = last + 1
+	}
+	return out
+}
+
+// levelForm is the form of one priority's policy.
+type levelForm struct {
+	Name     string
+	Exists   bool
+	Priority string
+	Times    web.Fields
+	Round    web.Field // whether it is day and night
+	Zone     web.Field
+	Week     web.Fields
+	Holidays web.Field
+	Preview  *promise // what is in the form; nil unless it was asked for
+}
+
+// fields are all of the form, to be told of what is wrong.
+func (f *levelForm) fields() web.Fields {
+	return slices.Concat(f.Times, web.Fields{f.Round, f.Zone}, f.Week, web.Fields{f.Holidays})
+}
+
+// newLevelForm is the form as a policy fills it in, which may be none yet.
+func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy, example *desk.Hours) *levelForm {
+	f := &levelForm{
+		Name: priorityNames[priority], Priority: string(priority), Exists: policy != nil,
+		Times: web.Fields{
+			{Name: "response", Label: "First answer within", Type: "text", Optional: true, Placeholder: "30m", Help: "Until an agent answers: 30m, 8h or 1h30m. Empty: not promised."},
+			{Name: "resolution", Label: "Resolved within", Type: "text", Optional: true, Placeholder: "8h", Help: "Until the ticket is resolved, the time it waits for the customer apart."},
+		},
+		Round:    web.Field{Name: "hours", Label: "Only in business hours", Type: "checkbox", Help: "Otherwise the clock runs day and night."},
+		Zone:     web.Field{Name: "zone", Label: "Time zone", Type: "text", Optional: true, Help: "By its name, such as Europe/Berlin."},
+		Holidays: web.Field{Name: "holidays", Label: "Holidays", Type: "textarea", Rows: 3, Optional: true, Placeholder: "2026-12-25", Help: "Days without business hours, a date in each line."},
+	}
+	for i, name := range dayNames {
+		f.Week = append(f.Week, web.Field{Name: desk.Days[i], Label: name, Type: "text", Optional: true, Placeholder: "closed"})
+	}
+	hours := example
+	if policy != nil {
+		f.Times[0].Value, f.Times[1].Value = shortMinutes(policy.FirstResponseMinutes), shortMinutes(policy.ResolutionMinutes)
+		if policy.Hours != nil {
+			f.Round.Value, hours = "on", policy.Hours
+		}
+	}
+	if hours == nil {
+		hours = &desk.Hours{TimeZone: r.Now.Location().String(), Weekly: desk.Week{}}
+		for _, day := range desk.Days[:5] {
+			hours.Weekly[day] = []desk.Interval{{From: "09:00", To: "17:00"}}
+		}
+	}
+	f.Zone.Value, f.Holidays.Value = hours.TimeZone, strings.Join(hours.Holidays, "\n")
+	for i := range f.Week {
+		var parts []string
+		for _, in := range hours.Weekly[f.Week[i].Name] {
+			parts = append(parts, in.From+"-"+in.To)
+		}
+		f.Week[i].Value = strings.Join(parts, " ")
+	}
+	f.Times[0].Focus = true
+	return f
+}
+
+func shortMinutes(n int64) string {
+	switch {
+	case n <= 0:
+		return ""
+	case n < 60:
+		return strconv.FormatInt(n, 10) + "m"
+	case n%60 == 0:
+		return strconv.FormatInt(n/60, 10) + "h"
+	}
+	return fmt.Sprintf("%dh%dm", n/60, n%60)
+}
+
+// fill puts what was typed into the form.
+func (f *levelForm) fill(form url.Values) {
+	f.Times.Fill(form)
+	f.Week.Fill(form)
+	for _, one := range []*web.Field{&f.Round, &f.Zone, &f.Holidays} {
+		one.Value = form.Get(one.Name)
+	}
+}
+
+// spanText is a span as people type it; a number alone is of minutes.
+var spanText = regexp.MustCompile(`^(?:(\d{1,6})\s*h(?:ours?|rs?)?)?\s*(?:(\d{1,6})\s*(?:m(?:in(?:ute)?s?)?)?)?$`)
+
+// read returns the policy in the form. What cannot be read is marked, and then it
+// reports false.
+func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SLAPolicy, bool) {
+	policy := desk.SLAPolicy{OrganizationID: organizationID, Priority: priority}
+	ok := true
+	wrong := func(field *web.Field, text string) {
+		field.Error, ok = text, false
+	}
+	for i, minutes := range []*int64{&policy.FirstResponseMinutes, &policy.ResolutionMinutes} {
+		field := &f.Times[i]
+		typed := strings.ToLower(strings.TrimSpace(field.Value))
+		if typed == "" {
+			continue
+		}
+		m := spanText.FindStringSubmatch(typed)
+		if m == nil {
+			wrong(field, field.Label+" must be a time such as 30m, 8h or 1h30m.")
+			continue
+		}
+		h, _ := strconv.ParseInt("0"+m[1], 10, 64)
+		n, _ := strconv.ParseInt("0"+m[2], 10, 64)
+		if *minutes = h*60 + n; *minutes == 0 {
+			wrong(field, field.Label+" must be at least a minute, or be left empty.")
+		}
+	}
+	if f.Round.Value == "" {
+		return policy, ok
+	}
+	hours := &desk.Hours{TimeZone: strings.TrimSpace(f.Zone.Value), Weekly: desk.Week{}, Holidays: strings.Fields(strings.ReplaceAll(f.Holidays.Value, ",", " "))}
+	for i := range f.Week {
+		day := &f.Week[i]
+		for _, span := range strings.Fields(strings.NewReplacer("–", "-", ",", " ").Replace(day.Value)) {
+			from, to, cut := strings.Cut(span, "-")
+			if !cut {
+				wrong(day, day.Label+" must have hours such as 09:00-12:00 13:00-17:00, or none.")
+				break
+			}
+			hours.Weekly[day.Name] = append(hours.Weekly[day.Name], desk.Interval{From: from, To: to})
+		}
+	}
+	policy.Hours = hours
+	return policy, ok
+}
+
+// answer marks what the service says of the policy with the fields it is about,
+// and reports whether it is about any.
+func (f *levelForm) answer(err error) bool {
+	issues := issuesOf(err)
+	for _, issue := range issues {
+		field := &f.Times[0]
+		path := strings.TrimPrefix(issue.Path, "businessHours.")
+		day, isDay := strings.CutPrefix(path, "weekly.")
+		switch {
+		case issue.Path == "resolutionMinutes":
+			field = &f.Times[1]
+		case isDay && f.Week.Field(day) != nil:
+			field = f.Week.Field(day)
+		case path == "weekly":
+			field = &f.Week[0]
+		case path == "timeZone":
+			field = &f.Zone
+		case strings.HasPrefix(path, "holidays"):
+			field = &f.Holidays
+		}
+		text := field.Label + " " + issue.Message + "."
+		switch {
+		case path == "weekly":
+			text = "There must be hours on some day."
+		case strings.HasPrefix(issue.Message, "or resolutionMinutes"):
+			text = "One of the two times must be promised. To promise nothing, delete the service level."
+		}
+		if field.Error == "" {
+			field.Error = text
+		}
+	}
+	return len(issues) > 0
+}
+
+func issuesOf(err error) []problem.Issue {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
+		return p.Issues
+	}
+	return nil
+}
+
+// level returns the priority that the address names, its policy, nil for none, and
+// the hours of any other.
+func (p *pages) level(r *web.Request) (priority desk.Priority, policy *desk.SLAPolicy, example *desk.Hours, err error) {
+	priority = desk.Priority(r.PathValue("priority"))
+	if !slices.Contains(desk.Priorities[:], priority) {
+		return "", nil, nil, problem.New(problem.NotFound, "there is no such priority")
+	}
+	list, err := p.Desk.SLAPolicies(r.Context(), r.OrganizationID)
+	for i := range list {
+		if list[i].Priority == priority {
+			policy = &list[i]
+		} else if list[i].Hours != nil {
+			example = list[i].Hours
+		}
+	}
+	return priority, policy, example, err
+}
+
+func (p *pages) editLevel(w http.ResponseWriter, r *web.Request) error {
+	priority, policy, example, err := p.level(r)
+	if err != nil {
+		return err
+	}
+	return p.showLevel(w, r, newLevelForm(r, priority, policy, example), 0)
+}
+
+func (p *pages) showLevel(w http.ResponseWriter, r *web.Request, f *levelForm, status int) error {
+	pg := page(r, slaPath, "Service level for priority "+strings.ToLower(f.Name), f)
+	pg.Fields, pg.Status = f.fields(), status
+	return p.Render(w, r, "level", pg)
+}
+
+// saveLevel puts the policy in force, or shows what it would be.
+func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	priority, before, example, err := p.level(r)
+	if err != nil {
+		return err
+	}
+	f := newLevelForm(r, priority, before, example)
+	f.fill(form)
+	policy, ok := f.read(priority, r.OrganizationID)
+	if err := problem.Check(policy); ok && err != nil {
+		ok = !f.answer(err)
+	}
+	switch {
+	case !ok:
+		return p.showLevel(w, r, f, http.StatusUnprocessableEntity)
+	case form.Get("do") == "preview":
+		words := inWords(r, policy)
+		f.Preview = &words
+		return p.showLevel(w, r, f, 0)
+	}
+	if _, err := p.Desk.SetSLAPolicy(r.Context(), policy); err != nil {
+		return err
+	}
+	return p.Redirect(w, slaPath, web.Notice{Text: "Saved for tickets of priority " + string(priority) + " from now on. Clocks that run go on as they were."})
+}
+
+func confirmLevel(priority desk.Priority) web.Confirm {
+	return web.Confirm{
+		Text:  "Nothing is promised any more for tickets of priority " + string(priority) + " that come from now on. Clocks that run go on.",
+		Label: "Delete the service level", Cancel: slaPath,
+	}
+}
+
+func (p *pages) askDeleteLevel(w http.ResponseWriter, r *web.Request) error {
+	priority, policy, _, err := p.level(r)
+	if err == nil && policy == nil {
+		err = problem.New(problem.NotFound, "there is no service level")
+	}
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Delete the service level for priority "+string(priority), page(r, slaPath, "", nil), confirmLevel(priority))
+}
+
+func (p *pages) deleteLevel(w http.ResponseWriter, r *web.Request) error {
+	if _, ok := p.Form(w, r); !ok {
+		return nil
+	}
+	priority, _, _, err := p.level(r)
+	if err != nil {
+		return err
+	}
+	if err := p.Desk.DeleteSLAPolicy(r.Context(), r.OrganizationID, priority); err != nil {
+		return err
+	}
+	return p.Redirect(w, slaPath, web.Notice{Text: "Nothing is promised for priority " + string(priority) + " any more."})
+}
