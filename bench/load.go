@@ -28,9 +28,10 @@ const (
 // program is a running Kickstand with one organization and one SMS connection.
 type program struct {
 	*app.App
-	url  string
-	org  string
-	stop func() error
+	url    string
+	org    string
+	stop   func() error
+	assets map[string]string // what pages load, by path
 }
 
 // open makes the program over a data folder; with worker, its queue runs.

@@ -55,6 +55,7 @@ var benchmarks = []benchmark{
 	{"keyed GET", keyedGet},
 	{"keyed POST", keyedPost},
 	{"lists of tickets", listOfTickets},
+	{"inbox", inboxPages},
 	{"fleet", fleetUnderLoad},
 }
 

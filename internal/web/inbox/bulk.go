@@ -25,22 +25,27 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 		return nil
 	}
 	back := backTo(form)
-	ids := form["ticket"]
+	numbers := numbersIn(form["ticket"])
 	if form.Get("do") == "undo" {
 		return p.undo(w, r, form, back)
 	}
-	if len(ids) == 0 {
+	if len(numbers) == 0 {
 		return p.Redirect(w, back, web.Notice{Text: "No ticket was selected, so nothing was changed.", Bad: true})
 	}
 	if do := form.Get("do"); do == "read" || do == "unread" {
-		return p.markAll(w, r, ids, do == "read", back)
+		return p.markAll(w, r, numbers, do == "read", back)
 	}
 	u, what := bulkOf(form)
 	if what == nil {
 		return p.Redirect(w, back, web.Notice{Text: "Nothing to change was chosen.", Bad: true})
 	}
 	var done []desk.Updated
-	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		ids, err := p.idsOf(r, tx, numbers)
+		if err != nil || len(ids) == 0 {
+			done = nil
+			return err
+		}
 		done, err = p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
 		return err
 	})
@@ -50,7 +55,7 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, back, noticeOf(done, what, u, back))
+	return p.Redirect(w, back, noticeOf(done, len(numbers), what, u, back))
 }
 
 // bulkOf is what a form wants changed, and that in words; nil when nothing.
@@ -89,8 +94,34 @@ func tagsIn(text string) (tags []string) {
 	return tags
 }
 
-// noticeOf says what became of many tickets, and how to undo it.
-func noticeOf(done []desk.Updated, what []string, u desk.BulkUpdate, back string) web.Notice {
+// numbersIn are the tickets that a form names, each once, at most as many as can be
+// selected.
+func numbersIn(values []string) []int64 {
+	var numbers []int64
+	for _, v := range values[:min(len(values), maxSelected)] {
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n > 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
+}
+
+// maxSelected is how many tickets a filter of the desk takes.
+const maxSelected = 100
+
+// idsOf are the ids of those of some tickets that are there.
+func (p *pages) idsOf(r *web.Request, tx *db.Tx, numbers []int64) ([]string, error) {
+	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
+	ids := make([]string, len(tickets))
+	for i := range tickets {
+		ids[i] = tickets[i].ID
+	}
+	return ids, err
+}
+
+// noticeOf says what became of so many tickets, and how to undo it.
+func noticeOf(done []desk.Updated, all int, what []string, u desk.BulkUpdate, back string) web.Notice {
 	changed := 0
 	var refused *desk.Updated
 	for i := range done {
@@ -103,9 +134,12 @@ func noticeOf(done []desk.Updated, what []string, u desk.BulkUpdate, back string
 	n := web.Notice{Text: countOf(changed, "ticket", "tickets") + " changed: " + strings.Join(what, ", ") + "."}
 	if refused != nil {
 		pr, _ := refused.Err.(*problem.Error)
-		n.Text += " " + countOf(len(done)-changed, "ticket stays", "tickets stay") + " as it was: " + saidOf(pr) + "."
-		n.Bad = changed == 0
+		n.Text += " " + countOf(len(done)-changed, "stays as it was", "stay as they were") + ": " + saidOf(pr) + "."
 	}
+	if gone := all - len(done); gone > 0 {
+		n.Text += " " + countOf(gone, "is", "are") + " not there any more."
+	}
+	n.Bad = changed == 0
 	undo := map[string]string{"do": "undo", "back": back}
 	if u.Status != nil {
 		undo["status"] = before(done, func(t *desk.Ticket) string { return string(t.Status) })
@@ -176,14 +210,12 @@ func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, bac
 // from still, and returns how many there were of each kind.
 func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (changed, all int, err error) {
 	words := strings.Fields(part)
-	if len(words) < 2 || len(words) > 201 {
+	if len(words) == 0 {
 		return 0, 0, nil
 	}
-	var numbers []int64
-	for _, word := range words[1:] {
-		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
-			numbers = append(numbers, n)
-		}
+	numbers := numbersIn(words[1:])
+	if len(numbers) == 0 { // a query without any would be of all tickets
+		return 0, 0, nil
 	}
 	u := desk.BulkUpdate{}
 	value := func(t *desk.Ticket) string { return string(t.Status) }
@@ -193,52 +225,45 @@ func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (ch
 		u.AssigneeID = new(strings.TrimPrefix(words[0], nobody))
 		value = func(t *desk.Ticket) string { return cmp.Or(t.AssigneeID, nobody) }
 	}
-	for some := range slices.Chunk(numbers, 100) {
-		tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: some, Limit: len(some)})
-		if err != nil {
-			return 0, 0, err
-		}
-		var ids []string
-		for i := range tickets {
-			if value(&tickets[i]) == from {
-				ids = append(ids, tickets[i].ID)
-			}
-		}
-		all += len(some)
-		if len(ids) == 0 {
-			continue
-		}
-		done, err := p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
-		if err != nil {
-			return 0, 0, err
-		}
-		for _, d := range done {
-			if d.Err == nil {
-				changed++
-			}
+	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
+	if err != nil {
+		return 0, 0, err
+	}
+	var ids []string
+	for i := range tickets {
+		if value(&tickets[i]) == from {
+			ids = append(ids, tickets[i].ID)
 		}
 	}
-	return changed, all, nil
+	if len(ids) == 0 {
+		return 0, len(numbers), nil
+	}
+	done, err := p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+	for _, d := range done {
+		if d.Err == nil {
+			changed++
+		}
+	}
+	return changed, len(numbers), err
 }
 
 // markAll marks tickets as read, or as unread.
-func (p *pages) markAll(w http.ResponseWriter, r *web.Request, ids []string, read bool, back string) error {
+func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, read bool, back string) error {
 	mark, word := p.Desk.MarkUnread, "unread"
 	if read {
 		mark, word = p.Desk.MarkRead, "read"
 	}
 	n := 0
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		n = 0
+		ids, err := p.idsOf(r, tx, numbers)
+		if err != nil {
+			return err
+		}
+		n = len(ids)
 		for _, id := range slices.Sorted(slices.Values(ids)) {
-			err := mark(r.Context(), tx, r.OrganizationID, r.UserID, id)
-			if problem.Of(err) == problem.NotFound {
-				continue // deleted meanwhile
-			}
-			if err != nil {
+			if err := mark(r.Context(), tx, r.OrganizationID, r.UserID, id); err != nil {
 				return err
 			}
-			n++
 		}
 		return nil
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	rowsOfPage = 30
+	rowsOfPage = 25
 	// countsUpTo is the highest number that a view shows: "1,000+".
 	countsUpTo = 1000
 )
@@ -189,7 +189,7 @@ type list struct {
 
 // row is a ticket in a list.
 type row struct {
-	ID, Path string
+	Path     string
 	Number   int64
 	Present  bool // it is what is shown beside the list
 	Unread   bool
@@ -337,7 +337,7 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 // newRow is a ticket as every list shows it.
 func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]string) row {
 	row := row{
-		ID: t.ID, Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Who: whoIs(t), Updated: r.Time(t.UpdatedAt),
+		Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Who: whoIs(t), Updated: r.Time(t.UpdatedAt),
 		Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel), Tags: t.Tags, Promise: mostPressing(r, t), Says: said.Text,
 	}
 	if t.Priority != desk.PriorityNormal {

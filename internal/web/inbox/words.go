@@ -100,7 +100,6 @@ type promise struct {
 	State  string // "", "soon" or "late"
 	Words  string // "First response due in 25 min"
 	Short  string // "Due in 25 min"; empty while there is time
-	Due    web.Time
 }
 
 // mostPressing is what a ticket's customer waits for first; nil: nothing.
@@ -112,7 +111,7 @@ func mostPressing(r *web.Request, t *desk.Ticket) *promise {
 		if !s.DueAt.Equal(t.DueAt) || !s.MetAt.IsZero() {
 			continue
 		}
-		p := &promise{Due: r.Time(s.DueAt)}
+		p := new(promise)
 		what := "First response"
 		if s.Metric == desk.Resolution {
 			what = "Resolution"
