@@ -133,6 +133,7 @@ type screen struct {
 
 var (
 	wide   = screen{"wide", 1440, 900, false}
+	middle = screen{"middle", 900, 700, false}
 	narrow = screen{"narrow", 390, 844, false}
 )
 
@@ -439,7 +440,7 @@ func (v *visitor) press(text string) {
 // labelled finds what can be pressed by what it says.
 const labelled = `text => [...document.querySelectorAll("button, a[href], summary, input[type=submit], [role=tab]")]
 	.filter(e => e.checkVisibility({visibilityProperty: true}))
-	.find(e => (e.ariaLabel || e.value || e.innerText).replace(/\s+/g, " ").trim() === text)`
+	.find(e => (e.ariaLabel || (e.tagName === "INPUT" ? e.value : e.innerText)).replace(/\s+/g, " ").trim() === text)`
 
 // fill gives an input, a select or a text area another value, by typing where one
 // types.
@@ -496,7 +497,8 @@ func (v *visitor) look(s screen) {
 // withoutScripts has pages run none from the next one on.
 func (v *visitor) withoutScripts() {
 	v.t.Helper()
-	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+	// Scripts that run already would be cut off.
+	v.do(chromedp.Navigate("about:blank"), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 		return err
 	}))

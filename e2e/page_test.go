@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -152,8 +153,6 @@ type place struct {
 	path   func(w *world) string
 	who    who
 	status int64 // 0: 200
-	// before does what a person does on the page before it is looked at.
-	before func(v *visitor)
 	// picture says that docs/screenshots has it.
 	picture bool
 }
@@ -179,16 +178,14 @@ func inTurn(t *testing.T) {
 	t.Cleanup(func() { <-turns })
 }
 
-// everywhere calls see for each page of the table, several at once.
-func everywhere(t *testing.T, see func(t *testing.T, v *visitor, p place, path string)) {
-	needChromium(t)
-	w := newWorld(t)
+// everywhere calls see for pages of a world, several at once.
+func (w *world) everywhere(t *testing.T, list []place, see func(t *testing.T, v *visitor, p place, path string)) {
 	t.Run("pages", func(t *testing.T) { // ends when all have
-		for _, p := range places {
+		for _, p := range list {
 			t.Run(p.name, func(t *testing.T) {
 				inTurn(t)
-				v := w.with(t).visitor(p.who)
-				see(t, v, p, p.path(w.with(t)))
+				w := w.with(t)
+				see(t, w.visitor(p.who), p, p.path(w))
 			})
 		}
 	})
@@ -204,18 +201,27 @@ func (p place) show(v *visitor, path string) {
 	if got := v.open(path); got != want {
 		v.fatal(path, "was answered", got, "want", want)
 	}
-	if p.before != nil {
-		p.before(v)
-	}
 }
 
-// TestPages looks at every page: how it is laid out, wide and narrow, what hinders
-// people, in light and dark, and what it weighs.
+// TestPages looks at every page: those of the table, and those that one comes to
+// from there, as an admin of the organization that has everything and of one that has
+// nothing yet. How is it laid out, wide and narrow, and without scripts; what hinders
+// people, in light and dark; and what does it weigh?
 func TestPages(t *testing.T) {
-	everywhere(t, func(t *testing.T, v *visitor, p place, path string) {
+	needChromium(t)
+	w := newWorld(t)
+	list := slices.Clone(places)
+	for _, found := range slices.Concat(w.discover(admin), w.discover(newcomer)) {
+		if !slices.ContainsFunc(list, func(p place) bool { return p.name == found.name }) {
+			list = append(list, found)
+		}
+	}
+	w.everywhere(t, list, func(t *testing.T, v *visitor, p place, path string) {
 		p.show(v, path)
 		v.checkLayout()
 		v.checkAccess()
+		v.look(middle)
+		v.checkLayout()
 		dark := narrow
 		dark.dark = true
 		v.look(dark)
@@ -224,6 +230,10 @@ func TestPages(t *testing.T) {
 		if p.status == 0 {
 			v.checkWeight(path)
 		}
+		v.withoutScripts()
+		v.look(wide)
+		p.show(v, path)
+		v.checkLayout()
 	})
 }
 
@@ -235,10 +245,9 @@ func TestScreenshots(t *testing.T) {
 	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	everywhere(t, func(t *testing.T, v *visitor, p place, path string) {
-		if !p.picture {
-			return
-		}
+	needChromium(t)
+	pictured := slices.DeleteFunc(slices.Clone(places), func(p place) bool { return !p.picture })
+	newWorld(t).everywhere(t, pictured, func(t *testing.T, v *visitor, p place, path string) {
 		for _, s := range []screen{wide, narrow} {
 			for _, dark := range []bool{false, true} {
 				s.dark = dark

@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
 // program is the whole of it, serving, with its services at hand.
@@ -27,13 +28,15 @@ type program struct {
 	*app.App
 	t    testing.TB
 	base string
-	*sessions
+	*state
 }
 
-// sessions are those that were opened, by user: one may not try passwords often.
-type sessions struct {
+// state is what all parts of a test know of its program.
+type state struct {
 	mu     sync.Mutex
-	opened map[string][]*http.Cookie
+	opened map[string][]*http.Cookie // sessions by user: one may not try passwords often
+	links  map[string]bool           // mailed links that were read
+	texts  []string                  // that left by the text provider
 }
 
 // with is the same program for a part of the test.
@@ -56,9 +59,10 @@ func start(t testing.TB) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := httptest.NewServer(http.HandlerFunc(sendText))
+	s := &state{opened: map[string][]*http.Cookie{}, links: map[string]bool{}}
+	provider := httptest.NewServer(http.HandlerFunc(s.sendText))
 	t.Cleanup(provider.Close)
-	p := &program{t: t, base: "http://" + ln.Addr().String(), sessions: &sessions{opened: map[string][]*http.Cookie{}}}
+	p := &program{t: t, base: "http://" + ln.Addr().String(), state: s}
 	p.App, err = app.Open(t.Context(), app.Config{
 		BaseURL: p.base, Data: t.TempDir(), DatabaseURL: dbtest.URL(t), MailFrom: "no-reply@help.example",
 		AccessLifetime: time.Hour, RefreshLifetime: 24 * time.Hour, RetryTimeScale: 1,
@@ -90,7 +94,10 @@ func start(t testing.TB) *program {
 }
 
 // sendText is the text provider: it takes every message to be sent.
-func sendText(w http.ResponseWriter, r *http.Request) {
+func (s *state) sendText(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.texts = append(s.texts, r.FormValue("To")+": "+r.FormValue("Body"))
+	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	json.NewEncoder(w).Encode(map[string]any{"sid": "SM" + rand.Text(), "status": "queued", "body": r.FormValue("Body"), "to": r.FormValue("To"), "from": r.FormValue("From")})
@@ -171,29 +178,62 @@ func (p *program) as(t testing.TB, u account.User) *visitor {
 	return v
 }
 
-// mailed waits for a mail to an address and returns the link in it that begins
-// with path.
-func (p *program) mailed(to, path string) string {
+// mail is one in the mailbox.
+type mail struct {
+	ID   string
+	To   []string
+	Text string
+}
+
+// mailbox is all mails that were sent, newest first.
+func (p *program) mailbox() []mail {
 	p.t.Helper()
-	link := regexp.MustCompile(regexp.QuoteMeta(p.base+path) + `\S*`)
-	var found string
+	var mails []mail
+	status, body := p.call("GET", "/dev/mailbox.json", nil, nil)
+	if err := json.Unmarshal(body, &mails); status != http.StatusOK || err != nil {
+		p.t.Fatalf("the mailbox answered %d, %v", status, err)
+	}
+	return mails
+}
+
+// mailed waits for a mail to an address with a link that begins with path, and
+// returns it and the link. Each link is returned once.
+func (p *program) mailed(to, path string) (m mail, link string) {
+	p.t.Helper()
+	pattern := regexp.MustCompile(regexp.QuoteMeta(p.base+path) + `\S*`)
 	p.until("a mail to "+to, func() bool {
-		var mails []struct {
-			To   []string
-			Text string
-		}
-		status, body := p.call("GET", "/dev/mailbox.json", nil, nil)
-		if err := json.Unmarshal(body, &mails); status != http.StatusOK || err != nil {
-			p.t.Fatalf("the mailbox answered %d, %v", status, err)
-		}
-		for _, m := range mails {
-			if len(m.To) == 1 && m.To[0] == to && found == "" {
-				found = link.FindString(m.Text)
+		for _, m = range p.mailbox() {
+			if link = pattern.FindString(m.Text); len(m.To) == 1 && m.To[0] == to && link != "" && p.unread(link) {
+				return true
 			}
 		}
-		return found != ""
+		return false
 	})
-	return found
+	return m, link
+}
+
+// unread reports whether a link is asked for the first time.
+func (s *state) unread(link string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.links[link]
+	s.links[link] = true
+	return !seen
+}
+
+// number returns that of the organization's ticket with a subject, or 0.
+func (p *program) number(organizationID, subject string) (number int64) {
+	p.t.Helper()
+	err := p.Desk.EachTicket(p.t.Context(), organizationID, desk.TicketQuery{}, func(t *desk.Ticket) error {
+		if t.Subject == subject {
+			number = t.Number
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return number
 }
 
 // call makes a request of the program.
@@ -206,16 +246,22 @@ func (p *program) call(method, path string, header http.Header, body []byte) (in
 		p.t.Fatal(err)
 	}
 	maps.Copy(req.Header, header)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	resp, answer, err := do(http.DefaultClient, req)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return resp.StatusCode, answer
+}
+
+// do makes a request and reads its answer.
+func do(c *http.Client, req *http.Request) (*http.Response, []byte, error) {
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp, body, err
 }
 
 // until waits for what the program does in its own time.

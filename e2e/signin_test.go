@@ -8,16 +8,16 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// readMail opens the mailbox page and follows the link of the newest mail to an
-// address that begins with path.
+// readMail opens the mailbox page and follows the link in a mail that was not read
+// yet, to an address that begins with path.
 func (v *visitor) readMail(p *program, to, path string) {
 	v.t.Helper()
-	p.mailed(to, path) // it is on its way
+	m, link := p.mailed(to, path) // it is on its way
 	v.open("/dev/mailbox")
-	v.do(clickIn(`[...document.querySelectorAll("tbody tr")].find(tr => tr.innerText.includes(` + quote(to) + `)).querySelector("a")`))
-	v.at("/dev/mailbox/*")
-	v.click(`main ul a[href^="` + p.base + path + `"]`)
-	v.at(path)
+	v.click(`th a[href="/dev/mailbox/` + m.ID + `"]`)
+	v.at("/dev/mailbox/" + m.ID)
+	v.click(`main ul a[href="` + link + `"]`)
+	v.wait("the page behind the link", `!location.pathname.startsWith("/dev/mailbox")`)
 }
 
 // TestResetPassword: who forgot a password chooses another one by a mailed link, and
@@ -33,6 +33,7 @@ func TestResetPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.readMail(p, robin.Email, "/reset-password")
+	v.at("/reset-password")
 	v.fill("#field-password", "a new secret")
 	v.keys(kb.Tab + "a nwe secret" + kb.Enter)
 	v.see("The two passwords are not the same")

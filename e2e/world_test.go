@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"net/url"
 	"testing"
 
@@ -42,6 +41,16 @@ func (w *world) visitor(who who) *visitor {
 	if who == nobody {
 		return w.visit(w.t)
 	}
+	if who == signingUp {
+		v := w.visit(w.t)
+		v.open("/sign-up")
+		v.fill("#field-email", "new@client.example")
+		v.press("Mail me a link")
+		v.at("/sign-in/sent")
+		v.open(w.link("new@client.example", account.CallbackPath))
+		v.at("/welcome")
+		return v
+	}
 	return w.as(w.t, w.people[who])
 }
 
@@ -54,28 +63,33 @@ var places = []place{
 		if err := w.Accounts.SendPasswordReset(w.t.Context(), account.PasswordReset{Email: email}); err != nil {
 			w.t.Fatal(err)
 		}
-		return w.mailed(email, "/reset-password")
+		return w.link(email, "/reset-password")
 	}},
 	{name: "reset-password-wrong", path: at("/reset-password?token=wrong"), status: 400},
 	{name: "reset-password-done", path: at("/reset-password/done")},
 	{name: "invitation", path: func(w *world) string {
 		w.invite(w.people[admin], "invited@client.example")
-		return w.mailed("invited@client.example", "/invitation")
+		return w.link("invited@client.example", "/invitation")
 	}},
-	{name: "mailbox", path: func(w *world) string {
-		w.mailed("guest@client.example", "/invitation")
-		return "/dev/mailbox"
-	}},
+	{name: "sign-in", path: at("/sign-in?next=/settings"), picture: true},
+	{name: "sign-in-sent", path: at("/sign-in/sent")},
+	{name: "sign-up", path: at("/sign-up")},
+	{name: "forgot-password", path: at("/forgot-password")},
+	{name: "forgot-password-sent", path: at("/forgot-password/sent")},
+	{name: "welcome", path: at("/welcome"), who: signingUp, picture: true},
+	{name: "inbox", path: at("/inbox"), who: admin, picture: true},
+	{name: "inbox-of-agent", path: at("/inbox/mine"), who: agent},
+	{name: "inbox-empty", path: at("/inbox"), who: newcomer, picture: true},
+	{name: "inbox-search", path: at("/inbox/all?q=scooter"), who: agent},
+	{name: "inbox-nothing-found", path: at("/inbox/all?q=nothing+has+this"), who: agent},
+	{name: "inbox-wrong", path: at("/inbox/no-such-view"), who: agent, status: 404},
+	{name: "mailbox", path: at("/dev/mailbox")},
 	{name: "mail", path: func(w *world) string {
-		w.mailed("guest@client.example", "/invitation")
-		_, list := w.call("GET", "/dev/mailbox.json", nil, nil)
-		var mails []struct{ ID string }
-		if err := json.Unmarshal(list, &mails); err != nil || len(mails) == 0 {
-			w.t.Fatalf("got mails %s, %v", list, err)
-		}
-		return "/dev/mailbox/" + mails[0].ID
+		w.invite(w.people[admin], "guest@client.example")
+		m, _ := w.mailed("guest@client.example", "/invitation")
+		return "/dev/mailbox/" + m.ID
 	}},
-	{name: "sessions", path: at("/settings/sessions"), who: admin},
+	{name: "sessions", path: at("/settings/sessions"), who: admin, picture: true},
 	{name: "sessions-of-newcomer", path: at("/settings/sessions"), who: newcomer},
 	{name: "not-found-inside", path: at("/settings/nowhere"), who: admin, status: 404},
 	{name: "checkout", path: func(w *world) string {
@@ -98,4 +112,11 @@ var places = []place{
 // at is the place of a page that is always there.
 func at(path string) func(*world) string {
 	return func(*world) string { return path }
+}
+
+// link waits for a mailed link.
+func (w *world) link(to, path string) string {
+	w.t.Helper()
+	_, link := w.mailed(to, path)
+	return link
 }

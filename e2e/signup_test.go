@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+)
+
+// signUp has somebody new begin with an organization, from the first page to the
+// inbox, by way of the mail.
+func (v *visitor) signUp(p *program, email, name, organization string) account.User {
+	v.t.Helper()
+	v.open("/")
+	v.press("Sign up")
+	v.at("/sign-up")
+	v.fill("#field-email", email)
+	v.press("Mail me a link")
+	v.at("/sign-in/sent")
+	v.press("Open the mailbox")
+	v.readMail(p, email, account.CallbackPath)
+	v.at("/welcome")
+	v.fill("#field-name", name)
+	v.fill("#field-organizationName", organization)
+	v.do(clickIn(`document.querySelector("input[name=planTier][value=free]")`))
+	v.press("Begin")
+	v.at("/inbox*")
+	o, err := p.Accounts.OrganizationBySlug(p.t.Context(), "acme-wheels")
+	if err != nil {
+		v.fatal(err)
+	}
+	members, err := p.Accounts.Members(p.t.Context(), o.ID)
+	if err != nil || len(members) != 1 {
+		v.fatal("got members", members, err)
+	}
+	return members[0]
+}
+
+// TestSignUp: who is new signs up by mail, signs out, and signs in again, with
+// scripts and without.
+func TestSignUp(t *testing.T) {
+	t.Parallel()
+	for name, scripts := range map[string]bool{"scripts": true, "no scripts": false} {
+		t.Run(name, func(t *testing.T) {
+			inTurn(t)
+			p := start(t)
+			v := p.visit(t)
+			if !scripts {
+				v.withoutScripts()
+			}
+			u := v.signUp(p, "ana@acme.example", "Ana Lind", "Acme Wheels")
+			v.click(`form[action="/sign-out"] button`)
+			v.at("/sign-in")
+			v.see("You are signed out.")
+			if status := v.open("/settings/sessions?a=1&b=2"); status != 200 {
+				v.fatal("got status", status)
+			}
+			v.at("/sign-in")
+			v.fill("#field-email", u.Email)
+			v.press("Mail me a link")
+			v.at("/sign-in/sent")
+			v.readMail(p, u.Email, account.CallbackPath)
+			v.at("/settings/sessions?a=1&b=2")
+		})
+	}
+}
