@@ -367,19 +367,15 @@ func (v *visitor) see(texts ...string) {
 	}
 }
 
-// seeNot fails when the page shows the text now.
-func (v *visitor) seeNot(text string) {
-	v.t.Helper()
-	if js[bool](v, `document.body.innerText.replace(/\s+/g, " ").includes(`+quote(text)+`)`) {
-		v.fatal("there is the text", text)
-	}
-}
-
-// find waits for an element that can be seen.
+// find waits for an element that can be seen, on a page that is all there: until then
+// it may move.
 func (v *visitor) find(selector string) {
 	v.t.Helper()
-	v.wait(selector, `(e => e && e.checkVisibility({visibilityProperty: true}))(document.querySelector(`+quote(selector)+`))`)
+	v.wait(selector, loaded+` && (e => e && e.checkVisibility({visibilityProperty: true}))(document.querySelector(`+quote(selector)+`))`)
 }
+
+// loaded says that all of a page is there.
+const loaded = `document.readyState === "complete"`
 
 // at waits until the browser is at an address and all of it is there. The query may
 // be left out; a "*" at the end stands for any rest.
@@ -389,7 +385,7 @@ func (v *visitor) at(path string) {
 	if begin, ok := strings.CutSuffix(path, "*"); ok {
 		is = `(location.pathname + location.search).startsWith(` + quote(begin) + `)`
 	}
-	v.wait("the address "+path, is+` && document.readyState === "complete"`)
+	v.wait("the address "+path, is+` && `+loaded)
 }
 
 // open opens an address of the program and returns its status.
@@ -433,7 +429,7 @@ func clickIn(element string) chromedp.Action[chromedp.Void] {
 func (v *visitor) press(text string) {
 	v.t.Helper()
 	element := `(` + labelled + `)(` + quote(text) + `)`
-	v.wait("something to press that says "+text, element)
+	v.wait("something to press that says "+text, loaded+` && `+element)
 	v.do(clickIn(element))
 }
 

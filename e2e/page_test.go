@@ -218,14 +218,14 @@ func TestPages(t *testing.T) {
 	}
 	w.everywhere(t, list, func(t *testing.T, v *visitor, p place, path string) {
 		p.show(v, path)
-		v.checkLayout()
+		for _, s := range []screen{wide, middle, narrow} {
+			v.look(s)
+			v.checkLayout()
+		}
+		// Nothing is behind what stays at the edges of a small screen.
+		v.look(screen{width: wide.width, height: 4000})
 		v.checkAccess()
-		v.look(middle)
-		v.checkLayout()
-		dark := narrow
-		dark.dark = true
-		v.look(dark)
-		v.checkLayout()
+		v.look(screen{width: narrow.width, height: 4000, dark: true})
 		v.checkAccess()
 		if p.status == 0 {
 			v.checkWeight(path)

@@ -17,6 +17,7 @@ func (v *visitor) signUp(p *program, email, name, organization string) account.U
 	v.press("Mail me a link")
 	v.at("/sign-in/sent")
 	v.press("Open the mailbox")
+	v.at("/dev/mailbox")
 	v.readMail(p, email, account.CallbackPath)
 	v.at("/welcome")
 	v.fill("#field-name", name)
