@@ -6,7 +6,7 @@
 //	go run ./bench               prints the table and writes docs/benchmarks.md
 //	go run ./bench -only sms     measures the rows whose name contains "sms"
 //	go run ./bench -short        small loads, to see that it works; writes nothing
-//	go run ./bench -keep DIR     keeps the fleet that is made up, which takes longest, or uses the one there
+//	go run ./bench -keep DIR     keeps the fleet and the inbox that are made up, which takes longest, or uses those there
 //
 // Clients, server and receivers share the machine and its loopback interface.
 package main
@@ -63,7 +63,7 @@ var benchmarks = []benchmark{
 type bench struct {
 	short bool
 	dir   string // removed at the end
-	keep  string // for the fleet, instead; empty: none
+	keep  string // for the fleet and the inbox, instead; empty: none
 }
 
 // scale returns n, or a small part of it in a short run.
@@ -77,7 +77,7 @@ func (b *bench) scale(n int) int {
 func main() {
 	only := flag.String("only", "", "measure only what `contains` this")
 	short := flag.Bool("short", false, "small loads; write nothing")
-	keep := flag.String("keep", "", "keep the fleet that is made up in `folder`, or use the one there")
+	keep := flag.String("keep", "", "keep the fleet and the inbox that are made up in `folder`, or use those there")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to `file`")
 	clients := flag.String("crowd", "", "sign in, as `JSON` says; for the program itself")
 	flag.Parse()

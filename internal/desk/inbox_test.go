@@ -472,6 +472,12 @@ func TestTally(t *testing.T) {
 		want := desk.Tally{Status: map[desk.Status]int{}, Channel: map[string]int{}, Priority: map[desk.Priority]int{}}
 		for _, p := range w.tickets {
 			want.Status[p.Status]++
+			if !p.DueAt.IsZero() {
+				want.Due++
+				if p.DueAt.Before(time.Now()) {
+					want.Overdue++
+				}
+			}
 			if p.Status != desk.StatusOpen {
 				continue
 			}
@@ -482,12 +488,6 @@ func TestTally(t *testing.T) {
 				want.Unassigned++
 			case graceID:
 				want.Mine++
-			}
-			if !p.DueAt.IsZero() {
-				want.Due++
-				if p.DueAt.Before(time.Now()) {
-					want.Overdue++
-				}
 			}
 		}
 		for s := range want.Status {

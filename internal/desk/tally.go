@@ -61,14 +61,14 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 }
 
 // Tally is how many tickets there are of each sort, for somebody to choose from.
-// What is not of Status is about open tickets.
+// What is not of Status or Due is about open tickets.
 type Tally struct {
 	Status     map[Status]int // at most what was asked for of each
 	Mine       int
 	Unassigned int
 	Channel    map[string]int
 	Priority   map[Priority]int
-	Due        int // open ones that have a due time; at most what was asked for
+	Due        int // those of any status that have a due time; at most what was asked for
 	Overdue    int // those whose due time has come; likewise
 	// More says that there are more open tickets than were looked at: what is
 	// about them are lower bounds.
@@ -102,7 +102,7 @@ func (s *Service) TallyTickets(ctx context.Context, q db.Querier, organizationID
 			if !due.at.IsZero() {
 				st.addf(" AND t.due_at <= %s", st.arg(due.at.UnixMicro()))
 			}
-			st.addf(" AND coalesce(t.status = 'open', FALSE) LIMIT %d) AS c", most)
+			st.addf(" LIMIT %d) AS c", most)
 			if err := q.QueryRow(ctx, st.String(), st.args...).Scan(due.n); err != nil {
 				return err
 			}

@@ -56,10 +56,7 @@ const (
 	viewAll        = "all"
 )
 
-var (
-	openOnly = []desk.Status{desk.StatusOpen}
-	waiting  = []desk.Status{desk.StatusOpen, desk.StatusPending, desk.StatusOnHold}
-)
+var openOnly = []desk.Status{desk.StatusOpen}
 
 // viewNamed returns the view of an address; false when there is none.
 func viewNamed(name, userID string) (view, bool) {
@@ -79,7 +76,7 @@ func viewNamed(name, userID string) (view, bool) {
 		v.empty = web.Empty{Text: "Every open ticket is somebody's.", Path: "/inbox", Label: "See all open"}
 	case viewDue:
 		v.label, v.icon = "SLA due", "clock"
-		v.query.Status, v.query.Sort = waiting, desk.Sort{Member: desk.ByDueAt}
+		v.query.Status, v.query.Sort = nil, desk.Sort{Member: desk.ByDueAt}
 		v.empty = web.Empty{Text: "No promise to a customer is running.", Path: "/settings/sla", Label: "See what is promised"}
 	case viewAll:
 		v.label, v.icon = "All tickets", "search"
@@ -326,7 +323,7 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 		row.Path += in
 		row.Present, row.Draft = t.Number == number, drafted[t.ID]
 		row.Unread = unread[t.ID] && t.Status != desk.StatusClosed && !row.Present
-		if len(v.query.Status) != 1 {
+		if len(v.query.Status) != 1 && t.Status != desk.StatusOpen {
 			row.Status = new(statusChip(t.Status))
 		}
 		l.Rows = append(l.Rows, row)

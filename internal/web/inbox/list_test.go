@@ -87,7 +87,7 @@ func TestEmptyViews(t *testing.T) {
 	for path, says := range noView {
 		d := b.Page(path)
 		d.Want(says)
-		if len(d.With("name", "do")) != 0 {
+		if len(d.With("name", "ticket")) != 0 {
 			t.Errorf("%s: there is something to select", path)
 		}
 	}

@@ -39,6 +39,7 @@ const keys = {
     return true;
   },
   e(row) {
+    sessionStorage.setItem("kickstand-row", rows().indexOf(row));
     rows().forEach((other) => (box(other).checked = other === row));
     form.elements.status.value = "resolved";
     form.requestSubmit(form.querySelector("button[value=change]"));
@@ -92,6 +93,15 @@ form?.addEventListener("click", (event) => {
 form?.addEventListener("change", count);
 count();
 
+// The next ticket is where the one was that has left the list.
+const at = (index) => {
+  const all = rows();
+  link(all[Math.min(index, all.length - 1)] ?? document.createElement("p"))?.focus({ preventScroll: true });
+};
+const next = sessionStorage.getItem("kickstand-row");
+sessionStorage.removeItem("kickstand-row");
+if (next !== null) at(Number(next));
+
 // Where the list was scrolled to, beside one ticket and the next.
 const place = "kickstand-list " + (new URLSearchParams(location.search).get("in") ?? location.pathname.replace(/^\/(inbox|tickets).*?\/?/, ""));
 if (list) {
@@ -105,10 +115,11 @@ if (list) {
 let held = null;
 document.addEventListener("kickstand:changing", () => {
   const row = focused() ?? document.querySelector(".trow:hover") ?? (list?.scrollTop > 0 ? rows().find((r) => r.getBoundingClientRect().bottom > list.getBoundingClientRect().top + 90) : null);
-  held = row && { row, top: row.getBoundingClientRect().top };
+  held = row && { row, top: row.getBoundingClientRect().top, index: rows().indexOf(row), focused: row === focused() };
 });
 document.addEventListener("kickstand:changed", () => {
   refresh();
   count();
   if (held?.row.isConnected) list.scrollTop += held.row.getBoundingClientRect().top - held.top;
+  else if (held?.focused) at(held.index);
 });
