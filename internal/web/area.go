@@ -251,7 +251,7 @@ func (a *Area) fail(w http.ResponseWriter, r *Request, err error) {
 		return
 	}
 	status, title := http.StatusUnprocessableEntity, "This cannot be done"
-	m := message{Text: p.Message, Path: "/inbox", Label: "To the inbox"}
+	m := message{Text: sentence(p.Message), Path: "/inbox", Label: "To the inbox"}
 	switch p.Kind {
 	case problem.NotFound:
 		status, title = http.StatusNotFound, "Not found"
@@ -275,7 +275,7 @@ func (a *Area) fail(w http.ResponseWriter, r *Request, err error) {
 	if r.Method == http.MethodPost {
 		m.Next = "Nothing was changed."
 	}
-	if err := a.Render(w, r, "told", Page{Title: title, Status: status, Body: m}); err != nil {
+	if err := a.Render(w, r, "told", Page{Title: title, Status: status, Body: m, Sandbox: strings.HasPrefix(r.URL.Path, "/sandbox/")}); err != nil {
 		a.site.fail(w, r.Request, err)
 	}
 }
