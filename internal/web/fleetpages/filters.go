@@ -16,6 +16,7 @@ import (
 type filters struct {
 	Fields web.Fields
 	All    string // the list without them; empty when there are none
+	Label  string // of the button; empty for that of a list
 }
 
 // begin fills the fields from the address.

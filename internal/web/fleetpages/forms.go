@@ -21,6 +21,9 @@ import (
 type form struct {
 	Intro  string
 	Groups []group
+	// Was is what fields had when the page was made, where something else may change
+	// it meanwhile: see [typed.changed].
+	Was    web.Fields
 	Label  string // of the button
 	Danger bool   // of the button too
 	Cancel string // where to go instead
@@ -107,6 +110,12 @@ func nearest(fields web.Fields, path string) string {
 type typed struct {
 	url.Values
 	v problem.Validation
+}
+
+// changed reports whether something else was typed into one of some fields than
+// there was when the page was made.
+func (t *typed) changed(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return t.text(name) != t.text("was."+name) })
 }
 
 // text is what was typed, without spaces around it.

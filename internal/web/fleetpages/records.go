@@ -1,6 +1,9 @@
 package fleetpages
 
-import "github.com/kickstand-dev/kickstand/internal/fleet"
+import (
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
 
 // handleRecords adds the lists and the pages of records.
 func (p *pages) handleRecords() {
@@ -10,6 +13,43 @@ func (p *pages) handleRecords() {
 	p.handle("/rides/{id}/end", route{get: p.endRide, post: p.endRide, anyone: true})
 	p.handle("/rides/{id}/cancel", route{get: p.cancelRide, post: p.cancelRide, anyone: true})
 	p.handle("/rides/{id}/adjust", route{get: p.adjustRide, post: p.adjustRide, anyone: true})
+
+	p.handle("/vehicles", route{get: p.vehicles})
+	p.handle("/vehicles/new", route{get: p.newVehicle, post: p.newVehicle, admin: true})
+	p.handle("/vehicles/{id}", route{get: p.vehicle})
+	p.handle("/vehicles/{id}/edit", route{get: p.editVehicle, post: p.editVehicle, admin: true})
+	p.handle("/vehicles/{id}/state", route{get: p.moveVehicle, post: p.moveVehicle, anyone: true})
+	p.handle("/vehicles/{id}/delete", route{get: p.deleteVehicle, post: p.deleteVehicle, admin: true})
+
+	p.handle("/riders", route{get: p.riders})
+	p.handle("/riders/new", route{get: p.newRider, post: p.newRider, admin: true})
+	p.handle("/riders/{id}", route{get: p.rider})
+	p.handle("/riders/{id}/edit", route{get: p.editRider, post: p.editRider, admin: true})
+	p.handle("/riders/{id}/block", route{get: p.blockRider, post: p.blockRider, anyone: true})
+	p.handle("/riders/{id}/anonymise", route{get: p.anonymiseRider, post: p.anonymiseRider, admin: true})
+
+	p.handle("/pricing", route{get: p.plans})
+	p.handle("/pricing/new", route{get: p.newPlan, post: p.newPlan, admin: true})
+	p.handle("/pricing/{id}", route{get: p.plan})
+	p.handle("/pricing/{id}/edit", route{get: p.editPlan, post: p.editPlan, admin: true})
+
+	p.handle("/subaccounts", route{get: p.subaccounts})
+	p.handle("/subaccounts/new", route{get: p.newSubaccount, post: p.newSubaccount, admin: true})
+	p.handle("/subaccounts/{id}", route{get: p.subaccount})
+	for path, h := range map[string]web.Handler{
+		"edit": p.editSubaccount, "rules": p.rules, "types/new": p.vehicleType, "types/{type}": p.vehicleType, "types/{type}/delete": p.deleteType,
+		"alerts/new": p.alert, "alerts/{alert}": p.alert, "alerts/{alert}/delete": p.deleteAlert,
+	} {
+		p.handle("/subaccounts/{id}/"+path, route{get: h, post: h, admin: true})
+	}
+
+	p.handle("/settings", route{get: p.settings})
+	p.handle("/settings/edit", route{get: p.editSettings, post: p.editSettings, admin: true})
+	if !p.Fleet.Live() {
+		p.handle("/settings/clock", route{get: p.travel, post: p.travel, admin: true})
+		p.handle("/settings/reset", route{get: p.reset, post: p.reset, admin: true})
+	}
+	p.handle("/data", route{get: p.data})
 }
 
 // eventWord says why a vehicle's state changed.

@@ -271,11 +271,7 @@ func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited
 	if !r.Admin() {
 		return nil, nil
 	}
-	environment := apikey.Live
-	if !p.Fleet.Live() {
-		environment = apikey.Test
-	}
-	log, err := p.Keys.Audit(ctx, r.OrganizationID, apikey.AuditQuery{Service: apikey.Fleet, Environment: environment, TargetID: id, Limit: 20}, p.DB)
+	log, err := p.Keys.Audit(ctx, r.OrganizationID, apikey.AuditQuery{Service: apikey.Fleet, Environment: apikey.Environment(p.environment), TargetID: id, Limit: 20}, p.DB)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,12 @@ type rideRow struct {
 	Payment  web.Chip
 }
 
+// rideTable is rides as they are listed. Its template is "ride-table".
+type rideTable struct {
+	Rows             []rideRow
+	Riders, Vehicles bool // whose and which are columns
+}
+
 // lasted is how long something took, or takes so far. Its template is "lasted".
 type lasted struct {
 	Seconds int64
@@ -65,7 +71,7 @@ type rideList struct {
 	Topic   string
 	Count   string
 	Sum     string // what those on the page cost together
-	Rows    []rideRow
+	Table   rideTable
 	Empty   web.Empty
 	Pager   web.Pager
 }
@@ -130,7 +136,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	if list.Rows, err = p.rideRows(ctx, r, rides); err != nil {
+	if list.Table, err = p.rideTable(ctx, r, rides); err != nil {
 		return err
 	}
 	list.Count, list.Sum = found(len(rides), query.After == nil, next, "ride"), together(rides)
@@ -214,11 +220,11 @@ func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 	return &amount
 }
 
-// rideRows are rides as they stand in a list, with the names of who and what.
-func (p *pages) rideRows(ctx context.Context, r *web.Request, rides []fleet.Ride) ([]rideRow, error) {
+// rideTable are rides as they stand in a list, with the names of who and what.
+func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Ride) (rideTable, error) {
 	riders, vehicles, err := p.partiesOf(ctx, r, rides)
 	if err != nil {
-		return nil, err
+		return rideTable{}, err
 	}
 	rows := make([]rideRow, len(rides))
 	for i := range rides {
@@ -238,7 +244,7 @@ func (p *pages) rideRows(ctx context.Context, r *web.Request, rides []fleet.Ride
 		}
 		rows[i] = row
 	}
-	return rows, nil
+	return rideTable{rows, true, true}, nil
 }
 
 // tripWord says what a trip is for.

@@ -1,0 +1,45 @@
+package fleetpages
+
+import (
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// dataPage is the body of the page with what brings records in and out.
+type dataPage struct {
+	In, Out []command
+}
+
+// command is something to paste.
+type command struct {
+	What, Note, Text string
+}
+
+// data tells how many records come in and go out at once: with an API key, or on
+// the server.
+func (p *pages) data(w http.ResponseWriter, r *web.Request) error {
+	bring := func(kind, file string) string {
+		return p.command("POST", "/vehicles", "", "Content-Type: "+kind) + " --data-binary @" + file
+	}
+	get := func(path, kind, file string) string {
+		return p.command("GET", path, "", "Accept: "+kind) + " -o " + file
+	}
+	server := " --org " + r.Organization.Slug + " --environment " + string(p.environment)
+	b := dataPage{
+		In: []command{
+			{"Vehicles from CSV", "A header row names members: code, vehicle_type_id, state, location.lat, location.lng, battery_percent. Add ?atomic=true to the address to have all or none.", bring("text/csv", "vehicles.csv")},
+			{"Vehicles from NDJSON", "One vehicle a line, as the API takes it.", bring("application/x-ndjson", "vehicles.ndjson")},
+			{"Zones from GeoJSON", "A FeatureCollection; properties are the members of a zone.", p.command("POST", "/zones", "", "Content-Type: application/geo+json") + " --data-binary @zones.geojson"},
+			{"A whole fleet", "On the server: subaccounts, vehicle types, plans, riders, zones and vehicles in one file.", "kickstand fleet import" + server + " fleet.json"},
+		},
+		Out: []command{
+			{"Rides", "As CSV; Accept: application/x-ndjson has one JSON object a line. The filters of the API narrow it, such as ?started_at[gte]=2026-01-01T00:00:00Z.", get("/rides", "text/csv", "rides.csv")},
+			{"Vehicles", "", get("/vehicles", "text/csv", "vehicles.csv")},
+			{"Riders", "", get("/customers", "text/csv", "riders.csv")},
+			{"Zones", "As GeoJSON.", get("/zones", "application/geo+json", "zones.geojson")},
+			{"A whole fleet", "On the server.", "kickstand fleet export" + server + " > fleet.json"},
+		},
+	}
+	return p.Render(w, r, "data", p.page(r, "/settings", "Import and export", b))
+}

@@ -1,0 +1,480 @@
+package fleetpages
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// planRow is a plan in a list.
+type planRow struct {
+	ID     string
+	Path   string
+	Name   string
+	Says   string
+	Area   named
+	Types  string
+	Status web.Chip
+}
+
+// planList is the body of the list of plans.
+type planList struct {
+	Rows  []planRow
+	Count string
+	Areas bool
+	Empty web.Empty
+	New   string
+}
+
+func planChip(active bool) web.Chip {
+	if active {
+		return web.Chip{Text: "In use", Tone: web.Good, Icon: "check"}
+	}
+	return web.Chip{Text: "Retired"}
+}
+
+// plans lists pricing plans.
+func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	plans, err := p.Fleet.Plans(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	list := planList{Areas: len(subs) > 1, Count: counted(int64(len(plans)), "plan")}
+	for i := range plans {
+		plan := &plans[i]
+		list.Rows = append(list.Rows, planRow{
+			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Area: p.areaIn(subs, plan.SubaccountID),
+			Types: typeNames(subs, plan.VehicleTypeIDs), Status: planChip(plan.Active),
+		})
+	}
+	if r.Admin() {
+		list.New = p.base + "/pricing/new"
+	}
+	list.Empty = web.Empty{Text: "There are no pricing plans yet. Without one nobody can begin a ride.", Path: list.New, Label: "New plan"}
+	return p.Render(w, r, "plans", p.page(r, "/pricing", "Pricing", list))
+}
+
+// areaIn is areaNamed for who has all subaccounts.
+func (p *pages) areaIn(subs []fleet.Subaccount, id string) named {
+	for _, s := range subs {
+		if s.ID == id {
+			return named{p.base + "/subaccounts/" + id, s.Name}
+		}
+	}
+	return named{Name: id}
+}
+
+// typeNames are the names of vehicle types, for a list of ids.
+func typeNames(subs []fleet.Subaccount, ids []string) string {
+	var list []string
+	for _, id := range ids {
+		if _, t := typeOf(subs, id); t != nil {
+			list = append(list, t.Name)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// planPage is the body of the page of a plan.
+type planPage struct {
+	*fleet.Plan
+	Path    string
+	Chip    web.Chip
+	Says    string
+	Terms   []string
+	Area    named
+	Types   string
+	Changed web.Time
+	Edit    bool
+	Sample  filters // the calculator
+	Receipt []line
+	Audit   []audited
+}
+
+// plan shows a plan, and what a ride by it would cost.
+func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	sub, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, plan.SubaccountID)
+	if err != nil {
+		return err
+	}
+	b := planPage{
+		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planChip(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Area: named{p.base + "/subaccounts/" + sub.ID, sub.Name},
+		Types: typeNames([]fleet.Subaccount{sub}, plan.VehicleTypeIDs), Changed: r.Time(plan.UpdatedAt.Std()), Edit: r.Admin(),
+	}
+	b.Sample, b.Receipt = sample(r, &plan.Tariff, &sub)
+	if b.Audit, err = p.audit(ctx, r, plan.ID); err != nil {
+		return err
+	}
+	return p.Render(w, r, "plan", p.page(r, "/pricing", plan.Name, b))
+}
+
+// Bounds of what the calculator takes: more than any ride can be.
+const (
+	sampleMinutes = 366 * 24 * 60
+	sampleMeters  = 10_000_000
+)
+
+// sample reads the calculator, and says what its ride would cost.
+func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []line) {
+	f := filters{Fields: web.Fields{
+		{Name: "minutes", Label: "Minutes", Type: "text", Mode: "numeric", Value: "12"},
+		{Name: "km", Label: "Kilometers", Type: "text", Mode: "decimal", Value: "2.5"},
+		{Name: "paused", Label: "Of these paused", Type: "text", Mode: "numeric", Value: "0"},
+		{Name: "reserved", Label: "Reserved before", Type: "text", Mode: "numeric", Value: "0"},
+		{Name: "outside", Label: "Ends", Type: "select", Options: []web.Option{{Value: "", Label: "where that is allowed"}, {Value: "yes", Label: "elsewhere, for the fee"}}},
+	}}
+	f.begin(r)
+	f.All, f.Label = "", "Work it out"
+	minutes := func(name string) int64 {
+		n := f.integer(name)
+		if n != nil && (*n < 0 || *n > sampleMinutes) {
+			f.wrong(name, "This is longer than any ride.")
+			n = nil
+		}
+		if n == nil {
+			return 0
+		}
+		return *n
+	}
+	u := fleet.Usage{Ridden: true, Seconds: minutes("minutes") * 60, PausedSeconds: minutes("paused") * 60, OutOfZone: f.get("outside") != ""}
+	if reserved := minutes("reserved"); reserved > 0 {
+		// As long as a vehicle of any type can be.
+		longest := int64(0)
+		for _, kind := range sub.VehicleTypes {
+			longest = max(longest, kind.ReservationMinutes)
+		}
+		u.Reserved, u.ReservedSeconds, u.ReservationMinutes = true, reserved*60, longest
+		if longest == 0 {
+			u.ReservationMinutes = reserved
+		}
+	}
+	km, err := strconv.ParseFloat(f.get("km"), 64)
+	if meters := km * 1000; err != nil || meters != meters || meters < 0 || meters > sampleMeters {
+		f.wrong("km", "This is no distance that is ridden.")
+	} else {
+		u.Meters = int64(meters + .5)
+	}
+	if u.PausedSeconds > u.Seconds {
+		f.wrong("paused", "This is longer than the ride.")
+	}
+	if !f.ok() {
+		return f, nil
+	}
+	return f, receipt(t, u, t.Price(u), "")
+}
+
+// spareSegments is how many empty rows a form has for segments, beside those that
+// there are.
+const spareSegments = 2
+
+// planForm are the fields of a plan.
+func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kilometers int) (web.Fields, []group) {
+	currency := plan.Currency
+	amountOf := func(name, label string, value *int64, help string) web.Field {
+		f := web.Field{Name: name, Label: label, Type: "text", Mode: "decimal", Optional: true, Help: help}
+		if currency != "" {
+			f.Label += ", in " + currency
+			f.Value = plainOr(value, currency)
+		}
+		return f
+	}
+	var fields web.Fields
+	var groups []part
+	add := func(p part, some ...web.Field) {
+		p.Take = len(some)
+		groups, fields = append(groups, p), append(fields, some...)
+	}
+	head := []web.Field{}
+	if !made {
+		head = append(head, web.Field{Name: "subaccount_id", Label: "Area", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option {
+			return web.Option{Value: s.ID, Label: s.Name + ", in " + s.Currency}
+		}), Help: "Amounts are in its currency."})
+	}
+	head = append(head,
+		web.Field{Name: "name", Label: "Name", Type: "text", Most: 256, Value: plan.Name},
+		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Help: "For riders: it is in the public feed."})
+	add(part{}, head...)
+	add(part{}, amountOf("unlock_amount", "Unlocking", &plan.UnlockAmount, ""))
+	segments := func(name, legend, unit string, list []fleet.Segment, rows int) {
+		for i := range max(rows, len(list)) {
+			s := fleet.Segment{}
+			at := name + "." + strconv.Itoa(i) + "."
+			row := []web.Field{
+				{Name: at + "rate_amount", Label: "Costs", Type: "text", Mode: "decimal", Optional: true}, {Name: at + "interval", Label: "Every … " + unit, Type: "text", Mode: "numeric", Optional: true},
+				{Name: at + "start", Label: "After … " + unit, Type: "text", Mode: "numeric", Optional: true}, {Name: at + "end", Label: "Until", Type: "text", Mode: "numeric", Optional: true},
+			}
+			if i < len(list) {
+				s = list[i]
+				row[0].Value, row[1].Value, row[2].Value, row[3].Value = plain(s.Rate, currency), whole(&s.Interval), whole(&s.Start), whole(s.End)
+			}
+			p := part{Row: true}
+			if i == 0 {
+				p.Legend = legend
+			}
+			add(p, row...)
+		}
+	}
+	segments("per_min_pricing", "Price by time. Several rows add up; every 0 minutes is once.", "minutes", plan.PerMinute, minutes)
+	segments("per_km_pricing", "Price by distance", "kilometers", plan.PerKilometer, kilometers)
+	limit := fleet.FareCap{}
+	var capAmount, capMinutes *int64
+	if plan.FareCap != nil {
+		limit = *plan.FareCap
+		capAmount, capMinutes = &limit.Amount, &limit.DurationMinutes
+	}
+	add(part{Legend: "The most that riding costs", Row: true},
+		amountOf("fare_cap.amount", "At most", capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: whole(capMinutes), Placeholder: "1440"})
+	add(part{Legend: "Reservations", Row: true},
+		amountOf("reservation_per_min_amount", "A minute", plan.ReservationPerMin, ""),
+		web.Field{Name: "reservation_free_minutes", Label: "Free minutes", Type: "text", Mode: "numeric", Optional: true, Value: whole(&plan.ReservationFreeMinutes)},
+		amountOf("reservation_flat_amount", "Or once", plan.ReservationFlat, ""))
+	add(part{Legend: "Beside riding", Row: true},
+		amountOf("pause_per_min_amount", "A minute of pause", plan.PausePerMinAmount, "Empty: as riding."),
+		amountOf("out_of_zone_amount", "Ending where it is not allowed", plan.OutOfZoneAmount, "Empty: riders cannot."))
+	tax := "added"
+	if !plan.Taxable {
+		tax = "included"
+	}
+	add(part{Legend: "Tax", Row: true},
+		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(percent(plan.TaxBasisPoints), "%")},
+		web.Field{Name: "is_taxable", Label: "Amounts", Type: "select", Value: tax, Options: []web.Option{{Value: "included", Label: "include it"}, {Value: "added", Label: "are without: it comes on top"}}})
+	tail := []web.Field{}
+	for _, s := range subs {
+		for _, kind := range s.VehicleTypes {
+			if made && s.ID == plan.SubaccountID {
+				tail = append(tail, web.Field{Name: "type." + kind.ID, Label: "For " + kind.Name, Type: "checkbox", Optional: true, Value: checked(slices.Contains(plan.VehicleTypeIDs, kind.ID))})
+			}
+		}
+	}
+	if len(tail) > 0 {
+		add(part{Legend: "Vehicle types, as the public feed tells"}, tail...)
+	}
+	add(part{Legend: "More"},
+		web.Field{Name: "active", Label: "In use: a plan that is not begins no ride", Type: "checkbox", Optional: true, Value: checked(plan.Active)},
+		web.Field{Name: "url", Label: "Where riders read about it", Type: "url", Optional: true, Most: 2048, Value: string(plan.URL)},
+		externalField(plan.ExternalID), metadataField(plan.Metadata))
+	return fields, layout(fields, groups...)
+}
+
+// rowsOf counts the rows that a form had for segments of a name.
+func rowsOf(t *typed, name string) int {
+	n := 0
+	for n < 100 && t.Has(name+"."+strconv.Itoa(n)+".rate_amount") {
+		n++
+	}
+	return n
+}
+
+// segmentsOf reads the rows of segments that are not empty. What is wrong with one
+// is said at the row that it has when the others are gone, so the rows are put
+// together first.
+func segmentsOf(t *typed, name, currency string) []fleet.Segment {
+	members := []string{"rate_amount", "interval", "start", "end"}
+	n := 0
+	for i := range rowsOf(t, name) {
+		from, to := name+"."+strconv.Itoa(i)+".", name+"."+strconv.Itoa(n)+"."
+		empty := true
+		for _, m := range members {
+			empty = empty && t.text(from+m) == ""
+		}
+		if empty {
+			continue
+		}
+		for _, m := range members {
+			value := t.text(from + m)
+			t.Del(from + m)
+			t.Set(to+m, value)
+		}
+		n++
+	}
+	list := []fleet.Segment{}
+	for i := range n {
+		at := name + "." + strconv.Itoa(i) + "."
+		s := fleet.Segment{Start: t.integer(at + "start"), Interval: t.integer(at + "interval"), End: t.optional(at + "end")}
+		if rate := t.amount(at+"rate_amount", currency); rate != nil {
+			s.Rate = *rate
+		} else if !t.v.Has(at + "rate_amount") {
+			t.v.AddCode("required", at+"rate_amount", "is missing")
+		}
+		if t.text(at+"interval") == "" {
+			s.Interval = 1
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// tariffOf reads what a form says of a tariff.
+func tariffOf(t *typed, currency string) fleet.Tariff {
+	tariff := fleet.Tariff{
+		Currency: currency, PerMinute: segmentsOf(t, "per_min_pricing", currency), PerKilometer: segmentsOf(t, "per_km_pricing", currency),
+		PausePerMinAmount: t.amount("pause_per_min_amount", currency), ReservationPerMin: t.amount("reservation_per_min_amount", currency),
+		ReservationFlat: t.amount("reservation_flat_amount", currency), ReservationFreeMinutes: t.integer("reservation_free_minutes"),
+		OutOfZoneAmount: t.amount("out_of_zone_amount", currency), Taxable: t.text("is_taxable") == "added",
+	}
+	if unlock := t.amount("unlock_amount", currency); unlock != nil {
+		tariff.UnlockAmount = *unlock
+	}
+	amount, minutes := t.amount("fare_cap.amount", currency), t.optional("fare_cap.duration_minutes")
+	switch {
+	case amount != nil && minutes != nil:
+		tariff.FareCap = &fleet.FareCap{Amount: *amount, DurationMinutes: *minutes}
+	case amount != nil && !t.v.Has("fare_cap.duration_minutes"):
+		t.v.AddCode("required", "fare_cap.duration_minutes", "belongs to the most that riding costs")
+	case minutes != nil && !t.v.Has("fare_cap.amount"):
+		t.v.AddCode("required", "fare_cap.amount", "belongs to the minutes")
+	}
+	if text := strings.TrimSuffix(t.text("tax_basis_points"), "%"); text != "" {
+		// A percent has two digits after the point, as most currencies do.
+		points, ok := parseAmount(text, "EUR")
+		if !ok {
+			t.v.AddCode("invalid_value", "tax_basis_points", "must be a number such as 19 or 7.7")
+		}
+		tariff.TaxBasisPoints = points
+	}
+	return tariff
+}
+
+// typesOf reads which vehicle types are ticked.
+func typesOf(t *typed, sub *fleet.Subaccount) []string {
+	ids := []string{}
+	for _, kind := range sub.VehicleTypes {
+		if t.on("type." + kind.ID) {
+			ids = append(ids, kind.ID)
+		}
+	}
+	return ids
+}
+
+// newPlan makes a plan.
+func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
+	subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	if len(subs) == 0 {
+		return problem.New(problem.Precondition, "A plan belongs to an area. Make one first.")
+	}
+	minutes, kilometers := spareSegments, 1
+	blank := &fleet.Plan{Active: true}
+	if len(subs) == 1 || slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.Currency != subs[0].Currency }) < 0 {
+		blank.Currency = subs[0].Currency
+	}
+	fields, groups := planForm(blank, subs, false, minutes, kilometers)
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		sub := &subs[0]
+		if i := slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.ID == t.text("subaccount_id") }); i >= 0 {
+			sub = &subs[i]
+		} else {
+			t.v.AddCode("required", "subaccount_id", "must be one of those that there are")
+		}
+		n := fleet.NewPlan{
+			SubaccountID: sub.ID, Name: t.text("name"), Description: t.text("description"), URL: fleet.Text(t.text("url")), ExternalID: fleet.Text(t.text("external_id")),
+			Tariff: tariffOf(t, sub.Currency), Active: new(t.on("active")), Metadata: t.metadata("metadata"),
+		}
+		fields, groups = planForm(blank, subs, false, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
+		if t.on("more") {
+			return p.morePlan(w, r, t, blank, subs, false, "New plan", p.base+"/pricing")
+		}
+		var plan fleet.Plan
+		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
+			plan, err = p.Fleet.CreatePlan(ctx, tx, r.OrganizationID, n)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if made {
+			return p.Redirect(w, p.base+"/pricing/"+plan.ID, web.Notice{Text: "The plan is made. It counts where a vehicle, a type or an area names it."})
+		}
+	}
+	return p.showPlan(w, r, "New plan", p.base+"/pricing", fields, groups)
+}
+
+func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, groups []group) error {
+	return p.showForm(w, r, p.page(r, "/pricing", title, nil), fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "More rows"})
+}
+
+// morePlan shows the form again as it was typed, with more rows for segments.
+func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *typed, plan *fleet.Plan, subs []fleet.Subaccount, made bool, title, cancel string) error {
+	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+spareSegments), min(100, rowsOf(t, "per_km_pricing")+spareSegments))
+	fields.Fill(t.Values)
+	return p.showPlan(w, r, title, cancel, fields, groups)
+}
+
+// editPlan changes a plan, which makes a version of it.
+func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
+	plan, err := p.Fleet.Plan(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	sub, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, plan.SubaccountID)
+	if err != nil {
+		return err
+	}
+	subs, back, title := []fleet.Subaccount{sub}, p.base+"/pricing/"+plan.ID, "Edit "+plan.Name
+	minutes, kilometers := len(plan.PerMinute)+1, len(plan.PerKilometer)+1
+	fields, groups := planForm(&plan, subs, true, minutes, kilometers)
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		n := tariffOf(t, plan.Currency)
+		if t.on("more") {
+			return p.morePlan(w, r, t, &plan, subs, true, title, back)
+		}
+		c := fleet.PlanChange{
+			Name: optional.Of(t.text("name")), Description: optional.Of(t.text("description")), URL: optional.Of(fleet.Text(t.text("url"))), ExternalID: optional.Of(fleet.Text(t.text("external_id"))),
+			UnlockAmount: optional.Of(n.UnlockAmount), PerMinute: optional.Of(n.PerMinute), PerKilometer: optional.Of(n.PerKilometer),
+			PausePerMinAmount: orNull(n.PausePerMinAmount), ReservationPerMin: orNull(n.ReservationPerMin), ReservationFlat: orNull(n.ReservationFlat),
+			ReservationFreeMinutes: optional.Of(n.ReservationFreeMinutes), FareCap: orNull(n.FareCap), OutOfZoneAmount: orNull(n.OutOfZoneAmount),
+			Taxable: optional.Of(n.Taxable), TaxBasisPoints: optional.Of(n.TaxBasisPoints), VehicleTypeIDs: optional.Of(typesOf(t, &sub)), Active: optional.Of(t.on("active")),
+			Metadata: optional.Of(t.metadata("metadata")),
+		}
+		fields, groups = planForm(&plan, subs, true, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
+		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+			before, err := p.Fleet.LockPlan(ctx, tx, r.OrganizationID, plan.ID)
+			if err != nil {
+				return err
+			}
+			after, err := p.Fleet.UpdatePlan(ctx, tx, r.OrganizationID, before, c)
+			if err != nil {
+				return err
+			}
+			return p.recordChange(ctx, tx, r, pricingUpdated, apikey.Target{Type: "pricing_plan", ID: after.ID, Name: after.Name}, before, after)
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The plan has a new version, for rides that begin from now on."})
+		}
+	}
+	return p.showPlan(w, r, title, back, fields, groups)
+}

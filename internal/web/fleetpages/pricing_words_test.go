@@ -1,0 +1,86 @@
+package fleetpages
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+func TestPriced(t *testing.T) {
+	minutes := func(list ...fleet.Segment) fleet.Tariff {
+		return fleet.Tariff{Currency: "EUR", PerMinute: list}
+	}
+	with := func(t fleet.Tariff, change func(*fleet.Tariff)) fleet.Tariff {
+		change(&t)
+		return t
+	}
+	always := fleet.Segment{Rate: 25, Interval: 1}
+	for want, tariff := range map[string]fleet.Tariff{
+		"Free":           minutes(),
+		"€0.25 a minute": minutes(always),
+		"€1.00 to unlock, then €0.25 a minute": with(minutes(always), func(t *fleet.Tariff) { t.UnlockAmount = 100 }),
+		"€1.00 to unlock, then free for the first 2 minutes, then €0.25 a minute, at most €12.00 in each 24 hours": with(minutes(fleet.Segment{Start: 2, Rate: 25, Interval: 1}), func(t *fleet.Tariff) {
+			t.UnlockAmount, t.FareCap = 100, &fleet.FareCap{DurationMinutes: 1440, Amount: 1200}
+		}),
+		"€2.00 to unlock, then €3.00 once after 30 minutes, plus €0.10 a minute after 60 minutes": with(minutes(fleet.Segment{Start: 30, End: new(int64(60)), Rate: 300}, fleet.Segment{Start: 60, Rate: 10, Interval: 1}),
+			func(t *fleet.Tariff) { t.UnlockAmount = 200 }),
+		"¥130 to unlock, then free for the first 30 minutes, then ¥100 every 15 minutes, at most ¥1,800 in each 12 hours": {
+			Currency: "JPY", UnlockAmount: 130, PerMinute: []fleet.Segment{{Start: 30, Rate: 100, Interval: 15}}, FareCap: &fleet.FareCap{DurationMinutes: 720, Amount: 1800}},
+		"€3.00 to unlock, then €0.50 a minute, and €0.25 a kilometer": with(minutes(fleet.Segment{Rate: 50, Interval: 1}), func(t *fleet.Tariff) {
+			t.UnlockAmount, t.PerKilometer = 300, []fleet.Segment{always}
+		}),
+		"€0.30 a minute, plus €0.10 less a minute after 20 minutes":                             minutes(fleet.Segment{Rate: 30, Interval: 1}, fleet.Segment{Start: 20, Rate: -10, Interval: 1}),
+		"€0.20 a minute for the first 60 minutes, plus €3.00 every 30 minutes after 60 minutes": minutes(fleet.Segment{End: new(int64(60)), Rate: 20, Interval: 1}, fleet.Segment{Start: 60, Rate: 300, Interval: 30}),
+		"€1.00 a minute after 10 and until 25 minutes, plus €1.00 less once":                    minutes(fleet.Segment{Start: 10, End: new(int64(25)), Rate: 100, Interval: 1}, fleet.Segment{Rate: -100}),
+		"KWD\u00a00.250 to unlock, at most KWD\u00a09.000 in each hour":                         {Currency: "KWD", UnlockAmount: 250, FareCap: &fleet.FareCap{DurationMinutes: 60, Amount: 9000}},
+		"€0.25 a minute, at most €9.00 in each 90 minutes":                                      with(minutes(always), func(t *fleet.Tariff) { t.FareCap = &fleet.FareCap{DurationMinutes: 90, Amount: 900} }),
+		"€0.25 a minute, at most €9.00 in each 7 days":                                          with(minutes(always), func(t *fleet.Tariff) { t.FareCap = &fleet.FareCap{DurationMinutes: 7 * 1440, Amount: 900} }),
+	} {
+		if got := priced(&tariff); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTerms(t *testing.T) {
+	for _, tt := range []struct {
+		tariff fleet.Tariff
+		want   string
+	}{
+		{fleet.Tariff{Currency: "EUR"}, "Free. Pauses cost as riding does. Reservations are free. Riders cannot end where that is not allowed."},
+		{fleet.Tariff{Currency: "EUR", PausePerMinAmount: new(int64(0)), ReservationFlat: new(int64(50)), OutOfZoneAmount: new(int64(0)), TaxBasisPoints: 1900},
+			"Free. Pauses are free. A reservation costs €0.50. Riders may end anywhere. Amounts include 19% tax."},
+		{fleet.Tariff{Currency: "EUR", PausePerMinAmount: new(int64(10)), ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, OutOfZoneAmount: new(int64(1500)), Taxable: true, TaxBasisPoints: 770},
+			"Free. Pauses cost €0.10 a minute. A reservation costs €0.15 a minute after the first 5 minutes. To end where that is not allowed costs €15.00. 7.7% tax comes on top."},
+		{fleet.Tariff{Currency: "EUR", ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 1}, "Free. Pauses cost as riding does. A reservation costs €0.15 a minute after the first 1 minute. Riders cannot end where that is not allowed."},
+	} {
+		if got := strings.Join(terms(&tt.tariff), " "); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for _, tt := range []struct {
+		text, currency string
+		want           int64
+		ok             bool
+	}{
+		{"1", "EUR", 100, true}, {"1.5", "EUR", 150, true}, {"1,50", "EUR", 150, true}, {" -0.05 ", "EUR", -5, true}, {"−2", "EUR", -200, true}, {"+3.10", "EUR", 310, true},
+		{"250", "JPY", 250, true}, {"2.5", "JPY", 0, false}, {"0.530", "KWD", 530, true}, {"1.234", "EUR", 0, false}, {"", "EUR", 0, false}, {".5", "EUR", 0, false}, {"5.", "EUR", 0, false},
+		{"1.2.3", "EUR", 0, false}, {"--1", "EUR", 0, false}, {"1e3", "EUR", 0, false}, {"9999999999999999999", "EUR", 0, false}, {"1", "XXX", 0, false}, {"٣", "EUR", 0, false},
+	} {
+		got, ok := parseAmount(tt.text, tt.currency)
+		if ok != tt.ok || ok && got != tt.want {
+			t.Errorf("%q in %s: got %d, %t", tt.text, tt.currency, got, ok)
+		}
+	}
+	for _, amount := range []int64{0, 5, -5, 100, -12345, 1 << 52} {
+		for _, currency := range []string{"EUR", "JPY", "KWD"} {
+			if got, ok := parseAmount(plain(amount, currency), currency); !ok || got != amount {
+				t.Errorf("%d %s came back as %d", amount, currency, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,405 @@
+package fleetpages
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// riderRow is a rider in a list.
+type riderRow struct {
+	ID     string
+	Path   string
+	Name   string
+	Email  string
+	Phone  string
+	Status web.Chip
+	Rides  string
+	Last   web.Time
+	Open   string // where the open ride is
+}
+
+// riderChip says whether somebody may ride.
+func riderChip(s fleet.CustomerStatus) web.Chip {
+	switch s {
+	case fleet.CustomerActive:
+		return web.Chip{Text: "Active", Tone: web.Good, Icon: "check"}
+	case fleet.CustomerBlocked:
+		return web.Chip{Text: "Blocked", Tone: web.Bad, Icon: "lock"}
+	case fleet.CustomerAnonymised:
+		return web.Chip{Text: "Anonymised", Icon: "eye"}
+	}
+	return web.Chip{Text: string(s)}
+}
+
+// riderList is the body of the list of riders.
+type riderList struct {
+	Filters filters
+	Topic   string
+	Count   string
+	Rows    []riderRow
+	Empty   web.Empty
+	Pager   web.Pager
+	New     string
+}
+
+var riderStatuses = []web.Option{{Label: "All"}, {Value: "active", Label: "Active"}, {Value: "blocked", Label: "Blocked"}, {Value: "anonymised", Label: "Anonymised"}}
+
+// riders lists riders.
+func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	_, area, err := p.areas(ctx, r)
+	if err != nil {
+		return err
+	}
+	f := filters{Fields: append(web.Fields{
+		{Name: "search", Label: "Search", Type: "search", Placeholder: "E-mail, phone, name", Help: "Whole addresses and numbers, or how the name begins."},
+		{Name: "status", Label: "Status", Type: "select", Options: riderStatuses},
+		{Name: "sort", Label: "Order", Type: "select", Options: []web.Option{{Label: "Newest first"}, {Value: "name", Label: "Name"}, {Value: "-updated_at", Label: "Changed last"}}},
+	}, area...)}
+	f.begin(r)
+	q := fleet.CustomerQuery{Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage}
+	if status := f.get("status"); status != "" {
+		q.Status = []fleet.CustomerStatus{fleet.CustomerStatus(status)}
+	}
+	var riders []fleet.Customer
+	var next *fleet.Cursor
+	if text := f.get("search"); text != "" {
+		riders, next, err = p.searchRiders(ctx, r, text, q)
+	} else {
+		var docs []fleet.Doc
+		if docs, next, err = p.Fleet.FindCustomers(ctx, p.DB, r.OrganizationID, q); err == nil {
+			riders, err = decode[fleet.Customer](docs)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	list := riderList{Filters: f, Topic: p.topic("customer"), Count: found(len(riders), q.After == nil, next, "rider")}
+	for i := range riders {
+		c := &riders[i]
+		row := riderRow{
+			ID: c.ID, Path: p.base + "/riders/" + c.ID, Name: riderName(c), Email: string(c.Email), Phone: string(c.Phone), Status: riderChip(c.Status),
+			Rides: number(c.RideCount), Last: r.Time(c.LastRideAt.Std()),
+		}
+		if c.OpenRideID != "" {
+			row.Open = p.base + "/rides/" + string(c.OpenRideID)
+		}
+		list.Rows = append(list.Rows, row)
+	}
+	if list.Pager, err = pager(r, next); err != nil {
+		return err
+	}
+	if r.Admin() {
+		list.New = p.base + "/riders/new"
+	}
+	list.Empty = web.Empty{Text: "Nobody is found.", Path: p.base + "/riders", Label: "All riders"}
+	if f.All == "" {
+		list.Empty = web.Empty{Text: "There are no riders yet. They come from your app, by an import; or make one here.", Path: list.New, Label: "New rider",
+			Command: "kickstand fleet import --org " + r.Organization.Slug + " --environment " + string(p.environment) + " riders.json"}
+	}
+	return p.Render(w, r, "riders", p.page(r, "/riders", "Riders", list))
+}
+
+// riderPage is the body of the page of a rider.
+type riderPage struct {
+	*fleet.Customer
+	Topic   string
+	Path    string
+	Chip    web.Chip
+	Area    named
+	License string
+	Since   web.Time
+	Last    web.Time
+	Open    string
+	Spent   string // by the rides of which it is known
+	Of      string // these
+	Rides   rideTable
+	All     string
+	Known   []contact
+	Audit   []audited
+	Gone    bool // anonymised
+}
+
+// contact is somebody whom the helpdesk knows by the same address or number.
+type contact struct {
+	Path, Name string
+	Tickets    []ticketLink
+}
+
+// ticketLink leads to a ticket.
+type ticketLink struct {
+	Path, Subject string
+	At            web.Time
+}
+
+// spendOf is how many rides are added up for what somebody has spent.
+const spendOf = 100
+
+// licenses are the words for a driver's license.
+var licenses = []web.Option{
+	{Value: "none", Label: "None"}, {Value: "pending", Label: "Being checked"}, {Value: "verified", Label: "Verified"},
+	{Value: "rejected", Label: "Rejected"}, {Value: "expired", Label: "Expired"},
+}
+
+// rider shows a rider.
+func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	c, err := p.Fleet.Customer(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	b := riderPage{
+		Customer: &c, Topic: p.topic("customer", c.ID) + " " + p.topic("ride"), Path: p.base + "/riders/" + c.ID, Chip: riderChip(c.Status), Since: r.Time(c.CreatedAt.Std()), Last: r.Time(c.LastRideAt.Std()),
+		All: p.base + "/rides?rider=" + c.ID, Gone: c.Status == fleet.CustomerAnonymised,
+	}
+	if c.OpenRideID != "" {
+		b.Open = p.base + "/rides/" + string(c.OpenRideID)
+	}
+	if i := slices.IndexFunc(licenses, func(o web.Option) bool { return o.Value == c.LicenseStatus }); i >= 0 {
+		b.License = licenses[i].Label
+	}
+	if b.Area, err = p.areaNamed(ctx, r, c.SubaccountID); err != nil {
+		return err
+	}
+	docs, more, err := p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: spendOf})
+	if err != nil {
+		return err
+	}
+	rides, err := decode[fleet.Ride](docs)
+	if err != nil {
+		return err
+	}
+	b.Spent, b.Of = together(rides), counted(int64(len(rides)), "ride")
+	if more != nil {
+		b.Of = "the last " + b.Of
+	}
+	if b.Rides, err = p.rideTable(ctx, r, rides[:min(10, len(rides))]); err != nil {
+		return err
+	}
+	b.Rides.Riders = false
+	if b.Known, err = p.contacts(ctx, r, &c); err != nil {
+		return err
+	}
+	if b.Audit, err = p.audit(ctx, r, c.ID); err != nil {
+		return err
+	}
+	page := p.page(r, "/riders", riderName(&c), b)
+	page.Scripts = []string{"ticking.js"}
+	return p.Render(w, r, "rider", page)
+}
+
+// contacts returns whom the helpdesk knows by the rider's address or number.
+func (p *pages) contacts(ctx context.Context, r *web.Request, c *fleet.Customer) ([]contact, error) {
+	var found []desk.Customer
+	find := func(q desk.CustomerQuery) error {
+		q.Limit = 5
+		list, _, err := p.Desk.FindCustomers(ctx, p.DeskDB, r.OrganizationID, q)
+		if problem.Of(err) == problem.Invalid {
+			return nil
+		}
+		for _, d := range list {
+			if !slices.ContainsFunc(found, func(other desk.Customer) bool { return other.ID == d.ID }) {
+				found = append(found, d)
+			}
+		}
+		return err
+	}
+	if c.Email != "" {
+		if err := find(desk.CustomerQuery{Email: []string{string(c.Email)}}); err != nil {
+			return nil, err
+		}
+	}
+	if c.Phone != "" {
+		if err := find(desk.CustomerQuery{Phone: []string{string(c.Phone)}}); err != nil {
+			return nil, err
+		}
+	}
+	var list []contact
+	for _, d := range found {
+		tickets, _, err := p.Desk.FindTickets(ctx, p.DeskDB, r.OrganizationID, desk.TicketQuery{CustomerID: []string{d.ID}, Limit: 5})
+		if err != nil {
+			return nil, err
+		}
+		one := contact{Path: "/customers/" + d.ID, Name: d.Name}
+		if one.Name == "" {
+			one.Name = "Customer without a name"
+		}
+		for _, t := range tickets {
+			one.Tickets = append(one.Tickets, ticketLink{"/tickets/" + strconv.FormatInt(t.Number, 10), "#" + strconv.FormatInt(t.Number, 10) + " " + t.Subject, web.At(t.CreatedAt, r.Now)})
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// riderFields are what people say of a rider. c is nil for a new one.
+func riderFields(c *fleet.Customer, subs []fleet.Subaccount) web.Fields {
+	var fields web.Fields
+	if c == nil {
+		c = &fleet.Customer{LicenseStatus: "none"}
+		fields = web.Fields{{Name: "subaccount_id", Label: "Area", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option { return web.Option{Value: s.ID, Label: s.Name} })}}
+	}
+	fields = append(fields,
+		web.Field{Name: "name", Label: "Name", Type: "text", Optional: true, Most: 256, Value: string(c.Name)},
+		web.Field{Name: "email", Label: "E-mail", Type: "email", Optional: true, Most: 254, Value: string(c.Email)},
+		web.Field{Name: "phone", Label: "Phone", Type: "tel", Optional: true, Most: 50, Value: string(c.Phone), Help: "With its country code: +49 30 901820."},
+		web.Field{Name: "language", Label: "Language", Type: "text", Optional: true, Most: 35, Value: string(c.Language), Help: "Such as de or pt-BR."},
+		web.Field{Name: "birth_date", Label: "Born", Type: "date", Optional: true, Value: string(c.BirthDate), Help: "For vehicles with a minimum age."},
+		web.Field{Name: "driver_license_status", Label: "Driver's license", Type: "select", Value: c.LicenseStatus, Options: licenses},
+		web.Field{Name: "marketing_consent", Label: "Agrees to be told of offers", Type: "checkbox", Optional: true, Value: checked(c.MarketingConsent)},
+		externalField(c.ExternalID), metadataField(c.Metadata))
+	return fields
+}
+
+// newRider makes a rider.
+func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
+	subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	fields := riderFields(nil, subs)
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		n := fleet.NewCustomer{
+			SubaccountID: t.text("subaccount_id"), Name: fleet.Text(t.text("name")), Email: fleet.Text(t.text("email")), Phone: fleet.Text(t.text("phone")), Language: fleet.Text(t.text("language")),
+			BirthDate: fleet.Text(t.text("birth_date")), LicenseStatus: t.text("driver_license_status"), MarketingConsent: t.on("marketing_consent"), ExternalID: fleet.Text(t.text("external_id")),
+			Metadata: t.metadata("metadata"),
+		}
+		var c fleet.Customer
+		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
+			c, err = p.Fleet.CreateCustomer(ctx, tx, r.OrganizationID, n)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if made {
+			return p.Redirect(w, p.base+"/riders/"+c.ID, web.Notice{Text: "The rider is made."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/riders", "New rider", nil), fields, form{Label: "Make the rider", Cancel: p.base + "/riders"})
+}
+
+// readRider returns the rider that an address names, for a page that changes them.
+func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
+	c, err := p.Fleet.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err == nil && c.Status == fleet.CustomerAnonymised {
+		err = problem.New(problem.Conflict, "This rider is anonymised: nothing can be changed any more.")
+	}
+	return c, err
+}
+
+// updateRider changes a rider in a transaction, and has the audit log tell of a
+// block.
+func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id string, change fleet.CustomerChange) error {
+	c, err := p.Fleet.LockCustomer(ctx, tx, r.OrganizationID, id)
+	if err != nil {
+		return err
+	}
+	before := c.Status
+	if c, err = p.Fleet.UpdateCustomer(ctx, tx, r.OrganizationID, c, change); err != nil {
+		return err
+	}
+	if c.Status == fleet.CustomerBlocked && before != c.Status {
+		// Neither who it is nor why: the log is for good, a person's data is not.
+		return p.record(ctx, tx, r, customerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}})
+	}
+	return nil
+}
+
+// editRider changes what people say of a rider.
+func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.readRider(r)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/riders/" + c.ID
+	fields := riderFields(&c, nil)
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		text := func(name string) optional.Value[fleet.Text] { return optional.Of(fleet.Text(t.text(name))) }
+		change := fleet.CustomerChange{
+			Name: text("name"), Email: text("email"), Phone: text("phone"), Language: text("language"), BirthDate: text("birth_date"), ExternalID: text("external_id"),
+			LicenseStatus: optional.Of(t.text("driver_license_status")), MarketingConsent: optional.Of(t.on("marketing_consent")), Metadata: optional.Of(t.metadata("metadata")),
+		}
+		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The rider is changed."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/riders", "Edit "+riderName(&c), nil), fields, form{Label: "Save", Cancel: back})
+}
+
+// blockRider blocks a rider, or lets them ride again.
+func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.readRider(r)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/riders/" + c.ID
+	fields := web.Fields{{Name: "block_reason", Label: "Why", Type: "textarea", Rows: 2, Optional: true, Most: 500, Value: string(c.BlockReason), Help: "For your colleagues and your app. It goes with the block."}}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.Text(values.Get("block_reason")))}, "The rider is blocked."
+		if values.Get("status") == string(fleet.CustomerActive) {
+			change, text = fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive)}, "The rider may ride again."
+		}
+		saved, err := p.change(r, fields, &typed{Values: values}, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: text})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/riders", "Block "+riderName(&c), nil), fields, form{
+		Intro: "Somebody who is blocked can begin no ride. One that goes on is not ended.", Label: "Block the rider", Danger: true, Cancel: back,
+	})
+}
+
+// anonymiseRider takes away, for good, what tells who a rider is.
+func (p *pages) anonymiseRider(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.readRider(r)
+	if err != nil {
+		return err
+	}
+	yes, err := p.sure(w, r, p.page(r, "/riders", "Anonymise "+riderName(&c), nil), web.Confirm{
+		Text: "Name, addresses, birth date, external id and metadata go for good. The rides stay, as those of somebody unknown.",
+		Type: "anonymise", Label: "Anonymise", Cancel: p.base + "/riders/" + c.ID,
+	})
+	if err != nil || !yes {
+		return err
+	}
+	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		_, err := p.Fleet.AnonymiseCustomer(ctx, tx, r.OrganizationID, c.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, p.base+"/riders/"+c.ID, web.Notice{Text: "The rider is anonymised."})
+}

@@ -1,0 +1,594 @@
+package fleetpages
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// subaccountList is the body of the list of subaccounts.
+type subaccountList struct {
+	Rows []subaccountRow
+	New  string
+}
+
+// subaccountRow is one of them.
+type subaccountRow struct {
+	*fleet.Subaccount
+	Path   string
+	Status web.Chip
+	Plan   named
+	Types  int
+	Feed   web.Chip
+}
+
+func areaChip(status string) web.Chip {
+	if status == "active" {
+		return web.Chip{Text: "Active", Tone: web.Good, Icon: "check"}
+	}
+	return web.Chip{Text: "Archived"}
+}
+
+func feedChip(on bool) web.Chip {
+	if on {
+		return web.Chip{Text: "Public", Tone: web.Good, Icon: "eye"}
+	}
+	return web.Chip{Text: "Off"}
+}
+
+// subaccounts lists subaccounts.
+func (p *pages) subaccounts(w http.ResponseWriter, r *web.Request) error {
+	subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	plans, err := p.Fleet.Plans(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	var list subaccountList
+	for i := range subs {
+		s := &subs[i]
+		list.Rows = append(list.Rows, subaccountRow{s, p.base + "/subaccounts/" + s.ID, areaChip(s.Status), p.planIn(plans, s.DefaultPricingPlanID), len(s.VehicleTypes), feedChip(s.GBFS.Enabled)})
+	}
+	if r.Admin() {
+		list.New = p.base + "/subaccounts/new"
+	}
+	return p.Render(w, r, "subaccounts", p.page(r, "/subaccounts", "Subaccounts", list))
+}
+
+// planIn is a plan by its name, for who has all of them.
+func (p *pages) planIn(plans []fleet.Plan, id fleet.Text) named {
+	for _, plan := range plans {
+		if plan.ID == string(id) {
+			return named{p.base + "/pricing/" + plan.ID, plan.Name}
+		}
+	}
+	return named{Name: string(id)}
+}
+
+// subaccountPage is the body of the page of a subaccount.
+type subaccountPage struct {
+	*fleet.Subaccount
+	Path  string
+	Chip  web.Chip
+	Plan  named
+	Types []typeRow
+	Rules []string
+	Open  bool // without rules and zones, rides start and end anywhere
+	News  []alertRow
+	Feed  string // where the public feed is; empty: nowhere
+	Shown web.Chip
+	Edit  bool
+	Audit []audited
+}
+
+// typeRow is a vehicle type.
+type typeRow struct {
+	*fleet.VehicleType
+	Path  string
+	Form  string
+	Range string
+	Plan  named
+	Rules string // what it takes to ride one
+}
+
+// alertRow is something that riders should know.
+type alertRow struct {
+	*fleet.Alert
+	Path     string
+	From, To web.Time
+}
+
+// subaccount shows a subaccount.
+func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	s, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	plans, err := p.Fleet.Plans(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	b := subaccountPage{
+		Subaccount: &s, Path: p.base + "/subaccounts/" + s.ID, Chip: areaChip(s.Status), Plan: p.planIn(plans, s.DefaultPricingPlanID), Shown: feedChip(s.GBFS.Enabled), Edit: r.Admin(),
+	}
+	for i := range s.VehicleTypes {
+		t := &s.VehicleTypes[i]
+		row := typeRow{VehicleType: t, Path: b.Path + "/types/" + t.ID, Form: word(t.FormFactor) + ", " + strings.ToLower(word(t.PropulsionType)), Plan: p.planIn(plans, t.DefaultPricingPlanID)}
+		if t.MaxRangeMeters != nil {
+			row.Range = distance(*t.MaxRangeMeters)
+		}
+		var rules []string
+		if t.ReservationMinutes > 0 {
+			rules = append(rules, "reserved for up to "+counted(t.ReservationMinutes, "minute"))
+		}
+		if t.MinAge > 0 {
+			rules = append(rules, "from "+number(t.MinAge)+" years")
+		}
+		if t.LicenseRequired {
+			rules = append(rules, "with a verified license")
+		}
+		row.Rules = strings.Join(rules, ", ")
+		b.Types = append(b.Types, row)
+	}
+	for _, rule := range s.GlobalRules {
+		b.Rules = append(b.Rules, ruleWords(rule, &s))
+	}
+	for i := range s.Alerts {
+		a := &s.Alerts[i]
+		b.News = append(b.News, alertRow{a, b.Path + "/alerts/" + a.ID, r.Time(a.StartsAt.Std()), r.Time(a.EndsAt.Std())})
+	}
+	if s.GBFS.Enabled {
+		b.Feed = p.Feed + string(s.GBFS.SystemID) + "/gbfs.json"
+	}
+	if b.Audit, err = p.audit(ctx, r, s.ID); err != nil {
+		return err
+	}
+	return p.Render(w, r, "subaccount", p.page(r, "/subaccounts", s.Name, b))
+}
+
+// word is a value of an enumeration as people read it: "Scooter standing".
+func word(value string) string { return capital(strings.ReplaceAll(value, "_", " ")) }
+
+// ruleWords says what a rule allows, and whom.
+func ruleWords(rule fleet.Rule, s *fleet.Subaccount) string {
+	may := func(yes bool, what string) string {
+		if yes {
+			return what
+		}
+		return "not " + what
+	}
+	text := "All vehicles"
+	if len(rule.VehicleTypeIDs) > 0 {
+		text = typeNames([]fleet.Subaccount{*s}, rule.VehicleTypeIDs)
+	}
+	text += ": rides may " + may(rule.StartAllowed, "start") + ", " + may(rule.EndAllowed, "end") + ", " + may(rule.ThroughAllowed, "pass through")
+	if rule.MaximumSpeed != nil {
+		text += ", at up to " + number(*rule.MaximumSpeed) + " km/h"
+	}
+	return text + "."
+}
+
+// newSubaccount makes a subaccount.
+func (p *pages) newSubaccount(w http.ResponseWriter, r *web.Request) error {
+	settings, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	fields := append(placeFields(&fleet.Subaccount{TimeZone: settings.TimeZone}), externalField(""))
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		var s fleet.Subaccount
+		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
+			s, err = p.Fleet.CreateSubaccount(ctx, tx, r.OrganizationID, fleet.NewSubaccount{
+				Name: t.text("name"), ExternalID: fleet.Text(t.text("external_id")), TimeZone: t.text("timezone"), Currency: strings.ToUpper(t.text("currency")), CountryCode: fleet.Text(strings.ToUpper(t.text("country_code"))),
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if made {
+			return p.Redirect(w, p.base+"/subaccounts/"+s.ID, web.Notice{Text: s.Name + " is made. Give it a vehicle type and a plan next."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/subaccounts", "New subaccount", nil), fields, form{
+		Intro: "A subaccount is an area that you operate in: a city, say, with its time zone, currency and vehicle types.", Label: "Make the subaccount", Cancel: p.base + "/subaccounts",
+	})
+}
+
+// placeFields are what a subaccount is made of.
+func placeFields(s *fleet.Subaccount) web.Fields {
+	return web.Fields{
+		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: s.Name},
+		{Name: "timezone", Label: "Time zone", Type: "text", Most: 100, Value: s.TimeZone, Help: "Such as Europe/Berlin."},
+		{Name: "currency", Label: "Currency", Type: "text", Least: 3, Most: 3, Value: s.Currency, Help: "Such as EUR. It stays once there are plans, riders or rides."},
+		{Name: "country_code", Label: "Country", Type: "text", Optional: true, Least: 2, Most: 2, Value: string(s.CountryCode), Help: "Two letters, such as DE."},
+	}
+}
+
+// changeSubaccount changes a subaccount in a transaction, and has the audit log
+// tell what. Issues below a path are about the fields themselves.
+func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *typed, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
+	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+		before, err := p.Fleet.LockSubaccount(ctx, tx, r.OrganizationID, id)
+		if err != nil {
+			return err
+		}
+		after, err := p.Fleet.UpdateSubaccount(ctx, tx, r.OrganizationID, before, change(&before))
+		if e, ok := errors.AsType[*problem.Error](err); ok && below != "" {
+			short := *e
+			short.Issues = slices.Clone(e.Issues)
+			for i := range short.Issues {
+				short.Issues[i].Path = strings.TrimPrefix(short.Issues[i].Path, below+".")
+			}
+			return &short
+		}
+		if err != nil {
+			return err
+		}
+		return p.recordChange(ctx, tx, r, subaccountUpdated, apikey.Target{Type: "subaccount", ID: after.ID, Name: after.Name}, before, after)
+	})
+}
+
+// editSubaccount changes a subaccount, but for its lists.
+func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	plans, err := p.Fleet.Plans(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	fields := append(placeFields(&s),
+		planField("default_pricing_plan_id", "Pricing plan", "None", plans, s.ID, s.DefaultPricingPlanID),
+		web.Field{Name: "status", Label: "Status", Type: "select", Value: s.Status, Options: []web.Option{{Value: "active", Label: "Active"}, {Value: "archived", Label: "Archived: nothing new is made in it, rides included"}}},
+		externalField(s.ExternalID),
+		web.Field{Name: "gbfs.enabled", Label: "Publish the vehicles that stand free, for anybody", Type: "checkbox", Optional: true, Value: checked(s.GBFS.Enabled)},
+		web.Field{Name: "gbfs.system_id", Label: "Name of the feed", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.SystemID), Help: "Such as acme_berlin. It is part of the address."},
+		web.Field{Name: "gbfs.opening_hours", Label: "Opening hours", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.OpeningHours), Help: "Such as 24/7."},
+		web.Field{Name: "gbfs.feed_contact_email", Label: "Contact for the feed", Type: "email", Optional: true, Most: 254, Value: string(s.GBFS.ContactEmail)},
+		web.Field{Name: "gbfs.operator", Label: "Operator", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.Operator)},
+		web.Field{Name: "gbfs.license_id", Label: "License of the data", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.LicenseID), Help: "Such as CC0-1.0."})
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		text := func(name string) fleet.Text { return fleet.Text(t.text(name)) }
+		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
+			return fleet.SubaccountChange{
+				Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), Currency: optional.Of(strings.ToUpper(t.text("currency"))),
+				CountryCode: optional.Of(fleet.Text(strings.ToUpper(t.text("country_code")))), DefaultPricingPlanID: optional.Of(text("default_pricing_plan_id")),
+				Status: optional.Of(t.text("status")), ExternalID: optional.Of(text("external_id")),
+				GBFS: optional.Of(fleet.GBFS{
+					Enabled: t.on("gbfs.enabled"), SystemID: text("gbfs.system_id"), OpeningHours: text("gbfs.opening_hours"), ContactEmail: text("gbfs.feed_contact_email"),
+					Operator: text("gbfs.operator"), LicenseID: text("gbfs.license_id"),
+				}),
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The subaccount is changed."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/subaccounts", "Edit "+s.Name, nil), fields, form{
+		Groups: layout(fields, part{"", 7, false}, part{"Public feed (GBFS)", 0, false}), Label: "Save", Cancel: back,
+	})
+}
+
+// planField chooses one of the plans of a subaccount.
+func planField(name, label, none string, plans []fleet.Plan, subaccountID string, id fleet.Text) web.Field {
+	own := slices.DeleteFunc(slices.Clone(plans), func(plan fleet.Plan) bool { return plan.SubaccountID != subaccountID })
+	return web.Field{Name: name, Label: label, Type: "select", Optional: true, Value: string(id), Options: options(own, none, func(plan fleet.Plan) web.Option { return web.Option{Value: plan.ID, Label: plan.Name} })}
+}
+
+// What vehicles can look like and be moved by (GBFS).
+var (
+	formFactors     = []string{"scooter_standing", "scooter_seated", "bicycle", "cargo_bicycle", "moped", "car", "other"}
+	propulsionTypes = []string{"electric", "electric_assist", "human", "combustion", "combustion_diesel", "hybrid", "plug_in_hybrid", "hydrogen_fuel_cell"}
+)
+
+// wordOptions are choices of an enumeration.
+func wordOptions(values []string) []web.Option {
+	return options(values, "", func(v string) web.Option { return web.Option{Value: v, Label: word(v)} })
+}
+
+// vehicleType makes a vehicle type of a subaccount, or changes one.
+func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	plans, err := p.Fleet.Plans(r.Context(), p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	at, id, title := len(s.VehicleTypes), r.PathValue("type"), "New vehicle type"
+	kind := fleet.VehicleType{ReservationMinutes: 15}
+	if id != "" {
+		if at = slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == id }); at < 0 {
+			return problem.New(problem.NotFound, "there is no such vehicle type")
+		}
+		kind, title = s.VehicleTypes[at], "Edit "+s.VehicleTypes[at].Name
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	fields := web.Fields{{Name: "name", Label: "Name", Type: "text", Most: 256, Value: kind.Name}}
+	if id == "" {
+		fields = append(fields,
+			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: wordOptions(formFactors), Help: "This never changes."},
+			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: wordOptions(propulsionTypes), Help: "Nor does this."})
+	}
+	fields = append(fields,
+		planField("default_pricing_plan_id", "Pricing plan", "That of the area", plans, s.ID, kind.DefaultPricingPlanID),
+		web.Field{Name: "max_range_meters", Label: "Range when full, in meters", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.MaxRangeMeters), Help: "Needed with a motor."},
+		web.Field{Name: "reservation_minutes", Label: "Can be reserved for, in minutes", Type: "text", Mode: "numeric", Value: whole(&kind.ReservationMinutes), Help: "0: not at all."},
+		web.Field{Name: "min_age", Label: "Riders must be, in years", Type: "text", Mode: "numeric", Value: whole(&kind.MinAge), Help: "0: any age."},
+		web.Field{Name: "license_required", Label: "Riders need a verified driver's license", Type: "checkbox", Optional: true, Value: checked(kind.LicenseRequired)},
+		web.Field{Name: "max_permitted_speed_kph", Label: "Fastest, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.MaxPermittedSpeed)},
+		web.Field{Name: "rider_capacity", Label: "People on it", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.RiderCapacity)},
+		web.Field{Name: "wheel_count", Label: "Wheels", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.WheelCount)})
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		n := fleet.VehicleType{
+			ID: id, Name: t.text("name"), FormFactor: kind.FormFactor, PropulsionType: kind.PropulsionType, DefaultPricingPlanID: fleet.Text(t.text("default_pricing_plan_id")),
+			MaxRangeMeters: t.optional("max_range_meters"), ReservationMinutes: t.integer("reservation_minutes"), MinAge: t.integer("min_age"), LicenseRequired: t.on("license_required"),
+			MaxPermittedSpeed: t.optional("max_permitted_speed_kph"), RiderCapacity: t.optional("rider_capacity"), WheelCount: t.optional("wheel_count"),
+		}
+		if id == "" {
+			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
+		}
+		saved, err := p.changeSubaccount(r, fields, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+			types := slices.Clone(now.VehicleTypes)
+			if i := slices.IndexFunc(types, func(t fleet.VehicleType) bool { return t.ID == id }); i >= 0 {
+				types[i] = n
+			} else {
+				types = append(types, n)
+			}
+			return fleet.SubaccountChange{VehicleTypes: optional.Of(types)}
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The vehicle type is saved."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Label: "Save", Cancel: back})
+}
+
+// deleteType takes a vehicle type away that nothing uses.
+func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
+	return p.dropFrom(w, r, "vehicle type", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
+		i := slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == r.PathValue("type") })
+		if i < 0 {
+			return "", fleet.SubaccountChange{}
+		}
+		name := s.VehicleTypes[i].Name
+		return name, fleet.SubaccountChange{VehicleTypes: optional.Of(slices.Delete(slices.Clone(s.VehicleTypes), i, i+1))}
+	})
+}
+
+// dropFrom asks before something is taken out of a list of a subaccount. drop
+// returns its name, empty when it is not there, and what then changes.
+func (p *pages) dropFrom(w http.ResponseWriter, r *web.Request, what string, drop func(s *fleet.Subaccount) (string, fleet.SubaccountChange)) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	name, _ := drop(&s)
+	if name == "" {
+		return problem.New(problem.NotFound, "there is no such %s", what)
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	yes, err := p.sure(w, r, p.page(r, "/subaccounts", "Delete the "+what+" "+name, nil), web.Confirm{
+		Text: "It goes for good, unless something uses it.", Label: "Delete the " + what, Cancel: back,
+	})
+	if err != nil || !yes {
+		return err
+	}
+	_, err = p.changeSubaccount(r, nil, &typed{}, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
+		_, change := drop(now)
+		return change
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, back, web.Notice{Text: "The " + what + " is deleted."})
+}
+
+// alert makes something that riders should know, or changes it.
+func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	at, id, title := len(s.Alerts), r.PathValue("alert"), "New alert"
+	a := fleet.Alert{Type: "other"}
+	if id != "" {
+		if at = slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at < 0 {
+			return problem.New(problem.NotFound, "there is no such alert")
+		}
+		a, title = s.Alerts[at], "Edit the alert"
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	zone := r.Now.Location()
+	fields := web.Fields{
+		{Name: "type", Label: "What it is about", Type: "select", Value: a.Type, Options: []web.Option{{Value: "other", Label: "Something to know"}, {Value: "system_closure", Label: "The system is closed"}}},
+		{Name: "summary", Label: "In short", Type: "text", Most: 256, Value: a.Summary},
+		{Name: "description", Label: "In full", Type: "textarea", Rows: 3, Optional: true, Most: 5000, Value: string(a.Description)},
+		{Name: "url", Label: "Where to read more", Type: "url", Optional: true, Most: 2048, Value: string(a.URL)},
+		{Name: "starts_at", Label: "From", Type: "datetime-local", Optional: true, Value: localTime(a.StartsAt, zone), Help: "In the time zone " + zone.String() + "."},
+		{Name: "ends_at", Label: "Until", Type: "datetime-local", Optional: true, Value: localTime(a.EndsAt, zone)},
+	}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		n := fleet.Alert{
+			ID: id, Type: t.text("type"), Summary: t.text("summary"), Description: fleet.Text(t.text("description")), URL: fleet.Text(t.text("url")),
+			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
+		}
+		saved, err := p.changeSubaccount(r, fields, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
+			alerts := slices.Clone(now.Alerts)
+			if i := slices.IndexFunc(alerts, func(a fleet.Alert) bool { return a.ID == id }); i >= 0 {
+				alerts[i] = n
+			} else {
+				alerts = append(alerts, n)
+			}
+			return fleet.SubaccountChange{Alerts: optional.Of(alerts)}
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The alert is saved."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Riders read it in the public feed.", Label: "Save", Cancel: back})
+}
+
+// deleteAlert takes an alert away.
+func (p *pages) deleteAlert(w http.ResponseWriter, r *web.Request) error {
+	return p.dropFrom(w, r, "alert", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
+		i := slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == r.PathValue("alert") })
+		if i < 0 {
+			return "", fleet.SubaccountChange{}
+		}
+		return s.Alerts[i].Summary, fleet.SubaccountChange{Alerts: optional.Of(slices.Delete(slices.Clone(s.Alerts), i, i+1))}
+	})
+}
+
+// localTime is a time as a field has it.
+func localTime(t rfc3339.Time, zone *time.Location) string {
+	if t.Std().IsZero() {
+		return ""
+	}
+	return t.Std().In(zone).Format("2006-01-02T15:04")
+}
+
+// moment reads a time in a zone; the zero one when nothing was typed.
+func (t *typed) moment(name string, zone *time.Location) rfc3339.Time {
+	text := t.text(name)
+	if text == "" {
+		return rfc3339.Time{}
+	}
+	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04"} {
+		if at, err := time.ParseInLocation(form, text, zone); err == nil {
+			return rfc3339.Time(at)
+		}
+	}
+	t.v.AddCode("invalid_format", name, "must be a date and a time such as 2026-11-21 10:42")
+	return rfc3339.Time{}
+}
+
+// rules changes what holds where no zone decides.
+func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
+	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	back := p.base + "/subaccounts/" + s.ID
+	fields, groups := ruleFields(&s, s.GlobalRules)
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		list := []fleet.Rule{}
+		for i := range len(s.GlobalRules) + 1 {
+			at := "global_rules." + strconv.Itoa(i) + "."
+			types := t.text(at + "vehicle_type_ids")
+			if types == "" {
+				continue
+			}
+			rule := fleet.Rule{
+				StartAllowed: t.on(at + "ride_start_allowed"), EndAllowed: t.on(at + "ride_end_allowed"), ThroughAllowed: t.on(at + "ride_through_allowed"), MaximumSpeed: t.optional(at + "maximum_speed_kph"),
+			}
+			if types != everyType {
+				rule.VehicleTypeIDs = strings.Split(types, ",")
+			}
+			list = append(list, rule)
+		}
+		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
+			return fleet.SubaccountChange{GlobalRules: optional.Of(list)}
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The rules are changed."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/subaccounts", "Rules where no zone decides", nil), fields, form{
+		Intro: "The first rule that is for a vehicle decides. Without any, rides start and end anywhere, or inside of the service areas where there are some.", Groups: groups, Label: "Save", Cancel: back,
+	})
+}
+
+// everyType is the choice of all vehicle types.
+const everyType = "*"
+
+// ruleFields are those of some rules, and of one more.
+func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
+	var fields web.Fields
+	var parts []part
+	for i := range len(rules) + 1 {
+		at := "global_rules." + strconv.Itoa(i) + "."
+		choice := web.Field{Name: at + "vehicle_type_ids", Label: "For", Type: "select", Options: []web.Option{{Value: "", Label: "No such rule"}, {Value: everyType, Label: "All vehicles"}}}
+		for _, kind := range s.VehicleTypes {
+			choice.Options = append(choice.Options, web.Option{Value: kind.ID, Label: kind.Name})
+		}
+		rule := fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}
+		if i < len(rules) {
+			rule = rules[i]
+			choice.Value = everyType
+			if ids := strings.Join(rule.VehicleTypeIDs, ","); ids != "" {
+				choice.Value = ids
+				if len(rule.VehicleTypeIDs) > 1 {
+					choice.Options = append(choice.Options, web.Option{Value: ids, Label: typeNames([]fleet.Subaccount{*s}, rule.VehicleTypeIDs)})
+				}
+			}
+		}
+		fields = append(fields, choice,
+			web.Field{Name: at + "ride_start_allowed", Label: "Rides may start", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
+			web.Field{Name: at + "ride_end_allowed", Label: "Rides may end", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
+			web.Field{Name: at + "ride_through_allowed", Label: "Rides may pass through", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
+			web.Field{Name: at + "maximum_speed_kph", Label: "At up to, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: whole(rule.MaximumSpeed)})
+		legend := "Rule " + strconv.Itoa(i+1)
+		if i == len(rules) {
+			legend = "One more rule"
+		}
+		parts = append(parts, part{legend, 5, false})
+	}
+	return fields, layout(fields, parts...)
+}

@@ -1,0 +1,512 @@
+package fleetpages
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// vehicleRow is a vehicle in a list.
+type vehicleRow struct {
+	ID      string
+	Path    string
+	Code    string
+	Type    string
+	Area    string
+	State   web.Chip
+	Level   level
+	Reports web.Time
+}
+
+// level is how full something is. Its template is "battery".
+type level struct {
+	Known      bool
+	Motor      bool // it could be known
+	Percent    int64
+	Low, Ready int64 // below the one no ride starts; from the other on it is well
+	What       string
+}
+
+// levelOf is how full a vehicle is, of its battery or else its tank.
+func levelOf(v *fleet.Vehicle, s *fleet.Settings) level {
+	l := level{Motor: v.PropulsionType != "human", Low: s.LowBatteryPercent, Ready: s.BatteryReadyPercent, What: "Battery"}
+	at := v.BatteryPercent
+	if at == nil {
+		at, l.What = v.FuelPercent, "Fuel"
+	}
+	if at != nil {
+		l.Known, l.Percent = true, *at
+	}
+	return l
+}
+
+// vehicleList is the body of the list of vehicles.
+type vehicleList struct {
+	Filters filters
+	Topic   string
+	Count   string
+	Areas   bool // there are several
+	Rows    []vehicleRow
+	Empty   web.Empty
+	Pager   web.Pager
+	New     string // where one is made; empty for who may not
+}
+
+var vehicleStates = []fleet.VehicleState{fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
+
+var vehicleOrders = []web.Option{
+	{Value: "", Label: "Newest first"}, {Value: "code", Label: "Code"}, {Value: "battery_percent", Label: "Emptiest battery"},
+	{Value: "last_reported_at", Label: "Silent the longest"}, {Value: "-last_reported_at", Label: "Heard of last"}, {Value: "-updated_at", Label: "Changed last"},
+}
+
+// vehicles lists vehicles.
+func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	subs, area, err := p.areas(ctx, r)
+	if err != nil {
+		return err
+	}
+	zones, err := p.zoneOptions(ctx, r)
+	if err != nil {
+		return err
+	}
+	f := filters{Fields: append(web.Fields{
+		{Name: "code", Label: "Code", Type: "search", Placeholder: "B-0417"},
+		{Name: "state", Label: "State", Type: "select", Options: options(vehicleStates, "All", func(s fleet.VehicleState) web.Option {
+			return web.Option{Value: string(s), Label: stateChip(s).Text}
+		})},
+		{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
+		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
+		{Name: "battery", Label: "Battery at most", Type: "text", Mode: "numeric", Placeholder: "%"},
+		{Name: "sort", Label: "Order", Type: "select", Options: vehicleOrders},
+	}, area...)}
+	f.begin(r)
+	q := fleet.VehicleQuery{
+		Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage,
+	}
+	if state := f.get("state"); state != "" {
+		q.State = []fleet.VehicleState{fleet.VehicleState(state)}
+	}
+	q.BatteryPercent.High = f.integer("battery")
+	var docs []fleet.Doc
+	var next *fleet.Cursor
+	if f.ok() {
+		docs, next, err = p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, q)
+		if problem.Of(err) == problem.Invalid && q.Code != nil { // longer than any code
+			docs, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	vehicles, err := decode[fleet.Vehicle](docs)
+	if err != nil {
+		return err
+	}
+	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: found(len(vehicles), q.After == nil, next, "vehicle"), Areas: len(subs) > 1}
+	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	for i := range vehicles {
+		v := &vehicles[i]
+		row := vehicleRow{
+			ID: v.ID, Path: p.base + "/vehicles/" + v.ID, Code: v.Code, State: stateChip(v.State), Level: levelOf(v, &settings), Reports: r.Time(v.LastReportedAt.Std()),
+		}
+		if sub, t := typeOf(subs, v.VehicleTypeID); t != nil {
+			row.Area, row.Type = sub.Name, t.Name
+		}
+		list.Rows = append(list.Rows, row)
+	}
+	if list.Pager, err = pager(r, next); err != nil {
+		return err
+	}
+	if r.Admin() {
+		list.New = p.base + "/vehicles/new"
+	}
+	list.Empty = web.Empty{Text: "There is no vehicle like this.", Path: p.base + "/vehicles", Label: "All vehicles"}
+	if f.All == "" {
+		list.Empty = web.Empty{Text: "There are no vehicles yet. Make one here, or import many:", Path: list.New, Label: "New vehicle",
+			Command: p.command("POST", "/vehicles", "", "Content-Type: text/csv") + " --data-binary @vehicles.csv"}
+	}
+	return p.Render(w, r, "vehicles", p.page(r, "/vehicles", "Vehicles", list))
+}
+
+// typeOf finds a vehicle type, and whose it is; nil when there is none.
+func typeOf(subs []fleet.Subaccount, id string) (*fleet.Subaccount, *fleet.VehicleType) {
+	for i := range subs {
+		for j := range subs[i].VehicleTypes {
+			if subs[i].VehicleTypes[j].ID == id {
+				return &subs[i], &subs[i].VehicleTypes[j]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// typeOptions are the vehicle types, with whose they are where there are several
+// subaccounts.
+func typeOptions(subs []fleet.Subaccount) []web.Option {
+	var list []web.Option
+	for _, s := range subs {
+		for _, t := range s.VehicleTypes {
+			o := web.Option{Value: t.ID, Label: t.Name}
+			if len(subs) > 1 {
+				o.Label = s.Name + ": " + t.Name
+			}
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// zoneOptions are the zones, as far as a person can choose of them.
+func (p *pages) zoneOptions(ctx context.Context, r *web.Request) ([]web.Option, error) {
+	docs, _, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Sort: fleet.Sort{Member: "name"}, Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	zones, err := decode[struct{ ID, Name string }](docs)
+	return options(zones, "Anywhere", func(z struct{ ID, Name string }) web.Option { return web.Option{Value: z.ID, Label: z.Name} }), err
+}
+
+// vehiclePage is the body of the page of a vehicle.
+type vehiclePage struct {
+	*fleet.Vehicle
+	Topic   string
+	Path    string
+	Chip    web.Chip
+	Since   web.Time
+	Why     string // the state is what it is
+	Type    string
+	Area    named
+	Plan    named
+	Level   level
+	Fuel    *level
+	Range   string
+	Odo     string
+	Reports web.Time
+	Ride    string // where its open ride is
+	Map     *smallMap
+	Rides   rideTable
+	All     string // where all rides are
+	Events  []happening
+	Earlier string // where earlier changes are
+	Change  bool   // its state can be changed now
+	Nowhere web.Empty
+}
+
+// changesShown is how many changes of a vehicle a page has.
+const changesShown = 20
+
+// vehicle shows a vehicle.
+func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	v, err := p.Fleet.Vehicle(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
+	if problem.Of(err) == problem.NotFound {
+		if code, _, gone := p.Fleet.DeletedVehicle(ctx, p.DB, r.OrganizationID, r.PathValue("id")); gone == nil {
+			return problem.New(problem.Conflict, "The vehicle %s was deleted. Its rides are kept.", code)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	b := vehiclePage{
+		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateChip(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventWord(v.LastEvent),
+		Level: levelOf(&v, &settings), Reports: r.Time(v.LastReportedAt.Std()), All: p.base + "/rides?vehicle=" + v.ID,
+		Nowhere: web.Empty{Text: "Nobody knows where it is."},
+	}
+	if v.BatteryPercent != nil && v.FuelPercent != nil {
+		fuel := b.Level
+		fuel.What, fuel.Percent = "Fuel", *v.FuelPercent
+		b.Fuel = &fuel
+	}
+	if v.CurrentRangeMeters != nil {
+		b.Range = distance(*v.CurrentRangeMeters)
+	}
+	if v.OdometerMeters != nil {
+		b.Odo = distance(*v.OdometerMeters)
+	}
+	sub, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, v.SubaccountID)
+	if err != nil {
+		return err
+	}
+	b.Area = named{p.base + "/subaccounts/" + sub.ID, sub.Name}
+	if _, t := typeOf([]fleet.Subaccount{sub}, v.VehicleTypeID); t != nil {
+		b.Type = t.Name
+	}
+	if v.PricingPlanID != "" {
+		plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, string(v.PricingPlanID))
+		if err != nil {
+			return err
+		}
+		b.Plan = named{p.base + "/pricing/" + plan.ID, plan.Name}
+	}
+	if v.CurrentRideID != "" {
+		b.Ride = p.base + "/rides/" + string(v.CurrentRideID)
+	} else if next := v.State.Next(); len(next) > 0 {
+		b.Change = true
+	}
+	if b.Map, err = p.smallMap(ctx, r, v.SubaccountID, "Where the vehicle was heard of last.", spot{v.Location, "at", v.Code}); err != nil {
+		return err
+	}
+	docs, _, err := p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{v.ID}, Limit: 10})
+	if err != nil {
+		return err
+	}
+	rides, err := decode[fleet.Ride](docs)
+	if err != nil {
+		return err
+	}
+	if b.Rides, err = p.rideTable(ctx, r, rides); err != nil {
+		return err
+	}
+	b.Rides.Vehicles = false
+	changes, err := p.Fleet.VehicleChanges(ctx, p.DB, r.OrganizationID, v.ID, r.URL.Query().Get("before"), changesShown)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		h := happening{At: r.Time(c.At.Std()), What: stateChip(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventWord(c.Event))}
+		if c.BatteryPercent != nil {
+			h.Note += ", battery at " + number(*c.BatteryPercent) + "%"
+		}
+		b.Events = append(b.Events, h)
+	}
+	if len(changes) == changesShown {
+		b.Earlier = b.Path + "?before=" + changes[changesShown-1].ID
+	}
+	page := p.page(r, "/vehicles", v.Code, b)
+	page.Scripts = []string{"ticking.js"}
+	return p.Render(w, r, "vehicle", page)
+}
+
+// vehicleFields are what people say of a vehicle. v is nil for a new one.
+func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehicle) (web.Fields, []group, error) {
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return nil, nil, err
+	}
+	plans, err := p.Fleet.Plans(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return nil, nil, err
+	}
+	made := v != nil
+	if made {
+		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != v.SubaccountID })
+		plans = slices.DeleteFunc(plans, func(plan fleet.Plan) bool { return plan.SubaccountID != v.SubaccountID })
+	} else {
+		v = new(fleet.Vehicle)
+	}
+	fields := web.Fields{
+		{Name: "code", Label: "Code", Type: "text", Most: 32, Value: v.Code, Help: "What is painted on it: letters, digits and hyphens."},
+		{Name: "vehicle_type_id", Label: "Type", Type: "select", Value: v.VehicleTypeID, Options: typeOptions(subs), Help: "Types are made on the page of their area."},
+		{Name: "pricing_plan_id", Label: "Pricing plan of its own", Type: "select", Optional: true, Value: string(v.PricingPlanID), Options: options(plans, "None: that of its type, or its area", func(plan fleet.Plan) web.Option {
+			return web.Option{Value: plan.ID, Label: plan.Name}
+		})},
+	}
+	if !made {
+		fields = append(fields, web.Field{Name: "state", Label: "State", Type: "select", Value: "available", Options: []web.Option{
+			{Value: "available", Label: "Available: it stands where it can be ridden"}, {Value: "removed", Label: "Removed: it is not out yet"},
+		}})
+	}
+	head := len(fields)
+	fields = append(fields, positionFields("location", v.Location, "")...)
+	fields = append(fields,
+		web.Field{Name: "battery_percent", Label: "Battery, in percent", Type: "text", Mode: "numeric", Optional: true, Value: whole(v.BatteryPercent)},
+		web.Field{Name: "odometer_meters", Label: "Odometer, in meters", Type: "text", Mode: "numeric", Optional: true, Value: whole(v.OdometerMeters)},
+		web.Field{Name: "device_id", Label: "Tracker", Type: "text", Optional: true, Most: 128, Value: string(v.DeviceID)},
+		web.Field{Name: "license_plate", Label: "License plate", Type: "text", Optional: true, Most: 32, Value: string(v.LicensePlate)},
+		web.Field{Name: "vin", Label: "VIN", Type: "text", Optional: true, Most: 64, Value: string(v.VIN)},
+		externalField(v.ExternalID), metadataField(v.Metadata))
+	return fields, layout(fields, part{"", head, false}, part{"Where it is, and how full", 4, true}, part{"What it is known by", 4, true}, part{"", 0, false}), nil
+}
+
+// newVehicle makes a vehicle.
+func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
+	fields, groups, err := p.vehicleFields(r.Context(), r, nil)
+	if err != nil {
+		return err
+	}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		n := fleet.NewVehicle{
+			Code: t.text("code"), VehicleTypeID: t.text("vehicle_type_id"), PricingPlanID: fleet.Text(t.text("pricing_plan_id")), State: fleet.VehicleState(t.text("state")),
+			Location: t.position("location"), BatteryPercent: t.optional("battery_percent"), OdometerMeters: t.optional("odometer_meters"),
+			DeviceID: fleet.Text(t.text("device_id")), LicensePlate: fleet.Text(t.text("license_plate")), VIN: fleet.Text(t.text("vin")), ExternalID: fleet.Text(t.text("external_id")),
+			Metadata: t.metadata("metadata"),
+		}
+		subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
+		if err != nil {
+			return err
+		}
+		if sub, _ := typeOf(subs, n.VehicleTypeID); sub != nil {
+			n.SubaccountID = sub.ID
+		} else {
+			t.v.AddCode("required", "vehicle_type_id", "must be one of those that there are")
+		}
+		var v fleet.Vehicle
+		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
+			v, err = p.Fleet.CreateVehicle(ctx, tx, r.OrganizationID, n, by(r))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if made {
+			return p.Redirect(w, p.base+"/vehicles/"+v.ID, web.Notice{Text: v.Code + " is made."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/vehicles", "New vehicle", nil), fields, form{Groups: groups, Label: "Make the vehicle", Cancel: p.base + "/vehicles"})
+}
+
+// editVehicle changes what people say of a vehicle.
+func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
+	v, err := p.Fleet.Vehicle(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	back := p.base + "/vehicles/" + v.ID
+	fields, groups, err := p.vehicleFields(r.Context(), r, &v)
+	if err != nil {
+		return err
+	}
+	var was web.Fields
+	for _, name := range []string{"location.lat", "location.lng", "battery_percent", "odometer_meters"} {
+		was = append(was, *fields.Field(name))
+	}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		for i := range was {
+			was[i].Value = t.text("was." + was[i].Name)
+		}
+		c := fleet.VehicleChange{
+			Code: optional.Of(t.text("code")), VehicleTypeID: optional.Of(t.text("vehicle_type_id")), PricingPlanID: optional.Of(fleet.Text(t.text("pricing_plan_id"))),
+			DeviceID: optional.Of(fleet.Text(t.text("device_id"))), LicensePlate: optional.Of(fleet.Text(t.text("license_plate"))), VIN: optional.Of(fleet.Text(t.text("vin"))),
+			ExternalID: optional.Of(fleet.Text(t.text("external_id"))), Metadata: optional.Of(t.metadata("metadata")),
+		}
+		// What trackers report too is only written when it was changed here: the
+		// vehicle may have moved since the page was shown.
+		if t.changed("location.lat", "location.lng") {
+			c.Location = orNull(t.position("location"))
+		}
+		if t.changed("battery_percent") {
+			c.BatteryPercent = orNull(t.optional("battery_percent"))
+		}
+		if t.changed("odometer_meters") {
+			c.OdometerMeters = orNull(t.optional("odometer_meters"))
+		}
+		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+			now, err := p.Fleet.LockVehicle(ctx, tx, r.OrganizationID, v.ID)
+			if err == nil {
+				_, err = p.Fleet.UpdateVehicle(ctx, tx, r.OrganizationID, now, c, by(r))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: "The vehicle is changed."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: was, Label: "Save", Cancel: back})
+}
+
+// orNull is a member of a change that is cleared when there is nothing.
+func orNull[T any](value *T) optional.Value[T] {
+	if value == nil {
+		return optional.Value[T]{Set: true, Null: true}
+	}
+	return optional.Of(*value)
+}
+
+// vehicleMoves are what the states of vehicles allow, a choice for each reason.
+func vehicleMoves(s fleet.VehicleState) []web.Option {
+	var list []web.Option
+	for _, next := range s.Next() {
+		for _, event := range s.Events(next) {
+			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: stateChip(next).Text + ": " + strings.ToLower(eventWord(event))})
+		}
+	}
+	return list
+}
+
+// moveVehicle puts a vehicle into another state.
+func (p *pages) moveVehicle(w http.ResponseWriter, r *web.Request) error {
+	v, err := p.Fleet.Vehicle(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	back := p.base + "/vehicles/" + v.ID
+	moves := vehicleMoves(v.State)
+	if len(moves) == 0 || v.CurrentRideID != "" {
+		return problem.New(problem.Conflict, "%s is %s: its ride decides what comes next.", v.Code, strings.ToLower(stateChip(v.State).Text))
+	}
+	fields := web.Fields{{Name: "move", Label: "New state", Type: "select", Options: moves, Value: moves[0].Value}}
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		to, event, _ := strings.Cut(values.Get("move"), "/")
+		saved, err := p.change(r, fields, &typed{Values: values}, func(ctx context.Context, tx *db.Tx) error {
+			now, err := p.Fleet.LockVehicle(ctx, tx, r.OrganizationID, v.ID)
+			if err == nil {
+				_, err = p.Fleet.UpdateVehicle(ctx, tx, r.OrganizationID, now, fleet.VehicleChange{
+					State: optional.Of(fleet.VehicleState(to)), Event: optional.Of(fleet.VehicleEvent(event)),
+				}, by(r))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if saved {
+			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(stateChip(fleet.VehicleState(to)).Text) + " now."})
+		}
+	}
+	return p.showForm(w, r, p.page(r, "/vehicles", "Change the state of "+v.Code, nil), fields, form{
+		Intro: "It is " + strings.ToLower(stateChip(v.State).Text) + ".", Label: "Change the state", Cancel: back,
+	})
+}
+
+// deleteVehicle deletes a vehicle.
+func (p *pages) deleteVehicle(w http.ResponseWriter, r *web.Request) error {
+	v, err := p.Fleet.Vehicle(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	yes, err := p.sure(w, r, p.page(r, "/vehicles", "Delete "+v.Code, nil), web.Confirm{
+		Text: "The vehicle goes, its rides stay. This cannot be undone.", Type: v.Code, Label: "Delete the vehicle", Cancel: p.base + "/vehicles/" + v.ID,
+	})
+	if err != nil || !yes {
+		return err
+	}
+	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		return p.Fleet.DeleteVehicle(ctx, tx, r.OrganizationID, v.ID, by(r))
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, p.base+"/vehicles", web.Notice{Text: v.Code + " is deleted."})
+}

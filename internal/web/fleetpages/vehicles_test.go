@@ -1,0 +1,205 @@
+package fleetpages_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// ids are those of the rows of a page, in a row.
+func ids(d webtest.Document) string {
+	var got string
+	for _, row := range rows(d) {
+		got += webtest.Attr(row, "id")
+	}
+	return got
+}
+
+// choices are the values of a select.
+func choices(d webtest.Document, name string) []string {
+	var list []string
+	for n := range d.Field(name).Descendants() {
+		if n.Data == "option" {
+			list = append(list, webtest.Attr(n, "value"))
+		}
+	}
+	return list
+}
+
+func TestVehicles(t *testing.T) {
+	y := newYard(t)
+	y.admin.Page("/fleet/vehicles").Want("There are no vehicles yet", "New vehicle", "--data-binary @vehicles.csv")
+	if d := y.agent.Page("/fleet/vehicles"); len(links(d, "/fleet/vehicles/new")) != 0 {
+		t.Error("an agent is offered to make a vehicle")
+	}
+	l := furnish(y)
+	first := l.vehicle()
+	ride := l.ride(fleet.Active)
+	d := y.agent.Page("/fleet/vehicles")
+	d.Want("2 vehicles.", "Scooter <script>", "80%", "On a trip", "Available")
+	if got := ids(d); got != ride.VehicleID+first.ID {
+		t.Errorf("got %s", got)
+	}
+	for query, want := range map[string]string{
+		"code=b-b": first.ID, "state=on_trip": ride.VehicleID, "state=flying": ride.VehicleID + first.ID, "type=" + l.scooter: ride.VehicleID + first.ID, "battery=79": "",
+		"battery=80&sort=code": first.ID + ride.VehicleID, "code=" + strings.Repeat("x", 3000): "", "battery=much": "",
+	} {
+		if got := ids(y.agent.Page("/fleet/vehicles?" + query)); got != want {
+			t.Errorf("%.40s: got %s, want %s", query, got, want)
+		}
+	}
+	y.agent.Page("/fleet/vehicles?battery=much").Want("This is no whole number.")
+	y.agent.Page("/fleet/vehicles/"+ride.VehicleID).Want("Its open ride", "Zoë 1", "ride started", "by the API", hostile)
+	y.agent.Refused(y.agent.Get("/sandbox/fleet/vehicles/"+first.ID), http.StatusNotFound)
+	d = y.agent.Page("/sandbox/fleet/vehicles")
+	d.Want("40 vehicles.", "Fukuoka", "no motor")
+	for _, state := range []string{"available", "reserved", "on_trip", "non_operational", "non_contactable", "missing", "removed"} {
+		list := rows(y.agent.Page("/sandbox/fleet/vehicles?state=" + state))
+		if len(list) == 0 {
+			t.Errorf("none is %s", state)
+			continue
+		}
+		d := y.agent.Page("/sandbox/fleet/vehicles/" + webtest.Attr(list[0], "id"))
+		if earlier := links(d, "/sandbox/fleet/vehicles/"+webtest.Attr(list[0], "id")+"?before="); len(earlier) == 1 {
+			y.agent.Page(earlier[0])
+		}
+	}
+}
+
+// TestVehicleMoves: what is offered is what the state table allows.
+func TestVehicleMoves(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	moved := 0
+	for _, state := range []fleet.VehicleState{fleet.Available, fleet.NonOperational, fleet.Removed} {
+		v := l.vehicle()
+		path := "/fleet/vehicles/" + v.ID + "/state"
+		if state != fleet.Available {
+			y.agent.Sent(y.agent.Post(path, url.Values{"move": {string(state) + "/" + string(fleet.Available.Events(state)[0])}}))
+		}
+		var want []string
+		for _, next := range state.Next() {
+			for _, event := range state.Events(next) {
+				want = append(want, string(next)+"/"+string(event))
+			}
+		}
+		got := choices(y.agent.Page(path), "move")
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", state, got, want)
+		}
+		y.agent.Refused(y.agent.Post(path, url.Values{"move": {"on_trip/trip_start"}}), http.StatusUnprocessableEntity)
+		for _, move := range got {
+			y.agent.Sent(y.agent.Post(path, url.Values{"move": {move}}))
+			moved++
+			l.put(v.ID, state)
+		}
+	}
+	if moved < 15 {
+		t.Errorf("got %d moves", moved)
+	}
+	ridden := l.ride(fleet.Active).VehicleID
+	y.agent.Refused(y.agent.Get("/fleet/vehicles/"+ridden+"/state"), http.StatusConflict).Want("its ride decides")
+	if d := y.admin.Page("/fleet/vehicles/" + ridden); len(links(d, "/fleet/vehicles/"+ridden+"/state"))+len(links(d, "/fleet/vehicles/"+ridden+"/delete")) != 0 {
+		t.Error("what cannot be done to a vehicle with a ride is offered")
+	}
+}
+
+// put puts a vehicle into a state, by the way of others if need be.
+func (l *lot) put(id string, state fleet.VehicleState) {
+	l.tb.Helper()
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		v, err := l.LockVehicle(ctx, tx, l.organization.ID, id)
+		if err != nil || v.State == state {
+			return err
+		}
+		if !slices.Contains(v.State.Next(), state) {
+			if v, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(fleet.Available)}, fleet.By{}); err != nil {
+				return err
+			}
+		}
+		_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(state)}, fleet.By{})
+		return err
+	})
+}
+
+func TestVehicleForms(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	const path = "/fleet/vehicles/new"
+	y.agent.Refused(y.agent.Get(path), http.StatusForbidden)
+	y.agent.Refused(y.agent.Post(path, nil), http.StatusForbidden)
+	form := url.Values{
+		"code": {"X 1"}, "vehicle_type_id": {l.scooter}, "state": {"available"}, "location.lat": {"north"}, "location.lng": {"13.4"}, "battery_percent": {"full"}, "metadata": {"depot"}, "vin": {hostile},
+	}
+	d := y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
+	d.Want("Latitude must be degrees", "Battery, in percent must be a whole number", "Metadata must be lines")
+	if got := webtest.Attr(d.Field("vin"), "value"); got != hostile {
+		t.Errorf("what was typed came back as %q", got)
+	}
+	form.Set("location.lat", "52.5")
+	form.Set("battery_percent", "101")
+	form.Set("metadata", "depot: north\n\nteam:a:b")
+	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must be of letters", "Battery, in percent must be at most 100")
+	form.Set("code", "X-1")
+	form.Set("battery_percent", "50")
+	y.admin.Refused(y.admin.Post(path, url.Values{"code": {"X-2"}}), http.StatusUnprocessableEntity).Want("Type must be one of those")
+	d, notice := y.admin.Sent(y.admin.Post(path, form))
+	d.Want("X-1", "50%", hostile, "north", "a:b")
+	if notice != "X-1 is made." {
+		t.Errorf("got %q", notice)
+	}
+	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code is taken")
+
+	id := strings.TrimPrefix(links(d, "/fleet/vehicles/veh_")[0], "/fleet/vehicles/")
+	id, _, _ = strings.Cut(id, "/")
+	edit := "/fleet/vehicles/" + id + "/edit"
+	d = y.admin.Page(edit)
+	form = url.Values{}
+	for _, name := range []string{"code", "location.lat", "location.lng", "battery_percent", "odometer_meters"} {
+		form.Set(name, webtest.Attr(d.Field(name), "value"))
+		for _, was := range d.With("name", "was."+name) {
+			form.Set("was."+name, webtest.Attr(was, "value"))
+		}
+	}
+	form.Set("vehicle_type_id", l.scooter)
+	form.Set("license_plate", "B <script>'\"&")
+	// The vehicle has moved since the form was shown.
+	l.write(func(ctx context.Context, tx *db.Tx) error {
+		v, err := l.LockVehicle(ctx, tx, l.organization.ID, id)
+		if err == nil {
+			_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(49))}, fleet.By{})
+		}
+		return err
+	})
+	form.Set("odometer_meters", "1,500")
+	y.admin.Sent(y.admin.Post(edit, form))
+	v, err := l.Vehicle(t.Context(), l.db, l.organization.ID, id)
+	if err != nil || *v.OdometerMeters != 1500 || v.LicensePlate != "B <script>'\"&" || *v.BatteryPercent != 49 || v.VIN != "" {
+		t.Errorf("got %+v, %v", v, err)
+	}
+	form.Set("code", "B--")
+	form.Set("location.lat", "")
+	y.admin.Refused(y.admin.Post(edit, form), http.StatusUnprocessableEntity).Want("Latitude belongs to the longitude")
+
+	drop := "/fleet/vehicles/" + id + "/delete"
+	y.agent.Refused(y.agent.Post(drop, url.Values{"confirm": {"X-1"}}), http.StatusForbidden)
+	y.admin.Refused(y.admin.Post(drop, url.Values{"confirm": {"X-2"}}), http.StatusUnprocessableEntity).Want("not what was to be typed")
+	y.admin.Page(drop).Want("Type X-1 to confirm")
+	d, _ = y.admin.Sent(y.admin.Post(drop, url.Values{"confirm": {" X-1 "}}))
+	if strings.Contains(ids(d), id) {
+		t.Error("it is there still")
+	}
+	y.admin.Refused(y.admin.Get("/fleet/vehicles/"+id), http.StatusConflict).Want("The vehicle X-1 was deleted")
+	y.admin.Page("/fleet/rides?vehicle=" + id).Want("There is no ride like this")
+	for _, path := range []string{"", "/edit", "/state", "/delete"} {
+		y.admin.Refused(y.admin.Get("/fleet/vehicles/veh_nothing"+path), http.StatusNotFound)
+	}
+}
