@@ -143,9 +143,9 @@ func TestFailures(t *testing.T) {
 		wants string
 	}{
 		{problem.New(problem.NotFound, "no <x>"), 404, "There is nothing at this address, or it is not your organization's"},
-		{problem.New(problem.Forbidden, "only <admins> may"), 403, "only <admins> may"},
-		{problem.New(problem.Conflict, "it is taken"), 409, "it is taken"},
-		{problem.New(problem.TooLarge, "it is too much"), 413, "it is too much"},
+		{problem.New(problem.Forbidden, "only <admins> may"), 403, "Only <admins> may"},
+		{problem.New(problem.Conflict, "it is taken"), 409, "It is taken."},
+		{problem.New(problem.TooLarge, "it is too much"), 413, "It is too much"},
 		{problem.New(problem.RateLimited, "try again in 5 seconds"), 429, "Too fast"},
 		{v.Err(), 422, "name must not be <empty>."},
 		{problem.New(problem.Precondition, "not yet"), 422, "This cannot be done"},
