@@ -3,7 +3,6 @@ package web
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -22,7 +21,7 @@ type Plan struct {
 // Plans are all, the one that gives least first. What a paid one costs is with
 // the payment provider, whose page says it.
 func Plans() []Plan {
-	limit := func(p account.Plan) string { return groupDigits(billing.KeyPlan(p).Limit(0)) }
+	limit := func(p account.Plan) string { return Number(billing.KeyPlan(p).Limit(0)) }
 	return []Plan{
 		{account.Free, "Free", []string{
 			"The helpdesk and the fleet, with everything in them.",
@@ -47,15 +46,6 @@ func PlanName(p account.Plan) string {
 		}
 	}
 	return string(p)
-}
-
-// groupDigits writes a number with its thousands apart.
-func groupDigits(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // newcomer is who completes a sign-up.

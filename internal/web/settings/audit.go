@@ -127,8 +127,12 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	names := make(map[string]string) // of who is a member still
+	for _, o := range fs.Field("actor").Options {
+		names[o.Value] = o.Label
+	}
 	for i := range found.Entries {
-		body.Entries = append(body.Entries, newAuditRow(r, asked, &found.Entries[i]))
+		body.Entries = append(body.Entries, newAuditRow(r, asked, names, &found.Entries[i]))
 	}
 	if found.Next != "" {
 		body.Pager.Older = auditPath + query(asked, "before", found.Next)
@@ -175,7 +179,7 @@ func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error
 	fs := web.Fields{
 		{Name: "actor", Label: "Who", Type: "select", Options: who},
 		{Name: "action", Label: "What", Type: "select", Options: what},
-		{Name: "target", Label: "ID of what it was done with", Type: "text", Optional: true},
+		{Name: "target", Label: "ID of the target", Type: "text", Optional: true},
 		{Name: "from", Label: "From", Type: "date", Optional: true},
 		{Name: "to", Label: "Until", Type: "date", Optional: true},
 	}
@@ -198,7 +202,7 @@ func (p *pages) exports() []web.Code {
 	return out
 }
 
-func newAuditRow(r *web.Request, asked url.Values, e *apikey.Entry) auditRow {
+func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *apikey.Entry) auditRow {
 	row := auditRow{
 		ID: e.ID, At: r.Time(e.At), IP: e.IP, UserAgent: e.UserAgent, What: actionText(e.Action), Sandbox: e.Environment == apikey.Test,
 		Target: cmp.Or(e.Target.Name, e.Target.ID), Request: e.RequestID,
@@ -209,7 +213,7 @@ func newAuditRow(r *web.Request, asked url.Values, e *apikey.Entry) auditRow {
 	case apikey.ByKey:
 		row.By = "API key " + cmp.Or(e.Actor.Email, e.Actor.ID)
 	default:
-		row.By = cmp.Or(e.Actor.Email, e.Actor.ID, "Somebody")
+		row.By = cmp.Or(names[e.Actor.ID], e.Actor.Email, e.Actor.ID, "Somebody")
 	}
 	if e.Actor.ID != "" {
 		row.ByPath = auditPath + query(asked, "actor", e.Actor.ID)

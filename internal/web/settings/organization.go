@@ -65,10 +65,11 @@ func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
 type plan struct {
 	billing.State
 	Name, Pending string
-	Limit         int64 // requests a minute of a key
+	Limit         string // requests a minute of a key
 	Until         web.Time
 	Plans         []planRow
 	Subscribed    bool // at the payment provider
+	Sells         bool // there is a plan to change to
 	Built         bool // the checkout is ours, and no money moves
 }
 
@@ -90,17 +91,19 @@ func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, wrong string, st
 		return err
 	}
 	body := plan{
-		State: state, Name: web.PlanName(state.Plan), Limit: billing.KeyPlan(state.Plan).Limit(r.Organization.FleetRateLimit), Until: r.Time(state.PeriodEnd),
+		State: state, Name: web.PlanName(state.Plan), Limit: web.Number(billing.KeyPlan(state.Plan).Limit(r.Organization.FleetRateLimit)), Until: r.Time(state.PeriodEnd),
 		Subscribed: state.SubscriptionID != "", Built: p.Billing.HasDevCheckout(),
 	}
 	if state.PendingPlan != "" {
 		body.Pending = web.PlanName(state.PendingPlan)
 	}
 	for _, known := range web.Plans() {
-		body.Plans = append(body.Plans, planRow{
+		row := planRow{
 			Plan: known, Current: known.Tier == state.Plan, Wanted: known.Tier == state.PendingPlan,
 			Buy: known.Tier.Compare(state.Plan) > 0 && p.Billing.Sells(known.Tier),
-		})
+		}
+		body.Plans = append(body.Plans, row)
+		body.Sells = body.Sells || row.Buy
 	}
 	pg := page(r, planPath, "Plan", body)
 	if wrong != "" {

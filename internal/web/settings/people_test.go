@@ -41,7 +41,7 @@ func TestProfile(t *testing.T) {
 
 	// Where there is little room, the settings are a list first.
 	d = b.Page("/settings")
-	list := d.With("class", "places")
+	list := d.With("class", "settings-list")
 	if len(list) != 1 || !strings.Contains(webtest.Text(list[0]), "Audit log") {
 		t.Errorf("got %d lists", len(list))
 	}

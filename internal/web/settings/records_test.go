@@ -161,7 +161,7 @@ func TestAudit(t *testing.T) {
 	record(h.DB, ada, apikey.Entry{OrganizationID: "another", Service: apikey.Fleet, Environment: apikey.Live, Action: apikey.KeyCreated, Target: apikey.Target{ID: "key_4", Name: "Secret plans"}})
 
 	d := b.Page(path)
-	d.Want("API key changed", "Sandbox", hostile+" …abcd1234", "ada@example.com", "192.0.2.9", "r-1", "4 changes",
+	d.Want("API key changed", "Sandbox", hostile+" …abcd1234", h.Admin.Name, "192.0.2.9", "r-1", "4 changes",
 		"192.0.2.1, 192.0.2.2 became none", "expires at 2027-01-01", `{ "rides": "<b>" } became yes`, "Pricing changed", "API key key_2", "rate 1.5 became 2", "1 change",
 		"something.new", "By itself")
 	if strings.Contains(webtest.Text(d.Root), "Secret plans") {

@@ -27,7 +27,6 @@ type levels struct {
 type levelRow struct {
 	Priority string // as it is in addresses
 	Name     string
-	Chip     web.Chip
 	promise
 	Since web.Time
 }
@@ -50,17 +49,6 @@ type dayHours struct{ Days, Hours string }
 
 var priorityNames = map[desk.Priority]string{desk.PriorityLow: "Low", desk.PriorityNormal: "Normal", desk.PriorityHigh: "High", desk.PriorityUrgent: "Urgent"}
 
-func priorityChip(p desk.Priority) web.Chip {
-	c := web.Chip{Text: priorityNames[p]}
-	switch p {
-	case desk.PriorityHigh:
-		c.Tone = web.Warning
-	case desk.PriorityUrgent:
-		c.Tone, c.Icon = web.Bad, "alert"
-	}
-	return c
-}
-
 func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
 	list, err := p.Desk.SLAPolicies(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -68,7 +56,7 @@ func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
 	}
 	body := levels{Admin: r.Admin()}
 	for _, priority := range slices.Backward(desk.Priorities[:]) {
-		row := levelRow{Priority: string(priority), Name: priorityNames[priority], Chip: priorityChip(priority)}
+		row := levelRow{Priority: string(priority), Name: priorityNames[priority]}
 		for _, policy := range list {
 			if policy.Priority == priority {
 				row.promise, row.Since = inWords(r, policy), r.Time(policy.UpdatedAt)
