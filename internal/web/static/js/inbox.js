@@ -120,6 +120,15 @@ document.addEventListener("kickstand:changing", () => {
 document.addEventListener("kickstand:changed", () => {
   refresh();
   count();
-  if (held?.row.isConnected) list.scrollTop += held.row.getBoundingClientRect().top - held.top;
-  else if (held?.focused) at(held.index);
+  if (held?.row.isConnected) {
+    const moved = () => held.row.getBoundingClientRect().top - held.top;
+    list.scrollTop += moved();
+    // Near the end there is nothing left to scroll, as what came pushed others out.
+    if (moved() > 1) {
+      form.style.paddingBottom = `${parseFloat(form.style.paddingBottom || 0) + moved()}px`;
+      list.scrollTop += moved();
+    }
+  } else if (held?.focused) {
+    at(held.index);
+  }
 });
