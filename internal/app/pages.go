@@ -8,6 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/channels"
+	"github.com/kickstand-dev/kickstand/internal/web/developers"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
@@ -32,6 +33,11 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
 	})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL})
+	developers.Register(site, developers.Config{
+		DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base,
+		Fleet:   developers.Fleet{Service: a.Fleet.Service, DB: a.Fleet.DB, API: live.String()},
+		Sandbox: developers.Fleet{Service: a.Sandbox.Service, DB: a.Sandbox.DB, API: sandbox.String()},
+	})
 	for _, f := range []struct {
 		Fleet
 		api  fleetBase

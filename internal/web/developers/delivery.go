@@ -1,0 +1,229 @@
+package developers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+const deliveriesPath = "/settings/deliveries"
+
+// deliveryPage is what the page of a delivery shows.
+type deliveryPage struct {
+	deliveryRow
+	Hook     webhook.Webhook
+	Address  string
+	Attempts []attemptRow
+	Shown    *attemptRow // the one that is looked at; nil when there was none
+	Request  string      // to the byte; empty when it is not known
+	Lost     bool        // the body of the request is not known any more
+	Pretty   string      // the body as it is easier to read; empty when it is none
+	Steps    *steps      // nil when it was not signed
+	Coming   string      // what the next attempt would post; empty when there is none
+}
+
+// attemptRow is an attempt as it is listed.
+type attemptRow struct {
+	webhook.Attempt
+	Chip    web.Chip
+	Started web.Time
+	Result  string
+	Path    string
+	Present bool
+}
+
+// steps are what there is to verify a delivery with, but for the secret.
+type steps struct {
+	ID, Timestamp string
+	Signed        string // what is signed, up to the body
+	Signatures    []string
+	Form          string // the header of the payload form
+	Command       string // computes both
+}
+
+func (p *pages) delivery(w http.ResponseWriter, r *web.Request) error {
+	d, attempts, err := p.Webhooks.Delivery(r.Context(), r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	h, err := p.Webhooks.Find(r.Context(), r.OrganizationID, d.WebhookID)
+	if err != nil {
+		return err
+	}
+	body := deliveryPage{deliveryRow: deliveryOf(r, d), Hook: h, Address: address(h.URL)}
+	shown := len(attempts) - 1
+	if n, err := strconv.Atoi(r.URL.Query().Get("attempt")); err == nil && n >= 1 && n <= len(attempts) {
+		shown = n - 1
+	}
+	for i, a := range attempts {
+		row := attemptRow{Attempt: a, Chip: web.Chip{Text: "Failed", Tone: web.Bad}, Started: r.Time(a.At), Result: answer(a),
+			Path: deliveriesPath + "/" + d.ID + "?attempt=" + strconv.Itoa(i+1), Present: i == shown}
+		if a.Error == "" {
+			row.Chip = web.Chip{Text: "Accepted", Tone: web.Good}
+		}
+		body.Attempts = append(body.Attempts, row)
+	}
+	if shown >= 0 {
+		body.Shown = &body.Attempts[shown]
+		if err := body.look(attempts[shown].Request); err != nil {
+			return err
+		}
+	}
+	if d.State < webhook.Delivered {
+		next, err := p.Webhooks.Body(r.Context(), r.OrganizationID, d.ID)
+		if err != nil && problem.Of(err) != problem.NotFound {
+			return err
+		}
+		body.Coming = string(next)
+	}
+	return p.Render(w, r, "delivery", page(r, webhooksPath, string(d.Event), body))
+}
+
+// look takes a request apart.
+func (p *deliveryPage) look(q *webhook.Request) error {
+	if q == nil {
+		return nil
+	}
+	raw, err := q.Bytes()
+	if err != nil {
+		return err
+	}
+	p.Request, p.Lost = string(raw), q.Body == nil
+	var pretty bytes.Buffer
+	if json.Indent(&pretty, q.Body, "", "  ") == nil {
+		p.Pretty = pretty.String()
+	}
+	id, at := q.Header.Get("Webhook-Id"), q.Header.Get("Webhook-Timestamp")
+	if q.Header.Get("Webhook-Signature") == "" || q.Body == nil {
+		return nil
+	}
+	p.Steps = &steps{
+		ID: id, Timestamp: at, Signed: id + "." + at + ".", Signatures: strings.Fields(q.Header.Get("Webhook-Signature")), Form: q.Header.Get("X-Service-Signature"),
+		// The key of a secret whsec_… is what its base64 says, of any other its bytes.
+		Command: "BODY=" + quoted(string(q.Body)) + `
+case $SECRET in whsec_*) KEY=$(printf %s "${SECRET#whsec_}" | base64 -d | od -An -v -tx1 | tr -d ' \n') ;;
+*) KEY=$(printf %s "$SECRET" | od -An -v -tx1 | tr -d ' \n') ;; esac
+printf %s "` + id + "." + at + `.$BODY" | openssl dgst -sha256 -mac HMAC -macopt "hexkey:$KEY" -binary | base64
+printf %s "$BODY" | openssl dgst -sha256 -hmac "$SECRET"`,
+	}
+	return nil
+}
+
+// quoted is a text as a shell takes it.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// replayDelivery sends the event of one delivery again, and shows the new one.
+func (p *pages) replayDelivery(w http.ResponseWriter, r *web.Request) error {
+	if _, ok := p.Form(w, r); !ok {
+		return nil
+	}
+	var made []string
+	err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
+		made, err = p.Webhooks.ReplayIn(ctx, tx, r.OrganizationID, []string{r.PathValue("id")})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, deliveriesPath+"/"+made[0], web.Notice{Text: "The event is sent again: this is its new delivery."})
+}
+
+// replayForm is what the form for a time shows, and how far it is.
+type replayForm struct {
+	Hook    webhook.Webhook
+	Address string
+	Under   bool // it is under way
+	Hidden  url.Values
+	Sent    string
+	Percent int
+	At      web.Time
+}
+
+func (p *pages) replayFields(r *web.Request) web.Fields {
+	return web.Fields{
+		{Name: "from", Label: "From", Type: "datetime-local", Value: r.Now.Add(-24 * time.Hour).Format("2006-01-02T15:04")},
+		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true, Help: "Empty: up to now."},
+		{Name: "event", Label: "Event", Type: "select", Options: eventOptions()},
+		{Name: "failed", Label: "Only what failed or was dropped", Type: "checkbox", Value: "on"},
+	}
+}
+
+func (p *pages) askReplay(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	pg := page(r, webhooksPath, "Send again to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
+	pg.Fields = p.replayFields(r)
+	return p.Render(w, r, "replay", pg)
+}
+
+// replayParts is how many parts of a range one request sends again: what takes a
+// second or so, after which the page tells how far it is.
+const replayParts = 5
+
+// replayRange sends again what a time's deliveries were about. A long time is sent
+// request by request, each with where the next one goes on.
+func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	fields := p.replayFields(r)
+	fields.Fill(form)
+	rg := webhook.Range{WebhookID: h.ID, FailedOnly: form.Get("failed") != "", Event: event.Name(form.Get("event"))}
+	var wrong []problem.Issue
+	if rg.From, err = moment(r, form.Get("from")); err != nil || rg.From.IsZero() {
+		wrong = append(wrong, problem.Issue{Path: "from", Message: errMoment.Error()})
+	}
+	if rg.To, err = moment(r, form.Get("to")); err != nil {
+		wrong = append(wrong, problem.Issue{Path: "to", Message: err.Error()})
+	}
+	if rg.To.IsZero() {
+		rg.To = r.Now
+	}
+	pg := page(r, webhooksPath, "Send again to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
+	if wrong != nil {
+		fields.Mark(wrong)
+		fields.Focus()
+		pg.Fields = fields
+		return p.Render(w, r, "replay", refused(pg))
+	}
+	sent, _ := strconv.Atoi(form.Get("sent"))
+	part := webhook.Part{Next: form.Get("next")}
+	for range replayParts {
+		part, err = p.Webhooks.ReplayPart(r.Context(), r.OrganizationID, rg, part.Next)
+		if fields.Refused(err) {
+			pg.Fields = fields
+			return p.Render(w, r, "replay", refused(pg))
+		}
+		if err != nil {
+			return err
+		}
+		if sent += part.Replayed; part.Next == "" {
+			return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: again(sent)})
+		}
+	}
+	body := replayForm{Hook: h, Address: address(h.URL), Under: true, Sent: web.Number(int64(sent)), At: r.Time(part.At), Hidden: url.Values{
+		"from": {rg.From.Format(time.RFC3339Nano)}, "to": {rg.To.Format(time.RFC3339Nano)}, "event": {string(rg.Event)},
+		"failed": {form.Get("failed")}, "next": {part.Next}, "sent": {strconv.Itoa(sent)},
+	}}
+	body.Percent = int(100 * part.At.Sub(rg.From) / max(rg.To.Sub(rg.From), 1))
+	pg.Body, pg.Scripts = body, []string{"developers.js"}
+	return p.Render(w, r, "replay", pg)
+}

@@ -1,0 +1,407 @@
+package developers
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const keysPath = "/settings/keys"
+
+// kind is what keys can be of: a service and one of its environments.
+type kind struct {
+	Name        string // in addresses
+	Label       string
+	Service     apikey.ServiceName
+	Environment apikey.Environment
+	Catalogue   apikey.Catalogue
+	API         string
+	where       string // what keys of it reach
+	fleet       *Fleet // nil: the helpdesk's
+}
+
+// kinds are all there are.
+func (p *pages) kinds() []kind {
+	desk, _ := p.Keys.Catalogue(apikey.Helpdesk)
+	rides, _ := p.Keys.Catalogue(apikey.Fleet)
+	return []kind{
+		{"helpdesk", "Helpdesk", apikey.Helpdesk, apikey.Live, desk, p.DeskAPI, "the helpdesk", nil},
+		{"fleet", "Fleet", apikey.Fleet, apikey.Live, rides, p.Fleet.API, "the fleet", &p.Fleet},
+		{"sandbox", "Fleet sandbox", apikey.Fleet, apikey.Test, rides, p.Sandbox.API, "the fleet's sandbox", &p.Sandbox},
+	}
+}
+
+// kindNamed returns the one with a name; the first when there is none.
+func (p *pages) kindNamed(name string) *kind {
+	all := p.kinds()
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return &all[0]
+}
+
+func (p *pages) kindOf(k *apikey.Key) *kind {
+	all := p.kinds()
+	for i := range all {
+		if all[i].Service == k.Service && all[i].Environment == k.Environment {
+			return &all[i]
+		}
+	}
+	return &all[0]
+}
+
+// Chip tells keys that touch real data from those that do not.
+func (k *kind) Chip() web.Chip {
+	if k.Environment == apikey.Test {
+		return web.Chip{Text: "Test", Tone: web.Warning}
+	}
+	return web.Chip{Text: "Live", Tone: web.Accent}
+}
+
+// Prefix is how its keys begin.
+func (k *kind) Prefix() string { return "sk_" + string(k.Environment) + "_…" }
+
+// subaccounts returns those that keys can be bound to.
+func (p *pages) subaccounts(r *web.Request, k *kind) ([]fleet.Subaccount, error) {
+	if k.fleet == nil {
+		return nil, nil
+	}
+	o := fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name}
+	if err := k.fleet.Ensure(r.Context(), o); err != nil {
+		return nil, fmt.Errorf("open the fleet: %w", err)
+	}
+	return k.fleet.Subaccounts(r.Context(), k.fleet.DB, r.OrganizationID)
+}
+
+// keyRow is a key as it is listed.
+type keyRow struct {
+	apikey.Key
+	Kind                        *kind
+	State                       web.Chip
+	May                         []string
+	Used, Expires, Made, Ended  web.Time
+	Active                      bool
+	By, EndedBy, Addresses, Cap string
+}
+
+// soon is how long before a key expires one is told of it.
+const soon = 14 * 24 * time.Hour
+
+func (p *pages) row(r *web.Request, k apikey.Key) keyRow {
+	kd := p.kindOf(&k)
+	row := keyRow{
+		Key: k, Kind: kd, May: may(kd.Catalogue, k.Permissions),
+		Used: r.Time(k.LastUsedAt), Expires: r.Time(k.ExpiresAt), Made: r.Time(k.CreatedAt), Ended: r.Time(k.RevokedAt),
+		By: actor(k.CreatedBy), EndedBy: actor(k.RevokedBy), Addresses: and(k.AllowedIPs.Strings()),
+	}
+	if k.RateLimit != 0 {
+		row.Cap = web.Number(k.RateLimit)
+	}
+	switch k.Status(r.Now) {
+	case apikey.Revoked:
+		row.State = web.Chip{Text: "Revoked", Tone: web.Bad}
+	case apikey.Expired:
+		row.State = web.Chip{Text: "Expired", Tone: web.Bad}
+	default:
+		row.Active = true
+		row.State = web.Chip{Text: "Active", Tone: web.Good}
+		if !k.ExpiresAt.IsZero() && k.ExpiresAt.Sub(r.Now) < soon {
+			row.State = web.Chip{Text: "Expires soon", Tone: web.Warning}
+		}
+	}
+	return row
+}
+
+// actor names who did something.
+func actor(a apikey.Actor) string {
+	switch {
+	case a.Email != "":
+		return a.Email
+	case a.Type == apikey.ByKey:
+		return "an API key"
+	case a.Type == apikey.System:
+		return "who runs the server"
+	}
+	return "somebody"
+}
+
+// keyList is what the page of keys shows.
+type keyList struct {
+	Kinds []kind
+	Kind  *kind
+	Rows  []keyRow
+	Empty web.Empty
+}
+
+// keys lists those of one kind.
+func (p *pages) keys(w http.ResponseWriter, r *web.Request) error {
+	k := p.kindNamed(r.URL.Query().Get("of"))
+	list, err := p.Keys.List(r.Context(), r.OrganizationID, k.Service, k.Environment)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(list)
+	// What works comes before what does not.
+	slices.SortStableFunc(list, func(a, b apikey.Key) int {
+		works := func(k apikey.Key) int { return map[bool]int{true: 0, false: 1}[k.Status(r.Now) == apikey.Active] }
+		return works(a) - works(b)
+	})
+	body := keyList{Kinds: p.kinds(), Kind: k, Empty: web.Empty{
+		Text: "There is no key for " + k.where + " yet. A key lets a program of yours do what you choose, and nothing else.",
+		Path: keysPath + "/new?of=" + k.Name, Label: "Make a key",
+	}}
+	for _, key := range list {
+		body.Rows = append(body.Rows, p.row(r, key))
+	}
+	return p.Render(w, r, "keys", page(r, keysPath, "API keys", body))
+}
+
+// find returns the key that an address is about.
+func (p *pages) find(r *web.Request) (apikey.Key, error) {
+	return p.Keys.Find(r.Context(), r.OrganizationID, r.PathValue("id"))
+}
+
+// keyPage is what the page of a key shows.
+type keyPage struct {
+	keyRow
+	Says        string
+	Subaccounts []string
+	Limit       string
+	From, To    *apikey.Key // that it replaces, and that replaces it
+	History     []keyEvent
+	More        bool // there is more of it in the audit log
+}
+
+// keyEvent is an entry of the audit log.
+type keyEvent struct {
+	At      web.Time
+	Who     string // empty: nobody did it
+	Did     string
+	IP      string
+	Changes []keyChange
+}
+
+type keyChange struct{ Member, From, To string }
+
+// key shows one key, what was done with it, and what can be done.
+func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
+	k, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	body := keyPage{keyRow: p.row(r, k)}
+	limit, err := p.Keys.Limit(r.Context(), &k)
+	if err != nil {
+		return err
+	}
+	body.Limit = web.Number(limit)
+	if body.Subaccounts, err = p.names(r, body.Kind, k.Scope); err != nil {
+		return err
+	}
+	body.Says = says(body.Kind, k.Permissions, body.Subaccounts, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now)
+	if !body.Active {
+		body.Says = "It no longer works. " + strings.Replace(body.Says, "This key can", "While it did, it could", 1)
+		body.Says, _, _ = strings.Cut(body.Says, ", until ")
+		body.Says += "."
+	}
+	for id, other := range map[string]**apikey.Key{k.RotatedFrom: &body.From, k.ReplacedBy: &body.To} {
+		if id == "" {
+			continue
+		}
+		found, err := p.Keys.Find(r.Context(), r.OrganizationID, id)
+		if problem.Of(err) == problem.NotFound {
+			continue // deleted
+		}
+		if err != nil {
+			return err
+		}
+		*other = &found
+	}
+	const most = 30
+	log, err := p.Keys.Audit(r.Context(), r.OrganizationID, apikey.AuditQuery{TargetID: k.ID, Limit: most})
+	if err != nil {
+		return err
+	}
+	for _, e := range log.Entries {
+		body.History = append(body.History, happened(r, e))
+	}
+	body.More = log.Next != ""
+	return p.Render(w, r, "key", page(r, keysPath, k.Name, body))
+}
+
+func happened(r *web.Request, e apikey.Entry) keyEvent {
+	out := keyEvent{At: r.Time(e.At), Did: did(e.Action), IP: e.IP}
+	if e.Action != apikey.KeyExpired {
+		out.Who = actor(e.Actor)
+	}
+	if e.Action == apikey.KeyUpdated || e.Action == apikey.KeyRotated {
+		for _, name := range slices.Sorted(maps.Keys(e.Changes)) {
+			c := e.Changes[name]
+			out.Changes = append(out.Changes, keyChange{member(name), value(c.From), value(c.To)})
+		}
+	}
+	return out
+}
+
+// value is a setting as the audit log has it, for people.
+func value(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return v
+	case []any:
+		if len(v) == 0 {
+			return "any"
+		}
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// names returns the names of the subaccounts of a scope; nil when it is all.
+func (p *pages) names(r *web.Request, k *kind, s apikey.Scope) ([]string, error) {
+	if s.Mode == apikey.AllSubaccounts {
+		return nil, nil
+	}
+	list, err := p.subaccounts(r, k)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, id := range s.SubaccountIDs {
+		name := id
+		for _, sub := range list {
+			if sub.ID == id && sub.Name != "" {
+				name = sub.Name
+			}
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+// shown is the page that a key is shown on, once.
+func (p *pages) shown(w http.ResponseWriter, r *web.Request, title string, k apikey.Key, t apikey.Token, lines ...string) error {
+	kd := p.kindOf(&k)
+	limit, err := p.Keys.Limit(r.Context(), &k)
+	if err != nil {
+		return err
+	}
+	names, err := p.names(r, kd, k.Scope)
+	if err != nil {
+		return err
+	}
+	pg := page(r, keysPath, title, made{
+		Secret: web.Secret{Label: "API key", Value: t.Reveal(), Note: "Whoever has it may do the same: keep it where you keep secrets. Only its last 8 characters are listed later."},
+		Code:   web.Code{Label: "Try it", Text: fmt.Sprintf("KEY='%s'\ncurl -sS %s/key -H \"Authorization: Bearer $KEY\"", t.Reveal(), kd.API)},
+		Says:   says(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now),
+		Path:   keysPath + "/" + k.ID, Label: "To the key " + k.Name, Lines: lines,
+	})
+	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
+	return p.Render(w, r, "made", pg)
+}
+
+// confirmKey asks about a key before something is done to it. do is nil while it
+// is asked.
+func (p *pages) confirmKey(w http.ResponseWriter, r *web.Request, title string, c func(k *apikey.Key) web.Confirm, do func(k *apikey.Key) error) error {
+	k, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	ask := c(&k)
+	ask.Cancel = keysPath + "/" + k.ID
+	if do == nil {
+		return p.Confirm(w, r, title, page(r, keysPath, title, nil), ask)
+	}
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	if !p.Confirmed(form, ask) {
+		return p.Confirm(w, r, title, page(r, keysPath, title, nil), ask)
+	}
+	return do(&k)
+}
+
+func rotation(k *apikey.Key) web.Confirm {
+	return web.Confirm{
+		Text:  fmt.Sprintf("This makes a second key with the settings of %q, shown once. The old one works on until you revoke it: put the new one where the old one is used, wait until that is used no more, and revoke it.", k.Name),
+		Label: "Make the second key",
+	}
+}
+
+func revocation(k *apikey.Key) web.Confirm {
+	return web.Confirm{
+		Text:  fmt.Sprintf("The key %q (…%s) stops working at once, for good. It stays in the list.", k.Name, k.PartialKey),
+		Label: "Revoke the key",
+	}
+}
+
+func deletion(k *apikey.Key) web.Confirm {
+	return web.Confirm{
+		Text:  fmt.Sprintf("The key %q (…%s) leaves the list for good; if it still works, it stops at once. The audit log keeps what was done with it.", k.Name, k.PartialKey),
+		Type:  k.Name,
+		Label: "Delete the key",
+	}
+}
+
+func (p *pages) askRotate(w http.ResponseWriter, r *web.Request) error {
+	return p.confirmKey(w, r, "Rotate the key", rotation, nil)
+}
+
+// rotateKey makes the second key. Sent again it makes none: the service refuses to
+// rotate a key whose replacement works.
+func (p *pages) rotateKey(w http.ResponseWriter, r *web.Request) error {
+	return p.confirmKey(w, r, "Rotate the key", rotation, func(old *apikey.Key) error {
+		k, t, err := p.Keys.Rotate(r.Context(), r.By(), r.OrganizationID, old.ID)
+		if problem.Of(err) == problem.Conflict && old.ReplacedBy != "" {
+			return p.Redirect(w, keysPath+"/"+old.ReplacedBy, web.Notice{Text: "The key was rotated already: this is the one that replaces it. It was shown then.", Bad: true})
+		}
+		if err != nil {
+			return err
+		}
+		return p.shown(w, r, "The second key", k, t, fmt.Sprintf("The key %q (…%s) works on. Revoke it once nothing uses it any more.", old.Name, old.PartialKey))
+	})
+}
+
+func (p *pages) askRevoke(w http.ResponseWriter, r *web.Request) error {
+	return p.confirmKey(w, r, "Revoke the key", revocation, nil)
+}
+
+func (p *pages) revokeKey(w http.ResponseWriter, r *web.Request) error {
+	return p.confirmKey(w, r, "Revoke the key", revocation, func(k *apikey.Key) error {
+		if _, err := p.Keys.Revoke(r.Context(), r.By(), r.OrganizationID, k.ID); err != nil {
+			return err
+		}
+		return p.Redirect(w, keysPath+"/"+k.ID, web.Notice{Text: "The key no longer works."})
+	})
+}
+
+func (p *pages) askDeleteKey(w http.ResponseWriter, r *web.Request) error {
+	return p.confirmKey(w, r, "Delete the key", deletion, nil)
+}
+
+func (p *pages) deleteKey(w http.ResponseWriter, r *web.Request) error {
+	return p.confirmKey(w, r, "Delete the key", deletion, func(k *apikey.Key) error {
+		if err := p.Keys.Delete(r.Context(), r.By(), r.OrganizationID, k.ID); err != nil {
+			return err
+		}
+		return p.Redirect(w, keysPath+"?of="+url.QueryEscape(p.kindOf(k).Name), web.Notice{Text: "The key is deleted."})
+	})
+}

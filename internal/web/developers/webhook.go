@@ -1,0 +1,433 @@
+package developers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+const webhooksPath = "/settings/webhooks"
+
+// hookRow is a webhook as it is listed.
+type hookRow struct {
+	webhook.Webhook
+	Chip   web.Chip
+	Wants  string // its events, in a few words
+	Strip  strip
+	Queued string
+	Last   web.Time
+}
+
+func hookChip(w *webhook.Webhook) web.Chip {
+	switch {
+	case w.State == webhook.Failed:
+		return web.Chip{Text: "Failed", Tone: web.Bad, Icon: "alert"}
+	case w.State == webhook.Disabled:
+		return web.Chip{Text: "Paused", Tone: web.Warning, Icon: "pause"}
+	case w.DrainRate > 0:
+		return web.Chip{Text: "Sending what waited", Tone: web.Accent}
+	}
+	return web.Chip{Text: "Active", Tone: web.Good, Icon: "check"}
+}
+
+func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Count, listed bool) hookRow {
+	row := hookRow{Webhook: w, Chip: hookChip(&w), Strip: newStrip(counts, r.Now, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
+	switch {
+	case slices.Contains(w.Events, "*"):
+		row.Wants = "Every event"
+	case len(w.Events) > 2:
+		row.Wants = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
+	default:
+		row.Wants = strings.Join(w.Events, ", ")
+	}
+	return row
+}
+
+// counts are how the attempts went in the time that strips show.
+func (p *pages) counts(r *web.Request) (map[string][]webhook.Count, error) {
+	return p.Webhooks.Counts(r.Context(), r.OrganizationID, r.Now.Add(-stripHours*time.Hour))
+}
+
+// hookList is what the page of webhooks shows.
+type hookList struct {
+	Rows  []hookRow
+	Empty web.Empty
+}
+
+func (p *pages) webhooks(w http.ResponseWriter, r *web.Request) error {
+	list, err := p.Webhooks.List(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	counts, err := p.counts(r)
+	if err != nil {
+		return err
+	}
+	body := hookList{Empty: web.Empty{
+		Text: "There is no webhook yet. A webhook tells a system of yours what happens here, a moment after it did.",
+		Path: webhooksPath + "/new", Label: "Add a webhook", Command: "go run ./cmd/kickstand listen",
+	}}
+	for _, h := range list {
+		body.Rows = append(body.Rows, p.hookRow(r, h, counts[h.ID], true))
+	}
+	return p.Render(w, r, "webhooks", page(r, webhooksPath, "Webhooks", body))
+}
+
+// hookPage is what the page of a webhook shows.
+type hookPage struct {
+	hookRow
+	Form, Schedule string
+	Waits          []waitRow
+	MoreWait       bool
+	Dropped        string
+	Filter         web.Fields
+	Filtered       bool
+	Rows           []deliveryRow
+	None           web.Empty
+	Older          string // the page after; empty at the end
+	Newest         string // the first page; empty on it
+	Since          web.Time
+}
+
+// waitRow is a delivery that waits.
+type waitRow struct {
+	webhook.Coming
+	Number  int // of the next attempt
+	For     string
+	DueAt   web.Time
+	Further []web.Time
+}
+
+// deliveryRow is a delivery as it is listed.
+type deliveryRow struct {
+	webhook.Delivery
+	Chip       web.Chip
+	Made, Next web.Time
+	Answer     string
+}
+
+// hook returns the webhook that an address is about.
+func (p *pages) hook(r *web.Request) (webhook.Webhook, error) {
+	return p.Webhooks.Find(r.Context(), r.OrganizationID, r.PathValue("id"))
+}
+
+const shownWaits = 10
+
+// webhook shows one webhook: how it goes, what waits, and what was delivered.
+func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	body, q, err := p.hookPage(r, h)
+	if err != nil {
+		return err
+	}
+	pg := page(r, webhooksPath, address(h.URL), body)
+	pg.Scripts = []string{"developers.js"}
+	found, err := p.Webhooks.Search(r.Context(), r.OrganizationID, q)
+	if body.Filter.Refused(err) || len(body.Filter.Wrong()) > 0 {
+		pg.Body = body
+		return p.Render(w, r, "webhook", refused(pg))
+	}
+	if err != nil {
+		return err
+	}
+	for _, d := range found.Deliveries {
+		body.Rows = append(body.Rows, deliveryOf(r, d))
+	}
+	query := r.URL.Query()
+	path := webhooksPath + "/" + h.ID + "?"
+	if query.Has("before") {
+		query.Del("before")
+		body.Newest = path + query.Encode()
+	}
+	if found.Next != "" {
+		query.Set("before", found.Next)
+		body.Older = path + query.Encode()
+	}
+	switch {
+	case body.Older != "":
+		body.None.Text = "Nothing here is like that; there is more to look through."
+	case body.Filtered:
+		body.None = web.Empty{Text: "Nothing was delivered that is like that.", Path: webhooksPath + "/" + h.ID, Label: "Show all"}
+	default:
+		body.None.Text = "Nothing was delivered within 30 days. Send a test to see what it looks like."
+	}
+	pg.Body = body
+	return p.Render(w, r, "webhook", pg)
+}
+
+// hookPage is all of the page but the deliveries, and the search for those.
+func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Query, error) {
+	counts, err := p.counts(r)
+	if err != nil {
+		return hookPage{}, webhook.Query{}, err
+	}
+	body := hookPage{hookRow: p.hookRow(r, h, counts[h.ID], false), Form: forms[h.PayloadForm], Schedule: schedules[h.RetrySchedule], Dropped: web.Number(h.DroppedEvents), Since: r.Time(h.CreatedAt)}
+	waits, err := p.Webhooks.Upcoming(r.Context(), r.OrganizationID, h.ID, shownWaits+1)
+	if err != nil {
+		return hookPage{}, webhook.Query{}, err
+	}
+	body.MoreWait = len(waits) > shownWaits
+	for _, c := range waits[:min(len(waits), shownWaits)] {
+		row := waitRow{Coming: c, Number: c.Attempts + 1, For: waitsFor[c.Wait], DueAt: r.Time(c.Due)}
+		for _, t := range c.Further {
+			row.Further = append(row.Further, r.Time(t))
+		}
+		body.Waits = append(body.Waits, row)
+	}
+	q := webhook.Query{WebhookID: h.ID, Before: r.URL.Query().Get("before"), Limit: 30}
+	body.Filter = filterFields()
+	body.Filter.Fill(r.URL.Query())
+	if state, ok := webhook.ParseDeliveryState(body.Filter.Field("state").Value); ok {
+		q.States = []webhook.DeliveryState{state}
+	}
+	if name := body.Filter.Field("event").Value; name != "" {
+		q.Events = []event.Name{event.Name(name)}
+	}
+	for name, to := range map[string]*time.Time{"from": &q.From, "to": &q.To} {
+		f := body.Filter.Field(name)
+		if *to, err = moment(r, f.Value); err != nil {
+			f.Error = f.Label + " " + err.Error() + "."
+		}
+	}
+	for _, f := range body.Filter {
+		body.Filtered = body.Filtered || f.Value != ""
+	}
+	return body, q, nil
+}
+
+var (
+	forms     = map[webhook.Form]string{webhook.FormA: "A: flat, camelCase", webhook.FormB: "B: nested records, snake_case"}
+	schedules = map[webhook.Schedule]string{
+		webhook.ScheduleTwo: "After 1 min, 5 min, 30 min, 2 h and 8 h", webhook.ScheduleOne: "After 1 min, 5 min, 30 min, 2 h and 24 h",
+	}
+	waitsFor = map[webhook.Wait]string{
+		webhook.WaitNothing: "Under way, or about to be", webhook.WaitTime: "Its time", webhook.WaitTurn: "Those before it", webhook.WaitEnabled: "That you resume",
+	}
+)
+
+func filterFields() web.Fields {
+	states := []web.Option{{Value: "", Label: "Any state"}}
+	for s := webhook.Untried; s <= webhook.Dropped; s++ {
+		states = append(states, web.Option{Value: s.String(), Label: deliveryChip(s).Text})
+	}
+	return web.Fields{
+		{Name: "state", Label: "State", Type: "select", Options: states},
+		{Name: "event", Label: "Event", Type: "select", Options: eventOptions()},
+		{Name: "from", Label: "From", Type: "datetime-local", Optional: true},
+		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true},
+	}
+}
+
+func eventOptions() []web.Option {
+	out := []web.Option{{Value: "", Label: "Any event"}}
+	for _, name := range event.Names {
+		out = append(out, web.Option{Value: string(name), Label: string(name)})
+	}
+	return out
+}
+
+var errMoment = errors.New("must be a date and a time, such as 2027-03-31T18:00")
+
+// moment reads what a field for date and time has, in the reader's zone.
+func moment(r *web.Request, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339Nano} {
+		if t, err := time.ParseInLocation(layout, text, r.Now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errMoment
+}
+
+func deliveryChip(s webhook.DeliveryState) web.Chip {
+	switch s {
+	case webhook.Retrying:
+		return web.Chip{Text: "Tried again later", Tone: web.Warning}
+	case webhook.Delivered:
+		return web.Chip{Text: "Delivered", Tone: web.Good}
+	case webhook.Undelivered:
+		return web.Chip{Text: "Failed", Tone: web.Bad}
+	case webhook.Dropped:
+		return web.Chip{Text: "Dropped", Tone: web.Bad}
+	}
+	return web.Chip{Text: "Waits"}
+}
+
+func deliveryOf(r *web.Request, d webhook.Delivery) deliveryRow {
+	row := deliveryRow{Delivery: d, Chip: deliveryChip(d.State), Made: r.Time(d.CreatedAt), Next: r.Time(d.NextAt)}
+	if d.Attempts > 0 {
+		row.Answer = answer(d.Last)
+	}
+	return row
+}
+
+// answer says what came of an attempt in short: "200 in 31 ms".
+func answer(a webhook.Attempt) string {
+	took := took(a.Latency)
+	if a.Status == 0 {
+		return "No answer, " + took
+	}
+	return strconv.Itoa(a.Status) + " in " + took
+}
+
+// took is a length of time as people read it.
+func took(d time.Duration) string {
+	if d < time.Millisecond {
+		return "less than 1 ms"
+	}
+	if d < 10*time.Second {
+		return web.Number(d.Milliseconds()) + " ms"
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+}
+
+// address is a URL as a title has it: without what all have.
+func address(raw string) string {
+	if u, err := url.Parse(raw); err == nil && u.Host != "" {
+		return u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
+	}
+	return raw
+}
+
+// write runs a change in a transaction.
+func (p *pages) write(r *web.Request, fn func(ctx context.Context, tx *db.Tx) error) error {
+	return p.DB.Write(r.Context(), func(tx *db.Tx) error { return fn(r.Context(), tx) })
+}
+
+// replaySelected sends again what is ticked in the list.
+func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	back := webhooksPath + "/" + r.PathValue("id")
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	if len(form["delivery"]) == 0 {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing is sent again: tick what should be.", Bad: true})
+	}
+	var made []string
+	if err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
+		made, err = p.Webhooks.ReplayOfIn(ctx, tx, r.OrganizationID, h.ID, form["delivery"])
+		return err
+	}); err != nil {
+		return err
+	}
+	return p.Redirect(w, back, web.Notice{Text: again(len(made))})
+}
+
+func again(n int) string {
+	switch n {
+	case 0:
+		return "There was nothing to send again."
+	case 1:
+		return "One event is sent again."
+	}
+	return web.Number(int64(n)) + " events are sent again."
+}
+
+// changeState pauses or resumes a webhook, or changes how fast what waited goes
+// out.
+func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	back := webhooksPath + "/" + h.ID
+	change := webhook.Change{Enabled: new(form.Get("do") != "pause")}
+	text := "The webhook is paused. What happens from now on waits."
+	if *change.Enabled {
+		text = "The webhook is active."
+		if h.QueuedEvents > 0 {
+			text = "The webhook is active, and what waited goes out in order."
+		}
+		rate, err := strconv.Atoi(strings.TrimSpace(form.Get("rate")))
+		if err != nil && strings.TrimSpace(form.Get("rate")) != "" {
+			return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("Nothing was changed: the rate must be a number from 1 to %d, or nothing.", webhook.MaxDrainRate), Bad: true})
+		}
+		change.DrainRate = &rate
+	}
+	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, change)
+	if problem.Of(err) == problem.Invalid {
+		return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("Nothing was changed: the rate must be a number from 1 to %d, or nothing.", webhook.MaxDrainRate), Bad: true})
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, back, web.Notice{Text: text})
+}
+
+// testWebhook sends a made-up event and shows what came of it.
+func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
+	if _, ok := p.Form(w, r); !ok {
+		return nil
+	}
+	res, err := p.Webhooks.Test(r.Context(), r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	n := web.Notice{Text: fmt.Sprintf("The receiver accepted the test: %d in %s.", res.StatusCode, took(res.Duration))}
+	if res.Error != "" {
+		n = web.Notice{Text: "The test was not accepted: " + res.Error + ".", Bad: true}
+	}
+	return p.Redirect(w, deliveriesPath+"/"+res.DeliveryID, n)
+}
+
+func (p *pages) hookDeletion(h *webhook.Webhook) web.Confirm {
+	c := web.Confirm{Text: "Nothing is sent to " + h.URL + " any more.", Type: address(h.URL), Label: "Delete the webhook", Cancel: webhooksPath + "/" + h.ID}
+	if h.QueuedEvents > 0 {
+		c.Text += " What waits for it, " + web.Number(h.QueuedEvents) + " in all, is not sent."
+	}
+	return c
+}
+
+func (p *pages) askDeleteWebhook(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Delete the webhook", page(r, webhooksPath, "", nil), p.hookDeletion(&h))
+}
+
+func (p *pages) deleteWebhook(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	if c := p.hookDeletion(&h); !p.Confirmed(form, c) {
+		return p.Confirm(w, r, "Delete the webhook", page(r, webhooksPath, "", nil), c)
+	}
+	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		return p.Webhooks.DeleteIn(ctx, tx, r.OrganizationID, h.ID)
+	}); err != nil {
+		return err
+	}
+	return p.Redirect(w, webhooksPath, web.Notice{Text: "The webhook is deleted."})
+}

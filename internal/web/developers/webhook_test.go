@@ -1,0 +1,423 @@
+package developers_test
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+const (
+	hooksPath      = "/settings/webhooks"
+	deliveriesPath = "/settings/deliveries"
+)
+
+var secrets = regexp.MustCompile(`whsec_[A-Za-z0-9+/=&#;]{44,}`)
+
+// secretIn returns the one that a page shows.
+func secretIn(d webtest.Document) string {
+	for _, pre := range d.All("pre") {
+		if text := webtest.Text(pre); strings.HasPrefix(text, "whsec_") {
+			return text
+		}
+	}
+	return ""
+}
+
+// fact is what a page says of something in a list of facts.
+func fact(d webtest.Document, name string) string {
+	for _, dt := range d.All("dt") {
+		if webtest.Text(dt) == name && dt.NextSibling != nil {
+			return webtest.Text(dt.NextSibling)
+		}
+	}
+	return ""
+}
+
+func (h *house) hooksOf() []webhook.Webhook {
+	h.t.Helper()
+	list, err := h.hooks.List(h.t.Context(), h.Organization.ID)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return list
+}
+
+// TestWebhookLife: made, tested, failed, replayed, paused, resumed, deleted.
+func TestWebhookLife(t *testing.T) {
+	h := newHouse(t)
+	b := h.admin
+	b.Page(hooksPath).Want("There is no webhook yet.", "Add a webhook", "kickstand listen")
+	d := b.Page(hooksPath + "/new")
+	d.Want("Tickets", "Messages", "Customers", "Service levels", "sla.breached")
+	typed := set(form(d), "url", "https://receiver.example.com/hook?q=%22%3Cb%3E", "events", "ticket.created", "events", "message.created")
+	w := b.Post(hooksPath+"/new", typed)
+	d = b.Refused(w, http.StatusCreated)
+	secret := secretIn(d)
+	if secret == "" || len(h.hooksOf()) != 1 {
+		t.Fatalf("got secret %q and %d webhooks", secret, len(h.hooksOf()))
+	}
+	hook := h.hooksOf()[0]
+	path := hooksPath + "/" + hook.ID
+	d, notice := b.Sent(b.Post(hooksPath+"/new", typed))
+	if len(h.hooksOf()) != 1 || !strings.Contains(notice, "made when the form was sent first") {
+		t.Errorf("again: %d webhooks, notice %q", len(h.hooksOf()), notice)
+	}
+	for _, id := range []string{"state", "trouble", "pulse", "queue", "deliveries"} {
+		if part := d.With("id", id); len(part) != 1 || webtest.Attr(part[0], "data-live") != "webhook:"+hook.ID {
+			t.Errorf("the part %s is not kept up to date", id)
+		}
+	}
+	d.Want("receiver.example.com/hook", "ticket.created, message.created", "Nothing waits.", "Nothing was delivered within 30 days.", "no attempts")
+
+	// A test, to the byte.
+	d, notice = b.Sent(b.Post(path+"/test", nil))
+	if !strings.HasPrefix(notice, "The receiver accepted the test: 200 in ") {
+		t.Errorf("got notice %q", notice)
+	}
+	got := <-h.receiver.got
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := webhook.Verify(got.Header, body, secret, time.Now()); err != nil {
+		t.Errorf("the secret that was shown does not verify: %v", err)
+	}
+	d.Want("POST /hook?q=%22%3Cb%3E HTTP/1.1", string(body), got.Header.Get("Webhook-Signature"), got.Header.Get("X-Service-Signature"), "thanks <script>", "Attempt 1", "Accepted", "Test",
+		got.Header.Get("Webhook-Id")+"."+got.Header.Get("Webhook-Timestamp")+".")
+	for _, p := range []string{path, hooksPath, path + "/edit", path + "/secret", deliveriesPath + "/" + h.deliveries(hook)[0].ID} {
+		if w := b.Get(p); secrets.MatchString(w.Body.String()) || w.Code != http.StatusOK {
+			t.Errorf("%s: got %d, with the secret: %v", p, w.Code, secrets.MatchString(w.Body.String()))
+		}
+	}
+	b.Page(hooksPath).Want("ticket.created, message.created", "1 delivered", "Active")
+
+	// One that fails, is tried again, and is replayed.
+	h.receiver.set(http.StatusGone, "")
+	h.emit(1)
+	h.deliver(1)
+	d = b.Page(path)
+	d.Want("410 in", "Failed", "the receiver answered 410 Gone", "1 failed", "1 delivered")
+	failed := h.deliveries(hook)[0]
+	b.Page(deliveriesPath+"/"+failed.ID).Want("the receiver answered 410 Gone", "The answer had no body.")
+	d, notice = b.Sent(b.Post(deliveriesPath+"/"+failed.ID+"/replay", nil))
+	if notice != "The event is sent again: this is its new delivery." || h.deliveries(hook)[0].EventID != failed.EventID {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("There was none yet.", "What the next attempt would post", `"event":"ticket.created"`)
+	if _, notice = b.Sent(b.Post(path, url.Values{"delivery": {failed.ID}})); notice != "One event is sent again." {
+		t.Errorf("got notice %q", notice)
+	}
+	if _, notice = b.Sent(b.Post(path, nil)); notice != "Nothing is sent again: tick what should be." {
+		t.Errorf("got notice %q", notice)
+	}
+
+	// Paused, with a preview of what waits; resumed at a rate.
+	d, _ = b.Sent(b.Post(path+"/state", url.Values{"do": {"pause"}}))
+	d.Want("Paused", "2 deliveries wait, until you resume.", "That you resume")
+	for _, rate := range []string{"many", "1001", "-1"} {
+		if _, notice = b.Sent(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "Nothing was changed: the rate must be a number from 1 to 1000, or nothing." {
+			t.Errorf("rate %s: got notice %q", rate, notice)
+		}
+	}
+	d, notice = b.Sent(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {" 7 "}}))
+	d.Want("they go out at 7 a second", "Change the rate", "Sending what waited")
+	if webtest.Attr(d.Field("rate"), "value") != "7" || notice != "The webhook is active, and what waited goes out in order." {
+		t.Errorf("got notice %q", notice)
+	}
+
+	// Deleted only by who types its address.
+	b.Refused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("2 in all, is not sent.")
+	if _, notice = b.Sent(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "The webhook is deleted." || len(h.hooksOf()) != 0 {
+		t.Errorf("got notice %q", notice)
+	}
+	b.Refused(b.Get(path), http.StatusNotFound)
+	b.Refused(b.Get(deliveriesPath+"/"+failed.ID), http.StatusNotFound)
+}
+
+// TestWebhookShowsRetries: each attempt of a delivery is there to be looked at.
+func TestWebhookShowsRetries(t *testing.T) {
+	h := newHouse(t)
+	hook := h.hook(webhook.New{PayloadForm: webhook.FormA, Ordered: true})
+	h.receiver.set(0, "")
+	h.emit(2)
+	h.deliver(1)
+	d := h.admin.Page(hooksPath + "/" + hook.ID)
+	d.Want("Tried again later", "No answer, ", "Those before it", "A: flat, camelCase", "one at a time, in the order of the events", "2 deliveries wait.", "1 to be tried again", "The newest attempt failed")
+	waits := slices.DeleteFunc(h.deliveries(hook), func(d webhook.Delivery) bool { return d.State != webhook.Retrying })
+	d = h.admin.Page(deliveriesPath + "/" + waits[0].ID)
+	d.Want("Next attempt", "connection refused by <script>", "There was no answer.", "What the next attempt would post", `"ticketNumber":1`)
+	if strings.Contains(webtest.Text(d.Root), "How to verify it") {
+		t.Error("it is said how to verify what is not signed")
+	}
+	h.admin.Page(deliveriesPath + "/" + waits[0].ID + "?attempt=9").Want("Attempt 1: what was sent")
+}
+
+func TestWebhookForms(t *testing.T) {
+	h := newHouse(t)
+	b := h.admin
+	blank := func() url.Values { return set(form(b.Page(hooksPath+"/new")), "url", "https://example.com/hook") }
+	for name, c := range map[string]struct {
+		typed []string
+		says  string
+	}{
+		"no URL":      {[]string{"url", "example"}, "Address "},
+		"private":     {[]string{"url", "https://127.0.0.1/"}, "Address must be publicly reachable"},
+		"no events":   {[]string{"events", "nonsense"}, "Events is not the name of an event."},
+		"form":        {[]string{"payloadForm", "c"}, `Payload must be "a" or "b".`},
+		"schedule":    {[]string{"retrySchedule", "c"}, `Tried again must be "one" or "two".`},
+		"no secret":   {[]string{"signing", "own"}, "My secret is not there yet: type it, or have one made."},
+		"half secret": {[]string{"signing", "own", "secret", "whsec_!"}, "My secret must go on with base64 after whsec_."},
+	} {
+		typed := set(blank(), c.typed...)
+		d := b.Refused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
+		if !strings.Contains(d.Alert(), c.says) {
+			t.Errorf("%s: got %q, want %q", name, d.Alert(), c.says)
+		}
+		if got := webtest.Attr(d.Field("url"), "value"); got != typed.Get("url") {
+			t.Errorf("%s: got %q back", name, got)
+		}
+		if webtest.Attr(d.Field("secret"), "value") != "" {
+			t.Errorf("%s: the secret comes back", name)
+		}
+	}
+	typed := blank()
+	typed.Del("events")
+	d := b.Refused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
+	if got := webtest.Text(d.With("id", "events-error")[0]); got != "Events must name at least one event." {
+		t.Errorf("no events: got %q", got)
+	}
+	if n := len(h.hooksOf()); n != 0 {
+		t.Fatalf("%d webhooks were made", n)
+	}
+
+	// With a secret of one's own nothing is shown; the form of it says what is.
+	d, notice := b.Sent(b.Post(hooksPath+"/new", set(blank(), "signing", "own", "secret", "a secret of mine", "events", "*", "retrySchedule", "one")))
+	d.Want("every event", "and 24 h")
+	if fact(d, "Signed") != "yes" {
+		t.Errorf("it is signed: %s", fact(d, "Signed"))
+	}
+	if notice != "The webhook is made. Send it a test." {
+		t.Errorf("got notice %q", notice)
+	}
+	hook := h.hooksOf()[0]
+	path := hooksPath + "/" + hook.ID
+	d = b.Page(path + "/edit")
+	if len(d.With("name", "secret")) != 0 || !webtest.Has(d.With("value", "*")[0], "checked") {
+		t.Error("the form is not the webhook's")
+	}
+	d, _ = b.Sent(b.Post(path+"/edit", set(form(d), "events", "ticket.created", "events", "sla.warning", "events", "sla.breached", "ordered", "on", "payloadForm", "a")))
+	d.Want("ticket.created, sla.warning, sla.breached", "A: flat", "one at a time")
+	b.Page(hooksPath).Want("ticket.created, sla.warning and 1 more")
+	d = b.Refused(b.Post(path+"/edit", set(form(b.Page(path+"/edit")), "url", "ftp://example.com")), http.StatusUnprocessableEntity)
+	if webtest.Attr(d.Field("url"), "value") != "ftp://example.com" {
+		t.Error("what was typed is gone")
+	}
+
+	// Another secret, once.
+	typed = form(b.Page(path + "/secret"))
+	d = b.Refused(b.Post(path+"/secret", typed), http.StatusCreated)
+	d.Want("The secret is replaced", "For 24 hours")
+	if secretIn(d) == "" {
+		t.Error("the secret is not shown")
+	}
+	if _, notice = b.Sent(b.Post(path+"/secret", typed)); !strings.HasPrefix(notice, "Nothing was changed: ") {
+		t.Errorf("again: got notice %q", notice)
+	}
+	b.Refused(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "own", "secret", "whsec_!")), http.StatusUnprocessableEntity)
+	b.Refused(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "own")), http.StatusUnprocessableEntity)
+	d, notice = b.Sent(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "none")))
+	if fact(d, "Signed") != "no" {
+		t.Errorf("it is signed: %s", fact(d, "Signed"))
+	}
+	if notice != "Deliveries are no longer signed." {
+		t.Errorf("got notice %q", notice)
+	}
+}
+
+// TestDeliveryFilter: filters and pages of the list, and what is wrong with them.
+func TestDeliveryFilter(t *testing.T) {
+	h := newHouse(t)
+	hook := h.hook(webhook.New{Disabled: true})
+	h.emit(35)
+	path := hooksPath + "/" + hook.ID
+	rows := func(d webtest.Document) int { return len(d.With("name", "delivery")) }
+	d := h.admin.Page(path)
+	d.Want("35 deliveries wait", "And more, after these.")
+	older := ""
+	for _, a := range d.All("a") {
+		if webtest.Text(a) == "Older" {
+			older = webtest.Attr(a, "href")
+		}
+	}
+	if rows(d) != 30 || older == "" {
+		t.Fatalf("got %d rows, and then %q", rows(d), older)
+	}
+	d = h.admin.Page(older)
+	d.Want("Newest")
+	if rows(d) != 5 {
+		t.Errorf("got %d older rows", rows(d))
+	}
+	for query, want := range map[string]int{
+		"state=untried&event=ticket.created": 30, "state=failed": 0, "event=ticket.deleted": 0,
+		"to=" + time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04"): 0, "from=" + time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04"): 30,
+	} {
+		if got := rows(h.admin.Page(path + "?" + query)); got != want {
+			t.Errorf("%s: got %d rows, want %d", query, got, want)
+		}
+	}
+	h.admin.Page(path+"?state=failed").Want("Nothing was delivered that is like that.", "Show all")
+	for query, field := range map[string]string{"from=yesterday": "from", "event=x": "event", "from=2026-01-02T00:00&to=2026-01-01T00:00": "to"} {
+		d := h.admin.Refused(h.admin.Get(path+"?"+query), http.StatusUnprocessableEntity)
+		if len(d.Described(field)) == 0 {
+			t.Errorf("%s: nothing is said beside the field", query)
+		}
+	}
+}
+
+// TestReplayTime: what a time's deliveries were about is sent again, and a long
+// time tells how far it is.
+func TestReplayTime(t *testing.T) {
+	h := newHouse(t)
+	hook := h.hook(webhook.New{Disabled: true})
+	path := hooksPath + "/" + hook.ID + "/replay"
+	h.admin.Page(path).Want("Each event of the time is sent once more, oldest first")
+	typed := form(h.admin.Page(path))
+	if _, notice := h.admin.Sent(h.admin.Post(path, typed)); notice != "There was nothing to send again." {
+		t.Errorf("got notice %q", notice)
+	}
+	for _, c := range [][]string{{"from", ""}, {"from", "x"}, {"to", "x"}, {"to", "2020-01-01T00:00"}, {"event", "x"}} {
+		d := h.admin.Refused(h.admin.Post(path, set(form(h.admin.Page(path)), c...)), http.StatusUnprocessableEntity)
+		if len(d.Described(c[0])) == 0 || d.Alert() == "" {
+			t.Errorf("%s: nothing is said beside the field", c)
+		}
+	}
+
+	const n = 1100 // more than one request sends
+	for range n / 100 {
+		h.emit(100)
+	}
+	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE deliveries SET state = $1", int64(webhook.Undelivered))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	typed = form(h.admin.Page(path))
+	w := h.admin.Post(path, typed)
+	d := h.admin.Refused(w, http.StatusOK)
+	d.Want("1,000 sent again so far")
+	if p := d.All("progress"); len(p) != 1 || webtest.Attr(p[0], "value") == "" {
+		t.Error("it does not tell how far it is")
+	}
+	_, notice := h.admin.Sent(h.admin.Post(path, form(d)))
+	if notice != "1,100 events are sent again." {
+		t.Errorf("got notice %q", notice)
+	}
+	if got := h.waiting(hook); got != n {
+		t.Errorf("%d wait, want %d", got, n)
+	}
+}
+
+// TestCommandVerifies: what the page gives to paste computes the signatures.
+func TestCommandVerifies(t *testing.T) {
+	for _, tool := range []string{"sh", "openssl", "base64", "od", "tr"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("there is no " + tool)
+		}
+	}
+	h := newHouse(t)
+	for _, secret := range []string{webhook.NewSecret(), "it's a plain one"} {
+		hook := h.hook(webhook.New{Secret: secret})
+		res, err := h.hooks.Test(t.Context(), h.Organization.ID, hook.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := <-h.receiver.got
+		d := h.admin.Page(deliveriesPath + "/" + res.DeliveryID)
+		command := ""
+		for _, c := range d.All("code") {
+			if c.FirstChild != nil && strings.HasPrefix(c.FirstChild.Data, "BODY=") {
+				command = c.FirstChild.Data
+			}
+		}
+		run := exec.CommandContext(t.Context(), "sh", "-c", command)
+		run.Env = []string{"SECRET=" + secret, "PATH=/usr/local/bin:/usr/bin:/bin"}
+		out, err := run.Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, command)
+		}
+		for _, want := range []string{
+			strings.TrimPrefix(sent.Header.Get("Webhook-Signature"), "v1,"), strings.TrimPrefix(sent.Header.Get("X-Service-Signature"), "sha256="),
+		} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("secret %q: got %s, want %s in it", secret, out, want)
+			}
+		}
+	}
+}
+
+// TestWebhooksForAdmins: nobody else sees or changes webhooks, and an admin none of
+// another organization.
+func TestWebhooksForAdmins(t *testing.T) {
+	h := newHouse(t)
+	hook := h.hook(webhook.New{})
+	h.emit(1)
+	delivery := h.deliveries(hook)[0].ID
+	agent := h.SignIn(h.Agent)
+	other := h.SignIn(h.NewUser(h.elsewhere, "eve@example.com", "Eve", "admin"))
+	for _, p := range []string{hooksPath, hooksPath + "/new"} {
+		agent.Refused(agent.Get(p), http.StatusForbidden)
+	}
+	for _, p := range []string{"", "/edit", "/secret", "/replay", "/delete"} {
+		agent.Refused(agent.Get(hooksPath+"/"+hook.ID+p), http.StatusForbidden)
+		other.Refused(other.Get(hooksPath+"/"+hook.ID+p), http.StatusNotFound)
+	}
+	other.Refused(other.Get(deliveriesPath+"/"+delivery), http.StatusNotFound)
+	typed := url.Values{"confirm": {"receiver.example.com/hook"}, "delivery": {delivery}, "url": {"https://example.org"}, "events": {"*"}, "from": {"2026-01-01T00:00"}, "do": {"pause"}}
+	for _, p := range []string{hooksPath + "/" + hook.ID, deliveriesPath + "/" + delivery + "/replay"} {
+		agent.Refused(agent.Post(p, typed), http.StatusForbidden)
+		other.Refused(other.Post(p, typed), http.StatusNotFound)
+	}
+	for _, p := range []string{"/edit", "/state", "/test", "/secret", "/replay", "/delete"} {
+		agent.Refused(agent.Post(hooksPath+"/"+hook.ID+p, typed), http.StatusForbidden)
+		other.Refused(other.Post(hooksPath+"/"+hook.ID+p, typed), http.StatusNotFound)
+	}
+	list := h.hooksOf()
+	if len(list) != 1 || list[0].State != webhook.Enabled || list[0].URL != hook.URL || list[0].QueuedEvents != 1 || list[0].HasSecret {
+		t.Errorf("got %+v", list)
+	}
+	other.Page(hooksPath).Want("There is no webhook yet.")
+}
+
+// deliveriesOf are all of a webhook.
+func (h *house) deliveriesOf(w webhook.Webhook) []webhook.Delivery {
+	h.t.Helper()
+	var out []webhook.Delivery
+	if err := h.hooks.Each(h.t.Context(), h.Organization.ID, webhook.Query{WebhookID: w.ID}, func(d *webhook.Delivery) error {
+		out = append(out, *d)
+		return nil
+	}); err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+func (h *house) waiting(w webhook.Webhook) int {
+	n := 0
+	for _, d := range h.deliveriesOf(w) {
+		if d.State == webhook.Untried {
+			n++
+		}
+	}
+	return n
+}
