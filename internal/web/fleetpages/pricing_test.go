@@ -1,0 +1,171 @@
+package fleetpages_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// formOf is what the form of a page would send.
+func formOf(d webtest.Document) url.Values {
+	form := url.Values{}
+	for _, kind := range []string{"input", "textarea", "select"} {
+		for _, n := range d.All(kind) {
+			name, value := webtest.Attr(n, "name"), webtest.Attr(n, "value")
+			switch {
+			case name == "":
+			case webtest.Attr(n, "type") == "checkbox":
+				if webtest.Has(n, "checked") {
+					form.Set(name, "on")
+				}
+			case kind == "textarea":
+				form.Set(name, webtest.Text(n))
+			case kind == "select":
+				for o := range n.Descendants() {
+					if o.Data == "option" && (!form.Has(name) || webtest.Has(o, "selected")) {
+						form.Set(name, webtest.Attr(o, "value"))
+					}
+				}
+			default:
+				form.Set(name, value)
+			}
+		}
+	}
+	return form
+}
+
+func TestPlans(t *testing.T) {
+	y := newYard(t)
+	y.admin.Page("/fleet/pricing").Want("There are no pricing plans yet", "New plan")
+	y.agent.Page("/fleet/pricing").Want("There are no pricing plans yet")
+	l := furnish(y)
+	y.agent.Page("/fleet/pricing").Want("1 plan.", "Standard "+hostile, "€1.00 to unlock, then €0.25 a minute", "In use")
+	path := "/fleet/pricing/" + l.plan.ID
+	d := y.agent.Page(path)
+	d.Want("To end where that is not allowed costs €9.00.", "What would a ride cost?", "12 × €0.25", "€4.00")
+	if len(links(d, path+"/edit")) != 0 {
+		t.Error("an agent is offered to edit a plan")
+	}
+	y.agent.Page(path+"?minutes=61&outside=yes").Want("61 × €0.25", "€25.25")
+	for query, want := range map[string]string{
+		"minutes=-1": "longer than any ride", "minutes=999999999999": "longer than any ride", "minutes=x": "no whole number", "km=NaN": "no distance", "km=1e300": "no distance", "minutes=5&paused=6": "longer than the ride",
+	} {
+		d := y.agent.Page(path + "?" + query)
+		d.Want(want)
+		if len(rows(d)) != 0 {
+			t.Errorf("%s: got a price", query)
+		}
+	}
+	y.agent.Refused(y.agent.Get("/sandbox/fleet/pricing/"+l.plan.ID), http.StatusNotFound)
+	d = y.agent.Page("/sandbox/fleet/pricing")
+	for _, at := range links(d, "/sandbox/fleet/pricing/plan_") {
+		y.agent.Page(at + "?reserved=20&km=7")
+		y.admin.Page(at + "/edit")
+	}
+	d.Want("3 plans.", "¥")
+}
+
+func TestPlanForms(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	const path = "/fleet/pricing/new"
+	y.agent.Refused(y.agent.Post(path, nil), http.StatusForbidden)
+	form := formOf(y.admin.Page(path))
+	form.Set("name", "Night "+hostile)
+	form.Set("unlock_amount", "1.005")
+	form.Set("per_min_pricing.1.rate_amount", "0.20")
+	form.Set("per_min_pricing.1.start", "soon")
+	form.Set("fare_cap.amount", "12")
+	form.Set("tax_basis_points", "a lot")
+	d := y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
+	d.Want("Unlocking, in EUR must be an amount such as 1.50", "After … minutes must be a whole number", "In each … minutes belongs to the most", "Percent must be a number such as 19")
+	// The row that was typed is the first one now, and what is wrong with it is said there.
+	if got := webtest.Attr(d.Field("per_min_pricing.0.start"), "value"); got != "soon" || len(d.Described("per_min_pricing.0.start")) != 1 {
+		t.Errorf("got %q, %v", got, d.Described("per_min_pricing.0.start"))
+	}
+	form = formOf(d)
+	for name, value := range map[string]string{
+		"unlock_amount": "1", "per_min_pricing.0.start": "2", "per_min_pricing.0.end": "1", "fare_cap.duration_minutes": "1440", "tax_basis_points": "7.7%", "is_taxable": "added",
+		"reservation_per_min_amount": "0.1", "reservation_flat_amount": "1", "url": "javascript:alert(1)",
+	} {
+		form.Set(name, value)
+	}
+	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Or once, in EUR must not be given beside", "Where riders read about it must be an http")
+	form.Set("per_min_pricing.0.end", "")
+	form.Set("reservation_flat_amount", "")
+	form.Set("url", "https://example.com/?a=b&c")
+	form.Set("per_km_pricing.0.rate_amount", "−0,10")
+	d, notice := y.admin.Sent(y.admin.Post(path, form))
+	d.Want("Night "+hostile, "€1.00 to unlock, then free for the first 2 minutes, then €0.20 a minute, and €0.10 less a kilometer, at most €12.00 in each 24 hours.", "7.7% tax comes on top.", "A reservation costs €0.10 a minute.")
+	if !strings.HasPrefix(notice, "The plan is made.") {
+		t.Errorf("got %q", notice)
+	}
+
+	// More rows keep what was typed, and change nothing.
+	at := "/fleet/pricing/" + l.plan.ID
+	form = formOf(y.admin.Page(at + "/edit"))
+	if form.Get("out_of_zone_amount") != "9.00" || form.Get("per_min_pricing.0.rate_amount") != "0.25" || form.Get("active") != "on" {
+		t.Errorf("got form %v", form)
+	}
+	form.Set("name", "Renamed")
+	form.Set("per_min_pricing.1.rate_amount", "0.05")
+	form.Set("more", "1")
+	w := y.admin.Post(at+"/edit", form)
+	d = webtest.Parse(t, w.Body.String())
+	if got := webtest.Attr(d.Field("per_min_pricing.3.rate_amount"), "name"); got == "" || webtest.Attr(d.Field("name"), "value") != "Renamed" || webtest.Attr(d.Field("per_min_pricing.1.rate_amount"), "value") != "0.05" {
+		t.Error("what was typed is gone")
+	}
+	form = formOf(d)
+	form.Set("type."+l.scooter, "on")
+	form.Del("active")
+	y.agent.Refused(y.agent.Post(at+"/edit", form), http.StatusForbidden)
+	d, _ = y.admin.Sent(y.admin.Post(at+"/edit", form))
+	d.Want("Renamed", "Retired", "€0.25 a minute, plus €0.05 a minute", "Scooter", "Changed by "+y.Admin.Email)
+	plan, err := l.Plan(t.Context(), l.db, l.organization.ID, l.plan.ID)
+	if err != nil || plan.Version != 2 || plan.Active || len(plan.PerMinute) != 2 || plan.PausePerMinAmount != nil || *plan.OutOfZoneAmount != 900 {
+		t.Errorf("got %+v, %v", plan, err)
+	}
+	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: l.plan.ID}, l.db)
+	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "pricing.updated" || len(log.Entries[0].Changes) != 4 {
+		t.Errorf("got log %+v, %v", log.Entries, err)
+	}
+	y.admin.Refused(y.admin.Get("/fleet/pricing/plan_nothing"), http.StatusNotFound)
+	y.admin.Refused(y.admin.Get("/fleet/pricing/plan_nothing/edit"), http.StatusNotFound)
+}
+
+// TestTariffsComeBack: the form of any plan changes nothing when it is sent as it is.
+func TestTariffsComeBack(t *testing.T) {
+	y := newYard(t)
+	y.admin.Page("/sandbox/fleet/pricing")
+	org := y.Organization.ID
+	before, err := y.sandbox.Plans(t.Context(), y.sandbox.db, org)
+	if err != nil || len(before) < 3 {
+		t.Fatal(before, err)
+	}
+	for _, plan := range before {
+		path := "/sandbox/fleet/pricing/" + plan.ID + "/edit"
+		y.admin.Sent(y.admin.Post(path, formOf(y.admin.Page(path))))
+		after, err := y.sandbox.Plan(t.Context(), y.sandbox.db, org, plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after.Version, after.UpdatedAt = plan.Version, plan.UpdatedAt
+		if got, want := text(t, &after), text(t, &plan); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+}
+
+func text(t *testing.T, plan *fleet.Plan) string {
+	t.Helper()
+	doc, err := plan.Doc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(doc.JSON)
+}

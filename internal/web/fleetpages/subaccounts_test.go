@@ -1,0 +1,232 @@
+package fleetpages_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// area reads the subaccount as it is now.
+func (l *lot) area() fleet.Subaccount {
+	l.tb.Helper()
+	s, err := l.Subaccount(l.tb.Context(), l.db, l.organization.ID, l.sub.ID)
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	return s
+}
+
+func TestSubaccounts(t *testing.T) {
+	y := newYard(t)
+	d := y.agent.Page("/fleet/subaccounts")
+	d.Want(y.Organization.Name, "none")
+	bare := links(d, "/fleet/subaccounts/sub_")[0]
+	y.agent.Page(bare).Want("None yet. A vehicle is of one of them.", "Nobody sees the vehicles from outside.")
+	l := furnish(y)
+	d = y.agent.Page(bare)
+	d.Want("Scooter "+hostile, "Scooter standing, electric", "45.0 km", "reserved for up to 15 minutes", "Standard "+hostile)
+	if got := links(d, bare+"/"); len(got) != 0 {
+		t.Errorf("an agent is offered %v", got)
+	}
+	offered := links(y.admin.Page(bare), bare+"/")
+	if len(offered) != 6 {
+		t.Errorf("an admin is offered %v", offered)
+	}
+	for _, path := range offered {
+		y.agent.Refused(y.agent.Get(path), http.StatusForbidden)
+		y.agent.Refused(y.agent.Post(path, nil), http.StatusForbidden)
+		y.admin.Page(path)
+	}
+	for _, path := range []string{"", "/edit", "/rules", "/types/new", "/types/type_nothing", "/types/type_nothing/delete", "/alerts/new", "/alerts/x", "/alerts/x/delete"} {
+		y.admin.Refused(y.admin.Get("/fleet/subaccounts/sub_nothing"+path), http.StatusNotFound)
+	}
+	y.admin.Refused(y.admin.Get(bare+"/types/type_nothing"), http.StatusNotFound)
+	y.admin.Refused(y.admin.Get("/sandbox/fleet/subaccounts/"+l.sub.ID), http.StatusNotFound)
+	for _, at := range links(y.admin.Page("/sandbox/fleet/subaccounts"), "/sandbox/fleet/subaccounts/sub_") {
+		for _, path := range append(links(y.admin.Page(at), at+"/"), at) {
+			y.admin.Page(path)
+		}
+		y.admin.Sent(y.admin.Post(at+"/edit", formOf(y.admin.Page(at+"/edit"))))
+		y.admin.Sent(y.admin.Post(at+"/rules", formOf(y.admin.Page(at+"/rules"))))
+	}
+}
+
+func TestSubaccountForms(t *testing.T) {
+	y := newYard(t)
+	l := furnish(y)
+	y.admin.Refused(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {""}, "timezone": {"Mars"}, "currency": {"XYZ"}, "country_code": {"00"}}), http.StatusUnprocessableEntity).
+		Want("Name is required", "Time zone", "Currency must be an ISO 4217 currency", "Country must be")
+	d, _ := y.admin.Sent(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {hostile}, "timezone": {"Asia/Tokyo"}, "currency": {"jpy"}, "external_id": {"tokyo"}}))
+	d.Want(hostile, "JPY", "Asia/Tokyo")
+	// With several, lists say which, and amounts need one.
+	y.admin.Page("/fleet/vehicles").Want("Area", hostile)
+	y.admin.Page("/fleet/rides?least=1").Want("Choose an area too")
+	y.admin.Page("/fleet/rides?least=1&area=" + l.sub.ID)
+
+	at := "/fleet/subaccounts/" + l.sub.ID
+	form := formOf(y.admin.Page(at + "/edit"))
+	form.Set("gbfs.enabled", "on")
+	form.Set("gbfs.feed_contact_email", "nobody")
+	form.Set("external_id", "tokyo")
+	form.Set("currency", "USD")
+	y.admin.Refused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).
+		Want("Name of the feed is required", "Opening hours is required", "Contact for the feed must be an e-mail address", "Currency cannot be changed")
+	for name, value := range map[string]string{"gbfs.system_id": "lime_hh", "gbfs.opening_hours": "24/7", "gbfs.feed_contact_email": "a@example.com", "currency": "EUR"} {
+		form.Set(name, value)
+	}
+	y.admin.Refused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).Want("External id is taken")
+	form.Set("external_id", "")
+	d, _ = y.admin.Sent(y.admin.Post(at+"/edit", form))
+	d.Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json", "Changed by "+y.Admin.Email)
+	y.admin.Page("/fleet/settings").Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json")
+	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: l.sub.ID}, l.db)
+	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "subaccount.updated" {
+		t.Errorf("got log %+v, %v", log.Entries, err)
+	}
+
+	// Vehicle types.
+	y.admin.Refused(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped"}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "min_age": {"200"}}), http.StatusUnprocessableEntity).
+		Want("Range when full, in meters is required with a motor", "Riders must be, in years must be at most")
+	d, _ = y.admin.Sent(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped " + hostile}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "max_range_meters": {"90,000"}, "min_age": {"18"}, "license_required": {"on"}}))
+	d.Want("Moped "+hostile, "90.0 km", "from 18 years, with a verified license")
+	moped := l.area().VehicleTypes[1].ID
+	form = formOf(y.admin.Page(at + "/types/" + moped))
+	form.Set("reservation_minutes", "x")
+	y.admin.Refused(y.admin.Post(at+"/types/"+moped, form), http.StatusUnprocessableEntity).Want("Can be reserved for, in minutes must be a whole number")
+	form.Set("reservation_minutes", "20")
+	y.admin.Sent(y.admin.Post(at+"/types/"+moped, form))
+	if got := l.area().VehicleTypes[1]; got.ReservationMinutes != 20 || got.FormFactor != "moped" || !got.LicenseRequired {
+		t.Errorf("got %+v", got)
+	}
+	l.vehicle()
+	y.admin.Refused(y.admin.Post(at+"/types/"+l.scooter+"/delete", nil), http.StatusUnprocessableEntity).Want("used by vehicles")
+	y.admin.Sent(y.admin.Post(at+"/types/"+moped+"/delete", nil))
+	if got := l.area().VehicleTypes; len(got) != 1 {
+		t.Errorf("got %+v", got)
+	}
+
+	// Rules.
+	rule := "global_rules.0."
+	y.admin.Refused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"*"}, rule + "maximum_speed_kph": {"-1"}}), http.StatusUnprocessableEntity).Want("At up to, in km/h must be")
+	y.admin.Refused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"type_nothing"}}), http.StatusUnprocessableEntity).Want("For must be")
+	d, _ = y.admin.Sent(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {l.scooter}, rule + "ride_start_allowed": {"on"}, rule + "maximum_speed_kph": {"15"}}))
+	d.Want("rides may start, not end, not pass through, at up to 15 km/h.")
+	form = formOf(y.admin.Page(at + "/rules"))
+	form.Set("global_rules.0.vehicle_type_ids", "")
+	d, _ = y.admin.Sent(y.admin.Post(at+"/rules", form))
+	d.Want("Rides start and end anywhere")
+
+	// Alerts.
+	y.admin.Refused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {""}, "starts_at": {"tomorrow"}}), http.StatusUnprocessableEntity).Want("From must be a date and a time")
+	y.admin.Refused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"war"}, "summary": {""}}), http.StatusUnprocessableEntity).Want("What it is about must be one of", "In short is required")
+	d, _ = y.admin.Sent(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {"Flood " + hostile}, "starts_at": {"2026-11-21T10:42"}}))
+	d.Want("Flood "+hostile, "from 21 Nov 2026, 10:42")
+	alert := l.area().Alerts[0].ID
+	form = formOf(y.admin.Page(at + "/alerts/" + alert))
+	if form.Get("starts_at") != "2026-11-21T10:42" {
+		t.Errorf("got %v", form)
+	}
+	form.Set("ends_at", "2026-11-20T10:42")
+	y.admin.Refused(y.admin.Post(at+"/alerts/"+alert, form), http.StatusUnprocessableEntity).Want("Until must be after")
+	y.admin.Sent(y.admin.Post(at+"/alerts/"+alert+"/delete", nil))
+	if got := l.area().Alerts; len(got) != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFleetSettings(t *testing.T) {
+	y := newYard(t)
+	d := y.agent.Page("/fleet/settings")
+	d.Want("1440 minutes", "https://api.example.com/v1", "There is none.")
+	if len(links(d, "/fleet/settings/")) != 0 {
+		t.Error("an agent is offered to change settings")
+	}
+	y.agent.Refused(y.agent.Get("/fleet/settings/edit"), http.StatusForbidden)
+	form := formOf(y.admin.Page("/fleet/settings/edit"))
+	form.Set("low_battery_percent", "")
+	y.admin.Refused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Low battery, in percent is required")
+	form.Set("low_battery_percent", "50")
+	form.Set("timezone", "Nowhere")
+	y.admin.Refused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Charged again, in percent must not be below", "Time zone")
+	form.Set("low_battery_percent", "20")
+	form.Set("timezone", "Europe/Berlin")
+	form.Set("name", hostile)
+	d, _ = y.admin.Sent(y.admin.Post("/fleet/settings/edit", form))
+	d.Want("Europe/Berlin", "below 20%", hostile)
+	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, Action: "settings.updated"}, y.live.db)
+	if err != nil || len(log.Entries) != 1 || len(log.Entries[0].Changes) != 3 {
+		t.Errorf("got log %+v, %v", log.Entries, err)
+	}
+	for _, path := range []string{"/fleet/settings/clock", "/fleet/settings/reset"} {
+		if w := y.admin.Get(path); w.Code != http.StatusNotFound {
+			t.Errorf("%s in production: got %d", path, w.Code)
+		}
+	}
+}
+
+func TestSandboxSettings(t *testing.T) {
+	y := newYard(t)
+	const path = "/sandbox/fleet/settings"
+	y.agent.Page(path).Want("Its clock shows")
+	for _, at := range []string{"/clock", "/reset"} {
+		y.agent.Refused(y.agent.Get(path+at), http.StatusForbidden)
+		y.agent.Refused(y.agent.Post(path+at, nil), http.StatusForbidden)
+		y.admin.Page(path + at)
+	}
+	now := func() time.Time {
+		t.Helper()
+		now, err := y.sandbox.Now(t.Context(), y.sandbox.db, y.Organization.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	before := now()
+	y.admin.Sent(y.admin.Post(path+"/clock", url.Values{"by": {"24h"}}))
+	if got := now().Sub(before); got < 24*time.Hour {
+		t.Errorf("got %s on", got)
+	}
+	for text, form := range map[string]url.Values{
+		"Until is needed":                        {"by": {""}},
+		"Until must be a date":                   {"by": {""}, "now": {"x"}},
+		"Put it forward by must be one of":       {"by": {"-1h"}},
+		"only goes forward":                      {"by": {""}, "now": {"2001-01-01T00:00"}},
+		"Until must be at most a year ahead":     {"by": {""}, "now": {before.AddDate(2, 0, 0).Format("2006-01-02T15:04")}},
+		"Put it forward by must be one of the c": {"by": {"99999h"}},
+	} {
+		y.admin.Refused(y.admin.Post(path+"/clock", form), http.StatusUnprocessableEntity).Want(text)
+	}
+	to := before.AddDate(0, 1, 0).Truncate(time.Minute)
+	y.admin.Sent(y.admin.Post(path+"/clock", url.Values{"by": {""}, "now": {to.UTC().Format("2006-01-02T15:04")}}))
+	if got := now(); got.Before(to) {
+		t.Errorf("got %s, want %s", got, to)
+	}
+	y.admin.Refused(y.admin.Post(path+"/reset", url.Values{"confirm": {"yes"}}), http.StatusUnprocessableEntity)
+	y.admin.Sent(y.admin.Post(path+"/reset", url.Values{"confirm": {"reset"}}))
+	if got := now(); got.After(before.Add(time.Hour)) {
+		t.Errorf("got %s after a reset", got)
+	}
+	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, Environment: apikey.Test}, y.sandbox.db)
+	if err != nil || len(log.Entries) != 3 || log.Entries[0].Action != "sandbox.reset" || log.Entries[2].Action != "sandbox.clock_advanced" {
+		t.Errorf("got log %+v, %v", log.Entries, err)
+	}
+}
+
+func TestData(t *testing.T) {
+	y := newYard(t)
+	d := y.agent.Page("/fleet/data")
+	d.Want(`curl -X POST https://api.example.com/v1/vehicles -H "Authorization: Bearer $KEY" -H "Content-Type: text/csv" --data-binary @vehicles.csv`,
+		`curl https://api.example.com/v1/rides -H "Authorization: Bearer $KEY" -H "Accept: text/csv" -o rides.csv`, "kickstand fleet export --org "+y.Organization.Slug+" --environment live")
+	y.agent.Page("/sandbox/fleet/data").Want("--environment test")
+	for _, code := range d.All("pre") {
+		if strings.TrimSpace(webtest.Attr(code, "aria-label")) == "" {
+			t.Error("a command has no name")
+		}
+	}
+}
