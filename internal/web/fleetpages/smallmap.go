@@ -21,6 +21,7 @@ type smallMap struct {
 	Marks []mark
 	Scale string // how long the bar is: "200 m"
 	Bar   int    // in units of the picture
+	Grid  string // lines as far apart as the bar is long
 }
 
 // shape is a zone on it.
@@ -46,7 +47,7 @@ type spot struct {
 
 // Size of the picture, and how much of it is kept free around the places.
 const (
-	smallWidth, smallHeight = 640.0, 320.0
+	smallWidth, smallHeight = 640, 320
 	smallMargin             = 56.0
 	// smallSpan is how many meters of the ground it shows at least.
 	smallSpan = 600.0
@@ -101,6 +102,12 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 		m.Line = ""
 	}
 	m.Bar, m.Scale = scaleBar(scale * meter)
+	for x := 16 + m.Bar; x < smallWidth; x += m.Bar {
+		m.Grid += "M" + strconv.Itoa(x) + " 0V" + strconv.Itoa(smallHeight)
+	}
+	for y := smallHeight - 12; y > 0; y -= m.Bar {
+		m.Grid += "M0 " + strconv.Itoa(y) + "H" + strconv.Itoa(smallWidth)
+	}
 	degrees := func(x, y float64) (lat, lng float64) {
 		return (2*math.Atan(math.Exp((0.5-y)*2*math.Pi)) - math.Pi/2) * 180 / math.Pi, min(180, max(-180, (x-0.5)*360))
 	}

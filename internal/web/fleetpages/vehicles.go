@@ -204,7 +204,7 @@ type vehiclePage struct {
 }
 
 // changesShown is how many changes of a vehicle a page has.
-const changesShown = 20
+const changesShown = 8
 
 // vehicle shows a vehicle.
 func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
