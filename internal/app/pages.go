@@ -26,7 +26,10 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 	site := web.New(web.Config{
 		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log,
 	})
-	inbox.Register(site, inbox.Config{DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls})
+	inbox.Register(site, inbox.Config{
+		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live,
+		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB,
+	})
 	const log = "/settings/audit-log"
 	settings.Register(site, settings.Config{
 		Accounts: a.Accounts, Billing: a.Billing, Desk: a.Desk, Keys: a.Keys, Logs: []*db.DB{a.Fleet.DB, a.Sandbox.DB},

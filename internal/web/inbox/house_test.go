@@ -37,7 +37,7 @@ func (nobody) Owns(context.Context, db.Querier, string, string, string) (bool, e
 	return false, nil
 }
 
-func newHouse(t testing.TB) *house {
+func newHouse(t testing.TB, change ...func(*inbox.Config)) *house {
 	t.Helper()
 	h := &house{House: webtest.NewHouse(t), t: t}
 	files, err := blob.OpenDir(t.TempDir())
@@ -49,7 +49,11 @@ func newHouse(t testing.TB) *house {
 		DB: h.DB, Queue: queue.Open(h.DB, queue.Config{Poll: time.Hour}), Events: new(event.Log), Blob: files,
 		Directory: h.Accounts, Addresses: nobody{}, Dispatcher: post{}, BaseURL: webtest.BaseURL, Logger: h.Log,
 	})
-	inbox.Register(h.Site, inbox.Config{DB: h.DB, Accounts: h.Accounts, Desk: h.desk})
+	c := inbox.Config{DB: h.DB, Accounts: h.Accounts, Desk: h.desk, Live: h.Live}
+	for _, fn := range change {
+		fn(&c)
+	}
+	inbox.Register(h.Site, c)
 	return h
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -29,16 +31,23 @@ type Config struct {
 	Connections *connection.Service
 	Shop        *shop.Service
 	Calls       *call.Service
+	Live        *live.Hub
+	// Fleet is production's, on FleetDB.
+	Fleet   *fleet.Service
+	FleetDB *db.DB
 }
 
 type pages struct {
 	*web.Area
 	Config
+	presence presence
+	once     once
 }
 
 // Register adds the inbox, tickets and customers to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{s.Area(templates), c}
+	p := &pages{Area: s.Area(templates), Config: c}
 	p.handleLists()
 	p.handleCustomers()
+	p.handleTickets()
 }

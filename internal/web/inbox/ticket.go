@@ -1,0 +1,358 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// handleTickets adds the pages of a ticket.
+func (p *pages) handleTickets() {
+	p.Handle("/tickets/{number}", web.Route{Get: p.ticket})
+	p.Handle("/tickets/{number}/write", web.Route{Post: p.write})
+	p.Handle("/tickets/{number}/properties", web.Route{Post: p.changeProperties})
+	p.Handle("/tickets/{number}/merge", web.Route{Get: p.askMerge, Post: p.merge})
+	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})
+	p.Handle("/tickets/{number}/split", web.Route{Get: p.askSplit, Post: p.split})
+	// As members of a team are told apart elsewhere: what cannot be undone is for admins.
+	p.Handle("/tickets/{number}/delete", web.Route{Get: p.askDelete, Post: p.delete, Admin: true})
+	p.Handle("/tickets/{number}/here", web.Route{Post: p.here})
+	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.letter})
+	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.wholeText})
+}
+
+// ticketPage is a ticket, as the template "ticket" shows it.
+type ticketPage struct {
+	desk.Ticket
+	Path       string // "/tickets/12"
+	In         string // "?in=mine": the list that it was opened from; empty for the first
+	List       *list
+	Status     web.Chip
+	Priority   *web.Chip // where it is not ordinary
+	Channel    string    // in words
+	Icon       string
+	Done       bool   // it is resolved or closed
+	Mine       bool   // the reader is the assignee
+	Survivor   string // the path of the ticket that it was merged into; empty: it was not
+	Thread     thread
+	Composer   composer
+	Properties properties
+	Person     personPanel
+	Related    []relation
+	Colleagues string // who else has it open; empty: nobody
+	Admin      bool
+}
+
+// relation is another ticket that this one has to do with.
+type relation struct {
+	Says    string // "Continues", "Merged in"
+	Path    string
+	Number  int64
+	Subject string
+	Status  web.Chip
+	Undo    string // where undoing the merge is posted; empty: there is nothing to undo
+}
+
+// setter is a form of one button that sets a property.
+type setter struct {
+	Page                    *ticketPage
+	Name, Value, Label, Key string
+}
+
+// Set is for the template.
+func (b ticketPage) Set(name, value, label, key string) setter {
+	return setter{&b, name, value, label, key}
+}
+
+// choice is the form of one property. Its id changes with the value, so that a page
+// that is open takes the new one, whatever was chosen there.
+type choice struct {
+	Page                    *ticketPage
+	Name, Label, Value, Key string
+	Options                 []web.Option
+	Wrong, Mark             string
+}
+
+// Choice is for the template.
+func (b ticketPage) Choice(name, label, value string, options []web.Option, key string) choice {
+	h := fnv.New32a()
+	h.Write([]byte(value))
+	return choice{&b, name, label, value, key, options, b.Properties.Wrong[name], strconv.FormatUint(uint64(h.Sum32()), 36)}
+}
+
+// found returns the ticket whose number is in the address.
+func (p *pages) found(r *web.Request, q db.Querier) (desk.Ticket, error) {
+	text := r.PathValue("number")
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || strconv.FormatInt(number, 10) != text {
+		return desk.Ticket{}, problem.New(problem.NotFound, "there is no such ticket")
+	}
+	return p.Desk.TicketByNumber(r.Context(), q, r.OrganizationID, number)
+}
+
+// ticketPath is where a ticket is.
+func ticketPath(number int64) string { return "/tickets/" + strconv.FormatInt(number, 10) }
+
+// inOf is the part of the address that says which list the ticket was opened from.
+func inOf(r *web.Request) string {
+	asked, q := r.URL.Query(), url.Values{}
+	for _, name := range []string{"in", "q"} {
+		if v := asked.Get(name); v != "" && len(v) <= 300 {
+			q.Set(name, v)
+		}
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}
+
+// ticket shows a ticket, and notes that it was read.
+func (p *pages) ticket(w http.ResponseWriter, r *web.Request) error {
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	if err := p.markRead(r, &t); err != nil {
+		return err
+	}
+	return p.showTicket(w, r, t, typed{}, nil)
+}
+
+// markRead notes that the reader has seen what is in a ticket. It writes only when
+// there is something new, so that looking costs nothing.
+func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
+	if r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
+		return nil
+	}
+	unread, err := p.Desk.Unread(r.Context(), p.DB, r.UserID, []desk.Ticket{*t})
+	if err != nil || !unread[t.ID] {
+		return err
+	}
+	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		return p.Desk.MarkRead(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
+	})
+	if problem.Of(err) == problem.Unavailable { // it can be read all the same
+		return nil
+	}
+	return err
+}
+
+// showTicket renders a ticket. said is what was typed into the composer and refused,
+// and wrong are the properties that were.
+func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket, said typed, wrong web.Fields) error {
+	b := ticketPage{
+		Ticket: t, Path: ticketPath(t.Number), In: inOf(r), Admin: r.Admin(),
+		Status: statusChip(t.Status), Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel),
+		Done: t.Status == desk.StatusResolved || t.Status == desk.StatusClosed, Mine: t.AssigneeID == r.UserID,
+		Colleagues: p.presence.others(t.ID, r.UserID, r.Now),
+	}
+	if t.Priority != desk.PriorityNormal {
+		b.Priority = new(priorityChip(t.Priority))
+	}
+	var err error
+	if b.List, err = p.beside(r, t.Number); err != nil {
+		return err
+	}
+	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	if err := p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readTicket(r, tx, &b, members, said) }); err != nil {
+		return err
+	}
+	b.Properties = newProperties(r, &t, members, wrong)
+	if b.Person.Riders, err = p.riders(r, b.Person.emails, b.Person.phones); err != nil {
+		return err
+	}
+	page := web.Page{
+		Title: "#" + strconv.FormatInt(t.Number, 10) + " " + t.Subject, At: "/inbox", Views: b.List.Views, Class: "panes",
+		Scripts: []string{"inbox.js", "ticket.js"}, Body: b, Fields: wrong,
+	}
+	if said.wrong != "" || len(wrong) > 0 {
+		page.Status = http.StatusUnprocessableEntity
+	}
+	return p.Render(w, r, "ticket", page)
+}
+
+// readTicket fills b with what one moment's state has.
+func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []account.User, said typed) error {
+	ctx := r.Context()
+	var err error
+	if b.Thread, err = p.readThread(r, tx, &b.Ticket, members); err != nil {
+		return err
+	}
+	related, err := p.Desk.Related(ctx, tx, r.OrganizationID, &b.Ticket)
+	if err != nil {
+		return err
+	}
+	b.Related = nil
+	for i := range related {
+		b.Related = append(b.Related, newRelation(&b.Ticket, &related[i]))
+		if related[i].ID == b.MergedIntoID {
+			b.Survivor = ticketPath(related[i].Number)
+		}
+	}
+	if b.MergedIntoID == "" {
+		if b.Composer, err = p.newComposer(r, tx, &b.Ticket, said); err != nil {
+			return err
+		}
+	}
+	b.Person, err = p.readPerson(r, tx, &b.Ticket)
+	return err
+}
+
+func newRelation(t, other *desk.Ticket) relation {
+	r := relation{Path: ticketPath(other.Number), Number: other.Number, Subject: other.Subject, Status: statusChip(other.Status)}
+	switch {
+	case t.MergedIntoID == other.ID:
+		r.Says = "Merged into"
+	case other.MergedIntoID == t.ID:
+		r.Says, r.Undo = "Merged in", r.Path+"/unmerge"
+	case t.LinkedTicketID == other.ID:
+		r.Says = map[string]string{
+			desk.LinkClosed: "Continues, because it was closed", desk.LinkSplit: "Was split off", desk.LinkTicketTag: "Its subject names",
+		}[t.LinkReason]
+	default:
+		r.Says = map[string]string{
+			desk.LinkClosed: "Is continued in", desk.LinkSplit: "Split off", desk.LinkTicketTag: "Named by the subject of",
+		}[other.LinkReason]
+	}
+	r.Says = cmp.Or(r.Says, "See also")
+	return r
+}
+
+// properties are the fields of a ticket that agents change.
+type properties struct {
+	Statuses, Priorities, Assignees []web.Option
+	Status, Priority, Assignee      string
+	Subject, Tags                   string
+	Wrong                           map[string]string // what is wrong with those that were refused
+	SLA                             []promiseLine
+	Created, Updated, Resolved      web.Time
+	Answered                        web.Time
+	Metadata                        []pair
+}
+
+type pair struct{ Name, Value string }
+
+// promiseLine is how a promise of the ticket stands.
+type promiseLine struct {
+	Label  string
+	Chip   web.Chip
+	Filled int // of 100
+	Says   string
+	At     web.Time
+}
+
+func newProperties(r *web.Request, t *desk.Ticket, members []account.User, wrong web.Fields) properties {
+	b := properties{
+		Status: string(t.Status), Priority: string(t.Priority), Assignee: t.AssigneeID, Subject: t.Subject, Tags: strings.Join(t.Tags, ", "),
+		Created: r.Time(t.CreatedAt), Updated: r.Time(t.UpdatedAt), Resolved: r.Time(t.ResolvedAt), Answered: r.Time(t.FirstRespondedAt),
+		Wrong: make(map[string]string),
+	}
+	for _, s := range desk.Statuses {
+		b.Statuses = append(b.Statuses, web.Option{Value: string(s), Label: statusLabel(s)})
+	}
+	for _, s := range desk.Priorities {
+		b.Priorities = append(b.Priorities, web.Option{Value: string(s), Label: priorityLabel(s)})
+	}
+	b.Assignees = []web.Option{{Label: "Nobody"}}
+	there := t.AssigneeID == ""
+	for _, m := range members {
+		label := cmp.Or(m.Name, m.Email)
+		if m.ID == r.UserID {
+			label += " (you)"
+		}
+		b.Assignees = append(b.Assignees, web.Option{Value: m.ID, Label: label})
+		there = there || m.ID == t.AssigneeID
+	}
+	if !there {
+		b.Assignees = append(b.Assignees, web.Option{Value: t.AssigneeID, Label: "Somebody who left"})
+	}
+	for _, f := range wrong {
+		b.Wrong[f.Name] = f.Error
+		switch f.Name {
+		case "subject":
+			b.Subject = f.Value
+		case "tags":
+			b.Tags = f.Value
+		}
+	}
+	for _, s := range t.SLA {
+		b.SLA = append(b.SLA, newPromiseLine(r, &s))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Metadata)) {
+		b.Metadata = append(b.Metadata, pair{name, t.Metadata[name]})
+	}
+	return b
+}
+
+func newPromiseLine(r *web.Request, s *desk.SLA) promiseLine {
+	l := promiseLine{Label: "First response"}
+	if s.Metric == desk.Resolution {
+		l.Label = "Resolution"
+	}
+	left := s.DueAt.Sub(r.Now)
+	switch s.State {
+	case desk.SLAMet:
+		l.Chip, l.Says, l.At = web.Chip{Text: "Met", Tone: web.Good, Icon: "check"}, "Met", r.Time(s.MetAt)
+	case desk.SLAPaused:
+		l.Chip, l.Says = web.Chip{Text: "Paused", Icon: "pause"}, "The clock stands still while we wait for the customer or somebody else"
+	case desk.SLABreached:
+		l.Chip, l.Says, l.At, l.Filled = web.Chip{Text: "Overdue", Tone: web.Bad, Icon: "alert"}, "Was due", r.Time(s.DueAt), 100
+		if !s.MetAt.IsZero() {
+			l.Chip = web.Chip{Text: "Met late", Tone: web.Bad, Icon: "alert"}
+		}
+	default:
+		l.Chip, l.Says, l.At = web.Chip{Text: "Due in " + roughly(left), Icon: "clock"}, "Due", r.Time(s.DueAt)
+		target := float64(s.TargetMinutes) * 60
+		if target > 0 {
+			l.Filled = min(100, max(2, int(100*(1-left.Seconds()/target))))
+		}
+		switch {
+		case left <= 0:
+			l.Chip = web.Chip{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
+		case !s.WarnedAt.IsZero():
+			l.Chip.Tone = web.Warning
+		}
+	}
+	return l
+}
+
+// wrote reports whether err is about what was typed, which is then shown again.
+func wrote(err error) (*problem.Error, bool) {
+	e, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return nil, false
+	}
+	switch e.Kind {
+	case problem.Invalid, problem.Conflict, problem.Precondition, problem.TooLarge:
+		return e, true
+	}
+	return nil, false
+}
+
+// inTransaction runs a change of the ticket whose number is in the address.
+func (p *pages) inTransaction(r *web.Request, fn func(ctx context.Context, tx *db.Tx, t desk.Ticket) error) error {
+	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		t, err := p.found(r, tx)
+		if err != nil {
+			return err
+		}
+		return fn(r.Context(), tx, t)
+	})
+}

@@ -1,0 +1,625 @@
+package inbox_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// evil is what a page must show as it is, and nothing else.
+const evil = `<script>alert(1)</script>"'&<img src=x onerror=alert(2)>` + "\u202eevil\u2066"
+
+// mail has a customer write us one.
+func (h *house) mail(from, id string, change ...func(*channel.Message)) desk.Result {
+	h.t.Helper()
+	m := channel.Message{
+		ExternalID: id, Subject: "A key is lost", Text: "Where is " + id + "?", From: channel.Party{Name: "Ana", Email: from}, To: []channel.Party{{Email: "support@example.com"}},
+		Mail: &channel.Mail{MessageID: id, Class: channel.ClassInbound, Recipient: "support@example.com", Sender: channel.Party{Email: from}},
+	}
+	for _, fn := range change {
+		fn(&m)
+	}
+	return h.take("email", m)
+}
+
+// write runs a change of the desk.
+func (h *house) write(fn func(tx *db.Tx) error) {
+	h.t.Helper()
+	if err := h.DB.Write(h.t.Context(), fn); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) messages(ticketID string) []desk.Message {
+	h.t.Helper()
+	list, err := h.desk.Messages(h.t.Context(), h.DB, h.Organization.ID, ticketID)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return list
+}
+
+func (h *house) ticket(number int64) desk.Ticket {
+	h.t.Helper()
+	t, err := h.desk.TicketByNumber(h.t.Context(), h.DB, h.Organization.ID, number)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return t
+}
+
+// shown is the part of the page with an id.
+func shown(t testing.TB, d webtest.Document, id string) string {
+	t.Helper()
+	found := d.With("id", id)
+	if len(found) != 1 {
+		t.Fatalf("got %d elements %s in page %s", len(found), id, webtest.Text(d.Root))
+	}
+	return webtest.Text(found[0])
+}
+
+// value is what a field of the page has in it.
+func value(d webtest.Document, name string) string { return valueOf(d.Field(name)) }
+
+// property is what the field of a property has in it.
+func property(d webtest.Document, name string) string { return valueOf(d.With("id", "field-"+name)[0]) }
+
+func valueOf(n *html.Node) string {
+	switch n.Data {
+	case "textarea":
+		for c := range n.ChildNodes() {
+			return c.Data
+		}
+		return ""
+	case "select":
+		for c := range n.ChildNodes() {
+			if webtest.Has(c, "selected") {
+				return webtest.Attr(c, "value")
+			}
+		}
+	}
+	return webtest.Attr(n, "value")
+}
+
+// TestTicket: the page says all that is known, by whom and why, as text.
+func TestTicket(t *testing.T) {
+	h := newHouse(t)
+	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
+		m.Subject, m.Text, m.From.Name = "Lost "+evil, evil+" see https://help.example/a?b=1&c=2.", evil
+		m.Attachments = []channel.Attachment{
+			{Name: evil + ".png", ContentType: "image/png", Error: "it was <too> large"}, {Name: "x.svg", ContentType: "image/svg+xml", Error: "gone"},
+		}
+		m.Cc = []channel.Party{{Name: "Bob", Email: "bob@example.com"}}
+	})
+	h.mail("ana@example.com", "m2", func(m *channel.Message) {
+		m.Text, m.Mail.InReplyTo = "Yes.\n\n> And did you look?", []string{"m1"}
+		m.Stripped = "Yes."
+	})
+	b := h.SignIn(h.Agent)
+	d := b.Page("/tickets/1")
+	thread := shown(t, d, "thread")
+	for _, want := range []string{"Today", "alert(1)", "It started this ticket", "It answers a message of this ticket", "Quoted text", "it was <too> large", "Bob <bob@example.com>"} {
+		if !strings.Contains(thread, want) {
+			t.Errorf("the thread has no %q: %s", want, thread)
+		}
+	}
+	var links []string
+	for _, a := range d.All("a") {
+		if strings.HasPrefix(webtest.Attr(a, "href"), "https:") {
+			links = append(links, webtest.Attr(a, "href")+" "+webtest.Attr(a, "rel"))
+		}
+	}
+	if fmt.Sprint(links) != "[https://help.example/a?b=1&c=2 noopener noreferrer nofollow]" {
+		t.Errorf("got links %q", links)
+	}
+	for _, img := range d.All("img") {
+		t.Errorf("a picture %q of what is not there", webtest.Attr(img, "src"))
+	}
+	if h := webtest.Text(d.All("h1")[0]); !strings.HasPrefix(h, "Lost <script>") {
+		t.Errorf("got heading %q", h)
+	}
+	if got := property(d, "status") + property(d, "priority") + property(d, "assignee"); got != "opennormal" {
+		t.Errorf("got properties %q", got)
+	}
+	if live := webtest.Attr(d.With("id", "thread")[0], "data-live"); live != "ticket:"+r.TicketID {
+		t.Errorf("the thread is live by %q", live)
+	}
+	if unread, err := h.desk.Unread(t.Context(), h.DB, h.Agent.ID, []desk.Ticket{h.ticket(1)}); err != nil || len(unread) != 0 {
+		t.Errorf("opening it left it unread: %v, %v", unread, err)
+	}
+	if unread, err := h.desk.Unread(t.Context(), h.DB, h.Admin.ID, []desk.Ticket{h.ticket(1)}); err != nil || len(unread) != 1 {
+		t.Errorf("opening it marked it read for somebody else: %v, %v", unread, err)
+	}
+}
+
+// TestEmptyTicket: a ticket in which nothing was said, of a customer without a name.
+func TestEmptyTicket(t *testing.T) {
+	h := newHouse(t)
+	h.write(func(tx *db.Tx) error {
+		_, err := h.desk.CreateTicket(t.Context(), tx, h.Organization.ID, desk.NewTicket{Subject: "Call back", Customer: &desk.Person{Phone: "+14155550123"}})
+		return err
+	})
+	d := h.SignIn(h.Agent).Page("/tickets/1")
+	d.Want("Nothing was said here yet.", "Call back", "+14155550123")
+	if value(d, "reply") != "" || value(d, "note") != "" {
+		t.Error("there is a draft of nothing")
+	}
+}
+
+// TestTicketOfOthers: what is another organization's is not there, by any address.
+func TestTicketOfOthers(t *testing.T) {
+	h := newHouse(t)
+	h.mail("ana@example.com", "m1", func(m *channel.Message) { m.HTML = "<p>secret</p>" })
+	m := h.messages(h.ticket(1).ID)[0]
+	other := h.SignIn(h.NewUser(h.NewOrganization("Others"), "eve@example.com", "Eve", account.Admin))
+	letter := "/messages/" + m.TicketID + "/" + m.ID
+	for _, path := range []string{"/tickets/1", "/tickets/1/merge", "/tickets/1/split", "/tickets/1/delete", letter + "/letter", letter + "/text"} {
+		d := other.Refused(other.Get(path), http.StatusNotFound)
+		if strings.Contains(webtest.Text(d.Root), "secret") {
+			t.Errorf("%s tells", path)
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/tickets/1/properties": {"status": {"closed"}}, "/tickets/1/write": {"kind": {"note"}, "note": {"hi"}}, "/tickets/1/merge": {"into": {m.TicketID}},
+		"/tickets/1/unmerge": {}, "/tickets/1/split": {"message": {m.ID}}, "/tickets/1/delete": {"confirm": {"1"}}, "/tickets/1/here": {"state": {"open"}},
+	} {
+		other.Refused(other.Post(path, form), http.StatusNotFound)
+	}
+	if got := h.ticket(1); got.Status != desk.StatusOpen || len(h.messages(got.ID)) != 1 {
+		t.Error("another organization changed the ticket")
+	}
+	b := h.SignIn(h.Agent)
+	for _, path := range []string{"/tickets/0", "/tickets/01", "/tickets/2", "/tickets/x", "/tickets/99999999999999999999", "/messages/x/y/letter"} {
+		b.Refused(b.Get(path), http.StatusNotFound)
+	}
+}
+
+// TestLetter: the HTML of a mail is a document of its own, in which nothing runs and
+// which loads nothing from elsewhere.
+func TestLetter(t *testing.T) {
+	h := newHouse(t)
+	clean := safehtml.NewSanitizer().Sanitize
+	for i, markup := range []string{
+		`<p style="color:red">Hi</p><script>alert(1)</script><style>body{background:url(https://evil.example)}</style><form action="https://evil.example"><input></form>` +
+			`<svg onload="alert(1)"></svg><img src="https://evil.example/a.png"><img src="http://evil.example/b.png"><img src="cid:no"><a href="javascript:alert(1)">x</a></body></html></iframe>`,
+		strings.Repeat("<div>", 1<<20) + "deep",
+		`<p>plain</p>`,
+		"<p>" + strings.Repeat("long ", 1<<19) + "</p>",
+	} {
+		h.mail(fmt.Sprintf("a%d@example.com", i), fmt.Sprint("m", i), func(m *channel.Message) { m.HTML = clean(markup) })
+	}
+	b := h.SignIn(h.Agent)
+	for number, want := range map[int64]struct{ has, not string }{
+		1: {`<img data-remote-src="https://evil.example/a.png">`, "<script"},
+		2: {"deep", strings.Repeat("<div>", 101)},
+		3: {"light dark", "only light"},
+		4: {"This mail is longer than can be shown.", strings.Repeat("long ", 1<<18)},
+	} {
+		m := h.messages(h.ticket(number).ID)[0]
+		w := b.Get("/messages/" + m.TicketID + "/" + m.ID + "/letter")
+		body := w.Body.String()
+		if w.Code != http.StatusOK || !strings.Contains(body, want.has) || strings.Contains(body, want.not) {
+			t.Errorf("letter %d: got %d, %d bytes: %.1500s", number, w.Code, len(body), body)
+		}
+		if len(body) > 1<<20+5000 {
+			t.Errorf("letter %d has %d bytes", number, len(body))
+		}
+		policy := w.Header().Get("Content-Security-Policy")
+		for _, part := range []string{"default-src 'none'", "img-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'self'", "sandbox allow-same-origin allow-popups"} {
+			if !strings.Contains(policy, part) {
+				t.Errorf("letter %d: no %q in policy %q", number, part, policy)
+			}
+		}
+		if strings.Contains(policy, "script") || strings.Contains(policy, "allow-forms") || strings.Contains(policy, "allow-top") {
+			t.Errorf("letter %d: policy %q", number, policy)
+		}
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
+			if got := w.Header().Get(name); got != want {
+				t.Errorf("letter %d: got %s %q", number, name, got)
+			}
+		}
+	}
+	d := b.Page("/tickets/1")
+	frames := d.All("iframe")
+	if len(frames) != 1 || webtest.Attr(frames[0], "sandbox") != "allow-same-origin allow-popups allow-popups-to-escape-sandbox" || webtest.Attr(frames[0], "loading") != "lazy" {
+		t.Errorf("got %d frames", len(frames))
+	}
+	d.Want("2 pictures from elsewhere are not loaded")
+	if len(b.Page("/tickets/2").All("iframe")) != 1 {
+		t.Error("no frame for the deep mail")
+	}
+	m := h.messages(h.ticket(3).ID)[0]
+	if w := b.Get("/messages/" + m.TicketID + "/" + m.ID + "/text"); w.Code != http.StatusOK || w.Body.String() != m.Text || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("text: got %d %q", w.Code, w.Body)
+	}
+	plain := h.text("+14155550111", "SM1", "no HTML")
+	b.Refused(b.Get("/messages/"+plain.TicketID+"/"+plain.MessageID+"/letter"), http.StatusNotFound)
+}
+
+// TestLongText: a page has the beginning of a text, and the rest elsewhere.
+func TestLongText(t *testing.T) {
+	h := newHouse(t)
+	h.text("+14155550111", "SM1", strings.Repeat("ä", 50_000))
+	b := h.SignIn(h.Agent)
+	w := b.Get("/tickets/1")
+	if w.Body.Len() > 60_000 {
+		t.Errorf("the page has %d bytes", w.Body.Len())
+	}
+	b.Page("/tickets/1").Want("Read all of its text")
+}
+
+// reply sends the composer's form.
+func reply(kind, text string, more ...string) url.Values {
+	form := url.Values{"kind": {kind}, kind: {text}, "do": {"send"}}
+	for i := 0; i < len(more); i += 2 {
+		form.Set(more[i], more[i+1])
+	}
+	return form
+}
+
+// TestWrite: replies leave, notes stay here, and both can change the status.
+func TestWrite(t *testing.T) {
+	h := newHouse(t)
+	r := h.text("+14155550111", "SM1", "Hello?")
+	b := h.SignIn(h.Agent)
+	d, notice := b.Sent(b.PostFiles("/tickets/1/write", reply("reply", "It is "+evil), web.File{Name: "a.png", ContentType: "image/png", Data: []byte("png")}))
+	if notice != "Your reply is on its way." {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("Waiting to be sent", "a.png", "alert(1)")
+	if imgs := d.All("img"); len(imgs) != 1 || webtest.Attr(imgs[0], "loading") != "lazy" || !strings.HasPrefix(webtest.Attr(imgs[0], "src"), "/attachments/") {
+		t.Errorf("got %d pictures", len(imgs))
+	}
+	d, notice = b.Sent(b.Post("/tickets/1/write", reply("note", "Careful.", "do", "resolved")))
+	if !strings.HasPrefix(notice, "The note is added. Only your team sees it. The ticket is resolved now.") {
+		t.Errorf("got notice %q", notice)
+	}
+	if s := h.ticket(1).Status; s != desk.StatusResolved {
+		t.Errorf("the ticket is %s", s)
+	}
+	undo(t, b, d)
+	if s := h.ticket(1).Status; s != desk.StatusOpen {
+		t.Errorf("after the undoing the ticket is %s", s)
+	}
+	var got []string
+	for _, m := range h.messages(r.TicketID) {
+		got = append(got, m.Kind+" "+m.Author.ID)
+	}
+	if want := fmt.Sprintf("reply %s,reply %s,note %s", h.ticket(1).Customer.ID, h.Agent.ID, h.Agent.ID); strings.Join(got, ",") != want {
+		t.Errorf("got messages %q, want %q", got, want)
+	}
+
+	// Once is once.
+	form := reply("note", "Twice?", "once", "a key")
+	for range 2 {
+		b.Sent(b.Post("/tickets/1/write", form))
+	}
+	if n := len(h.messages(r.TicketID)); n != 4 {
+		t.Errorf("got %d messages after a form that was sent twice, want 4", n)
+	}
+}
+
+// undo presses the button of the notice.
+func undo(t testing.TB, b *webtest.Browser, d webtest.Document) (webtest.Document, string) {
+	t.Helper()
+	form, action := url.Values{}, ""
+	for n := range d.With("id", "toasts")[0].Descendants() {
+		if n.Data == "form" {
+			action = webtest.Attr(n, "action")
+		}
+		if n.Data == "input" {
+			form.Set(webtest.Attr(n, "name"), webtest.Attr(n, "value"))
+		}
+	}
+	if action == "" {
+		t.Fatal("there is no undoing")
+	}
+	return b.Sent(b.Post(action, form))
+}
+
+// TestRefusedWriting: what is refused is said in words, and what was typed is there
+// again, also for who comes back later.
+func TestRefusedWriting(t *testing.T) {
+	h := newHouse(t)
+	r := h.text("+14155550111", "SM1", "Hello?")
+	b := h.SignIn(h.Agent)
+	for _, c := range []struct {
+		name  string
+		form  url.Values
+		files []web.File
+		want  string
+	}{
+		{"nothing", reply("reply", "  \n"), nil, "There is nothing written yet."},
+		{"too long", reply("note", strings.Repeat("x", 100_001)), nil, "The text"},
+		{"a name", reply("reply", "Here.", "note", "and a note"), []web.File{{Name: strings.Repeat("n", 256), ContentType: "text/plain"}}, "The name of file 1"},
+		{"too large", reply("reply", "Here <b>.", "note", "and a note"), []web.File{{Name: "a", ContentType: "x/y", Data: make([]byte, 25<<20+1)}}, "larger than 25 MB"},
+		{"a conversation", reply("reply", "Here.", "conversation", "0190c0de-0000-7000-8000-0000000000a1"), nil, "choose another one"},
+	} {
+		d := b.Refused(b.PostFiles("/tickets/1/write", c.form, c.files...), http.StatusUnprocessableEntity)
+		if alert := d.Alert(); !strings.Contains(alert, c.want) {
+			t.Errorf("%s: got %q, want %q in it", c.name, alert, c.want)
+		}
+		if len(c.files) > 0 && !strings.Contains(d.Alert(), "Choose the files again.") {
+			t.Errorf("%s: got %q, nothing of the files", c.name, d.Alert())
+		}
+		if value(d, "reply") != c.form.Get("reply") || value(d, "note") != c.form.Get("note") {
+			t.Errorf("%s: the form has %.20q and %.20q in it", c.name, value(d, "reply"), value(d, "note"))
+		}
+		for _, in := range d.With("name", "kind") {
+			if webtest.Has(in, "checked") != (webtest.Attr(in, "value") == c.form.Get("kind")) {
+				t.Errorf("%s: the other of reply and note is in front", c.name)
+			}
+		}
+	}
+	if n := len(h.messages(r.TicketID)); n != 1 {
+		t.Errorf("got %d messages, want 1", n)
+	}
+	if d := b.Page("/tickets/1"); value(d, "reply") != "Here." {
+		t.Errorf("the draft is %q", value(d, "reply"))
+	}
+	if d := h.SignIn(h.Admin).Page("/tickets/1"); value(d, "reply") != "" {
+		t.Error("somebody else has the draft")
+	}
+}
+
+// TestDrafts: both are kept, by the button and by the script, until they are sent.
+func TestDrafts(t *testing.T) {
+	h := newHouse(t)
+	h.text("+14155550111", "SM1", "Hello?")
+	b := h.SignIn(h.Agent)
+	_, notice := b.Sent(b.Post("/tickets/1/write", reply("reply", "half a", "note", "half b", "do", "draft")))
+	if notice != "Your draft is kept, for you alone." {
+		t.Errorf("got notice %q", notice)
+	}
+	d := b.Page("/tickets/1")
+	if value(d, "reply") != "half a" || value(d, "note") != "half b" {
+		t.Errorf("got drafts %q, %q", value(d, "reply"), value(d, "note"))
+	}
+	d.Want("Draft kept")
+	b.Sent(b.Post("/tickets/1/write", reply("reply", "all of a", "note", "half b")))
+	if d := b.Page("/tickets/1"); value(d, "reply") != "" || value(d, "note") != "half b" {
+		t.Errorf("after the reply: got drafts %q, %q", value(d, "reply"), value(d, "note"))
+	}
+	b.Sent(b.Post("/tickets/1/write", reply("note", "", "do", "draft")))
+	if d := b.Page("/tickets/1"); value(d, "note") != "" {
+		t.Errorf("an empty draft is kept: %q", value(d, "note"))
+	}
+}
+
+// TestProperties: each is changed alone and undone; what is wrong is said beside it.
+func TestProperties(t *testing.T) {
+	h := newHouse(t)
+	h.text("+14155550111", "SM1", "Hello?")
+	b := h.SignIn(h.Agent)
+	read := func() string {
+		k := h.ticket(1)
+		return fmt.Sprintf("%s %s %t %v %s", k.Status, k.Priority, k.AssigneeID == h.Agent.ID, k.Tags, k.Subject)
+	}
+	before := read()
+	for _, c := range []struct{ name, value, says, after string }{
+		{"status", "pending", "The ticket is pending.", "pending normal false [] Hello?"},
+		{"priority", "urgent", "The priority is urgent.", "open urgent false [] Hello?"},
+		{"assignee", h.Agent.ID, "The ticket is assigned.", "open normal true [] Hello?"},
+		{"tags", "b, a,,b , c d", "The tags are changed.", "open normal false [b a c d] Hello?"},
+		{"subject", " New <b> ", "The subject is changed.", "open normal false [] New <b>"},
+	} {
+		d, notice := b.Sent(b.Post("/tickets/1/properties?in=mine", url.Values{c.name: {c.value}}))
+		if !strings.HasPrefix(notice, c.says) || read() != c.after {
+			t.Errorf("%s: got %q, %q, want %q", c.name, notice, read(), c.after)
+		}
+		undo(t, b, d)
+		if read() != before {
+			t.Errorf("%s: after the undoing got %q, want %q", c.name, read(), before)
+		}
+	}
+	if _, notice := b.Sent(b.Post("/tickets/1/properties", url.Values{"status": {"open"}})); notice != "Nothing was changed: it was so already." {
+		t.Errorf("got notice %q", notice)
+	}
+	for name, bad := range map[string]string{"status": "done", "priority": "", "assignee": "somebody", "subject": " ", "tags": strings.Repeat("x", 51)} {
+		d := b.Refused(b.Post("/tickets/1/properties", url.Values{name: {bad}}), http.StatusUnprocessableEntity)
+		beside := shown(t, d, "field-"+name+"-error")
+		if beside == "" || !strings.Contains(d.Alert(), beside) || webtest.Attr(d.With("id", "field-"+name)[0], "aria-describedby") != "field-"+name+"-error" {
+			t.Errorf("%s: got %q beside the field and %q above", name, beside, d.Alert())
+		}
+		if n := d.With("id", "field-"+name)[0]; n.Data == "input" && property(d, name) != bad {
+			t.Errorf("%s: the form has %q in it", name, property(d, name))
+		}
+	}
+	if read() != before {
+		t.Errorf("refused forms changed it to %q", read())
+	}
+}
+
+// TestMergeAndSplit: both lead to where the messages are, and can be undone.
+func TestMergeAndSplit(t *testing.T) {
+	h := newHouse(t)
+	one := h.mail("ana@example.com", "m1")
+	h.mail("ana@example.com", "m2")
+	h.mail("bob@example.com", "m3", func(m *channel.Message) { m.Subject = "Another " + evil })
+	b := h.SignIn(h.Agent)
+	d := b.Page("/tickets/1/merge")
+	d.Want("#2 A key is lost")
+	if strings.Contains(webtest.Text(d.Root), "#3") {
+		t.Error("another customer's ticket is offered first")
+	}
+	b.Page("/tickets/1/merge?find=3").Want("#3 Another <script>")
+	b.Page("/tickets/1/merge?find=%231").Want("No other ticket")
+	b.Page("/tickets/1/merge?find=nothing+like+it").Want("No other ticket")
+	b.Page("/tickets/1/merge?find=%00").Want("No other ticket")
+	b.Refused(b.Post("/tickets/1/merge", url.Values{"into": {one.TicketID}}), http.StatusConflict)
+	b.Refused(b.Post("/tickets/1/merge", url.Values{"into": {"gone"}}), http.StatusConflict)
+
+	d, notice := b.Sent(b.Post("/tickets/2/merge", url.Values{"into": {one.TicketID}}))
+	if !strings.HasPrefix(notice, "Ticket #2 is merged into this one.") {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("Where is m1?", "Where is m2?", "Merged in #2")
+	gone := b.Page("/tickets/2")
+	gone.Want("This ticket was merged.")
+	if len(gone.With("name", "reply")) != 0 || len(gone.With("id", "field-status")) != 0 {
+		t.Error("a merged ticket can be written in or changed")
+	}
+	b.Refused(b.Get("/tickets/2/merge"), http.StatusConflict)
+	d, notice = undo(t, b, d)
+	if notice != "The merge is undone: what came from this ticket is back." {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("Where is m2?")
+	b.Refused(b.Post("/tickets/2/unmerge", nil), http.StatusConflict)
+
+	h.mail("ana@example.com", "m4", func(m *channel.Message) { m.Mail.InReplyTo = []string{"m1"} })
+	list := h.messages(one.TicketID)
+	d = b.Page("/tickets/1/split?message=" + list[1].ID)
+	if boxes := d.With("name", "message"); len(boxes) != 2 || webtest.Has(boxes[0], "checked") || !webtest.Has(boxes[1], "checked") {
+		t.Errorf("got %d messages to choose from", len(boxes))
+	}
+	for name, form := range map[string]url.Values{"none": {}, "all": {"message": {list[0].ID, list[1].ID}}, "another's": {"message": {list[0].ID, "x"}}} {
+		d := b.Refused(b.Post("/tickets/1/split", form), http.StatusUnprocessableEntity)
+		if !strings.HasSuffix(d.Alert(), "Nothing was changed.") {
+			t.Errorf("%s: got %q", name, d.Alert())
+		}
+	}
+	d, notice = b.Sent(b.Post("/tickets/1/split", url.Values{"message": {list[1].ID}}))
+	if !strings.HasPrefix(notice, "This ticket has the messages that were split off #1.") {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("Where is m4?", "Was split off #1")
+	b.Page("/tickets/1").Want("Split off #4")
+	undo(t, b, d)
+	if n := len(h.messages(one.TicketID)); n != 2 {
+		t.Errorf("after the undoing ticket 1 has %d messages", n)
+	}
+}
+
+// TestDelete: only admins delete, who have to type the number.
+func TestDelete(t *testing.T) {
+	h := newHouse(t)
+	h.text("+14155550111", "SM1", "Hello?")
+	agent, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
+	agent.Refused(agent.Get("/tickets/1/delete"), http.StatusForbidden)
+	agent.Refused(agent.Post("/tickets/1/delete", url.Values{"confirm": {"1"}}), http.StatusForbidden)
+	links := func(b *webtest.Browser) int { return len(b.Page("/tickets/1").With("href", "/tickets/1/delete")) }
+	if links(agent) != 0 || links(admin) != 1 {
+		t.Errorf("got %d links of an agent and %d of an admin", links(agent), links(admin))
+	}
+	admin.Page("/tickets/1/delete").Want("Hello?", "Type 1 to confirm")
+	admin.Refused(admin.Post("/tickets/1/delete", url.Values{"confirm": {"2"}}), http.StatusUnprocessableEntity)
+	h.ticket(1)
+	if _, notice := admin.Sent(admin.Post("/tickets/1/delete", url.Values{"confirm": {"1"}})); notice != "Ticket #1 is deleted." {
+		t.Errorf("got notice %q", notice)
+	}
+	agent.Refused(agent.Get("/tickets/1"), http.StatusNotFound)
+}
+
+// TestPresence: others hear who looks and who writes, for as long as they say so.
+func TestPresence(t *testing.T) {
+	h := newHouse(t)
+	r := h.text("+14155550111", "SM1", "Hello?")
+	ada, ben := h.SignIn(h.Admin), h.SignIn(h.Agent)
+	sub := h.Live.Subscribe(h.Organization.ID)
+	defer sub.Close()
+	say := func(b *webtest.Browser, state string, told bool) {
+		t.Helper()
+		if w := b.Post("/tickets/1/here", url.Values{"state": {state}}); w.Code != http.StatusNoContent {
+			t.Fatalf("got %d", w.Code)
+		}
+		if got := strings.Join(sub.Take(), " "); got != map[bool]string{true: "presence:" + r.TicketID}[told] {
+			t.Errorf("%s: told %q", state, got)
+		}
+	}
+	sees := func(b *webtest.Browser, want string) {
+		t.Helper()
+		if got := shown(t, b.Page("/tickets/1"), "colleagues"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	sees(ada, "")
+	say(ben, "open", true)
+	say(ben, "open", false)
+	sees(ada, "Ben has this ticket open.")
+	sees(ben, "")
+	say(ben, "writing", true)
+	sees(ada, "Ben is writing here.")
+	say(ada, "open", true)
+	sees(ben, "Ada <script>alert(1)</script> has this ticket open.")
+	say(ben, "gone", true)
+	say(ben, "gone", false)
+	sees(ada, "")
+}
+
+// TestDelivery: how far a message got is said in words, with what to do.
+func TestDelivery(t *testing.T) {
+	h := newHouse(t)
+	r := h.text("+14155550111", "SM1", "Hello?")
+	b := h.SignIn(h.Agent)
+	b.Sent(b.Post("/tickets/1/write", reply("reply", "It is here.")))
+	id := h.messages(r.TicketID)[1].ID
+	w, err := h.desk.Waiting(t.Context(), h.DB, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(func(tx *db.Tx) error { return h.desk.Postponed(t.Context(), tx, &w, "the line <is> busy", false) })
+	b.Page("/tickets/1").Want("Not sent yet: the line <is> busy", "tried again by itself")
+	w, err = h.desk.Waiting(t.Context(), h.DB, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(func(tx *db.Tx) error {
+		return h.desk.Failed(t.Context(), tx, &w, channel.Verdict{Reason: "the number is not in use"})
+	})
+	d := b.Page("/tickets/1")
+	d.Want("Not delivered: the number is not in use", "Write it again")
+	d = b.Page("/tickets/1?again=" + id)
+	if value(d, "reply") != "It is here." {
+		t.Errorf("written again it is %q", value(d, "reply"))
+	}
+	if d := b.Page("/tickets/1?again=x"); value(d, "reply") != "" {
+		t.Errorf("nothing written again is %q", value(d, "reply"))
+	}
+}
+
+// TestPagesOfAThread: all messages are on some page, in order.
+func TestPagesOfAThread(t *testing.T) {
+	h := newHouse(t)
+	for i := range 60 {
+		h.text("+14155550111", fmt.Sprint("SM", i), fmt.Sprintf("message %02d.", i))
+	}
+	b := h.SignIn(h.Agent)
+	var all []string
+	path := "/tickets/1?in=all"
+	for range 10 {
+		d := b.Page(path)
+		var page []string
+		for _, n := range d.With("class", "text") {
+			page = append(page, webtest.Text(n))
+		}
+		all = append(page, all...)
+		path = ""
+		for _, a := range d.All("a") {
+			if webtest.Text(a) == "Earlier messages" {
+				path = webtest.Attr(a, "href")
+			}
+		}
+		if path == "" {
+			break
+		}
+		if !strings.Contains(path, "in=all") {
+			t.Errorf("the path %q has forgotten the list", path)
+		}
+	}
+	if len(all) != 60 || all[0] != "message 00." || all[59] != "message 59." {
+		t.Errorf("got %d messages: %q", len(all), all)
+	}
+}

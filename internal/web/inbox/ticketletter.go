@@ -1,0 +1,120 @@
+package inbox
+
+import (
+	"bytes"
+	"html/template"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const (
+	// maxLetter and maxNesting bound the HTML of a mail that is shown. Browsers slow
+	// down with the first and break with the second.
+	maxLetter  = 1 << 20
+	maxNesting = 100
+
+	// letterPolicy lets a letter show the pictures that came with it. The style that
+	// package safehtml leaves stands in attributes, and can load nothing. Nothing in
+	// it runs, and links open elsewhere.
+	letterPolicy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; " +
+		"sandbox allow-same-origin allow-popups allow-popups-to-escape-sandbox"
+)
+
+// letterPage is the document in the frame. A mail that chooses colours is read on
+// paper, as its sender saw it; any other in the scheme of the reader.
+var letterPage = template.Must(template.New("letter").Parse(`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{{.Title}}</title>
+<base target="_blank">
+<style>
+:root { color-scheme: {{if .Paper}}only light{{else}}light dark{{end}}; }
+body { margin: 0; padding: {{if .Paper}}12px{{else}}1px{{end}}; {{if .Paper}}background: #fff; color: #222; {{else}}background: transparent; {{end}}font: 14px/20px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; overflow-x: auto; }
+body > :first-child { margin-top: 0; }
+body > :last-child { margin-bottom: 0; }
+img { max-width: 100%; height: auto; }
+img:not([src]) { display: inline-block; max-width: 100%; padding: 0 4px; border: 1px dashed #8888; border-radius: 3px; font-size: 12px; }
+img[width="1"], img[height="1"] { display: none; }
+table { max-width: 100%; }
+pre { white-space: pre-wrap; }
+blockquote { margin: 8px 0; padding-inline-start: 12px; border-inline-start: 2px solid #8886; }
+a { color: light-dark(#3f4bd1, #a5b0ff); }
+.rest { margin-top: 16px; padding-top: 8px; border-top: 1px solid #8886; font-size: 12px; }
+</style>
+</head>
+<body dir="auto">
+{{.Markup}}
+{{if .Rest}}<p class="rest">This mail is longer than can be shown.{{with .Text}} <a href="{{.}}">Read all of its text</a>.{{end}}</p>
+{{end}}</body>
+</html>
+`))
+
+// message returns the message that the address names.
+func (p *pages) message(r *web.Request) (desk.Message, error) {
+	m, err := p.Desk.Message(r.Context(), p.DB, r.OrganizationID, r.PathValue("ticket"), r.PathValue("id"))
+	if err == nil && (m.Details.Deleted || m.Details.Redacted) {
+		err = problem.New(problem.NotFound, "nothing of it is left")
+	}
+	return m, err
+}
+
+// letter serves the HTML of a mail, for a frame that keeps it apart.
+func (p *pages) letter(w http.ResponseWriter, r *web.Request) error {
+	m, err := p.message(r)
+	if err != nil {
+		return err
+	}
+	if m.HTML == "" {
+		return problem.New(problem.NotFound, "this message has no HTML")
+	}
+	markup, rest := safehtml.Excerpt(m.HTML, maxLetter, maxNesting)
+	var body bytes.Buffer
+	err = letterPage.Execute(&body, struct {
+		Title       string
+		Paper, Rest bool
+		Text        string
+		Markup      template.HTML // sanitized when it came; package safehtml
+	}{
+		"Mail from " + m.Author.Name, strings.Contains(m.HTML, "color:"), rest,
+		"/messages/" + m.TicketID + "/" + m.ID + "/text", template.HTML(markup),
+	})
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	h.Set("Content-Security-Policy", letterPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	_, _ = body.WriteTo(w) // only fails when nobody is there to see it
+	return nil
+}
+
+// wholeText serves the text of a message that is too long for its page.
+func (p *pages) wholeText(w http.ResponseWriter, r *web.Request) error {
+	m, err := p.message(r)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(m.Text)))
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, m.Text)
+	return nil
+}

@@ -1,0 +1,366 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// maxAttached is how many bytes the files of one message may have together, as in
+// the API.
+const maxAttached = 25 << 20
+
+// composer is the form in which replies and notes are written.
+type composer struct {
+	Kind        string // which of the two is in front
+	Reply, Note string
+	Ways        []way
+	NoWay       string // why nothing can be answered; empty: something can
+	Wrong       string // why what was sent was refused
+	Files       bool   // there were files, which have to be chosen again
+	Kept        web.Time
+	Once        string // makes sending twice by mistake the same as sending once
+	MaxMB       int
+}
+
+// way is a conversation in which the ticket can be answered.
+type way struct {
+	ID      string
+	Icon    string
+	Channel string
+	From    string
+	To      string
+	Copies  string
+	Refusal string
+	Warning string
+	Until   web.Time // when the channel's window closes, or has closed
+	Left    string   // how long that is
+	Chosen  bool
+}
+
+// typed is what somebody sent by the composer.
+type typed struct {
+	kind         string
+	reply, note  string
+	conversation string
+	wrong        string // why it was refused
+	files        bool
+}
+
+func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said typed) (composer, error) {
+	ctx := r.Context()
+	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20}
+	drafts, err := p.Desk.KeptDrafts(ctx, q, r.OrganizationID, r.UserID, t.ID)
+	if err != nil {
+		return c, err
+	}
+	reply, note := drafts[desk.KindReply], drafts[desk.KindNote]
+	chosen := reply.ConversationID
+	c.Reply, c.Note = reply.Text, note.Text
+	if c.Reply == "" && c.Note != "" {
+		c.Kind = desk.KindNote
+	}
+	if c.Kept = r.Time(reply.UpdatedAt); note.UpdatedAt.After(reply.UpdatedAt) {
+		c.Kept = r.Time(note.UpdatedAt)
+	}
+	if id := r.URL.Query().Get("again"); id != "" && c.Reply == "" {
+		if m, err := p.Desk.Message(ctx, q, r.OrganizationID, t.ID, id); err == nil && m.Direction == desk.DirectionOutbound && m.Kind == desk.KindReply {
+			c.Kind, c.Reply, chosen = desk.KindReply, m.Text, m.ConversationID
+		} else if err != nil && problem.Of(err) != problem.NotFound {
+			return c, err
+		}
+	}
+	if said.wrong != "" {
+		c.Kind, c.Reply, c.Note, c.Wrong, c.Files, c.Kept = said.kind, said.reply, said.note, said.wrong, said.files, web.Time{}
+		chosen = said.conversation
+	}
+	ways, err := p.Desk.WaysOut(ctx, q, r.OrganizationID, t.ID)
+	if err != nil {
+		return c, err
+	}
+	first, can := -1, false
+	for i := range ways {
+		w := newWay(r, &ways[i])
+		if w.ID == chosen || first < 0 && w.Refusal == "" {
+			first = i
+		}
+		can = can || w.Refusal == ""
+		c.Ways = append(c.Ways, w)
+	}
+	if chosen != "" {
+		for i := range c.Ways {
+			if c.Ways[i].ID == chosen {
+				first = i
+			}
+		}
+	}
+	if first >= 0 {
+		c.Ways[first].Chosen = true
+	}
+	switch {
+	case len(ways) == 0:
+		c.NoWay = "There is no conversation in this ticket yet, so there is nobody to answer. Write a note, or begin with a new ticket to the customer."
+	case !can && len(ways) == 1:
+		c.NoWay = asSentence(c.Ways[0].Refusal)
+	case !can:
+		c.NoWay = "Nothing can leave by any of the conversations now."
+	}
+	if c.NoWay != "" && c.Reply == "" {
+		c.Kind = desk.KindNote
+	}
+	return c, nil
+}
+
+func newWay(r *web.Request, o *desk.WayOut) way {
+	w := way{
+		ID: o.ConversationID, Icon: channelIcon(o.Channel), Channel: channelLabel(o.Channel), From: o.From,
+		To: partyName(o.To), Refusal: o.Refusal, Warning: o.Warning, Until: r.Time(o.OpenUntil),
+	}
+	var copies []string
+	for _, c := range o.Cc {
+		copies = append(copies, partyName(c))
+	}
+	w.Copies = strings.Join(copies, ", ")
+	if left := o.OpenUntil.Sub(r.Now); !o.OpenUntil.IsZero() && left > 0 {
+		w.Left = roughly(left)
+	}
+	return w
+}
+
+// partyName is what one end of a conversation is called, with the address.
+func partyName(p channel.Party) string {
+	address := cmp.Or(p.Email, p.Phone)
+	switch {
+	case p.Name != "" && address != "" && p.Name != address:
+		return p.Name + " (" + address + ")"
+	case p.Name != "" || address != "":
+		return cmp.Or(p.Name, address)
+	}
+	return p.ID
+}
+
+// asSentence is what a service says as a person writes it.
+func asSentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
+		text += "."
+	}
+	return text
+}
+
+// once remembers the forms that were sent a moment ago.
+type once struct {
+	mu   sync.Mutex
+	seen map[string]time.Time
+}
+
+// maxSeen bounds what is remembered.
+const maxSeen = 10_000
+
+// first reports whether a key is new. It is forgotten after a while, or by undo.
+func (o *once) first(key string, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at, ok := o.seen[key]; ok && now.Sub(at) < 10*time.Minute {
+		return false
+	}
+	if o.seen == nil || len(o.seen) >= maxSeen {
+		old := o.seen
+		o.seen = make(map[string]time.Time)
+		for k, at := range old {
+			if now.Sub(at) < time.Minute {
+				o.seen[k] = at
+			}
+		}
+	}
+	o.seen[key] = now
+	return true
+}
+
+func (o *once) undo(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.seen, key)
+}
+
+// write sends a reply, adds a note, or keeps a draft of them.
+func (p *pages) write(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Upload(w, r, maxAttached)
+	if !ok {
+		return nil
+	}
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	s := typed{
+		kind: form.Get("kind"), reply: form.Get("reply"), note: form.Get("note"),
+		conversation: form.Get("conversation"), files: len(form.Files) > 0 || form.TooLarge,
+	}
+	if s.kind != desk.KindNote {
+		s.kind = desk.KindReply
+	}
+	back := ticketPath(t.Number) + inOf(r)
+	if form.Get("do") == "draft" {
+		if err := p.keepDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
+			return p.refuse(w, r, t, s, err)
+		}
+		p.presence.saw(t.ID, r.UserID, cmp.Or(r.User.Name, r.User.Email), true, r.Now)
+		if r.Header.Get("X-Draft") != "" {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return p.Redirect(w, back, web.Notice{Text: "Your draft is kept, for you alone."})
+	}
+	if form.TooLarge {
+		s.wrong = "The files are larger than " + strconv.Itoa(maxAttached>>20) + " MB together. Choose fewer or smaller ones; nothing was sent, and what you wrote is kept."
+		return p.showTicket(w, r, t, s, nil)
+	}
+	key := r.UserID + " " + form.Get("once")
+	if form.Get("once") != "" && !p.once.first(key, r.Now) {
+		return p.Redirect(w, back, web.Notice{})
+	}
+	n, err := p.send(r, &t, s, form)
+	if err != nil {
+		p.once.undo(key)
+		return p.refuse(w, r, t, s, err)
+	}
+	return p.Redirect(w, back, n)
+}
+
+// send writes what was typed.
+func (p *pages) send(r *web.Request, t *desk.Ticket, s typed, form web.Upload) (web.Notice, error) {
+	d := desk.Draft{Text: s.reply}
+	if s.kind == desk.KindNote {
+		d.Text = s.note
+	}
+	for _, f := range form.Files {
+		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: f.Data})
+	}
+	says, err := p.Desk.Compose(r.Context(), d)
+	if err != nil {
+		return web.Notice{}, err
+	}
+	if says.Empty() {
+		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
+	}
+	by := desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
+	notice := web.Notice{Text: "The note is added. Only your team sees it."}
+	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
+		if s.kind == desk.KindNote {
+			if _, err := p.Desk.AddNote(ctx, tx, r.OrganizationID, t.ID, by, says); err != nil {
+				return err
+			}
+		} else {
+			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation})
+			if err != nil {
+				return err
+			}
+			if notice.Text = "Your reply is on its way."; m.Delivery.State == "" {
+				notice.Text = "Your reply is written down. Whoever connected the API carries it on."
+			}
+		}
+		status := desk.Status(form.Get("do"))
+		if status != desk.StatusResolved && status != desk.StatusPending || status == t.Status || t.MergedIntoID != "" {
+			return nil
+		}
+		if _, err := p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: &status}); err != nil {
+			return err
+		}
+		notice.Text += " The ticket is " + strings.ToLower(statusLabel(status)) + " now."
+		notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+inOf(r), map[string]string{"status": string(t.Status)}
+		return nil
+	})
+	return notice, err
+}
+
+// keepDrafts keeps what was typed, of these kinds.
+func (p *pages) keepDrafts(r *web.Request, t *desk.Ticket, s typed, kinds ...string) error {
+	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		for _, kind := range kinds {
+			d := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: kind, Text: s.note}
+			if kind == desk.KindReply {
+				d.Text, d.ConversationID = s.reply, s.conversation
+			}
+			if err := p.Desk.KeepDraft(r.Context(), tx, r.OrganizationID, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// refuse shows the ticket again with what was typed, which is kept as a draft too:
+// whoever goes away now finds it again.
+func (p *pages) refuse(w http.ResponseWriter, r *web.Request, t desk.Ticket, s typed, err error) error {
+	e, ok := wrote(err)
+	if !ok {
+		return err
+	}
+	s.wrong = asSentence(e.Message)
+	if len(e.Issues) > 0 {
+		s.wrong = asSentence(issueText(e.Issues[0]))
+	}
+	s.wrong += " Nothing was sent."
+	if err := p.keepDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
+		if _, ok := wrote(err); !ok {
+			return err
+		}
+	}
+	return p.showTicket(w, r, t, s, nil)
+}
+
+// issueText says what is wrong with a draft.
+func issueText(i problem.Issue) string {
+	what, rest, _ := strings.Cut(i.Path, ".")
+	switch what {
+	case "attachments":
+		if n, _, _ := strings.Cut(rest, "."); n != "" {
+			if at, err := strconv.Atoi(n); err == nil {
+				return "the name of file " + strconv.Itoa(at+1) + " " + i.Message
+			}
+		}
+		return "the files " + i.Message
+	case "conversation_id":
+		return "the conversation is not in this ticket any more; choose another one"
+	}
+	return "the text " + i.Message
+}
+
+// here notes that somebody looks at a ticket, and tells the others when that is news.
+func (p *pages) here(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	name := cmp.Or(r.User.Name, r.User.Email)
+	news := false
+	if form.Get("state") == "gone" {
+		news = p.presence.left(t.ID, r.UserID)
+	} else {
+		news = p.presence.saw(t.ID, r.UserID, name, form.Get("state") == "writing", r.Now)
+	}
+	if news && p.Live != nil {
+		p.Live.Tell(r.OrganizationID, "presence:"+t.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

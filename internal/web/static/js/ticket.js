@@ -1,0 +1,202 @@
+// A ticket: what is typed is kept as a draft, sent without leaving the page, and
+// stays where it was refused; letters are as high as they need to be; and others
+// hear who is here.
+import { morph } from "./live.js";
+import { leave, toast } from "./toast.js";
+
+const ticket = document.querySelector(".ticket");
+const composer = document.getElementById("composer");
+const read = async (response) => new DOMParser().parseFromString(await response.text(), "text/html");
+
+// put takes over what an answer says, in place.
+function put(page) {
+  for (const part of document.querySelectorAll("[data-live][id]")) {
+    const now = page.getElementById(part.id);
+    if (now) morph(part, now);
+  }
+  for (const said of page.querySelectorAll("#toasts > .toast")) {
+    const box = document.importNode(said, true);
+    document.getElementById("toasts").append(box);
+    leave(box);
+  }
+  document.dispatchEvent(new CustomEvent("kickstand:changed"));
+}
+
+const ours = (response) => response.redirected && response.ok && new URL(response.url).pathname === location.pathname;
+
+// Properties change in place, and so does what undoes it.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post" || !form.matches(".ticket [data-quiet], .toast form")) return;
+  event.preventDefault();
+  const focus = document.activeElement?.id;
+  try {
+    const response = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)) });
+    if (!ours(response) && response.status !== 422) {
+      location.assign(response.redirected ? response.url : location.href);
+      return;
+    }
+    form.closest(".toast")?.remove();
+    put(await read(response));
+    if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
+  } catch {
+    toast("That was not saved: the server cannot be reached. Try again.", { bad: true });
+  }
+});
+
+if (composer) compose();
+
+function compose() {
+  const field = () => composer.elements[composer.elements.kind.value];
+  const files = composer.elements.files;
+  const wrong = composer.querySelector("[data-wrong]");
+  const list = composer.querySelector("[data-files]");
+  const kept = composer.querySelector("[data-kept]");
+  const most = composer.dataset.most * 1e6;
+  const refuse = (text) => {
+    wrong.textContent = text;
+    wrong.hidden = !text;
+  };
+
+  composer.querySelectorAll(".kinds label").forEach((label) => label.addEventListener("click", () => requestAnimationFrame(() => field().focus())));
+  composer.addEventListener("change", (event) => event.target.name === "kind" && field().focus());
+
+  // Drafts.
+  let timer = 0;
+  let saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
+  let sending = false;
+  async function keep(last) {
+    clearTimeout(timer);
+    timer = 0;
+    const now = composer.elements.reply.value + "\0" + composer.elements.note.value;
+    if (now === saved || sending) return;
+    const form = new FormData(composer);
+    form.delete("files");
+    form.set("do", "draft");
+    const response = await fetch(composer.action, { method: "POST", body: form, headers: { "X-Draft": "1" }, keepalive: last && now.length < 20000 }).catch(() => null);
+    if (response?.ok) saved = now;
+    kept.textContent = response?.ok ? "Draft kept" : "Draft not kept yet";
+    if (!response?.ok && !last) timer ||= setTimeout(keep, 10000);
+  }
+  composer.addEventListener("input", (event) => {
+    if (!event.target.matches("textarea")) return;
+    if (!writing) here("writing");
+    timer ||= setTimeout(keep, 1500);
+  });
+  addEventListener("pagehide", () => keep(true));
+
+  // Files are added by choosing, dropping and pasting.
+  let chosen = new DataTransfer();
+  const show = () => {
+    files.files = chosen.files;
+    list.hidden = !chosen.files.length;
+    list.replaceChildren(
+      ...[...chosen.files].map((file, i) => {
+        const item = document.createElement("li");
+        const box = Object.assign(document.createElement("span"), { className: "file" });
+        const drop = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "×" });
+        drop.setAttribute("aria-label", "Remove " + file.name);
+        drop.addEventListener("click", () => {
+          chosen.items.remove(i);
+          show();
+          files.focus();
+        });
+        box.append(`${file.name} (${file.size < 1e6 ? Math.ceil(file.size / 1e3) + " kB" : (file.size / 1e6).toFixed(1) + " MB"})`, drop);
+        item.append(box);
+        return item;
+      }),
+    );
+    const total = [...chosen.files].reduce((sum, file) => sum + file.size, 0);
+    refuse(total > most ? `The files have more than ${composer.dataset.most} MB together. Remove some.` : "");
+  };
+  const add = (more) => {
+    [...more].forEach((file) => chosen.items.add(file));
+    show();
+  };
+  files.addEventListener("change", () => add(files.files));
+  composer.addEventListener("paste", (event) => {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    add(event.clipboardData.files);
+  });
+  const over = (is) => (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    composer.classList.toggle("over", is);
+    if (event.type === "drop") add(event.dataTransfer.files);
+  };
+  ticket.addEventListener("dragover", over(true));
+  ticket.addEventListener("dragleave", over(false));
+  ticket.addEventListener("drop", over(false));
+
+  composer.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (sending) return;
+    sending = true;
+    refuse("");
+    composer.setAttribute("aria-busy", "true");
+    const kind = composer.elements.kind.value;
+    try {
+      const response = await fetch(composer.action, { method: "POST", body: new FormData(composer, event.submitter) });
+      const page = await read(response);
+      const again = page.getElementById("composer");
+      if (ours(response)) {
+        composer.elements[kind].value = "";
+        saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
+        chosen = new DataTransfer();
+        show();
+        kept.textContent = "";
+        put(page);
+        here("open");
+        document.querySelector(".scroll").scrollTop = 0;
+      } else if (response.status === 422 && again) {
+        // The files are still chosen here, unlike on the page that says so.
+        refuse(again.querySelector("[data-wrong]").textContent.replace(" Choose the files again.", ""));
+      } else if (response.redirected) {
+        location.assign(response.url);
+      } else {
+        refuse(page.querySelector("main")?.textContent.trim().replace(/\s+/g, " ").slice(0, 300) || "This was refused. Nothing was sent.");
+      }
+      if (again) composer.elements.once.value = again.elements.once.value;
+    } catch {
+      refuse("This was not sent: the server cannot be reached. What you wrote is still here.");
+    }
+    composer.removeAttribute("aria-busy");
+    sending = false;
+    field().focus();
+  });
+}
+
+// Letters are as high as what is in them, up to a limit, from where they scroll.
+function fit(frame) {
+  const page = frame.contentDocument?.documentElement;
+  if (page?.scrollHeight) frame.style.height = Math.min(Math.max(page.querySelector("body")?.scrollHeight ?? 0, 24) + 2, 1200) + "px";
+}
+const watched = new WeakSet();
+function watch() {
+  for (const frame of document.querySelectorAll("iframe.letter")) {
+    if (watched.has(frame)) continue;
+    watched.add(frame);
+    const ready = () => {
+      fit(frame);
+      const body = frame.contentDocument?.body;
+      if (body) new ResizeObserver(() => fit(frame)).observe(body);
+    };
+    frame.addEventListener("load", ready);
+    if (frame.contentDocument?.readyState === "complete") ready();
+  }
+}
+watch();
+document.addEventListener("kickstand:changed", watch);
+
+// Who is here. While somebody looks, they say so every now and then.
+var writing = false;
+function here(state) {
+  if (!ticket) return;
+  writing = state === "writing";
+  fetch(ticket.dataset.here, { method: "POST", body: new URLSearchParams({ state }), keepalive: true }).catch(() => {});
+}
+here("open");
+setInterval(() => document.hidden || here(composer?.contains(document.activeElement) && writing ? "writing" : "open"), 20000);
+composer?.addEventListener("focusout", (event) => writing && !composer.contains(event.relatedTarget) && here("open"));
+addEventListener("pagehide", () => here("gone"));
