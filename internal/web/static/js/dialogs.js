@@ -5,13 +5,16 @@ document.addEventListener("click", async (event) => {
   if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
   try {
-    const form = await formOf(await fetch(link.href));
+    const form = await formOf(await fetch(link.href, { headers }));
     if (!form) throw new Error("no form");
     open(form, link.href);
   } catch {
     location.href = link.href;
   }
 });
+
+// What is told on the next page is for who reads it, not for this script.
+const headers = { "X-Live": "1" };
 
 async function formOf(response) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
@@ -40,11 +43,10 @@ function open(form, address) {
     if (form.method !== "post") return;
     event.preventDefault();
     const body = form.enctype === "multipart/form-data" ? new FormData(form, event.submitter) : new URLSearchParams(new FormData(form, event.submitter));
-    const response = await fetch(form.action, { method: "POST", body });
+    const response = await fetch(form.action, { method: "POST", body, headers });
     if (response.redirected) {
-      location.assign(response.url);
-      if (new URL(response.url).pathname === location.pathname) location.reload();
-    } else if (response.status === 422) {
+      response.url === location.href ? location.reload() : location.assign(response.url);
+    } else if (response.status === 422 || response.status === 429) {
       const again = await formOf(response);
       again ? show(again) : dialog.close();
     } else {
