@@ -24,7 +24,7 @@ func failedMail(to mail.Address, id, rawURL, baseURL, reason string) (mail.Messa
 		After: []string{"Webhook id: " + id},
 	}
 	if baseURL != "" {
-		l.Action = mail.Action{Label: "Open Kickstand", URL: baseURL + "/"}
+		l.Action = mail.Action{Label: "Look at the webhook", URL: baseURL + "/settings/webhooks/" + id}
 	}
 	return l.Message(mail.Address{}, to)
 }

@@ -159,7 +159,7 @@ func TestKeyLife(t *testing.T) {
 	b.Refused(b.Post(path+"/revoke", nil), http.StatusConflict)
 	b.Refused(b.Get(path+"/edit"), http.StatusConflict)
 	b.Refused(b.Post(path+"/delete", url.Values{"confirm": {"Expor"}}), http.StatusUnprocessableEntity).Want("Type Export to confirm")
-	if d, notice = b.Sent(b.Post(path+"/delete", url.Values{"confirm": {"Export"}})); notice != "The key is deleted." {
+	if _, notice = b.Sent(b.Post(path+"/delete", url.Values{"confirm": {"Export"}})); notice != "The key is deleted." {
 		t.Errorf("got notice %q", notice)
 	}
 	b.Refused(b.Get(path), http.StatusNotFound)
