@@ -76,6 +76,12 @@ func Register(s *web.Site, c Config) {
 		p.base, p.other, p.environment = p.other, p.base, Sandbox
 	}
 	p.handle("", route{get: p.overview})
+	p.handle("/map", route{get: p.showMap})
+	p.handle("/zones", route{get: p.zones})
+	p.handle("/zones/new", route{get: p.newZone, post: p.newZone, admin: true})
+	p.handle("/zones/{id}", route{get: p.zone})
+	p.handle("/zones/{id}/edit", route{get: p.changeZone, post: p.changeZone, admin: true})
+	p.handle("/zones/{id}/delete", route{get: p.deleteZone, post: p.deleteZone, admin: true})
 	p.handleRecords()
 }
 

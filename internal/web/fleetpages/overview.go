@@ -1,12 +1,259 @@
 package fleetpages
 
 import (
+	"context"
 	"net/http"
+	"net/url"
+	"strconv"
+	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// overview is what the fleet does and earns.
+// overviewPage is what the fleet does and earns.
+type overviewPage struct {
+	Topics  string
+	Filters filters
+	Zone    string // whose days are counted
+	Compare string // with what figures are compared
+	Figures []figure
+	Charts  []chart
+	Needs   []need
+	Empty   *web.Empty // instead of the figures, while there is nothing to count
+}
+
+// figure is a number that says much.
+type figure struct {
+	Label  string
+	Values []string // one for each currency
+	Change change
+	Note   string
+}
+
+// Many reports whether there are several values.
+func (f figure) Many() bool { return len(f.Values) > 1 }
+
+// need is something that somebody should look at.
+type need struct {
+	Icon  string
+	Text  string
+	Path  string
+	Count string
+}
+
+// spans are the times that can be looked at, in days.
+var spans = [...]web.Option{{Value: "7", Label: "7 days"}, {Value: "", Label: "30 days"}, {Value: "90", Label: "90 days"}, {Value: "365", Label: "A year"}}
+
+// overview shows what the fleet does and earns.
 func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
-	return p.Render(w, r, "overview", p.page(r, "", "Overview", nil))
+	ctx := r.Context()
+	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	zone, err := time.LoadLocation(settings.TimeZone)
+	if err != nil {
+		return err
+	}
+	subs, fields, err := p.areas(ctx, r)
+	if err != nil {
+		return err
+	}
+	b := overviewPage{
+		Topics: p.topic(fleet.RideKind) + " " + p.topic(fleet.VehicleKind), Zone: settings.TimeZone,
+		Filters: filters{Fields: append(web.Fields{{Name: "days", Label: "Time", Type: "select", Options: spans[:]}},
+			append(fields, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})...)},
+	}
+	b.Filters.begin(r)
+	days := 30
+	if n, err := strconv.Atoi(b.Filters.get("days")); err == nil {
+		days = n
+	}
+	now := r.Now.In(zone)
+	q := fleet.AnalyticsQuery{
+		From: period.StartOf(now.Year(), now.Month(), now.Day()-days+1, zone), To: now, Granularity: period.Day, Location: zone,
+		Subaccounts: b.Filters.list("area"), VehicleTypes: b.Filters.list("type"), TripTypes: []fleet.TripType{fleet.RiderTrip},
+	}
+	if days > 90 {
+		q.Granularity = period.Week
+	}
+	before := q
+	before.From, before.To, before.Granularity = q.From.AddDate(0, 0, -days), q.To.AddDate(0, 0, -days), period.Total
+	b.Compare = "Compared with the " + strconv.Itoa(days) + " days before."
+	if err := p.figures(ctx, r, &b, q, before); err != nil {
+		return err
+	}
+	if b.Needs, err = p.needs(ctx, r, subs, settings); err != nil {
+		return err
+	}
+	return p.Render(w, r, "overview", p.page(r, "", "Overview", b))
+}
+
+// figures fills in what is counted of rides.
+func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q, before fleet.AnalyticsQuery) error {
+	rides, err := p.Fleet.RideAnalytics(ctx, r.OrganizationID, q)
+	if err != nil {
+		return err
+	}
+	ridesBefore, err := p.Fleet.RideAnalytics(ctx, r.OrganizationID, before)
+	if err != nil {
+		return err
+	}
+	revenue, err := p.Fleet.RevenueAnalytics(ctx, r.OrganizationID, q)
+	if err != nil {
+		return err
+	}
+	revenueBefore, err := p.Fleet.RevenueAnalytics(ctx, r.OrganizationID, before)
+	if err != nil {
+		return err
+	}
+	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for state, n := range states {
+		if state != fleet.Removed {
+			total += n
+		}
+	}
+	now, then := rides.Totals, ridesBefore.Totals
+	if total == 0 && now.RideCount == 0 && then.RideCount == 0 && b.Filters.All == "" {
+		b.Empty = &web.Empty{Text: "There are no vehicles and no rides yet.", Path: p.base + "/vehicles", Label: "To the vehicles"}
+		return nil
+	}
+	ridden := figure{Label: "Vehicles ridden", Values: []string{number(now.UniqueVehicles)}, Change: changeOf(now.UniqueVehicles, then.UniqueVehicles)}
+	if total > 0 && q.Subaccounts == nil && q.VehicleTypes == nil {
+		ridden.Note = strconv.FormatInt(min(100, (now.UniqueVehicles*100+total/2)/total), 10) + "% of " + number(total) + " in the fleet"
+	}
+	average := figure{Label: "Average ride", Values: []string{"–"}}
+	if now.AverageDurationSeconds != nil {
+		average.Values[0] = span(*now.AverageDurationSeconds)
+		if then.AverageDurationSeconds != nil {
+			average.Change = changeOf(*now.AverageDurationSeconds, *then.AverageDurationSeconds)
+			average.Change.Class = "" // longer is neither better nor worse
+		}
+		if now.AverageDistanceMeters != nil {
+			average.Note = distance(*now.AverageDistanceMeters)
+		}
+	}
+	earned := figure{Label: "Revenue"}
+	for _, t := range revenue.Totals {
+		earned.Values = append(earned.Values, money(t.TotalAmount, t.Currency))
+		earned.Note = money(t.NetAmount, t.Currency) + " without tax"
+	}
+	switch len(revenue.Totals) {
+	case 0:
+		earned.Values = []string{"–"}
+	case 1:
+		for _, t := range revenueBefore.Totals {
+			if t.Currency == revenue.Totals[0].Currency {
+				earned.Change = changeOf(revenue.Totals[0].TotalAmount, t.TotalAmount)
+			}
+		}
+	default:
+		earned.Note = ""
+	}
+	b.Figures = []figure{
+		{Label: "Rides", Values: []string{number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: counted(now.UniqueCustomers, "rider")},
+		earned, ridden, average,
+	}
+	label := func(of period.Period) (string, string) {
+		start := of.Start
+		if q.Granularity == period.Week {
+			return "Week of " + start.Format("Mon 2 Jan 2006"), start.Format("2 Jan")
+		}
+		return start.Format("Mon 2 Jan 2006"), start.Format("2 Jan")
+	}
+	var counts []value
+	for _, row := range rides.Rows {
+		long, short := label(row.Period)
+		counts = append(counts, value{long, short, row.RideCount})
+	}
+	b.Charts = append(b.Charts, newChart("Rides", "Rides", false, counts, number))
+	// Currencies are never added up: each has a chart.
+	for _, t := range revenue.Totals {
+		var amounts []value
+		for _, row := range revenue.Rows {
+			if row.Currency == t.Currency {
+				long, short := label(row.Period)
+				amounts = append(amounts, value{long, short, row.TotalAmount})
+			}
+		}
+		title := "Revenue"
+		if len(revenue.Totals) > 1 {
+			title += " in " + t.Currency
+		}
+		b.Charts = append(b.Charts, newChart(title, title, true, amounts, func(n int64) string { return money(n, t.Currency) }))
+	}
+	return nil
+}
+
+// needs is what somebody should look at, of the whole fleet.
+func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings) ([]need, error) {
+	var list []need
+	add := func(icon, text, path string, query url.Values, count string) {
+		list = append(list, need{icon, text, address(p.base+path, query), count})
+	}
+	for _, s := range subs {
+		for _, a := range s.Alerts {
+			if !a.StartsAt.Std().After(r.Now) && (a.EndsAt.Std().IsZero() || a.EndsAt.Std().After(r.Now)) {
+				add("info", s.Name+": "+a.Summary, "/subaccounts/"+s.ID, nil, "")
+			}
+		}
+	}
+	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		state      fleet.VehicleState
+		icon, text string
+	}{
+		{fleet.Missing, "alert", "missing"}, {fleet.NonContactable, "plug", "out of contact"}, {fleet.NonOperational, "pause", "out of service"},
+	} {
+		if n := states[s.state]; n > 0 {
+			add(s.icon, counted(n, "vehicle")+" "+s.text, "/vehicles", url.Values{"state": {string(s.state)}}, "")
+		}
+	}
+	low, err := p.few(ctx, func(ctx context.Context) ([]fleet.Doc, *fleet.Cursor, error) {
+		return p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
+			State: []fleet.VehicleState{fleet.Available}, BatteryPercent: fleet.Integers{High: new(settings.BatteryReadyPercent)},
+			Sort: fleet.Sort{Member: "battery_percent"}, Limit: 100,
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if low != "" {
+		add("battery", low+" available with "+strconv.FormatInt(settings.BatteryReadyPercent, 10)+"% battery or less", "/vehicles", url.Values{"state": {string(fleet.Available)}, "battery": {strconv.FormatInt(settings.BatteryReadyPercent, 10)}}, "")
+	}
+	day := r.Now.Add(-24 * time.Hour)
+	due, err := p.few(ctx, func(ctx context.Context) ([]fleet.Doc, *fleet.Cursor, error) {
+		return p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{
+			PaymentStatus: []string{"due"}, EndedAt: period.Range{High: &day}, Limit: 100,
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if due != "" {
+		add("card", "Rides with a payment that is due for more than a day", "/rides", url.Values{"payment": {"due"}}, due)
+	}
+	return list, nil
+}
+
+// few says how many records a list has, as far as one page goes: "3", "more than
+// 100"; empty for none.
+func (p *pages) few(ctx context.Context, find func(ctx context.Context) ([]fleet.Doc, *fleet.Cursor, error)) (string, error) {
+	docs, next, err := find(ctx)
+	switch {
+	case err != nil || len(docs) == 0:
+		return "", err
+	case next != nil:
+		return "More than " + strconv.Itoa(len(docs)), nil
+	}
+	return strconv.Itoa(len(docs)), nil
 }

@@ -1,18 +1,63 @@
 package fleetpages_test
 
-import "testing"
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
 
 // TestEnvironments: nobody can take the one for the other.
 func TestEnvironments(t *testing.T) {
 	y := newYard(t)
-	for path, other := range map[string]string{"/fleet": "/sandbox/fleet", "/sandbox/fleet": "/fleet"} {
+	for path, other := range map[string]string{
+		"/fleet": "/sandbox/fleet", "/sandbox/fleet": "/fleet", "/fleet/map": "/sandbox/fleet/map", "/sandbox/fleet/zones": "/fleet/zones",
+	} {
 		d := y.agent.Page(path)
 		sandbox := len(d.With("class", "sandbox")) == 1
-		if sandbox != (path == "/sandbox/fleet") {
+		if sandbox != strings.HasPrefix(path, "/sandbox/") {
 			t.Errorf("%s: looks like the other environment", path)
 		}
 		if len(d.With("href", other)) == 0 {
 			t.Errorf("%s: no link to %s", path, other)
 		}
+	}
+}
+
+func TestOverview(t *testing.T) {
+	y := newYard(t)
+	y.agent.Page("/fleet").Want("There are no vehicles and no rides yet")
+	d := y.agent.Page("/sandbox/fleet")
+	d.Want("Rides", "Revenue in EUR", "Revenue in JPY", "Vehicles ridden", "Average ride", "Needs attention", "missing", "30 days before", "As a table")
+	if n := len(d.With("class", "card chart")); n != 3 {
+		t.Errorf("got %d charts, want one of rides and one for each currency", n)
+	}
+	y.agent.Page("/sandbox/fleet?days=365").Want("Week of", "365 days before")
+	y.agent.Page("/sandbox/fleet?days=nine&area=nowhere&type=none").Want("30 days before")
+
+	// What an area tells its riders, while it does, is told here.
+	sub := y.live.sole()
+	y.live.write(func(ctx context.Context, tx *db.Tx) error {
+		locked, err := y.live.LockSubaccount(ctx, tx, y.Organization.ID, sub.ID)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		_, err = y.live.UpdateSubaccount(ctx, tx, y.Organization.ID, locked, fleet.SubaccountChange{Alerts: optional.Of([]fleet.Alert{
+			{Type: "other", Summary: "Storm <b>today</b>", StartsAt: rfc3339.Time(now.Add(-time.Hour))},
+			{Type: "other", Summary: "Fair tomorrow", StartsAt: rfc3339.Time(now.Add(time.Hour))},
+		})})
+		return err
+	})
+	d = y.agent.Page("/fleet")
+	d.Want("Storm <b>today</b>")
+	if strings.Contains(webtest.Text(d.Root), "Fair tomorrow") {
+		t.Error("an alert of tomorrow is told today")
 	}
 }

@@ -1,0 +1,473 @@
+package fleetpages
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// What bounds the map, so that its page stays light with any fleet.
+const (
+	// mapVehicles is how many vehicles are drawn one by one; more are clusters, but
+	// for those that stand alone.
+	mapVehicles = 100
+	// mapSquares is about how many squares of the map they are counted in.
+	mapSquares = 900
+	// mapCluster is how many units wide a cluster's square is.
+	mapCluster = 64.0
+	// mapZones and mapShapes bound the zones and the bytes of their shapes.
+	mapZones  = 60
+	mapShapes = 28 << 10
+	// mapRows is how many vehicles or clusters the list beside the map has.
+	mapRows = 40
+)
+
+// mapPage is the map.
+type mapPage struct {
+	Topics  string
+	Filters filters
+	View    map[string]string // parameters that forms keep
+	Base    string
+
+	Width, Height float64
+	Z, X, Y       string // the view, for the script
+	Nearer        string
+	Farther       string
+	North, South  string
+	East, West    string
+	All           string
+
+	Rules    []rule
+	Bar      int
+	BarText  string
+	Zones    []drawnZone
+	Clusters []cluster
+	Vehicles []dot
+	Count    string
+	Note     string // when the list is not whole
+	Panel    *panel
+	Legend   []legend
+	Types    []legend
+	None     bool // there is no vehicle in the fleet, as far as the map knows
+}
+
+// drawnZone is a zone on the map.
+type drawnZone struct {
+	Name, Path, Link string
+	Type             fleet.ZoneType
+}
+
+// cluster is vehicles that are close together.
+type cluster struct {
+	X, Y, R string
+	Count   string
+	Link    string
+	n       int64
+}
+
+// dot is a vehicle on the map.
+type dot struct {
+	ID, Code string
+	X, Y     string
+	State    fleet.VehicleState
+	Chip     web.Chip
+	Shape    string
+	Link     string
+	Chosen   bool
+}
+
+// panel is about the vehicle that was chosen.
+type panel struct {
+	Vehicle fleet.Vehicle
+	State   web.Chip
+	Type    string
+	Battery string
+	Seen    web.Time
+	Link    string
+	Close   string
+	Ride    string
+}
+
+// legend explains a mark.
+type legend struct {
+	Class, Shape, Text string
+}
+
+// vehicleShape is how vehicles in a state are drawn: no state is known by its
+// colour alone.
+func vehicleShape(s fleet.VehicleState) string {
+	switch s {
+	case fleet.OnTrip:
+		return "M0-6.500 6 5H-6z"
+	case fleet.VehicleTaken:
+		return "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12zM0-2.500a2.500 2.500 0 0 0 0 5 2.500 2.500 0 0 0 0-5z"
+	case fleet.NonOperational:
+		return "M-5-5H5V5H-5z"
+	case fleet.NonContactable:
+		return "M-5-5H5V5H-5zM-2-2V2H2V-2z"
+	case fleet.Missing:
+		return "M0-7.500 7.500 0 0 7.500-7.500 0z"
+	case fleet.Removed:
+		return "M-2-5H2V-2H5V2H2V5H-2V2H-5V-2H-2z"
+	}
+	return "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12z"
+}
+
+// mapStates are those that the legend explains, in order.
+var mapStates = [...]fleet.VehicleState{
+	fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed,
+}
+
+// zoneTypes are the types of zones with what they are called.
+var zoneTypes = [...]web.Option{
+	{Value: string(fleet.ServiceArea), Label: "Service area"}, {Value: string(fleet.Parking), Label: "Parking"},
+	{Value: string(fleet.NoParking), Label: "No parking"}, {Value: string(fleet.Slow), Label: "Slow"},
+	{Value: string(fleet.NoRide), Label: "No riding"}, {Value: string(fleet.CustomZone), Label: "Its own rules"},
+}
+
+func zoneWord(t fleet.ZoneType) string {
+	for _, o := range zoneTypes {
+		if o.Value == string(t) {
+			return o.Label
+		}
+	}
+	return string(t)
+}
+
+// showMap shows where the vehicles are.
+func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	subs, fields, err := p.areas(ctx, r)
+	if err != nil {
+		return err
+	}
+	b := mapPage{
+		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base, Width: mapWidth, Height: mapHeight,
+		Filters: filters{Fields: append(fields, web.Field{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "Any", func(s fleet.VehicleState) web.Option {
+			return web.Option{Value: string(s), Label: stateChip(s).Text}
+		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
+	}
+	b.Filters.begin(r)
+	only := fleet.VehicleFilter{Subaccount: b.Filters.list("area"), VehicleTypeID: b.Filters.list("type")}
+	if state := b.Filters.get("state"); state != "" {
+		only.State = []fleet.VehicleState{fleet.VehicleState(state)}
+	}
+	b.Filters.All = ""
+	if only.Subaccount != nil || only.State != nil || only.VehicleTypeID != nil {
+		b.Filters.All = r.URL.Path
+	}
+
+	v, given := viewOf(r.URL.Query())
+	// Who chooses another area wants to see it.
+	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("area") {
+		given = false
+	}
+	if !given {
+		boxes, err := p.extent(ctx, r, only.Subaccount)
+		if err != nil {
+			return err
+		}
+		b.None = len(boxes) == 0
+		v = fit(boxes)
+	}
+	// Links keep the filters and what was chosen, forms the view.
+	kept := url.Values{}
+	for _, f := range b.Filters.Fields {
+		if f.Value != "" {
+			kept.Set(f.Name, f.Value)
+		}
+	}
+	link := func(v view, chosen string) string {
+		q := url.Values{}
+		for name, values := range kept {
+			q[name] = values
+		}
+		v.put(q)
+		if chosen != "" {
+			q.Set("vehicle", chosen)
+		}
+		return "?" + q.Encode()
+	}
+	chosen := r.URL.Query().Get("vehicle")
+	q := url.Values{}
+	v.put(q)
+	b.Z, b.X, b.Y = q.Get("z"), strconv.FormatFloat(v.x, 'f', 9, 64), strconv.FormatFloat(v.y, 'f', 9, 64)
+	if given {
+		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("area")}
+	}
+	const third = 1.0 / 3
+	b.Nearer, b.Farther = link(v.moved(0, 0, 1), chosen), link(v.moved(0, 0, -1), chosen)
+	b.North, b.South = link(v.moved(0, -mapHeight*third, 0), chosen), link(v.moved(0, mapHeight*third, 0), chosen)
+	b.West, b.East = link(v.moved(-mapWidth*third, 0, 0), chosen), link(v.moved(mapWidth*third, 0, 0), chosen)
+	b.All = address(r.URL.Path, kept)
+	b.Rules = v.graticule()
+	b.Bar, b.BarText = v.bar()
+
+	if err := p.drawZones(ctx, r, &b, v, only.Subaccount); err != nil {
+		return err
+	}
+	if err := p.drawVehicles(ctx, r, &b, v, only, chosen, link); err != nil {
+		return err
+	}
+	if chosen != "" {
+		if b.Panel, err = p.panel(ctx, r, subs, chosen, link(v, "")); err != nil {
+			return err
+		}
+	}
+	for _, s := range mapStates {
+		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShape(s), stateChip(s).Text})
+	}
+	for _, t := range zoneTypes {
+		b.Types = append(b.Types, legend{"zone " + t.Value, "", t.Label})
+	}
+	page := p.page(r, "/map", "Map", b)
+	page.Class = "environmental full"
+	page.Scripts = []string{"map.js"}
+	return p.Render(w, r, "map", page)
+}
+
+// anyType are the vehicle types of some subaccounts.
+func anyType(subs []fleet.Subaccount) []web.Option {
+	list := []web.Option{{Label: "Any"}}
+	for _, s := range subs {
+		for _, t := range s.VehicleTypes {
+			o := web.Option{Value: t.ID, Label: t.Name}
+			if len(subs) > 1 {
+				o.Label += ", " + s.Name
+			}
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// extent is where the fleet is: its zones and some of its vehicles. Where these are
+// far apart it is where most of them are, as nobody looks after two cities on one
+// map of the earth.
+func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string) ([]fleet.Box, error) {
+	var boxes []fleet.Box
+	docs, _, err := p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Subaccount: subaccounts, Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	vehicles, err := decode[fleet.Vehicle](docs)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range vehicles {
+		if at := v.Location; at != nil {
+			boxes = append(boxes, fleet.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat})
+		}
+	}
+	if docs, _, err = p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: subaccounts, Limit: mapZones}); err != nil {
+		return nil, err
+	}
+	for i := range docs {
+		z, err := readOutlined(&docs[i])
+		if err != nil {
+			return nil, err
+		}
+		boxes = append(boxes, z.box())
+	}
+	const city = 8.0 // a zoom with which one fills the map
+	if fit(boxes).zoom >= city {
+		return boxes, nil
+	}
+	middle := func(b fleet.Box) (lng, lat float64) { return (b.MinLng + b.MaxLng) / 2, (b.MinLat + b.MaxLat) / 2 }
+	here := make(map[[2]int]int)
+	var most [2]int
+	for _, b := range boxes {
+		lng, lat := middle(b)
+		at := [2]int{int(math.Floor(lng)), int(math.Floor(lat))}
+		if here[at]++; here[at] > here[most] {
+			most = at
+		}
+	}
+	return slices.DeleteFunc(boxes, func(b fleet.Box) bool {
+		lng, lat := middle(b)
+		return math.Abs(lng-float64(most[0])-0.5) > 1 || math.Abs(lat-float64(most[1])-0.5) > 1
+	}), nil
+}
+
+// crowded reports whether vehicles lie on top of each other, and returns them as
+// squares then.
+func (v view) crowded(docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
+	const near, few = 24.0, 4
+	here := make(map[[2]int]int)
+	for _, of := range docs {
+		if at := of.Location; at != nil {
+			x, y := v.at(at.Lat, at.Lng)
+			cell := [2]int{int(math.Floor(x / near)), int(math.Floor(y / near))}
+			here[cell]++
+			yes = yes || here[cell] > few
+			squares = append(squares, fleet.Square{Box: fleet.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}, Count: 1, ID: of.ID})
+		}
+	}
+	// As near as can be, they are what they are.
+	return squares, yes && v.zoom < maxZoom
+}
+
+// drawZones draws the zones that are on the map, those that count first on top.
+func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v view, subaccounts []string) error {
+	box := v.box()
+	docs, next, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{
+		Subaccount: subaccounts, Box: &box, Sort: fleet.Sort{Member: "priority"}, Limit: mapZones,
+	})
+	if err != nil {
+		return err
+	}
+	if next != nil {
+		b.Note = "Only the " + strconv.Itoa(mapZones) + " zones that count first are drawn."
+	}
+	for i := range docs {
+		z, err := readOutlined(&docs[i])
+		if err != nil {
+			return err
+		}
+		if path := v.path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" {
+			b.Zones = append(b.Zones, drawnZone{z.Name + ", " + zoneWord(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
+		}
+	}
+	slices.Reverse(b.Zones)
+	return nil
+}
+
+// drawVehicles draws the vehicles that are on the map.
+func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v view, only fleet.VehicleFilter, chosen string, link func(v view, chosen string) string) error {
+	box := v.box()
+	docs, next, err := p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
+		Subaccount: only.Subaccount, State: only.State, VehicleTypeID: only.VehicleTypeID, Box: &box, Limit: mapVehicles,
+	})
+	if err != nil {
+		return err
+	}
+	list, err := decode[fleet.Vehicle](docs)
+	if err != nil {
+		return err
+	}
+	total := int64(len(list))
+	if next != nil {
+		squares, err := p.Fleet.CountVehicles(ctx, p.DB, r.OrganizationID, box, only, mapSquares)
+		if err != nil {
+			return err
+		}
+		var alone []string
+		b.Clusters, alone, total = v.clusters(squares, func(v view) string { return link(v, chosen) })
+		if docs, err = p.Fleet.VehiclesByID(ctx, p.DB, r.OrganizationID, alone[:min(len(alone), mapVehicles)]); err != nil {
+			return err
+		}
+		if list, err = decode[fleet.Vehicle](docs); err != nil {
+			return err
+		}
+	} else if squares, yes := v.crowded(list); yes {
+		var alone []string
+		b.Clusters, alone, total = v.clusters(squares, func(v view) string { return link(v, chosen) })
+		list = slices.DeleteFunc(list, func(of fleet.Vehicle) bool { return !slices.Contains(alone, of.ID) })
+	}
+	slices.SortFunc(list, func(a, b fleet.Vehicle) int { return cmp.Compare(a.Code, b.Code) })
+	for _, of := range list {
+		if of.Location == nil {
+			continue
+		}
+		x, y := v.at(of.Location.Lat, of.Location.Lng)
+		b.Vehicles = append(b.Vehicles, dot{
+			ID: of.ID, Code: of.Code, X: tenth(x), Y: tenth(y), State: of.State, Chip: stateChip(of.State), Shape: vehicleShape(of.State),
+			Link: link(v, of.ID), Chosen: of.ID == chosen,
+		})
+	}
+	b.Count = counted(total, "vehicle")
+	return nil
+}
+
+// clusters joins squares into clusters, each where its vehicles are. Vehicles that
+// are alone in one are told by id. total is of all that are on the map, or so near
+// that they are counted with it.
+func (v view) clusters(squares []fleet.Square, link func(view) string) (list []cluster, alone []string, total int64) {
+	type sum struct {
+		x, y  float64
+		n     int64
+		id    string
+		boxes []fleet.Box
+	}
+	cells := make(map[[2]int]*sum)
+	for _, s := range squares {
+		x, y := v.at((s.Box.MinLat+s.Box.MaxLat)/2, (s.Box.MinLng+s.Box.MaxLng)/2)
+		if x < -mapCluster/2 || y < -mapCluster/2 || x > mapWidth+mapCluster/2 || y > mapHeight+mapCluster/2 {
+			continue
+		}
+		at := [2]int{int(math.Floor(x / mapCluster)), int(math.Floor(y / mapCluster))}
+		c := cells[at]
+		if c == nil {
+			c = &sum{}
+			cells[at] = c
+		}
+		c.x += x * float64(s.Count)
+		c.y += y * float64(s.Count)
+		c.n += s.Count
+		c.id, c.boxes = s.ID, append(c.boxes, s.Box)
+		total += s.Count
+	}
+	for _, c := range cells {
+		if c.n == 1 && len(alone) < mapVehicles {
+			alone = append(alone, c.id)
+			continue
+		}
+		to := fit(c.boxes)
+		to.zoom = min(maxZoom, max(to.zoom, v.zoom+1))
+		r := min(30, 11+3*math.Log2(float64(c.n)+1))
+		list = append(list, cluster{tenth(c.x / float64(c.n)), tenth(c.y / float64(c.n)), tenth(r), number(c.n), link(to.usual()), c.n})
+	}
+	slices.SortFunc(list, func(a, b cluster) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.Link, b.Link)) })
+	slices.Sort(alone)
+	return list, alone, total
+}
+
+// Rows are the clusters that the list beside the map has.
+func (b mapPage) Rows() []cluster { return b.Clusters[:min(len(b.Clusters), mapRows)] }
+
+// Dots are the vehicles that it has.
+func (b mapPage) Dots() []dot { return b.Vehicles[:min(len(b.Vehicles), mapRows)] }
+
+// More is how many it leaves out.
+func (b mapPage) More() int {
+	return len(b.Clusters) - len(b.Rows()) + len(b.Vehicles) - len(b.Dots())
+}
+
+// panel is about a vehicle that was chosen; nil when it is gone.
+func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccount, id, without string) (*panel, error) {
+	v, err := p.Fleet.Vehicle(ctx, p.DB, r.OrganizationID, id)
+	if problem.Of(err) == problem.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &panel{Vehicle: v, State: stateChip(v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "not known"}
+	if v.BatteryPercent != nil {
+		c.Battery = strconv.FormatInt(*v.BatteryPercent, 10) + " %"
+	}
+	if v.CurrentRideID != "" {
+		c.Ride = p.base + "/rides/" + string(v.CurrentRideID)
+	}
+	for _, s := range subs {
+		for _, t := range s.VehicleTypes {
+			if t.ID == v.VehicleTypeID {
+				c.Type = t.Name
+			}
+		}
+	}
+	return c, nil
+}
+
+// Empty says what to do while there is no vehicle.
+func (b mapPage) Empty() web.Empty {
+	return web.Empty{Text: "No vehicle is on the map yet: those with a location are.", Path: b.Base + "/vehicles", Label: "To the vehicles"}
+}

@@ -1,0 +1,69 @@
+package fleetpages_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// maxPage is what a page may weigh, in bytes, without the style and the scripts,
+// which are on every page.
+const maxPage = 60 << 10
+
+func TestMap(t *testing.T) {
+	y := newYard(t)
+	y.agent.Page("/fleet/map").Want("No vehicle is on the map yet", "0 vehicles here")
+	d := y.agent.Page("/sandbox/fleet/map")
+	d.Want("Berlin", "Out of contact", "Service area")
+	if len(d.With("class", "sandbox")) != 1 {
+		t.Error("nothing says that it is the sandbox")
+	}
+	if live := webtest.Attr(d.With("id", "map")[0], "data-live"); live != "test/vehicle test/zone" {
+		t.Errorf("it hears of %q", live)
+	}
+	// From the map of a city down to a vehicle.
+	for range 12 {
+		clusters := d.With("class", "cluster")
+		if len(clusters) == 0 {
+			break
+		}
+		d = y.agent.Page("/sandbox/fleet/map" + webtest.Attr(clusters[0].Parent, "href"))
+	}
+	var chosen string
+	for _, a := range d.All("a") {
+		if href := webtest.Attr(a, "href"); strings.Contains(href, "vehicle=") && chosen == "" {
+			chosen = href
+		}
+	}
+	if chosen == "" {
+		t.Fatal("no vehicle on the map")
+	}
+	y.agent.Page("/sandbox/fleet/map"+chosen).Want("Last report", "Battery", "Close")
+	y.agent.Page("/sandbox/fleet/map?vehicle=veh_nobody")
+	y.agent.Page("/sandbox/fleet/map?state=missing&type=nothing&area=nowhere").Want("Missing")
+	for _, odd := range []string{"?z=2&lat=0&lng=180", "?z=20&lat=85&lng=-180", "?z=20&lat=-90&lng=0", "?z=9&lat=0&lng=179.9", "?z=NaN&lat=x", "?z=1&lat=900&lng=1"} {
+		y.agent.Page("/sandbox/fleet/map" + odd)
+	}
+}
+
+// TestLargeFleet: the pages stay light, however many vehicles there are.
+func TestLargeFleet(t *testing.T) {
+	y := newYard(t)
+	y.live.sole()
+	if err := y.live.Fill(t.Context(), y.live.organization, fleet.Size{Vehicles: 3000, Customers: 40, Rides: 300, Days: 40}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/fleet", "/fleet?days=7", "/fleet?days=365", "/fleet/map", "/fleet/map?z=2&lat=30&lng=10"} {
+		w := y.agent.Get(path)
+		webtest.Parse(t, w.Body.String())
+		if w.Body.Len() > maxPage {
+			t.Errorf("%s: %d bytes", path, w.Body.Len())
+		}
+	}
+	d := y.agent.Page("/fleet/map?z=2&lat=30&lng=10")
+	if n := len(d.With("class", "cluster")); n == 0 || n > 200 {
+		t.Errorf("got %d clusters", n)
+	}
+}

@@ -1,0 +1,116 @@
+package fleetpages
+
+import (
+	"math"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+// TestFit: what is to be seen is on the map, whatever part of the earth it is in.
+func TestFit(t *testing.T) {
+	tests := []struct {
+		name  string
+		boxes []fleet.Box
+		near  float64 // the zoom at least
+	}{
+		{"a city", []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}}, 9},
+		{"a place", []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.2, MaxLat: 52.4}}, 16},
+		{"across the antimeridian", []fleet.Box{{MinLng: 179.8, MinLat: -17, MaxLng: 180, MaxLat: -16.8}, {MinLng: -180, MinLat: -17, MaxLng: -179.7, MaxLat: -16.8}}, 9},
+		{"at the north pole", []fleet.Box{{MinLng: 10, MinLat: 89, MaxLng: 11, MaxLat: 90}}, 2},
+		{"at the south pole", []fleet.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: -84}}, 2},
+		{"two continents", []fleet.Box{{MinLng: 139, MinLat: 35, MaxLng: 140, MaxLat: 36}, {MinLng: -74, MinLat: 40, MaxLng: -73, MaxLat: 41}}, 2},
+		{"the earth", []fleet.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}}, 2},
+	}
+	for _, tt := range tests {
+		v := fit(tt.boxes)
+		if v.zoom < tt.near || v.zoom > maxZoom {
+			t.Errorf("%s: got zoom %v", tt.name, v.zoom)
+		}
+		for _, b := range tt.boxes {
+			if b.MaxLng-b.MinLng > 180 {
+				continue
+			}
+			for _, at := range [][2]float64{{b.MinLat, b.MinLng}, {b.MaxLat, b.MaxLng}} {
+				x, y := v.at(at[0], at[1])
+				if x < 0 || x > mapWidth || y < -1 || y > mapHeight+1 {
+					t.Errorf("%s: %v is at %v, %v", tt.name, at, x, y)
+				}
+			}
+		}
+		if len(v.graticule()) == 0 || len(v.graticule()) > 48 {
+			t.Errorf("%s: got %d lines", tt.name, len(v.graticule()))
+		}
+		box := v.box()
+		if math.Abs(box.MinLng) > 180 || math.Abs(box.MaxLng) > 180 || box.MinLat < -90 || box.MaxLat > 90 || box.MinLat >= box.MaxLat {
+			t.Errorf("%s: got box %+v", tt.name, box)
+		}
+		q := url.Values{}
+		v.put(q)
+		again, ok := viewOf(q)
+		if !ok || math.Abs(again.x-v.x)*v.scale() > 2*math.Exp2(v.zoom-16) || math.Abs(again.zoom-v.zoom) > .01 {
+			t.Errorf("%s: %+v came back as %+v", tt.name, v, again)
+		}
+	}
+	if box := fit(tests[2].boxes).box(); box.MinLng < box.MaxLng {
+		t.Errorf("across the antimeridian: got box %+v", box)
+	}
+	for _, wrong := range []string{"z=NaN&lat=1&lng=1", "z=5&lat=1", "", "z=x&lat=1&lng=1", "z=1e99&lat=0&lng=0", "z=5&lat=Inf&lng=0"} {
+		q, err := url.ParseQuery(wrong)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := viewOf(q); ok {
+			t.Errorf("%s is a view: %+v", wrong, v)
+		}
+	}
+}
+
+// TestPath: a shape is cut at the edges of the map, and never takes much room.
+func TestPath(t *testing.T) {
+	v := fit([]fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}})
+	around := [][][][2]float64{{{{-170, -80}, {170, -80}, {170, 80}, {-170, 80}, {-170, -80}}}}
+	if got, want := v.path(around, 1000), "M968 608L968 -8L-8 -8L-8 608Z"; len(got) != len(want) {
+		t.Errorf("all around: got %s", got)
+	}
+	if got := v.path([][][][2]float64{{{{100, 10}, {101, 10}, {101, 11}, {100, 10}}}}, 1000); got != "" {
+		t.Errorf("far away: got %s", got)
+	}
+	var many [][2]float64
+	for i := range 10_000 {
+		turn := float64(i) / 10_000 * 2 * math.Pi
+		many = append(many, [2]float64{13.4 + 0.15*math.Cos(turn), 52.5 + 0.08*math.Sin(turn)})
+	}
+	if got := v.path([][][][2]float64{{many}}, 2000); len(got) > 2000 || strings.Count(got, "L") < 20 {
+		t.Errorf("10,000 corners: got %d bytes, %d lines", len(got), strings.Count(got, "L"))
+	}
+}
+
+// TestChart: figures stay on the picture, and axes have round numbers.
+func TestChart(t *testing.T) {
+	for _, values := range [][]int64{nil, {0}, {0, 0, 0}, {1}, {7, -3, 2}, {math.MaxInt64 / 4, 1}, {999, 1001, 12}} {
+		var list []value
+		for _, n := range values {
+			list = append(list, value{"a day", "day", n})
+		}
+		for _, bars := range []bool{true, false} {
+			c := newChart("Rides", "Rides", bars, list, number)
+			if len(c.Points) != len(values) || len(c.Grid) < 2 || len(c.Grid) > 8 {
+				t.Errorf("%v: got %d points, %d lines", values, len(c.Points), len(c.Grid))
+			}
+			if strings.Contains(c.Line+c.Area, "NaN") || strings.Contains(c.Line, "-") {
+				t.Errorf("%v: got line %s", values, c.Line)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		now, before int64
+		text, class string
+	}{{0, 0, "as before", ""}, {5, 0, "from none", "up"}, {0, 5, "↓ 100%", "down"}, {15, 10, "↑ 50%", "up"}, {1000, 1001, "as before", ""}, {5, -5, "↑ 200%", "up"}} {
+		if got := changeOf(tt.now, tt.before); got != (change{tt.text, tt.class}) {
+			t.Errorf("%d after %d: got %+v", tt.now, tt.before, got)
+		}
+	}
+}

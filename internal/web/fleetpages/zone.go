@@ -1,0 +1,624 @@
+package fleetpages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// zonesPage is the list of zones.
+type zonesPage struct {
+	Topic   string
+	Base    string
+	Filters filters
+	Rows    []zoneRow
+	Count   string
+	Pager   web.Pager
+	Empty   web.Empty
+}
+
+// zoneRow is a zone in the list.
+type zoneRow struct {
+	ID, Path, Name string
+	Type           web.Chip
+	Priority       int64
+	Area           string
+	Force          web.Chip
+	Changed        web.Time
+}
+
+// zoneChip says what type a zone is of.
+func zoneChip(t fleet.ZoneType) web.Chip {
+	c := web.Chip{Text: zoneWord(t)}
+	switch t {
+	case fleet.Parking:
+		c.Tone = web.Accent
+	case fleet.Slow:
+		c.Tone = web.Warning
+	case fleet.NoParking, fleet.NoRide:
+		c.Tone = web.Bad
+	}
+	return c
+}
+
+// forceChip says whether a zone counts at a time.
+func forceChip(z *fleet.Zone, now time.Time) web.Chip {
+	switch {
+	case now.Before(z.StartsAt.Std()):
+		return web.Chip{Text: "Not yet", Icon: "clock"}
+	case !z.EndsAt.Std().IsZero() && !now.Before(z.EndsAt.Std()):
+		return web.Chip{Text: "Over", Icon: "x"}
+	}
+	return web.Chip{Text: "In force", Tone: web.Good, Icon: "check"}
+}
+
+// zones lists the zones, those that count first first.
+func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	subs, fields, err := p.areas(ctx, r)
+	if err != nil {
+		return err
+	}
+	b := zonesPage{
+		Topic: p.topic(fleet.ZoneKind), Base: p.base, Empty: web.Empty{Text: "There are no zones: rides begin and end anywhere."},
+		Filters: filters{Fields: append(fields, web.Field{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, zoneTypes[:]...)},
+			web.Field{Name: "force", Label: "In force", Type: "select", Options: []web.Option{{Label: "All"}, {Value: "now", Label: "Now"}, {Value: "not", Label: "Not now"}}})},
+	}
+	if r.Admin() {
+		b.Empty.Path, b.Empty.Label = p.base+"/zones/new", "Draw the first zone"
+	}
+	b.Filters.begin(r)
+	q := fleet.ZoneQuery{Subaccount: b.Filters.list("area"), Sort: fleet.Sort{Member: "priority"}, After: after(r), Limit: perPage}
+	if t := b.Filters.get("type"); t != "" {
+		q.Type = []fleet.ZoneType{fleet.ZoneType(t)}
+	}
+	if f := b.Filters.get("force"); f != "" {
+		q.InForce = new(f == "now")
+	}
+	if b.Filters.All != "" {
+		b.Empty = web.Empty{Text: "No zone is like that.", Path: b.Filters.All, Label: "Show all"}
+	}
+	docs, next, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, q)
+	if err != nil {
+		return err
+	}
+	for i := range docs {
+		z, err := zoneOf(&docs[i])
+		if err != nil {
+			return err
+		}
+		b.Rows = append(b.Rows, zoneRow{
+			ID: z.ID, Path: p.base + "/zones/" + z.ID, Name: z.Name, Type: zoneChip(z.Type), Priority: z.Priority,
+			Area: nameOf(subs, z.SubaccountID), Force: forceChip(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
+		})
+	}
+	b.Count = found(len(docs), q.After == nil, next, "zone")
+	if b.Pager, err = pager(r, next); err != nil {
+		return err
+	}
+	return p.Render(w, r, "zones", p.page(r, "/zones", "Zones", b))
+}
+
+// listedZone is a zone without its shape, which a list does not need checked.
+type listedZone struct {
+	fleet.Zone
+	Geometry json.RawMessage `json:"geometry"`
+}
+
+func zoneOf(d *fleet.Doc) (z listedZone, err error) {
+	if err = json.Unmarshal(d.JSON, &z); err != nil {
+		err = fmt.Errorf("read a zone of a list: %w", err)
+	}
+	return z, err
+}
+
+// nameOf is what a subaccount is called; nothing where there is only one.
+func nameOf(subs []fleet.Subaccount, id string) string {
+	if len(subs) > 1 {
+		for _, s := range subs {
+			if s.ID == id {
+				return s.Name
+			}
+		}
+	}
+	return ""
+}
+
+// zonePage is a zone.
+type zonePage struct {
+	Zone     *fleet.Zone
+	Topic    string
+	Path     string
+	Type     web.Chip
+	Force    web.Chip
+	Area     string
+	From, To web.Time
+	Changed  web.Time
+	Made     web.Time
+	Rules    []zoneRule
+	Ground   *ground
+	Vehicles string
+	Map      string
+	Points   int
+}
+
+// zoneRule is a rule in words.
+type zoneRule struct {
+	For                 string
+	Start, End, Through web.Chip
+	Speed               string
+}
+
+func allowed(on bool) web.Chip {
+	if on {
+		return web.Chip{Text: "Yes", Tone: web.Good, Icon: "check"}
+	}
+	return web.Chip{Text: "No", Tone: web.Bad, Icon: "x"}
+}
+
+// ground is a map that stands still, with a shape on it.
+type ground struct {
+	Width, Height float64
+	Z, X, Y       string
+	Rules         []rule
+	Bar           int
+	BarText       string
+	Zones         []drawnZone
+	Shape         string
+	Name          string
+}
+
+// groundOf draws the map around a shape, or around the fleet when there is none.
+func (p *pages) groundOf(ctx context.Context, r *web.Request, shape *outlined, without string) (*ground, error) {
+	var boxes []fleet.Box
+	var err error
+	if shape != nil {
+		boxes = []fleet.Box{shape.box()}
+	} else if boxes, err = p.extent(ctx, r, nil); err != nil {
+		return nil, err
+	}
+	v := fit(boxes)
+	g := &ground{Width: mapWidth, Height: mapHeight, Rules: v.graticule()}
+	g.Z, g.X, g.Y = strconv.FormatFloat(v.zoom, 'f', -1, 64), strconv.FormatFloat(v.x, 'f', 9, 64), strconv.FormatFloat(v.y, 'f', 9, 64)
+	g.Bar, g.BarText = v.bar()
+	box := v.box()
+	docs, _, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Box: &box, Limit: mapZones})
+	if err != nil {
+		return nil, err
+	}
+	for i := range docs {
+		z, err := readOutlined(&docs[i])
+		if err != nil {
+			return nil, err
+		}
+		if path := v.path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" && z.ID != without {
+			g.Zones = append(g.Zones, drawnZone{z.Name + ", " + zoneWord(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
+		}
+	}
+	if shape != nil {
+		g.Shape, g.Name = v.path(shape.Geometry.Coordinates, mapShapes), shape.Name
+	}
+	return g, nil
+}
+
+// outlineOf is the shape of a zone as it is drawn.
+func outlineOf(z *fleet.Zone) (outlined, error) {
+	d, err := z.Doc()
+	if err != nil {
+		return outlined{}, err
+	}
+	return readOutlined(&d)
+}
+
+// zone shows a zone.
+func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
+	ctx := r.Context()
+	z, err := p.Fleet.Zone(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	b := zonePage{
+		Zone: &z, Topic: p.topic(fleet.ZoneKind, z.ID), Path: p.base + "/zones/" + z.ID, Type: zoneChip(z.Type), Force: forceChip(&z, r.Now),
+		Area: nameOf(subs, z.SubaccountID), From: r.Time(z.StartsAt.Std()), To: r.Time(z.EndsAt.Std()), Changed: r.Time(z.UpdatedAt.Std()), Made: r.Time(z.CreatedAt.Std()),
+		Vehicles: p.base + "/vehicles?zone=" + z.ID,
+	}
+	for _, rule := range z.Rules {
+		b.Rules = append(b.Rules, zoneRule{
+			For: ruleFor(subs, rule.VehicleTypeIDs), Start: allowed(rule.StartAllowed), End: allowed(rule.EndAllowed), Through: allowed(rule.ThroughAllowed), Speed: speed(rule.MaximumSpeed),
+		})
+	}
+	shape, err := outlineOf(&z)
+	if err != nil {
+		return err
+	}
+	for _, polygon := range shape.Geometry.Coordinates {
+		for _, ring := range polygon {
+			b.Points += len(ring) - 1
+		}
+	}
+	if b.Ground, err = p.groundOf(ctx, r, &shape, z.ID); err != nil {
+		return err
+	}
+	there := url.Values{}
+	fit([]fleet.Box{shape.box()}).put(there)
+	b.Map = address(p.base+"/map", there)
+	return p.Render(w, r, "zone", p.page(r, "/zones", z.Name, b))
+}
+
+func speed(kph *int64) string {
+	if kph == nil {
+		return "as elsewhere"
+	}
+	return strconv.FormatInt(*kph, 10) + " km/h"
+}
+
+// ruleFor says what vehicles a rule is for.
+func ruleFor(subs []fleet.Subaccount, ids []string) string {
+	if len(ids) == 0 {
+		return "All vehicles"
+	}
+	var names []string
+	for _, s := range subs {
+		for _, t := range s.VehicleTypes {
+			if slices.Contains(ids, t.ID) {
+				names = append(names, t.Name)
+			}
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// maxZoneRules is how many rules the form has at most; with more it is for the API.
+const maxZoneRules = 20
+
+// zoneForm is the body of the form of a zone.
+type zoneForm struct {
+	Intro  string
+	Groups []group
+	Label  string
+	Cancel string
+	More   string
+	Ground *ground
+}
+
+// zoneFields are the fields of the form for a zone. rules is how many of those
+// there are.
+func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r *web.Request) (web.Fields, []group) {
+	fields := web.Fields{
+		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: z.Name},
+		{Name: "type", Label: "Type", Type: "select", Value: string(z.Type), Options: zoneTypes[:], Help: "It says what is allowed here, unless there are rules below."},
+	}
+	first := 2
+	if isNew && len(subs) > 1 {
+		fields = append(fields, web.Field{Name: "subaccount_id", Label: "Area", Type: "select", Value: z.SubaccountID, Options: options(subs, "", func(s fleet.Subaccount) web.Option {
+			return web.Option{Value: s.ID, Label: s.Name}
+		})})
+		first++
+	}
+	fields = append(fields,
+		web.Field{Name: "geometry", Label: "Shape", Type: "textarea", Rows: 6, Value: pointsOf(z), Help: "A line for each corner, latitude then longitude: 52.51, 13.39. Or GeoJSON: a Polygon or a MultiPolygon."},
+		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: string(z.Description)},
+		web.Field{Name: "priority", Label: "Priority", Type: "text", Mode: "numeric", Optional: true, Value: priorityOf(z), Help: "From 0 to 1000. Where zones overlap, the smaller number decides. Empty: what is usual for the type."},
+		web.Field{Name: "starts_at", Label: "In force from", Type: "datetime-local", Optional: true, Value: localTime(z.StartsAt, r.Now.Location())},
+		web.Field{Name: "ends_at", Label: "Until", Type: "datetime-local", Optional: true, Value: localTime(z.EndsAt, r.Now.Location())},
+	)
+	groups := []group{{Fields: fields[:first:first]}, {Fields: fields[first : first+1 : first+1]}, {Fields: fields[first+1 : first+3 : first+3]}, {Row: true, Fields: fields[first+3 : first+5 : first+5], Help: "In the time zone of this browser. Both empty: always."}}
+	sizes := len(fields)
+	for i := range rules {
+		rule := fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}
+		use := ""
+		if i < len(z.Rules) {
+			rule, use = z.Rules[i], "on"
+		}
+		at := "rules." + strconv.Itoa(i)
+		fields = append(fields,
+			web.Field{Name: at, Label: "Use this rule", Type: "checkbox", Optional: true, Value: use},
+			web.Field{Name: at + ".vehicle_type_ids", Label: "For", Type: "select", Value: strings.Join(rule.VehicleTypeIDs, " "), Options: ruleTypes(subs, rule.VehicleTypeIDs)},
+			web.Field{Name: at + ".ride_start_allowed", Label: "Rides may begin", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
+			web.Field{Name: at + ".ride_end_allowed", Label: "Rides may end", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
+			web.Field{Name: at + ".ride_through_allowed", Label: "One may ride through", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
+			web.Field{Name: at + ".maximum_speed_kph", Label: "At most, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: whole(rule.MaximumSpeed)},
+		)
+	}
+	// The slices above may be of an array that append has left.
+	n := 0
+	for i := range groups {
+		size := len(groups[i].Fields)
+		groups[i].Fields = fields[n : n+size : n+size]
+		n += size
+	}
+	for i := range rules {
+		from := sizes + i*6
+		g := group{Legend: "Rule " + strconv.Itoa(i+1), Fields: fields[from : from+6 : from+6]}
+		if i == 0 {
+			g.Help = "The first that is for a vehicle's type counts. None: what is usual for the type of zone."
+		}
+		groups = append(groups, g)
+	}
+	return fields, groups
+}
+
+func ruleTypes(subs []fleet.Subaccount, ids []string) []web.Option {
+	list := []web.Option{{Label: "All vehicles"}}
+	if len(ids) > 1 {
+		list = append(list, web.Option{Value: strings.Join(ids, " "), Label: ruleFor(subs, ids)})
+	}
+	return append(list, anyType(subs)[1:]...)
+}
+
+func priorityOf(z *fleet.Zone) string {
+	if z.ID == "" {
+		return ""
+	}
+	return strconv.FormatInt(z.Priority, 10)
+}
+
+// pointsOf is a shape as it is typed: the corners where it is one ring, else
+// GeoJSON.
+func pointsOf(z *fleet.Zone) string {
+	if z.ID == "" {
+		return ""
+	}
+	shape, err := outlineOf(z)
+	if err != nil {
+		return ""
+	}
+	all := shape.Geometry.Coordinates
+	if len(all) != 1 || len(all[0]) != 1 {
+		text, err := json.Marshal(z.Geometry)
+		if err != nil {
+			return ""
+		}
+		return string(text)
+	}
+	var b strings.Builder
+	for _, at := range all[0][0][:len(all[0][0])-1] {
+		b.WriteString(strconv.FormatFloat(at[1], 'f', -1, 64) + ", " + strconv.FormatFloat(at[0], 'f', -1, 64) + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// shape reads what is typed for a shape.
+func (t *typed) shape(name string) (a fleet.Area) {
+	text := strings.TrimSpace(t.Get(name))
+	if text == "" {
+		return a // which the fleet asks for
+	}
+	if !strings.HasPrefix(text, "{") {
+		var ring [][2]float64
+		for line := range strings.Lines(text) {
+			line = strings.TrimSpace(line)
+			if line == "" {
+				continue
+			}
+			parts := strings.FieldsFunc(line, func(c rune) bool { return c == ',' || c == ';' || c == ' ' || c == '\t' })
+			var at [2]float64
+			var err error
+			if len(parts) == 2 {
+				if at[1], err = strconv.ParseFloat(parts[0], 64); err == nil {
+					at[0], err = strconv.ParseFloat(parts[1], 64)
+				}
+			}
+			if err != nil || len(parts) != 2 {
+				t.v.AddCode("invalid_format", name, "must be lines such as 52.51, 13.39; %q is none", line)
+				return a
+			}
+			ring = append(ring, at)
+		}
+		if len(ring) > 0 && ring[0] != ring[len(ring)-1] {
+			ring = append(ring, ring[0])
+		}
+		made, err := json.Marshal(map[string]any{"type": "Polygon", "coordinates": [][][2]float64{ring}})
+		if err != nil { // no number, as "NaN" is
+			t.v.AddCode("invalid_format", name, "must be degrees")
+			return a
+		}
+		text = string(made)
+	}
+	var feature struct {
+		Type     string          `json:"type"`
+		Geometry json.RawMessage `json:"geometry"`
+	}
+	if json.Unmarshal([]byte(text), &feature) == nil && feature.Type == "Feature" {
+		text = string(feature.Geometry)
+	}
+	if err := a.UnmarshalJSON([]byte(text)); err != nil {
+		if e, ok := errors.AsType[*problem.Error](err); ok && len(e.Issues) > 0 {
+			t.v.AddCode("invalid_geometry", name, "%s", e.Issues[0].Message)
+		} else {
+			t.v.AddCode("invalid_geometry", name, "must be a GeoJSON Polygon or MultiPolygon")
+		}
+	}
+	return a
+}
+
+// zoneRules reads the rules of the form.
+func (t *typed) zoneRules(n int) []fleet.Rule {
+	rules := []fleet.Rule{}
+	for i := range n {
+		at := "rules." + strconv.Itoa(i)
+		if !t.on(at) {
+			continue
+		}
+		rules = append(rules, fleet.Rule{
+			VehicleTypeIDs: strings.Fields(t.Get(at + ".vehicle_type_ids")), StartAllowed: t.on(at + ".ride_start_allowed"), EndAllowed: t.on(at + ".ride_end_allowed"),
+			ThroughAllowed: t.on(at + ".ride_through_allowed"), MaximumSpeed: t.optional(at + ".maximum_speed_kph"),
+		})
+	}
+	return rules
+}
+
+// newZone makes a zone.
+func (p *pages) newZone(w http.ResponseWriter, r *web.Request) error {
+	return p.editZone(w, r, &fleet.Zone{Type: fleet.Parking}, true)
+}
+
+// changeZone changes one.
+func (p *pages) changeZone(w http.ResponseWriter, r *web.Request) error {
+	z, err := p.Fleet.Zone(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return p.editZone(w, r, &z, false)
+}
+
+// editZone shows the form of a zone, and does what is posted.
+func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, isNew bool) error {
+	ctx := r.Context()
+	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	if !isNew {
+		// Rules are for the vehicle types of the zone's own area.
+		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != z.SubaccountID })
+	}
+	if len(z.Rules) > maxZoneRules {
+		return problem.New(problem.Precondition, "this zone has %d rules, more than this form can show; change it by the API", len(z.Rules))
+	}
+	title, body := "New zone", zoneForm{Label: "Make the zone", Cancel: p.base + "/zones"}
+	if !isNew {
+		title = "Change " + z.Name
+		body.Label, body.Cancel = "Save", p.base+"/zones/"+z.ID
+	}
+	rules := len(z.Rules)
+	var fields web.Fields
+	if r.Method == http.MethodPost {
+		values, ok := p.Form(w, r)
+		if !ok {
+			return nil
+		}
+		t := &typed{Values: values}
+		for rules = 0; rules < maxZoneRules && values.Has("rules."+strconv.Itoa(rules)+".vehicle_type_ids"); {
+			rules++
+		}
+		if values.Get("more") != "" {
+			fields, body.Groups = zoneFields(z, subs, isNew, min(rules+1, maxZoneRules), r)
+			fields.Fill(values)
+			fields.Field("rules." + strconv.Itoa(min(rules, maxZoneRules-1))).Value = "on"
+		} else {
+			fields, body.Groups = zoneFields(z, subs, isNew, rules, r)
+			done := *z
+			shape, priority := t.shape("geometry"), t.optional("priority")
+			starts, ends, list := t.moment("starts_at", r.Now.Location()), t.moment("ends_at", r.Now.Location()), t.zoneRules(rules)
+			ok, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
+				var err error
+				if isNew {
+					n := fleet.NewZone{
+						SubaccountID: values.Get("subaccount_id"), Name: t.text("name"), Description: fleet.Text(t.text("description")), Type: fleet.ZoneType(values.Get("type")),
+						Geometry: shape, Rules: list, Priority: priority, StartsAt: starts, EndsAt: ends,
+					}
+					if len(subs) == 1 {
+						n.SubaccountID = subs[0].ID
+					}
+					done, err = p.Fleet.CreateZone(ctx, tx, r.OrganizationID, n)
+					return err
+				}
+				locked, err := p.Fleet.LockZone(ctx, tx, r.OrganizationID, z.ID)
+				if err != nil {
+					return err
+				}
+				c := fleet.ZoneChange{
+					Name: optional.Of(t.text("name")), Description: optional.Of(fleet.Text(t.text("description"))), Type: optional.Of(fleet.ZoneType(values.Get("type"))),
+					Geometry: optional.Of(shape), Rules: optional.Of(list), StartsAt: optional.Of(starts), EndsAt: optional.Of(ends),
+					Priority: optional.Value[int64]{Set: true, Null: priority == nil},
+				}
+				if priority != nil {
+					c.Priority.Value = *priority
+				}
+				// The fields have whole minutes, and what was not touched stays.
+				if values.Get("starts_at") == localTime(locked.StartsAt, r.Now.Location()) {
+					c.StartsAt = optional.Value[rfc3339.Time]{}
+				}
+				if values.Get("ends_at") == localTime(locked.EndsAt, r.Now.Location()) {
+					c.EndsAt = optional.Value[rfc3339.Time]{}
+				}
+				// What was not touched goes by the type, which may have become another.
+				if string(c.Type.Value) != string(locked.Type) && slices.EqualFunc(list, locked.Rules, sameRule) {
+					c.Rules = optional.Value[[]fleet.Rule]{}
+				}
+				if string(c.Type.Value) != string(locked.Type) && priority != nil && *priority == locked.Priority {
+					c.Priority = optional.Value[int64]{}
+				}
+				done, err = p.Fleet.UpdateZone(ctx, tx, r.OrganizationID, locked, c)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if ok {
+				what := "The zone is saved."
+				if isNew {
+					what = "The zone is made."
+				}
+				return p.Redirect(w, p.base+"/zones/"+done.ID, web.Notice{Text: what})
+			}
+		}
+	} else {
+		fields, body.Groups = zoneFields(z, subs, isNew, rules, r)
+		fields.Focus()
+	}
+	if rules < maxZoneRules {
+		body.More = "Add a rule"
+	}
+	var shape *outlined
+	if !isNew {
+		s, err := outlineOf(z)
+		if err != nil {
+			return err
+		}
+		shape = &s
+	}
+	if body.Ground, err = p.groundOf(ctx, r, shape, z.ID); err != nil {
+		return err
+	}
+	body.Ground.Shape = "" // the script draws it as it is typed
+	page := p.page(r, "/zones", title, body)
+	page.Fields, page.Scripts = fields, []string{"draw.js"}
+	if len(fields.Wrong()) > 0 {
+		page.Status = http.StatusUnprocessableEntity
+	}
+	return p.Render(w, r, "zone_form", page)
+}
+
+// sameRule reports whether two rules say the same.
+func sameRule(a, b fleet.Rule) bool {
+	return slices.Equal(a.VehicleTypeIDs, b.VehicleTypeIDs) && a.StartAllowed == b.StartAllowed && a.EndAllowed == b.EndAllowed &&
+		a.ThroughAllowed == b.ThroughAllowed && whole(a.MaximumSpeed) == whole(b.MaximumSpeed)
+}
+
+// deleteZone asks, and deletes a zone.
+func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
+	z, err := p.Fleet.Zone(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	ok, err := p.sure(w, r, p.page(r, "/zones", "Delete "+z.Name, nil), web.Confirm{
+		Text: "Its rules hold no more from then on. Rides keep its id, and nothing else changes.", Type: z.Name, Label: "Delete the zone", Cancel: p.base + "/zones/" + z.ID,
+	})
+	if err != nil || !ok {
+		return err
+	}
+	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error { return p.Fleet.DeleteZone(ctx, tx, r.OrganizationID, z.ID) }); err != nil {
+		return err
+	}
+	return p.Redirect(w, p.base+"/zones", web.Notice{Text: "The zone is deleted."})
+}

@@ -1,0 +1,44 @@
+// The map of the fleet is drawn by the server for each view. Here it is moved, and
+// the part of the page that is different is put in place.
+import { morph } from "./live.js";
+import { degrees, moves } from "./view.js";
+
+const map = document.querySelector("[data-map]");
+const svg = map.querySelector(".ground");
+let asked = 0;
+
+async function go(address, push) {
+  const turn = ++asked;
+  const response = await fetch(address, { headers: { "X-Live": "1" } }).catch(() => null);
+  if (!response?.ok || response.redirected) {
+    location.assign(address);
+    return;
+  }
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (turn !== asked) return; // it is elsewhere by now
+  ground.rest();
+  morph(map, page.querySelector("[data-map]"));
+  // Forms keep the view.
+  document.querySelector("[data-map-filters]").replaceWith(document.importNode(page.querySelector("[data-map-filters]"), true));
+  history[push ? "pushState" : "replaceState"](null, "", address);
+  document.dispatchEvent(new CustomEvent("kickstand:changed"));
+}
+
+const ground = moves(svg, ({ dx, dy, nearer }) => {
+  const z = Math.min(20, Math.max(2, Number(map.dataset.z) + nearer));
+  const scale = 256 * 2 ** Number(map.dataset.z);
+  const { lat, lng } = degrees(Number(map.dataset.x) + dx / scale, Number(map.dataset.y) + dy / scale);
+  const address = new URL(location.href);
+  address.searchParams.set("z", z.toFixed(2));
+  address.searchParams.set("lat", lat.toFixed(5));
+  address.searchParams.set("lng", lng.toFixed(5));
+  go(address.href);
+});
+
+map.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-go]");
+  if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  go(new URL(link.getAttribute("href"), location.href).href, true);
+});
+addEventListener("popstate", () => go(location.href));

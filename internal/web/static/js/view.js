@@ -1,0 +1,105 @@
+// A map that is moved: by dragging, wheel, two fingers and arrow keys. What has
+// data-moves goes along at once; done is told by how much, when it is over: the
+// earth's circumference is 256 * 2 ** zoom of the map's units.
+export function moves(svg, done) {
+  const box = svg.viewBox.baseVal;
+  const fingers = new Map();
+  let now = { k: 1, x: 0, y: 0 };
+  let timer = 0;
+  let dragged = false;
+  document.documentElement.classList.add("js");
+
+  const at = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+  const show = () => {
+    for (const part of svg.querySelectorAll("[data-moves]")) part.setAttribute("transform", `translate(${now.x} ${now.y}) scale(${now.k})`);
+    svg.dispatchEvent(new CustomEvent("moved", { detail: now.k }));
+  };
+  const soon = (wait) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      const was = now;
+      if (was.k === 1 && !was.x && !was.y) return;
+      // The middle of the map was there before.
+      const x = (box.width / 2 - was.x) / was.k;
+      const y = (box.height / 2 - was.y) / was.k;
+      done({ dx: x - box.width / 2, dy: y - box.height / 2, nearer: Math.log2(was.k) });
+    }, wait);
+  };
+  const zoom = (p, by) => {
+    now = { k: now.k * by, x: p.x - (p.x - now.x) * by, y: p.y - (p.y - now.y) * by };
+    show();
+  };
+
+  svg.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoom(at(event), Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.002)));
+    soon(180);
+  }, { passive: false });
+  svg.addEventListener("pointerdown", (event) => {
+    if (event.button || event.target.closest("[data-holds]")) return;
+    fingers.set(event.pointerId, at(event));
+    dragged = false;
+    clearTimeout(timer);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    const before = fingers.get(event.pointerId);
+    if (!before) return;
+    const p = at(event);
+    if (!dragged && Math.hypot(p.x - before.x, p.y - before.y) < 4) return;
+    if (!dragged) svg.setPointerCapture(event.pointerId);
+    dragged = true;
+    const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
+    if (other) {
+      zoom(other, Math.hypot(p.x - other.x, p.y - other.y) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y)));
+    } else {
+      now = { ...now, x: now.x + p.x - before.x, y: now.y + p.y - before.y };
+      show();
+    }
+    fingers.set(event.pointerId, p);
+  });
+  const up = (event) => {
+    if (fingers.delete(event.pointerId) && dragged && !fingers.size) soon(50);
+  };
+  svg.addEventListener("pointerup", up);
+  svg.addEventListener("pointercancel", up);
+  svg.addEventListener("dragstart", (event) => event.preventDefault());
+  // What ends a drag is no click on what is below.
+  svg.addEventListener("click", (event) => {
+    if (!dragged) return;
+    dragged = false;
+    event.preventDefault();
+    event.stopPropagation();
+  }, true);
+  svg.addEventListener("keydown", (event) => {
+    if (event.target.closest("[data-holds]") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    now = { ...now, x: now.x + step[0] * box.width / 8, y: now.y + step[1] * box.height / 8 };
+    show();
+    soon(180);
+  });
+  return {
+    // rest says that the map is as drawn again.
+    rest() {
+      now = { k: 1, x: 0, y: 0 };
+      for (const part of svg.querySelectorAll("[data-moves]")) part.removeAttribute("transform");
+    },
+    // of returns where on the drawing something on the screen is.
+    of(event) {
+      const p = at(event);
+      return { x: (p.x - now.x) / now.k, y: (p.y - now.y) / now.k };
+    },
+    nearer: (by) => (zoom({ x: box.width / 2, y: box.height / 2 }, by), soon(180)),
+  };
+}
+
+// mercator and back: the earth is a square whose sides are 1.
+export const mercator = (lng, lat) => {
+  const sin = Math.sin((Math.max(-85.05, Math.min(85.05, lat)) * Math.PI) / 180);
+  return { x: lng / 360 + 0.5, y: 0.5 - Math.log((1 + sin) / (1 - sin)) / (4 * Math.PI) };
+};
+export const degrees = (x, y) => ({
+  lng: ((((x % 1) + 1) % 1) - 0.5) * 360,
+  lat: ((2 * Math.atan(Math.exp((0.5 - y) * 2 * Math.PI)) - Math.PI / 2) * 180) / Math.PI,
+});
