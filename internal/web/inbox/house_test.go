@@ -39,6 +39,11 @@ func (nobody) Owns(context.Context, db.Querier, string, string, string) (bool, e
 
 func newHouse(t testing.TB, change ...func(*inbox.Config)) *house {
 	t.Helper()
+	return newHouseWith(t, post{}, change...)
+}
+
+func newHouseWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Config)) *house {
+	t.Helper()
 	h := &house{House: webtest.NewHouse(t), t: t}
 	files, err := blob.OpenDir(t.TempDir())
 	if err != nil {
@@ -47,7 +52,7 @@ func newHouse(t testing.TB, change ...func(*inbox.Config)) *house {
 	t.Cleanup(func() { files.Close() })
 	h.desk = desk.Open(desk.Config{
 		DB: h.DB, Queue: queue.Open(h.DB, queue.Config{Poll: time.Hour}), Events: new(event.Log), Blob: files,
-		Directory: h.Accounts, Addresses: nobody{}, Dispatcher: post{}, BaseURL: webtest.BaseURL, Logger: h.Log,
+		Directory: h.Accounts, Addresses: nobody{}, Dispatcher: d, BaseURL: webtest.BaseURL, Logger: h.Log,
 	})
 	c := inbox.Config{DB: h.DB, Accounts: h.Accounts, Desk: h.desk, Live: h.Live}
 	for _, fn := range change {
