@@ -152,11 +152,7 @@ func TestRides(t *testing.T) {
 		"sort=-total_amount": done.ID + open.ID, "after=nonsense": open.ID + done.ID,
 	} {
 		d := y.agent.Page("/fleet/rides?" + query)
-		var got string
-		for _, row := range rows(d) {
-			got += webtest.Attr(row, "id")
-		}
-		if got != want {
+		if got := ids(d); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)
 		}
 		if want == "" {

@@ -16,11 +16,11 @@ import (
 
 // ids are those of the rows of a page, in a row.
 func ids(d webtest.Document) string {
-	var got string
+	var got strings.Builder
 	for _, row := range rows(d) {
-		got += webtest.Attr(row, "id")
+		got.WriteString(webtest.Attr(row, "id"))
 	}
-	return got
+	return got.String()
 }
 
 // choices are the values of a select.
