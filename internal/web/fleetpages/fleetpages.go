@@ -5,7 +5,9 @@
 // /fleet and the sandbox below /sandbox/fleet, where every page says so. Nothing
 // leads from the one to the other but the switch in the rail.
 //
-// Whoever belongs to the organization sees the pages; only admins change things.
+// Whoever belongs to the organization sees the pages. All of them do what helps a
+// rider now: end, cancel or adjust a ride, block somebody, put a vehicle into
+// another state. Only admins change anything else.
 // A change is the fleet's own, in a transaction of the environment's database,
 // and what the REST API writes to the audit log of it is written here too, by the
 // person who did it. What time it is on these pages is what it is for the fleet:

@@ -22,7 +22,6 @@ type settingsPage struct {
 	Now     web.Time // what the sandbox's clock shows
 	API     string
 	Feeds   []feed
-	Audit   []audited
 }
 
 // feed is where the public feed of a subaccount is.
