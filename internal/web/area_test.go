@@ -308,6 +308,7 @@ func TestFields(t *testing.T) {
 		{v.Err(), true, "Name must be one of them.", "Password is too short."},
 		{problem.New(problem.Invalid, "it will not do"), true, "It will not do.", ""},
 		{problem.New(problem.Conflict, "élan is taken!"), true, "Élan is taken!", ""},
+		{problem.New(problem.Conflict, "ada@example.com is a member"), true, "ada@example.com is a member.", ""},
 		{problem.New(problem.Precondition, ""), true, "", ""},
 		{problem.New(problem.TooLarge, "it is too much?"), true, "It is too much?", ""},
 		{problem.New(problem.NotFound, "there is none"), false, "", ""},

@@ -196,13 +196,15 @@ func (fs Fields) Answer(w http.ResponseWriter, err error) (status int) {
 	return http.StatusTooManyRequests
 }
 
-// sentence is what a service says as a person writes it.
+// sentence is what a service says as a person writes it. Addresses stay as they are.
 func sentence(text string) string {
 	if text == "" {
 		return text
 	}
-	first, size := utf8.DecodeRuneInString(text)
-	text = string(unicode.ToUpper(first)) + text[size:]
+	if word, _, _ := strings.Cut(text, " "); !strings.Contains(word, "@") {
+		first, size := utf8.DecodeRuneInString(text)
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
 	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
 		text += "."
 	}

@@ -214,6 +214,39 @@ func TestOrganization(t *testing.T) {
 	}
 }
 
+// TestTold: whoever looks at the organization meanwhile sees what others do.
+func TestTold(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Admin)
+	news := h.Live.Subscribe(h.Organization.ID)
+	defer news.Close()
+	wait := h.NewUser(h.Organization, "cyn@example.com", "Cyn", account.Agent)
+	for _, tt := range []struct {
+		path string
+		form url.Values
+		want string
+	}{
+		{"/settings/invitations", url.Values{"email": {"zoe@example.com"}, "role": {"agent"}}, "member"},
+		{"/settings/members/" + wait.ID, url.Values{"role": {"admin"}}, "member"},
+		{"/settings/members/" + wait.ID, url.Values{"role": {"admin"}}, ""},
+		{"/settings/members/" + wait.ID + "/remove", url.Values{"confirm": {"cyn@example.com"}}, "member"},
+		{"/settings/organization", url.Values{"name": {"Lime"}}, "organization"},
+		{"/settings/organization", url.Values{"name": {"Lime"}}, ""},
+		{"/settings/organization", url.Values{"name": {""}}, ""},
+		{"/settings/plan", url.Values{"plan": {"pro"}}, "organization"},
+	} {
+		b.Post(tt.path, tt.form)
+		if got := strings.Join(news.Take(), " "); got != tt.want {
+			t.Errorf("%s %v: told %q, want %q", tt.path, tt.form, got, tt.want)
+		}
+	}
+	for path, topic := range map[string]string{"/settings/members": "member", "/settings/plan": "organization", "/settings/organization": "organization"} {
+		if len(b.Page(path).With("data-live", topic)) == 0 {
+			t.Errorf("%s does not listen", path)
+		}
+	}
+}
+
 func TestPlan(t *testing.T) {
 	const path = "/settings/plan"
 	h := newHouse(t)

@@ -69,11 +69,12 @@ const password = "correct horse"
 func NewHouse(t testing.TB) *House {
 	t.Helper()
 	h := &House{t: t, DB: dbtest.New(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	h.Live = live.Open(h.DB)
 	checkout, err := billing.NewCheckout(billing.CheckoutConfig{DB: h.DB, Box: seal.New(seal.NewKey()), BaseURL: BaseURL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Accounts, err = account.New(account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Logger: h.Log}); err != nil {
+	if h.Accounts, err = account.New(account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Tell: h.Live.Tell, Logger: h.Log}); err != nil {
 		t.Fatal(err)
 	}
 	h.Billing = billing.Open(billing.Config{
@@ -83,7 +84,6 @@ func NewHouse(t testing.TB) *House {
 	h.Organization = h.NewOrganization(`Lime & <b>"Sons"</b>`)
 	h.Admin = h.NewUser(h.Organization, "ada@example.com", "Ada <script>alert(1)</script>", account.Admin)
 	h.Agent = h.NewUser(h.Organization, "ben@example.com", "Ben", account.Agent)
-	h.Live = live.Open(h.DB)
 	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Billing: h.Billing, Live: h.Live, Mailbox: "/dev/mailbox", Logger: h.Log})
 	return h
 }
