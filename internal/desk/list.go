@@ -256,6 +256,7 @@ type pace struct {
 	first   int // tickets looked at in one step
 	last    int // likewise, where most are passed over
 	said    int // likewise, where it is looked up whether they have words
+	scarce  int // tickets passed over before all that are not closed are sorted
 	passed  int // tickets passed over before larger sets are read
 	many    int // sets of so many are read then
 	sorted  int // so many rows are sorted then
@@ -268,7 +269,7 @@ func defaultPace(postgres bool) pace {
 	if postgres {
 		words = 20_000
 	}
-	return pace{few: 1500, probe: 200, first: 64, last: 1024, said: 256, passed: 6000, many: 50_000, sorted: 10_000, words: words, entries: 20_000}
+	return pace{few: 1500, probe: 200, first: 64, last: 1024, said: 256, scarce: 1000, passed: 6000, many: 50_000, sorted: 10_000, words: words, entries: 20_000}
 }
 
 // way is a set of tickets, given by a filter, that an index has in the order of
@@ -1029,6 +1030,7 @@ func (f *finder) byTime() error {
 			parts = append(parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
 		}
 	}
+	sorted := false
 	for chunk := f.pace.first; ; chunk = min(4*chunk, 4*f.pace.last) {
 		entries := func(st *statement) {
 			// The range says again where the position is, for engines to begin there.
@@ -1055,6 +1057,13 @@ func (f *finder) byTime() error {
 		st.addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", f.tests(st, true), column, order, order)
 		if err := f.gather(st); err != nil || len(f.found) == f.want {
 			return err
+		}
+		// There may be hardly any: then it is quicker to look at all at once.
+		if f.passed+chunk > f.pace.scarce && !sorted && !due {
+			sorted = true
+			if done, err := f.sortEntries(); err != nil || done {
+				return err
+			}
 		}
 		// The last of what was passed over is where the next step begins.
 		st = f.begin()

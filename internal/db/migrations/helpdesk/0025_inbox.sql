@@ -24,6 +24,10 @@ UPDATE tickets SET due_at = (
 -- With what lists filter by, so that walking it reads no rows.
 CREATE INDEX tickets_due ON tickets (organization_id, due_at, id, number, status, priority, channel, assignee_id) WHERE due_at IS NOT NULL;
 
+-- What is counted of tickets that somebody has to do with still, in order. What a
+-- message changes is not in it.
+CREATE INDEX tickets_whose ON tickets (organization_id, status, assignee_id, channel, priority, number) WHERE status <> 'closed';
+
 -- Up to when members have read a ticket: its heard_at as it was then.
 CREATE TABLE ticket_reads (
 	ticket_id TEXT NOT NULL,
