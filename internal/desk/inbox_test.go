@@ -500,6 +500,20 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// TestTallyOfMany: where there are more open tickets than are looked at, it says so.
+func TestTallyOfMany(t *testing.T) {
+	f := newFixture(t)
+	f.desk.SmallSteps()
+	for i := range 9 {
+		f.intake(text(fmt.Sprintf("+491511234567%d", i), "hello"))
+		got, err := f.desk.TallyTickets(t.Context(), f.db, orgA, graceID, 100)
+		want := min(i+1, 7)
+		if err != nil || got.More != (i >= 7) || got.Unassigned != want || got.Status[desk.StatusOpen] != want || got.Channel["sms"] != want {
+			t.Errorf("of %d: got %+v, %v", i+1, got, err)
+		}
+	}
+}
+
 func (f *fixture) updateAll(org string, u desk.BulkUpdate, ids ...string) ([]desk.Updated, error) {
 	return write(f, func(tx *db.Tx) ([]desk.Updated, error) { return f.desk.UpdateTickets(f.Context(), tx, org, ids, u) })
 }

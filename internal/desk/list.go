@@ -262,6 +262,7 @@ type pace struct {
 	sorted  int // so many rows are sorted then
 	words   int // so many documents that have the words are read
 	entries int // so many entries of an index are sorted
+	tally   int // open tickets that a tally looks at
 }
 
 func defaultPace(postgres bool) pace {
@@ -269,7 +270,7 @@ func defaultPace(postgres bool) pace {
 	if postgres {
 		words = 20_000
 	}
-	return pace{few: 1500, probe: 200, first: 64, last: 1024, said: 256, scarce: 1000, passed: 6000, many: 50_000, sorted: 10_000, words: words, entries: 20_000}
+	return pace{few: 1500, probe: 200, first: 64, last: 1024, said: 256, scarce: 1000, passed: 6000, many: 50_000, sorted: 10_000, words: words, entries: 20_000, tally: 20_000}
 }
 
 // way is a set of tickets, given by a filter, that an index has in the order of

@@ -75,14 +75,11 @@ type Tally struct {
 	More bool
 }
 
-// maxTally is how many open tickets a tally looks at: some milliseconds' work.
-const maxTally = 20_000
-
 // TallyTickets counts an organization's tickets, for a member.
 func (s *Service) TallyTickets(ctx context.Context, q db.Querier, organizationID, userID string, most int) (Tally, error) {
 	t := Tally{Status: make(map[Status]int), Channel: make(map[string]int), Priority: make(map[Priority]int)}
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		if err := t.lookAtOpen(ctx, q, organizationID, userID); err != nil {
+		if err := t.lookAtOpen(ctx, q, organizationID, userID, s.pace.tally); err != nil {
 			return err
 		}
 		for _, status := range Statuses[1:] {
@@ -115,13 +112,18 @@ func (s *Service) TallyTickets(ctx context.Context, q db.Querier, organizationID
 	return t, nil
 }
 
-// lookAtOpen counts open tickets by the entries of one index.
-func (t *Tally) lookAtOpen(ctx context.Context, q db.Querier, organizationID, userID string) error {
+// lookAtOpen counts open tickets, so many at most, by the entries of one index.
+func (t *Tally) lookAtOpen(ctx context.Context, q db.Querier, organizationID, userID string, most int) error {
+	const open = "FROM tickets WHERE organization_id = $1 AND status <> 'closed' AND status = 'open'"
+	if err := q.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 "+open+" LIMIT 1 OFFSET %d)", most), organizationID).Scan(&t.More); err != nil {
+		return err
+	}
+	from := open
+	if t.More {
+		from = fmt.Sprintf("FROM (SELECT assignee_id, channel, priority "+open+" ORDER BY assignee_id, channel, priority LIMIT %d) AS o", most)
+	}
 	// In the order of the index, so that nothing is sorted to be grouped.
-	rows, err := q.Query(ctx, fmt.Sprintf(`SELECT assignee_id, channel, priority, count(*) FROM (
-			SELECT assignee_id, channel, priority FROM tickets WHERE organization_id = $1 AND status <> 'closed' AND status = 'open'
-			ORDER BY assignee_id, channel, priority LIMIT %d
-		) AS o GROUP BY assignee_id, channel, priority`, maxTally+1), organizationID)
+	rows, err := q.Query(ctx, "SELECT assignee_id, channel, priority, count(*) "+from+" GROUP BY assignee_id, channel, priority", organizationID)
 	if err != nil {
 		return err
 	}
@@ -143,6 +145,5 @@ func (t *Tally) lookAtOpen(ctx context.Context, q db.Querier, organizationID, us
 			t.Mine += n
 		}
 	}
-	t.More = t.Status[StatusOpen] > maxTally
 	return rows.Err()
 }
