@@ -132,7 +132,7 @@ func TestCustomerOfATicket(t *testing.T) {
 
 // ways answers as some are: the number of one customer opted out, another's window
 // is open for a while.
-type ways struct{ post }
+type ways struct{}
 
 func (ways) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.From, m.OpenUntil = "+14155550100", time.Now().Add(3*time.Hour+time.Minute)
