@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -70,11 +71,11 @@ func (s *Site) news(w http.ResponseWriter, r *http.Request) {
 			if !ok {
 				return
 			}
-			text := ""
+			var text strings.Builder
 			for _, topic := range sub.Take() {
-				text += "data: " + topic + "\n"
+				text.WriteString("data: " + topic + "\n")
 			}
-			if text != "" && !send(text+"\n") {
+			if text.String() != "" && !send(text.String()+"\n") {
 				return
 			}
 		}

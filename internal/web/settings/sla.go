@@ -246,7 +246,7 @@ func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SL
 	hours := &desk.Hours{TimeZone: strings.TrimSpace(f.Zone.Value), Weekly: desk.Week{}, Holidays: strings.Fields(strings.ReplaceAll(f.Holidays.Value, ",", " "))}
 	for i := range f.Week {
 		day := &f.Week[i]
-		for _, span := range strings.Fields(strings.NewReplacer("–", "-", ",", " ").Replace(day.Value)) {
+		for span := range strings.FieldsSeq(strings.NewReplacer("–", "-", ",", " ").Replace(day.Value)) {
 			from, to, cut := strings.Cut(span, "-")
 			if !cut {
 				wrong(day, day.Label+" must have hours such as 09:00-12:00 13:00-17:00, or none.")
