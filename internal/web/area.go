@@ -31,6 +31,7 @@ const (
 // Area is a part of the dashboard: pages in the frame, for who is signed in.
 type Area struct {
 	site      *Site
+	styles    []string
 	templates map[string]*template.Template
 }
 
@@ -71,10 +72,11 @@ type Route struct {
 
 // Area returns an area whose pages are the templates of files: the folder
 // "templates" has a file for each, which defines "body". Files whose names begin
-// with "_" are parts that all of them may use, beside those of the kit. It panics
-// on templates that cannot be parsed.
-func (s *Site) Area(files fs.FS) *Area {
-	a := &Area{site: s, templates: make(map[string]*template.Template)}
+// with "_" are parts that all of them may use, beside those of the kit. Styles
+// are the sheets of static/css that its pages have beside the one of all. It
+// panics on templates that cannot be parsed.
+func (s *Site) Area(files fs.FS, styles ...string) *Area {
+	a := &Area{site: s, styles: styles, templates: make(map[string]*template.Template)}
 	base := template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles, "templates/app.html", "templates/_*.html"))
 	if parts, _ := fs.Glob(files, "templates/_*.html"); len(parts) > 0 {
 		template.Must(base.ParseFS(files, parts...))
@@ -205,6 +207,7 @@ type Entry struct {
 type frame struct {
 	Page
 	Request *Request
+	Styles  []string
 	Rail    []Entry
 	Notice  *Notice
 }
@@ -215,7 +218,7 @@ func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) er
 	if t == nil {
 		return errors.New("web: no template " + name)
 	}
-	f := frame{Page: p, Request: r, Rail: rail(p), Notice: takeNotice(w, r.Request)}
+	f := frame{Page: p, Request: r, Styles: a.styles, Rail: rail(p), Notice: takeNotice(w, r.Request)}
 	var body bytes.Buffer
 	if err := t.ExecuteTemplate(&body, "layout", f); err != nil {
 		return err

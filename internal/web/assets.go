@@ -14,8 +14,9 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// assets are what pages load beside themselves: one style sheet made of
-// static/css in the order of the names, the modules of static/js, and the icons.
+// assets are what pages load beside themselves: the style sheet of all, made of
+// the files of static/css whose names begin with a number, in that order; the
+// sheets that only an area has, by name; the modules of static/js, and the icons.
 // All are below a path that changes with the content of any, so that browsers
 // may keep them for good, and so that modules can import each other by name.
 type assets struct {
@@ -43,7 +44,11 @@ func loadAssets() *assets {
 		digest.Write(content)
 		switch path.Ext(name) {
 		case ".css":
-			style.Write(content)
+			if base := path.Base(name); base[0] <= '9' {
+				style.Write(content)
+			} else {
+				a.files[base] = asset{"text/css; charset=utf-8", content}
+			}
 		case ".js":
 			a.files[path.Base(name)] = asset{"text/javascript; charset=utf-8", content}
 		case ".svg":

@@ -48,7 +48,7 @@ type pages struct {
 // Register adds the pages below /settings/keys, /settings/webhooks and
 // /settings/deliveries to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{s.Area(templates), c}
+	p := &pages{s.Area(templates, "developers.css"), c}
 	handle := func(path string, get, post web.Handler) {
 		p.Handle(path, web.Route{Get: get, Post: post, Admin: true})
 	}

@@ -73,7 +73,7 @@ func (e Environment) Topic(kind string, id ...string) string {
 
 // Register adds the pages of one environment to a site. It is called for each.
 func Register(s *web.Site, c Config) {
-	p := &pages{Area: s.Area(templates), Config: c, base: "/fleet", other: "/sandbox/fleet", environment: Production}
+	p := &pages{Area: s.Area(templates, "records.css", "map.css"), Config: c, base: "/fleet", other: "/sandbox/fleet", environment: Production}
 	if !c.Fleet.Live() {
 		p.base, p.other, p.environment = p.other, p.base, Sandbox
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-
 // TestZones goes the way of a zone: made, looked at, changed, deleted.
 func TestZones(t *testing.T) {
 	y := newYard(t)

@@ -46,7 +46,7 @@ type pages struct {
 
 // Register adds the inbox, tickets and customers to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{Area: s.Area(templates), Config: c}
+	p := &pages{Area: s.Area(templates, "inbox.css", "ticket.css"), Config: c}
 	p.handleLists()
 	p.handleCustomers()
 	p.handleTickets()
