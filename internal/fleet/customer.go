@@ -100,18 +100,12 @@ func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, i
 
 // readCustomer returns a customer, locked by FOR UPDATE if lock says so.
 func readCustomer(ctx context.Context, q db.Querier, organizationID, id, lock string) (Customer, error) {
-	var c Customer
-	var doc []byte
-	var revision int64
-	err := q.QueryRow(ctx, "SELECT revision, doc FROM customers WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).Scan(&revision, &doc)
-	if err != nil {
-		return c, found(err, "customer")
-	}
-	if err := decode(ctx, doc, &c, func(a *ahead) *decoded[Customer] { return &a.customer }); err != nil {
-		return c, fmt.Errorf("decode a customer: %w", err)
-	}
-	c.revision = revision
-	return c, nil
+	c, err := db.One(ctx, q, scanCustomer, "SELECT revision, doc FROM customers WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
+	return c, found(err, "customer")
+}
+
+func scanCustomer(row db.Row) (c Customer, err error) {
+	return c, row.Scan(&c.revision, db.IntoJSON(&c))
 }
 
 // CreateCustomer makes a customer in the caller's transaction. Errors: Invalid;

@@ -28,8 +28,7 @@
 // # Who waits for whom
 //
 // Methods that take a transaction change things in the caller's. Rows are locked
-// in one order: ride, vehicle, customer. On SQLite all changes wait for one another,
-// so what is decoded for those of rides can be decoded before ([Service.BeforeRide]).
+// in one order: ride, vehicle, customer.
 package fleet
 
 import (

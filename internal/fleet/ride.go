@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -235,20 +236,15 @@ func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id str
 
 func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string) (Ride, error) {
 	var r Ride
-	var doc []byte
-	var revision int64
-	var vehicleTypeID string
 	var pausedAt, dueAt time.Time
-	var startOdometer *int64
 	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&doc, &revision, &vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &startOdometer)
+		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer)
 	if err != nil {
 		return r, found(err, "ride")
 	}
-	if err := decode(ctx, doc, &r, func(a *ahead) *decoded[Ride] { return &a.ride }); err != nil {
+	if err := json.Unmarshal(r.doc, &r); err != nil {
 		return r, fmt.Errorf("decode a ride: %w", err)
 	}
-	r.doc, r.revision, r.vehicleTypeID, r.startOdometer = doc, revision, vehicleTypeID, startOdometer
 	r.pausedAt, r.dueAt = rfc3339.Time(pausedAt), dueAt
 	return r, nil
 }

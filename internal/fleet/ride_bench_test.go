@@ -21,6 +21,7 @@ func BenchmarkRides(b *testing.B) {
 	for i := range list {
 		list[i] = pair{y.vehicle(b), y.customer(b)}
 	}
+	ctx := b.Context()
 	b.ResetTimer()
 	var wg sync.WaitGroup
 	for client := range clients {
@@ -28,17 +29,14 @@ func BenchmarkRides(b *testing.B) {
 			for n := client; n < b.N; n += 2 * clients {
 				p := &list[client*pairs+n/clients/2%pairs]
 				var r fleet.Ride
-				fresh := fleet.NewRide{VehicleID: fleet.Text(p.vehicle.ID), CustomerID: fleet.Text(p.customer.ID)}
-				ctx := y.BeforeStart(b.Context(), y.org, fresh)
 				err := y.db.Write(ctx, func(tx *db.Tx) (err error) {
-					r, err = y.StartRide(ctx, tx, y.org, fresh, key)
+					r, err = y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.Text(p.vehicle.ID), CustomerID: fleet.Text(p.customer.ID)}, key)
 					return err
 				})
 				if err == nil {
 					_, err = r.Doc()
 				}
 				if err == nil {
-					ctx = y.BeforeRide(b.Context(), y.org, r.ID)
 					err = y.db.Write(ctx, func(tx *db.Tx) error {
 						if r, err = y.LockRide(ctx, tx, y.org, r.ID); err != nil {
 							return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -307,19 +308,16 @@ func (s *Service) Vehicle(ctx context.Context, q db.Querier, organizationID, id 
 
 func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock string) (Vehicle, error) {
 	var v Vehicle
-	var doc []byte
-	var revision int64
 	var former, formerEvent string
 	var dueAt time.Time
 	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&doc, &revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt))
+		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt))
 	if err != nil {
 		return v, found(err, "vehicle")
 	}
-	if err := decode(ctx, doc, &v, func(a *ahead) *decoded[Vehicle] { return &a.vehicle }); err != nil {
+	if err := json.Unmarshal(v.doc, &v); err != nil {
 		return v, fmt.Errorf("decode a vehicle: %w", err)
 	}
-	v.doc, v.revision = doc, revision
 	v.former, v.formerEvent, v.dueAt = VehicleState(former), VehicleEvent(formerEvent), dueAt
 	return v, nil
 }

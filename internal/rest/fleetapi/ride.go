@@ -124,7 +124,6 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 	if err := r.Decode(&in); err != nil {
 		return rest.Response{}, err
 	}
-	ctx = a.Fleet.BeforeStart(ctx, r.Key.OrganizationID, in)
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		// Before anything of the vehicle is told to who does not reach it.
 		if err := a.reaches(ctx, tx, r, in); err != nil {
@@ -161,7 +160,6 @@ func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.N
 }
 
 func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	ctx = a.Fleet.BeforeRide(ctx, r.Key.OrganizationID, r.Path("id"))
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		ride, err := a.Fleet.LockRide(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
