@@ -218,7 +218,7 @@ func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) er
 	if t == nil {
 		return errors.New("web: no template " + name)
 	}
-	f := frame{Page: p, Request: r, Styles: a.styles, Rail: rail(p), Notice: takeNotice(w, r.Request)}
+	f := frame{Page: p, Request: r, Styles: a.styles, Rail: rail(p), Notice: a.site.takeNotice(w, r.Request)}
 	var body bytes.Buffer
 	if err := t.ExecuteTemplate(&body, "layout", f); err != nil {
 		return err
@@ -331,8 +331,18 @@ type Notice struct {
 	Fields map[string]string `json:",omitempty"`
 }
 
-// noticeCookie holds a [Notice] between a form and the page after it.
-const noticeCookie = "kickstand-notice"
+// noticeCookie names the cookie that holds a [Notice] between a form and the page
+// after it. What undoes something is in it, so no other host of the domain, and
+// nobody on a way that is not encrypted, may be able to set it: the prefix has
+// browsers see to that.
+func (s *Site) noticeCookie() string {
+	if s.secure() {
+		return "__Host-kickstand-notice"
+	}
+	return "kickstand-notice"
+}
+
+func (s *Site) secure() bool { return s.gate != nil && s.gate.Secure }
 
 // Redirect sends the browser on after a form, to a path of ours, where it is told n.
 func (a *Area) Redirect(w http.ResponseWriter, to string, n Notice) error {
@@ -345,7 +355,7 @@ func (s *Site) redirect(w http.ResponseWriter, to string, n Notice) error {
 		if err != nil {
 			return err
 		}
-		http.SetCookie(w, s.cookie(noticeCookie, base64.RawURLEncoding.EncodeToString(text), 60))
+		http.SetCookie(w, s.cookie(s.noticeCookie(), base64.RawURLEncoding.EncodeToString(text), 60))
 	}
 	seeOther(w, to)
 	return nil
@@ -355,13 +365,13 @@ func (s *Site) redirect(w http.ResponseWriter, to string, n Notice) error {
 func (a *Area) SignOut(w http.ResponseWriter) { a.site.forget(w) }
 
 func (s *Site) cookie(name, value string, seconds int) *http.Cookie {
-	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.gate != nil && s.gate.Secure}
+	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.secure()}
 }
 
 // takeNotice returns what is to be told, once. Whatever is no such thing is
 // nothing.
-func takeNotice(w http.ResponseWriter, r *http.Request) *Notice {
-	c, err := r.Cookie(noticeCookie)
+func (s *Site) takeNotice(w http.ResponseWriter, r *http.Request) *Notice {
+	c, err := r.Cookie(s.noticeCookie())
 	if err != nil || c.Value == "" {
 		return nil
 	}
@@ -369,7 +379,7 @@ func takeNotice(w http.ResponseWriter, r *http.Request) *Notice {
 	if r.Header.Get("X-Live") != "" {
 		return nil
 	}
-	http.SetCookie(w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1})
+	http.SetCookie(w, s.cookie(s.noticeCookie(), "", -1))
 	text, err := base64.RawURLEncoding.DecodeString(c.Value)
 	var n Notice
 	if err != nil || json.Unmarshal(text, &n) != nil || n.Text == "" || n.Undo != "" && !local(n.Undo) {

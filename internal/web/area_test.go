@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -220,6 +221,25 @@ func TestNotice(t *testing.T) {
 		w := b.Do(r)
 		if d := webtest.Parse(t, w.Body.String()); webtest.Text(d.With("id", "toasts")[0]) != "" {
 			t.Errorf("%s: got %s", value, webtest.Text(d.With("id", "toasts")[0]))
+		}
+	}
+}
+
+// TestPlantedNotice: over TLS, where browsers keep other hosts from setting a cookie
+// of this name, no other cookie is a notice.
+func TestPlantedNotice(t *testing.T) {
+	h := webtest.NewHouse(t)
+	site := web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts, Secure: true}})
+	for name, want := range map[string]bool{"kickstand-notice": false, "__Host-kickstand-notice": true} {
+		r := httptest.NewRequest("GET", "/sign-in", nil)
+		r.AddCookie(&http.Cookie{Name: name, Value: encode(`{"Text":"planted"}`)})
+		w := httptest.NewRecorder()
+		site.ServeHTTP(w, r)
+		if told := strings.Contains(w.Body.String(), "planted"); told != want {
+			t.Errorf("%s: told: %t", name, told)
+		}
+		if set := w.Header().Get("Set-Cookie"); want && set != name+"=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax" {
+			t.Errorf("got cookie %q", set)
 		}
 	}
 }

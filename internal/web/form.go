@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,21 @@ func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 		return nil, false
 	}
 	return values, true
+}
+
+// addressable reports whether an address can be one of ours: it is text, without
+// NUL, which is in no record.
+func addressable(u *url.URL) bool {
+	query := u.Query()
+	if !utf8.ValidString(u.Path) || strings.Contains(u.Path, "\x00") || !validText(query) {
+		return false
+	}
+	for _, list := range query {
+		if slices.ContainsFunc(list, func(v string) bool { return strings.Contains(v, "\x00") }) {
+			return false
+		}
+	}
+	return true
 }
 
 // isForm reports whether a body of this type is what browsers send for a form

@@ -73,7 +73,7 @@ func (s *Site) renderDoor(w http.ResponseWriter, r *http.Request, status int, d 
 		title = "Sign up"
 	}
 	fs.Focus()
-	s.render(w, r, status, "signin", page{Title: title, Posts: true, Script: zoneScript, Notice: takeNotice(w, r), Fields: fs, Body: d})
+	s.render(w, r, status, "signin", page{Title: title, Posts: true, Script: zoneScript, Notice: s.takeNotice(w, r), Fields: fs, Body: d})
 }
 
 // knock opens a session for who brings a password, and mails a link to who does
@@ -146,7 +146,7 @@ func (s *Site) linkSent(w http.ResponseWriter, r *http.Request) {
 
 func (s *Site) showSent(w http.ResponseWriter, r *http.Request, m mailed) {
 	m.Mailbox = s.mailbox
-	s.render(w, r, http.StatusOK, "sent", page{Title: "Look at your mail", Notice: takeNotice(w, r), Body: m})
+	s.render(w, r, http.StatusOK, "sent", page{Title: "Look at your mail", Notice: s.takeNotice(w, r), Body: m})
 }
 
 // signInWithProvider sends the browser to the identity provider.

@@ -136,7 +136,13 @@ func New(c Config) *Site {
 }
 
 // ServeHTTP implements [http.Handler].
-func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !addressable(r.URL) {
+		s.notFound(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
 
 // funcs are what templates can call beside what html/template has.
 func (s *Site) funcs() template.FuncMap {

@@ -97,7 +97,7 @@ func (s *Site) renderWelcome(w http.ResponseWriter, r *Request, status int, chos
 	}
 	fs.Focus()
 	s.render(w, r.Request, status, "welcome", page{
-		Title: "Welcome to Kickstand", Wide: true, Posts: true, Script: zoneScript, Notice: takeNotice(w, r.Request), Fields: fs, Body: body,
+		Title: "Welcome to Kickstand", Wide: true, Posts: true, Script: zoneScript, Notice: s.takeNotice(w, r.Request), Fields: fs, Body: body,
 	})
 }
 

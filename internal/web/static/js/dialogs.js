@@ -42,9 +42,17 @@ function open(form, address) {
     const form = event.target;
     if (form.method !== "post") return;
     event.preventDefault();
+    if (form.dataset.sending) return;
+    form.dataset.sending = "1";
     const body = form.enctype === "multipart/form-data" ? new FormData(form, event.submitter) : new URLSearchParams(new FormData(form, event.submitter));
-    const response = await fetch(form.action, { method: "POST", body, headers });
-    if (response.redirected) {
+    const response = await fetch(form.action, { method: "POST", body, headers }).catch(() => null);
+    delete form.dataset.sending;
+    if (!response) {
+      form.querySelector(".error.lost")?.remove();
+      const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: "The server cannot be reached, so this was probably not done. Try again." });
+      lost.setAttribute("role", "alert");
+      form.append(lost);
+    } else if (response.redirected) {
       response.url === location.href ? location.reload() : location.assign(response.url);
     } else if (response.status === 422 || response.status === 429) {
       const again = await formOf(response);
