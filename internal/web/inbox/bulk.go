@@ -186,7 +186,8 @@ func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, bac
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		changed, since = 0, 0
 		for _, what := range []string{"status", "assignee"} {
-			for part := range strings.SplitSeq(form.Get(what), ",") {
+			// As many as can have been changed, each of which was something else.
+			for _, part := range strings.SplitN(form.Get(what), ",", maxSelected) {
 				n, all, err := p.undoPart(r, tx, what, form.Get("from-"+what), part)
 				if err != nil {
 					return err

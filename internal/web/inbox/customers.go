@@ -2,6 +2,8 @@ package inbox
 
 import (
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"net/http"
 	"net/url"
 	"slices"
@@ -284,13 +286,22 @@ func linesOf(text string) []string {
 }
 
 // customerForm shows the form of a customer.
-func (p *pages) customerForm(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, status int) error {
+func (p *pages) customerForm(w http.ResponseWriter, r *web.Request, title, cancel, was string, fields web.Fields, status int) error {
 	fields.Focus()
-	return p.Render(w, r, "customerform", web.Page{Title: title, At: "/customers", Status: status, Fields: fields, Body: cancel})
+	body := struct{ Cancel, Was string }{cancel, was}
+	return p.Render(w, r, "customerform", web.Page{Title: title, At: "/customers", Status: status, Fields: fields, Body: body})
+}
+
+// standOf tells apart what a form has changed of a customer: colleagues and what
+// comes in change the same.
+func standOf(c *desk.Customer) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q %q %q %q", c.Name, c.Emails, c.Phones, c.ExternalID)
+	return strconv.FormatUint(h.Sum64(), 36)
 }
 
 func (p *pages) askCustomer(w http.ResponseWriter, r *web.Request) error {
-	return p.customerForm(w, r, "New customer", "/customers", customerFields(&desk.Customer{}), 0)
+	return p.customerForm(w, r, "New customer", "/customers", "", customerFields(&desk.Customer{}), 0)
 }
 
 func (p *pages) makeCustomer(w http.ResponseWriter, r *web.Request) error {
@@ -309,7 +320,7 @@ func (p *pages) makeCustomer(w http.ResponseWriter, r *web.Request) error {
 		fields := customerFields(&desk.Customer{})
 		fields.Fill(form)
 		if refused(fields, err) {
-			return p.customerForm(w, r, "New customer", "/customers", fields, http.StatusUnprocessableEntity)
+			return p.customerForm(w, r, "New customer", "/customers", "", fields, http.StatusUnprocessableEntity)
 		}
 		return err
 	}
@@ -321,7 +332,7 @@ func (p *pages) editCustomer(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.customerForm(w, r, "Edit "+called(&c), "/customers/"+c.ID, customerFields(&c), 0)
+	return p.customerForm(w, r, "Edit "+called(&c), "/customers/"+c.ID, standOf(&c), customerFields(&c), 0)
 }
 
 func (p *pages) changeCustomer(w http.ResponseWriter, r *web.Request) error {
@@ -331,8 +342,15 @@ func (p *pages) changeCustomer(w http.ResponseWriter, r *web.Request) error {
 	}
 	id := r.PathValue("id")
 	emails, phones := linesOf(form.Get("emails")), linesOf(form.Get("phones"))
-	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		_, err := p.Desk.UpdateCustomer(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
+	var now desk.Customer
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		if now, err = p.Desk.Customer(r.Context(), tx, r.OrganizationID, id); err != nil {
+			return err
+		}
+		if form.Has("was") && form.Get("was") != standOf(&now) {
+			return problem.New(problem.Conflict, "It was changed meanwhile: there are %s now. Save again to have it as it is here.", inWords(&now))
+		}
+		_, err = p.Desk.UpdateCustomer(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
 			Name: new(strings.TrimSpace(form.Get("name"))), Emails: &emails, Phones: &phones, ExternalID: new(strings.TrimSpace(form.Get("external_id"))),
 		})
 		return err
@@ -341,11 +359,21 @@ func (p *pages) changeCustomer(w http.ResponseWriter, r *web.Request) error {
 		fields := customerFields(&desk.Customer{})
 		fields.Fill(form)
 		if problem.Of(err) != problem.NotFound && refused(fields, err) {
-			return p.customerForm(w, r, "Edit the customer", "/customers/"+id, fields, http.StatusUnprocessableEntity)
+			return p.customerForm(w, r, "Edit the customer", "/customers/"+id, standOf(&now), fields, http.StatusUnprocessableEntity)
 		}
 		return err
 	}
 	return p.Redirect(w, "/customers/"+id, web.Notice{Text: "The customer is changed."})
+}
+
+// inWords is what a form can change of a customer.
+func inWords(c *desk.Customer) string {
+	said := []string{"the name “" + c.Name + "”"}
+	said = append(append(said, c.Emails...), c.Phones...)
+	if c.ExternalID != "" {
+		said = append(said, "the id "+c.ExternalID)
+	}
+	return strings.Join(said, ", ")
 }
 
 // confirmDelete is what is asked before a customer is deleted.

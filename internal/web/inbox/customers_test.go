@@ -223,3 +223,52 @@ func TestNewTicket(t *testing.T) {
 		t.Errorf("what was refused made ticket %d", got)
 	}
 }
+
+// TestStaleCustomer: an address that came meanwhile is not lost unseen.
+func TestStaleCustomer(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Agent)
+	c := h.person(desk.NewCustomer{Name: "Ana", Emails: []string{"ana@c.example"}})
+	path := "/customers/" + c.ID
+	form := url.Values{"name": {"Ana L."}, "emails": {"ana@c.example"}, "was": {webtest.Attr(b.Page(path+"/edit").Field("was"), "value")}}
+	colleague := h.SignIn(h.Admin)
+	colleague.Sent(colleague.Post(path+"/edit", url.Values{"name": {"Ana"}, "emails": {"ana@c.example\nnew@c.example"}}))
+	d := b.Refused(b.Post(path+"/edit", form), http.StatusUnprocessableEntity)
+	if !strings.Contains(d.Alert(), "ana@c.example, new@c.example") || webtest.Attr(d.Field("name"), "value") != "Ana L." {
+		t.Errorf("got %q, and the name %q", d.Alert(), webtest.Attr(d.Field("name"), "value"))
+	}
+	b.Page(path).Want("new@c.example")
+	form.Set("was", webtest.Attr(d.Field("was"), "value"))
+	b.Sent(b.Post(path+"/edit", form))
+	if text := webtest.Text(b.Page(path).Root); strings.Contains(text, "new@c.example") || !strings.Contains(text, "Ana L.") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// TestLongNewTicket: a message may be as long as the form says in any alphabet, and
+// a form that is sent twice makes one ticket.
+func TestLongNewTicket(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Agent)
+	form := url.Values{"customer.name": {"Ana"}, "channel": {"api"}, "subject": {"Long"}, "once": {webtest.Attr(b.Page("/tickets/new").Field("once"), "value")}}
+	b.Refused(b.PostFiles("/tickets/new", url.Values{"text": {strings.Repeat("я", 100_000)}, "once": form["once"]}), http.StatusUnprocessableEntity)
+	form.Set("text", strings.Repeat("я", 100_000))
+	for range 2 {
+		b.Sent(b.PostFiles("/tickets/new", form))
+	}
+	list, _, err := h.desk.FindTickets(t.Context(), h.DB, h.Organization.ID, desk.TicketQuery{})
+	if err != nil || len(list) != 1 {
+		t.Errorf("there are %d tickets, %v", len(list), err)
+	}
+}
+
+// TestMadeUpAddresses: what can be no address of a record is none.
+func TestMadeUpAddresses(t *testing.T) {
+	h := newHouse(t)
+	b := h.SignIn(h.Agent)
+	for _, path := range []string{"/customers/%00", "/customers/%ff", "/customers?q=%00", "/inbox?after=%00~x", "/inbox?q=%ff", "/messages/%00/x/letter"} {
+		if w := b.Get(path); w.Code != http.StatusNotFound {
+			t.Errorf("%s: got %d", path, w.Code)
+		}
+	}
+}

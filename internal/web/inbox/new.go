@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -23,6 +24,7 @@ const newTicketPath = "/tickets/new"
 type newTicket struct {
 	Customer *desk.Customer // whom it is for; nil: the fields say
 	Cancel   string
+	Once     string // makes sending twice by mistake the same as sending once
 }
 
 // askTicket shows the form of a new ticket.
@@ -40,7 +42,7 @@ func (p *pages) askTicket(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) renderNewTicket(w http.ResponseWriter, r *web.Request, c *desk.Customer, fields web.Fields, status int) error {
-	body := newTicket{c, "/inbox"}
+	body := newTicket{c, "/inbox", rand.Text()}
 	if c != nil {
 		body.Cancel = "/customers/" + c.ID
 	}
@@ -126,15 +128,24 @@ func memberOptions(members []account.User) []web.Option {
 
 // makeTicket makes the ticket of the form.
 func (p *pages) makeTicket(w http.ResponseWriter, r *web.Request) error {
-	form, ok := p.Form(w, r)
+	// Without files, but a message may be longer than other forms are.
+	upload, ok := p.Upload(w, r, 0)
 	if !ok {
 		return nil
 	}
+	form := upload.Values
 	c, err := p.knownCustomer(r)
 	if err != nil {
 		return err
 	}
+	key := onceKey(r, form)
+	if key != "" && !p.once.first(key, r.Now) {
+		return p.Redirect(w, "/inbox", web.Notice{Text: "The ticket was made when the form was sent first."})
+	}
 	t, err := p.createTicket(r, form, c)
+	if err != nil {
+		p.once.undo(key)
+	}
 	if err == nil {
 		return p.Redirect(w, "/tickets/"+strconv.FormatInt(t.Number, 10), web.Notice{Text: "Ticket " + strconv.FormatInt(t.Number, 10) + " is made."})
 	}

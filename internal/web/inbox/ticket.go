@@ -68,13 +68,17 @@ type relation struct {
 
 // setter is a form of one button that sets a property.
 type setter struct {
-	Page                    *ticketPage
-	Name, Value, Label, Key string
+	Page                         *ticketPage
+	Name, Value, Was, Label, Key string
 }
 
 // Set is for the template.
 func (b ticketPage) Set(name, value, label, key string) setter {
-	return setter{&b, name, value, label, key}
+	was := string(b.Ticket.Status)
+	if name == "assignee" {
+		was = b.AssigneeID
+	}
+	return setter{&b, name, value, was, label, key}
 }
 
 // choice is the form of one property. Its id changes with the value, so that a page
@@ -82,6 +86,7 @@ func (b ticketPage) Set(name, value, label, key string) setter {
 type choice struct {
 	Page                    *ticketPage
 	Name, Label, Value, Key string
+	Was                     string // what the ticket has; Value may be what was typed
 	Options                 []web.Option
 	Wrong, Mark             string
 }
@@ -90,7 +95,14 @@ type choice struct {
 func (b ticketPage) Choice(name, label, value string, options []web.Option, key string) choice {
 	h := fnv.New32a()
 	h.Write([]byte(value))
-	return choice{&b, name, label, value, key, options, b.Properties.Wrong[name], strconv.FormatUint(uint64(h.Sum32()), 36)}
+	was := value
+	switch name {
+	case "subject":
+		was = b.Subject
+	case "tags":
+		was = strings.Join(b.Tags, ", ")
+	}
+	return choice{&b, name, label, value, key, was, options, b.Properties.Wrong[name], strconv.FormatUint(uint64(h.Sum32()), 36)}
 }
 
 // found returns the ticket whose number is in the address.

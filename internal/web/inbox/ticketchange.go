@@ -15,7 +15,8 @@ import (
 )
 
 // changeProperties changes the fields that a form has; each of them is one that is
-// undone by sending the old value.
+// undone by sending the old value. Beside each a form has, as "was.status", what the
+// reader saw: what somebody else has changed meanwhile is not changed back unseen.
 func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -24,6 +25,9 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 	var before, after desk.Ticket
 	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) (err error) {
 		before = t
+		if err := changedSince(&t, form); err != nil {
+			return err
+		}
 		u := desk.Update{}
 		if form.Has("status") {
 			u.Status = new(desk.Status(form.Get("status")))
@@ -39,11 +43,17 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 		}
 		if form.Has("tags") {
 			u.Tags = new(readTags(form.Get("tags")))
+			if form.Has("was.tags") {
+				u.Tags = new(retag(t.Tags, readTags(form.Get("was.tags")), *u.Tags))
+			}
 		}
 		after, err = p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, u)
 		return err
 	})
 	if e, ok := wrote(err); ok && before.ID != "" {
+		if form.Has("undo") {
+			return p.Redirect(w, ticketPath(before.Number)+inOf(r), web.Notice{Text: "That was not undone. " + asSentence(e.Message), Bad: true})
+		}
 		return p.showTicket(w, r, before, typed{}, wrongProperties(form, e))
 	}
 	if err != nil {
@@ -54,6 +64,28 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 		n.Undo += inOf(r)
 	}
 	return p.Redirect(w, ticketPath(before.Number)+inOf(r), n)
+}
+
+// changedSince refuses a form whose reader saw another value than there is now,
+// unless it asks for that one. Tags are changed one by one instead, see [retag].
+func changedSince(t *desk.Ticket, form url.Values) error {
+	for name, now := range map[string]string{"status": string(t.Status), "priority": string(t.Priority), "assignee": t.AssigneeID, "subject": t.Subject} {
+		if was := "was." + name; form.Has(name) && form.Has(was) && form.Get(was) != now && strings.TrimSpace(form.Get(name)) != now {
+			return problem.New(problem.Conflict, "Somebody else has changed it meanwhile, so it was left as it is now.")
+		}
+	}
+	return nil
+}
+
+// retag does to tags what made others of what they were.
+func retag(now, was, wanted []string) []string {
+	tags := slices.DeleteFunc(slices.Clone(now), func(tag string) bool { return slices.Contains(was, tag) && !slices.Contains(wanted, tag) })
+	for _, tag := range wanted {
+		if !slices.Contains(was, tag) && !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
 }
 
 // readTags reads tags with commas between them.
@@ -69,28 +101,29 @@ func readTags(text string) []string {
 
 // told says what a change did, and how it is undone.
 func told(before, after *desk.Ticket) web.Notice {
-	n := web.Notice{Undo: ticketPath(before.Number) + "/properties", Fields: make(map[string]string)}
+	n := web.Notice{Undo: ticketPath(before.Number) + "/properties", Fields: map[string]string{"undo": "1"}}
+	back := func(name, from, to string) { n.Fields[name], n.Fields["was."+name] = from, to }
 	var words []string
 	if before.Status != after.Status {
-		n.Fields["status"] = string(before.Status)
+		back("status", string(before.Status), string(after.Status))
 		words = append(words, "The ticket is "+strings.ToLower(statusLabel(after.Status))+".")
 	}
 	if before.Priority != after.Priority {
-		n.Fields["priority"] = string(before.Priority)
+		back("priority", string(before.Priority), string(after.Priority))
 		words = append(words, "The priority is "+strings.ToLower(priorityLabel(after.Priority))+".")
 	}
 	if before.AssigneeID != after.AssigneeID {
-		n.Fields["assignee"] = before.AssigneeID
+		back("assignee", before.AssigneeID, after.AssigneeID)
 		if words = append(words, "The ticket is assigned."); after.AssigneeID == "" {
 			words[len(words)-1] = "The ticket is nobody's."
 		}
 	}
 	if before.Subject != after.Subject {
-		n.Fields["subject"] = before.Subject
+		back("subject", before.Subject, after.Subject)
 		words = append(words, "The subject is changed.")
 	}
 	if !slices.Equal(before.Tags, after.Tags) {
-		n.Fields["tags"] = strings.Join(before.Tags, ", ")
+		back("tags", strings.Join(before.Tags, ", "), strings.Join(after.Tags, ", "))
 		words = append(words, "The tags are changed.")
 	}
 	if len(words) == 0 {

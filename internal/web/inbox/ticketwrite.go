@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,6 +169,14 @@ type once struct {
 	seen map[string]time.Time
 }
 
+// onceKey is what a form is remembered by; empty when it has nothing of the kind.
+func onceKey(r *web.Request, form url.Values) string {
+	if text := form.Get("once"); text != "" && len(text) <= 64 {
+		return r.UserID + " " + text
+	}
+	return ""
+}
+
 // maxSeen bounds what is remembered.
 const maxSeen = 10_000
 
@@ -230,8 +239,8 @@ func (p *pages) write(w http.ResponseWriter, r *web.Request) error {
 		s.wrong = "The files are larger than " + strconv.Itoa(maxAttached>>20) + " MB together. Choose fewer or smaller ones; nothing was sent, and what you wrote is kept."
 		return p.showTicket(w, r, t, s, nil)
 	}
-	key := r.UserID + " " + form.Get("once")
-	if form.Get("once") != "" && !p.once.first(key, r.Now) {
+	key := onceKey(r, form.Values)
+	if key != "" && !p.once.first(key, r.Now) {
 		return p.Redirect(w, back, web.Notice{})
 	}
 	n, err := p.send(r, &t, s, form)
@@ -274,6 +283,16 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s typed, form web.Upload) (
 				notice.Text = "Your reply is written down. Whoever connected the API carries it on."
 			}
 		}
+		// What was begun of the other kind is in the form too.
+		other := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindNote, Text: s.note}
+		if s.kind == desk.KindNote {
+			other.Kind, other.Text, other.ConversationID = desk.KindReply, s.reply, s.conversation
+		}
+		if form.Has(other.Kind) && problem.Check(other) == nil {
+			if err := p.Desk.KeepDraft(ctx, tx, r.OrganizationID, other); err != nil {
+				return err
+			}
+		}
 		status := desk.Status(form.Get("do"))
 		if status != desk.StatusResolved && status != desk.StatusPending || status == t.Status || t.MergedIntoID != "" {
 			return nil
@@ -282,7 +301,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s typed, form web.Upload) (
 			return err
 		}
 		notice.Text += " The ticket is " + strings.ToLower(statusLabel(status)) + " now."
-		notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+inOf(r), map[string]string{"status": string(t.Status)}
+		notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+inOf(r), map[string]string{"status": string(t.Status), "was.status": string(status), "undo": "1"}
 		return nil
 	})
 	return notice, err

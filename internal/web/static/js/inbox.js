@@ -40,6 +40,7 @@ const keys = {
   },
   e(row) {
     sessionStorage.setItem("kickstand-row", rows().indexOf(row));
+    form.reset(); // what was chosen for others is not for this one
     rows().forEach((other) => (box(other).checked = other === row));
     form.elements.status.value = "resolved";
     form.requestSubmit(form.querySelector("button[value=change]"));

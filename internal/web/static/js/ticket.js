@@ -65,7 +65,9 @@ function compose() {
   let timer = 0;
   let saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
   let sending = false;
-  async function keep(last) {
+  let keeping = Promise.resolve();
+  const keep = (last) => (keeping = keepNow(last));
+  async function keepNow(last) {
     clearTimeout(timer);
     timer = 0;
     const now = composer.elements.reply.value + "\0" + composer.elements.note.value;
@@ -136,6 +138,8 @@ function compose() {
     refuse("");
     composer.setAttribute("aria-busy", "true");
     const kind = composer.elements.kind.value;
+    // A draft under way would be there again after what it has become.
+    await keeping;
     try {
       const response = await fetch(composer.action, { method: "POST", body: new FormData(composer, event.submitter) });
       const page = await read(response);
