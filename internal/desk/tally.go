@@ -46,6 +46,8 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 	switch plain := f.words == nil && len(query.ExternalID)+len(query.Tags)+len(query.CustomerID) == 0; {
 	case plain && !query.DueAt.Whole() && query.UpdatedAt.Whole():
 		from = "t.due_at IS NOT NULL AND t." + f.dueAt(st)
+	case plain && len(query.Status) > 0 && f.statusOnly():
+		from = "t.status IN (" + list(st, query.Status) + ")"
 	case plain && f.live() && query.DueAt.Whole():
 		from = "t.status <> 'closed' AND t.status IN (" + list(st, query.Status) + ")"
 	default:
@@ -58,6 +60,12 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 	n := 0
 	err = q.QueryRow(ctx, st.String(), st.args...).Scan(&n)
 	return n, err
+}
+
+// statusOnly reports whether the list is restricted by statuses at most.
+func (f *finder) statusOnly() bool {
+	q := f.query
+	return len(q.Priority)+len(q.Channel)+len(q.AssigneeID)+len(q.Number) == 0 && q.CreatedAt.Whole() && q.UpdatedAt.Whole() && q.DueAt.Whole()
 }
 
 // Tally is how many tickets there are of each sort, for somebody to choose from.

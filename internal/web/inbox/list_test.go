@@ -134,11 +134,12 @@ func TestViews(t *testing.T) {
 		t.Errorf("got counts %v, want %v", got, want)
 	}
 	text := func(number int64) string {
-		said := webtest.Text(rowOf(t, d, number))
+		var said strings.Builder
+		said.WriteString(webtest.Text(rowOf(t, d, number)))
 		for n := range rowOf(t, d, number).Descendants() {
-			said += " " + webtest.Attr(n, "aria-label")
+			said.WriteString(" " + webtest.Attr(n, "aria-label"))
 		}
-		return said
+		return said.String()
 	}
 	for number, parts := range map[int64][]string{
 		1: {"Unread:", "+14155550100", "text 1", "SMS"}, 2: {"brake", "lock", "+2", "Assigned to Ben"}, 3: {"Urgent"},
