@@ -438,13 +438,21 @@ func (r *textRenderer) paragraph() {
 	r.gap = true
 }
 
+// maxTables is how deep an excerpt has tables in tables: each has a browser lay out
+// again what is in it, and letters use a few.
+const maxTables = 12
+
 // Excerpt returns the beginning of sanitized markup, at most about size bytes of it
 // and nested no deeper than depth, and whether there is more. Deeper elements are left
 // out and what is in them stays. What it opens it closes, where that is called for.
 func Excerpt(markup string, size, depth int) (beginning string, more bool) {
+	type element struct {
+		atom.Atom
+		kept bool
+	}
 	var b strings.Builder
-	var open []atom.Atom
-	deeper := 0 // elements that are open and were left out
+	var open []element
+	var kept, tables, lost int // open elements that are kept, tables among them, and tables that are not
 	for t := range Tokens(markup) {
 		if b.Len()+len(t.Raw) > size {
 			if more = true; t.Type == html.TextToken {
@@ -454,27 +462,56 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 		}
 		nests := t.DataAtom != 0 && !endsByItself(t.DataAtom) && !empty(t.DataAtom)
 		switch {
-		case t.Type == html.EndTagToken && nests && deeper > 0:
-			deeper--
+		case lost > 0 && partOfTable(t.DataAtom):
 			continue
 		case t.Type == html.EndTagToken && nests && len(open) > 0:
+			e := open[len(open)-1]
 			open = open[:len(open)-1]
+			switch {
+			case !e.kept && e.Atom == atom.Table:
+				lost--
+			case e.kept && e.Atom == atom.Table:
+				tables--
+			}
+			if !e.kept {
+				continue
+			}
+			kept--
 		case t.Type != html.StartTagToken && t.Type != html.SelfClosingTagToken, !nests:
-		case len(open) >= depth:
-			deeper++
-			continue
 		default:
-			open = append(open, t.DataAtom)
+			e := element{t.DataAtom, kept < depth && (t.DataAtom != atom.Table || tables < maxTables)}
+			open = append(open, e)
+			switch {
+			case !e.kept && e.Atom == atom.Table:
+				lost++
+			case e.kept && e.Atom == atom.Table:
+				tables++
+			}
+			if !e.kept {
+				continue
+			}
+			kept++
 		}
 		b.WriteString(t.Raw)
 	}
 	if !more {
 		return b.String(), false
 	}
-	for _, a := range slices.Backward(open) {
-		b.WriteString("</" + a.String() + ">")
+	for _, e := range slices.Backward(open) {
+		if e.kept {
+			b.WriteString("</" + e.String() + ">")
+		}
 	}
 	return b.String(), true
+}
+
+// partOfTable reports whether an element is one of those that tables are made of.
+func partOfTable(a atom.Atom) bool {
+	switch a {
+	case atom.Tbody, atom.Thead, atom.Tfoot, atom.Tr, atom.Td, atom.Th, atom.Caption, atom.Colgroup, atom.Col:
+		return true
+	}
+	return false
 }
 
 // empty reports whether an element has no content, and so no end.

@@ -84,6 +84,8 @@ func TestExcerpt(t *testing.T) {
 		{"<div><b>abc</b></div>", "<div><b>a</b></div>", 9, 2, true},
 		{"<p>a<p>b<p>c<br>d", "<p>a<p>b<p>c<br>d", 100, 1, false},
 		{"<div><div><div>a</div></div><b>b</b></div>c", "<div><div>a</div><b>b</b></div>c", 100, 2, false},
+		{"<table><tr><td><table><tr><td>a</td></tr></table>b</td></tr></table>c", "<table><tr><td>ab</td></tr></table>c", 100, 1, false},
+		{strings.Repeat("<table><tr><td>", 14) + "<div>a</div>" + strings.Repeat("</td></tr></table>", 14) + "b", strings.Repeat("<table><tr><td>", 12) + "<div>a</div>" + strings.Repeat("</td></tr></table>", 12) + "b", 1000, 50, false},
 		{"", "", 10, 1, false},
 	} {
 		if got, more := Excerpt(c.in, c.size, c.depth); got != c.want || more != c.more {

@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -59,6 +60,10 @@ a { color: light-dark(#3f4bd1, #a5b0ff); }
 </html>
 `))
 
+// missing finds the pictures that a mail says it brings and does not: a browser would
+// ask for them elsewhere, and be refused.
+var missing = regexp.MustCompile(`(?i) src="cid:`)
+
 // message returns the message that the address names.
 func (p *pages) message(r *web.Request) (desk.Message, error) {
 	m, err := p.Desk.Message(r.Context(), p.DB, r.OrganizationID, r.PathValue("ticket"), r.PathValue("id"))
@@ -78,6 +83,7 @@ func (p *pages) letter(w http.ResponseWriter, r *web.Request) error {
 		return problem.New(problem.NotFound, "this message has no HTML")
 	}
 	markup, rest := safehtml.Excerpt(m.HTML, maxLetter, maxNesting)
+	markup = missing.ReplaceAllString(markup, ` data-missing="`)
 	var body bytes.Buffer
 	err = letterPage.Execute(&body, struct {
 		Title       string
