@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long anything is waited for before a test gives up.
@@ -377,6 +378,24 @@ func (v *visitor) find(selector string) {
 // loaded says that all of a page is there.
 const loaded = `document.readyState === "complete"`
 
+// hears waits until news reach the page.
+func (v *visitor) hears() {
+	v.t.Helper()
+	(&program{t: v.t}).until("the stream of news", func() bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		for _, id := range slices.Backward(v.order) {
+			switch r := v.requests[id]; r.kind {
+			case network.ResourceTypeEventSource:
+				return r.status == 200
+			case network.ResourceTypeDocument:
+				return false
+			}
+		}
+		return false
+	})
+}
+
 // at waits until the browser is at an address and all of it is there. The query may
 // be left out; a "*" at the end stands for any rest.
 func (v *visitor) at(path string) {
@@ -458,10 +477,40 @@ func (v *visitor) fill(selector, text string) {
 	}))
 }
 
-// keys presses keys one after the other, wherever the focus is.
-func (v *visitor) keys(keys string, options ...chromedp.KeyOption) {
+// keys presses keys one after the other, wherever the focus is. As from a keyboard,
+// what a script makes of a key is not typed.
+func (v *visitor) keys(keys string, modifiers ...chromedp.Modifier) {
 	v.t.Helper()
-	v.do(chromedp.KeyEvent(keys, options...))
+	var held int64
+	for _, m := range modifiers {
+		held |= int64(m)
+	}
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for _, r := range keys {
+			k, ok := kb.Keys[r]
+			if !ok {
+				k = &kb.Key{Key: string(r), Text: string(r), Unmodified: string(r), Print: true}
+			}
+			press := input.DispatchKeyEventParams{
+				Type: input.DispatchKeyEventTypeKeyDown, Key: k.Key, Code: k.Code, Modifiers: held,
+				WindowsVirtualKeyCode: k.Windows, NativeVirtualKeyCode: k.Native,
+			}
+			if k.Shift {
+				press.Modifiers |= int64(chromedp.ModifierShift)
+			}
+			if k.Print && held == 0 {
+				press.Text, press.UnmodifiedText = k.Text, k.Unmodified
+			}
+			if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, press); err != nil {
+				return err
+			}
+			press.Type, press.Text, press.UnmodifiedText = input.DispatchKeyEventTypeKeyUp, "", ""
+			if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, press); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }
 
 // value is what an input holds.

@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
 // program is the whole of it, serving, with its services at hand.
@@ -218,6 +219,30 @@ func (s *state) unread(link string) bool {
 	seen := s.links[link]
 	s.links[link] = true
 	return !seen
+}
+
+// number returns that of the organization's ticket with a subject, or 0.
+func (p *program) number(organizationID, subject string) (number int64) {
+	p.t.Helper()
+	err := p.Desk.EachTicket(p.t.Context(), organizationID, desk.TicketQuery{}, func(t *desk.Ticket) error {
+		if t.Subject == subject {
+			number = t.Number
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return number
+}
+
+// tickets is how many an organization has.
+func (p *program) tickets(organizationID string) (n int) {
+	p.t.Helper()
+	if err := p.Desk.EachTicket(p.t.Context(), organizationID, desk.TicketQuery{}, func(*desk.Ticket) error { n++; return nil }); err != nil {
+		p.t.Fatal(err)
+	}
+	return n
 }
 
 // call makes a request of the program.

@@ -6,6 +6,7 @@
 // not overlap.
 (() => {
   const wrong = [];
+  const scripts = matchMedia("(scripting: enabled)").matches;
   const slack = 1.5; // of a pixel: what browsers round
   const style = new Map();
   const styleOf = e => {
@@ -93,7 +94,8 @@
   // What can be pressed.
   const modal = document.querySelector("dialog:modal");
   const controls = [...(modal ?? document).querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]:not([tabindex='-1'])")]
-    .filter(e => visible(e) && !e.disabled && !forEars(e) && !e.closest("[inert]") && styleOf(e).pointerEvents !== "none");
+    .filter(e => visible(e) && !e.disabled && !e.closest("svg") && // on a map things lie where they are
+       !forEars(e) && !e.closest("[inert]") && styleOf(e).pointerEvents !== "none");
   // Its part that its scrolling surroundings show.
   const shown = e => {
     let { left, top, right, bottom } = [...e.getClientRects()].find(r => r.width && r.height) ?? e.getBoundingClientRect();
@@ -112,6 +114,7 @@
     const r = shown(e);
     if (r.width < 1 || r.height < 1) continue;
     const hit = document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2);
+    if (hit?.closest(".toast") && scripts) continue; // it goes away
     if (!belongs(e, hit)) wrong.push(`${hit ? name(hit) : "nothing"} is where one would press ${name(e)}`);
   }
   scrollTo({ top: 0, left: 0, behavior: "instant" });

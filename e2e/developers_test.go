@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestKey: a key is made on its page, opens the API, is revoked, and is refused by the
+// next request.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	_, robin := p.organization("Acme Wheels")
+	v := p.as(t, robin)
+	v.open("/settings/keys")
+	v.press("Make a key")
+	v.at("/settings/keys/new*")
+	v.press("Make the key")
+	v.at("/settings/keys/new*")
+	v.fill("#field-name", "Reports")
+	v.fill("#field-level", "read_only")
+	v.checkLayout()
+	v.press("Make the key")
+	v.find(".secret")
+	key := js[string](v, `document.querySelector(".secret code").innerText.trim()`)
+	v.checkLayout()
+	v.checkAccess()
+	header := http.Header{"Authorization": {"Bearer " + key}}
+	if status, answer := p.call("GET", "/api/v1/tickets", header, nil); status != http.StatusOK {
+		t.Errorf("the new key is answered %d %s", status, answer)
+	}
+	v.open("/settings/keys")
+	v.see("Reports", "…"+key[len(key)-8:])
+	if page := js[string](v, `document.documentElement.outerHTML`); strings.Contains(page, key) {
+		t.Error("the list shows the key")
+	}
+	v.press("Reports")
+	v.at("/settings/keys/*")
+	v.press("Revoke")
+	v.wait("the question", `document.querySelector("dialog[open] form button")`)
+	v.checkAccess()
+	v.click("dialog[open] form button:not([data-cancel], .plain)")
+	v.see("The key no longer works.", "Revoked")
+	if status, _ := p.call("GET", "/api/v1/tickets", header, nil); status != http.StatusUnauthorized {
+		t.Errorf("the revoked key is answered %d", status)
+	}
+}
+
+// TestWebhook: a webhook is made on its page and tested; its receiver breaks, which the
+// page shows when it happens; and what failed is sent again once the receiver works.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	var taken atomic.Int64
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Webhook-Signature") == "" || broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		taken.Add(1)
+	}))
+	defer far.Close()
+	p := start(t)
+	o, robin := p.organization("Acme Wheels")
+	p.connect(o)
+	v := p.as(t, robin)
+	v.open("/settings/webhooks")
+	v.press("Add a webhook")
+	v.at("/settings/webhooks/new")
+	v.fill("#field-url", "not an address")
+	v.checkLayout()
+	v.fill("#field-url", far.URL+"/events")
+	v.wait("every event, as long as nobody chooses", `document.querySelector('input[name=events][value="*"]').checked`)
+	v.press("Add the webhook")
+	v.find(".secret")
+	v.click(`main a.button[href^="/settings/webhooks/"]`)
+	v.at("/settings/webhooks/*")
+	v.press("Send a test")
+	v.at("/settings/deliveries/*")
+	v.see("The receiver accepted the test: 200", "How to verify it", "Webhook-Signature")
+	v.checkLayout()
+	broken.Store(true)
+	v.open("/settings/webhooks")
+	v.press(far.URL + "/events")
+	v.at("/settings/webhooks/*")
+	v.hears()
+	p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+	// Nobody loads the page again.
+	v.see("The newest attempt failed", "ticket.created")
+	v.checkLayout()
+	v.checkAccess()
+	broken.Store(false)
+	before := taken.Load()
+	v.click(`#deliveries a[href^="/settings/deliveries/"]`)
+	v.at("/settings/deliveries/*")
+	v.see("Attempt 1", "500")
+	v.press("Send again")
+	v.see("The event is sent again")
+	p.until("the event at the receiver", func() bool { return taken.Load() > before })
+	v.see("Delivered")
+}
