@@ -81,7 +81,8 @@ func (c *crawler) follow(l link) {
 		c.t.Errorf("%s: %v", u, err)
 		return
 	}
-	if c.shapes[s] == 1 {
+	// With nothing there, what is of interest are the lists.
+	if form := formPage.MatchString(s); c.shapes[s] == 1 && (c.who != newcomer || !form) {
 		name := strings.Trim(strings.NewReplacer("/", "-", "*", "one").Replace(s), "-")
 		if c.who == newcomer {
 			name += "-empty"
@@ -104,6 +105,10 @@ func (c *crawler) follow(l link) {
 	}
 }
 
+// formPage finds pages on which something is made or changed, or that are of one
+// record.
+var formPage = regexp.MustCompile(`\*|/(new|edit|import|invite)$`)
+
 // get opens a page, following where it leads.
 func (c *crawler) get(address string) (status int, kind, body string) {
 	c.t.Helper()
@@ -119,12 +124,14 @@ func (c *crawler) get(address string) (status int, kind, body string) {
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(text)
 }
 
-// shape is an address without what names one record or a choice of them.
+// shape is an address without what names one record or a choice of them. The pages of
+// the sandbox are those of the fleet.
 func shape(address string) string {
 	address, _, _ = strings.Cut(address, "?")
+	address = strings.TrimPrefix(address, "/sandbox")
 	out := strings.Split(address, "/")
 	for i, part := range out {
-		if recordID.MatchString(part) || i > 2 && slices.Contains([]string{"status", "priority", "channel", "new"}, out[i-1]) {
+		if recordID.MatchString(part) || i > 2 && slices.Contains([]string{"status", "priority", "channel", "connect"}, out[i-1]) {
 			out[i] = "*"
 		}
 	}
