@@ -455,7 +455,7 @@ func (v *visitor) press(text string) {
 // labelled finds what can be pressed by what it says.
 const labelled = `text => [...document.querySelectorAll("button, a[href], summary, input[type=submit], [role=tab]")]
 	.filter(e => e.checkVisibility({visibilityProperty: true}))
-	.find(e => (e.ariaLabel || (e.tagName === "INPUT" ? e.value : e.innerText)).replace(/\s+/g, " ").trim() === text)`
+	.find(e => (e.ariaLabel || (e.tagName === "INPUT" ? e.value : e.innerText ?? e.textContent)).replace(/\s+/g, " ").trim() === text)`
 
 // fill gives an input, a select or a text area another value, by typing where one
 // types.

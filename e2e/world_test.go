@@ -91,6 +91,14 @@ var places = []place{
 	}},
 	{name: "sessions", path: at("/settings/sessions"), who: admin, picture: true},
 	{name: "sessions-of-newcomer", path: at("/settings/sessions"), who: newcomer},
+	{name: "fleet", path: at("/sandbox/fleet"), who: admin, picture: true},
+	{name: "fleet-empty", path: at("/fleet"), who: newcomer},
+	{name: "fleet-map", path: at("/sandbox/fleet/map"), who: admin, picture: true},
+	{name: "fleet-map-earth", path: at("/sandbox/fleet/map?z=2&lat=40&lng=60"), who: agent},
+	{name: "fleet-map-empty", path: at("/fleet/map"), who: newcomer},
+	{name: "fleet-zones", path: at("/sandbox/fleet/zones"), who: admin},
+	{name: "fleet-zones-empty", path: at("/fleet/zones"), who: newcomer},
+	{name: "fleet-zone-new", path: at("/sandbox/fleet/zones/new"), who: admin, picture: true},
 	{name: "not-found-inside", path: at("/settings/nowhere"), who: admin, status: 404},
 	{name: "checkout", path: func(w *world) string {
 		o, err := w.Accounts.CreateOrganization(w.t.Context(), account.NewOrganization{Name: "Paying Wheels", Plan: account.Free})

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// chart is figures over time, as a picture and as a table. Its template is "chart".
+// chart is figures over time, as a picture or as a table. Its template is "chart".
 type chart struct {
 	Title  string
 	What   string // one figure, in words: "rides"
 	Bars   bool   // else a line
+	Table  bool   // the table is shown, and no picture
 	Points []point
 	Line   string
 	Area   string

@@ -18,16 +18,16 @@ import (
 const (
 	// mapVehicles is how many vehicles are drawn one by one; more are clusters, but
 	// for those that stand alone.
-	mapVehicles = 100
+	mapVehicles = 60
 	// mapSquares is about how many squares of the map they are counted in.
 	mapSquares = 900
 	// mapCluster is how many units wide a cluster's square is.
-	mapCluster = 64.0
+	mapCluster = 80.0
 	// mapZones and mapShapes bound the zones and the bytes of their shapes.
-	mapZones  = 60
-	mapShapes = 28 << 10
+	mapZones  = 40
+	mapShapes = 12 << 10
 	// mapRows is how many vehicles or clusters the list beside the map has.
-	mapRows = 40
+	mapRows = 24
 )
 
 // mapPage is the map.

@@ -20,6 +20,8 @@ type overviewPage struct {
 	Compare string // with what figures are compared
 	Figures []figure
 	Charts  []chart
+	Switch  string // leads to the tables, or back to the pictures
+	Tables  bool
 	Needs   []need
 	Empty   *web.Empty // instead of the figures, while there is nothing to count
 }
@@ -76,7 +78,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 		From: period.StartOf(now.Year(), now.Month(), now.Day()-days+1, zone), To: now, Granularity: period.Day, Location: zone,
 		Subaccounts: b.Filters.list("area"), VehicleTypes: b.Filters.list("type"), TripTypes: []fleet.TripType{fleet.RiderTrip},
 	}
-	if days > 90 {
+	if days > 31 {
 		q.Granularity = period.Week
 	}
 	before := q
@@ -84,6 +86,14 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	b.Compare = "Compared with the " + strconv.Itoa(days) + " days before."
 	if err := p.figures(ctx, r, &b, q, before); err != nil {
 		return err
+	}
+	view := "table"
+	if b.Tables = r.URL.Query().Get("view") == view; b.Tables {
+		view = ""
+	}
+	b.Switch = with(r, "view", view)
+	for i := range b.Charts {
+		b.Charts[i].Table = b.Tables
 	}
 	if b.Needs, err = p.needs(ctx, r, subs, settings); err != nil {
 		return err

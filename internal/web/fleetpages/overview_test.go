@@ -34,11 +34,15 @@ func TestOverview(t *testing.T) {
 	y := newYard(t)
 	y.agent.Page("/fleet").Want("There are no vehicles and no rides yet")
 	d := y.agent.Page("/sandbox/fleet")
-	d.Want("Rides", "Revenue in EUR", "Revenue in JPY", "Vehicles ridden", "Average ride", "Needs attention", "missing", "30 days before", "As a table")
+	d.Want("Rides", "Revenue in EUR", "Revenue in JPY", "Vehicles ridden", "Average ride", "Needs attention", "missing", "30 days before", "Show tables")
 	if n := len(d.With("class", "card chart")); n != 3 {
 		t.Errorf("got %d charts, want one of rides and one for each currency", n)
 	}
-	y.agent.Page("/sandbox/fleet?days=365").Want("Week of", "365 days before")
+	d = y.agent.Page("/sandbox/fleet?days=365&view=table")
+	d.Want("Week of", "365 days before", "Show charts")
+	if n := len(d.All("table")); n != 3 {
+		t.Errorf("got %d tables", n)
+	}
 	y.agent.Page("/sandbox/fleet?days=nine&area=nowhere&type=none").Want("30 days before")
 
 	// What an area tells its riders, while it does, is told here.

@@ -36,7 +36,7 @@ const ground = moves(svg, ({ dx, dy, nearer }) => {
 });
 
 map.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-go]");
+  const link = event.target.closest('a[data-go], a[href^="?"]');
   if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
   go(new URL(link.getAttribute("href"), location.href).href, true);
