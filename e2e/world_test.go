@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/url"
 	"testing"
 
@@ -83,13 +84,23 @@ var places = []place{
 	{name: "inbox-search", path: at("/inbox/all?q=scooter"), who: agent},
 	{name: "inbox-nothing-found", path: at("/inbox/all?q=nothing+has+this"), who: agent},
 	{name: "inbox-wrong", path: at("/inbox/no-such-view"), who: agent, status: 404},
+	{name: "ticket", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0]) }, who: admin, picture: true},
+	{name: "customers", path: at("/customers"), who: admin, picture: true},
+	{name: "fleet", path: at("/fleet"), who: admin, picture: true},
+	{name: "fleet-map", path: at("/fleet/map"), who: admin, picture: true},
+	{name: "fleet-rides", path: at("/fleet/rides"), who: admin, picture: true},
+	{name: "sandbox-fleet", path: at("/sandbox/fleet"), who: admin, picture: true},
+	{name: "settings-channels", path: at("/settings/channels"), who: admin, picture: true},
+	{name: "settings-keys", path: at("/settings/keys"), who: admin, picture: true},
+	{name: "settings-keys-new", path: at("/settings/keys/new"), who: admin, picture: true},
+	{name: "settings-webhook", path: func(w *world) string { return "/settings/webhooks/" + w.webhooks[1] }, who: admin, picture: true},
 	{name: "mailbox", path: at("/dev/mailbox")},
 	{name: "mail", path: func(w *world) string {
 		w.invite(w.people[admin], "guest@client.example")
 		m, _ := w.mailed("guest@client.example", "/invitation")
 		return "/dev/mailbox/" + m.ID
 	}},
-	{name: "sessions", path: at("/settings/sessions"), who: admin, picture: true},
+	{name: "sessions", path: at("/settings/sessions"), who: admin},
 	{name: "sessions-of-newcomer", path: at("/settings/sessions"), who: newcomer},
 	{name: "fleet", path: at("/sandbox/fleet"), who: admin, picture: true},
 	{name: "fleet-empty", path: at("/fleet"), who: newcomer},
