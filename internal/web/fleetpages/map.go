@@ -3,6 +3,7 @@ package fleetpages
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -187,9 +188,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	}
 	link := func(v view, chosen string) string {
 		q := url.Values{}
-		for name, values := range kept {
-			q[name] = values
-		}
+		maps.Copy(q, kept)
 		v.put(q)
 		if chosen != "" {
 			q.Set("vehicle", chosen)

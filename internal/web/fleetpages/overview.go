@@ -84,7 +84,11 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	before := q
 	before.From, before.To, before.Granularity = q.From.AddDate(0, 0, -days), q.To.AddDate(0, 0, -days), period.Total
 	b.Compare = "Compared with the " + strconv.Itoa(days) + " days before."
-	if err := p.figures(ctx, r, &b, q, before); err != nil {
+	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
+	if err != nil {
+		return err
+	}
+	if err := p.figures(ctx, r, &b, q, before, states); err != nil {
 		return err
 	}
 	view := "table"
@@ -95,14 +99,14 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	for i := range b.Charts {
 		b.Charts[i].Table = b.Tables
 	}
-	if b.Needs, err = p.needs(ctx, r, subs, settings); err != nil {
+	if b.Needs, err = p.needs(ctx, r, subs, settings, states); err != nil {
 		return err
 	}
 	return p.Render(w, r, "overview", p.page(r, "", "Overview", b))
 }
 
 // figures fills in what is counted of rides.
-func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q, before fleet.AnalyticsQuery) error {
+func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q, before fleet.AnalyticsQuery, states map[fleet.VehicleState]int64) error {
 	rides, err := p.Fleet.RideAnalytics(ctx, r.OrganizationID, q)
 	if err != nil {
 		return err
@@ -119,10 +123,6 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	if err != nil {
 		return err
 	}
-	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
-	if err != nil {
-		return err
-	}
 	total := int64(0)
 	for state, n := range states {
 		if state != fleet.Removed {
@@ -135,8 +135,9 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		return nil
 	}
 	ridden := figure{Label: "Vehicles ridden", Values: []string{number(now.UniqueVehicles)}, Change: changeOf(now.UniqueVehicles, then.UniqueVehicles)}
-	if total > 0 && q.Subaccounts == nil && q.VehicleTypes == nil {
-		ridden.Note = strconv.FormatInt(min(100, (now.UniqueVehicles*100+total/2)/total), 10) + "% of " + number(total) + " in the fleet"
+	// Some that were ridden may not be in the fleet any more.
+	if now.UniqueVehicles <= total && q.Subaccounts == nil && q.VehicleTypes == nil {
+		ridden.Note = strconv.FormatInt((now.UniqueVehicles*100+total/2)/max(total, 1), 10) + "% of " + number(total) + " in the fleet"
 	}
 	average := figure{Label: "Average ride", Values: []string{"–"}}
 	if now.AverageDurationSeconds != nil {
@@ -202,7 +203,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 }
 
 // needs is what somebody should look at, of the whole fleet.
-func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings) ([]need, error) {
+func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings, states map[fleet.VehicleState]int64) ([]need, error) {
 	var list []need
 	add := func(icon, text, path string, query url.Values, count string) {
 		list = append(list, need{icon, text, address(p.base+path, query), count})
@@ -213,10 +214,6 @@ func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 				add("info", s.Name+": "+a.Summary, "/subaccounts/"+s.ID, nil, "")
 			}
 		}
-	}
-	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
-	if err != nil {
-		return nil, err
 	}
 	for _, s := range []struct {
 		state      fleet.VehicleState
