@@ -11,7 +11,7 @@ import (
 )
 
 // perPage is how many records a list shows at once.
-const perPage = 50
+const perPage = 40
 
 // with returns the address of the page with some parameters set, in pairs of name
 // and value; an empty value takes one away. The rest stays, but for where a list
