@@ -175,7 +175,7 @@ func TestRides(t *testing.T) {
 func TestSandboxRides(t *testing.T) {
 	y := newYard(t)
 	d := y.agent.Page("/sandbox/fleet/rides")
-	d.Want("The first 50 rides of more", "(sandbox)")
+	d.Want("The first 40 rides of more", "(sandbox)")
 	if len(d.With("data-live", "test/ride")) != 1 {
 		t.Error("nothing is live")
 	}

@@ -173,11 +173,11 @@ func TestOptedOut(t *testing.T) {
 	h.take("sms", channel.Message{ExternalID: "SM2", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "STOP", OptOut: true})
 	b := h.SignIn(h.Agent)
 	d := b.Page("/tickets/1")
-	said := ""
+	var said strings.Builder
 	for _, n := range d.With("class", "banner warning") {
-		said += webtest.Text(n)
+		said.WriteString(webtest.Text(n))
 	}
-	if said == "" {
+	if said.String() == "" {
 		t.Fatal("nothing says that nothing can be sent")
 	}
 	for _, n := range d.With("name", "kind") {
