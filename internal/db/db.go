@@ -66,9 +66,9 @@ type DB struct {
 
 	slow chan struct{} // holds one for each ReadSlowly that runs
 
-	closing sync.Mutex // guards closed against writes that begin
+	closing sync.Mutex // guards closed against work that begins
 	closed  chan struct{}
-	writes  sync.WaitGroup // PostgreSQL: under way
+	work    sync.WaitGroup // PostgreSQL: writes and tellers under way
 }
 
 type engine uint8
@@ -183,13 +183,14 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	return nil
 }
 
-// Close waits for the writes under way and closes every connection. Writes
-// that come later fail, and [DB.Listen] returns. Closing twice is fine.
+// Close waits for the writes under way and for what is being told, and closes
+// every connection. Writes that come later fail, and [DB.Listen] returns. Closing
+// twice is fine.
 func (d *DB) Close() error {
 	if !d.close() {
 		return nil
 	}
-	d.writes.Wait()
+	d.work.Wait()
 	// The writer goes last: the last connection to close merges SQLite's
 	// write-ahead log into the file, which readers may not do.
 	err := d.pool.Close()
@@ -206,6 +207,18 @@ func (d *DB) close() (first bool) {
 		return false
 	}
 	close(d.closed)
+	return true
+}
+
+// begin notes work that Close waits for, which calls d.work.Done at its end. It
+// reports false when it is too late for that.
+func (d *DB) begin() bool {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.isClosed() {
+		return false
+	}
+	d.work.Add(1)
 	return true
 }
 

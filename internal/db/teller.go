@@ -19,14 +19,15 @@ type Teller struct {
 
 	mu      sync.Mutex
 	waiting map[string]struct{}
-	sender  chan struct{} // closed when the goroutine that sends has ended; nil when there is none
+	sending bool // a goroutine is at it
 }
 
 // NewTeller returns a teller for the channel that others listen to with [DB.Listen].
 func (d *DB) NewTeller(channel string) *Teller { return &Teller{db: d, channel: channel} }
 
 // Tell has the other processes told, as far as [DB.Notify] can. It does not wait
-// for that. It reports false when too much waits already, and does not send it.
+// for that; [DB.Close] does. It reports false when too much waits already or the
+// database is closed, and does not send it.
 func (t *Teller) Tell(payload string) bool {
 	if !t.db.Postgres() {
 		return true
@@ -36,26 +37,29 @@ func (t *Teller) Tell(payload string) bool {
 	if len(t.waiting) >= maxTold {
 		return false
 	}
+	if !t.sending {
+		if !t.db.begin() {
+			return false
+		}
+		t.sending = true
+		go t.send()
+	}
 	if t.waiting == nil {
 		t.waiting = make(map[string]struct{})
 	}
 	t.waiting[payload] = struct{}{}
-	if t.sender == nil {
-		t.sender = make(chan struct{})
-		go t.send(t.sender)
-	}
 	return true
 }
 
 // send sends what waits until nothing does.
-func (t *Teller) send(done chan struct{}) {
-	defer close(done)
+func (t *Teller) send() {
+	defer t.db.work.Done()
 	for {
 		t.mu.Lock()
 		batch := t.waiting
 		t.waiting = nil
 		if len(batch) == 0 {
-			t.sender = nil
+			t.sending = false
 			t.mu.Unlock()
 			return
 		}
@@ -69,15 +73,5 @@ func (t *Teller) send(done chan struct{}) {
 			t.db.log.Warn("telling other processes", "channel", t.channel, "error", err)
 		}
 		cancel()
-	}
-}
-
-// Wait returns when what was to be told has been, or could not be.
-func (t *Teller) Wait() {
-	t.mu.Lock()
-	sender := t.sender
-	t.mu.Unlock()
-	if sender != nil {
-		<-sender
 	}
 }

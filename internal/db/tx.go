@@ -214,14 +214,10 @@ func (p poolTx) queryRow(ctx context.Context, query string, args []any) *sql.Row
 const maxAttempts = 10
 
 func (d *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
-	d.closing.Lock()
-	if d.isClosed() {
-		d.closing.Unlock()
+	if !d.begin() {
 		return errClosed
 	}
-	d.writes.Add(1)
-	d.closing.Unlock()
-	defer d.writes.Done()
+	defer d.work.Done()
 	for attempt := 1; ; attempt++ {
 		err := d.writePostgresOnce(ctx, fn)
 		if err == nil || !mustRetry(err) || attempt == maxAttempts {

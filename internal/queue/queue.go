@@ -229,7 +229,6 @@ func (q *Queue) Stop(ctx context.Context) {
 		stopHear()
 		q.hearing.Wait()
 	}
-	q.news.Wait()
 }
 
 // maxInsert bounds the jobs of one INSERT.
