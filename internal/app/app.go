@@ -328,7 +328,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
 		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Logger: log,
-		Changed: func(organizationID, ticketID string) { a.live.Tell(organizationID, "ticket:"+ticketID) },
+		Changed: func(organizationID, ticketID string) { a.live.TellSoon(organizationID, "ticket:"+ticketID) },
 	})
 	sender.Work(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
@@ -346,7 +346,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Credentials:      map[string]map[string]string{"email-delivery": deliveryCredentials(c)},
 		SoleOrganization: a.Accounts.SoleOrganization, FormerOwner: a.Shop.FormerOwner,
 		Media: netguard.NewTransport(netguard.Guard{}), API: providers,
-		Processed: func(organizationID, eventID string) { a.live.Tell(organizationID, "inbound:"+eventID) },
+		Processed: func(organizationID, eventID string) { a.live.TellSoon(organizationID, "inbound:"+eventID) },
 		Logger:    log,
 	})
 	a.Calls.Work(a.Inbound)
