@@ -55,6 +55,18 @@ const (
 	KeyRotated AuditAction = "api_key.rotated"
 )
 
+// What is done with a fleet (fleet-api.md 6.8). It is told in the fleet's own
+// database, by the transaction that does it.
+const (
+	SettingsUpdated      AuditAction = "settings.updated"
+	SubaccountUpdated    AuditAction = "subaccount.updated"
+	PricingUpdated       AuditAction = "pricing.updated"
+	CustomerBlocked      AuditAction = "customer.blocked"
+	RideEndedByOperator  AuditAction = "ride.ended_by_operator"
+	SandboxReset         AuditAction = "sandbox.reset"
+	SandboxClockAdvanced AuditAction = "sandbox.clock_advanced"
+)
+
 // Target is what something was done with.
 type Target struct {
 	Type       string `json:"type"` // "api_key"
@@ -69,9 +81,9 @@ type Change struct {
 	To   any `json:"to"`
 }
 
-// Changes are the members that differ between two versions of a record, each with
-// its JSON, but for those that every version changes.
-func Changes(before, after any, but ...string) (map[string]Change, error) {
+// differences are the members that differ between two versions of a record, each
+// with its JSON, but for those that every version changes.
+func differences(before, after any) (map[string]Change, error) {
 	old, err := members(before)
 	if err != nil {
 		return nil, err
@@ -82,7 +94,7 @@ func Changes(before, after any, but ...string) (map[string]Change, error) {
 	}
 	changes := map[string]Change{}
 	for name, value := range now {
-		if !slices.Contains(but, name) && !bytes.Equal(value, old[name]) {
+		if name != "updated_at" && name != "version" && !bytes.Equal(value, old[name]) {
 			changes[name] = Change{From: old[name], To: value}
 		}
 	}
@@ -121,8 +133,8 @@ type Entry struct {
 const maxUserAgent = 500
 
 // Record adds an entry to the audit log in the transaction that does what it
-// tells, of whichever database has such a log. It fills in the entry's id, time, actor and request. Callers see to it
-// that no secret is among the changes.
+// tells, of whichever database has such a log. It fills in the entry's id, time,
+// actor and request. Callers see to it that no secret is among the changes.
 func (s *Service) Record(ctx context.Context, tx *db.Tx, by By, e Entry) error {
 	ip := ""
 	if by.IP.IsValid() {
@@ -141,6 +153,17 @@ func (s *Service) Record(ctx context.Context, tx *db.Tx, by By, e Entry) error {
 		return fmt.Errorf("write to the audit log: %w", err)
 	}
 	return nil
+}
+
+// RecordChange is [Service.Record] of what differs between two versions of a
+// record, member by member of its JSON, but for updated_at and version. It adds
+// nothing when nothing does.
+func (s *Service) RecordChange(ctx context.Context, tx *db.Tx, by By, e Entry, before, after any) error {
+	var err error
+	if e.Changes, err = differences(before, after); err != nil || len(e.Changes) == 0 {
+		return err
+	}
+	return s.Record(ctx, tx, by, e)
 }
 
 // AuditQuery says which entries are wanted. Empty members leave all in.

@@ -3,6 +3,7 @@ package web
 import (
 	"hash/fnv"
 	"html/template"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 )
@@ -86,6 +87,14 @@ type Secret struct {
 // The template "pager" shows it.
 type Pager struct {
 	Newer, Older string
+}
+
+// Address is a path with a query, if there is any.
+func Address(path string, query url.Values) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
 }
 
 // icon returns an icon of static/icons.svg. It says nothing to who cannot see

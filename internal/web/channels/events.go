@@ -104,7 +104,7 @@ func with(q url.Values, name, value string) string {
 	if value != "" {
 		q.Set(name, value)
 	}
-	return "/settings/inbound?" + q.Encode()
+	return web.Address("/settings/inbound", q)
 }
 
 // maxShown bounds the text of a body on a page, in bytes.

@@ -98,7 +98,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			if err != nil {
 				return err
 			}
-			return p.recordChange(ctx, tx, r, settingsUpdated, apikey.Target{Type: "settings", Name: after.Name}, before, after)
+			return p.Keys.RecordChange(ctx, tx, r.By(), p.entry(r, apikey.SettingsUpdated, apikey.Target{Type: "settings", Name: after.Name}, nil), before, after)
 		})
 		if err != nil {
 			return err
@@ -147,7 +147,7 @@ func (p *pages) travel(w http.ResponseWriter, r *web.Request) error {
 			if err := p.Fleet.Travel(ctx, tx, r.OrganizationID, to); err != nil {
 				return err
 			}
-			return p.record(ctx, tx, r, sandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rfc3339.Time(before), To: rfc3339.Time(to)}})
+			return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.SandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rfc3339.Time(before), To: rfc3339.Time(to)}}))
 		})
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 		if err := p.Fleet.Reset(ctx, tx, fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name}); err != nil {
 			return err
 		}
-		return p.record(ctx, tx, r, sandboxReset, apikey.Target{Type: "sandbox"}, nil)
+		return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.SandboxReset, apikey.Target{Type: "sandbox"}, nil))
 	})
 	if err != nil {
 		return err

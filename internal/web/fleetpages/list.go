@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/url"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -26,15 +25,7 @@ func with(r *web.Request, pairs ...string) string {
 			query.Set(pairs[i], pairs[i+1])
 		}
 	}
-	return address(r.URL.Path, query)
-}
-
-// address is a path with a query, if there is any.
-func address(path string, query url.Values) string {
-	if len(query) == 0 {
-		return path
-	}
-	return path + "?" + query.Encode()
+	return web.Address(r.URL.Path, query)
 }
 
 // after returns where the page of a list that is asked for begins; nil for the

@@ -206,7 +206,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	b.Nearer, b.Farther = link(v.moved(0, 0, 1), chosen), link(v.moved(0, 0, -1), chosen)
 	b.North, b.South = link(v.moved(0, -mapHeight*third, 0), chosen), link(v.moved(0, mapHeight*third, 0), chosen)
 	b.West, b.East = link(v.moved(-mapWidth*third, 0, 0), chosen), link(v.moved(mapWidth*third, 0, 0), chosen)
-	b.All = address(r.URL.Path, kept)
+	b.All = web.Address(r.URL.Path, kept)
 	b.Rules = v.graticule()
 	b.Bar, b.BarText = v.bar()
 

@@ -206,7 +206,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings, states map[fleet.VehicleState]int64) ([]need, error) {
 	var list []need
 	add := func(icon, text, path string, query url.Values, count string) {
-		list = append(list, need{icon, text, address(p.base+path, query), count})
+		list = append(list, need{icon, text, web.Address(p.base+path, query), count})
 	}
 	for _, s := range subs {
 		for _, a := range s.Alerts {

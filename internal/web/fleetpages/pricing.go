@@ -467,7 +467,7 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			if err != nil {
 				return err
 			}
-			return p.recordChange(ctx, tx, r, pricingUpdated, apikey.Target{Type: "pricing_plan", ID: after.ID, Name: after.Name}, before, after)
+			return p.Keys.RecordChange(ctx, tx, r.By(), p.entry(r, apikey.PricingUpdated, apikey.Target{Type: "pricing_plan", ID: after.ID, Name: after.Name}, nil), before, after)
 		})
 		if err != nil {
 			return err

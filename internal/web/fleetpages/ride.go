@@ -292,15 +292,15 @@ func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited
 // auditWord says what an entry of the audit log is about.
 func auditWord(a apikey.AuditAction) string {
 	switch a {
-	case rideEndedByOperator:
+	case apikey.RideEndedByOperator:
 		return "Ended by support"
-	case customerBlocked:
+	case apikey.CustomerBlocked:
 		return "Blocked"
-	case pricingUpdated, subaccountUpdated, settingsUpdated:
+	case apikey.PricingUpdated, apikey.SubaccountUpdated, apikey.SettingsUpdated:
 		return "Changed"
-	case sandboxReset:
+	case apikey.SandboxReset:
 		return "Reset"
-	case sandboxClockAdvanced:
+	case apikey.SandboxClockAdvanced:
 		return "Clock put forward"
 	}
 	return string(a)
@@ -361,7 +361,7 @@ func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error 
 			return err
 		}
 		if before.Open() && !ride.Status.Open() && (ride.EndReason == "operator" || ride.CancelReason == "operator") {
-			return p.record(ctx, tx, r, rideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}})
+			return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.RideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}}))
 		}
 		return nil
 	})

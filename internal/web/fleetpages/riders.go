@@ -316,7 +316,7 @@ func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id s
 	}
 	if c.Status == fleet.CustomerBlocked && before != c.Status {
 		// Neither who it is nor why: the log is for good, a person's data is not.
-		return p.record(ctx, tx, r, customerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}})
+		return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.CustomerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}}))
 	}
 	return nil
 }

@@ -245,7 +245,7 @@ func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *typed, id
 		if err != nil {
 			return err
 		}
-		return p.recordChange(ctx, tx, r, subaccountUpdated, apikey.Target{Type: "subaccount", ID: after.ID, Name: after.Name}, before, after)
+		return p.Keys.RecordChange(ctx, tx, r.By(), p.entry(r, apikey.SubaccountUpdated, apikey.Target{Type: "subaccount", ID: after.ID, Name: after.Name}, nil), before, after)
 	})
 }
 
@@ -366,13 +366,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
 		}
 		saved, err := p.changeSubaccount(r, fields, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
-			types := slices.Clone(now.VehicleTypes)
-			if i := slices.IndexFunc(types, func(t fleet.VehicleType) bool { return t.ID == id }); i >= 0 {
-				types[i] = n
-			} else {
-				types = append(types, n)
-			}
-			return fleet.SubaccountChange{VehicleTypes: optional.Of(types)}
+			return fleet.SubaccountChange{VehicleTypes: optional.Of(put(now.VehicleTypes, n, func(t fleet.VehicleType) bool { return t.ID == id }))}
 		})
 		if err != nil {
 			return err
@@ -394,6 +388,16 @@ func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 		name := s.VehicleTypes[i].Name
 		return name, fleet.SubaccountChange{VehicleTypes: optional.Of(slices.Delete(slices.Clone(s.VehicleTypes), i, i+1))}
 	})
+}
+
+// put returns a list with v in the place of what it replaces, or at the end.
+func put[E any](list []E, v E, replaced func(E) bool) []E {
+	list = slices.Clone(list)
+	if i := slices.IndexFunc(list, replaced); i >= 0 {
+		list[i] = v
+		return list
+	}
+	return append(list, v)
 }
 
 // dropFrom asks before something is taken out of a list of a subaccount. drop
@@ -459,13 +463,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
 		}
 		saved, err := p.changeSubaccount(r, fields, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
-			alerts := slices.Clone(now.Alerts)
-			if i := slices.IndexFunc(alerts, func(a fleet.Alert) bool { return a.ID == id }); i >= 0 {
-				alerts[i] = n
-			} else {
-				alerts = append(alerts, n)
-			}
-			return fleet.SubaccountChange{Alerts: optional.Of(alerts)}
+			return fleet.SubaccountChange{Alerts: optional.Of(put(now.Alerts, n, func(a fleet.Alert) bool { return a.ID == id }))}
 		})
 		if err != nil {
 			return err

@@ -259,7 +259,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 	}
 	there := url.Values{}
 	fit([]fleet.Box{shape.box()}).put(there)
-	b.Map = address(p.base+"/map", there)
+	b.Map = web.Address(p.base+"/map", there)
 	return p.Render(w, r, "zone", p.page(r, "/zones", z.Name, b))
 }
 

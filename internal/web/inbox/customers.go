@@ -77,24 +77,11 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 		c := &list[i]
 		l.Rows = append(l.Rows, customerRow{*c, web.NewAvatar(called(c)), called(c), r.Time(c.UpdatedAt)})
 	}
-	address := func(after *desk.Position) string {
-		q := url.Values{}
-		if l.Search != "" {
-			q.Set("q", l.Search)
-		}
-		if after != nil {
-			q.Set("after", writePosition(after))
-		}
-		if len(q) == 0 {
-			return "/customers"
-		}
-		return "/customers?" + q.Encode()
-	}
 	if next != nil {
-		l.Pager.Older = address(next)
+		l.Pager.Older = place("/customers", l.Search, next)
 	}
 	if query.After != nil {
-		l.Pager.Newer = address(nil)
+		l.Pager.Newer = place("/customers", l.Search, nil)
 	}
 	switch {
 	case len(l.Rows) > 0:

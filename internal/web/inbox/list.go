@@ -268,7 +268,7 @@ func (p *pages) listOf(r *web.Request, name string, number int64) (*list, error)
 		l.Members = append(l.Members, web.Option{Value: m.ID, Label: cmp.Or(m.Name, m.Email)})
 	}
 	if after != nil {
-		l.Pager.Newer = l.here(nil)
+		l.Pager.Newer = place(l.Path, l.Search, nil)
 	}
 	if len(l.Rows) == 0 {
 		l.Empty = &v.empty
@@ -298,7 +298,7 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 		return err
 	}
 	if next != nil {
-		l.Pager.Older = l.here(next)
+		l.Pager.Older = place(l.Path, l.Search, next)
 	}
 	previews, err := p.Desk.Previews(ctx, tx, tickets)
 	if err != nil {
@@ -396,19 +396,17 @@ func inQuery(name, search string) string {
 	return "?" + q.Encode()
 }
 
-// here is the address of the view's page that begins after a place.
-func (l *list) here(after *desk.Position) string {
+// place is the address of a list's page, of what a search finds, that begins after
+// a position.
+func place(path, search string, after *desk.Position) string {
 	q := url.Values{}
-	if l.Search != "" {
-		q.Set("q", l.Search)
+	if search != "" {
+		q.Set("q", search)
 	}
 	if after != nil {
 		q.Set("after", writePosition(after))
 	}
-	if len(q) == 0 {
-		return l.Path
-	}
-	return l.Path + "?" + q.Encode()
+	return web.Address(path, q)
 }
 
 // writePosition is a place in a list, for an address.

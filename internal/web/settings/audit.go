@@ -62,9 +62,9 @@ var actions = []struct {
 }{
 	{apikey.KeyCreated, "API key made"}, {apikey.KeyUpdated, "API key changed"}, {apikey.KeyRotated, "API key rotated"},
 	{apikey.KeyRevoked, "API key revoked"}, {apikey.KeyExpired, "API key expired"}, {apikey.KeyDeleted, "API key deleted"},
-	{"settings.updated", "Fleet settings changed"}, {"subaccount.updated", "Subaccount changed"}, {"pricing.updated", "Pricing changed"},
-	{"customer.blocked", "Rider blocked"}, {"ride.ended_by_operator", "Ride ended by an operator"},
-	{"sandbox.reset", "Sandbox reset"}, {"sandbox.clock_advanced", "Sandbox's clock advanced"},
+	{apikey.SettingsUpdated, "Fleet settings changed"}, {apikey.SubaccountUpdated, "Subaccount changed"}, {apikey.PricingUpdated, "Pricing changed"},
+	{apikey.CustomerBlocked, "Rider blocked"}, {apikey.RideEndedByOperator, "Ride ended by an operator"},
+	{apikey.SandboxReset, "Sandbox reset"}, {apikey.SandboxClockAdvanced, "Sandbox's clock advanced"},
 }
 
 func actionText(a apikey.AuditAction) string {
@@ -121,7 +121,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		if id, err := uuid.Parse(before); err != nil || id.String() != before {
 			return problem.New(problem.NotFound, "there is no such page")
 		}
-		q.Before, body.Newest = before, auditPath+query(asked, "before", "")
+		q.Before, body.Newest = before, addressOf(asked, "before", "")
 	}
 	found, err := p.Keys.Audit(r.Context(), r.OrganizationID, q, p.Logs...)
 	if err != nil {
@@ -135,7 +135,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		body.Entries = append(body.Entries, newAuditRow(r, asked, names, &found.Entries[i]))
 	}
 	if found.Next != "" {
-		body.Pager.Older = auditPath + query(asked, "before", found.Next)
+		body.Pager.Older = addressOf(asked, "before", found.Next)
 	}
 	body.Empty = web.Empty{Text: "Nothing was done yet that is written down here: changes of API keys, and of the fleet's settings and prices."}
 	if body.Filtered || q.Before != "" {
@@ -144,8 +144,9 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "audit", pg)
 }
 
-// query is what was asked with one value changed, or left out when it is empty.
-func query(asked url.Values, name, value string) string {
+// addressOf is the address of what was asked with one value changed, or left out when
+// it is empty.
+func addressOf(asked url.Values, name, value string) string {
 	out := url.Values{}
 	for _, known := range []string{"actor", "action", "target", "from", "to", "before"} {
 		if v := asked.Get(known); v != "" && (known != "before" || name == "before") {
@@ -155,10 +156,7 @@ func query(asked url.Values, name, value string) string {
 	if out.Set(name, value); value == "" {
 		out.Del(name)
 	}
-	if len(out) == 0 {
-		return ""
-	}
-	return "?" + out.Encode()
+	return web.Address(auditPath, out)
 }
 
 // auditFields are the filters. What is asked for and not in a list is added to it.
@@ -209,20 +207,20 @@ func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *a
 	}
 	switch e.Actor.Type {
 	case apikey.System:
-		row.By, row.ByPath = "By itself", auditPath+query(asked, "actor", systemActor)
+		row.By, row.ByPath = "By itself", addressOf(asked, "actor", systemActor)
 	case apikey.ByKey:
 		row.By = "API key " + cmp.Or(e.Actor.Email, e.Actor.ID)
 	default:
 		row.By = cmp.Or(names[e.Actor.ID], e.Actor.Email, e.Actor.ID, "Somebody")
 	}
 	if e.Actor.ID != "" {
-		row.ByPath = auditPath + query(asked, "actor", e.Actor.ID)
+		row.ByPath = addressOf(asked, "actor", e.Actor.ID)
 	}
 	if e.Target.PartialKey != "" {
 		row.Target += " …" + e.Target.PartialKey
 	}
 	if e.Target.ID != "" {
-		row.TargetPath = auditPath + query(asked, "target", e.Target.ID)
+		row.TargetPath = addressOf(asked, "target", e.Target.ID)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Changes)) {
 		c := e.Changes[name]
