@@ -24,6 +24,7 @@ type burst map[string]map[string]struct{}
 func (h *Hub) TellSoon(organizationID, topic string) {
 	h.mu.Lock()
 	if h.closed || len(h.subs[organizationID]) == 0 && !h.db.Postgres() {
+		h.count(organizationID)
 		h.mu.Unlock()
 		return
 	}
@@ -35,6 +36,7 @@ func (h *Hub) TellSoon(organizationID, topic string) {
 		if len(b[kind]) <= burstTopics {
 			b[kind][topic] = struct{}{}
 		}
+		h.count(organizationID)
 		h.mu.Unlock()
 		return
 	}

@@ -3,8 +3,9 @@
 // News is a topic, such as "ticket:0198…", of one organization; it says that
 // there is something to look at and never what. It is a hint: a page that misses
 // some is out of date until it is looked at again, and nothing else. So the hub
-// keeps nothing, waits for nobody, and gives a page that is slow to take its
-// news the topic [Everything] in place of many.
+// keeps none of it, waits for nobody, and gives a page that is slow to take its
+// news the topic [Everything] in place of many. What it does keep is how much there
+// was ([Hub.Mark]): whoever was away finds out whether something was missed.
 //
 // Processes that share a PostgreSQL database tell each other.
 package live
@@ -13,6 +14,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -30,6 +32,9 @@ const channel = "kickstand_live"
 // maxPending bounds the topics that wait for one subscriber.
 const maxPending = 256
 
+// maxCounted bounds for how many organizations the hub knows how much there was.
+const maxCounted = 100_000
+
 // Hub passes news on. It is safe for concurrent use.
 type Hub struct {
 	db       *db.DB
@@ -39,6 +44,8 @@ type Hub struct {
 	mu     sync.Mutex
 	subs   map[string]map[*Subscription]struct{} // by organization
 	bursts map[string]burst                      // by organization, see TellSoon
+	told   map[string]uint64                     // how often, by organization
+	age    uint64                                // how often told was forgotten
 	closed bool
 }
 
@@ -47,8 +54,31 @@ type Hub struct {
 func Open(d *db.DB) *Hub {
 	return &Hub{
 		db: d, teller: d.NewTeller(channel), instance: uuid.NewString(),
-		subs: make(map[string]map[*Subscription]struct{}),
+		subs: make(map[string]map[*Subscription]struct{}), told: make(map[string]uint64),
 	}
+}
+
+// Mark returns where an organization's news is. When it is the same later, in the
+// same process, nothing was told in between; when it is not, something may have
+// been.
+func (h *Hub) Mark(organizationID string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.instance + "." + strconv.FormatUint(h.age, 36) + "." + strconv.FormatUint(h.told[organizationID], 36)
+}
+
+// count moves an organization's mark on. The lock is held.
+func (h *Hub) count(organizationID string) {
+	if len(h.told) >= maxCounted {
+		h.forget()
+	}
+	h.told[organizationID]++
+}
+
+// forget moves every mark on. The lock is held.
+func (h *Hub) forget() {
+	clear(h.told)
+	h.age++
 }
 
 // Run hears what other processes tell, until ctx ends.
@@ -58,6 +88,7 @@ func (h *Hub) hear(payload string) {
 	if payload == "" {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		h.forget()
 		for _, subs := range h.subs {
 			for s := range subs {
 				s.add([]string{Everything})
@@ -83,6 +114,7 @@ func (h *Hub) Tell(organizationID string, topics ...string) {
 func (h *Hub) spread(organizationID string, topics []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.count(organizationID)
 	for s := range h.subs[organizationID] {
 		s.add(topics)
 	}

@@ -50,6 +50,47 @@ func TestTell(t *testing.T) {
 	}
 }
 
+// TestMark: a mark is another one after news, however it was told.
+func TestMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := live.Open(dbtest.NewSQLite(t))
+		mark := h.Mark("a")
+		for name, tell := range map[string]func(){
+			"at once":      func() { h.Tell("a", "ticket:1") },
+			"unheard":      func() { h.TellSoon("a", "ride:1") },
+			"in a burst":   func() { s := h.Subscribe("a"); h.TellSoon("a", "ride:1"); s.Close() },
+			"gathered":     func() { s := h.Subscribe("a"); h.TellSoon("a", "ride:2"); s.Close() },
+			"by a restart": func() { h = live.Open(dbtest.NewSQLite(t)) },
+		} {
+			if h.Tell("b", "ticket:1"); h.Mark("a") != mark {
+				t.Errorf("%s: another organization's news moved it", name)
+			}
+			tell()
+			now := h.Mark("a")
+			if now == mark {
+				t.Errorf("%s: the mark is the same", name)
+			}
+			mark = now
+		}
+		time.Sleep(time.Second) // the burst's end
+	})
+}
+
+// TestMarks: the hub does not remember every organization for ever.
+func TestMarks(t *testing.T) {
+	h := live.Open(dbtest.NewSQLite(t))
+	mark := h.Mark("quiet")
+	for i := range 100_000 {
+		h.Tell(strconv.Itoa(i), "ticket:1")
+	}
+	if h.Mark("quiet") != mark {
+		t.Error("it is forgotten already")
+	}
+	if h.Tell("one more", "ticket:1"); h.Mark("quiet") == mark {
+		t.Error("what was forgotten has the mark of before")
+	}
+}
+
 // TestSlow: whoever does not take their news is told that there is a lot.
 func TestSlow(t *testing.T) {
 	h := live.Open(dbtest.New(t))

@@ -42,6 +42,8 @@ type Request struct {
 	Organization account.Organization // zero on pages that are [Route.Alone], for who has none
 	Now          time.Time            // in the reader's zone
 	Client       account.Client       // what they ask with
+
+	news string // where the organization's news was before anything was looked at
 }
 
 // By is who asks, for the audit log.
@@ -156,6 +158,9 @@ func (s *Site) identify(w http.ResponseWriter, r *http.Request) (*Request, error
 	id, _ := account.FromContext(ctx)
 	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r)), Client: s.gate.Client(r)}
 	if id.OrganizationID != "" {
+		if s.live != nil {
+			req.news = s.live.Mark(id.OrganizationID)
+		}
 		if req.Organization, err = s.accounts.Organization(ctx, id.OrganizationID); err != nil {
 			return nil, err
 		}
@@ -210,6 +215,7 @@ type frame struct {
 	Styles  []string
 	Rail    []Entry
 	Notice  *Notice
+	News    string // see live.Hub.Mark
 }
 
 // Render sends the page whose template has this name.
@@ -218,7 +224,7 @@ func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) er
 	if t == nil {
 		return errors.New("web: no template " + name)
 	}
-	f := frame{Page: p, Request: r, Styles: a.styles, Rail: rail(p), Notice: a.site.takeNotice(w, r.Request)}
+	f := frame{Page: p, Request: r, Styles: a.styles, Rail: rail(p), Notice: a.site.takeNotice(w, r.Request), News: r.news}
 	var body bytes.Buffer
 	if err := t.ExecuteTemplate(&body, "layout", f); err != nil {
 		return err

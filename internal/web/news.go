@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -21,8 +23,10 @@ const (
 )
 
 // news streams what has changed in the organization of who asks, as server-sent
-// events (HTML, section 9.2): each has the topics of package live, one to a line.
-// It ends with the session.
+// events (HTML, section 9.2): each has the topics of package live, one to a line,
+// and the mark of the news as its id. Who names the mark that they know, of a page
+// or of the stream before, hears whether something was told since. It ends with the
+// session.
 func (s *Site) news(w http.ResponseWriter, r *http.Request) {
 	id, ok := s.listener(w, r)
 	if !ok {
@@ -51,7 +55,13 @@ func (s *Site) news(w http.ResponseWriter, r *http.Request) {
 		}
 		return out.Flush() == nil
 	}
-	if !send("retry: 2000\n\n") {
+	// The mark is taken before the news, so that none is between the two.
+	mark := s.live.Mark(id.OrganizationID)
+	begin := "retry: 2000\nid: " + mark + "\n"
+	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
+		begin += "data: " + live.Everything + "\n"
+	}
+	if !send(begin + "\n") {
 		return
 	}
 	beat, end := time.NewTicker(newsBeat), time.NewTimer(newsLife)
@@ -71,11 +81,8 @@ func (s *Site) news(w http.ResponseWriter, r *http.Request) {
 			if !ok {
 				return
 			}
-			var text strings.Builder
-			for _, topic := range sub.Take() {
-				text.WriteString("data: " + topic + "\n")
-			}
-			if text.String() != "" && !send(text.String()+"\n") {
+			mark, topics := s.live.Mark(id.OrganizationID), sub.Take()
+			if len(topics) > 0 && !send("id: "+mark+"\ndata: "+strings.Join(topics, "\ndata: ")+"\n\n") {
 				return
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,11 +60,22 @@ func (s *stream) Write(p []byte) (int, error) {
 // listen asks for news as somebody who is signed in.
 func (n *newsroom) listen(in account.SignIn) *stream {
 	n.t.Helper()
+	return n.listenSince(in, "/live", "", "")
+}
+
+// listenSince is listen at an address, with the id of the last event heard, and
+// what there is to hear at once.
+func (n *newsroom) listenSince(in account.SignIn, address, last, first string) *stream {
+	n.t.Helper()
+	mark := n.live.Mark(in.User.OrganizationID)
 	ctx, cancel := context.WithCancel(n.t.Context())
 	pr, pw := io.Pipe()
 	s := &stream{header: http.Header{}, w: pw, lines: bufio.NewScanner(pr), leave: cancel, done: make(chan struct{})}
-	r := httptest.NewRequestWithContext(ctx, "GET", "/live", nil)
+	r := httptest.NewRequestWithContext(ctx, "GET", address, nil)
 	signedIn(in)(r)
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
 	go func() {
 		defer close(s.done)
 		n.ServeHTTP(s, r)
@@ -74,7 +86,7 @@ func (n *newsroom) listen(in account.SignIn) *stream {
 		pr.Close()
 		<-s.done
 	})
-	s.want(n.t, "retry: 2000")
+	s.want(n.t, "retry: 2000\nid: "+mark+first)
 	if s.status != http.StatusOK || s.header.Get("Content-Type") != "text/event-stream" || s.header.Get("Cache-Control") != "no-store" {
 		n.t.Fatalf("got %d with header %v", s.status, s.header)
 	}
@@ -129,20 +141,41 @@ func TestNews(t *testing.T) {
 		ada, eve := n.enter("ada@example.com", "Acme"), n.enter("eve@example.com", "Evil")
 		s, other := n.listen(ada), n.listen(eve)
 		n.live.Tell(ada.User.OrganizationID, "ticket:2", "ticket:1")
-		s.want(t, "data: ticket:1\ndata: ticket:2")
+		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: ticket:1\ndata: ticket:2")
 		n.live.Tell(ada.User.OrganizationID, "customer:1")
-		s.want(t, "data: customer:1")
+		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: customer:1")
 
 		// Another organization hears its own only, and who is quiet is still there.
 		other.want(t, ": still here")
 		s.want(t, ": still here")
 		n.live.Tell(eve.User.OrganizationID, "ticket:3")
-		other.want(t, "data: ticket:3")
+		other.want(t, "id: "+n.live.Mark(eve.User.OrganizationID)+"\ndata: ticket:3")
 
 		// A server that stops ends all.
 		n.live.Close()
 		s.wantEnd(t)
 		other.wantEnd(t)
+	})
+}
+
+// TestNewsMissed: what was told between the making of a page and its stream, or
+// between two streams, is not lost.
+func TestNewsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNewsroom(t)
+		ada := n.enter("ada@example.com", "Acme")
+		organization := ada.User.OrganizationID
+		page := n.live.Mark(organization)
+		since := "/live?since=" + url.QueryEscape(page)
+		n.listenSince(ada, since, "", "")
+
+		n.live.TellSoon(organization, "ride:1")
+		n.listenSince(ada, since, "", "\ndata: *")
+		// A browser comes back to the address of before with what it heard last.
+		n.listenSince(ada, since, n.live.Mark(organization), "")
+		n.listenSince(ada, since, page, "\ndata: *")
+		// As it does from another process, or from before a restart.
+		n.listenSince(ada, "/live?since=made-up", "", "\ndata: *")
 	})
 }
 

@@ -4,33 +4,37 @@
 // focused stays, and what is new has the class "arrived".
 //
 // Of all tabs of a browser one has the stream and tells the others: browsers open
-// few connections to a host.
+// few connections to a host. The mark says where the news was when a page was made,
+// or when the stream was last heard of: who has another one missed something.
 const shared = new BroadcastChannel("kickstand-live");
-shared.onmessage = (event) => heard(event.data);
+let mark = document.body.dataset.news;
+let leads = false;
+
+shared.onmessage = ({ data }) => {
+  if (data.topics) heard(data.topics);
+  else if (leads && data.mark !== mark) shared.postMessage({ topics: ["*"] });
+};
 
 function stream() {
-  const source = new EventSource("/live");
-  let lost = false;
-  source.onopen = () => {
-    // What was told in between is not known.
-    if (lost) tell(["*"]);
-    lost = false;
+  leads = true;
+  const source = new EventSource("/live?since=" + encodeURIComponent(mark));
+  source.onmessage = (event) => {
+    mark = event.lastEventId;
+    const topics = event.data.split("\n");
+    shared.postMessage({ topics });
+    heard(topics);
   };
-  source.onmessage = (event) => tell(event.data.split("\n"));
   return new Promise((done) => {
     source.onerror = () => {
-      lost = true;
       if (source.readyState === EventSource.CLOSED) done();
     };
-  });
+  }).finally(() => (leads = false));
 }
 
-function tell(topics) {
-  shared.postMessage(topics);
-  heard(topics);
+if (mark && document.querySelector("[data-live]")) {
+  shared.postMessage({ mark });
+  navigator.locks?.request("kickstand-live", stream);
 }
-
-if (document.querySelector("[data-live]")) navigator.locks?.request("kickstand-live", stream);
 
 let waiting = new Set();
 let timer = 0;
