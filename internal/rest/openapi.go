@@ -466,8 +466,11 @@ func (rt *Route) parameters() []object {
 		}
 		if p != nil && q.Example != "" {
 			p["example"] = q.Example
-			if q.Kind == NumberParam {
+			switch {
+			case q.Kind == NumberParam:
 				p["example"] = json.Number(q.Example)
+			case p["schema"].(object)["type"] == "array":
+				p["example"] = strings.Split(q.Example, ",")
 			}
 		}
 	}

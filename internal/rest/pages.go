@@ -154,7 +154,13 @@ func (rt *Route) show(base string) shownOperation {
 		s := p["schema"].(object)
 		m := shownMember{Name: p["name"].(string), Type: s["type"].(string)}
 		m.Doc, _ = p["description"].(string)
-		m.Example, _ = p["example"].(string)
+		switch example := p["example"].(type) {
+		case nil:
+		case []string:
+			m.Example = strings.Join(example, ",")
+		default:
+			m.Example = fmt.Sprint(example)
+		}
 		if p["in"] == "header" {
 			m.Note = "header"
 		}

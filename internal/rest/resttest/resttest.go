@@ -1,6 +1,6 @@
 // Package resttest calls an API over a network in memory and holds it to what it
 // says of itself: each request that succeeds, and each answer, is checked against
-// the OpenAPI document by a library that knows nothing of ours, and each answer
+// the OpenAPI document by libraries that know nothing of ours, and each answer
 // for what all must have. The tests of the packages with routes share it, so that
 // none of them can forget.
 package resttest
@@ -8,7 +8,6 @@ package resttest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -18,11 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/pb33f/libopenapi"
-	validator "github.com/pb33f/libopenapi-validator"
-	"github.com/pb33f/libopenapi-validator/config"
-	faults "github.com/pb33f/libopenapi-validator/errors"
 
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
@@ -42,33 +36,11 @@ type Client struct {
 	document *document
 }
 
-// document is the API's own, with the library's view of it.
-type document struct {
-	validator validator.Validator
-	mu        sync.Mutex // the library makes no promise
-}
-
 // New returns a client of an API at base, which is served until the end of the
 // test. The document itself is checked too.
 func New(t testing.TB, api *rest.API, base string) *Client {
 	t.Helper()
-	doc, err := libopenapi.NewDocument(strict(t, api.OpenAPI()))
-	if err != nil {
-		t.Fatalf("the OpenAPI document: %v", err)
-	}
-	v, errs := validator.NewValidator(doc, config.WithFormatAssertions())
-	if len(errs) > 0 {
-		t.Fatalf("the OpenAPI document: %v", errors.Join(errs...))
-	}
-	if ok, wrong := v.ValidateDocument(); !ok {
-		for _, f := range wrong {
-			t.Errorf("the OpenAPI document: %v", f)
-			for _, s := range f.SchemaValidationErrors {
-				t.Errorf("  %s: %s", s.KeywordLocation, s.Reason)
-			}
-		}
-		t.FailNow()
-	}
+	doc := readDocument(t, api.OpenAPI())
 	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	srv := &http.Server{
 		Handler:  api.Wrap(http.NotFoundHandler()),
@@ -83,42 +55,9 @@ func New(t testing.TB, api *rest.API, base string) *Client {
 		<-done
 	})
 	return &Client{
-		Origin: "http://api.example.com", Base: base, t: t, document: &document{validator: v},
+		Origin: "http://api.example.com", Base: base, t: t, document: doc,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
-}
-
-// strict returns the document with every object closed whose members it names. A
-// client must bear more than the document names; our answers have no more.
-func strict(t testing.TB, text []byte) []byte {
-	var doc map[string]any
-	if err := json.Unmarshal(text, &doc); err != nil {
-		t.Fatalf("the OpenAPI document: %v", err)
-	}
-	var walk func(v any)
-	walk = func(v any) {
-		switch v := v.(type) {
-		case []any:
-			for _, item := range v {
-				walk(item)
-			}
-		case map[string]any:
-			for name, item := range v {
-				if name != "problem" { // which has details by its code
-					walk(item)
-				}
-			}
-			if v["type"] == "object" && v["properties"] != nil && v["additionalProperties"] == nil {
-				v["additionalProperties"] = false
-			}
-		}
-	}
-	walk(doc)
-	closed, err := json.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return closed
 }
 
 // As returns the client with another key.
@@ -246,12 +185,17 @@ func (c *Client) check(req *http.Request, a Answer) {
 		strings.HasSuffix(req.URL.Path, "/openapi.json") || a.Err != nil {
 		return // the document says nothing of these
 	}
-	c.document.mu.Lock()
-	defer c.document.mu.Unlock()
+	route, err := c.document.find(req)
+	if err != nil {
+		if a.Status < 400 { // others may be refused before it is known that there is no such path
+			c.t.Errorf("%s: succeeded, but is not in the document: %v", what, err)
+		}
+		return
+	}
 	if a.Status < 400 {
 		// Others may break the document's rules; that is what they are refused for.
-		for _, f := range c.document.request(req) {
-			c.t.Errorf("%s: succeeded, but does not follow the document: %v %v", what, f, reasons(f))
+		if err := route.checkRequest(req); err != nil {
+			c.t.Errorf("%s: succeeded, but does not follow the document: %v", what, err)
 		}
 	}
 	kind, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
@@ -264,31 +208,9 @@ func (c *Client) check(req *http.Request, a Answer) {
 	if slices.Contains([]string{rest.NDJSON, rest.CSV, rest.GeoJSON}, kind) || a.Status == 200 && a.Header.Get("Content-Disposition") != "" {
 		return // exports and files
 	}
-	resp := &http.Response{StatusCode: a.Status, Header: a.Header, Body: io.NopCloser(strings.NewReader(a.Body)), Request: req}
-	if ok, wrong := c.document.validator.ValidateHttpResponse(req, resp); !ok {
-		for _, f := range wrong {
-			if f.ValidationType == "path" && a.Status >= 400 {
-				continue // refused before it was known that there is no such path
-			}
-			c.t.Errorf("%s: answer %d does not follow the document: %v %v\n%s", what, a.Status, f, reasons(f), a.Body)
-		}
+	if err := route.checkAnswer(req, a); err != nil {
+		c.t.Errorf("%s: answer %d does not follow the document: %v\n%s", what, a.Status, err, a.Body)
 	}
-}
-
-// request returns in what a request does not follow the document.
-func (d *document) request(req *http.Request) []*faults.ValidationError {
-	if req.Header.Get("Content-Type") != rest.NDJSON {
-		_, wrong := d.validator.ValidateHttpRequestSync(req)
-		return wrong
-	}
-	// The library takes it for one JSON text.
-	var wrong []*faults.ValidationError
-	v := d.validator.GetParameterValidator()
-	for _, check := range []func(*http.Request) (bool, []*faults.ValidationError){v.ValidatePathParams, v.ValidateQueryParams, v.ValidateHeaderParams} {
-		_, more := check(req)
-		wrong = append(wrong, more...)
-	}
-	return wrong
 }
 
 // checkImport holds the answer to an import to its form: a line for each record, in
@@ -347,15 +269,6 @@ func (c *Client) checkFeatures(what string, a Answer) {
 			c.t.Errorf("%s: feature %d is none: %+v", what, i, f)
 		}
 	}
-}
-
-// reasons lists what a schema found wrong.
-func reasons(f *faults.ValidationError) string {
-	var out []string
-	for _, s := range f.SchemaValidationErrors {
-		out = append(out, s.KeywordLocation+": "+s.Reason)
-	}
-	return strings.Join(out, "; ")
 }
 
 // Query writes the query of an address: Query("limit", "5", "status", "open").

@@ -1,0 +1,203 @@
+package resttest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// document is the API's own: one library has its routes and parameters, another
+// its schemas, which are those of JSON Schema 2020-12. It is safe for concurrent use.
+type document struct {
+	router routers.Router
+
+	mu      sync.Mutex // the compiler makes no promise
+	schemas *jsonschema.Compiler
+}
+
+// location is where the schemas' library has the document.
+const location = "http://api.example.com/openapi.json"
+
+// readDocument reads and checks a document.
+func readDocument(t testing.TB, text []byte) *document {
+	t.Helper()
+	text = strict(t, text)
+	loader := openapi3.NewLoader()
+	loaded, err := loader.LoadFromData(text)
+	if err == nil {
+		err = loaded.Validate(t.Context(), openapi3.EnableMultiError())
+	}
+	if err != nil {
+		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	d := &document{schemas: jsonschema.NewCompiler()}
+	if d.router, err = legacy.NewRouter(loaded); err != nil {
+		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err == nil {
+		d.schemas.DefaultDraft(jsonschema.Draft2020)
+		d.schemas.AssertFormat()
+		err = d.schemas.AddResource(location, value)
+	}
+	if err != nil {
+		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	return d
+}
+
+// strict returns the document with every object closed whose members it names. A
+// client must bear more than the document names; our answers have no more.
+func strict(t testing.TB, text []byte) []byte {
+	var doc map[string]any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, item := range v {
+				walk(item)
+			}
+		case map[string]any:
+			for name, item := range v {
+				if name != "problem" { // which has details by its code
+					walk(item)
+				}
+			}
+			if v["type"] == "object" && v["properties"] != nil && v["additionalProperties"] == nil {
+				v["additionalProperties"] = false
+			}
+		}
+	}
+	walk(doc)
+	closed, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed
+}
+
+// route is what the document says of a request.
+type route struct {
+	document *document
+	route    *routers.Route
+	values   map[string]string // of the path
+}
+
+func (d *document) find(req *http.Request) (*route, error) {
+	found, values, err := d.router.FindRoute(req)
+	if err != nil {
+		return nil, err
+	}
+	return &route{d, found, values}, nil
+}
+
+// input is a request for the library of routes. Bodies are not its matter.
+func (r *route) input(req *http.Request) *openapi3filter.RequestValidationInput {
+	return &openapi3filter.RequestValidationInput{
+		Request: req, PathParams: r.values, Route: r.route,
+		Options: &openapi3filter.Options{
+			ExcludeRequestBody: true, ExcludeResponseBody: true, IncludeResponseStatus: true, MultiError: true, SkipSettingDefaults: true,
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		},
+	}
+}
+
+// checkRequest returns in what a request does not follow the document.
+func (r *route) checkRequest(req *http.Request) error {
+	if err := openapi3filter.ValidateRequest(req.Context(), r.input(req)); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(req.Body)
+	if err != nil {
+		return err
+	}
+	body := r.route.Operation.RequestBody
+	switch {
+	case body == nil:
+		return nil // it is not looked at
+	case len(text) == 0 && body.Value.Required:
+		return errors.New("it has no body")
+	case len(text) == 0 || !strings.HasSuffix(req.Header.Get("Content-Type"), "json") || req.Header.Get("Content-Type") == rest.NDJSON:
+		return nil // imports are tables, or lines
+	}
+	return r.checkBody(body.Value.Content, r.pointer(body.Ref, "requestBody"), req.Header.Get("Content-Type"), text)
+}
+
+// checkAnswer returns in what an answer does not follow the document.
+func (r *route) checkAnswer(req *http.Request, a Answer) error {
+	in := &openapi3filter.ResponseValidationInput{RequestValidationInput: r.input(req), Status: a.Status, Header: a.Header}
+	in.Options = in.RequestValidationInput.Options
+	if err := openapi3filter.ValidateResponse(req.Context(), in); err != nil {
+		return err
+	}
+	status := strconv.Itoa(a.Status)
+	answer := r.route.Operation.Responses.Value(status)
+	if answer == nil {
+		status, answer = "default", r.route.Operation.Responses.Default()
+	}
+	if len(answer.Value.Content) == 0 {
+		if a.Body != "" {
+			return errors.New("it has a body")
+		}
+		return nil
+	}
+	return r.checkBody(answer.Value.Content, r.pointer(answer.Ref, "responses", status), a.Header.Get("Content-Type"), []byte(a.Body))
+}
+
+// checkBody holds a body to the schema of its type, in the content at a pointer.
+func (r *route) checkBody(content openapi3.Content, pointer, contentType string, text []byte) error {
+	kind, _, _ := strings.Cut(contentType, ";")
+	media := content[kind]
+	if media == nil {
+		return fmt.Errorf("it is of the type %q", contentType)
+	}
+	if media.Schema == nil {
+		return nil
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	r.document.mu.Lock()
+	defer r.document.mu.Unlock()
+	schema, err := r.document.schemas.Compile(location + pointer + "/content/" + escape(kind) + "/schema")
+	if err != nil {
+		return err
+	}
+	return schema.Validate(value)
+}
+
+// pointer returns where a part of the route's operation is, or what it refers to.
+func (r *route) pointer(ref string, at ...string) string {
+	if ref != "" {
+		return ref
+	}
+	pointer := "#/paths/" + escape(r.route.Path) + "/" + strings.ToLower(r.route.Method)
+	for _, name := range at {
+		pointer += "/" + escape(name)
+	}
+	return pointer
+}
+
+// escape writes a name for a JSON Pointer (RFC 6901) in a fragment.
+func escape(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1", "%", "%25", "{", "%7B", "}", "%7D").Replace(name)
+}
