@@ -243,6 +243,7 @@ func TestLostProcess(t *testing.T) {
 				again <- time.Now()
 				return nil
 			}})
+		synctest.Wait() // both have looked for what was left, so that only the first hears of the job
 		enqueue(t, a, qa, queue.New{Kind: "k", Lane: "l"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
