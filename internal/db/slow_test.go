@@ -1,7 +1,6 @@
 package db_test
 
 import (
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,9 +14,7 @@ import (
 // TestSlowReadersLeaveRoom holds that clients who take their time over an export
 // do not keep anybody else waiting.
 func TestSlowReadersLeaveRoom(t *testing.T) {
-	if os.Getenv(dbtest.Variable) != "" {
-		t.Skip("bubbles tell about SQLite")
-	}
+	dbtest.OnlySQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
 		leave := make(chan struct{})

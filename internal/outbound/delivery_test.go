@@ -88,6 +88,7 @@ func TestDeliveryProvider(t *testing.T) {
 // TestDeliveryProviderTrouble has the provider fail in each way, three times at
 // most, and counts the mails that it takes.
 func TestDeliveryProviderTrouble(t *testing.T) {
+	dbtest.OnlySQLite(t)
 	always := 1 << 30
 	for _, tt := range []struct {
 		name    string
@@ -223,6 +224,7 @@ func TestProviderAfterCrash(t *testing.T) {
 // TestOtherWay changes how a connection's mails leave while one is in doubt: the new
 // way knows nothing of it.
 func TestOtherWay(t *testing.T) {
+	dbtest.OnlySQLite(t)
 	first := mailtest.NewProvider(t, func(int, *http.Request) *mailtest.Trouble { return &mailtest.Trouble{Taken: true} })
 	second := mailtest.NewProvider(t, nil)
 	var by [2]*mail.API

@@ -382,6 +382,9 @@ func TestMillionWaiting(t *testing.T) {
 		without := measure("before ")
 		exec(t, d, "DELETE FROM jobs")
 		jobs := 1_000_000
+		if testing.Short() {
+			jobs = 100_000
+		}
 		if raceDetector {
 			jobs = 20_000
 		}

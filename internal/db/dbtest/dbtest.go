@@ -1,6 +1,9 @@
 // Package dbtest opens databases for tests: SQLite in a temporary folder, or,
 // when KICKSTAND_TEST_DATABASE_URL names a PostgreSQL server, a database of its
 // own there. A migrated database is made once and then copied.
+//
+// A test that is about SQLite, or in a bubble of package synctest, where no real
+// socket may be used, is skipped on PostgreSQL: it has been run before.
 package dbtest
 
 import (
@@ -29,8 +32,7 @@ func New(t testing.TB) *db.DB {
 	return Open(t, URL(t))
 }
 
-// NewSQLite is New, always on SQLite: for tests inside a synctest bubble, where
-// no real socket may be used.
+// NewSQLite is New on SQLite; elsewhere it skips the test.
 func NewSQLite(t testing.TB) *db.DB {
 	t.Helper()
 	return Open(t, SQLiteURL(t))
@@ -43,9 +45,10 @@ func NewFleet(t testing.TB) *db.DB {
 	return Open(t, urlOf(t, db.Fleet))
 }
 
-// NewFleetSQLite is NewFleet, always on SQLite.
+// NewFleetSQLite is NewFleet on SQLite; elsewhere it skips the test.
 func NewFleetSQLite(t testing.TB) *db.DB {
 	t.Helper()
+	OnlySQLite(t)
 	return Open(t, sqliteURL(t, db.Fleet))
 }
 
@@ -110,10 +113,21 @@ func migrate(rawURL string, schema db.Schema) error {
 	return err
 }
 
-// SQLiteURL returns the address of a migrated SQLite database of this test.
+// SQLiteURL returns the address of a migrated SQLite database of this test;
+// elsewhere it skips the test.
 func SQLiteURL(t testing.TB) string {
 	t.Helper()
+	OnlySQLite(t)
 	return sqliteURL(t, db.Helpdesk)
+}
+
+// OnlySQLite skips the test when the tests are moved to PostgreSQL. Within a bubble
+// that would skip only the rest of the bubble.
+func OnlySQLite(t testing.TB) {
+	t.Helper()
+	if os.Getenv(Variable) != "" {
+		t.Skip("only on SQLite")
+	}
 }
 
 func sqliteURL(t testing.TB, schema db.Schema) string {
