@@ -58,6 +58,10 @@ type Service struct {
 	log  *slog.Logger
 	pace pace // of lists
 
+	// entropy is the randomness of ids: those of one millisecond ascend, so that ids
+	// sort by creation (fleet-api.md 0).
+	entropy io.Reader
+
 	changed func(organizationID, kind, id string)
 
 	settings    cache[Settings]
@@ -86,7 +90,10 @@ func Open(c Config) *Service {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace()}
+	return &Service{
+		db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace(),
+		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
+	}
 }
 
 // Live reports whether this is production.
@@ -177,7 +184,7 @@ const (
 	alertPrefix      = "alert"
 )
 
-// newID returns an id of a moment. Entropy is [rand.Reader], but for what shall
+// newID returns an id of a moment. Records have [Service.entropy], but for what shall
 // come out the same each time.
 func newID(prefix string, at time.Time, entropy io.Reader) string {
 	return prefix + "_" + ulid.MustNew(ulid.Timestamp(at), entropy).String()
@@ -186,7 +193,7 @@ func newID(prefix string, at time.Time, entropy io.Reader) string {
 // newRecord returns the head and the tail of a record that is made now.
 func (s *Service) newRecord(prefix, object, subaccountID string, now time.Time) (Head, Tail) {
 	now = now.Truncate(time.Millisecond) // as the id has it
-	return Head{ID: newID(prefix, now, rand.Reader), Object: object, Live: s.live, SubaccountID: subaccountID},
+	return Head{ID: newID(prefix, now, s.entropy), Object: object, Live: s.live, SubaccountID: subaccountID},
 		Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(now), UpdatedAt: rfc3339.Time(now)}
 }
 

@@ -75,6 +75,25 @@ func manyKeys(n int) map[string]string {
 }
 
 // TestCustomerFaults: what a customer must be (fleet-api.md 1.3).
+// TestIDsAscend: records that are made in one millisecond sort by creation, too.
+func TestIDsAscend(t *testing.T) {
+	s := newSite(t)
+	var last string
+	s.write(t, func(ctx context.Context, tx *db.Tx) error {
+		for range 100 {
+			c, err := s.CreateCustomer(ctx, tx, s.org, newCustomer(s.sub.ID))
+			if err != nil {
+				return err
+			}
+			if c.ID <= last {
+				t.Fatalf("%s was made after %s", c.ID, last)
+			}
+			last = c.ID
+		}
+		return nil
+	})
+}
+
 func TestCustomerFaults(t *testing.T) {
 	s := newSite(t)
 	s.write(t, func(ctx context.Context, tx *db.Tx) error {
