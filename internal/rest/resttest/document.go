@@ -190,11 +190,12 @@ func (r *route) pointer(ref string, at ...string) string {
 	if ref != "" {
 		return ref
 	}
-	pointer := "#/paths/" + escape(r.route.Path) + "/" + strings.ToLower(r.route.Method)
+	var pointer strings.Builder
+	pointer.WriteString("#/paths/" + escape(r.route.Path) + "/" + strings.ToLower(r.route.Method))
 	for _, name := range at {
-		pointer += "/" + escape(name)
+		pointer.WriteString("/" + escape(name))
 	}
-	return pointer
+	return pointer.String()
 }
 
 // escape writes a name for a JSON Pointer (RFC 6901) in a fragment.
