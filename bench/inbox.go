@@ -18,6 +18,9 @@ import (
 // sheet and scripts.
 func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(1_000_000)
+	if b.short {
+		n = 2_000
+	}
 	dir := b.dir
 	if b.keep != "" && !b.short {
 		dir = b.keep

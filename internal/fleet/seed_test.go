@@ -597,6 +597,9 @@ func BenchmarkFill(b *testing.B) {
 	for b.Loop() {
 		d := dbtest.NewFleetSQLite(b)
 		size := fleet.Size{Vehicles: 10_000, Customers: 5_000, Rides: 200_000, Days: 30}
+		if testing.Short() {
+			size = fleet.Size{Vehicles: 500, Customers: 250, Rides: 10_000, Days: 30}
+		}
 		if err := fleet.Open(fleet.Config{DB: d, Live: true}).Fill(b.Context(), acme, size); err != nil {
 			b.Fatal(err)
 		}
