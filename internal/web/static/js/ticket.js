@@ -29,15 +29,16 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (event.defaultPrevented || form.method !== "post" || !form.matches(".ticket [data-quiet], .toast form")) return;
   event.preventDefault();
-  const focus = document.activeElement?.id;
   try {
     const response = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)) });
     if (!ours(response) && response.status !== 422) {
       location.assign(response.redirected ? response.url : location.href);
       return;
     }
+    const page = await read(response);
+    const focus = document.activeElement?.id; // where it is by now
     form.closest(".toast")?.remove();
-    put(await read(response));
+    put(page);
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   } catch {
     toast("That was not saved: the server cannot be reached. Try again.", { bad: true });
