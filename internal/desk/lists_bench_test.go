@@ -164,11 +164,7 @@ const benchData = "KICKSTAND_BENCH_DATA"
 // filled is a fixture with tickets, which it makes unless they are there.
 func filled(b *testing.B) (f *fixture, tickets int) {
 	tickets, _ = strconv.Atoi(os.Getenv(benchTickets))
-	least := 10_000
-	if testing.Short() {
-		least = 2_000
-	}
-	tickets = max(tickets, least)
+	tickets = max(tickets, 10_000)
 	if url := os.Getenv(benchData); url != "" {
 		d := dbtest.Open(b, url)
 		if _, err := d.Migrate(b.Context(), db.Helpdesk); err != nil {
