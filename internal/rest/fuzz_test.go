@@ -125,7 +125,7 @@ func FuzzQuery(f *testing.F) {
 func FuzzCursor(f *testing.F) {
 	q := query{sort: "created_at"}
 	good, _ := q.seal("/x", []any{1, "a"})
-	for _, s := range []string{good, "", "x", good + "=", good[:11], strings.Repeat("A", 20)} {
+	for _, s := range []string{good, "", "x", good + "=", good[:11], good[:4] + "\n" + good[4:], strings.Repeat("A", 20)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, cursor string) {

@@ -79,7 +79,7 @@ func (q *query) binding(path string) [bindingSize]byte {
 // open reads a cursor.
 func (q *query) open(path, cursor string) error {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(text) <= bindingSize {
+	if err != nil || len(text) <= bindingSize || strings.ContainsAny(cursor, "\r\n") { // which decoding passes over
 		return errCursor()
 	}
 	if want := q.binding(path); !bytes.Equal(text[:bindingSize], want[:]) {
