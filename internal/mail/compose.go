@@ -258,6 +258,11 @@ func checkAddress(a Address) (Address, error) {
 		Address: local + "@" + domain,
 	}
 	checked.Name = truncate(checked.Name, 200)
+	if !isASCII(checked.Name) {
+		// Package net/mail would leave it as it is in an encoded word, where readers
+		// do not expect it (RFC 2047, section 5.3).
+		checked.Name = strings.ReplaceAll(checked.Name, `\`, "/")
+	}
 	parsed, err := netmail.ParseAddress(bracket(checked.Address))
 	if err != nil || parsed.Address != checked.Address {
 		return Address{}, fmt.Errorf("address %q is not a valid address", a.Address)
