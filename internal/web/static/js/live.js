@@ -11,8 +11,9 @@ let mark = document.body.dataset.news;
 let leads = false;
 
 shared.onmessage = ({ data }) => {
-  if (data.topics) heard(data.topics);
-  else if (leads && data.mark !== mark) shared.postMessage({ topics: ["*"] });
+  // What was missed is for who asked, not for every tab.
+  if (data.topics && (!data.to || data.to === mark)) heard(data.topics);
+  if (data.mark && leads && data.mark !== mark) shared.postMessage({ topics: ["*"], to: data.mark });
 };
 
 function stream() {
