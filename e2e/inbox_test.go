@@ -32,68 +32,60 @@ func (v *visitor) holdsFocus() {
 // same work, by links and forms.
 func TestFirstTicket(t *testing.T) {
 	t.Parallel()
-	for name, scripts := range map[string]bool{"scripts": true, "no scripts": false} {
-		t.Run(name, func(t *testing.T) {
-			inTurn(t)
-			p := start(t)
-			v := p.visit(t)
-			if !scripts {
-				v.withoutScripts()
-			}
-			v.signUp(p, "ana@acme.example", "Ana Lind", "Acme Wheels")
-			v.open("/settings/channels")
-			v.click(`a[href="/settings/connect/sms"]`)
-			v.at("/settings/connect/sms")
-			v.fill(`[name="address"]`, ourNumber)
-			v.fill(`[name="secrets.0"]`, textSecret)
-			v.fill(`[name="name"]`, "Main number")
-			v.fill(`[name="credentials.account_sid"]`, "AC00000000000000000000000000000000")
-			v.fill(`[name="credentials.auth_token"]`, "token of the provider")
-			v.press("Connect")
-			v.see("Main number")
-			v.open("/inbox")
-			if scripts {
-				v.hears()
-			}
-			const question, answer = "Hello, scooter B-0417 does not unlock.", "Sorry! Please try B-0112 beside it."
-			p.text("SM1", "+14155550123", question)
-			if scripts {
-				v.see(question)
-				v.keys("j")
-				v.wait("the focus on the ticket", `document.activeElement.closest("#t1")`)
-				v.keys(kb.Enter)
-			} else {
-				p.until("the ticket", func() bool {
-					v.open("/inbox")
-					return js[bool](v, `document.querySelector("#t1") !== null`)
-				})
-				v.click("#t1 > a")
-			}
-			v.at("/tickets/1*")
+	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
+		v.signUp(p, "ana@acme.example", "Ana Lind", "Acme Wheels")
+		v.open("/settings/channels")
+		v.click(`a[href="/settings/connect/sms"]`)
+		v.at("/settings/connect/sms")
+		v.fill(`[name="address"]`, ourNumber)
+		v.fill(`[name="secrets.0"]`, textSecret)
+		v.fill(`[name="name"]`, "Main number")
+		v.fill(`[name="credentials.account_sid"]`, "AC00000000000000000000000000000000")
+		v.fill(`[name="credentials.auth_token"]`, "token of the provider")
+		v.press("Connect")
+		v.see("Main number")
+		v.open("/inbox")
+		if scripts {
+			v.hears()
+		}
+		const question, answer = "Hello, scooter B-0417 does not unlock.", "Sorry! Please try B-0112 beside it."
+		p.text("SM1", "+14155550123", question)
+		if scripts {
 			v.see(question)
-			if scripts {
-				v.keys("r")
-				v.wait("the focus where the reply is written", `document.activeElement.name === "reply"`)
-				v.keys(answer)
-				v.keys(kb.Enter, chromedp.ModifierCtrl)
-			} else {
-				v.fill("textarea[name=reply]", answer)
-				v.press("Send")
-			}
-			v.wait("the answer in the thread", `document.querySelector("#thread").innerText.includes(`+quote(answer)+`)`)
-			p.until("the answer at the provider", p.sent("+14155550123: "+answer))
-			if scripts {
-				v.holdsFocus()
-				v.keys(kb.Escape + "e")
-			} else {
-				v.press("Resolve")
-			}
-			v.wait("a ticket that is done", `[...document.querySelectorAll("#ticket-head .chip")].some(c => c.innerText.trim() === "Resolved")`)
-			v.checkLayout()
-			v.look(narrow)
-			v.checkLayout()
-		})
-	}
+			v.keys("j")
+			v.wait("the focus on the ticket", `document.activeElement.closest("#t1")`)
+			v.keys(kb.Enter)
+		} else {
+			p.until("the ticket", func() bool {
+				v.open("/inbox")
+				return js[bool](v, `document.querySelector("#t1") !== null`)
+			})
+			v.click("#t1 > a")
+		}
+		v.at("/tickets/1*")
+		v.see(question)
+		if scripts {
+			v.keys("r")
+			v.wait("the focus where the reply is written", `document.activeElement.name === "reply"`)
+			v.keys(answer)
+			v.keys(kb.Enter, chromedp.ModifierCtrl)
+		} else {
+			v.fill("textarea[name=reply]", answer)
+			v.press("Send")
+		}
+		v.wait("the answer in the thread", `document.querySelector("#thread").innerText.includes(`+quote(answer)+`)`)
+		p.until("the answer at the provider", p.sent("+14155550123: "+answer))
+		if scripts {
+			v.holdsFocus()
+			v.keys(kb.Escape + "e")
+		} else {
+			v.press("Resolve")
+		}
+		v.wait("a ticket that is done", `[...document.querySelectorAll("#ticket-head .chip")].some(c => c.innerText.trim() === "Resolved")`)
+		v.checkLayout()
+		v.look(narrow)
+		v.checkLayout()
+	})
 }
 
 // TestTwoAgents: two people at one ticket see what the other does.

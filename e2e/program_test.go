@@ -287,3 +287,19 @@ func (p *program) until(what string, done func() bool) {
 		}
 	}
 }
+
+// withAndWithoutScripts has the same work done in a browser with JavaScript and in
+// one without, each with a program of its own.
+func withAndWithoutScripts(t *testing.T, work func(t *testing.T, p *program, v *visitor, scripts bool)) {
+	for name, scripts := range map[string]bool{"scripts": true, "no scripts": false} {
+		t.Run(name, func(t *testing.T) {
+			inTurn(t)
+			p := start(t)
+			v := p.visit(t)
+			if !scripts {
+				v.withoutScripts()
+			}
+			work(t, p, v, scripts)
+		})
+	}
+}

@@ -40,27 +40,19 @@ func (v *visitor) signUp(p *program, email, name, organization string) account.U
 // scripts and without.
 func TestSignUp(t *testing.T) {
 	t.Parallel()
-	for name, scripts := range map[string]bool{"scripts": true, "no scripts": false} {
-		t.Run(name, func(t *testing.T) {
-			inTurn(t)
-			p := start(t)
-			v := p.visit(t)
-			if !scripts {
-				v.withoutScripts()
-			}
-			u := v.signUp(p, "ana@acme.example", "Ana Lind", "Acme Wheels")
-			v.click(`form[action="/sign-out"] button`)
-			v.at("/sign-in")
-			v.see("You are signed out.")
-			if status := v.open("/settings/sessions?a=1&b=2"); status != 200 {
-				v.fatal("got status", status)
-			}
-			v.at("/sign-in")
-			v.fill("#field-email", u.Email)
-			v.press("Mail me a link")
-			v.at("/sign-in/sent")
-			v.readMail(p, u.Email, account.CallbackPath)
-			v.at("/settings/sessions?a=1&b=2")
-		})
-	}
+	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
+		u := v.signUp(p, "ana@acme.example", "Ana Lind", "Acme Wheels")
+		v.click(`form[action="/sign-out"] button`)
+		v.at("/sign-in")
+		v.see("You are signed out.")
+		if status := v.open("/settings/sessions?a=1&b=2"); status != 200 {
+			v.fatal("got status", status)
+		}
+		v.at("/sign-in")
+		v.fill("#field-email", u.Email)
+		v.press("Mail me a link")
+		v.at("/sign-in/sent")
+		v.readMail(p, u.Email, account.CallbackPath)
+		v.at("/settings/sessions?a=1&b=2")
+	})
 }

@@ -6,12 +6,8 @@ import (
 )
 
 // entry is a line of the audit log about what the request does.
-func (a *API) entry(r *rest.Request, action apikey.AuditAction, target apikey.Target, changes map[string]apikey.Change) apikey.Entry {
-	e := apikey.Entry{OrganizationID: r.Key.OrganizationID, Service: apikey.Fleet, Environment: apikey.Test, Action: action, Target: target, Changes: changes}
-	if a.Fleet.Live() {
-		e.Environment = apikey.Live
-	}
-	return e
+func entry(r *rest.Request, action apikey.AuditAction, target apikey.Target, changes map[string]apikey.Change) apikey.Entry {
+	return apikey.Entry{OrganizationID: r.Key.OrganizationID, Service: r.Key.Service, Environment: r.Key.Environment, Action: action, Target: target, Changes: changes}
 }
 
 func (a *API) auditRoutes() []rest.Route {

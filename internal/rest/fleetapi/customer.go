@@ -86,7 +86,7 @@ func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 		}
 		if c.Status == fleet.CustomerBlocked && before != c.Status {
 			// Neither who it is nor why: the log is for good, a person's data is not.
-			err := a.Keys.Record(ctx, tx, r.By(), a.entry(r, apikey.CustomerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}}))
+			err := a.Keys.Record(ctx, tx, r.By(), entry(r, apikey.CustomerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}}))
 			if err != nil {
 				return rest.Response{}, err
 			}

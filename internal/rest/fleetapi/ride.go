@@ -186,7 +186,7 @@ func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, e
 			return rest.Response{}, err
 		}
 		if reason := cmp.Or(ride.EndReason, ride.CancelReason); before.Open() && !ride.Status.Open() && reason == "operator" {
-			err := a.Keys.Record(ctx, tx, r.By(), a.entry(r, apikey.RideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}}))
+			err := a.Keys.Record(ctx, tx, r.By(), entry(r, apikey.RideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}}))
 			if err != nil {
 				return rest.Response{}, err
 			}

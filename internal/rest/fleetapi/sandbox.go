@@ -55,7 +55,7 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 		if err := a.Fleet.Travel(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
 			return rest.Response{}, err
 		}
-		err = a.Keys.Record(ctx, tx, r.By(), a.entry(r, apikey.SandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rest.Time(before), To: in.Now}}))
+		err = a.Keys.Record(ctx, tx, r.By(), entry(r, apikey.SandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rest.Time(before), To: in.Now}}))
 		return rest.OK(in), err
 	})
 }
@@ -69,6 +69,6 @@ func (a *API) reset(ctx context.Context, r *rest.Request) (rest.Response, error)
 		if err := a.Fleet.Reset(ctx, tx, o); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent(), a.Keys.Record(ctx, tx, r.By(), a.entry(r, apikey.SandboxReset, apikey.Target{Type: "sandbox"}, nil))
+		return rest.NoContent(), a.Keys.Record(ctx, tx, r.By(), entry(r, apikey.SandboxReset, apikey.Target{Type: "sandbox"}, nil))
 	})
 }

@@ -85,7 +85,7 @@ func (a *API) updateSettings(ctx context.Context, r *rest.Request) (rest.Respons
 			return rest.Response{}, err
 		}
 		after := a.settings(s, of)
-		err = a.Keys.RecordChange(ctx, tx, r.By(), a.entry(r, apikey.SettingsUpdated, apikey.Target{Type: "settings", Name: s.Name}, nil), before, after)
+		err = a.Keys.RecordChange(ctx, tx, r.By(), entry(r, apikey.SettingsUpdated, apikey.Target{Type: "settings", Name: s.Name}, nil), before, after)
 		return rest.OK(after), err
 	})
 }
