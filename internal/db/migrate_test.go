@@ -100,6 +100,44 @@ func TestMigrateStepByStep(t *testing.T) {
 	}
 }
 
+// Rides that there were before tiles are found by place as those that come after.
+func TestRidesBeforeTiles(t *testing.T) {
+	scripts, err := db.Fleet.Scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onEachEngine(t, func(t *testing.T, rawURL string) {
+		d := dbtest.Open(t, rawURL)
+		if _, err := db.MigrateScripts(t.Context(), d, scripts[:3]...); err != nil {
+			t.Fatal(err)
+		}
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			for id, cell := range map[string]any{"ride_1": 7, "ride_2": nil} {
+				_, err := tx.Exec(t.Context(), `INSERT INTO rides (organization_id, id, subaccount_id, revision, status, trip_type, vehicle_id, vehicle_type_id, payment_status,
+					start_cell, started_at, ended_at, total_amount, duration_seconds, updated_at, doc)
+					VALUES ('org_1', $1, 'sub_1', 3, 'completed', 'rider', 'veh_1', 'vt_1', 'paid', $2, 10, 20, 100, 60, 30, '{}')`, id, cell)
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := db.MigrateScripts(t.Context(), d, scripts...); err != nil || len(done) != len(scripts)-3 {
+			t.Fatalf("got %v, %v, want the rest of the migrations", done, err)
+		}
+		got, err := db.All(t.Context(), d, func(row db.Row) (got [6]any, err error) {
+			err = row.Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5])
+			return got, err
+		}, "SELECT id, start_cell, revision, payment_status, ended_at, total_amount FROM untiled_rides")
+		if want := [6]any{"ride_1", int64(7), int64(3), "paid", int64(20), int64(100)}; err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("got %v, %v, want %v", got, err, want)
+		}
+	})
+}
+
 // Both engines have the same tables, columns and indexes, but for the words that
 // searches look for: those have a form of each engine's own.
 func TestEnginesHaveSameSchema(t *testing.T) {

@@ -986,7 +986,7 @@ func loadYear(b *testing.B, s *Service, n int, year time.Time) {
 	began := time.Now()
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		for _, index := range []string{"rides_external", "rides_open_vehicle", "rides_open_customer", "rides_due", "rides_customer", "rides_vehicle", "rides_subaccount", "rides_zone",
-			"rides_plan", "rides_payment", "rides_status", "rides_trip", "rides_cell", "rides_updated", "rides_total", "rides_duration"} {
+			"rides_plan", "rides_payment", "rides_status", "rides_trip", "rides_updated", "rides_total", "rides_duration"} {
 			if _, err := tx.Exec(ctx, "DROP INDEX "+index); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"sync"
 )
@@ -11,8 +12,9 @@ import (
 // came to nothing is never taken for what the next one makes. The zero cache is
 // ready. It is safe for concurrent use.
 type cache[T any] struct {
-	mu sync.RWMutex
-	by map[string]cached[T]
+	most int // values; 0: maxCached
+	mu   sync.RWMutex
+	by   map[string]cached[T]
 }
 
 type cached[T any] struct {
@@ -20,35 +22,47 @@ type cached[T any] struct {
 	value *T
 }
 
-// maxCached bounds each cache. What one more displaces is any of them.
+// maxCached bounds a cache. What one more displaces is any of them.
 const maxCached = 1000
 
 // get returns what id has under a stamp; load reads it when it is not here. Nobody
 // may change what is returned.
 func (c *cache[T]) get(id string, stamp int64, load func(*T) error) (*T, error) {
-	c.mu.RLock()
-	got, ok := c.by[id]
-	c.mu.RUnlock()
-	if ok && got.stamp == stamp {
-		return got.value, nil
+	if value := c.has(id, stamp); value != nil {
+		return value, nil
 	}
 	value := new(T)
 	if err := load(value); err != nil {
 		return nil, err
 	}
+	c.put(id, stamp, value)
+	return value, nil
+}
+
+// has returns what id has under a stamp, nil if it is not here.
+func (c *cache[T]) has(id string, stamp int64) *T {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if got, ok := c.by[id]; ok && got.stamp == stamp {
+		return got.value
+	}
+	return nil
+}
+
+// put keeps what id has under a stamp.
+func (c *cache[T]) put(id string, stamp int64, value *T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.by == nil {
 		c.by = make(map[string]cached[T])
 	}
-	if _, ok := c.by[id]; !ok && len(c.by) >= maxCached {
+	if _, ok := c.by[id]; !ok && len(c.by) >= cmp.Or(c.most, maxCached) {
 		for other := range c.by {
 			delete(c.by, other)
 			break
 		}
 	}
 	c.by[id] = cached[T]{stamp, value}
-	return value, nil
 }
 
 // last returns what id has had, under whatever stamp; nil when nothing is here.

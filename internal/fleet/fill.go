@@ -109,6 +109,7 @@ func (s *Service) fillRides(ctx context.Context, a account, f *fiction) error {
 		return nil
 	})
 	g.Go(func() error {
+		var over []placed
 		for rows := range encoded {
 			// Whatever else is ready goes with it. A transaction may be run
 			// again, so what it writes is fetched before.
@@ -133,10 +134,42 @@ func (s *Service) fillRides(ctx context.Context, a account, f *fiction) error {
 			if err != nil {
 				return err
 			}
+			for _, rows := range group {
+				if over, err = s.placeAll(ctx, a.id, rows, over); err != nil {
+					return err
+				}
+			}
 		}
-		return nil
+		return s.insertHome(ctx, a.id, over)
 	})
 	return g.Wait()
+}
+
+// placeAll is [placeRide] for many new rides, which go to homes of their own: as soon
+// as there are enough of them, with those before.
+func (s *Service) placeAll(ctx context.Context, organizationID string, rows [][]column, over []placed) ([]placed, error) {
+	for _, row := range rows {
+		if !tileable(row) {
+			continue
+		}
+		p, err := placedOf(row)
+		if err != nil {
+			return nil, err
+		}
+		over = append(over, p)
+	}
+	if len(over) < s.tiling.home {
+		return over, nil
+	}
+	return over[:0], s.insertHome(ctx, organizationID, over)
+}
+
+func (s *Service) insertHome(ctx context.Context, organizationID string, rides []placed) error {
+	if len(rides) == 0 {
+		return nil
+	}
+	l := packLayer(rides, s.tiling.tile, true)
+	return s.db.Write(ctx, func(tx *db.Tx) error { return l.insert(ctx, tx, organizationID) })
 }
 
 // fillCity writes a city in transactions that are not too large.

@@ -53,10 +53,11 @@ import (
 
 // Service is the fleets of one environment. It is safe for concurrent use.
 type Service struct {
-	db   *db.DB
-	live bool
-	log  *slog.Logger
-	pace pace // of lists
+	db     *db.DB
+	live   bool
+	log    *slog.Logger
+	pace   pace // of lists
+	tiling tiling
 
 	// entropy is the randomness of ids: those of one millisecond ascend, so that ids
 	// sort by creation (fleet-api.md 0).
@@ -68,6 +69,7 @@ type Service struct {
 	subaccounts cache[Subaccount]
 	plans       cache[Plan]
 	fences      cache[fences]
+	layers      *layerCache
 
 	ensured sync.Map // ids of organizations that have a fleet, see Ensure
 	packed  string   // the organization that pack looked at last; only Run uses it
@@ -91,7 +93,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace(),
+		db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace(), tiling: defaultTiling(), layers: newLayerCache(),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
 	}
 }

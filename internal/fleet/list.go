@@ -114,8 +114,13 @@ type search struct {
 	onCells      []string // what else its index has, beside ids
 	cellOn       []string // by which columns there are indexes that end with it
 	onRegion     []string // what is in order in an index of regions; empty: ids
+	alongRegion  []string // what else that of ids has
+	inRegion     []string // by which columns there are indexes of regions
 	rides        bool
-	now          time.Time // of the organization's clock
+	layers       *layerCache // of rides; nil: there are none
+	tiling       tiling      // likewise
+	only         string      // what else is true of those that are looked for, so that an index of theirs is taken
+	now          time.Time   // of the organization's clock
 
 	filters     []filter
 	extra       []func(st *statement) string // conditions that no index has

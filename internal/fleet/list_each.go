@@ -1,11 +1,11 @@
 package fleet
 
 import (
+	"bytes"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -14,9 +14,9 @@ import (
 // docColumns are what a document is read from.
 func (s *search) docColumns() string {
 	if s.rides {
-		return "id, subaccount_id, revision, doc, status, paused_at"
+		return "id, subaccount_id, revision, doc, status, started_at, paused_at"
 	}
-	return "id, subaccount_id, revision, doc, NULL AS status, NULL AS paused_at"
+	return "id, subaccount_id, revision, doc, NULL AS status, NULL AS started_at, NULL AS paused_at"
 }
 
 // load reads the documents of what was found.
@@ -39,11 +39,11 @@ func (s *search) load(found []candidate) ([]Doc, error) {
 	for rows.Next() {
 		d := Doc{Distance: -1}
 		var state sql.RawBytes
-		var paused sql.NullInt64
-		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &d.JSON, &state, &paused); err != nil {
+		var started, paused sql.NullInt64
+		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &d.JSON, &state, &started, &paused); err != nil {
 			return nil, err
 		}
-		if err := s.fresh(&d, RideStatus(state), paused); err != nil {
+		if err := s.fresh(&d, RideStatus(state), started, paused); err != nil {
 			return nil, err
 		}
 		i := place[d.ID]
@@ -62,27 +62,41 @@ func (s *search) load(found []candidate) ([]Doc, error) {
 	return docs, nil
 }
 
-// fresh brings the document of an open ride up to the present.
-func (s *search) fresh(d *Doc, status RideStatus, paused sql.NullInt64) error {
-	if !status.Open() {
+// fresh is [Ride.asOf] for the document of a ride with these columns. Lists are full
+// of open rides, so it is not decoded for two numbers.
+func (s *search) fresh(d *Doc, status RideStatus, started, paused sql.NullInt64) (err error) {
+	if status != Active && status != Paused {
 		return nil
 	}
-	var r Ride
-	if err := json.Unmarshal(d.JSON, &r); err != nil {
-		return fmt.Errorf("decode a ride: %w", err)
+	since := rfc3339.Time(time.UnixMicro(wholeMillis(started.Int64))) // as the document has it
+	if d.JSON, err = setNumber(d.JSON, "duration_seconds", func(int64) int64 { return seconds(since, s.now) }); err == nil && status == Paused {
+		since = rfc3339.Time(time.UnixMicro(paused.Int64))
+		d.JSON, err = setNumber(d.JSON, "paused_seconds", func(stored int64) int64 { return stored + seconds(since, s.now) })
 	}
-	if paused.Valid {
-		r.pausedAt = rfc3339.Time(time.UnixMicro(paused.Int64).UTC())
-	}
-	text, err := encode(r.asOf(s.now))
-	d.JSON = text
 	return err
+}
+
+// setNumber returns a document with another value of a member, a number that stands
+// before whatever has names of its own.
+func setNumber(doc []byte, member string, value func(int64) int64) ([]byte, error) {
+	_, after, ok := bytes.Cut(doc, []byte(`,"`+member+`":`))
+	digits := bytes.IndexByte(after, ',')
+	if !ok || digits < 0 {
+		return nil, errNotEncoded
+	}
+	stored, err := strconv.ParseInt(string(after[:digits]), 10, 64)
+	if err != nil {
+		return nil, errNotEncoded
+	}
+	text := append(make([]byte, 0, len(doc)+20), doc[:len(doc)-len(after)]...)
+	text = strconv.AppendInt(text, value(stored), 10)
+	return append(text, after[digits:]...), nil
 }
 
 // each calls fn with all documents of a list, in order. fn must not keep them.
 func (s *search) each(fn func(*Doc) error) error {
-	if s.never {
-		return nil
+	if absent, err := s.absent(); err != nil || absent {
+		return err
 	}
 	if s.byDistance {
 		found, err := s.nearest(everything)
@@ -116,9 +130,23 @@ func (s *search) give(d *Doc, fn func(*Doc) error) error {
 // eachHere is each among those with or without a value: of a small set if a filter
 // has one, else along an index in one go.
 func (s *search) eachHere(fn func(*Doc) error) error {
+	if s.inTiles() {
+		var w weight
+		err := s.eachTile(func(_ int64, _ int, x *extent) { w.add(s.rects, x) })
+		if err != nil {
+			return err
+		}
+		if w.inside <= float64(s.tiling.gathered) {
+			found, err := s.findTiled(everything)
+			if err != nil {
+				return err
+			}
+			return s.eachOf(found, fn)
+		}
+	}
 	w := s.walker(nil)
 	if s.tests(w) {
-		least, small, err := s.count(s.pace[1].set)
+		least, small, err := s.count(s.pace[2].set)
 		if err != nil {
 			return err
 		}
@@ -151,9 +179,9 @@ func (s *search) eachHere(fn func(*Doc) error) error {
 	defer rows.Close()
 	var d Doc
 	var doc, state, unused sql.RawBytes
-	var paused, at sql.NullInt64
+	var started, paused, at sql.NullInt64
 	for rows.Next() {
-		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &doc, &state, &paused, &unused, &at); err != nil {
+		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &doc, &state, &started, &paused, &unused, &at); err != nil {
 			return err
 		}
 		lat, lng := positionOf(at.Int64)
@@ -164,7 +192,7 @@ func (s *search) eachHere(fn func(*Doc) error) error {
 		if s.near != nil {
 			d.Distance = s.near.distance(lat, lng)
 		}
-		if err := s.fresh(&d, RideStatus(state), paused); err != nil {
+		if err := s.fresh(&d, RideStatus(state), started, paused); err != nil {
 			return err
 		}
 		if err := s.give(&d, fn); err != nil {

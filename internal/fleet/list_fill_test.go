@@ -138,14 +138,44 @@ func (f *filler) vehicle(v *Vehicle) {
 
 func (f *filler) ride(r *Ride) {
 	f.t.Helper()
-	var total, duration any
-	if r.Price != nil {
-		total, duration = r.Price.TotalAmount, r.DurationSeconds
+	r.revision, r.vehicleTypeID = 1, "vt_1"
+	row := f.row(r)
+	names, args := []string{"organization_id"}, []any{testOrg}
+	for _, c := range row {
+		names, args = append(names, c.name), append(args, c.value)
 	}
-	f.add("rides", "organization_id, id, subaccount_id, revision, external_id, status, trip_type, customer_id, vehicle_id, vehicle_type_id, pricing_plan_id, payment_status, start_zone_id, start_cell, reserved_at, started_at, ended_at, paused_at, total_amount, duration_seconds, updated_at, doc",
-		testOrg, r.ID, r.SubaccountID, 1, db.Text(string(r.ExternalID)), string(r.Status), string(r.TripType), db.Text(string(r.CustomerID)), r.VehicleID, "vt_1",
-		db.Text(string(r.PricingPlanID)), r.PaymentStatus, db.Text(string(r.StartZoneID)), cellColumn(r.StartLocation), db.Time(r.ReservedAt.Std()), db.Time(r.StartedAt.Std()),
-		db.Time(r.EndedAt.Std()), db.Time(r.pausedAt.Std()), total, duration, db.Time(r.UpdatedAt.Std()), f.encode(r))
+	f.add("rides", strings.Join(names, ", "), args...)
+	if !tileable(row) {
+		return
+	}
+	args = []any{testOrg}
+	for _, name := range untiledColumns {
+		args = append(args, valueOf(row, name))
+	}
+	f.add("untiled_rides", "organization_id, "+strings.Join(untiledColumns, ", "), args...)
+}
+
+// row encodes a ride, which time does not end.
+func (f *filler) row(r *Ride) []column {
+	f.t.Helper()
+	r.doc = []byte(f.encode(r))
+	return r.columns()
+}
+
+// change writes a ride in another's place, as it is now.
+func (f *filler) change(was, is *Ride) {
+	f.t.Helper()
+	is.Head, is.CreatedAt, is.revision, is.vehicleTypeID = was.Head, was.CreatedAt, was.revision+1, was.vehicleTypeID
+	before, after := was.columns(), f.row(is)
+	err := f.db.Write(f.t.Context(), func(tx *db.Tx) error {
+		if err := updateRow(f.t.Context(), tx, "rides", testOrg, is.ID, before, after); err != nil {
+			return err
+		}
+		return placeRide(f.t.Context(), tx, testOrg, before, after)
+	})
+	if err != nil {
+		f.t.Fatalf("change a ride: %v", err)
+	}
 }
 
 func (f *filler) customer(c *Customer) {

@@ -13,8 +13,8 @@ import (
 
 // find returns the next candidates in order, at most want.
 func (s *search) find(want int) ([]candidate, error) {
-	if s.never {
-		return nil, nil
+	if absent, err := s.absent(); err != nil || absent {
+		return nil, err
 	}
 	if s.byDistance {
 		return s.nearest(want)
@@ -33,6 +33,54 @@ func (s *search) find(want int) ([]candidate, error) {
 	}
 	return found, nil
 }
+
+// absent reports whether nothing meets the conditions, as far as that is seen at
+// once: for instance because none of those in the whole region meets one of them.
+func (s *search) absent() (bool, error) {
+	if s.never || !s.spatial {
+		return s.never, nil
+	}
+	list, ok := regions(s.rects, maxRegions)
+	if !ok || len(list) == 0 {
+		return false, nil
+	}
+	for i := range s.filters {
+		f := &s.filters[i]
+		if !slices.Contains(s.inRegion, f.column) {
+			continue
+		}
+		// One by one, because by several at once the engines go through all.
+		parts := []filter{*f}
+		if f.values != nil {
+			parts = make([]filter, len(f.values))
+			for i, value := range f.values {
+				parts[i] = filter{column: f.column, values: []string{value}}
+			}
+		}
+		if len(parts)*len(list) > maxParts {
+			continue
+		}
+		var st statement
+		for i, region := range list {
+			for j := range parts {
+				if i+j > 0 {
+					st.WriteString(" OR ")
+				} else {
+					st.WriteString("SELECT ")
+				}
+				st.addf("EXISTS (SELECT 1 FROM %s WHERE organization_id = %s AND %s = %s AND %s)", s.table, st.arg(s.organization), s.region(), st.arg(region), parts[j].text(&st))
+			}
+		}
+		var any bool
+		if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&any); err != nil || !any {
+			return !any, err
+		}
+	}
+	return false, nil
+}
+
+// maxParts bounds what absent looks up.
+const maxParts = 32
 
 // enter begins with those that have a value, or those that have none. It reports
 // false when there is nothing to look for.
@@ -53,10 +101,12 @@ func (s *search) enter(null bool) bool {
 
 // pace is what a walk may cost before it is looked for a set, and what sets may
 // cost that are read then. After the last step the walk goes on to the end.
-type pace [3]struct{ walk, set int }
+type pace [4]struct{ walk, set int }
 
-// defaultPace makes of each step some milliseconds' work.
-func defaultPace() pace { return pace{{1500, 12_000}, {20_000, 40_000}, {200_000, 500_000}} }
+// defaultPace makes of each step some milliseconds' work, of the first less.
+func defaultPace() pace {
+	return pace{{300, 1500}, {0, 6000}, {8000, 40_000}, {200_000, 500_000}}
+}
 
 // What testing a row costs: 1 from an index alone, less than a microsecond.
 const (
@@ -66,13 +116,14 @@ const (
 
 // walkCost is the cost of each row of a walk.
 func (s *search) walkCost(w *filter) int {
-	others := len(s.extra) > 0 || s.null && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
-		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.null)
-	})
 	column := s.key.column
 	if w != nil {
 		column = w.column
 	}
+	others := len(s.extra) > 0 || s.null && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
+		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.null) &&
+			!(s.spatial && column == s.region() && slices.Contains(s.alongRegion, f.column) && s.key.column == "")
+	})
 	along := slices.Contains(s.cellOn, column) || s.spatial && column == s.region()
 	switch {
 	case !others && (along || !s.spatial):
@@ -104,6 +155,9 @@ func (s *search) setCost(set int) int {
 
 // findHere is find among those with or without a value.
 func (s *search) findHere(want int) ([]candidate, error) {
+	if s.inTiles() {
+		return s.findTiled(want)
+	}
 	at, err := s.begin()
 	if err != nil {
 		return nil, err
@@ -289,6 +343,9 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 			st.WriteString(" UNION ALL ")
 		}
 		st.addf("SELECT %s FROM %s WHERE organization_id = %s", columns, s.table, st.arg(s.organization))
+		if s.only != "" {
+			st.WriteString(" AND " + s.only)
+		}
 		if part != nil {
 			st.WriteString(" AND " + part.raw(st))
 		}
@@ -311,15 +368,20 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 		}
 		s.between(st, from, to)
 		if full {
-			s.test(st, w, s.plain(), s.spatial)
+			var has []string
+			if w != nil && w.column == s.region() && s.key.column == "" {
+				has = s.alongRegion
+			}
+			s.test(st, w, has, s.plain(), s.spatial)
 		}
 	}
 }
 
 // test writes the conditions that looking up w, and ids if they are sought, does not
-// see to, that of the area only if it is asked for. They are hidden from the
-// engines, which would look them up too.
-func (s *search) test(st *statement, w *filter, sought, area bool) {
+// see to, that of the area only if it is asked for. Those on columns that the index
+// at hand has come first, then that of the area, which it has, too. They are hidden
+// from the engines, which would look them up as well.
+func (s *search) test(st *statement, w *filter, has []string, sought, area bool) {
 	hide := func(condition string) { st.addf(" AND coalesce(%s, FALSE)", condition) }
 	if s.null && w == s.key.nulls && w != nil {
 		hide(s.key.column + " IS NULL")
@@ -327,16 +389,20 @@ func (s *search) test(st *statement, w *filter, sought, area bool) {
 	if s.first != "" && !sought {
 		hide(s.ids(st))
 	}
-	// First what an index may say.
+	filters := func(had bool) {
+		for i := range s.filters {
+			f := &s.filters[i]
+			seen := w != nil && w.column == f.column && w != s.key.nulls || f.column == s.key.column && !s.null
+			if !seen && slices.Contains(has, f.column) == had {
+				hide(f.text(st))
+			}
+		}
+	}
+	filters(true)
 	if area {
 		hide(s.area(st))
 	}
-	for _, f := range s.filters {
-		if w != nil && w.column == f.column && w != s.key.nulls || f.column == s.key.column && !s.null {
-			continue
-		}
-		hide(f.text(st))
-	}
+	filters(false)
 	for _, condition := range s.extra {
 		hide(condition(st))
 	}
@@ -366,7 +432,7 @@ func (s *search) edge(w *filter, from *mark, rows int) (end *mark, more bool, er
 		columns = "id, " + s.key.column + " AS value"
 	}
 	s.along(&st, w, columns, from, nil, false)
-	st.addf(" ORDER BY %s LIMIT 1 OFFSET %d", s.ordering(), rows-1)
+	st.addf(" ORDER BY %s LIMIT 1 OFFSET %s", s.ordering(), st.arg(rows-1))
 	end = &mark{}
 	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&end.id, &end.value); {
 	case errors.Is(err, db.ErrNoRows):
@@ -397,7 +463,7 @@ func (s *search) walk(w *filter, from, to *mark, want int) ([]candidate, error) 
 // read runs a statement of candidates.
 func (s *search) read(st *statement, want int) ([]candidate, error) {
 	if s.inside == nil && want < math.MaxInt {
-		st.addf(" LIMIT %d", want)
+		st.addf(" LIMIT %s", st.arg(want))
 	}
 	rows, err := s.q.Query(s.ctx, st.String(), st.args...)
 	if err != nil {
@@ -458,7 +524,7 @@ func (s *search) sets() []int {
 	if s.first != "" && (s.key.column != "" || s.byDistance) {
 		others = append(others, createdSet)
 	}
-	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges {
+	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.layers == nil {
 		others = append(others, cellSet)
 	}
 	return append(ordered, others...)
@@ -480,7 +546,7 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 			var st statement
 			st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
 			s.from(&st, set, s.rects)
-			st.addf(" LIMIT %d) AS c", bound)
+			st.addf(" LIMIT %s) AS c", st.arg(bound))
 			known.bound = bound
 			if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&known.rows); err != nil {
 				return noSet, false, err
@@ -526,6 +592,9 @@ func (s *search) from(st *statement, set int, rects []rect) {
 	}
 	st.addf(") AS r CROSS JOIN %s WHERE organization_id = %s AND %s IS NOT NULL AND %s BETWEEN r.column1 AND r.column2",
 		s.table, st.arg(s.organization), s.cell, s.cell)
+	if s.only != "" {
+		st.WriteString(" AND " + s.only)
+	}
 }
 
 // set returns those of a set that meet all conditions, after a place; by distance,
@@ -535,10 +604,13 @@ func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
 	columns := s.columns()
 	st.addf("SELECT id, value, cell FROM (SELECT %s", columns)
 	s.from(&st, set, s.rects)
-	if set < len(s.filters) {
-		s.test(&st, &s.filters[set], s.filters[set].ordered(), s.spatial)
-	} else {
-		s.test(&st, nil, set == createdSet, s.spatial)
+	switch {
+	case set < len(s.filters):
+		s.test(&st, &s.filters[set], nil, s.filters[set].ordered(), s.spatial)
+	case set == cellSet:
+		s.test(&st, nil, s.onCells, false, s.spatial)
+	default:
+		s.test(&st, nil, nil, true, s.spatial)
 	}
 	if !s.plain() {
 		for _, f := range s.filters {

@@ -2,18 +2,22 @@ package fleet
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
 // The sizes of the rings that [search.nearest] reads.
 const (
-	ringRows  = 1000
+	ringRows  = 1000 // or fewer, where all rows are of use
 	ringsRows = 6000 // in all, before a filter's set is read instead
 	maxRings  = 8    // likewise; and after as many more the rest is read at once
 	mostRows  = 50_000
+	maxWider  = 8 // times as much area
 )
 
 // nearest is find in the order of distance: ring by ring of the circle, each as
@@ -47,12 +51,21 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	}
 	var found []candidate
 	passed, rings := 0, 0
-	guess := 0.0 // of the next ring's area
+	size, guess := ringRows, 0.0 // of a ring: its rows, and the area of the next one
+	if len(s.filters) == 0 {
+		size = min(size, 2*want+50)
+	}
+	if inner == 0 && !s.descending {
+		var err error
+		if guess, err = s.guess(size); err != nil {
+			return nil, err
+		}
+	}
 	// A set that is very small comes first, one that is not so small after some rings.
 	for last := false; ; last = true {
 		budget := s.pace[0].set
 		if last {
-			budget = s.pace[1].set
+			budget = s.pace[2].set
 		}
 		least, small, err := s.count(budget)
 		if err != nil {
@@ -68,20 +81,34 @@ func (s *search) nearest(want int) ([]candidate, error) {
 		for inner <= outer && len(found) < want && (last || passed < ringsRows && rings < maxRings) {
 			low, high, rows := inner, outer, mostRows
 			if rings++; rings <= 2*maxRings {
-				if low, high, rows, err = s.ring(inner, outer, guess); err != nil {
+				if low, high, rows, err = s.ring(inner, outer, size, guess); err != nil {
 					return nil, err
 				}
 			}
-			guess = (high*high - low*low) * ringRows / float64(max(rows, ringRows/8))
+			guess = (high*high - low*low) * float64(size) / float64(max(rows, size/8))
 			some, err := s.inRing(low, high)
 			if err != nil {
 				return nil, err
 			}
 			passed += rows
-			for _, c := range some {
-				if c.distance >= low && c.distance <= high && compare(c, after) > 0 {
-					found = append(found, c)
+			gather := func(some []candidate) {
+				for _, c := range some {
+					if c.distance >= low && c.distance <= high && compare(c, after) > 0 {
+						found = append(found, c)
+					}
 				}
+			}
+			gather(some)
+			if rings == 1 && low == 0 && len(found) < want && high < outer {
+				// Few meet the filters. A circle as wide as it should take costs less
+				// than the ring around this one.
+				wider := min(maxWider, max(2, 1.5*float64(want)/float64(max(1, len(found)))))
+				high, passed = min(outer, high*math.Sqrt(wider)), passed+int(float64(rows)*wider)
+				if some, err = s.inRing(low, high); err != nil {
+					return nil, err
+				}
+				found = nil
+				gather(some)
 			}
 			// What is on the edge was found.
 			if s.descending {
@@ -98,16 +125,40 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	return found[:min(want, len(found))], nil
 }
 
+// guess returns the area, over pi, of a circle around the point that may have about
+// size rows; 0 when it does not know. It is as wide as to those that are so many
+// cells away: mostly not much farther than the farthest of as many that are near.
+func (s *search) guess(size int) (float64, error) {
+	cell := cellOf(millionths(s.near.Lat), millionths(s.near.Lng))
+	area := 0.0
+	for _, way := range [...]string{"cell >= $2 ORDER BY cell", "cell <= $2 ORDER BY cell DESC"} {
+		var at int64
+		err := s.q.QueryRow(s.ctx, "SELECT cell FROM vehicles WHERE organization_id = $1 AND cell IS NOT NULL AND "+way+" LIMIT 1 OFFSET $3",
+			s.organization, cell, size/2).Scan(&at)
+		if errors.Is(err, db.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		d := s.near.distance(positionOf(at))
+		if area == 0 || d*d < area {
+			area = d * d
+		}
+	}
+	return area, nil
+}
+
 // ring returns the part of the ring between two distances to be read next, and how
-// many rows that takes: about as wide as it takes to have ringRows, or what is read
+// many rows that takes: about as wide as it takes to have size of them, or what is read
 // in vain because few ranges of cells go only roughly around a ring. The area, over
 // pi, is guessed; 0: not yet.
-func (s *search) ring(inner, outer, guess float64) (low, high float64, rows int, err error) {
+func (s *search) ring(inner, outer float64, size int, guess float64) (low, high float64, rows int, err error) {
 	count := func(low, high float64, bound int) (int, error) {
 		var st statement
 		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
 		s.from(&st, cellSet, s.about(low, high))
-		st.addf(" LIMIT %d) AS c", bound)
+		st.addf(" LIMIT %s) AS c", st.arg(bound))
 		var n int
 		err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n)
 		return n, err
@@ -122,7 +173,7 @@ func (s *search) ring(inner, outer, guess float64) (low, high float64, rows int,
 			return 0, 0, 0, err
 		}
 	}
-	bound := min(ringRows+2*vain, mostRows)
+	bound := min(size+2*vain, mostRows)
 	if rows, err = count(inner, outer, bound); err != nil || rows < bound || bound == mostRows {
 		return inner, outer, rows, err
 	}
@@ -150,7 +201,7 @@ func (s *search) ring(inner, outer, guess float64) (low, high float64, rows int,
 			return 0, 0, 0, err
 		}
 		switch {
-		case rows < bound && rows >= vain+ringRows/4:
+		case rows < bound && rows >= vain+size/4:
 			return low, high, rows, nil
 		case rows < bound:
 			few = area
@@ -172,7 +223,7 @@ func (s *search) inRing(low, high float64) ([]candidate, error) {
 	var st statement
 	st.addf("SELECT id, NULL, %s", s.cell)
 	s.from(&st, cellSet, s.about(low, high))
-	s.test(&st, nil, false, false)
+	s.test(&st, nil, s.onCells, false, false)
 	inside := s.inside
 	s.inside = func(lat, lng int64) bool {
 		return slices.ContainsFunc(s.rects, func(r rect) bool { return r.has(lat, lng) }) && inside(lat, lng)

@@ -20,7 +20,7 @@ type explainer struct {
 }
 
 var (
-	wholeTable        = regexp.MustCompile(`^SCAN (rides|vehicles|customers)\b`)
+	wholeTable        = regexp.MustCompile(`^SCAN (rides|vehicles|customers|untiled_rides|ride_layers|ride_tiles)\b`)
 	wholeOrganization = regexp.MustCompile(`^SEARCH (rides|vehicles|customers) .*\(organization_id=\?\)$`)
 )
 
@@ -69,6 +69,9 @@ func TestListsGoByIndexes(t *testing.T) {
 		f.customer(m.customer())
 	}
 	f.flush()
+	if err := s.moveRides(t.Context(), testOrg); err != nil {
+		t.Fatal(err)
+	}
 	e := &explainer{Querier: d, t: t}
 	pages := func(name string, find func(after *Cursor) (*Cursor, error)) {
 		t.Helper()

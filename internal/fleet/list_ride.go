@@ -81,10 +81,9 @@ func (s *Service) searchRides(ctx context.Context, q db.Querier, organizationID 
 		return nil, err
 	}
 	f := &search{
-		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true,
-		onRegion: []string{""},
-		cellOn:   []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
-		now:      a.now, after: query.After, descending: query.Sort.Descending,
+		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true, layers: s.layers, tiling: s.tiling,
+		cellOn: []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
+		now:    a.now, after: query.After, descending: query.Sort.Descending,
 	}
 	// Rides without a value are those of some statuses. Where all that are asked
 	// for have one, or none has, nothing is looked for in vain.

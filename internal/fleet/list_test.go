@@ -178,8 +178,12 @@ func (m *maker) near() *Near {
 		&Near{90, 0, 1000}, &Near{-89.99, 77, 50_000}, &Near{52.5, 13.4, 0}, &Near{0, 0, 50_000})
 }
 
-// small makes the steps of lists so small that each of them is taken.
-func small(s *Service) { s.pace = pace{{10, 40}, {40, 100}, {80, 240}} }
+// small makes the steps of lists so small that each of them is taken, and tiles so
+// small that there are many.
+func small(s *Service) {
+	s.pace = pace{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
+	s.tiling = tiling{tile: 8, young: 10, turn: 80, old: 40, home: 64, open: 3, gathered: 20}
+}
 
 func has[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
 
@@ -234,10 +238,10 @@ func TestVehicleLists(t *testing.T) {
 			z := &Zone{Head: Head{ID: id, SubaccountID: "sub_0"}, Name: id, Type: Parking, Geometry: a}
 			f.zone(z)
 		}
-		all := make(map[string]*Vehicle)
+		var all []*Vehicle
 		add := func() {
 			v := m.vehicle()
-			all[v.ID] = v
+			all = append(all, v)
 			f.vehicle(v)
 		}
 		for range 300 {
@@ -250,11 +254,9 @@ func TestVehicleLists(t *testing.T) {
 				add()
 				f.flush()
 			case 1:
-				for id := range all {
-					mustWrite(t, d, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", testOrg, id)
-					delete(all, id)
-					break
-				}
+				at := m.IntN(len(all))
+				mustWrite(t, d, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", testOrg, all[at].ID)
+				all = slices.Delete(all, at, at+1)
 			}
 		}
 		for range rounds {
@@ -347,10 +349,10 @@ func areaFrom(text string) (a Area, err error) {
 func TestRideLists(t *testing.T) {
 	lists(t, func(t *testing.T, s *Service, d *db.DB, m *maker) {
 		f := &filler{t: t, db: d}
-		all := make(map[string]*Ride)
+		var all []*Ride
 		add := func() {
 			r := m.ride()
-			all[r.ID] = r
+			all = append(all, r)
 			f.ride(r)
 		}
 		for range 300 {
@@ -358,19 +360,27 @@ func TestRideLists(t *testing.T) {
 		}
 		f.flush()
 		change := func() {
-			switch m.IntN(3) {
+			switch m.IntN(5) {
 			case 0:
 				add()
 				f.flush()
-			case 1:
-				for id := range all {
-					mustWrite(t, d, "DELETE FROM rides WHERE organization_id = $1 AND id = $2", testOrg, id)
-					delete(all, id)
-					break
+			case 1, 2:
+				at, is := m.IntN(len(all)), m.ride()
+				if is.StartLocation != nil && m.IntN(2) == 0 { // as rides do
+					is.StartLocation = all[at].StartLocation
+				}
+				f.change(all[at], is)
+				all[at] = is
+			case 3:
+				if err := s.moveRides(t.Context(), testOrg); err != nil {
+					t.Fatal(err)
 				}
 			}
 		}
-		for range rounds {
+		for range 300 { // so that there are layers of every kind
+			change()
+		}
+		for n := range 2 * rounds {
 			q := RideQuery{
 				Subaccount: optionally(m, "sub_0", "sub_1", "sub_9"), Status: optionally(m, Reserved, Active, Paused, Completed, Cancelled),
 				TripType: optionally(m, RiderTrip, RebalanceTrip, MaintenanceTrip), CustomerID: optionally(m, "cus_veh_1", "cus_veh_2", "cus_veh_3", "cus_none"),
@@ -381,12 +391,21 @@ func TestRideLists(t *testing.T) {
 				Sort:  Sort{pick(m, "", "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"), m.IntN(2) == 0},
 			}
 			q.Subaccounts = pick(m, nil, nil, []string{"sub_0", "sub_2"}, []string{})
+			if n%2 == 0 { // in a box, with few filters
+				q = RideQuery{
+					Status: q.Status, PaymentStatus: q.PaymentStatus, ZoneID: q.ZoneID, CreatedAt: q.CreatedAt, TotalAmount: q.TotalAmount, Limit: q.Limit, Sort: q.Sort,
+					Box: pick(m, &Box{13.38, 52.49, 13.42, 52.52}, &Box{-180, -90, 180, 90}, &Box{13, 52, 13.4, 53}, &Box{13.3, 52.4, 13.5, 52.6}),
+				}
+				if m.IntN(2) == 0 {
+					q.Status, q.PaymentStatus, q.ZoneID = nil, nil, nil
+				}
+			}
 			// Most filters at once leave nothing.
 			for _, drop := range []func(){
 				func() { q.CustomerID = nil }, func() { q.VehicleID = nil }, func() { q.PricingPlanID = nil }, func() { q.PaymentStatus = nil },
 				func() { q.ZoneID = nil }, func() { q.Box = nil }, func() { q.CreatedAt, q.StartedAt = period.Range{}, period.Range{} },
 			} {
-				if m.IntN(2) == 0 {
+				if n%2 == 1 && m.IntN(2) == 0 {
 					drop()
 				}
 			}

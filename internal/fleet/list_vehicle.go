@@ -73,10 +73,11 @@ func (s *Service) EachVehicle(ctx context.Context, organizationID string, query 
 
 func searchVehicles(ctx context.Context, q db.Querier, organizationID string, query *VehicleQuery) (*search, error) {
 	f := &search{
-		ctx: ctx, q: q, organization: organizationID, table: "vehicles", cell: "cell", onRegion: []string{"", "code"},
-		cellOn:  []string{"state", "battery_percent", "last_reported_at", "updated_at"},
-		onCells: []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
-		after:   query.After, descending: query.Sort.Descending,
+		ctx: ctx, q: q, organization: organizationID, table: "vehicles", cell: "cell", onRegion: []string{"", "code"}, alongRegion: []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
+		inRegion: []string{"vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
+		cellOn:   []string{"state", "battery_percent", "last_reported_at", "updated_at"},
+		onCells:  []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
+		after:    query.After, descending: query.Sort.Descending,
 	}
 	switch query.Sort.Member {
 	case "updated_at":

@@ -133,16 +133,20 @@ func (s *Service) pack(ctx context.Context) error {
 	if len(fleets) == packedFleets {
 		s.packed = fleets[len(fleets)-1].id
 	}
+	var failed error // for some, for which others do not wait
 	for _, a := range fleets {
 		for _, b := range [...]basis{startedBasis(), endedBasis()} {
 			until := time.Now().Add(a.offset - packDelay).UnixMicro()
 			if err := s.extend(ctx, a.id, b, until, false); err != nil {
-				return fmt.Errorf("find rides to pack: %w", err)
+				failed = errors.Join(failed, fmt.Errorf("find rides of %s to pack: %w", a.id, err))
 			}
+		}
+		if err := s.moveRides(ctx, a.id); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", a.id, err))
 		}
 	}
 	_, err = s.packSome(ctx, packedAtOnce, "runs IS NULL")
-	return err
+	return errors.Join(failed, err)
 }
 
 // PackAll packs all rides of an organization, the newest too. It is for whoever has
@@ -159,7 +163,7 @@ func (s *Service) PackAll(ctx context.Context, organizationID string) error {
 			}
 		}
 	}
-	return nil
+	return s.moveRides(ctx, organizationID)
 }
 
 // extend lays out stretches after the last, as long as there are enough rides

@@ -46,11 +46,15 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	if err := s.forgetAllFacts(ctx, tx, organizationID); err != nil {
 		return err
 	}
+	if err := tx.Lock(ctx, tileLock(organizationID)); err != nil {
+		return err
+	}
 	// Rides are locked before vehicles and customers; but only those who hold
 	// these can add one, so rides go once more when nobody does. So it is with
 	// zones and their subaccounts.
 	for _, table := range []string{
 		"rides", "vehicles", "customers", "rides", "vehicle_events", "deleted_vehicles", "zones", "plan_versions", "plans", "subaccounts", "zones",
+		"untiled_rides", "ride_layers", "ride_tiles",
 	} {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete all %s: %w", table, err)

@@ -185,7 +185,8 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride)
 	if err := r.encode(a.settings); err != nil {
 		return err
 	}
-	added, err := insertRow(ctx, tx, "rides", a.id, r.columns())
+	row := r.columns()
+	added, err := insertRow(ctx, tx, "rides", a.id, row)
 	if err != nil {
 		return err
 	}
@@ -195,6 +196,9 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride)
 		}
 		// Not while records agree with each other: the locks see to it.
 		return fmt.Errorf("vehicle %s or its customer has an open ride that they do not know of", r.VehicleID)
+	}
+	if err := placeRide(ctx, tx, a.id, nil, row); err != nil {
+		return err
 	}
 	s.tellRide(tx, a.id, r)
 	return s.forgetFacts(ctx, tx, a.id, nil, r)
@@ -206,11 +210,15 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, 
 	if err := r.encode(a.settings); err != nil {
 		return err
 	}
-	err := updateRow(ctx, tx, "rides", a.id, r.ID, before.columns(), r.columns())
+	was, is := before.columns(), r.columns()
+	err := updateRow(ctx, tx, "rides", a.id, r.ID, was, is)
 	if db.IsUnique(err) { // made meanwhile
 		return exists("external_id")
 	}
 	if err != nil {
+		return err
+	}
+	if err := placeRide(ctx, tx, a.id, was, is); err != nil {
 		return err
 	}
 	s.tellRide(tx, a.id, r)

@@ -71,7 +71,11 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a account, o Organization
 			if err := r.encode(a.settings); err != nil {
 				return err
 			}
-			if err := insertOne(ctx, tx, "rides", a.id, r.columns()); err != nil {
+			row := r.columns()
+			if err := insertOne(ctx, tx, "rides", a.id, row); err != nil {
+				return err
+			}
+			if err := placeRide(ctx, tx, a.id, nil, row); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,437 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// somePlaced makes rides as tiles have them, with values of every size.
+func somePlaced(random *rand.Rand, n int) []placed {
+	rides := make([]placed, n)
+	for i := range rides {
+		p := &rides[i]
+		for b := range p.id {
+			p.id[b] = byte(random.Uint32())
+		}
+		p.id[0] &= 0x7f // ids end before the year 10889
+		p.revision, p.cell = 1+random.Int64N(9), random.Int64N(1<<58)
+		for c := range p.words {
+			p.words[c] = []string{"", "paid", "zone_01KKNTQ222EMQ8K9W39QSAEKF4", "Ü"}[random.IntN(4)]
+		}
+		for c := range p.values {
+			p.values[c] = []int64{0, -5, 100, 1 << 62, random.Int64() - 1<<62}[random.IntN(5)]
+		}
+	}
+	return rides
+}
+
+func TestTile(t *testing.T) {
+	random := rand.New(rand.NewPCG(4, 2))
+	for n := range 40 {
+		rides := somePlaced(random, n)
+		if n%3 == 1 { // all alike, but for the id
+			for i := range rides {
+				rides[i].cell, rides[i].words, rides[i].values = rides[0].cell, rides[0].words, rides[0].values
+			}
+		}
+		packed := packTile(rides)
+		got, err := packed.unpack()
+		if err != nil || !slices.Equal(got, rides) {
+			t.Fatalf("%d rides: got %v, %v; want %v", n, got, err, rides)
+		}
+		tiles, extents := packTiles(rides, 7)
+		if want := (n + 6) / 7; len(tiles) != want || len(extents) != want {
+			t.Fatalf("%d rides: got %d tiles of 7, want %d", n, len(tiles), want)
+		}
+		again, err := parseExtents(packExtents(extents))
+		if err != nil || len(again) != len(extents) || n > 0 && !reflect.DeepEqual(again, extents) {
+			t.Fatalf("%d rides: extents: got %v, %v; want %v", n, again, err, extents)
+		}
+	}
+}
+
+// FuzzTile sees to it that a damaged tile is an error and nothing else.
+func FuzzTile(f *testing.F) {
+	random := rand.New(rand.NewPCG(4, 2))
+	for _, n := range []int{0, 1, 20} {
+		rides := somePlaced(random, n)
+		_, extents := packTiles(rides, 3)
+		p := packTile(rides)
+		f.Add(p.cells, p.facts, p.ids, packExtents(extents))
+	}
+	f.Fuzz(func(t *testing.T, cells, facts, ids, text []byte) {
+		packed := packedTile{cells, facts, ids}
+		if rides, err := packed.unpack(); err == nil {
+			packed = packTile(rides)
+			if got, err := packed.unpack(); err != nil || !slices.Equal(got, rides) {
+				t.Fatalf("got %v, %v; want %v", got, err, rides)
+			}
+		}
+		if parsed, err := packed.parse(); err == nil {
+			var v sieve
+			v.words[0] = []string{"sub"}
+			v.choose(parsed, v.located(parsed, &extent{}))
+		}
+		if extents, err := parseExtents(text); err == nil {
+			if again, err := parseExtents(packExtents(extents)); err != nil || !slices.Equal(again, extents) {
+				t.Fatalf("got %v, %v; want %v", again, err, extents)
+			}
+		}
+	})
+}
+
+// TestRidesMoveOn looks, while rides are made, changed and moved, where each of
+// them is.
+func TestRidesMoveOn(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	s := newService(t, d)
+	small(s)
+	f, m := &filler{t: t, db: d}, newMaker(11)
+	var all []*Ride
+	biggest := 0
+	for range 60 {
+		for range 10 {
+			r := m.ride()
+			all = append(all, r)
+			f.ride(r)
+		}
+		f.flush()
+		for range 3 {
+			i := m.IntN(len(all))
+			is := m.ride()
+			f.change(all[i], is)
+			all[i] = is
+		}
+		if err := s.moveRides(t.Context(), testOrg); err != nil {
+			t.Fatal(err)
+		}
+		homes := checkPlaces(t, s, all)
+		biggest = max(biggest, homes)
+	}
+	if biggest < 3 {
+		t.Errorf("got %d homes, want some", biggest)
+	}
+}
+
+// checkPlaces fails the test unless each ride is in the one place where it belongs,
+// and returns how many homes there are.
+func checkPlaces(t *testing.T, s *Service, all []*Ride) int {
+	t.Helper()
+	ctx := t.Context()
+	untiled, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, "SELECT id FROM untiled_rides WHERE organization_id = $1", testOrg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := layersOf(ctx, s.db, testOrg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type version struct {
+		id       string
+		revision int64
+	}
+	places := make(map[version]int)
+	tiled := make(map[string]int64) // the last revision
+	inHomes := make(map[string]int)
+	var homes []reach
+	young := 0
+	for i, l := range layers {
+		rides, there, err := s.ridesOf(ctx, testOrg, layers[i:i+1])
+		if err != nil || !there {
+			t.Fatalf("a layer's rides: %v, %v", there, err)
+		}
+		if !l.home {
+			young += l.rides
+		}
+		ids := nowhere
+		for _, p := range rides {
+			id := rideID(p.id)
+			places[version{id, p.revision}]++
+			tiled[id] = max(tiled[id], p.revision)
+			if l.home {
+				high, _ := halves(p.id)
+				ids = ids.with(high)
+				inHomes[id]++
+			}
+		}
+		if l.home {
+			homes = append(homes, ids)
+		}
+	}
+	if young >= s.tiling.old {
+		t.Errorf("%d rides are in young layers, want less than %d", young, s.tiling.old)
+	}
+	for id, n := range inHomes {
+		if n != 1 {
+			t.Errorf("%s is in %d homes", id, n)
+		}
+	}
+	slices.SortFunc(homes, func(a, b reach) int { return int((a.least - b.least) >> 16) })
+	for i := 1; i < len(homes); i++ {
+		if homes[i].least <= homes[i-1].greatest {
+			t.Errorf("homes overlap: %v", homes)
+		}
+	}
+	over := 0
+	for _, r := range all {
+		loose := slices.Contains(untiled, r.ID)
+		n := places[version{r.ID, r.revision}]
+		switch {
+		case !tileable(r.columns()):
+			if loose || n > 0 {
+				t.Errorf("%s is %s, at %v, and untiled: %v, tiled: %d times", r.ID, r.Status, r.StartLocation, loose, n)
+			}
+		case loose:
+			over++
+			fallthrough
+		default:
+			if loose == (n == 1) || n > 1 || tiled[r.ID] > r.revision {
+				t.Errorf("%s is over at revision %d, and untiled: %v, tiled: %d times, at revision %d", r.ID, r.revision, loose, n, tiled[r.ID])
+			}
+		}
+	}
+	if over >= s.tiling.young {
+		t.Errorf("%d rides that are over are in no tile, want less than %d", over, s.tiling.young)
+	}
+	return len(homes)
+}
+
+// TestRidesMoveAtTheSameTime has several nodes move rides that others change meanwhile.
+func TestRidesMoveAtTheSameTime(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	nodes := []*Service{newService(t, d), Open(Config{DB: d}), Open(Config{DB: d})}
+	f, m := &filler{t: t, db: d}, newMaker(12)
+	all := make([]*Ride, 200)
+	stay := make(map[string]bool) // began somewhere, and are not changed
+	for i := range all {
+		all[i] = m.ride()
+		f.ride(all[i])
+		if i%4 == 0 && valueOf(all[i].columns(), "start_cell") != nil {
+			stay[all[i].ID] = true
+		}
+	}
+	f.flush()
+	box := Box{-180, -90, 180, 90}
+	g, ctx := errgroup.WithContext(t.Context())
+	changing, changed := context.WithCancel(ctx)
+	for _, s := range nodes {
+		small(s)
+		g.Go(func() error {
+			for changing.Err() == nil {
+				if err := s.moveRides(ctx, testOrg); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	g.Go(func() error { // each ride that began is listed once, whoever moves it
+		for changing.Err() == nil {
+			seen := make(map[string]bool)
+			err := nodes[0].EachRide(ctx, testOrg, RideQuery{Box: &box}, func(d *Doc) error {
+				if seen[d.ID] {
+					return fmt.Errorf("%s is listed twice", d.ID)
+				}
+				seen[d.ID] = true
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			for id := range stay {
+				if !seen[id] {
+					return fmt.Errorf("%s is not listed", id)
+				}
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer changed()
+		for range 300 {
+			i := m.IntN(len(all))
+			was, is := all[i], m.ride()
+			if i%4 == 0 {
+				continue
+			}
+			if is.StartLocation == nil && was.StartLocation != nil {
+				continue // where a ride began it began
+			}
+			is.Head, is.CreatedAt, is.revision, is.vehicleTypeID = was.Head, was.CreatedAt, was.revision+1, was.vehicleTypeID
+			var err error
+			if is.doc, err = encode(is); err != nil {
+				return err
+			}
+			err = d.Write(ctx, func(tx *db.Tx) error {
+				if err := updateRow(ctx, tx, "rides", testOrg, is.ID, was.columns(), is.columns()); err != nil {
+					return err
+				}
+				return placeRide(ctx, tx, testOrg, was.columns(), is.columns())
+			})
+			if err != nil {
+				return err
+			}
+			all[i] = is
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what was new when a node looked
+		if err := nodes[0].moveRides(t.Context(), testOrg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkPlaces(t, nodes[0], all)
+}
+
+// TestNothingStays sees to it that what is deleted is in no tile.
+func TestNothingStays(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	s := newService(t, d)
+	small(s)
+	f, m := &filler{t: t, db: d}, newMaker(13)
+	for range 200 {
+		f.ride(m.ride())
+	}
+	f.flush()
+	if err := s.moveRides(t.Context(), testOrg); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.deleteAll(t.Context(), tx, testOrg) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"untiled_rides", "ride_layers", "ride_tiles"} {
+		var n int
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%s: %d rows are left, %v", table, n, err)
+		}
+	}
+	docs, _, err := s.FindRides(t.Context(), d, testOrg, RideQuery{Box: &Box{-180, -90, 180, 90}})
+	if err != nil || len(docs) > 0 {
+		t.Errorf("got %d rides, %v; want none", len(docs), err)
+	}
+}
+
+// TestDamagedTile sees to it that what is damaged is said to be, by lists and by
+// whoever moves rides, instead of leaving some out; and that others do not wait.
+func TestDamagedTile(t *testing.T) {
+	for name, damage := range map[string]string{
+		"facts":   "UPDATE ride_tiles SET facts = ids",
+		"ids":     "UPDATE ride_tiles SET ids = cells",
+		"cells":   "UPDATE ride_tiles SET cells = ids",
+		"missing": "DELETE FROM ride_tiles WHERE n = 0",
+		"other":   "UPDATE ride_tiles SET cells = t.cells, facts = t.facts, ids = t.ids FROM ride_tiles t WHERE t.n = 0 AND ride_tiles.n = (SELECT max(n) FROM ride_tiles)",
+		"extents": "UPDATE ride_layers SET rides = rides + 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := dbtest.NewFleet(t)
+			s := newService(t, d)
+			small(s)
+			s.tiling.gathered = 1000 // so that lists are found in tiles
+			f, m := &filler{t: t, db: d}, newMaker(14)
+			add := func(n int) {
+				for range n {
+					r := m.ride()
+					r.Status, r.StartedAt, r.StartLocation = Completed, rfc3339.Time(testNow.Add(time.Minute)), &Position{Lat: 52.5, Lng: 13.4}
+					r.EndedAt, r.Price, r.PaymentStatus = r.StartedAt, &Price{Currency: "EUR"}, "paid"
+					f.ride(r)
+				}
+				f.flush()
+			}
+			add(30) // tiles of 8, 8, 8 and 6
+			if err := s.moveRides(t.Context(), testOrg); err != nil {
+				t.Fatal(err)
+			}
+			mustWrite(t, d, damage)
+			list := func() error {
+				return s.EachRide(t.Context(), testOrg, RideQuery{Box: &Box{13, 52, 14, 53}}, func(*Doc) error { return nil })
+			}
+			if err := list(); !errors.Is(err, errTile) {
+				t.Errorf("a list: got %v, want %v", err, errTile)
+			}
+			add(30)
+			mustWrite(t, d, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ('zzz', 1, 1, 0, '{}')")
+			mustWrite(t, d, "INSERT INTO untiled_rides SELECT 'zzz', start_cell, id, revision, subaccount_id, status, trip_type, pricing_plan_id, payment_status, start_zone_id, "+
+				"updated_at, started_at, ended_at, total_amount, duration_seconds FROM untiled_rides")
+			if err := s.pack(t.Context()); !errors.Is(err, errTile) {
+				t.Errorf("moving rides: got %v, want %v", err, errTile)
+			}
+			if err := list(); !errors.Is(err, errTile) {
+				t.Errorf("a list after others were moved: got %v, want %v", err, errTile)
+			}
+			var left int
+			if err := d.QueryRow(t.Context(), "SELECT count(*) FROM untiled_rides WHERE organization_id = 'zzz'").Scan(&left); err != nil || left > 0 {
+				t.Errorf("another organization: got %d rides that were not moved, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestFreshLists sees to it that a list shows what a ride has lasted as the ride
+// itself does, whatever else is called like that.
+func TestFreshLists(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	s := newService(t, d)
+	f, m := &filler{t: t, db: d}, newMaker(15)
+	started := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	rides := make(map[string]*Ride)
+	for _, status := range []RideStatus{Reserved, Active, Paused, Completed} {
+		r := m.ride()
+		r.Status, r.StartedAt, r.pausedAt, r.DurationSeconds, r.PausedSeconds = status, rfc3339.Time(started), rfc3339.Time{}, 0, 7
+		r.VehicleID, r.CustomerID = "veh_"+string(status), Text("cus_"+status)
+		r.Metadata = map[string]string{"duration_seconds": "1", "a": `,"paused_seconds":9,`, "paused_seconds": "3"}
+		if status == Paused {
+			r.pausedAt = rfc3339.Time(started.Add(time.Minute))
+		}
+		rides[r.ID] = r
+		f.ride(r)
+	}
+	f.flush()
+	check := func(doc *Doc) error {
+		var got Ride
+		if err := json.Unmarshal(doc.JSON, &got); err != nil {
+			return err
+		}
+		// The list was of some moment of the last minute.
+		r := rides[doc.ID]
+		want := r.asOf(started.Add(time.Duration(got.DurationSeconds) * time.Second))
+		if text, err := encode(&want); err != nil || string(text) != string(doc.JSON) {
+			t.Errorf("%s: got %s, want %s, %v", r.Status, doc.JSON, text, err)
+		}
+		if open := r.Status == Active || r.Status == Paused; open && (got.DurationSeconds < 3600 || got.DurationSeconds > 3660) {
+			t.Errorf("%s: it lasts %d seconds, want an hour", r.Status, got.DurationSeconds)
+		}
+		delete(rides, doc.ID)
+		return nil
+	}
+	docs, _, err := s.FindRides(t.Context(), d, testOrg, RideQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range docs {
+		if err := check(&docs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(rides) > 0 {
+		t.Errorf("not listed: %v", rides)
+	}
+}

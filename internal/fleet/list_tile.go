@@ -1,0 +1,604 @@
+package fleet
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Rides in a box are found in tiles: the tile that may have the first ones of a list
+// is read first, then the next one, until what was found comes before whatever the
+// others may have. The rides that no tile has are few, and are looked for by
+// themselves. Where a box has so many rides that going along the index of what they
+// are sorted by meets some soon, that is done first: it does not depend on how deep
+// in the list a page is.
+
+// inTiles reports whether a list is found in tiles: rides in a box, with filters on
+// what tiles have.
+func (s *search) inTiles() bool {
+	return s.layers != nil && s.spatial && !slices.ContainsFunc(s.filters, func(f filter) bool {
+		return !slices.Contains(wordColumns[:], f.column) && !slices.Contains(valueColumns[:], f.column)
+	})
+}
+
+// hit is a ride that meets the conditions of a list, if it is still as it was at a
+// revision.
+type hit struct {
+	value    int64 // that it is sorted by, beside the id
+	id       ulid.ULID
+	revision int64 // sure: it is
+}
+
+const sure = math.MaxInt64
+
+// sieve is the conditions of a list, as tiles are tested for them.
+type sieve struct {
+	key         int // of valueColumns; -1: ids
+	descending  bool
+	after       *hit
+	first, last int64 // first halves of ids are from first on and before last
+	rects       []rect
+	areas       []bounds // the same
+	ranges      []cells  // with all cells of them, and few others
+	words       [len(wordColumns)][]string
+	limits      [len(valueColumns)]reach // if bound
+	bound       [len(valueColumns)]bool
+}
+
+// bounds are a rect as the bits of cells compare.
+type bounds struct{ lat, lng cells }
+
+func (s *search) sieve(at *mark) (*sieve, error) {
+	v := &sieve{key: -1, descending: s.descending, first: math.MinInt64, last: math.MaxInt64}
+	if !s.plain() {
+		v.key = slices.Index(valueColumns[:], s.key.column)
+	}
+	var err error
+	if s.first != "" {
+		if v.first, err = firstHalf(s.first); err != nil {
+			return nil, err
+		}
+	}
+	if s.last != "" {
+		if v.last, err = firstHalf(s.last); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.rects {
+		if r, ok := r.cut(world); ok {
+			c := square{part: r}.cells()
+			v.rects = append(v.rects, r)
+			v.areas = append(v.areas, bounds{cells{c.first & latBits, c.last & latBits}, cells{c.first & lngBits, c.last & lngBits}})
+		}
+	}
+	v.ranges = cover(v.rects, ringRanges)
+	for i := range s.filters {
+		f := &s.filters[i]
+		if c := slices.Index(wordColumns[:], f.column); c >= 0 {
+			v.words[c] = slices.DeleteFunc(slices.Clone(f.values), func(word string) bool { return word == "" }) // as NULL is kept
+			continue
+		}
+		c := slices.Index(valueColumns[:], f.column)
+		v.bound[c], v.limits[c] = true, reach{f.low, f.high}
+	}
+	if at != nil {
+		if v.after, err = v.hit(at.id, at.value); err != nil {
+			return nil, errCursor
+		}
+	}
+	return v, nil
+}
+
+// firstHalf is that of the ids from a bound on, see [idsFrom].
+func firstHalf(bound string) (int64, error) {
+	switch bound {
+	case ridePrefix + "_":
+		return math.MinInt64, nil
+	case ridePrefix + "_~":
+		return math.MaxInt64, nil
+	}
+	id, err := parseRideID(bound)
+	high, _ := halves(id)
+	return high, err
+}
+
+// hit is a row that a query found, or where a page begins.
+func (v *sieve) hit(id string, value any) (*hit, error) {
+	h := &hit{revision: sure}
+	var err error
+	if h.id, err = parseRideID(id); err != nil {
+		return nil, fmt.Errorf("%q: %w", id, err)
+	}
+	if v.key >= 0 {
+		h.value, _ = value.(int64)
+	}
+	return h, nil
+}
+
+// compare is the order of the list.
+func (v *sieve) compare(a, b *hit) int {
+	order := cmp.Or(cmp.Compare(a.value, b.value), a.id.Compare(b.id))
+	if v.descending {
+		return -order
+	}
+	return order
+}
+
+// ends are before and after whatever a tile may have, in the order of the list.
+func (v *sieve) ends(x *extent) (first, last rank) {
+	first, last = rank{id: x.ids.least}, rank{id: x.ids.greatest}
+	if v.key >= 0 {
+		first.value, last.value = x.values[v.key].least, x.values[v.key].greatest
+	}
+	if v.descending {
+		return last, first
+	}
+	return first, last
+}
+
+// rank is where a hit is in the list, but for the second half of its id.
+type rank struct{ value, id int64 }
+
+func (h *hit) rank() rank {
+	high, _ := halves(h.id)
+	return rank{h.value, high}
+}
+
+func (v *sieve) before(a, b rank) bool {
+	if v.descending {
+		a, b = b, a
+	}
+	return a.value < b.value || a.value == b.value && a.id < b.id
+}
+
+// may reports whether a tile may have something.
+func (v *sieve) may(x *extent) bool {
+	if _, last := v.ends(x); v.after != nil && v.before(last, v.after.rank()) {
+		return false
+	}
+	if x.ids.greatest < v.first || x.ids.least >= v.last ||
+		!slices.ContainsFunc(v.rects, func(r rect) bool { _, ok := r.cut(x.part); return ok }) ||
+		!slices.ContainsFunc(v.ranges, func(r cells) bool { return r.first <= x.cells.greatest && r.last >= x.cells.least }) {
+		return false
+	}
+	for c, words := range v.words {
+		if words != nil && !slices.ContainsFunc(words, func(word string) bool { return x.words[c]&wordBit(word) != 0 }) {
+			return false
+		}
+	}
+	for c, bound := range v.bound {
+		if bound && (x.values[c].greatest < v.limits[c].least || x.values[c].least > v.limits[c].greatest) {
+			return false
+		}
+	}
+	return true
+}
+
+// located returns which rides of a tile are in the box.
+func (v *sieve) located(t *tile, x *extent) []int {
+	list := make([]int, 0, t.rides)
+	all := slices.ContainsFunc(v.rects, func(r rect) bool { c, _ := r.cut(x.part); return c == x.part })
+	for i := range t.rides {
+		cell := t.cells.at(i)
+		if all || slices.ContainsFunc(v.areas, func(a bounds) bool {
+			return cell&latBits >= a.lat.first && cell&latBits <= a.lat.last && cell&lngBits >= a.lng.first && cell&lngBits <= a.lng.last
+		}) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// choose leaves of some rides those whose facts meet the conditions.
+func (v *sieve) choose(t *tile, list []int) []int {
+	for c, words := range v.words {
+		if words == nil {
+			continue
+		}
+		allowed := make([]bool, len(t.words[c]))
+		for n, word := range t.words[c] {
+			allowed[n] = slices.Contains(words, word)
+		}
+		list = slices.DeleteFunc(list, func(i int) bool {
+			n := t.wordAt[c].at(i)
+			return n < 0 || n >= int64(len(allowed)) || !allowed[n]
+		})
+	}
+	for c, bound := range v.bound {
+		if bound {
+			list = slices.DeleteFunc(list, func(i int) bool {
+				value := t.values[c].at(i)
+				return value < v.limits[c].least || value > v.limits[c].greatest
+			})
+		}
+	}
+	return list
+}
+
+// best keeps the first ones of hits.
+type best struct {
+	*sieve
+	most int
+	list []hit
+	full bool // list[most-1] is the last that can be of use
+}
+
+func (b *best) add(h hit) {
+	if b.full && b.compare(&h, &b.list[b.most-1]) > 0 {
+		return
+	}
+	if b.list = append(b.list, h); len(b.list) >= 2*b.most && b.most < everything {
+		b.settle()
+	}
+}
+
+// settle puts what was kept in order. Of the same ride, which may be in several
+// tiles as it was and as it is, what its last revision says stays.
+func (b *best) settle() {
+	slices.SortFunc(b.list, func(x, y hit) int { return cmp.Or(b.compare(&x, &y), cmp.Compare(y.revision, x.revision)) })
+	b.list = slices.CompactFunc(b.list, func(x, y hit) bool { return b.compare(&x, &y) == 0 })
+	b.list = b.list[:min(len(b.list), b.most)]
+	b.full = len(b.list) == b.most
+}
+
+// beyond reports whether what comes from some rank on is of no use.
+func (b *best) beyond(first rank) bool {
+	return b.full && b.before(b.list[b.most-1].rank(), first)
+}
+
+// foremost is the first rank of a value.
+func (v *sieve) foremost(value int64) rank {
+	if v.descending {
+		return rank{value, math.MaxInt64}
+	}
+	return rank{value, math.MinInt64}
+}
+
+// visit is a tile to be read.
+type visit struct {
+	layer int64
+	n     int
+	*extent
+	first rank
+}
+
+// key is the name of a tile.
+func (v *visit) key() string { return fmt.Sprintf("%d/%d", v.layer, v.n) }
+
+// visits are a heap of those that are not read yet, in the order of what they may
+// have.
+type visits struct {
+	list []visit
+	*sieve
+}
+
+func (v *visits) Len() int           { return len(v.list) }
+func (v *visits) Less(i, j int) bool { return v.before(v.list[i].first, v.list[j].first) }
+func (v *visits) Swap(i, j int)      { v.list[i], v.list[j] = v.list[j], v.list[i] }
+func (v *visits) Push(x any)         { v.list = append(v.list, x.(visit)) }
+func (v *visits) Pop() any {
+	last := v.list[len(v.list)-1]
+	v.list = v.list[:len(v.list)-1]
+	return last
+}
+
+// eachTile calls fn with every tile of the organization.
+func (s *search) eachTile(fn func(layer int64, n int, x *extent)) error {
+	layers, err := layersOf(s.ctx, s.q, s.organization)
+	if err != nil {
+		return err
+	}
+	for i := range layers {
+		extents, err := layers[i].extents(s.ctx, s.q, s.organization, s.layers)
+		if err != nil {
+			return err
+		}
+		for n := range extents {
+			fn(layers[i].id, n, &extents[n])
+		}
+	}
+	return nil
+}
+
+// findTiled is findHere in tiles.
+func (s *search) findTiled(want int) ([]candidate, error) {
+	at, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.sieve(at)
+	if err != nil {
+		return nil, err
+	}
+	var tiles []visit
+	if !s.null { // who has no value is open, and in no tile
+		var w weight
+		err := s.eachTile(func(layer int64, n int, x *extent) {
+			if v.key >= 0 {
+				w.add(v.rects, x)
+			}
+			if v.may(x) {
+				first, _ := v.ends(x)
+				tiles = append(tiles, visit{layer, n, x, first})
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		if rows := s.soon(w, want); rows > 0 {
+			found, err := s.inRows(at, rows, want)
+			if err != nil || len(found) == want {
+				return found, err
+			}
+		}
+	}
+	var found []candidate
+	for many := want; ; many *= 2 { // more again where many are not as they were
+		list, err := s.firstHits(v, tiles, many)
+		if err != nil {
+			return nil, err
+		}
+		for part := range slices.Chunk(list, maxPage+1) {
+			hits, err := s.believed(part)
+			if err != nil {
+				return nil, err
+			}
+			for _, h := range hits {
+				c := candidate{id: rideID(h.id)}
+				if v.key >= 0 {
+					c.value = h.value
+				}
+				if found = append(found, c); len(found) == want {
+					return found, nil
+				}
+			}
+		}
+		if len(list) < many {
+			return found, nil
+		}
+		v.after = &list[len(list)-1]
+	}
+}
+
+// soonRows is how far it is gone along an index at most, and farther times as far
+// as it should take.
+const (
+	soonRows = 4096
+	farther  = 3
+)
+
+// weight is how many rides tiles have, and about how many of them are in the box.
+type weight struct{ all, inside float64 }
+
+func (w *weight) add(rects []rect, x *extent) {
+	w.all += float64(x.rides)
+	for _, r := range rects {
+		if c, ok := r.cut(x.part); ok {
+			w.inside += float64(x.rides) * c.size() / x.part.size()
+		}
+	}
+}
+
+// soon returns how many rows along the index of the sort are worth a try; 0: none.
+func (s *search) soon(w weight, want int) int {
+	if s.walkCost(nil) > 1 || s.first != "" || s.plain() || want >= everything || w.all == 0 {
+		return 0
+	}
+	rows := farther * float64(want) * w.all / max(w.inside, 1)
+	if rows > soonRows {
+		return 0
+	}
+	return 1 << bits.Len(uint(rows)) // of a few sizes, so that statements are the same
+}
+
+// inRows returns those in the area of so many rows along the index of the sort.
+func (s *search) inRows(at *mark, rows, want int) ([]candidate, error) {
+	var st statement
+	st.WriteString("SELECT id, value, NULL AS cell FROM (")
+	s.along(&st, nil, "id, "+s.key.column+" AS value, "+s.cell, at, nil, false)
+	st.addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st), s.ordering())
+	return s.read(&st, want)
+}
+
+// size is how many positions a rect has.
+func (r rect) size() float64 {
+	return float64(r.maxLat-r.minLat+1) * float64(r.maxLng-r.minLng+1)
+}
+
+// firstHits returns the first hits, in order.
+func (s *search) firstHits(v *sieve, tiles []visit, most int) ([]hit, error) {
+	b := &best{sieve: v, most: most}
+	var err error
+	var at *mark
+	if v.after != nil {
+		at = &mark{id: rideID(v.after.id)}
+		if v.key >= 0 {
+			at.value = v.after.value
+		}
+	}
+	var rows []candidate
+	if !s.null {
+		untiled := *s
+		untiled.table = "untiled_rides"
+		if rows, err = untiled.set(cellSet, at, most); err != nil {
+			return nil, err
+		}
+	}
+	if s.mayBeOpen(v) {
+		open, err := s.firstOpen(at, most)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, open...)
+	}
+	for _, c := range rows {
+		h, err := v.hit(c.id, c.value)
+		if err != nil {
+			return nil, err
+		}
+		b.add(*h)
+	}
+	b.settle()
+	order := &visits{slices.Clone(tiles), v}
+	heap.Init(order)
+	for order.Len() > 0 {
+		var next []visit
+		for order.Len() > 0 && len(next) < tilesAtOnce && !b.beyond(order.list[0].first) {
+			next = append(next, heap.Pop(order).(visit))
+		}
+		if len(next) == 0 {
+			break
+		}
+		list, err := s.fetch(next)
+		if err != nil {
+			return nil, fmt.Errorf("read tiles of rides: %w", err)
+		}
+		for i, t := range list {
+			b.sift(t, next[i].extent)
+		}
+	}
+	b.settle()
+	return b.list, nil
+}
+
+// tilesAtOnce is how many tiles a statement reads.
+const tilesAtOnce = 16
+
+// fetch returns the tiles of some visits, of which it reads those that are not in
+// memory.
+func (s *search) fetch(visits []visit) ([]*tile, error) {
+	list := make([]*tile, len(visits))
+	var missing []int
+	for i := range visits {
+		if list[i] = s.layers.tiles.has(visits[i].key(), 0); list[i] == nil {
+			missing = append(missing, i)
+		}
+	}
+	if len(missing) == 0 {
+		return list, nil
+	}
+	var st statement
+	st.WriteString("SELECT v.column1, cells, facts, ids FROM (VALUES ")
+	for i := range tilesAtOnce { // always as many, so that the statement is the same
+		which, layer, n := 0, int64(0), -1
+		if i < len(missing) {
+			which, layer, n = missing[i], visits[missing[i]].layer, visits[missing[i]].n
+		}
+		if i > 0 {
+			st.WriteString(", ")
+		}
+		st.addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.arg(which), st.arg(layer), st.arg(n))
+	}
+	st.addf(") AS v CROSS JOIN ride_tiles WHERE organization_id = %s AND layer_id = v.column2 AND n = v.column3", st.arg(s.organization))
+	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
+		var which int
+		var p packedTile
+		if err := row.Scan(&which, &p.cells, &p.facts, &p.ids); err != nil {
+			return struct{}{}, err
+		}
+		t, err := p.parse()
+		if err == nil && t.rides != visits[which].rides {
+			err = errTile
+		}
+		if err == nil {
+			s.layers.tiles.put(visits[which].key(), 0, t)
+			list[which] = t
+		}
+		return struct{}{}, err
+	}, st.String(), st.args...)
+	if err == nil && slices.Contains(list, nil) {
+		err = errTile
+	}
+	return list, err
+}
+
+// sift adds what meets the conditions in a tile.
+func (b *best) sift(t *tile, x *extent) {
+	which := b.choose(t, b.located(t, x))
+	for _, i := range which {
+		h := hit{}
+		if b.key >= 0 {
+			if h.value = t.values[b.key].at(i); b.beyond(b.foremost(h.value)) {
+				continue
+			}
+		}
+		if high := t.highs.at(i); high < b.first || high >= b.last {
+			continue
+		}
+		h.id, h.revision = t.id(i), t.revisions.at(i)
+		if b.after == nil || b.compare(&h, b.after) > 0 {
+			b.add(h)
+		}
+	}
+}
+
+// mayBeOpen reports whether open rides can meet the conditions: nothing is due of
+// them, and what they come to is not known.
+func (s *search) mayBeOpen(v *sieve) bool {
+	for c, column := range wordColumns {
+		words := v.words[c]
+		switch {
+		case words == nil:
+		case column == "status" && !slices.Contains(words, string(Active)) && !slices.Contains(words, string(Paused)),
+			column == "payment_status" && !slices.Contains(words, "not_due"):
+			return false
+		}
+	}
+	for c, column := range valueColumns {
+		if (c == v.key || v.bound[c]) && column != "started_at" && column != "updated_at" {
+			return false
+		}
+	}
+	return true
+}
+
+// firstOpen returns the first of the rides that are going on.
+func (s *search) firstOpen(at *mark, most int) ([]candidate, error) {
+	open := *s
+	open.only = "status IN ('active', 'paused') AND start_cell IS NOT NULL"
+	var st statement
+	st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
+	open.from(&st, cellSet, s.rects)
+	st.addf(" LIMIT %s) AS c", st.arg(s.tiling.open))
+	n := 0
+	if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n); err != nil || n == 0 {
+		return nil, err
+	}
+	if n < s.tiling.open || most >= everything || s.key.column == "updated_at" { // of which there is no index
+		return open.set(cellSet, at, most)
+	}
+	return open.walk(nil, at, nil, most)
+}
+
+// believed returns the hits that are as rides are now.
+func (s *search) believed(hits []hit) ([]hit, error) {
+	var ids []string
+	for i := range hits {
+		if hits[i].revision != sure {
+			ids = append(ids, rideID(hits[i].id))
+		}
+	}
+	if len(ids) == 0 {
+		return hits, nil
+	}
+	now := make(map[string]int64, len(ids))
+	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
+		var id string
+		var revision int64
+		err := row.Scan(&id, &revision)
+		now[strings.Clone(id)] = revision
+		return struct{}{}, err
+	}, "SELECT id, revision FROM rides WHERE organization_id = $1 AND id = ANY($2)", s.organization, ids)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.revision != sure && h.revision != now[rideID(h.id)] }), nil
+}

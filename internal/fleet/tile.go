@@ -1,0 +1,317 @@
+package fleet
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// A tile is some hundred rides that began near one another, packed: all that a list
+// of rides in a box is filtered and sorted by, in columns. An index can have rides
+// in the order of where they began or in that of what they cost, not in both. A box
+// with millions of rides in it has thousands of tiles, but of most it is enough to
+// know, without reading them, which values they have at least and at most
+// ([extent]).
+//
+// Tiles never change. What one says of a ride is true as long as the ride has the
+// revision that it says; where the truth stands after that, layer.go says.
+
+// placed is what tiles have of a ride.
+type placed struct {
+	id       ulid.ULID // what follows the prefix
+	revision int64
+	cell     int64
+	words    [len(wordColumns)]string // empty: NULL
+	values   [len(valueColumns)]int64
+}
+
+// The columns of rides by which lists are filtered, and those by whose ranges they
+// are filtered and sorted. Rides that are over have a value in each of the latter.
+var (
+	wordColumns  = [...]string{"subaccount_id", "status", "trip_type", "pricing_plan_id", "payment_status", "start_zone_id"}
+	valueColumns = [...]string{"updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"}
+)
+
+// parseRideID returns what tiles have of a ride's id.
+func parseRideID(id string) (ulid.ULID, error) {
+	text, ok := strings.CutPrefix(id, ridePrefix+"_")
+	if !ok {
+		return ulid.ULID{}, errors.New("not the id of a ride")
+	}
+	return ulid.ParseStrict(text)
+}
+
+func rideID(id ulid.ULID) string { return ridePrefix + "_" + id.String() }
+
+// halves are an id as two numbers. The first ones are in the order of ids: they
+// begin with the time, whose first bit is 0 for some thousand years.
+func halves(id ulid.ULID) (high, low int64) {
+	return int64(binary.BigEndian.Uint64(id[:8])), int64(binary.BigEndian.Uint64(id[8:]))
+}
+
+func joined64(high, low int64) (id ulid.ULID) {
+	binary.BigEndian.PutUint64(id[:8], uint64(high))
+	binary.BigEndian.PutUint64(id[8:], uint64(low))
+	return id
+}
+
+// reach is from the least value to the greatest.
+type reach struct{ least, greatest int64 }
+
+func (r reach) with(v int64) reach { return reach{min(r.least, v), max(r.greatest, v)} }
+
+// nowhere has no values yet.
+var nowhere = reach{math.MaxInt64, math.MinInt64}
+
+// extent is what is known of a tile without reading it.
+type extent struct {
+	rides  int
+	part   rect
+	cells  reach
+	ids    reach // of their first halves
+	values [len(valueColumns)]reach
+	words  [len(wordColumns)]uint64 // wordBit of each
+}
+
+// wordBit is one of 64 bits that a word has in common with few others.
+func wordBit(word string) uint64 { return 1 << (crc32.ChecksumIEEE([]byte(word)) % 64) }
+
+func extentOf(rides []placed) extent {
+	x := extent{rides: len(rides), part: rect{math.MaxInt64, math.MaxInt64, math.MinInt64, math.MinInt64}, cells: nowhere, ids: nowhere}
+	for c := range x.values {
+		x.values[c] = nowhere
+	}
+	for i := range rides {
+		p := &rides[i]
+		lat, lng := positionOf(p.cell)
+		x.part = rect{min(x.part.minLat, lat), min(x.part.minLng, lng), max(x.part.maxLat, lat), max(x.part.maxLng, lng)}
+		high, _ := halves(p.id)
+		x.cells, x.ids = x.cells.with(p.cell), x.ids.with(high)
+		for c, v := range p.values {
+			x.values[c] = x.values[c].with(v)
+		}
+		for c, word := range p.words {
+			x.words[c] |= wordBit(word)
+		}
+	}
+	return x
+}
+
+// extentColumns is how many numbers an extent has.
+const extentColumns = 1 + 4 + 2 + 2 + 2*len(valueColumns) + len(wordColumns)
+
+// packExtents packs extents: their number, and columns, see [appendColumn].
+func packExtents(list []extent) []byte {
+	text := binary.AppendUvarint(nil, uint64(len(list)))
+	rows := make([][extentColumns]int64, len(list))
+	for i := range list {
+		x := &list[i]
+		row := append(rows[i][:0], int64(x.rides), x.part.minLat, x.part.minLng, x.part.maxLat, x.part.maxLng,
+			x.cells.least, x.cells.greatest, x.ids.least, x.ids.greatest)
+		for _, r := range x.values {
+			row = append(row, r.least, r.greatest)
+		}
+		for _, bits := range x.words {
+			row = append(row, int64(bits))
+		}
+	}
+	column := make([]int64, len(list))
+	for c := range extentColumns {
+		for i := range rows {
+			column[i] = rows[i][c]
+		}
+		text = appendColumn(text, column)
+	}
+	return append(text, make([]byte, 8)...)
+}
+
+func parseExtents(text []byte) ([]extent, error) {
+	n, text, err := cutCount(text)
+	if err != nil {
+		return nil, err
+	}
+	var columns [extentColumns]packedColumn
+	if err := parseColumns(text, n, columns[:]); err != nil {
+		return nil, errTile
+	}
+	list := make([]extent, n)
+	for i := range list {
+		rest := columns[:]
+		next := func() int64 {
+			v := rest[0].at(i)
+			rest = rest[1:]
+			return v
+		}
+		x := &list[i]
+		x.rides = int(next())
+		x.part = rect{next(), next(), next(), next()}
+		x.cells = reach{next(), next()}
+		x.ids = reach{next(), next()}
+		for c := range x.values {
+			x.values[c] = reach{next(), next()}
+		}
+		for c := range x.words {
+			x.words[c] = uint64(next())
+		}
+	}
+	return list, nil
+}
+
+// cutCount reads how many of something follow: at most maxPacked.
+func cutCount(text []byte) (int, []byte, error) {
+	n, size := binary.Uvarint(text)
+	if size <= 0 || n > maxPacked {
+		return 0, nil, errTile
+	}
+	return int(n), text[size:], nil
+}
+
+// maxPacked bounds what is packed together.
+const maxPacked = 1 << 16
+
+var errTile = errors.New("a tile of rides is damaged")
+
+// packedTile is some rides, packed, in three texts. They end with padding, see
+// [packedColumn]:
+//
+//	cells  how many they are, and a column of cells
+//	facts  of each of wordColumns how many words there are, and these, each after its
+//	       length; columns of which word it is, and valueColumns
+//	ids    columns of the halves of ids, and of revisions
+type packedTile struct{ cells, facts, ids []byte }
+
+// packTile packs rides, in their order.
+func packTile(rides []placed) packedTile {
+	var t packedTile
+	values := make([]int64, len(rides))
+	column := func(text []byte, value func(*placed) int64) []byte {
+		for i := range rides {
+			values[i] = value(&rides[i])
+		}
+		return appendColumn(text, values)
+	}
+	t.cells = binary.AppendUvarint(nil, uint64(len(rides)))
+	t.cells = column(t.cells, func(p *placed) int64 { return p.cell })
+	var number [len(wordColumns)]map[string]int64
+	for c := range wordColumns {
+		number[c] = make(map[string]int64)
+		var list []string
+		for i := range rides {
+			word := rides[i].words[c]
+			if _, ok := number[c][word]; !ok {
+				number[c][word] = int64(len(list))
+				list = append(list, word)
+			}
+		}
+		t.facts = binary.AppendUvarint(t.facts, uint64(len(list)))
+		for _, word := range list {
+			t.facts = append(binary.AppendUvarint(t.facts, uint64(len(word))), word...)
+		}
+	}
+	for c := range wordColumns {
+		t.facts = column(t.facts, func(p *placed) int64 { return number[c][p.words[c]] })
+	}
+	for c := range valueColumns {
+		t.facts = column(t.facts, func(p *placed) int64 { return p.values[c] })
+	}
+	t.ids = column(t.ids, func(p *placed) int64 { high, _ := halves(p.id); return high })
+	t.ids = column(t.ids, func(p *placed) int64 { _, low := halves(p.id); return low })
+	t.ids = column(t.ids, func(p *placed) int64 { return p.revision })
+	for _, text := range []*[]byte{&t.cells, &t.facts, &t.ids} {
+		*text = append(*text, make([]byte, 8)...)
+	}
+	return t
+}
+
+// tile is a packedTile that can be read.
+type tile struct {
+	rides                  int
+	cells                  packedColumn
+	words                  [len(wordColumns)][]string
+	wordAt                 [len(wordColumns)]packedColumn
+	values                 [len(valueColumns)]packedColumn
+	highs, lows, revisions packedColumn
+}
+
+func (p *packedTile) parse() (*tile, error) {
+	n, cells, err := cutCount(p.cells)
+	if err != nil {
+		return nil, err
+	}
+	t := &tile{rides: n}
+	var place [1]packedColumn
+	if err := parseColumns(cells, n, place[:]); err != nil {
+		return nil, errTile
+	}
+	t.cells = place[0]
+	facts := p.facts
+	for c := range t.words {
+		n, rest, err := cutCount(facts)
+		if err != nil || n > len(rest) {
+			return nil, errTile
+		}
+		t.words[c] = make([]string, n)
+		for i := range t.words[c] {
+			var length int
+			if length, rest, err = cutCount(rest); err != nil || length > len(rest) {
+				return nil, errTile
+			}
+			t.words[c][i], rest = string(rest[:length]), rest[length:]
+		}
+		facts = rest
+	}
+	var columns [len(wordColumns) + len(valueColumns)]packedColumn
+	if err := parseColumns(facts, n, columns[:]); err != nil {
+		return nil, errTile
+	}
+	copy(t.values[:], columns[copy(t.wordAt[:], columns[:]):])
+	var ids [3]packedColumn
+	if err := parseColumns(p.ids, n, ids[:]); err != nil {
+		return nil, errTile
+	}
+	t.highs, t.lows, t.revisions = ids[0], ids[1], ids[2]
+	return t, nil
+}
+
+// id returns the id of a ride.
+func (t *tile) id(i int) ulid.ULID { return joined64(t.highs.at(i), t.lows.at(i)) }
+
+// unpack returns the rides of a tile.
+func (p *packedTile) unpack() ([]placed, error) {
+	t, err := p.parse()
+	if err != nil {
+		return nil, err
+	}
+	rides := make([]placed, t.rides)
+	for i := range rides {
+		p := &rides[i]
+		p.cell, p.id, p.revision = t.cells.at(i), t.id(i), t.revisions.at(i)
+		for c := range p.words {
+			n := t.wordAt[c].at(i)
+			if n < 0 || n >= int64(len(t.words[c])) {
+				return nil, errTile
+			}
+			p.words[c] = t.words[c][n]
+		}
+		for c := range p.values {
+			p.values[c] = t.values[c].at(i)
+		}
+	}
+	return rides, nil
+}
+
+// packTiles packs rides in tiles of at most size, each of such as began near one
+// another, and changes their order.
+func packTiles(rides []placed, size int) (tiles []packedTile, extents []extent) {
+	slices.SortFunc(rides, func(a, b placed) int { return cmp.Compare(a.cell, b.cell) })
+	for part := range slices.Chunk(rides, size) {
+		tiles, extents = append(tiles, packTile(part)), append(extents, extentOf(part))
+	}
+	return tiles, extents
+}
