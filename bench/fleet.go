@@ -187,10 +187,7 @@ func (f *fleetLoad) space(ctx context.Context, b *bench) ([]row, error) {
 	slowest := func(what string, filters []string, path func(filter string) string) (row, error) {
 		worst, which := time.Duration(0), ""
 		for _, filter := range filters {
-			n := b.scale(200)
-			if filter == "sort=-total_amount" {
-				n = b.scale(50) // the dear ones are in one city, and it goes past them all
-			}
+			n := b.scale(500)
 			// As many requests before, so that the file is in memory.
 			took, err := f.latencies(ctx, 2*n, func(int) string { return path(filter) })
 			if err != nil {
@@ -219,7 +216,7 @@ func (f *fleetLoad) space(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rides, err := slowest("rides that began in a box of 50 m to 50 km", []string{"limit=20", "status=active", "sort=-total_amount", "payment_status=refunded", "sort=started_at"}, func(filter string) string {
+	rides, err := slowest("rides that began in a box of 50 m to 50 km", []string{"limit=20", "limit=100", "status=active", "sort=-total_amount", "sort=duration_seconds", "payment_status=refunded", "sort=started_at"}, func(filter string) string {
 		at := f.places[random.IntN(len(f.places))]
 		half := 0.00025 * float64(int(1)<<random.IntN(11))
 		return fmt.Sprintf("/rides?bbox=%.6f,%.6f,%.6f,%.6f&%s", at.Lng-half, at.Lat-half, at.Lng+half, at.Lat+half, filter)
