@@ -70,6 +70,7 @@ type Service struct {
 	plans       cache[Plan]
 	fences      cache[fences]
 	layers      *layerCache
+	sizes       cache[size] // of sets that lists have looked at, see [search.setName]
 
 	ensured sync.Map // ids of organizations that have a fleet, see Ensure
 	packed  string   // the organization that pack looked at last; only Run uses it

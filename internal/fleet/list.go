@@ -72,12 +72,17 @@ type filter struct {
 	index  bool    // (organization_id, column, id) is an index, or begins one
 	where  string  // what else must be said for that index to be taken; empty: nothing
 	cells  []int64 // of a walk along regions: any of them
+	then   *filter // of such a walk: what its index has next; nil: what it is in the order of
 }
 
 // text returns the condition.
 func (f *filter) text(st *statement) string {
 	if len(f.cells) == 1 {
-		return f.column + " = " + st.arg(f.cells[0])
+		text := f.column + " = " + st.arg(f.cells[0])
+		if f.then != nil {
+			text += " AND " + f.then.text(st)
+		}
+		return text
 	}
 	if f.values == nil {
 		return fmt.Sprintf("%s BETWEEN %s AND %s", f.column, st.arg(f.low), st.arg(f.high))
@@ -116,6 +121,8 @@ type search struct {
 	onRegion     []string // what is in order in an index of regions; empty: ids
 	alongRegion  []string // what else that of ids has
 	inRegion     []string // by which columns there are indexes of regions
+	rare         rare
+	sizes        *cache[size] // what sets had, by the minute
 	rides        bool
 	layers       *layerCache // of rides; nil: there are none
 	tiling       tiling      // likewise
@@ -140,6 +147,17 @@ type search struct {
 	null    bool         // those without a value are looked for now
 	counted map[int]size // by set
 }
+
+// rare is an index of regions by a column, in the order of ids then, of the rows
+// where it has none of the values that most have.
+type rare struct {
+	column string // empty: there is none
+	common []string
+	others []string // what else it has, beside the cell
+}
+
+// where is the condition of the index, as it was made.
+func (r *rare) where() string { return r.column + " NOT IN ('" + strings.Join(r.common, "', '") + "')" }
 
 // size is how many rows a set has, as far as it was counted.
 type size struct {
@@ -167,6 +185,12 @@ func (st *statement) arg(v any) string {
 }
 
 func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
+
+// hide adds a condition for what an index at hand finds: one that the engines do not
+// look up in another, and of which they work out no more than they need.
+func (st *statement) hide(condition string) {
+	st.addf(" AND CASE WHEN %s THEN TRUE ELSE FALSE END", condition)
+}
 
 // equal adds a filter of equality; no values: none.
 func (s *search) equal(column string, values []string, index bool, where string) {
@@ -358,7 +382,7 @@ func (s *Service) find(ctx context.Context, q db.Querier, limit int, begin func(
 		if err != nil {
 			return err
 		}
-		f.pace = s.pace
+		f.pace, f.sizes = s.pace, &s.sizes
 		docs, next, err = f.page(cmp.Or(limit, defaultPage))
 		return err
 	})
@@ -379,7 +403,7 @@ func (s *Service) each(ctx context.Context, begin func(ctx context.Context, q db
 			if err != nil {
 				return err
 			}
-			f.pace = s.pace
+			f.pace, f.sizes = s.pace, &s.sizes
 			return f.each(fn)
 		})
 	})

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
@@ -204,7 +205,7 @@ func (s *search) findHere(want int) ([]candidate, error) {
 			some, err := s.set(least, at, want-len(found))
 			return append(found, some...), err
 		}
-		if s.key.column == "" && least != noSet {
+		if s.key.column == "" && least != noSet && (w == nil || w.then == nil) {
 			if along := s.walker(&least); s.walkCost(along) <= s.walkCost(w) {
 				w = along
 			}
@@ -246,10 +247,32 @@ func (s *search) walker(set *int) *filter {
 	}
 	if s.spatial && slices.Contains(s.onRegion, s.key.column) {
 		if list, ok := regions(s.rects, maxRegions); ok {
-			return &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
+			w := &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
+			if f := s.rareOnes(); f != nil && len(list)*len(f.values) <= maxRegions {
+				w.then, w.where = f, w.where+" AND "+s.rare.where()
+			}
+			return w
 		}
 	}
 	return nil
+}
+
+// rareOnes returns the filter by which the index of those that are rare is walked; nil
+// when it does not have all that is asked for.
+func (s *search) rareOnes() (rare *filter) {
+	if s.rare.column == "" || s.key.column != "" {
+		return nil
+	}
+	for i := range s.filters {
+		f := &s.filters[i]
+		switch {
+		case f.column == s.rare.column && !slices.ContainsFunc(f.values, func(v string) bool { return slices.Contains(s.rare.common, v) }):
+			rare = f
+		case !slices.Contains(s.rare.others, f.column):
+			return nil
+		}
+	}
+	return rare
 }
 
 // region is the expression that indexes of regions have.
@@ -335,7 +358,15 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 		for _, c := range w.cells {
 			part := *w
 			part.cells = []int64{c}
-			parts = append(parts, &part)
+			if w.then == nil {
+				parts = append(parts, &part)
+				continue
+			}
+			for _, v := range w.then.values {
+				then, part := *w.then, part
+				then.values, part.then = []string{v}, &then
+				parts = append(parts, &part)
+			}
 		}
 	}
 	for i, part := range parts {
@@ -379,32 +410,31 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 
 // test writes the conditions that looking up w, and ids if they are sought, does not
 // see to, that of the area only if it is asked for. Those on columns that the index
-// at hand has come first, then that of the area, which it has, too. They are hidden
-// from the engines, which would look them up as well.
+// at hand has come first, then that of the area, which it has, too. They are hidden,
+// see [statement.hide].
 func (s *search) test(st *statement, w *filter, has []string, sought, area bool) {
-	hide := func(condition string) { st.addf(" AND coalesce(%s, FALSE)", condition) }
 	if s.null && w == s.key.nulls && w != nil {
-		hide(s.key.column + " IS NULL")
+		st.hide(s.key.column + " IS NULL")
 	}
 	if s.first != "" && !sought {
-		hide(s.ids(st))
+		st.hide(s.ids(st))
 	}
 	filters := func(had bool) {
 		for i := range s.filters {
 			f := &s.filters[i]
-			seen := w != nil && w.column == f.column && w != s.key.nulls || f.column == s.key.column && !s.null
+			seen := w != nil && (w.column == f.column && w != s.key.nulls || w.then != nil && w.then.column == f.column) || f.column == s.key.column && !s.null
 			if !seen && slices.Contains(has, f.column) == had {
-				hide(f.text(st))
+				st.hide(f.text(st))
 			}
 		}
 	}
 	filters(true)
 	if area {
-		hide(s.area(st))
+		st.hide(s.area(st))
 	}
 	filters(false)
 	for _, condition := range s.extra {
-		hide(condition(st))
+		st.hide(condition(st))
 	}
 }
 
@@ -541,7 +571,13 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 		if small { // it is of no use unless it is cheaper
 			bound = min(bound, price/cost+1)
 		}
+		name := s.setName(set)
 		known, ok := s.counted[set]
+		if !ok && name != "" {
+			if lately := s.sizes.has(name, minute()); lately != nil {
+				known, ok = *lately, true
+			}
+		}
 		if !ok || known.rows >= known.bound && known.bound < bound {
 			var st statement
 			st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
@@ -551,8 +587,11 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 			if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&known.rows); err != nil {
 				return noSet, false, err
 			}
-			s.counted[set] = known
+			if name != "" {
+				s.sizes.put(name, minute(), &known)
+			}
 		}
+		s.counted[set] = known
 		fits := known.rows < min(bound, known.bound)
 		if fits && (!small || known.rows*cost < price) || least == noSet {
 			least, small, price = set, fits, known.rows*cost
@@ -560,6 +599,19 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 	}
 	return least, small, nil
 }
+
+// setName names a set whose size other lists may ask for, too; empty: none does. Which
+// way is the shortest depends on sizes, what is found does not, so what they were
+// a minute ago is good enough.
+func (s *search) setName(set int) string {
+	if set >= len(s.filters) || s.first != "" {
+		return ""
+	}
+	f := &s.filters[set]
+	return fmt.Sprintf("%s %s %s %q %d %d", s.organization, s.table, f.column, f.values, f.low, f.high)
+}
+
+func minute() int64 { return time.Now().Unix() / 60 }
 
 // from writes what has the rows of a set.
 func (s *search) from(st *statement, set int, rects []rect) {
@@ -615,19 +667,19 @@ func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
 	if !s.plain() {
 		for _, f := range s.filters {
 			if f.column == s.key.column {
-				st.addf(" AND coalesce(%s, FALSE)", f.text(&st))
+				st.hide(f.text(&st))
 			}
 		}
 		if !s.key.always {
-			st.addf(" AND coalesce(%s IS NOT NULL, FALSE)", s.key.column)
+			st.hide(s.key.column + " IS NOT NULL")
 		}
 	} else if s.null {
-		st.addf(" AND coalesce(%s IS NULL, FALSE)", s.key.column)
+		st.hide(s.key.column + " IS NULL")
 	}
 	if _, later := s.directions(); from != nil && s.plain() {
-		st.addf(" AND coalesce(id %s %s, FALSE)", later, st.arg(from.id))
+		st.hide("id " + later + " " + st.arg(from.id))
 	} else if from != nil {
-		st.addf(" AND coalesce((%s, id) %s (%s, %s), FALSE)", s.key.column, later, st.arg(from.value), st.arg(from.id))
+		st.hide(fmt.Sprintf("(%s, id) %s (%s, %s)", s.key.column, later, st.arg(from.value), st.arg(from.id)))
 	}
 	st.addf(" LIMIT %d) AS c", everything)
 	if !s.byDistance {
