@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -180,11 +179,13 @@ func exchange(c *http.Client, req *http.Request) ([]byte, []*http.Cookie, error)
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	var body bytes.Buffer
+	body.Grow(int(max(resp.ContentLength, 0)) + bytes.MinRead)
+	_, err = body.ReadFrom(resp.Body)
 	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("answered %s: %s", resp.Status, body)
+		err = fmt.Errorf("answered %s: %s", resp.Status, body.Bytes())
 	}
-	return body, resp.Cookies(), err
+	return body.Bytes(), resp.Cookies(), err
 }
 
 // bareHashes returns how long so many hashes like the stored one take.

@@ -139,10 +139,12 @@ func cover(rects []rect, most int) []cells {
 			squares = append(squares, square{0, 29, r})
 		}
 	}
+	var next []square
+	var list []cells
 	for level := 29; level > 0; level-- {
 		// Those that are not whole are cut into four: all of a size, or as many
 		// as can be.
-		var next []square
+		next = next[:0]
 		for _, s := range squares {
 			if s.level < level || s.whole() {
 				next = append(next, s)
@@ -150,21 +152,21 @@ func cover(rects []rect, most int) []cells {
 				next = s.cut(next)
 			}
 		}
-		if len(joined(next)) <= most {
-			squares = next
+		if list = joined(list, next); len(list) <= most {
+			squares, next = next, squares
 			continue
 		}
 		for i := len(squares) - 1; i >= 0; i-- {
 			if s := squares[i]; s.level == level && !s.whole() {
-				next = append(s.cut(slices.Clone(squares[:i])), squares[i+1:]...)
-				if len(joined(next)) > most {
-					return joined(squares)
+				next = append(s.cut(append(next[:0], squares[:i]...)), squares[i+1:]...)
+				if list = joined(list, next); len(list) > most {
+					return joined(list, squares)
 				}
-				squares = next
+				squares, next = next, squares
 			}
 		}
 	}
-	return joined(squares)
+	return joined(list, squares)
 }
 
 // cut appends the quarters of a square that have something of what is covered.
@@ -181,11 +183,11 @@ func (s square) cut(list []square) []square {
 	return list
 }
 
-// joined returns the ranges of squares, those that meet as one.
-func joined(squares []square) []cells {
-	list := make([]cells, len(squares))
-	for i, s := range squares {
-		list[i] = s.cells()
+// joined returns the ranges of squares, those that meet as one, in place of a list.
+func joined(list []cells, squares []square) []cells {
+	list = list[:0]
+	for _, s := range squares {
+		list = append(list, s.cells())
 	}
 	slices.SortFunc(list, func(a, b cells) int { return cmp.Compare(a.first, b.first) })
 	n := 0

@@ -83,7 +83,7 @@ func FuzzTile(f *testing.F) {
 		if parsed, err := packed.parse(); err == nil {
 			var v sieve
 			v.words[0] = []string{"sub"}
-			v.choose(parsed, v.located(parsed, &extent{}))
+			v.choose(parsed, v.located(nil, parsed, &extent{}))
 		}
 		if extents, err := parseExtents(text); err == nil {
 			if again, err := parseExtents(packExtents(extents)); err != nil || !slices.Equal(again, extents) {

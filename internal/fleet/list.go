@@ -144,8 +144,9 @@ type search struct {
 	after       *Cursor
 	accept      func(d *Doc) (bool, error) // what only documents say; nil: all are
 
-	null    bool         // those without a value are looked for now
-	counted map[int]size // by set
+	docs    map[string]Doc // that were read when their records were found
+	null    bool           // those without a value are looked for now
+	counted map[int]size   // by set
 }
 
 // rare is an index of regions by a column, in the order of ids then, of the rows

@@ -24,42 +24,63 @@ func (s *search) load(found []candidate) ([]Doc, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
-	ids := make([]string, len(found))
-	place := make(map[string]int, len(found))
+	var missing []string
+	for _, c := range found {
+		if _, ok := s.docs[c.id]; !ok {
+			missing = append(missing, c.id)
+		}
+	}
+	if err := s.readDocs(missing); err != nil {
+		return nil, err
+	}
+	docs := make([]Doc, len(found))
 	for i, c := range found {
-		ids[i], place[c.id] = c.id, i
+		d, ok := s.docs[c.id]
+		if !ok {
+			return nil, errors.New("records are gone that were found in the same snapshot")
+		}
+		d.Distance = -1
+		if s.near != nil {
+			d.Distance = c.distance
+		}
+		docs[i] = d
+	}
+	clear(s.docs)
+	return docs, nil
+}
+
+// readDocs reads documents to be loaded.
+func (s *search) readDocs(ids []string) error {
+	if len(ids) == 0 {
+		return nil
 	}
 	rows, err := s.q.Query(s.ctx, "SELECT "+s.docColumns()+" FROM "+s.table+" WHERE organization_id = $1 AND id = ANY($2)", s.organization, ids)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	docs := make([]Doc, len(found))
-	read := 0
+	if s.docs == nil {
+		s.docs = make(map[string]Doc, len(ids))
+	}
+	var texts []byte // of all, one after the other
 	for rows.Next() {
-		d := Doc{Distance: -1}
-		var state sql.RawBytes
+		var d Doc
+		var text, state sql.RawBytes
 		var started, paused sql.NullInt64
-		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &d.JSON, &state, &started, &paused); err != nil {
-			return nil, err
+		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &text, &state, &started, &paused); err != nil {
+			return err
 		}
+		if len(text) > cap(texts)-len(texts) {
+			texts = make([]byte, 0, max(len(text), min(len(ids)*(len(text)+len(text)/4), 1<<18)))
+		}
+		texts = append(texts, text...)
+		d.JSON = texts[len(texts)-len(text) : len(texts) : len(texts)]
 		if err := s.fresh(&d, RideStatus(state), started, paused); err != nil {
-			return nil, err
+			return err
 		}
-		i := place[d.ID]
-		if s.near != nil {
-			d.Distance = found[i].distance
-		}
-		docs[i] = d
-		read++
+		s.docs[d.ID] = d
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if read != len(found) {
-		return nil, errors.New("records are gone that were found in the same snapshot")
-	}
-	return docs, nil
+	return rows.Err()
 }
 
 // fresh is [Ride.asOf] for the document of a ride with these columns. Lists are full
@@ -131,12 +152,11 @@ func (s *search) give(d *Doc, fn func(*Doc) error) error {
 // has one, else along an index in one go.
 func (s *search) eachHere(fn func(*Doc) error) error {
 	if s.inTiles() {
-		var w weight
-		err := s.eachTile(func(_ int64, _ int, x *extent) { w.add(s.rects, x) })
+		tiles, err := s.tiled()
 		if err != nil {
 			return err
 		}
-		if w.inside <= float64(s.tiling.gathered) {
+		if tiles.weight(s.rects).inside <= float64(s.tiling.gathered) {
 			found, err := s.findTiled(everything)
 			if err != nil {
 				return err

@@ -3,11 +3,13 @@ package fleet
 import (
 	"cmp"
 	"container/heap"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 
@@ -182,9 +184,9 @@ func (v *sieve) may(x *extent) bool {
 	return true
 }
 
-// located returns which rides of a tile are in the box.
-func (v *sieve) located(t *tile, x *extent) []int {
-	list := make([]int, 0, t.rides)
+// located returns which rides of a tile are in the box, in place of a list.
+func (v *sieve) located(list []int, t *tile, x *extent) []int {
+	list = list[:0]
 	all := slices.ContainsFunc(v.rects, func(r rect) bool { c, _ := r.cut(x.part); return c == x.part })
 	for i := range t.rides {
 		cell := t.cells.at(i)
@@ -229,6 +231,8 @@ type best struct {
 	most int
 	list []hit
 	full bool // list[most-1] is the last that can be of use
+
+	which []int // of the rides of the tile at hand
 }
 
 func (b *best) add(h hit) {
@@ -262,19 +266,28 @@ func (v *sieve) foremost(value int64) rank {
 	return rank{value, math.MinInt64}
 }
 
-// visit is a tile to be read.
-type visit struct {
-	layer int64
-	n     int
-	*extent
-	first rank
+// tiled are the layers of an organization, with what is known of their tiles.
+type tiled []struct {
+	layer
+	extents []extent
 }
 
+// visit is a tile to be read.
+type visit struct {
+	layer, n int32 // of tiled, of its tiles
+	first    rank
+}
+
+// visitLists are long, and of no use when a page is found.
+var visitLists = sync.Pool{New: func() any { return new([]visit) }}
+
+func (t tiled) extent(v visit) *extent { return &t[v.layer].extents[v.n] }
+
 // key is the name of a tile.
-func (v *visit) key() string { return fmt.Sprintf("%d/%d", v.layer, v.n) }
+func (t tiled) key(v visit) string { return fmt.Sprintf("%d/%d", t[v.layer].id, v.n) }
 
 // visits are a heap of those that are not read yet, in the order of what they may
-// have.
+// have. What was taken from it stays behind its list.
 type visits struct {
 	list []visit
 	*sieve
@@ -290,22 +303,44 @@ func (v *visits) Pop() any {
 	return last
 }
 
-// eachTile calls fn with every tile of the organization.
-func (s *search) eachTile(fn func(layer int64, n int, x *extent)) error {
+// tiled reads the layers of the organization.
+func (s *search) tiled() (tiled, error) {
 	layers, err := layersOf(s.ctx, s.q, s.organization)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for i := range layers {
-		extents, err := layers[i].extents(s.ctx, s.q, s.organization, s.layers)
-		if err != nil {
-			return err
-		}
-		for n := range extents {
-			fn(layers[i].id, n, &extents[n])
+	t := make(tiled, len(layers))
+	for i, l := range layers {
+		t[i].layer = l
+		if t[i].extents, err = l.extents(s.ctx, s.q, s.organization, s.layers); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return t, nil
+}
+
+// weight is that of all tiles, for some rects.
+func (t tiled) weight(rects []rect) (w weight) {
+	for i := range t {
+		for n := range t[i].extents {
+			w.add(rects, &t[i].extents[n])
+		}
+	}
+	return w
+}
+
+// visits returns the tiles that may have something, in place of a list.
+func (t tiled) visits(list []visit, v *sieve) []visit {
+	list = list[:0]
+	for i := range t {
+		for n := range t[i].extents {
+			if x := &t[i].extents[n]; v.may(x) {
+				first, _ := v.ends(x)
+				list = append(list, visit{int32(i), int32(n), first})
+			}
+		}
+	}
+	return list
 }
 
 // findTiled is findHere in tiles.
@@ -318,40 +353,37 @@ func (s *search) findTiled(want int) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var tiles []visit
+	var tiles tiled
+	var list []visit
 	if !s.null { // who has no value is open, and in no tile
-		var w weight
-		err := s.eachTile(func(layer int64, n int, x *extent) {
-			if v.key >= 0 {
-				w.add(v.rects, x)
-			}
-			if v.may(x) {
-				first, _ := v.ends(x)
-				tiles = append(tiles, visit{layer, n, x, first})
-			}
-		})
-		if err != nil {
+		if tiles, err = s.tiled(); err != nil {
 			return nil, err
 		}
-		if rows := s.soon(w, want); rows > 0 {
-			found, err := s.inRows(at, rows, want)
-			if err != nil || len(found) == want {
-				return found, err
+		if s.maySoon(want) {
+			if rows := soon(tiles.weight(v.rects), want); rows > 0 {
+				found, err := s.inRows(at, rows, want)
+				if err != nil || len(found) == want {
+					return found, err
+				}
 			}
 		}
+		kept := visitLists.Get().(*[]visit)
+		defer visitLists.Put(kept)
+		*kept = tiles.visits(*kept, v)
+		list = *kept
 	}
 	var found []candidate
 	for many := want; ; many *= 2 { // more again where many are not as they were
-		list, err := s.firstHits(v, tiles, many)
+		hits, err := s.firstHits(v, tiles, list, many)
 		if err != nil {
 			return nil, err
 		}
-		for part := range slices.Chunk(list, maxPage+1) {
-			hits, err := s.believed(part)
+		for part := range slices.Chunk(hits, maxPage+1) {
+			believed, err := s.believed(part, want)
 			if err != nil {
 				return nil, err
 			}
-			for _, h := range hits {
+			for _, h := range believed {
 				c := candidate{id: rideID(h.id)}
 				if v.key >= 0 {
 					c.value = h.value
@@ -361,10 +393,10 @@ func (s *search) findTiled(want int) ([]candidate, error) {
 				}
 			}
 		}
-		if len(list) < many {
+		if len(hits) < many {
 			return found, nil
 		}
-		v.after = &list[len(list)-1]
+		v.after = &hits[len(hits)-1]
 	}
 }
 
@@ -387,13 +419,15 @@ func (w *weight) add(rects []rect, x *extent) {
 	}
 }
 
+// maySoon reports whether the index of the sort has all that a list is filtered by.
+func (s *search) maySoon(want int) bool {
+	return s.walkCost(nil) <= 1 && s.first == "" && !s.plain() && want < everything
+}
+
 // soon returns how many rows along the index of the sort are worth a try; 0: none.
-func (s *search) soon(w weight, want int) int {
-	if s.walkCost(nil) > 1 || s.first != "" || s.plain() || want >= everything || w.all == 0 {
-		return 0
-	}
+func soon(w weight, want int) int {
 	rows := farther * float64(want) * w.all / max(w.inside, 1)
-	if rows > soonRows {
+	if w.all == 0 || rows > soonRows {
 		return 0
 	}
 	return 1 << bits.Len(uint(rows)) // of a few sizes, so that statements are the same
@@ -414,7 +448,7 @@ func (r rect) size() float64 {
 }
 
 // firstHits returns the first hits, in order.
-func (s *search) firstHits(v *sieve, tiles []visit, most int) ([]hit, error) {
+func (s *search) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]hit, error) {
 	b := &best{sieve: v, most: most}
 	var err error
 	var at *mark
@@ -447,7 +481,7 @@ func (s *search) firstHits(v *sieve, tiles []visit, most int) ([]hit, error) {
 		b.add(*h)
 	}
 	b.settle()
-	order := &visits{slices.Clone(tiles), v}
+	order := &visits{list, v}
 	heap.Init(order)
 	for order.Len() > 0 {
 		var next []visit
@@ -457,12 +491,12 @@ func (s *search) firstHits(v *sieve, tiles []visit, most int) ([]hit, error) {
 		if len(next) == 0 {
 			break
 		}
-		list, err := s.fetch(next)
+		read, err := s.fetch(tiles, next)
 		if err != nil {
 			return nil, fmt.Errorf("read tiles of rides: %w", err)
 		}
-		for i, t := range list {
-			b.sift(t, next[i].extent)
+		for i, t := range read {
+			b.sift(t, tiles.extent(next[i]))
 		}
 	}
 	b.settle()
@@ -474,11 +508,11 @@ const tilesAtOnce = 16
 
 // fetch returns the tiles of some visits, of which it reads those that are not in
 // memory.
-func (s *search) fetch(visits []visit) ([]*tile, error) {
+func (s *search) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 	list := make([]*tile, len(visits))
 	var missing []int
 	for i := range visits {
-		if list[i] = s.layers.tiles.has(visits[i].key(), 0); list[i] == nil {
+		if list[i] = s.layers.tiles.has(tiles.key(visits[i]), 0); list[i] == nil {
 			missing = append(missing, i)
 		}
 	}
@@ -488,9 +522,10 @@ func (s *search) fetch(visits []visit) ([]*tile, error) {
 	var st statement
 	st.WriteString("SELECT v.column1, cells, facts, ids FROM (VALUES ")
 	for i := range tilesAtOnce { // always as many, so that the statement is the same
-		which, layer, n := 0, int64(0), -1
+		which, layer, n := 0, int64(0), int32(-1)
 		if i < len(missing) {
-			which, layer, n = missing[i], visits[missing[i]].layer, visits[missing[i]].n
+			which = missing[i]
+			layer, n = tiles[visits[which].layer].id, visits[which].n
 		}
 		if i > 0 {
 			st.WriteString(", ")
@@ -505,11 +540,11 @@ func (s *search) fetch(visits []visit) ([]*tile, error) {
 			return struct{}{}, err
 		}
 		t, err := p.parse()
-		if err == nil && t.rides != visits[which].rides {
+		if err == nil && t.rides != tiles.extent(visits[which]).rides {
 			err = errTile
 		}
 		if err == nil {
-			s.layers.tiles.put(visits[which].key(), 0, t)
+			s.layers.tiles.put(tiles.key(visits[which]), 0, t)
 			list[which] = t
 		}
 		return struct{}{}, err
@@ -522,8 +557,8 @@ func (s *search) fetch(visits []visit) ([]*tile, error) {
 
 // sift adds what meets the conditions in a tile.
 func (b *best) sift(t *tile, x *extent) {
-	which := b.choose(t, b.located(t, x))
-	for _, i := range which {
+	b.which = b.located(b.which, t, x)
+	for _, i := range b.choose(t, b.which) {
 		h := hit{}
 		if b.key >= 0 {
 			if h.value = t.values[b.key].at(i); b.beyond(b.foremost(h.value)) {
@@ -565,21 +600,25 @@ func (s *search) firstOpen(at *mark, most int) ([]candidate, error) {
 	open := *s
 	open.only = "status IN ('active', 'paused') AND start_cell IS NOT NULL"
 	var st statement
-	st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
-	open.from(&st, cellSet, s.rects)
-	st.addf(" LIMIT %s) AS c", st.arg(s.tiling.open))
-	n := 0
-	if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n); err != nil || n == 0 {
-		return nil, err
-	}
-	if n < s.tiling.open || most >= everything || s.key.column == "updated_at" { // of which there is no index
+	if most >= everything || s.key.column == "updated_at" { // of which there is no index
 		return open.set(cellSet, at, most)
+	}
+	st.WriteString("SELECT 1 AS one")
+	open.from(&st, cellSet, s.rects)
+	st.addf(" LIMIT 1 OFFSET %s", st.arg(s.tiling.open-1))
+	one := 0
+	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&one); {
+	case errors.Is(err, db.ErrNoRows):
+		return open.set(cellSet, at, most)
+	case err != nil:
+		return nil, err
 	}
 	return open.walk(nil, at, nil, most)
 }
 
-// believed returns the hits that are as rides are now.
-func (s *search) believed(hits []hit) ([]hit, error) {
+// believed returns the hits that are as rides are now. Where so many are wanted as a
+// page has, it reads their documents with that.
+func (s *search) believed(hits []hit, want int) ([]hit, error) {
 	var ids []string
 	for i := range hits {
 		if hits[i].revision != sure {
@@ -588,6 +627,12 @@ func (s *search) believed(hits []hit) ([]hit, error) {
 	}
 	if len(ids) == 0 {
 		return hits, nil
+	}
+	if want <= maxPage+1 {
+		if err := s.readDocs(ids); err != nil {
+			return nil, err
+		}
+		return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.revision != sure && h.revision != s.docs[rideID(h.id)].Revision }), nil
 	}
 	now := make(map[string]int64, len(ids))
 	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
