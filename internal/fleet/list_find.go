@@ -325,9 +325,7 @@ func (s *search) between(st *statement, from, to *mark) {
 		case s.plain():
 			st.addf(" AND id %s%s %s", bound.compare, bound.with, st.arg(bound.at.id))
 		default:
-			// The first says nothing new, but is what engines look up.
-			st.addf(" AND %s %s= %s AND (%s, id) %s%s (%s, %s)", s.key.column, bound.compare, st.arg(bound.at.value),
-				s.key.column, bound.compare, bound.with, st.arg(bound.at.value), st.arg(bound.at.id))
+			st.addf(" AND (%s, id) %s%s (%s, %s)", s.key.column, bound.compare, bound.with, st.arg(bound.at.value), st.arg(bound.at.id))
 		}
 	}
 }
