@@ -138,16 +138,13 @@ func (v *sieve) compare(a, b *hit) int {
 func (v *sieve) ends(x *extent) (first, last rank) {
 	first, last = rank{id: x.ids.least}, rank{id: x.ids.greatest}
 	if v.key >= 0 {
-		first.value, last.value = x.values[v.key].least, x.values[v.key].greatest
+		first, last = x.values[v.key].first, x.values[v.key].last
 	}
 	if v.descending {
 		return last, first
 	}
 	return first, last
 }
-
-// rank is where a hit is in the list, but for the second half of its id.
-type rank struct{ value, id int64 }
 
 func (h *hit) rank() rank {
 	high, _ := halves(h.id)
@@ -158,7 +155,7 @@ func (v *sieve) before(a, b rank) bool {
 	if v.descending {
 		a, b = b, a
 	}
-	return a.value < b.value || a.value == b.value && a.id < b.id
+	return a.compare(b) < 0
 }
 
 // may reports whether a tile may have something.
@@ -177,7 +174,7 @@ func (v *sieve) may(x *extent) bool {
 		}
 	}
 	for c, bound := range v.bound {
-		if bound && (x.values[c].greatest < v.limits[c].least || x.values[c].least > v.limits[c].greatest) {
+		if bound && (x.values[c].last.value < v.limits[c].least || x.values[c].first.value > v.limits[c].greatest) {
 			return false
 		}
 	}

@@ -69,13 +69,25 @@ func (r reach) with(v int64) reach { return reach{min(r.least, v), max(r.greates
 // nowhere has no values yet.
 var nowhere = reach{math.MaxInt64, math.MinInt64}
 
+// rank is where a ride is in the order of some value, but for the second half of
+// its id.
+type rank struct{ value, id int64 }
+
+func (r rank) compare(other rank) int {
+	return cmp.Or(cmp.Compare(r.value, other.value), cmp.Compare(r.id, other.id))
+}
+
+// ranks are from the first rank to the last: many rides have the same value, and then
+// it is their ids that tell which of two tiles comes first.
+type ranks struct{ first, last rank }
+
 // extent is what is known of a tile without reading it.
 type extent struct {
 	rides  int
 	part   rect
 	cells  reach
 	ids    reach // of their first halves
-	values [len(valueColumns)]reach
+	values [len(valueColumns)]ranks
 	words  [len(wordColumns)]uint64 // wordBit of each
 }
 
@@ -84,9 +96,6 @@ func wordBit(word string) uint64 { return 1 << (crc32.ChecksumIEEE([]byte(word))
 
 func extentOf(rides []placed) extent {
 	x := extent{rides: len(rides), part: rect{math.MaxInt64, math.MaxInt64, math.MinInt64, math.MinInt64}, cells: nowhere, ids: nowhere}
-	for c := range x.values {
-		x.values[c] = nowhere
-	}
 	for i := range rides {
 		p := &rides[i]
 		lat, lng := positionOf(p.cell)
@@ -94,7 +103,13 @@ func extentOf(rides []placed) extent {
 		high, _ := halves(p.id)
 		x.cells, x.ids = x.cells.with(p.cell), x.ids.with(high)
 		for c, v := range p.values {
-			x.values[c] = x.values[c].with(v)
+			s, at := &x.values[c], rank{v, high}
+			if i == 0 || at.compare(s.first) < 0 {
+				s.first = at
+			}
+			if i == 0 || at.compare(s.last) > 0 {
+				s.last = at
+			}
 		}
 		for c, word := range p.words {
 			x.words[c] |= wordBit(word)
@@ -104,7 +119,7 @@ func extentOf(rides []placed) extent {
 }
 
 // extentColumns is how many numbers an extent has.
-const extentColumns = 1 + 4 + 2 + 2 + 2*len(valueColumns) + len(wordColumns)
+const extentColumns = 1 + 4 + 2 + 2 + 4*len(valueColumns) + len(wordColumns)
 
 // packExtents packs extents: their number, and columns, see [appendColumn].
 func packExtents(list []extent) []byte {
@@ -114,8 +129,8 @@ func packExtents(list []extent) []byte {
 		x := &list[i]
 		row := append(rows[i][:0], int64(x.rides), x.part.minLat, x.part.minLng, x.part.maxLat, x.part.maxLng,
 			x.cells.least, x.cells.greatest, x.ids.least, x.ids.greatest)
-		for _, r := range x.values {
-			row = append(row, r.least, r.greatest)
+		for _, s := range x.values {
+			row = append(row, s.first.value, s.first.id, s.last.value, s.last.id)
 		}
 		for _, bits := range x.words {
 			row = append(row, int64(bits))
@@ -154,7 +169,7 @@ func parseExtents(text []byte) ([]extent, error) {
 		x.cells = reach{next(), next()}
 		x.ids = reach{next(), next()}
 		for c := range x.values {
-			x.values[c] = reach{next(), next()}
+			x.values[c] = ranks{rank{next(), next()}, rank{next(), next()}}
 		}
 		for c := range x.words {
 			x.words[c] = uint64(next())
