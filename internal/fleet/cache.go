@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// cache keeps what was decoded, by id, under the stamp that its row had. A reader
+// cache keeps what was read, by id, under a stamp: mostly that of its row. A reader
 // asks the database for the stamp first, so what it gets is never out of date, on
-// any node. Stamps are random, not counted: what was read in a transaction that
-// came to nothing is never taken for what the next one makes. The zero cache is
-// ready. It is safe for concurrent use.
+// any node. These stamps are random, not counted: what was read in a transaction
+// that came to nothing is never taken for what the next one makes. What never changes
+// has 0, what may be out of date the time. The zero cache is ready. It is safe for
+// concurrent use.
 type cache[T any] struct {
 	most int // values; 0: maxCached
 	mu   sync.RWMutex

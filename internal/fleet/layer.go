@@ -60,7 +60,7 @@ type layer struct {
 
 // layerCache keeps some of what was read of layers, which never change.
 type layerCache struct {
-	extents cache[[]extent] // by layer; up to a hundred kilobytes each
+	extents cache[[]extent] // by layer; up to two hundred kilobytes each, of a home
 	tiles   cache[tile]     // by layer and number; some twenty kilobytes each
 }
 
@@ -415,10 +415,23 @@ func (s *Service) packHomes(rides []placed) []*packedLayer {
 		slices.SortFunc(rides, func(a, b placed) int { return a.id.Compare(b.id) })
 	}
 	for len(rides) > s.tiling.home+s.tiling.home/2 {
-		homes = append(homes, packLayer(rides[:s.tiling.home], s.tiling.tile, true))
-		rides = rides[s.tiling.home:]
+		n := s.tiling.home
+		for n < len(rides) && sameHalf(rides[n-1].id, rides[n].id) { // which homeOf does not tell apart
+			n++
+		}
+		if n == len(rides) {
+			break
+		}
+		homes = append(homes, packLayer(rides[:n], s.tiling.tile, true))
+		rides = rides[n:]
 	}
 	return append(homes, packLayer(rides, s.tiling.tile, true))
+}
+
+func sameHalf(a, b ulid.ULID) bool {
+	one, _ := halves(a)
+	other, _ := halves(b)
+	return one == other
 }
 
 // alone runs fn in a transaction, unless the homes are others than those that are

@@ -13,8 +13,10 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 
+	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -26,7 +28,6 @@ func somePlaced(random *rand.Rand, n int) []placed {
 		for b := range p.id {
 			p.id[b] = byte(random.Uint32())
 		}
-		p.id[0] &= 0x7f // ids end before the year 10889
 		p.revision, p.cell = 1+random.Int64N(9), random.Int64N(1<<58)
 		for c := range p.words {
 			p.words[c] = []string{"", "paid", "zone_01KKNTQ222EMQ8K9W39QSAEKF4", "Ü"}[random.IntN(4)]
@@ -123,6 +124,89 @@ func TestRidesMoveOn(t *testing.T) {
 	}
 	if biggest < 3 {
 		t.Errorf("got %d homes, want some", biggest)
+	}
+}
+
+// TestFarBounds: whoever asks may name times and ids that no ride has for long.
+func TestFarBounds(t *testing.T) {
+	d := dbtest.NewFleet(t)
+	s := newService(t, d)
+	small(s)
+	f, m := &filler{t: t, db: d}, newMaker(12)
+	placed := 0
+	for range 100 {
+		r := m.ride()
+		if f.ride(r); r.StartLocation != nil {
+			placed++
+		}
+	}
+	f.flush()
+	if err := s.moveRides(t.Context(), testOrg); err != nil {
+		t.Fatal(err)
+	}
+	count := func(q RideQuery) int {
+		t.Helper()
+		q.Box, q.Limit = &Box{-180, -90, 180, 90}, 100
+		docs, _, err := s.FindRides(t.Context(), d, testOrg, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(docs)
+	}
+	for _, year := range []int{2100, 6500, 9999} {
+		at := time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC)
+		if got := count(RideQuery{CreatedAt: period.Range{High: &at}}); got != placed {
+			t.Errorf("until %d: got %d rides, want %d", year, got, placed)
+		}
+		if got := count(RideQuery{CreatedAt: period.Range{Low: &at}}); got != 0 {
+			t.Errorf("from %d on: got %d rides, want none", year, got)
+		}
+	}
+	for _, id := range []string{"ride_40000000000000000000000000", "ride_7ZZZZZZZZZZZZZZZZZZZZZZZZZ"} {
+		if got := count(RideQuery{After: &Cursor{ID: id}}); got != placed {
+			t.Errorf("after %s: got %d rides, want %d", id, got, placed)
+		}
+	}
+}
+
+// TestHomesApart: rides of one millisecond, which are told apart by the second halves
+// of their ids only, are not divided between two homes.
+func TestHomesApart(t *testing.T) {
+	s := Open(Config{})
+	small(s)
+	var rides []placed
+	for i := range int64(10 * s.tiling.home) {
+		rides = append(rides, placed{id: joined64(7+i/40, i+1), revision: 1, cell: i})
+	}
+	var homes []homeLayer
+	home := make(map[ulid.ULID]int)
+	for n, l := range s.packHomes(rides) {
+		extents, err := parseExtents(l.extents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := homeLayer{l.layer, nowhere}
+		for _, x := range extents {
+			h.ids = h.ids.with(x.ids.least).with(x.ids.greatest)
+		}
+		homes = append(homes, h)
+		for _, packed := range l.tiles {
+			list, err := packed.unpack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range list {
+				home[p.id] = n
+			}
+		}
+	}
+	if len(homes) < 3 || len(home) != len(rides) {
+		t.Fatalf("got %d homes of %d rides, want some of %d", len(homes), len(home), len(rides))
+	}
+	for id, want := range home {
+		if got := s.homeOf(homes, id); got != want {
+			t.Fatalf("home of %s: got %d, want %d", id, got, want)
+		}
 	}
 }
 

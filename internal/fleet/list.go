@@ -122,7 +122,7 @@ type search struct {
 	alongRegion  []string // what else that of ids has
 	inRegion     []string // by which columns there are indexes of regions
 	rare         rare
-	sizes        *cache[size] // what sets had, by the minute
+	sizes        *cache[size] // what sets had lately
 	rides        bool
 	layers       *layerCache // of rides; nil: there are none
 	tiling       tiling      // likewise
@@ -269,6 +269,11 @@ func (s *search) within(rects []rect) {
 		}
 		rects = both
 	}
+	// A small box can be between two positions: they are whole millionths of a degree.
+	rects = slices.DeleteFunc(slices.Clone(rects), func(r rect) bool {
+		_, ok := r.cut(world)
+		return !ok
+	})
 	s.spatial, s.rects = true, rects
 	s.never = s.never || len(rects) == 0
 }

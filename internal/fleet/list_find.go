@@ -572,8 +572,8 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 		name := s.setName(set)
 		known, ok := s.counted[set]
 		if !ok && name != "" {
-			if lately := s.sizes.has(name, minute()); lately != nil {
-				known, ok = *lately, true
+			if recent := s.sizes.has(name, lately()); recent != nil {
+				known, ok = *recent, true
 			}
 		}
 		if !ok || known.rows >= known.bound && known.bound < bound {
@@ -586,7 +586,7 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 				return noSet, false, err
 			}
 			if name != "" {
-				s.sizes.put(name, minute(), &known)
+				s.sizes.put(name, lately(), &known)
 			}
 		}
 		s.counted[set] = known
@@ -600,16 +600,20 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 
 // setName names a set whose size other lists may ask for, too; empty: none does. Which
 // way is the shortest depends on sizes, what is found does not, so what they were
-// a minute ago is good enough.
+// some seconds ago is good enough.
 func (s *search) setName(set int) string {
 	if set >= len(s.filters) || s.first != "" {
 		return ""
 	}
 	f := &s.filters[set]
-	return fmt.Sprintf("%s %s %s %q %d %d", s.organization, s.table, f.column, f.values, f.low, f.high)
+	if len(f.values) > 8 {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %s %.99q %d %d", s.organization, s.table, f.column, f.values, f.low, f.high)
 }
 
-func minute() int64 { return time.Now().Unix() / 60 }
+// lately is the stamp of what is remembered for ten seconds at most.
+func lately() int64 { return time.Now().Unix() / 10 }
 
 // from writes what has the rows of a set.
 func (s *search) from(st *statement, set int, rects []rect) {

@@ -147,6 +147,10 @@ func (m *maker) during() period.Range {
 	}
 	low := testNow.Add(time.Duration(m.IntN(3600*40)) * time.Millisecond * 500)
 	high := low.Add(time.Duration(m.IntN(200)) * time.Minute)
+	if m.IntN(4) == 0 { // as whoever means for ever says
+		high = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+		low = pick(m, low, high.AddDate(-3000, 0, 0))
+	}
 	r := period.Range{Low: &low, High: &high, LowOpen: m.IntN(2) == 0, HighOpen: m.IntN(2) == 0}
 	switch m.IntN(3) {
 	case 0:
@@ -169,7 +173,7 @@ func (m *maker) among(most int64) Integers {
 }
 
 func (m *maker) box() *Box {
-	return pick(m, nil, nil, nil, &Box{13.38, 52.49, 13.42, 52.52}, &Box{-180, -90, 180, 90}, &Box{179.9, -1, -179.8, 1}, &Box{-180, -1, -179.9, 1},
+	return pick(m, nil, nil, nil, &Box{13.38, 52.49, 13.42, 52.52}, &Box{13.4000001, 52.5000001, 13.4000002, 52.5000002}, &Box{-180, -90, 180, 90}, &Box{179.9, -1, -179.8, 1}, &Box{-180, -1, -179.9, 1},
 		&Box{170, -90, 180, -90}, &Box{13.4, 52.5, 13.4, 52.5}, &Box{13, 52, 13.4, 53}, &Box{0, 89, 20, 90}, &Box{13.5, 52, 13.4, 53})
 }
 

@@ -326,8 +326,8 @@ func (t tiled) weight(rects []rect) (w weight) {
 	return w
 }
 
-// visits returns the tiles that may have something, in place of a list.
-func (t tiled) visits(list []visit, v *sieve) []visit {
+// toVisit returns the tiles that may have something, in place of a list.
+func (t tiled) toVisit(list []visit, v *sieve) []visit {
 	list = list[:0]
 	for i := range t {
 		for n := range t[i].extents {
@@ -366,7 +366,7 @@ func (s *search) findTiled(want int) ([]candidate, error) {
 		}
 		kept := visitLists.Get().(*[]visit)
 		defer visitLists.Put(kept)
-		*kept = tiles.visits(*kept, v)
+		*kept = tiles.toVisit(*kept, v)
 		list = *kept
 	}
 	var found []candidate

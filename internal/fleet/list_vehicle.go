@@ -75,7 +75,7 @@ func searchVehicles(ctx context.Context, q db.Querier, organizationID string, qu
 	f := &search{
 		ctx: ctx, q: q, organization: organizationID, table: "vehicles", cell: "cell", onRegion: []string{"", "code"}, alongRegion: []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
 		inRegion: []string{"vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
-		rare:     rare{"state", []string{string(Available), string(Reserved), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
+		rare:     rare{"state", []string{string(Available), string(VehicleTaken), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
 		cellOn:   []string{"state", "battery_percent", "last_reported_at", "updated_at"},
 		onCells:  []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
 		after:    query.After, descending: query.Sort.Descending,

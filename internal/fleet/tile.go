@@ -49,14 +49,15 @@ func parseRideID(id string) (ulid.ULID, error) {
 
 func rideID(id ulid.ULID) string { return ridePrefix + "_" + id.String() }
 
-// halves are an id as two numbers. The first ones are in the order of ids: they
-// begin with the time, whose first bit is 0 for some thousand years.
+// halves are an id as two numbers, the first ones of which are in the order of ids.
 func halves(id ulid.ULID) (high, low int64) {
-	return int64(binary.BigEndian.Uint64(id[:8])), int64(binary.BigEndian.Uint64(id[8:]))
+	return int64(binary.BigEndian.Uint64(id[:8]) ^ signBit), int64(binary.BigEndian.Uint64(id[8:]))
 }
 
+const signBit = 1 << 63
+
 func joined64(high, low int64) (id ulid.ULID) {
-	binary.BigEndian.PutUint64(id[:8], uint64(high))
+	binary.BigEndian.PutUint64(id[:8], uint64(high)^signBit)
 	binary.BigEndian.PutUint64(id[8:], uint64(low))
 	return id
 }
