@@ -190,7 +190,9 @@ func TestAnyOrder(t *testing.T) {
 			n := len(tt.story(account.Organization{}))
 			run := 0
 			for order := range permutations(n) {
-				run++
+				if run++; testing.Short() && f.db.Postgres() && run%7 != 1 {
+					continue // the order is told to the same code
+				}
 				// Each run has an organization and subscriptions of its own.
 				o := account.Organization{ID: fmt.Sprintf("%s/%d", tt.name, run)}
 				events := tt.story(o)

@@ -806,6 +806,8 @@ func TestPackBesideWriters(t *testing.T) {
 // packs again what was forgotten.
 func TestPack(t *testing.T) {
 	s := newCounted(t, dbtest.NewFleet(t))
+	const few = 200
+	s.packedRides = few
 	ctx := t.Context()
 	count := func(where string) (n int64) {
 		t.Helper()
@@ -832,18 +834,18 @@ func TestPack(t *testing.T) {
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	old := now.Add(-20 * time.Hour)
-	put(0, packedRides, old)
+	put(0, few, old)
 	pack()
 	if got := count("true"); got != 0 {
 		t.Errorf("too few rides: got %d stretches, want none", got)
 	}
-	put(packedRides, 2*packedRides, now.Add(-packDelay).Add(-packedRides*time.Second))
+	put(few, 2*few, now.Add(-packDelay).Add(-few*time.Second))
 	pack()
 	pack()
 	if got := count("runs IS NOT NULL"); got != 1 && got != 2 {
 		t.Errorf("got %d packed stretches, want 1 or 2: what is new is left alone", got)
 	}
-	put(3*packedRides, 5*packedRides, old.Add(-time.Hour*48)) // into the first
+	put(3*few, 5*few, old.Add(-time.Hour*48)) // into the first
 	for range 3 {
 		pack()
 	}

@@ -59,6 +59,8 @@ type Service struct {
 	pace   pace // of lists
 	tiling tiling
 
+	packedRides int // packedRides
+
 	// entropy is the randomness of ids: those of one millisecond ascend, so that ids
 	// sort by creation (fleet-api.md 0).
 	entropy io.Reader
@@ -94,7 +96,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace(), tiling: defaultTiling(), layers: newLayerCache(),
+		db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
 	}
 }

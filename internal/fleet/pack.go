@@ -51,8 +51,8 @@ const (
 	// sources at most twice as many: so many must be read again when one of them
 	// has changed, and a year of five million is so many times fewer rows.
 	packedRides = 2048
-	// crowded is of how many on a stretch is divided before it is packed.
-	crowded = 4 * packedRides
+	// crowded times as many are divided before they are packed.
+	crowded = 4
 	// packDelay is how long rides are left alone: most have ended by then.
 	packDelay = time.Hour
 	// packedAtOnce bounds what one call of pack does, and packedFleets how many
@@ -175,7 +175,7 @@ func (s *Service) extend(ctx context.Context, organizationID string, b basis, un
 			return err
 		}
 		// Mostly there is nothing to do, and no need to write to find out.
-		if at, err := nextStretch(ctx, s.db, organizationID, b, end, until, packedRides, rest); err != nil || at == 0 {
+		if at, err := nextStretch(ctx, s.db, organizationID, b, end, until, s.packedRides, rest); err != nil || at == 0 {
 			return err
 		}
 		err = s.db.Write(ctx, func(tx *db.Tx) error {
@@ -185,7 +185,7 @@ func (s *Service) extend(ctx context.Context, organizationID string, b basis, un
 			start, err := endOfFacts(ctx, tx, organizationID, b)
 			for n := 0; err == nil; n++ {
 				var at int64
-				if at, err = nextStretch(ctx, tx, organizationID, b, start, until, packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
+				if at, err = nextStretch(ctx, tx, organizationID, b, start, until, s.packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
 					more = at != 0
 					return err
 				}
@@ -307,7 +307,7 @@ func (s *Service) packThese(ctx context.Context, organizationID string, list []s
 	for i, p := range list {
 		g.Go(func() error {
 			return s.db.Read(reading, func(tx *db.Tx) error {
-				at, err := nextStretch(reading, tx, organizationID, p.basis, p.start, p.end, crowded, false)
+				at, err := nextStretch(reading, tx, organizationID, p.basis, p.start, p.end, crowded*s.packedRides, false)
 				if err != nil {
 					return err
 				}
@@ -362,7 +362,7 @@ func (s *Service) divide(ctx context.Context, p stretch) error {
 		if err := tx.Lock(ctx, packLock(p.organization)); err != nil {
 			return err
 		}
-		at, err := nextStretch(ctx, tx, p.organization, p.basis, p.start, p.end, packedRides, false)
+		at, err := nextStretch(ctx, tx, p.organization, p.basis, p.start, p.end, s.packedRides, false)
 		if err != nil || at == 0 || at >= p.end {
 			return err
 		}
@@ -372,7 +372,7 @@ func (s *Service) divide(ctx context.Context, p stretch) error {
 			return err
 		}
 		for start := at; start < p.end; start = at {
-			if at, err = nextStretch(ctx, tx, p.organization, p.basis, start, p.end, packedRides, false); err != nil {
+			if at, err = nextStretch(ctx, tx, p.organization, p.basis, start, p.end, s.packedRides, false); err != nil {
 				return err
 			}
 			if at == 0 {
