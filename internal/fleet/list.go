@@ -269,13 +269,14 @@ func (s *search) within(rects []rect) {
 		}
 		rects = both
 	}
-	// A small box can be between two positions: they are whole millionths of a degree.
-	rects = slices.DeleteFunc(slices.Clone(rects), func(r rect) bool {
-		_, ok := r.cut(world)
-		return !ok
-	})
-	s.spatial, s.rects = true, rects
-	s.never = s.never || len(rects) == 0
+	s.spatial, s.rects = true, nil
+	for _, r := range rects {
+		// A small box can be between two positions: they are whole millionths of a degree.
+		if r, ok := r.cut(world); ok {
+			s.rects = append(s.rects, r)
+		}
+	}
+	s.never = s.never || len(s.rects) == 0
 }
 
 // also adds a test of positions.

@@ -42,7 +42,7 @@ func (s *search) absent() (bool, error) {
 		return s.never, nil
 	}
 	list, ok := regions(s.rects, maxRegions)
-	if !ok || len(list) == 0 {
+	if !ok {
 		return false, nil
 	}
 	for i := range s.filters {
@@ -123,7 +123,7 @@ func (s *search) walkCost(w *filter) int {
 	}
 	others := len(s.extra) > 0 || s.null && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
 		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.null) &&
-			!(s.spatial && column == s.region() && slices.Contains(s.alongRegion, f.column) && s.key.column == "")
+			!slices.Contains(s.besides(w), f.column)
 	})
 	along := slices.Contains(s.cellOn, column) || s.spatial && column == s.region()
 	switch {
@@ -133,6 +133,14 @@ func (s *search) walkCost(w *filter) int {
 		return someCost
 	}
 	return lookupCost
+}
+
+// besides returns what the index of a walk has beside what it is walked by.
+func (s *search) besides(w *filter) []string {
+	if w != nil && w.column == s.region() && s.key.column == "" {
+		return s.alongRegion
+	}
+	return nil
 }
 
 // setCost is the cost of each row of a set.
@@ -397,11 +405,7 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 		}
 		s.between(st, from, to)
 		if full {
-			var has []string
-			if w != nil && w.column == s.region() && s.key.column == "" {
-				has = s.alongRegion
-			}
-			s.test(st, w, has, s.plain(), s.spatial)
+			s.test(st, w, s.besides(w), s.plain(), s.spatial)
 		}
 	}
 }
@@ -436,17 +440,13 @@ func (s *search) test(st *statement, w *filter, has []string, sought, area bool)
 	}
 }
 
-// area is the condition of being in one of rects. The bits of a cell that are of
-// one coordinate compare as that does.
+// area is the condition of being in one of rects, see [bounds].
 func (s *search) area(st *statement) string {
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
-		c := cells{1, 0} // nothing
-		if r, ok := r.cut(world); ok {
-			c = square{part: r}.cells()
-		}
+		b := boundsOf(r)
 		parts[i] = fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
-			s.cell, latBits, st.arg(c.first&latBits), st.arg(c.last&latBits), lngBits, st.arg(c.first&lngBits), st.arg(c.last&lngBits))
+			s.cell, latBits, st.arg(b.lat.first), st.arg(b.lat.last), lngBits, st.arg(b.lng.first), st.arg(b.lng.last))
 	}
 	return strings.Join(parts, " OR ")
 }

@@ -55,8 +55,14 @@ type sieve struct {
 	bound       [len(valueColumns)]bool
 }
 
-// bounds are a rect as the bits of cells compare.
+// bounds are a rect as the bits of cells compare: those that are of one coordinate
+// do as that does.
 type bounds struct{ lat, lng cells }
+
+func boundsOf(r rect) bounds {
+	c := square{part: r}.cells()
+	return bounds{cells{c.first & latBits, c.last & latBits}, cells{c.first & lngBits, c.last & lngBits}}
+}
 
 func (s *search) sieve(at *mark) (*sieve, error) {
 	v := &sieve{key: -1, descending: s.descending, first: math.MinInt64, last: math.MaxInt64}
@@ -75,13 +81,9 @@ func (s *search) sieve(at *mark) (*sieve, error) {
 		}
 	}
 	for _, r := range s.rects {
-		if r, ok := r.cut(world); ok {
-			c := square{part: r}.cells()
-			v.rects = append(v.rects, r)
-			v.areas = append(v.areas, bounds{cells{c.first & latBits, c.last & latBits}, cells{c.first & lngBits, c.last & lngBits}})
-		}
+		v.areas = append(v.areas, boundsOf(r))
 	}
-	v.ranges = cover(v.rects, ringRanges)
+	v.rects, v.ranges = s.rects, cover(s.rects, ringRanges)
 	for i := range s.filters {
 		f := &s.filters[i]
 		if c := slices.Index(wordColumns[:], f.column); c >= 0 {
@@ -253,14 +255,6 @@ func (b *best) settle() {
 // beyond reports whether what comes from some rank on is of no use.
 func (b *best) beyond(first rank) bool {
 	return b.full && b.before(b.list[b.most-1].rank(), first)
-}
-
-// foremost is the first rank of a value.
-func (v *sieve) foremost(value int64) rank {
-	if v.descending {
-		return rank{value, math.MaxInt64}
-	}
-	return rank{value, math.MinInt64}
 }
 
 // tiled are the layers of an organization, with what is known of their tiles.
@@ -556,16 +550,14 @@ func (s *search) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 func (b *best) sift(t *tile, x *extent) {
 	b.which = b.located(b.which, t, x)
 	for _, i := range b.choose(t, b.which) {
-		h := hit{}
+		at := rank{id: t.highs.at(i)}
 		if b.key >= 0 {
-			if h.value = t.values[b.key].at(i); b.beyond(b.foremost(h.value)) {
-				continue
-			}
+			at.value = t.values[b.key].at(i)
 		}
-		if high := t.highs.at(i); high < b.first || high >= b.last {
+		if at.id < b.first || at.id >= b.last || b.beyond(at) {
 			continue
 		}
-		h.id, h.revision = t.id(i), t.revisions.at(i)
+		h := hit{at.value, t.id(i), t.revisions.at(i)}
 		if b.after == nil || b.compare(&h, b.after) > 0 {
 			b.add(h)
 		}
@@ -596,10 +588,10 @@ func (s *search) mayBeOpen(v *sieve) bool {
 func (s *search) firstOpen(at *mark, most int) ([]candidate, error) {
 	open := *s
 	open.only = "status IN ('active', 'paused') AND start_cell IS NOT NULL"
-	var st statement
 	if most >= everything || s.key.column == "updated_at" { // of which there is no index
 		return open.set(cellSet, at, most)
 	}
+	var st statement
 	st.WriteString("SELECT 1 AS one")
 	open.from(&st, cellSet, s.rects)
 	st.addf(" LIMIT 1 OFFSET %s", st.arg(s.tiling.open-1))
@@ -625,13 +617,24 @@ func (s *search) believed(hits []hit, want int) ([]hit, error) {
 	if len(ids) == 0 {
 		return hits, nil
 	}
-	if want <= maxPage+1 {
-		if err := s.readDocs(ids); err != nil {
-			return nil, err
-		}
-		return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.revision != sure && h.revision != s.docs[rideID(h.id)].Revision }), nil
-	}
+	var err error
 	now := make(map[string]int64, len(ids))
+	if want <= maxPage+1 {
+		err = s.readDocs(ids)
+		for id, d := range s.docs {
+			now[id] = d.Revision
+		}
+	} else {
+		err = s.readRevisions(ids, now)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.revision != sure && h.revision != now[rideID(h.id)] }), nil
+}
+
+// readRevisions adds the revisions that rides have.
+func (s *search) readRevisions(ids []string, now map[string]int64) error {
 	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
 		var id string
 		var revision int64
@@ -639,8 +642,5 @@ func (s *search) believed(hits []hit, want int) ([]hit, error) {
 		now[strings.Clone(id)] = revision
 		return struct{}{}, err
 	}, "SELECT id, revision FROM rides WHERE organization_id = $1 AND id = ANY($2)", s.organization, ids)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.revision != sure && h.revision != now[rideID(h.id)] }), nil
+	return err
 }
