@@ -79,6 +79,9 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 type crowd struct {
 	URL        string
 	Clients, N int
+	// Wrong is the address that all come from with wrong passwords for people that do
+	// not exist; empty: each is right.
+	Wrong string
 }
 
 // crowded is how long all of a crowd took, and each one.
@@ -117,6 +120,9 @@ func beCrowd(ctx context.Context, order string) error {
 	}
 	p := &program{url: c.URL}
 	took, latencies, err := load(c.N, c.Clients, func(client *http.Client, i int) error {
+		if c.Wrong != "" {
+			return p.signInWrongly(ctx, client, c.Wrong, i)
+		}
 		_, err := p.call(ctx, client, http.MethodPost, "auth.signInWithPassword", nil,
 			fmt.Sprintf(`{"json":{"email":"person-%d@example.com","password":"%s"}}`, i, benchPassword))
 		return err

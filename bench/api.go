@@ -25,7 +25,7 @@ func (p *program) createKey(ctx context.Context, service apikey.ServiceName) (st
 	}); err != nil {
 		return "", err
 	}
-	_, token, err := p.Keys.Create(ctx, apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
+	_, token, err := p.Keys.Create(ctx, apikey.New{
 		OrganizationID: p.org, Service: service, Environment: apikey.Live, Name: "Bench " + rand.Text(),
 		Permissions: apikey.Permissions{Level: apikey.ReadWrite},
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ func (b *bench) open(ctx context.Context, data string, worker bool) (*program, e
 	}
 	a, err := app.Open(ctx, app.Config{
 		BaseURL: "http://" + ln.Addr().String(), Data: data, MailFrom: "bench@localhost",
-		AllowPrivateReceivers: true, RetryTimeScale: 1, Web: true, Worker: worker, StopTimeout: time.Second,
+		AllowPrivateReceivers: true, RetryTimeScale: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Web: true, Worker: worker, StopTimeout: time.Second,
 	}, quiet())
 	if err != nil {
 		ln.Close()
@@ -72,7 +73,7 @@ func (b *bench) open(ctx context.Context, data string, worker bool) (*program, e
 		return nil, err
 	}
 	p.org = o.ID
-	_, _, err = a.Connections.Connect(ctx, connection.New{OrganizationID: o.ID, Channel: "sms", Address: number, Secrets: []string{secret}})
+	_, _, err = a.Connections.Connect(ctx, connection.New{OrganizationID: o.ID, Channel: "sms", Address: number, Secrets: []string{secret}, ByOperator: true})
 	return p, err
 }
 

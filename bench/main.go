@@ -51,6 +51,7 @@ var benchmarks = []benchmark{
 	{"hanging receivers", hangingReceivers},
 	{"beside a backlog", besideBacklog},
 	{"password sign-ins", passwordSignIns},
+	{"signin beside wrong ones", signInBesideWrong},
 	{"auth.getUser", getUser},
 	{"keyed GET", keyedGet},
 	{"keyed POST", keyedPost},

@@ -195,7 +195,7 @@ func smsToTicket(ctx context.Context, b *bench) ([]row, error) {
 	defer p.stop()
 	// The deliveries are written and wait: sending them is another row's
 	// business.
-	w, err := p.Webhooks.Create(ctx, p.org, webhook.New{URL: "http://127.0.0.1:9/", Events: []string{"ticket.created"}, Secret: secret})
+	w, err := p.Webhooks.Create(ctx, p.org, webhook.New{URL: "http://127.0.0.1:9/", Events: []string{"ticket.created"}, Secret: new(secret)})
 	if err != nil {
 		return nil, err
 	}

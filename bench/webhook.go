@@ -67,7 +67,7 @@ func deliver(ctx context.Context, b *bench, receivers, n int) (got, bare float64
 		r := newReceiver()
 		defer r.Close()
 		all = append(all, r)
-		w, err := p.Webhooks.Create(ctx, p.org, webhook.New{URL: r.URL, Events: []string{"ticket.created"}, Secret: secret})
+		w, err := p.Webhooks.Create(ctx, p.org, webhook.New{URL: r.URL, Events: []string{"ticket.created"}, Secret: new(secret)})
 		if err != nil {
 			return 0, 0, err
 		}
@@ -192,7 +192,7 @@ func arrivals(ctx context.Context, b *bench, name string, healthy, hanging int) 
 			return nil, err
 		}
 		if _, _, err := p.Connections.Connect(ctx, connection.New{
-			OrganizationID: o.ID, Channel: "sms", Address: numberOf(len(orgs)), Secrets: []string{secret},
+			OrganizationID: o.ID, Channel: "sms", Address: numberOf(len(orgs)), Secrets: []string{secret}, ByOperator: true,
 		}); err != nil {
 			return nil, err
 		}
@@ -228,7 +228,7 @@ func arrivals(ctx context.Context, b *bench, name string, healthy, hanging int) 
 		}
 		s := httptest.NewServer(http.HandlerFunc(handler))
 		defer s.Close()
-		if _, err := p.Webhooks.Create(ctx, orgs[i%len(orgs)], webhook.New{URL: s.URL, Events: []string{"message.created"}, Secret: secret}); err != nil {
+		if _, err := p.Webhooks.Create(ctx, orgs[i%len(orgs)], webhook.New{URL: s.URL, Events: []string{"message.created"}, Secret: new(secret)}); err != nil {
 			return nil, err
 		}
 	}

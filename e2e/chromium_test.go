@@ -67,7 +67,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(name), chromedp.UserDataDir(dir), chromedp.Headless, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU,
 		// Nothing but what is asked for: not even names of other hosts are looked up.
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
 		chromedp.Flag("no-proxy-server", true),
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true),

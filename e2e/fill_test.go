@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
@@ -17,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -34,7 +36,7 @@ func (p *program) connect(o account.Organization) (number, mailbox string) {
 		{Channel: "sms", Address: ourNumber, Name: "Main number", Credentials: map[string]string{"account_sid": "AC" + strings.Repeat("0", 32), "auth_token": "token"}},
 		{Channel: "email-raw", Address: ourMailbox, Name: "Support mailbox"},
 	} {
-		n.OrganizationID = o.ID
+		n.OrganizationID, n.ByOperator = o.ID, true
 		c, _, err := p.Connections.Connect(p.t.Context(), n)
 		if err != nil {
 			p.t.Fatal(err)
@@ -95,6 +97,7 @@ type told struct {
 	html              string
 	reply, note       string // of an agent; empty for none
 	again             string // what the customer wrote then
+	elsewhere         string // where that asks for answers, without a proof
 	status            desk.Status
 	priority          desk.Priority
 	to                who // the assignee; nobody for none
@@ -107,7 +110,8 @@ var tales = []told{
 	{name: "Ana Lind", mail: "ana@client.example", ago: 26 * time.Hour, subject: "Invoice for October", text: "Hello,\n\ncould you send me the invoice for October again? My accountant lost it.\n\nAna",
 		reply: "Hello Ana,\n\nhere it is again. It is also in the app under Account.\n\nRobin", again: "Thank you, that was quick!\n\n> Hello Ana,\n>\n> here it is again.", status: desk.StatusPending, to: admin, tags: []string{"billing"}},
 	{name: "Jo Rider", mail: "jo@client.example", ago: 20 * time.Hour, subject: "Parking zone at the station", text: "Is it allowed to end a ride in front of the station? The app says no.",
-		note: "The zone was redrawn last week; ask operations.", priority: desk.PriorityHigh, to: agent},
+		note: "The zone was redrawn last week; ask operations.", again: "Please write to my private address.", elsewhere: "jo@private-mail.example",
+		priority: desk.PriorityHigh, to: agent},
 	{phone: "+14155550171", ago: 9 * time.Hour, text: "Hi, scooter B-0417 beeps but does not start. I am at Market Street.",
 		reply: "Sorry about that. Please try B-0112, ten metres away; the first ride is on us.", again: "Works, thanks!", status: desk.StatusResolved, to: agent, tags: []string{"hardware", "b-0417"}},
 	{phone: "+14155550172", ago: 5 * time.Hour, text: "I was charged twice for my ride this morning.", priority: desk.PriorityUrgent, tags: []string{"billing", "refund"}},
@@ -126,6 +130,13 @@ func (w *world) fill() {
 	w.t.Helper()
 	ctx := w.t.Context()
 	number, mailbox := w.connect(w.acme)
+	var err error
+	if w.pending, _, err = w.Connections.Connect(ctx, connection.New{OrganizationID: w.acme.ID, Channel: "email-raw", Address: "help@acme-wheels.example", Name: "New mailbox"}); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.Connections.Prove(ctx, w.acme.ID, w.pending.ID, channel.ProveByMail); err != nil {
+		w.t.Fatal(err)
+	}
 	for priority, minutes := range map[desk.Priority]int64{desk.PriorityUrgent: 30, desk.PriorityHigh: 240, desk.PriorityNormal: 480} {
 		if _, err := w.Desk.SetSLAPolicy(ctx, desk.SLAPolicy{OrganizationID: w.acme.ID, Priority: priority, FirstResponseMinutes: minutes, ResolutionMinutes: minutes * 6}); err != nil {
 			w.t.Fatal(err)
@@ -138,7 +149,7 @@ func (w *world) fill() {
 	}))
 	w.t.Cleanup(far.Close)
 	for _, n := range []webhook.New{
-		{URL: far.URL + "/good", Events: []string{"*"}, Secret: "whsec_" + strings.Repeat("MDAw", 8)},
+		{URL: far.URL + "/good", Events: []string{"*"}, Secret: new("whsec_" + strings.Repeat("MDAw", 8))},
 		{URL: far.URL + "/broken", Events: []string{"ticket.created", "message.created"}},
 	} {
 		hook, err := w.Webhooks.Create(ctx, w.acme.ID, n)
@@ -153,7 +164,7 @@ func (w *world) fill() {
 	// And what came by the providers' requests, which are kept too.
 	w.text("SM1", "+14155550123", "Hello, the scooter at the station does not unlock.")
 	w.letter("pia@client.example", markup("Pia Sorel <pia@client.example>", "Your prices", "<p>What is a day <i>at most</i>?</p>"))
-	by := apikey.By{Actor: apikey.Actor{Type: apikey.User, ID: w.people[admin].ID}}
+	asAdmin := audit.WithActor(ctx, audit.Actor{Type: audit.User, ID: w.people[admin].ID})
 	for _, n := range []apikey.New{
 		{Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Back office", Permissions: apikey.Permissions{Level: apikey.Admin}},
 		{Service: apikey.Helpdesk, Environment: apikey.Live, Name: `Reports <b>&</b> figures`, Permissions: apikey.Permissions{Level: apikey.ReadOnly}, AllowedIPs: []string{"192.0.2.0/24"}, ExpiresAt: time.Now().Add(90 * 24 * time.Hour)},
@@ -161,7 +172,7 @@ func (w *world) fill() {
 		{Service: apikey.Fleet, Environment: apikey.Test, Name: "Trying things out", Permissions: apikey.Permissions{Level: apikey.Admin}},
 	} {
 		n.OrganizationID = w.acme.ID
-		k, _, err := w.Keys.Create(ctx, by, n)
+		k, _, err := w.Keys.Create(asAdmin, n)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -187,7 +198,13 @@ func (w *world) tell(i int, tale told, number, mailbox string) int64 {
 		if tale.mail != "" {
 			in.ConnectionID, in.Channel = mailbox, "email"
 			m.Subject = tale.subject
-			m.Mail = &channel.Mail{MessageID: m.ExternalID, Recipient: ourMailbox, EnvelopeFrom: tale.mail, HasEnvelope: true, Sender: from, Authenticated: true}
+			_, domain, _ := strings.Cut(tale.mail, "@")
+			m.Mail = &channel.Mail{MessageID: m.ExternalID, Recipient: ourMailbox, EnvelopeFrom: tale.mail, HasEnvelope: true, Sender: from}
+			m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM signature of " + domain + " matches the From address", Domain: domain}
+			if n > 0 && tale.elsewhere != "" {
+				m.From.Email, m.Cc = tale.elsewhere, []channel.Party{{Name: "Kim Rider", Email: "kim@private-mail.example"}}
+				m.Mail.Proof = mailproof.Result{Verdict: mailproof.Unproven, Reason: "there is no DKIM signature of " + domain + ", and no trusted server reports SPF", Domain: domain}
+			}
 			if n > 0 {
 				m.Mail.InReplyTo = []string{fmt.Sprintf("%d-0@client.example", i)}
 				m.Stripped, _, _ = strings.Cut(text, "\n\n>")

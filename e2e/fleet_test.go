@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
@@ -18,7 +19,7 @@ func TestRideAppears(t *testing.T) {
 	if err := p.Fleet.Seed(t.Context(), fleet.Organization{ID: o.ID, Name: o.Name}); err != nil {
 		t.Fatal(err)
 	}
-	_, token, err := p.Keys.Create(t.Context(), apikey.By{Actor: apikey.Actor{Type: apikey.User, ID: robin.ID}}, apikey.New{
+	_, token, err := p.Keys.Create(audit.WithActor(t.Context(), audit.Actor{Type: audit.User, ID: robin.ID}), apikey.New{
 		OrganizationID: o.ID, Service: apikey.Fleet, Environment: apikey.Live, Name: "Partner", Permissions: apikey.Permissions{Level: apikey.Admin},
 	})
 	if err != nil {

@@ -169,6 +169,8 @@ const (
 	agent                // of the same
 	newcomer             // admin of an organization that has nothing yet
 	signingUp            // has signed in for the first time and has no organization
+	halfway              // has given a password, and an authenticator app is still to come
+	secured              // of the organization that has everything, with an authenticator app
 )
 
 // turns are those of tests that look at pages in parallel.
@@ -203,6 +205,9 @@ func (p place) show(v *visitor, path string) {
 	}
 	if got := v.open(path); got != want {
 		v.fatal(path, "was answered", got, "want", want)
+	}
+	if got := js[string](v, "location.pathname"); got == "/sign-in" && !strings.HasPrefix(path, "/sign-in") {
+		v.fatal(path, "leads to", got)
 	}
 }
 

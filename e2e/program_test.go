@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,8 +53,11 @@ const (
 	textSecret = "secret of the text provider"
 )
 
-// start runs a program until the test ends.
-func start(t testing.TB) *program {
+// atLocalhost gives a program the address at which browsers have passkeys.
+func atLocalhost(c *app.Config) { c.BaseURL = strings.Replace(c.BaseURL, "127.0.0.1", "localhost", 1) }
+
+// start runs a program until the test ends, as change configures it.
+func start(t testing.TB, change ...func(*app.Config)) *program {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,13 +67,18 @@ func start(t testing.TB) *program {
 	provider := httptest.NewServer(http.HandlerFunc(s.sendText))
 	t.Cleanup(provider.Close)
 	p := &program{t: t, base: "http://" + ln.Addr().String(), state: s}
-	p.App, err = app.Open(t.Context(), app.Config{
+	c := app.Config{
 		BaseURL: p.base, Data: t.TempDir(), DatabaseURL: dbtest.URL(t), MailFrom: "no-reply@help.example",
 		AccessLifetime: time.Hour, RefreshLifetime: 24 * time.Hour, RetryTimeScale: 1,
 		APIURLs:               map[string]string{"sms": provider.URL},
 		Secrets:               map[string][]string{"email-raw": {mailSecret}, "sms": {textSecret}},
 		AllowPrivateReceivers: true, Web: true, Worker: true, StopTimeout: 10 * time.Second,
-	}, slog.New(slog.NewTextHandler(&failures{t}, &slog.HandlerOptions{Level: slog.LevelError})))
+	}
+	for _, fn := range change {
+		fn(&c)
+	}
+	p.base = c.BaseURL
+	p.App, err = app.Open(t.Context(), c, slog.New(slog.NewTextHandler(&failures{t}, &slog.HandlerOptions{Level: slog.LevelError})))
 	if err != nil {
 		t.Fatal(err)
 	}

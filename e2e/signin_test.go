@@ -29,7 +29,7 @@ func TestResetPassword(t *testing.T) {
 	v := p.as(t, robin)
 	v.open("/settings/sessions")
 	v.see("Where you are signed in")
-	if err := p.Accounts.SendPasswordReset(t.Context(), account.PasswordReset{Email: robin.Email}); err != nil {
+	if err := p.Accounts.SendPasswordReset(t.Context(), account.PasswordReset{Email: robin.Email}, account.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	v.readMail(p, robin.Email, "/reset-password")
@@ -43,8 +43,17 @@ func TestResetPassword(t *testing.T) {
 	}
 	v.checkLayout()
 	v.checkAccess()
+	v.fill("#field-password", "short")
+	v.wait("a low estimate", `document.querySelector("meter").value === 0`)
+	v.see("Too short")
 	v.fill("#field-password", "a new secret")
+	v.wait("a better estimate", `document.querySelector("meter").value === 2`)
+	v.see("Fair")
 	v.fill("#field-repeat", "a new secret")
+	v.click("#show-field-password")
+	v.wait("both passwords to be seen", `["password", "repeat"].every((name) => document.getElementById("field-" + name).type === "text")`)
+	v.checkLayout()
+	v.checkAccess()
 	v.press("Save the new password")
 	v.at("/reset-password/done")
 	v.open("/")

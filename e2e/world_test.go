@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
 // world is a program with an organization in which everything has happened, one that
@@ -17,13 +19,17 @@ type world struct {
 
 	tickets        []int64 // numbers, as tales has them
 	webhooks, keys []string
+	pending        connection.Connection // waits for the code of its challenge
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{program: start(t), people: map[who]account.User{}}
+	w := &world{program: start(t, atLocalhost), people: map[who]account.User{}}
 	w.acme, w.people[admin] = w.organization("Acme Wheels")
 	w.people[agent] = w.member(w.acme, "kim", "Kim Ortiz", account.Agent)
+	w.people[halfway] = w.member(w.acme, "half", "Lou Half", account.Agent)
+	w.secure(w.people[halfway])
+	w.people[secured] = w.member(w.acme, "secured", "Mika Secured", account.Agent)
 	_, w.people[newcomer] = w.organization("Brand New")
 	w.fill()
 	return w
@@ -49,10 +55,24 @@ func (w *world) visitor(who who) *visitor {
 		v.press("Mail me a link")
 		v.at("/sign-in/sent")
 		v.open(w.link("new@client.example", account.CallbackPath))
-		v.at("/welcome")
+		v.at("/welcome/passkey*")
 		return v
 	}
-	return w.as(w.t, w.people[who])
+	if who == halfway {
+		v := w.visit(w.t)
+		v.open("/sign-in")
+		v.fill("#field-email", w.people[halfway].Email)
+		v.fill("#field-password", password)
+		v.press("Sign in")
+		v.at("/sign-in/second-factor")
+		return v
+	}
+	v := w.as(w.t, w.people[who])
+	if who == secured {
+		v.open("/settings/security")
+		v.setUpApp()
+	}
+	return v
 }
 
 // places is the table of all pages.
@@ -61,7 +81,7 @@ var places = []place{
 	{name: "not-found", path: at("/nowhere"), status: 404},
 	{name: "reset-password", path: func(w *world) string {
 		email := w.member(w.acme, "resetting", "Sam Reset", account.Agent).Email
-		if err := w.Accounts.SendPasswordReset(w.t.Context(), account.PasswordReset{Email: email}); err != nil {
+		if err := w.Accounts.SendPasswordReset(w.t.Context(), account.PasswordReset{Email: email}, account.Client{}); err != nil {
 			w.t.Fatal(err)
 		}
 		return w.link(email, "/reset-password")
@@ -74,10 +94,35 @@ var places = []place{
 	}},
 	{name: "sign-in", path: at("/sign-in?next=/settings"), picture: true},
 	{name: "sign-in-sent", path: at("/sign-in/sent")},
+	{name: "sign-in-link", path: func(w *world) string { // of another browser
+		email := w.member(w.acme, "linked", "Lin Linked", account.Agent).Email
+		if _, err := w.Accounts.SignInWithEmail(w.t.Context(), account.EmailSignIn{Email: email}, "", account.Client{}); err != nil {
+			w.t.Fatal(err)
+		}
+		return w.link(email, account.CallbackPath)
+	}},
 	{name: "sign-up", path: at("/sign-up")},
 	{name: "forgot-password", path: at("/forgot-password")},
 	{name: "forgot-password-sent", path: at("/forgot-password/sent")},
 	{name: "welcome", path: at("/welcome"), who: signingUp, picture: true},
+	{name: "welcome-passkey", path: at("/welcome/passkey"), who: signingUp},
+	{name: "second-factor", path: at("/sign-in/second-factor"), who: halfway},
+	{name: "confirm", path: at("/confirm?next=/settings/keys"), who: admin},
+	{name: "security", path: at("/settings/security"), who: admin},
+	{name: "security-with-factors", path: at("/settings/security"), who: secured},
+	{name: "security-totp", path: at("/settings/security/totp"), who: admin},
+	{name: "profile-delete", path: at("/settings/profile/delete"), who: admin},
+	{name: "organization", path: at("/settings/organization"), who: admin},
+	{name: "member-remove", path: func(w *world) string { // with a key that they created
+		u := w.member(w.acme, "leaver", "Lea Leaver", account.Agent)
+		ctx := account.NewContext(w.t.Context(), account.Identity{UserID: u.ID, User: u})
+		if _, _, err := w.Keys.Create(ctx, apikey.New{
+			OrganizationID: w.acme.ID, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Nightly export", Permissions: apikey.Permissions{Level: apikey.ReadOnly},
+		}); err != nil {
+			w.t.Fatal(err)
+		}
+		return "/settings/members/" + u.ID + "/remove"
+	}, who: admin},
 	{name: "inbox", path: at("/inbox"), who: admin, picture: true},
 	{name: "inbox-of-agent", path: at("/inbox/mine"), who: agent},
 	{name: "inbox-empty", path: at("/inbox"), who: newcomer, picture: true},
@@ -85,12 +130,14 @@ var places = []place{
 	{name: "inbox-nothing-found", path: at("/inbox/all?q=nothing+has+this"), who: agent},
 	{name: "inbox-wrong", path: at("/inbox/no-such-view"), who: agent, status: 404},
 	{name: "ticket", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0]) }, who: admin, picture: true},
+	{name: "ticket-question", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[1]) }, who: admin},
 	{name: "customers", path: at("/customers"), who: admin, picture: true},
 	{name: "fleet", path: at("/fleet"), who: admin, picture: true},
 	{name: "fleet-map", path: at("/fleet/map"), who: admin, picture: true},
 	{name: "fleet-rides", path: at("/fleet/rides"), who: admin, picture: true},
 	{name: "sandbox-fleet", path: at("/sandbox/fleet"), who: admin, picture: true},
 	{name: "settings-channels", path: at("/settings/channels"), who: admin, picture: true},
+	{name: "settings-channels-pending", path: func(w *world) string { return "/settings/channels/" + w.pending.ID }, who: admin},
 	{name: "settings-keys", path: at("/settings/keys"), who: admin, picture: true},
 	{name: "settings-keys-new", path: at("/settings/keys/new"), who: admin, picture: true},
 	{name: "settings-webhook", path: func(w *world) string { return "/settings/webhooks/" + w.webhooks[1] }, who: admin, picture: true},

@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestAttachment follows a file from a mail to the agent who saves it, and
-// nobody else.
+// TestAttachment follows a file from a mail to the agent who saves it, to the
+// receiver of a webhook, which got a signed link, and to nobody else.
 func TestAttachment(t *testing.T) {
 	t.Parallel()
 	secret := "attachment-" + strings.Repeat("a", 20)
@@ -89,12 +89,22 @@ Content-Disposition: attachment; filename="page.html"
 	if len(files) != 1 || files[0].Name != "page.html" {
 		t.Fatalf("attachments %+v, want page.html", files)
 	}
+	page, _, signed := strings.Cut(files[0].URL, "?")
+	if !signed {
+		t.Errorf("the receiver got %s, which it cannot open", files[0].URL)
+	}
 	for _, who := range []struct {
 		name   string
 		client *http.Client
+		url    string
 		want   int
-	}{{"a member", insider, 200}, {"a member of another organization", outsider, 404}, {"a stranger", browser(t), 401}} {
-		resp, err := who.client.Get(files[0].URL)
+	}{
+		{"a member", insider, page, 200}, {"a member of another organization", outsider, page, 404}, {"a stranger", browser(t), page, 401},
+		{"the receiver", browser(t), files[0].URL, 200},
+		{"a stranger who changed the link", browser(t), strings.Replace(files[0].URL, "until=", "until=9", 1), 404},
+		{"a stranger who made up a link", browser(t), page + "?until=9999999999&sig=00", 404},
+	} {
+		resp, err := who.client.Get(who.url)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,13 +51,19 @@ type config struct {
 	LogFormat      string        `default:"text" enum:"text,json" help:"Form of the log: text or json." group:"Server"`
 	LogLevel       string        `default:"info" enum:"debug,info,warn,error" help:"Least level that is logged." group:"Server"`
 	StopTimeout    time.Duration `default:"15s" help:"How long running work may take to end when the server stops." group:"Server"`
+	ExtraHosts     []string      `placeholder:"NAME" help:"Further host names that requests may be for, such as one inside of your network; others are refused with 421." group:"Server"`
 	TrustedProxies []string      `placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is believed." group:"Server"`
 
-	SMTPURL  string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: the delivery provider's API; without its key, mails are kept and shown at /dev/mailbox)." group:"Mail"`
-	MailFrom string `default:"Kickstand <no-reply@localhost>" placeholder:"ADDRESS" help:"Sender of account mails." group:"Mail"`
+	SMTPURL      string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: the delivery provider's API; without its key, mails are stored and shown at /dev/mailbox if the base URL is this machine, and otherwise the server does not start)." group:"Mail"`
+	AllowNoMail  bool   `help:"Serve at a public base URL without a way to send mail: no sign-in links, invitations, resets or replies by mail." group:"Mail"`
+	MailFrom     string `default:"Kickstand <no-reply@localhost>" placeholder:"ADDRESS" help:"Sender of account mails." group:"Mail"`
+	OperatorMail string `placeholder:"ADDRESS" help:"Address for notices to whoever runs the server (default: none are mailed)." group:"Mail"`
 
 	AccessLifetime  time.Duration `default:"1h" help:"How long an access token is valid." group:"Sign-in"`
 	RefreshLifetime time.Duration `default:"720h" help:"How long a session lives without being used." group:"Sign-in"`
+	SessionLifetime time.Duration `default:"2160h" help:"How long a session lives at most, however much it is used." group:"Sign-in"`
+	FreshProof      string        `placeholder:"DURATION" help:"How old a sign-in, or the last confirmation of it, may be for changes to keys, members, secrets and factors; off: never asked (default: 10m, off if the base URL is this machine)." group:"Sign-in"`
+	SignUp          string        `placeholder:"POLICY" help:"Who may sign up without the operator: open, invited (holders of an invitation), or domain:example.com,example.org (addresses there). Default: open if the base URL is this machine, else invited." group:"Sign-in"`
 	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Other origins that a sign-in may lead to." group:"Sign-in"`
 
 	OIDCIssuer       string `name:"oidc-issuer" placeholder:"URL" help:"Identity provider (OpenID Connect) that people may sign in with." group:"Sign-in"`
@@ -71,7 +77,7 @@ type config struct {
 	EmailDeliverySecret          []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the mail delivery provider's webhooks." group:"Channels"`
 	EmailDeliveryAPIKey          string   `name:"email-delivery-api-key" secret:"true" placeholder:"KEY" help:"The mail delivery provider's API key: mail leaves by its API, and what it received is fetched there." group:"Channels"`
 	EmailDeliveryAPIURL          string   `name:"email-delivery-api-url" placeholder:"URL" help:"Where the mail delivery provider's API is (default: https://api.resend.com)." group:"Channels"`
-	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results are believed." group:"Channels"`
+	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results and ARC results count." group:"Channels"`
 	SMSSecret                    []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
 	SMSAPIURL                    string   `name:"sms-api-url" placeholder:"URL" help:"Where the SMS provider's API is (default: https://api.twilio.com)." group:"Channels"`
 	BusinessMessagingSecret      []string `secret:"true" placeholder:"SECRET" help:"App secrets of the business messaging provider." group:"Channels"`
@@ -87,12 +93,16 @@ type config struct {
 	StorefrontAPIURL             string   `name:"storefront-api-url" placeholder:"URL" help:"Where the storefront platform's API is (default: at each shop's own address)." group:"Channels"`
 	ChatSecret                   []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the team chat app." group:"Channels"`
 	ChatAPIURL                   string   `name:"chat-api-url" placeholder:"URL" help:"Where the team chat's API is (default: https://slack.com)." group:"Channels"`
-	MarketplaceTopics            []string `placeholder:"ARN" help:"Topics whose marketplace notifications are taken (default: any whose signature holds)." group:"Channels"`
+	MarketplaceTopics            []string `placeholder:"ARN" help:"Topics whose marketplace notifications are taken besides those that are connected (default: on this machine any whose signature holds, elsewhere none)." group:"Channels"`
+	AllowedAddresses             []string `placeholder:"ADDRESS=SLUG" help:"Addresses that belong to organizations, which need no proof of them: ADDRESS=SLUG or @DOMAIN=SLUG, with the medium before it and a colon where only that is meant." group:"Channels"`
+	SMSAccountSID                string   `name:"sms-account-sid" placeholder:"SID" help:"The SMS provider's account that texts the codes by which numbers are proven (default: none are texted)." group:"Channels"`
+	SMSAuthToken                 string   `name:"sms-auth-token" secret:"true" placeholder:"TOKEN" help:"The auth token of that account." group:"Channels"`
+	SMSFrom                      string   `name:"sms-from" placeholder:"NUMBER" help:"The number of that account that texts." group:"Channels"`
 	MarketplaceTestKey           []string `secret:"true" placeholder:"KEY" help:"A private key whose signatures are taken for the marketplace's, for trying things out: RSA, PKCS #8 in base64." group:"Channels"`
 
 	PaymentsSecret        []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook." group:"Payments"`
 	PaymentsConnectSecret []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook for connected accounts." group:"Payments"`
-	PaymentsAPIKey        string   `name:"payments-api-key" secret:"true" placeholder:"KEY" help:"The payment provider's secret API key, for its checkout pages (default: a page of our own that pretends)." group:"Payments"`
+	PaymentsAPIKey        string   `name:"payments-api-key" secret:"true" placeholder:"KEY" help:"The payment provider's secret API key, for its checkout pages (default: plans cannot be paid for; if the base URL is this machine, a page of our own that pretends)." group:"Payments"`
 	PaymentsAPIURL        string   `name:"payments-api-url" placeholder:"URL" help:"Where the payment provider's API is (default: https://api.stripe.com)." group:"Payments"`
 	PaymentsPricePro      string   `placeholder:"ID" help:"The payment provider's price of the plan pro." group:"Payments"`
 	PaymentsPriceBusiness string   `placeholder:"ID" help:"The payment provider's price of the plan business." group:"Payments"`
@@ -236,8 +246,8 @@ func (c *config) settings() (app.Config, error) {
 	}
 	a := app.Config{
 		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
-		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
-		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, RedirectOrigins: c.RedirectOrigins,
+		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, OperatorMail: c.OperatorMail, AllowNoMail: c.AllowNoMail, ExtraHosts: c.ExtraHosts, Listen: c.Listen, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
+		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
 		PaymentsAPIKey: c.PaymentsAPIKey, PaymentsAPIURL: c.PaymentsAPIURL,
 		PaymentsPrices: map[account.Plan]string{account.Pro: c.PaymentsPricePro, account.Business: c.PaymentsPriceBusiness},
@@ -248,6 +258,8 @@ func (c *config) settings() (app.Config, error) {
 		APIURLs:               c.apiURLs(),
 		MarketplaceTopics:     c.MarketplaceTopics,
 		TrustedAuthServers:    c.TrustedAuthServers,
+		AllowedAddresses:      c.AllowedAddresses,
+		TextAccount:           app.TextAccount{SID: c.SMSAccountSID, Token: c.SMSAuthToken, From: c.SMSFrom},
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
 		StopTimeout: c.StopTimeout,
@@ -275,22 +287,44 @@ func (c *config) settings() (app.Config, error) {
 		return a, usageError{errors.New("--roles must be web, worker or both")}
 	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // neither is NaN
 		return a, usageError{errors.New("--retry-time-scale must be greater than 0")}
-	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0:
-		return a, usageError{errors.New("--access-lifetime and --refresh-lifetime must be greater than 0")}
+	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0, c.SessionLifetime <= 0:
+		return a, usageError{errors.New("--access-lifetime, --refresh-lifetime and --session-lifetime must be greater than 0")}
 	case (c.OIDCIssuer == "") != (c.OIDCClientID == ""):
 		return a, usageError{errors.New("--oidc-issuer and --oidc-client-id belong together; give both or none")}
 	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
 		return a, usageError{errors.New("--oidc-client-secret is of no use without --oidc-issuer and --oidc-client-id")}
 	case c.PaymentsPricePro != "" && c.PaymentsPricePro == c.PaymentsPriceBusiness:
 		return a, usageError{errors.New("--payments-price-pro and --payments-price-business must differ: the price tells which plan was paid for")}
+	case (c.SMSAccountSID == "") != (c.SMSAuthToken == "") || (c.SMSAccountSID == "") != (c.SMSFrom == ""):
+		return a, usageError{errors.New("--sms-account-sid, --sms-auth-token and --sms-from belong together; give all or none")}
 	case c.StopTimeout < 0:
 		return a, usageError{errors.New("--stop-timeout must not be negative")}
+	}
+	var err error
+	if a.FreshProof, err = freshProof(c.FreshProof); err != nil {
+		return a, err
+	}
+	if c.SignUp != "" {
+		if _, err := account.ParseSignUpPolicy(c.SignUp); err != nil {
+			return a, usageError{fmt.Errorf("--sign-up: %w", err)}
+		}
 	}
 	if err := a.CheckBases(); err != nil {
 		return a, usageError{fmt.Errorf("--%w", err)}
 	}
+	if err := a.CheckHosts(); err != nil {
+		return a, usageError{fmt.Errorf("--%w", err)}
+	}
+	if err := app.CheckAllowed(c.AllowedAddresses); err != nil {
+		return a, usageError{fmt.Errorf("--allowed-addresses: %w", err)}
+	}
 	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
 		return a, usageError{fmt.Errorf("--mail-from: %w", err)}
+	}
+	if c.OperatorMail != "" {
+		if _, err := mail.ParseAddress(c.OperatorMail); err != nil {
+			return a, usageError{fmt.Errorf("--operator-mail: %w", err)}
+		}
 	}
 	if c.OIDCIssuer != "" {
 		if err := oidc.CheckIssuer(c.OIDCIssuer); err != nil {
@@ -321,6 +355,21 @@ func (c *config) settings() (app.Config, error) {
 		}
 	}
 	return a, nil
+}
+
+// freshProof reads the setting of that name: 0 is the default, below 0 is off.
+func freshProof(text string) (time.Duration, error) {
+	switch text {
+	case "":
+		return 0, nil
+	case "off":
+		return -1, nil
+	}
+	age, err := time.ParseDuration(text)
+	if err != nil || age < time.Minute || age > 24*time.Hour {
+		return 0, usageError{fmt.Errorf("--fresh-proof: %q is neither off nor a duration from 1m to 24h", text)}
+	}
+	return age, nil
 }
 
 // secretLists are what the deployment's channels sign with, by the channel's name.

@@ -70,6 +70,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		}
 		*e.secretLists()[c.name], file[c.secret], secrets[c.name] = []string{secret}, secret, secret
 	}
+	e.SignUp, e.AllowNoMail = "open", true
 	e.PaymentsAPIKey = "" // nobody is to pay for trying things out
 	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
 	if e.LogLevel == "info" {
@@ -101,7 +102,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
-		_, key, err := a.Keys.Create(ctx, operator(), apikey.New{
+		_, key, err := a.Keys.Create(ctx, apikey.New{
 			OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Demo",
 			Permissions: apikey.Permissions{Level: apikey.Admin},
 		})
@@ -276,7 +277,7 @@ func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization stri
 		return "", err
 	}
 	for _, n := range demoConnections {
-		n.OrganizationID = o.ID
+		n.OrganizationID, n.ByOperator = o.ID, true
 		if n.Channel == "email-parse" {
 			n.Secrets = []string{f.secrets[n.Channel]} // a key is nothing that could be made up
 		}
@@ -296,14 +297,14 @@ func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization stri
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", w.channel, err)
 		}
-		req.URL.Scheme, req.URL.Host, req.Host = "http", f.here, ""
+		req.URL.Scheme, req.Host, req.URL.Host = "http", req.URL.Host, f.here
 		if err := accepted(req); err != nil {
 			return "", err
 		}
 	}
 	// Last, so that the tickets above do not wait for a receiver that is not
 	// there yet.
-	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: f.listenSecret})
+	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: &f.listenSecret})
 	return o.ID, err
 }
 
@@ -318,7 +319,7 @@ func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[api
 	}
 	keys := map[apikey.Environment]string{}
 	for _, environment := range []apikey.Environment{apikey.Live, apikey.Test} {
-		_, key, err := a.Keys.Create(ctx, operator(), apikey.New{
+		_, key, err := a.Keys.Create(ctx, apikey.New{
 			OrganizationID: organizationID, Service: apikey.Fleet, Environment: environment, Name: "Demo fleet, " + string(environment),
 			Permissions: apikey.Permissions{Level: apikey.Admin},
 		})

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -179,6 +180,11 @@ func (c *fleetExportCmd) Run(ctx context.Context, e *env) error {
 	}
 	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
 		if err := f.Ensure(ctx, o); err != nil {
+			return err
+		}
+		if err := f.Audit.Record(ctx, audit.Entry{
+			OrganizationID: o.ID, Action: fleet.FleetExported, Target: audit.Target{Type: "fleet", ID: o.ID, Name: o.Name}, Details: map[string]any{"records": c.What},
+		}); err != nil {
 			return err
 		}
 		x := exporter{f: f, organizationID: o.ID, progress: e.err}

@@ -115,6 +115,13 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 			if shown.Next != "" {
 				fmt.Fprintf(w, "More: the same with --before %s\n", shown.Next)
 			}
+			if slices.ContainsFunc(shown.Events, func(e shownEvent) bool { return e.State == inbound.Unrouted }) {
+				// Without the address, which a stranger can have chosen.
+				fmt.Fprint(w, "\nUnrouted events have no organization. Connect the address, and replay what came:\n"+
+					"  kickstand channel connect CHANNEL --org SLUG --address ADDRESS\n  kickstand inbound replay ID\n"+
+					"or route an event by hand:\n  kickstand inbound route ID --org SLUG\n"+
+					"or name the organization that gets such events from now on:\n  kickstand org default SLUG\n")
+			}
 		})
 	}
 	if c.Org == "" {
@@ -162,6 +169,9 @@ func (c *inboundShowCmd) Run(ctx context.Context, e *env) error {
 		found, err := a.Inbound.Find(ctx, c.Event)
 		if err != nil {
 			return seek(err, "inbound list")
+		}
+		if err := a.Inbound.RecordView(ctx, found); err != nil {
+			return err
 		}
 		if c.Raw {
 			_, err := e.out.Write(found.Body)
@@ -281,7 +291,7 @@ type inboundReplayCmd struct {
 }
 
 func (*inboundReplayCmd) Help() string {
-	return `An unrouted event goes to whoever has its address by now, or to the only organization. One that was rejected is read again,
+	return `An unrouted event goes to whoever has its address by now, or to the default organization. One that was rejected is read again,
 and becomes the events that it holds. One that is dead or was processed is processed again: what took effect already does
 not take effect twice.`
 }

@@ -63,9 +63,6 @@ func TestInboundCommands(t *testing.T) {
 		panic("unreachable")
 	}
 	c := &http.Client{Timeout: 20 * time.Second}
-	for _, name := range []string{"Acme", "Wheels"} {
-		kickstand("org", "create", "--name="+name)
-	}
 	for _, text := range []string{"one\x1b[2J", "two", "three"} {
 		if status, body := send(t, c, smsRequest(s.url, smsSecret, "SM"+text[:3], "+14155550123", "+14155550100", text)); status != 200 {
 			t.Fatalf("the text was answered %d %q", status, body)
@@ -94,7 +91,7 @@ func TestInboundCommands(t *testing.T) {
 	}
 	one, two, three, rejected := older[0].ID, waiting[1].ID, waiting[0].ID, all[0].ID
 	table := kickstand("inbound", "list")
-	for _, want := range []string{one + "  ", "  sms       unrouted  message ", "  +14155550123  +14155550100  -  ", "  payments  rejected  unreadable  -  ", "an event needs an id"} {
+	for _, want := range []string{one + "  ", "  sms       unrouted  message ", "  +14155550123  +14155550100  -  ", "  payments  rejected  unreadable  -  ", "an event needs an id", "kickstand inbound route ID --org SLUG", "kickstand org default SLUG"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("list lacks %q:\n%s", want, table)
 		}
@@ -116,6 +113,12 @@ func TestInboundCommands(t *testing.T) {
 		t.Errorf("show said %q", got)
 	}
 
+	if _, err := try("inbound", "replay", three); problem.Of(err) != problem.Precondition {
+		t.Errorf("replay of what nobody has: %v, want a precondition", err)
+	}
+	for _, name := range []string{"Acme", "Wheels"} {
+		kickstand("org", "create", "--name="+name)
+	}
 	// To an organization, to a connection, and by itself once the address is connected.
 	if got := kickstand("inbound", "route", one, "--org=wheels"); !strings.Contains(got, one+" will be processed by the server.") {
 		t.Errorf("route said %q", got)
@@ -130,9 +133,6 @@ func TestInboundCommands(t *testing.T) {
 	kickstand("inbound", "route", two, "--connection="+made.ID)
 	if e := processed(two); e.Organization != "acme" || e.ConnectionID != made.ID {
 		t.Errorf("the routed event is %+v", e)
-	}
-	if _, err := try("inbound", "replay", three); problem.Of(err) != problem.Precondition {
-		t.Errorf("replay of what nobody has: %v, want a precondition", err)
 	}
 	kickstand("channel", "connect", "sms", "--org=acme", "--address=+14155550100")
 	out, err := try("inbound", "replay", three, "no-such-event", rejected)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 )
 
 type keyCmd struct {
@@ -49,12 +50,12 @@ type shownKey struct {
 	RateLimit      *int64             `json:"rate_limit_per_minute"`
 	ExpiresAt      *time.Time         `json:"expires_at"`
 	Status         apikey.Status      `json:"status"`
-	CreatedBy      apikey.Actor       `json:"created_by"`
+	CreatedBy      audit.Actor        `json:"created_by"`
 	CreatedAt      time.Time          `json:"created_at"`
 	LastUsedAt     *time.Time         `json:"last_used_at"`
 	LastUsedIP     *string            `json:"last_used_ip"`
 	RevokedAt      *time.Time         `json:"revoked_at"`
-	RevokedBy      *apikey.Actor      `json:"revoked_by"`
+	RevokedBy      *audit.Actor       `json:"revoked_by"`
 	RotatedFrom    *string            `json:"rotated_from"`
 	ReplacedBy     *string            `json:"replaced_by"`
 	OrganizationID string             `json:"organization_id"`
@@ -101,9 +102,6 @@ func (s *shownKey) may() string {
 	}
 	return strings.Join(parts, ", of which ")
 }
-
-// operator is who runs the commands.
-func operator() apikey.By { return apikey.By{Actor: apikey.Actor{Type: apikey.System}} }
 
 // printToken prints a key that was made just now.
 func (e *env) printToken(k apikey.Key, t apikey.Token, next string) error {
@@ -172,7 +170,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, e *env) error {
 	}
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
 		n.OrganizationID = organizationID
-		k, t, err := a.Keys.Create(ctx, operator(), n)
+		k, t, err := a.Keys.Create(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -227,7 +225,7 @@ type keyRotateCmd struct {
 
 func (c *keyRotateCmd) Run(ctx context.Context, e *env) error {
 	return e.withKey(ctx, c.ID, func(a *app.App, old apikey.Key) error {
-		k, t, err := a.Keys.Rotate(ctx, operator(), old.OrganizationID, old.ID)
+		k, t, err := a.Keys.Rotate(ctx, old.OrganizationID, old.ID)
 		if err != nil {
 			return err
 		}
@@ -245,7 +243,7 @@ func (c *keyRevokeCmd) Run(ctx context.Context, e *env) error {
 		if err := e.confirm(c.Yes, fmt.Sprintf("Revoke key %q (…%s) for good?", k.Name, k.PartialKey)); err != nil {
 			return err
 		}
-		k, err := a.Keys.Revoke(ctx, operator(), k.OrganizationID, k.ID)
+		k, err := a.Keys.Revoke(ctx, k.OrganizationID, k.ID)
 		if err != nil {
 			return err
 		}
@@ -263,7 +261,7 @@ func (c *keyDeleteCmd) Run(ctx context.Context, e *env) error {
 		if err := e.confirm(c.Yes, fmt.Sprintf("Delete key %q (…%s) for good?", k.Name, k.PartialKey)); err != nil {
 			return err
 		}
-		if err := a.Keys.Delete(ctx, operator(), k.OrganizationID, k.ID); err != nil {
+		if err := a.Keys.Delete(ctx, k.OrganizationID, k.ID); err != nil {
 			return err
 		}
 		record := struct {

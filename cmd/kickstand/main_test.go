@@ -242,3 +242,17 @@ func send(t *testing.T, c *http.Client, req *http.Request) (int, string) {
 	}
 	return resp.StatusCode, string(body)
 }
+
+// TestAttackForgedLogLine: text that a stranger chose cannot begin a line of the log,
+// in either format.
+func TestAttackForgedLogLine(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		e := &env{commands: new(commands), stdio: stdio{err: &out}}
+		e.LogFormat, e.LogLevel = format, "info"
+		e.logger().Warn("security", "user_agent", "curl\r\ntime=2026-01-01T00:00:00Z level=INFO msg=\"all is well\"\x1b[2J\u2028")
+		if text := strings.TrimSuffix(out.String(), "\n"); strings.ContainsAny(text, "\r\n\x1b\u2028") {
+			t.Errorf("%s: the log has %q", format, text)
+		}
+	}
+}

@@ -141,13 +141,12 @@ func TestRevokedOnEveryNode(t *testing.T) {
 		Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Helpdesk: {}},
 		PlanLimit:  func(context.Context, string) (int64, error) { return 60, nil },
 	})
-	by := apikey.By{Actor: apikey.Actor{Type: apikey.System}}
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {
 			for i := next.Add(1); i <= int64(rounds) && t.Context().Err() == nil; i = next.Add(1) {
-				k, token, err := keys.Create(t.Context(), by, apikey.New{
+				k, token, err := keys.Create(t.Context(), apikey.New{
 					OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "round " + strconv.FormatInt(i, 10),
 					Permissions: apikey.Permissions{Level: apikey.ReadOnly},
 				})
@@ -164,7 +163,7 @@ func TestRevokedOnEveryNode(t *testing.T) {
 					}
 				}
 				check("before", http.StatusOK, `"active"`)
-				if _, err := keys.Revoke(t.Context(), by, organization, k.ID); err != nil {
+				if _, err := keys.Revoke(t.Context(), organization, k.ID); err != nil {
 					t.Errorf("revoke: %v", err)
 					return
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
 // with opens the program's parts without running any, for commands that work
@@ -38,19 +39,22 @@ func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 }
 
 type orgCmd struct {
-	Create orgCreateCmd `cmd:"" help:"Create an organization."`
-	List   orgListCmd   `cmd:"" help:"List the organizations and what they pay for."`
+	Create  orgCreateCmd  `cmd:"" help:"Create an organization."`
+	List    orgListCmd    `cmd:"" help:"List the organizations: which is the default one, and what they pay for."`
+	Default orgDefaultCmd `cmd:"" help:"Name the organization that gets what no connection claims."`
+	SignIn  orgSignInCmd  `cmd:"" help:"Set which members sign in with the identity provider only, and whether they need a second factor."`
 }
 
 type orgCreateCmd struct {
 	Name           string `required:"" help:"Its name; the slug is made from it."`
 	Plan           string `default:"free" enum:"free,pro,business" help:"Its plan: free, pro or business."`
+	Default        bool   `help:"Have it get what no connection claims."`
 	FleetRateLimit int64  `placeholder:"N" help:"Fleet requests a minute agreed with a business (default: the plan's)."`
 }
 
 func (c *orgCreateCmd) Run(ctx context.Context, e *env) error {
 	return e.with(ctx, func(a *app.App) error {
-		o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: c.Name, Plan: account.Plan(c.Plan), FleetRateLimit: c.FleetRateLimit})
+		o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: c.Name, Plan: account.Plan(c.Plan), FleetRateLimit: c.FleetRateLimit, Default: c.Default})
 		if err != nil {
 			return err
 		}
@@ -66,23 +70,103 @@ func (c *orgCreateCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
+type orgDefaultCmd struct {
+	Slug string `arg:"" help:"Its slug."`
+}
+
+func (*orgDefaultCmd) Help() string {
+	return `Inbound events for an address that nobody connected go to the default organization and to no other. Without this command it
+is the first that org create created; where there is none, such events stay unrouted, and on a base URL of this machine
+only they go to the first organization of all. Events that came before stay as they are; route or replay them:
+  kickstand inbound list --state unrouted`
+}
+
+func (c *orgDefaultCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		o, err := a.Accounts.SetDefaultOrganization(ctx, c.Slug)
+		if err != nil {
+			return seek(err, "org list")
+		}
+		record := struct {
+			ID      string `json:"id"`
+			Name    string `json:"name"`
+			Slug    string `json:"slug"`
+			Default bool   `json:"default"`
+		}{o.ID, o.Name, o.Slug, true}
+		return e.print(record, func(w io.Writer) {
+			fmt.Fprintf(w, "%s gets what no connection claims.\n", o.Slug)
+		})
+	})
+}
+
+type orgSignInCmd struct {
+	Slug         string  `arg:"" help:"The organization's short name."`
+	ProviderOnly *string `placeholder:"off|all|domain:example.com,…" help:"Members that sign in with the identity provider only: off for nobody, all, or those of some e-mail domains."`
+	SecondFactor string  `placeholder:"required|optional" enum:",required,optional" default:"" help:"Whether members need a passkey or an authenticator app: required or optional."`
+}
+
+func (c *orgSignInCmd) Run(ctx context.Context, e *env) error {
+	if c.ProviderOnly == nil && c.SecondFactor == "" {
+		return usageError{errors.New("nothing to set: give --provider-only, --second-factor or both")}
+	}
+	var policy account.ProviderPolicy
+	if c.ProviderOnly != nil {
+		var err error
+		if policy, err = account.ParseProviderPolicy(*c.ProviderOnly); err != nil {
+			return usageError{fmt.Errorf("--provider-only: %w", err)}
+		}
+	}
+	return e.with(ctx, func(a *app.App) error {
+		var o account.Organization
+		var err error
+		if c.ProviderOnly != nil {
+			if o, err = a.Accounts.RequireProviderByOperator(ctx, c.Slug, policy); err != nil {
+				return seek(err, "org list")
+			}
+		}
+		if c.SecondFactor != "" {
+			if o, err = a.Accounts.RequireSecondFactorByOperator(ctx, c.Slug, c.SecondFactor == "required"); err != nil {
+				return seek(err, "org list")
+			}
+		}
+		record := struct {
+			Slug                 string `json:"slug"`
+			ProviderOnly         string `json:"provider_only"`
+			SecondFactorRequired bool   `json:"second_factor_required"`
+		}{o.Slug, o.ProviderOnly.String(), o.SecondFactorRequired}
+		return e.print(record, func(w io.Writer) {
+			second := "optional"
+			if o.SecondFactorRequired {
+				second = "required"
+			}
+			fmt.Fprintf(w, "Sign-in of %s\n  with the identity provider only: %s\n  second factor: %s\n", o.Slug, o.ProviderOnly, second)
+		})
+	})
+}
+
 type orgListCmd struct{}
 
 // shownOrganization is an organization with what it pays for.
 type shownOrganization struct {
-	ID           string       `json:"id"`
-	Name         string       `json:"name"`
-	Slug         string       `json:"slug"`
-	Plan         account.Plan `json:"plan"`
-	PendingPlan  account.Plan `json:"pending_plan,omitempty"`
-	PastDue      bool         `json:"past_due"`
-	Subscription string       `json:"subscription,omitempty"` // the payment provider's id
-	Status       string       `json:"subscription_status,omitempty"`
+	ID           string        `json:"id"`
+	Name         string        `json:"name"`
+	Slug         string        `json:"slug"`
+	Default      bool          `json:"default"` // it gets what no connection claims
+	MadeBy       account.Maker `json:"made_by"`
+	Plan         account.Plan  `json:"plan"`
+	PendingPlan  account.Plan  `json:"pending_plan,omitempty"`
+	PastDue      bool          `json:"past_due"`
+	Subscription string        `json:"subscription,omitempty"` // the payment provider's id
+	Status       string        `json:"subscription_status,omitempty"`
 }
 
 func (*orgListCmd) Run(ctx context.Context, e *env) error {
 	return e.with(ctx, func(a *app.App) error {
 		list, err := a.Accounts.Organizations(ctx)
+		if err != nil {
+			return err
+		}
+		byDefault, _, err := a.Accounts.DefaultOrganization(ctx, a.DB)
 		if err != nil {
 			return err
 		}
@@ -92,7 +176,7 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 			if err != nil {
 				return err
 			}
-			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status}
+			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, o.ID == byDefault, o.MadeBy, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status}
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
@@ -103,7 +187,7 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(t, "SLUG\tNAME\tPLAN\tPAYMENT\tSUBSCRIPTION\tID")
+			fmt.Fprintln(t, "SLUG\tNAME\tDEFAULT\tMADE BY\tPLAN\tPAYMENT\tSUBSCRIPTION\tID")
 			for _, s := range shown {
 				payment := s.Status
 				switch {
@@ -112,9 +196,16 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 				case s.PendingPlan != "":
 					payment = string(s.PendingPlan) + " is not paid yet"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Slug, oneLine(s.Name), s.Plan, orElse(payment, "-"), orElse(s.Subscription, "-"), s.ID)
+				byDefault := "-"
+				if s.Default {
+					byDefault = "yes"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Slug, oneLine(s.Name), byDefault, s.MadeBy, s.Plan, orElse(payment, "-"), orElse(s.Subscription, "-"), s.ID)
 			}
 			t.Flush()
+			if byDefault == "" {
+				fmt.Fprintln(w, "None is the default: what no connection claims stays unrouted.\nNext: kickstand org default SLUG")
+			}
 		})
 	})
 }
@@ -123,7 +214,81 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 type userCmd struct {
-	Create userCreateCmd `cmd:"" help:"Create a user."`
+	Create       userCreateCmd       `cmd:"" help:"Create a user."`
+	Delete       userDeleteCmd       `cmd:"" help:"Delete a user for good."`
+	ResetFactors userResetFactorsCmd `cmd:"" help:"Delete a user's passkeys, authenticator app and recovery codes, and end their sessions."`
+	Link         userLinkCmd         `cmd:"" help:"Print a sign-in link for a user, which works where only the identity provider is admitted, too."`
+	Unlink       userUnlinkCmd       `cmd:"" help:"Remove a user's identity at the identity provider; the next sign-in there links anew."`
+}
+
+type userDeleteCmd struct {
+	Email  string `arg:"" help:"The user's e-mail address."`
+	Revoke bool   `help:"Also revoke the API keys and disable the webhooks that they created."`
+}
+
+func (*userDeleteCmd) Help() string {
+	return `Deletes a user for good, with password, factors and sessions. Their tickets
+that are not closed become unassigned. Messages keep the name, and the audit log
+its entries. The last admin of an organization stays until there is another one.
+API keys and webhooks that they created work on unless --revoke is given.`
+}
+
+func (c *userDeleteCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		u, err := a.Accounts.DeleteUser(ctx, c.Email, c.Revoke)
+		if err != nil {
+			return err
+		}
+		record := struct {
+			ID    string `json:"id"`
+			Email string `json:"email"`
+		}{u.ID, u.Email}
+		return e.print(record, func(w io.Writer) { fmt.Fprintf(w, "%s is deleted\n", u.Email) })
+	})
+}
+
+type userLinkCmd struct {
+	Email string `arg:"" help:"The user's e-mail address."`
+}
+
+func (c *userLinkCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		link, err := a.Accounts.OperatorLink(ctx, c.Email)
+		if err != nil {
+			return err
+		}
+		record := struct {
+			Email string `json:"email"`
+			URL   string `json:"url"`
+		}{c.Email, link}
+		return e.print(record, func(w io.Writer) {
+			fmt.Fprintf(w, "%s\nIt signs in as %s, once, for %d minutes: hand it to nobody else.\n", link, c.Email, int(account.LinkLife.Minutes()))
+		})
+	})
+}
+
+type userUnlinkCmd struct {
+	Email string `arg:"" help:"The user's e-mail address."`
+}
+
+func (c *userUnlinkCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		n, err := a.Accounts.UnlinkIdentities(ctx, c.Email)
+		if err != nil {
+			return err
+		}
+		record := struct {
+			Email    string `json:"email"`
+			Unlinked int64  `json:"unlinked"`
+		}{c.Email, n}
+		return e.print(record, func(w io.Writer) {
+			if n == 0 {
+				fmt.Fprintf(w, "%s has no identity to remove\n", c.Email)
+				return
+			}
+			fmt.Fprintf(w, "%s can sign in with another identity of the provider\n", c.Email)
+		})
+	})
 }
 
 type userCreateCmd struct {
@@ -153,9 +318,36 @@ func (c *userCreateCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
+type userResetFactorsCmd struct {
+	Email string `arg:"" placeholder:"EMAIL" help:"E-mail address of the user."`
+}
+
+func (*userResetFactorsCmd) Help() string {
+	return `For somebody that lost every second factor. Make sure first that it is them who
+ask: afterwards their password, or a mailed link, signs in alone. They hear of it
+by mail.`
+}
+
+func (c *userResetFactorsCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		u, err := a.Factors.ResetByOperator(ctx, c.Email)
+		if err != nil {
+			return err
+		}
+		record := struct {
+			ID    string `json:"id"`
+			Email string `json:"email"`
+		}{u.ID, u.Email}
+		return e.print(record, func(w io.Writer) {
+			fmt.Fprintf(w, "%s signs in without a second factor until a new one is added.\n", u.Email)
+		})
+	})
+}
+
 type channelCmd struct {
 	Connect channelConnectCmd `cmd:"" help:"Connect an address to an organization."`
-	List    channelListCmd    `cmd:"" help:"List an organization's connections."`
+	List    channelListCmd    `cmd:"" help:"List connections, of one organization or of all."`
+	Prove   channelProveCmd   `cmd:"" help:"Vouch for a connection's address, so that its organization needs no other proof."`
 }
 
 type channelConnectCmd struct {
@@ -178,7 +370,7 @@ type shownConnection struct {
 }
 
 func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
-	n := connection.New{Channel: c.Channel, Address: c.Address, Name: c.Name, Secrets: c.Secret, Settings: map[string]string{}}
+	n := connection.New{Channel: c.Channel, Address: c.Address, Name: c.Name, Secrets: c.Secret, Settings: map[string]string{}, ByOperator: true}
 	switch c.Channel {
 	case "email":
 		n.Channel = "email-raw"
@@ -219,39 +411,98 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 }
 
 type channelListCmd struct {
-	Org string `required:"" placeholder:"SLUG" help:"Organization."`
+	Org string `placeholder:"SLUG" help:"Only this organization's."`
+}
+
+// listedConnection is a connection with its organization.
+type listedConnection struct {
+	shownConnection
+	Organization string `json:"organization"` // its slug
 }
 
 func (c *channelListCmd) Run(ctx context.Context, e *env) error {
 	return e.with(ctx, func(a *app.App) error {
-		o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+		bySlug := make(map[string]string)
+		var ids []string
+		if c.Org != "" {
+			o, err := a.Accounts.OrganizationBySlug(ctx, c.Org)
+			if err != nil {
+				return err
+			}
+			bySlug[o.ID], ids = o.Slug, []string{o.ID}
+		} else {
+			all, err := a.Accounts.Organizations(ctx)
+			if err != nil {
+				return err
+			}
+			for _, o := range all {
+				bySlug[o.ID], ids = o.Slug, append(ids, o.ID)
+			}
+		}
+		shown := []listedConnection{}
+		for _, id := range ids {
+			list, err := a.Connections.List(ctx, id)
+			if err != nil {
+				return err
+			}
+			for _, l := range list {
+				shown = append(shown, listedConnection{shownConnection{Connection: l, URL: a.BaseURL + a.Connections.Endpoint(&l)}, bySlug[id]})
+			}
+		}
+		return e.print(shown, func(w io.Writer) { c.table(w, shown) })
+	})
+}
+
+// table prints connections for people.
+func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
+	if len(shown) == 0 {
+		fmt.Fprintf(w, "No channel is connected yet.\nNext: kickstand channel connect sms --org %s --address +14155550100\n", orElse(c.Org, "SLUG"))
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "CHANNEL\tADDRESS\tNAME\tENABLED\tPROOF\tORGANIZATION\tID")
+	for _, s := range shown {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", s.Channel, s.Address, cell(s.Name), s.Enabled, orElse(string(s.Proof.Method), string(s.Proof.State)), s.Organization, s.ID)
+	}
+	t.Flush()
+	for _, s := range shown {
+		if s.Notice != nil {
+			fmt.Fprintf(w, "\n%s %s (%s, %s): %s\n", s.Channel, s.Address, s.Notice.Kind, s.Notice.At.Format(time.RFC3339), s.Notice.Text)
+		}
+	}
+}
+
+type channelProveCmd struct {
+	ID     string `arg:"" placeholder:"CONNECTION" help:"Its id; see channel list."`
+	Revoke bool   `help:"Take the proof back: the connection is pending until it is proven again."`
+}
+
+func (*channelProveCmd) Help() string {
+	return `An organization that connects an address has to prove that it is its own, before anything reaches it that only
+the server's own accounts vouch for, and before anything is sent in its name by these. Where it cannot, you vouch
+for it. That takes the address from another organization that has proven it.`
+}
+
+func (c *channelProveCmd) Run(ctx context.Context, e *env) error {
+	return e.with(ctx, func(a *app.App) error {
+		var proven connection.Connection
+		err := a.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			if c.Revoke {
+				proven, err = a.Connections.RevokeProofTx(ctx, tx, c.ID)
+			} else {
+				proven, err = a.Connections.ProveTx(ctx, tx, c.ID)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		list, err := a.Connections.List(ctx, o.ID)
-		if err != nil {
-			return err
-		}
-		shown := make([]shownConnection, len(list))
-		for i, l := range list {
-			shown[i] = shownConnection{Connection: l, URL: a.InboundURL(l.Channel)}
-		}
-		return e.print(shown, func(w io.Writer) {
-			if len(shown) == 0 {
-				fmt.Fprintf(w, "No channel is connected yet.\nNext: kickstand channel connect sms --org %s --address +14155550100\n", c.Org)
+		return e.print(proven, func(w io.Writer) {
+			if c.Revoke {
+				fmt.Fprintf(w, "%s is pending.\n", proven.Address)
 				return
 			}
-			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(t, "CHANNEL\tADDRESS\tNAME\tENABLED\tID")
-			for _, s := range shown {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\n", s.Channel, s.Address, s.Name, s.Enabled, s.ID)
-			}
-			t.Flush()
-			for _, s := range shown {
-				if s.Notice != nil {
-					fmt.Fprintf(w, "\n%s %s (%s, %s): %s\n", s.Channel, s.Address, s.Notice.Kind, s.Notice.At.Format(time.RFC3339), s.Notice.Text)
-				}
-			}
+			fmt.Fprintf(w, "%s is proven.\n", proven.Address)
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/alecthomas/kong"
@@ -33,6 +34,8 @@ type commands struct {
 	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
 	Inbound inboundCmd `cmd:"" help:"What came in: what was processed, what waits for somebody to look, and once more."`
 	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
+	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and everything that the server depends on."`
+	Audit   auditCmd   `cmd:"" help:"The audit log: what was done, by whom, and whether the log is whole."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -73,7 +76,7 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 			}
 			return kong.DefaultHelpValueFormatter(v)
 		}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(audit.WithSource(ctx, commandSource()), (*context.Context)(nil)),
 	)
 	if err != nil {
 		return fmt.Errorf("command line: %w", err)
@@ -99,21 +102,49 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		}
 		return usageError{fmt.Errorf("%w\n%s", err, hint)}
 	}
-	return wrongUse(parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src}))
+	return wrongUse(parsed.Selected(), parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src}))
 }
 
-// wrongUse turns the refusal of what was typed in into a usage error that names
-// everything that is wrong.
-func wrongUse(err error) error {
+// wrongUse turns the refusal of a command's input into a usage error, which names each
+// wrong flag or argument.
+func wrongUse(command *kong.Node, err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || p.Kind != problem.Invalid || len(p.Issues) == 0 {
 		return err
 	}
 	lines := make([]string, len(p.Issues))
 	for i, issue := range p.Issues {
-		lines[i] = issue.Path + " " + issue.Message
+		lines[i] = inputOf(command, issue.Path) + " " + issue.Message
 	}
 	return usageError{errors.New(strings.Join(lines, "\n"))}
+}
+
+// inputOf returns the flag or argument that set a member of a record: --secret for
+// secrets.0, --plan for planTier. A member that none set is returned as it is.
+func inputOf(command *kong.Node, member string) string {
+	if command == nil {
+		return member
+	}
+	head, _, _ := strings.Cut(member, ".")
+	name := strings.ReplaceAll(kebab(head), "_", "-")
+	match := []func(flag string) bool{
+		func(flag string) bool { return flag == name },
+		func(flag string) bool { return flag+"s" == name },
+		func(flag string) bool { return strings.HasPrefix(name, flag) },
+	}
+	for _, is := range match {
+		for _, f := range command.Flags {
+			if is(f.Name) {
+				return "--" + f.Name
+			}
+		}
+		for _, p := range command.Positional {
+			if is(p.Name) {
+				return strings.ToUpper(p.Name)
+			}
+		}
+	}
+	return member
 }
 
 // sourcesFor opens the sources that args ask for. With nothing else configured,

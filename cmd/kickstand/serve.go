@@ -24,6 +24,9 @@ func (*serveCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
+	if err := set.CheckServe(); err != nil {
+		return usageError{err}
+	}
 	ln, err := e.listen()
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
 type triggerCmd struct {
@@ -120,6 +122,7 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	all := triggers()
+	t.Channel = channel.AdapterName(t.Channel)
 	i := slices.IndexFunc(all, func(c trigger) bool { return t.Channel == c.name || c.alias != "" && t.Channel == c.alias })
 	if i < 0 {
 		var names []string

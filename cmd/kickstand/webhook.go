@@ -21,7 +21,7 @@ type webhookCmd struct {
 	Deliveries webhookDeliveriesCmd `cmd:"" help:"Search deliveries, newest first."`
 	Show       webhookShowCmd       `cmd:"" help:"Show a delivery: each request as it was sent, and what came back."`
 	Replay     webhookReplayCmd     `cmd:"" help:"Send events again."`
-	Enable     webhookEnableCmd     `cmd:"" help:"Enable a webhook and send what has queued, in order."`
+	Enable     webhookEnableCmd     `cmd:"" help:"Enable a webhook and send everything not delivered, oldest first."`
 	Disable    webhookDisableCmd    `cmd:"" help:"Disable a webhook: events queue until it is enabled."`
 }
 
@@ -449,7 +449,7 @@ type webhookEnableCmd struct {
 }
 
 func (c *webhookEnableCmd) Run(ctx context.Context, e *env) error {
-	change := webhook.Change{Enabled: new(true)}
+	change := webhook.Change{Enabled: new(true), MayAudit: true}
 	switch {
 	case c.Rate < 0 || c.Rate > webhook.MaxDrainRate:
 		return usageError{fmt.Errorf("--rate must be from 1 to %d", webhook.MaxDrainRate)}
@@ -465,7 +465,7 @@ type webhookDisableCmd struct {
 }
 
 func (c *webhookDisableCmd) Run(ctx context.Context, e *env) error {
-	return e.changeWebhook(ctx, c.Org, c.Webhook, webhook.Change{Enabled: new(false)})
+	return e.changeWebhook(ctx, c.Org, c.Webhook, webhook.Change{Enabled: new(false), MayAudit: true})
 }
 
 func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook.Change) error {

@@ -13,26 +13,18 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
-)
-
-// How often one e-mail address, or one IP address, may try each way to sign in
-// (helpdesk.md 8), and one user to change the password.
-const (
-	signInLimit  = 5
-	changeLimit  = 10
-	signInWindow = time.Minute
 )
 
 // Mailer sends mail in time.
@@ -57,14 +49,6 @@ type CheckoutRequest struct {
 	Email            string
 }
 
-// Limiter counts attempts: [ratelimit.Limiter] for one process, or
-// [ratelimit.RedisLimiter] for several.
-type Limiter interface {
-	// Allow counts an attempt of key, or refuses it and returns how long it must
-	// wait.
-	Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration)
-}
-
 // Config is what a [Service] is made of.
 type Config struct {
 	DB       *db.DB
@@ -78,9 +62,19 @@ type Config struct {
 
 	AccessLife  time.Duration // of an access token; 0 means 1 hour
 	RefreshLife time.Duration // of a session after its last use; 0 means 30 days
+	SessionLife time.Duration // of a session after its sign-in, however much it is used; 0 means 90 days
 
-	Checkout Checkout // nil: there are no paid plans to choose
-	Provider Provider // nil: nobody can sign in with one
+	// FreshProof is how old the proof of identity of a session may be for a
+	// password that is set in it to prove identity later; 0: any age will do.
+	FreshProof time.Duration
+
+	// BrowserNotices mails people about sign-ins in browsers that are new to their
+	// account.
+	BrowserNotices bool
+
+	SignUp   SignUpPolicy // the zero value admits everybody
+	Checkout Checkout     // nil: there are no paid plans to choose
+	Provider Provider     // nil: nobody can sign in with one
 
 	// NewLimiter makes the limit of a kind of attempt, which name tells from the
 	// others. Nil for limits that this process keeps for itself.
@@ -90,10 +84,27 @@ type Config struct {
 	// is called: for what else knows of them. Nil for nothing.
 	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
-	// Tell tells who looks at an organization what has changed in it: "member" for
-	// who belongs to it or is invited, "organization" for its name and plan. It is
-	// called after the commit. Nil for nobody.
-	Tell func(organizationID string, topics ...string)
+	// OnRevoke revokes the API keys that a member created in an organization and
+	// disables their webhooks, when somebody asks for that with the removal. Nil
+	// for nothing.
+	OnRevoke func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
+
+	// OnDelete removes what else identifies a user who is deleted, in any
+	// organization. Nil for nothing.
+	OnDelete func(ctx context.Context, tx *db.Tx, userID string) error
+
+	// Tell announces a change to open pages of an organization: "member" for its
+	// members and invitations, "organization" for its name, plan and rules. Under the
+	// key [UserNews] it announces to open streams of a user, in place of an
+	// organization, that sessions have changed. It is called after the commit. Nil
+	// announces nothing.
+	Tell func(key string, topics ...string)
+
+	// FirstIsDefault makes the first organization of all the default one, where the
+	// operator neither named nor created any. Only for servers of one's own machine.
+	FirstIsDefault bool
+
+	Audit *audit.Log // nil records nothing
 
 	// Hashers is how many passwords are hashed at once, each with 19 MiB of
 	// memory and as much again until it is collected; 0 means one for each
@@ -111,21 +122,31 @@ type Service struct {
 	redirects   redirects
 	accessLife  time.Duration
 	refreshLife time.Duration
-	checkout    Checkout
-	provider    Provider
-	onRemove    func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
-	tell        func(organizationID string, topics ...string)
-	log         *slog.Logger
+	sessionLife time.Duration
 
-	hashers chan struct{} // holds one value for each hash under way
+	freshProof     time.Duration
+	browserNotices bool
+	signUp         SignUpPolicy
+	checkout       Checkout
+	provider       Provider
+	onRemove       func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
+	onRevoke       func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
+	onDelete       func(ctx context.Context, tx *db.Tx, userID string) error
+	tell           func(key string, topics ...string)
+	audit          *audit.Log
+	firstIsDefault bool
+	log            *slog.Logger
+
+	hashers *hashers
 
 	// One for each way to sign in, so that whoever uses up another's tries at
 	// one leaves them the others.
-	linkTries     Limiter // by e-mail
-	signInTries   Limiter // by e-mail
-	resetTries    Limiter // by e-mail
-	providerTries Limiter // by IP
-	inviteTries   Limiter // by e-mail
+	linkTries     limit   // by mailbox
+	signInTries   limit   // by e-mail
+	resetTries    limit   // by mailbox
+	providerTries limit   // by network
+	failedSignIns Limiter // by network: with a wrong password
+	inviteTries   Limiter // by mailbox
 	inviteCounts  Limiter // by organization
 	changeTries   Limiter // by user
 
@@ -139,8 +160,11 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.AccessLife < 0 || c.RefreshLife < 0 {
-		return nil, errors.New("the life of a token must be positive")
+	if c.AccessLife < 0 || c.RefreshLife < 0 || c.SessionLife < 0 {
+		return nil, errors.New("the life of a token or session must be positive")
+	}
+	if c.FreshProof < 0 {
+		return nil, errors.New("the age of a fresh proof must be positive")
 	}
 	if c.NewLimiter == nil {
 		c.NewLimiter = func(_ string, limit int, window time.Duration) Limiter {
@@ -154,20 +178,28 @@ func New(c Config) (*Service, error) {
 		redirects:   r,
 		accessLife:  c.AccessLife,
 		refreshLife: c.RefreshLife,
+		sessionLife: cmp.Or(c.SessionLife, 90*24*time.Hour),
+		signUp:      c.SignUp,
 		checkout:    c.Checkout,
 		provider:    c.Provider,
 		onRemove:    c.OnRemove,
+		onRevoke:    c.OnRevoke,
+		onDelete:    c.OnDelete,
 		tell:        c.Tell,
-		log:         c.Logger,
+		audit:       c.Audit, firstIsDefault: c.FirstIsDefault,
+		log: c.Logger,
 
-		linkTries:     c.NewLimiter("sign-in-link", signInLimit, signInWindow),
-		signInTries:   c.NewLimiter("sign-in", signInLimit, signInWindow),
-		resetTries:    c.NewLimiter("password-reset", signInLimit, signInWindow),
-		providerTries: c.NewLimiter("sign-in-provider", signInLimit, signInWindow),
-		inviteTries:   c.NewLimiter("invitation", signInLimit, signInWindow),
-		inviteCounts:  c.NewLimiter("invitations", inviteLimit, time.Hour),
-		changeTries:   c.NewLimiter("password-change", changeLimit, signInWindow),
-		used:          make(map[string]struct{}),
+		linkTries:      newLimit(c.NewLimiter, "sign-in-link", true),
+		signInTries:    newLimit(c.NewLimiter, "sign-in", false),
+		resetTries:     newLimit(c.NewLimiter, "password-reset", true),
+		providerTries:  newLimit(c.NewLimiter, "sign-in-provider", false),
+		failedSignIns:  c.NewLimiter("sign-in-failed", networkLimit, signInWindow),
+		inviteTries:    c.NewLimiter("invitation", signInLimit, signInWindow),
+		inviteCounts:   c.NewLimiter("invitations", inviteLimit, time.Hour),
+		changeTries:    c.NewLimiter("password-change", changeLimit, signInWindow),
+		freshProof:     c.FreshProof,
+		browserNotices: c.BrowserNotices,
+		used:           make(map[string]struct{}),
 	}
 	if s.accessLife == 0 {
 		s.accessLife = time.Hour
@@ -178,7 +210,7 @@ func New(c Config) (*Service, error) {
 	if c.Hashers == 0 {
 		c.Hashers = min(runtime.GOMAXPROCS(0), 4)
 	}
-	s.hashers = make(chan struct{}, c.Hashers)
+	s.hashers = newHashers(c.Hashers)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -189,29 +221,12 @@ func New(c Config) (*Service, error) {
 type Client struct {
 	IP        string
 	UserAgent string
+	Browser   string // what the browser keeps of earlier sign-ins, as from [Tokens]
 }
 
 // told has who looks at an organization told, once tx has committed.
 func (s *Service) told(tx *db.Tx, organizationID string, topics ...string) {
 	if s.tell != nil {
 		tx.AfterCommit(func() { s.tell(organizationID, topics...) })
-	}
-}
-
-// allow returns the refusal of an attempt to sign in that comes too soon.
-func allow(ctx context.Context, l Limiter, key string) error {
-	return allowFew(ctx, l, key, "too many sign-in attempts")
-}
-
-// allowFew is allow for other things, which what names.
-func allowFew(ctx context.Context, l Limiter, key, what string) error {
-	ok, wait := l.Allow(ctx, key)
-	if ok {
-		return nil
-	}
-	return &problem.Error{
-		Kind:       problem.RateLimited,
-		Message:    fmt.Sprintf("%s, try again in %d seconds", what, ratelimit.Seconds(wait)),
-		RetryAfter: wait,
 	}
 }

@@ -4,8 +4,11 @@ import "context"
 
 // OccupyHasher takes the turn of one hash until release is called.
 func (s *Service) OccupyHasher() (release func()) {
-	s.hashers <- struct{}{}
-	return func() { <-s.hashers }
+	release, err := s.hashers.turn(context.Background(), "")
+	if err != nil {
+		panic(err)
+	}
+	return release
 }
 
 // Prune deletes what has expired, as [Service.Run] does every hour.

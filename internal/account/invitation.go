@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -71,7 +72,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		return Invitation{}, err
 	}
 	key := emailKey(n.Email)
-	if err := allowFew(ctx, s.inviteTries, key, "too many invitations to this address"); err != nil {
+	if err := allowFew(ctx, s.inviteTries, mailbox(n.Email), "too many invitations to this address"); err != nil {
 		return Invitation{}, err
 	}
 	if err := allowFew(ctx, s.inviteCounts, by.OrganizationID, "too many invitations"); err != nil {
@@ -118,21 +119,41 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, by.UserID, i.CreatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("insert invitation: %w", err)
 		}
+		if err := s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: i.OrganizationID, Action: AuditInvited, Target: audit.Target{Type: "invitation", ID: i.ID, Name: i.Email},
+			Details: map[string]any{"role": i.Role},
+		}); err != nil {
+			return err
+		}
 		s.told(tx, by.OrganizationID, "member")
-		return s.post(ctx, tx, to, mail.Letter{
-			Subject: "Join " + organization + " on Kickstand",
-			Before:  []string{fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", i.InvitedBy, organization, i.Role)},
-			Action:  mail.Action{Label: "See the invitation", URL: s.link(InvitationPath, t)},
-			After: []string{
-				fmt.Sprintf("It can be accepted for %d days.", InvitationLife/(24*time.Hour)),
-				"If you do not know who this is, ignore this mail: nothing happens unless you accept.",
-			},
-		})
+		return s.post(ctx, tx, to, s.invitationLetter(i, organization, by.User.Email, t))
 	})
 	if err != nil {
 		return Invitation{}, err
 	}
 	return i, nil
+}
+
+// invitationLetter reaches people who never asked for mail from here. The names
+// in it are whatever an inviter chose, so only [mail.PlainName] of them goes
+// out; the inviter's e-mail address, which was proven, says who it is.
+func (s *Service) invitationLetter(i Invitation, organization, inviter string, t token) mail.Letter {
+	organization = mail.PlainName(organization, "an organization")
+	if strings.ContainsAny(inviter, "/:") { // a local part may hold a path, and so look like a URL
+		inviter = mail.PlainName(inviter, "a user")
+	}
+	return mail.Letter{
+		Subject: "Join " + organization + " on Kickstand",
+		Before: []string{
+			fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", mail.PlainName(i.InvitedBy, "Somebody"), organization, i.Role),
+			"The invitation comes from the account of " + inviter + ".",
+		},
+		Action: mail.Action{Label: "See the invitation", URL: s.link(InvitationPath, t)},
+		After: []string{
+			fmt.Sprintf("It can be accepted for %d days.", InvitationLife/(24*time.Hour)),
+			"If you do not know this sender, ignore this mail: nothing happens unless you accept.",
+		},
+	}
 }
 
 // Invitations returns those of an organization that can be accepted, oldest
@@ -155,15 +176,18 @@ func (s *Service) Invitations(ctx context.Context, organizationID string) ([]Inv
 // [problem.NotFound].
 func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1 AND organization_id = $2", id, organizationID)
+		var email string
+		err := tx.QueryRow(ctx, "DELETE FROM invitations WHERE id = $1 AND organization_id = $2 RETURNING email", id, organizationID).Scan(&email)
+		if errors.Is(err, db.ErrNoRows) {
+			return problem.New(problem.NotFound, "there is no such invitation")
+		}
 		if err != nil {
 			return fmt.Errorf("revoke invitation: %w", err)
 		}
-		if n == 0 {
-			return problem.New(problem.NotFound, "there is no such invitation")
-		}
 		s.told(tx, organizationID, "member")
-		return nil
+		return s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: organizationID, Action: AuditUninvited, Target: audit.Target{Type: "invitation", ID: id, Name: email},
+		})
 	})
 }
 
@@ -210,7 +234,8 @@ func errUnknownInvitation() error {
 // session: having the link proves to own the address. The name is for who has
 // none yet. Errors: [problem.Invalid] without issues for a link that does not
 // work, with issues for a name that will not do; [problem.Conflict] for who
-// belongs to an organization already.
+// belongs to an organization already; [problem.Forbidden] of the code
+// [ProviderRequired] for a new member who signs in by the identity provider only.
 func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name string, client Client) (SignIn, error) {
 	name = strings.TrimSpace(name)
 	var v problem.Validation
@@ -219,6 +244,8 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 		return SignIn{}, err
 	}
 	in := SignIn{RedirectTo: s.redirects.home()}
+	var organization string
+	var elsewhere bool
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		w, err := findWelcome(ctx, tx, invitationToken, tx.Now)
 		if err != nil {
@@ -263,12 +290,26 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 		if n == 0 { // revoked a moment ago
 			return errUnknownInvitation()
 		}
-		in.User = u
-		in.SessionID, in.Tokens, err = s.openSession(ctx, tx, u.ID, client)
+		in.User, organization = u, w.Organization
+		if err := s.audit.RecordTx(asUser(ctx, u), tx, audit.Entry{
+			OrganizationID: u.OrganizationID, Action: AuditMemberJoined, Target: memberTarget(u), Details: map[string]any{"role": u.Role, "invitation": w.ID},
+		}); err != nil {
+			return err
+		}
+		if err = s.admit(ctx, tx, &in, ByInvitation, client); isProviderRequired(err) {
+			elsewhere = true // a member, who signs in another way
+			return nil
+		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return SignIn{}, err
+	case elsewhere:
+		return SignIn{}, &problem.Error{
+			Kind: problem.Forbidden, Code: ProviderRequired,
+			Message: "You are a member of " + organization + " now, which signs in with its identity provider only. Choose the identity provider where you sign in.",
+		}
 	}
 	return in, nil
 }

@@ -446,22 +446,23 @@ func TestInvitationHeaders(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	acme := f.organization(t, "Acme")
 	ada, _ := f.member(t, acme, "ada@example.com", account.Admin)
-	for i, name := range []string{
-		"Müller & Söhne",
-		"東京レンタカー",
-		strings.Repeat("é", 255),
-		strings.Repeat("a", 255),
-		strings.Repeat("🚲", 255),
-		"=?utf-8?q?a=0d=0aBcc:_eve@example.com?=",
-		"=?utf-8?b?DQpCY2M6IGV2ZUBleGFtcGxlLmNvbQ==?=",
-		"Bcc: eve@example.com",
-		`"quoted" <eve@example.com>, other`,
-		"<script>alert(1)</script>",
-		"two  spaces   and more",
-		"%0d%0aBcc: eve@example.com",
-		`back\slash`,
-		"{{.}} %s",
+	for i, tt := range []struct{ name, mailed string }{
+		{"Müller & Söhne", "Müller & Söhne"},
+		{"東京レンタカー", "東京レンタカー"},
+		{strings.Repeat("é", 255), strings.Repeat("é", 59) + "…"},
+		{strings.Repeat("a", 255), strings.Repeat("a", 59) + "…"},
+		{strings.Repeat("🚲", 255), strings.Repeat("🚲", 59) + "…"},
+		{"=?utf-8?q?a=0d=0aBcc:_eve@example.com?=", "=?utf-8?q?a=0d=0aBcc _eve example com?="},
+		{"=?utf-8?b?DQpCY2M6IGV2ZUBleGFtcGxlLmNvbQ==?=", "=?utf-8?b?DQpCY2M6IGV2ZUBleGFtcGxlLmNvbQ==?="},
+		{"Bcc: eve@example.com", "Bcc: eve example com"},
+		{`"quoted" <eve@example.com>, other`, `"quoted" <eve example com>, other`},
+		{"<script>alert(1)</script>", "<script>alert(1)< script>"},
+		{"two  spaces   and more", "two spaces and more"},
+		{"%0d%0aBcc: eve@example.com", "%0d%0aBcc: eve example com"},
+		{`back\slash`, "back slash"},
+		{"{{.}} %s", "{{ }} %s"},
 	} {
+		name := tt.name
 		o, err := f.CreateOrganization(t.Context(), account.NewOrganization{Name: name})
 		if err != nil {
 			t.Fatalf("%q: %v", name, err)
@@ -476,8 +477,8 @@ func TestInvitationHeaders(t *testing.T) {
 		f.invite(t, by, to, account.Agent)
 		mails := f.mail.all()
 		m := mails[len(mails)-1]
-		checkMail(t, m, to, "Join "+name+" on Kickstand")
-		if !strings.Contains(m.Text, name+" invites you to work with "+name+" on Kickstand") {
+		checkMail(t, m, to, "Join "+tt.mailed+" on Kickstand")
+		if !strings.Contains(m.Text, tt.mailed+" invites you to work with "+tt.mailed+" on Kickstand") {
 			t.Errorf("%q: got text %q", name, m.Text)
 		}
 		if strings.Contains(m.HTML, "<script>") {
@@ -493,5 +494,38 @@ func TestInvitationHeaders(t *testing.T) {
 		wantKind(t, err, problem.Invalid)
 		_, err = f.CompleteSignup(t.Context(), in.User.ID, account.SignupRequest{Name: name, OrganizationName: "Acme"})
 		wantKind(t, err, problem.Invalid)
+	}
+}
+
+// TestAttackInvitationCarriesLink: an organization is named, and an inviter
+// calls themselves, so that the invitation has a link of theirs in it.
+func TestAttackInvitationCarriesLink(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	for i, name := range []string{
+		"Visit http://evil.example now", "evil.example", "WWW.EVIL.EXAMPLE/win", "evil\u3002example", "Pay at evil\u200b.example",
+		"write to win@evil.example", "ｈｔｔｐ：／／ｅｖｉｌ．ｅｘａｍｐｌｅ",
+	} {
+		o := f.organization(t, name)
+		u, err := f.CreateUser(t.Context(), account.NewUser{
+			Email: fmt.Sprintf("eve%d@attacker.test", i), Name: name, Organization: o.Slug, Role: account.Admin,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := len(f.mail.all())
+		by := account.Identity{UserID: u.ID, OrganizationID: o.ID, Role: account.Admin, User: u}
+		if _, err := f.Invite(t.Context(), by, account.NewInvitation{Email: fmt.Sprintf("victim%d@example.com", i), Role: account.Agent}); err != nil {
+			t.Fatal(err)
+		}
+		m := f.mail.all()[sent]
+		ours := strings.ReplaceAll(m.Subject+"\n"+m.Text+"\n"+m.HTML, "https://help.example.com/invitation", "")
+		for _, part := range []string{"evil.example", "EVIL.EXAMPLE", "http:", "WWW.", "\u3002", "\u200b", "win@", "ｈｔｔｐ"} {
+			if strings.Contains(ours, part) {
+				t.Errorf("%q: got %q in the mail\n%s\n%s", name, part, m.Subject, m.Text)
+			}
+		}
+		if !strings.Contains(m.Text, fmt.Sprintf("from the account of eve%d@attacker.test", i)) {
+			t.Errorf("%q: the mail does not say who invites:\n%s", name, m.Text)
+		}
 	}
 }

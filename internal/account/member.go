@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -39,11 +40,18 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 		if err := keepAdmin(ctx, tx, u); err != nil {
 			return err
 		}
+		if err := s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: organizationID, Action: AuditRoleChanged, Target: memberTarget(u),
+			Changes: map[string]audit.Change{"role": {From: u.Role, To: r}},
+		}); err != nil {
+			return err
+		}
 		u.Role, u.UpdatedAt = r, tx.Now
 		if _, err := tx.Exec(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("change role: %w", err)
 		}
 		s.told(tx, organizationID, "member")
+		s.sessionsChanged(tx, u.ID)
 		if r == Admin {
 			return nil
 		}
@@ -59,29 +67,56 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 // sessions and the invitations that they made. The user remains, as after a first sign-in, and may be invited
 // anew. Errors are those of [Service.ChangeRole].
 func (s *Service) RemoveMember(ctx context.Context, organizationID, userID string) error {
+	return s.removeMember(ctx, organizationID, userID, false)
+}
+
+// RemoveMemberAndCredentials is [Service.RemoveMember] and, in the same
+// transaction, [Config.OnRevoke].
+func (s *Service) RemoveMemberAndCredentials(ctx context.Context, organizationID, userID string) error {
+	return s.removeMember(ctx, organizationID, userID, true)
+}
+
+func (s *Service) removeMember(ctx context.Context, organizationID, userID string, revoke bool) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		u, err := lockMember(ctx, tx, organizationID, userID)
 		if err != nil {
 			return err
 		}
-		if err := keepAdmin(ctx, tx, u); err != nil {
+		if err := s.leaveTx(ctx, tx, u, revoke); err != nil {
 			return err
-		}
-		if s.onRemove != nil {
-			if err := s.onRemove(ctx, tx, organizationID, u.ID); err != nil {
-				return fmt.Errorf("prepare removal of member: %w", err)
-			}
 		}
 		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("remove member: %w", err)
 		}
-		s.told(tx, organizationID, "member")
-		if err := dropInvitations(ctx, tx, organizationID, u.ID); err != nil {
+		if err := s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: organizationID, Action: AuditMemberRemoved, Target: memberTarget(u),
+			Changes: map[string]audit.Change{"role": {From: u.Role}}, Details: map[string]any{"credentials_revoked": revoke},
+		}); err != nil {
 			return err
 		}
-		_, err = endSessions(ctx, tx, u.ID, "")
+		_, err = s.endSessions(ctx, tx, u.ID, "")
 		return err
 	})
+}
+
+// leaveTx ends what a member, whose organization is locked, has to do with it: all
+// but the membership itself and the sessions.
+func (s *Service) leaveTx(ctx context.Context, tx *db.Tx, u User, revoke bool) error {
+	if err := keepAdmin(ctx, tx, u); err != nil {
+		return err
+	}
+	if s.onRemove != nil {
+		if err := s.onRemove(ctx, tx, u.OrganizationID, u.ID); err != nil {
+			return fmt.Errorf("prepare removal of member: %w", err)
+		}
+	}
+	if revoke && s.onRevoke != nil {
+		if err := s.onRevoke(ctx, tx, u.OrganizationID, u.ID); err != nil {
+			return fmt.Errorf("revoke credentials of member: %w", err)
+		}
+	}
+	s.told(tx, u.OrganizationID, "member")
+	return dropInvitations(ctx, tx, u.OrganizationID, u.ID)
 }
 
 // lockMember locks an organization's row, so that its admins are changed by one

@@ -296,12 +296,12 @@ func TestInvitationsOfOneOrganization(t *testing.T) {
 func TestResetEndsSignInLinks(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.signIn(t, "ada@example.com")
-	intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "")
+	intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "", account.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	link := f.mail.token(t)
-	if _, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "bob@example.com"}, ""); err != nil {
+	if _, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "bob@example.com"}, "", account.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	others := f.mail.token(t)

@@ -1,12 +1,14 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -26,7 +28,7 @@ type FirstPassword struct {
 // Check implements [problem.Checker]. What depends on whose password it is, is
 // left to [Service.SetPassword].
 func (in FirstPassword) Check(v *problem.Validation) {
-	checkNewPassword(v, "password", in.Password, "")
+	checkNewPassword(v, "password", in.Password, passwordOwner{})
 }
 
 // PasswordChange is the input of auth.changePassword.
@@ -39,7 +41,7 @@ type PasswordChange struct {
 // left to [Service.ChangePassword].
 func (in PasswordChange) Check(v *problem.Validation) {
 	checkPassword(v, "currentPassword", in.CurrentPassword, 0)
-	checkNewPassword(v, "newPassword", in.NewPassword, "")
+	checkNewPassword(v, "newPassword", in.NewPassword, passwordOwner{})
 }
 
 // PasswordReset is the input of auth.sendPasswordReset.
@@ -56,47 +58,63 @@ func (s *Service) HasPassword(ctx context.Context, userID string) (bool, error) 
 	return stored != "", err
 }
 
-// storedPassword returns a user's hash, empty for none, and e-mail address.
-func (s *Service) storedPassword(ctx context.Context, userID string) (hash, email string, err error) {
-	err = s.db.QueryRow(ctx, "SELECT password_hash, email FROM users WHERE id = $1", userID).Scan(db.IntoText(&hash), &email)
+// ProvingPassword reports whether a user has a password, and whether it is a proof
+// of identity. One that was set in a session without a fresh proof is none, or a
+// stolen session would set one to prove itself.
+func (s *Service) ProvingPassword(ctx context.Context, userID string) (has, proves bool, err error) {
+	stored, owner, err := s.storedPassword(ctx, userID)
+	has = stored != ""
+	return has, has && !owner.unproven, err
+}
+
+// storedPassword returns a user's hash, empty for none, and the user.
+func (s *Service) storedPassword(ctx context.Context, userID string) (hash string, owner passwordOwner, err error) {
+	err = s.db.QueryRow(ctx, `SELECT u.password_hash, u.password_unproven, u.email, u.name, coalesce(o.name, '')
+		FROM users u LEFT JOIN organizations o ON o.id = u.organization_id WHERE u.id = $1`, userID).
+		Scan(db.IntoText(&hash), &owner.unproven, &owner.email, &owner.name, &owner.organization)
 	if errors.Is(err, db.ErrNoRows) {
-		return "", "", errNotSignedIn() // deleted a moment ago
+		return "", passwordOwner{}, errNotSignedIn() // deleted a moment ago
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("find password: %w", err)
+		return "", passwordOwner{}, fmt.Errorf("find password: %w", err)
 	}
-	return hash, email, nil
+	return hash, owner, nil
 }
 
 // SetPassword gives a user who has none a password. One who has gets a
-// [problem.Precondition].
-func (s *Service) SetPassword(ctx context.Context, userID string, in FirstPassword) error {
-	stored, email, err := s.storedPassword(ctx, userID)
+// [problem.Precondition]. Without a fresh proof of identity in the session that
+// asks, the password signs in and is no proof of identity itself.
+func (s *Service) SetPassword(ctx context.Context, by Identity, in FirstPassword) error {
+	userID := by.UserID
+	stored, owner, err := s.storedPassword(ctx, userID)
 	if err != nil {
 		return err
 	}
 	var v problem.Validation
-	checkNewPassword(&v, "password", in.Password, email)
+	checkNewPassword(&v, "password", in.Password, owner)
 	if err := v.Err(); err != nil {
 		return err
 	}
 	if stored != "" {
 		return errHasPassword()
 	}
-	hash, err := s.hash(ctx, in.Password)
+	hash, err := s.hash(ctx, "user "+userID, in.Password)
 	if err != nil {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, updated_at = $3 WHERE id = $1 AND password_hash IS NULL",
-			userID, hash, tx.Now.UnixMicro())
+		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, password_unproven = $4, updated_at = $3 WHERE id = $1 AND password_hash IS NULL",
+			userID, hash, tx.Now.UnixMicro(), !s.fresh(by, tx.Now))
 		if err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
 		if n == 0 {
 			return errHasPassword()
 		}
-		return s.post(ctx, tx, email, changedLetter("A password was set for your account. You can sign in with it from now on."))
+		if err := s.recordUserTx(ctx, tx, AuditPasswordSet, userID, nil); err != nil {
+			return err
+		}
+		return s.post(ctx, tx, owner.email, changedLetter("A password was set for your account. You can sign in with it from now on."))
 	})
 }
 
@@ -106,15 +124,16 @@ func errHasPassword() error {
 
 // ChangePassword replaces a user's password and ends all of their sessions but
 // the one that asks. A wrong current one is [problem.Unauthorized]; a user who
-// has none gets a [problem.Precondition].
+// has none gets a [problem.Precondition]. The new one is a proof of identity if the
+// current one is, or if the session has a fresh proof.
 func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordChange) error {
-	stored, email, err := s.storedPassword(ctx, by.UserID)
+	stored, owner, err := s.storedPassword(ctx, by.UserID)
 	if err != nil {
 		return err
 	}
 	var v problem.Validation
 	checkPassword(&v, "currentPassword", in.CurrentPassword, 0)
-	checkNewPassword(&v, "newPassword", in.NewPassword, email)
+	checkNewPassword(&v, "newPassword", in.NewPassword, owner)
 	if err := v.Err(); err != nil {
 		return err
 	}
@@ -125,35 +144,46 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 	if err := allowFew(ctx, s.changeTries, by.UserID, "too many attempts to change the password"); err != nil {
 		return err
 	}
-	ok, err := s.verify(ctx, stored, in.CurrentPassword)
+	party := "user " + by.UserID
+	ok, err := s.verify(ctx, party, stored, in.CurrentPassword)
 	if err != nil {
 		return err
 	}
 	if !ok {
+		s.audit.Refuse(ctx, audit.Entry{OrganizationID: by.OrganizationID, Action: AuditPasswordRefused, Target: userTarget(by.User)})
 		return errWrongCurrent()
 	}
-	hash, err := s.hash(ctx, in.NewPassword)
+	hash, err := s.hash(ctx, party, in.NewPassword)
 	if err != nil {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		// Holds only if the password is still the one that was verified.
-		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3, updated_at = $4 WHERE id = $1 AND password_hash = $2",
-			by.UserID, stored, hash, tx.Now.UnixMicro())
+		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3, password_unproven = $5, updated_at = $4 WHERE id = $1 AND password_hash = $2",
+			by.UserID, stored, hash, tx.Now.UnixMicro(), owner.unproven && !s.fresh(by, tx.Now))
 		if err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
 		if n == 0 {
 			return errWrongCurrent()
 		}
-		if err := dropLinks(ctx, tx, by.UserID, email); err != nil {
+		if err := dropLinks(ctx, tx, by.UserID, owner.email); err != nil {
 			return err
 		}
-		if _, err := endSessions(ctx, tx, by.UserID, by.SessionID); err != nil {
+		if _, err := s.endSessions(ctx, tx, by.UserID, by.SessionID); err != nil {
 			return err
 		}
-		return s.post(ctx, tx, email, changedLetter("Your password was changed, and all other sessions were signed out."))
+		if err := s.recordUserTx(ctx, tx, AuditPasswordChanged, by.UserID, nil); err != nil {
+			return err
+		}
+		return s.post(ctx, tx, owner.email, changedLetter("Your password was changed, and all other sessions were signed out."))
 	})
+}
+
+// fresh reports whether the last proof of identity of a session is recent enough
+// for a password to rest on it.
+func (s *Service) fresh(by Identity, now time.Time) bool {
+	return s.freshProof == 0 || now.Sub(by.ProvenAt) < s.freshProof
 }
 
 func errWrongCurrent() error {
@@ -172,18 +202,24 @@ func changedLetter(what string) mail.Letter {
 // SendPasswordReset mails a link to choose a new password. Whether anybody has
 // the address changes nothing but the words of the mail: to an address that
 // nobody has goes one that says so.
-func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset) error {
+func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, client Client) error {
 	if err := problem.Check(in); err != nil {
 		return err
 	}
 	key := emailKey(in.Email)
-	if err := allow(ctx, s.resetTries, key); err != nil {
+	browser, err := s.recognize(ctx, key, client.Browser)
+	if err != nil {
+		return err
+	}
+	if err := s.resetTries.allow(ctx, mailbox(in.Email), browser, client); err != nil {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		var id, to string
-		if err := tx.QueryRow(ctx, "SELECT coalesce(max(id), ''), coalesce(max(email), $2) FROM users WHERE email_key = $1",
-			key, strings.TrimSpace(in.Email)).Scan(&id, &to); err != nil {
+		var policy ProviderPolicy
+		if err := tx.QueryRow(ctx, `SELECT coalesce(max(u.id), ''), coalesce(max(u.email), $2), coalesce(max(o.provider_only), '')
+			FROM users u LEFT JOIN organizations o ON o.id = u.organization_id WHERE u.email_key = $1`,
+			key, strings.TrimSpace(in.Email)).Scan(&id, &to, (*string)(&policy)); err != nil {
 			return fmt.Errorf("find user: %w", err)
 		}
 		// The same statements for both, so that the time tells nothing either.
@@ -192,7 +228,11 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset) error
 			t.digest(), db.Text(id), tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert reset: %w", err)
 		}
-		return s.post(ctx, tx, to, s.resetLetter(t, id != ""))
+		letter := s.resetLetter(t, id != "")
+		if policy.covers(key) {
+			letter = s.providerLetter(letter.Subject)
+		}
+		return s.post(ctx, tx, to, letter)
 	})
 }
 
@@ -211,6 +251,9 @@ func (s *Service) resetLetter(t token, known bool) mail.Letter {
 			"Somebody, probably you, asked for a new password for Kickstand. There is no account with this e-mail address.",
 			"You may have signed up with another address. To start with this one, ask for a sign-in link where you sign in.",
 		}
+		if !s.signUp.Open() {
+			l.Before[1] = "You may have signed up with another address. " + askForInvitation
+		}
 		l.Action = mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"}
 		l.After = []string{"If you did not ask for it, ignore this mail."}
 	}
@@ -220,30 +263,35 @@ func (s *Service) resetLetter(t token, known bool) mail.Letter {
 // ResetFor returns whose password a link's token lets one choose, without using
 // it up. A link that does not work is a [problem.Invalid] that says why.
 func (s *Service) ResetFor(ctx context.Context, resetToken string) (email string, err error) {
+	r, err := s.resetFor(ctx, resetToken)
+	return r.email, err
+}
+
+func (s *Service) resetFor(ctx context.Context, resetToken string) (reset, error) {
 	r, err := findReset(ctx, s.db, resetToken)
 	if err != nil {
-		return "", err
+		return reset{}, err
 	}
 	if err := r.usable(time.Now()); err != nil {
-		return "", err
+		return reset{}, err
 	}
-	return r.email, nil
+	return r, nil
 }
 
 // ResetPassword gives the holder of a link's token a new password and ends all
 // of their sessions. A link that does not work is a [problem.Invalid] without
 // issues; a password that will not do has some, and leaves the link usable.
 func (s *Service) ResetPassword(ctx context.Context, resetToken, password string) error {
-	email, err := s.ResetFor(ctx, resetToken)
+	owner, err := s.resetFor(ctx, resetToken)
 	if err != nil {
 		return err
 	}
 	var v problem.Validation
-	checkNewPassword(&v, "password", password, email)
+	checkNewPassword(&v, "password", password, owner.passwordOwner)
 	if err := v.Err(); err != nil {
 		return err
 	}
-	hash, err := s.hash(ctx, password)
+	hash, err := s.hash(ctx, "user "+owner.userID, password)
 	if err != nil {
 		return err
 	}
@@ -263,14 +311,20 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 		if err := r.usable(tx.Now); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, updated_at = $3 WHERE id = $1",
+		if rule, err := s.providerRule(ctx, tx, r.userID); err != nil || rule.required {
+			return cmp.Or(err, errProviderRequired())
+		}
+		if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, password_unproven = FALSE, updated_at = $3 WHERE id = $1",
 			r.userID, hash, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
 		if err := dropLinks(ctx, tx, r.userID, r.email); err != nil {
 			return err
 		}
-		if _, err := endSessions(ctx, tx, r.userID, ""); err != nil {
+		if _, err := s.endSessions(ctx, tx, r.userID, ""); err != nil {
+			return err
+		}
+		if err := s.recordUserTx(ctx, tx, AuditPasswordReset, r.userID, nil); err != nil {
 			return err
 		}
 		return s.post(ctx, tx, r.email, changedLetter("Your password was changed, and all sessions were signed out."))
@@ -291,7 +345,8 @@ func dropLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
 }
 
 type reset struct {
-	userID, email     string
+	passwordOwner
+	userID            string
 	createdAt, usedAt time.Time
 }
 
@@ -302,9 +357,10 @@ func findReset(ctx context.Context, q db.Querier, resetToken string) (reset, err
 		return reset{}, errUnknownReset()
 	}
 	var r reset
-	err := q.QueryRow(ctx, `SELECT r.user_id, u.email, r.created_at, r.used_at
-		FROM password_resets r JOIN users u ON u.id = r.user_id WHERE r.digest = $1`, t.digest()).
-		Scan(&r.userID, &r.email, db.IntoTime(&r.createdAt), db.IntoTime(&r.usedAt))
+	err := q.QueryRow(ctx, `SELECT r.user_id, u.email, u.name, coalesce(o.name, ''), r.created_at, r.used_at
+		FROM password_resets r JOIN users u ON u.id = r.user_id LEFT JOIN organizations o ON o.id = u.organization_id
+		WHERE r.digest = $1`, t.digest()).
+		Scan(&r.userID, &r.email, &r.name, &r.organization, db.IntoTime(&r.createdAt), db.IntoTime(&r.usedAt))
 	if errors.Is(err, db.ErrNoRows) {
 		return reset{}, errUnknownReset()
 	}

@@ -42,7 +42,7 @@ func (f *fixture) weak(t *testing.T, userID string) {
 // reset asks for a link to choose a new password and returns its token.
 func (f *fixture) reset(t *testing.T, email string) string {
 	t.Helper()
-	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: email}); err != nil {
+	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: email}, account.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	return f.mail.token(t)
@@ -69,8 +69,54 @@ func TestCommonPasswords(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 1000 {
-		t.Errorf("got %d passwords, want 1,000", len(seen))
+	if len(seen) != 10_000 {
+		t.Errorf("got %d passwords, want 10,000", len(seen))
+	}
+}
+
+// TestAttackGuessFromContext: the first guesses at a password are made of the
+// person's name, address and organization and the name of the service.
+func TestAttackGuessFromContext(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	o := f.organization(t, "Pedalwerk & Söhne Inc.")
+	ada, _ := f.member(t, o, "lovelace.a@example.com", account.Admin)
+	if _, err := f.UpdateProfile(t.Context(), ada.UserID, account.Profile{Name: new("Augusta King")}); err != nil {
+		t.Fatal(err)
+	}
+	link := f.reset(t, "lovelace.a@example.com")
+	for _, tt := range []struct {
+		password string
+		refused  bool
+	}{
+		{"kickstand", true},
+		{"Kickstand1!", true},
+		{"KICKSTAND2026", true},
+		{"lovelace1815", true},
+		{"Lovelace.A", true},
+		{"augusta-123", true},
+		{"AugustaKing", true},
+		{"pedalwerk!!", true},
+		{"Pedalwerk2026", true},
+		{"söhne2026", true},
+		{"123kickstand456", true},
+		{"pedalwerk and horses", false},
+		{"my kickstand folds up", false},
+		{"kickstand 4929 1720 3", false},
+		{"correct horse", false},
+	} {
+		t.Run(tt.password, func(t *testing.T) {
+			f.exec(t, "UPDATE users SET password_hash = NULL WHERE id = $1", ada.UserID)
+			tries := map[string]error{"set": f.SetPassword(t.Context(), ada, account.FirstPassword{Password: tt.password})}
+			if tt.refused { // which leaves the link usable
+				tries["reset"] = f.ResetPassword(t.Context(), link, tt.password)
+			}
+			for name, err := range tries {
+				p, ok := errors.AsType[*problem.Error](err)
+				if refused := ok && p.Kind == problem.Invalid && strings.Contains(p.Message, "too easy to guess"); refused != tt.refused || err != nil && !ok {
+					t.Errorf("%s: got error %v, want it refused: %t", name, err, tt.refused)
+				}
+			}
+		})
 	}
 }
 
@@ -115,7 +161,7 @@ func TestNewPasswordRules(t *testing.T) {
 				return
 			}
 			for path, err := range map[string]error{
-				"password":    f.SetPassword(t.Context(), ada.UserID, account.FirstPassword{Password: tt.password}),
+				"password":    f.SetPassword(t.Context(), ada, account.FirstPassword{Password: tt.password}),
 				"newPassword": f.ChangePassword(t.Context(), ada, account.PasswordChange{CurrentPassword: "old password", NewPassword: tt.password}),
 				"password ":   f.ResetPassword(t.Context(), link, tt.password),
 			} {
@@ -137,7 +183,7 @@ func TestNewPasswordRules(t *testing.T) {
 	}
 	// The longest works.
 	longest := strings.Repeat("é", 512)
-	if err := f.SetPassword(t.Context(), ada.UserID, account.FirstPassword{Password: longest}); err != nil {
+	if err := f.SetPassword(t.Context(), ada, account.FirstPassword{Password: longest}); err != nil {
 		t.Fatal(err)
 	}
 	if !f.signsIn(t, "ada@example.com", longest) {
@@ -158,12 +204,12 @@ func TestSetPassword(t *testing.T) {
 	}
 	has(first.User.ID, false)
 	wantKind(t, f.ChangePassword(t.Context(), f.identity(t, first), account.PasswordChange{CurrentPassword: "", NewPassword: "long enough"}), problem.Precondition)
-	if err := f.SetPassword(t.Context(), first.User.ID, account.FirstPassword{Password: "long enough"}); err != nil {
+	if err := f.SetPassword(t.Context(), account.Identity{UserID: first.User.ID}, account.FirstPassword{Password: "long enough"}); err != nil {
 		t.Fatal(err)
 	}
 	has(first.User.ID, true)
 	has(eve.User.ID, false)
-	wantKind(t, f.SetPassword(t.Context(), first.User.ID, account.FirstPassword{Password: "another one"}), problem.Precondition)
+	wantKind(t, f.SetPassword(t.Context(), account.Identity{UserID: first.User.ID}, account.FirstPassword{Password: "another one"}), problem.Precondition)
 	if !f.signsIn(t, "ada@EXAMPLE.com", "long enough") || f.signsIn(t, "ada@example.com", "another one") {
 		t.Error("the password in force is not the one that was set first")
 	}
@@ -179,11 +225,11 @@ func TestSetPassword(t *testing.T) {
 		t.Error("the mail tells the password")
 	}
 
-	wantKind(t, f.SetPassword(t.Context(), "nobody", account.FirstPassword{Password: "long enough"}), problem.Unauthorized)
+	wantKind(t, f.SetPassword(t.Context(), account.Identity{UserID: "nobody"}, account.FirstPassword{Password: "long enough"}), problem.Unauthorized)
 	_, err := f.HasPassword(t.Context(), "nobody")
 	wantKind(t, err, problem.Unauthorized)
 	f.mail.err = errors.New("no room")
-	if err := f.SetPassword(t.Context(), eve.User.ID, account.FirstPassword{Password: "long enough"}); !errors.Is(err, f.mail.err) {
+	if err := f.SetPassword(t.Context(), account.Identity{UserID: eve.User.ID}, account.FirstPassword{Password: "long enough"}); !errors.Is(err, f.mail.err) {
 		t.Errorf("got error %v, want that of the mailer", err)
 	}
 	has(eve.User.ID, false)
@@ -331,7 +377,7 @@ func TestResetPassword(t *testing.T) {
 	if _, err := f.ResetFor(t.Context(), eves); err != nil || !f.works(t, eve.Tokens.Access) {
 		t.Errorf("a reset that failed changed something: %v", err)
 	}
-	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: "ada@example.com"}); !errors.Is(err, f.mail.err) {
+	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: "ada@example.com"}, account.Client{}); !errors.Is(err, f.mail.err) {
 		t.Errorf("got error %v, want that of the mailer", err)
 	}
 }
@@ -341,7 +387,7 @@ func TestUnknownReset(t *testing.T) {
 	in := f.signIn(t, "ada@example.com")
 	signInLink := f.mail.token(t)
 	sent := len(f.mail.all())
-	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: " Nobody@example.com "}); err != nil {
+	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: " Nobody@example.com "}, account.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	mails := f.mail.all()[sent:]
@@ -372,7 +418,7 @@ func TestUnknownReset(t *testing.T) {
 		t.Errorf("got %d users with a password, want 0", n)
 	}
 	for _, email := range []string{"", "nobody", "a@b.example\r\nBcc: eve@example.com", "Eve <eve@example.com>", strings.Repeat("a", 250) + "@example.com", "\xff@example.com"} {
-		wantKind(t, f.SendPasswordReset(t.Context(), account.PasswordReset{Email: email}), problem.Invalid)
+		wantKind(t, f.SendPasswordReset(t.Context(), account.PasswordReset{Email: email}, account.Client{}), problem.Invalid)
 	}
 }
 
@@ -409,7 +455,7 @@ func TestSetPasswordRace(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			password := fmt.Sprintf("new password %d", i)
-			err := f.SetPassword(t.Context(), in.User.ID, account.FirstPassword{Password: password})
+			err := f.SetPassword(t.Context(), account.Identity{UserID: in.User.ID}, account.FirstPassword{Password: password})
 			switch {
 			case err == nil && winner.Swap(&password) != nil:
 				t.Error("two won")

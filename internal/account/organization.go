@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -35,15 +36,20 @@ type Organization struct {
 	PendingPlan    Plan  // wanted but not paid yet; empty for none
 	PastDue        bool  // a payment failed and was not made up for
 	FleetRateLimit int64 // fleet requests a minute, as agreed; 0 for the plan's own
+	MadeBy         Maker
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
+
+	SecondFactorRequired bool           // members work only in sessions with two factors
+	ProviderOnly         ProviderPolicy // members that sign in by the identity provider only
 }
 
-const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), created_at, updated_at`
+const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), second_factor_required, made_by, provider_only, created_at, updated_at`
 
 func scanOrganization(row db.Row) (Organization, error) {
 	var o Organization
-	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit,
+	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit, &o.SecondFactorRequired, &o.MadeBy,
+		db.IntoText((*string)(&o.ProviderOnly)),
 		db.IntoTime(&o.CreatedAt), db.IntoTime(&o.UpdatedAt))
 	if errors.Is(err, db.ErrNoRows) {
 		err = problem.New(problem.NotFound, "there is no such organization")
@@ -56,6 +62,12 @@ func (s *Service) Organization(ctx context.Context, id string) (Organization, er
 	return db.One(ctx, s.db, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1", id)
 }
 
+// Slug returns the slug of an organization, or a [problem.NotFound].
+func (s *Service) Slug(ctx context.Context, q db.Querier, id string) (string, error) {
+	o, err := db.One(ctx, q, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1", id)
+	return o.Slug, err
+}
+
 // OrganizationBySlug returns one organization, or a [problem.NotFound].
 func (s *Service) OrganizationBySlug(ctx context.Context, slug string) (Organization, error) {
 	return organizationBySlug(ctx, s.db, slug)
@@ -65,18 +77,20 @@ func organizationBySlug(ctx context.Context, q db.Querier, slug string) (Organiz
 	return db.One(ctx, q, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE slug = $1", slug)
 }
 
-// SoleOrganization returns the id of the only organization; false when there
-// are none or several.
-func (s *Service) SoleOrganization(ctx context.Context, q db.Querier) (string, bool, error) {
-	ids, err := db.All(ctx, q, func(row db.Row) (string, error) {
-		var id string
-		err := row.Scan(&id)
-		return id, err
-	}, "SELECT id FROM organizations ORDER BY id LIMIT 2")
-	if err != nil || len(ids) != 1 {
-		return "", false, err
+// CountOrganizations returns how many organizations a database has.
+func CountOrganizations(ctx context.Context, q db.Querier) (n int, err error) {
+	if err := q.QueryRow(ctx, "SELECT count(*) FROM organizations").Scan(&n); err != nil {
+		return 0, fmt.Errorf("count organizations: %w", err)
 	}
-	return ids[0], true, nil
+	return n, nil
+}
+
+// HasSlug reports whether an organization has the slug.
+func HasSlug(ctx context.Context, q db.Querier, slug string) (has bool, err error) {
+	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM organizations WHERE slug = $1)", slug).Scan(&has); err != nil {
+		return false, fmt.Errorf("look for slug %s: %w", slug, err)
+	}
+	return has, nil
 }
 
 // NewOrganization describes an organization to create.
@@ -84,6 +98,7 @@ type NewOrganization struct {
 	Name           string
 	Plan           Plan  // empty means Free
 	FleetRateLimit int64 // only with Business; 0 for the plan's own
+	Default        bool  // it gets the inbound events that no connection claims
 }
 
 // Check implements [problem.Checker].
@@ -107,8 +122,8 @@ func checkPlan(v *problem.Validation, path string, p Plan) {
 	}
 }
 
-// CreateOrganization adds an organization with the plan it shall have; nothing
-// is paid for.
+// CreateOrganization adds an organization on behalf of the operator, with the plan it
+// shall have; nothing is paid for.
 func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Organization, error) {
 	if err := problem.Check(n); err != nil {
 		return Organization{}, err
@@ -116,8 +131,18 @@ func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Or
 	if n.Plan == "" {
 		n.Plan = Free
 	}
-	o := Organization{ID: newID(), Name: strings.TrimSpace(n.Name), Plan: n.Plan, FleetRateLimit: n.FleetRateLimit}
-	err := s.db.Write(ctx, func(tx *db.Tx) error { return insertOrganization(ctx, tx, &o) })
+	o := Organization{ID: newID(), Name: strings.TrimSpace(n.Name), Plan: n.Plan, FleetRateLimit: n.FleetRateLimit, MadeBy: MadeByOperator}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := insertOrganization(ctx, tx, &o); err != nil {
+			return err
+		}
+		if err := s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: o.ID, Action: AuditFounded, Target: organizationTarget(o), Details: map[string]any{"plan": o.Plan},
+		}); err != nil || !n.Default {
+			return err
+		}
+		return s.setDefaultTx(ctx, tx, &o)
+	})
 	if err != nil {
 		return Organization{}, err
 	}
@@ -139,12 +164,15 @@ func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Orga
 		if o, err = lockOrganization(ctx, tx, id); err != nil || o.Name == name {
 			return err
 		}
+		former := o.Name
 		o.Name, o.UpdatedAt = name, tx.Now
 		if _, err := tx.Exec(ctx, "UPDATE organizations SET name = $2, updated_at = $3 WHERE id = $1", id, o.Name, o.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("rename organization: %w", err)
 		}
 		s.told(tx, id, "organization")
-		return nil
+		return s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: id, Action: AuditOrganization, Target: organizationTarget(o), Changes: map[string]audit.Change{"name": {From: former, To: name}},
+		})
 	})
 	return o, err
 }
@@ -161,9 +189,9 @@ func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
 		limit = o.FleetRateLimit
 	}
 	if _, err = tx.Exec(ctx, `INSERT INTO organizations
-			(id, name, slug, plan, pending_plan, fleet_rate_limit, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		o.ID, o.Name, o.Slug, string(o.Plan), db.Text(string(o.PendingPlan)), limit,
+			(id, name, slug, plan, pending_plan, fleet_rate_limit, made_by, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		o.ID, o.Name, o.Slug, string(o.Plan), db.Text(string(o.PendingPlan)), limit, string(o.MadeBy),
 		o.CreatedAt.UnixMicro(), o.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("insert organization: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	_ "embed" // for commonPasswords
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -63,25 +62,6 @@ func checkPassword(v *problem.Validation, path, password string, low int) {
 	v.Length(path, password, low, maxPassword)
 }
 
-// commonPasswords are the 1,000 commonest of those that are long enough, in
-// lower case, one a line.
-//
-//go:embed common.txt
-var commonPasswords string
-
-// checkNewPassword is for passwords about to be set. The e-mail address is empty
-// where it is not known yet.
-func checkNewPassword(v *problem.Validation, path, password, email string) {
-	checkPassword(v, path, password, minNewPassword)
-	if email != "" && emailKey(password) == emailKey(email) {
-		v.Add(path, "must not be the e-mail address")
-	}
-	lower := strings.ToLower(password)
-	if !strings.Contains(lower, "\n") && strings.Contains("\n"+commonPasswords, "\n"+lower+"\n") {
-		v.Add(path, "is one of the commonest passwords; choose another")
-	}
-}
-
 // SignInWithPassword opens a session. Whether the address is unknown, has no
 // password or has another one is the same [problem.Unauthorized] after the same
 // work.
@@ -89,29 +69,41 @@ func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, cli
 	if err := problem.Check(in); err != nil {
 		return SignIn{}, err
 	}
+	out, err := s.signInWithPassword(ctx, in, client)
+	if err != nil {
+		s.noteRefusal(ctx, emailKey(in.Email), ByPassword, err)
+	}
+	return out, err
+}
+
+func (s *Service) signInWithPassword(ctx context.Context, in PasswordSignIn, client Client) (SignIn, error) {
 	key := emailKey(in.Email)
-	if err := allow(ctx, s.signInTries, key); err != nil {
+	browser, err := s.recognize(ctx, key, client.Browser)
+	if err != nil {
+		return SignIn{}, err
+	}
+	try := passwordTry{s, browser, client}
+	if err := try.blocked(ctx); err != nil {
+		return SignIn{}, err
+	}
+	if err := s.signInTries.allow(ctx, key, browser, client); err != nil {
 		return SignIn{}, err
 	}
 
 	var u User
 	var stored string
-	err := s.db.QueryRow(ctx, "SELECT "+userColumns+", u.password_hash FROM users u WHERE u.email_key = $1", key).
+	err = s.db.QueryRow(ctx, "SELECT "+userColumns+", u.password_hash FROM users u WHERE u.email_key = $1", key).
 		Scan(append(userFields(&u), db.IntoText(&stored))...)
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return SignIn{}, fmt.Errorf("find user: %w", err)
 	}
-	ok, err := s.verify(ctx, stored, in.Password)
-	if err != nil {
+	if err := try.verify(ctx, stored, in.Password); err != nil {
 		return SignIn{}, err
-	}
-	if !ok {
-		return SignIn{}, problem.New(problem.Unauthorized, "the e-mail address or the password is wrong")
 	}
 
 	rehashed := stored
 	if !isCurrent(stored) {
-		if rehashed, err = s.hash(ctx, in.Password); err != nil {
+		if rehashed, err = s.hash(ctx, try.party(), in.Password); err != nil {
 			return SignIn{}, err
 		}
 	}
@@ -124,10 +116,9 @@ func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, cli
 			return fmt.Errorf("store password: %w", err)
 		}
 		if n == 0 {
-			return problem.New(problem.Unauthorized, "the e-mail address or the password is wrong")
+			return errWrongPassword()
 		}
-		out.SessionID, out.Tokens, err = s.openSession(ctx, tx, u.ID, client)
-		return err
+		return s.admit(ctx, tx, &out, ByPassword, client)
 	})
 	if err != nil {
 		return SignIn{}, err
@@ -135,19 +126,90 @@ func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, cli
 	return out, nil
 }
 
-// hash returns password's hash, under a new salt, as it is stored. It waits for
-// its turn as long as ctx lets it.
-func (s *Service) hash(ctx context.Context, password string) (string, error) {
-	h := passwordHash{hashParams: current, salt: make([]byte, saltSize)}
-	rand.Read(h.salt) // never fails: crypto/rand ends the program instead
-	var err error
-	h.sum, err = s.argon2id(ctx, password, h.hashParams, h.salt, hashSize)
-	return h.String(), err
+func errWrongPassword() error {
+	return problem.New(problem.Unauthorized, "the e-mail address or the password is wrong")
 }
 
-// verify reports whether stored is a hash of password. An empty one is of none,
-// which takes as long to find out.
-func (s *Service) verify(ctx context.Context, stored, password string) (bool, error) {
+// passwordTry is an attempt to sign in by password.
+type passwordTry struct {
+	s       *Service
+	browser knownAs
+	client  Client
+}
+
+// party is on whose behalf the password is hashed.
+func (t passwordTry) party() string {
+	if t.browser.digest != nil {
+		return "browser " + string(t.browser.digest)
+	}
+	return "network " + Network(t.client.IP)
+}
+
+// blocked returns the refusal of an attempt from a network with too many failed
+// ones. A known browser is not refused for those of its neighbours.
+func (t passwordTry) blocked(ctx context.Context) error {
+	network := Network(t.client.IP)
+	if t.browser.digest != nil || network == "" {
+		return nil
+	}
+	if wait := t.s.failedSignIns.Wait(ctx, network); wait > 0 {
+		return tooMany("too many sign-in attempts", wait)
+	}
+	return nil
+}
+
+// verify returns nil if stored is a hash of password. Of a network's attempts that
+// wait at the same time, as many are answered as the limit lets fail.
+func (t passwordTry) verify(ctx context.Context, stored, password string) error {
+	release, err := t.s.hashers.turn(ctx, t.party())
+	if err != nil {
+		return err
+	}
+	ok := false
+	if err = t.blocked(ctx); err == nil { // not even while it waited
+		ok, err = matches(stored, password)
+	}
+	release()
+	if ok || err != nil {
+		return err
+	}
+	t.s.hashers.failed(ctx, t.party())
+	if network := Network(t.client.IP); t.browser.digest == nil && network != "" {
+		if err := allow(ctx, t.s.failedSignIns, network); err != nil {
+			return err
+		}
+	}
+	return errWrongPassword()
+}
+
+// hash returns password's hash, under a new salt, as it is stored. It waits for
+// the party's turn as long as ctx lets it.
+func (s *Service) hash(ctx context.Context, party, password string) (string, error) {
+	release, err := s.hashers.turn(ctx, party)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	h := passwordHash{hashParams: current, salt: make([]byte, saltSize)}
+	rand.Read(h.salt) // never fails: crypto/rand ends the program instead
+	h.sum = argon2id(password, h.hashParams, h.salt, hashSize)
+	return h.String(), nil
+}
+
+// verify reports whether stored is a hash of password. It waits for the party's
+// turn as long as ctx lets it.
+func (s *Service) verify(ctx context.Context, party, stored, password string) (bool, error) {
+	release, err := s.hashers.turn(ctx, party)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	return matches(stored, password)
+}
+
+// matches reports whether stored is a hash of password. An empty one is of none,
+// which takes as long to find out. The caller has a turn of the hashers.
+func matches(stored, password string) (bool, error) {
 	h := passwordHash{hashParams: current, salt: make([]byte, saltSize), sum: make([]byte, hashSize)}
 	if stored != "" {
 		var err error
@@ -155,21 +217,8 @@ func (s *Service) verify(ctx context.Context, stored, password string) (bool, er
 			return false, err
 		}
 	}
-	sum, err := s.argon2id(ctx, password, h.hashParams, h.salt, len(h.sum))
-	if err != nil {
-		return false, err
-	}
+	sum := argon2id(password, h.hashParams, h.salt, len(h.sum))
 	return subtle.ConstantTimeCompare(sum, h.sum) == 1 && stored != "", nil
-}
-
-func (s *Service) argon2id(ctx context.Context, password string, p hashParams, salt []byte, size int) ([]byte, error) {
-	select {
-	case s.hashers <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
-	}
-	defer func() { <-s.hashers }()
-	return argon2.IDKey([]byte(password), salt, p.passes, p.memory, p.threads, uint32(size)), nil
 }
 
 // isCurrent reports whether stored was made as a new hash would be.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
@@ -24,9 +25,9 @@ func (p Plan) rank() int {
 
 // Standing is where an organization stands by what is paid for it.
 type Standing struct {
-	Plan        Plan // empty: nothing is known of it, and both plans stay as they are
-	PendingPlan Plan // wanted but not paid yet; empty for none
-	PastDue     bool // a payment failed and was not made up for
+	Plan        Plan `json:"plan"`         // empty: nothing is known of it, and both plans stay as they are
+	PendingPlan Plan `json:"pending_plan"` // wanted but not paid yet; empty for none
+	PastDue     bool `json:"past_due"`     // a payment failed and was not made up for
 }
 
 // SetStanding gives an organization its standing and returns it as it was
@@ -47,7 +48,13 @@ func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID str
 		return Organization{}, fmt.Errorf("set standing: %w", err)
 	}
 	s.told(tx, organizationID, "organization")
-	return before, nil
+	changes, err := audit.Diff(Standing{before.Plan, before.PendingPlan, before.PastDue}, now)
+	if err != nil {
+		return Organization{}, err
+	}
+	return before, s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: organizationID, Action: AuditPlanChanged, Target: organizationTarget(before), Changes: changes,
+	})
 }
 
 // WantPlan notes that an organization is about to pay for a plan, or returns a

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -69,6 +70,7 @@ func (s *Service) UpdateProfile(ctx context.Context, userID string, p Profile) (
 		if u, err = lockUser(ctx, tx, userID); err != nil {
 			return err
 		}
+		before := u
 		if p.Name != nil {
 			u.Name = strings.TrimSpace(*p.Name)
 		}
@@ -83,10 +85,25 @@ func (s *Service) UpdateProfile(ctx context.Context, userID string, p Profile) (
 			u.ID, u.Name, db.Text(u.AvatarURL), string(u.Preferences), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("update user: %w", err)
 		}
-		return nil
+		return s.recordProfileTx(ctx, tx, u, before)
 	})
 	if err != nil {
 		return User{}, err
 	}
 	return u, nil
+}
+
+// recordProfileTx records a changed profile. Preferences are about the pages alone.
+func (s *Service) recordProfileTx(ctx context.Context, tx *db.Tx, u, before User) error {
+	changes := map[string]audit.Change{}
+	if u.Name != before.Name {
+		changes["name"] = audit.Change{From: before.Name, To: u.Name}
+	}
+	if u.AvatarURL != before.AvatarURL {
+		changes["avatar_url"] = audit.Change{From: before.AvatarURL != "", To: u.AvatarURL != ""} // a URL may hold a secret
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	return s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: u.OrganizationID, Action: AuditProfileUpdated, Target: userTarget(u), Changes: changes})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -38,8 +39,12 @@ type ProviderSecrets struct {
 	Verifier string // of PKCE (RFC 7636)
 }
 
-// ProviderIdentity is a person as the provider knows them.
+// ProviderIdentity is a person as the provider knows them. Issuer and subject
+// identify them for good (OpenID Connect Core 1.0, section 5.7); an e-mail address
+// may pass to another person.
 type ProviderIdentity struct {
+	Issuer        string
+	Subject       string
 	Email         string
 	EmailVerified bool
 	Name          string // empty when not known
@@ -67,7 +72,11 @@ func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, int
 	if err := v.Err(); err != nil {
 		return "", "", err
 	}
-	if err := allow(ctx, s.providerTries, client.IP); err != nil {
+	browser, err := s.recognize(ctx, "", client.Browser)
+	if err != nil {
+		return "", "", err
+	}
+	if err := s.providerTries.allow(ctx, Network(client.IP), browser, client); err != nil {
 		return "", "", err
 	}
 	if s.provider == nil {
@@ -116,10 +125,21 @@ type ProviderAnswer struct {
 	Error  string // RFC 6749 4.1.2.1; empty when it went well
 }
 
-// FinishProvider opens a session for the browser that comes back. The user is
-// the one with the e-mail address that the provider has verified; a first
-// sign-in creates it. What does not work is a [problem.Invalid] that says why.
+// FinishProvider opens a session for the browser that comes back. The user is the
+// one with the identity of the provider. An identity that is new here links to the
+// user with the e-mail address that the provider has verified; a first sign-in
+// creates that user, or is a [problem.Forbidden] for an address that the sign-up
+// policy does not admit. Other failures are a [problem.Invalid] that says why.
 func (s *Service) FinishProvider(ctx context.Context, a ProviderAnswer, intent string, client Client) (SignIn, error) {
+	in, err := s.finishProvider(ctx, a, intent, client)
+	switch problem.Of(err) {
+	case problem.Invalid, problem.Forbidden, problem.Unauthorized:
+		s.audit.Refuse(ctx, audit.Entry{Action: AuditSignInRefused, Target: audit.Target{Type: "user"}, Details: map[string]any{"method": string(ByProvider)}})
+	}
+	return in, err
+}
+
+func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent string, client Client) (SignIn, error) {
 	if s.provider == nil {
 		return SignIn{}, errNoProvider()
 	}
@@ -163,22 +183,13 @@ func (s *Service) FinishProvider(ctx context.Context, a ProviderAnswer, intent s
 	if err != nil {
 		return SignIn{}, err
 	}
-	var v problem.Validation
-	checkEmail(&v, "email", who.Email)
-	if err := v.Err(); err != nil {
-		return SignIn{}, problem.New(problem.Invalid, "The identity provider did not tell a usable e-mail address.").Because(err)
-	}
-	if !who.EmailVerified {
-		return SignIn{}, problem.New(problem.Invalid, "The identity provider has not verified your e-mail address. Verify it there, or sign in by e-mail.")
-	}
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		u, err := findOrCreate(ctx, tx, strings.TrimSpace(who.Email), presentable(who.Name), picture(who.Picture))
+		u, err := s.identifiedUser(ctx, tx, who)
 		if err != nil {
 			return err
 		}
 		in.User = u
-		in.SessionID, in.Tokens, err = s.openSession(ctx, tx, u.ID, client)
-		return err
+		return s.admit(ctx, tx, &in, ByProvider, client)
 	})
 	if err != nil {
 		return SignIn{}, err

@@ -3,6 +3,7 @@ package account_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -23,7 +24,8 @@ import (
 type provider struct {
 	mu        sync.Mutex
 	who       account.ProviderIdentity
-	err       error // instead
+	turn      func() account.ProviderIdentity // in place of who; nil: who
+	err       error                           // instead
 	asked     []account.ProviderSecrets
 	exchanged []exchange
 }
@@ -47,7 +49,14 @@ func (p *provider) Exchange(_ context.Context, code, issuer string, s account.Pr
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.exchanged = append(p.exchanged, exchange{code, issuer, s})
-	return p.who, p.err
+	who := p.who
+	if p.turn != nil {
+		who = p.turn()
+	}
+	if who.Subject == "" { // as if each address were another person's
+		who.Issuer, who.Subject = "https://id.example.com", fmt.Sprintf("%q %t", strings.ToLower(strings.TrimSpace(who.Email)), who.EmailVerified)
+	}
+	return who, p.err
 }
 
 func newProviderFixture(t *testing.T, d *db.DB, who account.ProviderIdentity) (*fixture, *provider) {
@@ -373,12 +382,12 @@ func TestNoProvider(t *testing.T) {
 func TestSignInRedirects(t *testing.T) {
 	f, _ := newProviderFixture(t, dbtest.New(t), ada)
 	for i, tt := range account.RedirectTargets {
-		who := account.Client{IP: "2001:db8::" + string(rune('a'+i/26)) + string(rune('a'+i%26))}
+		who := account.Client{IP: fmt.Sprintf("2001:db8:0:%x::1", i)}
 		email := "ada" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + "@example.com"
 		links, logins := f.count(t, "SELECT count(*) FROM login_links"), f.count(t, "SELECT count(*) FROM provider_logins")
 
 		address, intent, err := f.SignInWithProvider(t.Context(), account.ProviderSignIn{RedirectTo: tt.Target}, "", who)
-		linkIntent, linkErr := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: email, RedirectTo: tt.Target}, "")
+		linkIntent, linkErr := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: email, RedirectTo: tt.Target}, "", account.Client{})
 		if !tt.OK {
 			for _, err := range []error{err, linkErr} {
 				p, ok := errors.AsType[*problem.Error](err)

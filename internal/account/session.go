@@ -9,9 +9,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -80,12 +82,18 @@ type Tokens struct {
 	Refresh     string
 	AccessLife  time.Duration
 	RefreshLife time.Duration
+	// Browser is for the cookie by which the browser is known at later sign-ins, for
+	// [BrowserLife]. Empty after a refresh: the one that it has stays.
+	Browser string
 }
 
-func (s *Service) tokens(p pair) Tokens {
+// tokens returns p for the client of a session of a certain age: neither token
+// outlives the session.
+func (s *Service) tokens(p pair, age time.Duration) Tokens {
+	rest := max(s.sessionLife-age, 0)
 	return Tokens{
-		Access: p.access.encode(), AccessLife: s.accessLife,
-		Refresh: p.refresh.encode(), RefreshLife: s.refreshLife,
+		Access: p.access.encode(), AccessLife: min(s.accessLife, rest),
+		Refresh: p.refresh.encode(), RefreshLife: min(s.refreshLife, rest),
 	}
 }
 
@@ -96,12 +104,21 @@ type Identity struct {
 	Role           Role   // empty until sign-up is completed
 	SessionID      string
 	User           User // the whole record, as it was when the request was authenticated
+
+	SecondFactor bool      // the session has two factors
+	ByProvider   bool      // the session holds where only the identity provider is admitted
+	ProvenAt     time.Time // when the person last proved their identity: at the sign-in or later
+	// NeedsSecondFactor says that the organization requires a second factor and
+	// that the session lacks it. Such a session may only add or prove one, or end.
+	NeedsSecondFactor bool
 }
 
 type identityKey struct{}
 
-// NewContext returns a context that carries id.
+// NewContext returns a context that carries id, and its user as the actor of what
+// is audited.
 func NewContext(ctx context.Context, id Identity) context.Context {
+	ctx = audit.WithActor(ctx, audit.Actor{Type: audit.User, ID: id.UserID, Email: id.User.Email})
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
@@ -111,23 +128,46 @@ func FromContext(ctx context.Context) (Identity, bool) {
 	return id, ok
 }
 
-// SignIn is a session that was just opened.
+// SignIn is a session that was just opened, or the first of two steps to one.
 type SignIn struct {
 	User       User
 	SessionID  string
-	Tokens     Tokens
-	RedirectTo string // where the browser goes now
+	Tokens     Tokens // zero while Pending is set
+	Pending    string // the token of a [Pending] sign-in, when a second step is due; else empty
+	RedirectTo string // where the browser goes once the session is open
 }
 
-// openSession adds a session and its first tokens.
-func (s *Service) openSession(ctx context.Context, tx *db.Tx, userID string, c Client) (string, Tokens, error) {
-	id := newID()
-	if _, err := tx.Exec(ctx, `INSERT INTO sessions (id, user_id, ip, user_agent, created_at, used_at)
-		VALUES ($1, $2, $3, $4, $5, $5)`, id, userID, c.IP, shortAgent(c.UserAgent), tx.Now.UnixMicro()); err != nil {
-		return "", Tokens{}, fmt.Errorf("insert session: %w", err)
+// newSession describes a session to open.
+type newSession struct {
+	id, userID string
+	twoFactors bool
+	byProvider bool // holds where only the identity provider is admitted
+	unproven   bool // opened by a password that is no proof of identity
+}
+
+// openSession adds a session and its first tokens. The browser is known from then
+// on.
+func (s *Service) openSession(ctx context.Context, tx *db.Tx, n newSession, c Client) (Tokens, error) {
+	visit, err := s.visitTx(ctx, tx, n.userID, c)
+	if err != nil {
+		return Tokens{}, err
 	}
-	p, err := issue(ctx, tx, id)
-	return id, s.tokens(p), err
+	provenAt := tx.Now.UnixMicro()
+	if n.unproven {
+		provenAt = 0
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO sessions (id, user_id, ip, user_agent, second_factor, proven_at, created_at, used_at, browser, by_provider)
+		VALUES ($1, $2, $3, $4, $5, $9, $6, $6, $7, $8)`,
+		n.id, n.userID, c.IP, shortAgent(c.UserAgent), n.twoFactors, tx.Now.UnixMicro(), visit.digest, n.byProvider, provenAt); err != nil {
+		return Tokens{}, fmt.Errorf("insert session: %w", err)
+	}
+	p, err := issue(ctx, tx, n.id)
+	if err != nil {
+		return Tokens{}, err
+	}
+	t := s.tokens(p, 0)
+	t.Browser = visit.cookie
+	return t, s.noteBrowserTx(ctx, tx, n.userID, visit, c)
 }
 
 // issue adds a pair of tokens to a session.
@@ -175,7 +215,13 @@ func errNotSignedIn() error {
 // held is a token with the session and the user that it stands for.
 type held struct {
 	sessionID string
+	openedAt  time.Time // of the session: when its sign-in was
 	usedAt    time.Time // of the session
+	provenAt  time.Time // of the session
+	strong    bool      // the session has two factors
+	required  bool      // the organization requires two factors
+	trusted   bool      // the session holds where only the identity provider is admitted
+	policy    ProviderPolicy
 	user      User
 	issuedAt  time.Time
 	consumed  time.Time
@@ -186,26 +232,32 @@ func (h *held) identity() Identity {
 	return Identity{
 		UserID: h.user.ID, OrganizationID: h.user.OrganizationID, Role: h.user.Role,
 		SessionID: h.sessionID, User: h.user,
+		SecondFactor: h.strong, ByProvider: h.trusted, ProvenAt: h.provenAt, NeedsSecondFactor: h.required && !h.strong,
 	}
 }
 
 // findToken is the one statement of an authenticated request.
-const findToken = `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor, s.used_at, ` + userColumns + `
+const findToken = `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor, s.created_at, s.used_at, s.proven_at, s.second_factor,
+		coalesce(o.second_factor_required, FALSE), s.by_provider, coalesce(o.provider_only, ''), ` + userColumns + `
 	FROM session_tokens t
 	JOIN sessions s ON s.id = t.session_id
 	JOIN users u ON u.id = s.user_id
+	LEFT JOIN organizations o ON o.id = u.organization_id
 	WHERE t.digest = $1 AND t.kind = $2`
 
 // found reads the row of [findToken].
 func found(row db.Row) (held, error) {
 	var h held
-	err := row.Scan(append([]any{&h.sessionID, db.IntoTime(&h.issuedAt), db.IntoTime(&h.consumed), &h.successor, db.IntoTime(&h.usedAt)},
-		userFields(&h.user)...)...)
+	err := row.Scan(append([]any{&h.sessionID, db.IntoTime(&h.issuedAt), db.IntoTime(&h.consumed), &h.successor, db.IntoTime(&h.openedAt), db.IntoTime(&h.usedAt),
+		db.IntoTime(&h.provenAt), &h.strong, &h.required, &h.trusted, (*string)(&h.policy)}, userFields(&h.user)...)...)
 	if errors.Is(err, db.ErrNoRows) {
 		return held{}, errNotSignedIn()
 	}
 	if err != nil {
 		return held{}, fmt.Errorf("find session: %w", err)
+	}
+	if !h.trusted && h.policy != ProviderForNobody && h.policy.covers(emailKey(h.user.Email)) {
+		return held{}, errNotSignedIn()
 	}
 	return h, nil
 }
@@ -216,7 +268,7 @@ func (s *Service) identify(ctx context.Context, access token) (Identity, error) 
 		return Identity{}, err
 	}
 	now := time.Now()
-	if now.Sub(h.issuedAt) >= s.accessLife {
+	if now.Sub(h.issuedAt) >= s.accessLife || now.Sub(h.openedAt) >= s.sessionLife {
 		return Identity{}, errNotSignedIn()
 	}
 	if now.Sub(h.usedAt) >= flushEvery {
@@ -254,18 +306,21 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 		if fresh, ok = s.again(h, old, tx.Now); ok {
 			return nil
 		}
-		if tx.Now.Sub(h.usedAt) >= s.refreshLife {
+		if tx.Now.Sub(h.usedAt) >= s.refreshLife || tx.Now.Sub(h.openedAt) >= s.sessionLife {
 			return errNotSignedIn()
 		}
 		if !h.consumed.IsZero() {
 			reused = true
-			return endSession(ctx, tx, h.sessionID)
+			if err := s.recordUserTx(ctx, tx, AuditTokenReused, h.user.ID, map[string]any{"session": h.sessionID}); err != nil {
+				return err
+			}
+			return s.endSession(ctx, tx, h.sessionID)
 		}
 		p, err := issue(ctx, tx, h.sessionID)
 		if err != nil {
 			return err
 		}
-		fresh = s.tokens(p)
+		fresh = s.tokens(p, tx.Now.Sub(h.openedAt))
 		hidden := p.mask(old)
 		if _, err := tx.Exec(ctx, "UPDATE session_tokens SET consumed_at = $2, successor = $3 WHERE digest = $1",
 			old.digest(), tx.Now.UnixMicro(), append(hidden.access[:], hidden.refresh[:]...)); err != nil {
@@ -281,8 +336,8 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 		return Identity{}, nil, err
 	}
 	if reused {
-		s.log.WarnContext(ctx, "refresh token used twice: session ended",
-			"session", h.sessionID, "user", h.user.ID, "ip", client.IP, "consumed_at", h.consumed)
+		audit.Security(ctx, s.log, AuditTokenReused,
+			slog.String("user", h.user.ID), slog.String("session", h.sessionID), slog.Time("consumed_at", h.consumed))
 		return Identity{}, nil, errNotSignedIn()
 	}
 	return h.identity(), &fresh, nil
@@ -290,13 +345,14 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 
 // again returns what a refresh token was exchanged for a moment ago.
 func (s *Service) again(h held, old token, now time.Time) (Tokens, bool) {
-	if h.consumed.IsZero() || now.Sub(h.consumed) > refreshGrace || len(h.successor) != 2*len(token{}) {
+	if h.consumed.IsZero() || now.Sub(h.consumed) > refreshGrace || len(h.successor) != 2*len(token{}) ||
+		now.Sub(h.openedAt) >= s.sessionLife {
 		return Tokens{}, false
 	}
 	var hidden pair
 	copy(hidden.access[:], h.successor)
 	copy(hidden.refresh[:], h.successor[len(hidden.access):])
-	return s.tokens(hidden.mask(old)), true
+	return s.tokens(hidden.mask(old), now.Sub(h.openedAt)), true
 }
 
 // lockSession makes the session last until tx ends.
@@ -314,13 +370,60 @@ func lockSession(ctx context.Context, tx *db.Tx, id string) error {
 // SignOut ends a session. Its tokens are refused from then on. One that has
 // ended already is fine.
 func (s *Service) SignOut(ctx context.Context, sessionID string) error {
-	return s.db.Write(ctx, func(tx *db.Tx) error { return endSession(ctx, tx, sessionID) })
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		var userID string
+		err := tx.QueryRow(ctx, "SELECT user_id FROM sessions WHERE id = $1", sessionID).Scan(&userID)
+		if errors.Is(err, db.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("find session: %w", err)
+		}
+		if err := s.recordUserTx(ctx, tx, AuditSignedOut, userID, map[string]any{"session": sessionID}); err != nil {
+			return err
+		}
+		return s.endSession(ctx, tx, sessionID)
+	})
 }
 
 // endSession deletes a session, and with it its tokens.
-func endSession(ctx context.Context, tx *db.Tx, id string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE id = $1", id); err != nil {
+func (s *Service) endSession(ctx context.Context, tx *db.Tx, id string) error {
+	var userID string
+	err := tx.QueryRow(ctx, "DELETE FROM sessions WHERE id = $1 RETURNING user_id", id).Scan(&userID)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
+	s.sessionsChanged(tx, userID)
 	return nil
+}
+
+// UserNews is the key under which Config.Tell announces that a user's sessions may
+// have ended, or grant something else than before.
+func UserNews(userID string) string { return "@" + userID }
+
+// sessionsChanged announces, after the commit, that a user's sessions may have ended,
+// or grant something else: open streams of that user check their session again.
+func (s *Service) sessionsChanged(tx *db.Tx, userID string) { s.told(tx, UserNews(userID), "session") }
+
+// CheckSession returns the identity of a session that was authenticated earlier, and
+// the time of its absolute end. It neither renews the session nor counts as its use.
+// A session that has ended is [problem.Unauthorized].
+func (s *Service) CheckSession(ctx context.Context, sessionID string) (id Identity, end time.Time, err error) {
+	h, err := found(s.db.Lookup(ctx, `SELECT s.id, s.used_at, CAST(NULL AS BIGINT), NULL, s.created_at, s.used_at, s.proven_at, s.second_factor,
+			coalesce(o.second_factor_required, FALSE), s.by_provider, coalesce(o.provider_only, ''), `+userColumns+`
+		FROM sessions s
+		JOIN users u ON u.id = s.user_id
+		LEFT JOIN organizations o ON o.id = u.organization_id
+		WHERE s.id = $1`, sessionID))
+	if err != nil {
+		return Identity{}, time.Time{}, err
+	}
+	end = h.openedAt.Add(s.sessionLife)
+	if now := time.Now(); !now.Before(end) || now.Sub(h.usedAt) >= s.refreshLife {
+		return Identity{}, time.Time{}, errNotSignedIn()
+	}
+	return h.identity(), end, nil
 }

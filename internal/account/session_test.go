@@ -36,7 +36,7 @@ func TestRateLimits(t *testing.T) {
 		want problem.Kind // of the tries that are let through
 	}{
 		{"link", func(f *fixture, email string) error {
-			_, err := f.SignInWithEmail(context.Background(), account.EmailSignIn{Email: email}, "")
+			_, err := f.SignInWithEmail(context.Background(), account.EmailSignIn{Email: email}, "", account.Client{})
 			return err
 		}, problem.Internal},
 		{"password", func(f *fixture, email string) error {
@@ -84,7 +84,7 @@ func TestLinkLife(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t, dbtest.NewSQLite(t))
-			intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "")
+			intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "", account.Client{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -450,13 +450,13 @@ func TestNothingSecretIsStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "")
+	intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "", account.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	link := f.mail.token(t)
 	const password = "correct horse battery"
-	if err := f.SetPassword(t.Context(), in.User.ID, account.FirstPassword{Password: password}); err != nil {
+	if err := f.SetPassword(t.Context(), account.Identity{UserID: in.User.ID}, account.FirstPassword{Password: password}); err != nil {
 		t.Fatal(err)
 	}
 	reset := f.reset(t, "ada@example.com")
@@ -513,7 +513,7 @@ func TestNothingSecretIsStored(t *testing.T) {
 	}
 	_, _, err = f.Authenticate(t.Context(), "", in.Tokens.Refresh, client)
 	wantKind(t, err, problem.Unauthorized)
-	if !strings.Contains(logged.String(), "refresh token used twice") {
+	if !strings.Contains(logged.String(), "event=session.token_reused") {
 		t.Errorf("got log %q, want the token that was used twice in it", logged.String())
 	}
 	if !bytes.Contains(stored.Bytes(), []byte(in.User.ID)) || !bytes.Contains(stored.Bytes(), []byte("$argon2id$")) {

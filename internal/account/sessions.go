@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/mileusna/useragent"
 )
+
+// SessionsPath is the page with a user's sessions, below the base URL.
+const SessionsPath = "/settings/sessions"
 
 // Session is one place where a user is signed in.
 type Session struct {
@@ -31,13 +35,17 @@ func (s *Service) Sessions(ctx context.Context, by Identity) ([]Session, error) 
 		err := row.Scan(&e.ID, &e.IP, &e.UserAgent, db.IntoTime(&e.CreatedAt), db.IntoTime(&e.UsedAt))
 		e.Device, e.Current = device(e.UserAgent), e.ID == by.SessionID
 		return e, err
-	}, "SELECT id, ip, user_agent, created_at, used_at FROM sessions WHERE user_id = $1 AND used_at > $2 ORDER BY used_at DESC, id DESC",
-		by.UserID, now.Add(-s.refreshLife).UnixMicro())
+	}, "SELECT id, ip, user_agent, created_at, used_at FROM sessions WHERE user_id = $1 AND used_at > $2 AND created_at > $3 ORDER BY used_at DESC, id DESC",
+		by.UserID, now.Add(-s.refreshLife).UnixMicro(), now.Add(-s.sessionLife).UnixMicro())
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
 	return list, nil
 }
+
+// Device names a user agent and its operating system in a few words: "Firefox on
+// Linux"; empty when it says nothing usable.
+func Device(userAgent string) string { return device(userAgent) }
 
 // device says in a few words what a user agent is and where it runs.
 func device(userAgent string) string {
@@ -71,37 +79,50 @@ func plainWords(s string) bool {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// EndSession ends one of a user's sessions. Whatever is not theirs is
-// [problem.NotFound].
+// EndSession ends one of a user's sessions, and its browser is not known any
+// more. Whatever is not theirs is [problem.NotFound].
 func (s *Service) EndSession(ctx context.Context, userID, sessionID string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", sessionID, userID)
+		var browser []byte
+		err := tx.QueryRow(ctx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2 RETURNING browser", sessionID, userID).Scan(&browser)
+		if errors.Is(err, db.ErrNoRows) {
+			return problem.New(problem.NotFound, "there is no such session")
+		}
 		if err != nil {
 			return fmt.Errorf("end session: %w", err)
 		}
-		if n == 0 {
-			return problem.New(problem.NotFound, "there is no such session")
+		if err := s.recordUserTx(ctx, tx, AuditSessionsEnded, userID, map[string]any{"session": sessionID}); err != nil {
+			return err
 		}
-		return nil
+		s.sessionsChanged(tx, userID)
+		return dropBrowser(ctx, tx, userID, browser)
 	})
 }
 
 // EndSessions ends all of a user's sessions but one, or all when except is
-// empty, and returns how many there were.
+// empty, and returns how many there were. No other browser is known any more.
 func (s *Service) EndSessions(ctx context.Context, userID, except string) (int64, error) {
 	var n int64
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		var err error
-		n, err = endSessions(ctx, tx, userID, except)
-		return err
+		if n, err = s.endSessions(ctx, tx, userID, except); err != nil || n == 0 {
+			return err
+		}
+		return s.recordUserTx(ctx, tx, AuditSessionsEnded, userID, map[string]any{"sessions": n})
 	})
 	return n, err
 }
 
-func endSessions(ctx context.Context, tx *db.Tx, userID, except string) (int64, error) {
+// endSessions ends a user's sessions but one. Each way to lose all of them makes
+// the browsers unknown, too: somebody else may have used them.
+func (s *Service) endSessions(ctx context.Context, tx *db.Tx, userID, except string) (int64, error) {
+	if _, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE user_id = $1", userID); err != nil {
+		return 0, fmt.Errorf("end pending sign-ins: %w", err)
+	}
 	n, err := tx.Exec(ctx, "DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)
 	if err != nil {
 		return 0, fmt.Errorf("end sessions: %w", err)
 	}
-	return n, nil
+	s.sessionsChanged(tx, userID)
+	return n, dropBrowsers(ctx, tx, userID, except)
 }

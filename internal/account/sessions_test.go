@@ -17,7 +17,7 @@ import (
 // signInFrom is signIn with another client.
 func (f *fixture) signInFrom(t *testing.T, email string, c account.Client) account.SignIn {
 	t.Helper()
-	if _, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: email}, ""); err != nil {
+	if _, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: email}, "", account.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	in, err := f.FollowLink(t.Context(), f.mail.token(t), "", c)

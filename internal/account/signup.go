@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -36,13 +38,15 @@ type Signup struct {
 //
 // A user who has an organization gets a [problem.Conflict]. A paid plan is a
 // [problem.Precondition] when there is no checkout. Either way, and when the
-// checkout fails, nothing was changed.
+// checkout fails, nothing was changed. An address that the sign-up policy does not
+// admit is a [problem.Forbidden]; under [InvitedSignUp], one pending invitation is
+// used up.
 func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupRequest) (Signup, error) {
 	if err := problem.Check(r); err != nil {
 		return Signup{}, err
 	}
 	wanted := cmp.Or(r.Plan, Free)
-	o := Organization{ID: newID(), Name: strings.TrimSpace(r.OrganizationName), Plan: Free}
+	o := Organization{ID: newID(), Name: strings.TrimSpace(r.OrganizationName), Plan: Free, MadeBy: MadeBySignUp}
 	var done Signup
 	if wanted != Free {
 		var err error
@@ -59,6 +63,14 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 		if u.OrganizationID != "" {
 			return errSignedUp()
 		}
+		if err := s.mayFound(ctx, tx, u, tx.Now); err != nil {
+			return err
+		}
+		if s.signUp.invited {
+			if err := s.useInvitation(ctx, tx, emailKey(u.Email)); err != nil {
+				return err
+			}
+		}
 		if err := insertOrganization(ctx, tx, &o); err != nil {
 			return err
 		}
@@ -68,7 +80,9 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 			return fmt.Errorf("update user: %w", err)
 		}
 		done.User, done.Organization = u, o
-		return nil
+		return s.audit.RecordTx(asUser(ctx, u), tx, audit.Entry{
+			OrganizationID: o.ID, Action: AuditFounded, Target: organizationTarget(o), Details: map[string]any{"plan": wanted},
+		})
 	})
 	if err != nil {
 		return Signup{}, err
@@ -88,6 +102,9 @@ func (s *Service) startCheckout(ctx context.Context, userID string, o Organizati
 	}
 	if u.OrganizationID != "" {
 		return "", errSignedUp()
+	}
+	if err := s.mayFound(ctx, s.db, u, time.Now()); err != nil {
+		return "", err
 	}
 	url, err := s.checkout.StartCheckout(ctx, CheckoutRequest{
 		OrganizationID: o.ID, OrganizationName: o.Name, Plan: p, UserID: u.ID, Email: u.Email,

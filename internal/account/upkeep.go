@@ -77,6 +77,10 @@ func (s *Service) prune(ctx context.Context) error {
 		(SELECT id FROM sessions WHERE used_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
 		return err
 	}
+	if err := s.each(ctx, `DELETE FROM sessions WHERE created_at < $1 AND id IN
+		(SELECT id FROM sessions WHERE created_at < $1 LIMIT $2)`, s.sessionLife); err != nil {
+		return err
+	}
 	if err := s.each(ctx, `DELETE FROM session_tokens WHERE digest IN
 		(SELECT digest FROM session_tokens WHERE kind = 0 AND issued_at < $1 LIMIT $2)`, s.accessLife); err != nil {
 		return err
@@ -87,6 +91,10 @@ func (s *Service) prune(ctx context.Context) error {
 		(SELECT digest FROM session_tokens WHERE kind = 1 AND issued_at < $1 AND consumed_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
 		return err
 	}
+	if err := s.each(ctx, `DELETE FROM known_browsers WHERE last_seen_at < $1 AND (user_id, digest) IN
+		(SELECT user_id, digest FROM known_browsers WHERE last_seen_at < $1 LIMIT $2)`, BrowserLife); err != nil {
+		return err
+	}
 	for _, links := range []struct {
 		statement string
 		life      time.Duration
@@ -94,6 +102,7 @@ func (s *Service) prune(ctx context.Context) error {
 		{"DELETE FROM login_links WHERE digest IN (SELECT digest FROM login_links WHERE created_at < $1 LIMIT $2)", LinkLife},
 		{"DELETE FROM password_resets WHERE digest IN (SELECT digest FROM password_resets WHERE created_at < $1 LIMIT $2)", ResetLife},
 		{"DELETE FROM provider_logins WHERE digest IN (SELECT digest FROM provider_logins WHERE created_at < $1 LIMIT $2)", ProviderLife},
+		{"DELETE FROM pending_sign_ins WHERE id IN (SELECT id FROM pending_sign_ins WHERE created_at < $1 LIMIT $2)", PendingLife},
 		{"DELETE FROM invitations WHERE digest IN (SELECT digest FROM invitations WHERE created_at < $1 LIMIT $2)", InvitationLife},
 	} {
 		if err := s.each(ctx, links.statement, links.life+linkMemory); err != nil {

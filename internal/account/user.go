@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -95,7 +96,7 @@ type NewUser struct {
 func (n NewUser) Check(v *problem.Validation) {
 	checkEmail(v, "email", n.Email)
 	if n.Password != "" {
-		checkNewPassword(v, "password", n.Password, n.Email)
+		checkNewPassword(v, "password", n.Password, passwordOwner{email: n.Email, name: n.Name, organization: n.Organization})
 	}
 	v.Line("name", strings.TrimSpace(n.Name), 0, 255)
 	n.Role.Check(v, "role")
@@ -120,7 +121,7 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	var hash string
 	if n.Password != "" {
 		var err error
-		if hash, err = s.hash(ctx, n.Password); err != nil {
+		if hash, err = s.hash(ctx, "", n.Password); err != nil {
 			return User{}, err
 		}
 	}
@@ -134,7 +135,12 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (User, error) {
 		if err == nil && !inserted {
 			err = problem.New(problem.Conflict, "there is a user with this e-mail address already")
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: o.ID, Action: AuditUserCreated, Target: userTarget(u), Details: map[string]any{"role": u.Role, "password": hash != ""},
+		})
 	})
 	if err != nil {
 		return User{}, err

@@ -29,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
@@ -37,6 +38,7 @@ type Service struct {
 	db         *db.DB
 	catalogues map[ServiceName]Catalogue
 	planLimit  func(ctx context.Context, organizationID string) (int64, error)
+	audit      *audit.Log
 	log        *slog.Logger
 	memory     memory
 	plans      plans
@@ -58,6 +60,7 @@ type Config struct {
 	// PlanLimit returns the requests a minute that an organization's plan gives
 	// to each key.
 	PlanLimit func(ctx context.Context, organizationID string) (int64, error)
+	Audit     *audit.Log   // nil records nothing
 	Logger    *slog.Logger // nil discards
 }
 
@@ -67,7 +70,7 @@ func Open(c Config) *Service {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{db: c.DB, catalogues: c.Catalogues, planLimit: c.PlanLimit, log: log, used: make(map[string]use)}
+	return &Service{db: c.DB, catalogues: c.Catalogues, planLimit: c.PlanLimit, audit: c.Audit, log: log, used: make(map[string]use)}
 }
 
 // ServiceName is the service that a key opens.

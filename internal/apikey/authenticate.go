@@ -90,15 +90,43 @@ func (s *Service) Authenticate(ctx context.Context, r Request) (*Key, error) {
 	now := time.Now()
 	switch k.Status(now) {
 	case Revoked:
-		return nil, refuse(KeyIsRevoked)
+		return nil, s.refused(ctx, k, KeyIsRevoked)
 	case Expired:
-		return nil, refuse(KeyIsExpired)
+		return nil, s.refused(ctx, k, KeyIsExpired)
 	}
 	if !k.AllowedIPs.Allow(r.IP) {
-		return nil, refuse(IPNotAllowed)
+		return nil, s.refused(ctx, k, IPNotAllowed)
 	}
 	s.note(k.ID, now, r.IP)
 	return k, nil
+}
+
+// Place is where a key works: the API of a service in an environment.
+type Place struct {
+	Service     ServiceName
+	Environment Environment
+}
+
+// PlaceOf returns where the key of a token works; false if the token is malformed or
+// opens nothing. It serves answers to requests that came to the wrong address.
+func (s *Service) PlaceOf(ctx context.Context, token string) (Place, bool) {
+	t, err := Parse(token)
+	if err != nil {
+		return Place{}, false
+	}
+	k, err := s.current(ctx, t.digest())
+	if err != nil || k.Status(time.Now()) != Active {
+		return Place{}, false
+	}
+	return Place{k.Service, k.Environment}, true
+}
+
+// refused records that a known key was refused, and returns the refusal.
+func (s *Service) refused(ctx context.Context, k *Key, r Refusal) error {
+	e := k.entry(KeyRefused, nil)
+	e.Details = map[string]any{"reason": r.Error()}
+	s.audit.Refuse(ctx, e)
+	return refuse(r)
 }
 
 // current returns the key with a digest as it is now.

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
@@ -39,13 +40,13 @@ type Key struct {
 	AllowedIPs AllowedIPs
 	RateLimit  int64     // requests a minute; 0: the plan's
 	ExpiresAt  time.Time // works while now is before; zero: for ever
-	CreatedBy  Actor
+	CreatedBy  audit.Actor
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 	LastUsedAt time.Time // to the minute, written within one; zero: never
 	LastUsedIP string
 	RevokedAt  time.Time // zero: not revoked
-	RevokedBy  Actor
+	RevokedBy  audit.Actor
 
 	RotatedFrom string // id of the key that this one was made to replace
 	ReplacedBy  string // id of the key that was made to replace this one
@@ -72,11 +73,23 @@ func (k *Key) active(at time.Time) error {
 	return nil
 }
 
-func (k *Key) target() Target { return Target{"api_key", k.ID, k.Name, k.PartialKey} }
+// What the audit log records of keys.
+const (
+	KeyCreated audit.Action = "api_key.created"
+	KeyUpdated audit.Action = "api_key.updated"
+	KeyRevoked audit.Action = "api_key.revoked"
+	KeyExpired audit.Action = "api_key.expired"
+	KeyDeleted audit.Action = "api_key.deleted"
+	KeyRotated audit.Action = "api_key.rotated"
+	KeyRefused audit.Action = "api_key.refused" // a request with a key that is revoked or expired, or from elsewhere
+)
 
-// entry is the key's line in the audit log.
-func (k *Key) entry(a AuditAction, changes map[string]Change) Entry {
-	return Entry{OrganizationID: k.OrganizationID, Service: k.Service, Environment: k.Environment, Action: a, Target: k.target(), Changes: changes}
+// entry is an entry of the audit log about the key.
+func (k *Key) entry(a audit.Action, changes map[string]audit.Change) audit.Entry {
+	return audit.Entry{
+		OrganizationID: k.OrganizationID, Service: string(k.Service), Environment: string(k.Environment), Action: a,
+		Target: audit.Target{Type: "api_key", ID: k.ID, Name: k.Name, PartialKey: k.PartialKey}, Changes: changes,
+	}
 }
 
 // settings are the members that somebody chose, as the audit log shows them.
@@ -118,7 +131,7 @@ type New struct {
 // can be read. A name that another key of the same organization, service and
 // environment has is a [problem.Conflict]; so is an ID that is in use, which has
 // a form that is sent twice make one key.
-func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) {
+func (s *Service) Create(ctx context.Context, n New) (Key, Token, error) {
 	var v problem.Validation
 	c, known := s.catalogues[n.Service]
 	if !known {
@@ -135,7 +148,7 @@ func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) 
 	}
 	k := Key{
 		OrganizationID: n.OrganizationID, Service: n.Service, Environment: n.Environment, Name: strings.TrimSpace(n.Name),
-		Permissions: n.Permissions, Scope: n.Scope, ExpiresAt: n.ExpiresAt.UTC().Truncate(time.Microsecond), CreatedBy: by.Actor,
+		Permissions: n.Permissions, Scope: n.Scope, ExpiresAt: n.ExpiresAt.UTC().Truncate(time.Microsecond), CreatedBy: audit.SourceOf(ctx).Actor,
 	}
 	checkName(&v, k.Name)
 	c.check(&v, &k.Permissions)
@@ -172,7 +185,7 @@ func (s *Service) Create(ctx context.Context, by By, n New) (Key, Token, error) 
 		if made {
 			return problem.New(problem.Conflict, "the key was made already")
 		}
-		t, err = s.insert(ctx, tx, by, &k)
+		t, err = s.insert(ctx, tx, &k)
 		return err
 	})
 	if err != nil {
@@ -210,7 +223,7 @@ func taken(err error, name string) error {
 }
 
 // insert gives a key its id, times and token, and stores and logs it.
-func (s *Service) insert(ctx context.Context, tx *db.Tx, by By, k *Key) (Token, error) {
+func (s *Service) insert(ctx context.Context, tx *db.Tx, k *Key) (Token, error) {
 	t := NewToken(k.Environment)
 	digest := t.digest()
 	if k.ID == "" {
@@ -228,11 +241,11 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, by By, k *Key) (Token, 
 	if err != nil {
 		return Token{}, fmt.Errorf("insert key: %w", err)
 	}
-	changes := map[string]Change{}
+	changes := map[string]audit.Change{}
 	for member, value := range k.settings() {
-		changes[member] = Change{To: value}
+		changes[member] = audit.Change{To: value}
 	}
-	return t, s.Record(ctx, tx, by, k.entry(KeyCreated, changes))
+	return t, s.audit.RecordTx(ctx, tx, k.entry(KeyCreated, changes))
 }
 
 // grants is the stored form of grants: NULL when they say nothing.
@@ -340,7 +353,7 @@ type Edit struct {
 // Edit changes an active key, from the next request on, and returns it as it is
 // then. A key that is not active, or a name that is taken, is a
 // [problem.Conflict].
-func (s *Service) Edit(ctx context.Context, by By, organizationID, id string, e Edit) (Key, error) {
+func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (Key, error) {
 	var v problem.Validation
 	var ips AllowedIPs
 	if e.AllowedIPs != nil {
@@ -382,10 +395,10 @@ func (s *Service) Edit(ctx context.Context, by By, organizationID, id string, e 
 		if err := v.Err(); err != nil {
 			return err
 		}
-		changes := map[string]Change{}
+		changes := map[string]audit.Change{}
 		for member, value := range k.settings() {
 			if !reflect.DeepEqual(before[member], value) {
-				changes[member] = Change{before[member], value}
+				changes[member] = audit.Change{From: before[member], To: value}
 			}
 		}
 		if len(changes) == 0 {
@@ -399,7 +412,7 @@ func (s *Service) Edit(ctx context.Context, by By, organizationID, id string, e 
 		if err != nil {
 			return err
 		}
-		return s.Record(ctx, tx, by, k.entry(KeyUpdated, changes))
+		return s.audit.RecordTx(ctx, tx, k.entry(KeyUpdated, changes))
 	})
 	if db.IsUnique(err) {
 		return Key{}, taken(err, *e.Name) // nothing else in it is unique
@@ -413,17 +426,12 @@ func (s *Service) Edit(ctx context.Context, by By, organizationID, id string, e 
 // Revoke ends an active key for good. It stays in the list. No request that
 // begins after Revoke returned succeeds with it, on any node. A key that is not
 // active is a [problem.Conflict].
-func (s *Service) Revoke(ctx context.Context, by By, organizationID, id string) (Key, error) {
+func (s *Service) Revoke(ctx context.Context, organizationID, id string) (Key, error) {
 	k, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
 		if err := k.active(tx.Now); err != nil {
 			return err
 		}
-		k.RevokedAt, k.RevokedBy, k.UpdatedAt, k.version = tx.Now, by.Actor, tx.Now, k.version+1
-		if _, err := tx.Exec(ctx, "UPDATE api_keys SET revoked_at = $2, revoked_by = $3, updated_at = $2, version = $4 WHERE id = $1",
-			k.ID, tx.Now.UnixMicro(), db.JSON(by.Actor), k.version); err != nil {
-			return err
-		}
-		return s.Record(ctx, tx, by, k.entry(KeyRevoked, map[string]Change{"status": {Active, Revoked}}))
+		return s.revokeTx(ctx, tx, k)
 	})
 	if err != nil {
 		return Key{}, fmt.Errorf("revoke key: %w", err)
@@ -431,15 +439,26 @@ func (s *Service) Revoke(ctx context.Context, by By, organizationID, id string) 
 	return k, nil
 }
 
+// revokeTx revokes a key that tx has locked.
+func (s *Service) revokeTx(ctx context.Context, tx *db.Tx, k *Key) error {
+	before := k.Status(tx.Now)
+	k.RevokedAt, k.RevokedBy, k.UpdatedAt, k.version = tx.Now, audit.SourceOf(ctx).Actor, tx.Now, k.version+1
+	if _, err := tx.Exec(ctx, "UPDATE api_keys SET revoked_at = $2, revoked_by = $3, updated_at = $2, version = $4 WHERE id = $1",
+		k.ID, tx.Now.UnixMicro(), db.JSON(audit.SourceOf(ctx).Actor), k.version); err != nil {
+		return err
+	}
+	return s.audit.RecordTx(ctx, tx, k.entry(KeyRevoked, map[string]audit.Change{"status": {From: before, To: Revoked}}))
+}
+
 // Delete takes a key, whatever its status, out of the list for good. Its
 // digest goes; the audit log keeps what was done with it.
-func (s *Service) Delete(ctx context.Context, by By, organizationID, id string) error {
+func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 	_, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
 		if _, err := tx.Exec(ctx, "UPDATE api_keys SET digest = NULL, deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1",
 			k.ID, tx.Now.UnixMicro()); err != nil {
 			return err
 		}
-		return s.Record(ctx, tx, by, k.entry(KeyDeleted, map[string]Change{"status": {k.Status(tx.Now), "deleted"}}))
+		return s.audit.RecordTx(ctx, tx, k.entry(KeyDeleted, map[string]audit.Change{"status": {From: k.Status(tx.Now), To: "deleted"}}))
 	})
 	if err != nil {
 		return fmt.Errorf("delete key: %w", err)
@@ -452,7 +471,7 @@ func (s *Service) Delete(ctx context.Context, by By, organizationID, id string) 
 // read. The old key works on until it is revoked. As names differ, the new one's
 // gets a number: "Export" is followed by "Export (2)". A key that is not
 // active, or whose replacement still is, is a [problem.Conflict].
-func (s *Service) Rotate(ctx context.Context, by By, organizationID, id string) (Key, Token, error) {
+func (s *Service) Rotate(ctx context.Context, organizationID, id string) (Key, Token, error) {
 	var made Key
 	var t Token
 	_, err := s.change(ctx, organizationID, id, func(tx *db.Tx, old *Key) error {
@@ -481,9 +500,9 @@ func (s *Service) Rotate(ctx context.Context, by By, organizationID, id string) 
 		made = Key{
 			OrganizationID: organizationID, Service: old.Service, Environment: old.Environment, Name: nextName(old.Name, names),
 			Permissions: old.Permissions, Scope: old.Scope, AllowedIPs: old.AllowedIPs, RateLimit: old.RateLimit,
-			ExpiresAt: old.ExpiresAt, CreatedBy: by.Actor, RotatedFrom: old.ID,
+			ExpiresAt: old.ExpiresAt, CreatedBy: audit.SourceOf(ctx).Actor, RotatedFrom: old.ID,
 		}
-		if t, err = s.insert(ctx, tx, by, &made); err != nil {
+		if t, err = s.insert(ctx, tx, &made); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE api_keys SET replaced_by = $2, updated_at = $3, version = version + 1 WHERE id = $1",
@@ -494,7 +513,7 @@ func (s *Service) Rotate(ctx context.Context, by By, organizationID, id string) 
 		if old.ReplacedBy != "" {
 			before = old.ReplacedBy
 		}
-		return s.Record(ctx, tx, by, old.entry(KeyRotated, map[string]Change{"replaced_by": {before, made.ID}}))
+		return s.audit.RecordTx(ctx, tx, old.entry(KeyRotated, map[string]audit.Change{"replaced_by": {From: before, To: made.ID}}))
 	})
 	if err != nil {
 		return Key{}, Token{}, fmt.Errorf("rotate key: %w", taken(err, made.Name))
@@ -525,13 +544,12 @@ func nextName(name string, others []string) string {
 	}
 }
 
-// clean cuts what a client says of itself to a number of bytes, without
-// characters that could not be stored or that would steer a terminal.
-func clean(s string, limit int) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s[:min(len(s), limit)], ""))
+// OwnerOf returns the organization of a record and its type, empty when there is none
+// of that id.
+func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
+	err = s.db.QueryRow(ctx, "SELECT organization_id FROM api_keys WHERE id = $1", id).Scan(&organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", "", nil
+	}
+	return organizationID, "api_key", err
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
@@ -100,8 +101,7 @@ func (s *Service) noteExpired(ctx context.Context) error {
 				if _, err := tx.Exec(ctx, "UPDATE api_keys SET expiry_noted = TRUE WHERE id = $1", k.ID); err != nil {
 					return err
 				}
-				by := By{Actor: Actor{Type: System}}
-				if err := s.Record(ctx, tx, by, k.entry(KeyExpired, map[string]Change{"status": {Active, Expired}})); err != nil {
+				if err := s.audit.RecordTx(ctx, tx, k.entry(KeyExpired, map[string]audit.Change{"status": {From: Active, To: Expired}})); err != nil {
 					return err
 				}
 			}

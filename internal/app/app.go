@@ -14,14 +14,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/factor"
 	"github.com/kickstand-dev/kickstand/internal/account/oidc"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/call"
@@ -40,13 +42,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -65,16 +70,32 @@ type Config struct {
 	BlobAccess  blob.Credentials
 	RedisURL    string // empty: limits are counted in this process
 	SecretKey   string // empty: made and kept in Data
+	// Where SecretKey was read from and what Listen is are for diagnosis only; empty:
+	// not known.
+	SecretKeyFile string
+	Listen        string
 
 	SMTPURL  string // empty: mail leaves by the delivery provider's API
 	MailFrom string
-	// EmailDeliveryAPIKey is the delivery provider's; empty: without SMTPURL, mails are
-	// kept in Data and shown.
+	// OperatorMail is the address for notices to the operator; empty: none are mailed.
+	OperatorMail string
+	// EmailDeliveryAPIKey is the delivery provider's. Empty, and without SMTPURL:
+	// mails are stored in Data and shown if the base URL is this machine, and cannot
+	// be sent otherwise.
 	EmailDeliveryAPIKey string
+	AllowNoMail         bool // serve at a public base URL all the same
 
 	AccessLifetime  time.Duration
 	RefreshLifetime time.Duration
+	SessionLifetime time.Duration // 0: 90 days
 	RedirectOrigins []string
+	// SignUp is what [account.ParseSignUpPolicy] reads. Empty: open if the base URL is
+	// this machine, else invited.
+	SignUp string
+	// FreshProof is how old a proof of identity may be for a sensitive change. 0:
+	// never asked for if the base URL is this machine, else 10 minutes. Negative:
+	// never asked for.
+	FreshProof time.Duration
 
 	OIDCIssuer       string // empty: nobody signs in with an identity provider
 	OIDCClientID     string
@@ -89,10 +110,16 @@ type Config struct {
 	APIURLs            map[string]string   // where the providers' APIs are, by adapter; empty: at the provider's
 	MarketplaceTopics  []string            // whose notifications are taken; none: any whose signature holds
 	TrustedAuthServers []string
+	LookupTXT          mailproof.Lookup // nil: the system's resolver
+	AllowedAddresses   []string         // [MEDIUM:]ADDRESS=SLUG, @DOMAIN=SLUG: see [connection.ParseAllowed]
+	TextAccount        TextAccount
 
 	AllowPrivateReceivers bool
 	RetryTimeScale        float64
 
+	// ExtraHosts are names under which requests may come, besides those of the
+	// configured addresses.
+	ExtraHosts     []string
 	TrustedProxies []netip.Prefix
 	Web, Worker    bool
 	StopTimeout    time.Duration
@@ -103,6 +130,7 @@ type App struct {
 	BaseURL     string
 	DB          *db.DB
 	Accounts    *account.Service
+	Factors     *factor.Service
 	Billing     *billing.Service
 	Connections *connection.Service
 	Desk        *desk.Service
@@ -111,7 +139,8 @@ type App struct {
 	Shop        *shop.Service
 	Inbound     *inbound.Service
 	Keys        *apikey.Service
-	Fleet       Fleet // production
+	Audit       *audit.Log // of the helpdesk; each fleet has its own
+	Fleet       Fleet      // production
 	Sandbox     Fleet
 
 	config Config
@@ -121,24 +150,23 @@ type App struct {
 	// windows are limits of the REST surfaces, by a name that is theirs.
 	windows func(name string) rest.Windows
 
-	queue    *queue.Queue
-	live     *live.Hub
-	adapters []channel.Adapter
-	handler  http.Handler
-	mailbox  *mail.Mailbox // nil when a mail server is configured
-	closers  []func() error
+	queue      *queue.Queue
+	blobs      blob.Store
+	live       *live.Hub
+	adapters   []channel.Adapter
+	site       *web.Site
+	procedures *rpc.Router
+	handler    http.Handler
+	mailbox    *mail.Mailbox // nil when a mail server is configured
+	closers    []func() error
 }
 
-// databaseURL returns where the database is, making the data folder if it is
-// there.
-func (c *Config) databaseURL() (string, error) {
-	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return "", fmt.Errorf("data folder: %w", err)
-	}
+// databaseURL returns where the helpdesk's database is.
+func (c *Config) databaseURL() string {
 	if c.DatabaseURL != "" {
-		return c.DatabaseURL, nil
+		return c.DatabaseURL
 	}
-	return "sqlite:" + filepath.Join(c.Data, "kickstand.db"), nil
+	return "sqlite:" + filepath.Join(c.Data, "kickstand.db")
 }
 
 // openDatabase opens a database and brings it to the latest schema. Name is what
@@ -163,10 +191,10 @@ func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schem
 // openDatabases opens the three of them, in the order of their names below. On an
 // error none is open.
 func openDatabases(ctx context.Context, c Config, log *slog.Logger) (opened [3]*db.DB, applied []Migrated, err error) {
-	url, err := c.databaseURL()
-	if err != nil {
+	if err := c.protectFiles(ctx, log); err != nil {
 		return opened, nil, err
 	}
+	url := c.databaseURL()
 	for i, of := range databases {
 		at, o := of.at(url)
 		o.Logger = log
@@ -223,10 +251,12 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, err
 	}
 	a.box = box
+	a.openAudit()
 	blobs, err := a.openBlobs()
 	if err != nil {
 		return nil, err
 	}
+	a.blobs = blobs
 	from, err := mail.ParseAddress(c.MailFrom)
 	if err != nil {
 		return nil, fmt.Errorf("mail-from: %w", err)
@@ -253,27 +283,49 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	signUp, err := c.signUpPolicy()
+	if err != nil {
+		return nil, err
+	}
 	checkout, err := a.openCheckout(box)
 	if err != nil {
 		return nil, err
 	}
 	a.Accounts, err = account.New(account.Config{
 		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
-		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, Provider: provider,
-		Checkout: checkout, NewLimiter: newLimiter,
+		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
+		Checkout: checkout, NewLimiter: newLimiter, FirstIsDefault: c.Loopback(),
 		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 			return a.Desk.Unassign(ctx, tx, organizationID, userID)
 		},
-		Tell: a.live.Tell, Logger: log,
+		OnRevoke: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+			if _, err := a.Keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
+				return err
+			}
+			return a.Webhooks.DisableCreatedTx(ctx, tx, organizationID, userID)
+		},
+		OnDelete: func(ctx context.Context, tx *db.Tx, userID string) error {
+			if err := a.Desk.DeleteDraftsTx(ctx, tx, userID); err != nil {
+				return err
+			}
+			return a.Keys.RedactUserTx(ctx, tx, userID)
+		},
+		Tell: a.live.Tell, Audit: a.Audit, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.Keys = apikey.Open(apikey.Config{DB: a.DB, Catalogues: catalogues(), PlanLimit: a.planLimit, Logger: log})
+	a.Factors, err = factor.Open(factor.Config{
+		DB: a.DB, Accounts: a.Accounts, Box: box, BaseURL: c.BaseURL, FreshProof: c.freshProof(), NewLimiter: newLimiter, Audit: a.Audit, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.Keys = apikey.Open(apikey.Config{DB: a.DB, Catalogues: catalogues(), PlanLimit: a.planLimit, Audit: a.Audit, Logger: log})
 	secrets := channelSecrets(c, box)
 	a.Billing = billing.Open(billing.Config{
 		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL,
-		Post: a.paymentPoster(secrets["payments"]), Logger: log,
+		Post: a.paymentPoster(secrets["payments"]), Audit: a.Audit, Logger: log,
 	})
 	smsAPI, err := netguard.ParseAPIURL(c.APIURLs["sms"], sms.DefaultAPIURL)
 	if err != nil {
@@ -299,11 +351,10 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	deliveryAPI, err := netguard.ParseAPIURL(c.APIURLs["email-delivery"], mail.DefaultAPIURL)
+	letters, err := openLetters(c)
 	if err != nil {
-		return nil, fmt.Errorf("email-delivery-api-url: %w", err)
+		return nil, err
 	}
-	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers, DeliveryAPIURL: deliveryAPI.String()}
 	a.adapters = []channel.Adapter{
 		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
 		telephone,
@@ -313,47 +364,98 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
 		market,
 		payments.New(), payments.NewConnect(),
-		storefront.New(), storefront.NewPrivacy(),
+		storefront.New(storefront.Config{APIURL: strings.TrimRight(c.APIURLs["storefront"], "/")}), storefront.NewPrivacy(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
+	a.Connections.RecordTo(a.Audit)
 	a.Connections.TellAdmins(admins{a.Accounts}, outbox, c.BaseURL)
+	if err := a.openProofs(secrets, outbox, providers); err != nil {
+		return nil, err
+	}
 	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}
+	public := netguard.NewTransport(guard)
 	sender := outbound.Open(outbound.Config{
 		DB: a.DB, Blob: blobs, Connections: a.Connections, Adapters: a.adapters, Box: box,
-		Mail: server, OpenMail: a.ownMail(guard, providers),
-		HTTP:    providers,
+		Mail: server, OpenMail: a.ownMail(guard, public, providers),
+		HTTP: providers, PublicHTTP: public,
 		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: log,
 	})
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
-		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Logger: log,
+		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Audit: a.Audit, Logger: log,
 		Changed: func(organizationID, ticketID string) { a.live.TellSoon(organizationID, "ticket:"+ticketID) },
 	})
 	sender.Work(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
-		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Logger: log,
+		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: log,
 		Changed: func(organizationID, id string) { a.live.TellSoon(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
 	if a.Shop, err = a.openShop(blobs, server, from, providers); err != nil {
 		return nil, err
 	}
+	operator, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
 	a.Inbound = inbound.Open(inbound.Config{
 		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, Shops: a.Shop, News: a.Connections,
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
-		Credentials:      map[string]map[string]string{"email-delivery": deliveryCredentials(c)},
-		SoleOrganization: a.Accounts.SoleOrganization, FormerOwner: a.Shop.FormerOwner,
-		Media: netguard.NewTransport(netguard.Guard{}), API: providers,
-		Processed: func(organizationID, eventID string) { a.live.TellSoon(organizationID, "inbound:"+eventID) },
-		Logger:    log,
+		Credentials:         deploymentCredentials(c, letters),
+		DefaultOrganization: a.Accounts.DefaultOrganization, FormerOwner: a.Shop.FormerOwner,
+		Media: netguard.NewTransport(netguard.Guard{}), API: providers, TXT: mailproof.NewResolver(c.lookupTXT()).TXT,
+		Processed:      func(organizationID, eventID string) { a.live.TellSoon(organizationID, "inbound:"+eventID) },
+		TrustedProxies: c.TrustedProxies,
+		Operator:       operator, Mailer: outbox,
+		Audit: a.Audit, Logger: log,
 	})
 	a.Calls.Work(a.Inbound)
-	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Logger: log, Changed: a.fleetTeller(fleetpages.Production)})
-	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Logger: log, Changed: a.fleetTeller(fleetpages.Sandbox)})
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Production)})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Sandbox)})
 	a.handler, err = a.newHandler()
 	return a, err
+}
+
+// openAudit opens the audit log of each database.
+func (a *App) openAudit() {
+	for i, of := range []struct {
+		log         **audit.Log
+		db          *db.DB
+		service     apikey.ServiceName
+		environment apikey.Environment
+		required    string
+	}{
+		{&a.Audit, a.DB, apikey.Helpdesk, apikey.Live, account.AuditedOrganizations},
+		{&a.Fleet.Audit, a.Fleet.DB, apikey.Fleet, apikey.Live, ""},
+		{&a.Sandbox.Audit, a.Sandbox.DB, apikey.Fleet, apikey.Test, ""},
+	} {
+		*of.log = audit.Open(audit.Config{
+			DB: of.db, Box: a.box, Ledger: databases[i].name, Service: string(of.service), Environment: string(of.environment), Logger: a.log,
+			Required: of.required,
+			Recorded: func(organizationID string) {
+				if organizationID != "" && a.Webhooks != nil {
+					a.Webhooks.WakeAudit()
+				}
+			},
+		})
+	}
+}
+
+// AuditLogs returns the audit log of each database.
+func (a *App) AuditLogs() []*audit.Log { return []*audit.Log{a.Audit, a.Fleet.Audit, a.Sandbox.Audit} }
+
+// operator returns the address for notices to the operator; zero for none.
+func (c Config) operator() (mail.Address, error) {
+	if c.OperatorMail == "" {
+		return mail.Address{}, nil
+	}
+	to, err := mail.ParseAddress(c.OperatorMail)
+	if err != nil {
+		return mail.Address{}, fmt.Errorf("operator-mail: %w", err)
+	}
+	return to, nil
 }
 
 // openLimits returns what makes the limits of accounts, nil for their own.
@@ -372,6 +474,33 @@ func (a *App) openLimits() (func(name string, limit int, window time.Duration) a
 	return func(name string, limit int, window time.Duration) account.Limiter {
 		return r.Limiter(name, limit, window)
 	}, nil
+}
+
+// signUpPolicy returns the configured policy or the default.
+func (c Config) signUpPolicy() (account.SignUpPolicy, error) {
+	switch {
+	case c.SignUp != "":
+		p, err := account.ParseSignUpPolicy(c.SignUp)
+		if err != nil {
+			return p, fmt.Errorf("sign-up: %w", err)
+		}
+		return p, nil
+	case c.Loopback():
+		return account.OpenSignUp, nil
+	}
+	return account.InvitedSignUp, nil
+}
+
+// freshProof is how old a proof of identity may be for a sensitive change; 0: none
+// is asked for.
+func (c Config) freshProof() time.Duration {
+	switch {
+	case c.FreshProof < 0, c.FreshProof == 0 && c.Loopback():
+		return 0
+	case c.FreshProof == 0:
+		return 10 * time.Minute
+	}
+	return c.FreshProof
 }
 
 // openProvider returns nil when none is configured.
@@ -413,7 +542,7 @@ func openBox(c Config) (*seal.Box, error) {
 	if c.SecretKey != "" {
 		keys, err = seal.ParseKeys(c.SecretKey)
 	} else {
-		keys, err = seal.LoadOrCreateKeys(filepath.Join(c.Data, "secret.key"))
+		keys, err = seal.LoadOrCreateKeys(c.keyPath())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret key: %w", err)
@@ -422,11 +551,7 @@ func openBox(c Config) (*seal.Box, error) {
 }
 
 func (a *App) openBlobs() (blob.Store, error) {
-	url := a.config.BlobURL
-	if url == "" {
-		url = "file:" + filepath.Join(a.config.Data, "attachments")
-	}
-	s, err := blob.Open(url, a.config.BlobAccess)
+	s, err := blob.Open(a.config.blobURL(), a.config.BlobAccess)
 	if err != nil {
 		return nil, fmt.Errorf("attachments: %w", err)
 	}

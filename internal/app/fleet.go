@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -20,7 +21,8 @@ import (
 // Fleet is the fleet of one environment, in a database of its own.
 type Fleet struct {
 	*fleet.Service
-	DB *db.DB
+	DB    *db.DB
+	Audit *audit.Log
 }
 
 // database is one of those that the program has.
@@ -117,18 +119,18 @@ func (c *Config) fleetBase(address, usual string) (fleetBase, error) {
 }
 
 // openFleetAPI returns the API of one environment.
-func (a *App) openFleetAPI(f Fleet, b fleetBase) (*rest.API, error) {
-	environment, title, name := apikey.Live, "Kickstand Fleet", "fleet"
+func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) {
+	b, environment, title, name := live, apikey.Live, "Kickstand Fleet", "fleet"
 	if !f.Live() {
-		environment, title, name = apikey.Test, "Kickstand Fleet (sandbox)", "sandbox"
+		b, environment, title, name = sandbox, apikey.Test, "Kickstand Fleet (sandbox)", "sandbox"
 	}
-	routes := &fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Account: a.fleetAccount}
+	routes := &fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, Account: a.fleetAccount}
 	return rest.New(rest.Config{
 		Base: b.path, Host: b.host, Origin: b.origin, Service: apikey.Fleet, Environment: environment, Realm: "fleet",
 		Title: title, Version: "1.0",
 		Description: "Rides, vehicles, customers, prices and zones of a fleet of rentable vehicles, and what they come to.",
-		Keys:        a.Keys, KeyWindows: a.windows(name + "-key"), AddressWindows: a.windows(name + "-address"), DB: f.DB, Box: a.box,
-		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Subaccounts: routes.Subaccounts,
+		Keys:        a.Keys, Audit: f.Audit, KeyWindows: a.windows(name + "-key"), AddressWindows: a.windows(name + "-address"), DB: f.DB, Box: a.box,
+		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Subaccounts: routes.Subaccounts, Addresses: a.apiAddresses(live, sandbox),
 	})
 }
 

@@ -1,14 +1,19 @@
 package app
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
-	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/app/doctor"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -27,20 +32,27 @@ func (a *App) newHandler() (http.Handler, error) {
 	mux.HandleFunc("GET /healthz", a.healthz)
 	mux.HandleFunc("GET /readyz", a.readyz)
 	if !a.config.Web {
-		return mux, nil
+		return a.config.withHeaders(mux), nil
 	}
 	gate := &browser.Gate{Accounts: a.Accounts, Secure: base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
 	a.Inbound.Register(mux)
 	procedures := rpc.New(rpc.Config{
 		Procedures: slices.Concat(
 			rpc.AccountProcedures(a.Accounts, gate),
+			rpc.FactorProcedures(a.Factors, gate),
 			rpc.PeopleProcedures(a.Accounts, gate),
 			rpc.BillingProcedures(a.Billing),
 			rpc.WebhookProcedures(a.Webhooks),
 			rpc.SLAProcedures(a.Desk),
 		),
-		Authenticate: gate.Authenticate, Authorize: rpc.Authorize, Logger: a.log,
+		Authenticate: gate.AuthenticateRestricted, Authorize: rpc.Authorize, RequireProof: rpc.RequireProof(a.Factors), Logger: a.log,
+		NotFound: func(ctx context.Context, id string) {
+			if by, ok := account.FromContext(ctx); ok {
+				a.notFound(ctx, by.OrganizationID, id)
+			}
+		},
 	})
+	a.procedures = procedures
 	// Only what carries cookies needs it: providers send none.
 	sameOrigin := http.NewCrossOriginProtection()
 	if err := sameOrigin.AddTrustedOrigin(base.Scheme + "://" + base.Host); err != nil {
@@ -51,23 +63,24 @@ func (a *App) newHandler() (http.Handler, error) {
 		if strings.HasPrefix(r.URL.Path, rpc.Prefix) {
 			procedures.Refuse(w, r, problem.New(problem.Forbidden, why))
 		} else {
+			audit.Security(r.Context(), a.log, "request.refused", slog.String("reason", why))
 			plain(w, http.StatusForbidden, why+"\n")
 		}
 	}))
-	mux.Handle(rpc.Prefix, sameOrigin.Handler(procedures))
-	deskAPI, err := a.openDeskAPI()
-	if err != nil {
-		return nil, fmt.Errorf("REST API: %w", err)
-	}
+	mux.Handle(rpc.Prefix, gate.Source(audit.RPC, sameOrigin.Handler(procedures)))
 	live, sandbox, err := a.config.fleetBases()
 	if err != nil {
 		return nil, err
 	}
-	fleetAPI, err := a.openFleetAPI(a.Fleet, live)
+	deskAPI, err := a.openDeskAPI(live, sandbox)
+	if err != nil {
+		return nil, fmt.Errorf("REST API: %w", err)
+	}
+	fleetAPI, err := a.openFleetAPI(a.Fleet, live, sandbox)
 	if err != nil {
 		return nil, fmt.Errorf("REST API of the fleet: %w", err)
 	}
-	sandboxAPI, err := a.openFleetAPI(a.Sandbox, sandbox)
+	sandboxAPI, err := a.openFleetAPI(a.Sandbox, live, sandbox)
 	if err != nil {
 		return nil, fmt.Errorf("REST API of the sandbox: %w", err)
 	}
@@ -101,7 +114,9 @@ func (a *App) newHandler() (http.Handler, error) {
 		mux.Handle("GET "+mailboxPath+".json", h)
 		places = append(places, web.Place{Path: mailboxPath, Link: true, What: "mails, kept here because no mail server is configured"})
 	}
-	mux.Handle("/", sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
+	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
+	mux.Handle("/", pages)
+	mux.Handle(desk.AttachmentPath+"{id}", attachments(pages, deskAPI))
 	// An API with a host of its own comes before one that answers at any.
 	handler := deskAPI.Wrap(mux)
 	for _, own := range []bool{false, true} {
@@ -114,7 +129,26 @@ func (a *App) newHandler() (http.Handler, error) {
 			}
 		}
 	}
-	return handler, nil
+	known, err := a.config.hosts()
+	if err != nil {
+		return nil, err
+	}
+	f := &forwarded{trusted: a.config.TrustedProxies, path: a.config.forwardedPath(), log: a.log}
+	return f.watch(bounded(a.config.withHeaders(known.guard(handler, gate, a.Audit)))), nil
+}
+
+// attachments serves the addresses of files in payloads: with an API key as the REST
+// API serves the same file, else as a page.
+func attachments(pages, api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		r = r.Clone(r.Context())
+		r.URL.Path = deskapi.Base + r.URL.Path
+		api.ServeHTTP(w, r)
+	})
 }
 
 // healthz says that the process answers.
@@ -122,12 +156,10 @@ func (a *App) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.St
 
 // readyz says whether the program can do its work: write to its databases.
 func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
-	for _, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
-		if err := d.Ping(r.Context()); err != nil {
-			a.log.WarnContext(r.Context(), "not ready", "error", err)
-			plain(w, http.StatusServiceUnavailable, "the database cannot be written\n")
-			return
-		}
+	if err := doctor.Writable(r.Context(), a.DB, a.Fleet.DB, a.Sandbox.DB); err != nil {
+		a.log.WarnContext(r.Context(), "not ready", "error", err)
+		plain(w, http.StatusServiceUnavailable, "the database cannot be written\n")
+		return
 	}
 	plain(w, http.StatusOK, "ok\n")
 }

@@ -32,8 +32,10 @@ func openMarketplace(c Config) (*marketplace.Adapter, error) {
 }
 
 // marketplaceTopics are what stands for the deployment's secrets of the marketplace.
+// Where none is configured, every topic whose signature holds is taken on this machine
+// only: elsewhere anybody could have the service sign for a topic of theirs.
 func marketplaceTopics(c Config) []string {
-	if len(c.MarketplaceTopics) == 0 {
+	if len(c.MarketplaceTopics) == 0 && c.Loopback() {
 		return []string{marketplace.AnyTopic}
 	}
 	return c.MarketplaceTopics

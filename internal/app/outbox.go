@@ -1,14 +1,15 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
@@ -29,7 +30,9 @@ type outbox struct {
 const mailKind = "mail"
 
 // openMail returns where mail goes: to the configured server, or to the delivery
-// provider, or else into a folder that is shown in the browser.
+// provider. Without either it goes into a folder that is shown in the browser, but
+// only where the base URL is this machine: such mails hold sign-in links. Elsewhere
+// every mail fails.
 func (a *App) openMail(providers http.RoundTripper) (mail.Carrier, error) {
 	switch {
 	case a.config.SMTPURL != "":
@@ -45,7 +48,10 @@ func (a *App) openMail(providers http.RoundTripper) (mail.Carrier, error) {
 		}
 		return provider, nil
 	}
-	box, err := mail.OpenMailbox(filepath.Join(a.config.Data, "mailbox"), a.BaseURL, a.log)
+	if !a.config.Loopback() {
+		return mail.Unsendable{Reason: "no way to send mail is configured (KICKSTAND_SMTP_URL)"}, nil
+	}
+	box, err := mail.OpenMailbox(a.config.mailboxDir(), a.BaseURL, a.log)
 	if err != nil {
 		return nil, fmt.Errorf("mailbox: %w", err)
 	}
@@ -69,10 +75,9 @@ func openDelivery(address, key string, transport http.RoundTripper) (*mail.API, 
 // ownMail returns what takes the mails of connections that have a mail server or a
 // delivery provider of their own. An organization names these, so they must not be
 // in our network; only the operator's address of the provider may be anywhere.
-func (a *App) ownMail(guard netguard.Guard, providers http.RoundTripper) func(map[string]string) (mail.Carrier, error) {
-	public := netguard.NewTransport(guard)
-	return func(credentials map[string]string) (mail.Carrier, error) {
-		if rawURL := credentials["smtp_url"]; rawURL != "" {
+func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper) func(channel.Credentials) (mail.Carrier, error) {
+	return func(credentials channel.Credentials) (mail.Carrier, error) {
+		if rawURL := credentials.Get(email.CredentialServer); rawURL != "" {
 			server, err := mail.OpenSMTP(rawURL)
 			if err != nil {
 				return nil, fmt.Errorf("its smtp_url is not usable: %s", strings.TrimPrefix(err.Error(), "mail: "))
@@ -80,15 +85,16 @@ func (a *App) ownMail(guard netguard.Guard, providers http.RoundTripper) func(ma
 			server.Dial = guard.DialContext
 			return server, nil
 		}
-		key := credentials[email.CredentialAPIKey]
-		if key == "" {
+		if !credentials.HasAPI() {
 			return nil, nil
 		}
-		address, transport := a.config.APIURLs["email-delivery"], providers
-		if own := credentials[email.CredentialAPIURL]; own != "" {
-			address, transport = own, public
+		transport := providers
+		if credentials.Public() {
+			transport = public
 		}
-		provider, err := openDelivery(address, key, transport)
+		// An address that is malformed is refused here, with the reason.
+		address := cmp.Or(credentials.Get(email.CredentialAPIURL), credentials.BaseURL())
+		provider, err := openDelivery(address, credentials.Get(email.CredentialAPIKey), transport)
 		if err != nil {
 			return nil, fmt.Errorf("its %s or %s is not usable: %s", email.CredentialAPIKey, email.CredentialAPIURL, strings.TrimPrefix(err.Error(), "mail: "))
 		}
@@ -96,13 +102,31 @@ func (a *App) ownMail(guard netguard.Guard, providers http.RoundTripper) func(ma
 	}
 }
 
-// deliveryCredentials are what connections that have no key of their own ask the
-// delivery provider with.
-func deliveryCredentials(c Config) map[string]string {
+// openLetters returns what the mail channels are made with. Where the deployment has a
+// key of the delivery provider, the configured address of the API belongs to that key,
+// and connections with keys of their own call the provider at its usual address, or
+// where they say.
+func openLetters(c Config) (email.Config, error) {
+	api, err := netguard.ParseAPIURL(c.APIURLs["email-delivery"], mail.DefaultAPIURL)
+	if err != nil {
+		return email.Config{}, fmt.Errorf("email-delivery-api-url: %w", err)
+	}
+	letters := email.Config{TrustedAuthServers: c.TrustedAuthServers, DeliveryAPIURL: api.String(), DeploymentAPIURL: api.String()}
+	if c.EmailDeliveryAPIKey != "" {
+		letters.DeliveryAPIURL = mail.DefaultAPIURL
+	}
+	return letters, nil
+}
+
+// deploymentCredentials are the operator's own for providers' APIs, by channel.
+func deploymentCredentials(c Config, letters email.Config) map[string]channel.Credentials {
 	if c.EmailDeliveryAPIKey == "" {
 		return nil
 	}
-	return map[string]string{email.CredentialAPIKey: c.EmailDeliveryAPIKey}
+	delivery := email.NewDelivery(letters)
+	return map[string]channel.Credentials{
+		delivery.Info().Name: channel.OfDeployment(delivery.API(), letters.DeploymentAPIURL, map[string]string{email.CredentialAPIKey: c.EmailDeliveryAPIKey}),
+	}
 }
 
 func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *outbox {

@@ -2,7 +2,6 @@ package app
 
 import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
-	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -24,20 +23,21 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 		mailbox = mailboxPath
 	}
 	site := web.New(web.Config{
-		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log,
+		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound,
 	})
+	a.site = site
 	inbox.Register(site, inbox.Config{
 		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live,
 		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB,
 	})
 	const log = "/settings/audit-log"
 	settings.Register(site, settings.Config{
-		Accounts: a.Accounts, Billing: a.Billing, Desk: a.Desk, Keys: a.Keys, Logs: []*db.DB{a.Fleet.DB, a.Sandbox.DB},
+		Accounts: a.Accounts, Factors: a.Factors, Billing: a.Billing, Desk: a.Desk, DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, Logs: a.AuditLogs(),
 		Exports: []string{a.BaseURL + deskapi.Base + log, live.String() + log, sandbox.String() + log},
 	})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL})
 	developers.Register(site, developers.Config{
-		DB: a.DB, Keys: a.Keys, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base,
+		DB: a.DB, Keys: a.Keys, Audit: a.Audit, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base,
 		Fleet:   developers.Fleet{Service: a.Fleet.Service, DB: a.Fleet.DB, API: live.String()},
 		Sandbox: developers.Fleet{Service: a.Sandbox.Service, DB: a.Sandbox.DB, API: sandbox.String()},
 	})
@@ -47,7 +47,7 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 		feed string
 	}{{a.Fleet, live, gbfs.Path}, {a.Sandbox, sandbox, gbfs.SandboxPath}} {
 		fleetpages.Register(site, fleetpages.Config{
-			Fleet: f.Service, DB: f.DB, Keys: a.Keys, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed,
+			Fleet: f.Service, DB: f.DB, Log: f.Audit, Desk: a.Desk, DeskDB: a.DB, API: f.api.String(), Feed: a.BaseURL + f.feed,
 		})
 	}
 	return site

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strings"
+	"net/url"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
@@ -20,8 +19,9 @@ import (
 )
 
 // channelSecrets returns the deployment's secrets. Where neither a payment
-// provider nor a secret of one is configured, the built-in checkout signs with a
-// secret that every process with the same key has.
+// provider nor a secret of one is configured, the built-in checkout, which only a
+// base URL on this machine has, signs with a secret that every process with the
+// same key has.
 func channelSecrets(c Config, box *seal.Box) map[string][]string {
 	const name = "payments"
 	secrets := maps.Clone(c.Secrets)
@@ -29,35 +29,17 @@ func channelSecrets(c Config, box *seal.Box) map[string][]string {
 		secrets = make(map[string][]string)
 	}
 	secrets["marketplace"] = marketplaceTopics(c)
-	if c.PaymentsAPIKey == "" && len(secrets[name]) == 0 {
+	if c.PaymentsAPIKey == "" && len(secrets[name]) == 0 && c.Loopback() {
 		secrets[name] = []string{hex.EncodeToString(box.MAC("payments secret", "built-in checkout"))}
 	}
 	return secrets
-}
-
-// paymentWarnings says what whoever runs this has probably not meant.
-func paymentWarnings(c Config) []string {
-	if c.PaymentsAPIKey == "" {
-		if strings.HasPrefix(c.BaseURL, "https:") { // others can come here
-			return []string{"payments-api-key is not set: plans are paid for at a page of our own, without money"}
-		}
-		return nil
-	}
-	var list []string
-	if len(c.Secrets["payments"]) == 0 {
-		list = append(list, "payments-api-key is set and payments-secret is not: checkouts can be paid, and nobody will know")
-	}
-	if c.PaymentsPrices[account.Pro] == "" && c.PaymentsPrices[account.Business] == "" {
-		list = append(list, "payments-api-key is set and neither payments-price-pro nor payments-price-business is: no plan can be paid for")
-	}
-	return list
 }
 
 // openCheckout checks what is configured of payments.
 func (a *App) openCheckout(box *seal.Box) (*billing.Checkout, error) {
 	k, err := billing.NewCheckout(billing.CheckoutConfig{
 		DB: a.DB, Box: box, BaseURL: a.BaseURL, APIKey: a.config.PaymentsAPIKey, APIURL: a.config.PaymentsAPIURL,
-		Prices: a.config.PaymentsPrices, Logger: a.log,
+		Prices: a.config.PaymentsPrices, NoBuiltIn: !a.config.Loopback(), Logger: a.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("payments: %w", err)
@@ -75,6 +57,9 @@ func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, payments.New().Info().Path, bytes.NewReader(event))
 		if err != nil {
 			return err
+		}
+		if base, err := url.Parse(a.BaseURL); err == nil {
+			req.Host = base.Host
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set(payments.SignatureHeader, payments.Sign(event, time.Now(), secrets[0]))

@@ -31,16 +31,27 @@ func registerPages(mux *http.ServeMux, references map[string]*rest.API) error {
 }
 
 // openDeskAPI returns the helpdesk's REST API.
-func (a *App) openDeskAPI() (*rest.API, error) {
+// openDeskAPI returns the API of the helpdesk. Keys of the fleet that come there are
+// for the addresses live and sandbox.
+func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 	routes := &deskapi.API{
 		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
-		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys,
+		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Audit: a.Audit,
 	}
 	return rest.New(rest.Config{
 		Base: deskapi.Base, Origin: a.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Kickstand Helpdesk", Version: "1.0",
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
-		Keys:        a.Keys, KeyWindows: a.windows("key"), AddressWindows: a.windows("address"), DB: a.DB, Box: a.box,
-		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(),
+		Keys:        a.Keys, Audit: a.Audit, NotFound: a.notFound, KeyWindows: a.windows("key"), AddressWindows: a.windows("address"), DB: a.DB, Box: a.box,
+		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Addresses: a.apiAddresses(live, sandbox),
 	})
+}
+
+// apiAddresses returns the base URL of each API, by the keys that work there.
+func (a *App) apiAddresses(live, sandbox fleetBase) map[apikey.Place]string {
+	return map[apikey.Place]string{
+		{Service: apikey.Helpdesk, Environment: apikey.Live}: a.BaseURL + deskapi.Base,
+		{Service: apikey.Fleet, Environment: apikey.Live}:    live.String(),
+		{Service: apikey.Fleet, Environment: apikey.Test}:    sandbox.String(),
+	}
 }

@@ -21,6 +21,11 @@ import (
 // turn: no new requests, those under way finish, no new jobs, those under way
 // finish, or are cancelled when the stop timeout is over.
 func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) error {
+	if n, err := a.Connections.ProveAllowed(ctx); err != nil {
+		return fmt.Errorf("prove the allowed addresses: %w", err)
+	} else if n > 0 {
+		a.log.InfoContext(ctx, "connections are proven by allowed-addresses", "connections", n)
+	}
 	if a.config.Worker {
 		if err := a.queue.Start(ctx); err != nil {
 			return err
@@ -32,31 +37,23 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	background, stopBackground := context.WithCancel(context.Background())
 	var tending sync.WaitGroup
 	tending.Go(func() { a.Accounts.Run(background) })
+	tending.Go(func() { a.Factors.Run(background) })
 	tending.Go(func() { a.Keys.Run(background) })
+	for _, l := range a.AuditLogs() {
+		tending.Go(func() { l.Run(background) })
+	}
 	if a.config.Web {
 		tending.Go(func() { a.live.Run(background) })
 	}
+	tending.Go(func() { a.protectAttachments(background) })
 	if a.config.Worker {
 		tending.Go(func() { a.tend(background) })
+		tending.Go(func() { a.Webhooks.RunAudit(background) })
 		tending.Go(func() { a.Desk.Run(background) })
 		tending.Go(func() { a.Fleet.Run(background) })
 		tending.Go(func() { a.Sandbox.Run(background) })
 	}
-	srv := &http.Server{
-		Handler:           a.handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       2 * time.Minute, // 35 MB of mail over a slow line
-		WriteTimeout:      3 * time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    2 * rpc.MaxQuery,
-		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
-	}
-	if a.config.AllowPrivateReceivers && a.config.Worker {
-		a.log.WarnContext(ctx, "webhooks may be sent to private addresses and without TLS")
-	}
-	for _, warning := range paymentWarnings(a.config) {
-		a.log.WarnContext(ctx, warning)
-	}
+	srv := newServer(a.handler, a.log)
 	srv.RegisterOnShutdown(a.live.Close) // streams of news would not end by themselves
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
@@ -64,6 +61,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 
 	err := ready()
 	if err == nil {
+		tending.Go(func() { a.diagnose(background) })
 		select {
 		case <-ctx.Done():
 			a.log.InfoContext(ctx, "stopping", "because", context.Cause(ctx).Error())
@@ -83,6 +81,19 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	return err
 }
 
+// newServer returns a server with bounds on what one connection may take.
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       2 * time.Minute, // 35 MB of mail over a slow line
+		WriteTimeout:      3 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    2 * rpc.MaxQuery,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
 // tend does the housekeeping: what has had its time is deleted once an hour, by
 // who keeps it.
 func (a *App) tend(ctx context.Context) {
@@ -98,8 +109,14 @@ func (a *App) tend(ctx context.Context) {
 					a.log.ErrorContext(ctx, "deleting old answers of the REST APIs", "error", err)
 				}
 			}
+			if err := a.Inbound.NotifyOperator(ctx); err != nil && ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "unrouted events", "error", err)
+			}
 			if _, err := a.Inbound.Purge(ctx, now.Add(-inbound.Kept)); err != nil && ctx.Err() == nil {
 				a.log.ErrorContext(ctx, "deleting old inbound events", "error", err)
+			}
+			if err := a.Connections.PurgeProofs(ctx); err != nil && ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "deleting old challenges", "error", err)
 			}
 			if _, err := a.Webhooks.Purge(ctx); err != nil && ctx.Err() == nil {
 				a.log.ErrorContext(ctx, "deleting old deliveries", "error", err)

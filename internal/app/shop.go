@@ -27,11 +27,15 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 			return nil, fmt.Errorf("storefront-api-url: %w", err)
 		}
 	}
+	transport := providers
+	if at == "" { // the tenant's address of the shop says where the API is
+		transport = netguard.NewTransport(netguard.Guard{})
+	}
 	s := shop.Open(shop.Config{
 		DB: a.DB, Queue: a.queue, Blob: blobs, Box: a.box, Desk: shopDesk{a.Desk},
 		Keepers:     []shop.Keeper{rawEvents{a}, toldEvents{a}, calls{a}},
 		Connections: shopConnections{a.Connections}, Admins: admins{a.Accounts},
-		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: providers, APIURL: strings.TrimRight(at, "/"), Logger: a.log,
+		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
 	})
 	a.Connections.Watch(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
 		return s.Changed(ctx, tx, shopConnection(c), gone)
@@ -103,10 +107,13 @@ func (calls) ForgetPlace(context.Context, string, string) error { return nil }
 type shopConnections struct{ *connection.Service }
 
 func shopConnection(c *connection.Connection) shop.Connection {
-	return shop.Connection{
-		ID: c.ID, OrganizationID: c.OrganizationID, Channel: c.Channel, Address: c.Address, Enabled: c.Enabled,
-		Credentials: c.Credentials(), Settings: c.Settings,
+	out := shop.Connection{
+		ID: c.ID, OrganizationID: c.OrganizationID, Channel: c.Channel, Address: c.Address, Enabled: c.Enabled, Proven: c.Proven(), Settings: c.Settings,
 	}
+	if token := c.Credentials().Get(shop.AccessToken); token != "" {
+		out.Credentials = map[string]string{shop.AccessToken: token}
+	}
+	return out
 }
 
 // Connection implements [shop.Connections].

@@ -211,6 +211,7 @@ func (r *running) organization(name string) string {
 
 func (r *running) connect(n connection.New) connection.Connection {
 	r.t.Helper()
+	n.ByOperator = true
 	c, _, err := r.Connections.Connect(r.t.Context(), n)
 	if err != nil {
 		r.t.Fatal(err)
@@ -391,8 +392,8 @@ func TestShop(t *testing.T) {
 	for n, places := range r.search([]string{"bob@client.example"}, other) {
 		t.Errorf("%q is still in %q", n, places)
 	}
-	// A shop that nobody has here.
-	r.tell(privacy, string(channel.PrivacyRedactShop), "nobody.myshopify.com", sharedSecret, map[string]any{"shop_id": 2, "shop_domain": "nobody.myshopify.com"}, 200, "ignored")
+	// A shop that nobody connected is the default organization's business.
+	r.tell(privacy, string(channel.PrivacyRedactShop), "nobody.myshopify.com", sharedSecret, map[string]any{"shop_id": 2, "shop_domain": "nobody.myshopify.com"}, 200, "accepted")
 	// The other shop's connection is removed, and its end comes later.
 	for _, c := range mustList(t, r, other) {
 		if err := r.DB.Write(t.Context(), func(tx *db.Tx) error { return r.Connections.DeleteIn(t.Context(), tx, other, c.ID) }); err != nil {

@@ -35,17 +35,17 @@ const module = "github.com/kickstand-dev/kickstand/"
 // exist.
 var floors = [][]string{
 	0: {
-		"internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
-		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339",
+		"internal/fair", "internal/intake", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
+		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailproof",
 	},
-	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live"},
+	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
 	2: {
 		"internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",
 	},
-	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/billing", "internal/gbfs"},
+	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs"},
 	4: {"internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
-	5: {"internal/rest/*", "internal/web/*"},
+	5: {"internal/rest/*", "internal/web/*", "internal/app/doctor"},
 	6: {"internal/app"},
 	7: {"cmd/kickstand", "bench", "e2e", "internal/archtest"},
 }
@@ -68,6 +68,7 @@ var never = []struct{ who, what, why string }{
 	{"internal/rest*", "database/sql", "routes run a service's change in a transaction and encode what it returns; rows are for the domains"},
 	{"internal/desk", "net/http", "a domain does not know how it was asked"},
 	{"internal/account", "net/http", "a domain does not know how it was asked; package browser is its HTTP side"},
+	{"internal/account/factor", "net/http", "a domain does not know how it was asked"},
 	{"internal/fleet", "net/http", "a domain does not know how it was asked"},
 	{"internal/apikey", "net/http", "a domain does not know how it was asked"},
 	{"internal/queue", "net/http", "the queue knows kinds, lanes and bytes"},
@@ -88,11 +89,15 @@ var only = []struct {
 	{"github.com/minio/minio-go", []string{"internal/blob"}, "where files are kept is blob's business"},
 	{"github.com/wneessen/go-mail", []string{"internal/mail"}, "how mail leaves is mail's business"},
 	{"github.com/jhillyerd/enmime", []string{"internal/channel/email"}, "how mail is read is the channel's business"},
+	{"github.com/emersion/go-msgauth", []string{"internal/mailproof"}, "what proves a sender is decided in one place"},
 	{"github.com/microcosm-cc/bluemonday", []string{"internal/safehtml"}, "HTML is cleaned in one place, with one policy"},
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
+	{"github.com/go-webauthn/webauthn", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},
+	{"github.com/pquerna/otp", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},
 	{"github.com/redis/go-redis", []string{"internal/ratelimit"}, "where limits are counted is one package's business"},
 	{"github.com/chromedp", []string{"e2e"}, "only tests look at pages in a browser"},
+	{"os/exec", []string{"bench"}, "the program runs no others; only tests do"},
 	{"github.com/nyaruka/phonenumbers", []string{"internal/phone"}, "a number has one canonical form, made in one place"},
 }
 
@@ -133,6 +138,9 @@ var forbidden = map[string]string{
 	"encoding/gob":                  "stored forms are JSON, which a person can read",
 	"math/rand":                     "math/rand/v2, or crypto/rand for whatever must not be guessed",
 	"golang.org/x/net/context":      "context",
+	"text/template":                 "html/template, or plain code: nothing forgets to escape",
+	"unsafe":                        "memory is the compiler's business",
+	"plugin":                        "no code comes in from outside",
 }
 
 // file is one Go source file.
@@ -424,6 +432,10 @@ func TestImportRulesCatch(t *testing.T) {
 		{"internal/desk/d.go", "math/rand/v2", ""},
 		{"internal/desk/d_test.go", "github.com/stretchr/testify/assert", "package testing"},
 		{"internal/desk/d.go", "gorm.io/gorm", "written by hand"},
+		{"internal/desk/d.go", "os/exec", "runs no others"},
+		{"internal/desk/d_test.go", "os/exec", ""},
+		{"internal/desk/d.go", "unsafe", "memory"},
+		{"internal/mail/m.go", "text/template", "html/template"},
 	} {
 		f, err := parse(token.NewFileSet(), c.file, "package p\nimport _ "+strconv.Quote(c.imports)+"\n")
 		if err != nil {

@@ -110,6 +110,9 @@ var places = map[call]struct {
 
 	{"slog", "SetDefault"}: {nowhere, "pass the logger down"},
 	{"time", "Tick"}:       {nowhere, "a ticker that nobody can stop; use time.NewTicker"},
+
+	{"channel", "OfDeployment"}: {in("internal/app"), "the operator's credentials enter the program in one place (docs/adr/0019-one-owner.md)"},
+	{"channel", "OfConnection"}: {in("internal/connection"), "a connection's credentials leave it as one set (docs/adr/0019-one-owner.md)"},
 }
 
 func readsEnvironment(pkgPath string, f *file) bool {
@@ -123,6 +126,11 @@ func inCommand(pkgPath string, f *file) bool {
 // printing is for a program whose output is its purpose, and for a test binary
 // that plays another process.
 func printing(pkgPath string, f *file) bool { return f.test || pkgPath == "bench" }
+
+// in is for one package, and for tests.
+func in(where string) func(pkgPath string, f *file) bool {
+	return func(pkgPath string, f *file) bool { return f.test || pkgPath == where }
+}
 
 func nowhere(string, *file) bool { return false }
 
@@ -316,6 +324,9 @@ func TestHabitRulesCatch(t *testing.T) {
 		{"internal/p/p.go", doc + "package p\nimport \"sync/atomic\"\nvar x atomic.Pointer[int]", "package-level state"},
 		{"internal/p/p.go", doc + "package p\nvar table = [...]int{1, 2}\nfunc f() int { return table[1] }", ""},
 		{"internal/p/p.go", doc + "package p\nimport \"os\"\nvar _ = os.Getenv(\"A\")", "reads the environment"},
+		{"internal/p/p.go", doc + "package p\nimport \"channel\"\nvar _ = channel.OfDeployment(a, b, c)", "in one place"},
+		{"internal/app/p.go", doc + "package p\nimport \"channel\"\nvar _ = channel.OfDeployment(a, b, c)", ""},
+		{"internal/app/p.go", doc + "package p\nimport \"channel\"\nvar _ = channel.OfConnection(a, b)", "as one set"},
 		{"internal/p/p_test.go", doc + "package p\nimport \"os\"\nvar _ = os.Getenv(\"A\")", ""},
 		{"internal/p/p.go", doc + "package p\nimport \"os\"\nfunc f() { os.Exit(1) }", "main alone ends"},
 		{"internal/p/p.go", doc + "package p\nimport \"fmt\"\nfunc f() { fmt.Println() }", "the writer you were given"},

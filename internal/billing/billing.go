@@ -27,6 +27,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -45,6 +46,7 @@ type Config struct {
 	// is how the built-in checkout tells of a payment.
 	Post func(ctx context.Context, event []byte) error
 
+	Audit  *audit.Log   // nil records nothing
 	Logger *slog.Logger // nil discards
 }
 
@@ -57,6 +59,7 @@ type Service struct {
 	from     mail.Address
 	baseURL  string
 	post     func(ctx context.Context, event []byte) error
+	audit    *audit.Log
 	log      *slog.Logger
 }
 
@@ -64,7 +67,7 @@ type Service struct {
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, accounts: c.Accounts, checkout: c.Checkout, mailer: c.Mailer, from: c.MailFrom,
-		baseURL: c.BaseURL, post: c.Post, log: c.Logger,
+		baseURL: c.BaseURL, post: c.Post, audit: c.Audit, log: c.Logger,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -160,7 +163,7 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 
 // Sells reports whether a plan can be paid for here.
 func (s *Service) Sells(p account.Plan) bool {
-	return p != account.Free && (s.checkout.key == "" || s.checkout.prices[p] != "")
+	return p != account.Free && (s.checkout.builtIn || s.checkout.key != "" && s.checkout.prices[p] != "")
 }
 
 // KeyPlan is what a plan is for API keys.

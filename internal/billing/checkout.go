@@ -34,9 +34,11 @@ type CheckoutConfig struct {
 	BaseURL string // the public address, without a trailing slash
 
 	// APIKey is the payment provider's. Without one, the built-in page takes the
-	// provider's place.
-	APIKey string
-	APIURL string // empty means [DefaultAPIURL]
+	// provider's place, or, with NoBuiltIn, no plan can be paid for: that page takes
+	// no money, and is for development.
+	APIKey    string
+	NoBuiltIn bool
+	APIURL    string // empty means [DefaultAPIURL]
 
 	// Prices are the provider's ids of what a paid plan costs.
 	Prices map[account.Plan]string
@@ -54,6 +56,7 @@ type Checkout struct {
 	box     *seal.Box
 	baseURL string
 	key     string
+	builtIn bool // the page of our own takes the provider's place
 	api     *url.URL
 	prices  map[account.Plan]string
 	plans   map[string]account.Plan // by price
@@ -79,7 +82,7 @@ func NewCheckout(c CheckoutConfig) (*Checkout, error) {
 		return nil, err
 	}
 	k := &Checkout{
-		db: c.DB, box: c.Box, baseURL: c.BaseURL, key: c.APIKey, api: api, prices: c.Prices,
+		db: c.DB, box: c.Box, baseURL: c.BaseURL, key: c.APIKey, builtIn: c.APIKey == "" && !c.NoBuiltIn, api: api, prices: c.Prices,
 		plans: make(map[string]account.Plan), log: c.Logger,
 	}
 	for plan, price := range c.Prices {
@@ -114,16 +117,19 @@ func ParseAPIURL(raw string) (*url.URL, error) { return netguard.ParseAPIURL(raw
 func (k *Checkout) paidURL() string   { return k.baseURL + "/?checkout=paid" }
 func (k *Checkout) cancelURL() string { return k.baseURL + "/?checkout=cancelled" }
 
-// StartCheckout implements [account.Checkout]. A plan without a price is a
-// [problem.Precondition]; when the provider cannot be reached it is
+// StartCheckout implements [account.Checkout]. A plan without a price, and every
+// plan where there is nothing to pay with, is a [problem.Precondition]; when the provider cannot be reached it is
 // [problem.Unavailable]. Any other error means that the provider refuses what is
 // configured here.
 func (k *Checkout) StartCheckout(ctx context.Context, c account.CheckoutRequest) (string, error) {
 	var page string
 	var err error
-	if k.key == "" {
+	switch {
+	case k.builtIn:
 		page, err = k.devPage(c)
-	} else {
+	case k.key == "":
+		err = problem.New(problem.Precondition, "the plan %s cannot be paid for here: the operator of this server has not set up a payment provider (KICKSTAND_PAYMENTS_API_KEY)", c.Plan)
+	default:
 		page, err = k.hostedPage(ctx, c)
 	}
 	if err != nil {

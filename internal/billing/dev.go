@@ -56,11 +56,11 @@ func (k *Checkout) devPage(c account.CheckoutRequest) (string, error) {
 
 // HasDevCheckout reports whether the built-in page takes the place of a payment
 // provider.
-func (s *Service) HasDevCheckout() bool { return s.checkout.key == "" }
+func (s *Service) HasDevCheckout() bool { return s.checkout.builtIn }
 
 // DevCheckout returns what the built-in page for a token shows. A token that is
 // not ours, or too old, is a [problem.NotFound], and so is every token when a
-// payment provider is configured: then there is no such page.
+// payment provider is configured or the built-in page is off.
 func (s *Service) DevCheckout(token string) (DevCheckout, error) {
 	c, _, err := s.checkout.openToken(token)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Service) DevCheckout(token string) (DevCheckout, error) {
 // openToken returns what a token holds, and a name for it that nobody can guess.
 func (k *Checkout) openToken(token string) (c devToken, name string, err error) {
 	gone := problem.New(problem.NotFound, "there is no such checkout, or it is older than %d hours", devLife/time.Hour)
-	if k.key != "" {
+	if !k.builtIn {
 		return c, "", gone
 	}
 	sealed, err := base64.RawURLEncoding.Strict().DecodeString(token)

@@ -205,7 +205,7 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, o account.Organization, n
 	if err != nil {
 		return 0, fmt.Errorf("find admins: %w", err)
 	}
-	name := strings.Join(strings.Fields(o.Name), " ")
+	name := mail.PlainName(o.Name, "your organization")
 	next := "Nothing changes for now. Payment will be tried again in the next days; if it keeps failing, the subscription ends."
 	if sub.begun() && !sub.entitles() {
 		next = fmt.Sprintf("Until it is paid, %s has the plan %s.", name, now)

@@ -159,6 +159,44 @@ func (d *Dir) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
+// Protect takes from everybody but the owner the permissions that files and folders
+// of the store have, and returns the number of those that had any. A store with
+// many files takes a while; it is as usable meanwhile as ever.
+func (d *Dir) Protect(ctx context.Context) (repaired int, err error) {
+	if runtime.GOOS == "windows" { // it has no such permissions
+		return 0, nil
+	}
+	err = fs.WalkDir(d.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || !e.IsDir() && !e.Type().IsRegular() {
+			return missingIsFine(err)
+		}
+		info, err := e.Info()
+		if err != nil || info.Mode().Perm()&0o077 == 0 {
+			return missingIsFine(err)
+		}
+		if err := d.root.Chmod(name, info.Mode()&^0o077); err != nil {
+			return missingIsFine(err)
+		}
+		repaired++
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("protect blobs: %w", err)
+	}
+	return repaired, err
+}
+
+// missingIsFine drops the error of a file that another process has just deleted.
+func missingIsFine(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // Close releases the folder. The store must not be used afterwards; contents that
 // are open stay so.
 func (d *Dir) Close() error { return d.root.Close() }

@@ -18,6 +18,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -28,6 +30,10 @@ type Request struct {
 	Header   http.Header
 	Body     []byte
 	Received time.Time
+	// TXT holds the DNS records that a [Prover] asked for, by name: an empty entry
+	// means that there is none, a missing one that DNS did not answer. Nil: nobody
+	// asked.
+	TXT map[string][]string
 }
 
 // Query returns the parsed query of the URL. Malformed pairs are dropped.
@@ -71,6 +77,11 @@ type Info struct {
 	// vouch for it, and its events are neither routed nor ever unrouted.
 	Deployment bool
 
+	// SharedKey says that the provider signs for all of its customers with one key: no
+	// secret of a connection's own vouches for a request, so that a connection receives
+	// only once its address is proven.
+	SharedKey bool
+
 	// Lawful says that what comes is what the law asks for: connections that are
 	// switched off take it, too, and what is for a connection that is gone is taken
 	// by whoever had the address.
@@ -111,6 +122,36 @@ type Adapter interface {
 	Parse(r *Request, p Part) (Event, error)
 }
 
+// HeaderProof is a judgement on a request from its URL and headers alone.
+type HeaderProof int
+
+const (
+	// BodyDecides: the proof is in the body, or covers it.
+	BodyDecides HeaderProof = iota
+	// HeadersRefuse: no body and no secret makes Verify true, because a signature is missing
+	// or misshapen, or its time is out of the window.
+	HeadersRefuse
+	// HeadersDecide: Verify does not look at the body.
+	HeadersDecide
+)
+
+// HeaderProver is implemented by channels whose requests carry their proof, or its
+// signature, in the URL or the headers. The core refuses requests without it before it
+// reads the body.
+type HeaderProver interface {
+	// HeaderProof judges r, of which the body is not read.
+	HeaderProof(r *Request) HeaderProof
+}
+
+// Shaped returns [BodyDecides] for a signature that has the right form, else
+// [HeadersRefuse].
+func Shaped(ok bool) HeaderProof {
+	if ok {
+		return BodyDecides
+	}
+	return HeadersRefuse
+}
+
 // Recognizer is implemented by adapters that share their path with others: it
 // reports, from the shape alone, whether the request is of this one's style.
 type Recognizer interface {
@@ -139,7 +180,7 @@ type KeyHolder interface {
 	// Keys returns what requests for a connection of the named channel may be
 	// signed with, newest first, given its valid signing secrets and its
 	// credentials. None: nothing is verified.
-	Keys(channel string, secrets []string, credentials map[string]string) []string
+	Keys(channel string, secrets []string, credentials Credentials) []string
 }
 
 // Preparer is implemented by channels whose signatures are checked with something
@@ -190,13 +231,40 @@ type Greeter interface {
 	Challenge(r *Request) (challenge string, ok bool)
 }
 
-// Tokened is implemented by channels whose signature covers a random token and
-// not the body: whoever has seen one request could send another under it. The core
-// takes each token with one body only.
+// Media are the channels of tickets: the [Info.Medium] of every adapter, and the API.
+var Media = []string{
+	"email", "sms", "business_messaging", "social_messenger", "voice", "chat", "storefront", "marketplace", "payments", "api",
+}
+
+// MediumName returns a channel of tickets as it is spelled: business_messaging for
+// business-messaging. A name of none is returned as it is.
+func MediumName(name string) string {
+	if folded := strings.ReplaceAll(name, "-", "_"); slices.Contains(Media, folded) {
+		return folded
+	}
+	return name
+}
+
+// AdapterName returns the name of an adapter as it is spelled: business-messaging for
+// business_messaging.
+func AdapterName(name string) string { return strings.ReplaceAll(name, "_", "-") }
+
+// Tokened is implemented by channels whose signature leaves out a part of the request
+// that decides how it is read. A token is good for one request, which may come again.
 type Tokened interface {
-	// Token returns the token of a verified request, and until when requests with
-	// it are fresh.
-	Token(r *Request) (token string, until time.Time)
+	// Token returns the token of a verified request; a zero value if the request has
+	// none. Until is the time after which Verify refuses the token.
+	Token(r *Request) Token
+}
+
+// Token stands for what a signature covers.
+type Token struct {
+	Value string
+	Until time.Time
+	// Signed says that the value is a digest of signed content, which comes from the
+	// provider once: it counts for the whole deployment, whichever key verified it. A
+	// token that the provider chose at random counts for each key alone.
+	Signed bool
 }
 
 // Asker is implemented by channels whose requests leave out part of what they tell
@@ -205,7 +273,7 @@ type Asker interface {
 	// Ask returns the call that comes next, given the answers to those before it;
 	// nil when nothing is missing, or could be asked for. An answer whose Status
 	// is 0 never came.
-	Ask(r *Request, p Part, answers []Answer, credentials map[string]string) *Call
+	Ask(r *Request, p Part, answers []Answer, credentials Credentials) *Call
 	// ParseAnswered is Parse with the answers. Where they do not help, it makes do
 	// with what the request has.
 	ParseAnswered(r *Request, p Part, answers []Answer) (Event, error)
@@ -216,6 +284,14 @@ type Asker interface {
 type Deferrer interface {
 	// Defers reports whether another try can get a better answer.
 	Defers(a Answer) bool
+}
+
+// Prover is implemented by channels whose senders are proven by records in the DNS.
+// The worker looks these up before it parses.
+type Prover interface {
+	// Names returns the names of the TXT records that Parse wants in [Request.TXT],
+	// a handful, given the answers to the calls of an [Asker].
+	Names(r *Request, p Part, answers []Answer) []string
 }
 
 // Answerer is implemented by channels whose providers expect a body of their
@@ -231,14 +307,17 @@ type Answerer interface {
 type MediaSource interface {
 	// MediaRequest describes how to fetch a, with the connection's
 	// credentials. The core adds time and size limits and the address rules.
-	MediaRequest(a Attachment, credentials map[string]string) MediaRequest
+	MediaRequest(a Attachment, credentials Credentials) MediaRequest
 }
 
 // MediaRequest says how to fetch an attachment.
 type MediaRequest struct {
-	URL    string
-	Header http.Header // dropped when a redirect leaves the first host
-	Hosts  []string    // allowed hosts; ".example.com" allows subdomains too
+	URL string
+	// Header holds credentials. It goes to HeaderHosts only, and is dropped when a
+	// redirect leaves the first host.
+	Header      http.Header
+	HeaderHosts []string
+	Hosts       []string // allowed hosts; ".example.com" allows subdomains too
 	// SignIn is what to tell an agent when the provider shows a page to sign in
 	// with, or leads to one, instead of the file; empty: a page may be the file.
 	SignIn string
@@ -278,6 +357,10 @@ type Part struct {
 	// Skip marks a kind that the channel does not handle; it is answered as
 	// ignored and not stored.
 	Skip bool
+	// Setup marks a part by which the provider sets the connection up, and which brings
+	// nothing of a customer's. A connection takes it before its address is proven, where
+	// the URL names the connection.
+	Setup bool
 	// Body holds the part's own bytes when the request holds several;
 	// nil means the whole request.
 	Body []byte

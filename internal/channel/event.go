@@ -1,6 +1,10 @@
 package channel
 
-import "time"
+import (
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
+)
 
 // Event is what a part means once parsed. Exactly one member is set.
 type Event struct {
@@ -121,7 +125,7 @@ const (
 
 // Mail is what only mail has. The adapter classifies by headers alone; whether
 // a mail is an outbound copy also depends on what is stored, so the desk
-// decides that first, from CopyHeader, MessageID and the authenticated sender.
+// decides that first, from CopyHeader, MessageID and the proven sender.
 type Mail struct {
 	MessageID   string   // without brackets; empty when absent or unusable
 	InReplyTo   []string // every id, without brackets, in order
@@ -134,16 +138,15 @@ type Mail struct {
 	Generated bool   // for auto_reply: made by a system on its own, not in answer to a mail
 	Doubtful  bool   // for auto_reply: only the subject says so, which counts only in answer to one of ours
 
-	EnvelopeFrom  string // empty for the null sender when HasEnvelope
-	HasEnvelope   bool
-	Recipient     string   // the address of ours that it was delivered to
-	Sender        Party    // the From header, where Message.From follows Reply-To
-	Authenticated bool     // DKIM or SPF passed, aligned with From, by the receiving server's word
-	Unverified    bool     // DMARC failed by the receiving server's word
-	NoAutoAnswer  bool     // list mail, suppress headers, null sender: never answer automatically
-	CopyHeader    string   // value of X-Helpdesk-Message
-	Receipt       *Receipt // for bounces: what they report
-	Caller        string   // for voicemail notices: the caller's number, E.164
+	EnvelopeFrom string // empty for the null sender when HasEnvelope
+	HasEnvelope  bool
+	Recipient    string // the address of ours that it was delivered to
+	Sender       Party  // the From header, where Message.From follows Reply-To
+	Proof        mailproof.Result
+	NoAutoAnswer bool     // list mail, suppress headers, null sender: never answer automatically
+	CopyHeader   string   // value of X-Helpdesk-Message
+	Receipt      *Receipt // for bounces: what they report
+	Caller       string   // for voicemail notices: the caller's number, E.164
 }
 
 // Payment is news from the payment provider about what an organization pays

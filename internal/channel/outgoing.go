@@ -70,7 +70,7 @@ var ErrTooLate = errors.New("too late to send")
 type Sender interface {
 	// Check returns why m can never be sent with these credentials, as a
 	// [problem.Error] for whoever wrote it, or nil.
-	Check(m *Outgoing, credentials map[string]string) error
+	Check(m *Outgoing, credentials Credentials) error
 }
 
 // Windowed is implemented by channels on which customers can be answered for some
@@ -79,7 +79,7 @@ type Windowed interface {
 	Sender
 	// Window is for how long after the customer wrote m may be sent with these
 	// credentials. Check refuses it later.
-	Window(m *Outgoing, credentials map[string]string) time.Duration
+	Window(m *Outgoing, credentials Credentials) time.Duration
 }
 
 // Correspondent is implemented by channels whose messages leave as mail.
@@ -97,7 +97,7 @@ type Correspondent interface {
 type Caller interface {
 	Sender
 	// Call describes the call that sends m.
-	Call(m *Outgoing, credentials map[string]string) Call
+	Call(m *Outgoing, credentials Credentials) Call
 	// ReadCall says what the answer to it means.
 	ReadCall(m *Outgoing, a Answer) Verdict
 }
@@ -106,12 +106,12 @@ type Caller interface {
 // core searches for a message that it may have before it calls again.
 type Searcher interface {
 	// SearchCall describes the call that lists what may be m, sent since a time.
-	SearchCall(m *Outgoing, credentials map[string]string, since time.Time) Call
+	SearchCall(m *Outgoing, credentials Credentials, since time.Time) Call
 	// ReadSearch returns the provider's ids of messages in the list that can be
 	// m, the likeliest first, and the call for the rest of the list, if there is
 	// more of it. An error means that the answer is no list; one that wraps
 	// [ErrUnsearchable], that there will never be one.
-	ReadSearch(m *Outgoing, credentials map[string]string, since time.Time, a Answer) (ids []string, more *Call, err error)
+	ReadSearch(m *Outgoing, credentials Credentials, since time.Time, a Answer) (ids []string, more *Call, err error)
 }
 
 // ErrUnsearchable marks the answer of a provider that does not let us see what it
@@ -123,17 +123,6 @@ var ErrUnsearchable = errors.New("the provider does not tell whether it has the 
 type Repeater interface {
 	// RepeatableFor is how long after a call the provider recognises another.
 	RepeatableFor() time.Duration
-}
-
-// Call is a request to a provider's API. Its header holds credentials.
-type Call struct {
-	Method string
-	URL    string
-	Header http.Header
-	Body   []byte
-	// Public says of an [Asker]'s call that the address was not chosen by the
-	// operator: it is made only if that is a public one.
-	Public bool
 }
 
 // Answer is what the provider answered.

@@ -1,10 +1,17 @@
-// Package connection keeps the channel connections: which address of which
-// channel belongs to which organization, and the secrets that prove it.
+// Package connection keeps the channel connections: which organization has which
+// address of which channel, the secrets of its providers, and the proof that the
+// address is its own.
 //
-// An address belongs to one connection only, whatever adapter serves it, so an
-// event's recipient names its organization. A connection has several secrets
-// while one replaces another. Secrets and credentials are sealed at rest and
-// never leave in a listing.
+// # Proofs
+//
+// Any organization can claim an address, and nobody learns of the claims of others.
+// At most one organization has proven it. What the secrets of the deployment vouch
+// for reaches that one only, and only that one sends by the deployment's accounts; see
+// [Proof]. A request that a connection's own secret vouches for reaches that
+// connection, proven or not: nobody but its organization and its provider can sign it.
+//
+// A connection has several secrets while one replaces another. Secrets and credentials
+// are sealed at rest and are never listed.
 //
 // Every inbound request asks for connections, so [Service.At] answers from
 // memory. What one process changes, it sees at once; another process sees it
@@ -25,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -45,11 +53,15 @@ type Connection struct {
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
 	Notice         *Notice           `json:"notice"` // nil: nothing is wrong
+	Proof          Proof             `json:"proof"`
 
+	sharedKey      bool // of its channel: see [channel.Info]
+	sharesSecret   bool
 	secrets        []secret
 	credentials    map[string]string
-	noticedAt      time.Time // since when it is as it is with the notice; zero: always
-	noticeMailedAt time.Time // when admins were told of one last
+	api            channel.API // of its channel
+	noticedAt      time.Time   // since when it is as it is with the notice; zero: always
+	noticeMailedAt time.Time   // when admins were told of one last
 }
 
 // secret is a signing secret, with the form in which it is kept before sealing.
@@ -69,8 +81,14 @@ func (c *Connection) Secrets(at time.Time) []string {
 	return list
 }
 
-// Credentials returns what the provider's API wants from us.
-func (c *Connection) Credentials() map[string]string { return c.credentials }
+// Credentials returns the connection's set for the provider's API.
+func (c *Connection) Credentials() channel.Credentials {
+	return channel.OfConnection(c.api, c.credentials)
+}
+
+// CredentialValues returns the credentials as they were given, for whoever changes
+// them. No call is made with these: see [Connection.Credentials].
+func (c *Connection) CredentialValues() map[string]string { return c.credentials }
 
 // New describes a connection to make.
 type New struct {
@@ -81,6 +99,9 @@ type New struct {
 	Secrets        []string          // newest first; none: one is made, unless only the provider can
 	Credentials    map[string]string // for the provider's API
 	Settings       map[string]string
+	// ByOperator says that the operator connects the address, which proves it. It is a
+	// Conflict where another organization has proven the address.
+	ByOperator bool
 }
 
 // Service makes and finds connections. It is safe for concurrent use.
@@ -88,30 +109,38 @@ type Service struct {
 	db       *db.DB
 	box      *seal.Box
 	adapters map[string]channel.Adapter
+	apis     map[string]channel.API
 	memory   memory
 	watchers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed once it is used
 	holding  sync.Mutex                                                             // one looks for who holds a credential
+	listing  chan struct{}                                                          // capacity 1: one reads the connections of channels
 
-	admins  Admins // nil: nobody is told
+	proofs  Proofs
+	audit   *audit.Log // nil records nothing
+	admins  Admins     // nil: nobody is told
 	mailer  Mailer
 	baseURL string
 }
 
 // Open returns the service for the given adapters.
 func Open(d *db.DB, box *seal.Box, adapters []channel.Adapter) *Service {
-	s := &Service{db: d, box: box, adapters: make(map[string]channel.Adapter)}
+	s := &Service{db: d, box: box, adapters: make(map[string]channel.Adapter), apis: make(map[string]channel.API), listing: make(chan struct{}, 1)}
 	for _, a := range adapters {
-		s.adapters[a.Info().Name] = a
+		s.adapters[a.Info().Name], s.apis[a.Info().Name] = a, channel.APIOf(a)
 	}
 	return s
 }
+
+// RecordTo has changes recorded in an audit log. It must be called before the
+// service is used.
+func (s *Service) RecordTo(log *audit.Log) { s.audit = log }
 
 // sealPurpose separates these secrets from others under the same key.
 const sealPurpose = "connection"
 
 // Connect makes a connection and returns it with the secrets to give to the
-// provider: this is the only time they can be read. An address that is
-// connected already is a Conflict.
+// provider: this is the only time they can be read. An address that the organization
+// has connected already is a Conflict; the claims of others make no difference.
 func (s *Service) Connect(ctx context.Context, n New) (c Connection, secrets []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		c, secrets, err = s.ConnectIn(ctx, tx, n)
@@ -123,6 +152,7 @@ func (s *Service) Connect(ctx context.Context, n New) (c Connection, secrets []s
 // ConnectIn is [Service.Connect] in the caller's transaction.
 func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, []string, error) {
 	var v problem.Validation
+	n.Channel = channel.AdapterName(n.Channel)
 	a, known := s.adapters[n.Channel]
 	if !known {
 		v.Add("channel", "is not a channel; one of %s", strings.Join(s.channels(), ", "))
@@ -140,6 +170,7 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	}
 	v.Line("name", n.Name, 0, maxName)
 	checkMap(&v, "credentials", n.Credentials)
+	checkOwnKey(&v, n.Credentials, s.apis[n.Channel])
 	checkMap(&v, "settings", n.Settings)
 	for i, secret := range n.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, a)
@@ -153,7 +184,8 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	}
 	c := Connection{
 		ID: uuid.Must(uuid.NewV7()).String(), OrganizationID: n.OrganizationID, Channel: n.Channel, Address: address,
-		Name: n.Name, Settings: n.Settings, Enabled: true, CreatedAt: tx.Now, UpdatedAt: tx.Now, credentials: n.Credentials,
+		Name: n.Name, Settings: n.Settings, Enabled: true, CreatedAt: tx.Now, UpdatedAt: tx.Now, credentials: n.Credentials, api: s.apis[n.Channel],
+		Proof: Proof{State: Pending}, sharedKey: a.Info().SharedKey,
 	}
 	for _, value := range values {
 		c.secrets = append(c.secrets, secret{Value: value})
@@ -173,21 +205,31 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 		return Connection{}, nil, err
 	}
 	inserted, err := tx.Exec(ctx, `INSERT INTO connections
-		(id, organization_id, channel, medium, address, name, secrets, credentials, settings, enabled, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11) ON CONFLICT (medium, address) DO NOTHING`,
+		(id, organization_id, channel, medium, address, name, secrets, credentials, settings, enabled, created_at, updated_at, proof)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12) ON CONFLICT (organization_id, medium, address) DO NOTHING`,
 		c.ID, c.OrganizationID, c.Channel, a.Info().Medium, c.Address, c.Name,
-		sealedSecrets, sealedCredentials, db.JSON(c.Settings), true, tx.Now.UnixMicro())
+		sealedSecrets, sealedCredentials, db.JSON(c.Settings), true, tx.Now.UnixMicro(), string(Pending))
 	if err != nil {
 		return Connection{}, nil, fmt.Errorf("connect %s: %w", n.Channel, err)
 	}
 	if inserted == 0 {
-		return Connection{}, nil, &problem.Error{
-			Kind: problem.Conflict, Message: address + " is connected already",
-			Code: "already_exists", Details: map[string]any{"member": "address"},
-		}
+		return Connection{}, nil, errConnected(address)
 	}
 	tx.AfterCommit(s.memory.forget)
+	if err := s.recordTx(ctx, tx, AuditConnected, &c, nil, nil); err != nil {
+		return Connection{}, nil, err
+	}
+	if err := s.vouch(ctx, tx, &c, n.ByOperator); err != nil {
+		return Connection{}, nil, err
+	}
 	return c, values, s.tell(ctx, tx, &c, false)
+}
+
+func errConnected(address string) error {
+	return &problem.Error{
+		Kind: problem.Conflict, Message: address + " is connected already",
+		Code: "already_exists", Details: map[string]any{"member": "address"},
+	}
 }
 
 const (
@@ -229,6 +271,25 @@ func checkMap(v *problem.Validation, path string, m map[string]string) {
 	}
 }
 
+// checkOwnKey refuses an address of a provider's API without a key for it: the address
+// gets no key but the connection's own.
+func checkOwnKey(v *problem.Validation, credentials map[string]string, api channel.API) {
+	var address, key string
+	for i := range api.Credentials {
+		switch d := &api.Credentials[i]; {
+		case d.Kind == channel.KindAPIURL && credentials[d.Name] != "":
+			address = d.Name
+		case d.Kind == channel.KindAPIKey && credentials[d.Name] != "":
+			return
+		case d.Kind == channel.KindAPIKey && key == "":
+			key = d.Name
+		}
+	}
+	if address != "" {
+		v.AddCode("required", "credentials."+key, "must be given (%s) with %s, which gets no key but the connection's own", key, address)
+	}
+}
+
 func (s *Service) channels() []string {
 	var names []string
 	for name := range s.adapters {
@@ -265,6 +326,9 @@ func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, v
 		return "", err
 	}
 	c.replaceSecrets([]string{value}, tx.Now, overlap)
+	if err := s.recordTx(ctx, tx, AuditSecretRotated, &c, nil, nil); err != nil {
+		return "", err
+	}
 	return value, s.write(ctx, tx, &c)
 }
 
@@ -326,12 +390,14 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err != nil {
 		return Connection{}, err
 	}
+	checkOwnKey(&v, change.Credentials, s.apis[c.Channel])
 	for i, secret := range change.Secrets {
 		checkSecret(&v, "secrets."+strconv.Itoa(i), secret, s.adapters[c.Channel])
 	}
 	if err := v.Err(); err != nil {
 		return Connection{}, err
 	}
+	before := c
 	if change.Name != nil {
 		c.Name = cmp.Or(*change.Name, c.Address)
 	}
@@ -350,6 +416,9 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if change.Settings != nil {
 		c.Settings = change.Settings
 	}
+	if err := s.recordUpdateTx(ctx, tx, &before, &c, change); err != nil {
+		return Connection{}, err
+	}
 	return c, s.write(ctx, tx, &c)
 }
 
@@ -363,6 +432,12 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM connections WHERE id = $1", id); err != nil {
 		return fmt.Errorf("delete connection: %w", err)
+	}
+	if err := s.recordTx(ctx, tx, AuditDisconnected, &c, nil, nil); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE connection_id = $1", id); err != nil {
+		return fmt.Errorf("delete challenges: %w", err)
 	}
 	tx.AfterCommit(s.memory.forget)
 	return s.tell(ctx, tx, &c, true)
@@ -411,9 +486,10 @@ func (s *Service) store(ctx context.Context, tx *db.Tx, c *Connection) error {
 		text, kind = c.Notice.Text, string(c.Notice.Kind)
 	}
 	if _, err = tx.Exec(ctx, `UPDATE connections SET name = $2, secrets = $3, credentials = $4, settings = $5, enabled = $6, updated_at = $7,
-			notice = $8, notice_kind = $9, noticed_at = $10, notice_mailed_at = $11 WHERE id = $1`,
+			notice = $8, notice_kind = $9, noticed_at = $10, notice_mailed_at = $11, proof = $12, proof_method = $13, proven_at = $14 WHERE id = $1`,
 		c.ID, c.Name, secrets, credentials, db.JSON(c.Settings), c.Enabled, tx.Now.UnixMicro(),
-		text, kind, db.Time(c.noticedAt), db.Time(c.noticeMailedAt)); err != nil {
+		text, kind, db.Time(c.noticedAt), db.Time(c.noticeMailedAt),
+		string(c.Proof.State), db.Text(string(c.Proof.Method)), db.Time(c.Proof.At)); err != nil {
 		return fmt.Errorf("change connection: %w", err)
 	}
 	tx.AfterCommit(s.memory.forget)
@@ -428,7 +504,7 @@ func (s *Service) seal(id string, v any) ([]byte, error) {
 	return s.box.Seal(sealPurpose, plain, id), nil
 }
 
-const columns = "id, organization_id, channel, address, name, secrets, credentials, settings, enabled, created_at, updated_at, notice, notice_kind, noticed_at, notice_mailed_at"
+const columns = "id, organization_id, channel, address, name, secrets, credentials, settings, enabled, created_at, updated_at, notice, notice_kind, noticed_at, notice_mailed_at, proof, proof_method, proven_at, shares_secret"
 
 func (s *Service) scan(row db.Row) (Connection, error) {
 	var c Connection
@@ -436,9 +512,14 @@ func (s *Service) scan(row db.Row) (Connection, error) {
 	var n Notice
 	err := row.Scan(&c.ID, &c.OrganizationID, &c.Channel, &c.Address, &c.Name, &secrets, &credentials,
 		db.IntoJSON(&c.Settings), &c.Enabled, db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt),
-		db.IntoText(&n.Text), db.IntoText((*string)(&n.Kind)), db.IntoTime(&c.noticedAt), db.IntoTime(&c.noticeMailedAt))
+		db.IntoText(&n.Text), db.IntoText((*string)(&n.Kind)), db.IntoTime(&c.noticedAt), db.IntoTime(&c.noticeMailedAt),
+		&c.Proof.State, db.IntoText((*string)(&c.Proof.Method)), db.IntoTime(&c.Proof.At), &c.sharesSecret)
 	if err != nil {
 		return c, err
+	}
+	c.api = s.apis[c.Channel]
+	if a, ok := s.adapters[c.Channel]; ok {
+		c.sharedKey = a.Info().SharedKey
 	}
 	if n.Kind != "" {
 		n.At = c.noticedAt
@@ -480,18 +561,27 @@ func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id s
 	return s.one(ctx, q, organizationID, id, "")
 }
 
-// At returns the connections of a medium at any of the addresses, enabled or
-// not, in the order of the addresses. They must not be changed.
+// maxClaims bounds the connections that have not proven an address and are returned by
+// [Service.At] with the one that has: the oldest. A request whose URL names the
+// connection reaches every other.
+const maxClaims = 4
+
+// At returns the connections of a medium at any of the addresses, enabled or not, in
+// the order of the addresses: of each the one that has proven it, if there is one,
+// then the oldest that have not. They must not be changed.
 func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
 	found, missing, since := s.memory.recall(medium, addresses)
 	if len(missing) == 0 {
 		return found, nil
 	}
-	query, arg := "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = ANY($2)", any(missing)
+	const where, order = "SELECT " + columns + ` FROM (SELECT c.*, row_number() OVER
+		(PARTITION BY address ORDER BY CASE proof WHEN 'proven' THEN 0 ELSE 1 END, id) AS place
+		FROM connections c WHERE medium = $1 AND address `, `) AS placed WHERE place <= $3 ORDER BY place`
+	query, arg := where+"= ANY($2)"+order, any(missing)
 	if len(missing) == 1 {
-		query, arg = "SELECT "+columns+" FROM connections WHERE medium = $1 AND address = $2", missing[0]
+		query, arg = where+"= $2"+order, missing[0]
 	}
-	rows, err := db.All(ctx, s.db, s.scan, query, medium, arg)
+	rows, err := db.All(ctx, s.db, s.scan, query, medium, arg, maxClaims+1)
 	if err != nil {
 		return nil, err
 	}
@@ -509,26 +599,84 @@ func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]
 	return found, nil
 }
 
+// ClaimOf returns the connection of an organization at an address, enabled or not; nil
+// when it has none.
+func (s *Service) ClaimOf(ctx context.Context, organizationID, medium, address string) (*Connection, error) {
+	c, err := db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND address = $3",
+		organizationID, medium, address)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find connection: %w", err)
+	}
+	return &c, nil
+}
+
 // Find returns a connection by id; [db.ErrNoRows] when there is none.
 func (s *Service) Find(ctx context.Context, id string) (Connection, error) {
 	return db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1", id)
 }
 
+// Ambiguous is the error of a message that could leave by several connections.
+type Ambiguous struct {
+	Choices []Connection // enabled, by address
+}
+
+func (e *Ambiguous) Error() string {
+	choices := make([]string, len(e.Choices))
+	for i := range e.Choices {
+		choices[i] = e.Choices[i].Address + " (" + e.Choices[i].ID + ")"
+	}
+	return "the organization has several connections of this channel: " + strings.Join(choices, ", ")
+}
+
 // Sending returns the connection of an organization by which a message may leave:
 // the one of that id, or, where id is empty, the only enabled one of a medium.
-// [db.ErrNoRows] when there is none, or there are several.
+// [db.ErrNoRows] when there is none; [*Ambiguous] when there are several.
 func (s *Service) Sending(ctx context.Context, q db.Querier, organizationID, id, medium string) (Connection, error) {
 	if id != "" {
 		return db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
 	}
-	list, err := db.All(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND enabled LIMIT 2", organizationID, medium)
+	list, err := db.All(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND enabled ORDER BY address LIMIT 20", organizationID, medium)
 	if err != nil {
 		return Connection{}, err
 	}
-	if len(list) != 1 {
+	switch len(list) {
+	case 0:
 		return Connection{}, db.ErrNoRows
+	case 1:
+		return list[0], nil
 	}
-	return list[0], nil
+	return Connection{}, &Ambiguous{list}
+}
+
+// SharesSecret reports whether a secret of the deployment has verified a request to the
+// connection.
+func (c *Connection) SharesSecret() bool { return c.sharesSecret }
+
+// RecordSharedTx records that a secret of the deployment has verified a request to a
+// connection. A connection that is gone is no error.
+func (s *Service) RecordSharedTx(ctx context.Context, tx *db.Tx, id string) error {
+	n, err := tx.Exec(ctx, "UPDATE connections SET shares_secret = TRUE WHERE id = $1 AND NOT shares_secret", id)
+	if err != nil {
+		return fmt.Errorf("record the secret of a connection: %w", err)
+	}
+	if n > 0 {
+		tx.AfterCommit(s.memory.forget)
+	}
+	return nil
+}
+
+// SharedWithOthers reports whether an organization other than the given one receives by
+// the deployment's secret of one of the channels: it has an enabled connection that has
+// proven its address, and the operator vouches for it or that secret has verified a
+// request to it. A proof of its own shows nothing of the secret: it may have another app.
+func (s *Service) SharedWithOthers(ctx context.Context, q db.Querier, channels []string, organizationID string) (bool, error) {
+	var shared bool
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM connections WHERE channel = ANY($1) AND organization_id <> $2 AND enabled AND proof = 'proven'
+		AND (shares_secret OR proof_method IN ('operator', 'allowed')))`, channels, organizationID).Scan(&shared)
+	return shared, err
 }
 
 // Owns reports whether address is one of the organization's own.

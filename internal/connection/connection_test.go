@@ -66,6 +66,7 @@ func open(d *db.DB, box *seal.Box) *connection.Service {
 
 func connect(t testing.TB, s *connection.Service, n connection.New) connection.Connection {
 	t.Helper()
+	n.ByOperator = true
 	c, _, err := s.Connect(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ func TestConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(found.Secrets(time.Now()), secrets) || found.Credentials()["auth_token"] != "of the provider" ||
+	if !slices.Equal(found.Secrets(time.Now()), secrets) || found.CredentialValues()["auth_token"] != "of the provider" ||
 		found.Settings["auto_reply"] != "soon" || found.Name != "+14155550100" || !found.Enabled || found.Address != "+14155550100" {
 		t.Errorf("Find() = %+v", found)
 	}
@@ -157,7 +158,7 @@ func TestConnectRefused(t *testing.T) {
 		{"not of the form", connection.New{Channel: "email-raw", Address: "help"}, problem.Invalid, "is not a mail address"},
 		{"short secret", connection.New{Channel: "sms", Address: "+14155550100", Secrets: []string{"short"}}, problem.Invalid, "secrets"},
 		{"long name", connection.New{Channel: "sms", Address: "+14155550100", Name: strings.Repeat("n", 256)}, problem.Invalid, "name"},
-		{"another's address", connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "HELP+1@acme.example"}, problem.Conflict, "help@acme.example is connected already"},
+		{"another's address", connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "HELP+1@acme.example", ByOperator: true}, problem.Conflict, "help@acme.example is connected already"},
 	} {
 		_, _, err := s.Connect(t.Context(), tt.n)
 		if problem.Of(err) != tt.kind || !strings.Contains(fmt.Sprintf("%+v", shown(err)), tt.says) {
@@ -432,9 +433,9 @@ func TestUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found.Name != "Front desk" || found.Enabled || found.Settings["greeting"] != "Hello" || found.Credentials()["account_sid"] != "AC1" ||
+		if found.Name != "Front desk" || found.Enabled || found.Settings["greeting"] != "Hello" || found.CredentialValues()["account_sid"] != "AC1" ||
 			!found.UpdatedAt.Equal(c.UpdatedAt.Add(time.Second)) || !found.UpdatedAt.Equal(got.UpdatedAt) {
-			t.Errorf("after the change: %+v, %v", found, found.Credentials())
+			t.Errorf("after the change: %+v, %v", found, found.CredentialValues())
 		}
 		if _, err := update("org-1", connection.Change{Name: new(""), Secrets: []string{"secret 3", "secret 2"}, Credentials: map[string]string{}}); err != nil {
 			t.Fatal(err)
@@ -443,7 +444,7 @@ func TestUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := found.Secrets(time.Now()); found.Name != "+14155550100" || len(found.Credentials()) != 0 || !slices.Equal(got, []string{"secret 3", "secret 2", "secret 1"}) {
+		if got := found.Secrets(time.Now()); found.Name != "+14155550100" || len(found.CredentialValues()) != 0 || !slices.Equal(got, []string{"secret 3", "secret 2", "secret 1"}) {
 			t.Errorf("after the second change: %+v, secrets %q", found, got)
 		}
 		if got := found.Secrets(time.Now().Add(connection.Overlap)); !slices.Equal(got, []string{"secret 3", "secret 2"}) {
@@ -558,7 +559,7 @@ func TestWatch(t *testing.T) {
 		if refuse {
 			return errors.New("refused")
 		}
-		told = append(told, fmt.Sprintf("%s enabled=%t gone=%t %s", c.Address, c.Enabled, gone, c.Credentials()["auth_token"]))
+		told = append(told, fmt.Sprintf("%s enabled=%t gone=%t %s", c.Address, c.Enabled, gone, c.CredentialValues()["auth_token"]))
 		return nil
 	})
 	c, _, err := s.Connect(t.Context(), connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100", Credentials: map[string]string{"auth_token": "a"}})

@@ -35,8 +35,10 @@ func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
 // its id.
 const maxHolders = 1000
 
-// Holds reports whether an enabled connection of one of the channels has value as
-// the named credential. An empty one never matches. It compares in constant time,
+// Holds reports whether an enabled connection of one of the channels that has proven
+// its address has value as the named credential: the others are found by their ids
+// only, so that no stranger's claims hide a connection from its provider. An empty
+// value never matches. It compares in constant time,
 // and reads the connections at most once in [Fresh], however often strangers ask.
 func (s *Service) Holds(ctx context.Context, channels []string, name, value string) (bool, error) {
 	if value == "" {
@@ -48,7 +50,7 @@ func (s *Service) Holds(ctx context.Context, channels []string, name, value stri
 	defer s.holding.Unlock()
 	digests, ok, since := s.memory.recallHeld(key)
 	if !ok {
-		list, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) AND enabled ORDER BY id DESC LIMIT $2", channels, maxHolders)
+		list, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) AND enabled AND proof = 'proven' ORDER BY id DESC LIMIT $2", channels, maxHolders)
 		if err != nil {
 			return false, err
 		}

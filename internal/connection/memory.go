@@ -15,18 +15,24 @@ const maxRemembered = 10_000
 // keeps that an address has none, but believes it only beside another that has
 // one: a new connection must not wait.
 type memory struct {
-	mu      sync.RWMutex
-	by      map[place]remembered
-	ids     map[string]remembered
-	held    map[string]held // by channels and the credential's name
-	changes int             // how often something changed
+	mu       sync.RWMutex
+	by       map[place]rememberedAt
+	ids      map[string]remembered
+	held     map[string]held       // by channels and the credential's name
+	channels map[string]ofChannels // by names
+	changes  int                   // how often something changed
 }
 
 type place struct{ medium, address string }
 
 type remembered struct {
-	connection *Connection // nil: there is none
+	connection *Connection
 	read       time.Time
+}
+
+type rememberedAt struct {
+	connections []*Connection // none: the address has none
+	read        time.Time
 }
 
 // moment is when, and after how many changes, a reading began.
@@ -46,8 +52,8 @@ func (m *memory) recall(medium string, addresses []string) (found []*Connection,
 		switch {
 		case !ok || now.Sub(r.read) >= Fresh:
 			missing = append(missing, address)
-		case r.connection != nil:
-			found = append(found, r.connection)
+		default:
+			found = append(found, r.connections...)
 		}
 	}
 	if len(found) == 0 {
@@ -65,13 +71,14 @@ func (m *memory) keep(medium string, addresses []string, read []*Connection, sin
 		return
 	}
 	if m.by == nil || len(m.by)+len(addresses) > maxRemembered {
-		m.by = make(map[place]remembered)
+		m.by = make(map[place]rememberedAt)
 	}
 	for _, address := range addresses {
-		m.by[place{medium, address}] = remembered{nil, since.time}
+		m.by[place{medium, address}] = rememberedAt{nil, since.time}
 	}
 	for _, c := range read {
-		m.by[place{medium, c.Address}] = remembered{c, since.time}
+		at := m.by[place{medium, c.Address}]
+		m.by[place{medium, c.Address}] = rememberedAt{append(at.connections, c), since.time}
 	}
 }
 
@@ -80,5 +87,5 @@ func (m *memory) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes++
-	m.by, m.ids, m.held = nil, nil, nil
+	m.by, m.ids, m.held, m.channels = nil, nil, nil, nil
 }

@@ -177,6 +177,10 @@ func (s *Service) RetireIn(ctx context.Context, tx *db.Tx, organizationID, id st
 		}
 		return err
 	}
+	before := c
 	c.Enabled, c.credentials = false, map[string]string{}
+	if err := s.recordUpdateTx(ctx, tx, &before, &c, Change{}); err != nil {
+		return err
+	}
 	return s.write(ctx, tx, &c)
 }

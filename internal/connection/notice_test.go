@@ -3,6 +3,7 @@ package connection_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,14 +17,21 @@ import (
 )
 
 // office has two admins and keeps the mails to them.
-type office struct{ mails []mail.Message }
+type office struct {
+	mu    sync.Mutex // transactions may commit at once
+	mails []mail.Message
+}
 
 func (*office) AdminAddresses(context.Context, db.Querier, string) ([]mail.Address, error) {
 	return []mail.Address{{Address: "a@office.example"}, {Address: "b@office.example"}}, nil
 }
 
 func (o *office) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
-	tx.AfterCommit(func() { o.mails = append(o.mails, m) })
+	tx.AfterCommit(func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.mails = append(o.mails, m)
+	})
 	return nil
 }
 
@@ -149,7 +157,7 @@ func TestNotice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if retired := !got.Enabled && len(got.Credentials()) == 0; retired != (org == "org") {
+		if retired := !got.Enabled && len(got.CredentialValues()) == 0; retired != (org == "org") {
 			t.Errorf("%s: got %+v", org, got)
 		}
 	}

@@ -236,9 +236,21 @@ func (d *DB) isClosed() bool {
 func (d *DB) Postgres() bool { return d.engine == postgresEngine }
 
 // Ping reports whether the database can be written, by writing nothing in a
-// transaction of its own.
+// transaction of its own. A standby of PostgreSQL cannot.
 func (d *DB) Ping(ctx context.Context) error {
-	return d.Write(ctx, func(*Tx) error { return nil })
+	return d.Write(ctx, func(tx *Tx) error {
+		if tx.engine == sqliteEngine {
+			return nil
+		}
+		var readOnly bool
+		if err := tx.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::boolean").Scan(&readOnly); err != nil {
+			return err
+		}
+		if readOnly {
+			return problem.New(problem.Unavailable, "the database is read-only")
+		}
+		return nil
+	})
 }
 
 // Querier reads. It is a [*DB] (each statement on its own) or a [*Tx].

@@ -138,6 +138,41 @@ func TestRidesBeforeTiles(t *testing.T) {
 	})
 }
 
+// Entries of the audit log from before the chain are kept in front of it, in order.
+func TestAuditLogBeforeChain(t *testing.T) {
+	for _, of := range []db.Schema{db.Helpdesk, db.Fleet} {
+		scripts, err := of.Scripts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := slices.IndexFunc(scripts, func(s string) bool { return strings.Contains(s, "CREATE TABLE audit_entries") })
+		onEachEngine(t, func(t *testing.T, rawURL string) {
+			d := dbtest.Open(t, rawURL)
+			if _, err := db.MigrateScripts(t.Context(), d, scripts[:before]...); err != nil {
+				t.Fatal(err)
+			}
+			for id, organization := range map[string]string{"1": "o1", "2": "o2", "3": "o1"} {
+				write(t, d, `INSERT INTO audit_log (id, organization_id, service, environment, at, action, actor, target_id, target, ip, user_agent, request_id, changes)
+					VALUES ('`+id+`', '`+organization+`', 'fleet', 'test', 7, 'api_key.updated', '{"type":"user","id":"u1","email":"\u00e4@example.com"}', 'k1',
+					'{"type":"api_key","id":"k1","name":"Ex\"port","partial_key":"abcd1234"}', '192.0.2.1', 'curl/8', 'r1', '{"name":{"from":"A","to":"B"}}')`)
+			}
+			write(t, d, `INSERT INTO audit_log (id, organization_id, service, environment, at, action, actor, target_id, target, ip, user_agent, request_id, changes)
+				VALUES ('4', 'o1', 'fleet', 'test', 7, 'sandbox.reset', '{"type":"system"}', '', '{"type":"sandbox","id":"","name":""}', '', '', '', '{}')`)
+			if _, err := db.MigrateScripts(t.Context(), d, scripts[:before+1]...); err != nil {
+				t.Fatal(err)
+			}
+			got := texts(t, d, `SELECT organization_id || ' ' || sequence || ' ' || id || ' ' || at || ' ' || action || ' ' || service || ' ' || environment || ' ' || actor_type || ' ' ||
+				actor_id || ' ' || actor_email || ' ' || target_type || ' ' || target_id || ' ' || target_name || ' ' || partial_key || ' ' || address || ' ' || user_agent || ' ' ||
+				request_id || ' ' || changes || ' ' || details || ' ' || key_id || length(hash) || length(previous) FROM audit_entries ORDER BY organization_id, sequence`)
+			const key = ` 7 api_key.updated fleet test user u1 ä@example.com api_key k1 Ex"port abcd1234 192.0.2.1 curl/8 r1 {"name":{"from":"A","to":"B"}} {} 00`
+			want := []string{"o1 -2 1" + key, "o1 -1 3" + key, "o1 0 4 7 sandbox.reset fleet test system   sandbox       {} {} 00", "o2 0 2" + key}
+			if !slices.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
 // Both engines have the same tables, columns and indexes, but for the words that
 // searches look for: those have a form of each engine's own.
 func TestEnginesHaveSameSchema(t *testing.T) {

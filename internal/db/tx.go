@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +29,7 @@ type Tx struct {
 	engine    engine
 	namespace string // of the DB
 	conn      txConn
+	before    []beforeCommit
 	after     []func()
 	failed    error     // the first failure of a statement
 	rows      *sql.Rows // of the last Query
@@ -146,6 +149,35 @@ type noConnection struct{ err error }
 func (n noConnection) Connect(context.Context) (driver.Conn, error) { return nil, n.err }
 func (n noConnection) Driver() driver.Driver                        { return nil }
 
+// beforeCommit is a function that [Tx.BeforeCommit] registered.
+type beforeCommit struct {
+	order string
+	fn    func() error
+}
+
+// BeforeCommit has fn run as the last part of the transaction, once the function
+// given to Write has returned nil. An error of fn fails the transaction. Functions
+// run sorted by order, those of one order as registered. So rows that many
+// transactions lock are locked last, for a short time, and in one order.
+func (tx *Tx) BeforeCommit(order string, fn func() error) {
+	tx.before = append(tx.before, beforeCommit{order, fn})
+}
+
+// runBefore runs what [Tx.BeforeCommit] registered, and what that registers.
+func (tx *Tx) runBefore() error {
+	for len(tx.before) > 0 {
+		now := tx.before
+		tx.before = nil
+		slices.SortStableFunc(now, func(a, b beforeCommit) int { return cmp.Compare(a.order, b.order) })
+		for _, b := range now {
+			if err := b.fn(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // AfterCommit has fn called once the transaction is durable, before Write
 // returns; never when it fails. fn must be quick and must not write.
 func (tx *Tx) AfterCommit(fn func()) { tx.after = append(tx.after, fn) }
@@ -238,7 +270,9 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	defer sqlTx.Rollback()
 	tx := &Tx{Now: now(), engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
-	err = fn(tx)
+	if err = fn(tx); err == nil {
+		err = tx.runBefore()
+	}
 	if failed := tx.end(); err == nil {
 		err = failed
 	}

@@ -349,7 +349,9 @@ func (c *call) run() {
 			c.panicked, c.stack, c.exited = p, debug.Stack(), false
 		}
 	}()
-	c.err = c.fn(c.tx)
+	if c.err = c.fn(c.tx); c.err == nil {
+		c.err = c.tx.runBefore()
+	}
 	c.exited = false
 }
 

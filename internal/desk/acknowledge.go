@@ -47,7 +47,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	e := s.newOutbound(tx, &t, &c, &Written{text: clean(text)})
 	e.Author = event.Author{Type: AuthorSystem}
 	e.Details.Automatic = true
-	to, err := s.addressMail(ctx, tx, &t, &c, e.Details)
+	to, err := s.addressMail(ctx, tx, &t, &c, e.Details, chosen{})
 	if err != nil {
 		return false, err
 	}

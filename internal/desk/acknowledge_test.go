@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -72,7 +73,7 @@ func TestAcknowledge(t *testing.T) {
 		}, false},
 		{"our own address", func(m *channel.Message) { m.Mail.Sender.Email, m.From.Email = "sales@a.example", "sales@a.example" }, false},
 		{"our own header", func(m *channel.Message) { m.Mail.CopyHeader = "forged" }, false},
-		{"a forged sender", func(m *channel.Message) { m.Mail.Unverified = true }, false},
+		{"a forged sender", func(m *channel.Message) { m.Mail.Proof.Verdict = mailproof.Failed }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
@@ -90,7 +91,7 @@ func TestAcknowledge(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := list[len(list)-1]
-			to := in.Event.Message.From.Email
+			to := in.Event.Message.Mail.Sender.Email // a Reply-To that nothing proves does not count
 			if len(list) != 2 || m.Author.Type != desk.AuthorSystem || !m.Details.Automatic || len(m.Details.To) != 1 || m.Details.To[0].Email != to ||
 				m.Delivery.State != channel.ReceiptQueued || m.Details.InReplyTo != "a1@c.example" || m.Details.Subject != "Re: Lost key" {
 				t.Errorf("the last of %d messages is %+v", len(list), m)

@@ -34,8 +34,10 @@ type Attachment struct {
 	CreatedAt   time.Time `json:"-"`
 }
 
-// attachmentPath is where attachments are served, followed by an id.
-const attachmentPath = "/attachments/"
+// AttachmentPath is the path of attachments below the base URL, followed by an id.
+// Members open it with their session, API keys that may read messages with their key,
+// and everybody with a signed link.
+const AttachmentPath = "/attachments/"
 
 const attachmentColumns = "id, ticket_id, message_id, name, content_type, content_id, inline, size, blob_key, error, created_at"
 
@@ -43,7 +45,7 @@ func (s *Service) scanAttachment(row db.Row) (Attachment, error) {
 	var a Attachment
 	err := row.Scan(&a.ID, &a.TicketID, &a.MessageID, &a.Name, &a.ContentType, db.IntoText(&a.ContentID), &a.Inline, &a.Size,
 		db.IntoText(&a.BlobKey), db.IntoText(&a.Error), db.IntoTime(&a.CreatedAt))
-	a.URL = s.baseURL + attachmentPath + a.ID
+	a.URL = s.baseURL + AttachmentPath + a.ID
 	return a, err
 }
 
@@ -115,7 +117,7 @@ func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref
 		out := Attachment{
 			ID: id, TicketID: m.TicketID, MessageID: m.ID,
 			Name: line(a.Name, 255), ContentType: line(a.ContentType, 255), ContentID: line(a.ContentID, 255),
-			Inline: a.Inline, Error: line(a.Error, 500), URL: s.baseURL + attachmentPath + id, CreatedAt: m.CreatedAt,
+			Inline: a.Inline, Error: line(a.Error, 500), URL: s.baseURL + AttachmentPath + id, CreatedAt: m.CreatedAt,
 		}
 		if i < len(files) {
 			out.BlobKey, out.Size = files[i].Key, files[i].Size
@@ -130,7 +132,7 @@ func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref
 			out.ContentType = "application/octet-stream"
 		}
 		if a.ContentID != "" {
-			links[a.ContentID] = attachmentPath + id
+			links[a.ContentID] = AttachmentPath + id
 		}
 		m.Attachments = append(m.Attachments, out)
 	}

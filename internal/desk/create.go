@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -169,7 +170,13 @@ func (s *Service) begin(ctx context.Context, tx *db.Tx, t *Ticket, k known, n *N
 		if t.Channel == channelSMS {
 			c.ThreadKey = threadValue(k.Phone)
 		}
-		if err := s.post(ctx, tx, t, &c, e); err != nil {
+		err := s.post(ctx, tx, t, &c, e)
+		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == ConnectionNeeded {
+			var v problem.Validation
+			v.AddCode("required", "channel_id", "must be given: %s", p.Message)
+			return nil, v.Err()
+		}
+		if err != nil {
 			return nil, err
 		}
 		if t.Channel == channelSMS {

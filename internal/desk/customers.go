@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/phone"
@@ -376,8 +377,13 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c record, tell 
 		changes["metadata"] = event.Change{From: before.Metadata, To: map[string]string{}}
 	}
 	c.changesFrom(&before, changes)
+	action := AuditCustomerDeleted
 	if !tell {
-		changes = untold(changes)
+		action, changes = AuditCustomerRedacted, untold(changes)
+	}
+	// By id alone: the entry outlives the person's data.
+	if err := s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: action, Target: audit.Target{Type: "customer", ID: id}}); err != nil {
+		return err
 	}
 	return s.events.Emit(ctx, tx, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerUpdated, Data: event.Data{Customer: c.snapshot(), Changes: changes},

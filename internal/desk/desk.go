@@ -113,6 +113,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -150,6 +151,10 @@ type Dispatcher interface {
 	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
+// ConnectionNeeded is the code of a [Dispatcher]'s refusal of a message that could
+// leave by several connections.
+const ConnectionNeeded = "connection_needed"
+
 // Config is what a [Service] needs. All is required but the last seven.
 type Config struct {
 	DB        *db.DB
@@ -175,6 +180,7 @@ type Config struct {
 	// no event tells of: a note, an annotation, how far a message got. It must be
 	// quick. nil hears nothing.
 	Changed func(organizationID, ticketID string)
+	Audit   *audit.Log   // nil records nothing
 	Logger  *slog.Logger // nil discards
 }
 
@@ -193,6 +199,7 @@ type Service struct {
 	closeAfter time.Duration
 	onChange   func(organizationID, ticketID string) // nil: nobody listens
 	box        *seal.Box
+	audit      *audit.Log
 	policies   policies
 	pace       pace
 	log        *slog.Logger
@@ -205,7 +212,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChange: c.Changed,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChange: c.Changed, audit: c.Audit,
 	}
 	s.pace = defaultPace(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {

@@ -105,6 +105,7 @@ type entry struct {
 	customer     known         // who wrote it, or whom it was written to
 	optOut       bool          // no more messages, please
 	optIn        bool          // messages again, please
+	chosen       chosen        // of a reply by mail
 }
 
 // place is where a message goes.

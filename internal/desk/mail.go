@@ -17,17 +17,22 @@ import (
 type letter struct {
 	*channel.Message
 	ids     storedIDs       // the messages that it names
-	sender  channel.Party   // the From header, which the sender's domain vouches for; Message.From may follow Reply-To
+	sender  channel.Party   // the From header; Message.From is the same, or a Reply-To that counts
 	agent   event.Person    // who the sender is, if isAgent
 	isAgent bool            // the sender has a member's address
 	own     bool            // the sender has one of our channel addresses
 	others  []channel.Party // visible recipients that are neither ours nor the sender
 	visible bool            // our address is among the visible recipients
 	copyOf  string          // the id of our message that a valid X-Helpdesk-Message names
+	replyTo channel.Party   // where the mail asks for answers, if elsewhere and not at one of us
 }
 
+// placing are the header fields that a proof must cover before a mail counts as one
+// of ours: somebody who got such a mail could add them, and send it again.
+var placing = []string{"to", "cc", "in-reply-to", "references", "message-id"}
+
 // authentic reports whether the sender is one of us beyond doubt.
-func (l *letter) authentic() bool { return l.Mail.Authenticated && (l.isAgent || l.own) }
+func (l *letter) authentic() bool { return l.Mail.Proof.Covers(placing...) && (l.isAgent || l.own) }
 
 // intakeMail classifies a mail (helpdesk.md part 2) and gives it its effect.
 func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
@@ -100,7 +105,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		res.Outcome, res.Reason = Recorded, "mail made by a system starts no ticket here"
 		return res, nil
 	}
-	if threaded && l.isAgent && mail.Authenticated && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
+	if threaded && l.isAgent && l.authentic() && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
 		// To us alone: the customer has not seen it.
 		e.Author = event.Author{Type: AuthorAgent, ID: l.agent.ID, Name: l.agent.Name}
 		return s.keep(ctx, tx, in, &p, e)
@@ -111,13 +116,20 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		}
 		threaded = p.ticket.ID != ""
 	}
+	if l.replyTo.Email != "" && l.coversReplyTo(threaded) {
+		l.From = l.replyTo
+	}
 	k, err := s.customer(ctx, tx, in, l.From)
 	if err != nil {
 		return Result{}, err
 	}
 	e.byCustomer(k)
 	if !threaded {
+		l.firstRecipient(e)
 		return s.startMail(ctx, tx, in, l, e, link)
+	}
+	if err := s.nextRecipient(ctx, tx, in, l, e, &p); err != nil {
+		return Result{}, err
 	}
 	if err := s.join(ctx, tx, l, e, &p); err != nil {
 		return Result{}, err
@@ -166,9 +178,10 @@ func (s *Service) open(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.M
 				return nil, err
 			}
 		}
-		if ours {
-			l.From = l.sender
+		if !ours {
+			l.replyTo = m.From
 		}
+		l.From = l.sender
 	}
 	for i, p := range slices.Concat(m.To, m.Cc) {
 		key := emailKey(p.Email)
@@ -212,13 +225,13 @@ func (s *Service) owns(ctx context.Context, q db.Querier, organizationID, addres
 func (l *letter) classify() (class channel.Class, rule string, original storedID) {
 	mail := l.Mail
 	if l.copyOf != "" {
-		// Whoever got the message can show its header, too. Where the message is
-		// gone, that says nothing of a mail that does not seem to be from us.
+		// Whoever got the message can show its header, too, and some programs copy
+		// it into answers. So the mail must seem to be from us, and where the message
+		// is gone, it must prove that.
 		original, there := l.ids.find(l.copyOf)
-		if !there && (mail.Unverified || !l.own && !l.isAgent) {
-			return mail.Class, mail.Rule, storedID{}
+		if there && (l.own || l.isAgent) || l.authentic() {
+			return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
 		}
-		return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
 	}
 	if k, ok := l.ids.find(mail.MessageID); ok && k.outbound {
 		return channel.ClassOutboundCopy, "message-id: one that we sent", k
@@ -244,16 +257,12 @@ func newMailEntry(in *Inbound, l *letter, class channel.Class, rule string) *ent
 	if len(references) == 0 {
 		references = mail.InReplyTo
 	}
-	replyTo := emailKey(l.From.Email)
-	if replyTo == emailKey(l.sender.Email) {
-		replyTo = ""
-	}
 	e.Details = Details{
-		ReplyTo: replyTo, References: fewIDs(references),
+		ReplyTo: emailKey(l.replyTo.Email), References: fewIDs(references),
 		Class: class, ClassRule: line(rule, maxKey), Subject: line(l.Subject, maxSubject), Sender: emailKey(l.sender.Email),
-		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Unverified,
+		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Proof.Failed(), Authentication: newAuthentication(mail.Proof),
 		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || l.own ||
-			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.Unattended(l.sender.Email) || channel.Unattended(l.From.Email),
+			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.Unattended(l.sender.Email) || l.replyTo.Email != "" && channel.Unattended(l.replyTo.Email),
 	}
 	return e
 }
@@ -429,7 +438,8 @@ func (s *Service) continuation(ctx context.Context, tx *db.Tx, in *Inbound, l *l
 
 // placeByTag follows "[Ticket #n]", which anybody could write: it holds only for
 // somebody who takes part in that ticket, by a sender address that its domain has
-// not disowned. For others it is a ticket to point at.
+// not disowned, or for one of us by an address that is proven. For others it is a
+// ticket to point at.
 func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *letter) (place, *linked, error) {
 	if l.Mail.TicketTag <= 0 {
 		return place{}, nil, nil
@@ -442,7 +452,7 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *let
 		return place{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
 	takesPart := false
-	if !l.Mail.Unverified {
+	if !l.Mail.Proof.Failed() {
 		if takesPart, err = s.takesPart(ctx, tx, in, l, &t); err != nil {
 			return place{}, nil, err
 		}
@@ -455,7 +465,7 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *let
 	} else if err != nil {
 		return place{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
-	if !takesPart && !l.Mail.Unverified { // in what was merged
+	if !takesPart && !l.Mail.Proof.Failed() { // in what was merged
 		if takesPart, err = s.takesPart(ctx, tx, in, l, &t); err != nil {
 			return place{}, nil, err
 		}
@@ -489,7 +499,7 @@ func mailPlace(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, t Ticket)
 // takesPart reports whether the sender is one of us, the ticket's customer, or a
 // participant.
 func (s *Service) takesPart(ctx context.Context, tx *db.Tx, in *Inbound, l *letter, t *Ticket) (bool, error) {
-	if l.isAgent || l.own && l.Mail.Authenticated {
+	if l.authentic() {
 		return true, nil
 	}
 	key := emailKey(l.sender.Email)
@@ -509,6 +519,7 @@ func (s *Service) takesPart(ctx context.Context, tx *db.Tx, in *Inbound, l *lett
 // participant is somebody who takes part in a ticket beside its customer.
 type participant struct {
 	email, name, role string
+	unconfirmed       bool // named by mail that does not prove it, and gets no copies
 }
 
 // roleCustomer is the role of the customer of a ticket that was merged. The others
@@ -520,7 +531,7 @@ func (l *letter) recipients(customer event.Customer) []participant {
 	var list []participant
 	for _, p := range l.others {
 		if key := emailKey(p.Email); key != emailKey(customer.Email) {
-			list = append(list, participant{key, line(p.Name, maxName), "recipient"})
+			list = append(list, participant{email: key, name: line(p.Name, maxName), role: "recipient"})
 		}
 	}
 	return list
@@ -539,15 +550,20 @@ func insertParticipants(ctx context.Context, tx *db.Tx, p *place, list []partici
 // conversation came by a merge, they take part in what it came from; and who takes
 // part in the ticket itself does so whatever was merged into it.
 func insertParticipant(ctx context.Context, tx *db.Tx, p *place, who participant) (bool, error) {
-	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
-		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6))
+	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6), $7)
 		ON CONFLICT (ticket_id, email) DO UPDATE SET home_id = NULL WHERE participants.home_id IS NOT NULL AND excluded.home_id IS NULL`,
-		p.ticket.ID, who.email, who.name, who.role, tx.Now.UnixMicro(), p.conversationID)
+		p.ticket.ID, who.email, who.name, who.role, tx.Now.UnixMicro(), p.conversationID, who.unconfirmed)
 	if err == nil && !p.ticket.movedAt.IsZero() {
-		_, err = tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at)
-			SELECT home_id, $3, $4, $5, CAST($6 AS BIGINT) FROM conversations WHERE ticket_id = $1 AND id = $2 AND home_id IS NOT NULL
+		_, err = tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, unconfirmed)
+			SELECT home_id, $3, $4, $5, CAST($6 AS BIGINT), CAST($7 AS BOOLEAN) FROM conversations WHERE ticket_id = $1 AND id = $2 AND home_id IS NOT NULL
 			ON CONFLICT DO NOTHING`,
-			p.ticket.ID, p.conversationID, who.email, who.name, who.role, tx.Now.UnixMicro())
+			p.ticket.ID, p.conversationID, who.email, who.name, who.role, tx.Now.UnixMicro(), who.unconfirmed)
+	}
+	if err == nil && !who.unconfirmed {
+		_, err = tx.Exec(ctx, `UPDATE participants SET unconfirmed = FALSE WHERE email = $3 AND unconfirmed
+			AND (ticket_id = $1 OR ticket_id = (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $2))`,
+			p.ticket.ID, p.conversationID, who.email)
 	}
 	if err != nil {
 		return false, fmt.Errorf("write participant: %w", err)
@@ -557,10 +573,15 @@ func insertParticipant(ctx context.Context, tx *db.Tx, p *place, who participant
 
 // join has a mail's sender and recipients take part in a ticket that it is
 // appended to, and marks a sender who did not before. Whoever asks for answers to
-// go to the ticket's customer is not the customer by that.
+// go to the ticket's customer is not the customer by that. Those for whom there is no
+// proof get no copies until an agent chooses them.
 func (s *Service) join(ctx context.Context, tx *db.Tx, l *letter, e *entry, p *place) error {
+	tagged := e.PlacedBy == RuleTicketTag
 	e.participants = l.recipients(p.ticket.Customer)
-	if l.isAgent || l.own {
+	for i := range e.participants {
+		e.participants[i].unconfirmed = tagged || !l.Mail.Proof.Covers("to", "cc")
+	}
+	if l.own || l.authentic() {
 		return nil
 	}
 	from, customer := emailKey(l.From.Email), emailKey(p.ticket.Customer.Email)
@@ -574,7 +595,9 @@ func (s *Service) join(ctx context.Context, tx *db.Tx, l *letter, e *entry, p *p
 		case i == 1 && key == from:
 			continue
 		}
-		fresh, err := insertParticipant(ctx, tx, p, participant{key, line(who.Name, maxName), "sender"})
+		fresh, err := insertParticipant(ctx, tx, p, participant{
+			email: key, name: line(who.Name, maxName), role: "sender", unconfirmed: tagged || l.isAgent || !l.Mail.Proof.Proven(),
+		})
 		if err != nil {
 			return err
 		}

@@ -50,8 +50,8 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		"UPDATE message_ids SET ticket_id = $2 WHERE ticket_id = $1",
 		"UPDATE attachments SET ticket_id = $2 WHERE ticket_id = $1",
 		"UPDATE outbox SET ticket_id = $2 WHERE ticket_id = $1",
-		`INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
-			SELECT $2, email, name, role, created_at, coalesce(home_id, ticket_id) FROM participants WHERE ticket_id = $1
+		`INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+			SELECT $2, email, name, role, created_at, coalesce(home_id, ticket_id), unconfirmed FROM participants WHERE ticket_id = $1
 			ON CONFLICT DO NOTHING`,
 		`UPDATE ticket_drafts SET ticket_id = $2 WHERE ticket_id = $1 AND NOT EXISTS (
 			SELECT 1 FROM ticket_drafts d WHERE d.ticket_id = $2 AND d.user_id = ticket_drafts.user_id AND d.kind = ticket_drafts.kind)`,
@@ -74,6 +74,9 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	changes := map[string]event.Change{"merged_into_id": {From: nil, To: to.ID}}
 	t.MergedIntoID, t.MergedAt = to.ID, tx.Now
 	if err := s.remerge(ctx, tx, t, StatusClosed, before, changes); err != nil {
+		return Ticket{}, err
+	}
+	if err := s.recordTicketTx(ctx, tx, AuditTicketMerged, t, map[string]any{"into": to.ID, "into_number": to.Number}); err != nil {
 		return Ticket{}, err
 	}
 	return s.tellMerge(ctx, tx, t, to, changes, event.Change{From: nil, To: t.ID})
@@ -116,8 +119,8 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 			return Ticket{}, fmt.Errorf("move back what was in a ticket: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
-		SELECT $2, email, name, role, created_at, CASE WHEN home_id <> $2 THEN home_id END FROM participants
+	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+		SELECT $2, email, name, role, created_at, CASE WHEN home_id <> $2 THEN home_id END, unconfirmed FROM participants
 		WHERE ticket_id = $1 AND home_id = ANY($3) AND (role <> $4 OR home_id <> $2) ON CONFLICT DO NOTHING`,
 		root.ID, t.ID, f.down, roleCustomer); err != nil {
 		return Ticket{}, fmt.Errorf("write participants: %w", err)
@@ -143,6 +146,9 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 	}
 	if t.FirstRespondedAt.IsZero() {
 		t.FirstRespondedAt = answered
+	}
+	if err := s.recordTicketTx(ctx, tx, AuditTicketUnmerged, t, map[string]any{"from": root.ID, "from_number": root.Number}); err != nil {
+		return Ticket{}, err
 	}
 	changes := map[string]event.Change{"merged_into_id": {From: t.MergedIntoID, To: nil}}
 	t.MergedIntoID, t.MergedAt = "", time.Time{}

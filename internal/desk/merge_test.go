@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/google/uuid"
@@ -345,7 +346,7 @@ func (c *copies) Admit(_ context.Context, _ db.Querier, _, connectionID, _ strin
 // whichever it was in first.
 func TestParticipantOfBoth(t *testing.T) {
 	with := func(in desk.Inbound) desk.Inbound {
-		in.Event.Message.Cc = []channel.Party{{Email: "carl@c.example"}}
+		in.Event.Message.Cc, in.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "carl@c.example"}}, mailproof.Proven
 		return in
 	}
 	for _, first := range []string{"a", "b"} {

@@ -1,14 +1,17 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"html"
 	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -74,10 +77,10 @@ type Details struct {
 	ClassRule      string        `json:"class_rule,omitempty"` // what classified it
 	Subject        string        `json:"subject,omitempty"`
 	Sender         string        `json:"sender,omitempty"`   // the From header's address, lower-case
-	ReplyTo        string        `json:"reply_to,omitempty"` // where answers shall go, if elsewhere
+	ReplyTo        string        `json:"reply_to,omitempty"` // where the mail asks for answers, if elsewhere
 	To             []Address     `json:"to,omitempty"`
 	Cc             []Address     `json:"cc,omitempty"`
-	Unverified     bool          `json:"unverified,omitempty"`      // the sender's domain disowns it
+	Unverified     bool          `json:"unverified,omitempty"`      // the sender's domain disowns it; see Message.Authentication
 	NoAutoAnswer   bool          `json:"no_auto_answer,omitempty"`  // must never be answered automatically
 	NewParticipant bool          `json:"new_participant,omitempty"` // its sender was not part of the ticket before
 	SentElsewhere  bool          `json:"sent_elsewhere,omitempty"`  // written at our side, but not with this program
@@ -86,6 +89,14 @@ type Details struct {
 	Automatic      bool          `json:"automatic,omitempty"`       // of outbound messages: written by this program
 	InReplyTo      string        `json:"in_reply_to,omitempty"`     // of mail that we send: the id of the one it answers
 	References     []string      `json:"references,omitempty"`      // of mail, the first and the last ones
+	// Authentication is the decision whether a mail proves its sender; read it by
+	// [Message.Authentication], since older messages have none.
+	Authentication *Authentication `json:"authentication,omitempty"`
+	// Recipient is where answers go as of a mail that came in; nil of older messages:
+	// to ReplyTo, or Sender.
+	Recipient        *Address         `json:"recipient,omitempty"`
+	RecipientChanged *RecipientChange `json:"recipient_changed,omitempty"` // the mail asks for another, and proves it not
+	Chosen           bool             `json:"chosen,omitempty"`            // of outbound mail: an agent chose another recipient
 	// Metadata is what the channel knows beside the text: the payload of a button.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Annotations are what happened to the message since, in order.
@@ -93,6 +104,32 @@ type Details struct {
 	OriginalText string       `json:"original_text,omitempty"` // what it said before it was edited
 	Deleted      bool         `json:"deleted,omitempty"`       // its author took it back, and nothing of it is left
 	Redacted     bool         `json:"redacted,omitempty"`      // its customer was taken out of it, for good
+}
+
+// Authentication is the decision whether a mail proves its sender, with its reason
+// in plain words.
+type Authentication struct {
+	Verdict mailproof.Verdict `json:"verdict"`
+	Reason  string            `json:"reason"`
+	Domain  string            `json:"domain,omitempty"` // of the From address
+}
+
+func newAuthentication(r mailproof.Result) *Authentication {
+	if r.Verdict == "" {
+		return nil
+	}
+	return &Authentication{r.Verdict, line(r.Reason, 500), line(r.Domain, maxKey)}
+}
+
+// Authentication returns whether a mail that came in proves its sender; nil for all
+// that is no mail, and for mail from before this was checked.
+func (m *Message) Authentication() *Authentication {
+	d := &m.Details
+	if d.Authentication == nil && d.Unverified {
+		_, domain, _ := strings.Cut(d.Sender, "@")
+		return &Authentication{mailproof.Failed, "the receiving mail server says that DMARC failed", domain}
+	}
+	return d.Authentication
 }
 
 // Annotation is something that happened to a message where it was written.
@@ -178,24 +215,25 @@ func (d *Details) zero() bool {
 	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
 		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
 		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0 &&
-		len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
+		d.Authentication == nil && d.Recipient == nil && d.RecipientChanged == nil && !d.Chosen && len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
 }
 
-// messageSnapshot is m as events tell of it. Its links are whole, because
-// receivers are elsewhere.
+// messageSnapshot is m as events carry it. Links to its files are absolute and signed,
+// since receivers have no session.
 func (s *Service) messageSnapshot(m *Message) *event.Message {
 	e := &event.Message{
 		ID: m.ID, TicketID: m.TicketID, ConversationID: m.ConversationID, Direction: m.Direction, Author: m.Author,
 		Channel: m.Channel, Kind: m.Kind, Text: m.Text, HTML: m.HTML, Attachments: []event.Attachment{},
 		ExternalID: m.ExternalID, CreatedAt: m.CreatedAt,
 	}
-	for _, a := range m.Attachments {
-		e.Attachments = append(e.Attachments, event.Attachment{
-			ID: a.ID, Name: a.Name, ContentType: a.ContentType, Size: a.Size, URL: a.URL,
-		})
-	}
-	if len(m.Attachments) > 0 {
-		e.HTML = strings.ReplaceAll(m.HTML, `="`+attachmentPath, `="`+s.baseURL+attachmentPath)
+	for i := range m.Attachments {
+		a := &m.Attachments[i]
+		file := event.Attachment{ID: a.ID, Name: a.Name, ContentType: a.ContentType}
+		if a.BlobKey != "" {
+			file.Size, file.URL = &a.Size, cmp.Or(s.shareFile(a.ID, m.CreatedAt), a.URL)
+			e.HTML = strings.ReplaceAll(e.HTML, `="`+AttachmentPath+a.ID+`"`, `="`+html.EscapeString(file.URL)+`"`)
+		}
+		e.Attachments = append(e.Attachments, file)
 	}
 	return e
 }

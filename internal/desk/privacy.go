@@ -74,7 +74,9 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 		if err := s.fillAttachments(ctx, q, t.ID, of.Messages); err != nil {
 			return nil, err
 		}
-		for _, m := range of.Messages {
+		for i := range of.Messages {
+			m := &of.Messages[i]
+			m.Details.Recipient, m.Details.RecipientChanged = nil, nil // may be somebody else
 			for _, a := range m.Attachments {
 				if a.BlobKey != "" {
 					d.Files = append(d.Files, a)
@@ -386,7 +388,14 @@ func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []stri
 		d := &m.Details
 		before := len(d.To) + len(d.Cc)
 		d.To, d.Cc = slices.DeleteFunc(d.To, theirs), slices.DeleteFunc(d.Cc, theirs)
-		if len(d.To)+len(d.Cc) == before {
+		changed := len(d.To)+len(d.Cc) < before
+		if d.Recipient != nil && theirs(*d.Recipient) {
+			d.Recipient, changed = &Address{}, true
+		}
+		if r := d.RecipientChanged; r != nil && (theirs(Address{Email: r.To}) || theirs(Address{Email: r.From})) {
+			d.RecipientChanged, changed = nil, true
+		}
+		if !changed {
 			continue
 		}
 		if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(d)); err != nil {

@@ -22,6 +22,13 @@ type Reply struct {
 	// ConversationID says in which conversation of the ticket. Empty: in that of
 	// the customer's newest message that can be answered.
 	ConversationID string
+	// To is for replies by mail, where a message asks for another recipient than the
+	// one who is answered: either of the two. Empty: the one who is answered. From
+	// then on that is the one who was chosen.
+	To string
+	// Cc are participants who get no copies, because only mail that proves nothing
+	// named them, and shall from now on.
+	Cc []string
 }
 
 // Reply writes an agent's message to the customer, in the caller's transaction,
@@ -48,8 +55,12 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	var refused error
 	for i := range candidates {
 		c := &candidates[i]
+		isNew := c.ID == ""
+		if isNew {
+			c.ID, c.CreatedAt = newID(), tx.Now
+		}
 		e := s.newOutbound(tx, &t, c, &r.Says)
-		e.Author = r.By.author()
+		e.Author, e.chosen = r.By.author(), chosen{r.To, r.Cc}
 		err := s.post(ctx, tx, &t, c, e)
 		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
 			if refused == nil {
@@ -60,7 +71,16 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		if err != nil {
 			return Message{}, err
 		}
-		if _, err := s.append(ctx, tx, c.inbound(&t), &place{ticket: t, conversationID: c.ID}, e); err != nil {
+		p := place{ticket: t, conversationID: c.ID}
+		if isNew {
+			p.begins = c
+		}
+		if c.Channel == channelEmail {
+			if err := confirm(ctx, tx, &p, e.chosen, ""); err != nil {
+				return Message{}, err
+			}
+		}
+		if _, err := s.append(ctx, tx, c.inbound(&t), &p, e); err != nil {
 			return Message{}, err
 		}
 		return e.Message, dropDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)
@@ -85,8 +105,9 @@ func scanConversation(row db.Row) (Conversation, error) {
 	return c, err
 }
 
-// answerable returns the conversations in which a reply may be meant to go, the
-// likeliest first: the one named, or all by their customer's newest message.
+// answerable returns the conversations that a reply may be meant for, the likeliest
+// first: the one named, or all by their customer's newest message. A ticket of the API
+// that has none yet has one without an id, which the first reply creates.
 func answerable(ctx context.Context, q db.Querier, t *Ticket, conversationID string) ([]Conversation, error) {
 	if conversationID != "" {
 		c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
@@ -97,9 +118,13 @@ func answerable(ctx context.Context, q db.Querier, t *Ticket, conversationID str
 		}
 		return []Conversation{c}, err
 	}
-	return db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1
+	all, err := db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1
 		ORDER BY coalesce((SELECT max(m.id) FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
-			AND m.direction = 'inbound' AND m.kind = 'reply'), '') DESC, c.id DESC`, t.ID)
+			AND m.direction = 'inbound' AND m.kind = 'reply' AND m.placed_by <> 'ticket_tag'), '') DESC, c.id DESC`, t.ID)
+	if err == nil && len(all) == 0 && t.Channel == ChannelAPI {
+		all = []Conversation{{TicketID: t.ID, Channel: ChannelAPI, CustomerID: t.Customer.ID}}
+	}
+	return all, err
 }
 
 // newOutbound is a message of ours in a conversation, without its author.
@@ -126,7 +151,7 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversatio
 	out := &channel.Outgoing{
 		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: s.outgoingFiles(c.Channel, e.Attachments, tx.Now), Automatic: e.Details.Automatic,
 	}
-	r, err := s.route(ctx, tx, t, c, out, e.Details)
+	r, err := s.route(ctx, tx, t, c, out, e.Details, e.chosen)
 	if err != nil {
 		return err
 	}
@@ -156,7 +181,7 @@ type routed struct {
 
 // route completes out, a message to be sent in conversation c of t, or refuses it
 // with a problem. It changes nothing.
-func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, out *channel.Outgoing, d Details) (r routed, err error) {
+func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, out *channel.Outgoing, d Details, pick chosen) (r routed, err error) {
 	if barred, err := bar(ctx, q, t.OrganizationID, c); err != nil {
 		return r, err
 	} else if barred != nil {
@@ -166,8 +191,13 @@ func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Convers
 		return r, problem.New(problem.Precondition, "messages cannot leave from here")
 	}
 	key := ""
+	if c.Channel != channelEmail && (pick.to != "" || len(pick.cc) > 0) {
+		var v problem.Validation
+		v.AddCode("conflict", "to", "is for replies by mail")
+		return r, v.Err()
+	}
 	if r.details = d; c.Channel == channelEmail {
-		if r.details, err = s.addressMail(ctx, q, t, c, d); err != nil {
+		if r.details, err = s.addressMail(ctx, q, t, c, d, pick); err != nil {
 			return r, err
 		}
 		r.details.send(out)
@@ -317,49 +347,54 @@ func undeliverable(ctx context.Context, q db.Querier, organizationID, key string
 const maxCc = 20
 
 // addressMail completes d with whom a mail in conversation c goes to and what it
-// answers: the customer's newest mail there, or, where we began, nothing. Whoever
-// else takes part in the ticket gets a copy, but nobody at our own addresses and
-// no program.
-func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details) (Details, error) {
-	last, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+` FROM messages
-		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = 'reply' ORDER BY CASE WHEN direction = 'inbound' THEN 0 ELSE 1 END, id DESC LIMIT 1`,
-		t.ID, c.ID)
+// answers: the newest mail there, or, where we began, nothing. Whoever else takes
+// part in the ticket gets a copy, but nobody at our own addresses, no program, and
+// nobody whom only mail named that proves nothing, unless pick has them.
+// Invalid at to or cc: pick has what the conversation does not offer.
+func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details, pick chosen) (Details, error) {
+	past, err := readCorrespondence(ctx, q, t, c)
 	if err != nil {
-		return d, fmt.Errorf("find the mail to answer: %w", err)
+		return d, err
 	}
-	var to Address
-	d.Subject = t.Subject
-	for _, m := range last {
-		if m.Details.Subject != "" {
-			d.Subject = m.Details.Subject
+	to, picked, err := past.pick(pick)
+	if err != nil {
+		return d, err
+	}
+	d.Subject, d.Chosen = t.Subject, picked
+	if m := past.answered(to.Email); m != nil {
+		if m.details.Subject != "" {
+			d.Subject = m.details.Subject
 		}
 		d.Subject = "Re: " + line(d.Subject, maxSubject)
-		if id := m.ExternalID; id != "" && len(id) < maxKey {
+		if id := m.externalID; id != "" && len(id) < maxKey {
 			d.InReplyTo = id
 		}
-		d.References = m.Details.References
-		if m.Direction == DirectionInbound {
-			to = Address{Name: m.Author.Name, Email: m.Details.ReplyTo}
-			if to.Email == "" {
-				to.Email = m.Details.Sender
-			}
-		} else if len(m.Details.To) > 0 {
-			to = m.Details.To[0]
-		}
+		d.References = m.details.References
 	}
 	if own, err := s.ownOrNobody(ctx, q, t, to.Email); err != nil {
 		return d, err
 	} else if own {
-		to = Address{}
-	}
-	if to.Email == "" {
-		k := known{Customer: t.Customer}
-		if c.CustomerID != k.ID {
-			if k, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
+		of := known{Customer: t.Customer}
+		if c.CustomerID != of.ID {
+			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
 				return d, err
 			}
 		}
-		to = Address{Name: k.Name, Email: k.Email}
+		to = Address{Name: of.Name, Email: of.Email}
+	}
+	held, err := unconfirmed(ctx, q, t.ID, c.home)
+	if err != nil {
+		return d, err
+	}
+	var more []Address
+	for i, address := range pick.cc {
+		at := slices.IndexFunc(held, func(a Address) bool { return emailKey(a.Email) == emailKey(address) })
+		if at < 0 {
+			var v problem.Validation
+			v.AddCode("invalid_value", fmt.Sprintf("cc.%d", i), "must be a participant who gets no copies yet")
+			return d, v.Err()
+		}
+		more = append(more, held[at])
 	}
 	d.To = nil
 	if to.Email != "" {
@@ -368,7 +403,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	others, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
-	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2
+	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2 AND NOT p.unconfirmed
 			AND (coalesce(p.home_id, '') = $3 OR p.email IN (SELECT h.email FROM participants h WHERE h.ticket_id = $3))
 		ORDER BY p.created_at, p.email LIMIT 100`, t.ID, roleCustomer, c.home)
 	if err != nil {
@@ -378,6 +413,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	if d.Automatic {
 		return d, nil
 	}
+	others = append(others, more...)
 	if c.home == "" { // in what was merged, whoever the survivor is of has no part
 		others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
 	}

@@ -16,31 +16,28 @@ import (
 )
 
 const (
-	// SharedPath is where shared files are served, followed by an attachment's id.
-	SharedPath = "/files/"
-
 	sharePurpose = "shared file"
 	shareSize    = 16 // bytes of the MAC
-	// shareTime is for how long a link holds at least: to the end of a day, so that
-	// a call that is repeated is the same.
+	// shareTime is how long a link is valid at least. It expires at the end of a day,
+	// so that a call that is repeated is the same.
 	shareTime = 7 * 24 * time.Hour
 )
 
-// shareFile returns a link to an attachment for whoever is given it; empty without
-// a box.
+// shareFile returns a signed link to an attachment, for people and systems without
+// an account; empty without a box.
 func (s *Service) shareFile(id string, now time.Time) string {
 	if s.box == nil {
 		return ""
 	}
 	until := strconv.FormatInt(now.UTC().Truncate(24*time.Hour).Add(shareTime+24*time.Hour).Unix(), 10)
-	return s.baseURL + SharedPath + id + "?" + url.Values{
+	return s.baseURL + AttachmentPath + id + "?" + url.Values{
 		"until": {until}, "sig": {hex.EncodeToString(s.box.MAC(sharePurpose, id, until)[:shareSize])},
 	}.Encode()
 }
 
-// OpenShared returns the attachment that a link of ours names, with its content,
-// which the caller closes. It is a NotFound problem when the link is not ours, or
-// old, or what it names is gone: nothing tells one from another.
+// OpenShared returns the attachment of a signed link with its content, which the
+// caller closes. A forged or expired link and a deleted attachment are the same
+// NotFound problem.
 func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (Attachment, io.ReadCloser, error) {
 	missing := problem.New(problem.NotFound, "there is no such file")
 	mac, err := hex.DecodeString(signature)

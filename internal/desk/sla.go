@@ -124,7 +124,7 @@ func (s *Service) SetSLAPolicyIn(ctx context.Context, tx *db.Tx, p SLAPolicy) (S
 		hours, p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro()); err != nil {
 		return SLAPolicy{}, fmt.Errorf("write SLA policy: %w", err)
 	}
-	return p, nil
+	return p, s.recordPolicyTx(ctx, tx, AuditSLASet, p.OrganizationID, p.Priority, before, p)
 }
 
 // replacePolicy takes a policy out of force and returns it; [db.ErrNoRows] when
@@ -177,8 +177,11 @@ func (s *Service) DeleteSLAPolicyIn(ctx context.Context, tx *db.Tx, organization
 	if err := v.Err(); err != nil {
 		return err
 	}
-	_, err := replacePolicy(ctx, tx, organizationID, priority)
-	return notFound(err, "SLA policy")
+	before, err := replacePolicy(ctx, tx, organizationID, priority)
+	if err != nil {
+		return notFound(err, "SLA policy")
+	}
+	return s.recordPolicyTx(ctx, tx, AuditSLADeleted, organizationID, priority, before, SLAPolicy{})
 }
 
 // policies remembers versions of policies, which never change.

@@ -92,6 +92,9 @@ func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	if err != nil {
 		return Ticket{}, err
 	}
+	if err := s.recordTicketTx(ctx, tx, AuditTicketSplit, &from, map[string]any{"new_ticket": t.ID, "new_number": t.Number, "messages": len(list)}); err != nil {
+		return Ticket{}, err
+	}
 	events := append(createEvents(snapshot, organizationID),
 		updateEvents(left, organizationID, map[string]event.Change{"split_ticket_id": {From: nil, To: t.ID}})...)
 	return t, s.events.Emit(ctx, tx, events...)
@@ -186,8 +189,8 @@ func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Messa
 			return fmt.Errorf("move attachments: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at)
-		SELECT $2, email, name, role, created_at FROM participants WHERE ticket_id = $1 AND email = ANY($3)`,
+	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, unconfirmed)
+		SELECT $2, email, name, role, created_at, unconfirmed FROM participants WHERE ticket_id = $1 AND email = ANY($3)`,
 		from.ID, to.ID, slices.Sorted(maps.Keys(emails))); err != nil {
 		return fmt.Errorf("write participants: %w", err)
 	}

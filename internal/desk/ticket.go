@@ -262,6 +262,14 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	return t, s.update(ctx, tx, &t, u)
 }
 
+// DeleteDraftsTx deletes the drafts of a user, in any organization.
+func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1", userID); err != nil {
+		return fmt.Errorf("delete drafts: %w", err)
+	}
+	return nil
+}
+
 // Unassign takes what is not closed from somebody who leaves the organization, and
 // their drafts, in the caller's transaction, and emits what [Service.Update] would.
 // It must be called while they are still a member.
@@ -509,6 +517,9 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 			OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
 		})
 		if err := s.remove(ctx, tx, t); err != nil {
+			return err
+		}
+		if err := s.recordTicketTx(ctx, tx, AuditTicketDeleted, t, nil); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -20,8 +21,13 @@ type WayOut struct {
 	To             channel.Party   // whom it reaches, as far as that is known
 	Cc             []channel.Party // who gets a copy, of mail
 	Subject        string          // of mail
-	Refusal        string          // why nothing can leave now, in plain words; empty: it can
-	Warning        string          // why it may not arrive all the same; empty: nothing is known
+	// Offers are recipients that mails ask for and do not prove, newest first; an
+	// agent may choose one with [Reply.To]. Withheld are participants who get no
+	// copies for the same reason; see [Reply.Cc].
+	Offers   []RecipientChange
+	Withheld []Address
+	Refusal  string // why nothing can leave now, in plain words; empty: it can
+	Warning  string // why it may not arrive all the same; empty: nothing is known
 	// OpenUntil is until when the channel takes an answer, where that ends: the
 	// customer writes again, and it is later. It may have passed. Zero: it does
 	// not end, or has not begun.
@@ -53,7 +59,7 @@ func (s *Service) WaysOut(ctx context.Context, q db.Querier, organizationID, tic
 			continue
 		}
 		out := &channel.Outgoing{ID: newID(), TicketID: t.ID, TicketNumber: t.Number}
-		r, err := s.route(ctx, q, &t, c, out, Details{})
+		r, err := s.route(ctx, q, &t, c, out, Details{}, chosen{})
 		if p, ok := errors.AsType[*problem.Error](err); ok {
 			w.Refusal = p.Message
 		} else if err != nil {
@@ -63,7 +69,31 @@ func (s *Service) WaysOut(ctx context.Context, q db.Querier, organizationID, tic
 			w.ConnectionID = r.connectionID
 		}
 		w.From, w.To, w.Cc, w.Subject, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, r.warning, out.OpenUntil
+		if c.Channel == channelEmail {
+			if err := s.offer(ctx, q, &t, c, &w); err != nil {
+				return nil, err
+			}
+		}
 		ways = append(ways, w)
 	}
 	return ways, nil
+}
+
+// offer adds to a conversation by mail whom an agent may choose.
+func (s *Service) offer(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, w *WayOut) error {
+	past, err := readCorrespondence(ctx, q, t, c)
+	if err != nil {
+		return err
+	}
+	w.Offers = past.offers
+	held, err := unconfirmed(ctx, q, t.ID, c.home)
+	if err != nil {
+		return err
+	}
+	for _, a := range held {
+		if !slices.ContainsFunc(past.offers, func(o RecipientChange) bool { return emailKey(o.To) == emailKey(a.Email) }) {
+			w.Withheld = append(w.Withheld, a)
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ package event
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,7 +45,12 @@ const (
 	SLABreached           Name = "sla.breached"
 )
 
-// Names lists every event, in the contract's order.
+// AuditRecorded says that the audit log has another entry. It is none of the
+// contract's: "*" does not stand for it, lists do not show it, and listeners do not
+// hear of it. Package webhook writes and delivers it.
+const AuditRecorded Name = "audit.recorded"
+
+// Names lists every event of the contract, in its order.
 var Names = [...]Name{
 	TicketCreated, TicketUpdated, TicketStatusChanged, TicketAssigned, TicketPriorityChanged, TicketDeleted,
 	ConversationCreated, MessageCreated, MessageCustomerReply, MessageAgentReply,
@@ -68,6 +74,8 @@ type Data struct {
 	Customer *Customer         `json:"customer,omitempty"`
 	SLA      *SLA              `json:"sla,omitempty"`
 	Changes  map[string]Change `json:"changes,omitempty"` // by member name, on update events
+	Entry    json.RawMessage   `json:"entry,omitempty"`   // of the audit log, as it is exported
+	Test     bool              `json:"test,omitempty"`    // a made-up event of a test delivery
 }
 
 // Ticket is a ticket as it was.
@@ -111,8 +119,8 @@ type Attachment struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	ContentType string `json:"content_type"`
-	Size        int64  `json:"size"`
-	URL         string `json:"url"`
+	Size        *int64 `json:"size"` // bytes; nil: the content could not be fetched
+	URL         string `json:"url"`  // empty: the same
 }
 
 // Customer is a customer as they were.
@@ -204,6 +212,16 @@ func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
 				fn(events)
 			}
 		})
+	}
+	return nil
+}
+
+// WriteTx writes an [AuditRecorded] event, of which no listener hears, unless one of
+// that id is there already.
+func WriteTx(ctx context.Context, tx *db.Tx, e Event) error {
+	if _, err := tx.Exec(ctx, `INSERT INTO events (id, organization_id, name, data, created_at) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT DO NOTHING`, e.ID, e.OrganizationID, string(e.Name), db.JSON(e.Data), e.At.UnixMicro()); err != nil {
+		return fmt.Errorf("write event %s: %w", e.Name, err)
 	}
 	return nil
 }

@@ -153,6 +153,8 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 				places[i] = arg(string(name))
 			}
 			fmt.Fprintf(&tests, " AND coalesce(name IN (%s), FALSE)", strings.Join(places, ", "))
+		} else {
+			fmt.Fprintf(&tests, " AND coalesce(name <> '%s', TRUE)", AuditRecorded)
 		}
 		parts = []string{fmt.Sprintf("SELECT id FROM events WHERE %s%s%s ORDER BY id %s LIMIT %d", from, bounds, tests.String(), order, limit)}
 	}

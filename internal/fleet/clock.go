@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -57,5 +58,6 @@ func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, 
 		return fmt.Errorf("set the clock: %w", err)
 	}
 	s.tell(tx, a.id, "", "")
-	return nil
+	return s.record(ctx, tx, organizationID, SandboxClockAdvanced, audit.Target{Type: "sandbox"},
+		map[string]audit.Change{"now": {From: rfc3339.Time(a.now), To: rfc3339.Time(to)}})
 }

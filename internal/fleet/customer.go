@@ -210,6 +210,9 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 			return Customer{}, err
 		}
 	}
+	if err := s.recordCustomer(ctx, tx, organizationID, c.ID, former.Status, c.Status); err != nil {
+		return Customer{}, err
+	}
 	return s.keepCustomer(ctx, tx, a, c)
 }
 
@@ -251,6 +254,9 @@ func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organization
 		return Customer{}, conflict("customer_has_open_ride", "the customer has an open ride, %s", c.OpenRideID)
 	}
 	c.ExternalID, c.Name, c.Email, c.Phone, c.Language, c.BlockReason, c.BirthDate = "", "", "", "", "", "", ""
+	if err := s.recordCustomer(ctx, tx, organizationID, c.ID, c.Status, CustomerAnonymised); err != nil {
+		return Customer{}, err
+	}
 	c.Status, c.LicenseStatus, c.MarketingConsent, c.Metadata = CustomerAnonymised, "none", false, map[string]string{}
 	return s.keepCustomer(ctx, tx, a, c)
 }

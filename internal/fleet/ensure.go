@@ -42,6 +42,6 @@ func (s *Service) furnish(ctx context.Context, tx *db.Tx, o Organization) error 
 		}
 		return s.seed(ctx, tx, a, o)
 	}
-	_, err := s.CreateSubaccount(ctx, tx, o.ID, NewSubaccount{Name: nameOf(o), TimeZone: "UTC", Currency: "EUR"})
+	_, err := s.createSubaccount(ctx, tx, o.ID, NewSubaccount{Name: nameOf(o), TimeZone: "UTC", Currency: "EUR"})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -18,6 +19,7 @@ type System struct {
 	OrganizationID string
 	Subaccount     Subaccount
 	Language       string    // BCP 47, of all texts
+	LowBattery     int64     // percent; a vehicle below cannot be rented
 	Now            time.Time // of the organization's clock, when this was read
 	// Stamp is another one whenever the subaccount or one of its zones has changed.
 	Stamp int64
@@ -31,7 +33,7 @@ func scanSystem(row db.Row) (System, error) {
 	var settings Settings
 	var offset int64
 	err := row.Scan(&s.OrganizationID, &s.Stamp, db.IntoJSON(&s.Subaccount), &offset, db.IntoJSON(&settings))
-	s.Language = settings.DefaultLanguage
+	s.Language, s.LowBattery = settings.DefaultLanguage, settings.LowBatteryPercent
 	s.Now = time.Now().UTC().Add(time.Duration(offset) * time.Microsecond)
 	return s, err
 }
@@ -45,8 +47,15 @@ func (s *Service) Systems(ctx context.Context) ([]System, error) {
 	return list, nil
 }
 
-// System returns the subaccount whose feed has a name.
+// System returns the subaccount with a [Subaccount.PublicSystemID]; a NotFound problem
+// when there is none.
 func (s *Service) System(ctx context.Context, systemID string) (System, error) {
+	if !s.Live() {
+		var ok bool
+		if systemID, ok = strings.CutPrefix(systemID, sandboxSystem); !ok {
+			return System{}, found(db.ErrNoRows, "system")
+		}
+	}
 	got, err := db.One(ctx, s.db, scanSystem, systemColumns+" = $1", systemID)
 	return got, found(err, "system")
 }
@@ -63,6 +72,13 @@ type PublicVehicle struct {
 	FuelPercent        *int64       `json:"fuel_percent"`
 	LastReportedAt     rfc3339.Time `json:"last_reported_at"`
 	PricingPlanID      Text         `json:"pricing_plan_id"`
+}
+
+// Rentable reports whether a ride may start with a vehicle of the system.
+func (s *System) Rentable(v *PublicVehicle) bool {
+	level := Vehicle{BatteryPercent: v.BatteryPercent, FuelPercent: v.FuelPercent}
+	percent, known := level.level()
+	return v.State != NonOperational && (!known || percent >= s.LowBattery)
 }
 
 // PublicVehicles returns the vehicles of a system that stand somewhere and are

@@ -44,6 +44,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -55,6 +56,7 @@ import (
 type Service struct {
 	db     *db.DB
 	live   bool
+	audit  *audit.Log
 	log    *slog.Logger
 	pace   pace // of lists
 	tiling tiling
@@ -82,6 +84,7 @@ type Service struct {
 type Config struct {
 	DB     *db.DB       // migrated to [db.Fleet]
 	Live   bool         // production; else the sandbox
+	Audit  *audit.Log   // of DB; nil records nothing
 	Logger *slog.Logger // nil discards
 	// Changed is told of every record that changes, with its kind (RideKind, ...),
 	// after the commit; of an organization whose whole fleet has changed with
@@ -96,7 +99,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, log: log, changed: c.Changed, pace: defaultPace(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, pace: defaultPace(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
 	}
 }

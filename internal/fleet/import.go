@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -148,7 +149,16 @@ func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, 
 	if err := im.faults.Err(); err != nil {
 		return Imported{}, err
 	}
-	return im.made, nil
+	if im.made == (Imported{}) {
+		return im.made, nil
+	}
+	return im.made, s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: organizationID, Action: FleetImported, Target: audit.Target{Type: "fleet"},
+		Details: map[string]any{
+			"subaccounts": im.made.Subaccounts, "vehicle_types": im.made.VehicleTypes, "pricing_plans": im.made.Plans,
+			"customers": im.made.Customers, "zones": im.made.Zones, "vehicles": im.made.Vehicles,
+		},
+	})
 }
 
 // importing is an import under way. What is wrong with a record is noted, and
@@ -254,7 +264,7 @@ func (im *importing) importSubaccounts(ctx context.Context, f *File) error {
 			continue
 		}
 		n := NewSubaccount{Name: sub.Name, ExternalID: sub.ExternalID, TimeZone: sub.TimeZone, Currency: sub.Currency, CountryCode: sub.CountryCode}
-		made, err := im.s.CreateSubaccount(ctx, im.tx, im.organizationID, n)
+		made, err := im.s.createSubaccount(ctx, im.tx, im.organizationID, n)
 		if err != nil {
 			if err := im.fail(path, err); err != nil {
 				return err
@@ -263,7 +273,7 @@ func (im *importing) importSubaccounts(ctx context.Context, f *File) error {
 			if _, ok := MinorDigits(sub.Currency); ok {
 				instead.Currency = sub.Currency
 			}
-			if made, err = im.s.CreateSubaccount(ctx, im.tx, im.organizationID, instead); err != nil {
+			if made, err = im.s.createSubaccount(ctx, im.tx, im.organizationID, instead); err != nil {
 				return err
 			}
 		}
@@ -413,12 +423,12 @@ func (im *importing) importPlans(ctx context.Context, f *File) error {
 		}
 		n := p.NewPlan
 		n.SubaccountID, n.VehicleTypeIDs = im.home(n.SubaccountID), im.realTypes(n.VehicleTypeIDs)
-		made, err := im.s.CreatePlan(ctx, im.tx, im.organizationID, n)
+		made, err := im.s.createPlan(ctx, im.tx, im.organizationID, n)
 		if err != nil {
 			if err := im.fail("pricing_plans."+strconv.Itoa(i), err); err != nil {
 				return err
 			}
-			made, err = im.s.CreatePlan(ctx, im.tx, im.organizationID, NewPlan{SubaccountID: n.SubaccountID, Name: "instead"})
+			made, err = im.s.createPlan(ctx, im.tx, im.organizationID, NewPlan{SubaccountID: n.SubaccountID, Name: "instead"})
 			if problem.Of(err) == problem.Invalid {
 				continue // its subaccount is not there either
 			}
@@ -542,7 +552,7 @@ func (im *importing) importZones(ctx context.Context, f *File) error {
 			continue
 		}
 		n.SubaccountID, n.Rules = im.home(n.SubaccountID), im.realRules(n.Rules)
-		if _, err := im.s.CreateZone(ctx, im.tx, im.organizationID, n); err != nil {
+		if _, err := im.s.createZone(ctx, im.tx, im.organizationID, n); err != nil {
 			if err := im.fail("zones."+strconv.Itoa(i), err); err != nil {
 				return err
 			}

@@ -173,7 +173,7 @@ func BenchmarkImport(b *testing.B) {
 		if i > 0 {
 			text.WriteByte(',')
 		}
-		fmt.Fprintf(&text, `{"code":"B-%d","vehicle_type_id":"scooter","state":"available","location":{"lat":52.%06d,"lng":13.%06d},"battery_percent":%d,"device_id":"86%013d"}`, i, i, i, i%101, i)
+		fmt.Fprintf(&text, `{"code":"B-%d","vehicle_type_id":"scooter","state":"available","location":{"lat":52.%06d,"lng":13.%06d},"battery_percent":%d,"device_id":"86%013d"}`, i, i, i, 20+i%81, i)
 	}
 	text.WriteString(`],"vehicle_types":[{"id":"scooter","name":"Scooter","form_factor":"scooter_standing","propulsion_type":"electric","max_range_meters":45000}]}`)
 	for b.Loop() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -148,6 +149,15 @@ func scanPlan(row db.Row) (p Plan, err error) {
 // active applies to no new ride: where it would be the one, there is none. Errors:
 // Invalid; Conflict already_exists with the member external_id.
 func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
+	p, err := s.createPlan(ctx, tx, organizationID, n)
+	if err != nil {
+		return Plan{}, err
+	}
+	return p, s.record(ctx, tx, organizationID, PricingCreated, audit.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, nil)
+}
+
+// createPlan is [Service.CreatePlan] without a record in the audit log.
+func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
 	a, err := s.account(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Plan{}, err
@@ -217,7 +227,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	if err != nil {
 		return Plan{}, err
 	}
-	former := p.ExternalID
+	former := p
 	c.ExternalID.Into(&p.ExternalID)
 	c.Name.Into(&p.Name)
 	c.Description.Into(&p.Description)
@@ -243,7 +253,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	if err := v.Err(); err != nil {
 		return Plan{}, err
 	}
-	if p.ExternalID != former {
+	if p.ExternalID != former.ExternalID {
 		err := taken(ctx, tx, "external_id", "plans WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
 			organizationID, p.SubaccountID, string(p.ExternalID), p.ID)
 		if err != nil {
@@ -266,6 +276,9 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 		return Plan{}, fmt.Errorf("update a pricing plan: %w", err)
 	}
 	s.tell(tx, organizationID, PlanKind, p.ID)
+	if err := s.recordChange(ctx, tx, organizationID, PricingUpdated, audit.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, former, p); err != nil {
+		return Plan{}, err
+	}
 	return p, keepVersion(ctx, tx, organizationID, &p)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
@@ -37,7 +38,10 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 		return err
 	}
 	s.tell(tx, o.ID, "", "")
-	return s.seed(ctx, tx, a, o)
+	if err := s.seed(ctx, tx, a, o); err != nil {
+		return err
+	}
+	return s.record(ctx, tx, o.ID, SandboxReset, audit.Target{Type: "sandbox"}, nil)
 }
 
 // deleteAll deletes the records of an organization. Whoever is changing some of

@@ -445,6 +445,9 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 		}
 	}
 	if status == Reserved {
+		if p.vehicle.low(a.settings) {
+			return Ride{}, lowBattery(&p.vehicle, a.settings)
+		}
 		r.reserve(p, kind, by)
 	} else if err := s.begin(ctx, tx, a, &r, p, kind, by); err != nil {
 		return Ride{}, err
@@ -811,10 +814,11 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 	r.Status, r.EndedAt = status, rfc3339.Time(at)
 }
 
-// travelled returns how far a vehicle has come in a ride: by its odometer, else
-// along the great circle; nil when nobody knows.
+// travelled returns how far a vehicle has come in a ride: by its odometer, if that
+// was reported since the start, else along the great circle; nil when neither is
+// known.
 func (r *Ride) travelled(v *Vehicle) *int64 {
-	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer {
+	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
 		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
 	}
 	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
@@ -895,6 +899,9 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 		if doc, err := encode(&r); err != nil || string(doc) == string(before.doc) {
 			return r, err
 		}
+	}
+	if err := s.recordRide(ctx, tx, organizationID, &before, &r); err != nil {
+		return r, err
 	}
 	return r, s.updateRide(ctx, tx, a, &before, &r)
 }

@@ -257,6 +257,13 @@ func TestRideRefusals(t *testing.T) {
 		fleet.VehicleType{Name: "Moped", FormFactor: "moped", PropulsionType: "electric", MaxRangeMeters: new(int64(60_000)), LicenseRequired: true, ReservationMinutes: 15},
 		fleet.VehicleType{Name: "Car", FormFactor: "car", PropulsionType: "electric", MaxRangeMeters: new(int64(300_000)), MinAge: 21})
 	y.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of(types)})
+	// Vehicles that were available before the limit was raised.
+	y.changeSettings(t, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(10))})
+	low := func() fleet.Text {
+		return fleet.Text(y.vehicle(t, func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }).ID)
+	}
+	low1, low2 := low(), low()
+	y.changeSettings(t, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(15))})
 	moped := func(n *fleet.NewVehicle) { n.VehicleTypeID = y.sub.VehicleTypes[1].ID }
 	car := func(n *fleet.NewVehicle) { n.VehicleTypeID = y.sub.VehicleTypes[2].ID }
 	other = elsewhere(t, y)
@@ -290,13 +297,13 @@ func TestRideRefusals(t *testing.T) {
 		{"a vehicle that is away", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.State = fleet.Removed }), CustomerID: customer()}, "vehicle_unavailable"},
 		{"a customer who rides", fleet.NewRide{VehicleID: vehicle(), CustomerID: busy.CustomerID}, "customer_has_open_ride"},
 		{"a blocked customer", fleet.NewRide{Status: fleet.Reserved, VehicleID: vehicle(), CustomerID: customer(func(n *fleet.NewCustomer) { n.Status = fleet.CustomerBlocked })}, "customer_blocked"},
-		{"an empty battery", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }), CustomerID: customer()}, "vehicle_low_battery"},
+		{"an empty battery", fleet.NewRide{VehicleID: low1, CustomerID: customer()}, "vehicle_low_battery"},
 		{"the place", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.Location = outside() }), CustomerID: customer()}, "ride_start_not_allowed"},
 		{"no license", fleet.NewRide{VehicleID: vehicle(moped), CustomerID: customer()}, "license_required"},
 		{"too young", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer(func(n *fleet.NewCustomer) { n.BirthDate = today(21, 1) })}, "age_required"},
 		{"a battery just full enough", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(15)) }), CustomerID: customer()}, "none"},
 		{"a battery nobody knows of", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.BatteryPercent = nil }), CustomerID: customer()}, "none"},
-		{"an empty battery, reserved", fleet.NewRide{Status: fleet.Reserved, VehicleID: vehicle(func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }), CustomerID: customer()}, "none"},
+		{"an empty battery, reserved", fleet.NewRide{Status: fleet.Reserved, VehicleID: low2, CustomerID: customer()}, "vehicle_low_battery"},
 		{"a license", fleet.NewRide{VehicleID: vehicle(moped), CustomerID: customer(func(n *fleet.NewCustomer) { n.LicenseStatus = "verified" })}, "none"},
 		{"old enough today", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer(func(n *fleet.NewCustomer) { n.BirthDate = today(21, 0) })}, "none"},
 		{"an age nobody knows", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer()}, "none"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -18,7 +19,10 @@ func (s *Service) Seed(ctx context.Context, o Organization) error {
 		if err != nil {
 			return err
 		}
-		return s.seed(ctx, tx, a, o)
+		if err := s.seed(ctx, tx, a, o); err != nil {
+			return err
+		}
+		return s.record(ctx, tx, o.ID, FleetSeeded, audit.Target{Type: "fleet", Name: o.Name}, nil)
 	})
 	if err == nil {
 		s.ensured.Store(o.ID, true)

@@ -650,7 +650,7 @@ func TestFeedNameIsTaken(t *testing.T) {
 	if got := first(acme.ID); got.ID != mine.ID || got.GBFS.Enabled {
 		t.Errorf("after the reset: got %s with a feed %t, want %s without", got.ID, got.GBFS.Enabled, mine.ID)
 	}
-	if system, err := s.System(t.Context(), string(mine.GBFS.SystemID)); err != nil || system.OrganizationID != other.ID {
+	if system, err := s.System(t.Context(), "test_"+string(mine.GBFS.SystemID)); err != nil || system.OrganizationID != other.ID {
 		t.Errorf("the feed is that of %s, %v, want %s", system.OrganizationID, err, other.ID)
 	}
 }

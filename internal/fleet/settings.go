@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -144,8 +145,14 @@ func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID 
 		return Settings{}, 0, fmt.Errorf("update the settings: %w", err)
 	}
 	s.tell(tx, organizationID, SettingsKind, "")
+	if err := s.recordChange(ctx, tx, organizationID, SettingsUpdated, audit.Target{Type: "settings", Name: after.Name}, before, after); err != nil {
+		return Settings{}, 0, err
+	}
 	return after, revision, s.postpone(ctx, tx, a, before, after)
 }
+
+// lastSeen is when a vehicle was last seen, by a report or otherwise.
+const lastSeen = "(CASE WHEN seen_at > last_reported_at THEN seen_at ELSE last_reported_at END)"
 
 // postpone moves what is due by settings that have changed. What was due already
 // stays due as of then, whether or not it has been seen to.
@@ -164,12 +171,12 @@ func (s *Service) postpone(ctx context.Context, tx *db.Tx, a account, before, af
 		}
 	}
 	if after.ContactLostMinutes != before.ContactLostMinutes {
-		if err := move("vehicles", "last_reported_at", "state IN ('available', 'reserved', 'on_trip', 'non_operational')", time.Duration(after.ContactLostMinutes)*time.Minute); err != nil {
+		if err := move("vehicles", lastSeen, "state IN ('available', 'reserved', 'on_trip', 'non_operational')", time.Duration(after.ContactLostMinutes)*time.Minute); err != nil {
 			return err
 		}
 	}
 	if after.MissingAfterHours != before.MissingAfterHours {
-		return move("vehicles", "last_reported_at", "state = 'non_contactable'", time.Duration(after.MissingAfterHours)*time.Hour)
+		return move("vehicles", lastSeen, "state = 'non_contactable'", time.Duration(after.MissingAfterHours)*time.Hour)
 	}
 	return nil
 }

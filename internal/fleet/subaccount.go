@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -221,6 +222,15 @@ func (s *Service) touch(ctx context.Context, tx *db.Tx, organizationID, id strin
 // rules, vehicle types or a public feed. Errors: Invalid; Conflict already_exists
 // with the member external_id.
 func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
+	sub, err := s.createSubaccount(ctx, tx, organizationID, n)
+	if err != nil {
+		return Subaccount{}, err
+	}
+	return sub, s.record(ctx, tx, organizationID, SubaccountCreated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, nil)
+}
+
+// createSubaccount is [Service.CreateSubaccount] without a record in the audit log.
+func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
 	a, err := s.account(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Subaccount{}, err
@@ -325,7 +335,7 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 		return Subaccount{}, fmt.Errorf("update a subaccount: %w", err)
 	}
 	s.tell(tx, organizationID, SubaccountKind, sub.ID)
-	return sub, nil
+	return sub, s.recordChange(ctx, tx, organizationID, SubaccountUpdated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, former, sub)
 }
 
 // taken returns the refusal of a second record with the same value of a member,
@@ -340,6 +350,17 @@ func taken(ctx context.Context, tx *db.Tx, member, from string, args ...any) err
 	}
 	return nil
 }
+
+// PublicSystemID is the system_id in the public feed: in the sandbox it begins with
+// "test_", so that it differs from production's.
+func (s *Subaccount) PublicSystemID() string {
+	if s.Live {
+		return string(s.GBFS.SystemID)
+	}
+	return sandboxSystem + string(s.GBFS.SystemID)
+}
+
+const sandboxSystem = "test_"
 
 // systemID is the name of the public feed; empty when there is none.
 func (s *Subaccount) systemID() Text {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -47,6 +48,9 @@ type Vehicle struct {
 	revision    int64
 	former      VehicleState // of one that is out of contact
 	formerEvent VehicleEvent // the last one then; stays when contact is back
+	seenAt      time.Time    // when somebody last saw it otherwise than by a report
+	odometerAt  time.Time    // of the report that OdometerMeters is from
+	ignored     []string     // telemetry that an update did not take
 	dueAt       time.Time    // when time changes its state next; zero: never
 	freedAt     time.Time    // when its ride ended, if that is not stored yet
 	changes     []Change     // that are not kept yet
@@ -116,6 +120,30 @@ func (v *Vehicle) Doc() (Doc, error) {
 	return Doc{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
 }
 
+// Ignored returns the names of the fields that [Service.UpdateVehicle] did not take,
+// because they were reported before those that are stored.
+func (v *Vehicle) Ignored() []string { return v.ignored }
+
+// maxReportAhead is how far the time of a report may be in the future.
+const maxReportAhead = 5 * time.Minute
+
+// heardAt is the time of the last report. One that is stored from the future, which
+// is no longer accepted, counts as of the vehicle's last change.
+func (v *Vehicle) heardAt() time.Time {
+	at := v.LastReportedAt.Std()
+	if updated := v.UpdatedAt.Std(); at.After(updated.Add(maxReportAhead)) {
+		return updated
+	}
+	return at
+}
+
+// checkReportTime records an issue with a report from the future.
+func checkReportTime(faults *problem.Validation, at, now time.Time) {
+	if at.After(now.Add(maxReportAhead)) {
+		faults.AddCode("invalid_value", "last_reported_at", "must not be more than 5 minutes in the future: it is %s now", now.UTC().Format(time.RFC3339))
+	}
+}
+
 // The bounds of a vehicle's members.
 const (
 	maxCode     = 32
@@ -162,6 +190,8 @@ func (v *Vehicle) columns() []column {
 		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
 		{"cell", place(v.Location)},
 		{"due_at", db.Time(v.dueAt)},
+		{"seen_at", db.Time(v.seenAt)},
+		{"odometer_at", db.Time(v.odometerAt)},
 		{"updated_at", db.Time(v.UpdatedAt.Std())},
 		{"doc", string(v.doc)},
 	}
@@ -196,6 +226,9 @@ func (v *Vehicle) move(to VehicleState, event VehicleEvent, at time.Time, rideID
 	}
 	v.State, v.LastEvent, v.StateChangedAt = to, event, rfc3339.Time(at.Truncate(time.Millisecond))
 	v.former, v.formerEvent = "", ""
+	if event.sighting() {
+		v.seenAt = v.StateChangedAt.Std()
+	}
 	v.changes = append(v.changes, Change{
 		VehicleID: v.ID, State: to, Event: event, At: v.StateChangedAt, Location: v.Location,
 		BatteryPercent: v.BatteryPercent, RideID: rideID, Actor: by,
@@ -246,26 +279,22 @@ func (v *Vehicle) restoreContact(at time.Time) {
 	v.formerEvent = event
 }
 
-// due returns when time changes the state next; zero: never. Whoever puts a
-// vehicle into service has seen it, which counts as a report.
+// due returns when time changes the state next; zero: never. Silence counts from the
+// last sighting of any kind: a report, or somebody who puts the vehicle into service.
 func (v *Vehicle) due(settings *Settings) time.Time {
-	seen := v.LastReportedAt.Std()
+	seen := v.heardAt()
 	if seen.IsZero() {
 		return time.Time{}
 	}
-	silence := time.Duration(settings.ContactLostMinutes) * time.Minute
+	if seen.Before(v.seenAt) {
+		seen = v.seenAt
+	}
 	switch v.State {
 	case Available, VehicleTaken, OnTrip, NonOperational:
-		if changed := v.StateChangedAt.Std(); v.LastEvent.sighting() && seen.Before(changed) {
-			seen = changed
-		}
-		return seen.Add(silence)
+		return seen.Add(time.Duration(settings.ContactLostMinutes) * time.Minute)
 	case NonContactable:
 		if v.CurrentRideID != "" {
 			return time.Time{}
-		}
-		if lost := v.StateChangedAt.Std(); v.formerEvent.sighting() && seen.Add(silence).Before(lost) {
-			seen = lost.Add(-silence)
 		}
 		return seen.Add(time.Duration(settings.MissingAfterHours) * time.Hour)
 	}
@@ -309,16 +338,19 @@ func (s *Service) Vehicle(ctx context.Context, q db.Querier, organizationID, id 
 func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock string) (Vehicle, error) {
 	var v Vehicle
 	var former, formerEvent string
-	var dueAt time.Time
-	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
-		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt))
+	var dueAt, seenAt, odometerAt time.Time
+	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at, seen_at, odometer_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
+		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt))
 	if err != nil {
 		return v, found(err, "vehicle")
 	}
 	if err := json.Unmarshal(v.doc, &v); err != nil {
 		return v, fmt.Errorf("decode a vehicle: %w", err)
 	}
-	v.former, v.formerEvent, v.dueAt = VehicleState(former), VehicleEvent(formerEvent), dueAt
+	v.former, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
+	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored before seen_at was
+		v.seenAt = v.StateChangedAt.Std()
+	}
 	return v, nil
 }
 
@@ -454,12 +486,19 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 			v.CurrentRangeMeters = v.rangeOf(kind)
 		}
 	}
+	checkReportTime(&faults, v.LastReportedAt.Std(), a.now)
 	if err := faults.Err(); err != nil {
 		return v, err
+	}
+	if v.State == Available && v.low(a.settings) {
+		return v, lowBattery(&v, a.settings)
 	}
 	reported := n.Location != nil || n.BatteryPercent != nil || n.FuelPercent != nil || n.CurrentRangeMeters != nil || n.OdometerMeters != nil
 	if v.LastReportedAt.Std().IsZero() && reported {
 		v.LastReportedAt = rfc3339.Time(a.now.Truncate(time.Millisecond))
+	}
+	if n.OdometerMeters != nil {
+		v.odometerAt = v.LastReportedAt.Std()
 	}
 	if err := v.encode(a); err != nil {
 		return v, err
@@ -559,17 +598,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		v.Metadata = metadataOf(c.Metadata.Value)
 	}
 	now := a.now.Truncate(time.Millisecond)
-	reportedAt := c.LastReportedAt.Or(rfc3339.Time(now))
-	report := c.reports() && !reportedAt.Std().Before(v.LastReportedAt.Std())
-	// What was read and is sent back, with the time of the last report, is none.
-	heard := report && reportedAt.Std().After(v.LastReportedAt.Std())
-	checked := v
-	c.telemetry(&checked) // to be right even when it is out of date
-	checked.check(&faults)
-	if report {
-		c.telemetry(&v)
-		v.LastReportedAt = rfc3339.Time(reportedAt.Std().Truncate(time.Millisecond))
-	}
+	report, heard := v.report(&c, now, &faults)
 
 	percent := report && (c.BatteryPercent.Set || c.FuelPercent.Set)
 	if v.VehicleTypeID != stored.VehicleTypeID || percent && !c.CurrentRangeMeters.Set {
@@ -617,7 +646,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 			e.Message = "a vehicle without a location cannot be available"
 			return v, e
 		}
-		if v.State == NonOperational && to == Available && v.low(a.settings) {
+		if to == Available && v.low(a.settings) {
 			return v, lowBattery(&v, a.settings)
 		}
 		v.move(to, event, now, "", by)
@@ -642,6 +671,57 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		}
 	}
 	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
+}
+
+// report applies the telemetry of a change, unless it is older than the stored one;
+// then its fields are ignored. A time of null clears the stored one. It reports
+// whether telemetry was taken, and whether the vehicle was heard from: a record that
+// is sent back as it was read, with the time of the last report, is no new one.
+func (v *Vehicle) report(c *VehicleChange, now time.Time, faults *problem.Validation) (taken, heard bool) {
+	at := c.LastReportedAt.Or(rfc3339.Time(now)).Std()
+	checkReportTime(faults, at, now)
+	checked := *v
+	c.telemetry(&checked) // must be valid even when it is ignored
+	checked.check(faults)
+	v.ignored = nil
+	switch {
+	case !c.reports():
+		return false, false
+	case c.LastReportedAt.Null:
+		c.telemetry(v)
+		v.LastReportedAt = rfc3339.Time{}
+		if c.OdometerMeters.Set {
+			v.odometerAt = now
+		}
+		return true, false
+	case at.Before(v.heardAt()):
+		v.ignored = c.reported()
+		return false, false
+	}
+	heard = at.After(v.heardAt())
+	if c.OdometerMeters.Set && (heard || checked.OdometerMeters == nil || v.OdometerMeters == nil || *checked.OdometerMeters != *v.OdometerMeters) {
+		v.odometerAt = at
+	}
+	c.telemetry(v)
+	v.LastReportedAt = rfc3339.Time(at.Truncate(time.Millisecond))
+	return true, heard
+}
+
+// reported lists the telemetry fields of a change.
+func (c *VehicleChange) reported() []string {
+	var names []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"location", c.Location.Set}, {"battery_percent", c.BatteryPercent.Set}, {"fuel_percent", c.FuelPercent.Set},
+		{"current_range_meters", c.CurrentRangeMeters.Set}, {"odometer_meters", c.OdometerMeters.Set}, {"last_reported_at", c.LastReportedAt.Set},
+	} {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // telemetry is what a report changes.
@@ -687,7 +767,7 @@ func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, 
 		return fmt.Errorf("delete a vehicle: %w", err)
 	}
 	s.tell(tx, organizationID, VehicleKind, id)
-	return nil
+	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)
 }
 
 // DeletedVehicle returns what is known of a vehicle that was deleted.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -275,6 +276,15 @@ func readZone(ctx context.Context, q db.Querier, organizationID, id, lock string
 // CreateZone makes a zone in the caller's transaction. Errors: Invalid; Conflict
 // already_exists with the member external_id.
 func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
+	z, err := s.createZone(ctx, tx, organizationID, n)
+	if err != nil {
+		return Zone{}, err
+	}
+	return z, s.record(ctx, tx, organizationID, ZoneCreated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, nil)
+}
+
+// createZone is [Service.CreateZone] without a record in the audit log.
+func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
 	a, err := s.account(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Zone{}, err
@@ -405,18 +415,21 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 		return Zone{}, fmt.Errorf("update a zone: %w", err)
 	}
 	s.tell(tx, organizationID, ZoneKind, z.ID)
-	return z, nil
+	return z, s.recordChange(ctx, tx, organizationID, ZoneUpdated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, former, z)
 }
 
 // DeleteZone deletes a zone in the caller's transaction. Rides keep its id. Error:
 // NotFound.
 func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id string) error {
-	var subaccountID string
-	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id", organizationID, id).Scan(&subaccountID)
+	var subaccountID, name string
+	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id, name", organizationID, id).Scan(&subaccountID, &name)
 	if err := found(err, "zone"); err != nil {
 		return err
 	}
 	s.tell(tx, organizationID, ZoneKind, id)
+	if err := s.record(ctx, tx, organizationID, ZoneDeleted, audit.Target{Type: "zone", ID: id, Name: name}, nil); err != nil {
+		return err
+	}
 	return s.touch(ctx, tx, organizationID, subaccountID)
 }
 

@@ -77,7 +77,7 @@ func files() []file {
 }
 
 func (o *of) url(name string) string {
-	return o.root + "/" + string(o.system.Subaccount.GBFS.SystemID) + "/" + name + ".json"
+	return o.root + "/" + o.system.Subaccount.PublicSystemID() + "/" + name + ".json"
 }
 
 // language is the system's, in the form that the specification has: without a
@@ -147,7 +147,7 @@ func information(_ context.Context, o *of) (any, error) {
 		LicenseID    string    `json:"license_id,omitempty"`
 		ManifestURL  string    `json:"manifest_url,omitempty"`
 	}{
-		SystemID: string(sub.GBFS.SystemID), Languages: []string{o.language()}, Name: o.say(sub.Name), Operator: o.say(string(sub.GBFS.Operator)),
+		SystemID: sub.PublicSystemID(), Languages: []string{o.language()}, Name: o.say(sub.Name), Operator: o.say(string(sub.GBFS.Operator)),
 		OpeningHours: string(sub.GBFS.OpeningHours), TimeZone: sub.TimeZone,
 		ContactEmail: string(sub.GBFS.ContactEmail), LicenseID: string(sub.GBFS.LicenseID),
 	}
@@ -240,7 +240,7 @@ func vehicleStatus(ctx context.Context, o *of) (any, error) {
 	for _, v := range list {
 		shown := vehicle{
 			ID: v.ID, Lat: v.Location.Lat, Lon: v.Location.Lng,
-			IsReserved: v.State == fleet.VehicleTaken, IsDisabled: v.State == fleet.NonOperational,
+			IsReserved: v.State == fleet.VehicleTaken, IsDisabled: !o.system.Rentable(&v),
 			VehicleTypeID: v.VehicleTypeID, LastReported: instantOf(v.LastReportedAt.Std()), PricingPlanID: string(v.PricingPlanID),
 		}
 		if motor[v.VehicleTypeID] {

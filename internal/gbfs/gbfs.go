@@ -138,7 +138,7 @@ func (f *Feed) manifest(ctx context.Context) (*kept, error) {
 		systems, err := f.service.Systems(ctx)
 		data := manifest{Datasets: []dataset{}}
 		for _, s := range systems {
-			id := string(s.Subaccount.GBFS.SystemID)
+			id := s.Subaccount.PublicSystemID()
 			data.Datasets = append(data.Datasets, dataset{id, []link{{Version: version, URL: f.root + "/" + id + "/gbfs.json"}}})
 		}
 		return data, err

@@ -42,17 +42,20 @@ type rig struct {
 	vehicles map[string]fleet.Vehicle
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newRigOf(t, true) }
+
+// newRigOf is newRig for production or the sandbox.
+func newRigOf(t *testing.T, live bool) *rig {
 	t.Helper()
 	d := dbtest.NewFleet(t)
-	r := &rig{t: t, db: d, fleet: fleet.Open(fleet.Config{DB: d, Live: true}), org: "0192aaaa-0000-7000-8000-000000000001", vehicles: map[string]fleet.Vehicle{}}
+	r := &rig{t: t, db: d, fleet: fleet.Open(fleet.Config{DB: d, Live: live}), org: "0192aaaa-0000-7000-8000-000000000001", vehicles: map[string]fleet.Vehicle{}}
 	r.feed = gbfs.New(r.fleet, origin, gbfs.Path, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err := r.fleet.Ensure(t.Context(), fleet.Organization{ID: r.org, Name: "Acme"}); err != nil {
 		t.Fatal(err)
 	}
 	subs, err := r.fleet.Subaccounts(t.Context(), d, r.org)
-	if err != nil || len(subs) != 1 {
-		t.Fatalf("subaccounts: %v, %v", subs, err)
+	if err != nil || live && len(subs) != 1 {
+		t.Fatalf("%d subaccounts, %v", len(subs), err)
 	}
 	r.sub = subs[0]
 	return r
@@ -444,5 +447,63 @@ func TestPublicIDChanges(t *testing.T) {
 	}
 	if text := body(t, r.get("/gbfs/v3/acme_berlin/vehicle_status.json")); strings.Contains(text, before.PublicVehicleID) || !strings.Contains(text, after.PublicVehicleID) {
 		t.Errorf("the feed has the old id, or not the new one")
+	}
+}
+
+// The sandbox's systems are called otherwise than production's.
+func TestSandboxSystemID(t *testing.T) {
+	r := newRigOf(t, false)
+	r.update(fleet.SubaccountChange{GBFS: optional.Of(fleet.GBFS{Enabled: true, SystemID: "acme_berlin", Operator: "Acme", OpeningHours: "24/7", ContactEmail: "feed@example.com", LicenseID: "CC0-1.0"})})
+	if got := body(t, r.get(gbfs.Path+"manifest.json")); !strings.Contains(got, `"system_id":"test_acme_berlin"`) || !strings.Contains(got, "/test_acme_berlin/gbfs.json") {
+		t.Errorf("the manifest is %s", got)
+	}
+	for path, want := range map[string]int{"test_acme_berlin": 200, "acme_berlin": 404, "test_test_acme_berlin": 404} {
+		if got := r.get(gbfs.Path + path + "/system_information.json"); got.StatusCode != want {
+			t.Errorf("%s: got %d, want %d", path, got.StatusCode, want)
+		}
+	}
+	if got := body(t, r.get(gbfs.Path+"test_acme_berlin/system_information.json")); !strings.Contains(got, `"system_id":"test_acme_berlin"`) {
+		t.Errorf("the system is %s", got)
+	}
+}
+
+// A vehicle that was available when the battery limit was raised cannot be rented.
+func TestLowVehicleIsNotRentable(t *testing.T) {
+	r := newRig(t)
+	r.fill()
+	id := r.vehicles["AAA-1"].PublicVehicleID
+	disabled := func() bool {
+		t.Helper()
+		var list struct {
+			Data struct {
+				Vehicles []struct {
+					ID       string `json:"vehicle_id"`
+					Disabled bool   `json:"is_disabled"`
+				} `json:"vehicles"`
+			} `json:"data"`
+		}
+		feed := gbfs.New(r.fleet, origin, gbfs.Path, slog.New(slog.DiscardHandler)) // without files from before
+		w := httptest.NewRecorder()
+		feed.ServeHTTP(w, httptest.NewRequest(http.MethodGet, gbfs.Path+"acme_berlin/vehicle_status.json", nil))
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range list.Data.Vehicles {
+			if v.ID == id {
+				return v.Disabled
+			}
+		}
+		t.Fatalf("the vehicle is not in %s", w.Body)
+		return false
+	}
+	if disabled() {
+		t.Error("at 73 percent it cannot be rented")
+	}
+	r.write(func(tx *db.Tx) error {
+		_, _, err := r.fleet.UpdateSettings(t.Context(), tx, r.org, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(74)), BatteryReadyPercent: optional.Of(int64(80))})
+		return err
+	})
+	if !disabled() {
+		t.Error("below the limit it can be rented")
 	}
 }

@@ -1,13 +1,12 @@
 package inbound
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -106,7 +105,7 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (channel.Answer, error) {
 	var none channel.Answer
 	transport := s.api
-	if c.Public {
+	if c.Public() {
 		transport = s.media
 	}
 	if transport == nil {
@@ -114,12 +113,10 @@ func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (chan
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(c.Body))
+	req, err := c.Request(ctx)
 	if err != nil {
-		return none, &askError{cause: errors.New("its address is malformed")}
+		return none, &askError{cause: err}
 	}
-	maps.Copy(req.Header, c.Header)
-	req.Header.Set("User-Agent", "Kickstand")
 	resp, err := transport.RoundTrip(req) // not an http.Client: it would follow redirects
 	if err != nil {
 		return none, &askError{cause: withoutURL(err)}
@@ -160,16 +157,20 @@ func (a *answers) read(ctx context.Context, from io.Reader) ([]byte, error) {
 	return body, nil
 }
 
-// credentials are those of the connection, and for those that it does not have the
-// deployment's.
-func (s *Service) credentials(w *work) map[string]string {
-	all := maps.Clone(s.deploymentCredentials[w.event.Channel])
-	if w.connection == nil {
-		return all
+// credentials returns the set that calls for an event are made with, of one owner: the
+// connection's, or, where that has nothing for the API, the deployment's if its secret
+// verified the event. What only a tenant's secret vouches for reads nothing of the
+// deployment's account.
+func (s *Service) credentials(w *work) channel.Credentials {
+	var own channel.Credentials
+	if w.connection != nil {
+		own = w.connection.Credentials()
 	}
-	if all == nil {
-		return w.connection.Credentials()
+	if own.HasAPI() || !strings.HasPrefix(w.event.VerifiedBy, byDeployment) {
+		return own
 	}
-	maps.Copy(all, w.connection.Credentials())
-	return all
+	if shared, ok := s.deploymentCredentials[w.event.Channel]; ok {
+		return shared
+	}
+	return own
 }

@@ -97,19 +97,20 @@ func busy(retryAfter string) answerFunc {
 	}
 }
 
-// TestAskWithDeploymentCredentials: the deployment's are used where a connection
-// has none of its own.
+// TestAskWithDeploymentCredentials: the deployment's are used for what its secret
+// verified, where a connection has none of its own.
 func TestAskWithDeploymentCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://api.example/1/0": file("x"), "https://api.example/2/0": file("x")}}
 		h := startSQLite(t, withParcels(asking{newParcels("parcels"), 1}), func(h *house) {
 			h.api = p
-			h.credentials = map[string]map[string]string{"parcels": {"token": "D"}}
+			h.secrets = map[string][]string{"parcels": {"the deployment's"}}
+			h.credentials = map[string]channel.Credentials{"parcels": channel.OfDeployment(parcelAPI, parcelAPI.URL, map[string]string{"token": "D"})}
 		})
 		h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "A"} })
 		h.connect(t, "parcels", "b", func(n *connection.New) { n.Credentials = map[string]string{"other": "B"} })
 		h.wantAnswer(t, parcelRequest(parcelPath, to("a", "1", "").bytes(), secretOf("a")), 200, accepted)
-		h.wantAnswer(t, parcelRequest(parcelPath, to("b", "2", "").bytes(), secretOf("b")), 200, accepted)
+		h.wantAnswer(t, parcelRequest(parcelPath, to("b", "2", "").bytes(), "the deployment's"), 200, accepted)
 		h.run(t)
 		h.settled(t)
 		slices.Sort(p.asked)

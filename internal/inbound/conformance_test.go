@@ -145,7 +145,7 @@ func posters(t testing.TB) []poster {
 			body := []byte(`{"call_id":1,"state":"ringing","direction":"inbound","external_number":"` + caller + `","internal_number":"` + telephone + `","event_timestamp":1764000042000}`)
 			return post(voicePath, query, "application/json", body, "X-Voice-Signature", signed(secret, func() string { return voice.Sign(body, secret) }))
 		}},
-		{adapter: storefront.New(), address: "acme-lamps.myshopify.com", other: "other.myshopify.com", request: func(query, secret string) *http.Request {
+		{adapter: storefront.New(storefront.Config{}), address: "acme-lamps.myshopify.com", other: "other.myshopify.com", request: func(query, secret string) *http.Request {
 			body := []byte(`{"id":7,"name":"#1001","email":"ana@client.example","updated_at":"2026-11-20T10:00:01Z","order_status_url":"https://acme-lamps.myshopify.com/1"}`)
 			return post("/api/webhooks/storefront", query, "application/json", body, "X-Shopify-Topic", "orders/create",
 				"X-Shopify-Shop-Domain", "acme-lamps.myshopify.com", "X-Shopify-Webhook-Id", "w1",
@@ -268,7 +268,7 @@ func (p *poster) started(t testing.TB, start func(testing.TB, ...func(*house)) *
 		}
 	})
 	if p.address == "" {
-		h.sole.Store(new("org-1"))
+		h.fallback.Store(new("org-1"))
 		return h, secret, ""
 	}
 	keyOf := func(n *connection.New) { n.Secrets = []string{key(secretOf(n.Address))} }

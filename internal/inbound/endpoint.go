@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
@@ -47,6 +48,7 @@ func refuse(status int, message string) answer { return jsonAnswer(status, "erro
 
 // ServeHTTP implements [http.Handler].
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = r.WithContext(e.source(r))
 	handle := e.receive
 	switch {
 	case r.Method == http.MethodPost:
@@ -100,6 +102,9 @@ func guarded(handle func(http.ResponseWriter, *http.Request) (answer, error), w 
 // receive does everything up to the answer. An error means 503.
 func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, error) {
 	ctx := r.Context()
+	if a, refused, err := e.refuseEarly(r); err != nil || refused {
+		return a, err
+	}
 	body, err := e.readBody(w, r) // the whole memory of a large request: kept until it is stored
 	defer body.release()
 	if refused, ok := errors.AsType[*bodyError](err); ok {
@@ -115,7 +120,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
 	}
 	if errors.Is(err, errNoAdapter) {
-		return e.unauthorized(r, e.adapters[0], req.Received), nil // of no form we know
+		return e.unauthorized(r, e.adapters[0]), nil // of no form we know
 	}
 	if err != nil {
 		return answer{}, err
@@ -140,20 +145,23 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		}
 	}
 	if !v.ok() {
-		return e.unauthorized(r, a, req.Received), nil
+		return e.unauthorized(r, a), nil
 	}
 
-	if g, ok := a.(channel.Greeter); ok {
+	if g, ok := a.(channel.Greeter); ok && !v.limited {
 		if challenge, ok := g.Challenge(req); ok {
 			tally.add(channel.Ignored)
 			return plain(challenge), nil
 		}
 	}
 	parts, err := a.Split(req)
+	if v.limited && errors.Is(err, channel.ErrUnreadable) {
+		return e.unauthorized(r, a), nil
+	}
 	if unreadable := err; errors.Is(err, channel.ErrUnreadable) {
 		err := e.storeRejected(ctx, a, req, v, unreadable)
 		if errors.Is(err, errUsedToken) {
-			return e.unauthorized(r, a, req.Received), nil
+			return e.unauthorized(r, a), nil
 		}
 		if err != nil {
 			return answer{}, err
@@ -165,8 +173,8 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		return answer{}, fmt.Errorf("split: %w", err)
 	}
 	outcome, reply, err := e.store(ctx, a, req, v, parts)
-	if errors.Is(err, errUsedToken) {
-		return e.unauthorized(r, a, req.Received), nil
+	if errors.Is(err, errUsedToken) || errors.Is(err, errNotYet) {
+		return e.unauthorized(r, a), nil
 	}
 	if err != nil {
 		return answer{}, err
@@ -228,18 +236,17 @@ func (s *Service) knowsToken(ctx context.Context, info channel.Info, id, token s
 	}
 	c, err := s.connections.ByID(ctx, id)
 	if err == nil && c != nil && c.Enabled && serves(info, c.Channel) {
-		same(c.Credentials()[channel.VerifyToken])
+		same(c.Credentials().Get(channel.VerifyToken))
 	}
 	return known, err
 }
 
 // unauthorized is the answer to everything that nobody vouches for. It never
 // says which check failed.
-func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter, now time.Time) answer {
+func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter) answer {
 	name := a.Info().Name
-	if refused, tell := e.counts[name].refuse(now); tell {
-		e.log.InfoContext(r.Context(), "inbound requests are refused: no valid signature", "channel", name, "since start", refused)
-	}
+	e.counts[name].refused.Add(1)
+	e.audit.Refuse(r.Context(), audit.Entry{Action: AuditRefused, Target: audit.Target{Type: "channel", ID: name}})
 	return refuse(http.StatusUnauthorized, "the request is not signed, or not by anyone we know")
 }
 

@@ -69,6 +69,10 @@ type stored struct {
 // kindUnreadable is the kind of a request that could not even be split.
 const kindUnreadable = "unreadable"
 
+// kindChallenge is the kind of what brought the challenge of a proof back. It is no
+// message, whoever it reached.
+const kindChallenge = "challenge"
+
 const (
 	maxKey   = 255  // bytes of a text that is in an index
 	maxError = 2000 // bytes of an error that is kept
@@ -119,12 +123,12 @@ func (e *Event) part() channel.Part {
 const notStored = "(not stored)"
 
 // secretWords are in the names of headers and query parameters whose values may
-// be credentials: they would be there for whoever may look at raw events, and
-// parsing does not need them. Signatures stay, as they prove one request and
-// give no other.
+// be credentials: everybody who may look at raw events would have them, and parsing
+// does not need them. A signature is one: it may leave out what decides how a body is
+// read.
 var secretWords = [...][]byte{
 	[]byte("authorization"), []byte("cookie"), []byte("token"), []byte("secret"), []byte("passw"), []byte("credential"),
-	[]byte("api-key"), []byte("api_key"), []byte("apikey"),
+	[]byte("api-key"), []byte("api_key"), []byte("apikey"), []byte("signature"), []byte("hmac"),
 }
 
 func secret(name string) bool {

@@ -142,10 +142,11 @@ func (s *Service) forgetWhere(ctx context.Context, condition, arg string, whose 
 func (s *Service) forgetOne(ctx context.Context, e *Event, whose func(*Event) claim) error {
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
-		if err := s.parsing.Acquire(ctx, need); err != nil {
+		release, err := s.parsing.Acquire(ctx, "worker", need, 0)
+		if err != nil {
 			return err
 		}
-		defer s.parsing.Release(need)
+		defer release()
 	}
 	// A body that is lost is forgotten already.
 	if err := s.unshelve(ctx, e); err != nil && !errors.Is(err, blob.ErrNotFound) {

@@ -21,12 +21,17 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fair"
+	"github.com/kickstand-dev/kickstand/internal/intake"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 
 	"golang.org/x/sync/semaphore"
@@ -89,26 +94,38 @@ type Config struct {
 	Secrets map[string][]string
 	// VerifyTokens are the deployment-wide tokens of handshakes by adapter name.
 	VerifyTokens map[string][]string
-	// Credentials are the deployment-wide ones for providers' APIs by adapter name,
-	// where a connection has none of its own.
-	Credentials map[string]map[string]string
+	// Credentials are the deployment's own for providers' APIs by adapter name, for
+	// events that its secret verified, of connections without any.
+	Credentials map[string]channel.Credentials
 	// BaseURL is the public address, without a trailing slash. Some
 	// signatures cover it.
 	BaseURL string
-	// SoleOrganization returns the only organization, if there is just one:
-	// it gets what no connection claims.
-	SoleOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	// DefaultOrganization returns the organization that gets what no connection
+	// claims; ok is false where there is none.
+	DefaultOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
 	// FormerOwner returns whose an address was by a connection that is gone, if it was
 	// only one organization's: it gets what the law asks for. nil knows of none.
 	FormerOwner func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
 	// Media fetches attachments; it must connect to public addresses only.
 	Media http.RoundTripper
-	// API calls the providers' APIs, wherever the operator says that they are.
+	// API calls the providers' APIs, wherever the operator says that they are. Calls
+	// to addresses that a tenant chose take Media.
 	API http.RoundTripper
+	// TXT returns the DNS records of some names, within seconds, in the form of
+	// [channel.Request]; nil: nobody asks the DNS, and what is proven by it is not.
+	TXT func(ctx context.Context, names []string) map[string][]string
 	// Processed is told, after the commit, of an organization's event that was dealt
 	// with. It must be quick. nil: nobody is.
 	Processed func(organizationID, eventID string)
-	Logger    *slog.Logger
+	// TrustedProxies are the networks whose X-Forwarded-For is believed: memory for
+	// bodies is shared between clients.
+	TrustedProxies []netip.Prefix
+	// Operator gets a mail a day by Mailer about events without an organization, if
+	// there are new ones; zero: only the log says so.
+	Operator mail.Address
+	Mailer   Mailer
+	Audit    *audit.Log // nil records nothing
+	Logger   *slog.Logger
 }
 
 // Service takes requests and processes events. It is safe for concurrent use.
@@ -125,22 +142,29 @@ type Service struct {
 	adapters              []channel.Adapter // in the order in which they are asked
 	byName                map[string]channel.Adapter
 	secrets               map[string][]string
+	spellings             map[string][]string // of the deployment's secrets, by adapter
 	verifyTokens          map[string][]string
-	deploymentCredentials map[string]map[string]string
+	deploymentCredentials map[string]channel.Credentials
 	baseURL               string
 	formerOwner           func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
-	soleOrganization      func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
+	defaultOrganization   func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
 	onProcessed           func(organizationID, eventID string)
+	txt                   func(ctx context.Context, names []string) map[string][]string
 	media                 http.RoundTripper
 	api                   http.RoundTripper
+	operator              mail.Address
+	mailer                Mailer
+	audit                 *audit.Log
+	unrouted              unrouted
 	log                   *slog.Logger
+	trustedProxies        []netip.Prefix
 
 	counts map[string]*tally // by adapter name; fixed
 
 	// receiving and parsing bound the memory for large bodies: those that are
 	// read or wait, and those that adapters, which make copies, have in hand.
-	receiving *semaphore.Weighted
-	parsing   *semaphore.Weighted
+	receiving *intake.Pool
+	parsing   *fair.Queue         // in turns between clients, and the workers
 	answering *semaphore.Weighted // the same for what providers tell when they are asked
 }
 
@@ -161,11 +185,14 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
 		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.News,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
-		soleOrganization: c.SoleOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, media: c.Media, api: c.API, log: c.Logger,
+		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, audit: c.Audit, log: c.Logger,
+		spellings: make(map[string][]string),
 		counts:    make(map[string]*tally),
-		receiving: semaphore.NewWeighted(maxReceiving),
-		parsing:   semaphore.NewWeighted(maxParsing),
-		answering: semaphore.NewWeighted(maxAnswers),
+		receiving: intake.New(maxReceiving, maxPerClient),
+		parsing:   newParsing(),
+
+		trustedProxies: c.TrustedProxies,
+		answering:      semaphore.NewWeighted(maxAnswers),
 	}
 	for _, a := range c.Adapters {
 		info := a.Info()
@@ -175,6 +202,7 @@ func Open(c Config) *Service {
 		}
 		s.byName[name] = a
 		s.counts[name] = new(tally)
+		s.spellings[name] = spellings(c.Secrets[name])
 		s.queue.Handle(queue.Worker{
 			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Bury: s.bury,
 		})

@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
@@ -30,6 +31,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
@@ -52,23 +54,26 @@ type house struct {
 	blobs       string // the folder
 	connections *connection.Service
 	mux         *http.ServeMux
-	sole        atomic.Pointer[string]       // the only organization
-	committed   func(events []event.Event)   // called with what the desk did
-	log         bytes.Buffer                 // of the service
-	logging     sync.Mutex                   // guards log
-	secrets     map[string][]string          // the deployment's
-	key         seal.Key                     // of the connections
-	adapters    []channel.Adapter            // default: the real ones
-	billing     inbound.Billing              // default: none
-	calls       inbound.Calls                // default: none
-	shops       inbound.Shops                // default: none
-	news        inbound.Newsreader           // default: none
-	tokens      map[string][]string          // the deployment's, of handshakes
-	credentials map[string]map[string]string // the deployment's
-	api         http.RoundTripper            // default: nothing can be reached
-	dispatcher  desk.Dispatcher              // default: nothing leaves
-	media       http.RoundTripper            // default: nothing can be reached
-	store       func(blob.Store) blob.Store  // wraps the blob store
+	fallback    atomic.Pointer[string]         // the default organization
+	committed   func(events []event.Event)     // called with what the desk did
+	log         bytes.Buffer                   // of the service
+	logging     sync.Mutex                     // guards log
+	secrets     map[string][]string            // the deployment's
+	key         seal.Key                       // of the connections
+	adapters    []channel.Adapter              // default: the real ones
+	billing     inbound.Billing                // default: none
+	calls       inbound.Calls                  // default: none
+	shops       inbound.Shops                  // default: none
+	news        inbound.Newsreader             // default: none
+	tokens      map[string][]string            // the deployment's, of handshakes
+	credentials map[string]channel.Credentials // the deployment's
+	api         http.RoundTripper              // default: nothing can be reached
+	operator    mail.Address                   // default: nobody
+	mailed      letters                        // to the operator
+	dispatcher  desk.Dispatcher                // default: nothing leaves
+	media       http.RoundTripper              // default: nothing can be reached
+	store       func(blob.Store) blob.Store    // wraps the blob store
+	txt         func(context.Context, []string) map[string][]string
 }
 
 // nobody is an organization without people.
@@ -139,9 +144,10 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	h.Service = inbound.Open(inbound.Config{
 		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk,
 		Billing: h.billing, Calls: h.calls, Shops: h.shops, News: h.news, Adapters: h.adapters,
-		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Media: h.media, API: h.api, Logger: log,
-		SoleOrganization: func(context.Context, db.Querier) (string, bool, error) {
-			if id := h.sole.Load(); id != nil {
+		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Operator: h.operator, Mailer: &h.mailed, Media: h.media, API: h.api, TXT: h.txt, Logger: log,
+		Audit: audit.Open(audit.Config{DB: d, Box: seal.New(h.key), Ledger: "helpdesk", Logger: log}),
+		DefaultOrganization: func(context.Context, db.Querier) (string, bool, error) {
+			if id := h.fallback.Load(); id != nil {
 				return *id, true, nil
 			}
 			return "", false, nil
@@ -197,7 +203,7 @@ func (h *house) until(t testing.TB, name event.Name, n int) {
 // connect makes a connection of org-1, or of the organization given.
 func (h *house) connect(t testing.TB, channel, address string, change ...func(*connection.New)) connection.Connection {
 	t.Helper()
-	n := connection.New{OrganizationID: "org-1", Channel: channel, Address: address, Secrets: []string{secretOf(address)}}
+	n := connection.New{OrganizationID: "org-1", Channel: channel, Address: address, Secrets: []string{secretOf(address)}, ByOperator: true}
 	for _, f := range change {
 		f(&n)
 	}

@@ -161,7 +161,7 @@ func TestMarketplaceTopics(t *testing.T) {
 			s := newSNS(t)
 			sole := "org-1"
 			h, _, _ := marketHouse(t, s, func(h *house) { h.secrets = map[string][]string{"marketplace": tt.topics} })
-			h.sole.Store(&sole)
+			h.fallback.Store(&sole)
 			w := h.do(s.request(ourTopic, "m1", orderChange("n1", "1", "BuyerRequestedChange", "Unshipped", time.Now())))
 			if w.Code != tt.status || w.Body.String() != tt.answer {
 				t.Errorf("%s: answered %d %q, want %d %q", tt.name, w.Code, w.Body, tt.status, tt.answer)

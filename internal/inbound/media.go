@@ -77,8 +77,8 @@ func (e *mediaError) Error() string {
 
 func (e *mediaError) Unwrap() error { return e.cause }
 
-// fetch downloads a file. Each hop must be https on an allowed host; once a
-// redirect has left the first host, credentials are gone. An error that is not
+// fetch downloads a file. Each hop must be https on an allowed host. Credentials go to
+// the first host only, and only if it is one that asks for them. An error that is not
 // a [*mediaError] is ours.
 func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channel.Attachment) (blob.Ref, error) {
 	ctx, cancel := context.WithTimeout(ctx, mediaTimeout)
@@ -90,7 +90,9 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	if err := allowed(req.URL, m.Hosts); err != nil {
 		return blob.Ref{}, err
 	}
-	maps.Copy(req.Header, m.Header)
+	if allowed(req.URL, m.HeaderHosts) == nil {
+		maps.Copy(req.Header, m.Header)
+	}
 	left := false
 	client := http.Client{
 		Transport: s.media,

@@ -210,7 +210,8 @@ func TestMedia(t *testing.T) {
 		{name: "forbidden", url: api, answers: at(api, status(401)), want: "the provider answered 401 Unauthorized"},
 		// A second, four and sixteen between the tries.
 		{name: "down", url: api, answers: at(api, status(503)), want: "the provider answered 503 Service Unavailable", waits: 21 * time.Second, asked: slices.Repeat([]string{api + " " + basic}, 4)},
-		{name: "unknown", url: cdn, want: nowhere, waits: 21 * time.Second, asked: slices.Repeat([]string{cdn + " " + basic}, 4)},
+		// Where the provider asks for none, credentials do not go.
+		{name: "unknown", url: cdn, want: nowhere, waits: 21 * time.Second, asked: slices.Repeat([]string{cdn}, 4)},
 		{
 			name: "down for a while", url: api, want: "attachment.png image/png 17", waits: 5 * time.Second,
 			answers: at(api, inTurn(status(429), func(*http.Request) (*http.Response, error) {
@@ -337,7 +338,7 @@ func TestMediaSecretsStayHidden(t *testing.T) {
 // those whom it does not know.
 type signIn struct{ *sms.Adapter }
 
-func (s signIn) MediaRequest(a channel.Attachment, credentials map[string]string) channel.MediaRequest {
+func (s signIn) MediaRequest(a channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	m := s.Adapter.MediaRequest(a, credentials)
 	m.SignIn = "the provider wants to be signed in to"
 	return m

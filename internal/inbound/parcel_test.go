@@ -50,6 +50,14 @@ func newParcels(name string) parcels {
 
 func (p parcels) Info() channel.Info { return p.info }
 
+// parcelAPI is that of the channel's provider.
+var parcelAPI = channel.API{URL: "https://api.example", Credentials: []channel.Credential{
+	{Name: "token", Kind: channel.KindAPIKey}, {Name: "api_url", Kind: channel.KindAPIURL}, {Name: channel.VerifyToken, Kind: channel.KindSigning},
+	{Name: "key", Kind: channel.KindSigning}, {Name: "old_key", Kind: channel.KindSigning}, {Name: "reports_key", Kind: channel.KindSigning},
+}}
+
+func (parcels) API() channel.API { return parcelAPI }
+
 func (p parcels) Recognizes(r *channel.Request) bool { return strings.Contains(string(r.Body), p.only) }
 
 func (p parcels) read(r *channel.Request) (parcel, error) {
@@ -110,8 +118,8 @@ func (p parcels) Parse(_ *channel.Request, part channel.Part) (channel.Event, er
 	return channel.Event{Message: m}, nil
 }
 
-func (p parcels) MediaRequest(a channel.Attachment, credentials map[string]string) channel.MediaRequest {
-	return channel.MediaRequest{URL: a.URL, Hosts: []string{"files.example"}, Header: http.Header{"Authorization": {credentials["token"]}}}
+func (p parcels) MediaRequest(a channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
+	return channel.MediaRequest{URL: a.URL, Hosts: []string{"files.example"}, HeaderHosts: []string{"files.example"}, Header: http.Header{"Authorization": {credentials.Get("token")}}}
 }
 
 // bytes is the request as it is sent.
@@ -158,8 +166,8 @@ func (t tokened) Verify(r *channel.Request, secret string) bool {
 	return err == nil && secret != "" && hmac.Equal(presented, parcelMAC([]byte(r.Header.Get("X-Once")), secret))
 }
 
-func (t tokened) Token(r *channel.Request) (string, time.Time) {
-	return r.Header.Get("X-Once"), r.Received.Add(15 * time.Minute)
+func (t tokened) Token(r *channel.Request) channel.Token {
+	return channel.Token{Value: r.Header.Get("X-Once"), Until: r.Received.Add(15 * time.Minute)}
 }
 
 // tokenRequest is a request of the channel tokened.
@@ -174,11 +182,11 @@ func tokenRequest(path string, body []byte, token, secret string) *http.Request 
 // another one for the connections of the channel that it serves.
 type keyed struct{ parcels }
 
-func (k keyed) Keys(name string, _ []string, credentials map[string]string) []string {
+func (k keyed) Keys(name string, _ []string, credentials channel.Credentials) []string {
 	if name == k.info.Name {
-		return []string{credentials["old_key"], credentials["key"]}
+		return []string{credentials.Get("old_key"), credentials.Get("key")}
 	}
-	return []string{credentials["reports_key"]}
+	return []string{credentials.Get("reports_key")}
 }
 
 // asking is a parcels channel whose messages say where their text is.
@@ -187,14 +195,12 @@ type asking struct {
 	calls int // how many calls it takes to get the text
 }
 
-func (a asking) Ask(_ *channel.Request, p channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+func (a asking) Ask(_ *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
 	if len(answers) == a.calls {
 		return nil
 	}
-	return &channel.Call{
-		Method: "GET", URL: fmt.Sprintf("https://api.example/%s/%d", p.Key, len(answers)),
-		Header: http.Header{"Authorization": {"Bearer " + credentials["token"]}},
-	}
+	call := credentials.Call("GET", fmt.Sprintf("/%s/%d", p.Key, len(answers)), http.Header{"Authorization": {"Bearer " + credentials.Get("token")}}, nil)
+	return &call
 }
 
 func (a asking) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {

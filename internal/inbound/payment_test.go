@@ -70,7 +70,7 @@ func TestPayment(t *testing.T) {
 			l := new(ledger)
 			h := startSQLite(t, withBilling(l))
 			if sole != "" {
-				h.sole.Store(&sole)
+				h.fallback.Store(&sole)
 			}
 			h.wantAnswer(t, paymentRequest(failed("evt_1"), "wrong secret"), 401, denied)
 			h.wantAnswer(t, paymentRequest(failed("evt_1"), "old secret"), 200, accepted)

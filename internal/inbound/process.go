@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -214,32 +215,49 @@ func untaken(what string) error { return fmt.Errorf("nothing in this program tak
 // memory that large ones take is free again when it returns.
 func (s *Service) parse(ctx context.Context, w *work) error {
 	e := w.event
-	if e.Size > largeBody {
-		need := min(e.Size, maxParsing)
-		if err := s.parsing.Acquire(ctx, need); err != nil {
-			return err
-		}
-		defer s.parsing.Release(need)
-	}
-	if err := s.unshelve(ctx, e); err != nil {
+	release, err := s.open(ctx, e)
+	if err != nil {
 		return err
 	}
-	var err error
-	if asker, ok := w.adapter.(channel.Asker); ok {
-		var answers answers
-		defer answers.release()
+	defer func() { release() }()
+	asker, asks := w.adapter.(channel.Asker)
+	var answers answers
+	defer answers.release()
+	if asks {
 		if err := s.ask(ctx, w, asker, &answers); err != nil {
 			return err
 		}
-		w.parsed, err = asker.ParseAnswered(e.request(), e.part(), answers.list)
+	}
+	req := e.request()
+	if p, ok := w.adapter.(channel.Prover); ok && s.txt != nil {
+		if names := p.Names(req, e.part(), answers.list); len(names) > 0 {
+			if e.bodyKey != "" { // no bytes wait for the DNS
+				e.Body = nil
+				release()
+			}
+			records := s.txt(ctx, names)
+			if e.bodyKey != "" {
+				if release, err = s.open(ctx, e); err != nil {
+					return err
+				}
+			}
+			req = e.request()
+			req.TXT = records
+		}
+	}
+	if asks {
+		w.parsed, err = asker.ParseAnswered(req, e.part(), answers.list)
 	} else {
-		w.parsed, err = w.adapter.Parse(e.request(), e.part())
+		w.parsed, err = w.adapter.Parse(req, e.part())
 	}
 	if errors.Is(err, channel.ErrUnreadable) {
 		return err
 	}
 	if err != nil {
 		return fmt.Errorf("parse: %w", err)
+	}
+	if m := w.parsed.Message; m != nil && m.Mail != nil && m.Mail.Proof.Temporary && w.attempt < proofTries {
+		return fmt.Errorf("%w: %s", errUndecided, m.Mail.Proof.Reason)
 	}
 	e.Body = nil
 	list := w.attachments()
@@ -250,6 +268,31 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 		list[i].Data = nil
 	}
 	return nil
+}
+
+// proofTries is how often a silent DNS delays a mail that it may prove. Then the
+// mail goes on, unproven.
+const proofTries = 1
+
+var errUndecided = errors.New("it is not known yet whether the mail proves its sender")
+
+// open loads the event's body, with memory reserved for it if it is large. The
+// caller releases that once, when it needs the body no more.
+func (s *Service) open(ctx context.Context, e *Event) (release func(), err error) {
+	release = func() {}
+	if e.Size > largeBody {
+		need := min(e.Size, maxParsing)
+		free, err := s.parsing.Acquire(ctx, "worker", need, 0)
+		if err != nil {
+			return release, err
+		}
+		release = sync.OnceFunc(free)
+	}
+	if err := s.unshelve(ctx, e); err != nil {
+		release()
+		return release, err
+	}
+	return release, nil
 }
 
 // end records what became of an event.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,10 +26,29 @@ type Filter struct {
 	Limit          int    // 0 means 50; at most 1000
 }
 
-// List returns events, newest first, without headers and bodies.
+// List returns events, newest first, without headers and bodies. Invalid: there is no
+// such channel.
 func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
+	if err := s.checkFilter(&f); err != nil {
+		return nil, err
+	}
 	return list(ctx, s.db, f)
 }
+
+// checkFilter spells the channel of a filter as its adapter does, and refuses one that
+// no adapter has.
+func (s *Service) checkFilter(f *Filter) error {
+	f.Channel = channel.AdapterName(f.Channel)
+	if f.Channel == "" || s.byName[f.Channel] != nil {
+		return nil
+	}
+	var v problem.Validation
+	v.Add("channel", "must be one of %s", strings.Join(s.Channels(), ", "))
+	return v.Err()
+}
+
+// Channels returns the names of all adapters, sorted.
+func (s *Service) Channels() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
 const (
 	exportPage = 500
@@ -39,6 +59,9 @@ const (
 // all were at one moment. f's Before and Limit do not count. An error of fn ends
 // it and is returned. It may take an hour at most.
 func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) error {
+	if err := s.checkFilter(&f); err != nil {
+		return err
+	}
 	f.Before, f.Limit = "", exportPage
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
@@ -144,12 +167,19 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 		return nil, &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event waits to be processed already"}
 	case e.URL == "":
 		return nil, problem.New(problem.Precondition, "the content of event %s was forgotten, as the law asks for; there is nothing to process", e.ID)
+	case e.Kind == kindChallenge:
+		return nil, problem.New(problem.Precondition, "event %s is the challenge of a proof, which counts once", e.ID)
 	case e.Kind == kindUnreadable:
 		err = s.splitAgain(ctx, e)
 	case e.OrganizationID == "" && !s.isDeployment(e):
 		err = s.routeAgain(ctx, e)
 	default:
-		err = s.db.Write(ctx, func(tx *db.Tx) error { return s.accept(ctx, tx, e) })
+		err = s.db.Write(ctx, func(tx *db.Tx) error {
+			if err := s.accept(ctx, tx, e); err != nil {
+				return err
+			}
+			return s.recordTx(ctx, tx, AuditReplayed, e, nil)
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("replay event: %w", err)
@@ -226,7 +256,7 @@ func changed() error {
 }
 
 // routeAgain gives an event to the connection that has its address by now, or
-// to the only organization.
+// to the default organization.
 func (s *Service) routeAgain(ctx context.Context, e *Event) error {
 	c, taken, err := s.at(ctx, e)
 	if err != nil {
@@ -251,8 +281,8 @@ func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, t
 		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
 	list, err := s.connections.At(ctx, a.Info().Medium, []string{e.Address})
-	if err != nil || len(list) == 0 {
-		return nil, false, err
+	if err != nil || len(list) == 0 || !list[0].Proven() {
+		return nil, false, err // claims of an address get nothing of it
 	}
 	if c := list[0]; takes(a.Info(), c) {
 		return c, false, nil
@@ -281,6 +311,9 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 	if n == 0 {
 		return changed()
 	}
+	if err := s.recordTx(ctx, tx, AuditRouted, &now, map[string]any{"connection": connectionID}); err != nil {
+		return err
+	}
 	return s.accept(ctx, tx, &now)
 }
 
@@ -306,7 +339,7 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	list := v.route(parts)
+	list := slices.DeleteFunc(v.route(read(a, req, parts)), func(p routed) bool { return p.Skip })
 	events := make([]*Event, len(list))
 	ids := make([]string, len(list))
 	for i, p := range list {
@@ -333,6 +366,9 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 				needed[part.bodyKey] = true
 			}
 		}
+		if err := s.recordTx(ctx, tx, AuditReplayed, e, map[string]any{"parts": len(ids)}); err != nil {
+			return err
+		}
 		return e.end(ctx, tx, Processed, map[string]any{"outcome": "split", "event_ids": ids}, "")
 	})
 	if err == nil {
@@ -356,7 +392,7 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 		if c == nil || !takes(a.Info(), c) {
 			return v, problem.New(problem.Precondition, "the connection that the request is for is disabled or gone")
 		}
-		v.named, v.candidates = true, []candidate{{c, 1}}
+		v.named, v.candidates = true, []candidate{{c, 1, true}}
 		return v, nil
 	}
 	at, err := s.connections.At(ctx, a.Info().Medium, addresses)
@@ -365,12 +401,13 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 	}
 	for _, c := range at {
 		switch {
+		case !c.Proven() && c.ID != e.ConnectionID:
 		case !takes(a.Info(), c):
 			v.taken = append(v.taken, c.Address)
 		case c.ID == e.ConnectionID:
-			v.candidates = append(v.candidates, candidate{c, 1})
+			v.candidates = append(v.candidates, candidate{c, 1, c.Proven()})
 		default:
-			v.candidates = append(v.candidates, candidate{c, 0})
+			v.candidates = append(v.candidates, candidate{c, 0, true})
 		}
 	}
 	return v, nil

@@ -124,11 +124,11 @@ func TestReplayUnrouted(t *testing.T) {
 	h.wantTickets(t, "org-1", []string{"0", "1"})
 }
 
-func TestReplayToSoleOrganization(t *testing.T) {
+func TestReplayToDefaultOrganization(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
 	h.wantAnswer(t, smsRequest(text("SM0", theirs, "0"), "the deployment's"), 200, twiml)
 	sole := "org-5"
-	h.sole.Store(&sole)
+	h.fallback.Store(&sole)
 	if _, err := h.Replay(t.Context(), h.list(t)[0].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestReplayRejected(t *testing.T) {
 
 		// What is processed may be processed again; the desk has it already.
 		e, err := h.Replay(t.Context(), list[1].ID)
-		if err != nil || e.State != inbound.Accepted {
+		if err != nil || e.State != inbound.Accepted && e.State != inbound.Processed { // the worker may be quick
 			t.Errorf("Replay() of what is processed: %+v, %v", e, err)
 		}
 		synctest.Wait()

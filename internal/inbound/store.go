@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
@@ -16,7 +19,15 @@ import (
 // store keeps the parts of a verified request and enqueues their processing,
 // all in one transaction. A reply, if any, is for the provider to send.
 func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, parts []channel.Part) (_ channel.Outcome, reply string, err error) {
-	list := choose(a, req, v.route(parts))
+	list := choose(a, req, v.route(read(a, req, parts)))
+	if v.limited {
+		if list, err = s.known(ctx, a, list); err != nil {
+			return "", "", err
+		}
+		if len(list) == 0 {
+			return "", "", errNotYet
+		}
+	}
 	used := useOf(a, req, &v)
 	if len(list) == 0 {
 		if err := s.spend(ctx, used); err != nil {
@@ -30,8 +41,9 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		return "", "", err
 	}
 	events := make([]*Event, len(list))
+	shown := s.withoutSecrets(a, req)
 	for i, p := range list {
-		events[i] = newEvent(a, req, p)
+		events[i] = newEvent(a, shown, p)
 		if err := s.settle(ctx, events[i], p.route); err != nil {
 			return "", "", err
 		}
@@ -47,10 +59,30 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		if err := used.spend(ctx, tx); err != nil {
 			return err
 		}
-		for _, e := range events {
+		for i, e := range events {
+			if err := s.recordShared(ctx, tx, a, &list[i]); err != nil {
+				return err
+			}
+			back, known, err := s.returned(ctx, tx, a, e, &list[i])
+			if err != nil {
+				return err
+			}
+			if !known && list[i].Skip {
+				continue
+			}
+			e := e
+			if known {
+				e = new(*e)
+				e.State, e.Kind = Processed, kindChallenge
+			}
 			fresh, err := s.insert(ctx, tx, e)
 			if err != nil {
 				return err
+			}
+			if known && fresh {
+				if err := e.end(ctx, tx, Processed, back, ""); err != nil {
+					return err
+				}
 			}
 			if fresh {
 				needed[e.bodyKey] = true
@@ -62,7 +94,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 			case outcome == channel.Ignored:
 				outcome = channel.Duplicate
 			}
-			if fresh && greeting != "" {
+			if fresh && greeting != "" && !known {
 				n, err := tx.Exec(ctx, "INSERT INTO inbound_greetings (connection_id, sender, greeted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
 					e.ConnectionID, e.Sender, tx.Now.UnixMicro())
 				if err != nil {
@@ -83,6 +115,86 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	}
 	s.drop(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
 	return outcome, reply, nil
+}
+
+// errNotYet says that a request is for a connection that may not have it yet.
+var errNotYet = errors.New("the connection that the request is for may not have it yet")
+
+// returned has the connections look at the challenge that a part seems to bring back.
+// known is false for a part that is to be stored like any other.
+func (s *Service) returned(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r connection.Returned, known bool, err error) {
+	if p.challenge == "" {
+		return r, false, nil
+	}
+	id := ""
+	if p.to != nil {
+		id = p.to.ID
+	}
+	return s.connections.ReturnedTx(ctx, tx, a.Info().Medium, e.Address, p.challenge, id)
+}
+
+// recordShared records that the deployment's secret serves a part's connection, where that
+// matters to others; see [Service.vouchesUnbound].
+func (s *Service) recordShared(ctx context.Context, tx *db.Tx, a channel.Adapter, p *routed) error {
+	if _, ok := a.(channel.Unbound); !ok || p.to == nil || p.to.SharesSecret() || !strings.HasPrefix(p.by, byDeployment) {
+		return nil
+	}
+	return s.connections.RecordSharedTx(ctx, tx, p.to.ID)
+}
+
+// known leaves out the parts that seem to bring a challenge back and do not.
+func (s *Service) known(ctx context.Context, a channel.Adapter, list []routed) ([]routed, error) {
+	var kept []routed
+	for _, p := range list {
+		if p.challenge != "" {
+			known, err := s.connections.Challenged(ctx, a.Info().Medium, p.to.Address, p.challenge)
+			if err != nil {
+				return nil, err
+			}
+			if !known {
+				continue
+			}
+		}
+		kept = append(kept, p)
+	}
+	return kept, nil
+}
+
+// minSecret is the length from which a secret of the deployment is looked for, in bytes.
+const minSecret = 8
+
+// spellings returns secrets as headers and URLs may have them.
+func spellings(secrets []string) []string {
+	var list []string
+	for _, secret := range secrets {
+		if len(secret) >= minSecret {
+			list = append(list, secret, url.QueryEscape(secret), url.PathEscape(secret))
+		}
+	}
+	return list
+}
+
+// withoutSecrets returns req without the deployment's secrets of its channel, wherever
+// headers and URL have them: a proxy may copy the URL with its token into a header. The
+// request is stored for an organization.
+func (s *Service) withoutSecrets(a channel.Adapter, req *channel.Request) *channel.Request {
+	shown := req
+	for _, secret := range s.spellings[a.Info().Name] {
+		if strings.Contains(shown.URL, secret) {
+			shown = new(*shown)
+			shown.URL = strings.ReplaceAll(shown.URL, secret, url.QueryEscape(notStored))
+		}
+		for name, values := range shown.Header {
+			if slices.ContainsFunc(values, func(value string) bool { return strings.Contains(value, secret) }) {
+				shown = new(*shown)
+				shown.Header = shown.Header.Clone()
+				for i, value := range values {
+					shown.Header[name][i] = strings.ReplaceAll(value, secret, notStored)
+				}
+			}
+		}
+	}
+	return shown
 }
 
 func newEvent(a channel.Adapter, req *channel.Request, p routed) *Event {
@@ -112,7 +224,7 @@ func keyText(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// settle gives an event that no connection claims to the only organization, or
+// settle gives an event that no connection claims to the default organization, or
 // leaves it unrouted. What is the deployment's own goes to neither.
 func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 	if r.to != nil || s.isDeployment(e) {
@@ -122,16 +234,20 @@ func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 	if r.off {
 		return nil
 	}
-	id, sole, err := s.soleOrganization(ctx, s.db)
-	if err != nil {
-		return fmt.Errorf("find the only organization: %w", err)
-	}
-	if a := s.byName[e.Channel]; !sole && s.formerOwner != nil && a.Info().Lawful {
-		if id, sole, err = s.formerOwner(ctx, s.db, e.Address); err != nil {
+	var id string
+	var ok bool
+	var err error
+	if a := s.byName[e.Channel]; s.formerOwner != nil && a.Info().Lawful {
+		if id, ok, err = s.formerOwner(ctx, s.db, e.Address); err != nil {
 			return fmt.Errorf("find who had the address: %w", err)
 		}
 	}
-	if sole {
+	if !ok {
+		if id, ok, err = s.defaultOrganization(ctx, s.db); err != nil {
+			return err
+		}
+	}
+	if ok {
 		e.OrganizationID, e.State = id, Accepted
 	}
 	return nil
@@ -177,6 +293,9 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error)
 		ON CONFLICT (fingerprint) DO NOTHING`,
 		e.ID, e.stored.fingerprint, db.Text(e.OrganizationID), e.ConnectionID, e.Channel, e.Key, e.Kind, e.Sender, e.Address, e.VerifiedBy, string(e.State),
 		db.Text(e.Error), e.ReceivedAt.UnixMicro(), e.Size, db.Text(e.bodyKey), e.URL, e.stored.header, e.Body)
+	if err == nil && n > 0 && e.State == Unrouted {
+		tx.AfterCommit(func() { s.noteUnrouted(context.WithoutCancel(ctx), e) })
+	}
 	if err != nil || n == 0 || e.State != Accepted {
 		return n > 0, err
 	}
@@ -195,7 +314,7 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 	sum := sha256.Sum256(req.Body)
 	p := routed{Part: channel.Part{Key: kindUnreadable + ":" + hex.EncodeToString(sum[:]), Kind: kindUnreadable}}
 	for _, c := range v.candidates {
-		if c.secret > 0 || v.deployment > 0 {
+		if v.vouched(c) {
 			p.route = v.to(c)
 			break
 		}
@@ -203,7 +322,7 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 	if p.to == nil {
 		p.by = by(byDeployment, v.deployment)
 	}
-	e := newEvent(a, req, p)
+	e := newEvent(a, s.withoutSecrets(a, req), p)
 	if err := s.settle(ctx, e, p.route); err != nil {
 		return err
 	}

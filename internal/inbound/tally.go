@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
@@ -36,7 +35,6 @@ func (s *Service) Counts() []Count {
 // tally counts the requests of a channel.
 type tally struct {
 	accepted, duplicate, ignored, rejected, refused atomic.Int64
-	told                                            atomic.Int64 // when refusals were last logged, in microseconds
 }
 
 func (t *tally) add(o channel.Outcome) {
@@ -48,12 +46,4 @@ func (t *tally) add(o channel.Outcome) {
 	default:
 		t.ignored.Add(1)
 	}
-}
-
-// refuse counts a refusal, and reports whether to log it: once a second, so
-// that a flood of forgeries does not become one of lines.
-func (t *tally) refuse(now time.Time) (refused int64, tell bool) {
-	last := t.told.Load()
-	tell = now.UnixMicro()-last >= time.Second.Microseconds() && t.told.CompareAndSwap(last, now.UnixMicro())
-	return t.refused.Add(1), tell
 }

@@ -142,7 +142,7 @@ func TestStyleDowngrade(t *testing.T) {
 	}
 	// Whoever has the deployment's key of the weak style reaches nobody by it.
 	sole := "org-1"
-	h.sole.Store(&sole)
+	h.fallback.Store(&sole)
 	h.wantAnswer(t, tokenRequest(parcelPath, body, "t1", "the deployment's"), 200, ignored)
 	if list := h.list(t); len(list) != 1 || list[0].State != inbound.Unrouted || list[0].ConnectionID != "" {
 		t.Errorf("events %+v, want one that is unrouted", list)
@@ -248,7 +248,7 @@ func TestForeignRecipient(t *testing.T) {
 func TestRelabelledShop(t *testing.T) {
 	k := new(taker)
 	h := start(t, func(h *house) {
-		h.adapters, h.shops = []channel.Adapter{storefront.New()}, k
+		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, k
 		h.secrets = map[string][]string{"storefront": {"the app's"}}
 	})
 	theirs := h.connect(t, "storefront", "evil.myshopify.com", ofOrg2)
@@ -289,7 +289,7 @@ func TestRelabelledShop(t *testing.T) {
 func TestRelabelledCustomer(t *testing.T) {
 	k := new(taker)
 	h := start(t, func(h *house) {
-		h.adapters, h.shops = []channel.Adapter{storefront.New()}, k
+		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, k
 		h.secrets = map[string][]string{"storefront": {"the app's"}}
 	})
 	victim := h.connect(t, "storefront", "acme-lamps.myshopify.com")
@@ -316,10 +316,65 @@ func TestRelabelledCustomer(t *testing.T) {
 	h.wantAnswer(t, request("?c="+victim.ID, "customers/update", customer, "the app's"), 200, accepted)
 	h.wantAnswer(t, request("?c="+victim.ID, "orders/create", order, "the app's"), 200, accepted)
 	h.wantAnswer(t, request("", "customers/update", customer, secretOf(victim.Address)), 200, accepted)
-	// Who is alone shares the app with nobody.
-	sole := "org-1"
-	h.sole.Store(&sole)
+	// The default organization shares the app with nobody until another connects a shop.
+	h.fallback.Store(new("org-1"))
 	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 200, accepted)
+	other := h.connect(t, "storefront", "other.myshopify.com", ofOrg2)
+	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 401, denied)
+	if err := h.connections.SetEnabled(t.Context(), other.OrganizationID, other.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 200, accepted)
+	// Nor does the app's key vouch for shops of any other organization.
+	h.fallback.Store(new("org-2"))
+	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 401, denied)
+}
+
+// TestStrangersShopForcesNoNamedURL: a stranger who connects a shop, and one who proves a
+// shop with an app of their own, do not make what comes for the default organization's shop
+// without the id of its connection fail. Another organization that the deployment's app
+// does serve makes it.
+func TestStrangersShopForcesNoNamedURL(t *testing.T) {
+	h := start(t, func(h *house) {
+		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, new(taker)
+		h.secrets = map[string][]string{"storefront": {"the app's"}}
+	})
+	ours := h.connect(t, "storefront", "acme-lamps.myshopify.com")
+	h.fallback.Store(new("org-1"))
+	h.connections.UseProofs(connection.Proofs{HTTP: transport(func(r *http.Request) (*http.Response, error) {
+		return respond(200, strings.NewReader(`{"data":{"shop":{"myshopifyDomain":"`+r.URL.Hostname()+`"}}}`)), nil
+	})})
+	delivery := 0
+	request := func(query, shop, secret string) *http.Request {
+		delivery++
+		body := `{"id":7,"first_name":"Ana","email":"ana@client.example","updated_at":"2026-11-20T10:00:01Z"}`
+		r := httptest.NewRequest("POST", "/api/webhooks/storefront"+query, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Shopify-Topic", "customers/update")
+		r.Header.Set("X-Shopify-Shop-Domain", shop)
+		r.Header.Set("X-Shopify-Webhook-Id", strconv.Itoa(delivery))
+		r.Header.Set(storefront.SignatureHeader, storefront.Sign([]byte(body), secret))
+		return r
+	}
+	h.wantAnswer(t, request("", ours.Address, "the app's"), 200, accepted)
+	claim := h.connect(t, "storefront", ours.Address, claimed("org-2"))
+	strangers := h.connect(t, "storefront", "stranger.myshopify.com", claimed("org-2"), func(n *connection.New) {
+		n.Credentials = map[string]string{"access_token": "of an app of theirs"}
+	})
+	h.wantAnswer(t, request("", ours.Address, "the app's"), 200, accepted)
+	if _, err := h.connections.Prove(t.Context(), "org-2", strangers.ID, channel.ProveByProvider); err != nil {
+		t.Fatal(err)
+	}
+	h.wantProof(t, strangers, "proven provider")
+	h.wantProof(t, claim, "pending")
+	h.wantAnswer(t, request("?c="+strangers.ID, strangers.Address, "secret of org-2 at "+strangers.Address), 200, accepted)
+	h.wantAnswer(t, request("", ours.Address, "the app's"), 200, accepted)
+	h.wantAnswer(t, request("?c="+claim.ID, ours.Address, "the app's"), 401, denied)
+	h.wantAnswer(t, request("", ours.Address, "the app's"), 200, accepted)
+
+	h.wantAnswer(t, request("?c="+strangers.ID, strangers.Address, "the app's"), 200, accepted)
+	h.wantAnswer(t, request("", ours.Address, "the app's"), 401, denied)
+	h.wantAnswer(t, request("?c="+ours.ID, ours.Address, "the app's"), 200, accepted)
 }
 
 // TestMailStyleDowngrade: a mailbox whose mail has to be signed is not reached by the
@@ -351,7 +406,7 @@ func TestMailStyleDowngrade(t *testing.T) {
 	}
 	h.wantUntouched(t, before)
 	sole := "org-1"
-	h.sole.Store(&sole)
+	h.fallback.Store(&sole)
 	h.wantAnswer(t, request("", "the deployment's"), 200, ignored)
 	if list := h.list(t); len(list) != 1 || list[0].State != inbound.Unrouted {
 		t.Errorf("events %+v, want one that is nobody's", list)

@@ -4,9 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -24,7 +31,7 @@ type use struct {
 	channel string
 	scopes  []string // ids of connections; empty: the deployment
 	token   []byte   // digest
-	request []byte   // digest of what the signature leaves out
+	request []byte   // digest of the request that the token is good for
 	until   time.Time
 }
 
@@ -34,13 +41,17 @@ func useOf(a channel.Adapter, req *channel.Request, v *verified) *use {
 	if !ok {
 		return nil
 	}
-	token, until := t.Token(req)
-	h := sha256.New()
-	io.WriteString(h, req.Header.Get("Content-Type")) // it says how the body is to be read; a hash does not fail
-	h.Write([]byte{0})
-	h.Write(req.Body)
-	digest := sha256.Sum256([]byte(token))
-	u := &use{channel: a.Info().Name, token: digest[:], request: h.Sum(nil), until: until}
+	token := t.Token(req)
+	if token.Value == "" {
+		return nil
+	}
+	digest := sha256.Sum256([]byte(token.Value))
+	u := &use{channel: a.Info().Name, token: digest[:], until: token.Until}
+	if token.Signed {
+		u.request, u.scopes = readingDigest(req), []string{""}
+		return u
+	}
+	u.request = contentDigest(req)
 	for _, c := range v.candidates {
 		if c.secret > 0 {
 			u.scopes = append(u.scopes, c.ID)
@@ -50,6 +61,62 @@ func useOf(a channel.Adapter, req *channel.Request, v *verified) *use {
 		u.scopes = append(u.scopes, "")
 	}
 	return u
+}
+
+// readingDigest returns a digest of a signed body and of how it is read. The envelope
+// beside it is no part: a mail to two of our addresses may come twice in a second.
+func readingDigest(req *channel.Request) []byte {
+	h := sha256.New()
+	hashFields(h, string(req.Body))
+	hashFields(h, req.Header.Values("Content-Type")...)
+	return h.Sum(nil)
+}
+
+// contentDigest returns a digest of a request's content that is the same when the
+// request is sent again. Of a multipart body it covers the headers and the content of
+// each part in order, since a sender chooses a new boundary with each attempt; of
+// every other body, and of a malformed one, it covers the type and the bytes.
+func contentDigest(req *channel.Request) []byte {
+	if kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err == nil && strings.HasPrefix(kind, "multipart/") {
+		if digest, err := partsDigest(kind, multipart.NewReader(bytes.NewReader(req.Body), params["boundary"])); err == nil {
+			return digest
+		}
+	}
+	return readingDigest(req)
+}
+
+// partsDigest returns a digest of all parts of a multipart body.
+func partsDigest(kind string, parts *multipart.Reader) ([]byte, error) {
+	h := sha256.New()
+	hashFields(h, kind)
+	for {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return h.Sum(nil), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, err := io.ReadAll(part)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(part.Header)) {
+			hashFields(h, name)
+			hashFields(h, part.Header[name]...)
+		}
+		hashFields(h, "", string(content))
+	}
+}
+
+// hashFields writes the number of fields, and each field after its length.
+func hashFields(h hash.Hash, fields ...string) {
+	var size [8]byte
+	h.Write(binary.BigEndian.AppendUint64(size[:0], uint64(len(fields)))) // a hash does not fail
+	for _, f := range fields {
+		h.Write(binary.BigEndian.AppendUint64(size[:0], uint64(len(f))))
+		io.WriteString(h, f)
+	}
 }
 
 // spend records the use in the transaction that stores what came with it, so that

@@ -1,16 +1,22 @@
 package inbound_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
@@ -50,6 +56,109 @@ func TestUsedToken(t *testing.T) {
 	}
 	// A token says nothing of another connection's.
 	h.wantAnswer(t, tokenRequest(parcelPath, to("b", "1", "").bytes(), "t1", secretOf("a")), 200, accepted)
+}
+
+// TestSameMailWithAnotherBoundary: a provider that sends a mail of style A again writes
+// its parts between new boundaries. That is the same mail; a mail with other parts under
+// the same signature is not.
+func TestSameMailWithAnotherBoundary(t *testing.T) {
+	const support = "support@acme.example"
+	h := start(t, func(h *house) { h.adapters = []channel.Adapter{email.NewForm(email.Config{})} })
+	h.connect(t, "email-form", support)
+	timestamp, signature := email.SignForm("token-1", time.Now(), secretOf(support))
+	request := func(boundary, text, file string) *http.Request {
+		var b bytes.Buffer
+		w := multipart.NewWriter(&b)
+		if err := w.SetBoundary(boundary); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range [][2]string{
+			{"recipient", support}, {"sender", "ana@client.example"}, {"from", "ana@client.example"}, {"subject", "Help"}, {"body-plain", text},
+			{"Message-Id", "<m1@client.example>"}, {"attachment-count", "1"}, {"timestamp", timestamp}, {"token", "token-1"}, {"signature", signature},
+		} {
+			if err := w.WriteField(f[0], f[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		part, err := w.CreateFormFile("attachment-1", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(part, "a picture")
+		w.Close()
+		r := httptest.NewRequest("POST", mailPath, &b)
+		r.Header.Set("Content-Type", w.FormDataContentType())
+		return r
+	}
+	h.wantAnswer(t, request("first", "hello", "a.png"), 200, accepted)
+	h.wantAnswer(t, request("second", "hello", "a.png"), 200, duplicate)
+	before := h.rows(t)
+	h.wantAnswer(t, request("second", "hello!", "a.png"), 401, denied)
+	h.wantAnswer(t, request("second", "hello", "b.png"), 401, denied)
+	h.wantAnswer(t, request("first", "hello", "b.png"), 401, denied)
+	h.wantUntouched(t, before)
+}
+
+// TestSignedMailIsReadOnce: a signature of style B covers the bytes of a mail and not
+// the boundary that divides them. A sender whose text holds the parts of another mail
+// cannot have the signed bytes read that way: not with another boundary, not as pairs,
+// not by somebody who saw the request.
+func TestSignedMailIsReadOnce(t *testing.T) {
+	const eve, victim = "parse@evil.example", "parse@acme.example"
+	for _, seen := range []bool{false, true} {
+		h := start(t, func(h *house) {
+			h.adapters = []channel.Adapter{email.NewParsed(email.Config{})}
+			h.secrets = map[string][]string{"email-parse": {publicKeyOf("the deployment's")}}
+		})
+		h.connect(t, "email-parse", victim, func(n *connection.New) { n.Secrets = []string{publicKeyOf("another")} })
+		h.connect(t, "email-parse", eve, ofOrg2, func(n *connection.New) { n.Secrets = []string{publicKeyOf("the deployment's")} })
+		part := func(boundary, name, value string) string {
+			return "--" + boundary + "\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n"
+		}
+		inner := part("evb", "envelope", `{"to":["`+victim+`"],"from":"vic@acme.example"}`) +
+			part("evb", "headers", "Message-ID: <2@acme.example>\nFrom: Vic <vic@acme.example>") + part("evb", "SPF", "pass") +
+			part("evb", "from", "vic@acme.example") + part("evb", "to", victim) + part("evb", "text", "Pay to my account") + "--evb--\r\n" +
+			`&envelope={"to":["` + victim + `"],"from":"vic@acme.example"}&from=vic@acme.example&`
+		body := part("sg", "text", inner) + part("sg", "from", "eve@evil.example") + part("sg", "to", eve) +
+			part("sg", "headers", "Message-ID: <1@evil.example>\nFrom: Eve <eve@evil.example>") +
+			part("sg", "envelope", `{"to":["`+eve+`"],"from":"eve@evil.example"}`) + "--sg--\r\n"
+		signature, timestamp, err := email.SignParse([]byte(body), time.Now(), privateKeyOf("the deployment's"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := func(contentType string) *http.Request {
+			r := httptest.NewRequest("POST", mailPath, strings.NewReader(body))
+			r.Header.Set("Content-Type", contentType)
+			r.Header.Set(email.ParseSignatureHeader, signature)
+			r.Header.Set(email.ParseTimestampHeader, timestamp)
+			return r
+		}
+		if seen {
+			h.wantAnswer(t, request("multipart/form-data; boundary=sg"), 200, accepted)
+			for _, e := range h.list(t) {
+				raw, err := h.Find(t.Context(), e.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := raw.Header.Get(email.ParseSignatureHeader); got == signature {
+					t.Error("the stored event shows the signature")
+				}
+			}
+		}
+		for _, contentType := range []string{"multipart/form-data; boundary=evb", "application/x-www-form-urlencoded", `multipart/form-data; boundary="sg "`, "multipart/form-data; boundary=SG"} {
+			if w := h.do(request(contentType)); w.Code < 400 {
+				t.Errorf("%s, seen %t: answered %d %s", contentType, seen, w.Code, w.Body)
+			}
+		}
+		for _, e := range h.list(t) {
+			if e.OrganizationID == "org-1" {
+				t.Errorf("seen %t: the victim got %+v", seen, e)
+			}
+		}
+		if seen {
+			h.wantAnswer(t, request("multipart/form-data; boundary=sg"), 200, duplicate)
+		}
+	}
 }
 
 // TestTokenAtOnce: of several requests with one token, however close, one body is

@@ -19,6 +19,9 @@ type verified struct {
 	deployment int      // which of the deployment's secrets matched, from 1; 0: none
 	taken      []string // claimed addresses whose connections are disabled or of another style
 	named      bool     // the only candidate is the connection that the URL names
+	// limited says that the request is for a connection that may not have it yet: only
+	// what sets it up or proves its address counts.
+	limited bool
 }
 
 // candidate is a connection at an address that the request claims, or that its URL
@@ -26,10 +29,17 @@ type verified struct {
 type candidate struct {
 	*connection.Connection
 	secret int // which of its own keys matched, from 1; 0: none
+	// deployed reports whether requests signed with the deployment's secret may reach it.
+	deployed bool
 }
 
 func (v *verified) ok() bool {
 	return v.deployment > 0 || slices.ContainsFunc(v.candidates, func(c candidate) bool { return c.secret > 0 })
+}
+
+// vouched reports whether anybody vouches for a request to a candidate.
+func (v *verified) vouched(c candidate) bool {
+	return c.secret > 0 || v.deployment > 0 && (c.deployed || v.limited)
 }
 
 // connectionID is the id of the connection that the URL names: the parameter c.
@@ -48,57 +58,173 @@ func serves(info channel.Info, name string) bool {
 
 // takes reports whether requests for a connection are taken by an adapter.
 func takes(info channel.Info, c *connection.Connection) bool {
-	return (c.Enabled || info.Lawful) && serves(info, c.Channel)
+	return (c.Enabled || info.Lawful && c.Proven()) && serves(info, c.Channel)
 }
 
 // verify tries the keys of the connection that the URL names, or else of those that
 // the request claims to be for, and the deployment's. Keys of other connections are
-// never tried, so nobody can vouch for another's address.
+// never tried, so nobody can vouch for another's address. What each of them lets reach
+// a connection, [connection.Connection.Receives] decides.
 func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Request, addresses []string) (verified, error) {
+	if id := connectionID(req); id != "" {
+		return s.verifyNamed(ctx, a, req, id, addresses)
+	}
 	v := verified{claimed: addresses}
 	info := a.Info()
-	if id := connectionID(req); id != "" {
-		c, err := s.connections.ByID(ctx, id)
-		if err != nil {
-			return v, fmt.Errorf("look up connection: %w", err)
-		}
-		if c == nil || !takes(info, c) {
-			return v, nil
-		}
-		v.named = true
-		v.candidates = []candidate{{c, match(a, req, keys(a, c, req.Received))}}
-		if v.candidates[0].secret == 0 {
-			v.deployment = match(a, req, s.secrets[info.Name])
-		}
-		return v, nil
-	}
 	at, err := s.connections.At(ctx, info.Medium, addresses)
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}
 	all := len(addresses) > 0 // every address is proven to be its connection's
+	var claims []*connection.Connection
 	for _, c := range at {
+		if !c.Proven() {
+			claims = append(claims, c)
+			continue
+		}
 		if !takes(info, c) {
 			v.taken = append(v.taken, c.Address)
 			continue
 		}
 		n := match(a, req, keys(a, c, req.Received))
-		v.candidates = append(v.candidates, candidate{c, n})
+		v.candidates = append(v.candidates, candidate{c, n, true})
 		all = all && n > 0
 	}
 	if !all || len(v.candidates) < len(addresses) {
 		v.deployment = match(a, req, s.secrets[info.Name])
 	}
-	if u, ok := a.(channel.Unbound); ok && v.deployment > 0 && len(v.candidates) > 0 && u.Unbound(req) {
-		_, sole, err := s.soleOrganization(ctx, s.db)
-		if err != nil {
-			return v, fmt.Errorf("find the only organization: %w", err)
-		}
-		if !sole {
-			v.deployment = 0
+	if v.deployment, err = s.bound(ctx, a, req, v.deployment, len(v.candidates) > 0); err != nil {
+		return v, err
+	}
+	if len(claims) > 0 {
+		err = s.addClaims(ctx, a, req, &v, claims)
+	}
+	return v, err
+}
+
+// bound returns the deployment's secret that matched, or 0 where it vouches for nobody:
+// see [channel.Unbound].
+func (s *Service) bound(ctx context.Context, a channel.Adapter, req *channel.Request, deployment int, reached bool) (int, error) {
+	if u, ok := a.(channel.Unbound); !ok || deployment == 0 || !reached || !u.Unbound(req) {
+		return deployment, nil
+	}
+	vouches, err := s.vouchesUnbound(ctx, a.Info())
+	if err != nil || !vouches {
+		return 0, err
+	}
+	return deployment, nil
+}
+
+// verifyNamed is verify for a request whose URL names the connection.
+func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *channel.Request, id string, addresses []string) (verified, error) {
+	v := verified{claimed: addresses}
+	info := a.Info()
+	c, err := s.connections.ByID(ctx, id)
+	if err != nil {
+		return v, fmt.Errorf("look up connection: %w", err)
+	}
+	if c == nil || !takes(info, c) {
+		return v, nil
+	}
+	n := match(a, req, keys(a, c, req.Received))
+	if n > 0 && c.Receives(true) {
+		v.named, v.candidates = true, []candidate{{c, n, c.Proven()}}
+		return v, nil
+	}
+	v.named = true
+	if v.deployment = match(a, req, s.secrets[info.Name]); v.deployment == 0 {
+		v.deployment = n // the key that the provider signs with for everybody
+	}
+	deployed := c.Receives(false)
+	if !deployed && v.deployment > 0 {
+		if deployed, err = s.isDefault(ctx, c); err != nil {
+			return v, err
 		}
 	}
+	v.limited = !deployed
+	v.candidates = []candidate{{c, 0, deployed}}
 	return v, nil
+}
+
+// vouchesUnbound reports whether the deployment's secret vouches for a request of which
+// nothing signed says for whom it is: it does for the default organization, as long as the
+// secret serves no other. Neither a sign-up nor a connection that a stranger makes changes
+// that.
+func (s *Service) vouchesUnbound(ctx context.Context, info channel.Info) (bool, error) {
+	id, ok, err := s.defaultOrganization(ctx, s.db)
+	if err != nil || !ok {
+		return false, err
+	}
+	shared, err := s.connections.SharedWithOthers(ctx, s.db, append([]string{info.Name}, info.Serves...), id)
+	if err != nil {
+		return false, fmt.Errorf("look for other organizations' connections: %w", err)
+	}
+	return !shared, nil
+}
+
+// isDefault reports whether a connection is of the default organization: for its claims, the deployment's secret vouches as it does without them.
+func (s *Service) isDefault(ctx context.Context, c *connection.Connection) (bool, error) {
+	id, ok, err := s.defaultOrganization(ctx, s.db)
+	return ok && id == c.OrganizationID, err
+}
+
+const (
+	// maxClaims bounds the connections whose addresses are not proven and whose keys are
+	// tried for one request, and maxClaimKeys the keys of each: strangers can make as
+	// many as they like.
+	maxClaims    = 16
+	maxClaimKeys = 2
+)
+
+// addClaims adds those connections that have not proven their addresses and that the
+// request reaches: by a key of their own, where it is nobody else's, or by the
+// deployment's, as far as the organization is the default one.
+func (s *Service) addClaims(ctx context.Context, a channel.Adapter, req *channel.Request, v *verified, claims []*connection.Connection) error {
+	info := a.Info()
+	if v.deployment > 0 {
+		return s.addDefaultClaims(ctx, info, v, claims)
+	}
+	byAddress := make(map[string][]candidate)
+	for _, c := range claims[:min(len(claims), maxClaims)] {
+		if !takes(info, c) || !c.Receives(true) || slices.ContainsFunc(v.candidates, func(p candidate) bool { return p.Address == c.Address && p.secret > 0 }) {
+			continue
+		}
+		own := keys(a, c, req.Received)
+		if n := match(a, req, own[:min(len(own), maxClaimKeys)]); n > 0 {
+			byAddress[c.Address] = append(byAddress[c.Address], candidate{c, n, false})
+		}
+	}
+	for _, address := range v.claimed {
+		if list := byAddress[address]; len(list) == 1 {
+			v.candidates = append(v.candidates, list[0])
+		}
+	}
+	return nil
+}
+
+func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *verified, claims []*connection.Connection) error {
+	id, ok, err := s.defaultOrganization(ctx, s.db)
+	if err != nil || !ok {
+		return err
+	}
+	done := slices.Clone(v.taken)
+	for _, c := range v.candidates {
+		done = append(done, c.Address)
+	}
+	for _, c := range claims {
+		if slices.Contains(done, c.Address) {
+			continue
+		}
+		done = append(done, c.Address)
+		own, err := s.connections.ClaimOf(ctx, id, info.Medium, c.Address)
+		if err != nil {
+			return err
+		}
+		if own != nil && takes(info, own) {
+			v.candidates = append(v.candidates, candidate{own, 0, true})
+		}
+	}
+	return nil
 }
 
 // keys are what requests for a connection may be signed with, newest first.
@@ -131,11 +257,31 @@ type route struct {
 type routed struct {
 	channel.Part
 	route
+	challenge string // the token of a challenge that it seems to bring back
+}
+
+// part is a part of a request, before it is routed.
+type part struct {
+	channel.Part
+	challenge string
+}
+
+// read returns the parts of a request with what they bring back.
+func read(a channel.Adapter, req *channel.Request, parts []channel.Part) []part {
+	reader, reads := a.(channel.ChallengeReader)
+	list := make([]part, len(parts))
+	for i, p := range parts {
+		list[i].Part = p
+		if reads {
+			list[i].challenge = reader.ReadChallenge(req, p)
+		}
+	}
+	return list
 }
 
 // route decides whose the parts are. Those that nobody vouches for, or that the
 // channel does not handle, are left out.
-func (v *verified) route(parts []channel.Part) []routed {
+func (v *verified) route(parts []part) []routed {
 	if v.named {
 		return v.routeNamed(parts)
 	}
@@ -144,14 +290,14 @@ func (v *verified) route(parts []channel.Part) []routed {
 	known := false
 	forOne := sole(parts)
 	for _, p := range parts {
-		if p.Skip {
+		if p.Skip && p.challenge == "" {
 			continue
 		}
-		to, ok := v.find(p, forOne)
+		to, ok := v.find(p.Part, forOne)
 		if !ok {
 			continue
 		}
-		r := routed{p, to}
+		r := routed{p.Part, to, p.challenge}
 		if p.Guessed && to.to == nil {
 			if guess == nil {
 				guess = &r
@@ -169,16 +315,17 @@ func (v *verified) route(parts []channel.Part) []routed {
 
 // routeNamed is route for a request whose URL names the connection: what names
 // another recipient is left out, whoever has that.
-func (v *verified) routeNamed(parts []channel.Part) []routed {
+func (v *verified) routeNamed(parts []part) []routed {
 	c := v.candidates[0]
 	to := v.to(c)
 	var list []routed
 	var guess *routed
 	forOne := sole(parts)
 	for _, p := range parts {
-		r := routed{p, to}
+		r := routed{p.Part, to, p.challenge}
 		switch {
-		case p.Skip:
+		case p.Skip && p.challenge == "":
+		case v.limited && p.challenge == "" && !p.Setup:
 		case p.Address == "", p.Address == c.Address, p.Account == c.Address:
 			list = append(list, r)
 		case p.Guessed:
@@ -199,8 +346,8 @@ func (v *verified) routeNamed(parts []channel.Part) []routed {
 
 // sole reports whether a request is for one recipient: it has one part, or several of
 // one event that was delivered to one address.
-func sole(parts []channel.Part) bool {
-	return len(parts) > 0 && !slices.ContainsFunc(parts[1:], func(p channel.Part) bool {
+func sole(parts []part) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts[1:], func(p part) bool {
 		return p.Guessed || p.Address == "" || p.Address != parts[0].Address
 	})
 }
@@ -209,7 +356,7 @@ func sole(parts []channel.Part) bool {
 func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 	var vouched []candidate
 	for _, c := range v.candidates {
-		if c.secret == 0 && v.deployment == 0 {
+		if !v.vouched(c) {
 			continue
 		}
 		if c.Address == p.Address {
@@ -241,6 +388,9 @@ func choose(a channel.Adapter, req *channel.Request, list []routed) []routed {
 	}
 	return slices.DeleteFunc(list, func(r routed) bool {
 		var settings map[string]string
+		if r.challenge != "" {
+			return false
+		}
 		if r.to != nil {
 			settings = r.to.Settings
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"os"
@@ -164,9 +165,29 @@ func (s *SMTP) Carry(ctx context.Context, m Message, handing func() error) (stri
 // Check connects, starts TLS and logs in as Send does, and sends nothing. The
 // error is an [*Error].
 func (s *SMTP) Check(ctx context.Context) error {
+	_, err := s.Probe(ctx)
+	return err
+}
+
+// Probe is [SMTP.Check], and reports whether the connection was encrypted.
+func (s *SMTP) Probe(ctx context.Context) (encrypted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	return s.session(ctx, func(*smtp.Client) error { return nil })
+	err = s.session(ctx, func(c *smtp.Client) error {
+		_, upgraded := c.TLSConnectionState()
+		encrypted = s.implicit || upgraded
+		return nil
+	})
+	return encrypted, err
+}
+
+// Address returns host and port of the server.
+func (s *SMTP) Address() string { return s.addr }
+
+// Local reports whether the server is on this machine, by its name.
+func (s *SMTP) Local() bool {
+	addr, err := netip.ParseAddr(s.host)
+	return s.host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // session runs f on a connection that is ready for MAIL FROM.

@@ -1,13 +1,10 @@
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
@@ -129,7 +126,7 @@ func (a *sending) receiptURL() string {
 
 // search asks the provider whether it has the message, and returns its id there;
 // empty when it does not.
-func (a *sending) search(ctx context.Context, c channel.Searcher, credentials map[string]string) (string, error) {
+func (a *sending) search(ctx context.Context, c channel.Searcher, credentials channel.Credentials) (string, error) {
 	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.HandedAt)
 	for range maxPages {
 		answer, _, err := a.call(ctx, call)
@@ -159,14 +156,19 @@ func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Answer, b
 	defer cancel()
 	var wrote atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
-	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(c.Body))
+	req, err := c.Request(ctx)
 	if err != nil {
-		return a, false, errors.New("its address is malformed")
+		return a, false, err
 	}
-	maps.Copy(req.Header, c.Header)
-	req.Header.Set("User-Agent", "Kickstand")
+	transport := s.http
+	if c.Public() {
+		transport = s.publicHTTP
+	}
+	if transport == nil {
+		return a, false, errors.New("nothing in this program calls addresses of an organization's own")
+	}
 	// Not an http.Client: it would follow redirects.
-	resp, err := s.http.RoundTrip(req)
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %s", callTimeout)

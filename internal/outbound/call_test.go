@@ -24,6 +24,7 @@ type pigeon struct{}
 func (pigeon) Info() channel.Info {
 	return channel.Info{Name: "pigeon", Medium: "pigeon", Path: "/api/webhooks/pigeon", MaxBody: 1}
 }
+func (pigeon) API() channel.API                             { return channel.API{URL: "https://pigeon.example"} }
 func (pigeon) Addresses(*channel.Request) ([]string, error) { return nil, nil }
 func (pigeon) Verify(*channel.Request, string) bool         { return false }
 func (pigeon) Split(*channel.Request) ([]channel.Part, error) {
@@ -32,14 +33,14 @@ func (pigeon) Split(*channel.Request) ([]channel.Part, error) {
 func (pigeon) Parse(*channel.Request, channel.Part) (channel.Event, error) {
 	return channel.Event{}, channel.ErrUnreadable
 }
-func (pigeon) Check(*channel.Outgoing, map[string]string) error { return nil }
+func (pigeon) Check(*channel.Outgoing, channel.Credentials) error { return nil }
 
-func (pigeon) Call(m *channel.Outgoing, _ map[string]string) channel.Call {
+func (pigeon) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	said := []string{m.ID, m.To.ID, m.Text, m.AnswersID, m.ThreadKey}
 	for _, f := range m.Files {
 		said = append(said, f.URL)
 	}
-	return channel.Call{Method: "POST", URL: "https://pigeon.example/fly", Body: []byte(strings.Join(said, "|"))}
+	return credentials.Call("POST", "/fly", nil, []byte(strings.Join(said, "|")))
 }
 
 func (pigeon) ReadCall(_ *channel.Outgoing, a channel.Answer) channel.Verdict {
@@ -258,7 +259,7 @@ func TestFilesByLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := r.message(m).Attachments[0].ID
-		if link.Scheme+"://"+link.Host+link.Path != "https://help.example/files/"+id {
+		if link.Scheme+"://"+link.Host+link.Path != "https://help.example/attachments/"+id {
 			t.Errorf("got link %s", link)
 		}
 		until, sig := link.Query().Get("until"), link.Query().Get("sig")

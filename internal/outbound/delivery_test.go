@@ -238,7 +238,7 @@ func TestOtherWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
-			r.open = func(map[string]string) (mail.Carrier, error) {
+			r.open = func(channel.Credentials) (mail.Carrier, error) {
 				if changed.Load() {
 					return by[1], nil
 				}

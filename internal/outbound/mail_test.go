@@ -318,8 +318,8 @@ func TestOwnServer(t *testing.T) {
 		own := new(relay)
 		var usable atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
-			r.open = func(credentials map[string]string) (mail.Carrier, error) {
-				if credentials["smtp_url"] != "smtp://mail.a.example" || !usable.Load() {
+			r.open = func(credentials channel.Credentials) (mail.Carrier, error) {
+				if credentials.Get("smtp_url") != "smtp://mail.a.example" || !usable.Load() {
 					return nil, errors.New("its smtp_url has no host")
 				}
 				return own, nil
@@ -447,8 +447,8 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		}
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
 			r.mail = shared
-			r.open = func(credentials map[string]string) (mail.Carrier, error) {
-				if credentials["smtp_url"] == "" {
+			r.open = func(credentials channel.Credentials) (mail.Carrier, error) {
+				if credentials.Get("smtp_url") == "" {
 					return nil, nil
 				}
 				return own, nil

@@ -67,9 +67,12 @@ type Config struct {
 	// OpenMail returns what takes the mails of a connection, by its credentials; nil
 	// where they name nothing. Its error says in plain words what is wrong with which
 	// of them.
-	OpenMail func(credentials map[string]string) (mail.Carrier, error)
+	OpenMail func(credentials channel.Credentials) (mail.Carrier, error)
 	HTTP     http.RoundTripper // to the providers' APIs
-	BaseURL  string            // public address, without a trailing slash
+	// PublicHTTP makes the calls to addresses that a tenant chose; it must connect to
+	// public addresses only. nil refuses them.
+	PublicHTTP http.RoundTripper
+	BaseURL    string // public address, without a trailing slash
 	// OrganizationName is what the mails of a connection without a name are
 	// from.
 	OrganizationName func(ctx context.Context, organizationID string) (string, error)
@@ -86,8 +89,9 @@ type Service struct {
 	adapters         map[string]channel.Adapter // by name
 	box              *seal.Box
 	mail             mail.Carrier
-	openMail         func(credentials map[string]string) (mail.Carrier, error)
+	openMail         func(credentials channel.Credentials) (mail.Carrier, error)
 	http             http.RoundTripper
+	publicHTTP       http.RoundTripper
 	baseURL          string
 	organizationName func(ctx context.Context, organizationID string) (string, error)
 	scale            float64
@@ -107,11 +111,11 @@ const concurrency = 128
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
-		mail: c.Mail, openMail: c.OpenMail, http: c.HTTP, baseURL: strings.TrimRight(c.BaseURL, "/"),
+		mail: c.Mail, openMail: c.OpenMail, http: c.HTTP, publicHTTP: c.PublicHTTP, baseURL: strings.TrimRight(c.BaseURL, "/"),
 		organizationName: c.OrganizationName, scale: c.RetryTimeScale, log: c.Logger,
 	}
 	if s.openMail == nil {
-		s.openMail = func(map[string]string) (mail.Carrier, error) { return nil, nil }
+		s.openMail = func(channel.Credentials) (mail.Carrier, error) { return nil, nil }
 	}
 	if s.scale == 0 {
 		s.scale = 1
@@ -149,7 +153,10 @@ const ourTries = 300
 // Admit implements [desk.Dispatcher].
 func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, connectionID, medium string, m *channel.Outgoing) (string, error) {
 	c, err := s.connections.Sending(ctx, q, organizationID, connectionID, medium)
+	several, ambiguous := errors.AsType[*connection.Ambiguous](err)
 	switch {
+	case ambiguous:
+		return "", &problem.Error{Kind: problem.Precondition, Code: desk.ConnectionNeeded, Message: several.Error(), Cause: err}
 	case errors.Is(err, db.ErrNoRows) && connectionID != "":
 		return "", problem.New(problem.Precondition, "the connection of this conversation was removed")
 	case errors.Is(err, db.ErrNoRows):
@@ -164,6 +171,9 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 		return "", problem.New(problem.Precondition, "messages cannot be sent on the channel %s", medium)
 	}
 	m.From = c.Address
+	if err := s.connections.SendRefusal(&c); err != nil {
+		return c.ID, err
+	}
 	if _, ok := sender.(channel.Correspondent); ok {
 		m.MessageID = s.wireID(m)
 	}

@@ -74,7 +74,7 @@ type rig struct {
 	apiURL string
 	http   http.RoundTripper
 	mail   mail.Carrier
-	open   func(credentials map[string]string) (mail.Carrier, error)
+	open   func(credentials channel.Credentials) (mail.Carrier, error)
 	more   []channel.Adapter
 	scale  float64
 
@@ -173,7 +173,7 @@ func (r *rig) run() {
 // connect makes a connection of the organization.
 func (r *rig) connect(adapter, address string, change ...func(*connection.New)) connection.Connection {
 	r.Helper()
-	n := connection.New{OrganizationID: org, Channel: adapter, Address: address}
+	n := connection.New{OrganizationID: org, Channel: adapter, Address: address, ByOperator: true}
 	if adapter == "sms" {
 		n.Credentials = credentials
 	}

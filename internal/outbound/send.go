@@ -65,6 +65,9 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	if !c.Enabled {
 		return a.later(ctx, "the connection is switched off", offWait)
 	}
+	if refusal := s.connections.SendRefusal(&c); refusal != nil {
+		return a.later(ctx, problemText(refusal), offWait)
+	}
 	if a.w.FromName, err = s.fromName(ctx, &c); err != nil {
 		return err
 	}

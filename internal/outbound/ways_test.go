@@ -84,8 +84,8 @@ func TestWaysOut(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if ways := r.ways(bare.ID); len(ways) != 0 {
-		t.Errorf("nothing was said: got %+v", ways)
+	if ways := r.ways(bare.ID); len(ways) != 1 || ways[0].ConversationID != "" || ways[0].Channel != desk.ChannelAPI {
+		t.Errorf("nothing was said: got %+v, want a conversation that the first reply creates", ways)
 	}
 	says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "Hello?"})
 	if err != nil {

@@ -119,6 +119,23 @@ func (l *Limiter) Allow(_ context.Context, key string) (ok bool, retryAfter time
 	return true, 0
 }
 
+// Wait returns the time until key may act, 0 when it may now. It counts nothing.
+func (l *Limiter) Wait(_ context.Context, key string) time.Duration {
+	k := digest(sha256.Sum256([]byte(key)))
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	elem := l.keys[k]
+	if elem == nil {
+		return 0
+	}
+	p := elem.Value.(*passes)
+	if len(p.times) < l.limit {
+		return 0
+	}
+	return max(0, p.times[p.next]+l.window-time.Since(l.start))
+}
+
 // forgetExpired drops keys all of whose passes have left the window, at most
 // two: as each call adds at most one, that keeps up, and no call has to pay for
 // a crowd.

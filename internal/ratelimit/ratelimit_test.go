@@ -110,6 +110,34 @@ func TestRetryAfterIsExact(t *testing.T) {
 	})
 }
 
+// Wait says what Allow would, and counts nothing.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(2, time.Minute)
+		look := func(want time.Duration) {
+			t.Helper()
+			for range 3 {
+				if got := l.Wait(t.Context(), "k"); got != want {
+					t.Errorf("after %v: got wait %v, want %v", time.Since(l.start), got, want)
+				}
+			}
+		}
+		look(0)
+		l.Allow(t.Context(), "k")
+		look(0)
+		time.Sleep(20 * time.Second)
+		l.Allow(t.Context(), "k")
+		look(40 * time.Second)
+		time.Sleep(40*time.Second - 1)
+		look(1)
+		time.Sleep(time.Nanosecond)
+		look(0)
+		if len(l.keys) != 1 || l.Wait(t.Context(), "another") != 0 || len(l.keys) != 1 {
+			t.Error("a look added a key")
+		}
+	})
+}
+
 func TestParallelCallsPassExactlyTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, keys, callers = 5, 3, 64

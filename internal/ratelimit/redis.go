@@ -101,6 +101,15 @@ func (r *Redis) Close() error { return r.client.Close() }
 // it cannot.
 func (r *Redis) Check(ctx context.Context) { r.try(ctx, r.count) }
 
+// Ping reports whether the server can be used, even after a failure. The error
+// holds no secret.
+func (r *Redis) Ping(ctx context.Context) error {
+	if err := r.count(ctx); err != nil {
+		return errors.New(r.text(err))
+	}
+	return nil
+}
+
 // count counts something that nobody asks for. A server that only reads, as a
 // replica does or one whose memory is full, cannot be used, but answers calls
 // that have nothing to count.
@@ -240,8 +249,8 @@ end
 return {1, used, ends - now}
 `)
 
-// slidingScript takes the limit and the window. It returns 0 for an act that
-// passes, or the time until one may.
+// slidingScript takes the limit, the window, and 1 to count or 0 to look. It
+// returns 0 for an act that passes, or the time until one may.
 var slidingScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -249,6 +258,9 @@ local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local oldest = tonumber(redis.call('LINDEX', KEYS[1], -limit) or 0)
 if oldest <= now and oldest + window > now then
 	return {oldest + window - now}
+end
+if ARGV[3] == '0' then
+	return {0}
 end
 redis.call('RPUSH', KEYS[1], now)
 redis.call('LTRIM', KEYS[1], -limit, -1)
@@ -315,9 +327,18 @@ func (r *Redis) Limiter(name string, limit int, window time.Duration) *RedisLimi
 
 // Allow is [Limiter.Allow]; retryAfter is exact but for what the answer took.
 func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration) {
-	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds())
+	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 1)
 	if !ok {
 		return l.alone.Allow(ctx, key)
 	}
 	return out[0] == 0, time.Duration(out[0]) * time.Microsecond
+}
+
+// Wait is [Limiter.Wait]; it is exact but for what the answer took.
+func (l *RedisLimiter) Wait(ctx context.Context, key string) time.Duration {
+	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 0)
+	if !ok {
+		return l.alone.Wait(ctx, key)
+	}
+	return time.Duration(out[0]) * time.Microsecond
 }

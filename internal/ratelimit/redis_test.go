@@ -187,11 +187,22 @@ func TestRedisAllow(t *testing.T) {
 			}
 		}
 	}
+	look := func(what string, low, high time.Duration) {
+		t.Helper()
+		if wait := l.Wait(t.Context(), "ana@client.example"); wait < low || wait > high {
+			t.Errorf("%s: got wait %v, want %v to %v", what, wait, low, high)
+		}
+	}
+	look("before the first", 0, 0)
 	check("the first", true, 0, 0)
 	pass(20 * time.Second)
 	check("the second", true, 0, 0)
 	pass(20 * time.Second)
+	for range 3 {
+		look("before the third", 0, 0)
+	}
 	check("the third", true, 0, 0)
+	look("after the third", time.Nanosecond, 20*time.Second)
 	for range 3 {
 		check("one too many", false, time.Nanosecond, 20*time.Second)
 	}

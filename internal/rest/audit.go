@@ -3,8 +3,7 @@ package rest
 import (
 	"context"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
-	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 
 	"github.com/google/uuid"
 )
@@ -14,7 +13,7 @@ var auditRecord = &Record{Name: "audit_entry", Doc: "Something that was done to 
 	{Name: "object", Type: Enum("audit_entry")},
 	{Name: "at", Type: Timestamp(), Doc: "By the real clock, in a sandbox too."},
 	{Name: "actor", Type: Object(
-		Member{Name: "type", Type: Enum(string(apikey.User), string(apikey.System), string(apikey.ByKey))},
+		Member{Name: "type", Type: Enum(string(audit.User), string(audit.System), string(audit.Key))},
 		Member{Name: "id", Type: Text(), Nullable: true},
 		Member{Name: "email", Type: Text(), Nullable: true},
 	)},
@@ -35,22 +34,22 @@ var auditRecord = &Record{Name: "audit_entry", Doc: "Something that was done to 
 }}
 
 type wireAudit struct {
-	ID        string                   `json:"id"`
-	Object    string                   `json:"object"`
-	At        Time                     `json:"at"`
-	Actor     wireActor                `json:"actor"`
-	Action    apikey.AuditAction       `json:"action"`
-	Target    wireTarget               `json:"target"`
-	IP        *string                  `json:"ip"`
-	UserAgent *string                  `json:"user_agent"`
-	RequestID *string                  `json:"request_id"`
-	Changes   map[string]apikey.Change `json:"changes"`
+	ID        string                  `json:"id"`
+	Object    string                  `json:"object"`
+	At        Time                    `json:"at"`
+	Actor     wireActor               `json:"actor"`
+	Action    audit.Action            `json:"action"`
+	Target    wireTarget              `json:"target"`
+	IP        *string                 `json:"ip"`
+	UserAgent *string                 `json:"user_agent"`
+	RequestID *string                 `json:"request_id"`
+	Changes   map[string]audit.Change `json:"changes"`
 }
 
 type wireActor struct {
-	Type  apikey.ActorType `json:"type"`
-	ID    *string          `json:"id"`
-	Email *string          `json:"email"`
+	Type  audit.ActorType `json:"type"`
+	ID    *string         `json:"id"`
+	Email *string         `json:"email"`
 }
 
 type wireTarget struct {
@@ -60,7 +59,7 @@ type wireTarget struct {
 	PartialKey *string `json:"partial_key"`
 }
 
-func wireOfAudit(e *apikey.Entry) wireAudit {
+func wireOfAudit(e *audit.Entry) wireAudit {
 	orNull := func(s string) *string {
 		if s == "" {
 			return nil
@@ -69,19 +68,28 @@ func wireOfAudit(e *apikey.Entry) wireAudit {
 	}
 	w := wireAudit{
 		ID: e.ID, Object: "audit_entry", At: Time(e.At), Action: e.Action,
-		Actor:  wireActor{e.Actor.Type, orNull(e.Actor.ID), orNull(e.Actor.Email)},
+		Actor:  wireActorOf(e.Source.Actor, orNull),
 		Target: wireTarget{e.Target.Type, orNull(e.Target.ID), orNull(e.Target.Name), orNull(e.Target.PartialKey)},
-		IP:     orNull(e.IP), UserAgent: orNull(e.UserAgent), RequestID: orNull(e.RequestID), Changes: e.Changes,
+		IP:     orNull(e.Source.IP()), UserAgent: orNull(e.Source.UserAgent), RequestID: orNull(e.Source.RequestID), Changes: e.Changes,
 	}
 	if w.Changes == nil {
-		w.Changes = map[string]apikey.Change{}
+		w.Changes = map[string]audit.Change{}
 	}
 	return w
 }
 
+// wireActorOf is an actor as the API knows them: one that is neither a user nor a
+// key is the system.
+func wireActorOf(a audit.Actor, orNull func(string) *string) wireActor {
+	if a.Type != audit.User && a.Type != audit.Key {
+		return wireActor{Type: audit.System}
+	}
+	return wireActor{a.Type, orNull(a.ID), orNull(a.Email)}
+}
+
 // AuditRoute is the route of the audit log of the API's service and environment.
-// Others are databases of the service with a log of their own.
-func AuditRoute(needs Permission, doc string, others ...*db.DB) Route {
+// Its entries are in logs.
+func AuditRoute(needs Permission, doc string, logs ...*audit.Log) Route {
 	return Route{
 		Method: "GET", Path: "/settings/audit-log", ID: "listAuditLog", Tag: "Settings", Summary: "List the audit log",
 		Doc: doc + " The newest comes first. Entries stay when what they tell of is deleted.",
@@ -90,16 +98,16 @@ func AuditRoute(needs Permission, doc string, others ...*db.DB) Route {
 			{Name: "target_id", Kind: StringParam},
 		},
 		Needs: needs, Export: true, Output: auditRecord, List: true,
-		Handle: func(ctx context.Context, r *Request) (Response, error) { return listAudit(ctx, r, others) },
+		Handle: func(ctx context.Context, r *Request) (Response, error) { return listAudit(ctx, r, logs) },
 	}
 }
 
-func listAudit(ctx context.Context, r *Request, others []*db.DB) (Response, error) {
+func listAudit(ctx context.Context, r *Request, logs []*audit.Log) (Response, error) {
 	c := &r.api.c
-	q := apikey.AuditQuery{Service: c.Service, Environment: c.Environment, Action: apikey.AuditAction(r.String("action")), TargetID: r.String("target_id")}
+	q := audit.Query{Service: string(c.Service), Environment: string(c.Environment), Action: r.String("action"), TargetID: r.String("target_id")}
 	if r.Exporting() {
 		return Export(Each(func(give func(wireAudit) error) error {
-			return c.Keys.EachAudit(ctx, r.Key.OrganizationID, q, func(e *apikey.Entry) error { return give(wireOfAudit(e)) }, others...)
+			return audit.Each(ctx, logs, r.Key.OrganizationID, q, func(e *audit.Entry) error { return give(wireOfAudit(e)) })
 		})), nil
 	}
 	var after uuid.UUID
@@ -109,7 +117,7 @@ func listAudit(ctx context.Context, r *Request, others []*db.DB) (Response, erro
 		q.Before = after.String()
 	}
 	q.Limit = r.Limit()
-	page, err := c.Keys.Audit(ctx, r.Key.OrganizationID, q, others...)
+	page, err := audit.List(ctx, logs, r.Key.OrganizationID, q)
 	if err != nil {
 		return Response{}, err
 	}

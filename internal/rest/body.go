@@ -163,6 +163,7 @@ func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
 	case kindString:
 		c.text(pointer, name, t, v.text)
 	case kindInt:
+		v.trimFraction()
 		n, err := strconv.ParseInt(v.text, 10, 64)
 		switch {
 		case strings.ContainsAny(v.text, ".eE"):

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
 )
 
 // format is the form of an answer.
@@ -118,7 +120,13 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 	}
 	rows := writerOf(r.format, out, of)
 	begin := func() error {
+		if r.http.Method != http.MethodHead {
+			if err := a.recordExport(r); err != nil {
+				return err
+			}
+		}
 		w.Header()["Content-Type"] = []string{[...]string{"", NDJSON, "text/csv; charset=utf-8; header=present", GeoJSON}[r.format]}
+		w.Header()["Content-Disposition"] = []string{`attachment; filename="export.` + [...]string{"", "ndjson", "csv", "geojson"}[r.format] + `"`}
 		r.begun = true
 		w.WriteHeader(http.StatusOK)
 		return rows.begin()
@@ -138,10 +146,12 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		}
 	}
 	if !r.begun {
-		if err != nil {
+		if err == nil {
+			err = begin()
+		}
+		if !r.begun {
 			return err
 		}
-		err = begin()
 	}
 	if r.http.Method == http.MethodHead {
 		return nil
@@ -159,6 +169,25 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// Actions in the audit log.
+const (
+	AuditExported audit.Action = "records.exported"
+	AuditImported audit.Action = "records.imported"
+)
+
+// recordExport records an export before its first byte leaves: one that cannot be
+// recorded must not happen.
+func (a *API) recordExport(r *Request) error {
+	action := AuditExported
+	if r.route.Output == auditRecord {
+		action = audit.Exported
+	}
+	return a.c.Audit.Record(audit.WithSource(r.http.Context(), r.source()), audit.Entry{
+		OrganizationID: r.Key.OrganizationID, Action: action, Target: audit.Target{Type: "operation", ID: r.route.ID, Name: r.route.ID},
+		Details: map[string]any{"format": [...]string{"", "ndjson", "csv", "geojson"}[r.format]},
+	})
 }
 
 // rowWriter writes records in one of the forms of an export.

@@ -417,7 +417,7 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 // token.
 func (g *garage) key(t testing.TB, organization string, p apikey.Permissions, subaccounts ...string) string {
 	t.Helper()
-	_, token, err := g.keys.Create(t.Context(), apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.New{
+	_, token, err := g.keys.Create(t.Context(), apikey.New{
 		OrganizationID: organization, Service: apikey.Fleet, Environment: apikey.Live, Permissions: p, Name: uuid.NewString(), Scope: apikey.ScopeOf(subaccounts),
 	})
 	if err != nil {

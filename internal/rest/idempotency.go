@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -77,7 +79,7 @@ func (s *running) end(t *retry) {
 }
 
 func errReused() error {
-	return faultf("idempotency_key_reused", "The Idempotency-Key belongs to another request: its method, path, query or body differ.")
+	return faultf("idempotency_key_reused", "The Idempotency-Key belongs to another request: its method, path, query, body, or the permissions of its API key differ.")
 }
 
 func errInProgress() error {
@@ -239,13 +241,20 @@ func (a *API) drop(ctx context.Context, t *retry) {
 	}
 }
 
-// fingerprintOf digests what must be the same in a retry.
+// fingerprintOf digests what must be the same in a retry. The permissions of the
+// API key are part of it: what an operation checks beside its route's permission,
+// and shows once, is for a key that may do the same, as one after a rotation may.
 func fingerprintOf(r *Request) fingerprint {
 	body := sha256.Sum256(r.Body)
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q ", r.http.Method, r.http.URL.EscapedPath(), r.http.URL.RawQuery)
 	h.Write(body[:])
 	io.WriteString(h, r.importing.kind) // the same text may be JSON and NDJSON
+	fmt.Fprintf(h, " %q %t", r.Key.Level, r.Key.Resources.All)
+	named := r.Key.Resources.Named
+	for _, resource := range slices.Sorted(maps.Keys(named)) {
+		fmt.Fprintf(h, " %q %q", resource, slices.Sorted(slices.Values(named[resource])))
+	}
 	return fingerprint(h.Sum(nil))
 }
 

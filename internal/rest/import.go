@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
@@ -324,7 +325,14 @@ func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic 
 	if atomic && refusal.lines > 0 {
 		return Response{}, refusal.fault()
 	}
-	fmt.Fprintf(&out, `{"summary":{"created":%d,"failed":%d}}`+"\n", len(lines)-refusal.lines, refusal.lines)
+	created := len(lines) - refusal.lines
+	if err := r.api.c.Audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: r.Key.OrganizationID, Action: AuditImported, Target: audit.Target{Type: "operation", ID: r.route.ID, Name: r.route.ID},
+		Details: map[string]any{"created": created, "failed": refusal.lines},
+	}); err != nil {
+		return Response{}, err
+	}
+	fmt.Fprintf(&out, `{"summary":{"created":%d,"failed":%d}}`+"\n", created, refusal.lines)
 	return Response{status: http.StatusOK, encoded: true, body: out.Bytes()}.In(about...), nil
 }
 

@@ -57,6 +57,20 @@ func (n *node) holdsNUL() bool {
 		slices.ContainsFunc(n.members, func(m field) bool { return m.value.holdsNUL() })
 }
 
+// trimFraction makes 50 of the number 50.0, which means the same (RFC 8259 section 6)
+// and which encoding/json refuses for an integer. The text that n was read from has
+// spaces in place of the fraction from then on.
+func (n *node) trimFraction() {
+	i := strings.IndexByte(n.text, '.')
+	if i < 0 || strings.Trim(n.text[i+1:], "0") != "" {
+		return
+	}
+	n.text = n.text[:i]
+	for j := i; j < len(n.raw); j++ {
+		n.raw[j] = ' '
+	}
+}
+
 // equal reports whether two values mean the same.
 func (n *node) equal(m *node) bool {
 	if n == nil || m == nil {

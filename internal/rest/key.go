@@ -26,6 +26,8 @@ var keyRecord = &Record{Name: "api_key", Doc: "An API key, without its value.", 
 	{Name: "status", Type: Enum("active", "revoked", "expired")},
 	{Name: "expires_at", Type: Timestamp(), Nullable: true, Doc: "From when on it no longer works."},
 	{Name: "last_used_at", Type: Timestamp(), Nullable: true, Doc: "To the minute."},
+	{Name: "rotated_from", Type: ID(), Nullable: true, Doc: "The key that this one was made to replace."},
+	{Name: "replaced_by", Type: ID(), Nullable: true, Doc: "The key that was made to replace this one. Change to it before expires_at."},
 	{Name: "created_at", Type: Timestamp()},
 	{Name: "updated_at", Type: Timestamp()},
 }}
@@ -44,6 +46,8 @@ type wireKey struct {
 	Status      apikey.Status      `json:"status"`
 	ExpiresAt   Time               `json:"expires_at"`
 	LastUsedAt  Time               `json:"last_used_at"`
+	RotatedFrom *string            `json:"rotated_from"`
+	ReplacedBy  *string            `json:"replaced_by"`
 	CreatedAt   Time               `json:"created_at"`
 	UpdatedAt   Time               `json:"updated_at"`
 }
@@ -67,6 +71,12 @@ func (a *API) keyRoute() Route {
 			}
 			if k.Level != "" {
 				wire.Level = &k.Level
+			}
+			if k.RotatedFrom != "" {
+				wire.RotatedFrom = &k.RotatedFrom
+			}
+			if k.ReplacedBy != "" {
+				wire.ReplacedBy = &k.ReplacedBy
 			}
 			if wire.AllowedIPs == nil {
 				wire.AllowedIPs = []string{}

@@ -81,6 +81,11 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 		a.fail(w, r, limited("address", t, "Too many requests of this address had no valid API key."))
 		return
 	}
+	if f.code == "wrong_environment" || f.code == "invalid_api_key" {
+		if address := a.addressOfKey(r); address != "" {
+			f.detail = "The API key works at " + address + " only."
+		}
+	}
 	if catalogue[f.code].status == http.StatusUnauthorized {
 		challenge := `Bearer realm="` + a.c.Realm + `"`
 		switch f.code {
@@ -93,6 +98,20 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 		f.headers = [][2]string{{"Www-Authenticate", challenge}}
 	}
 	a.fail(w, r, f)
+}
+
+// addressOfKey returns the base URL of another API of ours at which a refused key
+// works; empty if there is none.
+func (a *API) addressOfKey(r *Request) string {
+	token, err := bearer(r.http.Header)
+	if err != nil {
+		return ""
+	}
+	place, ok := a.c.Keys.PlaceOf(r.http.Context(), token)
+	if !ok || place == (apikey.Place{Service: a.c.Service, Environment: a.c.Environment}) {
+		return ""
+	}
+	return a.c.Addresses[place]
 }
 
 // peek shows the address bucket without spending it.

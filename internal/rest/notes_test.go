@@ -449,7 +449,7 @@ func (n *notebook) make(t testing.TB, k apikey.New) (apikey.Key, string) {
 	if k.Service == "" {
 		k.Service, k.Environment = apikey.Helpdesk, apikey.Live
 	}
-	key, token, err := n.keys.Create(t.Context(), apikey.By{Actor: apikey.Actor{Type: apikey.System}}, k)
+	key, token, err := n.keys.Create(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
 	}

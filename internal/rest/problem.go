@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -243,7 +245,7 @@ func stopped(s string) string {
 // (fleet-api.md 4).
 func storable(status int) bool {
 	switch status {
-	case 400, 401, 403, 406, 413, 415, 422, 429:
+	case 400, 401, 403, 404, 406, 413, 415, 422, 429:
 		return false
 	}
 	return status < 500
@@ -284,6 +286,16 @@ func (a *API) document(f *fault, requestID string) (status int, body []byte) {
 	return c.status, []byte(b.String())
 }
 
+// logRefusal notes a refused key, or what a key was refused, in the server's log.
+func (a *API) logRefusal(r *Request, code string) {
+	switch code {
+	case "api_key_revoked", "api_key_expired", "ip_not_allowed":
+		return // package apikey records those, with the key
+	}
+	audit.Security(audit.WithSource(r.http.Context(), r.source()), a.log, "request.refused",
+		slog.String("code", code), slog.String("method", r.http.Method), slog.String("path", clip(r.http.URL.Path)))
+}
+
 // fail answers with a problem.
 func (a *API) fail(w http.ResponseWriter, r *Request, f *fault) {
 	status, body := a.document(f, r.ID)
@@ -298,5 +310,9 @@ func (a *API) fail(w http.ResponseWriter, r *Request, f *fault) {
 		h.Set("Accept", strings.Join(r.route.bodyTypes(), ", "))
 	}
 	h.Set("Content-Type", "application/problem+json")
+	h["Content-Disposition"] = attached
+	if status == http.StatusForbidden || status == http.StatusUnauthorized && len(r.http.Header["Authorization"]) > 0 {
+		a.logRefusal(r, f.code)
+	}
 	a.send(w, r, status, body)
 }

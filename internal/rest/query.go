@@ -108,7 +108,7 @@ func (q *query) next(path, cursor string) string {
 // there is not is found wrong later, by check.
 func (rt *Route) expansions(raw url.Values) []Expansion {
 	var out []Expansion
-	for _, name := range raw["expand[]"] {
+	for name := range strings.SplitSeq(raw.Get("expand[]"), ",") {
 		for _, e := range rt.Expand {
 			if e.Name == name {
 				out = append(out, e)
@@ -142,7 +142,7 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 	cursor := ""
 	for _, name := range names {
 		values := raw[name]
-		if name != "expand[]" && len(values) > 1 {
+		if len(values) > 1 {
 			wrong(name, "%s comes more than once.", clip(name))
 			continue
 		}
@@ -171,10 +171,11 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 			}
 			q.sort, q.descending, q.sorted = member, descending, true
 		case len(rt.Expand) > 0 && name == "expand[]":
-			if len(values) > maxExpand {
+			list := strings.Split(value, ",")
+			if len(list) > maxExpand {
 				wrong(name, "At most %d things can be expanded.", maxExpand)
 			}
-			for _, v := range values {
+			for _, v := range list {
 				switch {
 				case !slices.ContainsFunc(rt.Expand, func(e Expansion) bool { return e.Name == v }):
 					wrong(name, "%s cannot be expanded.", clip(v))
@@ -206,6 +207,24 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 		}
 	}
 	return q, nil
+}
+
+// joinLists makes one value, with commas, of each list parameter that comes several
+// times.
+func (rt *Route) joinLists(raw url.Values) {
+	for name, values := range raw {
+		if len(values) > 1 && rt.isList(name) {
+			raw[name] = []string{strings.Join(values, ",")}
+		}
+	}
+}
+
+// isList reports whether a parameter takes several values: with commas between them,
+// or by coming several times.
+func (rt *Route) isList(name string) bool {
+	return len(rt.Expand) > 0 && name == "expand[]" || slices.ContainsFunc(rt.Query, func(p Param) bool {
+		return p.Name == name && (p.Kind == StringsParam || p.Kind == EnumsParam)
+	})
 }
 
 // order is the order of a list unless asked otherwise.

@@ -37,6 +37,8 @@ func TestQueries(t *testing.T) {
 		{"?kind=loud", "loud"},
 		{"?kind=loud,plain", "loud n2 n1 n0"},
 		{"?kind=loud%2Cplain", "loud n2 n1 n0"},
+		{"?kind=loud&kind=plain", "loud n2 n1 n0"},
+		{"?kind=loud,loud&kind=loud", "loud"},
 		{"?done=true", ""},
 		{"?done=false&kind=loud", "loud"},
 		{"?stars[gte]=1&stars[lt]=3", "n2 n1"},
@@ -63,7 +65,7 @@ func TestQueries(t *testing.T) {
 	}
 	for _, test := range []struct{ query, parameter string }{
 		{"?limit=0", "limit"}, {"?limit=101", "limit"}, {"?limit=x", "limit"}, {"?limit=", "limit"}, {"?limit=5&limit=5", "limit"},
-		{"?nothing=1", "nothing"}, {"?kind=quiet", "kind"}, {"?kind=loud,", "kind"}, {"?kind[gte]=loud", "kind[gte]"}, {"?kind[]=loud", "kind[]"}, {"?done%5B%5D=true", "done[]"}, {"?created_at[]=2020-01-01T00:00:00Z", "created_at[]"}, {"?kind=loud&kind=plain", "kind"},
+		{"?nothing=1", "nothing"}, {"?kind=quiet", "kind"}, {"?kind=loud,", "kind"}, {"?kind[gte]=loud", "kind[gte]"}, {"?kind[]=loud", "kind[]"}, {"?done%5B%5D=true", "done[]"}, {"?created_at[]=2020-01-01T00:00:00Z", "created_at[]"}, {"?done=true&done=true", "done"},
 		{"?done=1", "done"}, {"?stars=1", "stars"}, {"?stars[eq]=1", "stars[eq]"}, {"?stars[gte]=1.5", "stars[gte]"}, {"?stars[gte]=99999999999999999999", "stars[gte]"},
 		{"?created_at[gte]=2020-01-01", "created_at[gte]"}, {"?created_at[gte]=2020-01-01T00:00:00", "created_at[gte]"}, {"?created_at[gte]=2020-01-01T00:00:00+01:00", "created_at[gte]"},
 		{"?sort=text", "sort"}, {"?sort=--created_at", "sort"}, {"?expand[]=nobody", "expand[]"}, {"?expand[]=author&expand[]=author", "expand[]"}, {"?expand=author", "expand"},

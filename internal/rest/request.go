@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -80,9 +81,15 @@ func (r *Request) Require(resource string, action apikey.Action) error {
 	return r.api.denied(Permission{resource, action})
 }
 
-// By says who asks, for logs that keep it.
-func (r *Request) By() apikey.By {
-	return apikey.By{Actor: apikey.Actor{Type: apikey.ByKey, ID: r.Key.ID}, IP: r.IP, UserAgent: r.UserAgent, RequestID: r.ID}
+// source is the key and the request, for the audit log.
+func (r *Request) source() audit.Source {
+	actor := audit.Actor{Type: audit.Anonymous}
+	if r.Key != nil {
+		actor = audit.Actor{Type: audit.Key, ID: r.Key.ID}
+	}
+	return audit.Source{
+		Actor: actor, Address: r.IP, UserAgent: r.UserAgent, RequestID: r.ID, Surface: audit.REST,
+	}
 }
 
 // Decode reads the body of a request that makes something into a struct: an

@@ -240,9 +240,15 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 			kind = "application/problem+json"
 		}
 		h["Content-Type"] = []string{kind}
+		h["Content-Disposition"] = attached
 	}
 	a.send(w, r, got.status, body)
 }
+
+// attached has a browser that is led to an answer of the API save it under a fixed
+// name, whatever the address says (reflected file download). The document for people
+// and tools, openapi.json, is shown.
+var attached = []string{`attachment; filename="api.json"`}
 
 // send writes a whole answer.
 func (a *API) send(w http.ResponseWriter, r *Request, status int, body []byte) {

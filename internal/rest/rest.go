@@ -24,7 +24,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +39,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
@@ -67,6 +67,10 @@ type Config struct {
 	Environment apikey.Environment
 	Realm       string // of WWW-Authenticate: "helpdesk"
 
+	// Addresses are the base URLs of all APIs of the deployment, for keys that are
+	// sent to the wrong one.
+	Addresses map[apikey.Place]string
+
 	Title       string // of the document
 	Description string
 	Version     string // of the API: "1.0"
@@ -77,8 +81,12 @@ type Config struct {
 	DB             *db.DB  // where what the routes change is, and the Idempotency-Keys
 	Box            *seal.Box
 	TrustedProxies []netip.Prefix
-	Log            *slog.Logger // nil discards
-	Routes         []Route
+	Audit          *audit.Log // of DB; nil records nothing
+	// NotFound is called with each id in the path of a request that was answered
+	// not_found, in case it is another organization's. Nil: nothing is.
+	NotFound func(ctx context.Context, organizationID, id string)
+	Log      *slog.Logger // nil discards
+	Routes   []Route
 
 	// Subaccounts returns the ids of an organization's subaccounts. Nil: the
 	// service has none, and nothing is narrowed.
@@ -166,7 +174,7 @@ func (a *API) isHost(host string) bool {
 
 // ServeHTTP implements [http.Handler] for everything below the base.
 func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
-	r := &Request{api: a, http: hr, ID: requestID(hr.Header), UserAgent: hr.UserAgent()}
+	r := &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent()}
 	w.Header()["X-Request-Id"] = r.line(r.ID)
 	w.Header()["Cache-Control"] = noStore
 	defer a.recover(w, r)
@@ -184,7 +192,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	// Steps 1 to 4: who asks.
 	token, err := bearer(hr.Header)
 	if err == nil {
-		r.Key, err = a.c.Keys.Authenticate(hr.Context(), apikey.Request{
+		r.Key, err = a.c.Keys.Authenticate(audit.WithSource(hr.Context(), r.source()), apikey.Request{
 			Token: token, Service: a.c.Service, Environment: a.c.Environment, IP: r.IP,
 		})
 	}
@@ -228,6 +236,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	var badQuery error
 	if hr.URL.RawQuery != "" {
 		raw, badQuery = url.ParseQuery(hr.URL.RawQuery)
+		rt.joinLists(raw)
 		for _, e := range rt.expansions(raw) {
 			if !r.Can(e.Needs.Resource, e.Needs.Action) {
 				return a.denied(e.Needs)
@@ -289,7 +298,7 @@ func (a *API) handle(r *Request) (Response, error) {
 	if r.importing.kind != "" {
 		handle = r.route.Import.Handle
 	}
-	got, err := handle(r.http.Context(), r)
+	got, err := handle(audit.WithSource(r.http.Context(), r.source()), r)
 	if err != nil {
 		return Response{}, err
 	}
@@ -319,6 +328,12 @@ func (a *API) failed(w http.ResponseWriter, r *Request, err error) {
 	f := faultOf(err, input)
 	if f.code == "permission_denied" && f.details == nil && r.route != nil {
 		f = a.denied(r.route.Needs) // a service refused; it knows no resources
+	}
+	if f.code == "not_found" && a.c.NotFound != nil && r.Key != nil {
+		ctx := audit.WithSource(r.http.Context(), r.source())
+		for _, name := range a.names[r.route] {
+			a.c.NotFound(ctx, r.Key.OrganizationID, r.Path(name))
+		}
 	}
 	if f.code == "internal_error" || f.code == "unavailable" {
 		if r.http.Context().Err() != nil && errors.Is(err, context.Canceled) {
@@ -358,16 +373,6 @@ func (r *Request) line(s string) []string {
 	return []string{s}
 }
 
-// requestID returns the request's own id if it is a sane one, else a new one.
-func requestID(h http.Header) string {
-	if v := h["X-Request-Id"]; len(v) == 1 && 0 < len(v[0]) && len(v[0]) <= 64 && !strings.ContainsFunc(v[0], func(c rune) bool {
-		return !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
-	}) {
-		return v[0]
-	}
-	return strings.ToLower(rand.Text())
-}
-
 // bearer returns the token of the Authorization header.
 func bearer(h http.Header) (string, error) {
 	lines := h["Authorization"]
@@ -384,6 +389,10 @@ func bearer(h http.Header) (string, error) {
 
 // defaultMaxBody is the largest JSON body (fleet-api.md 5).
 const defaultMaxBody int64 = 1 << 20
+
+// grownAtOnce is the most memory that a body gets for what it announces; the rest
+// grows as bytes arrive.
+const grownAtOnce = 64 << 10
 
 // readBody reads and parses the body, if there is one.
 func (a *API) readBody(w http.ResponseWriter, r *Request) error {
@@ -464,7 +473,7 @@ func (r *Request) emptyBody(takes bool) error {
 func (a *API) slurp(w http.ResponseWriter, r *Request, limit int64) ([]byte, error) {
 	var b bytes.Buffer
 	if n := r.http.ContentLength; n > 0 && n <= limit {
-		b.Grow(int(n) + bytes.MinRead)
+		b.Grow(int(min(n, grownAtOnce)) + bytes.MinRead)
 	}
 	_, err := b.ReadFrom(http.MaxBytesReader(w, r.http.Body, limit))
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {

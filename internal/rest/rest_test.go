@@ -34,7 +34,7 @@ func TestOrderOfChecks(t *testing.T) {
 		return token
 	}
 	revoked, revokedToken := n.make(t, apikey.New{OrganizationID: ours, Permissions: rw, AllowedIPs: []string{"203.0.113.1"}})
-	if _, err := n.keys.Revoke(t.Context(), apikey.By{}, ours, revoked.ID); err != nil {
+	if _, err := n.keys.Revoke(t.Context(), ours, revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	soon, soonToken := n.make(t, apikey.New{OrganizationID: ours, Permissions: rw, AllowedIPs: []string{"203.0.113.1"}, ExpiresAt: time.Now().Add(20 * time.Millisecond)})
@@ -42,7 +42,7 @@ func TestOrderOfChecks(t *testing.T) {
 		<-time.After(time.Until(soon.ExpiresAt))
 	}
 	deleted, deletedToken := n.make(t, apikey.New{OrganizationID: ours, Permissions: rw})
-	if err := n.keys.Delete(t.Context(), apikey.By{}, ours, deleted.ID); err != nil {
+	if err := n.keys.Delete(t.Context(), ours, deleted.ID); err != nil {
 		t.Fatal(err)
 	}
 	fleet := mint(apikey.New{Service: apikey.Fleet, Environment: apikey.Live})
@@ -488,6 +488,9 @@ func TestKeyRoute(t *testing.T) {
 	a.JSON(&got)
 	if a.Status != 200 || got.ID != k.ID || got.Name != k.Name || got.Level != nil || got.Limit != 7 || !slices.Equal(got.Resources["notes"], []string{"read"}) || !slices.Equal(got.IPs, []string{"198.51.100.0/24"}) {
 		t.Errorf("got %d %s", a.Status, a.Body)
+	}
+	if !strings.Contains(a.Body, `"rotated_from":null,"replaced_by":null`) {
+		t.Errorf("the key that replaces none and that none replaces is %s", a.Body)
 	}
 	if strings.Contains(a.Body, token) || strings.Contains(a.Body, token[8:30]) {
 		t.Errorf("the key gives itself away: %s", a.Body)

@@ -78,7 +78,8 @@ func TestNarrow(t *testing.T) {
 		{"all", "", "", "a a b b c c"}, {"all", "?subaccount_id=sub_b", "", "b b"}, {"all", "?subaccount_id=sub_c,sub_a", "", "a a c c"}, {"all", "", "sub_a", "a a"},
 		{"all", "?subaccount_id=sub_b", "sub_b", "b b"}, {"all", "?subaccount_id=sub_b", "sub_a", differs + header}, {"all", "?subaccount_id=sub_b,sub_a", "sub_a", differs + header},
 		{"all", "?subaccount_id=sub_b,sub_x", "", out}, {"all", "?subaccount_id=", "", "400 invalid_parameter invalid_value subaccount_id"},
-		{"all", "?subaccount_id=sub_x&subaccount_id=sub_y", "", "400 invalid_parameter invalid_value subaccount_id"},
+		{"all", "?subaccount_id=sub_x&subaccount_id=sub_y", "", out}, {"all", "?subaccount_id=sub_c&subaccount_id=sub_a", "", "a a c c"},
+		{"a", "?subaccount_id=sub_a&subaccount_id=sub_b", "", out}, {"all", "?subaccount_id=sub_b&subaccount_id=sub_a", "sub_a", differs + header},
 		{"all", "?subaccount_id=sub_x&limit=0", "", out}, // 403 comes first
 		{"a", "", "", "a a"}, {"a", "?subaccount_id=sub_b", "", out}, {"ab", "", "", "a a b b"}, {"ab", "?subaccount_id=sub_b", "", "b b"},
 		{"theirs", "", "", "x"},

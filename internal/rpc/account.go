@@ -17,6 +17,8 @@ func Authorize(ctx context.Context, need Auth) error {
 	switch {
 	case !ok:
 		return problem.New(problem.Unauthorized, "you are not signed in")
+	case need > Restricted && id.NeedsSecondFactor:
+		return id.Restricted()
 	case need >= Member && id.OrganizationID == "":
 		return problem.New(problem.Forbidden, "you belong to no organization yet; call auth.completeSignup first")
 	case need == Admin && id.Role != account.Admin:
@@ -25,7 +27,7 @@ func Authorize(ctx context.Context, need Auth) error {
 	return nil
 }
 
-// AccountProcedures are the procedures of helpdesk.md 4.2.
+// AccountProcedures are the procedures of helpdesk.md 4.2, and auth.deleteAccount.
 func AccountProcedures(accounts *account.Service, gate *browser.Gate) []Procedure {
 	a := accountProcedures{accounts, gate}
 	return []Procedure{
@@ -33,13 +35,14 @@ func AccountProcedures(accounts *account.Service, gate *browser.Gate) []Procedur
 		Mutation("auth.signInWithPassword", Public, a.signInWithPassword),
 		Mutation("auth.signInWithProvider", Public, a.signInWithProvider),
 		Query("auth.getUser", Session, a.getUser),
-		Mutation("auth.signOut", Session, a.signOut),
+		Mutation("auth.signOut", Restricted, a.signOut),
 		Mutation("auth.updateProfile", Session, a.updateProfile),
-		Mutation("auth.setPassword", Session, a.setPassword),
+		Proven(SecuredProof, Mutation("auth.setPassword", Session, a.setPassword)),
 		Mutation("auth.changePassword", Session, a.changePassword),
 		Query("auth.hasPassword", Session, a.hasPassword),
 		Mutation("auth.sendPasswordReset", Public, a.sendPasswordReset),
 		Mutation("auth.completeSignup", Session, a.completeSignup),
+		Proven(AnyProof, Mutation("auth.deleteAccount", Session, a.deleteAccount)),
 	}
 }
 
@@ -82,7 +85,8 @@ func orNull[S ~string](s S) *S {
 }
 
 func (a accountProcedures) signInWithEmail(ctx context.Context, in account.EmailSignIn) (successOutput, error) {
-	intent, err := a.accounts.SignInWithEmail(ctx, in, browser.Intent(Request(ctx)))
+	r := Request(ctx)
+	intent, err := a.accounts.SignInWithEmail(ctx, in, browser.Intent(r), a.gate.Client(r))
 	if err != nil {
 		return successOutput{}, err
 	}
@@ -105,12 +109,24 @@ func (a accountProcedures) signInWithPassword(ctx context.Context, in account.Pa
 	if err != nil {
 		return out, err
 	}
-	for _, c := range a.gate.SignedIn(s.Tokens) {
+	if s.Pending != "" {
+		SetCookie(ctx, a.gate.KeepPending(s.Pending))
+		return out, &problem.Error{
+			Kind: problem.Unauthorized, Code: account.SecondFactorRequired,
+			Message: "a second factor is required; call auth.verifyTotp or auth.verifyRecoveryCode",
+		}
+	}
+	return signedIn(ctx, a.gate, s), nil
+}
+
+// signedIn hands out a session.
+func signedIn(ctx context.Context, gate *browser.Gate, s account.SignIn) passwordSignInOutput {
+	for _, c := range gate.SignedIn(s.Tokens) {
 		SetCookie(ctx, c)
 	}
-	out.Success = true
+	out := passwordSignInOutput{Success: true}
 	out.User.ID, out.User.Email, out.User.CreatedAt = s.User.ID, s.User.Email, s.User.CreatedAt
-	return out, nil
+	return out
 }
 
 type providerSignInOutput struct {
@@ -152,7 +168,7 @@ func (a accountProcedures) updateProfile(ctx context.Context, in account.Profile
 
 func (a accountProcedures) setPassword(ctx context.Context, in account.FirstPassword) (successOutput, error) {
 	id, _ := account.FromContext(ctx)
-	err := a.accounts.SetPassword(ctx, id.UserID, in)
+	err := a.accounts.SetPassword(ctx, id, in)
 	return successOutput{err == nil}, err
 }
 
@@ -173,8 +189,19 @@ func (a accountProcedures) hasPassword(ctx context.Context, _ None) (hasPassword
 }
 
 func (a accountProcedures) sendPasswordReset(ctx context.Context, in account.PasswordReset) (successOutput, error) {
-	err := a.accounts.SendPasswordReset(ctx, in)
+	err := a.accounts.SendPasswordReset(ctx, in, a.gate.Client(Request(ctx)))
 	return successOutput{err == nil}, err
+}
+
+func (a accountProcedures) deleteAccount(ctx context.Context, in account.Deletion) (successOutput, error) {
+	id, _ := account.FromContext(ctx)
+	if err := a.accounts.DeleteAccount(ctx, id, in); err != nil {
+		return successOutput{}, err
+	}
+	for _, c := range a.gate.SignedOut() {
+		SetCookie(ctx, c)
+	}
+	return successOutput{true}, nil
 }
 
 type signupOutput struct {

@@ -158,7 +158,7 @@ func (f *accountFixture) enter(email string) account.SignIn {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := elsewhere.SignInWithEmail(f.t.Context(), account.EmailSignIn{Email: email}, ""); err != nil {
+	if _, err := elsewhere.SignInWithEmail(f.t.Context(), account.EmailSignIn{Email: email}, "", account.Client{}); err != nil {
 		f.t.Fatal(err)
 	}
 	in, err := elsewhere.FollowLink(f.t.Context(), f.token(), "", account.Client{IP: "192.0.2.7", UserAgent: "tests"})
@@ -271,7 +271,7 @@ func TestAuthSignInWithPassword(t *testing.T) {
 	f.createUser("ada@example.com", "correct horse", account.Admin)
 	f.want("POST", "auth.signInWithPassword", `{"email":"ADA@example.com","password":"correct horse"}`, 200,
 		`{"result":{"data":{"json":{"success":true,"user":{"id":"ID","email":"ada@example.com","created_at":"TIME"}}}}}`)
-	want := map[string]int{"svc-access-token": 3600, "svc-refresh-token": 2592000}
+	want := map[string]int{"svc-access-token": 3600, "svc-refresh-token": 2592000, "svc-browser": 34560000}
 	for _, c := range f.set {
 		if c.MaxAge != want[c.Name] || !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || len(c.Value) != 43 {
 			t.Errorf("got cookie %v", c)
@@ -426,6 +426,20 @@ func TestAuthCompleteSignup(t *testing.T) {
 	f.want("GET", "auth.getUser", "", 200, `{"result":{"data":{"json":{"id":"ID","email":"ada@example.com","name":"Ada","avatar_url":null,"organization_id":"ID","role":"admin","preferences":{},"created_at":"TIME","updated_at":"TIME"}}}}`)
 }
 
+// TestAuthCompleteSignupStranger: a user whom the sign-up policy does not admit
+// founds no organization.
+func TestAuthCompleteSignupStranger(t *testing.T) {
+	f := newAccountFixture(t)
+	f.enter("ada@example.com")
+	f.config.SignUp = account.InvitedSignUp
+	closed := newAccountFixture(t, func(c *account.Config) { *c = f.config })
+	closed.jar = f.jar
+	closed.want("POST", "auth.completeSignup", `{"name":"Ada","organizationName":"Acme","planTier":"free"}`, 403,
+		`{"error":{"json":{"message":"Sign-up here is by invitation only. Ask an admin of your organization to invite this address. If your organization is not here yet, ask the operator of this server to create it.","code":-32003,"data":{"code":"FORBIDDEN","httpStatus":403,"path":"auth.completeSignup"}}}}`)
+	closed.want("POST", "auth.signInWithEmail", `{"email":"ada@example.com"}`, 200, `{"result":{"data":{"json":{"success":true}}}}`)
+	closed.want("POST", "auth.signInWithEmail", `{"email":"eve@example.com"}`, 200, `{"result":{"data":{"json":{"success":true}}}}`)
+}
+
 func TestAuthCompleteSignupPaid(t *testing.T) {
 	f := newAccountFixture(t, func(c *account.Config) { c.Checkout = payments{} })
 	f.enter("ada@example.com")
@@ -488,7 +502,7 @@ func BenchmarkGetUser(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := accounts.SignInWithEmail(b.Context(), account.EmailSignIn{Email: "ada@example.com"}, ""); err != nil {
+	if _, err := accounts.SignInWithEmail(b.Context(), account.EmailSignIn{Email: "ada@example.com"}, "", account.Client{}); err != nil {
 		b.Fatal(err)
 	}
 	_, link, _ := strings.Cut(box.mails[0].Text, "token=")

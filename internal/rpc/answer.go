@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -46,6 +48,10 @@ var codes = [...]code{
 // gone is what nobody will read: the status that proxies log for it.
 var gone = code{"CLIENT_CLOSED_REQUEST", -32099, 499}
 
+// reasons are the codes of errors that a client can act on by itself. They stand
+// beside the tRPC code.
+var reasons = []string{account.SecondFactorRequired, account.SecondFactorSetupRequired, account.FreshProofRequired}
+
 // maxIssues bounds how much larger than its request an answer can be.
 const maxIssues = 100
 
@@ -60,6 +66,7 @@ type errorData struct {
 	Code       string          `json:"code"`
 	HTTPStatus int             `json:"httpStatus"`
 	Path       string          `json:"path"`
+	Reason     string          `json:"reason,omitempty"` // of [reasons]
 	Issues     []problem.Issue `json:"issues,omitempty"`
 }
 
@@ -134,11 +141,14 @@ func (a *answer) result(out any) error {
 	return nil
 }
 
-func (a *answer) error(name string, c code, message string, issues []problem.Issue) {
+func (a *answer) error(name string, c code, message, reason string, issues []problem.Issue) {
+	if !slices.Contains(reasons, reason) {
+		reason = ""
+	}
 	a.note(c.status)
 	a.body.WriteString(`{"error":{"json":`)
 	// Strings and integers always encode, and a bytes.Buffer takes everything.
-	_ = a.enc.Encode(wireError{message, c.number, errorData{c.name, c.status, name, issues[:min(len(issues), maxIssues)]}})
+	_ = a.enc.Encode(wireError{message, c.number, errorData{c.name, c.status, name, reason, issues[:min(len(issues), maxIssues)]}})
 	a.body.Truncate(a.body.Len() - 1)
 	a.body.WriteString(`}}`)
 }
@@ -146,6 +156,7 @@ func (a *answer) error(name string, c code, message string, issues []problem.Iss
 func (a *answer) send(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
+	h.Set("Content-Disposition", `attachment; filename="api.json"`) // under a fixed name, where a browser is led here
 	h.Set("Content-Length", strconv.Itoa(a.body.Len()))
 	h.Set("Cache-Control", "no-store")
 	if a.retryAfter > 0 {
@@ -171,7 +182,7 @@ func (q *request) fail(name string, err error) {
 		// The end of the server, as opposed to the client's, has its own cause.
 		if cause := context.Cause(ctx); cause == nil || cause == context.Canceled {
 			q.rt.log.InfoContext(ctx, "client went away", "procedure", name, "status", gone.status, "error", err)
-			q.answer.error(name, gone, errGone.Error(), nil)
+			q.answer.error(name, gone, errGone.Error(), "", nil)
 			return
 		}
 		err = problem.New(problem.Unavailable, "the request was interrupted, try again").Because(err)
@@ -185,17 +196,25 @@ func (q *request) fail(name string, err error) {
 			attrs = append(attrs, slog.String("stack", string(p.stack)))
 		}
 		q.rt.log.LogAttrs(ctx, slog.LevelError, "procedure failed", attrs...)
-		q.answer.error(name, codes[problem.Internal], "internal error (id "+id+")", nil)
+		q.answer.error(name, codes[problem.Internal], "internal error (id "+id+")", "", nil)
 		return
 	}
 
+	if p.Kind == problem.Forbidden {
+		if q.session != nil {
+			if known, err := q.session(); err == nil {
+				ctx = known // which names the user
+			}
+		}
+		audit.Security(ctx, q.rt.log, "request.refused", slog.String("procedure", name[:min(len(name), 100)]))
+	}
 	if p.Kind == problem.Unavailable {
 		q.rt.log.WarnContext(ctx, "procedure unavailable", "procedure", name, "error", err)
 	} else if p.Cause != nil {
 		q.rt.log.DebugContext(ctx, "procedure refused", "procedure", name, "error", err)
 	}
 	q.answer.retryAfter = max(q.answer.retryAfter, p.RetryAfter)
-	q.answer.error(name, codes[p.Kind], p.Message, p.Issues)
+	q.answer.error(name, codes[p.Kind], p.Message, p.Code, p.Issues)
 }
 
 // interrupted reports whether err came of the end of the request rather than of

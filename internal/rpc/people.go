@@ -20,11 +20,14 @@ func PeopleProcedures(accounts *account.Service, gate *browser.Gate) []Procedure
 		Mutation("sessions.end", Session, p.endSession),
 		Mutation("sessions.endAll", Session, p.endSessions),
 		Query("members.list", Member, p.listMembers),
-		Mutation("members.update", Admin, p.updateMember),
-		Mutation("members.remove", Admin, p.removeMember),
+		Proven(AnyProof, Mutation("members.update", Admin, p.updateMember)),
+		Proven(AnyProof, Mutation("members.remove", Admin, p.removeMember)),
+		Query("organization.getSignIn", Member, p.signInPolicy),
+		Proven(AnyProof, Mutation("organization.setSignIn", Admin, p.setSignInPolicy)),
+		Proven(AnyProof, Mutation("organization.requireSecondFactor", Admin, p.requireSecondFactor)),
 		Query("invitations.list", Admin, p.listInvitations),
-		Mutation("invitations.create", Admin, p.createInvitation),
-		Mutation("invitations.revoke", Admin, p.revokeInvitation),
+		Proven(AnyProof, Mutation("invitations.create", Admin, p.createInvitation)),
+		Proven(AnyProof, Mutation("invitations.revoke", Admin, p.revokeInvitation)),
 	}
 }
 
@@ -162,9 +165,20 @@ func (p peopleProcedures) updateMember(ctx context.Context, in updateMember) (me
 	return newMemberRecord(u), err
 }
 
-func (p peopleProcedures) removeMember(ctx context.Context, in recordID) (successOutput, error) {
+type removeMember struct {
+	recordID
+	// RevokeCredentials also revokes the API keys and disables the webhooks that
+	// the member created.
+	RevokeCredentials bool `json:"revokeCredentials,omitempty"`
+}
+
+func (p peopleProcedures) removeMember(ctx context.Context, in removeMember) (successOutput, error) {
 	id, _ := account.FromContext(ctx)
-	if err := p.accounts.RemoveMember(ctx, id.OrganizationID, in.ID); err != nil {
+	remove := p.accounts.RemoveMember
+	if in.RevokeCredentials {
+		remove = p.accounts.RemoveMemberAndCredentials
+	}
+	if err := remove(ctx, id.OrganizationID, in.ID); err != nil {
 		return successOutput{}, err
 	}
 	if in.ID == id.UserID {
@@ -207,4 +221,51 @@ func (p peopleProcedures) createInvitation(ctx context.Context, in account.NewIn
 func (p peopleProcedures) revokeInvitation(ctx context.Context, in recordID) (successOutput, error) {
 	err := p.accounts.RevokeInvitation(ctx, organization(ctx), in.ID)
 	return successOutput{err == nil}, err
+}
+
+type signInPolicyRecord struct {
+	ProviderOnly string `json:"providerOnly"` // off, all or domain:example.com,…
+	HasProvider  bool   `json:"hasProvider"`
+	// SecondFactorRequired: sessions of members with one factor only add or prove one.
+	SecondFactorRequired bool `json:"secondFactorRequired"`
+}
+
+func (p peopleProcedures) newSignInPolicy(o account.Organization) signInPolicyRecord {
+	return signInPolicyRecord{o.ProviderOnly.String(), p.accounts.HasProvider(), o.SecondFactorRequired}
+}
+
+func (p peopleProcedures) signInPolicy(ctx context.Context, _ None) (signInPolicyRecord, error) {
+	o, err := p.accounts.Organization(ctx, organization(ctx))
+	return p.newSignInPolicy(o), err
+}
+
+type setSignInPolicy struct {
+	ProviderOnly string `json:"providerOnly"`
+}
+
+// Check implements [problem.Checker].
+func (in setSignInPolicy) Check(v *problem.Validation) {
+	if _, err := account.ParseProviderPolicy(in.ProviderOnly); err != nil {
+		v.Add("providerOnly", "must be off, all or domain:example.com,…")
+	}
+}
+
+func (p peopleProcedures) setSignInPolicy(ctx context.Context, in setSignInPolicy) (signInPolicyRecord, error) {
+	policy, err := account.ParseProviderPolicy(in.ProviderOnly)
+	if err != nil {
+		return signInPolicyRecord{}, err // checked before
+	}
+	id, _ := account.FromContext(ctx)
+	o, err := p.accounts.RequireProvider(ctx, id, policy)
+	return p.newSignInPolicy(o), err
+}
+
+type requireSecondFactor struct {
+	Required bool `json:"required"`
+}
+
+func (p peopleProcedures) requireSecondFactor(ctx context.Context, in requireSecondFactor) (signInPolicyRecord, error) {
+	id, _ := account.FromContext(ctx)
+	o, err := p.accounts.RequireSecondFactor(ctx, id, in.Required)
+	return p.newSignInPolicy(o), err
 }

@@ -105,6 +105,10 @@ func (q *request) serve(i int, name string) {
 	q.answer.note(http.StatusOK)
 }
 
+// maxHeldInput bounds the input in which the id of a record that was not found is
+// looked for, in bytes.
+const maxHeldInput = 1 << 10
+
 // call runs call number i. It is the one place where a panic is caught.
 func (q *request) call(i int, name string) (err error) {
 	defer func() {
@@ -120,20 +124,36 @@ func (q *request) call(i int, name string) (err error) {
 		q.answer.allow(p.method)
 		return problem.New(problem.MethodNotAllowed, "%s is called with %s", name, p.method)
 	}
-	input, err := q.inputOf(i)
-	if err != nil {
-		return err
-	}
 	ctx := q.plain
-	if p.auth != Public {
+	if p.auth != Public { // before the body is read: strangers shall not make us wait for one
 		if ctx, err = q.session(); err != nil {
 			return err
 		}
 		if err := q.rt.authorize(ctx, p.auth); err != nil {
 			return err
 		}
+		if p.proof != NoProof && q.rt.requireProof != nil {
+			if err := q.rt.requireProof(ctx, p.proof); err != nil {
+				return err
+			}
+		}
 	}
-	return p.run(ctx, input, q.answer)
+	input, err := q.inputOf(i)
+	if err != nil {
+		return err
+	}
+	var short []byte // a long input is not held while the call waits
+	if p.auth != Public && q.rt.onNotFound != nil && len(input) <= maxHeldInput {
+		short = bytes.Clone(input)
+	}
+	err = p.run(ctx, input, q.answer)
+	if short != nil && problem.Of(err) == problem.NotFound {
+		var in struct{ ID string }
+		if json.Unmarshal(short, &in) == nil && in.ID != "" {
+			q.rt.onNotFound(ctx, in.ID)
+		}
+	}
+	return err
 }
 
 func (q *request) authenticate() (context.Context, error) {

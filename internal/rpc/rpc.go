@@ -16,8 +16,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 )
 
 // Prefix is the path below which a [Router] must be mounted.
@@ -27,16 +29,19 @@ const Prefix = "/api/trpc/"
 type Auth uint8
 
 const (
-	Public  Auth = iota // anyone; no session is looked up
-	Session             // signed in, with or without an organization
-	Member              // signed in and of an organization
-	Admin               // signed in and admin of an organization
+	Public     Auth = iota // anyone; no session is looked up
+	Restricted             // signed in, even without the second factor that the organization requires
+	Session                // signed in, with or without an organization
+	Member                 // signed in and of an organization
+	Admin                  // signed in and admin of an organization
 )
 
 func (a Auth) String() string {
 	switch a {
 	case Public:
 		return "public"
+	case Restricted:
+		return "restricted"
 	case Session:
 		return "session"
 	case Member:
@@ -57,6 +62,7 @@ type Procedure struct {
 	name   string
 	method string
 	auth   Auth
+	proof  Proof
 
 	// run decodes input (nil for none), calls the function and encodes what
 	// it returned into a.
@@ -82,6 +88,21 @@ func Query[In, Out any](name string, auth Auth, fn func(ctx context.Context, in 
 // All else is as for [Query]. It may set cookies with [SetCookie].
 func Mutation[In, Out any](name string, auth Auth, fn func(ctx context.Context, in In) (Out, error)) Procedure {
 	return adapt(http.MethodPost, name, auth, fn)
+}
+
+// Proof says for which callers a procedure needs a fresh proof of identity.
+type Proof uint8
+
+const (
+	NoProof      Proof = iota
+	SecuredProof       // callers with a second factor
+	AnyProof           // every caller
+)
+
+// Proven returns p with the need of a fresh proof of identity.
+func Proven(need Proof, p Procedure) Procedure {
+	p.proof = need
+	return p
 }
 
 func adapt[In, Out any](method, name string, auth Auth, fn func(context.Context, In) (Out, error)) Procedure {
@@ -123,6 +144,14 @@ type Config struct {
 	// call a procedure that needs need, which is never Public.
 	Authorize func(ctx context.Context, need Auth) error
 
+	// RequireProof reports, as a [problem.Error], that the caller in ctx must prove
+	// their identity first. Nil asks for no proof.
+	RequireProof func(ctx context.Context, need Proof) error
+
+	// NotFound is called with the id in the input of a call that was answered NOT_FOUND,
+	// in case it is another organization's. Nil: nothing is.
+	NotFound func(ctx context.Context, id string)
+
 	Logger *slog.Logger // nil discards
 }
 
@@ -131,8 +160,13 @@ type Router struct {
 	procedures   map[string]*Procedure
 	authenticate func(http.ResponseWriter, *http.Request) (context.Context, error)
 	authorize    func(context.Context, Auth) error
+	requireProof func(context.Context, Proof) error
+	onNotFound   func(context.Context, string)
 	log          *slog.Logger
 }
+
+// Procedures returns the names of all procedures, sorted.
+func (rt *Router) Procedures() []string { return slices.Sorted(maps.Keys(rt.procedures)) }
 
 // New returns a router. It panics when two procedures share a name, or when
 // one needs a session and there is no way to find it.
@@ -141,6 +175,8 @@ func New(c Config) *Router {
 		procedures:   make(map[string]*Procedure, len(c.Procedures)),
 		authenticate: c.Authenticate,
 		authorize:    c.Authorize,
+		requireProof: c.RequireProof,
+		onNotFound:   c.NotFound,
 		log:          c.Logger,
 	}
 	if rt.log == nil {

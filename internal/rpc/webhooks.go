@@ -88,7 +88,7 @@ func (p webhookProcedures) list(ctx context.Context, _ None) ([]webhookRecord, e
 type createWebhook struct {
 	URL           string           `json:"url"`
 	Events        []string         `json:"events"`
-	Secret        string           `json:"secret,omitempty"`
+	Secret        *string          `json:"secret"`
 	Enabled       *bool            `json:"enabled"`
 	PayloadForm   webhook.Form     `json:"payloadForm,omitempty"`
 	RetrySchedule webhook.Schedule `json:"retrySchedule,omitempty"`
@@ -98,7 +98,7 @@ type createWebhook struct {
 func (p webhookProcedures) create(ctx context.Context, in createWebhook) (webhookRecord, error) {
 	w, err := p.webhooks.Create(ctx, organization(ctx), webhook.New{
 		URL: in.URL, Events: in.Events, Secret: in.Secret, Disabled: in.Enabled != nil && !*in.Enabled,
-		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered,
+		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered, MayAudit: true, // admins only
 	})
 	return newWebhookRecord(w), err
 }
@@ -108,6 +108,7 @@ type updateWebhook struct {
 	URL           *string           `json:"url"`
 	Events        *[]string         `json:"events"`
 	Secret        *string           `json:"secret"`
+	Unsigned      bool              `json:"unsigned,omitempty"`
 	Enabled       *bool             `json:"enabled"`
 	PayloadForm   *webhook.Form     `json:"payloadForm"`
 	RetrySchedule *webhook.Schedule `json:"retrySchedule"`
@@ -117,8 +118,8 @@ type updateWebhook struct {
 
 func (p webhookProcedures) update(ctx context.Context, in updateWebhook) (webhookRecord, error) {
 	w, err := p.webhooks.Update(ctx, organization(ctx), in.ID, webhook.Change{
-		URL: in.URL, Events: in.Events, Secret: in.Secret, Enabled: in.Enabled,
-		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered, DrainRate: in.DrainRate,
+		URL: in.URL, Events: in.Events, Secret: in.Secret, Unsigned: in.Unsigned, Enabled: in.Enabled,
+		PayloadForm: in.PayloadForm, RetrySchedule: in.RetrySchedule, Ordered: in.Ordered, DrainRate: in.DrainRate, MayAudit: true,
 	})
 	return newWebhookRecord(w), err
 }

@@ -124,7 +124,7 @@ func TestWebhookProcedures(t *testing.T) {
 	f.want("GET", "webhooks.list", "", 200, result(`[]`))
 	first := `{"id":"ID","url":"https://receiver.example.com/","events":["ticket.created"],"enabled":true,"state":"enabled","hasSecret":true,` +
 		`"payloadForm":"b","retrySchedule":"two","ordered":false,"drainRate":null,"queuedEvents":0,"droppedEvents":0,"lastDeliveryAt":null,"lastError":null,"created_at":"TIME","updated_at":"TIME"}`
-	status, created := f.call("POST", "webhooks.create", `{"url":"https://receiver.example.com/","events":["ticket.created"],"secret":"hush"}`)
+	status, created := f.call("POST", "webhooks.create", `{"url":"https://receiver.example.com/","events":["ticket.created"],"secret":"hush, this is one"}`)
 	if got := anonymous(created); status != 200 || got != result(first) {
 		t.Fatalf("got %d %s, want %s", status, got, result(first))
 	}
@@ -136,7 +136,7 @@ func TestWebhookProcedures(t *testing.T) {
 
 	f.want("POST", "webhooks.update", `{"id":"`+id+`","events":["sla.warning","sla.breached"],"enabled":false}`, 200,
 		result(strings.NewReplacer(`["ticket.created"]`, `["sla.warning","sla.breached"]`, `"enabled":true,"state":"enabled"`, `"enabled":false,"state":"disabled"`).Replace(first)))
-	f.want("POST", "webhooks.update", `{"id":"`+id+`","url":"https://new.example.com/","secret":"","enabled":true,"events":null}`, 200,
+	f.want("POST", "webhooks.update", `{"id":"`+id+`","url":"https://new.example.com/","unsigned":true,"enabled":true,"events":null}`, 200,
 		result(strings.NewReplacer(`["ticket.created"]`, `["sla.warning","sla.breached"]`, `"hasSecret":true`, `"hasSecret":false`, "receiver.", "new.").Replace(first)))
 
 	testResult := func(want string) {
@@ -245,7 +245,7 @@ func TestWebhookProceduresRefuse(t *testing.T) {
 // What can be asked and done about deliveries.
 func TestWebhookHistoryProcedures(t *testing.T) {
 	f := newWebhookFixture(t)
-	_, created := f.call("POST", "webhooks.create", `{"url":"https://receiver.example.com/hook","events":["ticket.created"],"secret":"planted-secret","ordered":true}`)
+	_, created := f.call("POST", "webhooks.create", `{"url":"https://receiver.example.com/hook","events":["ticket.created"],"secret":"planted-secret-of-ours","ordered":true}`)
 	if !strings.Contains(created, `"ordered":true`) {
 		t.Errorf("got %s, want it ordered", created)
 	}

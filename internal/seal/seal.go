@@ -24,6 +24,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 
 	"golang.org/x/crypto/chacha20poly1305"
@@ -169,12 +170,57 @@ func (b *Box) VerifyMAC(purpose string, mac []byte, size int, data ...string) bo
 	return false
 }
 
-func (r root) mac(purpose string, data []string) []byte {
-	h := hmac.New(sha256.New, r.derive("mac", purpose))
+func (r root) mac(purpose string, data []string) []byte { return mac(r.derive("mac", purpose), data) }
+
+func mac(key []byte, data []string) []byte {
+	h := hmac.New(sha256.New, key)
 	var part []byte
 	for _, d := range data {
 		part = binary.BigEndian.AppendUint64(part[:0], uint64(len(d)))
 		h.Write(append(part, d...))
 	}
 	return h.Sum(nil)
+}
+
+// Signer makes and checks MACs of one purpose that are stored for good, each with
+// the id of the key that made it. It is immutable and safe for concurrent use.
+type Signer struct{ keys []signingKey }
+
+type signingKey struct {
+	id     string
+	secret []byte
+}
+
+// Signer returns the signer for a purpose. Its first key signs; every key verifies.
+// The purpose must not be one of [Box.MAC].
+func (b *Box) Signer(purpose string) *Signer {
+	s := new(Signer)
+	for _, r := range b.roots {
+		s.keys = append(s.keys, signingKey{hex.EncodeToString(r.id[:]), r.derive("mac", purpose)})
+	}
+	return s
+}
+
+// KeyID is the id of the key that [Signer.Sign] uses: 8 hexadecimal digits that say
+// nothing about the key.
+func (s *Signer) KeyID() string { return s.keys[0].id }
+
+// Sign returns the HMAC-SHA256 (32 bytes) of data under the first key. The parts
+// of data are kept apart, as those of [Box.MAC].
+func (s *Signer) Sign(data ...string) []byte { return mac(s.keys[0].secret, data) }
+
+// Verify returns nil if mac is that of data under the key with this id. Otherwise
+// the error is [ErrUnknownKey], when there is no such key, or [ErrDamaged].
+func (s *Signer) Verify(keyID string, sum []byte, data ...string) error {
+	err := ErrUnknownKey
+	for _, k := range s.keys { // ids may collide, as those of sealed values
+		if k.id != keyID {
+			continue
+		}
+		if hmac.Equal(sum, mac(k.secret, data)) {
+			return nil
+		}
+		err = ErrDamaged
+	}
+	return err
 }

@@ -66,7 +66,7 @@ func (s *Service) forgetCustomer(ctx context.Context, r *Request) error {
 				}
 			}
 		}
-		return complete(ctx, tx, r, map[string]any{"customer_known": p.CustomerID != "", "tickets": len(p.TicketIDs), "orders": orders})
+		return s.complete(ctx, tx, r, map[string]any{"customer_known": p.CustomerID != "", "tickets": len(p.TicketIDs), "orders": orders})
 	})
 }
 
@@ -130,7 +130,7 @@ func (s *Service) forgetShop(ctx context.Context, r *Request) error {
 		if _, err := tx.Exec(ctx, "UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1)", places); err != nil {
 			return fmt.Errorf("forget whom requests were about: %w", err)
 		}
-		return complete(ctx, tx, r, outcome)
+		return s.complete(ctx, tx, r, map[string]any{"customers": outcome.Customers, "orders": outcome.Orders})
 	})
 }
 

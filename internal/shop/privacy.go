@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -117,6 +118,9 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Origin
 	if err != nil {
 		return nil, err
 	}
+	if err := s.recordTx(ctx, tx, AuditPrivacyReceived, o.OrganizationID, id, map[string]any{"kind": string(p.Kind), "shop": clean(p.Shop)}); err != nil {
+		return nil, err
+	}
 	return result{"accepted", id}, s.queue.Enqueue(ctx, tx, queue.New{Kind: privacyKind, Lane: at, Payload: []byte(id)})
 }
 
@@ -207,13 +211,15 @@ func reason(err error) string {
 }
 
 // complete records that a request is done, in the caller's transaction.
-func complete(ctx context.Context, tx *db.Tx, r *Request, outcome any) error {
+func (s *Service) complete(ctx context.Context, tx *db.Tx, r *Request, outcome map[string]any) error {
 	if _, err := tx.Exec(ctx, `UPDATE privacy_requests SET completed_at = $2, outcome = $3, error = NULL, details = NULL,
 		subject = CASE WHEN kind = $4 THEN subject ELSE NULL END WHERE id = $1`,
 		r.ID, tx.Now.UnixMicro(), db.JSON(outcome), string(channel.PrivacyRequest)); err != nil {
 		return fmt.Errorf("record that the request is done: %w", err)
 	}
-	return nil
+	details := map[string]any{"kind": string(r.Kind), "shop": r.Shop}
+	maps.Copy(details, outcome)
+	return s.recordTx(ctx, tx, AuditPrivacyCompleted, r.OrganizationID, r.ID, details)
 }
 
 // identify finds out whom a request is about and writes it down, once.
@@ -245,10 +251,10 @@ func (s *Service) places(ctx context.Context, r *Request) ([]string, error) {
 	return list, nil
 }
 
-// FormerOwner returns whose a shop was by its connections, if all were of one
-// organization.
+// FormerOwner returns whose a shop was by the connections that had proven it, if all
+// were of one organization.
 func (s *Service) FormerOwner(ctx context.Context, q db.Querier, address string) (organizationID string, ok bool, err error) {
-	list, err := db.All(ctx, q, scanText, "SELECT DISTINCT organization_id FROM shop_places WHERE address = $1 LIMIT 2", address)
+	list, err := db.All(ctx, q, scanText, "SELECT DISTINCT organization_id FROM shop_places WHERE address = $1 AND proven LIMIT 2", address)
 	if err != nil || len(list) != 1 {
 		return "", false, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
@@ -197,6 +198,33 @@ func TestLargeArchive(t *testing.T) {
 			t.Errorf("the archive whose time is up: %v, want it gone", err)
 		}
 	})
+}
+
+// TestClaimIsNoFormerOwner: whoever connects a shop without proving it is not its former
+// owner, to whom goes what the law asks of a shop that nobody has any more.
+func TestClaimIsNoFormerOwner(t *testing.T) {
+	f := open(t)
+	change := func(id, organization string, proven, gone bool) {
+		c := shop.Connection{ID: id, OrganizationID: organization, Channel: "storefront", Address: domain, Enabled: true, Proven: proven}
+		f.write(func(ctx context.Context, tx *db.Tx) error { return f.Changed(ctx, tx, c, gone) })
+	}
+	want := func(when, owner string) {
+		t.Helper()
+		got, ok, err := f.FormerOwner(t.Context(), f.db, domain)
+		if err != nil || got != owner || ok != (owner != "") {
+			t.Errorf("%s: the former owner is %q, %t, %v; want %q", when, got, ok, err, owner)
+		}
+	}
+	change("c1", "stranger", false, false)
+	change("c1", "stranger", false, true)
+	want("a stranger claimed it", "")
+	change("c2", "acme", false, false)
+	change("c2", "acme", true, false)
+	change("c2", "acme", false, false) // its proof was lost
+	change("c2", "acme", false, true)
+	want("its owner proved it", "acme")
+	change("c3", "stranger", false, false)
+	want("a stranger claims it again", "acme")
 }
 
 // TestForgetCustomer fails in every place once, and checks what is left.

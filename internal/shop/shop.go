@@ -42,6 +42,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -119,6 +120,7 @@ type Connection struct {
 	Channel        string
 	Address        string
 	Enabled        bool
+	Proven         bool // the shop is proven to be the organization's
 	Credentials    map[string]string
 	Settings       map[string]string
 }
@@ -155,6 +157,7 @@ type Config struct {
 	// shop's domain. Empty: at the shop.
 	APIURL  string
 	Version string       // of the API; empty: [DefaultVersion]
+	Audit   *audit.Log   // nil records nothing
 	Logger  *slog.Logger // nil discards
 }
 
@@ -174,6 +177,7 @@ type Service struct {
 	http        http.RoundTripper
 	apiURL      string
 	version     string
+	audit       *audit.Log
 	log         *slog.Logger
 }
 
@@ -182,7 +186,7 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, blob: c.Blob, box: c.Box, desk: c.Desk, keepers: c.Keepers, connections: c.Connections,
 		admins: c.Admins, mail: c.Mail, mailFrom: c.MailFrom, baseURL: strings.TrimRight(c.BaseURL, "/"),
-		http: c.HTTP, apiURL: c.APIURL, version: c.Version, log: c.Logger,
+		http: c.HTTP, apiURL: c.APIURL, version: c.Version, audit: c.Audit, log: c.Logger,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

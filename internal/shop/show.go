@@ -58,7 +58,7 @@ func (s *Service) show(ctx context.Context, r *Request) error {
 		return fmt.Errorf("mail it to the administrators: %w", err)
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		return complete(ctx, tx, r, map[string]any{
+		return s.complete(ctx, tx, r, map[string]any{
 			"customer_known": contents.Customer != nil, "orders": len(contents.Orders), "files": len(contents.files),
 			"administrators": len(admins), "linked": len(m.Attachments) == 0, "size": size,
 		})
@@ -90,8 +90,9 @@ func (s *Service) expire(ctx context.Context, j *queue.Job) error {
 // close; NotFound when there is none, or not any more.
 func (s *Service) OpenExport(ctx context.Context, token string) (io.ReadCloser, error) {
 	gone := problem.New(problem.NotFound, "this archive is not here, or not any more: a link is good for %d days", int(linkLife/(24*time.Hour)))
-	var key string
-	err := s.db.QueryRow(ctx, "SELECT blob_key FROM privacy_exports WHERE digest = $1 AND until > $2", tokenDigest(token), time.Now().UnixMicro()).Scan(&key)
+	var key, requestID, organizationID string
+	err := s.db.QueryRow(ctx, `SELECT e.blob_key, r.id, r.organization_id FROM privacy_exports e JOIN privacy_requests r ON r.id = e.request_id
+		WHERE e.digest = $1 AND e.until > $2`, tokenDigest(token), time.Now().UnixMicro()).Scan(&key, &requestID, &organizationID)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, gone
 	}
@@ -104,6 +105,9 @@ func (s *Service) OpenExport(ctx context.Context, token string) (io.ReadCloser, 
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	if err := s.audit.Record(ctx, privacyEntry(AuditArchiveFetched, organizationID, requestID, nil)); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }

@@ -63,8 +63,9 @@ func (s *Service) Changed(ctx context.Context, tx *db.Tx, c Connection, gone boo
 	if c.Channel != storefront {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO shop_places (place, organization_id, address) VALUES ($1, $2, $3)
-		ON CONFLICT (place) DO UPDATE SET address = excluded.address`, c.ID, c.OrganizationID, c.Address); err != nil {
+	if _, err := tx.Exec(ctx, `INSERT INTO shop_places (place, organization_id, address, proven) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (place) DO UPDATE SET address = excluded.address, proven = shop_places.proven OR excluded.proven`,
+		c.ID, c.OrganizationID, c.Address, c.Proven); err != nil {
 		return fmt.Errorf("note the shop of a connection: %w", err)
 	}
 	var old string

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"html/template"
 	"io/fs"
+	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -46,13 +46,6 @@ type Request struct {
 	news string // where the organization's news was before anything was looked at
 }
 
-// By is who asks, for the audit log.
-func (r *Request) By() apikey.By {
-	by := apikey.By{Actor: apikey.Actor{Type: apikey.User, ID: r.UserID, Email: r.User.Email}, UserAgent: r.Client.UserAgent}
-	by.IP, _ = netip.ParseAddr(r.Client.IP) // no address is none
-	return by
-}
-
 // Admin reports whether an admin of the organization asks.
 func (r *Request) Admin() bool { return r.Role == account.Admin }
 
@@ -70,6 +63,13 @@ type Route struct {
 	Post  Handler // nil: there is no form
 	Admin bool    // only for admins
 	Alone bool    // also for who belongs to no organization yet
+
+	// Proof says that the form needs a fresh proof of identity. Forms below
+	// /settings need one unless they are Routine.
+	Proof, Routine bool
+	// Enrol says that the page is also for sessions that lack a second factor which
+	// the organization requires.
+	Enrol bool
 }
 
 // Area returns an area whose pages are the templates of files: the folder
@@ -103,6 +103,10 @@ func (s *Site) Area(files fs.FS, styles ...string) *Area {
 // Handle has an address answered: a path with wildcards as [http.ServeMux] takes
 // them, without a method.
 func (a *Area) Handle(path string, rt Route) {
+	if strings.HasPrefix(path, "/settings/") && !rt.Routine {
+		rt.Proof = rt.Post != nil
+	}
+	a.site.routes = append(a.site.routes, RouteInfo{path, rt.Get != nil, rt.Post != nil, true, rt.Proof})
 	var allow []string
 	add := func(method string, h Handler) {
 		if h != nil {
@@ -126,7 +130,7 @@ func (a *Area) Handle(path string, rt Route) {
 
 // serve finds out who asks, whether they may, and has the handler answer.
 func (a *Area) serve(w http.ResponseWriter, r *http.Request, rt Route, h Handler) {
-	req, err := a.site.identify(w, r)
+	req, err := a.site.authenticate(w, r)
 	if err != nil {
 		if problem.Of(err) != problem.Unauthorized {
 			a.site.fail(w, r, err)
@@ -136,29 +140,47 @@ func (a *Area) serve(w http.ResponseWriter, r *http.Request, rt Route, h Handler
 		return
 	}
 	switch {
+	case req.NeedsSecondFactor && !rt.Enrol:
+		a.site.restricted(w, req)
+		return
 	case req.OrganizationID == "" && !rt.Alone:
 		seeOther(w, WelcomePath)
 		return
 	case rt.Admin && !req.Admin():
 		err = problem.New(problem.Forbidden, "This page is for admins of %s. Ask one of them.", req.Organization.Name)
+	case rt.Proof && r.Method == http.MethodPost:
+		err = a.guarded(w, req, h)
 	default:
 		err = h(w, req)
 	}
-	if err != nil {
+	switch {
+	case r.Method == http.MethodGet && code(err) == account.FreshProofRequired:
+		seeOther(w, ConfirmPath+"?next="+url.QueryEscape(r.URL.RequestURI()))
+	case err != nil:
 		a.fail(w, req, err)
 	}
 }
 
-// identify returns who sent r. The error is Unauthorized when nobody is signed in.
+// identify returns who sent r. The error is Unauthorized when nobody is signed in,
+// and that of [account.Identity.Restricted].
 func (s *Site) identify(w http.ResponseWriter, r *http.Request) (*Request, error) {
-	ctx, err := s.gate.Authenticate(w, r)
+	req, err := s.authenticate(w, r)
+	if err == nil {
+		err = req.Restricted()
+	}
+	return req, err
+}
+
+// authenticate is identify without the check of [account.Identity.Restricted].
+func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, error) {
+	ctx, err := s.gate.AuthenticateRestricted(w, r)
 	if err != nil {
 		return nil, err
 	}
 	id, _ := account.FromContext(ctx)
 	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r)), Client: s.gate.Client(r)}
 	if id.OrganizationID != "" {
-		if s.live != nil {
+		if s.live != nil && !id.NeedsSecondFactor {
 			req.news = s.live.Mark(id.OrganizationID)
 		}
 		if req.Organization, err = s.accounts.Organization(ctx, id.OrganizationID); err != nil {
@@ -265,8 +287,12 @@ func (a *Area) fail(w http.ResponseWriter, r *Request, err error) {
 	case problem.NotFound:
 		status, title = http.StatusNotFound, "Not found"
 		m.Text = "There is nothing at this address, or it is not your organization's, or it was deleted."
+		if id := r.PathValue("id"); id != "" && a.site.onNotFound != nil {
+			a.site.onNotFound(r.Context(), r.OrganizationID, id)
+		}
 	case problem.Forbidden:
 		status, title = http.StatusForbidden, "This is not for you"
+		audit.Security(r.Context(), a.site.log, "request.refused", slog.String("page", r.Pattern))
 	case problem.Conflict:
 		status = http.StatusConflict
 	case problem.TooLarge:
@@ -302,6 +328,10 @@ type Confirm struct {
 	Type   string // a word that must be typed, such as the name of what goes; empty: none
 	Label  string // of the button: "Delete the key"
 	Cancel string // where to go instead
+
+	ListTitle string
+	List      []string // records that it concerns, each in a line
+	Choice    *Field   // a checkbox below the list; nil for none
 }
 
 // Confirm shows the page that asks. at and views are those of [Page].

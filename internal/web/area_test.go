@@ -83,7 +83,7 @@ func (a *rooms) tear(w http.ResponseWriter, r *web.Request) error {
 // TestRoutes: who may go where, and what they are told otherwise.
 func TestRoutes(t *testing.T) {
 	h, _ := newRooms(t)
-	newcomer, err := h.Accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "new@example.com"}, "")
+	newcomer, err := h.Accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "new@example.com"}, "", account.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// attachment serves a file that came with a message, to members of the
-// organization that got it. Whoever sent it chose its bytes and its type, so it
-// is handed over for saving, and no browser may run it as a page of ours.
+// attachment serves a file of a message to members of its organization, and to
+// everybody with a signed link. Its sender chose its bytes and its type, so it is
+// served for saving, and no browser may run it as a page of ours.
 func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("sig") {
+		s.sharedFile(w, r)
+		return
+	}
 	ctx, err := s.gate.Authenticate(w, r)
-	if problem.Of(err) == problem.Unauthorized {
+	if problem.Of(err) == problem.Unauthorized || code(err) == account.SecondFactorSetupRequired {
 		s.message(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are for the members of the organization.", "")
 		return
 	}
@@ -35,11 +39,11 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer content.Close()
-	serveFile(w, &a, content, "private, max-age=31536000, immutable") // the bytes behind an id never change
+	serveFile(w, &a, content)
 }
 
-// sharedFile serves a file to whoever has a link to it: a provider that shall hand
-// it on to a customer. It may be a customer's, so nothing keeps it on the way.
+// sharedFile serves a file by its signed link: to a provider that sends it on to a
+// customer, or to the receiver of a webhook.
 func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
@@ -52,11 +56,12 @@ func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer content.Close()
-	serveFile(w, &a, content, "private, no-store")
+	serveFile(w, &a, content)
 }
 
-// serveFile hands a file over for saving.
-func serveFile(w http.ResponseWriter, a *desk.Attachment, content io.Reader, cache string) {
+// serveFile serves a file for saving. No cache stores it: it may be a customer's
+// passport, and the next person at this browser must not find it there.
+func serveFile(w http.ResponseWriter, a *desk.Attachment, content io.Reader) {
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": a.Name})
 	if disposition == "" {
 		disposition = "attachment"
@@ -67,7 +72,7 @@ func serveFile(w http.ResponseWriter, a *desk.Attachment, content io.Reader, cac
 	h.Set("Content-Disposition", disposition)
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", cache)
+	h.Set("Cache-Control", "private, no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	_, _ = io.Copy(w, content)
 }

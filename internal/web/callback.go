@@ -10,28 +10,117 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
+// linkPath takes the form with which a sign-in link is used.
+const linkPath = SignInPath + "/link"
+
 // callback is where a sign-in link leads: it opens a session and sends the
 // browser on. A link that does not work sets no cookie.
+//
+// A person may have been sent somebody else's link, to be signed in to an account
+// that is not theirs (login CSRF). So a browser other than the one that asked for
+// the link gets a form that names the account; a GET there signs nobody in.
+// Programs, which have no person to ask, use the link at once.
 func (s *Site) callback(w http.ResponseWriter, r *http.Request) {
 	if s.aheadOfTime(w, r) {
 		return
 	}
-	in, err := s.accounts.FollowLink(r.Context(), r.URL.Query().Get("token"), browser.Intent(r), s.gate.Client(r))
+	token := r.URL.Query().Get("token")
+	if isBrowser(r) {
+		link, err := s.accounts.SignInLink(r.Context(), token, browser.Intent(r))
+		if err != nil {
+			s.linkFailed(w, r, err)
+			return
+		}
+		if !link.Asked {
+			s.confirmLink(w, r, linkForm{Token: token, Email: link.Email})
+			return
+		}
+	}
+	s.follow(w, r, token)
+}
+
+// followLink takes the form of [Site.confirmLink].
+func (s *Site) followLink(w http.ResponseWriter, r *http.Request) {
+	if form, ok := s.form(w, r); ok {
+		s.follow(w, r, form.Get("token"))
+	}
+}
+
+func (s *Site) follow(w http.ResponseWriter, r *http.Request, token string) {
+	in, err := s.accounts.FollowLink(r.Context(), token, browser.Intent(r), s.gate.Client(r))
+	if err != nil {
+		s.linkFailed(w, r, err)
+		return
+	}
+	s.enter(w, in)
+}
+
+func (s *Site) linkFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
 		s.tell(w, r, http.StatusBadRequest, "This link does not work", message{
 			p.Message, "Ask for a new link, and open it in the same browser.", SignInPath, "Ask for a new link",
 		})
 		return
 	}
-	if err != nil {
+	if !s.signUpRefused(w, r, err) {
 		s.fail(w, r, err)
-		return
 	}
-	s.enter(w, in)
+}
+
+// linkForm asks whether to use a sign-in link.
+type linkForm struct {
+	Token   string
+	Email   string // of the account that the link signs in to
+	Present string // of the account that this browser is signed in to; empty for none
+}
+
+func (s *Site) confirmLink(w http.ResponseWriter, r *http.Request, body linkForm) {
+	if browser.HasSession(r) {
+		ctx, err := s.gate.AuthenticateRestricted(w, r)
+		if err != nil && problem.Of(err) != problem.Unauthorized {
+			s.fail(w, r, err)
+			return
+		}
+		if err == nil {
+			id, _ := account.FromContext(ctx)
+			body.Present = id.User.Email
+		}
+	}
+	s.render(w, r, http.StatusOK, "link", page{Title: "Sign in", Posts: true, Script: zoneScript, Body: body})
+}
+
+// isBrowser reports whether a person's browser sends r. Browsers say from where a
+// request comes by Fetch metadata; those from before it, and those on a plain
+// connection, are known by what they accept.
+func isBrowser(r *http.Request) bool {
+	h := r.Header
+	return h.Get("Sec-Fetch-Site") != "" || h.Get("Sec-Fetch-Mode") == "navigate" ||
+		strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") && strings.Contains(h.Get("Accept"), "text/html")
+}
+
+// signUpRefused answers a person whom the sign-up policy or their organization's
+// provider policy does not admit, and reports whether err says so.
+func (s *Site) signUpRefused(w http.ResponseWriter, r *http.Request, err error) bool {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok || p.Kind != problem.Forbidden {
+		return false
+	}
+	if p.Code == account.ProviderRequired {
+		s.tell(w, r, http.StatusForbidden, "Sign in with your identity provider", message{Text: p.Message, Path: SignInPath, Label: "Go to sign-in"})
+		return true
+	}
+	s.tell(w, r, http.StatusForbidden, "You cannot sign up with this address", message{
+		p.Message, "If you have an invitation, open the link in it.", SignInPath, "Sign in with another address",
+	})
+	return true
 }
 
 // enter gives the browser a session that was just opened and sends it on.
 func (s *Site) enter(w http.ResponseWriter, in account.SignIn) {
+	if in.Pending != "" {
+		s.hold(w, in)
+		return
+	}
 	for _, c := range append(s.gate.SignedIn(in.Tokens), s.gate.KeepIntent("")) {
 		http.SetCookie(w, c)
 	}

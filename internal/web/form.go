@@ -94,6 +94,7 @@ type Field struct {
 	Type         string // of the input; or "textarea", "select", "checkbox"
 	Autocomplete string // what password managers and browsers may fill in
 	Optional     bool   // it may be left empty
+	OneOf        bool   // one of several fields, of which one is filled in
 	Least, Most  int    // characters; 0 when the browser need not count
 	Rows         int    // of a textarea
 	Mode         string // which keyboard a telephone shows: "decimal", "numeric"; empty for letters

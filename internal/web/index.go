@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 
+	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -25,6 +26,9 @@ func (s *Site) index(w http.ResponseWriter, r *http.Request) {
 			if err := s.redirect(w, to, n); err != nil {
 				s.fail(w, r, err)
 			}
+			return
+		case code(err) == account.SecondFactorSetupRequired:
+			s.restricted(w, req)
 			return
 		case problem.Of(err) != problem.Unauthorized:
 			s.fail(w, r, err)

@@ -54,6 +54,7 @@ func (s *Site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 		s.invitationFailed(w, r, err)
 		return
 	}
+	in.RedirectTo = s.passkeyFirst(next(in.RedirectTo))
 	s.enter(w, in)
 }
 
@@ -70,7 +71,9 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 				"and open the invitation again, or ask for an invitation to another e-mail address.", SignInPath, "Sign in",
 		})
 	default:
-		s.fail(w, r, err)
+		if !s.signUpRefused(w, r, err) {
+			s.fail(w, r, err)
+		}
 	}
 }
 

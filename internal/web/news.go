@@ -2,108 +2,163 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
-	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 const (
-	// newsBeat is how often a quiet stream says that it is there, and asks
-	// whether its session still is.
+	// newsBeat is the interval at which a quiet stream sends a comment, and checks its
+	// session where no news of its end has come.
 	newsBeat = 20 * time.Second
-	// newsLife is how long one stream lasts; the browser opens another.
+	// newsLife is the longest life of one stream; the browser opens another.
 	newsLife = 30 * time.Minute
+	// newsWait is the pause that a client over its limit is asked for.
+	newsWait = time.Minute
 )
 
-// news streams what has changed in the organization of who asks, as server-sent
-// events (HTML, section 9.2): each has the topics of package live, one to a line,
-// and the mark of the news as its id. Who names the mark that they know, of a page
-// or of the stream before, hears whether something was told since. It ends with the
-// session.
+// news streams changes in the caller's organization as server-sent events (HTML,
+// section 9.2): each has the topics of package live, one to a line, and the mark of
+// the news as its id. A client that sends the last mark it knows, of a page or of the
+// stream before, hears whether it missed any.
+//
+// A stream ends at once when its session ends or no longer grants the same: other
+// processes announce that, too, and the absolute end has a timer. Streams are limited
+// for each session, person and network; one too many is answered 429. HEAD has the
+// status that GET would have.
 func (s *Site) news(w http.ResponseWriter, r *http.Request) {
 	id, ok := s.listener(w, r)
 	if !ok {
 		return
 	}
+	w.Header().Set("Cache-Control", "no-store")
 	if id.OrganizationID == "" || s.live == nil {
-		w.WriteHeader(http.StatusNoContent) // which has a browser not ask again
+		w.WriteHeader(http.StatusNoContent) // a browser does not ask again
 		return
 	}
-	sub := s.live.Subscribe(id.OrganizationID)
-	defer sub.Close()
-
+	leave, ok := s.streams.enter(streamOwner{id.SessionID, id.UserID, account.Network(s.gate.Client(r).IP)})
+	if !ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(newsWait/time.Second)))
+		http.Error(w, "Too many streams of news are open. Close some of this site's pages.", http.StatusTooManyRequests)
+		return
+	}
+	defer leave()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Accel-Buffering", "no")
-	out := http.NewResponseController(w)
-	send := func(text string) bool {
-		// The server's limit is for answers that end.
-		if err := out.SetWriteDeadline(time.Now().Add(newsBeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return false
-		}
-		if _, err := fmt.Fprint(w, text); err != nil {
-			return false
-		}
-		return out.Flush() == nil
-	}
-	// The mark is taken before the news, so that none is between the two.
-	mark := s.live.Mark(id.OrganizationID)
-	begin := "retry: 2000\nid: " + mark + "\n"
-	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
-		begin += "data: " + live.Everything + "\n"
-	}
-	if !send(begin + "\n") {
+	if r.Method == http.MethodHead {
 		return
 	}
-	beat, end := time.NewTicker(newsBeat), time.NewTimer(newsLife)
+	n := newsStream{site: s, w: w, out: http.NewResponseController(w), id: id,
+		sub: s.live.Subscribe(id.OrganizationID), session: s.live.Subscribe(account.UserNews(id.UserID))}
+	defer n.sub.Close()
+	defer n.session.Close()
+	n.run(r)
+}
+
+// newsStream is one open stream.
+type newsStream struct {
+	site    *Site
+	w       http.ResponseWriter
+	out     *http.ResponseController
+	id      account.Identity
+	sub     *live.Subscription // to the organization's news
+	session *live.Subscription // to changes of the user's sessions
+}
+
+// run sends news until the stream ends.
+func (n *newsStream) run(r *http.Request) {
+	// The session may have ended before the subscription.
+	until, ok := n.check(r.Context())
+	if !ok {
+		return
+	}
+	hub, organization := n.site.live, n.id.OrganizationID
+	// The mark is taken before the news, so that none is between the two.
+	mark := hub.Mark(organization)
+	first := "retry: 2000\nid: " + mark + "\n"
+	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
+		first += "data: " + live.Everything + "\n"
+	}
+	if !n.send(first + "\n") {
+		return
+	}
+	beat, end := time.NewTicker(newsBeat), time.NewTimer(min(newsLife, time.Until(until)))
 	defer beat.Stop()
 	defer end.Stop()
 	for {
+		var text string
+		check := false
 		select {
 		case <-r.Context().Done():
 			return
 		case <-end.C:
 			return
 		case <-beat.C:
-			if now, ok := s.listener(nil, r); !ok || now.OrganizationID != id.OrganizationID || !send(": still here\n\n") {
-				return
-			}
-		case _, ok := <-sub.News():
+			check, text = true, ": still here\n\n"
+		case _, ok := <-n.session.News():
 			if !ok {
 				return
 			}
-			mark, topics := s.live.Mark(id.OrganizationID), sub.Take()
-			if len(topics) > 0 && !send("id: "+mark+"\ndata: "+strings.Join(topics, "\ndata: ")+"\n\n") {
+			n.session.Take()
+			check = true
+		case _, ok := <-n.sub.News():
+			if !ok {
 				return
 			}
+			mark, topics := hub.Mark(organization), n.sub.Take()
+			if len(topics) == 0 {
+				continue
+			}
+			// The organization's rules may end sessions.
+			check = slices.Contains(topics, "organization") || slices.Contains(topics, live.Everything)
+			text = "id: " + mark + "\ndata: " + strings.Join(topics, "\ndata: ") + "\n\n"
+		}
+		if check {
+			if _, ok := n.check(r.Context()); !ok {
+				return
+			}
+		}
+		if text != "" && !n.send(text) {
+			return
 		}
 	}
 }
 
-// listener returns who asks for news. Without a session there is none, and the
-// answer says so; w is nil when the answer has begun, and then nothing is
-// refreshed.
-func (s *Site) listener(w http.ResponseWriter, r *http.Request) (account.Identity, bool) {
-	if w == nil {
-		access := ""
-		if c, err := r.Cookie(browser.AccessCookie); err == nil {
-			access = c.Value
-		}
-		id, _, err := s.accounts.Authenticate(r.Context(), access, "", s.gate.Client(r))
-		return id, err == nil
+// check reports whether the session still grants the same, and until when at most.
+func (n *newsStream) check(ctx context.Context) (until time.Time, ok bool) {
+	now, until, err := n.site.accounts.CheckSession(ctx, n.id.SessionID)
+	return until, err == nil && now.Restricted() == nil && now.OrganizationID == n.id.OrganizationID && now.Role == n.id.Role
+}
+
+// send reports whether the client takes text.
+func (n *newsStream) send(text string) bool {
+	// The server's limit is for answers that end.
+	if err := n.out.SetWriteDeadline(time.Now().Add(newsBeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return false
 	}
+	if _, err := fmt.Fprint(n.w, text); err != nil {
+		return false
+	}
+	return n.out.Flush() == nil
+}
+
+// listener returns the caller of a request for news. Without a session ok is false,
+// and the answer is written.
+func (s *Site) listener(w http.ResponseWriter, r *http.Request) (id account.Identity, ok bool) {
 	ctx, err := s.gate.Authenticate(w, r)
 	switch {
-	case problem.Of(err) == problem.Unauthorized:
+	case problem.Of(err) == problem.Unauthorized, code(err) == account.SecondFactorSetupRequired:
 		w.Header().Set("Cache-Control", "no-store")
 		http.Error(w, "Sign in first.", http.StatusUnauthorized)
 		return account.Identity{}, false
@@ -111,6 +166,5 @@ func (s *Site) listener(w http.ResponseWriter, r *http.Request) (account.Identit
 		http.Error(w, "Not available right now.", http.StatusServiceUnavailable)
 		return account.Identity{}, false
 	}
-	id, _ := account.FromContext(ctx)
-	return id, true
+	return account.FromContext(ctx)
 }

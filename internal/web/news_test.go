@@ -14,26 +14,64 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// newsroom is a site with news, in a bubble of package synctest: so on SQLite.
+// newsroom is a site with news.
 type newsroom struct {
 	fixture
-	live *live.Hub
+	live      *live.Hub
+	elsewhere *account.Service // of another process, where the database serves several
 }
 
-func newNewsroom(t *testing.T) *newsroom {
+// inNewsroom runs a test with one in a bubble of package synctest: so on SQLite.
+func inNewsroom(t *testing.T, test func(t *testing.T, n *newsroom), change ...func(*account.Config)) {
 	t.Helper()
-	n := &newsroom{fixture: fixture{t: t, db: dbtest.NewSQLite(t)}}
-	var err error
-	if n.accounts, err = account.New(account.Config{DB: n.db, Mailer: n, BaseURL: baseURL}); err != nil {
-		t.Fatal(err)
+	url := dbtest.SQLiteURL(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := &newsroom{fixture: fixture{t: t, db: dbtest.Open(t, url)}}
+		n.live = live.Open(n.db)
+		n.accounts = n.newAccounts(n.live, n.db, change...)
+		n.elsewhere = n.accounts
+		n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.Gate{Accounts: n.accounts}, Live: n.live})
+		test(t, n)
+	})
+}
+
+func (n *newsroom) newAccounts(hub *live.Hub, d *db.DB, change ...func(*account.Config)) *account.Service {
+	n.t.Helper()
+	c := account.Config{DB: d, Mailer: n, BaseURL: baseURL, Provider: new(provider), Tell: hub.Tell}
+	for _, f := range change {
+		f(&c)
 	}
+	s, err := account.New(c)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return s
+}
+
+// newNewsrooms returns one on PostgreSQL, beside another process.
+func newNewsrooms(t *testing.T) *newsroom {
+	t.Helper()
+	url := dbtest.URL(t)
+	n := &newsroom{fixture: fixture{t: t, db: dbtest.Open(t, url)}}
 	n.live = live.Open(n.db)
+	n.accounts = n.newAccounts(n.live, n.db)
+	there := dbtest.Open(t, url)
+	n.elsewhere = n.newAccounts(live.Open(there), there)
 	n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.Gate{Accounts: n.accounts}, Live: n.live})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); n.live.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	s := n.live.Subscribe("")
+	defer s.Close()
+	<-s.News() // it hears of the other process from here on
 	return n
 }
 
@@ -67,6 +105,17 @@ func (n *newsroom) listen(in account.SignIn) *stream {
 // what there is to hear at once.
 func (n *newsroom) listenSince(in account.SignIn, address, last, first string) *stream {
 	n.t.Helper()
+	return n.open(in, address, last, first)
+}
+
+// listenFrom is listen from another network than the others'.
+func (n *newsroom) listenFrom(in account.SignIn, remote string) *stream {
+	n.t.Helper()
+	return n.open(in, "/live", "", "", func(r *http.Request) { r.RemoteAddr = remote })
+}
+
+func (n *newsroom) open(in account.SignIn, address, last, first string, change ...func(*http.Request)) *stream {
+	n.t.Helper()
 	mark := n.live.Mark(in.User.OrganizationID)
 	ctx, cancel := context.WithCancel(n.t.Context())
 	pr, pw := io.Pipe()
@@ -75,6 +124,9 @@ func (n *newsroom) listenSince(in account.SignIn, address, last, first string) *
 	signedIn(in)(r)
 	if last != "" {
 		r.Header.Set("Last-Event-ID", last)
+	}
+	for _, f := range change {
+		f(r)
 	}
 	go func() {
 		defer close(s.done)
@@ -115,7 +167,7 @@ func (s *stream) wantEnd(t testing.TB) {
 // enter signs somebody in, as a member of an organization unless that is empty.
 func (n *newsroom) enter(email, organization string) account.SignIn {
 	n.t.Helper()
-	in, err := n.accounts.SignInWithEmail(n.t.Context(), account.EmailSignIn{Email: email}, "")
+	in, err := n.accounts.SignInWithEmail(n.t.Context(), account.EmailSignIn{Email: email}, "", account.Client{})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -136,8 +188,7 @@ func (n *newsroom) enter(email, organization string) account.SignIn {
 }
 
 func TestNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNewsroom(t)
+	inNewsroom(t, func(t *testing.T, n *newsroom) {
 		ada, eve := n.enter("ada@example.com", "Acme"), n.enter("eve@example.com", "Evil")
 		s, other := n.listen(ada), n.listen(eve)
 		n.live.Tell(ada.User.OrganizationID, "ticket:2", "ticket:1")
@@ -161,8 +212,7 @@ func TestNews(t *testing.T) {
 // TestNewsMissed: what was told between the making of a page and its stream, or
 // between two streams, is not lost.
 func TestNewsMissed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNewsroom(t)
+	inNewsroom(t, func(t *testing.T, n *newsroom) {
 		ada := n.enter("ada@example.com", "Acme")
 		organization := ada.User.OrganizationID
 		page := n.live.Mark(organization)
@@ -181,8 +231,7 @@ func TestNewsMissed(t *testing.T) {
 
 // TestNewsListeners: news is for who is signed in, and belongs to an organization.
 func TestNewsListeners(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNewsroom(t)
+	inNewsroom(t, func(t *testing.T, n *newsroom) {
 		w := n.serve("GET", "/live")
 		if w.Code != http.StatusUnauthorized || w.Header().Get("Cache-Control") != "no-store" || w.Body.String() != "Sign in first.\n" {
 			t.Errorf("nobody: got %d %q", w.Code, w.Body)
@@ -204,32 +253,29 @@ func TestNewsListeners(t *testing.T) {
 	})
 }
 
-// TestNewsEnd: a stream ends with its session, with its listener, and by itself.
+// TestNewsEnd: a stream ends with its listener, and by itself.
 func TestNewsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNewsroom(t)
+	inNewsroom(t, func(t *testing.T, n *newsroom) {
 		ada := n.enter("ada@example.com", "Acme")
-
-		out := n.listen(ada)
-		if err := n.accounts.SignOut(t.Context(), ada.SessionID); err != nil {
-			t.Fatal(err)
-		}
-		out.wantEnd(t)
-
-		ada = n.enter("ada@example.com", "")
 		left := n.listen(ada)
 		left.leave()
 		left.wantEnd(t)
 
 		begun := time.Now()
-		long := n.listen(ada)
-		for long.lines.Scan() {
-			if text := long.lines.Text(); text != "" && text != ": still here" {
-				t.Fatalf("got %q", text)
-			}
-		}
+		n.listen(ada).wantQuietEnd(t)
 		if took := time.Since(begun); took != 30*time.Minute {
 			t.Errorf("it lasted %v, want 30m", took)
 		}
 	})
+}
+
+// wantQuietEnd holds that nothing but comments comes until the end.
+func (s *stream) wantQuietEnd(t testing.TB) {
+	t.Helper()
+	for s.lines.Scan() {
+		if text := s.lines.Text(); text != "" && text != ": still here" {
+			t.Fatalf("got %q", text)
+		}
+	}
+	<-s.done
 }

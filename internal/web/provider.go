@@ -29,6 +29,9 @@ func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 		s.enter(w, in)
 		return
 	}
+	if s.signUpRefused(w, r, err) {
+		return
+	}
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Invalid:

@@ -29,7 +29,9 @@ func (p *provider) AuthorizationURL(_ context.Context, s account.ProviderSecrets
 
 func (p *provider) Exchange(_ context.Context, code, issuer string, _ account.ProviderSecrets) (account.ProviderIdentity, error) {
 	p.asked = append(p.asked, code+" "+issuer)
-	return p.identity, p.err
+	who := p.identity
+	who.Issuer, who.Subject = "https://id.example.com", "subject of "+who.Email
+	return who, p.err
 }
 
 // askProvider starts a sign-in, and returns where the provider sends the

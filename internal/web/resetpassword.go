@@ -80,7 +80,9 @@ func (s *Site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
 		})
 		return
 	}
-	s.fail(w, r, err)
+	if !s.signUpRefused(w, r, err) {
+		s.fail(w, r, err)
+	}
 }
 
 func resetFields() Fields {
@@ -95,5 +97,5 @@ func resetFields() Fields {
 
 func (s *Site) showReset(w http.ResponseWriter, r *http.Request, status int, body reset, fs Fields) {
 	fs.Focus()
-	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Fields: fs, Body: body})
+	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Script: passwordScript, Fields: fs, Body: body})
 }

@@ -44,7 +44,7 @@ func (f *fixture) forget(email string) (in account.SignIn, link string) {
 // reset returns another link to a new password.
 func (f *fixture) reset(email string) string {
 	f.t.Helper()
-	if err := f.accounts.SendPasswordReset(f.t.Context(), account.PasswordReset{Email: email}); err != nil {
+	if err := f.accounts.SendPasswordReset(f.t.Context(), account.PasswordReset{Email: email}, account.Client{}); err != nil {
 		f.t.Fatal(err)
 	}
 	return f.link()

@@ -8,6 +8,7 @@ import "strings"
 func SettingsViews(r *Request, path string) []Entry {
 	views := []Entry{
 		{Path: "/settings/profile", Label: "Profile"},
+		{Path: SecurityPath, Label: "Security"},
 		{Path: "/settings/sessions", Label: "Sessions"},
 	}
 	if r.OrganizationID != "" {

@@ -66,9 +66,8 @@ func TestSharedFile(t *testing.T) {
 		{"GET", link.RequestURI(), 200},
 		{"HEAD", link.RequestURI(), 200},
 		{"POST", link.RequestURI(), 405},
-		{"GET", link.Path, 404},
 		{"GET", link.RequestURI() + "0", 404},
-		{"GET", "/files/x?" + link.RawQuery, 404},
+		{"GET", desk.AttachmentPath + "x?" + link.RawQuery, 404},
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))

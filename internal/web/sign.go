@@ -22,11 +22,18 @@ const (
 // door has it already.
 const zoneScript = "times.js"
 
+// passwordScript shows passwords on demand and estimates new ones. It keeps the time
+// zone too.
+const passwordScript = "passwords.js"
+
 // door is where people come in: the same for who is known and who is new.
 type door struct {
 	New      bool   // asked for by who has no account yet
 	Next     string // where it leads in the end; empty for the start
 	Provider bool   // whether an identity provider can be asked
+	Open     bool   // whether anybody may sign up
+	Passkey  string // the argument of navigator.credentials.get; empty: no passkeys
+	Error    string // of the passkey
 }
 
 func doorFields(isNew bool) Fields {
@@ -49,7 +56,7 @@ func (s *Site) signUp(w http.ResponseWriter, r *http.Request)     { s.knock(w, r
 func (s *Site) showDoor(w http.ResponseWriter, r *http.Request, isNew bool) {
 	d := door{New: isNew, Next: next(r.URL.Query().Get("next"))}
 	if browser.HasSession(r) {
-		_, err := s.gate.Authenticate(w, r)
+		_, err := s.gate.AuthenticateRestricted(w, r)
 		switch {
 		case err == nil:
 			to := d.Next
@@ -67,13 +74,25 @@ func (s *Site) showDoor(w http.ResponseWriter, r *http.Request, isNew bool) {
 }
 
 func (s *Site) renderDoor(w http.ResponseWriter, r *http.Request, status int, d door, fs Fields) {
-	d.Provider = s.accounts.HasProvider()
+	d.Provider, d.Open = s.accounts.HasProvider(), s.accounts.SignUp().Open()
 	title := "Sign in"
 	if d.New {
 		title = "Sign up"
 	}
+	script := zoneScript
+	if !d.New {
+		script = passwordScript
+	}
+	if !d.New && s.passkeys() {
+		var err error
+		if d.Passkey, err = s.factors.SignInOptions(); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		script, fs[0].Autocomplete = passkeyScript, "username webauthn"
+	}
 	fs.Focus()
-	s.render(w, r, status, "signin", page{Title: title, Posts: true, Script: zoneScript, Notice: s.takeNotice(w, r), Fields: fs, Body: d})
+	s.render(w, r, status, "signin", page{Title: title, Posts: true, Script: script, Notice: s.takeNotice(w, r), Fields: fs, Body: d})
 }
 
 // knock opens a session for who brings a password, and mails a link to who does
@@ -101,10 +120,19 @@ func (s *Site) knock(w http.ResponseWriter, r *http.Request, isNew bool) {
 			s.renderDoor(w, r, http.StatusUnprocessableEntity, d, fs)
 			return
 		}
+		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == account.ProviderRequired {
+			fs.Field("password").Error = "Your organization signs in with its identity provider only. Go on with it below."
+			s.renderDoor(w, r, http.StatusForbidden, d, fs)
+			return
+		}
 		s.refuse(w, r, err, d, fs)
 		return
 	}
-	intent, err := s.accounts.SignInWithEmail(r.Context(), account.EmailSignIn{Email: form.Get("email"), RedirectTo: d.Next}, browser.Intent(r))
+	to := d.Next
+	if isNew {
+		to = s.passkeyFirst(to)
+	}
+	intent, err := s.accounts.SignInWithEmail(r.Context(), account.EmailSignIn{Email: form.Get("email"), RedirectTo: to}, browser.Intent(r), s.gate.Client(r))
 	if err != nil {
 		s.refuse(w, r, err, d, fs)
 		return
@@ -191,7 +219,7 @@ func (s *Site) forgot(w http.ResponseWriter, r *http.Request) {
 	}
 	fs := forgotFields()
 	fs.Fill(form)
-	if err := s.accounts.SendPasswordReset(r.Context(), account.PasswordReset{Email: form.Get("email")}); err != nil {
+	if err := s.accounts.SendPasswordReset(r.Context(), account.PasswordReset{Email: form.Get("email")}, s.gate.Client(r)); err != nil {
 		if status := fs.Answer(w, err); status != 0 {
 			s.renderForgot(w, r, status, fs)
 			return
@@ -212,7 +240,7 @@ func (s *Site) resetSent(w http.ResponseWriter, r *http.Request) {
 // signOut ends the session of who asks. Whoever has none is where they wanted to
 // be.
 func (s *Site) signOut(w http.ResponseWriter, r *http.Request) {
-	req, err := s.identify(w, r)
+	req, err := s.authenticate(w, r)
 	switch problem.Of(err) {
 	case problem.Unauthorized:
 	default:

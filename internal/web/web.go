@@ -25,16 +25,19 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"embed"
 	"errors"
 	"html/template"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/account/factor"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/live"
@@ -50,12 +53,16 @@ type Config struct {
 	Accounts *account.Service
 	Desk     *desk.Service
 	Gate     *browser.Gate
+	Factors  *factor.Service  // nil: no passkeys, no second step, and no fresh proof is asked for
 	Billing  *billing.Service // nil: there is no checkout page
 	Shop     *shop.Service    // nil: there are no archives of customers
 	Live     *live.Hub        // nil: pages that are open hear no news
 	Places   []Place          // what the start page points at, for developers
 	Mailbox  string           // where mails are shown that are kept here; empty: they are sent
 	Logger   *slog.Logger     // nil discards
+	// NotFound is called with the id in the path of a page that is not there, in case
+	// it is another organization's. Nil: nothing is.
+	NotFound func(ctx context.Context, organizationID, id string)
 }
 
 // Place is something that this server offers.
@@ -71,6 +78,7 @@ type Site struct {
 	accounts  *account.Service
 	desk      *desk.Service
 	gate      *browser.Gate
+	factors   *factor.Service
 	billing   *billing.Service
 	shop      *shop.Service
 	live      *live.Hub
@@ -78,31 +86,38 @@ type Site struct {
 	mailbox   string
 	log       *slog.Logger
 	mux       *http.ServeMux
+	routes    []RouteInfo
 	templates map[string]*template.Template
 	assets    *assets
+	streams   streams
+
+	onNotFound func(ctx context.Context, organizationID, id string)
 }
 
 // New returns the pages that are outside of the dashboard's frame. [Site.Area]
 // adds those within. It answers 404 to any other path.
 func New(c Config) *Site {
 	s := &Site{
-		accounts:  c.Accounts,
-		desk:      c.Desk,
-		gate:      c.Gate,
-		billing:   c.Billing,
-		shop:      c.Shop,
-		live:      c.Live,
-		places:    c.Places,
-		mailbox:   c.Mailbox,
-		log:       c.Logger,
-		mux:       http.NewServeMux(),
-		templates: make(map[string]*template.Template),
-		assets:    loadAssets(),
+		accounts: c.Accounts,
+		desk:     c.Desk,
+		gate:     c.Gate,
+		factors:  c.Factors,
+		billing:  c.Billing,
+		shop:     c.Shop,
+		live:     c.Live,
+		places:   c.Places,
+		mailbox:  c.Mailbox,
+		log:      c.Logger,
+
+		onNotFound: c.NotFound,
+		mux:        http.NewServeMux(),
+		templates:  make(map[string]*template.Template),
+		assets:     loadAssets(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	for _, name := range []string{"index", "message", "signin", "sent", "forgot", "welcome", "resetpassword", "invitation", "checkout"} {
+	for _, name := range []string{"index", "message", "signin", "sent", "link", "forgot", "welcome", "notadmitted", "resetpassword", "invitation", "checkout", "secondstep", "proof", "newpasskey"} {
 		s.templates[name] = template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles,
 			"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
 	}
@@ -112,11 +127,20 @@ func New(c Config) *Site {
 	s.handle(signUpPath, s.showSignUp, s.signUp)
 	s.handle(SignInPath+"/sent", s.linkSent, nil)
 	s.handle(SignInPath+"/provider", nil, s.signInWithProvider)
+	if s.factors != nil {
+		s.handle(secondStepPath, s.showSecondStep, s.completeSignIn)
+		s.handle(ConfirmPath, s.showConfirm, s.answerConfirm)
+	}
+	if s.passkeys() {
+		s.handle(passkeyPath, nil, s.signInWithPasskey)
+		s.handle(newPasskeyPath, s.showNewPasskey, s.addNewPasskey)
+	}
 	s.handle(forgotPath, s.showForgot, s.forgot)
 	s.handle(forgotPath+"/sent", s.resetSent, nil)
 	s.handle(WelcomePath, s.showWelcome, s.completeSignup)
 	s.handle("/sign-out", nil, s.signOut)
 	s.handle(account.CallbackPath, s.callback, nil)
+	s.handle(linkPath, nil, s.followLink)
 	s.handle(account.ProviderCallbackPath, s.providerCallback, nil)
 	s.handle(account.ResetPath, s.askPassword, s.resetPassword)
 	s.handle(resetDonePath, s.resetDone, nil)
@@ -124,11 +148,10 @@ func New(c Config) *Site {
 	if s.billing != nil && s.billing.HasDevCheckout() {
 		s.handle(billing.DevCheckoutPath+"{token}", s.showCheckout, s.pay)
 	}
-	s.handle("/attachments/{id}", s.attachment, nil)
+	s.handle(desk.AttachmentPath+"{id}", s.attachment, nil)
 	if s.shop != nil {
 		s.handle(shop.ExportPath+"{token}", s.export, nil)
 	}
-	s.handle(desk.SharedPath+"{id}", s.sharedFile, nil)
 	s.handle("/live", s.news, nil)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
@@ -153,9 +176,21 @@ func (s *Site) funcs() template.FuncMap {
 	}
 }
 
+// RouteInfo is an address of a site, for tests that walk all of them.
+type RouteInfo struct {
+	Path      string // a pattern of [http.ServeMux], without a method
+	Get, Post bool
+	Area      bool // in the frame of the dashboard, for people who are signed in
+	Proof     bool // its form needs a fresh proof of identity
+}
+
+// Routes returns all addresses of the site.
+func (s *Site) Routes() []RouteInfo { return slices.Clone(s.routes) }
+
 // handle has one address show a page, unless get is nil, and take a form, unless
 // post is. Other methods are told which there are.
 func (s *Site) handle(path string, get, post http.HandlerFunc) {
+	s.routes = append(s.routes, RouteInfo{Path: path, Get: get != nil, Post: post != nil})
 	var allow []string
 	if get != nil {
 		allow = append(allow, "GET", "HEAD")
@@ -234,17 +269,18 @@ func (s *Site) leave(w http.ResponseWriter, r *http.Request, title, text, to str
 }
 
 // fail shows an error that has no page of its own: what may be said about it,
-// or an id under which the log tells the rest.
+// or an id under which the log tells the rest. The log names the page by its
+// pattern: paths hold tokens.
 func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Unavailable:
-		s.log.WarnContext(r.Context(), "page unavailable", "path", r.URL.Path, "error", err)
+		s.log.WarnContext(r.Context(), "page unavailable", "page", r.Pattern, "error", err)
 		s.message(w, r, http.StatusServiceUnavailable, "Not available right now", p.Message, "Try again in a moment.")
 	case r.Context().Err() != nil: // nobody is there to see it
 	default:
 		id := rand.Text()[:12]
-		s.log.ErrorContext(r.Context(), "page failed", "id", id, "path", r.URL.Path, "error", err)
+		s.log.ErrorContext(r.Context(), "page failed", "id", id, "page", r.Pattern, "error", err)
 		s.message(w, r, http.StatusInternalServerError, "Something went wrong",
 			"This is our fault, not yours.", "If it happens again, tell whoever runs this server the id "+id+".")
 	}

@@ -62,7 +62,7 @@ func newFixture(t testing.TB) *fixture {
 // ask has a link mailed and returns it with the intent of the browser that asked.
 func (f *fixture) ask(redirectTo string) (link, intent string) {
 	f.t.Helper()
-	intent, err := f.accounts.SignInWithEmail(f.t.Context(), account.EmailSignIn{Email: "ada@example.com", RedirectTo: redirectTo}, "")
+	intent, err := f.accounts.SignInWithEmail(f.t.Context(), account.EmailSignIn{Email: "ada@example.com", RedirectTo: redirectTo}, "", account.Client{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

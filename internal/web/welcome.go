@@ -75,6 +75,8 @@ func (s *Site) stranger(w http.ResponseWriter, r *http.Request) (*Request, bool)
 		seeOther(w, "/inbox")
 	case problem.Of(err) == problem.Unauthorized:
 		s.mustSignIn(w, r)
+	case code(err) == account.SecondFactorSetupRequired:
+		s.restricted(w, req)
 	default:
 		s.fail(w, r, err)
 	}
@@ -83,10 +85,33 @@ func (s *Site) stranger(w http.ResponseWriter, r *http.Request) (*Request, bool)
 
 // showWelcome asks who is new for what a sign-up needs.
 func (s *Site) showWelcome(w http.ResponseWriter, r *http.Request) {
-	if req, ok := s.stranger(w, r); ok {
+	req, ok := s.stranger(w, r)
+	if !ok {
+		return
+	}
+	err := s.accounts.MayCompleteSignup(r.Context(), req.UserID)
+	p, known := errors.AsType[*problem.Error](err)
+	switch {
+	case err == nil:
 		s.renderWelcome(w, req, http.StatusOK, account.Free, welcomeFields(req.User.Name))
+	case known && p.Kind == problem.Forbidden:
+		s.notAdmitted(w, req, p)
+	default:
+		s.fail(w, r, err)
 	}
 }
+
+// notAdmitted answers a user without an organization whom the sign-up policy does
+// not let found one.
+func (s *Site) notAdmitted(w http.ResponseWriter, r *Request, p *problem.Error) {
+	s.render(w, r.Request, http.StatusForbidden, "notadmitted", page{
+		Title: "You belong to no organization", Posts: true, Notice: s.takeNotice(w, r.Request),
+		Body: refusedNewcomer{r.User.Email, p.Message},
+	})
+}
+
+// refusedNewcomer is a user who may not found an organization.
+type refusedNewcomer struct{ Email, Reason string }
 
 func (s *Site) renderWelcome(w http.ResponseWriter, r *Request, status int, chosen account.Plan, fs Fields) {
 	body := newcomer{Email: r.User.Email, Chosen: chosen, Error: fs.Field("planTier").Error}
@@ -120,6 +145,8 @@ func (s *Site) completeSignup(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case known && p.Kind == problem.Conflict: // in another tab, a moment ago
 		seeOther(w, "/inbox")
+	case known && p.Kind == problem.Forbidden:
+		s.notAdmitted(w, req, p)
 	case known && (p.Kind == problem.Unavailable || p.Kind == problem.Precondition) && in.Plan != account.Free && in.Plan != "":
 		status := http.StatusUnprocessableEntity
 		if p.Kind == problem.Unavailable {

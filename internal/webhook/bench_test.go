@@ -109,7 +109,7 @@ func benchDeliveries(b *testing.B, receivers int, backlog, ordered bool) {
 	for range receivers {
 		url, done := benchReceiver(b, int64(events))
 		dones = append(dones, done)
-		if _, err := s.Create(ctx, org, webhook.New{URL: url, Events: []string{"*"}, Secret: "a secret of some length", Ordered: ordered}); err != nil {
+		if _, err := s.Create(ctx, org, webhook.New{URL: url, Events: []string{"*"}, Secret: new("a secret of some length"), Ordered: ordered}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -132,7 +132,7 @@ func TestChanged(t *testing.T) {
 // TestMadeTwice: what says its own id is made once.
 func TestMadeTwice(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
-	n := webhook.New{ID: "01985ec5-8a60-7000-8000-5a7e1c0d2b3f", URL: "https://receiver.example.com", Events: []string{"*"}, Secret: webhook.NewSecret()}
+	n := webhook.New{ID: "01985ec5-8a60-7000-8000-5a7e1c0d2b3f", URL: "https://receiver.example.com", Events: []string{"*"}, Secret: new(webhook.NewSecret())}
 	if w := r.create(n); w.ID != n.ID {
 		t.Errorf("got id %s", w.ID)
 	}

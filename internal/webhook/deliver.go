@@ -150,15 +150,15 @@ func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attemp
 	case t.backlog != "" && t.backlog != backlog:
 		return attempt{}, errNewBacklog
 	}
-	eventID, name := decodePayload(j.Payload)
-	body, err := s.body(ctx, eventID, t.form)
+	p := decodePayload(j.Payload)
+	body, err := s.body(ctx, p.eventID, t.form)
 	if errors.Is(err, db.ErrNoRows) {
 		return attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}, nil
 	}
 	if err != nil {
 		return attempt{}, err
 	}
-	a := s.post(ctx, t, j.ID, eventID, name, body)
+	a := s.post(ctx, t, header(p.event, j.ID, p.eventID, false), body)
 	if a.status == 0 && ctx.Err() != nil {
 		// Cut off by the end of the process or of the webhook: not the
 		// receiver's fault, and no attempt.
@@ -167,20 +167,19 @@ func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attemp
 	return a, nil
 }
 
-// post makes one attempt.
-func (s *Service) post(ctx context.Context, t *target, deliveryID, eventID, name string, body []byte) attempt {
+// post makes one attempt, with the headers of [header], which it signs.
+func (s *Service) post(ctx context.Context, t *target, h http.Header, body []byte) attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	now := time.Now()
 	a := attempt{at: now}
 	a.sent = sent{version: t.version, sum: bodySum(body)}
-	h := header(name, deliveryID, eventID)
 	if t.secret != nil {
 		old := t.old
 		if !now.Before(t.oldUntil) {
 			old = nil
 		}
-		a.sent.signatures = sign(h, t.secret, old, t.form, eventID, now, body)
+		a.sent.signatures = sign(h, t.secret, old, t.form, h[headerStandardID][0], now, body)
 	}
 	// Not sent: it tells the transport that it may post again on a new
 	// connection when a kept one turns out to be closed.

@@ -458,22 +458,22 @@ func TestSecretRotation(t *testing.T) {
 				t.Errorf("got %d signatures, want %d", count, valid(want))
 			}
 		}
-		verify(map[string]bool{"one": false})
-		r.update(w.ID, webhook.Change{Secret: new("one")})
-		verify(map[string]bool{"one": true, "two": false})
-		r.update(w.ID, webhook.Change{Secret: new("one")}) // replaces nothing
-		verify(map[string]bool{"one": true, "two": false})
-		r.update(w.ID, webhook.Change{Secret: new("two")})
-		verify(map[string]bool{"one": true, "two": true})
+		verify(map[string]bool{"the first secret": false})
+		r.update(w.ID, webhook.Change{Secret: new("the first secret")})
+		verify(map[string]bool{"the first secret": true, "the second secret": false})
+		r.update(w.ID, webhook.Change{Secret: new("the first secret")}) // replaces nothing
+		verify(map[string]bool{"the first secret": true, "the second secret": false})
+		r.update(w.ID, webhook.Change{Secret: new("the second secret")})
+		verify(map[string]bool{"the first secret": true, "the second secret": true})
 		time.Sleep(24*time.Hour - 5*time.Second)
-		verify(map[string]bool{"one": true, "two": true})
+		verify(map[string]bool{"the first secret": true, "the second secret": true})
 		time.Sleep(10 * time.Second)
-		verify(map[string]bool{"one": false, "two": true})
-		r.update(w.ID, webhook.Change{Secret: new("three")})
-		r.update(w.ID, webhook.Change{Secret: new("four")})
-		verify(map[string]bool{"two": false, "three": true, "four": true})
-		r.update(w.ID, webhook.Change{Secret: new("")})
-		verify(map[string]bool{"three": false, "four": false})
+		verify(map[string]bool{"the first secret": false, "the second secret": true})
+		r.update(w.ID, webhook.Change{Secret: new("the third secret")})
+		r.update(w.ID, webhook.Change{Secret: new("the fourth secret")})
+		verify(map[string]bool{"the second secret": false, "the third secret": true, "the fourth secret": true})
+		r.update(w.ID, webhook.Change{Unsigned: true})
+		verify(map[string]bool{"the third secret": false, "the fourth secret": false})
 	})
 }
 

@@ -89,7 +89,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 		}
 	}
 	for i, d := range all {
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(d.event)}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(payload{eventID: d.event.ID, event: string(d.event.Name)})}
 	}
 	if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
 		return err
@@ -128,13 +128,27 @@ func (s *Service) bound(ctx context.Context, tx *db.Tx, id string) error {
 	return err
 }
 
-// The payload of a job is the id and the name of its event. The body is not in
-// it: the row of a job is written three times, and one that outgrows a quarter
-// of a page costs a page each time.
+// payload is what a job says of its delivery. The body is not in it: the row of a
+// job is written three times, and one that outgrows a quarter of a page costs a
+// page each time.
+type payload struct {
+	eventID   string
+	event     string // name
+	recovered bool   // the delivery has attempts of an earlier job
+}
 
-func encodePayload(e *event.Event) []byte { return []byte(e.ID + " " + string(e.Name)) }
+func encodePayload(p payload) []byte {
+	text := p.eventID + " " + p.event
+	if p.recovered {
+		text += " recovered"
+	}
+	return []byte(text)
+}
 
-func decodePayload(raw []byte) (eventID, name string) {
-	eventID, name, _ = strings.Cut(string(raw), " ")
-	return eventID, name
+func decodePayload(raw []byte) payload {
+	var p payload
+	var rest string
+	p.eventID, rest, _ = strings.Cut(string(raw), " ")
+	p.event, _, p.recovered = strings.Cut(rest, " ")
+	return p
 }

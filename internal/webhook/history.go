@@ -18,7 +18,7 @@ type DeliveryState int64
 
 // The states. Waiting deliveries are those below Delivered.
 const (
-	Untried     DeliveryState = 0 // waits for its first attempt
+	Untried     DeliveryState = 0 // waits for its first attempt, or its first since the webhook was enabled again
 	Retrying    DeliveryState = 1 // waits for a further attempt
 	Delivered   DeliveryState = 2
 	Undelivered DeliveryState = 3 // failed: refused, or its schedule is used up
@@ -62,6 +62,7 @@ type Delivery struct {
 	CreatedAt time.Time
 	NextAt    time.Time // when the next attempt is due, while retrying
 	Attempts  int       // made so far
+	Scheduled int       // of those, the attempts of the current retry schedule
 	Last      Attempt   // the newest; zero when Attempts is 0
 }
 
@@ -79,7 +80,7 @@ type Attempt struct {
 }
 
 const selectDelivery = `SELECT d.id, d.webhook_id, d.event_id, d.event, d.state, d.is_test, d.created_at, d.next_at,
-	d.attempts, d.attempted_at, coalesce(d.status, 0), coalesce(d.latency, 0), d.error, d.response FROM deliveries d`
+	d.attempts, d.attempts - d.schedule_start, d.attempted_at, coalesce(d.status, 0), coalesce(d.latency, 0), d.error, d.response FROM deliveries d`
 
 const sqlFindDelivery = selectDelivery + " JOIN webhooks w ON w.id = d.webhook_id WHERE w.organization_id = $1 AND d.id = $2"
 
@@ -87,7 +88,7 @@ func scanDelivery(row db.Row) (Delivery, error) {
 	var d Delivery
 	var test, micros int64
 	err := row.Scan(&d.ID, &d.WebhookID, &d.EventID, &d.Event, &d.State, &test, db.IntoTime(&d.CreatedAt), db.IntoTime(&d.NextAt),
-		&d.Attempts, db.IntoTime(&d.Last.At), &d.Last.Status, &micros, db.IntoText(&d.Last.Error), db.IntoText(&d.Last.Response))
+		&d.Attempts, &d.Scheduled, db.IntoTime(&d.Last.At), &d.Last.Status, &micros, db.IntoText(&d.Last.Error), db.IntoText(&d.Last.Response))
 	d.Test = test != 0
 	d.Last.Number = d.Attempts
 	d.Last.Latency = time.Duration(micros) * time.Microsecond

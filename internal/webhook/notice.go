@@ -19,7 +19,8 @@ func failedMail(to mail.Address, id, rawURL, baseURL, reason string) (mail.Messa
 			"Hello,",
 			"Kickstand could not deliver an event to the webhook at " + host + ": every attempt of its retry schedule failed. The webhook is now disabled.",
 			"Last error: " + reason,
-			"New events wait in its queue, at most 10,000 of them. When the receiver works again, enable the webhook, and they are sent in order.",
+			"New events wait in its queue, at most 10,000 of them.",
+			"When the receiver works again, enable the webhook. Everything that it has not delivered is then sent at once, oldest first, with a new retry schedule: events that wait, events that would be retried later, and events that ran out of attempts. Newer events follow.",
 		},
 		After: []string{"Webhook id: " + id},
 	}

@@ -111,6 +111,8 @@ type dataB struct {
 	Customer *customerB              `json:"customer,omitempty"`
 	SLA      *slaB                   `json:"sla,omitempty"`
 	Changes  map[string]event.Change `json:"changes,omitempty"`
+	Entry    json.RawMessage         `json:"entry,omitempty"`
+	Test     bool                    `json:"test,omitempty"`
 }
 
 type ticketB struct {
@@ -161,7 +163,7 @@ type attachmentB struct {
 	ID          string  `json:"id"`
 	Name        *string `json:"name"`
 	ContentType *string `json:"content_type"`
-	Size        int64   `json:"size"`
+	Size        *int64  `json:"size"`
 	URL         *string `json:"url"`
 }
 
@@ -178,7 +180,7 @@ type slaB struct {
 }
 
 func nestedData(e *event.Event, changes map[string]event.Change) dataB {
-	d := dataB{Changes: changes}
+	d := dataB{Changes: changes, Entry: e.Data.Entry, Test: e.Data.Test}
 	if t := e.Data.Ticket; t != nil {
 		d.Ticket = &ticketB{
 			ID: t.ID, Number: t.Number, Subject: t.Subject, Status: t.Status, Priority: t.Priority,
@@ -221,6 +223,9 @@ type bodyA struct {
 // record's former state are called previous….
 func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 	d := make(map[string]any, 16)
+	if e.Data.Test {
+		d["test"] = true
+	}
 	if t := e.Data.Ticket; t != nil {
 		d["ticketId"] = t.ID
 		d["ticketNumber"] = t.Number
@@ -270,6 +275,9 @@ func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 	}
 	if s := e.Data.SLA; s != nil {
 		d["metric"], d["dueAt"] = s.Metric, timestamp(s.DueAt)
+	}
+	if e.Data.Entry != nil {
+		d["entry"] = e.Data.Entry
 	}
 	for field, c := range changes {
 		name, from := flatten(field, c.From)

@@ -34,7 +34,7 @@ func samples() map[string]event.Event {
 		Direction: "inbound", Author: event.Author{Type: "customer", ID: customer.ID, Name: customer.Name}, Channel: "email", Kind: "reply",
 		Text: "It does not unlock.\n\u2028Really.", HTML: "<p>It does not unlock.</p>", ExternalID: "<1@example.com>",
 		Attachments: []event.Attachment{{
-			ID: "f0000000-0000-7000-8000-000000000001", Name: "lock.jpg", ContentType: "image/jpeg", Size: 52341,
+			ID: "f0000000-0000-7000-8000-000000000001", Name: "lock.jpg", ContentType: "image/jpeg", Size: new(int64(52341)),
 			URL: "https://help.example.com/attachments/f0000000-0000-7000-8000-000000000001",
 		}},
 		CreatedAt: at.Add(-time.Second),
@@ -147,8 +147,10 @@ func TestBodyIsCompact(t *testing.T) {
 
 func TestPayloadOfJob(t *testing.T) {
 	e := samples()["message.created"]
-	if id, name := decodePayload(encodePayload(&e)); id != e.ID || name != "message.created" {
-		t.Errorf("got %s %s, want %s message.created", id, name, e.ID)
+	for _, want := range []payload{{e.ID, "message.created", false}, {e.ID, "message.created", true}} {
+		if got := decodePayload(encodePayload(want)); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
 	}
 }
 

@@ -153,12 +153,12 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 		return s.keep(ctx, tx, r, state, time.Time{})
 	}
 
-	var attempts int
+	var attempts int // of the current schedule
 	var schedule Schedule
 	var ordered bool
 	// The lock keeps the webhook from being made ordered beside this: what is
 	// not waiting yet would not be moved.
-	err := tx.QueryRow(ctx, `SELECT d.attempts, w.retry_schedule, w.ordered FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
+	err := tx.QueryRow(ctx, `SELECT d.attempts - d.schedule_start, w.retry_schedule, w.ordered FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
 		WHERE d.webhook_id = $1 AND d.id = $2 FOR UPDATE OF w`, j.Lane, j.ID).Scan(&attempts, &schedule, &ordered)
 	if errors.Is(err, db.ErrNoRows) {
 		return j.Finish(ctx, tx) // the webhook was deleted
@@ -184,6 +184,9 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 	if err := s.keep(ctx, tx, r, Undelivered, time.Time{}); err != nil {
 		return err
 	}
+	if _, err := tx.Exec(ctx, "UPDATE deliveries SET exhausted = 1 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID); err != nil {
+		return err
+	}
 	return s.fail(ctx, tx, j.Lane, a.err)
 }
 
@@ -192,7 +195,7 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 func (s *Service) keep(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
 	j, a := r.job, &r.attempt
 	r.state = state
-	if j.Attempt > 0 {
+	if j.Attempt > 0 || decodePayload(j.Payload).recovered {
 		if _, err := tx.Exec(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response, version, body_sum, signatures)
 			SELECT webhook_id, id, attempts, attempted_at, status, latency, error, response, version, body_sum, signatures FROM deliveries
 			WHERE webhook_id = $1 AND id = $2 AND attempts > 0`, j.Lane, j.ID); err != nil {

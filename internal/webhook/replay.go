@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -140,6 +141,14 @@ func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, 
 				d := newDelivery{sub, &r.event, queue.NewID()}
 				all, ids = append(all, d), append(ids, d.id)
 			}
+		}
+	}
+	if len(all) > 0 {
+		target := audit.Target{Type: "webhook", ID: repeats[0].webhookID}
+		if err := s.audit.RecordTx(ctx, tx, audit.Entry{
+			OrganizationID: organizationID, Action: AuditReplayed, Target: target, Details: map[string]any{"deliveries": len(all)},
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return ids, s.enqueue(ctx, tx, all)

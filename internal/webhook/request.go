@@ -67,8 +67,8 @@ type version struct {
 
 // header returns the headers of a delivery's attempt, but for the signatures.
 // Host and Content-Length are the transport's.
-func header(name, deliveryID, eventID string) http.Header {
-	return http.Header{
+func header(name, deliveryID, eventID string, test bool) http.Header {
+	h := http.Header{
 		"Content-Type":   {"application/json"},
 		"User-Agent":     {"Kickstand-Webhooks"},
 		headerEvent:      {name},
@@ -77,6 +77,10 @@ func header(name, deliveryID, eventID string) http.Header {
 		// What is kept of an answer is for people to read.
 		"Accept-Encoding": {"identity"},
 	}
+	if test {
+		h[headerTest] = []string{"true"}
+	}
+	return h
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -144,7 +148,7 @@ func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attemp
 		if bodySum(body) != sent.sum {
 			body = nil
 		}
-		h := header(string(d.Event), d.ID, d.EventID)
+		h := header(string(d.Event), d.ID, d.EventID, d.Test)
 		if len(sent.signatures) > 0 {
 			addSignatures(h, v.form, a.At, sent.signatures)
 		}

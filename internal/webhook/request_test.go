@@ -74,7 +74,7 @@ func TestRequests(t *testing.T) {
 	// What happens while the n-th request is being answered, and the answer.
 	steps := []func() int{
 		func() int { // B, signed; then with two secrets
-			r.update(id, webhook.Change{Secret: new("secret two")})
+			r.update(id, webhook.Change{Secret: new("the secret two...")})
 			return 500
 		},
 		func() int {
@@ -82,7 +82,7 @@ func TestRequests(t *testing.T) {
 			return 503
 		},
 		func() int { // A, with two secrets
-			r.update(id, webhook.Change{Secret: new("")})
+			r.update(id, webhook.Change{Unsigned: true})
 			return 500
 		},
 		func() int { // A, not signed
@@ -90,7 +90,7 @@ func TestRequests(t *testing.T) {
 			return 429
 		},
 		func() int { // B, not signed
-			r.update(id, webhook.Change{URL: new("https://receiver.example.com"), PayloadForm: new(webhook.FormA), Secret: new("secret three")})
+			r.update(id, webhook.Change{URL: new("https://receiver.example.com"), PayloadForm: new(webhook.FormA), Secret: new("the secret three...")})
 			return 500
 		},
 		func() int { // A, signed
@@ -102,7 +102,7 @@ func TestRequests(t *testing.T) {
 	}
 	w := n.record("receiver.example.com", func(n int) int { return steps[n-1]() })
 	r = newRig(t, dbtest.New(t), n, func(c *webhook.Config) { c.RetryTimeScale = 1e-9 })
-	id = r.create(webhook.New{Secret: "secret one"}).ID
+	id = r.create(webhook.New{Secret: new("the secret one...")}).ID
 	r.start()
 	r.emit(1)
 	<-done
@@ -118,7 +118,7 @@ func TestRequests(t *testing.T) {
 	testA := test()
 	r.update(id, webhook.Change{PayloadForm: new(webhook.FormB)})
 	testB := test()
-	r.update(id, webhook.Change{URL: new("https://elsewhere.example.com/"), PayloadForm: new(webhook.FormA), Secret: new("secret four")})
+	r.update(id, webhook.Change{URL: new("https://elsewhere.example.com/"), PayloadForm: new(webhook.FormA), Secret: new("the secret four...")})
 	// The program may be reached elsewhere by then, too.
 	r = newRig(t, r.db, n, func(c *webhook.Config) { c.BaseURL = "https://moved.example.com/" })
 
@@ -170,7 +170,7 @@ func TestRequestsThatAreGone(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
 	rc := n.receive("receiver.example.com", nil)
-	w := r.create(webhook.New{Secret: "s"})
+	w := r.create(webhook.New{Secret: new("the only secret.")})
 	r.start()
 	r.emit(1, 2)
 	rc.wait(t, 2)

@@ -171,7 +171,7 @@ func (q *Query) check() error {
 }
 
 func checkEvent(v *problem.Validation, name event.Name) {
-	if name != "" && !slices.Contains(event.Names[:], name) {
+	if name != "" && !known(name) {
 		v.Add("event", "is not the name of an event")
 	}
 }

@@ -19,6 +19,7 @@ const (
 	headerSignature = "X-Service-Signature"
 	headerEvent     = "X-Service-Event"
 	headerDelivery  = "X-Service-Delivery"
+	headerTest      = "X-Service-Test" // "true" on test deliveries
 
 	headerStandardID        = "Webhook-Id"
 	headerStandardTimestamp = "Webhook-Timestamp"

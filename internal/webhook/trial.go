@@ -2,10 +2,12 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 
@@ -20,11 +22,13 @@ type TestResult struct {
 	Error      string // empty when it was accepted
 }
 
-// Test sends a made-up ticket.created event to a webhook, signed like any other
-// and whatever events it wants and state it is in, and waits for the answer. The
-// attempt is kept, but neither repeated nor held against the webhook.
+// Test sends a made-up event that a webhook subscribes to, signed like any other,
+// whatever the webhook's state, and waits for the answer. The header
+// X-Service-Test and the member data.test mark it. The attempt is stored; it is
+// neither retried nor counted against the webhook.
 func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResult, error) {
-	if _, err := s.Find(ctx, organizationID, id); err != nil {
+	w, err := s.Find(ctx, organizationID, id)
+	if err != nil {
 		return TestResult{}, err
 	}
 	t, err := s.loadTarget(ctx, id)
@@ -35,13 +39,14 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
 	created := time.Now().UTC().Truncate(time.Microsecond)
-	e := s.sample(uuid.Must(uuid.NewV7()).String(), organizationID, created)
+	e := s.sample(subscribed(w.Events), created)
+	e.ID, e.OrganizationID = uuid.Must(uuid.NewV7()).String(), organizationID
 	body, err := render(t.form, &e)
 	if err != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
 	deliveryID := uuid.Must(uuid.NewV7()).String()
-	a := s.post(ctx, t, deliveryID, e.ID, string(e.Name), body)
+	a := s.post(ctx, t, header(string(e.Name), deliveryID, e.ID, true), body)
 	if a.status == 0 && ctx.Err() != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", ctx.Err())
 	}
@@ -65,6 +70,9 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 		if err != nil {
 			return err
 		}
+		if err := s.recordTx(ctx, tx, AuditTested, organizationID, id, t.url.String(), nil, map[string]any{"status": a.status}); err != nil {
+			return err
+		}
 		c := Count{At: a.at.UTC().Truncate(CountedBy)}
 		c.add(state)
 		return tally(ctx, tx, []tallied{{id, c}})
@@ -75,14 +83,68 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	return TestResult{DeliveryID: deliveryID, StatusCode: a.status, Duration: a.latency, Error: a.err}, nil
 }
 
-// sample is the event of a test delivery. Its ids name nothing that exists.
-func (s *Service) sample(id, organizationID string, at time.Time) event.Event {
-	customer := &event.Customer{ID: "00000000-0000-7000-8000-000000000002", Name: "Test Customer", Email: "customer@example.com"}
-	return event.Event{
-		ID: id, OrganizationID: organizationID, Name: event.TicketCreated, At: at,
-		Data: event.Data{Ticket: &event.Ticket{
-			ID: "00000000-0000-7000-8000-000000000001", Number: 1, Subject: "Test delivery from Kickstand",
-			Status: "open", Priority: "normal", Channel: "api", Customer: customer, URL: s.baseURL + "/",
-		}},
+// subscribed returns the first event of a list of names.
+func subscribed(names []string) event.Name {
+	if len(names) == 0 || names[0] == "*" {
+		return event.TicketCreated
 	}
+	return event.Name(names[0])
+}
+
+// sample is a made-up event of the given name. Its ids name nothing that exists.
+func (s *Service) sample(name event.Name, at time.Time) event.Event {
+	customer := &event.Customer{ID: "00000000-0000-7000-8000-000000000002", Name: "Test Customer", Email: "customer@example.com"}
+	agent := &event.Person{ID: "00000000-0000-7000-8000-000000000003", Name: "Test Agent", Email: "agent@example.com"}
+	ticket := &event.Ticket{
+		ID: "00000000-0000-7000-8000-000000000001", Number: 1, Subject: "Test delivery from Kickstand",
+		Status: "open", Priority: "normal", Channel: "api", Customer: customer, URL: s.baseURL + "/",
+	}
+	e := event.Event{Name: name, At: at, Data: event.Data{Test: true, Ticket: ticket}}
+	change := func(field string, from, to any) {
+		e.Data.Changes = map[string]event.Change{field: {From: from, To: to}}
+	}
+	message := func(direction string, author event.Author) {
+		e.Data.Message = &event.Message{
+			ID: "00000000-0000-7000-8000-000000000004", TicketID: ticket.ID, ConversationID: "00000000-0000-7000-8000-000000000005",
+			Direction: direction, Author: author, Channel: "api", Kind: "reply", Text: "This is a test delivery from Kickstand.", CreatedAt: at,
+		}
+	}
+	switch name {
+	case event.TicketUpdated:
+		change("subject", "Test", ticket.Subject)
+	case event.TicketStatusChanged:
+		change("status", "pending", ticket.Status)
+	case event.TicketAssigned:
+		ticket.Assignee = agent
+		change("assignee", nil, agent)
+	case event.TicketPriorityChanged:
+		change("priority", "high", ticket.Priority)
+	case event.ConversationCreated, event.MessageCreated, event.MessageCustomerReply:
+		message("inbound", event.Author{Type: "customer", ID: customer.ID, Name: customer.Name})
+	case event.MessageAgentReply:
+		message("outbound", event.Author{Type: "agent", ID: agent.ID, Name: agent.Name})
+	case event.CustomerCreated:
+		e.Data.Ticket, e.Data.Customer = nil, customer
+	case event.CustomerUpdated:
+		e.Data.Ticket, e.Data.Customer = nil, customer
+		change("email", "old@example.com", customer.Email)
+	case event.SLAWarning, event.SLABreached:
+		e.Data.SLA = &event.SLA{Metric: "first_response", DueAt: at}
+	case event.AuditRecorded:
+		e.Data.Ticket, e.Data.Entry = nil, sampleEntry(at)
+	}
+	return e
+}
+
+// sampleEntry is a made-up entry of the audit log, as it is exported. It is in no chain.
+func sampleEntry(at time.Time) json.RawMessage {
+	entry := audit.Entry{
+		ID: "00000000-0000-7000-8000-000000000006", At: at, Action: AuditTested,
+		Target: audit.Target{Type: "webhook", ID: "00000000-0000-7000-8000-000000000007", Name: "Test delivery from Kickstand"},
+	}
+	text, err := json.Marshal(entry.Record())
+	if err != nil {
+		panic(err) // a fixed value
+	}
+	return text
 }

@@ -19,7 +19,7 @@ const (
 	WaitNothing Wait = "now"     // it is under way or about to be
 	WaitTime    Wait = "time"    // its time
 	WaitTurn    Wait = "turn"    // those before it, and its time
-	WaitEnabled Wait = "enabled" // that the webhook is enabled, those before it, and its time
+	WaitEnabled Wait = "enabled" // that the webhook is enabled, and those before it
 )
 
 // Coming is a delivery that waits.
@@ -27,7 +27,8 @@ type Coming struct {
 	Delivery
 	Wait Wait
 	// Due is the earliest time of the next attempt. Where it waits for more
-	// than its time, that is when nothing else holds it up.
+	// than its time, that is when nothing else holds it up; where it waits for
+	// the webhook to be enabled, that is now.
 	Due time.Time
 	// Further are the times of the attempts that would follow, if every one
 	// failed at once, without the random addition.
@@ -74,27 +75,35 @@ const (
 	sqlUntried      = selectDelivery + " WHERE d.webhook_id = $1 AND d.state < 2 AND d.state = 0 ORDER BY d.id LIMIT $2"
 	sqlRetrying     = selectDelivery + " WHERE d.webhook_id = $1 AND d.state < 2 AND d.state = 1 ORDER BY d.id LIMIT $2"
 	sqlRetryingSoon = selectDelivery + " WHERE d.webhook_id = $1 AND d.next_at IS NOT NULL ORDER BY d.next_at LIMIT $2"
+	sqlExhausted    = selectDelivery + " WHERE " + exhausted + " ORDER BY d.id LIMIT $2"
 )
 
 // waiting returns what waits in the order in which it goes. An ordered webhook
 // goes by ids. Otherwise what is due goes by ids, and then what is to be tried
-// again later, by time.
+// again later, by time. A webhook that is not enabled has in its queue what
+// enabling it sends: see [Service.requeueUndelivered].
 func waiting(ctx context.Context, q db.Querier, w *Webhook, now time.Time, limit int) ([]Delivery, error) {
 	list, err := db.All(ctx, q, scanDelivery, sqlUntried, w.ID, limit)
 	if err != nil {
 		return nil, err
 	}
-	query := sqlRetryingSoon
-	if w.Ordered {
-		query = sqlRetrying
+	byID := w.Ordered || w.State != Enabled
+	queries := []string{sqlRetryingSoon}
+	if byID {
+		queries[0] = sqlRetrying
 	}
-	retrying, err := db.All(ctx, q, scanDelivery, query, w.ID, limit)
-	if err != nil {
-		return nil, err
+	if w.State != Enabled {
+		queries = append(queries, sqlExhausted)
 	}
-	list = append(list, retrying...)
+	for _, query := range queries {
+		some, err := db.All(ctx, q, scanDelivery, query, w.ID, limit)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, some...)
+	}
 	slices.SortStableFunc(list, func(a, b Delivery) int {
-		if w.Ordered {
+		if byID {
 			return cmp.Compare(a.ID, b.ID)
 		}
 		return cmp.Or(later(a.NextAt, now).Compare(later(b.NextAt, now)), cmp.Compare(a.ID, b.ID))
@@ -123,6 +132,9 @@ type planner struct {
 }
 
 func (p *planner) coming(d Delivery) Coming {
+	if p.webhook.State != Enabled {
+		d.NextAt, d.Scheduled = time.Time{}, 0 // once it is enabled
+	}
 	c := Coming{Delivery: d, Due: later(p.now, d.NextAt)}
 	ofBacklog := d.State == Untried && d.ID <= p.backlog && p.webhook.State == Enabled
 	paced := ofBacklog && p.webhook.DrainRate > 0
@@ -149,7 +161,7 @@ func (p *planner) coming(d Delivery) Coming {
 	}
 
 	at := c.Due
-	for n := d.Attempts + 1; ; n++ {
+	for n := d.Scheduled + 1; ; n++ {
 		delay, again := p.webhook.RetrySchedule.Delay(n, 0)
 		if !again {
 			return c

@@ -83,16 +83,16 @@ func TestUpcoming(t *testing.T) {
 		r.update(w.ID, webhook.Change{Ordered: new(true)})
 		want(w.ID, "1 time, when 1 is due (3 more)", "2 turn, when 1 is due (4 more)", "3 turn, when 1 is due (5 more)", "4 turn, when 1 is due (5 more)")
 		r.update(w.ID, webhook.Change{Ordered: new(false), Enabled: new(false)})
-		want(w.ID, "3 enabled, at once (5 more)", "4 enabled, at once (5 more)", "2 enabled, when 2 is due (4 more)", "1 enabled, when 1 is due (3 more)")
+		want(w.ID, "1 enabled, at once (5 more)", "2 enabled, at once (5 more)", "3 enabled, at once (5 more)", "4 enabled, at once (5 more)")
 
 		// A backlog, and what came after it.
 		r.update(w.ID, webhook.Change{Enabled: new(true)})
 		r.emit(5)
-		want(w.ID, "3 now, at once (5 more)", "4 turn, at once (5 more)", "5 turn, at once (5 more)", "2 time, when 2 is due (4 more)", "1 time, when 1 is due (3 more)")
+		want(w.ID, "1 now, at once (5 more)", "2 turn, at once (5 more)", "3 turn, at once (5 more)", "4 turn, at once (5 more)", "5 turn, at once (5 more)")
 		r.update(w.ID, webhook.Change{Enabled: new(true), DrainRate: new(1)})
 		list, err = r.hooks.Upcoming(t.Context(), org, w.ID, 3)
-		if err != nil || len(list) != 3 || list[0].Wait != webhook.WaitNothing || list[1].Wait != webhook.WaitTime || list[2].Wait != webhook.WaitTurn ||
-			list[1].Due.Sub(list[0].Due) != time.Second || list[2].Due != list[1].Due {
+		if err != nil || len(list) != 3 || list[0].Wait != webhook.WaitNothing || list[1].Wait != webhook.WaitTime || list[2].Wait != webhook.WaitTime ||
+			list[1].Due.Sub(list[0].Due) != time.Second || list[2].Due.Sub(list[1].Due) != time.Second {
 			t.Errorf("at a rate: got %+v, %v", list, err)
 		}
 		working = true

@@ -18,10 +18,12 @@
 //	   │         └──▶ any other answer ────────────────────────▶ failed
 //	   └──pushed out of a full queue while the webhook is not enabled──▶ dropped
 //
-// While a webhook is not enabled its lane is held and its deliveries wait. Once
-// it is enabled again, what waited untried goes out one by one, oldest first, and
-// newer events after it; otherwise several deliveries of a webhook are under way
-// at once and their order is not promised.
+// While a webhook is not enabled its lane is held and its deliveries wait. Enabling
+// it makes everything undelivered untried again, with a new schedule: untried
+// deliveries, those that wait for a retry, and those that ran out of attempts since
+// it was last enabled. They go out one by one, oldest first, and newer events after
+// them; otherwise several deliveries of a webhook are under way at once and their
+// order is not promised.
 //
 // The body of a delivery is a function of the stored event and the payload form,
 // so that every attempt sends the same bytes, however late, and what an attempt
@@ -38,6 +40,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mail"
@@ -77,7 +80,8 @@ const (
 	// a rate at all.
 	MaxDrainRate = 1000
 
-	maxSecret = 500 // characters
+	minSecret = 16 // characters
+	maxSecret = 500
 )
 
 // State is the state of a webhook.
@@ -115,18 +119,22 @@ type New struct {
 	ID            string // a UUID that no other webhook has; empty: one is made
 	URL           string
 	Events        []string
-	Secret        string   // empty: deliveries are not signed
+	Secret        *string  // signs the deliveries; nil: they are not signed
 	Disabled      bool     // it is enabled otherwise
 	PayloadForm   Form     // empty means b
 	RetrySchedule Schedule // empty means two
 	Ordered       bool     // one delivery at a time, in order
+	// MayAudit says that the author may read the audit log. Without it a webhook of
+	// [event.AuditRecorded] is refused.
+	MayAudit bool
 }
 
 // Change describes an update; nil members stay as they are.
 type Change struct {
 	URL           *string
 	Events        *[]string
-	Secret        *string // empty: deliveries are no longer signed
+	Secret        *string // replaces the one that signs
+	Unsigned      bool    // deliveries are no longer signed; not beside Secret
 	Enabled       *bool
 	PayloadForm   *Form
 	RetrySchedule *Schedule
@@ -136,6 +144,9 @@ type Change struct {
 	// also what an Enabled without it means. It needs Enabled to be true, and
 	// lasts until the backlog is through.
 	DrainRate *int
+	// MayAudit says that the author may read the audit log. Without it a webhook that
+	// wants [event.AuditRecorded], or would, stays as it is.
+	MayAudit bool
 }
 
 // Admins finds whom to tell about an organization's webhooks.
@@ -180,7 +191,10 @@ type Config struct {
 	// which deliveries have; nil: nobody is. It is called very often, and must
 	// not wait for anything.
 	Changed func(organizationID, webhookID string)
-	Logger  *slog.Logger // nil discards
+	Audit   *audit.Log // nil records nothing
+	// AuditLogs are the logs whose entries [Service.RunAudit] streams.
+	AuditLogs []*audit.Log
+	Logger    *slog.Logger // nil discards
 }
 
 // Service keeps the webhooks and delivers events to them.
@@ -196,6 +210,8 @@ type Service struct {
 	scale        float64
 	baseURL      string
 	onChange     func(organizationID, webhookID string)
+	audit        *audit.Log
+	stream       auditStream
 	log          *slog.Logger
 
 	targets  targets
@@ -212,8 +228,9 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
 		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
-		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, log: c.Logger,
+		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, audit: c.Audit, log: c.Logger,
 	}
+	s.stream = auditStream{logs: c.AuditLogs, wake: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -348,6 +365,12 @@ func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string
 	if err := v.Err(); err != nil {
 		return Webhook{}, err
 	}
+	if audited(n.Events) {
+		if !n.MayAudit {
+			return Webhook{}, errMayNotAudit()
+		}
+		n.Ordered = true
+	}
 	w, err := s.create(ctx, tx, organizationID, n)
 	if db.IsUnique(err) {
 		return Webhook{}, problem.New(problem.Conflict, "the webhook is there already").Because(err)
@@ -373,10 +396,10 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 	if count >= MaxPerOrganization {
 		return Webhook{}, problem.New(problem.Precondition, "an organization has at most %d webhooks; delete one first", MaxPerOrganization)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)`,
+	if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at, created_by)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)`,
 		id, organizationID, n.URL, joinEvents(n.Events), string(state), string(n.PayloadForm), string(n.RetrySchedule), n.Ordered,
-		s.sealSecret(id, n.Secret), tx.Now.UnixMicro()); err != nil {
+		s.sealSecret(id, n.Secret), tx.Now.UnixMicro(), db.Text(creator(ctx))); err != nil {
 		return Webhook{}, err
 	}
 	if err := keepVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
@@ -388,7 +411,25 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 		}
 	}
 	s.changed(tx, organizationID, id)
+	chosen, err := audit.Diff(struct{}{}, settings{Events: joinEvents(n.Events), State: state, PayloadForm: n.PayloadForm, RetrySchedule: n.RetrySchedule, Ordered: n.Ordered})
+	if err != nil {
+		return Webhook{}, err
+	}
+	if err := s.subscribeAudit(ctx, tx, id, false, audited(n.Events)); err != nil {
+		return Webhook{}, err
+	}
+	if err := s.recordTx(ctx, tx, AuditCreated, organizationID, id, n.URL, chosen, nil); err != nil {
+		return Webhook{}, err
+	}
 	return find(ctx, tx, organizationID, id)
+}
+
+// creator returns the id of the user that acts; empty for anybody else.
+func creator(ctx context.Context) string {
+	if a := audit.SourceOf(ctx).Actor; a.Type == audit.User {
+		return a.ID
+	}
+	return ""
 }
 
 // Update changes a webhook. Deliveries that wait go out as it is then: to the
@@ -408,7 +449,7 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	}
 	if moving {
 		// Whoever asked may have gone, which leaves it half done only here.
-		if err := s.moveRest(context.WithoutCancel(ctx), id, *c.Ordered); err != nil {
+		if err := s.moveRest(context.WithoutCancel(ctx), id, c.Ordered == nil || *c.Ordered); err != nil {
 			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
 		}
 	}
@@ -438,8 +479,9 @@ func (s *Service) checkChange(c Change) error {
 	if c.Events != nil {
 		checkEvents(&v, *c.Events)
 	}
-	if c.Secret != nil {
-		checkSecret(&v, *c.Secret)
+	checkSecret(&v, c.Secret)
+	if c.Secret != nil && c.Unsigned {
+		v.Add("secret", "must not be given for a webhook that becomes unsigned")
 	}
 	if c.PayloadForm != nil {
 		checkForm(&v, *c.PayloadForm)
@@ -455,14 +497,21 @@ func (s *Service) checkChange(c Change) error {
 
 // update reports whether more of what waits must be moved after the commit.
 func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (moving bool, err error) {
-	var state State
-	var ordered bool
-	err = tx.QueryRow(ctx, "SELECT state, ordered FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).
-		Scan(&state, &ordered)
+	var before settings
+	err = tx.QueryRow(ctx, `SELECT state, ordered, url, events, payload_form, retry_schedule FROM webhooks
+		WHERE id = $1 AND organization_id = $2 FOR UPDATE`, id, organizationID).
+		Scan(&before.State, &before.Ordered, &before.URL, &before.Events, &before.PayloadForm, &before.RetrySchedule)
 	if errors.Is(err, db.ErrNoRows) {
 		return false, errNotFound()
 	}
 	if err != nil {
+		return false, err
+	}
+	if c, err = s.changeAudit(ctx, tx, id, before, c); err != nil {
+		return false, err
+	}
+	state, ordered := before.State, before.Ordered
+	if err := s.recordUpdateTx(ctx, tx, organizationID, id, before, c); err != nil {
 		return false, err
 	}
 	var events any
@@ -482,10 +531,8 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	if err := keepVersion(ctx, tx, id, number, now); err != nil {
 		return false, err
 	}
-	if c.Secret != nil {
-		if err := s.replaceSecret(ctx, tx, id, *c.Secret); err != nil {
-			return false, err
-		}
+	if err := s.changeSecret(ctx, tx, id, c); err != nil {
+		return false, err
 	}
 	// Before a lane is moved or released, which wakes the dispatcher.
 	tx.AfterCommit(func() { s.targets.forget(id) })
@@ -555,12 +602,19 @@ func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 
 // DeleteIn is [Service.Delete] in the caller's transaction.
 func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
-	n, err := tx.Exec(ctx, "DELETE FROM webhooks WHERE id = $1 AND organization_id = $2", id, organizationID)
+	var rawURL string
+	err := tx.QueryRow(ctx, "DELETE FROM webhooks WHERE id = $1 AND organization_id = $2 RETURNING url", id, organizationID).Scan(&rawURL)
+	if errors.Is(err, db.ErrNoRows) {
+		return errNotFound()
+	}
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
-	if n == 0 {
-		return errNotFound()
+	if err := s.recordTx(ctx, tx, AuditDeleted, organizationID, id, rawURL, nil, nil); err != nil {
+		return err
+	}
+	if err := s.subscribeAudit(ctx, tx, id, true, false); err != nil {
+		return err
 	}
 	tx.AfterCommit(func() { s.targets.forget(id) })
 	s.changed(tx, organizationID, id)
@@ -608,15 +662,21 @@ func keepVersion(ctx context.Context, tx *db.Tx, id string, number int64, v vers
 // countWaiting counts the deliveries that wait for webhook $1, up to $4.
 const countWaiting = `SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $4) AS waiting`
 
-// resume starts a suspended webhook's deliveries again. What was never tried
-// goes out in order.
+// resume enables a suspended webhook. Everything that it has not delivered goes
+// out at once, oldest first, each delivery with a new schedule.
 func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
+	if err := s.requeueUndelivered(ctx, tx, id); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, held = 0, drain_rate = NULL, drain_at = NULL,
 		ordered_until = (SELECT max(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0) WHERE id = $1`,
 		id, string(Enabled)); err != nil {
 		return err
 	}
 	for _, kind := range []string{JobKind, OrderedKind} {
+		if err := s.queue.RunNow(ctx, tx, kind, id); err != nil {
+			return err
+		}
 		if err := s.queue.ReleaseLane(ctx, tx, kind, id); err != nil {
 			return err
 		}
@@ -637,6 +697,9 @@ func (s *Service) fail(ctx context.Context, tx *db.Tx, id, reason string) error 
 		return err
 	}
 	if err := s.suspend(ctx, tx, id, Failed); err != nil {
+		return err
+	}
+	if err := s.recordTx(ctx, tx, AuditFailed, organizationID, id, rawURL, map[string]audit.Change{"state": {From: Enabled, To: Failed}}, nil); err != nil {
 		return err
 	}
 	tx.AfterCommit(func() {
@@ -674,7 +737,7 @@ func checkEvents(v *problem.Validation, names []string) {
 		v.Add("events", "must name at least one event")
 	}
 	for i, name := range names {
-		if name != "*" && !slices.Contains(event.Names[:], event.Name(name)) {
+		if name != "*" && !known(event.Name(name)) {
 			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event")
 		}
 	}
@@ -682,9 +745,12 @@ func checkEvents(v *problem.Validation, names []string) {
 
 // checkSecret also refuses what looks like a secret of Standard Webhooks and is
 // none: its libraries would compute another signature than we do.
-func checkSecret(v *problem.Validation, secret string) {
-	v.Length("secret", secret, 0, maxSecret)
-	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+func checkSecret(v *problem.Validation, secret *string) {
+	if secret == nil {
+		return
+	}
+	v.Length("secret", *secret, minSecret, maxSecret)
+	if encoded, ok := strings.CutPrefix(*secret, "whsec_"); ok && !v.Has("secret") {
 		if key, err := standardKey(encoded); err != nil || len(key) == 0 {
 			v.Add("secret", "must go on with base64 after whsec_")
 		}
@@ -726,7 +792,7 @@ func joinEvents(names []string) string {
 // matches reports whether a stored list of names has name in it.
 func matches(stored string, name event.Name) bool {
 	for s := range strings.SplitSeq(stored, " ") {
-		if s == "*" || s == string(name) {
+		if s == "*" && name != event.AuditRecorded || s == string(name) {
 			return true
 		}
 	}
@@ -736,33 +802,36 @@ func matches(stored string, name event.Name) bool {
 const sealPurpose = "webhook secret"
 
 // sealSecret returns the stored form of a secret: NULL when there is none.
-func (s *Service) sealSecret(id, secret string) any {
-	if secret == "" {
+func (s *Service) sealSecret(id string, secret *string) any {
+	if secret == nil {
 		return nil
 	}
-	return s.box.Seal(sealPurpose, []byte(secret), id)
+	return s.box.Seal(sealPurpose, []byte(*secret), id)
 }
 
-// replaceSecret makes secret the one that signs. The one before it goes on
-// signing beside it for [SecretOverlap]; without a new secret nothing signs.
-func (s *Service) replaceSecret(ctx context.Context, tx *db.Tx, id, secret string) error {
-	if secret == "" {
+// changeSecret makes c.Secret the one that signs. The one before it goes on
+// signing beside it for [SecretOverlap]. Nothing signs what becomes unsigned.
+func (s *Service) changeSecret(ctx context.Context, tx *db.Tx, id string, c Change) error {
+	if c.Unsigned {
 		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1", id)
 		return err
+	}
+	if c.Secret == nil {
+		return nil
 	}
 	var sealed []byte
 	if err := tx.QueryRow(ctx, "SELECT secret FROM webhooks WHERE id = $1", id).Scan(&sealed); err != nil {
 		return err
 	}
 	if sealed == nil {
-		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = $2 WHERE id = $1", id, s.sealSecret(id, secret))
+		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = $2 WHERE id = $1", id, s.sealSecret(id, c.Secret))
 		return err
 	}
 	// One that cannot be opened any more cannot sign either.
-	if old, err := s.box.Open(sealPurpose, sealed, id); err == nil && string(old) == secret {
+	if old, err := s.box.Open(sealPurpose, sealed, id); err == nil && string(old) == *c.Secret {
 		return nil
 	}
 	_, err := tx.Exec(ctx, "UPDATE webhooks SET old_secret = secret, old_secret_until = $3, secret = $2 WHERE id = $1",
-		id, s.sealSecret(id, secret), tx.Now.Add(SecretOverlap).UnixMicro())
+		id, s.sealSecret(id, c.Secret), tx.Now.Add(SecretOverlap).UnixMicro())
 	return err
 }

@@ -30,7 +30,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("got %s, want %+v", got, want)
 	}
 	full := r.create(webhook.New{
-		Events: []string{"*"}, Secret: "a secret", Disabled: true, PayloadForm: webhook.FormA, RetrySchedule: webhook.ScheduleOne,
+		Events: []string{"*"}, Secret: new("a secret of ours"), Disabled: true, PayloadForm: webhook.FormA, RetrySchedule: webhook.ScheduleOne,
 	})
 	if full.State != webhook.Disabled || !full.HasSecret || full.PayloadForm != webhook.FormA || full.RetrySchedule != webhook.ScheduleOne {
 		t.Errorf("got %+v", full)
@@ -62,8 +62,10 @@ func TestRefusedInput(t *testing.T) {
 		"unknown event":    {func(n *webhook.New) { n.Events = []string{"ticket.created", "ticket.exploded"} }, "events.1 is not the name of an event"},
 		"pattern":          {func(n *webhook.New) { n.Events = []string{"ticket.*"} }, "events.0 is not the name of an event"},
 		"space":            {func(n *webhook.New) { n.Events = []string{"ticket.created ticket.updated"} }, "events.0 is not the name of an event"},
-		"long secret":      {func(n *webhook.New) { n.Secret = strings.Repeat("s", 501) }, "secret must have at most 500 characters"},
-		"no whsec secret":  {func(n *webhook.New) { n.Secret = "whsec_" + "not base64!" }, "secret must go on with base64 after whsec_"},
+		"long secret":      {func(n *webhook.New) { n.Secret = new(strings.Repeat("s", 501)) }, "secret must have at most 500 characters"},
+		"no whsec secret":  {func(n *webhook.New) { n.Secret = new("whsec_" + "not base64 at all!") }, "secret must go on with base64 after whsec_"},
+		"empty secret":     {func(n *webhook.New) { n.Secret = new("") }, "secret must have at least 16 characters"},
+		"short secret":     {func(n *webhook.New) { n.Secret = new(strings.Repeat("s", 15)) }, "secret must have at least 16 characters"},
 		"form":             {func(n *webhook.New) { n.PayloadForm = "c" }, `payloadForm must be "a" or "b"`},
 		"schedule":         {func(n *webhook.New) { n.RetrySchedule = "three" }, `retrySchedule must be "one" or "two"`},
 		"several":          {func(n *webhook.New) { n.URL, n.Events = "http://x.example/", []string{} }, "url must use https; events must name at least one event"},
@@ -79,7 +81,7 @@ func TestRefusedInput(t *testing.T) {
 		if got := issues(err); got != test.want {
 			t.Errorf("%s: create: got %q, want %q", name, got, test.want)
 		}
-		c := webhook.Change{URL: &n.URL, Events: &n.Events, Secret: &n.Secret}
+		c := webhook.Change{URL: &n.URL, Events: &n.Events, Secret: n.Secret}
 		if n.PayloadForm != "" {
 			c.PayloadForm = &n.PayloadForm
 		}
@@ -118,7 +120,7 @@ func TestPrivateReceiversAllowed(t *testing.T) {
 
 func TestOtherOrganization(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
-	w := r.create(webhook.New{Secret: "a secret"})
+	w := r.create(webhook.New{Secret: new("a secret of ours")})
 	ctx := t.Context()
 	for name, call := range map[string]func(org, id string) error{
 		"find": func(org, id string) error { _, err := r.hooks.Find(ctx, org, id); return err },
@@ -185,7 +187,7 @@ func TestAtMost100(t *testing.T) {
 
 func TestSecretIsSealed(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
-	w := r.create(webhook.New{Secret: "planted-secret-1"})
+	w := r.create(webhook.New{Secret: new("planted-secret-1")})
 	r.update(w.ID, webhook.Change{Secret: new("planted-secret-2")})
 	err := r.db.Read(t.Context(), func(tx *db.Tx) error {
 		var secret, old []byte
@@ -213,7 +215,7 @@ func TestFanOut(t *testing.T) {
 	all := n.receive("all.example.com", nil)
 	some := n.receive("some.example.com", nil)
 	foreign := n.receive("foreign.example.com", nil)
-	allHook := r.create(webhook.New{URL: "https://all.example.com/", Secret: "a secret"})
+	allHook := r.create(webhook.New{URL: "https://all.example.com/", Secret: new("a secret of ours")})
 	r.create(webhook.New{URL: "https://some.example.com/", Events: []string{"ticket.created", "sla.warning"}, PayloadForm: webhook.FormA})
 	if _, err := r.hooks.Create(t.Context(), otherOrg, webhook.New{URL: "https://foreign.example.com/", Events: []string{"*"}}); err != nil {
 		t.Fatal(err)
@@ -245,7 +247,7 @@ func TestFanOut(t *testing.T) {
 		if err := json.Unmarshal([]byte(p.body), &body); err != nil {
 			t.Fatal(err)
 		}
-		if form, err := webhook.Verify(p.header, []byte(p.body), "a secret", time.Now()); form != webhook.FormB || err != nil {
+		if form, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); form != webhook.FormB || err != nil {
 			t.Errorf("verify: got %s, %v", form, err)
 		}
 		if got := p.header.Get("X-Service-Event"); got != body.Event {
@@ -320,7 +322,7 @@ func TestLongBody(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
 	rc := n.receive("receiver.example.com", nil)
-	r.create(webhook.New{Secret: "a secret"})
+	r.create(webhook.New{Secret: new("a secret of ours")})
 	e := ticketCreated(1)
 	e.Name = event.MessageCreated
 	e.Data.Message = &event.Message{ID: "m", TicketID: "t", Text: strings.Repeat("<long> ", 50_000), CreatedAt: time.Now()}
@@ -329,7 +331,7 @@ func TestLongBody(t *testing.T) {
 	}
 	r.start()
 	p := rc.wait(t, 1)[0]
-	if _, err := webhook.Verify(p.header, []byte(p.body), "a secret", time.Now()); err != nil || !strings.Contains(p.body, e.Data.Message.Text) {
+	if _, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); err != nil || !strings.Contains(p.body, e.Data.Message.Text) {
 		t.Errorf("got %d bytes, %v", len(p.body), err)
 	}
 }
@@ -342,7 +344,7 @@ func TestUpdateAppliesToWaiting(t *testing.T) {
 	w := r.create(webhook.New{URL: "https://old.example.com/"})
 	r.emit(1)
 	w = r.update(w.ID, webhook.Change{
-		URL: new("https://new.example.com/"), PayloadForm: new(webhook.FormA), Secret: new("s"), Events: &[]string{"sla.warning"}, RetrySchedule: new(webhook.ScheduleOne),
+		URL: new("https://new.example.com/"), PayloadForm: new(webhook.FormA), Secret: new("another of ours."), Events: &[]string{"sla.warning"}, RetrySchedule: new(webhook.ScheduleOne),
 	})
 	if w.URL != "https://new.example.com/" || w.PayloadForm != webhook.FormA || !w.HasSecret || w.RetrySchedule != webhook.ScheduleOne ||
 		!slices.Equal(w.Events, []string{"sla.warning"}) || !w.UpdatedAt.After(w.CreatedAt) || w.State != webhook.Enabled {
@@ -352,13 +354,13 @@ func TestUpdateAppliesToWaiting(t *testing.T) {
 	r.start()
 	p := rc.wait(t, 1)[0]
 	r.stop()
-	if form, err := webhook.Verify(p.header, []byte(p.body), "s", time.Now()); form != webhook.FormA || err != nil || p.number != 1 {
+	if form, err := webhook.Verify(p.header, []byte(p.body), "another of ours.", time.Now()); form != webhook.FormA || err != nil || p.number != 1 {
 		t.Errorf("got %d in form %s, %v, want 1 in form a", p.number, form, err)
 	}
 	if got := len(rc.all()); got != 1 {
 		t.Errorf("got %d posts, want 1", got)
 	}
-	if w = r.update(w.ID, webhook.Change{Secret: new("")}); w.HasSecret {
+	if w = r.update(w.ID, webhook.Change{Unsigned: true}); w.HasSecret {
 		t.Error("the secret was not removed")
 	}
 }
@@ -611,10 +613,10 @@ func TestExhausted(t *testing.T) {
 	if got := r.update(w.ID, webhook.Change{Enabled: new(true)}); got.State != webhook.Enabled {
 		t.Errorf("got %s", got.State)
 	}
-	rc.wait(t, 3)
+	rc.wait(t, 4)
 	r.stop()
-	if got := rc.numbers()[6:]; !slices.Equal(got, []int{2, 3, 4}) {
-		t.Errorf("after enabling: got %v, want [2 3 4]", got)
+	if got := rc.numbers()[6:]; !slices.Equal(got, []int{1, 2, 3, 4}) {
+		t.Errorf("after enabling: got %v, want [1 2 3 4]", got)
 	}
 	if got := r.find(w.ID); got.LastError != "" || got.QueuedEvents != 0 {
 		t.Errorf("got %+v", got)
@@ -626,7 +628,7 @@ func TestTest(t *testing.T) {
 	r := newRig(t, dbtest.New(t), n, nil)
 	status := http.StatusOK
 	rc := n.receive("receiver.example.com", func(_ int, w http.ResponseWriter, q *http.Request) { w.WriteHeader(status) })
-	w := r.create(webhook.New{Secret: "a secret", Events: []string{"sla.warning"}, Disabled: true})
+	w := r.create(webhook.New{Secret: new("a secret of ours"), Events: []string{"sla.warning"}, Disabled: true})
 	for _, test := range []struct {
 		status int
 		err    string
@@ -640,11 +642,17 @@ func TestTest(t *testing.T) {
 			t.Errorf("got %+v, %v, want status %d and error %q", got, err, test.status, test.err)
 		}
 		p := rc.wait(t, 1)[0]
-		if _, err := webhook.Verify(p.header, []byte(p.body), "a secret", time.Now()); err != nil {
+		if _, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); err != nil {
 			t.Errorf("verify: %v", err)
 		}
-		if p.header.Get("X-Service-Event") != "ticket.created" || p.header.Get("X-Service-Delivery") != got.DeliveryID {
-			t.Errorf("got headers %v, want ticket.created and %s", p.header, got.DeliveryID)
+		if p.header.Get("X-Service-Event") != "sla.warning" || p.header.Get("X-Service-Delivery") != got.DeliveryID || p.header.Get("X-Service-Test") != "true" {
+			t.Errorf("got headers %v, want a test of sla.warning and %s", p.header, got.DeliveryID)
+		}
+		if !strings.Contains(p.body, `"test":true`) || !strings.Contains(p.body, `"metric":"first_response"`) {
+			t.Errorf("got the body %s", p.body)
+		}
+		if _, attempts, err := r.hooks.Delivery(t.Context(), org, got.DeliveryID); err != nil || attempts[0].Request.Header.Get("X-Service-Test") != "true" {
+			t.Errorf("stored: got %+v, %v", attempts, err)
 		}
 		if body, err := r.hooks.Body(t.Context(), org, got.DeliveryID); string(body) != p.body || err != nil {
 			t.Errorf("body: got %s, %v, want %s", body, err, p.body)
@@ -740,8 +748,8 @@ func TestReplay(t *testing.T) {
 
 func TestPurge(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
-	w := r.create(webhook.New{Secret: "one"})
-	r.update(w.ID, webhook.Change{Secret: new("two")})
+	w := r.create(webhook.New{Secret: new("the first secret")})
+	r.update(w.ID, webhook.Change{Secret: new("the second secret")})
 	now := time.Now()
 	const day = 24 * time.Hour
 	insert := func(id string, state webhook.DeliveryState, made, attempted time.Duration) {

@@ -7,12 +7,14 @@ package browser
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 )
 
 // Names of the cookies (helpdesk.md 5; helpdesk-decisions.md 2).
@@ -20,6 +22,8 @@ const (
 	AccessCookie  = "svc-access-token"
 	RefreshCookie = "svc-refresh-token"
 	IntentCookie  = "svc-login-intent"
+	PendingCookie = "svc-second-factor" // of a sign-in that waits for its second step
+	BrowserCookie = "svc-browser"       // by which a browser is known at later sign-ins
 )
 
 // Gate lets browsers in. It is immutable and safe for concurrent use.
@@ -35,8 +39,24 @@ type Gate struct {
 
 // Authenticate finds out who sent r and returns a context that says so to
 // [account.FromContext]. When the session was refreshed on the way it adds the
-// new cookies to w. Its errors are those of [account.Service.Authenticate].
+// new cookies to w. Its errors are those of [account.Service.Authenticate] and of
+// [account.Identity.Restricted].
 func (g *Gate) Authenticate(w http.ResponseWriter, r *http.Request) (context.Context, error) {
+	ctx, err := g.AuthenticateRestricted(w, r)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := account.FromContext(ctx)
+	if err := id.Restricted(); err != nil {
+		return nil, err
+	}
+	return ctx, nil
+}
+
+// AuthenticateRestricted is [Gate.Authenticate] without the check of
+// [account.Identity.Restricted], which is the caller's: for adding a second factor
+// and for signing out.
+func (g *Gate) AuthenticateRestricted(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	id, fresh, err := g.Accounts.Authenticate(r.Context(), value(r, AccessCookie), value(r, RefreshCookie), g.Client(r))
 	if err != nil {
 		return nil, err
@@ -49,20 +69,40 @@ func (g *Gate) Authenticate(w http.ResponseWriter, r *http.Request) (context.Con
 	return account.NewContext(r.Context(), id), nil
 }
 
+// Source has what next does audited as of the client that asks, on a surface: with
+// its address, its user agent and an id of the request, which the answer's header
+// X-Request-Id carries. The actor is anonymous until [Gate.Authenticate] finds out.
+func (g *Gate) Source(surface string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := audit.Source{
+			Actor: audit.Actor{Type: audit.Anonymous}, Address: ClientIP(r, g.TrustedProxies),
+			UserAgent: r.UserAgent(), RequestID: RequestID(r.Header), Surface: surface,
+		}
+		w.Header()["X-Request-Id"] = []string{s.RequestID}
+		next.ServeHTTP(w, r.WithContext(audit.WithSource(r.Context(), s)))
+	})
+}
+
 // HasSession reports whether r carries cookies of a session, valid or not.
 func HasSession(r *http.Request) bool {
 	return value(r, AccessCookie) != "" || value(r, RefreshCookie) != ""
 }
 
-// SignedIn returns the cookies of a session.
+// SignedIn returns the cookies of a session, and after a sign-in the one by which
+// the browser is known at the next.
 func (g *Gate) SignedIn(t account.Tokens) []*http.Cookie {
-	return []*http.Cookie{
+	list := []*http.Cookie{
 		g.cookie(AccessCookie, t.Access, t.AccessLife),
 		g.cookie(RefreshCookie, t.Refresh, t.RefreshLife),
 	}
+	if t.Browser != "" {
+		list = append(list, g.cookie(BrowserCookie, t.Browser, account.BrowserLife))
+	}
+	return list
 }
 
-// SignedOut returns cookies that take the place of a session's and vanish.
+// SignedOut returns cookies that take the place of a session's and vanish. The
+// browser stays known.
 func (g *Gate) SignedOut() []*http.Cookie {
 	return []*http.Cookie{g.cookie(AccessCookie, "", 0), g.cookie(RefreshCookie, "", 0)}
 }
@@ -76,6 +116,17 @@ func (g *Gate) KeepIntent(intent string) *http.Cookie {
 		return g.cookie(IntentCookie, "", 0)
 	}
 	return g.cookie(IntentCookie, intent, account.LinkLife)
+}
+
+// Pending returns the token of the sign-in that waits for its second step.
+func Pending(r *http.Request) string { return value(r, PendingCookie) }
+
+// KeepPending returns the cookie of that token. An empty one makes it vanish.
+func (g *Gate) KeepPending(token string) *http.Cookie {
+	if token == "" {
+		return g.cookie(PendingCookie, "", 0)
+	}
+	return g.cookie(PendingCookie, token, account.PendingLife)
 }
 
 func (g *Gate) cookie(name, value string, life time.Duration) *http.Cookie {
@@ -99,7 +150,7 @@ func value(r *http.Request, name string) string {
 
 // Client returns where r comes from and what it says of itself.
 func (g *Gate) Client(r *http.Request) account.Client {
-	c := account.Client{UserAgent: r.UserAgent()}
+	c := account.Client{UserAgent: r.UserAgent(), Browser: value(r, BrowserCookie)}
 	if ip := ClientIP(r, g.TrustedProxies); ip.IsValid() {
 		c.IP = ip.String()
 	}
@@ -166,4 +217,15 @@ func parseAddr(s string) (netip.Addr, bool) {
 		ip = ap.Addr()
 	}
 	return ip.Unmap().WithZone(""), true
+}
+
+// RequestID returns the id of a request: what its header X-Request-Id says, if that
+// is 1 to 64 letters, digits, dots, underscores and hyphens, else a new one.
+func RequestID(h http.Header) string {
+	if v := h["X-Request-Id"]; len(v) == 1 && 0 < len(v[0]) && len(v[0]) <= 64 && !strings.ContainsFunc(v[0], func(c rune) bool {
+		return !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
+	}) {
+		return v[0]
+	}
+	return strings.ToLower(rand.Text())
 }

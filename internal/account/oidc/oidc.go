@@ -274,7 +274,9 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	if err := p.complete(ctx, m, token, subject, &who); err != nil {
 		return account.ProviderIdentity{}, err
 	}
-	return who.identity(), nil
+	id := who.identity()
+	id.Issuer, id.Subject = p.issuer, subject
+	return id, nil
 }
 
 // verify returns whom an ID token is about and what it says of them, if what

@@ -215,6 +215,7 @@ func TestSignIn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tt.want.Issuer, tt.want.Subject = m.Issuer(), cmp.Or(tt.user.ID(), "6")
 			m.QueueUser(tt.user)
 			back := authorize(t, p, secrets)
 			if got := back.Get("state"); got != secrets.State {
@@ -779,6 +780,7 @@ func TestWords(t *testing.T) {
 				return
 			}
 			want := ada
+			want.Issuer, want.Subject = rogueIssuer, "7"
 			if g.claims["picture"] == "" {
 				want.Picture = ""
 			}

@@ -280,6 +280,7 @@ func (s Suite) verify(t *testing.T, r *channel.Request) {
 		if got := s.Adapter.Verify(r, secret); got != want {
 			t.Errorf("Verify(%s) = %t, want %t", what, got, want)
 		}
+		s.headerProof(t, what, r, secret)
 	}
 	check("own secret", good, secret, true)
 	check("own secret, a second time", good, secret, true)
@@ -315,6 +316,28 @@ func (s Suite) verify(t *testing.T, r *channel.Request) {
 			bad := clone(good)
 			bad.Header.Set(name, v)
 			check(name+": "+strconv.Quote(v[:min(len(v), 20)]), bad, secret, false)
+		}
+	}
+}
+
+// headerProof holds that what the headers are taken for agrees with Verify.
+func (s Suite) headerProof(t *testing.T, what string, r *channel.Request, secret string) {
+	t.Helper()
+	p, ok := s.Adapter.(channel.HeaderProver)
+	if !ok {
+		t.Fatal("the adapter does not judge by headers")
+	}
+	bare := clone(r)
+	bare.Body = nil
+	verified := s.Adapter.Verify(r, secret)
+	switch p.HeaderProof(bare) {
+	case channel.HeadersRefuse:
+		if verified {
+			t.Errorf("%s: the headers refuse what Verify accepts", what)
+		}
+	case channel.HeadersDecide:
+		if s.Adapter.Verify(bare, secret) != verified {
+			t.Errorf("%s: the headers decide, and Verify looks at the body", what)
 		}
 	}
 }

@@ -66,9 +66,8 @@ func (e *envelope) questions() []question {
 var mention = regexp.MustCompile(`<@([UW][A-Z0-9]{1,40})>`)
 
 // Ask implements [channel.Asker].
-func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
-	token := credentials[CredBotToken]
-	if token == "" {
+func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
+	if credentials.Get(CredBotToken) == "" {
 		return nil
 	}
 	e, err := read(r.Body)
@@ -85,10 +84,15 @@ func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answ
 		}
 	}
 	q := open[len(answers)]
-	return &channel.Call{
-		Method: http.MethodGet, URL: a.apiURL + "/api/" + q.method + "?" + url.Values{q.param: {q.id}}.Encode(),
-		Header: http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}},
-	}
+	call := get(credentials, "/api/"+q.method+"?"+url.Values{q.param: {q.id}}.Encode())
+	return &call
+}
+
+// get is a call that asks for something.
+func get(credentials channel.Credentials, path string) channel.Call {
+	return credentials.Call(http.MethodGet, path, http.Header{
+		"Authorization": {"Bearer " + credentials.Get(CredBotToken)}, "Accept": {"application/json"},
+	}, nil)
 }
 
 // reply is what the provider's API answers, to any question.

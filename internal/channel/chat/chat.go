@@ -46,6 +46,11 @@ const DefaultAPIURL = "https://slack.com"
 // CredBotToken is the credential that the provider's API wants.
 const CredBotToken = "bot_token"
 
+// API implements [channel.APIUser].
+func (a *Adapter) API() channel.API { return channel.API{URL: a.apiURL, Credentials: declared} }
+
+var declared = []channel.Credential{{Name: CredBotToken, Kind: channel.KindAPIKey}}
+
 // SettingChannels is the setting of a connection that names the channels, by their
 // ids, whose messages are taken; none: all that the app was invited to. Direct
 // messages are always taken.
@@ -73,6 +78,7 @@ var (
 	_ channel.Asker         = (*Adapter)(nil)
 	_ channel.Chooser       = (*Adapter)(nil)
 	_ channel.Greeter       = (*Adapter)(nil)
+	_ channel.HeaderProver  = (*Adapter)(nil)
 	_ channel.MediaSource   = (*Adapter)(nil)
 )
 
@@ -122,26 +128,32 @@ func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 
 // Verify implements [channel.Adapter].
 func (*Adapter) Verify(r *channel.Request, secret string) bool {
-	if secret == "" {
-		return false
-	}
-	at := r.First(TimestampHeader, "X-Slack-Request-Timestamp")
+	presented, at, ok := signature(r)
+	return ok && secret != "" && hmac.Equal(presented, digest(r.Body, at, secret))
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, _, ok := signature(r)
+	return channel.Shaped(ok)
+}
+
+// signature returns the signature in the headers, and its time, which is fresh.
+func signature(r *channel.Request) (presented []byte, at string, ok bool) {
+	at = r.First(TimestampHeader, "X-Slack-Request-Timestamp")
 	seconds, err := strconv.ParseUint(at, 10, 40)
 	if err != nil {
-		return false
+		return nil, "", false
 	}
 	if age := r.Received.Sub(time.Unix(int64(seconds), 0)); age.Truncate(time.Second).Abs() > tolerance {
-		return false
+		return nil, "", false
 	}
 	value, ok := strings.CutPrefix(r.First(SignatureHeader, "X-Slack-Signature"), "v0=")
 	if !ok {
-		return false
+		return nil, "", false
 	}
-	presented, err := hex.DecodeString(value)
-	if err != nil || len(presented) != sha256.Size {
-		return false
-	}
-	return hmac.Equal(presented, digest(r.Body, at, secret))
+	presented, err = hex.DecodeString(value)
+	return presented, at, err == nil && len(presented) == sha256.Size
 }
 
 func digest(body []byte, at, secret string) []byte {
@@ -550,10 +562,10 @@ func (f *file) attachment() channel.Attachment {
 }
 
 // MediaRequest implements [channel.MediaSource]. The credential is bot_token.
-func (a *Adapter) MediaRequest(at channel.Attachment, credentials map[string]string) channel.MediaRequest {
+func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
-	if token := credentials[CredBotToken]; token != "" {
-		m.Header = http.Header{"Authorization": {"Bearer " + token}}
+	if token := credentials.Get(CredBotToken); token != "" {
+		m.Header, m.HeaderHosts = http.Header{"Authorization": {"Bearer " + token}}, a.mediaHosts
 	}
 	if !strings.HasPrefix(at.ContentType, "text/html") {
 		m.SignIn = "the chat asks to sign in before it shows the file: the app needs the scope files:read, and the connection its bot_token"

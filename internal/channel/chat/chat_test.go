@@ -191,7 +191,7 @@ func answer(c *channel.Call) channel.Answer {
 // ask gives every question its answer, and returns what was asked.
 func ask(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Answer) (asked []string, answers []channel.Answer) {
 	for {
-		c := a.Ask(r, p, answers, map[string]string{"bot_token": "token"})
+		c := a.Ask(r, p, answers, channel.OfConnection(a.API(), map[string]string{"bot_token": "token"}))
 		if c == nil {
 			return asked, answers
 		}
@@ -285,10 +285,10 @@ func TestAskInVain(t *testing.T) {
 			t.Errorf("%s: from %+v: %q, want the ids", tt.name, e.Message.From, e.Message.Text)
 		}
 	}
-	if c := a.Ask(load(t, "message"), channel.Part{}, nil, nil); c != nil {
+	if c := a.Ask(load(t, "message"), channel.Part{}, nil, channel.Credentials{}); c != nil {
 		t.Errorf("Ask() without a token = %+v, want nil", c)
 	}
-	if c := a.Ask(load(t, "delete"), channel.Part{}, nil, map[string]string{"bot_token": "t"}); c != nil {
+	if c := a.Ask(load(t, "delete"), channel.Part{}, nil, channel.OfConnection(a.API(), map[string]string{"bot_token": "t"})); c != nil {
 		t.Errorf("Ask(delete) = %+v, want nil", c)
 	}
 }
@@ -309,12 +309,12 @@ func TestTwoEvents(t *testing.T) {
 
 func TestMediaRequest(t *testing.T) {
 	a := chat.New(chat.Config{MediaHosts: []string{"proxy.example"}})
-	got := a.MediaRequest(channel.Attachment{URL: "https://files.slack.com/a", ContentType: "image/png"}, map[string]string{"bot_token": "t"})
+	got := a.MediaRequest(channel.Attachment{URL: "https://files.slack.com/a", ContentType: "image/png"}, channel.OfConnection(a.API(), map[string]string{"bot_token": "t"}))
 	if !reflect.DeepEqual(got.Hosts, []string{"files.slack.com", "proxy.example"}) || got.Header.Get("Authorization") != "Bearer t" ||
 		got.URL != "https://files.slack.com/a" || !strings.Contains(got.SignIn, "files:read") {
 		t.Errorf("MediaRequest() = %+v", got)
 	}
-	got = a.MediaRequest(channel.Attachment{URL: "https://files.slack.com/a", ContentType: "text/html"}, nil)
+	got = a.MediaRequest(channel.Attachment{URL: "https://files.slack.com/a", ContentType: "text/html"}, channel.Credentials{})
 	if got.SignIn != "" || got.Header != nil {
 		t.Errorf("MediaRequest() of a page = %+v, want one that takes pages", got)
 	}

@@ -28,8 +28,8 @@ var (
 
 // Check implements [channel.Sender]. Only threads are answered: somebody who never
 // wrote has none.
-func (*Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
-	if credentials[CredBotToken] == "" {
+func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) error {
+	if credentials.Get(CredBotToken) == "" {
 		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, CredBotToken)
 	}
 	if _, _, ok := thread(m); !ok {
@@ -85,18 +85,15 @@ type post struct {
 }
 
 // Call implements [channel.Caller].
-func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	p := post{Text: text(m), Metadata: metadata{Type: eventType}}
 	p.Metadata.Payload.ID = m.ID
 	p.Channel, p.Thread, _ = thread(m)
 	body, _ := json.Marshal(p) // strings do not fail
-	return channel.Call{
-		Method: http.MethodPost, URL: a.apiURL + "/api/chat.postMessage", Body: body,
-		Header: http.Header{
-			"Authorization": {"Bearer " + credentials[CredBotToken]}, "Content-Type": {"application/json; charset=utf-8"},
-			"Accept": {"application/json"},
-		},
-	}
+	return credentials.Call(http.MethodPost, "/api/chat.postMessage", http.Header{
+		"Authorization": {"Bearer " + credentials.Get(CredBotToken)}, "Content-Type": {"application/json; charset=utf-8"},
+		"Accept": {"application/json"},
+	}, body)
 }
 
 // posted is the answer.
@@ -174,11 +171,11 @@ const searchSlack = 5 * time.Minute
 
 // SearchCall implements [channel.Searcher]: it lists what was said in the thread since
 // then, with metadata.
-func (a *Adapter) SearchCall(m *channel.Outgoing, credentials map[string]string, since time.Time) channel.Call {
+func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, since time.Time) channel.Call {
 	return a.search(m, credentials, since, "")
 }
 
-func (a *Adapter) search(m *channel.Outgoing, credentials map[string]string, since time.Time, cursor string) channel.Call {
+func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, since time.Time, cursor string) channel.Call {
 	place, root, _ := thread(m)
 	query := url.Values{
 		"channel": {place}, "ts": {root}, "limit": {"100"}, "include_all_metadata": {"true"},
@@ -187,15 +184,12 @@ func (a *Adapter) search(m *channel.Outgoing, credentials map[string]string, sin
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}
-	return channel.Call{
-		Method: http.MethodGet, URL: a.apiURL + "/api/conversations.replies?" + query.Encode(),
-		Header: http.Header{"Authorization": {"Bearer " + credentials[CredBotToken]}, "Accept": {"application/json"}},
-	}
+	return get(credentials, "/api/conversations.replies?"+query.Encode())
 }
 
 // ReadSearch implements [channel.Searcher]. Where the app may not read the thread, the
 // provider cannot be asked at all.
-func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
+func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
 	var list struct {
 		OK       bool   `json:"ok"`
 		Error    string `json:"error"`

@@ -41,7 +41,7 @@ func TestCheck(t *testing.T) {
 		{"too long once escaped", token, func(m *channel.Outgoing) { m.Text = strings.Repeat("<", chat.MaxText/4+1) }, problem.Invalid},
 		{"a file", token, func(m *channel.Outgoing) { m.Files = []channel.OutgoingFile{{Name: "a.pdf"}} }, 0},
 	} {
-		err := a.Check(outgoing(tt.change), tt.credentials)
+		err := a.Check(outgoing(tt.change), channel.OfConnection(a.API(), tt.credentials))
 		p, _ := errors.AsType[*problem.Error](err)
 		switch {
 		case tt.want == 0 && err != nil:
@@ -56,7 +56,7 @@ func TestCall(t *testing.T) {
 	m := outgoing(func(m *channel.Outgoing) {
 		m.Files = []channel.OutgoingFile{{Name: "a|b>\n.pdf", URL: "https://help.example/f?a=1&b=2"}}
 	})
-	c := chat.New(chat.Config{APIURL: "https://chat.example"}).Call(m, token)
+	c := chat.New(chat.Config{APIURL: "https://chat.example"}).Call(m, channel.OfConnection(channel.API{URL: "https://chat.example", Credentials: chat.New(chat.Config{}).API().Credentials}, token))
 	if c.Method != "POST" || c.URL != "https://chat.example/api/chat.postMessage" ||
 		c.Header.Get("Authorization") != "Bearer token" || c.Header.Get("Content-Type") != "application/json; charset=utf-8" {
 		t.Errorf("Call() = %s %s %v", c.Method, c.URL, c.Header)
@@ -126,7 +126,7 @@ func TestReadCall(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	a, m, since := chat.New(chat.Config{}), outgoing(nil), time.Unix(1795168800, 0)
-	c := a.SearchCall(m, token, since)
+	c := a.SearchCall(m, channel.OfConnection(a.API(), token), since)
 	want := "https://slack.com/api/conversations.replies?channel=C9&include_all_metadata=true&limit=100&oldest=1795168500.000000&ts=1795168700.000200"
 	if c.Method != "GET" || c.URL != want || c.Header.Get("Authorization") != "Bearer token" {
 		t.Errorf("SearchCall() = %s %s %v, want GET %s", c.Method, c.URL, c.Header, want)
@@ -136,12 +136,12 @@ func TestSearch(t *testing.T) {
 		{"ts":"1795168801.000200","metadata":{"event_type":"theirs","event_payload":{"id":"0192-ours"}}},
 		{"ts":"1795168801.000300","metadata":{"event_type":"theirs","event_payload":{"id":7}}}],
 		"has_more":true,"response_metadata":{"next_cursor":"bmV4dA=="}}`
-	ids, more, err := a.ReadSearch(m, token, since, channel.Answer{Status: 200, Body: []byte(first)})
+	ids, more, err := a.ReadSearch(m, channel.OfConnection(a.API(), token), since, channel.Answer{Status: 200, Body: []byte(first)})
 	if len(ids) != 0 || more == nil || err != nil || !strings.Contains(more.URL, "cursor=bmV4dA%3D%3D") || !strings.Contains(more.URL, "oldest=1795168500") {
 		t.Fatalf("ReadSearch() = %q, %+v, %v, want the call for the rest", ids, more, err)
 	}
 	second := `{"ok":true,"messages":[{"ts":"1795168802.000100","metadata":{"event_type":"kickstand_message","event_payload":{"id":"0192-ours"}}}],"has_more":false}`
-	ids, more, err = a.ReadSearch(m, token, since, channel.Answer{Status: 200, Body: []byte(second)})
+	ids, more, err = a.ReadSearch(m, channel.OfConnection(a.API(), token), since, channel.Answer{Status: 200, Body: []byte(second)})
 	if !reflect.DeepEqual(ids, []string{"C9:1795168802.000100"}) || more != nil || err != nil {
 		t.Errorf("ReadSearch() = %q, %+v, %v, want the message", ids, more, err)
 	}
@@ -156,7 +156,7 @@ func TestSearch(t *testing.T) {
 		{"too often", channel.Answer{Status: 429}, false},
 		{"no JSON", channel.Answer{Status: 200, Body: []byte(`<html>`)}, false},
 	} {
-		_, more, err := a.ReadSearch(m, token, since, tt.answer)
+		_, more, err := a.ReadSearch(m, channel.OfConnection(a.API(), token), since, tt.answer)
 		if err == nil || more != nil || errors.Is(err, channel.ErrUnsearchable) != tt.never {
 			t.Errorf("%s: ReadSearch() = %+v, %v, want an error, for good: %t", tt.name, more, err, tt.never)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jhillyerd/enmime/v2"
 	"github.com/kickstand-dev/kickstand/internal/channel"
-	"golang.org/x/net/publicsuffix"
 )
 
 const (
@@ -151,23 +150,6 @@ func within(domain string, list []string) bool {
 	return domain != "" && slices.ContainsFunc(list, func(d string) bool {
 		return strings.EqualFold(domain, d) || strings.HasSuffix(domain, "."+strings.ToLower(d))
 	})
-}
-
-// aligned reports whether two domains are of one organization, which is what
-// DMARC asks by default (RFC 7489, 3.1).
-func aligned(a, b string) bool {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	if a == "" || b == "" {
-		return false
-	}
-	return a == b || organization(a) == organization(b)
-}
-
-func organization(domain string) string {
-	if d, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
-		return d
-	}
-	return domain
 }
 
 var idPattern = regexp.MustCompile(`<\s*([^<>\s]+)\s*>`)

@@ -66,7 +66,7 @@ func localPart(address string) string {
 // provably, and about a voicemail.
 func (p *Parser) voicemailRule(m *channel.Message, root *node) string {
 	domain := domainOf(m.Mail.Sender.Email)
-	if !within(domain, p.voicemail) || !m.Mail.Authenticated {
+	if !within(domain, p.voicemail) || !m.Mail.Proof.Proven() {
 		return ""
 	}
 	subject := strings.ToLower(m.Subject)

@@ -141,8 +141,8 @@ func TestAuthentication(t *testing.T) {
 		{"the converter's spf fails", "From: ana@client.example\n", Envelope{SPF: "softfail", SPFDomain: "client.example"}, false, false},
 	} {
 		d := read(t, tt.header+"\nHi\n", tt.env).Mail
-		if d.Authenticated != tt.passed || d.Unverified != tt.unverified {
-			t.Errorf("%s: authenticated %t, unverified %t; want %t, %t", tt.name, d.Authenticated, d.Unverified, tt.passed, tt.unverified)
+		if d.Proof.Proven() != tt.passed || d.Proof.Failed() != tt.unverified {
+			t.Errorf("%s: got %+v; want proven %t, failed %t", tt.name, d.Proof, tt.passed, tt.unverified)
 		}
 	}
 }

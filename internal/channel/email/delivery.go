@@ -31,7 +31,7 @@ import (
 type Delivery struct {
 	Writer
 	parser *Parser
-	apiURL string   // the operator's choice
+	apis   []string // addresses of the API that the operator chose
 	hosts  []string // where files are
 }
 
@@ -40,17 +40,10 @@ var (
 	_ channel.AddressFormer = (*Delivery)(nil)
 	_ channel.KeyHolder     = (*Delivery)(nil)
 	_ channel.Asker         = (*Delivery)(nil)
+	_ channel.Prover        = (*Delivery)(nil)
 	_ channel.MediaSource   = (*Delivery)(nil)
 	_ channel.Correspondent = (*Delivery)(nil)
 	_ channel.SecretChecker = (*Delivery)(nil)
-)
-
-// The credentials of a connection of any mail channel that are about the delivery
-// provider.
-const (
-	CredentialAPIKey = "delivery_api_key" // mail leaves, and is fetched, with it
-	CredentialAPIURL = "delivery_api_url" // where the API is, if not at the usual place
-	CredentialSecret = "delivery_secret"  // signs events; several with commas
 )
 
 const (
@@ -72,11 +65,14 @@ const kindReceived = "email.received"
 // NewDelivery returns the channel.
 func NewDelivery(c Config) *Delivery {
 	a := &Delivery{
-		parser: NewParser(c), apiURL: strings.TrimRight(cmp.Or(c.DeliveryAPIURL, mail.DefaultAPIURL), "/"),
+		Writer: newWriter(c), parser: NewParser(c),
 		hosts: slices.Concat([]string{".resend.com", ".resend.app", ".amazonaws.com", ".cloudfront.net"}, c.AttachmentHosts),
 	}
-	if u, err := url.Parse(a.apiURL); err == nil {
-		a.hosts = append(a.hosts, u.Host)
+	a.apis = []string{a.api.URL, strings.TrimRight(cmp.Or(c.DeploymentAPIURL, a.api.URL), "/")}
+	for _, api := range a.apis {
+		if u, err := url.Parse(api); err == nil {
+			a.hosts = append(a.hosts, u.Host)
+		}
 	}
 	return a
 }
@@ -94,12 +90,12 @@ func (*Delivery) FormAddress(raw string) (string, error) { return formAddress(ra
 
 // Keys implements [channel.KeyHolder]. What the connections of other channels are
 // signed with says nothing here.
-func (a *Delivery) Keys(name string, secrets []string, credentials map[string]string) []string {
+func (a *Delivery) Keys(name string, secrets []string, credentials channel.Credentials) []string {
 	var keys []string
 	if name == a.Info().Name {
 		keys = slices.Clone(secrets)
 	}
-	for secret := range strings.SplitSeq(credentials[CredentialSecret], ",") {
+	for secret := range strings.SplitSeq(credentials.Get(CredentialSecret), ",") {
 		if secret = strings.TrimSpace(secret); secret != "" {
 			keys = append(keys, secret)
 		}
@@ -109,24 +105,41 @@ func (a *Delivery) Keys(name string, secrets []string, credentials map[string]st
 
 // Verify implements [channel.Adapter], by the rules of Standard Webhooks.
 func (*Delivery) Verify(r *channel.Request, secret string) bool {
-	id := r.First(DeliveryIDHeader, "Svix-Id")
-	timestamp := r.First(DeliveryTimestampHeader, "Svix-Timestamp")
-	presented := r.First(DeliverySignatureHeader, "Svix-Signature")
-	if secret == "" || id == "" || !fresh(r, timestamp, deliveryMaxAge) {
+	id, timestamp, presented := deliverySignatures(r)
+	if secret == "" {
 		return false
 	}
 	good := false
-	for i, one := range strings.Fields(presented) {
-		version, text, _ := strings.Cut(one, ",")
-		signature, err := base64.StdEncoding.DecodeString(text)
-		if i >= maxSignatures || version != "v1" || err != nil {
-			continue
-		}
+	for _, signature := range presented {
 		for _, key := range deliveryKeys(secret) {
 			good = hmac.Equal(signature, deliveryMAC(id, timestamp, r.Body, key)) || good
 		}
 	}
 	return good
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (*Delivery) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, _, presented := deliverySignatures(r)
+	return channel.Shaped(len(presented) > 0)
+}
+
+// deliverySignatures returns the signatures in the headers that have the right form:
+// none unless their time is fresh.
+func deliverySignatures(r *channel.Request) (id, timestamp string, presented [][]byte) {
+	id = r.First(DeliveryIDHeader, "Svix-Id")
+	timestamp = r.First(DeliveryTimestampHeader, "Svix-Timestamp")
+	if id == "" || !fresh(r, timestamp, deliveryMaxAge) {
+		return id, timestamp, nil
+	}
+	for i, one := range strings.Fields(r.First(DeliverySignatureHeader, "Svix-Signature")) {
+		version, text, _ := strings.Cut(one, ",")
+		signature, err := base64.StdEncoding.DecodeString(text)
+		if i < maxSignatures && version == "v1" && err == nil && len(signature) == sha256.Size {
+			presented = append(presented, signature)
+		}
+	}
+	return id, timestamp, presented
 }
 
 // CheckSecret implements [channel.SecretChecker].
@@ -477,7 +490,7 @@ func (a *Delivery) fetchable(raw string) bool {
 	if err != nil || u.User != nil {
 		return false
 	}
-	if a.own(u) {
+	if slices.ContainsFunc(a.apis, func(api string) bool { return channel.SameOrigin(raw, api) }) {
 		return true
 	}
 	host := strings.ToLower(u.Host)
@@ -486,40 +499,32 @@ func (a *Delivery) fetchable(raw string) bool {
 	})
 }
 
-// own reports whether u is where the operator says that the API is.
-func (a *Delivery) own(u *url.URL) bool {
-	api, err := url.Parse(a.apiURL)
-	return err == nil && u.Scheme == api.Scheme && strings.EqualFold(u.Host, api.Host)
-}
-
 // Ask implements [channel.Asker].
-func (a *Delivery) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+func (a *Delivery) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
 	e, err := openDelivery(r)
-	if err != nil || e.Type != kindReceived || e.Data.EmailID == "" || credentials[CredentialAPIKey] == "" {
+	if err != nil || e.Type != kindReceived || e.Data.EmailID == "" || credentials.Get(CredentialAPIKey) == "" ||
+		credentials.BaseURL() == "" || credentials.Public() && !strings.HasPrefix(credentials.BaseURL(), "https://") {
 		return nil
 	}
-	base := strings.TrimRight(cmp.Or(credentials[CredentialAPIURL], a.apiURL), "/")
-	at := base + "/emails/receiving/" + url.PathEscape(string(e.Data.EmailID))
-	k := a.learn(p, e, answers)
-	call := &channel.Call{
-		Method: http.MethodGet, URL: at, Public: base != a.apiURL,
-		Header: http.Header{"Authorization": {"Bearer " + credentials[CredentialAPIKey]}, "Accept": {"application/json"}},
-	}
-	switch k.pending {
+	at := "/emails/receiving/" + url.PathEscape(string(e.Data.EmailID))
+	var call channel.Call
+	switch k := a.learn(p, e, answers); k.pending {
 	case "mail":
+		call = a.get(at, credentials)
 	case "raw":
-		u, err := url.Parse(k.rawURL)
-		// It holds what it takes, and another host shall not see the key.
-		call.URL, call.Header, call.Public = k.rawURL, nil, err != nil || !a.own(u) || base != a.apiURL
+		call = credentials.Download(k.rawURL)
 	case "files":
-		call.URL += "/attachments?limit=" + strconv.Itoa(maxAttachments)
+		call = a.get(at+"/attachments?limit="+strconv.Itoa(maxAttachments), credentials)
 	default:
 		return nil
 	}
-	if u, err := url.Parse(call.URL); call.Public && (err != nil || u.Scheme != "https") {
-		return nil // an organization's own choice, and no address of an API
-	}
-	return call
+	return &call
+}
+
+func (*Delivery) get(path string, credentials channel.Credentials) channel.Call {
+	return credentials.Call(http.MethodGet, path, http.Header{
+		"Authorization": {"Bearer " + credentials.Get(CredentialAPIKey)}, "Accept": {"application/json"},
+	}, nil)
 }
 
 // ParseAnswered implements [channel.Asker].
@@ -532,7 +537,25 @@ func (a *Delivery) ParseAnswered(r *channel.Request, p channel.Part, answers []c
 		receipt, err := e.receipt()
 		return channel.Event{Receipt: receipt}, err
 	}
-	s := &source{env: Envelope{Received: r.Received, Recipient: p.Address}}
+	m, err := a.parser.parse(a.received(r, p, e, answers))
+	if err != nil {
+		return channel.Event{}, err
+	}
+	return channel.Event{Message: m}, nil
+}
+
+// Names implements [channel.Prover].
+func (a *Delivery) Names(r *channel.Request, p channel.Part, answers []channel.Answer) []string {
+	e, err := openDelivery(r)
+	if err != nil || e.Type != kindReceived {
+		return nil
+	}
+	return a.parser.names(a.received(r, p, e, answers))
+}
+
+// received is a mail as far as the provider gave it.
+func (a *Delivery) received(r *channel.Request, p channel.Part, e *deliveryEvent, answers []channel.Answer) *source {
+	s := &source{env: Envelope{Received: r.Received, Recipient: p.Address, TXT: r.TXT}}
 	switch k := a.learn(p, e, answers); {
 	case k.raw != nil:
 		s.raw = k.raw
@@ -541,11 +564,7 @@ func (a *Delivery) ParseAnswered(r *channel.Request, p channel.Part, answers []c
 	default:
 		s.taken = e.taken()
 	}
-	m, err := a.parser.parse(s)
-	if err != nil {
-		return channel.Event{}, err
-	}
-	return channel.Event{Message: m}, nil
+	return s
 }
 
 // taken is the mail with the parts that the API has of it.
@@ -602,6 +621,6 @@ func (f *deliveryAttachment) file() file {
 
 // MediaRequest implements [channel.MediaSource]. The addresses of files hold what
 // it takes to get them.
-func (a *Delivery) MediaRequest(at channel.Attachment, _ map[string]string) channel.MediaRequest {
+func (a *Delivery) MediaRequest(at channel.Attachment, _ channel.Credentials) channel.MediaRequest {
 	return channel.MediaRequest{URL: at.URL, Hosts: a.hosts}
 }

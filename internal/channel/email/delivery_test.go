@@ -81,7 +81,7 @@ func TestDeliveryKeys(t *testing.T) {
 		{"email-raw", []string{"own"}, credentials, []string{"whsec_a", "whsec_b"}},
 		{"email-raw", []string{"own"}, nil, nil},
 	} {
-		if got := email.NewDelivery(config()).Keys(tt.channel, tt.secrets, tt.given); !reflect.DeepEqual(got, tt.want) {
+		if got := email.NewDelivery(config()).Keys(tt.channel, tt.secrets, channel.OfConnection(email.NewDelivery(config()).API(), tt.given)); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("Keys(%s, %q, %v) = %q, want %q", tt.channel, tt.secrets, tt.given, got, tt.want)
 		}
 	}
@@ -105,7 +105,7 @@ func ask(t *testing.T, a *email.Delivery, part int, credentials map[string]strin
 	}
 	var answers []channel.Answer
 	for len(answers) < 10 {
-		call := a.Ask(r, parts[part], answers, credentials)
+		call := a.Ask(r, parts[part], answers, channel.OfConnection(a.API(), credentials))
 		if call == nil {
 			break
 		}
@@ -113,7 +113,7 @@ func ask(t *testing.T, a *email.Delivery, part int, credentials map[string]strin
 		if authorized != "" {
 			authorized = " as " + strings.TrimPrefix(authorized, "Bearer ")
 		}
-		if call.Public {
+		if call.Public() {
 			authorized += ", if public"
 		}
 		calls = append(calls, call.Method+" "+call.URL+authorized)
@@ -256,7 +256,7 @@ func FuzzDelivery(f *testing.F) {
 			}
 			answers := []channel.Answer{{Status: 200, Body: first}, {Status: 200, Body: second}, {Status: 200, Body: first}}
 			for n := range len(answers) + 1 {
-				a.Ask(r, p, answers[:n], credentials)
+				a.Ask(r, p, answers[:n], channel.OfConnection(a.API(), credentials))
 				e, err := a.ParseAnswered(r, p, answers[:n])
 				if err == nil && (e.Message == nil) == (e.Receipt == nil) {
 					t.Errorf("ParseAnswered() = %+v, want a message or a receipt", e)

@@ -26,15 +26,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"golang.org/x/net/html"
 )
 
 // Config says what a deployment knows about the mail that it gets.
 type Config struct {
-	// TrustedAuthServers are the authserv-ids whose Authentication-Results are
-	// believed: the names under which our own mail servers write them.
-	// Without any, no mail counts as authenticated.
+	// TrustedAuthServers are the authserv-ids whose Authentication-Results
+	// and ARC-Authentication-Results count: the names under which mail servers of
+	// ours, which remove those of senders, write them.
 	TrustedAuthServers []string
 
 	// OwnDomains are ours: a Reply-To there never is a customer.
@@ -51,9 +52,13 @@ type Config struct {
 	// the converter's usual stores.
 	AttachmentHosts []string
 
-	// DeliveryAPIURL is where the delivery provider's API is; at the provider's by
-	// default.
+	// DeliveryAPIURL is where the delivery provider's API is for connections that name
+	// no other address; at the provider's by default.
 	DeliveryAPIURL string
+
+	// DeploymentAPIURL is where it is for the deployment's own key; the same by
+	// default.
+	DeploymentAPIURL string
 }
 
 // Parser turns raw mail into messages. It is safe for concurrent use.
@@ -95,7 +100,12 @@ type Envelope struct {
 	SPF       string // the receiving server's SPF result: "pass"
 	SPFDomain string // the domain that it is about
 
-	DKIM []string // the domains whose signatures the receiving server found to hold
+	// DKIM are the domains whose signatures the receiving server found to hold; nil
+	// when it reports nothing of the kind.
+	DKIM []string
+
+	Composed bool                // the message was put together again, and no signature covers its bytes
+	TXT      map[string][]string // as in [channel.Request]
 
 	Reply string // a hint: the text without quotes, as the provider found it
 }
@@ -133,7 +143,7 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	m.To, m.Cc = addresses(h, "To"), addresses(h, "Cc")
 	m.SentAt = sentAt(h, env.Received)
 
-	p.headers(m, h, env)
+	p.headers(m, h, raw, env)
 	p.classify(m, root, env)
 	if m.Mail.Class != channel.ClassBounce {
 		m.From = p.customer(h, m.Mail)
@@ -143,7 +153,7 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 }
 
 // headers fills in what only mail has, except its class.
-func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, env Envelope) {
+func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte, env Envelope) {
 	d := m.Mail
 	d.MessageID = messageID(h)
 	d.InReplyTo = ids(h.Values("In-Reply-To"))
@@ -158,18 +168,37 @@ func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, env Envelop
 	}
 	m.ExternalID = d.MessageID
 
-	from := addresses(h, "From")
-	if len(from) > 0 {
-		d.Sender = from[0]
-	} else if sender := addresses(h, "Sender"); len(sender) > 0 {
-		d.Sender = sender[0]
-	} else {
-		d.Sender.Email = plain(d.EnvelopeFrom)
+	d.Sender = sender(h, Envelope{From: d.EnvelopeFrom})
+	if misleading(d.Sender) {
+		d.Sender.Name = ""
 	}
 	m.From = d.Sender
-	if len(from) == 1 { // of several authors nobody can say who was checked
-		d.Authenticated, d.Unverified = p.authenticate(h, env, domainOf(from[0].Email))
+	d.Proof = p.check(raw, env, d.Sender.Email).Verdict(env.TXT)
+}
+
+// sender is the first From address, else the first Sender address, else the
+// envelope's.
+func sender(h textproto.MIMEHeader, env Envelope) channel.Party {
+	for _, name := range []string{"From", "Sender"} {
+		if list := addresses(h, name); len(list) > 0 {
+			return list[0]
+		}
 	}
+	return channel.Party{Email: plain(env.From)}
+}
+
+// misleading reports whether a sender's name reads like another address.
+func misleading(p channel.Party) bool {
+	return strings.Contains(p.Name, "@") && !strings.EqualFold(strings.Trim(p.Name, `'" `), p.Email)
+}
+
+// check prepares the decision whether a whole message proves its sender.
+func (p *Parser) check(raw []byte, env Envelope, author string) *mailproof.Check {
+	head, body, _ := cutHeader(unixLines(trimMessage(raw)))
+	return mailproof.New(mailproof.Mail{
+		Head: head, Body: body, Intact: !env.Composed, Author: author, Received: env.Received,
+		Trusted: p.trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, DKIM: env.DKIM,
+	})
 }
 
 // customer is whom an answer goes to: Reply-To, if it is one address and not one

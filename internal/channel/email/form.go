@@ -25,6 +25,7 @@ var (
 	_ channel.Recognizer    = (*Form)(nil)
 	_ channel.Tokened       = (*Form)(nil)
 	_ channel.Correspondent = (*Form)(nil)
+	_ channel.Prover        = (*Form)(nil)
 )
 
 // formMaxAge is how far the time in a signature may be from ours. It is not known
@@ -33,7 +34,7 @@ const formMaxAge = 15 * time.Minute
 
 // NewForm returns the channel.
 func NewForm(c Config) *Form {
-	return &Form{style{name: "email-form", parser: NewParser(c), open: openForm}}
+	return &Form{style{Writer: newWriter(c), name: "email-form", parser: NewParser(c), open: openForm}}
 }
 
 // signedFields are the fields that hold the signature.
@@ -56,6 +57,12 @@ func (*Form) Verify(r *channel.Request, secret string) bool {
 	return err == nil && token != "" && fresh(r, timestamp, formMaxAge) && hmac.Equal(signature, formMAC(timestamp, token, secret))
 }
 
+// HeaderProof implements [channel.HeaderProver]: the signature is in the form.
+func (*Form) HeaderProof(r *channel.Request) channel.HeaderProof {
+	kind, _ := contentType(r)
+	return channel.Shaped(kind == kindURLEncoded || kind == kindMultipart)
+}
+
 func formMAC(timestamp, token, secret string) []byte {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(timestamp + token))
@@ -70,13 +77,13 @@ func SignForm(token string, at time.Time, secret string) (timestamp, signature s
 }
 
 // Token implements [channel.Tokened].
-func (*Form) Token(r *channel.Request) (token string, until time.Time) {
+func (*Form) Token(r *channel.Request) channel.Token {
 	f, _ := readForm(r)
-	seconds, err := strconv.ParseInt(string(f.get("timestamp")), 10, 64)
-	if err != nil {
-		return "", time.Time{}
+	at, ok := unixTime(string(f.get("timestamp")))
+	if !ok {
+		return channel.Token{}
 	}
-	return string(f.get("token")), time.Unix(seconds, 0).Add(formMaxAge)
+	return channel.Token{Value: string(f.get("token")), Until: at.Add(formMaxAge)}
 }
 
 // openForm reads the fields of a mail.

@@ -21,6 +21,7 @@ var (
 	_ channel.AddressFormer = (*JSON)(nil)
 	_ channel.Recognizer    = (*JSON)(nil)
 	_ channel.Correspondent = (*JSON)(nil)
+	_ channel.Prover        = (*JSON)(nil)
 )
 
 // TokenHeader is the header that holds style C's token.
@@ -28,7 +29,7 @@ const TokenHeader = "X-Mailbox-Token"
 
 // NewJSON returns the channel.
 func NewJSON(c Config) *JSON {
-	return &JSON{style{name: "email-json", parser: NewParser(c), open: openJSON}}
+	return &JSON{style{Writer: newWriter(c), name: "email-json", parser: NewParser(c), open: openJSON}}
 }
 
 // Recognizes implements [channel.Recognizer].
@@ -64,6 +65,15 @@ func (*JSON) Verify(r *channel.Request, secret string) bool {
 	}
 	scheme, credentials, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.EqualFold(scheme, "Basic") && basicHolds(strings.TrimSpace(credentials), secret)
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (*JSON) HeaderProof(r *channel.Request) channel.HeaderProof {
+	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if r.Header.Get(TokenHeader) != "" || r.Query().Get("token") != "" || strings.EqualFold(scheme, "Basic") {
+		return channel.HeadersDecide
+	}
+	return channel.HeadersRefuse
 }
 
 // SignJSON returns what proves to us that the provider sent a mail, whatever it

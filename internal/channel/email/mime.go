@@ -78,11 +78,7 @@ type splitter struct {
 // message splits raw, a whole message. It reports false when raw has no header
 // that a mail would have.
 func (s *splitter) message(raw []byte) (*node, bool) {
-	raw = trimMessage(raw)
-	if !bytes.Contains(raw, []byte("\n")) {
-		raw = bytes.ReplaceAll(raw, []byte("\r"), []byte("\n"))
-	}
-	n := s.split(raw, 0, "text/plain")
+	n := s.split(unixLines(trimMessage(raw)), 0, "text/plain")
 	for _, name := range []string{"From", "To", "Subject", "Date", "Message-Id", "Received", "Return-Path", "Delivered-To", "Reply-To", "Sender", "Content-Type", "Mime-Version"} {
 		if n.header.Get(name) != "" {
 			return n, true
@@ -101,6 +97,14 @@ func trimMessage(raw []byte) []byte {
 		return rest
 	}
 	return raw
+}
+
+// unixLines mends a message whose lines end with nothing but CR.
+func unixLines(raw []byte) []byte {
+	if bytes.Contains(raw, []byte("\n")) {
+		return raw
+	}
+	return bytes.ReplaceAll(raw, []byte("\r"), []byte("\n"))
 }
 
 func (s *splitter) split(raw []byte, depth int, fallback string) *node {

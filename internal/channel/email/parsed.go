@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -30,7 +31,9 @@ var (
 	_ channel.AddressFormer = (*Parsed)(nil)
 	_ channel.Recognizer    = (*Parsed)(nil)
 	_ channel.Correspondent = (*Parsed)(nil)
+	_ channel.Prover        = (*Parsed)(nil)
 	_ channel.SecretChecker = (*Parsed)(nil)
+	_ channel.Tokened       = (*Parsed)(nil)
 )
 
 // parsedMaxAge is how far the time in a signature may be from ours.
@@ -44,7 +47,7 @@ const (
 
 // NewParsed returns the channel.
 func NewParsed(c Config) *Parsed {
-	return &Parsed{style{name: "email-parse", parser: NewParser(c), open: openParsed}}
+	return &Parsed{style{Writer: newWriter(c), name: "email-parse", parser: NewParser(c), open: openParsed}}
 }
 
 // Recognizes implements [channel.Recognizer].
@@ -55,13 +58,36 @@ func (*Parsed) Recognizes(r *channel.Request) bool {
 
 // Verify implements [channel.Adapter]. The signature covers the body as it came.
 func (*Parsed) Verify(r *channel.Request, secret string) bool {
-	timestamp := r.First(ParseTimestampHeader, "X-Twilio-Email-Event-Webhook-Timestamp")
-	signature, err := base64.StdEncoding.DecodeString(r.First(ParseSignatureHeader, "X-Twilio-Email-Event-Webhook-Signature"))
-	if err != nil || !fresh(r, timestamp, parsedMaxAge) {
+	signature, timestamp, ok := parsedSignature(r)
+	if !ok {
 		return false
 	}
 	key := publicKey(secret)
 	return key != nil && ecdsa.VerifyASN1(key, parsedSum(timestamp, r.Body), signature)
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (*Parsed) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, _, ok := parsedSignature(r)
+	return channel.Shaped(ok)
+}
+
+// parsedSignature returns the signature in the headers, and its time, which is fresh.
+func parsedSignature(r *channel.Request) (signature []byte, timestamp string, ok bool) {
+	timestamp = r.First(ParseTimestampHeader, "X-Twilio-Email-Event-Webhook-Timestamp")
+	signature, err := base64.StdEncoding.DecodeString(r.First(ParseSignatureHeader, "X-Twilio-Email-Event-Webhook-Signature"))
+	return signature, timestamp, err == nil && len(signature) > 0 && fresh(r, timestamp, parsedMaxAge)
+}
+
+// Token implements [channel.Tokened]: the signature covers neither the content type,
+// whose boundary divides the body, nor the address.
+func (*Parsed) Token(r *channel.Request) channel.Token {
+	_, timestamp, ok := parsedSignature(r)
+	if !ok {
+		return channel.Token{}
+	}
+	at, _ := unixTime(timestamp)
+	return channel.Token{Value: hex.EncodeToString(parsedSum(timestamp, r.Body)), Until: at.Add(parsedMaxAge), Signed: true}
 }
 
 // CheckSecret implements [channel.SecretChecker].
@@ -153,7 +179,9 @@ func openParsed(r *channel.Request) (*source, error) {
 	}
 	// The provider's own word, unlike anything in the header.
 	s.env.SPF, s.env.SPFDomain = string(f.get("SPF")), domainOf(s.env.From)
-	s.env.DKIM = dkimPassed(string(f.get("dkim")))
+	if f.has("dkim") {
+		s.env.DKIM = dkimPassed(string(f.get("dkim")))
+	}
 	if s.raw = f.get("email"); len(s.raw) > 0 {
 		return s, s.there()
 	}
@@ -193,9 +221,9 @@ func openParsed(r *channel.Request) (*source, error) {
 
 // dkimPassed reads the provider's word on a mail's signatures, like
 // "{@client.example : pass, @relay.example : fail}", and returns the domains whose
-// signature holds.
+// signature holds; never nil.
 func dkimPassed(v string) []string {
-	var list []string
+	list := []string{}
 	for item := range strings.SplitSeq(strings.Trim(strings.TrimSpace(v), "{}"), ",") {
 		domain, result, _ := strings.Cut(item, ":")
 		if domain = domainOf(strings.TrimSpace(domain)); domain != "" && strings.EqualFold(strings.TrimSpace(result), "pass") {

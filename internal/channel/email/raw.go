@@ -36,13 +36,14 @@ var (
 	_ channel.Recognizer    = (*Raw)(nil)
 	_ channel.MediaSource   = (*Raw)(nil)
 	_ channel.Correspondent = (*Raw)(nil)
+	_ channel.Prover        = (*Raw)(nil)
 )
 
 // NewRaw returns the channel.
 func NewRaw(c Config) *Raw {
 	hosts := []string{".amazonaws.com", "storage.googleapis.com", ".blob.core.windows.net"}
 	return &Raw{
-		style: style{name: "email-raw", parser: NewParser(c), open: openRaw},
+		style: style{Writer: newWriter(c), name: "email-raw", parser: NewParser(c), open: openRaw},
 		hosts: append(hosts, c.AttachmentHosts...),
 	}
 }
@@ -73,7 +74,7 @@ func (*Raw) Recognizes(r *channel.Request) bool {
 
 // MediaRequest implements [channel.MediaSource]. The address that the converter
 // gives for a stored attachment needs no credentials.
-func (a *Raw) MediaRequest(at channel.Attachment, _ map[string]string) channel.MediaRequest {
+func (a *Raw) MediaRequest(at channel.Attachment, _ channel.Credentials) channel.MediaRequest {
 	return channel.MediaRequest{URL: at.URL, Hosts: a.hosts}
 }
 
@@ -101,19 +102,56 @@ func (*Raw) Verify(r *channel.Request, secret string) bool {
 	return false
 }
 
+// HeaderProof implements [channel.HeaderProver].
+func (*Raw) HeaderProof(r *channel.Request) channel.HeaderProof {
+	if presented := r.Header.Values("X-Webhook-Signature"); len(presented) > 0 {
+		_, _, ok := rawSignature(r, presented[0])
+		return channel.Shaped(ok)
+	}
+	if scheme, _, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
+		return channel.HeadersDecide
+	}
+	return channel.HeadersRefuse
+}
+
 func verifySignature(r *channel.Request, presented, secret string) bool {
+	signature, timestamp, ok := rawSignature(r, presented)
+	return ok && hmac.Equal(signature, digest(r.Body, timestamp, secret))
+}
+
+// rawSignature returns a signature and its time, which is fresh, or empty.
+func rawSignature(r *channel.Request, presented string) (signature []byte, timestamp string, ok bool) {
 	signature, err := hex.DecodeString(strings.TrimSpace(presented))
 	if err != nil || len(signature) != sha256.Size {
-		return false
+		return nil, "", false
 	}
-	timestamp := ""
 	if values := r.Header.Values("X-Webhook-Timestamp"); len(values) > 0 {
 		timestamp = strings.TrimSpace(values[0])
-		if !fresh(r, timestamp, rawMaxAge) {
-			return false
-		}
+		return signature, timestamp, fresh(r, timestamp, rawMaxAge)
 	}
-	return hmac.Equal(signature, digest(r.Body, timestamp, secret))
+	return signature, "", true
+}
+
+// rawTokenLife is how long a signature without a time is known after its first use.
+const rawTokenLife = 30 * 24 * time.Hour
+
+// Token implements [channel.Tokened]: a signature does not cover the content type.
+// Requests with the secret itself have no token.
+func (*Raw) Token(r *channel.Request) channel.Token {
+	presented := r.Header.Values("X-Webhook-Signature")
+	if len(presented) == 0 {
+		return channel.Token{}
+	}
+	signature, timestamp, ok := rawSignature(r, presented[0])
+	if !ok {
+		return channel.Token{}
+	}
+	until := r.Received.Add(rawTokenLife)
+	if timestamp != "" {
+		at, _ := unixTime(timestamp)
+		until = at.Add(rawMaxAge)
+	}
+	return channel.Token{Value: hex.EncodeToString(signature), Until: until, Signed: true}
 }
 
 func digest(body []byte, timestamp, secret string) []byte {

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,10 +15,33 @@ import (
 
 // Writer is how every mail channel sends: it implements [channel.Correspondent].
 // Mail leaves by SMTP or by a delivery provider's API, whichever way it came in.
-type Writer struct{}
+type Writer struct{ api channel.API }
+
+// The credentials of a connection of any mail channel.
+const (
+	CredentialServer = "smtp_url"         // mail leaves by this server
+	CredentialAPIKey = "delivery_api_key" // mail leaves, and is fetched, with it
+	CredentialAPIURL = "delivery_api_url" // where the API is, if not at the usual place
+	CredentialSecret = "delivery_secret"  // signs events; several with commas
+)
+
+func newWriter(c Config) Writer {
+	return Writer{channel.API{URL: strings.TrimRight(cmp.Or(c.DeliveryAPIURL, mail.DefaultAPIURL), "/"), Credentials: declared}}
+}
+
+var declared = []channel.Credential{
+	{Name: CredentialServer, Kind: channel.KindServer}, {Name: CredentialAPIKey, Kind: channel.KindAPIKey},
+	{Name: CredentialAPIURL, Kind: channel.KindAPIURL}, {Name: CredentialSecret, Kind: channel.KindSigning},
+}
+
+// API implements [channel.APIUser]. It is the delivery provider's.
+func (w Writer) API() channel.API { return w.api }
 
 // Check implements [channel.Sender].
-func (Writer) Check(m *channel.Outgoing, _ map[string]string) error {
+func (Writer) Check(m *channel.Outgoing, credentials channel.Credentials) error {
+	if credentials.Get(CredentialServer) == "" && credentials.Get(CredentialAPIURL) != "" && credentials.Get(CredentialAPIKey) == "" {
+		return problem.New(problem.Precondition, "the connection of %s cannot send: its credential %s needs %s", m.From, CredentialAPIURL, CredentialAPIKey)
+	}
 	if m.To.Email == "" {
 		return problem.New(problem.Precondition, "the customer's mail address is not known")
 	}

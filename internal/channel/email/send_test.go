@@ -16,7 +16,7 @@ func TestCheckSize(t *testing.T) {
 		Text: strings.Repeat("\u00fc\n", 50_000), HTML: strings.Repeat("\u6f22", 500_000),
 		Files: []channel.OutgoingFile{{Name: "a.bin", Size: mail.MaxSize}},
 	}
-	for (Writer{}).Check(m, nil) != nil {
+	for (Writer{}).Check(m, channel.Credentials{}) != nil {
 		m.Files[0].Size -= 4 << 10
 	}
 	m.Files[0].Data = make([]byte, m.Files[0].Size)

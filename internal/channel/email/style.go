@@ -123,7 +123,7 @@ func (a *style) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	if err != nil {
 		return channel.Event{}, unreadable(err)
 	}
-	s.env.Recipient = p.Address
+	s.env.Recipient, s.env.TXT = p.Address, r.TXT
 	m, err := a.parser.parse(s)
 	if err != nil {
 		return channel.Event{}, err
@@ -131,8 +131,27 @@ func (a *style) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	return channel.Event{Message: m}, nil
 }
 
+// Names implements [channel.Prover].
+func (a *style) Names(r *channel.Request, _ channel.Part, _ []channel.Answer) []string {
+	s, err := a.open(r)
+	if err != nil {
+		return nil // for Parse to say
+	}
+	return a.parser.names(s)
+}
+
+// names are the DNS names that decide whether a mail proves its sender.
+func (p *Parser) names(s *source) []string {
+	raw, env := s.raw, s.env
+	if env.Composed = s.taken != nil; env.Composed {
+		raw = s.taken.head()
+	}
+	return p.check(raw, env, sender(s.header(), env).Email).Names()
+}
+
 // parse reads an opened request whose recipient is decided.
 func (p *Parser) parse(s *source) (*channel.Message, error) {
+	s.env.Composed = s.taken != nil
 	m, err := p.ParseRaw(s.message(), s.env)
 	if err != nil {
 		return nil, err
@@ -210,7 +229,7 @@ func (s *source) header() textproto.MIMEHeader {
 	if s.taken != nil {
 		raw = s.taken.head()
 	}
-	head, _, _ := cutHeader(trimMessage(raw))
+	head, _, _ := cutHeader(unixLines(trimMessage(raw)))
 	return readHeader(head)
 }
 
@@ -298,6 +317,10 @@ func readForm(r *channel.Request) (f form, ok bool) {
 	kind, params := contentType(r)
 	switch kind {
 	case kindURLEncoded:
+		// A signed mail, form or JSON is not read as pairs, which its sender can write.
+		if bytes.ContainsAny(r.Body, "\r\n") || bytes.HasPrefix(r.Body, []byte("{")) || bytes.HasPrefix(r.Body, []byte("[")) {
+			return f, true
+		}
 		values, err := url.ParseQuery(string(r.Body)) // the pairs that are well formed
 		for name, v := range values {
 			f.fields = append(f.fields, formField{name: name, value: []byte(v[0])})
@@ -308,6 +331,9 @@ func readForm(r *channel.Request) (f form, ok bool) {
 	case kindMultipart:
 	default:
 		return f, false
+	}
+	if !beginsWith(r.Body, params["boundary"]) {
+		return f, true
 	}
 	reader := multipart.NewReader(bytes.NewReader(r.Body), params["boundary"])
 	for range maxFields {
@@ -329,6 +355,14 @@ func readForm(r *channel.Request) (f form, ok bool) {
 		})
 	}
 	return f, true
+}
+
+// beginsWith reports whether the first line of a multipart body is the boundary. A
+// signed body has one boundary then: no request can name a line inside of a mail.
+func beginsWith(body []byte, boundary string) bool {
+	line, _, _ := bytes.Cut(bytes.TrimLeft(body, "\r\n"), []byte("\n"))
+	rest, ok := bytes.CutPrefix(line, []byte("--"+boundary))
+	return ok && boundary != "" && len(bytes.Trim(rest, " \t\r")) == 0
 }
 
 // get returns the value of the first field of a name.
@@ -486,10 +520,13 @@ func basicHolds(credentials, secret string) bool {
 // fresh reports whether a time in a signature, in Unix seconds, is at most window
 // from when the request came.
 func fresh(r *channel.Request, timestamp string, window time.Duration) bool {
-	seconds, err := strconv.ParseInt(timestamp, 10, 64)
-	if err != nil {
-		return false
-	}
-	age := r.Received.Sub(time.Unix(seconds, 0))
-	return age <= window && age >= -window
+	at, ok := unixTime(timestamp)
+	age := r.Received.Sub(at)
+	return ok && age <= window && age >= -window
+}
+
+// unixTime reads a time in Unix seconds.
+func unixTime(text string) (time.Time, bool) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	return time.Unix(seconds, 0), err == nil
 }

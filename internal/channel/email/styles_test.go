@@ -142,9 +142,9 @@ func TestFormVerify(t *testing.T) {
 func TestFormToken(t *testing.T) {
 	r := form()
 	signForm(r, "token-1", channeltest.Received(), "key")
-	token, until := email.NewForm(config()).Token(r)
-	if want := channeltest.Received().Add(15 * time.Minute); token != "token-1" || !until.Equal(want) {
-		t.Errorf("Token() = %q until %s, want token-1 until %s", token, until, want)
+	token := email.NewForm(config()).Token(r)
+	if want := (channel.Token{Value: "token-1", Until: channeltest.Received().Add(15 * time.Minute)}); token.Value != want.Value || !token.Until.Equal(want.Until) || token.Signed {
+		t.Errorf("Token() = %+v, want %+v", token, want)
 	}
 }
 

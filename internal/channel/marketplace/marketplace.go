@@ -70,7 +70,7 @@ func New(certificates CertificateStore) *Adapter { return &Adapter{certificates}
 
 // Info implements [channel.Adapter].
 func (*Adapter) Info() channel.Info {
-	return channel.Info{Name: "marketplace", Medium: "marketplace", Path: "/api/marketplace/webhook", MaxBody: 1 << 20}
+	return channel.Info{Name: "marketplace", Medium: "marketplace", Path: "/api/marketplace/webhook", MaxBody: 1 << 20, SharedKey: true}
 }
 
 // topicForm is that of a topic's name.
@@ -86,7 +86,7 @@ func (*Adapter) FormAddress(raw string) (string, error) {
 
 // Keys implements [channel.KeyHolder]: the topic of a connection is its address, by
 // which it was found, and there is nothing else to know.
-func (*Adapter) Keys(string, []string, map[string]string) []string { return []string{AnyTopic} }
+func (*Adapter) Keys(string, []string, channel.Credentials) []string { return []string{AnyTopic} }
 
 // The types of messages.
 const (
@@ -165,7 +165,7 @@ func (e envelope) certificateURL(r *channel.Request) string {
 	age := r.Received.Sub(e.sent())
 	address := e["SigningCertURL"]
 	switch {
-	case strings.EqualFold(r.Header.Get("X-Amz-Sns-Rawdelivery"), "true"): // it bears no signature
+	case raw(r): // it bears no signature
 	case age.Truncate(time.Second).Abs() > tolerance:
 	case e["SignatureVersion"] != "1" && e["SignatureVersion"] != "2":
 	case e["MessageId"] == "" || e["Signature"] == "":
@@ -203,6 +203,17 @@ func (a *Adapter) Prepare(ctx context.Context, r *channel.Request) error {
 		return a.certificates.Fetch(ctx, address)
 	}
 	return nil
+}
+
+// HeaderProof implements [channel.HeaderProver]: a message delivered raw bears no
+// signature.
+func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
+	return channel.Shaped(!raw(r))
+}
+
+// raw reports whether a message is delivered without its envelope.
+func raw(r *channel.Request) bool {
+	return strings.EqualFold(r.Header.Get("X-Amz-Sns-Rawdelivery"), "true")
 }
 
 // minKey is the fewest bits of a key that is believed.
@@ -283,6 +294,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	p := channel.Part{Key: key("message:" + e["MessageId"]), Address: e["TopicArn"], Kind: key(e["Type"])}
 	switch e["Type"] {
 	case typeSubscribe, typeUnsubscribe:
+		p.Setup = e["Type"] == typeSubscribe
 		return []channel.Part{p}, nil
 	case typeNotification:
 	default:

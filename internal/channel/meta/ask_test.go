@@ -69,17 +69,17 @@ func TestAsk(t *testing.T) {
 		{"a name of an odd id", meta.NewMessenger(meta.Config{}), messengerBody("page", `{"sender":{"id":"me/accounts"},"message":{"mid":"m"}}`), credentials, ""},
 	} {
 		r, p := sole(t, tt.asker.(channel.Adapter), tt.body)
-		got := tt.asker.Ask(r, p, nil, tt.credentials)
+		got := tt.asker.Ask(r, p, nil, channel.OfConnection(channel.APIOf(tt.asker.(channel.Adapter)), tt.credentials))
 		if tt.want == "" {
 			if got != nil {
 				t.Errorf("%s: Ask() = %+v, want nothing", tt.name, got)
 			}
 			continue
 		}
-		if want := (&channel.Call{Method: "GET", URL: tt.want, Header: bearer("t")}); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: Ask() = %+v, want %+v", tt.name, got, want)
+		if got == nil || got.Method != "GET" || got.URL != tt.want || !reflect.DeepEqual(got.Header, bearer("t")) {
+			t.Errorf("%s: Ask() = %+v, want a GET of %s", tt.name, got, tt.want)
 		}
-		if again := tt.asker.Ask(r, p, []channel.Answer{{Status: 200}}, tt.credentials); again != nil {
+		if again := tt.asker.Ask(r, p, []channel.Answer{{Status: 200}}, channel.OfConnection(channel.APIOf(tt.asker.(channel.Adapter)), tt.credentials)); again != nil {
 			t.Errorf("%s: Ask() after an answer = %+v, want nothing", tt.name, again)
 		}
 	}
@@ -152,15 +152,15 @@ func TestName(t *testing.T) {
 func TestMediaRequest(t *testing.T) {
 	at := channel.Attachment{URL: "https://lookaside.fbsbx.com/x"}
 	hosts := []string{"lookaside.fbsbx.com", ".fbsbx.com", ".fbcdn.net", "graph.example"}
-	credentials := map[string]string{"access_token": "t"}
+	credentials := channel.OfConnection(meta.NewBusiness(meta.Config{}).API(), map[string]string{"access_token": "t"})
 	c := meta.Config{APIURL: "https://Graph.example/v25.0"}
 	for _, tt := range []struct {
 		name string
 		got  channel.MediaRequest
 		want channel.MediaRequest
 	}{
-		{"business", meta.NewBusiness(c).MediaRequest(at, credentials), channel.MediaRequest{URL: at.URL, Hosts: hosts, Header: http.Header{"Authorization": {"Bearer t"}}}},
-		{"business without a token", meta.NewBusiness(c).MediaRequest(at, nil), channel.MediaRequest{URL: at.URL, Hosts: hosts}},
+		{"business", meta.NewBusiness(c).MediaRequest(at, credentials), channel.MediaRequest{URL: at.URL, Hosts: hosts, Header: http.Header{"Authorization": {"Bearer t"}}, HeaderHosts: []string{"lookaside.fbsbx.com", "graph.example"}}},
+		{"business without a token", meta.NewBusiness(c).MediaRequest(at, channel.Credentials{}), channel.MediaRequest{URL: at.URL, Hosts: hosts}},
 		{"messenger needs none", meta.NewMessenger(c).MediaRequest(at, credentials), channel.MediaRequest{URL: at.URL, Hosts: hosts}},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) {

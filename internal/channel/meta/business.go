@@ -413,9 +413,9 @@ func businessErrors(it object) (channel.Event, error) {
 }
 
 // Ask implements [channel.Asker]: where the file of a message is.
-func (b *Business) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+func (b *Business) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
 	it, err := item(r, p)
-	if err != nil || len(answers) > 0 || credentials[credToken] == "" {
+	if err != nil || len(answers) > 0 || credentials.Get(credToken) == "" {
 		return nil
 	}
 	m := it.object("message")
@@ -436,10 +436,10 @@ func (*Business) Defers(a channel.Answer) bool {
 
 // MediaRequest implements [channel.MediaSource]. The provider hands out a file to
 // whoever has both its address, which holds for some minutes, and the token.
-func (b *Business) MediaRequest(a channel.Attachment, credentials map[string]string) channel.MediaRequest {
+func (b *Business) MediaRequest(a channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	r := channel.MediaRequest{URL: a.URL, Hosts: b.graph.mediaHosts()}
-	if token := credentials[credToken]; token != "" {
-		r.Header = http.Header{"Authorization": {"Bearer " + token}}
+	if token := credentials.Get(credToken); token != "" {
+		r.Header, r.HeaderHosts = http.Header{"Authorization": {"Bearer " + token}}, b.graph.tokenHosts()
 	}
 	return r
 }

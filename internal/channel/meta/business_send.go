@@ -34,7 +34,7 @@ var (
 )
 
 // Window implements [channel.Windowed].
-func (*Business) Window(*channel.Outgoing, map[string]string) time.Duration { return serviceWindow }
+func (*Business) Window(*channel.Outgoing, channel.Credentials) time.Duration { return serviceWindow }
 
 // businessFile is a kind of file that the provider takes.
 type businessFile struct {
@@ -73,7 +73,7 @@ func businessKind(contentType string) (businessFile, bool) {
 }
 
 // Check implements [channel.Sender].
-func (*Business) Check(m *channel.Outgoing, credentials map[string]string) error {
+func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) error {
 	if err := checkCredentials(m, credentials); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ type businessLink struct {
 
 // Call implements [channel.Caller]. The number of somebody who shows it is used:
 // then what they write goes on to come with it.
-func (b *Business) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+func (b *Business) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	out := businessOut{Product: "whatsapp", RecipientType: "individual", Ours: m.ID}
 	if m.To.Phone != "" {
 		out.To = strings.TrimPrefix(m.To.Phone, "+")
@@ -170,7 +170,7 @@ func (b *Business) Call(m *channel.Outgoing, credentials map[string]string) chan
 			out.Document, link.Filename = link, f.Name
 		}
 	}
-	call := b.graph.call(http.MethodPost, credentials, nil, cmp.Or(credentials[credNumber], m.From), "messages")
+	call := b.graph.call(http.MethodPost, credentials, nil, cmp.Or(credentials.Get(credNumber), m.From), "messages")
 	call.Header.Set("Content-Type", "application/json")
 	call.Body, _ = json.Marshal(out) // strings do not fail
 	return call

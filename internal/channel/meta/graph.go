@@ -34,6 +34,14 @@ const (
 	credHumanAgent = "human_agent" // "true": the app has that permission
 )
 
+var declared = []channel.Credential{
+	{Name: credToken, Kind: channel.KindAPIKey}, {Name: credAppSecret, Kind: channel.KindSigning}, {Name: channel.VerifyToken, Kind: channel.KindSigning},
+	{Name: credVersion, Kind: channel.KindOption}, {Name: credNumber, Kind: channel.KindOption}, {Name: credHumanAgent, Kind: channel.KindOption},
+}
+
+// API implements [channel.APIUser].
+func (p platform) API() channel.API { return channel.API{URL: p.graph.base, Credentials: declared} }
+
 // graph is the provider's API.
 type graph struct {
 	base    string // without version and slash at its end
@@ -59,8 +67,8 @@ func isVersion(s string) bool {
 
 // call describes a call of the API with a connection's credentials. Where the
 // secret of the app is known, a proof goes along that whoever calls has it.
-func (g graph) call(method string, credentials map[string]string, query url.Values, path ...string) channel.Call {
-	version := credentials[credVersion]
+func (g graph) call(method string, credentials channel.Credentials, query url.Values, path ...string) channel.Call {
+	version := credentials.Get(credVersion)
 	if !isVersion(version) {
 		version = g.version
 	}
@@ -68,18 +76,18 @@ func (g graph) call(method string, credentials map[string]string, query url.Valu
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
 	}
-	address := g.base + "/" + version + "/" + strings.Join(escaped, "/")
-	token := credentials[credToken]
-	if secret := credentials[credAppSecret]; secret != "" {
+	at := "/" + version + "/" + strings.Join(escaped, "/")
+	token := credentials.Get(credToken)
+	if secret := credentials.Get(credAppSecret); secret != "" {
 		if query == nil {
 			query = url.Values{}
 		}
 		query.Set("appsecret_proof", proof(token, secret))
 	}
 	if len(query) > 0 {
-		address += "?" + query.Encode()
+		at += "?" + query.Encode()
 	}
-	return channel.Call{Method: method, URL: address, Header: http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}}
+	return credentials.Call(method, at, http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}, nil)
 }
 
 func proof(token, secret string) string {
@@ -93,12 +101,15 @@ func (g graph) mediaHosts() []string {
 	return []string{"lookaside.fbsbx.com", ".fbsbx.com", ".fbcdn.net", g.host}
 }
 
+// tokenHosts are those of mediaHosts that ask for the token.
+func (g graph) tokenHosts() []string { return []string{"lookaside.fbsbx.com", g.host} }
+
 // checkCredentials returns why nothing can be sent with these.
-func checkCredentials(m *channel.Outgoing, credentials map[string]string) error {
-	if credentials[credToken] == "" {
+func checkCredentials(m *channel.Outgoing, credentials channel.Credentials) error {
+	if credentials.Get(credToken) == "" {
 		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, credToken)
 	}
-	if v := credentials[credVersion]; v != "" && !isVersion(v) {
+	if v := credentials.Get(credVersion); v != "" && !isVersion(v) {
 		return problem.New(problem.Precondition, "the connection of %s cannot send: its credential %s must look like %s", m.From, credVersion, defaultVersion)
 	}
 	return nil

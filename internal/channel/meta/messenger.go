@@ -340,9 +340,9 @@ func profileName(answers []channel.Answer) string {
 }
 
 // Ask implements [channel.Asker]: what a customer is called.
-func (a *Messenger) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials map[string]string) *channel.Call {
+func (a *Messenger) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
 	it, err := item(r, p)
-	if err != nil || len(answers) > 0 || credentials[credToken] == "" {
+	if err != nil || len(answers) > 0 || credentials.Get(credToken) == "" {
 		return nil
 	}
 	e, page := it.object("event"), it.text("page")
@@ -365,6 +365,6 @@ func (a *Messenger) Ask(r *channel.Request, p channel.Part, answers []channel.An
 
 // MediaRequest implements [channel.MediaSource]. The addresses hold for some time,
 // for whoever has them.
-func (a *Messenger) MediaRequest(at channel.Attachment, _ map[string]string) channel.MediaRequest {
+func (a *Messenger) MediaRequest(at channel.Attachment, _ channel.Credentials) channel.MediaRequest {
 	return channel.MediaRequest{URL: at.URL, Hosts: a.graph.mediaHosts()}
 }

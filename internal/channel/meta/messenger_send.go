@@ -32,13 +32,13 @@ var (
 )
 
 // humanAgent reports whether the app may answer after the first day.
-func humanAgent(credentials map[string]string) bool {
-	yes, err := strconv.ParseBool(credentials[credHumanAgent])
+func humanAgent(credentials channel.Credentials) bool {
+	yes, err := strconv.ParseBool(credentials.Get(credHumanAgent))
 	return err == nil && yes
 }
 
 // Window implements [channel.Windowed].
-func (*Messenger) Window(m *channel.Outgoing, credentials map[string]string) time.Duration {
+func (*Messenger) Window(m *channel.Outgoing, credentials channel.Credentials) time.Duration {
 	if humanAgent(credentials) && !m.Automatic {
 		return agentWindow
 	}
@@ -46,7 +46,7 @@ func (*Messenger) Window(m *channel.Outgoing, credentials map[string]string) tim
 }
 
 // Check implements [channel.Sender].
-func (a *Messenger) Check(m *channel.Outgoing, credentials map[string]string) error {
+func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) error {
 	if err := checkCredentials(m, credentials); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ type attachmentLink struct {
 }
 
 // Call implements [channel.Caller].
-func (a *Messenger) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+func (a *Messenger) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	var out messengerOut
 	out.Recipient.ID, out.Type = m.To.ID, "RESPONSE"
 	if humanAgent(credentials) && !time.Now().Before(m.HeardAt.Add(serviceWindow)) {

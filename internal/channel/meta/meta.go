@@ -74,8 +74,8 @@ type platform struct{ graph graph }
 // Keys implements [channel.KeyHolder]. Notifications are signed with the secret of
 // the provider's app, whether that is given as the connection's secret or with its
 // credentials, where calls need it too.
-func (platform) Keys(_ string, secrets []string, credentials map[string]string) []string {
-	if s := credentials[credAppSecret]; s != "" {
+func (platform) Keys(_ string, secrets []string, credentials channel.Credentials) []string {
+	if s := credentials.Get(credAppSecret); s != "" {
 		return append(secrets[:len(secrets):len(secrets)], s)
 	}
 	return secrets
@@ -84,15 +84,24 @@ func (platform) Keys(_ string, secrets []string, credentials map[string]string) 
 // Verify implements [channel.Adapter]. The signature covers the body as it is sent,
 // in which the provider has escaped whatever is not ASCII.
 func (platform) Verify(r *channel.Request, secret string) bool {
-	if secret == "" {
-		return false
-	}
+	presented, ok := signature(r)
+	return ok && secret != "" && hmac.Equal(presented, digest(r.Body, secret))
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (platform) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, ok := signature(r)
+	return channel.Shaped(ok)
+}
+
+// signature returns the signature in the header.
+func signature(r *channel.Request) ([]byte, bool) {
 	digits, ok := strings.CutPrefix(r.Header.Get(SignatureHeader), "sha256=")
 	if !ok || len(digits) != hex.EncodedLen(sha256.Size) {
-		return false
+		return nil, false
 	}
 	presented, err := hex.DecodeString(digits)
-	return err == nil && hmac.Equal(presented, digest(r.Body, secret))
+	return presented, err == nil
 }
 
 func digest(body []byte, secret string) []byte {

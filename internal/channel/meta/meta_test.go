@@ -86,10 +86,10 @@ func TestKeys(t *testing.T) {
 	a := meta.NewMessenger(meta.Config{})
 	secrets := make([]string, 1, 4)
 	secrets[0] = "one"
-	if got, want := a.Keys("social-messenger", secrets, map[string]string{"app_secret": "two"}), []string{"one", "two"}; !slices.Equal(got, want) {
+	if got, want := a.Keys("social-messenger", secrets, channel.OfConnection(a.API(), map[string]string{"app_secret": "two"})), []string{"one", "two"}; !slices.Equal(got, want) {
 		t.Errorf("Keys() = %q, want %q", got, want)
 	}
-	if got, want := a.Keys("social-messenger", secrets, nil), []string{"one"}; !slices.Equal(got, want) {
+	if got, want := a.Keys("social-messenger", secrets, channel.Credentials{}), []string{"one"}; !slices.Equal(got, want) {
 		t.Errorf("Keys() without an app's secret = %q, want %q", got, want)
 	}
 }

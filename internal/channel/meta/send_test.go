@@ -88,7 +88,7 @@ func TestBusinessCheck(t *testing.T) {
 			{"two files", outgoing("", 0, file("image/png", 1), file("image/png", 1)), token,
 				"attachments.1 must go in a message of its own: on this channel a message has one file at most", false},
 		} {
-			err := meta.NewBusiness(meta.Config{}).Check(tt.m, tt.credentials)
+			err := meta.NewBusiness(meta.Config{}).Check(tt.m, channel.OfConnection(meta.NewBusiness(meta.Config{}).API(), tt.credentials))
 			if got := why(err); got != tt.want || errors.Is(err, channel.ErrTooLate) != tt.tooLate {
 				t.Errorf("%s: Check() = %q, too late: %t; want %q, too late: %t", tt.name, got, errors.Is(err, channel.ErrTooLate), tt.want, tt.tooLate)
 			}
@@ -131,7 +131,7 @@ func TestMessengerCheck(t *testing.T) {
 			{"two files", outgoing("", 0, file("image/png", 1), file("image/png", 1)), token,
 				"attachments.1 must go in a message of its own: on this channel a message has one file at most", false},
 		} {
-			err := meta.NewMessenger(meta.Config{}).Check(tt.m, tt.credentials)
+			err := meta.NewMessenger(meta.Config{}).Check(tt.m, channel.OfConnection(meta.NewMessenger(meta.Config{}).API(), tt.credentials))
 			if got := why(err); got != tt.want || errors.Is(err, channel.ErrTooLate) != tt.tooLate {
 				t.Errorf("%s: Check() = %q, too late: %t; want %q, too late: %t", tt.name, got, errors.Is(err, channel.ErrTooLate), tt.want, tt.tooLate)
 			}
@@ -182,7 +182,7 @@ func TestCall(t *testing.T) {
 		{"a film to the messenger", messenger, page(outgoing("", 0, file("video/mp4", 1))), token, messengerURL,
 			`{"recipient":{"id":"9001"},"messaging_type":"RESPONSE","message":{"attachment":{"type":"video","payload":{"url":"https://help.example/f/1"}},"metadata":"kickstand:0192"}}`},
 	} {
-		got := tt.caller.Call(tt.m, tt.credentials)
+		got := tt.caller.Call(tt.m, channel.OfConnection(channel.APIOf(tt.caller.(channel.Adapter)), tt.credentials))
 		header := bearer("t")
 		header.Set("Content-Type", "application/json")
 		if got.Method != "POST" || got.URL != tt.url || !reflect.DeepEqual(got.Header, header) {

@@ -68,6 +68,9 @@ func (Connect) Addresses(r *channel.Request) ([]string, error) {
 // Verify implements [channel.Adapter]; see [Adapter.Verify].
 func (Connect) Verify(r *channel.Request, secret string) bool { return Adapter{}.Verify(r, secret) }
 
+// HeaderProof implements [channel.HeaderProver]; see [Adapter.HeaderProof].
+func (Connect) HeaderProof(r *channel.Request) channel.HeaderProof { return Adapter{}.HeaderProof(r) }
+
 // Chooses implements [channel.Chooser].
 func (Connect) Chooses(settings map[string]string, r *channel.Request, _ channel.Part) bool {
 	if settings[SettingTestEvents] == "true" {

@@ -59,11 +59,29 @@ func (Adapter) Addresses(r *channel.Request) ([]string, error) {
 // any of them may match. Other schemes are not looked at: "v0" is what the
 // provider signs tests of its own tools with.
 func (Adapter) Verify(r *channel.Request, secret string) bool {
+	at, presented := signatures(r)
 	if secret == "" {
 		return false
 	}
-	at := ""
-	var presented [][]byte
+	want := digest(r.Body, at, secret)
+	matched := false
+	for _, sum := range presented {
+		if hmac.Equal(sum, want) {
+			matched = true
+		}
+	}
+	return matched
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, presented := signatures(r)
+	return channel.Shaped(len(presented) > 0)
+}
+
+// signatures returns those in the header that have the right form, and their time:
+// none unless that is fresh.
+func signatures(r *channel.Request) (at string, presented [][]byte) {
 	for part := range strings.SplitSeq(r.First(SignatureHeader, "Stripe-Signature"), ",") {
 		scheme, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		switch scheme {
@@ -77,19 +95,12 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 	}
 	seconds, err := strconv.ParseUint(at, 10, 40)
 	if err != nil {
-		return false
+		return at, nil
 	}
 	if age := r.Received.Sub(time.Unix(int64(seconds), 0)); age.Truncate(time.Second).Abs() > tolerance {
-		return false
+		return at, nil
 	}
-	want := digest(r.Body, at, secret)
-	matched := false
-	for _, sum := range presented {
-		if hmac.Equal(sum, want) {
-			matched = true
-		}
-	}
-	return matched
+	return at, presented
 }
 
 func digest(body []byte, at, secret string) []byte {

@@ -19,7 +19,7 @@ func TestFiles(t *testing.T) {
 		change(&f)
 		return f
 	}
-	credentials := map[string]string{"account_sid": "AC1", "auth_token": "token"}
+	credentials := channel.OfConnection(New(Config{}).API(), map[string]string{"account_sid": "AC1", "auth_token": "token"})
 	for _, tt := range []struct {
 		name  string
 		files []channel.OutgoingFile
@@ -63,7 +63,7 @@ func TestSearchWithFiles(t *testing.T) {
 		{"sid":"SM1","direction":"outbound-api","from":"+14155550100","body":"See","num_media":"0"},
 		{"sid":"SM2","direction":"outbound-api","from":"+14155550100","body":"See","num_media":"1"}]}`)}
 	m := &channel.Outgoing{From: "+14155550100", To: channel.Party{Phone: "+14155550111"}, Text: "See", Files: []channel.OutgoingFile{{}}}
-	ids, _, err := a.ReadSearch(m, nil, time.Now(), answer)
+	ids, _, err := a.ReadSearch(m, channel.Credentials{}, time.Now(), answer)
 	if err != nil || !slices.Equal(ids, []string{"SM2"}) {
 		t.Errorf("got %q, %v, want SM2", ids, err)
 	}

@@ -156,6 +156,18 @@ func readable(s string, fallback encoding.Encoding) string {
 	return strings.ReplaceAll(s, "\x00", "")
 }
 
+// HeaderProof implements [channel.HeaderProver].
+func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, ok := signature(r)
+	return channel.Shaped(ok)
+}
+
+// signature returns the signature in the header.
+func signature(r *channel.Request) ([]byte, bool) {
+	presented, err := base64.StdEncoding.DecodeString(r.First("X-Sms-Signature", "X-Twilio-Signature"))
+	return presented, err == nil && len(presented) == sha1.Size
+}
+
 // Verify implements [channel.Adapter].
 //
 // The provider signs the URL that it called, followed by the name and value of
@@ -164,11 +176,8 @@ func readable(s string, fallback encoding.Encoding) string {
 // servers on whether the URL names the default port, so each form is tried. A
 // JSON body is signed by its digest in the URL instead.
 func (*Adapter) Verify(r *channel.Request, secret string) bool {
-	if secret == "" {
-		return false
-	}
-	presented, err := base64.StdEncoding.DecodeString(r.First("X-Sms-Signature", "X-Twilio-Signature"))
-	if err != nil || len(presented) != sha1.Size {
+	presented, ok := signature(r)
+	if !ok || secret == "" {
 		return false
 	}
 	var forms []string

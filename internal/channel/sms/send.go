@@ -29,14 +29,23 @@ const MaxText = 1600
 // DefaultAPIURL is where the provider's API is.
 const DefaultAPIURL = "https://api.twilio.com"
 
-// credential names, as a connection has them.
+// The credentials of a connection.
 const (
-	credAccount   = "account_sid"
-	credToken     = "auth_token"
-	credKey       = "api_key"
-	credKeySecret = "api_secret"
-	credService   = "messaging_service_sid"
+	CredentialAccount = "account_sid"
+	CredentialToken   = "auth_token"
+	credKey           = "api_key"
+	credKeySecret     = "api_secret"
+	credService       = "messaging_service_sid"
 )
+
+// API implements [channel.APIUser].
+func (a *Adapter) API() channel.API { return channel.API{URL: a.apiURL, Credentials: declared} }
+
+var declared = []channel.Credential{
+	{Name: CredentialAccount, Kind: channel.KindOption}, {Name: CredentialToken, Kind: channel.KindAPIKey},
+	{Name: credKey, Kind: channel.KindAPIKey}, {Name: credKeySecret, Kind: channel.KindAPIKey},
+	{Name: credService, Kind: channel.KindOption},
+}
 
 var (
 	_ channel.Caller   = (*Adapter)(nil)
@@ -44,8 +53,8 @@ var (
 )
 
 // Check implements [channel.Sender].
-func (a *Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
-	if credentials[credAccount] == "" || basic(credentials) == "" {
+func (a *Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) error {
+	if credentials.Get(CredentialAccount) == "" || basic(credentials) == "" {
 		return problem.New(problem.Precondition,
 			"the connection of %s cannot send: its credentials need account_sid with auth_token, or with api_key and api_secret", m.From)
 	}
@@ -104,9 +113,9 @@ func (a *Adapter) checkFiles(m *channel.Outgoing, v *problem.Validation) error {
 }
 
 // basic is the value of the Authorization header, or "".
-func basic(credentials map[string]string) string {
-	for _, pair := range [][2]string{{credKey, credKeySecret}, {credAccount, credToken}} {
-		user, password := credentials[pair[0]], credentials[pair[1]]
+func basic(credentials channel.Credentials) string {
+	for _, pair := range [][2]string{{credKey, credKeySecret}, {CredentialAccount, CredentialToken}} {
+		user, password := credentials.Get(pair[0]), credentials.Get(pair[1])
 		if user != "" && password != "" {
 			return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 		}
@@ -116,8 +125,8 @@ func basic(credentials map[string]string) string {
 
 // ends are the provider's spellings of a message's ends. A service may stand in
 // for our number.
-func ends(m *channel.Outgoing, credentials map[string]string) (from, service, to string) {
-	from, service, to = m.From, credentials[credService], cmp.Or(m.To.Phone, m.To.ID)
+func ends(m *channel.Outgoing, credentials channel.Credentials) (from, service, to string) {
+	from, service, to = m.From, credentials.Get(credService), cmp.Or(m.To.Phone, m.To.ID)
 	if isService(from) {
 		from, service = "", cmp.Or(service, from)
 	}
@@ -129,12 +138,12 @@ func ends(m *channel.Outgoing, credentials map[string]string) (from, service, to
 
 func isService(address string) bool { return len(address) == 34 && strings.HasPrefix(address, "MG") }
 
-func (a *Adapter) messagesURL(credentials map[string]string) string {
-	return a.apiURL + "/2010-04-01/Accounts/" + url.PathEscape(credentials[credAccount]) + "/Messages.json"
+func messagesPath(credentials channel.Credentials) string {
+	return "/2010-04-01/Accounts/" + url.PathEscape(credentials.Get(CredentialAccount)) + "/Messages.json"
 }
 
 // Call implements [channel.Caller].
-func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	from, service, to := ends(m, credentials)
 	form := url.Values{"To": {to}, "Body": {m.Text}}
 	if from != "" {
@@ -149,12 +158,9 @@ func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) chann
 	if a.reachable(m.ReceiptURL) {
 		form.Set("StatusCallback", m.ReceiptURL)
 	}
-	return channel.Call{
-		Method: http.MethodPost, URL: a.messagesURL(credentials), Body: []byte(form.Encode()),
-		Header: http.Header{
-			"Authorization": {basic(credentials)}, "Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"},
-		},
-	}
+	return credentials.Call(http.MethodPost, messagesPath(credentials), http.Header{
+		"Authorization": {basic(credentials)}, "Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"},
+	}, []byte(form.Encode()))
 }
 
 // reachable says whether the provider can call an address. It refuses the whole
@@ -236,20 +242,17 @@ func number(v any) string {
 // SearchCall implements [channel.Searcher]. The list has the newest first. It is
 // not asked for by date: the provider's date is that of sending, which a message
 // that waits there does not have yet.
-func (a *Adapter) SearchCall(m *channel.Outgoing, credentials map[string]string, _ time.Time) channel.Call {
+func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, _ time.Time) channel.Call {
 	from, _, to := ends(m, credentials)
 	query := url.Values{"To": {to}, "PageSize": {"100"}}
 	if from != "" {
 		query.Set("From", from)
 	}
-	return a.search(a.messagesURL(credentials)+"?"+query.Encode(), credentials)
+	return search(messagesPath(credentials)+"?"+query.Encode(), credentials)
 }
 
-func (a *Adapter) search(address string, credentials map[string]string) channel.Call {
-	return channel.Call{
-		Method: http.MethodGet, URL: address,
-		Header: http.Header{"Authorization": {basic(credentials)}, "Accept": {"application/json"}},
-	}
+func search(path string, credentials channel.Credentials) channel.Call {
+	return credentials.Call(http.MethodGet, path, http.Header{"Authorization": {basic(credentials)}, "Accept": {"application/json"}}, nil)
 }
 
 // searchSlack is by how much the provider's clock may be behind ours.
@@ -257,7 +260,7 @@ const searchSlack = 5 * time.Minute
 
 // ReadSearch implements [channel.Searcher]: what was made through the API since
 // then and says what m says.
-func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
+func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
 	if answer.Status != http.StatusOK {
 		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
 	}
@@ -291,7 +294,7 @@ func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials map[string]string,
 	if !strings.HasPrefix(list.Next, "/") || strings.HasPrefix(list.Next, "//") {
 		return ids, nil, fmt.Errorf("the provider's list of messages goes on elsewhere")
 	}
-	more := a.search(a.apiURL+list.Next, credentials)
+	more := search(list.Next, credentials)
 	return ids, &more, nil
 }
 

@@ -24,7 +24,7 @@ func TestReadSearch(t *testing.T) {
 		{"the beginning of another", "It's OK for us", false},
 	} {
 		answer := channel.Answer{Status: 200, Body: []byte(`{"messages":[{"sid":"SM1","direction":"outbound-api","from":"+14155550100","body":"` + tt.shown + `"}]}`)}
-		ids, _, err := a.ReadSearch(m, nil, time.Now(), answer)
+		ids, _, err := a.ReadSearch(m, channel.Credentials{}, time.Now(), answer)
 		if err != nil || slices.Contains(ids, "SM1") != tt.want {
 			t.Errorf("%s: found %q, error %v; want found: %t", tt.name, ids, err, tt.want)
 		}

@@ -43,6 +43,7 @@ type Config struct {
 // Adapter is the channel.
 type Adapter struct {
 	mediaHosts []string
+	apiHosts   []string // those of mediaHosts that ask for credentials
 	apiURL     string
 }
 
@@ -53,13 +54,15 @@ var (
 	_ channel.MediaSource   = (*Adapter)(nil)
 )
 
+const apiHost = "api.twilio.com"
+
 // New returns the channel.
 func New(c Config) *Adapter {
 	hosts := []string{
-		"api.twilio.com", "mms.twiliocdn.com", "media.twiliocdn.com",
+		apiHost, "mms.twiliocdn.com", "media.twiliocdn.com",
 		"s3-external-1.amazonaws.com", // where media.twiliocdn.com redirects to
 	}
-	return &Adapter{mediaHosts: append(hosts, c.MediaHosts...), apiURL: cmp.Or(c.APIURL, DefaultAPIURL)}
+	return &Adapter{mediaHosts: append(hosts, c.MediaHosts...), apiHosts: append([]string{apiHost}, c.MediaHosts...), apiURL: cmp.Or(c.APIURL, DefaultAPIURL)}
 }
 
 // Info implements [channel.Adapter].
@@ -282,10 +285,10 @@ func (*Adapter) Answer(o channel.Outcome, reply string) (contentType string, bod
 
 // MediaRequest implements [channel.MediaSource]. The credentials are
 // api_key and api_secret, or account_sid and auth_token.
-func (a *Adapter) MediaRequest(at channel.Attachment, credentials map[string]string) channel.MediaRequest {
+func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
 	if token := basic(credentials); token != "" {
-		m.Header = http.Header{"Authorization": {token}}
+		m.Header, m.HeaderHosts = http.Header{"Authorization": {token}}, a.apiHosts
 	}
 	return m
 }

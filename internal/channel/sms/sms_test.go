@@ -157,7 +157,10 @@ func TestMediaRequest(t *testing.T) {
 		{map[string]string{"account_sid": "AC1", "auth_token": "t", "api_key": "SK1", "api_secret": "s"}, http.Header{"Authorization": {"Basic U0sxOnM="}}},
 	} {
 		want := channel.MediaRequest{URL: "https://api.twilio.com/ME1", Header: tt.want, Hosts: hosts}
-		if got := a.MediaRequest(at, tt.credentials); !reflect.DeepEqual(got, want) {
+		if tt.want != nil {
+			want.HeaderHosts = []string{"api.twilio.com", "proxy.example"}
+		}
+		if got := a.MediaRequest(at, channel.OfConnection(a.API(), tt.credentials)); !reflect.DeepEqual(got, want) {
 			t.Errorf("MediaRequest(%v) = %+v, want %+v", tt.credentials, got, want)
 		}
 	}

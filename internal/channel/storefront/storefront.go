@@ -18,6 +18,7 @@
 package storefront
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -112,14 +113,20 @@ func formDomain(raw string) (string, error) {
 
 // signed reports whether the body was signed with secret.
 func signed(r *channel.Request, secret string) bool {
-	if secret == "" {
-		return false
-	}
+	presented, ok := signature(r)
+	return ok && secret != "" && hmac.Equal(presented, digest(r.Body, secret))
+}
+
+// signature returns the signature in the header.
+func signature(r *channel.Request) ([]byte, bool) {
 	presented, err := base64.StdEncoding.Strict().DecodeString(header(r, SignatureHeader))
-	if err != nil || len(presented) != sha256.Size {
-		return false
-	}
-	return hmac.Equal(presented, digest(r.Body, secret))
+	return presented, err == nil && len(presented) == sha256.Size
+}
+
+// HeaderProof implements [channel.HeaderProver].
+func (shop) HeaderProof(r *channel.Request) channel.HeaderProof {
+	_, ok := signature(r)
+	return channel.Shaped(ok)
 }
 
 func digest(body []byte, secret string) []byte {
@@ -177,8 +184,18 @@ func moment(r *channel.Request, topic string, updated time.Time) time.Time {
 	return updated.Add(min(after, time.Second-time.Microsecond)).Truncate(time.Microsecond)
 }
 
+// Config holds what a deployment may change.
+type Config struct {
+	// APIURL is where the shops' API is, without a slash at its end; {shop} stands for
+	// the shop's domain. Empty: at the shop itself.
+	APIURL string
+}
+
 // Adapter is the channel of customers and orders.
-type Adapter struct{ shop }
+type Adapter struct {
+	shop
+	apiURL string
+}
 
 var (
 	_ channel.Adapter       = Adapter{}
@@ -187,12 +204,15 @@ var (
 )
 
 // New returns the channel of customers and orders.
-func New() Adapter { return Adapter{} }
+func New(c Config) Adapter { return Adapter{apiURL: cmp.Or(c.APIURL, "https://{shop}")} }
 
 // Info implements [channel.Adapter].
 func (Adapter) Info() channel.Info {
 	return channel.Info{Name: "storefront", Medium: medium, Path: Path, MaxBody: 1 << 20}
 }
+
+// API implements [channel.APIUser]. Each shop has its own.
+func (Adapter) API() channel.API { return channel.API{Credentials: declared} }
 
 // Verify implements [channel.Adapter].
 func (Adapter) Verify(r *channel.Request, secret string) bool {
@@ -303,10 +323,15 @@ func (Privacy) Info() channel.Info {
 // replaces another. Without it the connection's signing secrets do.
 const APISecret = "api_secret"
 
+// accessToken is the credential that package shop calls the shop's API with.
+const accessToken = "access_token"
+
+var declared = []channel.Credential{{Name: accessToken, Kind: channel.KindAPIKey}, {Name: APISecret, Kind: channel.KindSigning}}
+
 // Keys implements [channel.KeyHolder].
-func (Privacy) Keys(_ string, secrets []string, credentials map[string]string) []string {
+func (Privacy) Keys(_ string, secrets []string, credentials channel.Credentials) []string {
 	var keys []string
-	for secret := range strings.SplitSeq(credentials[APISecret], ",") {
+	for secret := range strings.SplitSeq(credentials.Get(APISecret), ",") {
 		if secret = strings.TrimSpace(secret); secret != "" {
 			keys = append(keys, secret)
 		}

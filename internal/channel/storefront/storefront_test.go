@@ -20,7 +20,7 @@ func sign(r *channel.Request, secret string, _ time.Time) {
 }
 
 func TestConformance(t *testing.T) {
-	channeltest.Run(t, channeltest.Suite{Adapter: storefront.New(), Dir: "testdata", Sign: sign})
+	channeltest.Run(t, channeltest.Suite{Adapter: storefront.New(storefront.Config{}), Dir: "testdata", Sign: sign})
 }
 
 func TestPrivacyConformance(t *testing.T) {
@@ -69,7 +69,7 @@ func TestHeaders(t *testing.T) {
 		for i := 0; i < len(tt.set); i += 2 {
 			r.Header.Set(tt.set[i], tt.set[i+1])
 		}
-		if got := storefront.New().Verify(r, secret); got != tt.want {
+		if got := storefront.New(storefront.Config{}).Verify(r, secret); got != tt.want {
 			t.Errorf("%s: Verify() = %t, want %t", tt.name, got, tt.want)
 		}
 	}
@@ -78,7 +78,7 @@ func TestHeaders(t *testing.T) {
 // TestRelabelled sends valid bodies under headers that they were not sent with:
 // these are not signed, and whoever has a shop with the same app has such bodies.
 func TestRelabelled(t *testing.T) {
-	main, privacy := channel.Adapter(storefront.New()), channel.Adapter(storefront.NewPrivacy())
+	main, privacy := channel.Adapter(storefront.New(storefront.Config{})), channel.Adapter(storefront.NewPrivacy())
 	for _, tt := range []struct {
 		name    string
 		adapter channel.Adapter
@@ -133,7 +133,7 @@ func TestKeys(t *testing.T) {
 		}
 		return parts[0].Key
 	}
-	a, p := storefront.New(), storefront.NewPrivacy()
+	a, p := storefront.New(storefront.Config{}), storefront.NewPrivacy()
 	same := func(what, x, y string, want bool) {
 		t.Helper()
 		if (x == y) != want {
@@ -180,7 +180,7 @@ func TestFormAddress(t *testing.T) {
 		".myshopify.com":                          "",
 		"":                                        "",
 	} {
-		got, err := storefront.New().FormAddress(raw)
+		got, err := storefront.New(storefront.Config{}).FormAddress(raw)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("FormAddress(%q) = %q, %v, want %q", raw, got, err, want)
 		}
@@ -199,7 +199,7 @@ func TestPrivacyKeys(t *testing.T) {
 		{"two, while one replaces the other", map[string]string{"api_secret": "api2, api1,"}, []string{"api2", "api1"}},
 		{"none", nil, secrets},
 	} {
-		if got := storefront.NewPrivacy().Keys("storefront", secrets, tt.credentials); !slices.Equal(got, tt.want) {
+		if got := storefront.NewPrivacy().Keys("storefront", secrets, channel.OfConnection(storefront.New(storefront.Config{}).API(), tt.credentials)); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: Keys() = %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestPrivacyKeys(t *testing.T) {
 func TestContentType(t *testing.T) {
 	r := request(t, "order-create")
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if _, err := storefront.New().Addresses(r); !errors.Is(err, channel.ErrContentType) {
+	if _, err := storefront.New(storefront.Config{}).Addresses(r); !errors.Is(err, channel.ErrContentType) {
 		t.Errorf("Addresses() of a form: %v, want %v", err, channel.ErrContentType)
 	}
 }
@@ -232,7 +232,7 @@ func FuzzEvent(f *testing.F) {
 		r.Header.Set(storefront.TopicHeader, topic)
 		r.Header.Set(storefront.ShopHeader, shop)
 		r.Header.Set(storefront.SignatureHeader, storefront.Sign(r.Body, secret))
-		for _, a := range []channel.Adapter{storefront.New(), storefront.NewPrivacy()} {
+		for _, a := range []channel.Adapter{storefront.New(storefront.Config{}), storefront.NewPrivacy()} {
 			addresses, _ := a.Addresses(r)
 			ok := a.Verify(r, secret)
 			parts, err := a.Split(r)
@@ -324,7 +324,7 @@ func TestSameSecond(t *testing.T) {
 			r.Header.Set(storefront.TopicHeader, e.topic)
 			r.Header.Set(storefront.ShopHeader, "acme-lamps.myshopify.com")
 			r.Header.Set("X-Shopify-Triggered-At", e.triggered)
-			parsed, err := storefront.New().Parse(r, channel.Part{})
+			parsed, err := storefront.New(storefront.Config{}).Parse(r, channel.Part{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,13 +29,21 @@ const (
 	credGroupType = "sender_group_type"
 )
 
+// API implements [channel.APIUser].
+func (a *Adapter) API() channel.API { return channel.API{URL: a.apiURL, Credentials: declared} }
+
+var declared = []channel.Credential{
+	{Name: credToken, Kind: channel.KindAPIKey}, {Name: credUser, Kind: channel.KindOption},
+	{Name: credGroup, Kind: channel.KindOption}, {Name: credGroupType, Kind: channel.KindOption},
+}
+
 // Nothing in the provider's API finds a text again, nor names one beforehand: one
 // whose answer was lost is not sent a second time.
 var _ channel.Caller = (*Adapter)(nil)
 
 // Check implements [channel.Sender].
-func (*Adapter) Check(m *channel.Outgoing, credentials map[string]string) error {
-	if credentials[credToken] == "" || credentials[credUser] == "" && (credentials[credGroup] == "" || credentials[credGroupType] == "") {
+func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) error {
+	if credentials.Get(credToken) == "" || credentials.Get(credUser) == "" && (credentials.Get(credGroup) == "" || credentials.Get(credGroupType) == "") {
 		return problem.New(problem.Precondition,
 			"the connection of %s cannot send: its credentials need api_token with user_id, or with sender_group_id and sender_group_type", m.From)
 	}
@@ -61,21 +69,18 @@ func idValue(s string) any {
 }
 
 // Call implements [channel.Caller].
-func (a *Adapter) Call(m *channel.Outgoing, credentials map[string]string) channel.Call {
+func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	body := map[string]any{"to_numbers": []string{m.To.Phone}, "text": m.Text}
-	if group := credentials[credGroup]; group != "" && credentials[credGroupType] != "" {
-		body["sender_group_id"], body["sender_group_type"] = idValue(group), credentials[credGroupType]
+	if group := credentials.Get(credGroup); group != "" && credentials.Get(credGroupType) != "" {
+		body["sender_group_id"], body["sender_group_type"] = idValue(group), credentials.Get(credGroupType)
 	}
-	if user := credentials[credUser]; user != "" {
+	if user := credentials.Get(credUser); user != "" {
 		body["user_id"] = idValue(user)
 	}
 	b, _ := json.Marshal(body) // strings and numbers do not fail
-	return channel.Call{
-		Method: http.MethodPost, URL: a.apiURL + "/api/v2/sms", Body: b,
-		Header: http.Header{
-			"Authorization": {"Bearer " + credentials[credToken]}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
-		},
-	}
+	return credentials.Call(http.MethodPost, "/api/v2/sms", http.Header{
+		"Authorization": {"Bearer " + credentials.Get(credToken)}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
+	}, b)
 }
 
 // rest is how long nothing is sent when the provider has had too much: it counts by

@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		if tt.change != nil {
 			tt.change(m)
 		}
-		err := voice.New(voice.Config{}).Check(m, tt.credentials)
+		err := voice.New(voice.Config{}).Check(m, channel.OfConnection(voice.New(voice.Config{}).API(), tt.credentials))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: Check() = %v, want %q", tt.name, err, tt.want)
 		}
@@ -66,7 +66,8 @@ func TestCall(t *testing.T) {
 			"to_numbers": []any{"+17025550111"}, "text": "On our way", "user_id": "u-1", "sender_group_id": json.Number("11"), "sender_group_type": "department",
 		}},
 	} {
-		c := voice.New(voice.Config{APIURL: "https://api.example"}).Call(outgoing(), tt.credentials)
+		a := voice.New(voice.Config{APIURL: "https://api.example"})
+		c := a.Call(outgoing(), channel.OfConnection(a.API(), tt.credentials))
 		if c.Method != "POST" || c.URL != "https://api.example/api/v2/sms" || c.Header.Get("Authorization") != "Bearer token" || c.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: Call() = %s %s %v", tt.name, c.Method, c.URL, c.Header)
 		}
@@ -80,7 +81,7 @@ func TestCall(t *testing.T) {
 			t.Errorf("%s: body %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	if got := voice.New(voice.Config{}).Call(outgoing(), user).URL; got != "https://dialpad.com/api/v2/sms" {
+	if got := voice.New(voice.Config{}).Call(outgoing(), channel.OfConnection(voice.New(voice.Config{}).API(), user)).URL; got != "https://dialpad.com/api/v2/sms" {
 		t.Errorf("without a setting the address is %q", got)
 	}
 }

@@ -34,6 +34,13 @@ func (*Adapter) Verify(r *channel.Request, secret string) bool {
 	return ok && t.algorithm == "HS256" && hmac.Equal(t.signature, digest(t.signed, secret)) && t.fresh(r.Received)
 }
 
+// HeaderProof implements [channel.HeaderProver]. Without the header, the body may be a
+// token.
+func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
+	presented := r.First(signatureHeader)
+	return channel.Shaped(presented == "" || decodeSignature(presented) != nil)
+}
+
 func digest(body []byte, secret string) []byte {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write(body)

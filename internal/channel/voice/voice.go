@@ -42,6 +42,7 @@ type Config struct {
 // Adapter is the channel.
 type Adapter struct {
 	mediaHosts []string
+	apiHosts   []string // those of mediaHosts that ask for credentials
 	apiURL     string
 }
 
@@ -53,11 +54,14 @@ var (
 
 // New returns the channel.
 func New(c Config) *Adapter {
-	hosts := []string{
-		"dialpad.com", ".dialpad.com",
-		"storage.googleapis.com", // where dialpad.com redirects to
+	return &Adapter{
+		mediaHosts: append([]string{
+			"dialpad.com", ".dialpad.com",
+			"storage.googleapis.com", // where dialpad.com redirects to
+		}, c.MediaHosts...),
+		apiHosts: append([]string{"dialpad.com", ".dialpad.com"}, c.MediaHosts...),
+		apiURL:   cmp.Or(c.APIURL, DefaultAPIURL),
 	}
-	return &Adapter{mediaHosts: append(hosts, c.MediaHosts...), apiURL: cmp.Or(c.APIURL, DefaultAPIURL)}
 }
 
 // Info implements [channel.Adapter].
@@ -227,10 +231,10 @@ func (*Adapter) FormAddress(raw string) (string, error) {
 
 // MediaRequest implements [channel.MediaSource]. The credential is api_token, whose
 // scopes must include recordings_export.
-func (a *Adapter) MediaRequest(at channel.Attachment, credentials map[string]string) channel.MediaRequest {
+func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
-	if token := credentials[credToken]; token != "" {
-		m.Header = http.Header{"Authorization": {"Bearer " + token}}
+	if token := credentials.Get(credToken); token != "" {
+		m.Header, m.HeaderHosts = http.Header{"Authorization": {"Bearer " + token}}, a.apiHosts
 	}
 	return m
 }

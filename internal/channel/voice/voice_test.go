@@ -170,15 +170,15 @@ func TestFormAddress(t *testing.T) {
 
 func TestMediaRequest(t *testing.T) {
 	a := voice.New(voice.Config{MediaHosts: []string{"proxy.example:8443"}})
-	got := a.MediaRequest(channel.Attachment{URL: "https://dialpad.com/blob/1.mp3"}, map[string]string{"api_token": "t"})
+	got := a.MediaRequest(channel.Attachment{URL: "https://dialpad.com/blob/1.mp3"}, channel.OfConnection(a.API(), map[string]string{"api_token": "t"}))
 	want := channel.MediaRequest{
 		URL: "https://dialpad.com/blob/1.mp3", Header: http.Header{"Authorization": {"Bearer t"}},
-		Hosts: []string{"dialpad.com", ".dialpad.com", "storage.googleapis.com", "proxy.example:8443"},
+		Hosts: []string{"dialpad.com", ".dialpad.com", "storage.googleapis.com", "proxy.example:8443"}, HeaderHosts: []string{"dialpad.com", ".dialpad.com", "proxy.example:8443"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("MediaRequest() = %+v, want %+v", got, want)
 	}
-	if got := a.MediaRequest(channel.Attachment{}, nil); got.Header != nil {
+	if got := a.MediaRequest(channel.Attachment{}, channel.Credentials{}); got.Header != nil {
 		t.Errorf("without a token the header is %v", got.Header)
 	}
 }

@@ -17,14 +17,15 @@ var channelRecord = &rest.Record{Name: "channel", Doc: "A channel connection: an
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("channel")},
 	{Name: "channel", Type: rest.String(1, 64), Access: rest.CreateRequired, Example: "sms"},
-	{Name: "address", Type: rest.String(1, 320), Access: rest.CreateRequired, Doc: "Belongs to one channel only.", Example: "+15550001111"},
+	{Name: "address", Type: rest.String(1, 320), Access: rest.CreateRequired, Doc: "One channel of an organization has it.", Example: "+15550001111"},
 	{Name: "name", Type: rest.String(0, 255), Access: rest.Writable, Nullable: true, Doc: "The address unless said otherwise."},
 	{Name: "settings", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, Doc: "Replaced whole."},
 	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is not, the address verifies nothing."},
 	{Name: "secrets", Type: rest.Array(rest.String(8, 1024), 10), Access: rest.Writable, WriteOnly: true, Doc: "What the provider signs with, the newest first. Those before them stay valid for 24 hours. Without any, one is made. They are never read back."},
 	{Name: "credentials", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, WriteOnly: true, Doc: "What the provider's API wants from us. Replaced whole, and never read back."},
 	{Name: "credential_names", Type: rest.Array(rest.Text(), 50), Doc: "Which credentials are set."},
-	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "Where the provider posts."},
+	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "Where the provider posts. Until the address is proven, it names the channel; that address stays good."},
+	{Name: "proof", Type: rest.Object(proofMembers...), Doc: "Whether the address is proven to be the organization's."},
 	{Name: "notice", Nullable: true, Doc: "What the provider says is wrong with it; switching it on takes it back.", Type: rest.Object(
 		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "A channel whose end the provider told of is switched off."},
 		rest.Member{Name: "text", Type: rest.Text()},
@@ -45,6 +46,7 @@ type wireChannel struct {
 	Enabled         bool              `json:"enabled"`
 	CredentialNames []string          `json:"credential_names"`
 	WebhookURL      string            `json:"webhook_url"`
+	Proof           wireProof         `json:"proof"`
 	Notice          *notice           `json:"notice"`
 	GeneratedSecret *string           `json:"generated_secret"`
 	CreatedAt       rest.Time         `json:"created_at"`
@@ -60,7 +62,8 @@ type notice struct {
 func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
 	w := wireChannel{
 		ID: c.ID, Object: "channel", Channel: c.Channel, Address: c.Address, Name: c.Name, Settings: c.Settings, Enabled: c.Enabled,
-		CredentialNames: slices.Sorted(maps.Keys(c.Credentials())), WebhookURL: a.BaseURL + a.Connections.Path(c.Channel),
+		CredentialNames: slices.Sorted(maps.Keys(c.CredentialValues())), WebhookURL: a.BaseURL + a.Connections.Endpoint(c),
+		Proof:     wireOfProof(a.Connections.ProofStatus(c)),
 		CreatedAt: rest.Time(c.CreatedAt), UpdatedAt: rest.Time(c.UpdatedAt),
 	}
 	if n := c.Notice; n != nil {
@@ -139,6 +142,15 @@ func (a *API) channelRoutes() []rest.Route {
 		Method: "POST", Path: "/channels/{id}/rotate", ID: "rotateChannelSecret", Tag: "Channels", Summary: "Replace a channel's secret",
 		Doc:   "Those before it stay valid for a while, so that the provider can be changed over without a gap. The answer is the only one with the secret, when one was made.",
 		Needs: needs("channels", apikey.Update), Input: rotateInput, Output: channelRecord, Status: 200, Handle: a.rotateChannel,
+	}, {
+		Method: "GET", Path: "/channels/{id}/proof", ID: "getChannelProof", Tag: "Channels", Summary: "Get a channel's proof",
+		Needs: needs("channels", apikey.Read), Output: proofRecord, Handle: a.getProof,
+	}, {
+		Method: "POST", Path: "/channels/{id}/proof", ID: "proveChannel", Tag: "Channels", Summary: "Prove a channel's address",
+		Doc: "With way, it sends a challenge (mail, text), chooses what to publish (topic), or checks at once (dns, provider). With code, it answers " +
+			"a challenge that was sent: a challenge takes five wrong codes.",
+		Needs: needs("channels", apikey.Update), Input: proveInput, Output: proofRecord, Status: 200,
+		Codes: []string{"invalid_transition", "unavailable"}, Claim: true, Handle: a.proveChannel,
 	}}
 }
 

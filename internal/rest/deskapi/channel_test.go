@@ -19,13 +19,13 @@ func TestChannels(t *testing.T) {
 	r := newRig(t)
 	made := r.post("/channels", fields{"channel": "sms", "address": "+14155550100", "credentials": fields{"auth_token": "credential-of-ours"}, "settings": fields{"greeting": "Hello"}})
 	generated := made.text("generated_secret")
-	if len(generated) < 20 || made["name"] != "+14155550100" || made["enabled"] != true || made["webhook_url"] != origin+"/api/webhooks/sms" ||
+	if len(generated) < 20 || made["name"] != "+14155550100" || made["enabled"] != true || made["webhook_url"] != origin+"/api/webhooks/sms?c="+made.text("id") ||
 		jsonOf(t, made["credential_names"]) != `["auth_token"]` || jsonOf(t, made["settings"]) != `{"greeting":"Hello"}` {
 		t.Errorf("made %v", made)
 	}
 	at := "/channels/" + made.text("id")
 	c, err := r.connections.FindOf(t.Context(), r.db, r.ours.ID, made.text("id"))
-	if err != nil || len(c.Secrets(c.CreatedAt)) != 1 || c.Secrets(c.CreatedAt)[0] != generated || c.Credentials()["auth_token"] != "credential-of-ours" {
+	if err != nil || len(c.Secrets(c.CreatedAt)) != 1 || c.Secrets(c.CreatedAt)[0] != generated || c.CredentialValues()["auth_token"] != "credential-of-ours" {
 		t.Errorf("stored %v, %v", c, err)
 	}
 	got := r.get(at)
@@ -76,7 +76,11 @@ func TestChannels(t *testing.T) {
 	if taken.Problem().Member != "address" {
 		t.Errorf("the member is %q, want address", taken.Problem().Member)
 	}
-	refused(t, "their taken address", r.other().Do("POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`), 409, "already_exists")
+	// Whether others have an address is not told.
+	theirs := ask(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
+	if a := r.other().Do("DELETE", "/channels/"+theirs.text("id"), ""); a.Status != 204 {
+		t.Errorf("deleting theirs got %d %s", a.Status, a.Body)
+	}
 	for _, body := range []string{`{"channel": "email-raw"}`, `{"address": "+14155550101"}`, `{"id": "x"}`} {
 		if p := r.Do("PUT", at, body).Problem(); p.Code != "validation_failed" || p.Errors[0].Code != "read_only" {
 			t.Errorf("%s: got %v", body, p)
@@ -132,6 +136,28 @@ func (r *rig) texted(secret, to, sid, text string) {
 	if w.Code != 200 {
 		r.Fatalf("the SMS was answered %d %s", w.Code, w.Body)
 	}
+}
+
+// TestAddressWithoutKeyIsRefused: an address of a provider's API is saved only with a key
+// of the connection's own, so that no key of the deployment's is ever wanted there.
+func TestAddressWithoutKeyIsRefused(t *testing.T) {
+	r := newRig(t)
+	const bare, whole = `{"delivery_api_url": "https://evil.example"}`, `{"delivery_api_url": "https://api.example", "delivery_api_key": "re_ours"}`
+	connect := func(credentials string) string {
+		return `{"channel": "email-raw", "address": "help@a.example", "credentials": ` + credentials + `}`
+	}
+	refused(t, "connecting", r.Do("POST", "/channels", connect(bare)), 422, "validation_failed", "#/credentials/delivery_api_key required")
+	if list := r.get("/channels").list("data"); len(list) != 0 {
+		t.Errorf("connected %v", list)
+	}
+	at := "/channels/" + ask(t, r.Client, "POST", "/channels", connect(whole), 201).text("id")
+	refused(t, "changing", r.Do("PUT", at, `{"credentials": `+bare+`}`), 422, "validation_failed", "#/credentials/delivery_api_key required")
+	refused(t, "an empty key", r.Do("PUT", at, `{"credentials": {"delivery_api_url": "https://evil.example", "delivery_api_key": ""}}`),
+		422, "validation_failed", "#/credentials/delivery_api_key required")
+	if got := r.get(at); jsonOf(t, got["credential_names"]) != `["delivery_api_key","delivery_api_url"]` {
+		t.Errorf("left with %v", got["credential_names"])
+	}
+	ask(t, r.Client, "PUT", at, `{"credentials": {"delivery_api_key": "re_ours"}}`, 200)
 }
 
 func TestInboundEvents(t *testing.T) {
@@ -296,7 +322,7 @@ func TestAuditLog(t *testing.T) {
 	admin := r.admin()
 	k, _ := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.ReadOnly}})
 	r.makeKey(apikey.New{OrganizationID: r.ours.ID, Service: apikey.Fleet, Environment: apikey.Live, Permissions: apikey.Permissions{Level: apikey.ReadOnly}})
-	if _, err := r.keys.Revoke(t.Context(), system, r.ours.ID, k.ID); err != nil {
+	if _, err := r.keys.Revoke(t.Context(), r.ours.ID, k.ID); err != nil {
 		t.Fatal(err)
 	}
 	get := func(path string) fields { return ask(t, admin, "GET", path, "", 200) }

@@ -8,9 +8,11 @@ package deskapi
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -32,19 +34,26 @@ type API struct {
 	Inbound     *inbound.Service
 	Accounts    *account.Service
 	Keys        *apikey.Service
+	Audit       *audit.Log
 }
 
 // Routes returns all of them.
 func (a *API) Routes() []rest.Route {
-	return slices.Concat(
+	routes := slices.Concat(
 		a.ticketRoutes(),
 		a.messageRoutes(),
 		a.customerRoutes(),
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
 		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(),
-		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "What was done to the helpdesk's settings and API keys.")},
+		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "What was done in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings and more.", a.Audit)},
 	)
+	for i := range routes {
+		if r := &routes[i]; strings.HasPrefix(r.Path, "/tickets/{id}") {
+			r.Handle = hintNumber(r.Handle)
+		}
+	}
+	return routes
 }
 
 // needs is a permission.

@@ -105,7 +105,7 @@ func (a *API) listEvents(ctx context.Context, r *rest.Request) (rest.Response, e
 // event returns the event that the path names.
 func (a *API) event(ctx context.Context, q db.Querier, r *rest.Request) (event.Event, error) {
 	e, err := event.Find(ctx, q, r.Path("id"))
-	if errors.Is(err, db.ErrNoRows) || err == nil && e.OrganizationID != r.Key.OrganizationID {
+	if errors.Is(err, db.ErrNoRows) || err == nil && (e.OrganizationID != r.Key.OrganizationID || e.Name == event.AuditRecorded) {
 		err = problem.New(problem.NotFound, "there is no such event")
 	}
 	return e, err

@@ -3,8 +3,11 @@ package deskapi
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
@@ -95,7 +98,10 @@ func (a *API) inboundRoutes() []rest.Route {
 }
 
 func (a *API) listInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	f := inbound.Filter{OrganizationID: r.Key.OrganizationID, Channel: r.String("channel"), ConnectionID: r.String("channel_id")}
+	f := inbound.Filter{OrganizationID: r.Key.OrganizationID, Channel: channel.AdapterName(r.String("channel")), ConnectionID: r.String("channel_id")}
+	if names := a.Inbound.Channels(); f.Channel != "" && !slices.Contains(names, f.Channel) {
+		return rest.Response{}, rest.BadParameter("channel", "channel must be one of %s.", strings.Join(names, ", "))
+	}
 	for _, state := range r.Strings("state") {
 		f.States = append(f.States, inbound.State(state))
 	}
@@ -132,6 +138,9 @@ func (a *API) getInbound(ctx context.Context, r *rest.Request) (rest.Response, e
 func (a *API) getRawInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	e, err := a.Inbound.FindOf(ctx, r.Key.OrganizationID, r.Path("id"))
 	if err != nil {
+		return rest.Response{}, err
+	}
+	if err := a.Inbound.RecordView(ctx, e); err != nil {
 		return rest.Response{}, err
 	}
 	w := wireRawInbound{ID: e.ID, Object: "inbound_event.raw", URL: e.URL, Headers: e.Header, Body: e.Body}

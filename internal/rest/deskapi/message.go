@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
@@ -34,15 +35,15 @@ var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a tick
 	)},
 	{Name: "channel", Type: rest.Text(), Example: "email"},
 	{Name: "kind", Type: rest.Enum(desk.KindReply, desk.KindNote), Access: rest.CreateRequired, Doc: "A reply leaves for the customer; a note never does."},
-	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateRequired, Example: "It is on its way."},
+	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateRequired, Nullable: true, Example: "It is on its way."},
 	{Name: "stripped_text", Type: rest.Text(), Nullable: true, Doc: "Without quoted mail, where that differs."},
 	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, Nullable: true, Doc: "It is cleaned. Where it is sent with an empty text, that is made from it."},
 	{Name: "attachments", Access: rest.CreateOnly, Type: rest.Array(rest.Object(
 		rest.Member{Name: "id", Type: rest.ID()},
 		rest.Member{Name: "name", Type: rest.String(1, 255), Access: rest.Required, Example: "receipt.pdf"},
 		rest.Member{Name: "content_type", Type: rest.String(0, 255), Access: rest.Writable, Example: "application/pdf"},
-		rest.Member{Name: "size", Type: rest.Integer(), Doc: "Bytes."},
-		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "Where the file is, for the same API keys; null when its content could not be had."},
+		rest.Member{Name: "size", Type: rest.Integer(), Nullable: true, Doc: "Bytes; null when the content could not be fetched."},
+		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "Where the file is, for the same API keys; null when the content could not be fetched."},
 		rest.Member{Name: "content", Type: rest.Formatted("byte", maxMessage), Access: rest.Required, WriteOnly: true, Doc: "Base64. All files together may have 25 MiB."},
 	), 50)},
 	{Name: "external_id", Type: rest.Text(), Nullable: true, Doc: "The channel's own: a Message-ID, a MessageSid."},
@@ -51,6 +52,18 @@ var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a tick
 		rest.Member{Name: "error", Type: rest.Text(), Nullable: true},
 	)},
 	{Name: "placed_by", Type: rest.Text(), Doc: "What put it into this ticket: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
+	{Name: "authentication", Nullable: true, Doc: "Whether a mail that came in proves its sender; null for other messages.", Type: rest.Object(
+		rest.Member{Name: "verdict", Type: rest.Enum(string(mailproof.Proven), string(mailproof.Unproven), string(mailproof.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
+		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words.", Example: "DKIM signature of client.example matches the From address"},
+		rest.Member{Name: "domain", Type: rest.Text(), Nullable: true, Doc: "Of the From address."},
+	)},
+	{Name: "recipient_changed", Nullable: true, Doc: "A mail asks for answers to go to an address that it does not prove. They go on to from, unless a reply names the other in to.", Type: rest.Object(
+		rest.Member{Name: "from", Type: rest.Text(), Nullable: true, Example: "ana@client.example"},
+		rest.Member{Name: "to", Type: rest.Text(), Example: "ana@private.example"},
+		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words."},
+	)},
+	{Name: "to", Type: rest.String(0, 254), Access: rest.CreateOnly, Nullable: true, Doc: "Of a reply by mail: where it goes. Give it to choose the address that recipient_changed of an earlier message asks for, which counts from then on."},
+	{Name: "cc", Type: rest.Array(rest.String(1, 254), 20), Access: rest.CreateOnly, Doc: "Of a reply by mail: where copies go. Give participants who get none yet, because only mail that proves nothing named them; they get copies from then on."},
 	{Name: "metadata", Type: rest.Map(rest.Text()), Doc: "What the channel knows beside the text: the payload of a button."},
 	{Name: "annotations", Doc: "What happened to it since where it was written, in order.", Type: rest.Array(rest.Object(
 		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
@@ -74,13 +87,18 @@ type message struct {
 	Author         author       `json:"author"`
 	Channel        string       `json:"channel"`
 	Kind           string       `json:"kind"`
-	Text           string       `json:"text"`
+	Text           *string      `json:"text"`
 	StrippedText   *string      `json:"stripped_text"`
 	HTML           *string      `json:"html"`
 	Attachments    []attachment `json:"attachments"`
 	ExternalID     *string      `json:"external_id"`
 	Delivery       *delivery    `json:"delivery"`
 	PlacedBy       desk.Rule    `json:"placed_by"`
+
+	Authentication   *authentication   `json:"authentication"`
+	RecipientChanged *recipientChanged `json:"recipient_changed"`
+	To               *string           `json:"to"`
+	Cc               []string          `json:"cc"`
 
 	Metadata     map[string]string `json:"metadata"`
 	Annotations  []annotation      `json:"annotations"`
@@ -103,7 +121,7 @@ type attachment struct {
 	ID          string  `json:"id"`
 	Name        string  `json:"name"`
 	ContentType string  `json:"content_type"`
-	Size        int64   `json:"size"`
+	Size        *int64  `json:"size"`
 	URL         *string `json:"url"`
 }
 
@@ -112,6 +130,18 @@ type annotation struct {
 	By   *string                `json:"by"`
 	Text *string                `json:"text"`
 	At   rest.Time              `json:"at"`
+}
+
+type authentication struct {
+	Verdict mailproof.Verdict `json:"verdict"`
+	Reason  string            `json:"reason"`
+	Domain  *string           `json:"domain"`
+}
+
+type recipientChanged struct {
+	From   *string `json:"from"`
+	To     string  `json:"to"`
+	Reason string  `json:"reason"`
 }
 
 type delivery struct {
@@ -124,6 +154,8 @@ type messageBody struct {
 	Text           string                `json:"text"`
 	HTML           rest.Optional[string] `json:"html"`
 	ConversationID rest.Optional[string] `json:"conversation_id"`
+	To             rest.Optional[string] `json:"to"`
+	Cc             []string              `json:"cc"`
 	Attachments    []struct {
 		Name        string `json:"name"`
 		ContentType string `json:"content_type"`
@@ -192,7 +224,7 @@ func (a *API) wireMessage(m *desk.Message) *message {
 	w := &message{
 		ID: m.ID, Object: "message", TicketID: m.TicketID, ConversationID: orNull(m.ConversationID), Direction: m.Direction,
 		Author:  author{m.Author.Type, orNull(m.Author.ID), orNull(m.Author.Name)},
-		Channel: m.Channel, Kind: m.Kind, Text: m.Text, StrippedText: orNull(m.Stripped), HTML: orNull(m.HTML),
+		Channel: m.Channel, Kind: m.Kind, Text: orNull(m.Text), StrippedText: orNull(m.Stripped), HTML: orNull(m.HTML),
 		Attachments: make([]attachment, len(m.Attachments)), ExternalID: orNull(m.ExternalID),
 		Metadata: m.Details.Metadata, Annotations: make([]annotation, len(m.Details.Annotations)), OriginalText: orNull(m.Details.OriginalText),
 		Deleted: m.Details.Deleted, Redacted: m.Details.Redacted,
@@ -200,6 +232,21 @@ func (a *API) wireMessage(m *desk.Message) *message {
 	}
 	if m.Delivery.State != "" {
 		w.Delivery = &delivery{m.Delivery.State, orNull(m.Delivery.Error)}
+	}
+	if p := m.Authentication(); p != nil {
+		w.Authentication = &authentication{p.Verdict, p.Reason, orNull(p.Domain)}
+	}
+	if c := m.Details.RecipientChanged; c != nil {
+		w.RecipientChanged = &recipientChanged{orNull(c.From), c.To, c.Reason}
+	}
+	w.Cc = []string{}
+	if m.Direction == desk.DirectionOutbound {
+		for _, to := range m.Details.To {
+			w.To = orNull(to.Email)
+		}
+		for _, a := range m.Details.Cc {
+			w.Cc = append(w.Cc, a.Email)
+		}
 	}
 	if w.Metadata == nil {
 		w.Metadata = map[string]string{}
@@ -209,9 +256,9 @@ func (a *API) wireMessage(m *desk.Message) *message {
 	}
 	files := a.BaseURL + Base + "/attachments/"
 	for i, f := range m.Attachments {
-		w.Attachments[i] = attachment{ID: f.ID, Name: f.Name, ContentType: f.ContentType, Size: f.Size}
+		w.Attachments[i] = attachment{ID: f.ID, Name: f.Name, ContentType: f.ContentType}
 		if f.BlobKey != "" {
-			w.Attachments[i].URL = new(files + f.ID)
+			w.Attachments[i].Size, w.Attachments[i].URL = &f.Size, new(files+f.ID)
 		}
 	}
 	if w.HTML != nil && len(m.Attachments) > 0 {
@@ -286,6 +333,12 @@ func (b *messageBody) draft() (desk.Draft, error) {
 	if b.Kind == desk.KindNote && b.ConversationID.Value != "" {
 		v.AddCode("conflict", "conversation_id", "must not be given with a note")
 	}
+	if b.Kind == desk.KindNote && b.To.Value != "" {
+		v.AddCode("conflict", "to", "must not be given with a note")
+	}
+	if b.Kind == desk.KindNote && len(b.Cc) > 0 {
+		v.AddCode("conflict", "cc", "must not be given with a note")
+	}
 	total := 0
 	for i, f := range b.Attachments {
 		data, err := base64.StdEncoding.DecodeString(f.Content)
@@ -329,7 +382,7 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
 			m, err = a.Desk.Reply(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
-				By: by, Says: says, ConversationID: in.ConversationID.Value,
+				By: by, Says: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc,
 			})
 		}
 		if err != nil {

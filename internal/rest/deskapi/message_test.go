@@ -32,7 +32,7 @@ func TestReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, func(r *rig) { r.mail = carrier })
-	c, _, err := r.connections.Connect(t.Context(), connection.New{OrganizationID: r.ours.ID, Channel: "email-raw", Address: "support@a.example"})
+	c, _, err := r.connections.Connect(t.Context(), connection.New{OrganizationID: r.ours.ID, Channel: "email-raw", Address: "support@a.example", ByOperator: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,6 @@ func TestMessages(t *testing.T) {
 
 	elsewhere := r.ticket("Other", "sam@example.com")
 	foreign := r.get("/tickets/" + elsewhere.text("id") + "/conversations")["data"].([]any)[0].(map[string]any)["id"].(string)
-	empty := r.post("/tickets", fields{"subject": "Empty", "customer": fields{"email": "sam@example.com"}})
 	big := base64.StdEncoding.EncodeToString(make([]byte, 13<<20))
 	for _, test := range []struct {
 		name, path, body string
@@ -121,7 +120,6 @@ func TestMessages(t *testing.T) {
 		{"a name of two lines", path, `{"kind":"note","text":"t","attachments":[{"name":"a\nb","content":""}]}`, 422, "validation_failed", []string{"#/attachments/0/name invalid_format"}},
 		{"a conversation of another ticket", path, `{"kind":"reply","text":"t","conversation_id":"` + foreign + `"}`, 422, "validation_failed", []string{"#/conversation_id not_found"}},
 		{"a note in a conversation", path, `{"kind":"note","text":"t","conversation_id":"` + foreign + `"}`, 422, "validation_failed", []string{"#/conversation_id conflict"}},
-		{"nobody to answer", "/tickets/" + empty.text("id") + "/messages", `{"kind":"reply","text":"t"}`, 409, "invalid_transition", nil},
 		{"files that are too large", path, `{"kind":"note","text":"t","attachments":[{"name":"a","content":"` + big + `"},{"name":"b","content":"` + big + `"}]}`, 413, "body_too_large", nil},
 		{"a body that is too large", path, `{"kind":"note","text":"` + big + big + big + `"}`, 413, "body_too_large", nil},
 		{"no ticket", "/tickets/" + uuid.NewString() + "/messages", `{}`, 404, "not_found", nil},
@@ -168,6 +166,40 @@ func TestAttachment(t *testing.T) {
 		}
 		if head := r.Do("HEAD", at, ""); head.Status != 200 || head.Body != "" || head.Header.Get("Content-Length") != a.Header.Get("Content-Length") {
 			t.Errorf("HEAD of file %d is answered %d %v", i, head.Status, head.Header)
+		}
+	}
+}
+
+// TestRecipientChanged: the API shows where a mail wants answers, and takes the
+// choice.
+func TestRecipientChanged(t *testing.T) {
+	carrier, err := mail.OpenSMTP(mailtest.NewServer(t, mailtest.ServerConfig{}).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(r *rig) { r.mail = carrier })
+	c, _, err := r.connections.Connect(t.Context(), connection.New{OrganizationID: r.ours.ID, Channel: "email-raw", Address: "support@a.example", ByOperator: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := r.mails(c, "From: Alex <alex@example.com>\nReply-To: eve@example.org\nTo: support@a.example\nSubject: Flat tyre\nMessage-ID: <1@example.com>\n\nIt is flat.\n")
+	path := "/tickets/" + in.TicketID + "/messages"
+	first := r.get(path)["data"].([]any)[0].(map[string]any)
+	if got, want := jsonOf(t, first["authentication"]), `{"domain":"example.com","reason":"there is no DKIM signature of example.com, and no trusted server reports SPF","verdict":"unproven"}`; got != want {
+		t.Errorf("authentication is %s", got)
+	}
+	if got, want := jsonOf(t, first["recipient_changed"]), `{"from":"alex@example.com","reason":"the mail asks for answers there (Reply-To) and does not prove its sender: there is no DKIM signature of example.com, and no trusted server reports SPF","to":"eve@example.org"}`; got != want || first["to"] != nil || jsonOf(t, first["cc"]) != "[]" {
+		t.Errorf("recipient_changed is %s, to %v, cc %v", got, first["to"], first["cc"])
+	}
+	refused(t, "somebody else", r.Do("POST", path, `{"kind":"reply","text":"t","to":"mallory@example.net"}`), 422, "validation_failed", "#/to invalid_value")
+	refused(t, "copies for somebody else", r.Do("POST", path, `{"kind":"reply","text":"t","cc":["mallory@example.net"]}`), 422, "validation_failed", "#/cc/0 invalid_value")
+	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","to":"eve@example.org","cc":["eve@example.org"]}`), 422, "validation_failed", "#/to conflict", "#/cc conflict")
+	if got := r.post(path, fields{"kind": "reply", "text": "t"}); got["to"] != "alex@example.com" {
+		t.Errorf("unless said, a reply goes to %v", got["to"])
+	}
+	for _, body := range []fields{{"kind": "reply", "text": "t", "to": "eve@example.org"}, {"kind": "reply", "text": "t"}} {
+		if got := r.post(path, body); got["to"] != "eve@example.org" || got["authentication"] != nil || got["recipient_changed"] != nil || jsonOf(t, got["cc"]) != `["alex@example.com"]` {
+			t.Errorf("after the choice a reply is %v", got)
 		}
 	}
 }

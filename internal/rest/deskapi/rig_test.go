@@ -15,6 +15,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
@@ -49,6 +51,7 @@ type rig struct {
 	db          *db.DB
 	queue       *queue.Queue
 	keys        *apikey.Service
+	audit       *audit.Log
 	accounts    *account.Service
 	desk        *desk.Service
 	connections *connection.Service
@@ -61,6 +64,9 @@ type rig struct {
 
 	log  *event.Log
 	mail mail.Carrier // before open: the mail server
+
+	sent    []string // challenges, "address: text"
+	records []string // what DNS has for every name
 
 	ours, theirs   account.Organization
 	grace, mallory account.User // a member of each
@@ -133,13 +139,23 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.audit = audittest.Open(d)
 	r.keys = apikey.Open(apikey.Config{
-		DB: d, Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Helpdesk: catalogue(), apikey.Fleet: {Test: true, Resources: catalogue().Resources}},
+		DB: d, Audit: r.audit, Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Helpdesk: catalogue(), apikey.Fleet: {Test: true, Resources: catalogue().Resources}},
 		PlanLimit: func(context.Context, string) (int64, error) { return 1_000_000, nil }, Logger: log,
 	})
 	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: "http://127.0.0.1:1"}), email.NewRaw(email.Config{})}
 	r.parser = email.NewParser(email.Config{})
 	r.connections = connection.Open(d, box, adapters)
+	r.connections.UseProofs(connection.Proofs{
+		Mailer: r, BaseURL: origin, Shared: map[string]bool{"sms": true, "email-raw": true},
+		Text: func(_ context.Context, number, text string) error {
+			r.sent = append(r.sent, number+": "+text)
+			return nil
+		},
+		LookupTXT: r.LookupTXT,
+	})
+	r.connections.RecordTo(r.audit)
 	sender := outbound.Open(outbound.Config{
 		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: box, Mail: r.mail,
 		HTTP: netguard.NewTransport(netguard.Guard{AllowPrivate: true}), BaseURL: origin, Logger: log,
@@ -147,15 +163,15 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	})
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: r.accounts, Addresses: r.connections, BaseURL: origin,
-		Dispatcher: sender, CopyMAC: sender.Copy,
+		Dispatcher: sender, CopyMAC: sender.Copy, Audit: r.audit,
 	})
 	sender.Work(r.queue, r.desk)
 	r.webhooks = webhook.Open(webhook.Config{
-		DB: d, Queue: r.queue, Events: events, Box: box, AllowPrivate: true, Admins: noMail{}, Mailer: noMail{}, BaseURL: origin, Logger: log,
+		DB: d, Queue: r.queue, Events: events, Box: box, AllowPrivate: true, Admins: noMail{}, Mailer: noMail{}, BaseURL: origin, Audit: r.audit, Logger: log,
 	})
 	r.inbound = inbound.Open(inbound.Config{
 		DB: d, Queue: r.queue, Blob: files, Connections: r.connections, Desk: r.desk, Adapters: adapters, BaseURL: origin,
-		SoleOrganization: r.accounts.SoleOrganization, Media: netguard.NewTransport(netguard.Guard{}), Logger: log,
+		DefaultOrganization: r.accounts.DefaultOrganization, Media: netguard.NewTransport(netguard.Guard{}), Audit: r.audit, Logger: log,
 	})
 	r.mux = http.NewServeMux()
 	r.inbound.Register(r.mux)
@@ -165,13 +181,13 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		r.events = append(r.events, list...)
 	})
 	r.routes = (&deskapi.API{
-		DB: d, BaseURL: origin, Desk: r.desk, Webhooks: r.webhooks, Connections: r.connections, Inbound: r.inbound, Accounts: r.accounts, Keys: r.keys,
+		DB: d, BaseURL: origin, Desk: r.desk, Webhooks: r.webhooks, Connections: r.connections, Inbound: r.inbound, Accounts: r.accounts, Keys: r.keys, Audit: r.audit,
 	}).Routes()
 	r.api, err = rest.New(rest.Config{
 		Base: deskapi.Base, Origin: origin, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Helpdesk", Description: "Tickets.", Version: "1.0",
 		Keys: r.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
-		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Log: log, Routes: r.routes,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Audit: r.audit, Log: log, Routes: r.routes,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -208,15 +224,13 @@ func (r *rig) key(o account.Organization, p apikey.Permissions) string {
 	return token
 }
 
-var system = apikey.By{Actor: apikey.Actor{Type: apikey.System}}
-
 func (r *rig) makeKey(n apikey.New) (apikey.Key, string) {
 	r.Helper()
 	n.Name = uuid.NewString()
 	if n.Service == "" {
 		n.Service, n.Environment = apikey.Helpdesk, apikey.Live
 	}
-	k, token, err := r.keys.Create(r.Context(), system, n)
+	k, token, err := r.keys.Create(r.Context(), n)
 	if err != nil {
 		r.Fatal(err)
 	}

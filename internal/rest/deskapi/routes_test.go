@@ -137,6 +137,7 @@ var bodies = map[string]func(p tenant, path string) string{
 	},
 	"createWebhook": func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },
 	"createChannel": func(tenant, string) string { return `{"channel":"sms","address":"+1415556` + randomDigits() + `"}` },
+	"proveChannel":  func(tenant, string) string { return `{"way":"text"}` },
 	"setSLAPolicy":  func(tenant, string) string { return `{"first_response_minutes":30}` },
 	"replayDeliveries": func(tenant, string) string {
 		return `{"from":"2026-01-01T00:00:00Z","to":"` + time.Now().UTC().Add(time.Hour).Format(time.RFC3339) + `"}`
@@ -237,7 +238,7 @@ func TestRoutes(t *testing.T) {
 	}
 
 	revoked, revokedToken := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}})
-	if _, err := r.keys.Revoke(t.Context(), system, r.ours.ID, revoked.ID); err != nil {
+	if _, err := r.keys.Revoke(t.Context(), r.ours.ID, revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	expired := r.expiredKey()

@@ -34,7 +34,7 @@ func TestSecretsStayIn(t *testing.T) {
 	r.texted(planted["the rotated"], "+14155550100", "SM1", "Hello")
 	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.ReadOnly}})
 	planted["an API key"], planted["what an SMS's caller showed"] = token, "in-the-header"
-	if _, err := r.keys.Revoke(t.Context(), system, r.ours.ID, k.ID); err != nil {
+	if _, err := r.keys.Revoke(t.Context(), r.ours.ID, k.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.emit(event.TicketCreated, ticket1, 1)

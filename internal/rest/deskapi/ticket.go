@@ -4,11 +4,14 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -169,7 +172,7 @@ func (a *API) ticketRoutes() []rest.Route {
 			{Name: "priority", Kind: rest.EnumsParam, Values: priorities},
 			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Members; none for tickets that are nobody's."},
 			{Name: "customer_id", Kind: rest.StringsParam},
-			{Name: "channel", Kind: rest.StringsParam, Doc: "Where tickets began.", Example: "email,sms"},
+			{Name: "channel", Kind: rest.StringsParam, Doc: "Where tickets were created: " + strings.Join(channel.Media, ", ") + ".", Example: "email,sms"},
 			{Name: "tags", Kind: rest.StringsParam, Doc: "Tickets that have one of these."},
 			{Name: "number", Kind: rest.StringsParam, Example: "42"},
 			{Name: "external_id", Kind: rest.StringsParam},
@@ -318,6 +321,11 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 			q.AssigneeID[i] = ""
 		}
 	}
+	for i, name := range q.Channel {
+		if q.Channel[i] = channel.MediumName(name); !slices.Contains(channel.Media, q.Channel[i]) {
+			return rest.Response{}, rest.BadParameter("channel", "channel must be %s.", strings.Join(channel.Media, ", "))
+		}
+	}
 	for _, s := range r.Strings("number") {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
@@ -365,13 +373,29 @@ func (a *API) getTicket(ctx context.Context, r *rest.Request) (rest.Response, er
 	return rest.OK(w), nil
 }
 
+// hintNumber adds to the answer for an unknown ticket how to find it by its number, if
+// that is what the path has for an id.
+func hintNumber(handle func(context.Context, *rest.Request) (rest.Response, error)) func(context.Context, *rest.Request) (rest.Response, error) {
+	return func(ctx context.Context, r *rest.Request) (rest.Response, error) {
+		got, err := handle(ctx, r)
+		if problem.Of(err) != problem.NotFound {
+			return got, err
+		}
+		n, parseErr := strconv.ParseInt(r.Path("id"), 10, 64)
+		if parseErr != nil || n < 1 {
+			return got, err
+		}
+		return got, problem.New(problem.NotFound, "paths have a ticket's id; find the ticket number %d with GET %s/tickets?number=%d", n, Base, n).Because(err)
+	}
+}
+
 func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	var in ticketBody
 	if err := r.Decode(&in); err != nil {
 		return rest.Response{}, err
 	}
 	n := desk.NewTicket{
-		Subject: in.Subject.Value, Channel: in.Channel.Value, ConnectionID: in.ChannelID.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
+		Subject: in.Subject.Value, Channel: channel.MediumName(in.Channel.Value), ConnectionID: in.ChannelID.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
 		AssigneeID: in.AssigneeID.Value, Tags: in.Tags.Value, ExternalID: in.ExternalID.Value, Metadata: changed(nil, in.Metadata),
 		By: desk.Actor{ID: r.Key.ID, Name: r.Key.Name},
 	}

@@ -213,3 +213,79 @@ func TestMergeAndSplit(t *testing.T) {
 		refused(t, "another's "+path, stranger.Do("POST", path, `{}`), 404, "not_found")
 	}
 }
+
+// TestTicketByNumber: a path with a ticket's number says how to find the ticket.
+func TestTicketByNumber(t *testing.T) {
+	r := newRig(t)
+	made := r.ticket("Flat tyre", "alex@example.com")
+	for _, path := range []string{"/tickets/1", "/tickets/1/messages", "/tickets/77"} {
+		a := r.Get(path)
+		n, _, _ := strings.Cut(strings.TrimPrefix(path, "/tickets/"), "/")
+		if p := a.Problem(); a.Status != 404 || p.Code != "not_found" || !strings.Contains(p.Detail, "GET /api/v1/tickets?number="+n+".") {
+			t.Errorf("%s: got %d %s", path, a.Status, a.Body)
+		}
+	}
+	if list := r.get("/tickets?number=1").list("data"); len(list) != 1 || list[0]["id"] != made["id"] {
+		t.Errorf("the ticket number 1 is %v", list)
+	}
+	if p := r.Get("/tickets/" + uuid.NewString()).Problem(); strings.Contains(p.Detail, "number") {
+		t.Errorf("an unknown id: %s", p.Detail)
+	}
+}
+
+// TestChannelNames: channels of tickets and of connections are spelled with - or _
+// alike, and a name of no channel is refused.
+func TestChannelNames(t *testing.T) {
+	r := newRig(t)
+	for _, path := range []string{"/tickets?channel=business-messaging", "/tickets?channel=business_messaging", "/tickets?channel=sms&channel=social-messenger", "/inbound-events?channel=email_raw", "/inbound-events?channel=email-raw"} {
+		if a := r.Get(path); a.Status != 200 {
+			t.Errorf("%s: got %d %s", path, a.Status, a.Body)
+		}
+	}
+	for _, path := range []string{"/tickets?channel=fax", "/tickets?channel=sms,fax", "/inbound-events?channel=fax"} {
+		refused(t, path, r.Get(path), 400, "invalid_parameter")
+	}
+	if c := r.post("/channels", fields{"channel": "email_raw", "address": "support@a.example"}); c["channel"] != "email-raw" {
+		t.Errorf("connected %v", c)
+	}
+}
+
+// TestReplyToSilentTicket: a ticket of the API that began without text can be answered
+// from its first moment.
+func TestReplyToSilentTicket(t *testing.T) {
+	r := newRig(t)
+	made := r.post("/tickets", fields{"subject": "Flat tyre", "customer": fields{"email": "alex@example.com"}})
+	path := "/tickets/" + made.text("id") + "/messages"
+	r.emitted()
+	first := r.post(path, fields{"kind": "reply", "text": "Are you at the bike?"})
+	if got, want := r.emitted(), []string{"conversation.created", "message.created", "message.agent_reply"}; !slices.Equal(got, want) {
+		t.Errorf("emitted %q, want %q", got, want)
+	}
+	second := r.post(path, fields{"kind": "reply", "text": "Hello?"})
+	if first["conversation_id"] == nil || first["conversation_id"] != second["conversation_id"] || first["direction"] != "outbound" || first["channel"] != "api" {
+		t.Errorf("the replies are %v and %v, want both in one conversation", first, second)
+	}
+	if list := r.get("/tickets/" + made.text("id") + "/conversations").list("data"); len(list) != 1 {
+		t.Errorf("conversations %v, want one", list)
+	}
+}
+
+// TestSeveralConnections: a message that could leave by several connections is refused
+// with their addresses and ids.
+func TestSeveralConnections(t *testing.T) {
+	r := newRig(t)
+	body := fields{"subject": "Your bike", "channel": "sms", "text": "It is ready.", "customer": fields{"phone": "+4915112345678"}}
+	a := r.post("/channels", fields{"channel": "sms", "address": "+14155550100"})
+	b := r.post("/channels", fields{"channel": "sms", "address": "+14155550101"})
+	got := r.Do("POST", "/tickets", jsonOf(t, body))
+	refused(t, "no channel_id", got, 422, "validation_failed", "#/channel_id required")
+	for _, want := range []string{"+14155550100 (" + a.text("id") + ")", "+14155550101 (" + b.text("id") + ")"} {
+		if !strings.Contains(got.Problem().Detail, want) {
+			t.Errorf("the detail %q does not name %s", got.Problem().Detail, want)
+		}
+	}
+	body["channel_id"] = b["id"]
+	if chosen := r.Do("POST", "/tickets", jsonOf(t, body)); strings.Contains(chosen.Body, "#/channel_id") || strings.Contains(chosen.Body, "several") {
+		t.Errorf("with channel_id: %d %s", chosen.Status, chosen.Body)
+	}
+}

@@ -14,14 +14,17 @@ import (
 // eventNames are the events of the contract.
 var eventNames = words(event.Names[:])
 
+// deliveredNames are the events that deliveries can be of.
+var deliveredNames = append(words(event.Names[:]), string(event.AuditRecorded))
+
 var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: where events are posted to, and which.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("webhook")},
 	{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
-	{Name: "events", Type: rest.Array(rest.Enum(append(words(event.Names[:]), "*")...), 100), Access: rest.Required, Doc: "Those it wants; * is all, those to come included.", Example: []string{"ticket.created", "message.customer_reply"}},
-	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is not, events wait; once it is again they go out in order."},
+	{Name: "events", Type: rest.Array(rest.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: rest.Required, Doc: "The events it wants. * is all, including later ones, but never audit.recorded: that needs to be named, by a key that may read settings.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is false, events wait. Setting it to true sends at once, oldest first, everything not delivered: events that wait, that would be retried later, and that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
 	{Name: "state", Type: rest.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery used up its schedule. Enable it again once the receiver works."},
-	{Name: "secret", Type: rest.String(0, 1024), Access: rest.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. One that is replaced goes on signing beside the new one for 24 hours; null ends signing. It is never read back."},
+	{Name: "secret", Type: rest.String(16, 500), Access: rest.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed."},
 	{Name: "has_secret", Type: rest.Bool(), Doc: "Whether deliveries are signed."},
 	{Name: "payload_form", Type: rest.Enum("a", "b"), Access: rest.Writable, Doc: "How deliveries are written: a is flat with camelCase members, b (which it is unless said otherwise) nested with snake_case ones."},
 	{Name: "retry_schedule", Type: rest.Enum("one", "two"), Access: rest.Writable, Doc: "When failed deliveries are tried again; two unless said otherwise."},
@@ -33,6 +36,7 @@ var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: where ev
 	{Name: "last_error", Type: rest.Text(), Nullable: true, Doc: "Why the newest attempt failed."},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "updated_at", Type: rest.Timestamp()},
+	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "The secret that was generated for a new webhook. No later answer has it."},
 }}
 
 type wireWebhook struct {
@@ -53,6 +57,7 @@ type wireWebhook struct {
 	LastError      *string          `json:"last_error"`
 	CreatedAt      rest.Time        `json:"created_at"`
 	UpdatedAt      rest.Time        `json:"updated_at"`
+	Generated      *string          `json:"generated_secret"`
 }
 
 func wireOfWebhook(w *webhook.Webhook) wireWebhook {
@@ -99,7 +104,7 @@ var upcomingRecord = &rest.Record{Name: "webhook.upcoming", Doc: "What waits for
 	{Name: "data", Type: rest.Array(rest.Object(
 		rest.Member{Name: "delivery_id", Type: rest.ID()},
 		rest.Member{Name: "event_id", Type: rest.ID()},
-		rest.Member{Name: "event", Type: rest.Enum(eventNames...)},
+		rest.Member{Name: "event", Type: rest.Enum(deliveredNames...)},
 		rest.Member{Name: "attempt", Type: rest.Integer(), Doc: "The number of the next, from 1."},
 		rest.Member{Name: "waits_for", Type: rest.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its time; turn: those before it; enabled: that the webhook is enabled."},
 		rest.Member{Name: "due_at", Type: rest.Timestamp(), Doc: "The earliest time of the next attempt."},
@@ -148,8 +153,8 @@ func (a *API) webhookRoutes() []rest.Route {
 		Needs: needs("webhooks", apikey.Delete), Handle: a.deleteWebhook,
 	}, {
 		Method: "POST", Path: "/webhooks/{id}/test", ID: "testWebhook", Tag: "Webhooks", Summary: "Send a test delivery",
-		Doc: "Posts a made-up ticket.created event, signed like any other, whatever events the webhook wants and state it is in, and waits for the answer. " +
-			"The attempt is kept, but neither repeated nor held against the webhook.",
+		Doc: "Posts a made-up event that the webhook subscribes to, with `data.test` true and the header X-Service-Test, signed like any other, whatever the webhook's state, and waits for the answer. " +
+			"The attempt is stored; it is neither retried nor counted against the webhook.",
 		Needs: needs("webhooks", apikey.Update), Output: webhookTestRecord, Status: 200, Claim: true, Handle: a.testWebhook,
 	}, {
 		Method: "GET", Path: "/webhooks/{id}/upcoming", ID: "listUpcomingDeliveries", Tag: "Webhooks", Summary: "Look at what waits",
@@ -158,6 +163,9 @@ func (a *API) webhookRoutes() []rest.Route {
 		Output: upcomingRecord, Handle: a.upcomingDeliveries,
 	}}
 }
+
+// mayAudit reports whether a key may read the audit log.
+func mayAudit(r *rest.Request) bool { return r.Can("settings", apikey.Read) }
 
 func (a *API) listWebhooks(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	list, err := a.Webhooks.List(ctx, r.Key.OrganizationID)
@@ -172,15 +180,23 @@ func (a *API) createWebhook(ctx context.Context, r *rest.Request) (rest.Response
 	if err := r.Decode(&in); err != nil {
 		return rest.Response{}, err
 	}
+	secret := in.secret()
+	var generated *string
+	if !in.Secret.Set {
+		secret = new(webhook.NewSecret())
+		generated = secret
+	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 		w, err := a.Webhooks.CreateIn(ctx, tx, r.Key.OrganizationID, webhook.New{
-			URL: in.URL.Value, Events: in.Events.Value, Secret: in.Secret.Value, Disabled: !in.Enabled.Or(true),
-			PayloadForm: in.PayloadForm.Value, RetrySchedule: in.RetrySchedule.Value, Ordered: in.Ordered.Value,
+			URL: in.URL.Value, Events: in.Events.Value, Secret: secret, Disabled: !in.Enabled.Or(true),
+			PayloadForm: in.PayloadForm.Value, RetrySchedule: in.RetrySchedule.Value, Ordered: in.Ordered.Value, MayAudit: mayAudit(r),
 		})
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return rest.Created("/webhooks/"+w.ID, wireOfWebhook(&w)), nil
+		out := wireOfWebhook(&w)
+		out.Generated = generated
+		return rest.Created("/webhooks/"+w.ID, out), nil
 	})
 }
 
@@ -203,8 +219,8 @@ func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response
 			return rest.Response{}, err
 		}
 		change := webhook.Change{
-			URL: in.URL.Pointer(), Events: in.Events.Pointer(), Secret: in.Secret.Pointer(), Enabled: in.Enabled.Pointer(),
-			PayloadForm: in.PayloadForm.Pointer(), RetrySchedule: in.RetrySchedule.Pointer(), Ordered: in.Ordered.Pointer(),
+			URL: in.URL.Pointer(), Events: in.Events.Pointer(), Secret: in.secret(), Unsigned: in.Secret.Null, Enabled: in.Enabled.Pointer(),
+			PayloadForm: in.PayloadForm.Pointer(), RetrySchedule: in.RetrySchedule.Pointer(), Ordered: in.Ordered.Pointer(), MayAudit: mayAudit(r),
 		}
 		change.Enabled, change.DrainRate = in.drain(&w)
 		w, err = a.Webhooks.UpdateIn(ctx, tx, r.Key.OrganizationID, w.ID, change)
@@ -213,6 +229,14 @@ func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response
 		}
 		return rest.OK(wireOfWebhook(&w)), nil
 	})
+}
+
+// secret is the secret that the body has; nil: absent or null.
+func (in *webhookBody) secret() *string {
+	if in.Secret.Null {
+		return nil
+	}
+	return in.Secret.Pointer()
 }
 
 // drain returns what the service is told so that a rate stays unless the body

@@ -107,6 +107,24 @@ func TestWebhooks(t *testing.T) {
 	if changed["has_secret"] != false || changed["payload_form"] != "a" || changed["retry_schedule"] != "one" || changed["ordered"] != true || changed["url"] != made["url"] {
 		t.Errorf("changed to %v", changed)
 	}
+	if changed["generated_secret"] != nil {
+		t.Errorf("a change generated a secret: %v", changed)
+	}
+	// Without a secret one is generated and shown once; unsigned only by null.
+	signed := r.post("/webhooks", fields{"url": "https://93.184.215.14/hook", "events": []string{"*"}, "enabled": false})
+	if !strings.HasPrefix(signed.text("generated_secret"), "whsec_") || signed["has_secret"] != true {
+		t.Errorf("without a secret: %v", signed)
+	}
+	if later := r.get("/webhooks/" + signed.text("id")); later["generated_secret"] != nil || later["has_secret"] != true {
+		t.Errorf("its secret is shown again: %v", later)
+	}
+	unsigned := r.post("/webhooks", fields{"url": "https://93.184.215.14/hook", "events": []string{"*"}, "secret": nil, "enabled": false})
+	if unsigned["has_secret"] != false || unsigned["generated_secret"] != nil {
+		t.Errorf("with null: %v", unsigned)
+	}
+	for _, w := range []fields{signed, unsigned} {
+		r.Do("DELETE", "/webhooks/"+w.text("id"), "")
+	}
 	for _, method := range []string{"PUT", "DELETE"} {
 		body := ""
 		if method == "PUT" {
@@ -124,7 +142,9 @@ func TestWebhooks(t *testing.T) {
 			[]string{"#/url invalid_type", "#/events/0 invalid_value", "#/payload_form invalid_value", "#/retry_schedule invalid_value", "#/enabled invalid_type", "#/owner unknown_field"}},
 		{"not a URL, no events", `{"url": "not a url", "events": []}`, []string{"#/url invalid_value", "#/events invalid_value"}},
 		{"read-only", `{"url": "https://93.184.215.14/", "events": ["*"], "state": "failed", "drain_rate": 5}`, []string{"#/state read_only", "#/drain_rate read_only"}},
-		{"a secret that is none", `{"url": "https://93.184.215.14/", "events": ["*"], "secret": "whsec_%"}`, []string{"#/secret invalid_value"}},
+		{"an empty secret", `{"url": "https://93.184.215.14/", "events": ["*"], "secret": ""}`, []string{"#/secret too_short"}},
+		{"a short secret", `{"url": "https://93.184.215.14/", "events": ["*"], "secret": "fifteen letters"}`, []string{"#/secret too_short"}},
+		{"a secret that is none", `{"url": "https://93.184.215.14/", "events": ["*"], "secret": "whsec_%%%%%%%%%%"}`, []string{"#/secret invalid_value"}},
 	} {
 		refused(t, c.what, r.Do("POST", "/webhooks", c.body), 422, "validation_failed", c.pointers...)
 	}
@@ -423,4 +443,40 @@ func TestEvents(t *testing.T) {
 	}
 	refused(t, "a webhook that is not there", r.Do("POST", at, `{"webhook_id": "`+nobody+`"}`), 422, "validation_failed", "#/webhook_id not_found")
 	refused(t, "theirs", r.other().Do("POST", at, ""), 404, "not_found")
+}
+
+// TestAttackReplayToAnotherKey: somebody with a key that may not read the audit log
+// repeats the request with which an admin's key subscribed to it, to get the secret.
+func TestAttackReplayToAnotherKey(t *testing.T) {
+	r := newRig(t)
+	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}})
+	const body, once = `{"url": "https://93.184.215.14/audit", "events": ["audit.recorded"]}`, "Idempotency-Key: once"
+	made := ask(t, r.As(token), "POST", "/webhooks", body, 201, once)
+	if made.text("generated_secret") == "" {
+		t.Fatalf("no secret in %v", made)
+	}
+	if a := r.Do("POST", "/webhooks", body); a.Status < 400 || a.Status >= 500 {
+		t.Fatalf("a key without the right: got %d %s", a.Status, a.Body)
+	}
+	named := map[string][]apikey.Action{"webhooks": {apikey.Read, apikey.Create}}
+	for name, p := range map[string]apikey.Permissions{
+		"read and write":      {Level: apikey.ReadWrite},
+		"everything by name":  {Resources: apikey.Grants{All: true}},
+		"webhooks":            {Resources: apikey.Grants{Named: named}},
+		"admin of webhooks":   {Level: apikey.Admin, Resources: apikey.Grants{Named: named}},
+		"admin of everything": {Level: apikey.Admin, Resources: apikey.Grants{All: true}},
+	} {
+		a := r.As(r.key(r.ours, p)).Do("POST", "/webhooks", body, once)
+		refused(t, name, a, 422, "idempotency_key_reused")
+		if strings.Contains(a.Body, made.text("generated_secret")) {
+			t.Errorf("%s: the answer has the secret", name)
+		}
+	}
+	_, rotated, err := r.keys.Rotate(t.Context(), r.ours.ID, k.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := r.As(rotated.Reveal()).Do("POST", "/webhooks", body, once); a.Status != 201 || a.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the key after a rotation: got %d %s", a.Status, a.Body)
+	}
 }

@@ -15,13 +15,13 @@ import (
 func (e *environment) dump() string {
 	e.rig.Helper()
 	var b strings.Builder
-	for _, table := range []string{"settings", "subaccounts", "plans", "customers", "vehicles", "rides", "zones", "idempotency_keys", "audit_log"} {
+	for _, table := range []string{"settings", "subaccounts", "plans", "customers", "vehicles", "rides", "zones", "idempotency_keys", "audit_entries"} {
 		var n int
 		if err := e.db.QueryRow(e.rig.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
 			e.rig.Fatal(err)
 		}
 		fmt.Fprintf(&b, "%s %d\n", table, n)
-		if table == "idempotency_keys" || table == "audit_log" {
+		if table == "idempotency_keys" || table == "audit_entries" {
 			continue
 		}
 		list, err := db.All(e.rig.Context(), e.db, func(row db.Row) (s string, err error) { return s, row.Scan(&s) }, "SELECT doc FROM "+table+" ORDER BY doc")

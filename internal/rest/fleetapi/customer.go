@@ -79,17 +79,9 @@ func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 		if err := r.Update(current, &in); err != nil {
 			return rest.Response{}, err
 		}
-		before := c.Status
 		c, err = a.Fleet.UpdateCustomer(ctx, tx, r.Key.OrganizationID, c, in)
 		if err != nil {
 			return rest.Response{}, err
-		}
-		if c.Status == fleet.CustomerBlocked && before != c.Status {
-			// Neither who it is nor why: the log is for good, a person's data is not.
-			err := a.Keys.Record(ctx, tx, r.By(), entry(r, apikey.CustomerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}}))
-			if err != nil {
-				return rest.Response{}, err
-			}
 		}
 		return changed(c.SubaccountID, &c)
 	})

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -26,6 +27,7 @@ type API struct {
 	Fleet *fleet.Service
 	DB    *db.DB // of that fleet
 	Keys  *apikey.Service
+	Logs  []*audit.Log // of that fleet and of Keys
 	// Account returns what an organization is called, its plan and the requests a
 	// minute that the plan gives.
 	Account func(ctx context.Context, organizationID string) (Account, error)
@@ -101,7 +103,7 @@ func needs(resource string, action apikey.Action) rest.Permission {
 
 // by says to the fleet who asks.
 func by(r *rest.Request) fleet.By {
-	return fleet.By{Type: string(apikey.ByKey), ID: fleet.Text(r.Key.ID)}
+	return fleet.By{Type: string(audit.Key), ID: fleet.Text(r.Key.ID)}
 }
 
 // documented is a record of the fleet, which answers as it is stored.

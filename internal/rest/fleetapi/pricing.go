@@ -123,9 +123,6 @@ func (a *API) updatePlan(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := a.Keys.RecordChange(ctx, tx, r.By(), entry(r, apikey.PricingUpdated, apikey.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, nil), before, after); err != nil {
-			return rest.Response{}, err
-		}
 		return rest.OK(after).In(p.SubaccountID), nil
 	})
 }

@@ -1,7 +1,6 @@
 package fleetapi
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -24,7 +23,7 @@ var rideRecord = record("ride", "A trip, or the reservation of one.",
 	rest.Member{Name: "ended_at", Type: rest.Timestamp(), Nullable: true, Doc: "When it was completed or cancelled."},
 	rest.Member{Name: "duration_seconds", Type: rest.Integer(), Doc: "From start to end, or to now, pauses included."},
 	rest.Member{Name: "paused_seconds", Type: rest.Integer()},
-	rest.Member{Name: "distance_meters", Type: rest.Int(0, maxExact), Access: rest.UpdateOnly, Nullable: true, Doc: "Given with completion; else what the odometer says; else the way from start to end as the crow flies."},
+	rest.Member{Name: "distance_meters", Type: rest.Int(0, maxExact), Access: rest.UpdateOnly, Nullable: true, Doc: "Given with completion; else by the odometer, if it was reported since the start; else the straight line from start to end."},
 	rest.Member{Name: "start_location", Type: position(), Access: rest.CreateOnly, Nullable: true, Doc: "Where the vehicle is, unless said otherwise."},
 	rest.Member{Name: "end_location", Type: position(), Access: rest.UpdateOnly, Nullable: true, Doc: "Likewise."},
 	rest.Member{Name: "start_zone_id", Type: rest.ID(), Nullable: true, Doc: "The zone that decided."},
@@ -180,16 +179,9 @@ func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Update(current, &in, passing...); err != nil {
 			return rest.Response{}, err
 		}
-		before := ride.Status
 		ride, err = a.Fleet.UpdateRide(ctx, tx, r.Key.OrganizationID, ride, in, by(r))
 		if err != nil {
 			return rest.Response{}, err
-		}
-		if reason := cmp.Or(ride.EndReason, ride.CancelReason); before.Open() && !ride.Status.Open() && reason == "operator" {
-			err := a.Keys.Record(ctx, tx, r.By(), entry(r, apikey.RideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}}))
-			if err != nil {
-				return rest.Response{}, err
-			}
 		}
 		return changed(ride.SubaccountID, &ride)
 	})

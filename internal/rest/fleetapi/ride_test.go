@@ -194,8 +194,10 @@ func TestOnce(t *testing.T) {
 	if first.Status != 201 || again.Status != 201 || again.Body != first.Body || again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("Etag") != `"1"` {
 		t.Errorf("got %d %s, then %d %s %v", first.Status, first.Body, again.Status, again.Body, again.Header)
 	}
-	elsewhere := p.As(r.live.key(ours, apikey.Permissions{Level: apikey.ReadWrite}, p.other.ID))
+	elsewhere := p.As(r.live.key(ours, apikey.Permissions{Level: apikey.Admin}, p.other.ID))
 	refused(t, "replayed to another subaccount", elsewhere.Do("POST", "/rides", body, "Idempotency-Key: k"), 403, "subaccount_out_of_scope")
+	lower := p.As(r.live.key(ours, apikey.Permissions{Level: apikey.ReadWrite}))
+	refused(t, "replayed to other permissions", lower.Do("POST", "/rides", body, "Idempotency-Key: k"), 422, "idempotency_key_reused")
 }
 
 // TestMembers holds that records have the members of fleet-api.md 1, in its order.

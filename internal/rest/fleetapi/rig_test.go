@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -47,6 +49,7 @@ type environment struct {
 	name             apikey.Environment
 	fleet            *fleet.Service
 	db               *db.DB
+	audit            *audit.Log
 	routes           []rest.Route
 	api              *rest.API
 }
@@ -66,7 +69,7 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{TB: t, desk: dbtest.New(t)}
 	r.keys = apikey.Open(apikey.Config{
-		DB: r.desk, Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Fleet: catalogue(), apikey.Helpdesk: {Resources: catalogue().Resources}},
+		DB: r.desk, Audit: audittest.Open(r.desk), Catalogues: map[apikey.ServiceName]apikey.Catalogue{apikey.Fleet: catalogue(), apikey.Helpdesk: {Resources: catalogue().Resources}},
 		PlanLimit: func(context.Context, string) (int64, error) { return 1_000_000, nil },
 	})
 	key, err := seal.LoadOrCreateKeys(filepath.Join(t.TempDir(), "key"))
@@ -89,8 +92,10 @@ func newSandbox(t testing.TB) *rig {
 func (r *rig) open(name apikey.Environment, base string) *environment {
 	r.Helper()
 	e := &environment{rig: r, name: name, db: dbtest.NewFleet(r)}
-	e.fleet = fleet.Open(fleet.Config{DB: e.db, Live: name == apikey.Live})
-	routes := &fleetapi.API{Fleet: e.fleet, DB: e.db, Keys: r.keys, Account: func(_ context.Context, id string) (fleetapi.Account, error) {
+	log := audittest.Fleet(e.db, name == apikey.Live)
+	e.audit = log
+	e.fleet = fleet.Open(fleet.Config{DB: e.db, Live: name == apikey.Live, Audit: log})
+	routes := &fleetapi.API{Fleet: e.fleet, DB: e.db, Keys: r.keys, Logs: []*audit.Log{audittest.Open(r.desk), log}, Account: func(_ context.Context, id string) (fleetapi.Account, error) {
 		if id == ours {
 			return fleetapi.Account{Name: "Acme Mobility", Plan: apikey.Professional, RateLimit: 300}, nil
 		}
@@ -103,7 +108,8 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 		Title: "Fleet", Description: "Vehicles.", Version: "1.0",
 		Keys: r.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: e.db, Box: r.box,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Routes: e.routes, Subaccounts: routes.Subaccounts,
-		Log: slog.New(slog.NewTextHandler(r.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Audit: log,
+		Log:   slog.New(slog.NewTextHandler(r.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -112,8 +118,6 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 	return e
 }
 
-var system = apikey.By{Actor: apikey.Actor{Type: apikey.System}}
-
 // makeKey makes one of the fleet, for this environment unless n says otherwise.
 func (e *environment) makeKey(n apikey.New) (apikey.Key, string) {
 	e.rig.Helper()
@@ -121,7 +125,7 @@ func (e *environment) makeKey(n apikey.New) (apikey.Key, string) {
 	if n.Service == "" {
 		n.Service, n.Environment = apikey.Fleet, e.name
 	}
-	k, token, err := e.keys.Create(e.rig.Context(), system, n)
+	k, token, err := e.keys.Create(e.rig.Context(), n)
 	if err != nil {
 		e.rig.Fatal(err)
 	}

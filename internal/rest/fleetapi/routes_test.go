@@ -290,14 +290,14 @@ func (e *environment) badTokens() []badToken {
 	e.rig.Helper()
 	admin := apikey.Permissions{Level: apikey.Admin}
 	revoked, revokedToken := e.makeKey(apikey.New{OrganizationID: ours, Permissions: admin})
-	if _, err := e.keys.Revoke(e.rig.Context(), system, ours, revoked.ID); err != nil {
+	if _, err := e.keys.Revoke(e.rig.Context(), ours, revoked.ID); err != nil {
 		e.rig.Fatal(err)
 	}
 	deleted, deletedToken := e.makeKey(apikey.New{OrganizationID: ours, Permissions: admin})
-	if _, err := e.keys.Revoke(e.rig.Context(), system, ours, deleted.ID); err != nil {
+	if _, err := e.keys.Revoke(e.rig.Context(), ours, deleted.ID); err != nil {
 		e.rig.Fatal(err)
 	}
-	if err := e.keys.Delete(e.rig.Context(), system, ours, deleted.ID); err != nil {
+	if err := e.keys.Delete(e.rig.Context(), ours, deleted.ID); err != nil {
 		e.rig.Fatal(err)
 	}
 	expired, expiredToken := e.makeKey(apikey.New{OrganizationID: ours, Permissions: admin, ExpiresAt: time.Now().Add(time.Hour)})

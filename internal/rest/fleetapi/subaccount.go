@@ -121,9 +121,6 @@ func (a *API) updateSubaccount(ctx context.Context, r *rest.Request) (rest.Respo
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := a.Keys.RecordChange(ctx, tx, r.By(), entry(r, apikey.SubaccountUpdated, apikey.Target{Type: "subaccount", ID: s.ID, Name: s.Name}, nil), before, after); err != nil {
-			return rest.Response{}, err
-		}
 		return rest.OK(after).In(s.ID), nil
 	})
 }

@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -24,7 +25,7 @@ var vehicleRecord = func() *rest.Record {
 		rest.Member{Name: "fuel_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
 		rest.Member{Name: "current_range_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "Not given with a battery or fuel report: what that leaves of the type's range."},
 		rest.Member{Name: "odometer_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "last_reported_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Now, unless said otherwise, when telemetry is written. Telemetry older than what is stored changes nothing."},
+		rest.Member{Name: "last_reported_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older than the stored time is ignored. null clears the time, so that the next report counts whatever its own."},
 		rest.Member{Name: "pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "In place of the type's."},
 		rest.Member{Name: "device_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "The tracker's, unique in the account."},
 		rest.Member{Name: "vin", Type: rest.String(1, 64), Access: rest.Writable, Nullable: true},
@@ -32,6 +33,8 @@ var vehicleRecord = func() *rest.Record {
 		rest.Member{Name: "current_ride_id", Type: rest.ID(), Nullable: true, Doc: "The open one."},
 		rest.Member{Name: "public_vehicle_id", Type: rest.Formatted("uuid", 36), Doc: "Its id in the public feed; another one after each ride."},
 	)
+	r.Members = append(r.Members, rest.Member{Name: "ignored", Type: rest.Array(rest.Enum("location", "battery_percent", "fuel_percent", "current_range_meters", "odometer_meters", "last_reported_at"), 6), Sometimes: true,
+		Doc: "Fields of the request that were not taken, because what is stored was reported later."})
 	r.Members = append(r.Members, rest.Member{Name: "distance_meters", Type: rest.Integer(), Sometimes: true, Doc: "From the point that is searched around."})
 	return r
 }()
@@ -138,14 +141,25 @@ func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response
 			return rest.Response{}, err
 		}
 		var in fleet.VehicleChange
-		if err := r.Update(current, &in, "distance_meters"); err != nil {
+		if err := r.Update(current, &in, "distance_meters", "ignored"); err != nil {
 			return rest.Response{}, err
 		}
 		v, err = a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, by(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return changed(v.SubaccountID, &v)
+		d, err := document(&v)
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if ignored := v.Ignored(); len(ignored) > 0 {
+			names, err := json.Marshal(ignored)
+			if err != nil {
+				return rest.Response{}, err
+			}
+			d = d.With("ignored", names)
+		}
+		return rest.OK(d).In(v.SubaccountID), nil
 	})
 }
 

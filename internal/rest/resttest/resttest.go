@@ -205,7 +205,7 @@ func (c *Client) check(req *http.Request, a Answer) {
 	if kind == rest.GeoJSON {
 		c.checkFeatures(what, a)
 	}
-	if slices.Contains([]string{rest.NDJSON, rest.CSV, rest.GeoJSON}, kind) || a.Status == 200 && a.Header.Get("Content-Disposition") != "" {
+	if slices.Contains([]string{rest.NDJSON, rest.CSV, rest.GeoJSON}, kind) || a.Status == 200 && a.Header.Get("Content-Disposition") != `attachment; filename="api.json"` {
 		return // exports and files
 	}
 	if err := route.checkAnswer(req, a); err != nil {

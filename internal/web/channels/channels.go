@@ -45,12 +45,13 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/channels", web.Route{Get: p.list, Admin: true})
 	p.Handle("/settings/connect/{channel}", web.Route{Get: p.askConnect, Post: p.connect, Admin: true})
 	p.Handle("/settings/channels/{id}", web.Route{Get: p.show, Post: p.change, Admin: true})
-	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.turn, Admin: true})
+	p.Handle("/settings/channels/{id}/proof", web.Route{Post: p.prove, Admin: true})
+	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.turn, Admin: true, Routine: true})
 	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.askRotate, Post: p.rotate, Admin: true})
 	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.askDelete, Post: p.remove, Admin: true})
 	p.Handle("/settings/inbound", web.Route{Get: p.events, Admin: true})
 	p.Handle("/settings/inbound/{id}", web.Route{Get: p.event, Admin: true})
-	p.Handle("/settings/inbound/{id}/replay", web.Route{Post: p.replay, Admin: true})
+	p.Handle("/settings/inbound/{id}/replay", web.Route{Post: p.replay, Admin: true, Routine: true})
 	p.Handle("/settings/inbound/{id}/body", web.Route{Get: p.body, Admin: true})
 	p.Handle("/settings/privacy", web.Route{Get: p.privacy, Admin: true})
 }
@@ -68,12 +69,14 @@ type row struct {
 	Since web.Time
 }
 
-func stateOf(c *connection.Connection) web.Chip {
+func (p *pages) stateOf(c *connection.Connection) web.Chip {
 	switch {
 	case !c.Enabled && c.Notice != nil:
 		return web.Chip{Text: "Ended", Tone: web.Bad, Icon: "alert"}
 	case !c.Enabled:
 		return web.Chip{Text: "Switched off", Icon: "pause"}
+	case len(p.Connections.Needs(c)) > 0:
+		return pendingChip()
 	case c.Notice != nil:
 		return web.Chip{Text: "Has a problem", Tone: web.Warning, Icon: "alert"}
 	}
@@ -87,7 +90,7 @@ func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
-	one := row{Connection: c, Guide: g, State: stateOf(&c), Since: r.Time(c.CreatedAt)}
+	one := row{Connection: c, Guide: g, State: p.stateOf(&c), Since: r.Time(c.CreatedAt)}
 	last, err := p.Inbound.List(r.Context(), inbound.Filter{OrganizationID: r.OrganizationID, ConnectionID: c.ID, Limit: 1})
 	if err == nil && len(last) > 0 {
 		one.Last = r.Time(last[0].ReceivedAt)
@@ -121,6 +124,7 @@ type form struct {
 	Endpoint web.Code
 	Privacy  *web.Code // of shops
 	Secret   *web.Secret
+	Proof    *proofView
 	Row      row // zero before it is connected
 	Notice   *connection.Notice
 	NoticeAt web.Time
@@ -254,12 +258,20 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	if given == "" && g.Made {
 		return p.revealed(w, r, c, secrets[0], "Give it to the provider now.")
 	}
-	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: g.Title + " is connected. Now have the provider post here."})
+	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: p.connected(g, &c)})
+}
+
+// connected says what comes after connecting.
+func (p *pages) connected(g *guide, c *connection.Connection) string {
+	if len(p.Connections.Needs(c)) > 0 {
+		return g.Title + " is connected. Now prove that the address is yours, and have the provider post here."
+	}
+	return g.Title + " is connected. Now have the provider post here."
 }
 
 // revealed is the page of a connection with a secret that was just made.
 func (p *pages) revealed(w http.ResponseWriter, r *web.Request, c connection.Connection, secret, note string) error {
-	return p.showOne(w, r, c, nil, http.StatusOK, &web.Secret{Label: "Secret", Value: secret, Note: note})
+	return p.showOne(w, r, c, nil, http.StatusOK, shownOnce{secret: &web.Secret{Label: "Secret", Value: secret, Note: note}})
 }
 
 func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
@@ -273,7 +285,7 @@ func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
 
 // filled are the fields of a connection as it is.
 func filled(g *guide, c *connection.Connection) web.Fields {
-	fs := fields(g, c.Credentials(), true)
+	fs := fields(g, c.CredentialValues(), true)
 	fs.Field("name").Value = c.Name
 	for name, value := range c.Settings {
 		if f := fs.Field("settings." + name); f != nil {
@@ -282,7 +294,7 @@ func filled(g *guide, c *connection.Connection) web.Fields {
 	}
 	for _, in := range g.Credentials {
 		if in.Choices != nil {
-			fs.Field("credentials." + in.Name).Value = c.Credentials()[in.Name]
+			fs.Field("credentials." + in.Name).Value = c.CredentialValues()[in.Name]
 		}
 	}
 	return fs
@@ -293,22 +305,31 @@ func (p *pages) show(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.showOne(w, r, c, nil, http.StatusOK, nil)
+	return p.showOne(w, r, c, nil, http.StatusOK, shownOnce{})
+}
+
+// shownOnce is what one answer shows and the page does not show again.
+type shownOnce struct {
+	secret *web.Secret
+	wrong  string // why a proof failed
 }
 
 // showOne shows a connection, with its form as it was typed if fs is not nil.
-func (p *pages) showOne(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, secret *web.Secret) error {
+func (p *pages) showOne(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, once shownOnce) error {
 	g := guideTo(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
 	body := p.newForm(g, &c)
-	body.Secret, body.Notice = secret, c.Notice
+	body.Secret, body.Notice = once.secret, c.Notice
 	if c.Notice != nil {
 		body.NoticeAt = r.Time(c.Notice.At)
 	}
 	var err error
 	if body.Row, err = p.newRow(r, c); err != nil {
+		return err
+	}
+	if body.Proof, err = p.newProof(r, &c, once.wrong); err != nil {
 		return err
 	}
 	if g.Name == "storefront" && p.Shop != nil {
@@ -351,7 +372,7 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 		}
 		settings := known(now.Settings, g.Settings)
 		maps.Copy(settings, typed(values, "settings.", g.Settings))
-		credentials := maps.Clone(now.Credentials())
+		credentials := maps.Clone(now.CredentialValues())
 		if credentials == nil {
 			credentials = make(map[string]string)
 		}
@@ -368,7 +389,7 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 		fs := filled(g, &c)
 		fs.Fill(values)
 		if fs.Refused(err) {
-			return p.showOne(w, r, c, fs, http.StatusUnprocessableEntity, nil)
+			return p.showOne(w, r, c, fs, http.StatusUnprocessableEntity, shownOnce{})
 		}
 		return err
 	}

@@ -48,7 +48,7 @@ func adapters() []channel.Adapter {
 	return []channel.Adapter{
 		sms.New(sms.Config{}), voice.New(voice.Config{}), chat.New(chat.Config{}), marketplace.New(nil),
 		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters), email.NewDelivery(letters),
-		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(),
+		meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}), payments.NewConnect(), storefront.New(storefront.Config{}),
 	}
 }
 
@@ -67,7 +67,7 @@ func newHouse(t *testing.T) *house {
 	})
 	in := inbound.Open(inbound.Config{
 		DB: h.DB, Queue: q, Blob: files, Connections: h.connections, Desk: d, Adapters: adapters(), BaseURL: webtest.BaseURL,
-		SoleOrganization: h.Accounts.SoleOrganization, Logger: h.Log,
+		DefaultOrganization: h.Accounts.DefaultOrganization, Logger: h.Log,
 	})
 	in.Register(h.endpoints)
 	channels.Register(h.Site, channels.Config{DB: h.DB, Connections: h.connections, Inbound: in, Shop: shop.Open(shop.Config{DB: h.DB, Queue: q}), BaseURL: webtest.BaseURL})
@@ -206,7 +206,7 @@ func TestChange(t *testing.T) {
 	if c.Name != "Texts" || len(c.Settings) != 1 || c.Settings["odd"] != "o" {
 		t.Errorf("got name %q, settings %v", c.Name, c.Settings)
 	}
-	if got := c.Credentials(); len(got) != 2 || got["auth_token"] != "new" || got["odd"] != "o" {
+	if got := c.CredentialValues(); len(got) != 2 || got["auth_token"] != "new" || got["odd"] != "o" {
 		t.Errorf("got credentials %v", got)
 	}
 	h.admin.Refused(h.admin.Post(path, url.Values{"name": {strings.Repeat("x", 300)}}), http.StatusUnprocessableEntity)
@@ -234,6 +234,24 @@ func TestChange(t *testing.T) {
 	h.admin.Refused(h.admin.Post(path+"/delete", url.Values{"confirm": {"no"}}), http.StatusUnprocessableEntity)
 	h.admin.Sent(h.admin.Post(path+"/delete", url.Values{"confirm": {"+14155550100"}}))
 	h.admin.Refused(h.admin.Get(path), http.StatusNotFound)
+}
+
+// TestForgottenKeyIsRefused: a key of a delivery provider cannot go while the address
+// that gets it stays.
+func TestForgottenKeyIsRefused(t *testing.T) {
+	h := newHouse(t)
+	c, _, err := h.connections.Connect(t.Context(), connection.New{
+		OrganizationID: h.Organization.ID, Channel: "email-raw", Address: "help@example.com",
+		Credentials: map[string]string{"delivery_api_key": "re_ours", "delivery_api_url": "https://api.example"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.admin.Refused(h.admin.Post("/settings/channels/"+c.ID, url.Values{"name": {"x"}, "forget.delivery_api_key": {"on"}}), http.StatusUnprocessableEntity).
+		Want("must be given (delivery_api_key) with delivery_api_url, which gets no key but the connection's own.")
+	if got := h.only(); got.Name != "help@example.com" || got.CredentialValues()["delivery_api_key"] != "re_ours" {
+		t.Errorf("left with %q and %v", got.Name, got.CredentialValues())
+	}
 }
 
 // TestSecretOnce: a secret that is made is on one page, and on no other.

@@ -110,9 +110,18 @@ func with(q url.Values, name, value string) string {
 // maxShown bounds the text of a body on a page, in bytes.
 const maxShown = 32 << 10
 
+// view returns an event whose request is about to be shown, and records that.
+func (p *pages) view(r *web.Request) (*inbound.Event, error) {
+	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return e, p.Inbound.RecordView(r.Context(), e)
+}
+
 // event shows one, to the byte.
 func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
-	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
+	e, err := p.view(r)
 	if err != nil {
 		return err
 	}
@@ -160,7 +169,7 @@ func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
 
 // body hands the bytes over for saving.
 func (p *pages) body(w http.ResponseWriter, r *web.Request) error {
-	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
+	e, err := p.view(r)
 	if err != nil {
 		return err
 	}

@@ -185,8 +185,11 @@ const privacyPath = "/api/webhooks/storefront/gdpr"
 // endpoint is where the provider posts for a connection; for none yet, where it
 // will.
 func (p *pages) endpoint(g *guide, c *connection.Connection) string {
+	if c != nil && !g.Named {
+		return p.BaseURL + p.Connections.Endpoint(c)
+	}
 	at := p.BaseURL + p.Connections.Path(g.Name)
-	if g.Named && c != nil {
+	if c != nil {
 		at += "?c=" + c.ID
 	}
 	return at

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -27,6 +28,7 @@ var templates embed.FS
 type Config struct {
 	DB       *db.DB // of the webhooks
 	Keys     *apikey.Service
+	Audit    *audit.Log // of DB
 	Webhooks *webhook.Service
 	Fleet    Fleet // production
 	Sandbox  Fleet
@@ -52,6 +54,9 @@ func Register(s *web.Site, c Config) {
 	handle := func(path string, get, post web.Handler) {
 		p.Handle(path, web.Route{Get: get, Post: post, Admin: true})
 	}
+	routine := func(path string, get, post web.Handler) {
+		p.Handle(path, web.Route{Get: get, Post: post, Admin: true, Routine: true})
+	}
 	handle("/settings/keys", p.keys, nil)
 	handle("/settings/keys/new", p.newKey, p.createKey)
 	handle("/settings/keys/says", p.keySays, nil)
@@ -63,16 +68,16 @@ func Register(s *web.Site, c Config) {
 
 	handle("/settings/webhooks", p.webhooks, nil)
 	handle("/settings/webhooks/new", p.newWebhook, p.createWebhook)
-	handle("/settings/webhooks/{id}", p.webhook, p.replaySelected)
+	routine("/settings/webhooks/{id}", p.webhook, p.replaySelected)
 	handle("/settings/webhooks/{id}/edit", p.editWebhook, p.updateWebhook)
-	handle("/settings/webhooks/{id}/state", nil, p.changeState)
-	handle("/settings/webhooks/{id}/test", nil, p.testWebhook)
+	routine("/settings/webhooks/{id}/state", nil, p.changeState)
+	routine("/settings/webhooks/{id}/test", nil, p.testWebhook)
 	handle("/settings/webhooks/{id}/secret", p.askSecret, p.replaceSecret)
-	handle("/settings/webhooks/{id}/replay", p.askReplay, p.replayRange)
+	routine("/settings/webhooks/{id}/replay", p.askReplay, p.replayRange)
 	handle("/settings/webhooks/{id}/delete", p.askDeleteWebhook, p.deleteWebhook)
 
 	handle("/settings/deliveries/{id}", p.delivery, nil)
-	handle("/settings/deliveries/{id}/replay", nil, p.replayDelivery)
+	routine("/settings/deliveries/{id}/replay", nil, p.replayDelivery)
 }
 
 // page is the frame of a page. path is the place in the settings it belongs to.

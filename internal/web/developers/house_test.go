@@ -84,7 +84,7 @@ func newHouse(t *testing.T) *house {
 	h := &house{House: webtest.NewHouse(t), t: t, log: new(event.Log), receiver: receiver{status: 200, answer: "thanks " + hostile, got: make(chan *http.Request, 1000)}}
 	all := []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
 	h.keys = apikey.Open(apikey.Config{
-		DB: h.DB, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil },
+		DB: h.DB, Audit: h.Audit, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil },
 		Catalogues: map[apikey.ServiceName]apikey.Catalogue{
 			apikey.Helpdesk: {Resources: []apikey.Resource{{Name: "tickets", Actions: all}, {Name: "analytics", Actions: all[:1]}, {Name: "settings", Actions: []apikey.Action{apikey.Read, apikey.Update}, Settings: true}}},
 			apikey.Fleet: {
@@ -108,7 +108,7 @@ func newHouse(t *testing.T) *house {
 	}
 	live := open(true, "https://api.example.com/v1")
 	developers.Register(h.Site, developers.Config{
-		DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Fleet: live, Sandbox: open(false, "https://api.example.com/sandbox/v1"), DeskAPI: webtest.BaseURL + "/api/v1",
+		DB: h.DB, Keys: h.keys, Audit: h.Audit, Webhooks: h.hooks, Fleet: live, Sandbox: open(false, "https://api.example.com/sandbox/v1"), DeskAPI: webtest.BaseURL + "/api/v1",
 	})
 	h.admin, h.elsewhere = h.SignIn(h.Admin), h.NewOrganization("Elsewhere")
 	o := fleet.Organization{ID: h.Organization.ID, Name: h.Organization.Name}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -125,13 +126,13 @@ func (p *pages) row(r *web.Request, k apikey.Key) keyRow {
 }
 
 // actor names who did something.
-func actor(a apikey.Actor) string {
+func actor(a audit.Actor) string {
 	switch {
 	case a.Email != "":
 		return a.Email
-	case a.Type == apikey.ByKey:
+	case a.Type == audit.Key:
 		return "an API key"
-	case a.Type == apikey.System:
+	case a.Type == audit.System || a.Type == audit.Operator:
 		return "who runs the server"
 	}
 	return "somebody"
@@ -230,7 +231,7 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 		*other = &found
 	}
 	const most = 30
-	log, err := p.Keys.Audit(r.Context(), r.OrganizationID, apikey.AuditQuery{TargetID: k.ID, Limit: most})
+	log, err := audit.List(r.Context(), []*audit.Log{p.Audit}, r.OrganizationID, audit.Query{TargetID: k.ID, Limit: most})
 	if err != nil {
 		return err
 	}
@@ -241,10 +242,10 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "key", page(r, keysPath, k.Name, body))
 }
 
-func happened(r *web.Request, e apikey.Entry) keyEvent {
-	out := keyEvent{At: r.Time(e.At), Did: did(e.Action), IP: e.IP}
+func happened(r *web.Request, e audit.Entry) keyEvent {
+	out := keyEvent{At: r.Time(e.At), Did: did(e.Action), IP: e.Source.IP()}
 	if e.Action != apikey.KeyExpired {
-		out.Who = actor(e.Actor)
+		out.Who = actor(e.Source.Actor)
 	}
 	if e.Action == apikey.KeyUpdated || e.Action == apikey.KeyRotated {
 		for _, name := range slices.Sorted(maps.Keys(e.Changes)) {
@@ -369,7 +370,7 @@ func (p *pages) askRotate(w http.ResponseWriter, r *web.Request) error {
 // rotate a key whose replacement works.
 func (p *pages) rotateKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Rotate the key", rotation, func(old *apikey.Key) error {
-		k, t, err := p.Keys.Rotate(r.Context(), r.By(), r.OrganizationID, old.ID)
+		k, t, err := p.Keys.Rotate(r.Context(), r.OrganizationID, old.ID)
 		if problem.Of(err) == problem.Conflict && old.ReplacedBy != "" {
 			return p.Redirect(w, keysPath+"/"+old.ReplacedBy, web.Notice{Text: "The key was rotated already: this is the one that replaces it. It was shown then.", Bad: true})
 		}
@@ -386,7 +387,7 @@ func (p *pages) askRevoke(w http.ResponseWriter, r *web.Request) error {
 
 func (p *pages) revokeKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Revoke the key", revocation, func(k *apikey.Key) error {
-		if _, err := p.Keys.Revoke(r.Context(), r.By(), r.OrganizationID, k.ID); err != nil {
+		if _, err := p.Keys.Revoke(r.Context(), r.OrganizationID, k.ID); err != nil {
 			return err
 		}
 		return p.Redirect(w, keysPath+"/"+k.ID, web.Notice{Text: "The key no longer works."})
@@ -399,7 +400,7 @@ func (p *pages) askDeleteKey(w http.ResponseWriter, r *web.Request) error {
 
 func (p *pages) deleteKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Delete the key", deletion, func(k *apikey.Key) error {
-		if err := p.Keys.Delete(r.Context(), r.By(), r.OrganizationID, k.ID); err != nil {
+		if err := p.Keys.Delete(r.Context(), r.OrganizationID, k.ID); err != nil {
 			return err
 		}
 		return p.Redirect(w, keysPath+"?of="+url.QueryEscape(p.kindOf(k).Name), web.Notice{Text: "The key is deleted."})

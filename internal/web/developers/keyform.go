@@ -285,7 +285,7 @@ func (p *pages) createKey(w http.ResponseWriter, r *web.Request) error {
 		pg.Fields.Focus()
 		return p.Render(w, r, "keyform", refused(pg))
 	}
-	k, t, err := p.Keys.Create(r.Context(), r.By(), apikey.New{
+	k, t, err := p.Keys.Create(r.Context(), apikey.New{
 		ID: body.ID, OrganizationID: r.OrganizationID, Service: kd.Service, Environment: kd.Environment, Name: form.Get("name"),
 		Permissions: c.permissions, Scope: apikey.ScopeOf(c.subaccounts), AllowedIPs: c.addresses, RateLimit: c.limit, ExpiresAt: c.expires,
 	})
@@ -355,7 +355,7 @@ func (p *pages) updateKey(w http.ResponseWriter, r *web.Request) error {
 	if c.limit == nil {
 		c.limit = new(int64)
 	}
-	_, err = p.Keys.Edit(r.Context(), r.By(), r.OrganizationID, k.ID, apikey.Edit{
+	_, err = p.Keys.Edit(r.Context(), r.OrganizationID, k.ID, apikey.Edit{
 		Name: new(form.Get("name")), Level: &c.permissions.Level, Resources: &c.permissions.Resources, AllowedIPs: &c.addresses, RateLimit: c.limit,
 	})
 	if err != nil {

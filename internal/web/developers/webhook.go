@@ -235,7 +235,7 @@ func filterFields() web.Fields {
 
 func eventOptions() []web.Option {
 	out := []web.Option{{Value: "", Label: "Any event"}}
-	for _, name := range event.Names {
+	for _, name := range append(slices.Clone(event.Names[:]), event.AuditRecorded) {
 		out = append(out, web.Option{Value: string(name), Label: string(name)})
 	}
 	return out
@@ -357,12 +357,12 @@ func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := webhooksPath + "/" + h.ID
-	change := webhook.Change{Enabled: new(form.Get("do") != "pause")}
+	change := webhook.Change{Enabled: new(form.Get("do") != "pause"), MayAudit: true}
 	text := "The webhook is paused. What happens from now on waits."
 	if *change.Enabled {
 		text = "The webhook is active."
 		if h.QueuedEvents > 0 {
-			text = "The webhook is active, and what waited goes out in order."
+			text = "The webhook is active. Everything not delivered is sent now, oldest first."
 		}
 		rate, err := strconv.Atoi(strings.TrimSpace(form.Get("rate")))
 		if err != nil && strings.TrimSpace(form.Get("rate")) != "" {

@@ -131,7 +131,7 @@ func TestWebhookLife(t *testing.T) {
 	}
 	d, notice = b.Sent(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {" 7 "}}))
 	d.Want("they go out at 7 a second", "Change the rate", "Sending what waited")
-	if webtest.Attr(d.Field("rate"), "value") != "7" || notice != "The webhook is active, and what waited goes out in order." {
+	if webtest.Attr(d.Field("rate"), "value") != "7" || notice != "The webhook is active. Everything not delivered is sent now, oldest first." {
 		t.Errorf("got notice %q", notice)
 	}
 
@@ -175,8 +175,8 @@ func TestWebhookForms(t *testing.T) {
 		"no events":   {[]string{"events", "nonsense"}, "Events is not the name of an event."},
 		"form":        {[]string{"payloadForm", "c"}, `Payload must be "a" or "b".`},
 		"schedule":    {[]string{"retrySchedule", "c"}, `Tried again must be "one" or "two".`},
-		"no secret":   {[]string{"signing", "own"}, "My secret is not there yet: type it, or have one made."},
-		"half secret": {[]string{"signing", "own", "secret", "whsec_!"}, "My secret must go on with base64 after whsec_."},
+		"no secret":   {[]string{"signing", "own"}, "My secret must have at least 16 characters."},
+		"half secret": {[]string{"signing", "own", "secret", "whsec_!!!!!!!!!!!!"}, "My secret must go on with base64 after whsec_."},
 	} {
 		typed := set(blank(), c.typed...)
 		d := b.Refused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
@@ -337,7 +337,7 @@ func TestCommandVerifies(t *testing.T) {
 	}
 	h := newHouse(t)
 	for _, secret := range []string{webhook.NewSecret(), "it's a plain one"} {
-		hook := h.hook(webhook.New{Secret: secret})
+		hook := h.hook(webhook.New{Secret: &secret})
 		res, err := h.hooks.Test(t.Context(), h.Organization.ID, hook.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -34,9 +34,9 @@ type eventGroup struct {
 
 // groups are the events, with those ticked that are wanted.
 func groups(wanted []string) []eventGroup {
-	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}}
-	of := map[string]int{"ticket": 0, "conversation": 1, "message": 1, "customer": 2, "sla": 3}
-	for _, name := range event.Names {
+	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}, {Label: "Security: never part of every event"}}
+	of := map[string]int{"ticket": 0, "conversation": 1, "message": 1, "customer": 2, "sla": 3, "audit": 4}
+	for _, name := range append(slices.Clone(event.Names[:]), event.AuditRecorded) {
 		about, _, _ := strings.Cut(string(name), ".")
 		g := &out[of[about]]
 		g.Events = append(g.Events, check{string(name), string(name), slices.Contains(wanted, string(name))})
@@ -55,19 +55,20 @@ func secretFields(noneLabel string) web.Fields {
 		{Name: "signing", Label: "Signing", Type: "select", Options: []web.Option{
 			{Value: "", Label: "With a secret that is made here"}, {Value: ownSecret, Label: "With a secret of mine"}, {Value: noSecret, Label: noneLabel},
 		}, Help: "A signature tells your system that a delivery is from here. It is worth having."},
-		{Name: "secret", Label: "My secret", Type: "password", Autocomplete: "off", Optional: true, Most: 500, Help: "Long and random, or as Standard Webhooks have them: whsec_ and base64."},
+		{Name: "secret", Label: "My secret", Type: "password", Autocomplete: "off", Optional: true, Most: 500, Help: "Random, at least 16 characters, or as Standard Webhooks have them: whsec_ and base64."},
 	}
 }
 
-// secretOf returns the secret that a form asks for, and whether it was made here.
-func secretOf(form url.Values) (secret string, made bool) {
+// secretOf returns the secret that a form asks for, nil for none, and whether it
+// was generated here.
+func secretOf(form url.Values) (secret *string, generated bool) {
 	switch form.Get("signing") {
 	case ownSecret:
-		return form.Get("secret"), false
+		return new(form.Get("secret")), false
 	case noSecret:
-		return "", false
+		return nil, false
 	}
-	return webhook.NewSecret(), true
+	return new(webhook.NewSecret()), true
 }
 
 func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) web.Page {
@@ -126,14 +127,10 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	n := webhook.New{
 		ID: pg.Body.(hookForm).ID, URL: strings.TrimSpace(form.Get("url")), Events: form["events"],
 		PayloadForm: webhook.Form(form.Get("payloadForm")), RetrySchedule: webhook.Schedule(form.Get("retrySchedule")), Ordered: form.Get("ordered") != "",
+		MayAudit: true, // admins only, as the page
 	}
 	var fresh bool
 	n.Secret, fresh = secretOf(form)
-	if form.Get("signing") == ownSecret && n.Secret == "" {
-		pg.Fields.Mark([]problem.Issue{{Path: "secret", Message: "is not there yet: type it, or have one made"}})
-		pg.Fields.Focus()
-		return p.Render(w, r, "webhookform", refused(pg))
-	}
 	var made webhook.Webhook
 	err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
 		made, err = p.Webhooks.CreateIn(ctx, tx, r.OrganizationID, n)
@@ -150,7 +147,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	if !fresh {
 		return p.Redirect(w, webhooksPath+"/"+made.ID, web.Notice{Text: "The webhook is made. Send it a test."})
 	}
-	return p.shownSecret(w, r, "The webhook is made", &made, n.Secret)
+	return p.shownSecret(w, r, "The webhook is made", &made, *n.Secret)
 }
 
 // shownSecret is the page that a secret is shown on, once.
@@ -192,7 +189,7 @@ func (p *pages) updateWebhook(w http.ResponseWriter, r *web.Request) error {
 	}
 	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, webhook.Change{
 		URL: new(strings.TrimSpace(form.Get("url"))), Events: new(form["events"]), PayloadForm: new(webhook.Form(form.Get("payloadForm"))),
-		RetrySchedule: new(webhook.Schedule(form.Get("retrySchedule"))), Ordered: new(form.Get("ordered") != ""),
+		RetrySchedule: new(webhook.Schedule(form.Get("retrySchedule"))), Ordered: new(form.Get("ordered") != ""), MayAudit: true,
 	})
 	if err != nil {
 		return p.turnedDown(w, r, p.hookForm(r, &h, form), err)
@@ -232,13 +229,6 @@ func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
 		return nil
 	}
 	secret, fresh := secretOf(form)
-	if form.Get("signing") == ownSecret && secret == "" {
-		pg := p.secretForm(r, &h)
-		pg.Fields.Fill(form)
-		pg.Fields.Mark([]problem.Issue{{Path: "secret", Message: "is not there yet: type it, or have one made"}})
-		pg.Fields.Focus()
-		return p.Render(w, r, "websecret", refused(pg))
-	}
 	stale := false
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		now, err := p.Webhooks.FindIn(ctx, tx, r.OrganizationID, h.ID)
@@ -248,7 +238,7 @@ func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
 		if stale = strconv.FormatInt(now.UpdatedAt.UnixMicro(), 10) != form.Get("version"); stale {
 			return nil
 		}
-		h, err = p.Webhooks.UpdateIn(ctx, tx, r.OrganizationID, h.ID, webhook.Change{Secret: &secret})
+		h, err = p.Webhooks.UpdateIn(ctx, tx, r.OrganizationID, h.ID, webhook.Change{Secret: secret, Unsigned: secret == nil, MayAudit: true})
 		return err
 	})
 	if err != nil {
@@ -265,8 +255,8 @@ func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
 	}
 	switch {
 	case fresh:
-		return p.shownSecret(w, r, "The secret is replaced", &h, secret, "For 24 hours the header Webhook-Signature carries signatures by the old secret and the new one, so the receiver can change over at any time within the day.")
-	case secret == "":
+		return p.shownSecret(w, r, "The secret is replaced", &h, *secret, "For 24 hours the header Webhook-Signature carries signatures by the old secret and the new one, so the receiver can change over at any time within the day.")
+	case secret == nil:
 		return p.Redirect(w, back, web.Notice{Text: "Deliveries are no longer signed."})
 	}
 	return p.Redirect(w, back, web.Notice{Text: "The secret is replaced. For 24 hours the old one signs beside it."})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -143,7 +144,7 @@ func member(name string) string {
 }
 
 // did says what an entry of the audit log is.
-func did(a apikey.AuditAction) string {
+func did(a audit.Action) string {
 	switch a {
 	case apikey.KeyCreated:
 		return "made the key"

@@ -21,7 +21,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -35,8 +35,8 @@ var templates embed.FS
 // Config is what [Register] needs: one environment.
 type Config struct {
 	Fleet *fleet.Service
-	DB    *db.DB          // of that fleet
-	Keys  *apikey.Service // writes to the audit log there
+	DB    *db.DB     // of that fleet
+	Log   *audit.Log // of DB
 
 	// Riders are shown with what the helpdesk knows of them by e-mail address and
 	// telephone number.
@@ -92,6 +92,7 @@ type route struct {
 	get, post web.Handler
 	admin     bool // the page too, because there is nothing on it but a form
 	anyone    bool // the form is for whoever helps riders
+	proof     bool // the form needs a fresh proof of identity
 }
 
 // handle has an address below the base answered.
@@ -106,7 +107,7 @@ func (p *pages) handle(path string, rt route) {
 			return open(w, r)
 		}
 	}
-	p.Handle(p.base+path, web.Route{Get: get, Post: post, Admin: rt.admin})
+	p.Handle(p.base+path, web.Route{Get: get, Post: post, Admin: rt.admin, Proof: rt.proof})
 }
 
 // open has a handler find the fleet of the organization, from its first request
@@ -156,7 +157,7 @@ func (p *pages) topic(kind string, id ...string) string { return p.environment.T
 
 // by says to the fleet who asks.
 func by(r *web.Request) fleet.By {
-	return fleet.By{Type: string(apikey.User), ID: fleet.Text(r.UserID)}
+	return fleet.By{Type: string(audit.User), ID: fleet.Text(r.UserID)}
 }
 
 // write runs a change in a transaction of the environment's database.

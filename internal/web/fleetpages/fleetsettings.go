@@ -5,11 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
-	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -44,7 +42,7 @@ func (p *pages) settings(w http.ResponseWriter, r *web.Request) error {
 	b := settingsPage{Settings: &settings, Path: p.base + "/settings", Edit: r.Admin(), Sandbox: !p.Fleet.Live(), Now: r.Time(r.Now), API: p.API}
 	for _, s := range subs {
 		if s.GBFS.Enabled {
-			b.Feeds = append(b.Feeds, feed{s.Name, p.Feed + string(s.GBFS.SystemID) + "/gbfs.json"})
+			b.Feeds = append(b.Feeds, feed{s.Name, p.Feed + s.PublicSystemID() + "/gbfs.json"})
 		}
 	}
 	return p.Render(w, r, "settings", p.page(r, "/settings", "Settings of the fleet", b))
@@ -90,15 +88,8 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			CancelGraceSeconds: n("cancel_grace_seconds"), CancelGraceMeters: n("cancel_grace_meters"), ContactLostMinutes: n("contact_lost_minutes"), MissingAfterHours: n("missing_after_hours"),
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-			before, _, err := p.Fleet.LockSettings(ctx, tx, r.OrganizationID)
-			if err != nil {
-				return err
-			}
-			after, _, err := p.Fleet.UpdateSettings(ctx, tx, r.OrganizationID, c)
-			if err != nil {
-				return err
-			}
-			return p.Keys.RecordChange(ctx, tx, r.By(), p.entry(r, apikey.SettingsUpdated, apikey.Target{Type: "settings", Name: after.Name}, nil), before, after)
+			_, _, err := p.Fleet.UpdateSettings(ctx, tx, r.OrganizationID, c)
+			return err
 		})
 		if err != nil {
 			return err
@@ -137,17 +128,15 @@ func (p *pages) travel(w http.ResponseWriter, r *web.Request) error {
 			t.v.AddCode("invalid_value", "by", "must be one of the choices")
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-			before, err := p.Fleet.Now(ctx, tx, r.OrganizationID)
-			if err != nil {
-				return err
-			}
+			until := to
 			if by > 0 {
-				to = before.Add(by)
+				now, err := p.Fleet.Now(ctx, tx, r.OrganizationID)
+				if err != nil {
+					return err
+				}
+				until = now.Add(by)
 			}
-			if err := p.Fleet.Travel(ctx, tx, r.OrganizationID, to); err != nil {
-				return err
-			}
-			return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.SandboxClockAdvanced, apikey.Target{Type: "sandbox"}, map[string]apikey.Change{"now": {From: rfc3339.Time(before), To: rfc3339.Time(to)}}))
+			return p.Fleet.Travel(ctx, tx, r.OrganizationID, until)
 		})
 		if err != nil {
 			return err
@@ -171,10 +160,7 @@ func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		if err := p.Fleet.Reset(ctx, tx, fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name}); err != nil {
-			return err
-		}
-		return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.SandboxReset, apikey.Target{Type: "sandbox"}, nil))
+		return p.Fleet.Reset(ctx, tx, fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name})
 	})
 	if err != nil {
 		return err

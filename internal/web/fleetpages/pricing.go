@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -463,11 +462,8 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			if err != nil {
 				return err
 			}
-			after, err := p.Fleet.UpdatePlan(ctx, tx, r.OrganizationID, before, c)
-			if err != nil {
-				return err
-			}
-			return p.Keys.RecordChange(ctx, tx, r.By(), p.entry(r, apikey.PricingUpdated, apikey.Target{Type: "pricing_plan", ID: after.ID, Name: after.Name}, nil), before, after)
+			_, err = p.Fleet.UpdatePlan(ctx, tx, r.OrganizationID, before, c)
+			return err
 		})
 		if err != nil {
 			return err

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -130,9 +131,9 @@ func TestPlanForms(t *testing.T) {
 	if err != nil || plan.Version != 2 || plan.Active || len(plan.PerMinute) != 2 || plan.PausePerMinAmount != nil || *plan.OutOfZoneAmount != 900 {
 		t.Errorf("got %+v, %v", plan, err)
 	}
-	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: l.plan.ID}, l.db)
-	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "pricing.updated" || len(log.Entries[0].Changes) != 4 {
-		t.Errorf("got log %+v, %v", log.Entries, err)
+	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: l.plan.ID, ActorType: audit.User})
+	if len(log) != 1 || log[0].Action != "pricing.updated" || len(log[0].Changes) != 4 {
+		t.Errorf("got log %+v", log)
 	}
 	y.admin.Refused(y.admin.Get("/fleet/pricing/plan_nothing"), http.StatusNotFound)
 	y.admin.Refused(y.admin.Get("/fleet/pricing/plan_nothing/edit"), http.StatusNotFound)

@@ -26,7 +26,7 @@ func (p *pages) handleRecords() {
 	p.handle("/riders/{id}", route{get: p.rider})
 	p.handle("/riders/{id}/edit", route{get: p.editRider, post: p.editRider, admin: true})
 	p.handle("/riders/{id}/block", route{get: p.blockRider, post: p.blockRider, anyone: true})
-	p.handle("/riders/{id}/anonymise", route{get: p.anonymiseRider, post: p.anonymiseRider, admin: true})
+	p.handle("/riders/{id}/anonymise", route{get: p.anonymiseRider, post: p.anonymiseRider, admin: true, proof: p.Fleet.Live()})
 
 	p.handle("/pricing", route{get: p.plans})
 	p.handle("/pricing/new", route{get: p.newPlan, post: p.newPlan, admin: true})

@@ -1,12 +1,13 @@
 package fleetpages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -256,11 +257,11 @@ func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fl
 // actor is who did something, as the reader is told.
 func actor(r *web.Request, by fleet.By) string {
 	switch {
-	case by.Type == string(apikey.User) && string(by.ID) == r.UserID:
+	case by.Type == string(audit.User) && string(by.ID) == r.UserID:
 		return "you"
-	case by.Type == string(apikey.User):
+	case by.Type == string(audit.User):
 		return "a member of " + r.Organization.Name
-	case by.Type == string(apikey.ByKey):
+	case by.Type == string(audit.Key):
 		return "the API"
 	}
 	return "" // by itself
@@ -271,17 +272,15 @@ func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited
 	if !r.Admin() {
 		return nil, nil
 	}
-	log, err := p.Keys.Audit(ctx, r.OrganizationID, apikey.AuditQuery{Service: apikey.Fleet, Environment: apikey.Environment(p.environment), TargetID: id, Limit: 20}, p.DB)
+	log, err := audit.List(ctx, []*audit.Log{p.Log}, r.OrganizationID, audit.Query{TargetID: id, Limit: 20})
 	if err != nil {
 		return nil, err
 	}
 	var list []audited
 	for _, e := range log.Entries {
-		by := e.Actor.Email
-		if by == "" {
-			by = string(e.Actor.Type)
-		}
-		if e.Actor.Type == apikey.ByKey {
+		actor := e.Source.Actor
+		by := cmp.Or(actor.Email, string(actor.Type))
+		if actor.Type == audit.Key {
 			by = "an API key"
 		}
 		list = append(list, audited{r.Time(e.At), auditWord(e.Action), by})
@@ -290,17 +289,23 @@ func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited
 }
 
 // auditWord says what an entry of the audit log is about.
-func auditWord(a apikey.AuditAction) string {
+func auditWord(a audit.Action) string {
 	switch a {
-	case apikey.RideEndedByOperator:
+	case fleet.RideEndedByOperator:
 		return "Ended by support"
-	case apikey.CustomerBlocked:
+	case fleet.CustomerWasBlocked:
 		return "Blocked"
-	case apikey.PricingUpdated, apikey.SubaccountUpdated, apikey.SettingsUpdated:
+	case fleet.CustomerUnblocked:
+		return "Unblocked"
+	case fleet.CustomerAnonymized:
+		return "Anonymized"
+	case fleet.PricingCreated, fleet.SubaccountCreated, fleet.ZoneCreated:
+		return "Created"
+	case fleet.PricingUpdated, fleet.SubaccountUpdated, fleet.ZoneUpdated, fleet.SettingsUpdated:
 		return "Changed"
-	case apikey.SandboxReset:
+	case fleet.SandboxReset:
 		return "Reset"
-	case apikey.SandboxClockAdvanced:
+	case fleet.SandboxClockAdvanced:
 		return "Clock put forward"
 	}
 	return string(a)
@@ -345,25 +350,18 @@ func (p *pages) moveRide(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, p.base+"/rides/"+id, web.Notice{Text: text})
 }
 
-// updateRide changes a ride in a transaction, and has the audit log tell when it
-// was ended against the rules.
+// updateRide changes a ride in a transaction.
 func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error {
 	return p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		ride, err := p.Fleet.LockRide(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
-		before := ride.Status
-		if c.Status.Set && !before.Open() {
-			return problem.New(problem.Conflict, "The ride is %s already.", before)
+		if c.Status.Set && !ride.Status.Open() {
+			return problem.New(problem.Conflict, "The ride is %s already.", ride.Status)
 		}
-		if ride, err = p.Fleet.UpdateRide(ctx, tx, r.OrganizationID, ride, c, by(r)); err != nil {
-			return err
-		}
-		if before.Open() && !ride.Status.Open() && (ride.EndReason == "operator" || ride.CancelReason == "operator") {
-			return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.RideEndedByOperator, apikey.Target{Type: "ride", ID: ride.ID}, map[string]apikey.Change{"status": {From: before, To: ride.Status}}))
-		}
-		return nil
+		_, err = p.Fleet.UpdateRide(ctx, tx, r.OrganizationID, ride, c, by(r))
+		return err
 	})
 }
 

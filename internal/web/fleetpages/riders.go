@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -303,22 +302,14 @@ func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
 	return c, err
 }
 
-// updateRider changes a rider in a transaction, and has the audit log tell of a
-// block.
+// updateRider changes a rider in a transaction.
 func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id string, change fleet.CustomerChange) error {
 	c, err := p.Fleet.LockCustomer(ctx, tx, r.OrganizationID, id)
 	if err != nil {
 		return err
 	}
-	before := c.Status
-	if c, err = p.Fleet.UpdateCustomer(ctx, tx, r.OrganizationID, c, change); err != nil {
-		return err
-	}
-	if c.Status == fleet.CustomerBlocked && before != c.Status {
-		// Neither who it is nor why: the log is for good, a person's data is not.
-		return p.Keys.Record(ctx, tx, r.By(), p.entry(r, apikey.CustomerBlocked, apikey.Target{Type: "customer", ID: c.ID}, map[string]apikey.Change{"status": {From: before, To: c.Status}}))
-	}
-	return nil
+	_, err = p.Fleet.UpdateCustomer(ctx, tx, r.OrganizationID, c, change)
+	return err
 }
 
 // editRider changes what people say of a rider.

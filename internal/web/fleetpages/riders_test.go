@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
@@ -73,9 +74,9 @@ func TestRiderForms(t *testing.T) {
 	y.agent.Refused(y.agent.Post(at+"/block", url.Values{"block_reason": {strings.Repeat("x", 501)}}), http.StatusUnprocessableEntity)
 	d, _ = y.agent.Sent(y.agent.Post(at+"/block", url.Values{"block_reason": {"Left it in the river " + hostile}}))
 	d.Want("Blocked", "Left it in the river", "Let ride again")
-	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: c.ID}, l.db)
-	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "customer.blocked" || strings.Contains(string(log.Entries[0].Target.Name), "Zoë") {
-		t.Errorf("got %+v, %v", log.Entries, err)
+	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: c.ID})
+	if len(log) != 1 || log[0].Action != "customer.blocked" || strings.Contains(string(log[0].Target.Name), "Zoë") {
+		t.Errorf("got %+v", log)
 	}
 	y.admin.Page(at).Want("Audit log", "Blocked by "+y.Agent.Email)
 	d, _ = y.agent.Sent(y.agent.Post(at+"/block", url.Values{"status": {"active"}}))

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -268,9 +269,9 @@ func TestRideIsMoved(t *testing.T) {
 		t.Errorf("got %q", notice)
 	}
 	d.Want("Completed", "1.2 km", "by you", "by support", "Unlocking", "€1.00", "version 1")
-	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: ride.ID}, l.db)
-	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "ride.ended_by_operator" || log.Entries[0].Actor.ID != y.Agent.ID {
-		t.Errorf("got log %+v, %v", log.Entries, err)
+	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: ride.ID})
+	if len(log) != 1 || log[0].Action != "ride.ended_by_operator" || log[0].Source.Actor.ID != y.Agent.ID {
+		t.Errorf("got log %+v", log)
 	}
 	y.admin.Page(path).Want("Ended by support")
 	y.agent.Refused(y.agent.Post(path+"/move", url.Values{"status": {"active"}}), http.StatusConflict).Want("completed already", "Nothing was changed")

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
@@ -153,7 +152,7 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 		b.News = append(b.News, alertRow{a, b.Path + "/alerts/" + a.ID, r.Time(a.StartsAt.Std()), r.Time(a.EndsAt.Std())})
 	}
 	if s.GBFS.Enabled {
-		b.Feed = p.Feed + string(s.GBFS.SystemID) + "/gbfs.json"
+		b.Feed = p.Feed + s.PublicSystemID() + "/gbfs.json"
 	}
 	if b.Audit, err = p.audit(ctx, r, s.ID); err != nil {
 		return err
@@ -225,15 +224,15 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 	}
 }
 
-// changeSubaccount changes a subaccount in a transaction, and has the audit log
-// tell what. Issues below a path are about the fields themselves.
+// changeSubaccount changes a subaccount in a transaction. Issues below a path are
+// about the fields themselves.
 func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *typed, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		before, err := p.Fleet.LockSubaccount(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
-		after, err := p.Fleet.UpdateSubaccount(ctx, tx, r.OrganizationID, before, change(&before))
+		_, err = p.Fleet.UpdateSubaccount(ctx, tx, r.OrganizationID, before, change(&before))
 		if e, ok := errors.AsType[*problem.Error](err); ok && below != "" {
 			short := *e
 			short.Issues = slices.Clone(e.Issues)
@@ -242,10 +241,7 @@ func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *typed, id
 			}
 			return &short
 		}
-		if err != nil {
-			return err
-		}
-		return p.Keys.RecordChange(ctx, tx, r.By(), p.entry(r, apikey.SubaccountUpdated, apikey.Target{Type: "subaccount", ID: after.ID, Name: after.Name}, nil), before, after)
+		return err
 	})
 }
 

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -85,9 +86,9 @@ func TestSubaccountForms(t *testing.T) {
 	d, _ = y.admin.Sent(y.admin.Post(at+"/edit", form))
 	d.Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json", "Changed by "+y.Admin.Email)
 	y.admin.Page("/fleet/settings").Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json")
-	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, TargetID: l.sub.ID}, l.db)
-	if err != nil || len(log.Entries) != 1 || log.Entries[0].Action != "subaccount.updated" {
-		t.Errorf("got log %+v, %v", log.Entries, err)
+	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: l.sub.ID, ActorType: audit.User})
+	if len(log) != 1 || log[0].Action != "subaccount.updated" {
+		t.Errorf("got log %+v", log)
 	}
 
 	// Vehicle types.
@@ -159,9 +160,9 @@ func TestFleetSettings(t *testing.T) {
 	form.Set("name", hostile)
 	d, _ = y.admin.Sent(y.admin.Post("/fleet/settings/edit", form))
 	d.Want("Europe/Berlin", "below 20%", hostile)
-	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, Action: "settings.updated"}, y.live.db)
-	if err != nil || len(log.Entries) != 1 || len(log.Entries[0].Changes) != 3 {
-		t.Errorf("got log %+v, %v", log.Entries, err)
+	log := audittest.List(t, y.live.log, y.Organization.ID, audit.Query{Action: "settings.updated"})
+	if len(log) != 1 || len(log[0].Changes) != 3 {
+		t.Errorf("got log %+v", log)
 	}
 	for _, path := range []string{"/fleet/settings/clock", "/fleet/settings/reset"} {
 		if w := y.admin.Get(path); w.Code != http.StatusNotFound {
@@ -212,9 +213,9 @@ func TestSandboxSettings(t *testing.T) {
 	if got := now(); got.After(before.Add(time.Hour)) {
 		t.Errorf("got %s after a reset", got)
 	}
-	log, err := y.keys.Audit(t.Context(), y.Organization.ID, apikey.AuditQuery{Service: apikey.Fleet, Environment: apikey.Test}, y.sandbox.db)
-	if err != nil || len(log.Entries) != 3 || log.Entries[0].Action != "sandbox.reset" || log.Entries[2].Action != "sandbox.clock_advanced" {
-		t.Errorf("got log %+v, %v", log.Entries, err)
+	log := audittest.List(t, y.sandbox.log, y.Organization.ID, audit.Query{})
+	if len(log) != 3 || log[0].Action != "sandbox.reset" || log[2].Action != "sandbox.clock_advanced" {
+		t.Errorf("got log %+v", log)
 	}
 }
 

@@ -4,7 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -19,7 +20,6 @@ import (
 type yard struct {
 	*webtest.House
 	live, sandbox environment
-	keys          *apikey.Service
 	desk          *desk.Service
 	admin, agent  *webtest.Browser
 }
@@ -28,6 +28,7 @@ type yard struct {
 // the sandbox is full.
 type environment struct {
 	*fleet.Service
+	log          *audit.Log
 	db           *db.DB
 	organization fleet.Organization
 	tb           testing.TB
@@ -36,14 +37,14 @@ type environment struct {
 func newYard(t testing.TB) *yard {
 	t.Helper()
 	y := &yard{House: webtest.NewHouse(t)}
-	y.keys = apikey.Open(apikey.Config{DB: y.DB, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil }})
 	y.desk = desk.Open(desk.Config{DB: y.DB, Queue: queue.Open(y.DB, queue.Config{}), Events: new(event.Log), Directory: y.Accounts, BaseURL: webtest.BaseURL, Logger: y.Log})
 	o := fleet.Organization{ID: y.Organization.ID, Name: y.Organization.Name}
 	for _, e := range []*environment{&y.live, &y.sandbox} {
 		d := dbtest.NewFleet(t)
-		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Logger: y.Log}), d, o, t}
+		log := audittest.Fleet(d, e == &y.live)
+		*e = environment{fleet.Open(fleet.Config{DB: d, Live: e == &y.live, Audit: log, Logger: y.Log}), log, d, o, t}
 		fleetpages.Register(y.Site, fleetpages.Config{
-			Fleet: e.Service, DB: d, Keys: y.keys, Desk: y.desk, DeskDB: y.DB,
+			Fleet: e.Service, DB: d, Log: log, Desk: y.desk, DeskDB: y.DB,
 			API: "https://api.example.com/v1", Feed: "https://help.example.com/gbfs/v3/",
 		})
 	}

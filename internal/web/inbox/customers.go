@@ -26,7 +26,7 @@ func (p *pages) handleCustomers() {
 	p.Handle("/customers/{id}", web.Route{Get: p.customer})
 	p.Handle("/customers/{id}/edit", web.Route{Get: p.editCustomer, Post: p.changeCustomer})
 	// As with keys of the API, whose permission to delete only admins give.
-	p.Handle("/customers/{id}/delete", web.Route{Get: p.askDeleteCustomer, Post: p.deleteCustomer, Admin: true})
+	p.Handle("/customers/{id}/delete", web.Route{Get: p.askDeleteCustomer, Post: p.deleteCustomer, Admin: true, Proof: true})
 }
 
 // customerList is a page of customers.

@@ -28,7 +28,7 @@ func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})
 	p.Handle("/tickets/{number}/split", web.Route{Get: p.askSplit, Post: p.split})
 	// As members of a team are told apart elsewhere: what cannot be undone is for admins.
-	p.Handle("/tickets/{number}/delete", web.Route{Get: p.askDelete, Post: p.delete, Admin: true})
+	p.Handle("/tickets/{number}/delete", web.Route{Get: p.askDelete, Post: p.delete, Admin: true, Proof: true})
 	p.Handle("/tickets/{number}/here", web.Route{Post: p.here})
 	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.letter})
 	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.wholeText})

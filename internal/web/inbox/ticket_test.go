@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -681,5 +682,61 @@ func TestPagesOfAThread(t *testing.T) {
 	}
 	if len(all) != 60 || all[0] != "message 00." || all[59] != "message 59." {
 		t.Errorf("got %d messages: %q", len(all), all)
+	}
+}
+
+// TestComposerAsks: where a mail wants answers to go somewhere that it does not prove,
+// the writer is asked, and the answer is the one who was there before unless chosen.
+func TestComposerAsks(t *testing.T) {
+	h := newHouse(t)
+	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
+		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM signature of example.com matches the From address"}
+	})
+	h.mail("ana@example.com", "m2", func(m *channel.Message) {
+		m.Mail.InReplyTo, m.From.Email, m.Cc = []string{"m1"}, "eve@evil.example", []channel.Party{{Name: evil, Email: "mallory@evil.example"}}
+		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Unproven, Reason: "there is no DKIM signature of example.com"}
+	})
+	h.mail("ana@example.com", "m3", func(m *channel.Message) {
+		m.Mail.InReplyTo = []string{"m1"}
+		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Failed, Reason: "mx.example.com says that DMARC failed for example.com"}
+	})
+	b := h.SignIn(h.Agent)
+	d := b.Page("/tickets/1")
+	text := webtest.Text(d.All("body")[0])
+	for _, want := range []string{
+		"Sender proven", "Sender not proven", "Sender may be forged", "Asks for another recipient",
+		"DKIM signature of example.com matches the From address.", "Who gets this reply?", "eve@evil.example", "as before", "Send copies to these people, too?",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has nothing of %q", want)
+		}
+	}
+	to, cc := "to."+r.ConversationID, "cc."+r.ConversationID
+	if got := d.With("name", to); len(got) != 2 || !webtest.Has(got[0], "checked") || webtest.Has(got[1], "checked") || webtest.Attr(got[1], "value") != "eve@evil.example" {
+		t.Fatalf("the question is %v", got)
+	}
+	for _, c := range []struct {
+		form url.Values
+		want string
+	}{
+		{reply("reply", "Here.", "conversation", r.ConversationID, to, ""), "ana@example.com"},
+		{reply("reply", "There.", "conversation", r.ConversationID, to, "eve@evil.example", cc, "mallory@evil.example"), "eve@evil.example ana@example.com mallory@evil.example"},
+	} {
+		b.Sent(b.Post("/tickets/1/write", c.form))
+		list := h.messages(r.TicketID)
+		var got []string
+		for _, a := range append(list[len(list)-1].Details.To, list[len(list)-1].Details.Cc...) {
+			got = append(got, a.Email)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("the reply goes to %q, want %s", got, c.want)
+		}
+	}
+	if d := b.Page("/tickets/1"); len(d.With("name", to)) != 0 || len(d.With("name", cc)) != 0 {
+		t.Error("still asked after the choice")
+	}
+	refused := b.Refused(b.Post("/tickets/1/write", reply("reply", "No.", "conversation", r.ConversationID, to, "x@evil.example")), http.StatusUnprocessableEntity)
+	if !strings.Contains(refused.Alert(), "The recipients have changed") {
+		t.Errorf("got %q", refused.Alert())
 	}
 }

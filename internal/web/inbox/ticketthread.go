@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -46,33 +47,32 @@ type entry struct {
 
 // said is a message, as it is shown.
 type said struct {
-	ID         string
-	Class      string // of whom it is: "customer", "agent", "note", "system"
-	Who        string
-	Avatar     web.Avatar
-	Note       bool
-	At         web.Time
-	Sent       web.Time // where the sender's clock says something else
-	Icon       string
-	Channel    string
-	Subject    string // of mail, where it is not the ticket's
-	Text       []span
-	Quoted     []span // what it quotes; nil: nothing
-	Cut        string // where the whole text is; empty: it is here
-	Gone       string // why there is nothing of it
-	Letter     string // where its HTML is shown; empty: it has none worth showing
-	Open       bool   // the HTML is shown in place of the text
-	Remote     int    // pictures in it that are not loaded
-	Files      []file
-	Delivery   *delivery
-	Again      string // where it can be written again; empty: there is no need
-	Chips      []web.Chip
-	Why        string // why it is in this ticket
-	Facts      []fact
-	Reactions  []reaction
-	Original   string // what it said before it was edited
-	Folded     bool   // it is of little interest
-	Unverified bool
+	ID        string
+	Class     string // of whom it is: "customer", "agent", "note", "system"
+	Who       string
+	Avatar    web.Avatar
+	Note      bool
+	At        web.Time
+	Sent      web.Time // where the sender's clock says something else
+	Icon      string
+	Channel   string
+	Subject   string // of mail, where it is not the ticket's
+	Text      []span
+	Quoted    []span // what it quotes; nil: nothing
+	Cut       string // where the whole text is; empty: it is here
+	Gone      string // why there is nothing of it
+	Letter    string // where its HTML is shown; empty: it has none worth showing
+	Open      bool   // the HTML is shown in place of the text
+	Remote    int    // pictures in it that are not loaded
+	Files     []file
+	Delivery  *delivery
+	Again     string // where it can be written again; empty: there is no need
+	Chips     []web.Chip
+	Why       string // why it is in this ticket
+	Facts     []fact
+	Reactions []reaction
+	Original  string // what it said before it was edited
+	Folded    bool   // it is of little interest
 }
 
 // span is a part of a text, perhaps a link.
@@ -188,7 +188,7 @@ func newSaid(r *web.Request, t *desk.Ticket, m *desk.Message, names map[string]s
 	s := &said{
 		ID: m.ID, Class: m.Author.Type, Who: m.Author.Name, Note: m.Kind == desk.KindNote, At: r.Time(m.CreatedAt),
 		Icon: channelIcon(m.Channel), Channel: channelLabel(m.Channel), Why: why(m), Original: d.OriginalText,
-		Folded: d.Collapsed, Unverified: d.Unverified,
+		Folded: d.Collapsed,
 	}
 	if s.Note {
 		s.Class = "note"
@@ -413,8 +413,11 @@ func marks(m *desk.Message) []web.Chip {
 			list = append(list, c)
 		}
 	}
-	add(d.Unverified, web.Chip{Text: "Sender not verified", Tone: web.Warning, Icon: "shield"})
+	if a := m.Authentication(); a != nil {
+		list = append(list, proofChip(a.Verdict))
+	}
 	add(d.NewParticipant, web.Chip{Text: "New in this conversation", Tone: web.Warning, Icon: "users"})
+	add(d.RecipientChanged != nil, web.Chip{Text: "Asks for another recipient", Tone: web.Warning, Icon: "alert"})
 	add(d.Flood, web.Chip{Text: "One of very many", Tone: web.Warning, Icon: "alert"})
 	add(d.Class == channel.ClassAutoReply, web.Chip{Text: "Automatic reply"})
 	add(d.Class == channel.ClassBounce, web.Chip{Text: "Returned mail", Tone: web.Warning, Icon: "alert"})
@@ -423,6 +426,17 @@ func marks(m *desk.Message) []web.Chip {
 	add(d.SentElsewhere, web.Chip{Text: "Sent with another program"})
 	add(slices.ContainsFunc(d.Annotations, func(a desk.Annotation) bool { return a.Kind == channel.Edited }), web.Chip{Text: "Edited"})
 	return list
+}
+
+// proofChip is the badge for whether a mail proves its sender.
+func proofChip(v mailproof.Verdict) web.Chip {
+	switch v {
+	case mailproof.Proven:
+		return web.Chip{Text: "Sender proven", Tone: web.Good, Icon: "shield"}
+	case mailproof.Failed:
+		return web.Chip{Text: "Sender may be forged", Tone: web.Bad, Icon: "alert"}
+	}
+	return web.Chip{Text: "Sender not proven", Icon: "shield"}
 }
 
 // facts are what is known of a message beside what it says.
@@ -434,13 +448,15 @@ func facts(r *web.Request, m *desk.Message) []fact {
 			list = append(list, fact{label, value})
 		}
 	}
-	if d.Unverified {
-		add("Sender", d.Sender+" – the domain of this address says that the mail is not from there")
-	} else {
-		add("Sender", d.Sender)
+	add("Sender", d.Sender)
+	if a := m.Authentication(); a != nil {
+		add("Proof of sender", asSentence(a.Reason))
 	}
 	if d.ReplyTo != "" && d.ReplyTo != d.Sender {
-		add("Answers go to", d.ReplyTo)
+		add("Reply-To", d.ReplyTo)
+	}
+	if c := d.RecipientChanged; c != nil {
+		add("Asks for answers to", c.To+" – "+asSentence(c.Reason))
 	}
 	add("To", addresses(d.To))
 	add("Copies to", addresses(d.Cc))

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +49,21 @@ type way struct {
 	Until   web.Time // when the channel's window closes, or has closed
 	Left    string   // how long that is
 	Chosen  bool
+	// What mails ask for and do not prove: other recipients, and more copies.
+	Address string // the recipient's own
+	Offers  []offer
+	Copy    []offer
+}
+
+// Picked reports whether one of the offers is chosen.
+func (w way) Picked() bool {
+	return slices.ContainsFunc(w.Offers, func(o offer) bool { return o.Chosen })
+}
+
+// offer is an address that the writer may choose.
+type offer struct {
+	Address, Name, Why string
+	Chosen             bool
 }
 
 // typed is what somebody sent by the composer.
@@ -55,6 +71,8 @@ type typed struct {
 	kind         string
 	reply, note  string
 	conversation string
+	to           string
+	cc           []string
 	wrong        string // why it was refused
 	files        bool
 }
@@ -92,7 +110,7 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said t
 	}
 	first, can := -1, false
 	for i := range ways {
-		w := newWay(r, &ways[i])
+		w := newWay(r, &ways[i], said)
 		if w.ID == chosen || first < 0 && w.Refusal == "" {
 			first = i
 		}
@@ -123,10 +141,16 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said t
 	return c, nil
 }
 
-func newWay(r *web.Request, o *desk.WayOut) way {
+func newWay(r *web.Request, o *desk.WayOut, said typed) way {
 	w := way{
 		ID: o.ConversationID, Icon: channelIcon(o.Channel), Channel: channelLabel(o.Channel), From: o.From,
-		To: partyName(o.To), Refusal: o.Refusal, Warning: o.Warning, Until: r.Time(o.OpenUntil),
+		To: partyName(o.To), Refusal: o.Refusal, Warning: o.Warning, Until: r.Time(o.OpenUntil), Address: o.To.Email,
+	}
+	for _, c := range o.Offers {
+		w.Offers = append(w.Offers, offer{c.To, partyName(channel.Party{Name: c.Name, Email: c.To}), asSentence(c.Reason), said.to == c.To})
+	}
+	for _, a := range o.Withheld {
+		w.Copy = append(w.Copy, offer{Address: a.Email, Name: partyName(channel.Party{Name: a.Name, Email: a.Email}), Chosen: slices.Contains(said.cc, a.Email)})
 	}
 	var copies []string
 	for _, c := range o.Cc {
@@ -220,6 +244,7 @@ func (p *pages) write(w http.ResponseWriter, r *web.Request) error {
 		kind: form.Get("kind"), reply: form.Get("reply"), note: form.Get("note"),
 		conversation: form.Get("conversation"), files: len(form.Files) > 0 || form.TooLarge,
 	}
+	s.to, s.cc = form.Get("to."+s.conversation), form.Values["cc."+s.conversation]
 	if s.kind != desk.KindNote {
 		s.kind = desk.KindReply
 	}
@@ -275,7 +300,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s typed, form web.Upload) (
 				return err
 			}
 		} else {
-			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation})
+			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation, To: s.to, Cc: s.cc})
 			if err != nil {
 				return err
 			}
@@ -354,6 +379,8 @@ func issueText(i problem.Issue) string {
 			}
 		}
 		return "the files " + i.Message
+	case "to", "cc":
+		return "the recipients have changed; look at them again"
 	case "conversation_id":
 		return "the conversation is not in this ticket any more; choose another one"
 	}

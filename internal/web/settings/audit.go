@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 
@@ -22,6 +23,7 @@ const auditPath = "/settings/audit"
 
 // auditPage is a page of the audit log.
 type auditPage struct {
+	Verified auditVerified
 	Filters  web.Fields
 	Filtered bool
 	Newest   string // path of the first page; empty on it
@@ -41,6 +43,7 @@ type auditRow struct {
 	UserAgent  string
 	What       string
 	Sandbox    bool
+	Refused    bool
 	Target     string
 	TargetPath string // of what else was done with it
 	Request    string
@@ -55,27 +58,6 @@ type auditChange struct {
 	New      bool // there was nothing before
 }
 
-// actions are what is done, as people say it.
-var actions = []struct {
-	name apikey.AuditAction
-	text string
-}{
-	{apikey.KeyCreated, "API key made"}, {apikey.KeyUpdated, "API key changed"}, {apikey.KeyRotated, "API key rotated"},
-	{apikey.KeyRevoked, "API key revoked"}, {apikey.KeyExpired, "API key expired"}, {apikey.KeyDeleted, "API key deleted"},
-	{apikey.SettingsUpdated, "Fleet settings changed"}, {apikey.SubaccountUpdated, "Subaccount changed"}, {apikey.PricingUpdated, "Pricing changed"},
-	{apikey.CustomerBlocked, "Rider blocked"}, {apikey.RideEndedByOperator, "Ride ended by an operator"},
-	{apikey.SandboxReset, "Sandbox reset"}, {apikey.SandboxClockAdvanced, "Sandbox's clock advanced"},
-}
-
-func actionText(a apikey.AuditAction) string {
-	for _, known := range actions {
-		if known.name == a {
-			return known.text
-		}
-	}
-	return string(a)
-}
-
 // systemActor is what the filter calls what nobody did.
 const systemActor = "system"
 
@@ -87,10 +69,10 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	body := auditPage{Filters: fs, Commands: p.exports()}
-	q := apikey.AuditQuery{Action: apikey.AuditAction(asked.Get("action")), TargetID: strings.TrimSpace(asked.Get("target")), Limit: 50}
+	q := audit.Query{Action: asked.Get("action"), Group: asked.Get("group"), TargetID: strings.TrimSpace(asked.Get("target")), Limit: 50}
 	switch who := asked.Get("actor"); who {
 	case systemActor:
-		q.ActorType = apikey.System
+		q.ActorType = audit.System
 	default:
 		q.ActorID = who
 	}
@@ -106,6 +88,9 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		if *at = day; name == "to" { // the whole day
 			*at = day.AddDate(0, 0, 1)
 		}
+	}
+	if body.Verified, err = p.verified(r); err != nil {
+		return err
 	}
 	pg := page(r, auditPath, "Audit log", &body)
 	pg.Fields = fs
@@ -123,7 +108,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		}
 		q.Before, body.Newest = before, addressOf(asked, "before", "")
 	}
-	found, err := p.Keys.Audit(r.Context(), r.OrganizationID, q, p.Logs...)
+	found, err := audit.List(r.Context(), p.Logs, r.OrganizationID, q)
 	if err != nil {
 		return err
 	}
@@ -137,9 +122,9 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	if found.Next != "" {
 		body.Pager.Older = addressOf(asked, "before", found.Next)
 	}
-	body.Empty = web.Empty{Text: "Nothing was done yet that is written down here: changes of API keys, and of the fleet's settings and prices."}
+	body.Empty = web.Empty{Text: "No entries yet. Sign-ins, members, keys, channels, webhooks, settings, exports and more are recorded here."}
 	if body.Filtered || q.Before != "" {
-		body.Empty = web.Empty{Text: "Nothing that was done matches.", Path: auditPath, Label: "Show all"}
+		body.Empty = web.Empty{Text: "No entries match these filters.", Path: auditPath, Label: "Show all"}
 	}
 	return p.Render(w, r, "audit", pg)
 }
@@ -148,7 +133,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 // it is empty.
 func addressOf(asked url.Values, name, value string) string {
 	out := url.Values{}
-	for _, known := range []string{"actor", "action", "target", "from", "to", "before"} {
+	for _, known := range []string{"actor", "group", "action", "target", "from", "to", "before"} {
 		if v := asked.Get(known); v != "" && (known != "before" || name == "before") {
 			out.Set(known, v)
 		}
@@ -165,24 +150,28 @@ func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error
 	if err != nil {
 		return nil, err
 	}
-	who := []web.Option{{Label: "Anybody"}}
+	who := []web.Option{{Label: "Everyone"}}
 	for _, u := range members {
 		who = append(who, web.Option{Value: u.ID, Label: cmp.Or(u.Name, u.Email)})
 	}
-	who = append(who, web.Option{Value: systemActor, Label: "Nobody: it came by itself"})
-	what := []web.Option{{Label: "Anything"}}
+	who = append(who, web.Option{Value: systemActor, Label: "System"})
+	areas, what := []web.Option{{Label: "All areas"}}, []web.Option{{Label: "All actions"}}
+	for _, g := range groupTexts {
+		areas = append(areas, web.Option{Value: g[0], Label: g[1]})
+	}
 	for _, a := range actions {
-		what = append(what, web.Option{Value: string(a.name), Label: a.text})
+		what = append(what, web.Option{Value: a[0], Label: a[1]})
 	}
 	fs := web.Fields{
-		{Name: "actor", Label: "Who", Type: "select", Options: who},
-		{Name: "action", Label: "What", Type: "select", Options: what},
+		{Name: "actor", Label: "Actor", Type: "select", Options: who},
+		{Name: "group", Label: "Area", Type: "select", Options: areas},
+		{Name: "action", Label: "Action", Type: "select", Options: what},
 		{Name: "target", Label: "ID of the target", Type: "text", Optional: true},
 		{Name: "from", Label: "From", Type: "date", Optional: true},
 		{Name: "to", Label: "Until", Type: "date", Optional: true},
 	}
 	fs.Fill(asked)
-	for i := range fs[:2] {
+	for i := range fs[:3] {
 		f := &fs[i]
 		if !slices.ContainsFunc(f.Options, func(o web.Option) bool { return o.Value == f.Value }) {
 			f.Options = append(f.Options, web.Option{Value: f.Value, Label: f.Value})
@@ -200,21 +189,25 @@ func (p *pages) exports() []web.Code {
 	return out
 }
 
-func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *apikey.Entry) auditRow {
+func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *audit.Entry) auditRow {
 	row := auditRow{
-		ID: e.ID, At: r.Time(e.At), IP: e.IP, UserAgent: e.UserAgent, What: actionText(e.Action), Sandbox: e.Environment == apikey.Test,
-		Target: cmp.Or(e.Target.Name, e.Target.ID), Request: e.RequestID,
+		ID: e.ID, At: r.Time(e.At), IP: e.Source.IP(), UserAgent: e.Source.UserAgent, What: actionText(e.Action), Sandbox: e.Environment == string(apikey.Test), Refused: e.Outcome == audit.Refused,
+		Target: cmp.Or(e.Target.Name, e.Target.ID), Request: e.Source.RequestID,
 	}
-	switch e.Actor.Type {
-	case apikey.System:
-		row.By, row.ByPath = "By itself", addressOf(asked, "actor", systemActor)
-	case apikey.ByKey:
-		row.By = "API key " + cmp.Or(e.Actor.Email, e.Actor.ID)
+	switch e.Source.Actor.Type {
+	case audit.System:
+		row.By, row.ByPath = "System", addressOf(asked, "actor", systemActor)
+	case audit.Operator:
+		row.By = "Operator " + e.Source.Actor.ID
+	case audit.Anonymous:
+		row.By = "Not signed in"
+	case audit.Key:
+		row.By = "API key " + cmp.Or(e.Source.Actor.Email, e.Source.Actor.ID)
 	default:
-		row.By = cmp.Or(names[e.Actor.ID], e.Actor.Email, e.Actor.ID, "Somebody")
+		row.By = cmp.Or(names[e.Source.Actor.ID], e.Source.Actor.Email, e.Source.Actor.ID, "Somebody")
 	}
-	if e.Actor.ID != "" {
-		row.ByPath = addressOf(asked, "actor", e.Actor.ID)
+	if e.Source.Actor.ID != "" {
+		row.ByPath = addressOf(asked, "actor", e.Source.Actor.ID)
 	}
 	if e.Target.PartialKey != "" {
 		row.Target += " …" + e.Target.PartialKey

@@ -24,6 +24,7 @@ type memberRow struct {
 	Role   web.Chip
 	Since  web.Time
 	Self   bool
+	Second bool // has a second factor
 }
 
 type invitationRow struct {
@@ -44,9 +45,13 @@ func (p *pages) members(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	secured, err := p.Factors.Secured(r.Context(), r.OrganizationID)
+	if err != nil {
+		return err
+	}
 	body := team{Admin: r.Admin()}
 	for _, u := range list {
-		body.Members = append(body.Members, memberRow{u, web.NewAvatar(cmp.Or(u.Name, u.Email)), roleChip(u.Role), r.Time(u.CreatedAt), u.ID == r.UserID})
+		body.Members = append(body.Members, memberRow{u, web.NewAvatar(cmp.Or(u.Name, u.Email)), roleChip(u.Role), r.Time(u.CreatedAt), u.ID == r.UserID, secured[u.ID]})
 	}
 	if body.Admin {
 		waiting, err := p.Accounts.Invitations(r.Context(), r.OrganizationID)
@@ -126,11 +131,11 @@ func (p *pages) changeRole(w http.ResponseWriter, r *web.Request) error {
 
 func confirmRemoval(u account.User, self bool) web.Confirm {
 	c := web.Confirm{
-		Text: cmp.Or(u.Name, u.Email) + " is signed out everywhere and sees nothing of your organization any more. Their tickets that are not closed become nobody's; what they wrote stays.",
+		Text: cmp.Or(u.Name, u.Email) + " is signed out everywhere and no longer has access to your organization. Their tickets that are not closed become unassigned. Their messages stay.",
 		Type: u.Email, Label: "Remove", Cancel: membersPath,
 	}
 	if self {
-		c.Text = "You are signed out everywhere and see nothing of your organization any more. Your tickets that are not closed become nobody's; what you wrote stays."
+		c.Text = "You are signed out everywhere and no longer have access to your organization. Your tickets that are not closed become unassigned. Your messages stay."
 		c.Label = "Leave"
 	}
 	return c
@@ -149,7 +154,11 @@ func (p *pages) confirmRemove(w http.ResponseWriter, r *web.Request, u account.U
 	if u.ID == r.UserID {
 		title = "Leave " + r.Organization.Name
 	}
-	return p.Confirm(w, r, title, page(r, membersPath, "", nil), confirmRemoval(u, u.ID == r.UserID))
+	c, err := p.withCredentials(r, confirmRemoval(u, u.ID == r.UserID), u.ID)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, title, page(r, membersPath, "", nil), c)
 }
 
 func (p *pages) removeMember(w http.ResponseWriter, r *web.Request) error {
@@ -164,7 +173,11 @@ func (p *pages) removeMember(w http.ResponseWriter, r *web.Request) error {
 	if !p.Confirmed(form, confirmRemoval(u, u.ID == r.UserID)) {
 		return p.confirmRemove(w, r, u)
 	}
-	if err := p.Accounts.RemoveMember(r.Context(), r.OrganizationID, u.ID); err != nil {
+	remove := p.Accounts.RemoveMember
+	if form.Get(revokeField) != "" {
+		remove = p.Accounts.RemoveMemberAndCredentials
+	}
+	if err := remove(r.Context(), r.OrganizationID, u.ID); err != nil {
 		return err
 	}
 	if u.ID == r.UserID {

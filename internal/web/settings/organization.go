@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/billing"
@@ -20,6 +21,20 @@ type organization struct {
 	Plan  string
 	Since web.Time
 	Admin bool
+
+	HasProvider bool
+	SignIn      string // whether members choose how they sign in, in words
+}
+
+// signInText is a provider policy in words.
+func signInText(p account.ProviderPolicy) string {
+	switch p {
+	case account.ProviderForNobody:
+		return "Members sign in as they like"
+	case account.ProviderForAll:
+		return "All members sign in with the identity provider only"
+	}
+	return "Members of " + strings.Join(p.Domains(), ", ") + " sign in with the identity provider only"
 }
 
 func organizationFields(name string) web.Fields {
@@ -33,7 +48,7 @@ func (p *pages) organization(w http.ResponseWriter, r *web.Request) error {
 
 func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
 	o := r.Organization
-	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin()})
+	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin(), p.Accounts.HasProvider(), signInText(o.ProviderOnly)})
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "organization", pg)
 }

@@ -83,7 +83,7 @@ func TestPassword(t *testing.T) {
 	}
 
 	// Who has none sets one, and has one then. Somebody without an organization may, too.
-	in, err := h.Accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "new@example.com"}, "")
+	in, err := h.Accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "new@example.com"}, "", account.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,13 +49,13 @@ func (p *pages) profile(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Render(w, r, "profile", page(r, "/settings/profile", "Profile", body))
+	return p.showProfile(w, r, body, nil, http.StatusOK)
 }
 
 // showProfile shows the page again, with what was wrong in one of its forms.
 func (p *pages) showProfile(w http.ResponseWriter, r *web.Request, body *profile, wrong web.Fields, status int) error {
 	pg := page(r, "/settings/profile", "Profile", body)
-	pg.Fields, pg.Status = wrong, status
+	pg.Fields, pg.Status, pg.Scripts = wrong, status, []string{"passwords.js"}
 	return p.Render(w, r, "profile", pg)
 }
 
@@ -112,7 +112,7 @@ func (p *pages) setPassword(r *web.Request, form url.Values) (done string, err e
 	}
 	if !has {
 		in := account.FirstPassword{Password: cmp.Or(form.Get("password"), form.Get("newPassword"))}
-		return "Your password is set. You can sign in with it from now on.", p.Accounts.SetPassword(r.Context(), r.UserID, in)
+		return "Your password is set. You can sign in with it from now on.", p.Accounts.SetPassword(r.Context(), r.Identity, in)
 	}
 	in := account.PasswordChange{CurrentPassword: form.Get("currentPassword"), NewPassword: form.Get("newPassword")}
 	return "Your password is changed, and all other sessions were signed out.", p.Accounts.ChangePassword(r.Context(), r.Identity, in)

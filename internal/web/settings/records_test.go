@@ -1,7 +1,6 @@
 package settings_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -10,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
-	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -133,51 +132,51 @@ func TestAudit(t *testing.T) {
 	h := newHouse(t)
 	agent, b := h.SignIn(h.Agent), h.SignIn(h.Admin)
 	agent.Refused(agent.Get(path), http.StatusForbidden)
-	b.Page(path).Want("Nothing was done yet", "curl -H 'Authorization: Bearer KEY' -H 'Accept: text/csv' "+webtest.BaseURL+"/api/v1/settings/audit-log")
+	b.Page(path).Want("No entries yet.", "Not verified yet.", "curl -H 'Authorization: Bearer KEY' -H 'Accept: text/csv' "+webtest.BaseURL+"/api/v1/settings/audit-log")
 
-	ada := apikey.By{Actor: apikey.Actor{Type: apikey.User, ID: h.Admin.ID, Email: h.Admin.Email}, IP: netip.MustParseAddr("192.0.2.9"), RequestID: "r-1"}
-	record := func(d *db.DB, by apikey.By, e apikey.Entry) {
+	ada := audit.Source{Actor: audit.Actor{Type: audit.User, ID: h.Admin.ID, Email: h.Admin.Email}, Address: netip.MustParseAddr("192.0.2.9"), RequestID: "r-1"}
+	record := func(l *audit.Log, by audit.Source, e audit.Entry) {
 		t.Helper()
-		if err := d.Write(t.Context(), func(tx *db.Tx) error { return h.keys.Record(context.Background(), tx, by, e) }); err != nil {
+		if err := l.Record(audit.WithSource(t.Context(), by), e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	hostile := `K <script>"'&` + "\u202e" + strings.Repeat("W", 300)
-	record(h.DB, ada, apikey.Entry{
-		OrganizationID: h.Organization.ID, Service: apikey.Fleet, Environment: apikey.Test, Action: apikey.KeyUpdated,
-		Target: apikey.Target{Type: "api_key", ID: "key_1", Name: hostile, PartialKey: "abcd1234"},
-		Changes: map[string]apikey.Change{
+	record(h.Audit, ada, audit.Entry{
+		OrganizationID: h.Organization.ID, Service: "fleet", Environment: "test", Action: apikey.KeyUpdated,
+		Target: audit.Target{Type: "api_key", ID: "key_1", Name: hostile, PartialKey: "abcd1234"},
+		Changes: map[string]audit.Change{
 			"allowed_ips": {From: []string{"192.0.2.1", "192.0.2.2"}, To: []string{}}, "expires_at": {From: nil, To: "2027-01-01"},
 			"resources": {From: map[string]any{"rides": "<b>"}, To: true}, "name": {From: "", To: hostile},
 		},
 	})
-	record(h.fleet, apikey.By{Actor: apikey.Actor{Type: apikey.ByKey, ID: "key_2"}}, apikey.Entry{
-		OrganizationID: h.Organization.ID, Service: apikey.Fleet, Environment: apikey.Live, Action: "pricing.updated", Target: apikey.Target{Type: "pricing_plan", ID: "basic"},
-		Changes: map[string]apikey.Change{"rate": {From: 1.5, To: 2}},
+	record(h.fleetLog, audit.Source{Actor: audit.Actor{Type: audit.Key, ID: "key_2"}}, audit.Entry{
+		OrganizationID: h.Organization.ID, Service: "fleet", Environment: "live", Action: "pricing.updated", Target: audit.Target{Type: "pricing_plan", ID: "basic"},
+		Changes: map[string]audit.Change{"rate": {From: 1.5, To: 2}},
 	})
-	record(h.DB, apikey.By{Actor: apikey.Actor{Type: apikey.System}}, apikey.Entry{
-		OrganizationID: h.Organization.ID, Service: apikey.Helpdesk, Environment: apikey.Live, Action: "something.new", Target: apikey.Target{Type: "api_key", ID: "key_3"},
+	record(h.Audit, audit.Source{Actor: audit.Actor{Type: audit.System}}, audit.Entry{
+		OrganizationID: h.Organization.ID, Service: "helpdesk", Environment: "live", Action: "something.new", Target: audit.Target{Type: "api_key", ID: "key_3"},
 	})
-	record(h.DB, ada, apikey.Entry{OrganizationID: "another", Service: apikey.Fleet, Environment: apikey.Live, Action: apikey.KeyCreated, Target: apikey.Target{ID: "key_4", Name: "Secret plans"}})
+	record(h.Audit, ada, audit.Entry{OrganizationID: "another", Service: "fleet", Environment: "live", Action: apikey.KeyCreated, Target: audit.Target{ID: "key_4", Name: "Secret plans"}})
 
 	d := b.Page(path)
 	d.Want("API key changed", "Sandbox", hostile+" …abcd1234", h.Admin.Name, "192.0.2.9", "r-1", "4 changes",
 		"192.0.2.1, 192.0.2.2 became none", "expires at 2027-01-01", `{ "rides": "<b>" } became yes`, "Pricing changed", "API key key_2", "rate 1.5 became 2", "1 change",
-		"something.new", "By itself")
+		"something.new", "System")
 	if strings.Contains(webtest.Text(d.Root), "Secret plans") {
 		t.Error("another organization's entry")
 	}
 	count := func(query string) int { return len(b.Page(path+query).All("tr")) - 1 }
 	for query, want := range map[string]int{
 		"?actor=" + h.Admin.ID: 1, "?actor=key_2": 1, "?actor=system": 1, "?actor=" + h.Agent.ID: -1, "?actor=%25": -1,
-		"?action=api_key.updated": 1, "?action=pricing.updated": 1, "?action=nothing": -1, "?target=key_3": 1, "?target=basic": 1,
+		"?action=api_key.updated": 1, "?group=api_key": 1, "?group=pricing": 1, "?group=ride": -1, "?action=pricing.updated": 1, "?action=nothing": -1, "?target=key_3": 1, "?target=basic": 1,
 		"?from=2020-01-01": 3, "?to=2020-01-01": -1, "?from=2020-01-01&to=2100-01-01": 3, "?actor=system&action=something.new&target=key_3&from=2020-01-01": 1,
 	} {
 		if got := count(query); got != want {
 			t.Errorf("%s: got %d entries, want %d", query, got, want)
 		}
 	}
-	b.Page(path + "?actor=%25").Want("Nothing that was done matches.")
+	b.Page(path + "?actor=%25").Want("No entries match these filters.")
 	// What is filtered stays in the form, and every entry leads to those like it.
 	d = b.Page(path + "?action=api_key.updated&from=2020-01-01")
 	if len(d.With("href", path+"?action=api_key.updated&actor="+h.Admin.ID+"&from=2020-01-01")) != 1 || webtest.Attr(d.Field("from"), "value") != "2020-01-01" {
@@ -188,7 +187,7 @@ func TestAudit(t *testing.T) {
 
 	// Page by page.
 	for i := range 60 {
-		record(h.DB, ada, apikey.Entry{OrganizationID: h.Organization.ID, Service: apikey.Fleet, Environment: apikey.Live, Action: apikey.KeyCreated, Target: apikey.Target{ID: fmt.Sprint("key_x", i)}})
+		record(h.Audit, ada, audit.Entry{OrganizationID: h.Organization.ID, Service: "fleet", Environment: "live", Action: apikey.KeyCreated, Target: audit.Target{ID: fmt.Sprint("key_x", i)}})
 	}
 	d = b.Page(path + "?action=api_key.created")
 	older := d.With("rel", "next")

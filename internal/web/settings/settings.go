@@ -9,11 +9,14 @@ import (
 	"net/http"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/factor"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
 //go:embed all:templates
@@ -22,11 +25,13 @@ var templates embed.FS
 // Config is what [Register] needs.
 type Config struct {
 	Accounts *account.Service
+	Factors  *factor.Service
 	Billing  *billing.Service
 	Desk     *desk.Service
+	DB       *db.DB
 	Keys     *apikey.Service
-	// Logs are the databases beside that of Keys which have an audit log.
-	Logs []*db.DB
+	Webhooks *webhook.Service
+	Logs     []*audit.Log // all of them
 	// Exports are where keys can have the whole audit log: addresses of lists.
 	Exports []string
 }
@@ -40,24 +45,38 @@ type pages struct {
 func Register(s *web.Site, c Config) {
 	p := &pages{s.Area(templates), c}
 	p.Handle("/settings", web.Route{Get: p.index, Alone: true})
-	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, Alone: true})
+	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, Alone: true, Routine: true})
 	p.Handle("/settings/profile/password", web.Route{Get: p.profile, Post: p.savePassword, Alone: true})
-	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, Alone: true})
+	p.Handle(deleteAccountPath, web.Route{Get: p.askDeleteAccount, Post: p.deleteAccount, Alone: true})
+	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, Alone: true, Routine: true})
+
+	p.Handle(securityPath, web.Route{Get: p.security, Alone: true, Enrol: true})
+	p.Handle(passkeysPath, web.Route{Post: p.addPasskey, Alone: true, Enrol: true})
+	p.Handle(passkeysPath+"/{id}", web.Route{Get: p.askRename, Post: p.renamePasskey, Alone: true, Routine: true})
+	p.Handle(passkeysPath+"/{id}/remove", web.Route{Get: p.askRemovePasskey, Post: p.removePasskey, Alone: true})
+	p.Handle(totpPath, web.Route{Get: p.askTOTP, Post: p.enableTOTP, Alone: true, Enrol: true})
+	p.Handle(totpPath+"/remove", web.Route{Get: p.askRemoveTOTP, Post: p.removeTOTP, Alone: true})
+	p.Handle(recoveryPath, web.Route{Get: p.askCodes, Post: p.createCodes, Alone: true})
 
 	p.Handle("/settings/members", web.Route{Get: p.members})
 	p.Handle("/settings/members/{id}", web.Route{Get: p.askRole, Post: p.changeRole, Admin: true})
 	p.Handle("/settings/members/{id}/remove", web.Route{Get: p.askRemove, Post: p.removeMember, Admin: true})
+	p.Handle("/settings/members/{id}/reset-factors", web.Route{Get: p.askReset, Post: p.resetFactors, Admin: true})
 	p.Handle("/settings/invitations", web.Route{Get: p.askInvite, Post: p.invite, Admin: true})
 	p.Handle("/settings/invitations/{id}", web.Route{Post: p.changeInvitation, Admin: true})
 
-	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename})
-	p.Handle("/settings/plan", web.Route{Get: p.plan, Post: p.changePlan, Admin: true})
+	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename, Routine: true})
+	p.Handle("/settings/organization/second-factor", web.Route{Post: p.requireSecondFactor, Admin: true})
+	p.Handle(signInPath, web.Route{Get: p.askSignIn, Post: p.saveSignIn, Admin: true})
+	p.Handle("/settings/plan", web.Route{Get: p.plan, Post: p.changePlan, Admin: true, Routine: true})
 
 	p.Handle("/settings/sla", web.Route{Get: p.levels})
-	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editLevel, Post: p.saveLevel, Admin: true})
-	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.askDeleteLevel, Post: p.deleteLevel, Admin: true})
+	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editLevel, Post: p.saveLevel, Admin: true, Routine: true})
+	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.askDeleteLevel, Post: p.deleteLevel, Admin: true, Routine: true})
 
-	p.Handle("/settings/audit", web.Route{Get: p.audit, Admin: true})
+	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
+	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})
+	p.Handle(exportPath, web.Route{Post: p.export, Admin: true})
 }
 
 // page is the frame of a page of the settings.

@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -16,16 +19,36 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
 // newHouse is a site with the settings.
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T, change ...func(*account.Config)) *house {
 	t.Helper()
-	h := &house{House: webtest.NewHouse(t), fleet: dbtest.NewFleet(t)}
-	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: queue.Open(h.DB, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
-	h.keys = apikey.Open(apikey.Config{DB: h.DB, Logger: h.Log})
+	h := &house{fleet: dbtest.NewFleet(t)}
+	h.House = webtest.NewHouse(t, append([]func(*account.Config){func(c *account.Config) {
+		c.Audit = nil
+		c.OnRevoke = func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+			if _, err := h.keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
+				return err
+			}
+			return h.hooks.DisableCreatedTx(ctx, tx, organizationID, userID)
+		}
+		c.OnDelete = func(ctx context.Context, tx *db.Tx, userID string) error { return h.keys.RedactUserTx(ctx, tx, userID) }
+	}}, change...)...)
+	jobs := queue.Open(h.DB, queue.Config{})
+	events := new(event.Log)
+	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
+	h.keys = apikey.Open(apikey.Config{
+		DB: h.DB, Audit: h.Audit, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil },
+		Catalogues: map[apikey.ServiceName]apikey.Catalogue{
+			apikey.Helpdesk: {Resources: []apikey.Resource{{Name: "tickets", Actions: []apikey.Action{apikey.Read}}}},
+		},
+	})
+	h.hooks = webhook.Open(webhook.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), Mailer: h.House, BaseURL: webtest.BaseURL, Logger: h.Log})
+	h.fleetLog = audittest.Fleet(h.fleet, true)
 	settings.Register(h.Site, settings.Config{
-		Accounts: h.Accounts, Billing: h.Billing, Desk: h.desk, Keys: h.keys, Logs: []*db.DB{h.fleet},
+		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Logs: []*audit.Log{h.Audit, h.fleetLog},
 		Exports: []string{webtest.BaseURL + "/api/v1/settings/audit-log"},
 	})
 	return h
@@ -33,9 +56,11 @@ func newHouse(t *testing.T) *house {
 
 type house struct {
 	*webtest.House
-	desk  *desk.Service
-	keys  *apikey.Service
-	fleet *db.DB
+	desk     *desk.Service
+	keys     *apikey.Service
+	hooks    *webhook.Service
+	fleet    *db.DB
+	fleetLog *audit.Log
 }
 
 func TestSessions(t *testing.T) {
@@ -113,7 +138,7 @@ func TestViews(t *testing.T) {
 		user account.User
 		want int
 		sees bool
-	}{{h.Admin, 11, true}, {h.Agent, 5, false}} {
+	}{{h.Admin, 12, true}, {h.Agent, 6, false}} {
 		paths, present := views(tt.user)
 		if len(paths) != tt.want || slices.Contains(paths, "/settings/keys") != tt.sees || present != "Sessions" {
 			t.Errorf("%s: got %q, at %q", tt.user.Role, paths, present)

@@ -15,6 +15,9 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/account/factor"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
@@ -35,8 +38,10 @@ type House struct {
 	Site         *web.Site
 	DB           *db.DB
 	Accounts     *account.Service
+	Factors      *factor.Service
 	Live         *live.Hub
 	Billing      *billing.Service // with the built-in checkout
+	Audit        *audit.Log       // of DB
 	Log          *slog.Logger
 	Organization account.Organization
 	Admin, Agent account.User
@@ -65,26 +70,34 @@ func (h *House) pay(ctx context.Context, event []byte) error {
 
 const password = "correct horse"
 
-// NewHouse returns a house on a database of its own.
-func NewHouse(t testing.TB) *House {
+// NewHouse returns a house on a database of its own, with accounts as change
+// configures them.
+func NewHouse(t testing.TB, change ...func(*account.Config)) *House {
 	t.Helper()
 	h := &House{t: t, DB: dbtest.New(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	h.Live = live.Open(h.DB)
+	h.Live, h.Audit = live.Open(h.DB), audittest.Open(h.DB)
 	checkout, err := billing.NewCheckout(billing.CheckoutConfig{DB: h.DB, Box: seal.New(seal.NewKey()), BaseURL: BaseURL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Accounts, err = account.New(account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Tell: h.Live.Tell, Logger: h.Log}); err != nil {
+	c := account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Tell: h.Live.Tell, Audit: h.Audit, Logger: h.Log}
+	for _, f := range change {
+		f(&c)
+	}
+	if h.Accounts, err = account.New(c); err != nil {
+		t.Fatal(err)
+	}
+	if h.Factors, err = factor.Open(factor.Config{DB: h.DB, Accounts: h.Accounts, Box: seal.New(seal.NewKey()), BaseURL: BaseURL, Logger: h.Log}); err != nil {
 		t.Fatal(err)
 	}
 	h.Billing = billing.Open(billing.Config{
 		DB: h.DB, Accounts: h.Accounts, Checkout: checkout, Mailer: h, MailFrom: mail.Address{Address: "no-reply@example.com"},
-		BaseURL: BaseURL, Post: h.pay, Logger: h.Log,
+		BaseURL: BaseURL, Post: h.pay, Audit: h.Audit, Logger: h.Log,
 	})
 	h.Organization = h.NewOrganization(`Lime & <b>"Sons"</b>`)
 	h.Admin = h.NewUser(h.Organization, "ada@example.com", "Ada <script>alert(1)</script>", account.Admin)
 	h.Agent = h.NewUser(h.Organization, "ben@example.com", "Ben", account.Agent)
-	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Billing: h.Billing, Live: h.Live, Mailbox: "/dev/mailbox", Logger: h.Log})
+	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Factors: h.Factors, Billing: h.Billing, Live: h.Live, Mailbox: "/dev/mailbox", Logger: h.Log})
 	return h
 }
 

@@ -18,7 +18,9 @@ const headers = { "X-Live": "1" };
 
 async function formOf(response) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  return page.querySelector("main form:not([data-elsewhere])");
+  const form = page.querySelector("main form:not([data-elsewhere])");
+  if (form && !form.querySelector("h1")) form.prepend(page.querySelector("h1"));
+  return form;
 }
 
 function open(form, address) {
@@ -29,6 +31,7 @@ function open(form, address) {
     if (!form.getAttribute("action")) form.action = address;
     dialog.replaceChildren(document.importNode(form, true));
     dialog.querySelector("[autofocus]")?.focus();
+    if (dialog.querySelector("[data-passkey]")) import("./passkeys.js").then((m) => m.setup(dialog));
   };
   show(form);
   dialog.addEventListener("click", (event) => {

@@ -16,8 +16,15 @@ shared.onmessage = ({ data }) => {
   if (data.mark && leads && data.mark !== mark) shared.postMessage({ topics: ["*"], to: data.mark });
 };
 
-function stream() {
+async function stream() {
   leads = true;
+  do await listen();
+  while (await mayReturn());
+  leads = false;
+}
+
+// Lasts until the browser gives the stream up, as it does when it is refused.
+function listen() {
   const source = new EventSource("/live?since=" + encodeURIComponent(mark));
   source.onmessage = (event) => {
     mark = event.lastEventId;
@@ -29,7 +36,17 @@ function stream() {
     source.onerror = () => {
       if (source.readyState === EventSource.CLOSED) done();
     };
-  }).finally(() => (leads = false));
+  });
+}
+
+// With too many streams, or a server that is not available, another one may be opened
+// after a pause; with an ended session none.
+async function mayReturn() {
+  const answer = await fetch("/live", { method: "HEAD" }).catch(() => null);
+  if (answer && answer.status !== 200 && answer.status !== 429 && answer.status < 500) return false;
+  const seconds = Number(answer?.headers.get("Retry-After")) || 30;
+  await new Promise((done) => setTimeout(done, seconds * (1 + Math.random()) * 1000));
+  return true;
 }
 
 if (mark && document.querySelector("[data-live]")) {

@@ -1,0 +1,345 @@
+// Package factor adds to package account the ways in which people prove that
+// they are the ones they say: passkeys (WebAuthn Level 3), authenticator apps
+// (TOTP, RFC 6238) and recovery codes.
+//
+// A passkey whose authenticator verified the person counts as two factors, and
+// signs in by itself. A code of an authenticator app is the second step after a
+// password, a mailed link or an identity provider; a recovery code takes its
+// place once. [Service.Complete] is that step: until it succeeds there is no
+// session, only a [account.Pending] sign-in.
+//
+// Sensitive changes need a fresh proof of identity, [Service.Prove], whose age
+// [Service.RequireFresh] checks. The surfaces decide which changes those are;
+// changes of a person's own factors are checked here as well.
+//
+// Challenges of WebAuthn are stateless: a challenge carries its purpose, the
+// session it is for and its end under a MAC. The first valid answer stores its
+// digest under a unique key, so that a second one is refused on every node.
+// Secrets of authenticator apps are sealed; of codes only digests are stored.
+package factor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/webauthn"
+	"golang.org/x/net/idna"
+)
+
+// Tries of one user. A code of six digits is one of a million, and three of them
+// are valid at a time: 20 tries an hour find one within a day with a chance of
+// 0.15 %, and the person hears of it.
+const (
+	minuteTries = 5
+	hourTries   = 20
+	// addressTries are sign-ins by passkey from one network in a minute. There is
+	// nothing to guess; the limit bounds the work.
+	addressTries = 60
+)
+
+// Config is the configuration of a [Service].
+type Config struct {
+	DB       *db.DB
+	Accounts *account.Service
+	Box      *seal.Box
+	BaseURL  string // the public address; its host is the relying party of passkeys
+
+	// FreshProof is how old the last proof of identity may be for a sensitive
+	// change; 0: no proof is asked for.
+	FreshProof time.Duration
+
+	// NewLimiter makes the limit of a kind of attempt; nil: limits of this process.
+	NewLimiter func(name string, limit int, window time.Duration) account.Limiter
+
+	Audit  *audit.Log   // nil records nothing
+	Logger *slog.Logger // nil discards
+}
+
+// Service is the factors of the users of one database. It is safe for concurrent
+// use.
+type Service struct {
+	db       *db.DB
+	accounts *account.Service
+	box      *seal.Box
+	relying  *webauthn.WebAuthn // nil: no passkeys at this address
+	fresh    time.Duration
+	audit    *audit.Log
+	log      *slog.Logger
+
+	// By user, for everything that can be guessed.
+	minute, hour account.Limiter
+	warnings     account.Limiter // mails about failed second steps, by user
+	mails        account.Limiter // mailed codes, by user
+	addresses    account.Limiter // sign-ins by passkey, by address
+}
+
+// Open returns a service. Its error means that c is wrong.
+func Open(c Config) (*Service, error) {
+	if c.NewLimiter == nil {
+		c.NewLimiter = func(_ string, limit int, window time.Duration) account.Limiter { return ratelimit.New(limit, window) }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.FreshProof < 0 {
+		return nil, fmt.Errorf("the age of a fresh proof must not be negative")
+	}
+	relying, err := newRelyingParty(c.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{
+		db: c.DB, accounts: c.Accounts, box: c.Box, relying: relying, fresh: c.FreshProof, audit: c.Audit, log: c.Logger,
+		minute:    c.NewLimiter("factor-minute", minuteTries, time.Minute),
+		hour:      c.NewLimiter("factor-hour", hourTries, time.Hour),
+		warnings:  c.NewLimiter("factor-warning", 1, 24*time.Hour),
+		mails:     c.NewLimiter("factor-mail", minuteTries, time.Minute),
+		addresses: c.NewLimiter("passkey-address", addressTries, time.Minute),
+	}, nil
+}
+
+// newRelyingParty returns nil where browsers have no passkeys: at an IP address,
+// and at a host other than localhost without TLS.
+func newRelyingParty(base string) (*webauthn.WebAuthn, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("base URL %q must be like https://help.example.com", base)
+	}
+	host, err := idna.Lookup.ToASCII(u.Hostname()) // as browsers write it
+	if err != nil {
+		host = strings.ToLower(u.Hostname())
+	}
+	if net.ParseIP(host) != nil || u.Scheme != "https" && host != "localhost" && !strings.HasSuffix(host, ".localhost") {
+		return nil, nil
+	}
+	origin := u.Scheme + "://" + host
+	if port := u.Port(); port != "" && (u.Scheme != "https" || port != "443") && (u.Scheme != "http" || port != "80") {
+		origin += ":" + port
+	}
+	w, err := webauthn.New(&webauthn.Config{
+		RPID: host, RPDisplayName: "Kickstand", RPOrigins: []string{origin},
+		AttestationPreference: protocol.PreferNoAttestation,
+		AuthenticatorSelection: protocol.AuthenticatorSelection{
+			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification: protocol.VerificationRequired,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("passkeys at %s: %w", base, err)
+	}
+	return w, nil
+}
+
+// HasPasskeys reports whether browsers can use passkeys at the base URL.
+func (s *Service) HasPasskeys() bool { return s.relying != nil }
+
+// State is the ways in which a user can prove their identity.
+type State struct {
+	Passkeys      []Passkey // oldest first
+	TOTP          bool
+	TOTPSince     time.Time
+	RecoveryCodes int // unused ones
+	Password      bool
+	Proves        bool // the password is a proof of identity
+}
+
+// Second reports whether the user has a second factor.
+func (st *State) Second() bool { return st.TOTP || len(st.Passkeys) > 0 }
+
+// State returns that of a user.
+func (s *Service) State(ctx context.Context, userID string) (State, error) {
+	var st State
+	var err error
+	if st.Passkeys, err = s.Passkeys(ctx, userID); err != nil {
+		return State{}, err
+	}
+	if err := s.db.QueryRow(ctx, `SELECT (SELECT created_at FROM totp_secrets WHERE user_id = $1),
+		(SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)`, userID).
+		Scan(db.IntoTime(&st.TOTPSince), &st.RecoveryCodes); err != nil {
+		return State{}, fmt.Errorf("find factors: %w", err)
+	}
+	st.TOTP = !st.TOTPSince.IsZero()
+	st.Password, st.Proves, err = s.accounts.ProvingPassword(ctx, userID)
+	return st, err
+}
+
+// Secured returns which of an organization's members have a second factor.
+func (s *Service) Secured(ctx context.Context, organizationID string) (map[string]bool, error) {
+	ids, err := db.All(ctx, s.db, func(row db.Row) (string, error) {
+		var id string
+		err := row.Scan(&id)
+		return id, err
+	}, `SELECT u.id FROM users u WHERE u.organization_id = $1 AND (
+		EXISTS (SELECT 1 FROM totp_secrets t WHERE t.user_id = u.id) OR EXISTS (SELECT 1 FROM passkeys p WHERE p.user_id = u.id))`, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list members with a second factor: %w", err)
+	}
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set, nil
+}
+
+// allow refuses a user's try at something that can be guessed when there were too
+// many. The person hears by mail when somebody uses up an hour's tries.
+func (s *Service) allow(ctx context.Context, u account.User) error {
+	ok, wait := s.minute.Allow(ctx, u.ID)
+	if ok {
+		if ok, wait = s.hour.Allow(ctx, u.ID); !ok {
+			s.warn(ctx, u)
+		}
+	}
+	if ok {
+		return nil
+	}
+	return errTooMany("attempts", wait)
+}
+
+func errTooMany(what string, wait time.Duration) error {
+	return &problem.Error{
+		Kind: problem.RateLimited, Message: fmt.Sprintf("too many %s, try again in %d seconds", what, ratelimit.Seconds(wait)), RetryAfter: wait,
+	}
+}
+
+// warn mails a user, at most once a day, that many second steps failed.
+func (s *Service) warn(ctx context.Context, u account.User) {
+	if ok, _ := s.warnings.Allow(ctx, u.ID); !ok {
+		return
+	}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		return s.accounts.PostTx(ctx, tx, u.Email, notice(fmt.Sprintf(
+			"%d codes in one hour were wrong when somebody tried to sign in as you or to confirm a change.", hourTries),
+			"If this was not you, somebody knows your password or reads your mail. Change the password, and look at your sessions in the settings."))
+	})
+	if err != nil {
+		s.log.ErrorContext(ctx, "warning about failed second steps not mailed", "user", u.ID, "error", err)
+	}
+}
+
+// notice is a mail about a change of somebody's factors.
+func notice(text, advice string) mail.Letter {
+	return mail.Letter{Subject: "The security of your Kickstand account", Before: []string{text}, After: []string{advice}}
+}
+
+const notYou = "If this was not you, change your password and look at your sessions and passkeys in the settings at once, and write to an admin of your organization."
+
+// changed records a change of a user's factors and mails the user.
+func (s *Service) changed(ctx context.Context, tx *db.Tx, u account.User, action audit.Action, details map[string]any, text string) error {
+	e := audit.Entry{
+		OrganizationID: u.OrganizationID, Action: action, Details: details,
+		Target: audit.Target{Type: "user", ID: u.ID, Name: u.Email},
+	}
+	if err := s.audit.RecordTx(ctx, tx, e); err != nil {
+		return err
+	}
+	return s.accounts.PostTx(ctx, tx, u.Email, notice(text, notYou))
+}
+
+// refused records that somebody gave a wrong answer in place of a user.
+func (s *Service) refused(ctx context.Context, u account.User, method string) {
+	s.audit.Refuse(ctx, audit.Entry{
+		OrganizationID: u.OrganizationID, Action: "second_factor.refused",
+		Target: audit.Target{Type: "user", ID: u.ID, Name: u.Email}, Details: map[string]any{"method": method},
+	})
+}
+
+// mayChange returns the refusal of a change to the caller's own factors: the proof
+// of identity must be fresh and, where a sign-in would need two factors, the
+// session must have two.
+func (s *Service) mayChange(ctx context.Context, q db.Querier, id account.Identity) error {
+	if err := s.RequireFresh(id); err != nil {
+		return err
+	}
+	if id.SecondFactor {
+		return nil
+	}
+	due, err := s.accounts.SecondStepDue(ctx, q, id.UserID)
+	if err == nil && due {
+		err = errProveSecond()
+	}
+	return err
+}
+
+func errProveSecond() error {
+	return &problem.Error{
+		Kind: problem.Precondition, Code: account.FreshProofRequired,
+		Message: "confirm with a passkey, a code of your authenticator app or a recovery code first",
+	}
+}
+
+// keepSecond refuses to delete a user's last second factor where their
+// organization requires one.
+func keepSecond(ctx context.Context, tx *db.Tx, userID string) error {
+	var factors int64
+	var required bool
+	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM passkeys WHERE user_id = $1) + (SELECT count(*) FROM totp_secrets WHERE user_id = $1),
+		EXISTS (SELECT 1 FROM users u JOIN organizations o ON o.id = u.organization_id WHERE u.id = $1 AND o.second_factor_required)`, userID).
+		Scan(&factors, &required)
+	if err != nil {
+		return fmt.Errorf("count factors: %w", err)
+	}
+	if factors <= 1 && required {
+		return problem.New(problem.Conflict, "your organization requires a second factor, and this is your last; add another one first")
+	}
+	return nil
+}
+
+// withoutFactor ends what rests on a factor that the caller has just removed: their
+// other sessions, which its holder may have opened. After the last second factor
+// the recovery codes go, and the caller's session has one factor, so that an
+// organization which requires two later asks for them.
+func (s *Service) withoutFactor(ctx context.Context, tx *db.Tx, id account.Identity) error {
+	if err := s.accounts.EndSessionsTx(ctx, tx, id.UserID, id.SessionID); err != nil {
+		return err
+	}
+	const none = ` AND NOT EXISTS (SELECT 1 FROM passkeys WHERE user_id = $1) AND NOT EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1)`
+	for _, statement := range []string{"DELETE FROM recovery_codes WHERE user_id = $1", "UPDATE sessions SET second_factor = FALSE WHERE user_id = $1"} {
+		if _, err := tx.Exec(ctx, statement+none, id.UserID); err != nil {
+			return fmt.Errorf("%.30s…: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// Run deletes expired challenges and codes every hour until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	hour := time.NewTicker(time.Hour)
+	defer hour.Stop()
+	for {
+		if err := s.prune(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "delete expired challenges", "error", err)
+		}
+		select {
+		case <-hour.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Service) prune(ctx context.Context) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM passkey_challenges WHERE used_at < $1", tx.Now.Add(-challengeLife).UnixMicro()); err != nil {
+			return fmt.Errorf("delete challenges: %w", err)
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM proof_codes WHERE created_at < $1", tx.Now.Add(-mailedLife).UnixMicro()); err != nil {
+			return fmt.Errorf("delete mailed codes: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,82 @@
+package account
+
+import (
+	_ "embed" // for commonPasswords
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// commonPasswords are the 10,000 most common passwords of at least 8
+// characters, lower case, one a line, in order. They were counted in the corpus
+// of ten million passwords that Mark Burnett released into the public domain in
+// 2015; a few that installers and directories set by default were added.
+//
+//go:embed common.txt
+var commonPasswords string
+
+// minContextWord is the length in characters from which a word of a person's
+// name counts against a password: shorter ones occur by chance.
+const minContextWord = 4
+
+// passwordOwner is the context in which an attacker guesses a password. The
+// zero value is a person about whom nothing is known.
+type passwordOwner struct {
+	email        string
+	name         string
+	organization string // its name; empty for none
+	unproven     bool   // the password that they have is no proof of identity
+}
+
+// words returns the words that are guessed first, in lower case.
+func (o passwordOwner) words() []string {
+	words := []string{"kickstand"}
+	local, _, _ := strings.Cut(emailKey(o.email), "@")
+	for _, text := range []string{local, strings.ToLower(o.name), strings.ToLower(o.organization)} {
+		for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" .,-_+'’&", r) }) {
+			if utf8.RuneCountInString(w) >= minContextWord {
+				words = append(words, w)
+			}
+		}
+	}
+	return words
+}
+
+// checkNewPassword records an issue unless password may be set for owner: it has
+// 8 characters to 1,024 bytes, is not the e-mail address, not a common password,
+// and not a word from the owner's context with little added to it.
+func checkNewPassword(v *problem.Validation, path, password string, owner passwordOwner) {
+	checkPassword(v, path, password, minNewPassword)
+	if owner.email != "" && emailKey(password) == emailKey(owner.email) {
+		v.Add(path, "must not be the e-mail address")
+		return
+	}
+	lower := strings.ToLower(password)
+	if !strings.Contains(lower, "\n") && strings.Contains("\n"+commonPasswords, "\n"+lower+"\n") {
+		v.Add(path, "is one of the commonest passwords; choose another")
+		return
+	}
+	if len(password) <= maxPassword && guessable(lower, owner.words()) {
+		v.Add(path, "is too easy to guess: add words to your name, your organization or Kickstand")
+	}
+}
+
+// guessable reports whether little is left of a password without words: fewer
+// than 4 letters among fewer than 8 characters.
+func guessable(password string, words []string) bool {
+	rest := password
+	for _, w := range words {
+		rest = strings.ReplaceAll(rest, w, "")
+	}
+	if rest == password || utf8.RuneCountInString(rest) >= minNewPassword {
+		return false
+	}
+	letters := 0
+	for _, r := range rest {
+		if strings.ToLower(string(r)) != strings.ToUpper(string(r)) {
+			letters++
+		}
+	}
+	return letters < 4
+}

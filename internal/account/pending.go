@@ -1,0 +1,334 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// PendingLife is the time for the second step of a sign-in.
+const PendingLife = 10 * time.Minute
+
+// Codes of a [problem.Error] that a surface acts on.
+const (
+	// SecondFactorRequired: the first step of the sign-in succeeded, and a second
+	// one is due.
+	SecondFactorRequired = "second_factor_required"
+	// SecondFactorSetupRequired: the organization requires a second factor, which
+	// this session lacks.
+	SecondFactorSetupRequired = "second_factor_setup_required"
+	// FreshProofRequired: the last proof of identity is too old, or too weak, for
+	// this change.
+	FreshProofRequired = "fresh_proof_required"
+)
+
+// Restricted returns the refusal of everything but enrolment to a session that
+// lacks the second factor which the organization requires; nil for any other.
+func (id Identity) Restricted() error {
+	if !id.NeedsSecondFactor {
+		return nil
+	}
+	return &problem.Error{
+		Kind: problem.Forbidden, Code: SecondFactorSetupRequired,
+		Message: "your organization requires a second factor; add or confirm one in your settings first",
+	}
+}
+
+// Way is a way to sign in.
+type Way string
+
+// The ways to sign in. Only a passkey is two factors by itself.
+const (
+	ByPassword   Way = "password"
+	ByLink       Way = "link"
+	ByProvider   Way = "provider"
+	ByInvitation Way = "invitation"
+	ByPasskey    Way = "passkey"
+	ByOperator   Way = "operator" // a link that the operator created
+)
+
+// Pending is a sign-in after its first step, for a user with a second factor. It
+// is not a session: nothing but the second step accepts its token.
+type Pending struct {
+	ID         string // of the session that it becomes
+	User       User
+	RedirectTo string
+	CreatedAt  time.Time
+
+	// RecoveryOnly: nothing but a recovery code completes it.
+	RecoveryOnly bool
+	byProvider   bool // as of the session
+}
+
+// admit completes a sign-in of in.User that leads to in.RedirectTo: with a
+// session, or with in.Pending when a second factor is due. Every way to sign in
+// ends here.
+//
+// Where only the identity provider is admitted, other ways are a
+// [problem.Forbidden] of the code [ProviderRequired]; an admin's password waits
+// for a recovery code instead.
+func (s *Service) admit(ctx context.Context, tx *db.Tx, in *SignIn, way Way, c Client) error {
+	trusted := way == ByProvider || way == ByOperator
+	if !trusted {
+		rule, err := s.providerRule(ctx, tx, in.User.ID)
+		switch {
+		case err != nil:
+			return err
+		case rule.required && rule.recovers && way == ByPassword:
+			return hold(ctx, tx, in, true, true)
+		case rule.required:
+			return errProviderRequired()
+		}
+	}
+	if way != ByPasskey {
+		due, err := secondStepDue(ctx, tx, in.User.ID)
+		if err != nil {
+			return err
+		}
+		if due {
+			return hold(ctx, tx, in, trusted, false)
+		}
+	}
+	var err error
+	in.SessionID = newID()
+	n := newSession{id: in.SessionID, userID: in.User.ID, twoFactors: way == ByPasskey, byProvider: trusted}
+	if way == ByPassword {
+		if n.unproven, err = unprovenPassword(ctx, tx, in.User.ID); err != nil {
+			return err
+		}
+	}
+	if in.Tokens, err = s.openSession(ctx, tx, n, c); err != nil {
+		return err
+	}
+	return s.recordSignInTx(ctx, tx, in.User, map[string]any{"method": string(way), "session": in.SessionID})
+}
+
+// unprovenPassword reports whether a user's password is no proof of identity.
+func unprovenPassword(ctx context.Context, tx *db.Tx, userID string) (bool, error) {
+	var unproven bool
+	if err := tx.QueryRow(ctx, "SELECT password_unproven FROM users WHERE id = $1", userID).Scan(&unproven); err != nil {
+		return false, fmt.Errorf("look for the proof of a password: %w", err)
+	}
+	return unproven, nil
+}
+
+// SecondStepDue reports whether a user's sign-in by one factor needs another.
+func (s *Service) SecondStepDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
+	return secondStepDue(ctx, q, userID)
+}
+
+// secondStepDue reports whether a sign-in by one factor needs another: users with
+// an authenticator app always, users with nothing but passkeys where their
+// organization requires a second factor.
+func secondStepDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
+	var due bool
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1)
+		OR EXISTS (SELECT 1 FROM passkeys p JOIN users u ON u.id = p.user_id JOIN organizations o ON o.id = u.organization_id
+			WHERE p.user_id = $1 AND o.second_factor_required)`, userID).Scan(&due)
+	if err != nil {
+		return false, fmt.Errorf("look for a second factor: %w", err)
+	}
+	return due, nil
+}
+
+// hold stores in until its second step, which is to be a recovery code if
+// recoveryOnly is set.
+func hold(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recoveryOnly bool) error {
+	t := newToken()
+	in.SessionID, in.Pending = newID(), t.encode()
+	if _, err := tx.Exec(ctx, `INSERT INTO pending_sign_ins (id, digest, user_id, redirect, created_at, by_provider, recovery_only)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		in.SessionID, t.digest(), in.User.ID, in.RedirectTo, tx.Now.UnixMicro(), byProvider, recoveryOnly); err != nil {
+		return fmt.Errorf("insert pending sign-in: %w", err)
+	}
+	return nil
+}
+
+// Pending returns the sign-in that a token stands for. An unknown or expired one
+// is [problem.Unauthorized].
+func (s *Service) Pending(ctx context.Context, pendingToken string) (Pending, error) {
+	t, ok := parseToken(pendingToken)
+	if !ok {
+		return Pending{}, errNoPending()
+	}
+	var p Pending
+	err := s.db.QueryRow(ctx, "SELECT p.id, p.redirect, p.created_at, p.by_provider, p.recovery_only, "+userColumns+
+		" FROM pending_sign_ins p JOIN users u ON u.id = p.user_id WHERE p.digest = $1", t.digest()).
+		Scan(append([]any{&p.ID, &p.RedirectTo, db.IntoTime(&p.CreatedAt), &p.byProvider, &p.RecoveryOnly}, userFields(&p.User)...)...)
+	if errors.Is(err, db.ErrNoRows) || err == nil && time.Since(p.CreatedAt) >= PendingLife {
+		return Pending{}, errNoPending()
+	}
+	if err != nil {
+		return Pending{}, fmt.Errorf("find pending sign-in: %w", err)
+	}
+	return p, nil
+}
+
+func errNoPending() error {
+	return problem.New(problem.Unauthorized, "there is no sign-in that waits for a second step; sign in again")
+}
+
+// CompleteTx opens the session of a sign-in after its second step. One that is
+// no longer there is [problem.Unauthorized]; an emergency sign-in of somebody that
+// is no admin any more is a [problem.Forbidden] of the code [ProviderRequired].
+func (s *Service) CompleteTx(ctx context.Context, tx *db.Tx, p Pending, c Client) (SignIn, error) {
+	n, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE id = $1 AND created_at > $2", p.ID, tx.Now.Add(-PendingLife).UnixMicro())
+	if err != nil {
+		return SignIn{}, fmt.Errorf("complete sign-in: %w", err)
+	}
+	if n == 0 {
+		return SignIn{}, errNoPending()
+	}
+	if p.RecoveryOnly { // for admins, who may have lost that role since
+		var admin bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE id = $1 AND role = $2)", p.User.ID, string(Admin)).Scan(&admin); err != nil {
+			return SignIn{}, fmt.Errorf("look for the role: %w", err)
+		}
+		if !admin {
+			return SignIn{}, errProviderRequired()
+		}
+	}
+	in := SignIn{User: p.User, SessionID: p.ID, RedirectTo: p.RedirectTo}
+	if in.Tokens, err = s.openSession(ctx, tx, newSession{id: p.ID, userID: p.User.ID, twoFactors: true, byProvider: p.byProvider}, c); err != nil {
+		return in, err
+	}
+	return in, s.recordSignInTx(ctx, tx, p.User, map[string]any{"second_factor": true, "session": p.ID})
+}
+
+// AdmitTx opens a session for a user with a passkey, which is two factors.
+func (s *Service) AdmitTx(ctx context.Context, tx *db.Tx, u User, redirectTo string, c Client) (SignIn, error) {
+	in := SignIn{User: u, RedirectTo: redirectTo}
+	if in.RedirectTo == "" {
+		in.RedirectTo = s.redirects.home()
+	}
+	err := s.admit(ctx, tx, &in, ByPasskey, c)
+	return in, err
+}
+
+// ProveTx notes that the person of a session has just proven their identity, and
+// whether with that the session has two factors. An ended session is
+// [problem.Unauthorized].
+func (s *Service) ProveTx(ctx context.Context, tx *db.Tx, sessionID string, twoFactors bool) error {
+	n, err := tx.Exec(ctx, "UPDATE sessions SET proven_at = $2, second_factor = second_factor OR $3 WHERE id = $1",
+		sessionID, tx.Now.UnixMicro(), twoFactors)
+	if err != nil {
+		return fmt.Errorf("note proof: %w", err)
+	}
+	if n == 0 {
+		return errNotSignedIn()
+	}
+	return nil
+}
+
+// EndSessionsTx ends all of a user's sessions but one, or all when except is
+// empty, and every sign-in that waits for its second step.
+func (s *Service) EndSessionsTx(ctx context.Context, tx *db.Tx, userID, except string) error {
+	_, err := s.endSessions(ctx, tx, userID, except)
+	return err
+}
+
+// PostTx mails a letter of package account/factor if and when tx commits.
+func (s *Service) PostTx(ctx context.Context, tx *db.Tx, to string, l mail.Letter) error {
+	return s.post(ctx, tx, to, l)
+}
+
+// RequireSecondFactor switches the requirement of a second factor for the
+// organization of by, an admin of it. Members whose sessions have one factor can
+// do nothing until they add or prove a second one; API keys work on.
+//
+// An admin in a session of one factor cannot switch it on: [problem.Precondition].
+func (s *Service) RequireSecondFactor(ctx context.Context, by Identity, required bool) (Organization, error) {
+	var o Organization
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		u, err := s.LockMemberTx(ctx, tx, by.OrganizationID, by.UserID)
+		if err != nil {
+			return err
+		}
+		if o, err = lockOrganization(ctx, tx, by.OrganizationID); err != nil || o.SecondFactorRequired == required {
+			return err
+		}
+		switch {
+		case u.Role != Admin:
+			return problem.New(problem.Forbidden, "only admins may do this")
+		case required && !by.SecondFactor:
+			return problem.New(problem.Precondition, "sign in with a passkey or a second factor of your own first")
+		}
+		return s.setSecondFactorRequired(ctx, tx, &o, required)
+	})
+	return o, err
+}
+
+// RequireSecondFactorByOperator is [Service.RequireSecondFactor] for the operator of
+// the server. An unknown slug is [problem.NotFound].
+func (s *Service) RequireSecondFactorByOperator(ctx context.Context, slug string, required bool) (Organization, error) {
+	var o Organization
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		found, err := organizationBySlug(ctx, tx, slug)
+		if err != nil {
+			return err
+		}
+		if o, err = lockOrganization(ctx, tx, found.ID); err != nil || o.SecondFactorRequired == required {
+			return err
+		}
+		return s.setSecondFactorRequired(ctx, tx, &o, required)
+	})
+	return o, err
+}
+
+// setSecondFactorRequired changes the requirement of an organization that tx has
+// locked.
+func (s *Service) setSecondFactorRequired(ctx context.Context, tx *db.Tx, o *Organization, required bool) error {
+	o.SecondFactorRequired, o.UpdatedAt = required, tx.Now
+	if _, err := tx.Exec(ctx, "UPDATE organizations SET second_factor_required = $2, updated_at = $3 WHERE id = $1",
+		o.ID, required, o.UpdatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("require second factor: %w", err)
+	}
+	s.told(tx, o.ID, "organization")
+	return s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: o.ID, Action: AuditOrganization, Target: organizationTarget(*o),
+		Changes: map[string]audit.Change{"second_factor_required": {From: !required, To: required}},
+	})
+}
+
+// LockMemberTx locks an organization and then one of its members until tx ends.
+// Anybody else is [problem.NotFound].
+func (s *Service) LockMemberTx(ctx context.Context, tx *db.Tx, organizationID, userID string) (User, error) {
+	return lockMember(ctx, tx, organizationID, userID)
+}
+
+// LockUserTx locks a user until tx ends. A deleted one is
+// [problem.Unauthorized].
+func (s *Service) LockUserTx(ctx context.Context, tx *db.Tx, userID string) (User, error) {
+	return lockUser(ctx, tx, userID)
+}
+
+// UserByEmail returns the user with an e-mail address, or a [problem.NotFound].
+func (s *Service) UserByEmail(ctx context.Context, email string) (User, error) {
+	u, err := db.One(ctx, s.db, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.email_key = $1", emailKey(email))
+	if errors.Is(err, db.ErrNoRows) {
+		return User{}, problem.New(problem.NotFound, "there is no user with this e-mail address")
+	}
+	return u, err
+}
+
+// CheckPassword reports whether password is the user's. It takes as long when the
+// user has none. The right one that is no proof of identity is
+// [problem.Unauthorized]; see [Service.ProvingPassword]. Callers limit the tries.
+func (s *Service) CheckPassword(ctx context.Context, userID, password string) (bool, error) {
+	stored, owner, err := s.storedPassword(ctx, userID)
+	if err != nil || len(password) > maxPassword {
+		return false, err
+	}
+	ok, err := s.verify(ctx, "user "+userID, stored, password)
+	if ok && err == nil && owner.unproven {
+		return false, problem.New(problem.Unauthorized, "this password was set without a fresh proof of identity, so it is none: "+
+			"sign in again by a mailed link, or use a mailed code")
+	}
+	return ok, err
+}

@@ -1,0 +1,181 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// SignUpPolicy decides which addresses can have an account of their own and found
+// an organization. It decides about newcomers only: existing users sign in,
+// invitations can be accepted and the operator creates users under every policy.
+// The zero value is [OpenSignUp]. A policy is immutable.
+type SignUpPolicy struct {
+	invited bool
+	domains []string // in the form of [emailKey]; none: any
+}
+
+// OpenSignUp admits every address, InvitedSignUp those with a pending invitation.
+var (
+	OpenSignUp    = SignUpPolicy{}
+	InvitedSignUp = SignUpPolicy{invited: true}
+)
+
+const domainPolicy = "domain:"
+
+// ParseSignUpPolicy reads "open", "invited" or "domain:example.com,example.org".
+// Under the last, an address needs one of exactly these domains: a subdomain is
+// another domain. Unicode and ASCII forms of an international domain (RFC 5890)
+// are the same.
+func ParseSignUpPolicy(text string) (SignUpPolicy, error) {
+	switch text = strings.TrimSpace(text); text {
+	case "open":
+		return OpenSignUp, nil
+	case "invited":
+		return InvitedSignUp, nil
+	}
+	list, ok := strings.CutPrefix(text, domainPolicy)
+	if !ok {
+		return SignUpPolicy{}, fmt.Errorf("%q is none of open, invited and domain:example.com,…", text)
+	}
+	var p SignUpPolicy
+	for name := range strings.SplitSeq(list, ",") {
+		domain, err := parseDomain(strings.TrimSpace(name))
+		if err != nil {
+			return SignUpPolicy{}, err
+		}
+		p.domains = append(p.domains, domain)
+	}
+	return p, nil
+}
+
+// parseDomain returns the form of a domain that [emailKey] gives addresses there.
+func parseDomain(name string) (string, error) {
+	var v problem.Validation
+	checkEmail(&v, "", "x@"+name)
+	_, domain, _ := strings.Cut(emailKey("x@"+name), "@")
+	if v.Err() != nil || strings.Trim(domain, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || !strings.Contains(domain, ".") {
+		return "", fmt.Errorf("%q is not a mail domain such as example.com", name)
+	}
+	return domain, nil
+}
+
+// String returns the text that [ParseSignUpPolicy] reads.
+func (p SignUpPolicy) String() string {
+	switch {
+	case p.invited:
+		return "invited"
+	case len(p.domains) > 0:
+		return domainPolicy + strings.Join(p.domains, ",")
+	}
+	return "open"
+}
+
+// Open reports whether anybody may sign up.
+func (p SignUpPolicy) Open() bool { return !p.invited && len(p.domains) == 0 }
+
+// admits reports whether the owner of an address may sign up, given whether an
+// invitation to it is pending.
+func (p SignUpPolicy) admits(key string, invited bool) bool {
+	switch {
+	case p.invited:
+		return invited
+	case len(p.domains) > 0:
+		return slices.Contains(p.domains, key[strings.LastIndexByte(key, '@')+1:])
+	}
+	return true
+}
+
+// refusal is the answer to a proven owner of an address that p does not admit.
+func (p SignUpPolicy) refusal() error {
+	reason := "Sign-up here is by invitation only."
+	if len(p.domains) > 0 {
+		reason = "Sign-up here is limited to certain e-mail domains."
+	}
+	return problem.New(problem.Forbidden, "%s %s", reason, askForInvitation)
+}
+
+const askForInvitation = "Ask an admin of your organization to invite this address. " +
+	"If your organization is not here yet, ask the operator of this server to create it."
+
+// SignUp returns the policy.
+func (s *Service) SignUp() SignUpPolicy { return s.signUp }
+
+// MayCompleteSignup returns nil if a user without an organization may found one,
+// or the [problem.Forbidden] that [Service.CompleteSignup] would return.
+func (s *Service) MayCompleteSignup(ctx context.Context, userID string) error {
+	u, err := s.User(ctx, userID)
+	if err != nil {
+		return err
+	}
+	return s.mayFound(ctx, s.db, u, time.Now())
+}
+
+// mayFound refuses a user whose address the policy does not admit: one who was
+// removed from an organization, or signed up under another policy.
+func (s *Service) mayFound(ctx context.Context, q db.Querier, u User, now time.Time) error {
+	key := emailKey(u.Email)
+	invited, err := isInvited(ctx, q, key, now)
+	if err != nil {
+		return err
+	}
+	if !s.signUp.admits(key, invited) {
+		return s.refuseSignUp(ctx)
+	}
+	return nil
+}
+
+// isInvited reports whether an invitation to an address can be accepted still.
+func isInvited(ctx context.Context, q db.Querier, key string, now time.Time) (invited bool, err error) {
+	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM invitations WHERE email_key = $1 AND created_at > $2)",
+		key, now.Add(-InvitationLife).UnixMicro()).Scan(&invited)
+	if err != nil {
+		return false, fmt.Errorf("look for invitation: %w", err)
+	}
+	return invited, nil
+}
+
+// useInvitation deletes one of the pending invitations to an address: under
+// [InvitedSignUp] each admits once. The caller has locked the user.
+func (s *Service) useInvitation(ctx context.Context, tx *db.Tx, key string) error {
+	var organizationID string
+	err := tx.QueryRow(ctx, `DELETE FROM invitations WHERE id = (
+			SELECT id FROM invitations WHERE email_key = $1 AND created_at > $2 ORDER BY id LIMIT 1)
+		RETURNING organization_id`, key, tx.Now.Add(-InvitationLife).UnixMicro()).Scan(&organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return s.refuseSignUp(ctx) // revoked or accepted a moment ago
+	}
+	if err != nil {
+		return fmt.Errorf("use up invitation: %w", err)
+	}
+	s.told(tx, organizationID, "member")
+	return nil
+}
+
+// provenUser returns the user with an address whose owner has just proved to have it.
+// A newcomer is created if the policy lets them in, with what else is known of
+// them, and is a [problem.Forbidden] otherwise.
+func (s *Service) provenUser(ctx context.Context, tx *db.Tx, email, name, avatarURL string) (User, error) {
+	key := emailKey(email)
+	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.email_key = $1", key)
+	if err == nil {
+		return u, nil
+	}
+	if !errors.Is(err, db.ErrNoRows) {
+		return User{}, fmt.Errorf("find user: %w", err)
+	}
+	invited, err := isInvited(ctx, tx, key, tx.Now)
+	if err != nil {
+		return User{}, err
+	}
+	if !s.signUp.admits(key, invited) {
+		return User{}, s.refuseSignUp(ctx)
+	}
+	return findOrCreate(ctx, tx, email, name, avatarURL)
+}

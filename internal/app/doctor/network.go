@@ -1,0 +1,193 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Resolves looks the hosts of the configured addresses up.
+func Resolves(ctx context.Context, s Settings) Finding {
+	if s.Loopback {
+		return ok("not needed for this machine")
+	}
+	var found []string
+	for _, address := range s.Addresses {
+		u, err := url.Parse(address)
+		if err != nil {
+			return fail(fmt.Sprintf("%q is not an address", address), "Set KICKSTAND_BASE_URL.")
+		}
+		if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+			found = append(found, u.Hostname()+" is an address")
+			continue
+		}
+		addrs, err := net.DefaultResolver.LookupHost(ctx, u.Hostname())
+		if err != nil {
+			return fail(fmt.Sprintf("%s does not resolve: %v", u.Hostname(), withoutServer(err)), "Create the DNS record (A or AAAA), or correct KICKSTAND_BASE_URL.")
+		}
+		found = append(found, u.Hostname()+" is "+strings.Join(addrs, ", "))
+	}
+	return ok("%s", strings.Join(found, "; "))
+}
+
+// withoutServer shortens an error of the resolver to its reason.
+func withoutServer(err error) string {
+	if e, isDNS := errors.AsType[*net.DNSError](err); isDNS {
+		return e.Err
+	}
+	return err.Error()
+}
+
+// Client asks the configured addresses. It follows no redirect.
+func Client() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// expiresSoon is when a certificate needs attention: those that renew themselves
+// have done so by then.
+const expiresSoon = 14 * 24 * time.Hour
+
+// Answers asks each configured address as a browser does: whether it leads here,
+// by TLS that browsers accept, with its host passed on.
+func Answers(ctx context.Context, s Settings, client *http.Client) Finding {
+	if s.Loopback {
+		return ok("not needed for this machine")
+	}
+	for _, address := range s.Addresses {
+		if f, wrong := answers(ctx, address, client); wrong {
+			return f
+		}
+	}
+	return ok("%s leads to this server", strings.Join(s.Addresses, ", "))
+}
+
+func answers(ctx context.Context, address string, client *http.Client) (f Finding, wrong bool) {
+	status, body, state, err := get(ctx, client, address+"/healthz")
+	switch {
+	case badCertificate(err):
+		return fail(fmt.Sprintf("%s: %v", address, plainError(err)), "Install a certificate for this name, with its whole chain, that browsers accept."), true
+	case err != nil:
+		return warn(fmt.Sprintf("%s does not answer this machine: %v", address, plainError(err)),
+			"Start the server and what stands in front of it. Some networks do not lead a machine to its own public address: then try from outside."), true
+	case status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout:
+		return warn(fmt.Sprintf("%s answers with status %d: the server behind it does not run", address, status), "Start the server, at the address that the proxy leads to."), true
+	case status != http.StatusOK || body != "ok\n":
+		return fail(fmt.Sprintf("%s/healthz answers with status %d, and not as Kickstand does", address, status), "Correct the proxy or KICKSTAND_BASE_URL: the address leads elsewhere."), true
+	}
+	if status, _, _, err = get(ctx, client, address+"/sign-in"); err == nil && status == http.StatusMisdirectedRequest {
+		return fail(fmt.Sprintf("%s leads here, but the proxy replaces the Host header", address), "Pass it on: in nginx, proxy_set_header Host $host."), true
+	}
+	if state != nil && len(state.PeerCertificates) > 0 {
+		if end := state.PeerCertificates[0].NotAfter; time.Until(end) < expiresSoon {
+			return warn(fmt.Sprintf("the certificate of %s expires on %s", address, end.UTC().Format(time.DateOnly)), "Renew it."), true
+		}
+	}
+	return Finding{}, false
+}
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 64 << 10
+
+func get(ctx context.Context, client *http.Client, address string) (status int, body string, state *tls.ConnectionState, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, "", nil, err
+	}
+	req.Header.Set("User-Agent", "Kickstand doctor")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, string(text), resp.TLS, err
+}
+
+func badCertificate(err error) bool {
+	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return true
+	}
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, name := errors.AsType[x509.HostnameError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return unknown || name || plain
+}
+
+// plainError drops method and address from an error of [http.Client].
+func plainError(err error) error {
+	if e, is := errors.AsType[*url.Error](err); is {
+		return e.Err
+	}
+	return err
+}
+
+// Differences of clocks. Leases of several processes compare their clocks;
+// signatures of providers are minutes old at most.
+const (
+	skewWarn = 2 * time.Second
+	skewFail = 30 * time.Second
+)
+
+// Clock compares this machine's clock with that of the database server, if there
+// is one, and with the date that the public address answers with, to the second.
+func Clock(ctx context.Context, s Settings, client *http.Client, servers []Database) Finding {
+	var compared []string
+	worst := time.Duration(0)
+	note := func(source string, theirs time.Time, before, after time.Time) {
+		skew := max(before.Sub(theirs), theirs.Sub(after), 0) // none within the round trip
+		compared = append(compared, fmt.Sprintf("%s differs by %s", source, skew.Round(time.Millisecond)))
+		worst = max(worst, skew)
+	}
+	if len(servers) > 0 {
+		d := servers[0]
+		if handle, done, err := d.Open(ctx); err == nil && handle != nil {
+			before := time.Now()
+			state, err := handle.Inspect(ctx)
+			if done(); err == nil && !state.Clock.IsZero() {
+				note("the database server", state.Clock, before, time.Now())
+			}
+		}
+	}
+	if !s.Loopback {
+		before := time.Now()
+		if date, err := dateOf(ctx, client, s.BaseURL); err == nil {
+			note("the public address", date, before.Add(-time.Second), time.Now())
+		}
+	}
+	found := strings.Join(compared, "; ")
+	const remedy = "Synchronize the clocks of all machines (NTP: chrony, systemd-timesyncd)."
+	switch {
+	case found == "":
+		return ok("nothing to compare with")
+	case worst > skewFail:
+		return fail(found, remedy)
+	case worst > skewWarn:
+		return warn(found, remedy)
+	}
+	return ok("%s", found)
+}
+
+func dateOf(ctx context.Context, client *http.Client, baseURL string) (time.Time, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, baseURL+"/healthz", nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return time.Time{}, err
+	}
+	resp.Body.Close()
+	return http.ParseTime(resp.Header.Get("Date"))
+}

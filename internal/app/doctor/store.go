@@ -1,0 +1,233 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// Database is one that the program uses.
+type Database struct {
+	Name   string
+	Schema db.Schema
+	// Open returns it, and what to call when done. A database that does not exist is
+	// not created: it is [fs.ErrNotExist].
+	Open func(ctx context.Context) (d *db.DB, done func(), err error)
+}
+
+// oldestPostgres is the oldest release that is supported.
+const oldestPostgres = 15
+
+// Stored looks whether a database can be written, at the version of its schema, and
+// for triggers and views that hide entries of the audit log.
+func Stored(ctx context.Context, d Database) Finding {
+	handle, done, err := d.Open(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return warn("it does not exist yet", "Start the server, which creates it.")
+	}
+	if err != nil {
+		return fail(fmt.Sprintf("it cannot be opened: %v", err), "Look at KICKSTAND_DATABASE_URL and the database server.")
+	}
+	defer done()
+	if err := Writable(ctx, handle); err != nil {
+		return fail(fmt.Sprintf("it cannot be written: %v", err), "Look at the disk, the permissions, and whether the server is a standby.")
+	}
+	state, err := handle.Inspect(ctx)
+	if err != nil {
+		return fail(fmt.Sprintf("it cannot be read: %v", err), "Look at the database server.")
+	}
+	newest, err := d.Schema.Newest()
+	if err != nil {
+		return fail(err.Error(), "Report this as a bug of Kickstand.")
+	}
+	found := fmt.Sprintf("%s, schema %d of %d", state.Engine, state.Version, newest)
+	switch {
+	case handle.Postgres() && state.Release < oldestPostgres:
+		return fail(found, fmt.Sprintf("Upgrade PostgreSQL to %d or newer.", oldestPostgres))
+	case state.Version > newest:
+		return fail(found+": a newer version of Kickstand has migrated it", "Upgrade this program.")
+	case state.Version < newest:
+		return warn(found, "Start the server or run `kickstand migrate`, after a backup.")
+	}
+	interference, err := audit.Interference(ctx, handle)
+	if err != nil {
+		return fail(fmt.Sprintf("%s: %v", found, err), "Look at the database server.")
+	}
+	if interference != "" {
+		return fail(found+": "+interference, "Keep a copy of the database, find out who had access to it, and run `kickstand audit verify`.")
+	}
+	return ok("%s", found)
+}
+
+// Writable returns why one of the databases cannot be written, nil if all can.
+func Writable(ctx context.Context, databases ...*db.DB) error {
+	for _, d := range databases {
+		if err := d.Ping(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Attachments writes a file to a store, reads it back and deletes it. Open returns
+// [fs.ErrNotExist] for a folder that does not exist.
+func Attachments(ctx context.Context, where string, open func() (blob.Store, func(), error)) Finding {
+	store, done, err := open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return warn(where+" does not exist yet", "Start the server, which creates it.")
+	}
+	const remedy = "Look at KICKSTAND_BLOB_URL, the disk or the bucket, and the permissions there."
+	if err != nil {
+		return fail(fmt.Sprintf("%s cannot be opened: %v", where, err), remedy)
+	}
+	defer done()
+	content := make([]byte, 32)
+	rand.Read(content)
+	ref, err := store.Put(ctx, bytes.NewReader(content))
+	if err != nil {
+		return fail(fmt.Sprintf("%s cannot be written: %v", where, err), remedy)
+	}
+	got, err := readBack(ctx, store, ref.Key)
+	if derr := store.Delete(ctx, ref.Key); derr != nil {
+		return fail(fmt.Sprintf("a file cannot be deleted from %s: %v", where, derr), remedy)
+	}
+	if err != nil || !bytes.Equal(got, content) {
+		return fail(fmt.Sprintf("%s does not return what was written: %v", where, err), remedy)
+	}
+	return ok("%s: written, read and deleted a file", where)
+}
+
+func readBack(ctx context.Context, store blob.Store, key string) ([]byte, error) {
+	r, err := store.Open(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// MailServer connects to the mail server and logs in, without sending.
+func MailServer(ctx context.Context, server *mail.SMTP) Finding {
+	encrypted, err := server.Probe(ctx)
+	if err != nil {
+		return fail(strings.TrimPrefix(err.Error(), "mail: "), "Look at KICKSTAND_SMTP_URL: host, port, user and password.")
+	}
+	if !encrypted && !server.Local() {
+		return warn(server.Address()+" accepts mail, but without TLS: others on the way can read sign-in links", "Use smtps://, or a server that offers STARTTLS, and ?tls=required.")
+	}
+	tls := "without TLS, on this machine"
+	if encrypted {
+		tls = "with TLS"
+	}
+	return ok("%s lets us in, %s", server.Address(), tls)
+}
+
+// NoMailServer judges a deployment without one.
+func NoMailServer(s Settings, deliveryAPI bool) Finding {
+	switch {
+	case deliveryAPI:
+		return ok("by the delivery provider's API; the key is well-formed, and was not tried")
+	case s.Loopback:
+		return ok("none: mails are shown at /dev/mailbox, for development")
+	}
+	return fail("there is no way to send mail: nobody can sign in by link, be invited or reset a password", "Set KICKSTAND_SMTP_URL or KICKSTAND_EMAIL_DELIVERY_API_KEY.")
+}
+
+// Shared looks whether the server of shared limits can be used.
+func Shared(ctx context.Context, where string, ping func(context.Context) error) Finding {
+	if err := ping(ctx); err != nil {
+		return fail(fmt.Sprintf("%s cannot be used, so that each process counts on its own: %v", where, err), "Look at KICKSTAND_REDIS_URL and the Redis server.")
+	}
+	return ok("%s counts", where)
+}
+
+// Permissions lists the files that others on the machine can reach.
+func Permissions(exposed []string, err error) Finding {
+	switch {
+	case err != nil:
+		return fail(err.Error(), "Look at the data folder.")
+	case len(exposed) > 0:
+		return fail("others can reach "+strings.Join(exposed, ", "), "Start the server, which repairs them, or run chmod go= on each.")
+	}
+	return ok("the server's files are for its user alone")
+}
+
+// Key is how the secret key is stored.
+type Key struct {
+	Path       string // of its file; empty: given as a value
+	Mode       fs.FileMode
+	Missing    bool
+	WithData   bool // in the same folder as the database
+	Unreadable error
+}
+
+// SecretKey judges how the key that encrypts stored secrets is stored.
+func SecretKey(s Settings, k Key) Finding {
+	const apart = "Move it to a folder of its own, readable by the server's user only, and set KICKSTAND_SECRET_KEY_FILE to its path."
+	switch {
+	case k.Missing:
+		return warn(k.Path+" does not exist yet", "Start the server, which creates it; then back it up.")
+	case k.Unreadable != nil:
+		return fail(k.Unreadable.Error(), "Restore the key from your backup: without it, stored secrets cannot be read.")
+	case k.Path == "":
+		return ok("given as a value")
+	case k.Mode.Perm()&0o077 != 0:
+		return fail(fmt.Sprintf("others can read %s (mode %04o)", k.Path, k.Mode.Perm()), "Run chmod 600 on it.")
+	case k.WithData && !s.Loopback:
+		return warn(k.Path+" is beside the database: a copy of the folder holds both", apart)
+	}
+	return ok("%s, for its owner alone", k.Path)
+}
+
+// Organizations judges whether anybody can work here, and whether one of the
+// organizations gets the inbound events that no connection claims.
+func Organizations(count int, hasDefault bool, err error) Finding {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return warn("there is no database of this version yet", "Start the server, then run `kickstand org create` and `kickstand user create`.")
+	case err != nil:
+		return fail(fmt.Sprintf("they cannot be read: %v", err), "Look at the database.")
+	case count == 0:
+		return warn("there is none", "Run `kickstand org create` and `kickstand user create`.")
+	case !hasDefault:
+		return warn(fmt.Sprintf("%d, and none is the default: inbound events that no connection claims stay unrouted", count), "Run `kickstand org default` with the slug of one.")
+	}
+	return ok("%d; one is the default", count)
+}
+
+// Proofs are how connections have proven their addresses.
+type Proofs struct {
+	Proven, Pending int
+	BeforeProofs    int      // proven, but only because they were there before proofs were
+	UnknownSlugs    []string // which allowed-addresses names, and no organization has
+}
+
+// Addresses judges whether the addresses of connections are proven to be their
+// organizations'. Pending ones are in order: strangers can make as many as they like.
+func Addresses(s Settings, p Proofs, err error) Finding {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ok("there is no database of this version yet")
+	case err != nil:
+		return fail(fmt.Sprintf("they cannot be read: %v", err), "Look at the database and KICKSTAND_ALLOWED_ADDRESSES.")
+	case len(p.UnknownSlugs) > 0:
+		return warn(fmt.Sprintf("KICKSTAND_ALLOWED_ADDRESSES names organizations that do not exist: %s; whoever signs up first under such a name gets the addresses",
+			strings.Join(p.UnknownSlugs, ", ")), "Correct the slugs (`kickstand org list` shows them), or run `kickstand org create`.")
+	case p.BeforeProofs > 0 && !s.Loopback:
+		return warn(fmt.Sprintf("%d of %d connections were made before addresses had to be proven", p.BeforeProofs, p.Proven+p.Pending),
+			"Look at `kickstand channel list`, and run `kickstand channel prove` for each before_proofs that is its organization's, with --revoke for each that is not.")
+	case p.Pending > 0:
+		return ok("%d proven, %d pending: `kickstand channel list` shows them, and `kickstand channel prove` vouches for one", p.Proven, p.Pending)
+	}
+	return ok("%d connected, all proven", p.Proven)
+}

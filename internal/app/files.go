@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+)
+
+// Everything that the program stores on this machine is for its user alone:
+// folders 0700, files 0600. They are created so whatever the umask. Those of an
+// earlier version, or opened by somebody since, are repaired at start.
+
+// sqlitePaths returns the files of the databases, none on PostgreSQL.
+func (c *Config) sqlitePaths() []string {
+	var paths []string
+	for _, d := range databases {
+		at, _ := d.at(c.databaseURL())
+		if path, ok := strings.CutPrefix(at, "sqlite:"); ok && path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// keyPath is where the generated secret key is.
+func (c *Config) keyPath() string { return filepath.Join(c.Data, "secret.key") }
+
+// mailboxDir is where mails are stored that are not sent.
+func (c *Config) mailboxDir() string { return filepath.Join(c.Data, "mailbox") }
+
+// blobURL is where attachments are.
+func (c *Config) blobURL() string {
+	if c.BlobURL != "" {
+		return c.BlobURL
+	}
+	return "file:" + filepath.Join(c.Data, "attachments")
+}
+
+// privatePaths returns the folders and files that are for this user alone, as far
+// as they exist, but for the attachments.
+func (c *Config) privatePaths() ([]string, error) {
+	wanted := []string{c.Data}
+	for _, path := range c.sqlitePaths() {
+		wanted = append(wanted, path, path+"-wal", path+"-shm", path+"-journal")
+	}
+	if c.SecretKey == "" {
+		wanted = append(wanted, c.keyPath())
+	}
+	var list []string
+	for _, path := range wanted {
+		_, err := os.Stat(path)
+		switch {
+		case err == nil:
+			list = append(list, path)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	err := filepath.WalkDir(c.mailboxDir(), func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // pruned meanwhile, or there is no mailbox
+			return nil
+		}
+		if err == nil && (e.IsDir() || e.Type().IsRegular()) {
+			list = append(list, path)
+		}
+		return err
+	})
+	return list, err
+}
+
+// exposed reports whether others than its owner can do anything with a file, and
+// with which permissions. Windows has no such bits.
+func exposed(path string) (mode fs.FileMode, open bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return info.Mode(), info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows", nil
+}
+
+// protectFiles creates the data folder and the files of the databases for this
+// user alone, and repairs what others can reach. Permissions that cannot be
+// changed, as those of a mounted volume may be, are only logged.
+func (c *Config) protectFiles(ctx context.Context, log *slog.Logger) error {
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	for _, path := range c.sqlitePaths() {
+		// SQLite gives its other files the permissions of this one. A folder that is
+		// missing is its error to report.
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err == nil {
+			f.Close()
+		}
+	}
+	paths, err := c.privatePaths()
+	if err != nil {
+		return fmt.Errorf("file permissions: %w", err)
+	}
+	for _, path := range paths {
+		mode, open, err := exposed(path)
+		if err != nil {
+			return fmt.Errorf("file permissions: %w", err)
+		}
+		if !open {
+			continue
+		}
+		if err := os.Chmod(path, mode&^0o077); err != nil {
+			log.WarnContext(ctx, "others can reach a file, and its permissions cannot be changed", "path", path, "mode", octal(mode), "error", err)
+			continue
+		}
+		log.WarnContext(ctx, "repaired the permissions of a file that others could reach", "path", path, "was", octal(mode), "is", octal(mode&^0o077))
+	}
+	return nil
+}
+
+func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", mode.Perm()) }
+
+// protectAttachments repairs the permissions of stored attachments, of which there
+// may be a great many.
+func (a *App) protectAttachments(ctx context.Context) {
+	d, ok := a.blobs.(*blob.Dir)
+	if !ok {
+		return
+	}
+	repaired, err := d.Protect(ctx)
+	if repaired > 0 {
+		a.log.WarnContext(ctx, "repaired the permissions of attachments that others could reach", "files", repaired)
+	}
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "others may reach attachments, and their permissions cannot be changed", "error", err)
+	}
+}

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/app/doctor"
+)
+
+// forwardedMemory is how long the last such request is worth a warning.
+const forwardedMemory = 7 * 24 * time.Hour
+
+// forwardedPath is where the server leaves what the command `doctor` reads.
+func (c Config) forwardedPath() string { return filepath.Join(c.Data, "forwarded.json") }
+
+// forwarded counts requests with X-Forwarded-For whose peer is not a trusted proxy:
+// where that is a proxy, all clients share its limits.
+type forwarded struct {
+	trusted []netip.Prefix
+	path    string
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	seen doctor.Forwarded
+	next int64 // the count at which the file is written again
+}
+
+// watch counts, and has next answer. The first request is logged, and the file is
+// written at each power of ten.
+func (f *forwarded) watch(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header["X-Forwarded-For"]) > 0 {
+			if peer := browser.ClientIP(r, nil); !slices.ContainsFunc(f.trusted, func(p netip.Prefix) bool { return p.Contains(peer) }) {
+				f.count(r, peer)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (f *forwarded) count(r *http.Request, peer netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen.Count++
+	if f.seen.Count < f.next {
+		return
+	}
+	f.next = max(f.seen.Count, 1) * 10
+	f.seen.Peer, f.seen.At = peer, time.Now()
+	if f.seen.Count == 1 {
+		f.log.WarnContext(r.Context(), "a request with X-Forwarded-For came from an address that is not in trusted-proxies: if that is a proxy, all clients share its limits",
+			"event", "proxy.untrusted", "address", peer.String())
+	}
+	text, err := json.Marshal(f.seen)
+	if err == nil {
+		err = os.WriteFile(f.path, append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		f.log.WarnContext(r.Context(), "note of an untrusted proxy not written", "error", err)
+	}
+}
+
+// forwarded returns the note that the server left, unless it is old or the peer is
+// trusted by now.
+func (c Config) forwarded() doctor.Forwarded {
+	var seen doctor.Forwarded
+	text, err := os.ReadFile(c.forwardedPath())
+	if err != nil || json.Unmarshal(text, &seen) != nil || time.Since(seen.At) > forwardedMemory ||
+		slices.ContainsFunc(c.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(seen.Peer) }) {
+		return doctor.Forwarded{}
+	}
+	return seen
+}

@@ -1,0 +1,176 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Bounds of what refusals can add to the log, whoever is refused how often.
+const (
+	// RefusalWindow is the time in which refusals of one kind become one entry
+	// after the first.
+	RefusalWindow = 15 * time.Minute
+	// maxRefusals is how many kinds of refusal a process records apart in a window.
+	// The rest is counted by chain and action.
+	maxRefusals = 100
+	// maxMerged is how many of those counts there are. The rest is one.
+	maxMerged = 100
+)
+
+// refusalKey is what refusals have in common that become one entry.
+type refusalKey struct {
+	organizationID, action, targetID string
+	network                          netip.Prefix
+	merged                           bool
+}
+
+// refusal is a kind of refusal in its window.
+type refusal struct {
+	ctx     context.Context
+	entry   Entry
+	since   time.Time // start of the window
+	count   int       // not yet written
+	written bool      // the first entry of the window is
+}
+
+type refusals struct {
+	mu    sync.Mutex
+	kinds map[refusalKey]*refusal
+	wake  chan struct{} // capacity 1
+}
+
+// Refuse records that somebody was refused, in the audit log and as a security
+// event in the server's log. It neither fails nor waits: [Log.Run] writes the entry
+// soon. The first refusal of an action on a target by a network (an IPv4 address or
+// a /64 of IPv6) is an entry; those of the next [RefusalWindow] are counted in one
+// more, with details count. Under a flood, targets and networks are counted
+// together. What is counted and not yet written is lost when the process is killed.
+func (l *Log) Refuse(ctx context.Context, e Entry) {
+	if l == nil {
+		return
+	}
+	e.Outcome = Refused
+	now := time.Now()
+	l.refused.mu.Lock()
+	r, first := l.refused.of(context.WithoutCancel(ctx), e, now)
+	r.count++
+	l.refused.mu.Unlock()
+	if !first {
+		return
+	}
+	Security(ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID))
+	select {
+	case l.refused.wake <- struct{}{}:
+	default:
+	}
+}
+
+// of returns the kind of a refusal, and whether it is new.
+func (rs *refusals) of(ctx context.Context, e Entry, now time.Time) (r *refusal, first bool) {
+	key := refusalKey{organizationID: e.OrganizationID, action: e.Action, targetID: e.Target.ID, network: network(SourceOf(ctx).Address)}
+	for _, bound := range []int{maxRefusals, maxRefusals + maxMerged, maxRefusals + maxMerged + 1} {
+		if r := rs.kinds[key]; r != nil {
+			return r, false
+		}
+		if len(rs.kinds) < bound {
+			break
+		}
+		if key.merged { // one for everything
+			key = refusalKey{merged: true}
+			ctx, e = context.Background(), Entry{Action: RefusalsMerged, Outcome: Refused}
+			continue
+		}
+		key = refusalKey{organizationID: e.OrganizationID, action: e.Action, merged: true}
+		ctx = WithSource(ctx, Source{Actor: Actor{Type: Anonymous}, Surface: SourceOf(ctx).Surface})
+		e.Target, e.Details = Target{Type: e.Target.Type}, map[string]any{"merged": true}
+	}
+	if r := rs.kinds[key]; r != nil {
+		return r, false
+	}
+	r = &refusal{ctx: ctx, entry: e, since: now}
+	rs.kinds[key] = r
+	return r, true
+}
+
+// writeTimeout bounds the end of the process where the database does not answer.
+const writeTimeout = 5 * time.Second
+
+// RefusalsMerged is recorded in the deployment's chain for refusals of all kinds,
+// when there are too many kinds to count them apart.
+const RefusalsMerged Action = "refusals.merged"
+
+// network is what of an address one customer of a provider has to themselves.
+func network(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := 64
+	if a.Is4() {
+		bits = 32
+	}
+	p, _ := a.Prefix(bits) // zero for no address
+	return p
+}
+
+// due returns the entries to write now: the first of each kind, and what was
+// counted in windows that are over. All is for the end of the process.
+func (rs *refusals) due(at time.Time, all bool) (list []refusal) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for key, r := range rs.kinds {
+		over := all || at.Sub(r.since) >= RefusalWindow
+		if r.count > 0 && (over || !r.written) {
+			now := *r
+			if !over { // the first; the others wait for the end of the window
+				now.count = 1
+			}
+			list = append(list, now)
+			r.count, r.written = r.count-now.count, true
+		}
+		if over {
+			delete(rs.kinds, key)
+		}
+	}
+	slices.SortFunc(list, func(a, b refusal) int { return a.since.Compare(b.since) })
+	return list
+}
+
+// Run writes what [Log.Refuse] has gathered until ctx ends, and then the rest.
+// Failures are logged; what failed is not tried again.
+func (l *Log) Run(ctx context.Context) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.refused.wake:
+		case <-tick.C:
+		case <-ctx.Done():
+			l.writeRefusals(ctx, l.refused.due(time.Now(), true))
+			return
+		}
+		l.writeRefusals(ctx, l.refused.due(time.Now(), false))
+	}
+}
+
+// writeRefusals writes entries, also when ctx has ended.
+func (l *Log) writeRefusals(ctx context.Context, list []refusal) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	for _, r := range list {
+		e := r.entry
+		if r.written || r.count > 1 {
+			e.Details = maps.Clone(e.Details)
+			if e.Details == nil {
+				e.Details = map[string]any{}
+			}
+			e.Details["count"], e.Details["since"] = r.count, r.since.UTC().Format(time.RFC3339)
+			Security(r.ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID), slog.Int("count", r.count))
+		}
+		if err := l.Record(WithSource(ctx, SourceOf(r.ctx)), e); err != nil {
+			l.log.ErrorContext(ctx, "write refusals to the audit log", "error", err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package email
+
+import (
+	"bytes"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+var (
+	_ channel.Provable        = Writer{}
+	_ channel.OwnSender       = Writer{}
+	_ channel.ChallengeReader = (*style)(nil)
+	_ channel.ChallengeReader = (*Delivery)(nil)
+)
+
+// ProofWays implements [channel.Provable].
+func (Writer) ProofWays(string) []channel.ProofWay {
+	return []channel.ProofWay{channel.ProveByMail, channel.ProveByDNS}
+}
+
+// SendsItself implements [channel.OwnSender].
+func (Writer) SendsItself(credentials channel.Credentials) bool {
+	return credentials.Get(CredentialServer) != "" || credentials.HasAPI()
+}
+
+// ReadChallenge implements [channel.ChallengeReader]. The token is in the header, or,
+// where a person or a program forwarded the message and dropped it, in the subject.
+func (a *style) ReadChallenge(r *channel.Request, _ channel.Part) string {
+	if !mayHoldToken(r.Body) {
+		return ""
+	}
+	s, err := a.open(r)
+	if err != nil {
+		return ""
+	}
+	h := s.header()
+	if token := channel.FindProofToken(h.Get(channel.ProofHeader)); token != "" {
+		return token
+	}
+	return channel.FindProofToken(headerText(h.Get("Subject")))
+}
+
+// ReadChallenge implements [channel.ChallengeReader].
+func (*Delivery) ReadChallenge(r *channel.Request, _ channel.Part) string {
+	if !mayHoldToken(r.Body) {
+		return ""
+	}
+	e, err := openDelivery(r)
+	if err != nil || e.Type != kindReceived {
+		return ""
+	}
+	return channel.FindProofToken(string(e.Data.Subject))
+}
+
+// maxChallenge is the largest request that brings a challenge back, in bytes, where the
+// message is encoded as a whole.
+const maxChallenge = 64 << 10
+
+// mayHoldToken reports whether a body is worth opening for a token.
+func mayHoldToken(body []byte) bool {
+	return bytes.Contains(body, []byte(channel.ProofTokenPrefix)) || len(body) <= maxChallenge && bytes.Contains(body, []byte("base64"))
+}

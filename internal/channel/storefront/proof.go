@@ -1,0 +1,59 @@
+package storefront
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+var (
+	_ channel.Provable      = Adapter{}
+	_ channel.ProviderProof = Adapter{}
+)
+
+// ProofWays implements [channel.Provable].
+func (Adapter) ProofWays(string) []channel.ProofWay {
+	return []channel.ProofWay{channel.ProveByProvider}
+}
+
+// ProofAPI implements [channel.ProviderProof]. Only the platform answers below a
+// shop's own domain, the form of which an address has.
+func (a Adapter) ProofAPI(address string) channel.API {
+	return channel.API{URL: strings.ReplaceAll(a.apiURL, "{shop}", address), Credentials: declared}
+}
+
+// proofVersion is the version of the API that is asked; the platform takes a later one
+// when it is too old.
+const proofVersion = "2026-10"
+
+// ProofCall implements [channel.ProviderProof]: the shop is asked for its own domain.
+func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Answer) (*channel.Call, error) {
+	token := credentials.Get(accessToken)
+	if token == "" {
+		return nil, errors.New("the shop is asked with the credential " + accessToken + ", which the connection does not have")
+	}
+	if len(answers) == 0 {
+		call := credentials.Call(http.MethodPost, "/admin/api/"+proofVersion+"/graphql.json", http.Header{
+			"X-Shopify-Access-Token": {token}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
+		}, []byte(`{"query":"{ shop { myshopifyDomain } }"}`))
+		return &call, nil
+	}
+	var reply struct {
+		Data struct {
+			Shop struct {
+				Domain string `json:"myshopifyDomain"`
+			} `json:"shop"`
+		} `json:"data"`
+	}
+	if a := answers[0]; a.Status != http.StatusOK || json.Unmarshal(a.Body, &reply) != nil {
+		return nil, fmt.Errorf("the shop refuses the credential %s (%d)", accessToken, a.Status)
+	}
+	if domain, err := formDomain(reply.Data.Shop.Domain); err != nil || domain != address {
+		return nil, fmt.Errorf("the credential %s is not of this shop", accessToken)
+	}
+	return nil, nil
+}

@@ -1,0 +1,147 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Allowed is an address, or a domain with all of its mail addresses, that the
+// operator's configuration gives to an organization.
+type Allowed struct {
+	Medium  string // empty: any
+	Address string // as it was written; empty for a domain
+	Domain  string // in ASCII
+	Slug    string // the organization's
+}
+
+// ParseAllowed reads entries of the form "[MEDIUM:]ADDRESS=SLUG" and
+// "[email:]@DOMAIN=SLUG". An address must be one of a channel of the medium.
+func ParseAllowed(entries []string, adapters []channel.Adapter) ([]Allowed, error) {
+	list := make([]Allowed, 0, len(entries))
+	for _, entry := range entries {
+		a, err := parseAllowed(strings.TrimSpace(entry), adapters)
+		if err != nil {
+			return nil, fmt.Errorf("%q %w", entry, err)
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func parseAllowed(entry string, adapters []channel.Adapter) (Allowed, error) {
+	i := strings.LastIndexByte(entry, '=')
+	if i < 0 {
+		return Allowed{}, errors.New("must be ADDRESS=SLUG or @DOMAIN=SLUG, such as support@example.com=acme")
+	}
+	a := Allowed{Address: strings.TrimSpace(entry[:i]), Slug: strings.TrimSpace(entry[i+1:])}
+	if a.Slug == "" || a.Address == "" {
+		return a, errors.New("needs an address before the = and an organization's slug after it")
+	}
+	if medium, rest, ok := strings.Cut(a.Address, ":"); ok && slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return ad.Info().Medium == medium }) {
+		a.Medium, a.Address = medium, rest
+	}
+	if domain, ok := strings.CutPrefix(a.Address, "@"); ok {
+		if a.Medium != "" && a.Medium != "email" {
+			return a, errors.New("names a domain, which only mail addresses have")
+		}
+		a.Medium, a.Address, a.Domain = "email", "", domainOf("x@"+strings.ToLower(domain))
+		if !strings.Contains(a.Domain, ".") {
+			return a, errors.New("does not name a domain such as @example.com")
+		}
+		return a, nil
+	}
+	if a.Medium == "" && strings.Contains(a.Address, "@") {
+		a.Medium = "email"
+	}
+	if !slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return a.formed(ad) != "" }) {
+		return a, errors.New("names no address of a channel")
+	}
+	return a, nil
+}
+
+// formed is the address as a channel writes it; empty where it is none of that channel.
+func (a *Allowed) formed(ad channel.Adapter) string {
+	if a.Medium != "" && a.Medium != ad.Info().Medium {
+		return ""
+	}
+	if f, ok := ad.(channel.AddressFormer); ok {
+		address, err := f.FormAddress(a.Address)
+		if err != nil {
+			return ""
+		}
+		return address
+	}
+	return a.Address
+}
+
+// covers reports whether the entry is about a connection's address.
+func (a *Allowed) covers(ad channel.Adapter, c *Connection) bool {
+	if a.Domain != "" {
+		return ad.Info().Medium == a.Medium && strings.EqualFold(domainOf(c.Address), a.Domain)
+	}
+	return a.formed(ad) == c.Address
+}
+
+// allows reports whether the operator's configuration gives c's address to its
+// organization.
+func (s *Service) allows(ctx context.Context, q db.Querier, c *Connection) (bool, error) {
+	slug := ""
+	for i := range s.proofs.Allowed {
+		a := &s.proofs.Allowed[i]
+		if ad, ok := s.adapters[c.Channel]; !ok || !a.covers(ad, c) {
+			continue
+		}
+		if slug == "" {
+			var err error
+			if slug, err = s.proofs.Slug(ctx, q, c.OrganizationID); err != nil {
+				return false, fmt.Errorf("find organization: %w", err)
+			}
+		}
+		if slug == a.Slug {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ProveAllowed proves the connections that the operator's configuration covers and that
+// were made before it did, and returns how many. The server calls it at start.
+func (s *Service) ProveAllowed(ctx context.Context) (int, error) {
+	if len(s.proofs.Allowed) == 0 {
+		return 0, nil
+	}
+	list, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+` FROM connections
+		WHERE proof = 'pending' OR proof_method NOT IN ('operator', 'allowed') ORDER BY medium, address, id`)
+	if err != nil {
+		return 0, fmt.Errorf("find connections: %w", err)
+	}
+	n := 0
+	for i := range list {
+		c := &list[i]
+		ok, err := s.allows(ctx, s.db, c)
+		if err != nil {
+			return n, err
+		}
+		if !ok {
+			continue
+		}
+		err = s.db.Write(ctx, func(tx *db.Tx) error {
+			_, err := s.proveByID(ctx, tx, c.ID, evidence{method: ByAllowList})
+			return err
+		})
+		switch {
+		case errors.Is(err, errContested):
+		case err != nil:
+			return n, err
+		default:
+			n++
+		}
+	}
+	return n, nil
+}

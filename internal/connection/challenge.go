@@ -1,0 +1,374 @@
+package connection
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+
+	"github.com/google/uuid"
+)
+
+// Challenge waits for its answer.
+type Challenge struct {
+	Way       channel.ProofWay
+	SentAt    time.Time
+	ExpiresAt time.Time
+	TriesLeft int    // of codes; 0 where there is no code
+	Publish   string // of a topic: the text to publish there
+
+	id   string
+	code []byte
+}
+
+const (
+	mailLife = 24 * time.Hour // and of topics
+	textLife = 15 * time.Minute
+	maxTries = 5 // wrong codes of one challenge
+
+	tokenPurpose = "connection proof token"
+	codePurpose  = "connection proof code"
+	codeSize     = 16
+	codeDigits   = 8
+)
+
+var tokenEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// tokenText is a token as it is written.
+func tokenText(mac []byte) string {
+	return channel.ProofTokenPrefix + strings.ToLower(tokenEncoding.EncodeToString(mac[:16]))
+}
+
+// token is that of a challenge. Nobody sees it but who gets the message, or publishes
+// it.
+func (s *Service) token(challengeID string) string {
+	return tokenText(s.box.MAC(tokenPurpose, challengeID))
+}
+
+func digest(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
+}
+
+func newCode() string {
+	n, err := rand.Int(rand.Reader, big.NewInt(100_000_000))
+	if err != nil {
+		panic(err) // the system's random source never fails
+	}
+	return fmt.Sprintf("%0*d", codeDigits, n)
+}
+
+// plainCode is a code without what people put between its digits.
+func plainCode(code string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == '-' || r == '\u00a0' {
+			return -1
+		}
+		return r
+	}, code)
+}
+
+const challengeColumns = "id, way, code, tries, sent_at, expires_at"
+
+func (s *Service) scanChallenge(row db.Row) (Challenge, error) {
+	var c Challenge
+	var tries int
+	if err := row.Scan(&c.id, &c.Way, &c.code, &tries, db.IntoTime(&c.SentAt), db.IntoTime(&c.ExpiresAt)); err != nil {
+		return c, err
+	}
+	if c.code != nil {
+		c.TriesLeft = maxTries - tries
+	}
+	if c.Way == channel.ProveByTopic {
+		c.Publish = s.token(c.id)
+	}
+	return c, nil
+}
+
+// openChallenge returns the challenge of a connection that waits for its answer; nil
+// when there is none.
+func (s *Service) openChallenge(ctx context.Context, q db.Querier, connectionID string, now time.Time, suffix string) (*Challenge, error) {
+	c, err := db.One(ctx, q, s.scanChallenge, "SELECT "+challengeColumns+` FROM connection_challenges
+		WHERE connection_id = $1 AND ended_at IS NULL AND expires_at > $2 ORDER BY id DESC LIMIT 1`+suffix, connectionID, now.UnixMicro())
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find challenge: %w", err)
+	}
+	return &c, nil
+}
+
+// Prove takes the way that an organization chose to prove the address of one of its
+// connections. A mail or a text is sent, and a topic's text is chosen: the status then
+// has the challenge, which replaces any other. A record or the provider is asked at
+// once. Errors: NotFound, Precondition, RateLimited, Unavailable. It must not be called
+// in a transaction.
+func (s *Service) Prove(ctx context.Context, organizationID, id string, way channel.ProofWay) (Connection, error) {
+	c, err := s.FindOf(ctx, s.db, organizationID, id)
+	if err != nil {
+		return c, err
+	}
+	switch {
+	case c.Proven() && c.Proof.Method != BeforeProofs:
+		return c, problem.New(problem.Precondition, "this address is proven to be yours already")
+	case !slices.Contains(s.ways(&c), way):
+		return c, problem.New(problem.Precondition, "this address cannot be proven in the way %q here", way)
+	}
+	switch way {
+	case channel.ProveByDNS:
+		return s.proveByDNS(ctx, c)
+	case channel.ProveByProvider:
+		return s.proveByProvider(ctx, c)
+	}
+	code, err := s.challenge(ctx, c, way)
+	if err == nil && way == channel.ProveByText {
+		err = s.text(ctx, &c, code)
+	}
+	return c, err
+}
+
+// challenge records a challenge in place of any other, and enqueues its mail.
+func (s *Service) challenge(ctx context.Context, c Connection, way channel.ProofWay) (code string, err error) {
+	medium := s.adapters[c.Channel].Info().Medium
+	life := mailLife
+	if way == channel.ProveByText {
+		life = textLife
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		code = ""
+		if err := s.spend(ctx, tx, challengeLimits(&c, medium, way)); err != nil {
+			return err
+		}
+		now, err := s.FindOf(ctx, tx, c.OrganizationID, c.ID)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("end challenges: %w", err)
+		}
+		id := uuid.Must(uuid.NewV7()).String()
+		var token, mac []byte
+		if way != channel.ProveByText {
+			token = digest(s.token(id))
+		}
+		if way != channel.ProveByTopic {
+			code = newCode()
+			mac = s.box.MAC(codePurpose, id, code)[:codeSize]
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO connection_challenges (id, connection_id, medium, address, way, token, code, tries, sent_at, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9)`,
+			id, c.ID, medium, c.Address, string(way), token, mac, tx.Now.UnixMicro(), tx.Now.Add(life).UnixMicro()); err != nil {
+			return fmt.Errorf("record challenge: %w", err)
+		}
+		if way == channel.ProveByMail {
+			m, err := challengeMail(c.Address, s.proofs.BaseURL, s.token(id), code)
+			if err != nil {
+				return err
+			}
+			if err := s.proofs.Mailer.EnqueueMail(ctx, tx, m); err != nil {
+				return fmt.Errorf("enqueue mail: %w", err)
+			}
+		}
+		return s.recordTx(ctx, tx, AuditProofStarted, &now, nil, map[string]any{"way": string(way)})
+	})
+	return code, err
+}
+
+// challengeMail asks whoever reads an address. It repeats nothing that an organization
+// chose but the address itself, and only as its recipient.
+func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
+	l := mail.Letter{
+		Subject: "Connect this address to Kickstand? " + token,
+		Before: []string{
+			"Hello,",
+			"An organization on the Kickstand server " + baseURL + " asks to connect this address as a support channel. " +
+				"It would read the mail to this address, and answer in its name.",
+			"If you asked for it, enter this code there, under Settings, Channels: " + code[:4] + " " + code[4:],
+			"If mail to this address already goes to the channel, this message comes back there by itself, and you need no code.",
+			"If you did not ask for it, ignore this message and give the code to nobody. Without it, nothing changes.",
+		},
+		After: []string{"Valid for 24 hours. Reference: " + token},
+	}
+	m, err := l.Message(mail.Address{}, mail.Address{Address: to})
+	m.Headers = append(m.Headers, mail.Header{Name: channel.ProofHeader, Value: token})
+	return m, err
+}
+
+// text sends the code of a challenge. If it cannot be sent, the challenge is over.
+func (s *Service) text(ctx context.Context, c *Connection, code string) error {
+	err := s.proofs.Text(ctx, c.Address, channel.ProofText(code))
+	if err == nil {
+		return nil
+	}
+	ended := s.db.Write(context.WithoutCancel(ctx), func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro())
+		return err
+	})
+	reason := "the account that texts codes did not take it; try again later, or ask the operator of this server"
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		reason = p.Message
+	} else if s.proofs.Logger != nil {
+		s.proofs.Logger.WarnContext(ctx, "a code of a proof was not texted", "connection", c.ID, "organization", c.OrganizationID, "error", err)
+	}
+	return problem.New(problem.Precondition, "the code could not be sent to %s: %s", c.Address, reason).Because(errors.Join(err, ended))
+}
+
+// errCode is the refusal of a code. It is the same for every reason.
+func errCode(triesLeft int) error {
+	var v problem.Validation
+	switch triesLeft {
+	case 0:
+		v.Add("code", "is not the one that was sent, or is not valid any more; send another")
+	case 1:
+		v.Add("code", "is not the one that was sent; you can try once more")
+	default:
+		v.Add("code", "is not the one that was sent; you can try %d times more", triesLeft)
+	}
+	return v.Err()
+}
+
+// Answer proves an address by the code that was sent to it. Errors: NotFound; Invalid
+// for a wrong code, of which a challenge takes five; Precondition. It must not be
+// called in a transaction: a wrong code is counted although it fails.
+func (s *Service) Answer(ctx context.Context, organizationID, id, code string) (Connection, error) {
+	code = plainCode(code)
+	var c Connection
+	var refusal error
+	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		refusal = nil
+		if c, err = s.FindOf(ctx, tx, organizationID, id); err != nil {
+			return err
+		}
+		ch, err := s.openChallenge(ctx, tx, id, tx.Now, " FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if ch == nil || ch.TriesLeft <= 0 {
+			refusal = errCode(0)
+			return nil
+		}
+		if !s.box.VerifyMAC(codePurpose, ch.code, codeSize, ch.id, code) {
+			refusal = errCode(ch.TriesLeft - 1)
+			_, err := tx.Exec(ctx, "UPDATE connection_challenges SET tries = tries + 1 WHERE id = $1", ch.id)
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE id = $1", ch.id, tx.Now.UnixMicro()); err != nil {
+			return fmt.Errorf("end challenge: %w", err)
+		}
+		method := ByMail
+		if ch.Way == channel.ProveByText {
+			method = ByText
+		}
+		now, err := s.proveByID(ctx, tx, id, evidence{method: method})
+		if errors.Is(err, errContested) {
+			refusal = contested(err)
+			return nil
+		}
+		c = now
+		return err
+	})
+	if err == nil {
+		err = refusal
+	}
+	return c, err
+}
+
+// Returned is what became of a part that carries a challenge.
+type Returned struct {
+	Outcome      string `json:"outcome"` // proven, or recognized: it proves nothing
+	ConnectionID string `json:"connection_id,omitempty"`
+}
+
+// ReturnedTx takes the token of a challenge that came back at an address, in the
+// caller's transaction. connectionID is the connection that the message reaches, empty
+// for none: only where it is the one that the challenge was sent for is its address
+// proven. known is false where no challenge has the token: then it is a message like any
+// other. Taking a token again changes nothing.
+func (s *Service) ReturnedTx(ctx context.Context, tx *db.Tx, medium, address, token, connectionID string) (r Returned, known bool, err error) {
+	r.Outcome = "recognized"
+	if token == channel.TextChallenge {
+		// Whether its code is right must not show: it could be tried here without end.
+		var n int
+		err := tx.QueryRow(ctx, textChallenges, medium, address, tx.Now.UnixMicro()).Scan(&n)
+		return r, n > 0, err
+	}
+	var id, owner string
+	var way channel.ProofWay
+	var ended, expires time.Time
+	err = tx.QueryRow(ctx, "SELECT id, connection_id, way, ended_at, expires_at FROM connection_challenges WHERE token = $1 FOR UPDATE", digest(token)).
+		Scan(&id, &owner, &way, db.IntoTime(&ended), db.IntoTime(&expires))
+	if errors.Is(err, db.ErrNoRows) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("find challenge: %w", err)
+	}
+	// A topic is its publisher's, by whichever connection the message came; a mail only
+	// shows where mail to the address goes.
+	if !ended.IsZero() || !expires.After(tx.Now) || way == channel.ProveByMail && owner != connectionID {
+		return r, true, nil
+	}
+	var claimed string
+	err = tx.QueryRow(ctx, "SELECT address FROM connections WHERE id = $1", owner).Scan(&claimed)
+	if errors.Is(err, db.ErrNoRows) || err == nil && way == channel.ProveByTopic && claimed != address {
+		return r, true, nil
+	}
+	if err != nil {
+		return r, true, fmt.Errorf("find connection: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE id = $1", id, tx.Now.UnixMicro()); err != nil {
+		return r, true, fmt.Errorf("end challenge: %w", err)
+	}
+	method := ByMail
+	if way == channel.ProveByTopic {
+		method = ByTopic
+	}
+	if _, err := s.proveByID(ctx, tx, owner, evidence{method: method}); errors.Is(err, errContested) {
+		return r, true, nil
+	} else if err != nil {
+		return r, true, err
+	}
+	return Returned{"proven", owner}, true, nil
+}
+
+// Challenged reports whether a token, or a text, belongs to a challenge that was sent to
+// an address or for it.
+func (s *Service) Challenged(ctx context.Context, medium, address, token string) (bool, error) {
+	query, args := "SELECT count(*) FROM connection_challenges WHERE token = $1", []any{digest(token)}
+	if token == channel.TextChallenge {
+		query, args = textChallenges, []any{medium, address, time.Now().UnixMicro()}
+	}
+	var n int
+	err := s.db.QueryRow(ctx, query, args...).Scan(&n)
+	return n > 0, err
+}
+
+// textChallenges counts the texts on their way to a number.
+const textChallenges = "SELECT count(*) FROM connection_challenges WHERE medium = $1 AND address = $2 AND way = 'text' AND expires_at > $3"
+
+// PurgeProofs deletes challenges and counts that are of no use any more.
+func (s *Service) PurgeProofs(ctx context.Context) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE expires_at < $1", tx.Now.Add(-challengesKept).UnixMicro()); err != nil {
+			return fmt.Errorf("delete challenges: %w", err)
+		}
+		_, err := tx.Exec(ctx, "DELETE FROM proof_limits WHERE ends_at < $1", tx.Now.UnixMicro())
+		return err
+	})
+}
+
+// challengesKept is how long a challenge is recognized when it comes back after its
+// time: mail servers try for five days.
+const challengesKept = 7 * 24 * time.Hour

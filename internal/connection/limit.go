@@ -1,0 +1,70 @@
+package connection
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// limit bounds how often something is done within a window.
+type limit struct {
+	name   string
+	most   int64
+	window time.Duration
+}
+
+const day = 24 * time.Hour
+
+// challengeLimits keep challenges from being used to flood a person who never asked:
+// of an organization to an address, of all to an address, of an organization, and of
+// the deployment, which pays for them.
+func challengeLimits(c *Connection, medium string, way channel.ProofWay) []limit {
+	own := c.OrganizationID + "/" + medium + "/" + c.Address
+	if way == channel.ProveByTopic {
+		return []limit{{"topic/" + own, 20, day}} // nobody is written to
+	}
+	all := limit{"all/" + string(way), 2000, day}
+	if way == channel.ProveByText {
+		all.most = 200
+	}
+	return []limit{
+		{"minute/" + own, 1, time.Minute},
+		{"own/" + own, 5, day},
+		{"address/" + medium + "/" + c.Address, 10, day},
+		{"organization/" + c.OrganizationID, 30, day},
+		all,
+	}
+}
+
+// questionLimits bound how often an organization has records and providers asked.
+func questionLimits(c *Connection) []limit {
+	return []limit{{"questions/" + c.OrganizationID, 60, time.Hour}}
+}
+
+// spend counts one more under each of the limits, in the transaction, exactly. Past one
+// of them it is RateLimited, and the transaction must fail.
+func (s *Service) spend(ctx context.Context, tx *db.Tx, limits []limit) error {
+	slices.SortFunc(limits, func(a, b limit) int { return cmp.Compare(a.name, b.name) }) // for the order of locks
+	for _, l := range limits {
+		ends := tx.Now.Truncate(l.window).Add(l.window)
+		var count int64
+		err := tx.QueryRow(ctx, `INSERT INTO proof_limits (name, ends_at, count) VALUES ($1, $2, 1)
+			ON CONFLICT (name, ends_at) DO UPDATE SET count = proof_limits.count + 1 RETURNING count`, l.name, ends.UnixMicro()).Scan(&count)
+		if err != nil {
+			return fmt.Errorf("count an attempt to prove an address: %w", err)
+		}
+		if count > l.most {
+			return &problem.Error{
+				Kind: problem.RateLimited, Message: "there were too many attempts to prove this address; try again later",
+				RetryAfter: ends.Sub(tx.Now).Round(time.Second),
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Actions in the audit log. Everything else that happens to a ticket is in the
+// ticket's own activity.
+const (
+	AuditSLASet           audit.Action = "sla_policy.updated"
+	AuditSLADeleted       audit.Action = "sla_policy.deleted"
+	AuditTicketMerged     audit.Action = "ticket.merged"
+	AuditTicketUnmerged   audit.Action = "ticket.unmerged"
+	AuditTicketSplit      audit.Action = "ticket.split"
+	AuditTicketDeleted    audit.Action = "ticket.deleted"
+	AuditCustomerDeleted  audit.Action = "customer.deleted"
+	AuditCustomerRedacted audit.Action = "customer.redacted"
+)
+
+// ticketTarget names a ticket by number. Its subject is the customer's text, which
+// deletion and redaction must remove.
+func ticketTarget(t *Ticket) audit.Target {
+	return audit.Target{Type: "ticket", ID: t.ID, Name: "#" + strconv.FormatInt(t.Number, 10)}
+}
+
+func (s *Service) recordTicketTx(ctx context.Context, tx *db.Tx, a audit.Action, t *Ticket, details map[string]any) error {
+	return s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: t.OrganizationID, Action: a, Target: ticketTarget(t), Details: details})
+}
+
+// policySettings are the members of an SLA policy that the audit log compares.
+type policySettings struct {
+	FirstResponse int64  `json:"first_response_minutes"`
+	Resolution    int64  `json:"resolution_minutes"`
+	Hours         *Hours `json:"business_hours"`
+}
+
+// recordPolicyTx records the change of an SLA policy from before to after; the zero
+// policy stands for none. It records nothing when nothing differs.
+func (s *Service) recordPolicyTx(ctx context.Context, tx *db.Tx, a audit.Action, organizationID string, priority Priority, before, after SLAPolicy) error {
+	e := audit.Entry{OrganizationID: organizationID, Action: a, Target: audit.Target{Type: "sla_policy", ID: string(priority), Name: string(priority)}}
+	of := func(p SLAPolicy) policySettings {
+		return policySettings{p.FirstResponseMinutes, p.ResolutionMinutes, p.Hours}
+	}
+	return s.audit.RecordChangeTx(ctx, tx, e, of(before), of(after))
+}
+
+// OwnerOf returns the organization and the type of a ticket or a customer, empty when
+// there is none of that id.
+func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
+	return owner(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
+		UNION ALL SELECT organization_id, 'customer' FROM customers WHERE id = $1`, id)
+}
+
+func owner(ctx context.Context, q db.Querier, query, id string) (organizationID, kind string, err error) {
+	err = q.QueryRow(ctx, query, id).Scan(&organizationID, &kind)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", "", nil
+	}
+	return organizationID, kind, err
+}

@@ -1,0 +1,67 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// What the audit log records of a fleet (fleet-api.md 6.8). Changes of vehicles and
+// rides that follow the rules have a history of their own.
+const (
+	SettingsUpdated      audit.Action = "settings.updated"
+	SubaccountCreated    audit.Action = "subaccount.created"
+	SubaccountUpdated    audit.Action = "subaccount.updated"
+	PricingCreated       audit.Action = "pricing.created"
+	PricingUpdated       audit.Action = "pricing.updated"
+	ZoneCreated          audit.Action = "zone.created"
+	ZoneUpdated          audit.Action = "zone.updated"
+	ZoneDeleted          audit.Action = "zone.deleted"
+	VehicleDeleted       audit.Action = "vehicle.deleted"
+	CustomerWasBlocked   audit.Action = "customer.blocked"
+	CustomerUnblocked    audit.Action = "customer.unblocked"
+	CustomerAnonymized   audit.Action = "customer.anonymized"
+	RideEndedByOperator  audit.Action = "ride.ended_by_operator"
+	FleetImported        audit.Action = "fleet.imported"
+	FleetExported        audit.Action = "fleet.exported"
+	FleetSeeded          audit.Action = "fleet.seeded"
+	SandboxReset         audit.Action = "sandbox.reset"
+	SandboxClockAdvanced audit.Action = "sandbox.clock_advanced"
+)
+
+func (s *Service) record(ctx context.Context, tx *db.Tx, organizationID string, a audit.Action, t audit.Target, changes map[string]audit.Change) error {
+	return s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: a, Target: t, Changes: changes})
+}
+
+// recordCustomer records what happens to a customer, by the id alone: the log is
+// for good, a person's data is not.
+func (s *Service) recordCustomer(ctx context.Context, tx *db.Tx, organizationID, id string, from, to CustomerStatus) error {
+	var action audit.Action
+	switch {
+	case from == to:
+		return nil
+	case to == CustomerBlocked:
+		action = CustomerWasBlocked
+	case to == CustomerAnonymised:
+		action = CustomerAnonymized
+	default:
+		action = CustomerUnblocked
+	}
+	return s.record(ctx, tx, organizationID, action, audit.Target{Type: "customer", ID: id}, map[string]audit.Change{"status": {From: from, To: to}})
+}
+
+// recordRide records that a ride was ended against the rules.
+func (s *Service) recordRide(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
+	if !before.Status.Open() || after.Status.Open() || cmp.Or(after.EndReason, after.CancelReason) != "operator" {
+		return nil
+	}
+	return s.record(ctx, tx, organizationID, RideEndedByOperator, audit.Target{Type: "ride", ID: after.ID},
+		map[string]audit.Change{"status": {From: before.Status, To: after.Status}})
+}
+
+// recordChange records what differs between two versions of a record.
+func (s *Service) recordChange(ctx context.Context, tx *db.Tx, organizationID string, a audit.Action, t audit.Target, before, after any) error {
+	return s.audit.RecordChangeTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: a, Target: t}, before, after)
+}

@@ -1,0 +1,55 @@
+package inbound
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Actions in the audit log.
+const (
+	AuditViewed   audit.Action = "inbound_event.viewed" // its headers and body were shown or handed out
+	AuditReplayed audit.Action = "inbound_event.replayed"
+	AuditRouted   audit.Action = "inbound_event.routed"
+	AuditRefused  audit.Action = "inbound.refused" // no valid signature
+)
+
+// source returns ctx with the client of a request as the source of what is
+// audited: the provider of a channel, as far as anybody knows yet.
+func (s *Service) source(r *http.Request) context.Context {
+	return audit.WithSource(r.Context(), audit.Source{
+		Actor: audit.Actor{Type: audit.Anonymous}, Address: browser.ClientIP(r, s.trustedProxies),
+		UserAgent: r.UserAgent(), RequestID: browser.RequestID(r.Header), Surface: audit.Inbound,
+	})
+}
+
+// RecordView records that somebody sees the request of an event, as it came. Call
+// it before it is shown: a view that cannot be recorded must not happen.
+func (s *Service) RecordView(ctx context.Context, e *Event) error {
+	return s.audit.Record(ctx, e.auditEntry(AuditViewed, nil))
+}
+
+func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, e *Event, details map[string]any) error {
+	return s.audit.RecordTx(ctx, tx, e.auditEntry(a, details))
+}
+
+func (e *Event) auditEntry(a audit.Action, details map[string]any) audit.Entry {
+	all := map[string]any{"channel": e.Channel, "state": string(e.State)}
+	maps.Copy(all, details)
+	return audit.Entry{OrganizationID: e.OrganizationID, Action: a, Target: audit.Target{Type: "inbound_event", ID: e.ID}, Details: all}
+}
+
+// OwnerOf returns the organization of a record and its type, empty when there is none
+// of that id.
+func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
+	err = s.db.QueryRow(ctx, "SELECT organization_id FROM inbound_events WHERE id = $1", id).Scan(db.IntoText(&organizationID))
+	if errors.Is(err, db.ErrNoRows) {
+		return "", "", nil
+	}
+	return organizationID, "inbound_event", err
+}

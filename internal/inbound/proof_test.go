@@ -1,0 +1,158 @@
+package inbound_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailproof/mailprooftest"
+)
+
+// withDNS has proofs looked up by lookup.
+func withDNS(lookup mailproof.Lookup) func(*house) {
+	return func(h *house) { h.txt = mailproof.NewResolver(lookup).TXT }
+}
+
+func signedMail(t *testing.T, domain, body string) string {
+	t.Helper()
+	return mailprooftest.Sign(t, mailText(body+"@"+domain, "ana@"+domain, "help@acme.example", body), mailprooftest.Signature{Domain: domain})
+}
+
+// proofs are the verdicts and reasons of all messages of org-1, by text.
+func (h *house) proofs(t *testing.T) map[string]string {
+	t.Helper()
+	list := make(map[string]string)
+	for _, e := range h.list(t, inbound.Processed) {
+		messages, err := h.desk.Messages(t.Context(), h.db, "org-1", result(t, e).TicketID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			a := m.Authentication()
+			if a == nil {
+				t.Fatalf("no verdict: %+v", m)
+			}
+			list[strings.TrimSpace(m.Text)] = string(a.Verdict) + ": " + a.Reason
+		}
+	}
+	return list
+}
+
+// TestSignedMailIsProven: the worker asks the DNS, the request path does not.
+func TestSignedMailIsProven(t *testing.T) {
+	z := mailprooftest.Zone{}
+	z.Publish("client.example")
+	var mu sync.Mutex
+	var asked []string
+	h := start(t, withDNS(func(ctx context.Context, name string) ([]string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, name)
+		return z.Lookup(ctx, name)
+	}))
+	h.connect(t, "email-raw", "help@acme.example")
+	large := mailprooftest.Sign(t, mailText("large@client.example", "ana@client.example", "help@acme.example", "large"+strings.Repeat("\r\nfiller", 30_000)), mailprooftest.Signature{Domain: "client.example"})
+	for _, raw := range []string{signedMail(t, "client.example", "small"), large, mailText("bare@client.example", "ana@client.example", "help@acme.example", "bare")} {
+		h.wantAnswer(t, mailRequest(raw, secretOf("help@acme.example"), "help@acme.example"), 200, accepted)
+	}
+	if asked != nil {
+		t.Errorf("the request path asked for %v", asked)
+	}
+	h.until(t, "message.created", 3)
+	got := h.proofs(t)
+	for text, verdict := range got {
+		want := "proven: DKIM signature of client.example matches the From address"
+		if text == "bare" {
+			want = "unproven: there is no DKIM signature of client.example, and no trusted server reports SPF"
+		}
+		if verdict != want {
+			t.Errorf("%.10s: %s", text, verdict)
+		}
+	}
+	slices.Sort(asked)
+	if len(got) != 3 || !slices.Equal(slices.Compact(asked), []string{"s1._domainkey.client.example"}) {
+		t.Errorf("%d messages, asked for %v", len(got), asked)
+	}
+}
+
+// TestHangingDNS: a mail whose DNS hangs is tried once more and goes on unproven;
+// other mail, large mail too, waits for none of it.
+func TestHangingDNS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := mailprooftest.Zone{}
+		z.Publish("client.example")
+		h := startSQLite(t, withDNS(func(ctx context.Context, name string) ([]string, error) {
+			if strings.Contains(name, "slow") {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return z.Lookup(ctx, name)
+		}))
+		h.connect(t, "email-raw", "help@acme.example")
+		post := func(raw string) {
+			h.wantAnswer(t, mailRequest(raw, secretOf("help@acme.example"), "help@acme.example"), 200, accepted)
+		}
+		h.run(t)
+		began := time.Now()
+		// One of these and one of those are more than may be parsed at once.
+		post(mailprooftest.Sign(t, mailText("1@slow.example", "eve@slow.example", "help@acme.example", "slow"+endlessText(30<<20)), mailprooftest.Signature{Domain: "slow.example"}))
+		synctest.Wait() // it hangs
+		post(signedMail(t, "client.example", "quick"))
+		post(mailprooftest.Sign(t, mailText("l@client.example", "bob@client.example", "help@acme.example", "quick and large"+endlessText(12<<20)), mailprooftest.Signature{Domain: "client.example"}))
+		for len(h.list(t, inbound.Processed)) < 2 {
+			if synctest.Wait(); time.Since(began) > 3*time.Second {
+				t.Fatalf("%d events processed after %s\n%s", len(h.list(t, inbound.Processed)), time.Since(began), h.logged())
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		h.settled(t)
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("took %s", took)
+		}
+		got := h.proofs(t)
+		for text, verdict := range got {
+			want := "proven: DKIM signature of client.example matches the From address"
+			if strings.HasPrefix(text, "slow") {
+				want = "unproven: DNS did not answer in time for the key of the DKIM signature of slow.example"
+			}
+			if verdict != want {
+				t.Errorf("%.20s: %s", text, verdict)
+			}
+		}
+		if len(got) != 3 {
+			t.Errorf("%d messages", len(got))
+		}
+	})
+}
+
+// endlessText is so many bytes of lines.
+func endlessText(size int) string { return strings.Repeat("\r\n"+strings.Repeat("x", 62), size/64) }
+
+// TestBrokenDNS: one failure is repaired by the second try.
+func TestBrokenDNS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := mailprooftest.Zone{}
+		z.Publish("client.example")
+		failures := 1
+		h := startSQLite(t, withDNS(func(ctx context.Context, name string) ([]string, error) {
+			if failures--; failures >= 0 {
+				return nil, errors.New("server misbehaving")
+			}
+			return z.Lookup(ctx, name)
+		}))
+		h.connect(t, "email-raw", "help@acme.example")
+		h.wantAnswer(t, mailRequest(signedMail(t, "client.example", "one"), secretOf("help@acme.example"), "help@acme.example"), 200, accepted)
+		h.run(t)
+		h.settled(t)
+		if got := h.proofs(t)["one"]; got != "proven: DKIM signature of client.example matches the From address" {
+			t.Errorf("got %s", got)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package inbound
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// Mailer takes mail in the caller's transaction.
+type Mailer interface {
+	// EnqueueMail sends m, with the configured sender when From is zero.
+	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+}
+
+const (
+	// unroutedPause is how long the log says nothing more of an address.
+	unroutedPause = time.Hour
+	// maxUnrouted bounds the addresses in memory: strangers can choose them. More
+	// of a channel are counted together.
+	maxUnrouted = 1000
+	// noticePause is the time between two mails to the operator.
+	noticePause = 24 * time.Hour
+	// noticeOverlap covers events that were received before a notice and stored after.
+	noticeOverlap = time.Minute
+	// noticeLines bounds the addresses in a mail.
+	noticeLines = 20
+
+	noticeKind = "unrouted"
+)
+
+// recipient is an address of a channel.
+type recipient struct{ channel, address string }
+
+// unrouted counts events without an organization by recipient, for the log. It is
+// safe for concurrent use.
+type unrouted struct {
+	mu sync.Mutex
+	by map[recipient]*unroutedCount
+}
+
+type unroutedCount struct {
+	events int // since the process started, or since it was dropped
+	logged time.Time
+}
+
+// add counts an event, and returns the count of its recipient and whether to log it: at
+// once for the first, then once in unroutedPause. The recipient's address is empty
+// where there were too many.
+func (u *unrouted) add(r recipient, now time.Time) (_ recipient, events int, log bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.by = make(map[recipient]*unroutedCount)
+	}
+	c := u.by[r]
+	if c == nil && len(u.by) >= maxUnrouted {
+		for old, count := range u.by {
+			if now.Sub(count.logged) >= unroutedPause {
+				delete(u.by, old)
+			}
+		}
+		if len(u.by) >= maxUnrouted {
+			r.address = ""
+			c = u.by[r]
+		}
+	}
+	if c == nil {
+		c = new(unroutedCount)
+		u.by[r] = c
+	}
+	c.events++
+	if log = now.Sub(c.logged) >= unroutedPause; log {
+		c.logged = now
+	}
+	return r, c.events, log
+}
+
+// noteUnrouted logs an event that was stored without an organization.
+func (s *Service) noteUnrouted(ctx context.Context, e *Event) {
+	r, events, log := s.unrouted.add(recipient{e.Channel, e.Address}, time.Now())
+	if log {
+		s.log.WarnContext(ctx, "an inbound event has no organization: connect its address, or run `kickstand org default`",
+			"channel", r.channel, "address", cmp.Or(r.address, "(others)"), "events", events, "event", e.ID)
+	}
+}
+
+// NotifyOperator mails the operator about unrouted events, if new ones came since the
+// last such mail, at most once in 24 hours over all processes. Without an address of
+// the operator it does nothing.
+func (s *Service) NotifyOperator(ctx context.Context) error {
+	if s.operator == (mail.Address{}) || s.mailer == nil {
+		return nil
+	}
+	err := s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := tx.Lock(ctx, "operator notice"); err != nil {
+			return err
+		}
+		var last time.Time
+		err := tx.QueryRow(ctx, "SELECT sent_at FROM operator_notices WHERE kind = $1", noticeKind).Scan(db.IntoTime(&last))
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return err
+		}
+		if tx.Now.Sub(last) < noticePause {
+			return nil
+		}
+		counts, more, err := waiting(ctx, tx, last)
+		if err != nil || len(counts) == 0 {
+			return err
+		}
+		m, err := s.unroutedMail(counts, more)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO operator_notices (kind, sent_at) VALUES ($1, $2)
+				ON CONFLICT (kind) DO UPDATE SET sent_at = excluded.sent_at`, noticeKind, tx.Now.UnixMicro()); err != nil {
+			return err
+		}
+		return s.mailer.EnqueueMail(ctx, tx, m)
+	})
+	if err != nil {
+		return fmt.Errorf("notify the operator of unrouted events: %w", err)
+	}
+	return nil
+}
+
+// unroutedLine is what waits for one recipient.
+type unroutedLine struct {
+	recipient
+	events int
+	newest time.Time
+}
+
+// waiting returns the recipients of all unrouted events, those of the newest event
+// first, and whether there are more; none if no event is newer than a time.
+func waiting(ctx context.Context, tx *db.Tx, since time.Time) (list []unroutedLine, more bool, err error) {
+	var fresh bool
+	from := int64(0)
+	if !since.IsZero() {
+		from = since.Add(-noticeOverlap).UnixMicro()
+	}
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM inbound_events WHERE state = 'unrouted' AND received_at > $1)", from).Scan(&fresh); err != nil || !fresh {
+		return nil, false, err
+	}
+	list, err = db.All(ctx, tx, func(row db.Row) (l unroutedLine, err error) {
+		err = row.Scan(&l.channel, &l.address, &l.events, db.IntoTime(&l.newest))
+		return l, err
+	}, `SELECT channel, address, count(*), max(received_at) FROM inbound_events WHERE state = 'unrouted'
+		GROUP BY channel, address ORDER BY max(received_at) DESC, channel, address LIMIT $1`, noticeLines+1)
+	if len(list) > noticeLines {
+		return list[:noticeLines], true, err
+	}
+	return list, false, err
+}
+
+// unroutedMail is the mail about what waits.
+func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, error) {
+	l := mail.Letter{
+		Subject: "Inbound events have no organization",
+		Before: []string{
+			"Hello,",
+			"These addresses received events at " + s.baseURL + " that no connection claims. Nobody reads them until they are routed.",
+		},
+		After: []string{
+			"Connect an address with `kickstand channel connect`, then run `kickstand inbound replay`. Or route single events with `kickstand inbound route`.",
+			"`kickstand org default SLUG` names the organization that gets such events from now on. `kickstand inbound list --state unrouted` lists them. Events are deleted after 30 days.",
+		},
+	}
+	for _, line := range list {
+		events := "1 event"
+		if line.events != 1 {
+			events = fmt.Sprint(line.events, " events")
+		}
+		l.Before = append(l.Before, fmt.Sprintf("%s %s: %s, the last on %s",
+			line.channel, shown(line.address), events, line.newest.UTC().Format("2 January 2006 at 15:04 UTC")))
+	}
+	if more {
+		l.Before = append(l.Before, "There are more addresses than this mail lists.")
+	}
+	return l.Message(mail.Address{}, s.operator)
+}
+
+// shown is an address that a stranger can have chosen, in quotes on one line.
+func shown(address string) string {
+	if address == "" {
+		return "(no address)"
+	}
+	if r := []rune(address); len(r) > 100 {
+		address = string(r[:99]) + "…"
+	}
+	return fmt.Sprintf("%q", strings.ToValidUTF8(address, "\uFFFD"))
+}

@@ -1,0 +1,389 @@
+// Package intake reads the bodies of requests within a bounded memory, so that
+// clients that send much, or announce much and send little, do not keep others out.
+//
+// Memory is reserved as bytes arrive, never for what a request only announces. A
+// body must arrive at a minimum rate. When memory is short, the client that holds
+// most gives way: of its bodies the one that has been idle for longest is cut off.
+// A client that holds most itself waits. When all bodies wait for each other, the
+// newest is cut off, so the oldest always goes on.
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// firstChunk is reserved at once; what follows doubles what has arrived.
+	firstChunk = 64 << 10
+	// A body must have arrived within grace, and a second more for each minRate
+	// bytes of it, without a pause as long as grace.
+	grace   = 10 * time.Second
+	minRate = 256 << 10
+	// stalled is the pause after which a body gives way to another one of its client.
+	stalled = time.Second
+	// patience is how long a body waits for memory.
+	patience = 10 * time.Second
+)
+
+// RetryAfter is how long a client that gave way should wait.
+const RetryAfter = 5 * time.Second
+
+// The errors of [Pool.Read], beside [*http.MaxBytesError] for a body that is
+// larger than its limit and whatever reading returns for one that breaks off.
+var (
+	ErrSlow    = errors.New("the body arrived too slowly")
+	ErrCrowded = errors.New("too many large requests at once")
+)
+
+// Pool is the memory of all bodies. It is safe for concurrent use.
+type Pool struct {
+	total, perClient int64
+
+	mu       sync.Mutex
+	used     int64
+	complete int // bodies that were read and hold memory
+	clients  map[string]*client
+	last     uint64        // number of the last body
+	changed  chan struct{} // closed, and made anew, when a waiting body should look again
+}
+
+// client is an address with bodies.
+type client struct {
+	used    int64
+	reading map[*Body]struct{}
+}
+
+// Body is a request's body with the memory that it holds.
+type Body struct {
+	Bytes []byte
+
+	pool     *Pool
+	key      string
+	number   uint64 // in order of arrival
+	held     int64
+	line     *http.ResponseController
+	start    time.Time
+	progress time.Time // of the last byte, or the last wait for memory
+	waiting  bool
+	evicted  bool
+	complete bool
+}
+
+// New returns a pool of total bytes, of which one client holds at most perClient.
+// A body larger than that is never read to its end.
+func New(total, perClient int64) *Pool {
+	if perClient < firstChunk || total < perClient {
+		panic("intake: the bounds are too small")
+	}
+	return &Pool{total: total, perClient: perClient, clients: make(map[string]*client), changed: make(chan struct{})}
+}
+
+// Read reads the body of r, of at most limit bytes, on behalf of a client. The
+// caller calls [Body.Release] when it needs the bytes no more, also after an error.
+func (p *Pool) Read(w http.ResponseWriter, r *http.Request, key string, limit int64) (*Body, error) {
+	now := time.Now()
+	b := &Body{pool: p, key: key, line: http.NewResponseController(w), start: now, progress: now}
+	if r.ContentLength > limit {
+		return b, &http.MaxBytesError{Limit: limit}
+	}
+	if r.Body == nil || r.ContentLength == 0 {
+		return b, nil
+	}
+	p.enter(b)
+	err := b.fill(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit)
+	if err == nil {
+		// After an error the deadline stays: the server still looks for the end of the
+		// body before it closes the connection.
+		_ = b.line.SetReadDeadline(time.Time{}) // connections in memory have none
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = ErrSlow
+	}
+	if p.finish(b) {
+		err = ErrCrowded
+	}
+	return b, err
+}
+
+// fill reads until the end. announced is negative when it is not known.
+func (b *Body) fill(ctx context.Context, from io.Reader, announced, limit int64) error {
+	want := announced
+	if want < 0 {
+		want = limit + 1 // one more, to meet the end
+	}
+	for {
+		if len(b.Bytes) == cap(b.Bytes) {
+			size := min(want, max(firstChunk, 2*int64(cap(b.Bytes))))
+			if size == int64(cap(b.Bytes)) {
+				return b.end(from)
+			}
+			if err := b.pool.reserve(ctx, b, size); err != nil {
+				return err
+			}
+			b.Bytes = append(make([]byte, 0, size), b.Bytes...)
+		}
+		if !b.pool.extend(b) {
+			return ErrCrowded
+		}
+		n, err := from.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
+		b.Bytes = b.Bytes[:len(b.Bytes)+n]
+		b.pool.advance(b, n)
+		if err == io.EOF {
+			if int64(len(b.Bytes)) < announced {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the body: %w", err)
+		}
+	}
+}
+
+// end reads the end of a body of which all announced bytes are there.
+func (b *Body) end(from io.Reader) error {
+	if !b.pool.extend(b) {
+		return ErrCrowded
+	}
+	var one [1]byte
+	_, err := io.ReadFull(from, one[:])
+	if err == io.EOF {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the body: %w", err)
+	}
+	return errors.New("the body is longer than announced")
+}
+
+// Release gives up the memory. The bytes must not be used any more. Releasing twice
+// is fine.
+func (b *Body) Release() {
+	p := b.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.Bytes = nil
+	if b.complete {
+		b.complete = false
+		p.complete--
+	}
+	p.free(b)
+}
+
+// enter adds a body that is read.
+func (p *Pool) enter(b *Body) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	b.number = p.last
+	c := p.clients[b.key]
+	if c == nil {
+		c = &client{reading: make(map[*Body]struct{})}
+		p.clients[b.key] = c
+	}
+	c.reading[b] = struct{}{}
+}
+
+// finish notes that b is not read any more, and reports whether it had to give way.
+func (p *Pool) finish(b *Body) (evicted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.clients[b.key]
+	delete(c.reading, b)
+	if !b.evicted {
+		b.complete = true
+		p.complete++
+	}
+	p.tidy(b.key, c)
+	return b.evicted
+}
+
+func (p *Pool) tidy(key string, c *client) {
+	if c.used == 0 && len(c.reading) == 0 {
+		delete(p.clients, key)
+	}
+}
+
+// free gives up what b holds. The lock is held, as for all below that do not take it.
+func (p *Pool) free(b *Body) {
+	if b.held == 0 {
+		return
+	}
+	c := p.clients[b.key]
+	p.used -= b.held
+	c.used -= b.held
+	b.held = 0
+	p.tidy(b.key, c)
+	p.signal()
+}
+
+func (p *Pool) signal() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// extend gives b time for more bytes. It reports false when b gave way.
+func (p *Pool) extend(b *Body) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.evicted {
+		return false
+	}
+	line := b.start.Add(grace + time.Duration(len(b.Bytes))*time.Second/minRate)
+	if pause := b.progress.Add(grace); pause.Before(line) {
+		line = pause
+	}
+	_ = b.line.SetReadDeadline(line) // connections in memory have none
+	return true
+}
+
+// advance notes that bytes have arrived.
+func (p *Pool) advance(b *Body, n int) {
+	if n == 0 {
+		return
+	}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.progress = now
+}
+
+// reserve waits until b holds size bytes.
+func (p *Pool) reserve(ctx context.Context, b *Body, size int64) error {
+	began := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer func() {
+		waited := time.Since(began)
+		b.waiting, b.progress, b.start = false, time.Now(), b.start.Add(waited) // not the sender's time
+	}()
+	for {
+		if b.evicted {
+			return ErrCrowded
+		}
+		c, n := p.clients[b.key], size-b.held
+		if p.used+n <= p.total && c.used+n <= p.perClient {
+			p.used += n
+			c.used += n
+			b.held = size
+			return nil
+		}
+		if other := p.yields(b, c, n); other != nil {
+			p.evict(other)
+			continue
+		}
+		left := patience - time.Since(began)
+		if left <= 0 {
+			return ErrCrowded
+		}
+		if !b.waiting {
+			b.waiting = true
+			p.signal() // it may be what another one's turn depended on
+		}
+		if err := p.wait(ctx, min(left, stalled)); err != nil {
+			return err
+		}
+	}
+}
+
+// wait gives up the lock until something has changed, at most for d.
+func (p *Pool) wait(ctx context.Context, d time.Duration) error {
+	changed := p.changed
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// yields returns the body that gives way to b, which needs n bytes more; nil when b
+// waits.
+func (p *Pool) yields(b *Body, own *client, n int64) *Body {
+	greediest := own
+	if own.used+n <= p.perClient {
+		most := own.used + n
+		for _, c := range p.clients {
+			if c.used > most {
+				greediest, most = c, c.used
+			}
+		}
+	}
+	if greediest != own {
+		return idlest(greediest, nil)
+	}
+	if other := idlest(own, b); other != nil && !other.waiting && time.Since(other.progress) >= stalled {
+		return other
+	}
+	// Whoever is read or processed at the moment gives up memory in a while. If
+	// nobody is, the oldest goes on.
+	if p.complete > 0 {
+		return nil
+	}
+	if own.used+n > p.perClient {
+		return newestWaiting(own, b)
+	}
+	var newest *Body
+	for _, c := range p.clients {
+		other := newestWaiting(c, b)
+		if other == nil && !(c == own && len(c.reading) == 1) {
+			return nil
+		}
+		if other != nil && (newest == nil || other.number > newest.number) {
+			newest = other
+		}
+	}
+	return newest
+}
+
+// newestWaiting returns the newest of a client's bodies, if all of them but b are
+// newer than b and wait for memory; else nil.
+func newestWaiting(c *client, b *Body) *Body {
+	var newest *Body
+	for other := range c.reading {
+		if other == b {
+			continue
+		}
+		if !other.waiting || other.number < b.number {
+			return nil
+		}
+		if other.held > 0 && (newest == nil || other.number > newest.number) {
+			newest = other
+		}
+	}
+	return newest
+}
+
+// idlest returns the body of a client that has been without progress for longest,
+// except but one; waiting ones last.
+func idlest(c *client, except *Body) *Body {
+	var found *Body
+	for b := range c.reading {
+		if b == except || b.held == 0 {
+			continue
+		}
+		if found == nil || found.waiting && !b.waiting || found.waiting == b.waiting && b.progress.Before(found.progress) {
+			found = b
+		}
+	}
+	return found
+}
+
+// evict cuts b off and takes what it holds.
+func (p *Pool) evict(b *Body) {
+	b.evicted = true
+	_ = b.line.SetReadDeadline(time.Unix(1, 0)) // it may be reading
+	p.free(b)
+}

@@ -1,0 +1,300 @@
+package intake
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+type address string
+
+func (a address) Network() string { return "pipe" }
+func (a address) String() string  { return string(a) }
+
+// from is a connection that comes from an address.
+type from struct {
+	net.Conn
+	address
+}
+
+func (f from) RemoteAddr() net.Addr { return f.address }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { return nil }
+func (p *pipes) Addr() net.Addr { return address("server") }
+
+// house is a server in a synctest bubble that reads bodies and says what it read.
+type house struct {
+	pool  *Pool
+	pipes *pipes
+}
+
+func start(t *testing.T, total, perClient, limit int64) *house {
+	t.Helper()
+	h := &house{New(total, perClient), &pipes{make(chan net.Conn), make(chan struct{})}}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := h.pool.Read(w, r, r.RemoteAddr, limit)
+		defer b.Release()
+		switch {
+		case errors.Is(err, ErrSlow):
+			w.WriteHeader(http.StatusRequestTimeout)
+		case errors.Is(err, ErrCrowded):
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case err != nil:
+			w.WriteHeader(http.StatusBadRequest)
+		default:
+			fmt.Fprint(w, len(b.Bytes))
+		}
+	})}
+	go srv.Serve(h.pipes)
+	t.Cleanup(func() { close(h.pipes.done); srv.Close(); <-time.After(time.Second) }) // the server lingers, in the bubble
+	return h
+}
+
+// sender is a request under way.
+type sender struct {
+	conn   net.Conn
+	status int
+	at     time.Duration // of the answer, since the start
+	done   chan struct{}
+}
+
+// send begins a request. The body is what write writes.
+func (h *house) send(client string, length int64, write func(w io.Writer)) *sender {
+	ours, theirs := net.Pipe()
+	h.pipes.conns <- from{theirs, address(client)}
+	s := &sender{conn: ours, done: make(chan struct{})}
+	start, wrote := time.Now(), make(chan struct{})
+	go func() {
+		defer close(wrote)
+		fmt.Fprintf(ours, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", length)
+		write(ours)
+	}()
+	go func() {
+		defer close(s.done)
+		resp, err := http.ReadResponse(bufio.NewReader(ours), nil)
+		s.at = time.Since(start)
+		if err == nil {
+			s.status = resp.StatusCode
+		}
+		ours.Close()
+		<-wrote
+	}()
+	return s
+}
+
+func bytesOf(n int) func(io.Writer) {
+	return func(w io.Writer) { w.Write(make([]byte, n)) }
+}
+
+func (h *house) wantFree(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	if h.pool.used != 0 || len(h.pool.clients) != 0 || h.pool.complete != 0 {
+		t.Errorf("got %d bytes, %d clients, %d bodies left", h.pool.used, len(h.pool.clients), h.pool.complete)
+	}
+}
+
+// TestSlowBodyIsCutOff: whoever sends too slowly gets 408, and whoever has a slow
+// line but goes on does not.
+func TestSlowBodyIsCutOff(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		length int64
+		write  func(w io.Writer)
+		status int
+		at     time.Duration
+	}{
+		{"nothing at all", 1000, func(io.Writer) {}, 408, 10 * time.Second},
+		{"a byte each second", 1000, func(w io.Writer) {
+			for range 1000 {
+				w.Write([]byte{0})
+				time.Sleep(time.Second)
+			}
+		}, 408, 10 * time.Second},
+		{"70 KB of 35 MB", 35 << 20, bytesOf(70 << 10), 408, 10 * time.Second},
+		{"a long pause", 8 << 20, func(w io.Writer) {
+			w.Write(make([]byte, 7<<20))
+			time.Sleep(11 * time.Second)
+			w.Write(make([]byte, 1<<20))
+		}, 408, 10 * time.Second},
+		{"half the rate", 35 << 20, func(w io.Writer) {
+			for range 280 {
+				w.Write(make([]byte, 128<<10))
+				time.Sleep(time.Second)
+			}
+		}, 408, 20 * time.Second},
+		{"the rate", 8 << 20, func(w io.Writer) {
+			for range 32 {
+				w.Write(make([]byte, 256<<10))
+				time.Sleep(time.Second)
+			}
+		}, 200, 31 * time.Second},
+		{"9 seconds for little", 1000, func(w io.Writer) {
+			time.Sleep(9 * time.Second)
+			w.Write(make([]byte, 1000))
+		}, 200, 9 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := start(t, 64<<20, 64<<20, 40<<20)
+				s := h.send("a", tt.length, tt.write)
+				<-s.done
+				if s.status != tt.status || (s.at-tt.at).Abs() > time.Second {
+					t.Errorf("answered %d after %v, want %d after %v", s.status, s.at, tt.status, tt.at)
+				}
+				h.wantFree(t)
+			})
+		})
+	}
+}
+
+// TestManyPartialBodiesMakeProgress: bodies of which each has a part, and which
+// together need more memory than there is, do not wait for each other for ever. The
+// oldest arrives, and as many as fit.
+func TestManyPartialBodiesMakeProgress(t *testing.T) {
+	for _, clients := range []int{1, 2, 16} {
+		t.Run(fmt.Sprint(clients, " clients"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := start(t, 8<<20, 6<<20, 4<<20)
+				more := make(chan struct{})
+				var all []*sender
+				for i := range 16 {
+					all = append(all, h.send(fmt.Sprint("client ", i%clients), 4<<20, func(w io.Writer) {
+						w.Write(make([]byte, 384<<10)) // of which 512 KB are reserved
+						<-more
+						w.Write(make([]byte, 4<<20-384<<10))
+					}))
+					synctest.Wait()
+				}
+				close(more)
+				passed := 0
+				for _, s := range all {
+					<-s.done
+					if s.status == 200 {
+						passed++
+					} else if s.status != 503 {
+						t.Errorf("answered %d", s.status)
+					}
+				}
+				if passed == 0 || all[0].at > patience {
+					t.Errorf("%d of 16 arrived, the first answer after %v", passed, all[0].at)
+				}
+				h.wantFree(t)
+			})
+		})
+	}
+}
+
+// TestGreedyClientGivesWay: while one client holds all memory that it may, with
+// bodies that go on or not, what another one sends is not refused.
+func TestGreedyClientGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, 8<<20, 8<<20, 4<<20)
+		stop := make(chan struct{})
+		var greedy []*sender
+		for range 4 {
+			greedy = append(greedy, h.send("greedy", 4<<20, func(w io.Writer) {
+				w.Write(make([]byte, 1<<20+1))
+				<-stop
+			}))
+			synctest.Wait()
+		}
+		if h.pool.used != 8<<20 {
+			t.Fatalf("%d bytes are in use, want all", h.pool.used)
+		}
+		other := h.send("other", 3<<20, bytesOf(3<<20))
+		<-other.done
+		if other.status != 200 || other.at != 0 {
+			t.Errorf("another client was answered %d after %v", other.status, other.at)
+		}
+		// One of the same client goes before those that do not go on.
+		time.Sleep(2 * time.Second)
+		same := h.send("greedy", 4<<20, bytesOf(4<<20))
+		<-same.done
+		if same.status != 200 || same.at != 0 {
+			t.Errorf("a body of the same client was answered %d after %v", same.status, same.at)
+		}
+		close(stop)
+		for _, s := range greedy {
+			<-s.done
+			if s.status != 503 && s.status != 408 {
+				t.Errorf("one that did not go on was answered %d", s.status)
+			}
+		}
+		h.wantFree(t)
+	})
+}
+
+func TestBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, 8<<20, 8<<20, 1<<20)
+		for _, tt := range []struct {
+			length int64
+			sent   int
+			status int
+		}{
+			{0, 0, 200}, {1, 1, 200}, {firstChunk, firstChunk, 200}, {firstChunk + 1, firstChunk + 1, 200},
+			{1 << 20, 1 << 20, 200}, {1<<20 + 1, 0, 400},
+		} {
+			s := h.send("a", tt.length, bytesOf(tt.sent))
+			<-s.done
+			if s.status != tt.status {
+				t.Errorf("%d bytes: answered %d, want %d", tt.length, s.status, tt.status)
+			}
+		}
+		broken := h.send("a", 1000, func(w io.Writer) { w.Write([]byte("x")); w.(net.Conn).Close() })
+		<-broken.done
+		h.wantFree(t)
+	})
+}
+
+// TestNoLeak: however bodies end at the same time, no memory is lost.
+func TestNoLeak(t *testing.T) {
+	p := New(1<<20, 1<<20)
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for k := range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				b := &Body{pool: p, key: fmt.Sprint(i % 3), line: http.NewResponseController(nil), start: time.Now(), progress: time.Now()}
+				p.enter(b)
+				if k%3 == 0 {
+					cancel()
+				}
+				if p.reserve(ctx, b, 64<<10) == nil {
+					p.advance(b, 1)
+					_ = p.reserve(ctx, b, 96<<10)
+				}
+				p.finish(b)
+				b.Release()
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if p.used != 0 || len(p.clients) != 0 || p.complete != 0 {
+		t.Errorf("got %d bytes, %d clients, %d bodies left", p.used, len(p.clients), p.complete)
+	}
+}

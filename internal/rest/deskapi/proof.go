@@ -1,0 +1,143 @@
+package deskapi
+
+import (
+	"context"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+var proofWays = []string{
+	string(channel.ProveByMail), string(channel.ProveByText), string(channel.ProveByDNS), string(channel.ProveByProvider), string(channel.ProveByTopic),
+}
+
+var proofMembers = []rest.Member{
+	{Name: "state", Type: rest.Enum(string(connection.Pending), string(connection.Proven))},
+	{Name: "method", Nullable: true, Doc: "How it was proven; null while it is not.", Type: rest.Enum(
+		string(connection.ByOperator), string(connection.ByAllowList), string(connection.ByDNS), string(connection.ByMail),
+		string(connection.ByText), string(connection.ByProvider), string(connection.ByTopic), string(connection.BeforeProofs))},
+	{Name: "proven_at", Type: rest.Timestamp(), Nullable: true},
+	{Name: "needed_for", Type: rest.Array(rest.Enum(string(connection.ToReceive), string(connection.ToSend)), 2),
+		Doc: "What the channel cannot do before the proof: receive what only the server's own accounts vouch for, and send by them."},
+	{Name: "ways", Type: rest.Array(rest.Enum(proofWays...), 5), Doc: "In which the address can be proven here. Without any, the operator decides."},
+	{Name: "dns_record", Nullable: true, Doc: "The TXT record that proves every mail address of the domain.", Type: rest.Object(
+		rest.Member{Name: "name", Type: rest.Text()},
+		rest.Member{Name: "value", Type: rest.Text()},
+	)},
+}
+
+var proofRecord = &rest.Record{Name: "channel.proof", Doc: "The proof that an address is the organization's own.", Members: append([]rest.Member{
+	{Name: "object", Type: rest.Enum("channel.proof")},
+	{Name: "channel_id", Type: rest.ID()},
+	{Name: "challenge", Nullable: true, Doc: "What waits for its answer.", Type: rest.Object(
+		rest.Member{Name: "way", Type: rest.Enum(proofWays...)},
+		rest.Member{Name: "sent_at", Type: rest.Timestamp()},
+		rest.Member{Name: "expires_at", Type: rest.Timestamp()},
+		rest.Member{Name: "tries_left", Type: rest.Integer(), Nullable: true, Doc: "Of codes; null where there is no code."},
+		rest.Member{Name: "publish", Type: rest.Text(), Nullable: true, Doc: "The text to publish on the topic; null for other ways."},
+	)},
+}, proofMembers...)}
+
+var proveInput = &rest.Record{Name: "channel.prove_request", Members: []rest.Member{
+	{Name: "way", Type: rest.Enum(proofWays...), Access: rest.Writable, Doc: "Begins a proof."},
+	{Name: "code", Type: rest.String(1, 32), Access: rest.Writable, WriteOnly: true, Doc: "Answers the challenge that was sent."},
+}}
+
+type wireProof struct {
+	State     connection.State   `json:"state"`
+	Method    *connection.Method `json:"method"`
+	ProvenAt  *rest.Time         `json:"proven_at"`
+	NeededFor []connection.Use   `json:"needed_for"`
+	Ways      []channel.ProofWay `json:"ways"`
+	DNSRecord *wireDNSRecord     `json:"dns_record"`
+}
+
+type wireDNSRecord struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type wireFullProof struct {
+	Object    string         `json:"object"`
+	ChannelID string         `json:"channel_id"`
+	Challenge *wireChallenge `json:"challenge"`
+	wireProof
+}
+
+type wireChallenge struct {
+	Way       channel.ProofWay `json:"way"`
+	SentAt    rest.Time        `json:"sent_at"`
+	ExpiresAt rest.Time        `json:"expires_at"`
+	TriesLeft *int             `json:"tries_left"`
+	Publish   *string          `json:"publish"`
+}
+
+func wireOfProof(s connection.Status) wireProof {
+	w := wireProof{State: s.State, Method: orNull(s.Method), NeededFor: s.Needed, Ways: s.Ways}
+	if !s.At.IsZero() {
+		w.ProvenAt = new(rest.Time(s.At))
+	}
+	if w.NeededFor == nil {
+		w.NeededFor = []connection.Use{}
+	}
+	if w.Ways == nil {
+		w.Ways = []channel.ProofWay{}
+	}
+	if s.Record != nil {
+		w.DNSRecord = &wireDNSRecord{s.Record.Name, s.Record.Value}
+	}
+	return w
+}
+
+func (a *API) fullProof(ctx context.Context, c *connection.Connection) (rest.Response, error) {
+	s, err := a.Connections.FullProofStatus(ctx, a.DB, c)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	w := wireFullProof{Object: "channel.proof", ChannelID: c.ID, wireProof: wireOfProof(s)}
+	if ch := s.Challenge; ch != nil {
+		w.Challenge = &wireChallenge{ch.Way, rest.Time(ch.SentAt), rest.Time(ch.ExpiresAt), orNull(ch.TriesLeft), orNull(ch.Publish)}
+	}
+	return rest.OK(w), nil
+}
+
+func (a *API) getProof(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	c, err := a.Connections.FindOf(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return a.fullProof(ctx, &c)
+}
+
+// proveChannel begins a proof or answers a challenge. A wrong code is counted although
+// the request fails, so it is not one transaction.
+func (a *API) proveChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	if _, err := a.Connections.FindOf(ctx, a.DB, r.Key.OrganizationID, r.Path("id")); err != nil {
+		return rest.Response{}, err
+	}
+	var in struct {
+		Way  rest.Optional[channel.ProofWay] `json:"way"`
+		Code rest.Optional[string]           `json:"code"`
+	}
+	if err := r.Decode(&in); err != nil {
+		return rest.Response{}, err
+	}
+	if in.Way.Set == in.Code.Set {
+		var v problem.Validation
+		v.AddCode("required", "way", "must be there, or code: one of the two")
+		return rest.Response{}, v.Err()
+	}
+	var c connection.Connection
+	var err error
+	if in.Code.Set {
+		c, err = a.Connections.Answer(ctx, r.Key.OrganizationID, r.Path("id"), in.Code.Value)
+	} else {
+		c, err = a.Connections.Prove(ctx, r.Key.OrganizationID, r.Path("id"), in.Way.Value)
+	}
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return a.fullProof(ctx, &c)
+}

@@ -1,0 +1,181 @@
+package channels
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// proofView is what a page shows of a connection's proof.
+type proofView struct {
+	Chip      web.Chip
+	Text      string
+	At        web.Time // when it was proven
+	Command   *web.Code
+	Ways      []wayView
+	Challenge *challengeView // that a code answers
+	Error     string         // why the last attempt failed
+}
+
+type wayView struct {
+	Way    channel.ProofWay
+	Title  string
+	Text   string
+	Codes  []web.Code
+	Button string
+}
+
+type challengeView struct {
+	SentAt, ExpiresAt web.Time
+	TriesLeft         int
+	Code              web.Field
+}
+
+// methods says how an address was proven.
+var methods = map[connection.Method]string{
+	connection.ByOperator:   "The operator of this server vouches for it.",
+	connection.ByAllowList:  "The configuration of this server says so.",
+	connection.ByDNS:        "Proven by a record of the domain.",
+	connection.ByMail:       "Proven by a message to the address.",
+	connection.ByText:       "Proven by a code that was texted to the number.",
+	connection.ByProvider:   "Proven by the provider, which was asked with the channel's own token.",
+	connection.ByTopic:      "Proven by a message on the topic.",
+	connection.BeforeProofs: "Connected before proofs were asked for. You can prove it now, which nobody else's proof then replaces as easily.",
+}
+
+// needs says what a connection cannot do before its address is proven.
+func needs(uses []connection.Use) string {
+	var missing []string
+	for _, u := range uses {
+		switch u {
+		case connection.ToReceive:
+			missing = append(missing, "nothing reaches it that only this server's own accounts vouch for")
+		case connection.ToSend:
+			missing = append(missing, "nothing is sent in its name by this server's accounts")
+		}
+	}
+	if len(missing) == 0 {
+		return "It is not proven to be yours, and does not have to be: the channel has secrets and accounts of its own."
+	}
+	return "Prove that the address is yours. Until then " + strings.Join(missing, ", and ") + "."
+}
+
+// newProof returns what to show of a proof.
+func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string) (*proofView, error) {
+	s, err := p.Connections.FullProofStatus(r.Context(), p.DB, c)
+	if err != nil {
+		return nil, err
+	}
+	v := &proofView{Error: wrong}
+	switch {
+	case s.State == connection.Proven:
+		v.Chip, v.Text, v.At = web.Chip{Text: "Proven", Tone: web.Good, Icon: "check"}, methods[s.Method], r.Time(s.At)
+	case len(s.Needed) > 0:
+		v.Chip, v.Text = pendingChip(), needs(s.Needed)
+	default:
+		v.Chip, v.Text = web.Chip{Text: "Not needed"}, needs(nil)
+	}
+	if s.State == connection.Proven && s.Method != connection.BeforeProofs {
+		return v, nil
+	}
+	if s.State != connection.Proven {
+		v.Command = &web.Code{Label: "Command for the operator", Text: "kickstand channel prove " + c.ID}
+	}
+	for _, way := range s.Ways {
+		v.Ways = append(v.Ways, newWay(c, way, &s))
+	}
+	if ch := s.Challenge; ch != nil && ch.TriesLeft > 0 {
+		v.Challenge = &challengeView{
+			SentAt: r.Time(ch.SentAt), ExpiresAt: r.Time(ch.ExpiresAt), TriesLeft: ch.TriesLeft,
+			Code: web.Field{Name: "code", Label: "Code", Type: "text", Autocomplete: "one-time-code", Placeholder: "1234 5678", Most: 32},
+		}
+	}
+	return v, nil
+}
+
+func pendingChip() web.Chip {
+	return web.Chip{Text: "Pending: waiting for proof", Tone: web.Warning, Icon: "clock"}
+}
+
+// newWay describes one way of proving an address.
+func newWay(c *connection.Connection, way channel.ProofWay, s *connection.Status) wayView {
+	v := wayView{Way: way}
+	sent := s.Challenge != nil && s.Challenge.Way == way
+	switch way {
+	case channel.ProveByMail:
+		v.Title, v.Button = "By mail", "Send challenge"
+		v.Text = "A message with a code goes to " + c.Address + ". If mail to the address already reaches this channel through its own secret or the address shown here, the message proves it by itself when it comes back."
+	case channel.ProveByText:
+		v.Title, v.Button = "By text message", "Send challenge"
+		v.Text = "A text with a code goes to " + c.Address + "."
+	case channel.ProveByDNS:
+		v.Title, v.Button = "By DNS", "Check DNS"
+		v.Text = "Add a TXT record with this name and this value to the domain. It proves every address of the domain that you connect."
+		v.Codes = []web.Code{{Label: "Name of the TXT record", Text: s.Record.Name}, {Label: "Value of the TXT record", Text: s.Record.Value}}
+	case channel.ProveByProvider:
+		v.Title, v.Button = "By the provider", "Ask the provider"
+		v.Text = "The provider is asked who the channel's token belongs to. Save the token in the settings first."
+	case channel.ProveByTopic:
+		v.Title, v.Button = "By the topic", "Create text"
+		v.Text = "Whoever can publish on the topic has it. Create a text, subscribe the address shown here, and publish the text on the topic."
+		if sent {
+			v.Text = "Subscribe the address shown here to the topic, and publish this text on the topic within 24 hours."
+			v.Codes = []web.Code{{Label: "Text to publish", Text: s.Challenge.Publish}}
+		}
+	}
+	if sent {
+		v.Button = map[channel.ProofWay]string{channel.ProveByTopic: "Create another text"}[way]
+		if v.Button == "" {
+			v.Button = "Send another challenge"
+		}
+	}
+	return v
+}
+
+// prove begins a proof, or answers a challenge.
+func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
+	values, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	id, way := r.PathValue("id"), channel.ProofWay(values.Get("way"))
+	var c connection.Connection
+	var err error
+	if values.Has("code") {
+		c, err = p.Connections.Answer(r.Context(), r.OrganizationID, id, values.Get("code"))
+	} else {
+		c, err = p.Connections.Prove(r.Context(), r.OrganizationID, id, way)
+	}
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind != problem.NotFound && e.Kind != problem.Internal {
+		now, ferr := p.Connections.FindOf(r.Context(), p.DB, r.OrganizationID, id)
+		if ferr != nil {
+			return ferr
+		}
+		return p.showOne(w, r, now, nil, http.StatusUnprocessableEntity, shownOnce{wrong: words(e)})
+	}
+	if err != nil {
+		return err
+	}
+	n := web.Notice{Text: c.Address + " is proven to be yours."}
+	if !c.Proven() || c.Proof.Method == connection.BeforeProofs {
+		n.Text = "A challenge is on its way to " + c.Address + "."
+		if way == channel.ProveByTopic {
+			n.Text = "Publish the text on the topic."
+		}
+	}
+	return p.Redirect(w, "/settings/channels/"+id, n)
+}
+
+// words are what a problem says to people, as a sentence.
+func words(e *problem.Error) string {
+	text := e.Message
+	if len(e.Issues) > 0 {
+		text = "the code " + e.Issues[0].Message
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}

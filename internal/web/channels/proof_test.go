@@ -1,0 +1,79 @@
+package channels_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// post is where challenges go.
+type post struct{ mails []mail.Message }
+
+func (p *post) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+	tx.AfterCommit(func() { p.mails = append(p.mails, m) })
+	return nil
+}
+
+// TestProof: the page of a channel says what waits for the proof, leads through the ways
+// to it, and says what is wrong.
+func TestProof(t *testing.T) {
+	h, p := newHouse(t), new(post)
+	var records []string
+	h.connections.UseProofs(connection.Proofs{
+		Mailer: p, BaseURL: webtest.BaseURL, Shared: map[string]bool{"email-raw": true},
+		LookupTXT: func(context.Context, string) ([]string, error) { return records, nil },
+	})
+	d, notice := h.admin.Sent(h.admin.Post("/settings/connect/email-form", url.Values{"address": {"help@acme.example"}, "secrets.0": {"a signing key"}}))
+	if !strings.Contains(notice, "Now prove that the address is yours") {
+		t.Errorf("got notice %q", notice)
+	}
+	c := h.only()
+	path := "/settings/channels/" + c.ID
+	d.Want("Ownership", "Pending: waiting for proof", "nothing is sent in its name by this server's accounts", "By mail", "By DNS",
+		"_kickstand-challenge.acme.example", "kickstand-proof-", "kickstand channel prove "+c.ID, webtest.BaseURL+"/api/webhooks/inbound-email?c="+c.ID)
+	h.admin.Page("/settings/channels").Want("Pending: waiting for proof")
+
+	d, notice = h.admin.Sent(h.admin.Post(path+"/proof", url.Values{"way": {"mail"}}))
+	if notice != "A challenge is on its way to help@acme.example." || len(p.mails) != 1 {
+		t.Fatalf("got notice %q and %d mails", notice, len(p.mails))
+	}
+	d.Want("5 tries left", "Send another challenge")
+	for _, m := range p.mails {
+		if strings.Contains(webtest.Text(d.Root), regexp.MustCompile(`kickstand-proof-\w+`).FindString(m.Subject)) {
+			t.Error("the page shows the token of the mail")
+		}
+	}
+	for _, tt := range []struct{ name, value, want string }{
+		{"way", "mail", "There were too many attempts to prove this address; try again later."},
+		{"way", "dns", "DNS has no TXT record _kickstand-challenge.acme.example"},
+		{"way", "text", "This address cannot be proven in the way"},
+		{"way", "", "cannot be proven in the way"},
+		{"code", "no", "The code is not the one that was sent; you can try 4 times more."},
+		{"code", "", "The code is not the one that was sent; you can try 3 times more."},
+	} {
+		d := h.admin.Refused(h.admin.Post(path+"/proof", url.Values{tt.name: {tt.value}}), http.StatusUnprocessableEntity)
+		d.Want(tt.want)
+	}
+	code := regexp.MustCompile(`\d{4} \d{4}`).FindString(p.mails[0].Text)
+	d, notice = h.admin.Sent(h.admin.Post(path+"/proof", url.Values{"code": {code}}))
+	if notice != "help@acme.example is proven to be yours." {
+		t.Errorf("got notice %q", notice)
+	}
+	d.Want("Proven by a message to the address.")
+	if strings.Contains(webtest.Text(d.Root), "By DNS") || strings.Contains(webtest.Text(d.Root), "?c=") {
+		t.Error("the page still leads to a proof")
+	}
+
+	own := url.Values{"address": {"+14155550100"}, "secrets.0": {"an auth token"}}
+	if _, notice := h.admin.Sent(h.admin.Post("/settings/connect/sms", own)); notice != "SMS is connected. Now have the provider post here." {
+		t.Errorf("one with a secret of its own: got notice %q", notice)
+	}
+}

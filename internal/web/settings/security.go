@@ -1,0 +1,321 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/factor"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const (
+	securityPath = web.SecurityPath
+	totpPath     = securityPath + "/totp"
+	recoveryPath = securityPath + "/recovery-codes"
+	passkeysPath = securityPath + "/passkeys"
+)
+
+// passkeyScript asks the browser for a passkey.
+const passkeyScript = "passkeys.js"
+
+// security is the factors of the reader.
+type security struct {
+	factor.State
+	Passkeys     []passkeyRow
+	Since        web.Time // of the authenticator app
+	Options      string   // for a new passkey; empty: browsers have none here
+	New          web.Fields
+	Organization string // that requires a second factor, which this session lacks; empty: nothing is missing
+}
+
+// On says that the authenticator app is in use.
+func (*security) On() web.Chip { return web.Chip{Text: "On", Tone: web.Good, Icon: "check"} }
+
+type passkeyRow struct {
+	factor.Passkey
+	Created, Used web.Time
+}
+
+func (p *pages) newSecurity(r *web.Request) (*security, error) {
+	st, err := p.Factors.State(r.Context(), r.UserID)
+	if err != nil {
+		return nil, err
+	}
+	body := &security{State: st, Since: r.Time(st.TOTPSince), New: web.Fields{
+		{Name: "name", Label: "Name", Type: "text", Autocomplete: "off", Most: 80, Optional: true, Value: account.Device(r.UserAgent()), Help: "To tell it from your others."},
+	}}
+	for _, k := range st.Passkeys {
+		body.Passkeys = append(body.Passkeys, passkeyRow{k, r.Time(k.CreatedAt), r.Time(k.UsedAt)})
+	}
+	if r.NeedsSecondFactor {
+		body.Organization = r.Organization.Name
+	}
+	if p.Factors.HasPasskeys() {
+		body.Options, err = p.Factors.RegistrationOptions(r.Context(), r.Identity)
+	}
+	return body, err
+}
+
+func (p *pages) security(w http.ResponseWriter, r *web.Request) error {
+	return p.showSecurity(w, r, nil, 0)
+}
+
+func (p *pages) showSecurity(w http.ResponseWriter, r *web.Request, wrong web.Fields, status int) error {
+	body, err := p.newSecurity(r)
+	if err != nil {
+		return err
+	}
+	pg := page(r, securityPath, "Security", body)
+	pg.Scripts, pg.Status = []string{passkeyScript}, status
+	if wrong != nil {
+		body.New, pg.Fields = wrong, wrong
+	}
+	return p.Render(w, r, "security", pg)
+}
+
+func (p *pages) addPasskey(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	k, err := p.Factors.AddPasskey(r.Context(), r.Identity, form.Get("name"), form.Get("proof-passkey"))
+	if err != nil {
+		body, failed := p.newSecurity(r)
+		if failed != nil {
+			return failed
+		}
+		body.New.Fill(form)
+		if needsProof(err) {
+			return err
+		}
+		if status := body.New.Answer(w, err); status != 0 {
+			return p.showSecurity(w, r, body.New, status)
+		}
+		return err
+	}
+	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey " + k.Name + " is ready."})
+}
+
+// needsProof reports whether an error asks for a proof of identity, which the kit
+// does.
+func needsProof(err error) bool {
+	p, ok := errors.AsType[*problem.Error](err)
+	return ok && p.Code == account.FreshProofRequired
+}
+
+// passkey returns the one of the reader's that the address names.
+func (p *pages) passkey(r *web.Request) (factor.Passkey, error) {
+	list, err := p.Factors.Passkeys(r.Context(), r.UserID)
+	if err != nil {
+		return factor.Passkey{}, err
+	}
+	for _, k := range list {
+		if k.ID == r.PathValue("id") {
+			return k, nil
+		}
+	}
+	return factor.Passkey{}, problem.New(problem.NotFound, "there is no such passkey")
+}
+
+func nameFields(name string) web.Fields {
+	return web.Fields{{Name: "name", Label: "Name", Type: "text", Autocomplete: "off", Most: 80, Value: name, Focus: true}}
+}
+
+func (p *pages) askRename(w http.ResponseWriter, r *web.Request) error {
+	k, err := p.passkey(r)
+	if err != nil {
+		return err
+	}
+	return p.showRename(w, r, nameFields(k.Name), 0)
+}
+
+func (p *pages) showRename(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
+	pg := page(r, securityPath, "Rename the passkey", nil)
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "passkey", pg)
+}
+
+func (p *pages) renamePasskey(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	if err := p.Factors.RenamePasskey(r.Context(), r.Identity, r.PathValue("id"), form.Get("name")); err != nil {
+		fs := nameFields(form.Get("name"))
+		if status := fs.Answer(w, err); status != 0 {
+			return p.showRename(w, r, fs, status)
+		}
+		return err
+	}
+	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey is renamed."})
+}
+
+func (p *pages) askRemovePasskey(w http.ResponseWriter, r *web.Request) error {
+	k, err := p.passkey(r)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Remove the passkey "+k.Name, page(r, securityPath, "", nil), web.Confirm{
+		Text: "It no longer signs in, and all your other sessions are signed out. Delete it from your device as well, or the device goes on offering it.", Label: "Remove", Cancel: securityPath,
+	})
+}
+
+func (p *pages) removePasskey(w http.ResponseWriter, r *web.Request) error {
+	if err := p.Factors.RemovePasskey(r.Context(), r.Identity, r.PathValue("id")); err != nil {
+		return err
+	}
+	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey is removed."})
+}
+
+// totp is an authenticator app that is being set up.
+type totp struct {
+	factor.Enrolment
+	Replaces bool
+}
+
+func codeFields() web.Fields {
+	return web.Fields{{Name: "code", Label: "Code that the app shows", Type: "text", Autocomplete: "one-time-code", Mode: "numeric", Most: 9, Focus: true}}
+}
+
+func (p *pages) askTOTP(w http.ResponseWriter, r *web.Request) error {
+	e, err := p.Factors.BeginTOTP(r.Identity)
+	if err != nil {
+		return err
+	}
+	return p.showTOTP(w, r, e, codeFields(), 0)
+}
+
+func (p *pages) showTOTP(w http.ResponseWriter, r *web.Request, e factor.Enrolment, fs web.Fields, status int) error {
+	st, err := p.Factors.State(r.Context(), r.UserID)
+	if err != nil {
+		return err
+	}
+	pg := page(r, securityPath, "Set up an authenticator app", totp{e, st.TOTP})
+	pg.Fields, pg.Status = fs, status
+	return p.Render(w, r, "totp", pg)
+}
+
+func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	codes, err := p.Factors.EnableTOTP(r.Context(), r.Identity, form.Get("enrolment"), form.Get("code"))
+	if err != nil {
+		fs := codeFields()
+		status := 0
+		if problem.Of(err) == problem.Unauthorized {
+			status, fs[0].Error = http.StatusUnprocessableEntity, "The code is wrong, or too old. Type the one that the app shows now."
+		} else if problem.Of(err) == problem.RateLimited {
+			status = fs.Answer(w, err)
+		}
+		if status == 0 {
+			return err
+		}
+		e, failed := p.Factors.ContinueTOTP(r.Identity, form.Get("enrolment"))
+		if failed != nil {
+			return failed
+		}
+		return p.showTOTP(w, r, e, fs, status)
+	}
+	const done = "Your authenticator app is set up."
+	if len(codes) == 0 {
+		return p.Redirect(w, securityPath, web.Notice{Text: done})
+	}
+	return p.showCodes(w, r, done+" Signing in asks for its codes from now on.", codes)
+}
+
+func (p *pages) askRemoveTOTP(w http.ResponseWriter, r *web.Request) error {
+	return p.Confirm(w, r, "Remove the authenticator app", page(r, securityPath, "", nil), web.Confirm{
+		Text: "Signing in no longer asks for its codes, and whoever knows your password or reads your mail can sign in as you. All your other sessions are signed out.", Label: "Remove", Cancel: securityPath,
+	})
+}
+
+func (p *pages) removeTOTP(w http.ResponseWriter, r *web.Request) error {
+	if err := p.Factors.DisableTOTP(r.Context(), r.Identity); err != nil {
+		return err
+	}
+	return p.Redirect(w, securityPath, web.Notice{Text: "The authenticator app is removed."})
+}
+
+// codes are recovery codes, shown this once.
+type codes struct {
+	Says   string
+	Secret web.Secret
+}
+
+func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, list []string) error {
+	return p.Render(w, r, "codes", page(r, securityPath, "Your recovery codes", codes{says, web.Secret{
+		Label: "Recovery codes", Value: strings.Join(list, "\n"),
+		Note: "Print them, or keep them in a password manager. Each works once in place of your second factor.",
+	}}))
+}
+
+func (p *pages) askCodes(w http.ResponseWriter, r *web.Request) error {
+	return p.Confirm(w, r, "Create recovery codes", page(r, securityPath, "", nil), web.Confirm{
+		Text: "You get ten codes. Any from before no longer work.", Label: "Create", Cancel: securityPath,
+	})
+}
+
+func (p *pages) createCodes(w http.ResponseWriter, r *web.Request) error {
+	list, err := p.Factors.NewRecoveryCodes(r.Context(), r.Identity)
+	if err != nil {
+		return err
+	}
+	return p.showCodes(w, r, "", list)
+}
+
+func (p *pages) askReset(w http.ResponseWriter, r *web.Request) error {
+	u, err := p.member(r)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Reset the second factors of "+cmp.Or(u.Name, u.Email), page(r, membersPath, "", nil), confirmReset(u))
+}
+
+func confirmReset(u account.User) web.Confirm {
+	return web.Confirm{
+		Text: "For somebody that lost their device. Make sure that it is them who ask. Their passkeys, authenticator app and recovery codes are deleted, " +
+			"they are signed out everywhere, and they hear of it by mail.",
+		Type: u.Email, Label: "Reset", Cancel: membersPath,
+	}
+}
+
+func (p *pages) resetFactors(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	u, err := p.member(r)
+	if err != nil {
+		return err
+	}
+	if !p.Confirmed(form, confirmReset(u)) {
+		return p.Confirm(w, r, "Reset the second factors of "+cmp.Or(u.Name, u.Email), page(r, membersPath, "", nil), confirmReset(u))
+	}
+	if err := p.Factors.ResetMember(r.Context(), r.Identity, u.ID); err != nil {
+		return err
+	}
+	return p.Redirect(w, membersPath, web.Notice{Text: cmp.Or(u.Name, u.Email) + " signs in without a second factor until a new one is added."})
+}
+
+// requireSecondFactor switches whether members need a second factor.
+func (p *pages) requireSecondFactor(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	o, err := p.Accounts.RequireSecondFactor(r.Context(), r.Identity, form.Get("required") == "on")
+	if err != nil {
+		return err
+	}
+	text := "Members need no second factor any more."
+	if o.SecondFactorRequired {
+		text = "Members need a second factor from now on."
+	}
+	return p.Redirect(w, organizationPath, web.Notice{Text: text})
+}

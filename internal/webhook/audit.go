@@ -1,0 +1,102 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// What the audit log records of webhooks.
+const (
+	AuditCreated  audit.Action = "webhook.created"
+	AuditUpdated  audit.Action = "webhook.updated"
+	AuditDeleted  audit.Action = "webhook.deleted"
+	AuditFailed   audit.Action = "webhook.failed"
+	AuditReplayed audit.Action = "webhook.replayed"
+	AuditTested   audit.Action = "webhook.tested"
+)
+
+// host is what the audit log shows of a webhook's URL. The rest of one may be a
+// secret of the receiver.
+func host(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, organizationID, id, rawURL string, changes map[string]audit.Change, details map[string]any) error {
+	return s.audit.RecordTx(ctx, tx, audit.Entry{
+		OrganizationID: organizationID, Action: a, Target: audit.Target{Type: "webhook", ID: id, Name: host(rawURL)}, Changes: changes, Details: details,
+	})
+}
+
+// settings are what somebody chose of a webhook, as the audit log shows them.
+type settings struct {
+	URL           string   `json:"-"`
+	Events        string   `json:"events"`
+	State         State    `json:"state"`
+	PayloadForm   Form     `json:"payload_form"`
+	RetrySchedule Schedule `json:"retry_schedule"`
+	Ordered       bool     `json:"ordered"`
+}
+
+// after returns what a change makes of the settings.
+func (o settings) after(c Change) settings {
+	if c.URL != nil {
+		o.URL = *c.URL
+	}
+	if c.Events != nil {
+		o.Events = joinEvents(*c.Events)
+	}
+	if c.PayloadForm != nil {
+		o.PayloadForm = *c.PayloadForm
+	}
+	if c.RetrySchedule != nil {
+		o.RetrySchedule = *c.RetrySchedule
+	}
+	if c.Ordered != nil {
+		o.Ordered = *c.Ordered
+	}
+	switch {
+	case c.Enabled != nil && *c.Enabled:
+		o.State = Enabled
+	case c.Enabled != nil && o.State == Enabled:
+		o.State = Disabled
+	}
+	return o
+}
+
+// recordUpdateTx records what a change does to a webhook, if anything.
+func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, organizationID, id string, before settings, c Change) error {
+	after := before.after(c)
+	changes, err := audit.Diff(before, after)
+	if err != nil {
+		return err
+	}
+	if before.URL != after.URL {
+		changes["url"] = audit.Change{From: host(before.URL), To: host(after.URL)}
+	}
+	var details map[string]any
+	if c.Secret != nil {
+		details = map[string]any{"secret_replaced": true}
+	}
+	if len(changes) == 0 && details == nil {
+		return nil
+	}
+	return s.recordTx(ctx, tx, AuditUpdated, organizationID, id, after.URL, changes, details)
+}
+
+// OwnerOf returns the organization of a record and its type, empty when there is none
+// of that id.
+func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
+	err = s.db.QueryRow(ctx, "SELECT organization_id FROM webhooks WHERE id = $1", id).Scan(&organizationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", "", nil
+	}
+	return organizationID, "webhook", err
+}

@@ -1,0 +1,232 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// The audit log is delivered to webhooks that name [event.AuditRecorded]. Each has a
+// cursor per ledger in audit_streams; [Service.RunAudit] reads the committed entries
+// of its organization behind the cursor, in the order of the chain, and writes their
+// deliveries in the transaction that moves the cursor. So every entry becomes one
+// delivery, in order, whatever dies in between, also of ledgers in other databases.
+//
+// The cursor of a webhook that is not enabled, or has a long queue, waits: entries stay
+// in the chain, and none is dropped as deliveries are.
+//
+// What the stream does leaves no entry. A webhook that fails leaves one, once, and is
+// not enabled from then on; so entries about deliveries of entries end.
+
+// auditStream is what [Service.RunAudit] works with.
+type auditStream struct {
+	logs []*audit.Log
+	wake chan struct{} // capacity 1
+}
+
+const (
+	auditPoll  = 10 * time.Second // for entries that other processes recorded
+	auditBatch = 100              // entries a transaction
+	// maxAuditQueue is how many deliveries of a webhook wait before its cursor does.
+	maxAuditQueue = 1000
+)
+
+// known reports whether there is an event of a name.
+func known(name event.Name) bool {
+	return name == event.AuditRecorded || slices.Contains(event.Names[:], name)
+}
+
+// audited reports whether a webhook of these events gets the audit log.
+func audited(events []string) bool { return slices.Contains(events, string(event.AuditRecorded)) }
+
+func errMayNotAudit() error {
+	return problem.New(problem.Forbidden, "webhooks of %s are for those who may read the audit log", event.AuditRecorded)
+}
+
+// changeAudit checks what a change has to do with the audit log, moves the cursors
+// along, and returns the change to make: such webhooks are ordered.
+func (s *Service) changeAudit(ctx context.Context, tx *db.Tx, id string, before settings, c Change) (Change, error) {
+	was := matches(before.Events, event.AuditRecorded)
+	is := was
+	if c.Events != nil {
+		is = audited(*c.Events)
+	}
+	if !was && !is {
+		return c, nil
+	}
+	if !c.MayAudit {
+		return c, errMayNotAudit()
+	}
+	if is {
+		c.Ordered = new(true)
+	}
+	return c, s.subscribeAudit(ctx, tx, id, was, is)
+}
+
+// subscribeAudit creates or deletes the cursors of a webhook. The first entry that it
+// gets is that of the change itself.
+func (s *Service) subscribeAudit(ctx context.Context, tx *db.Tx, id string, was, is bool) error {
+	switch {
+	case is && !was:
+		for _, l := range s.stream.logs {
+			if _, err := tx.Exec(ctx, `INSERT INTO audit_streams (webhook_id, ledger, since, sequence) VALUES ($1, $2, $3, NULL)
+				ON CONFLICT DO NOTHING`, id, l.Ledger(), tx.Now.UnixMicro()); err != nil {
+				return fmt.Errorf("subscribe to the audit log: %w", err)
+			}
+		}
+	case was && !is:
+		if _, err := tx.Exec(ctx, "DELETE FROM audit_streams WHERE webhook_id = $1", id); err != nil {
+			return fmt.Errorf("unsubscribe from the audit log: %w", err)
+		}
+	}
+	return nil
+}
+
+// WakeAudit has [Service.RunAudit] look for new entries soon. It does not wait.
+func (s *Service) WakeAudit() {
+	select {
+	case s.stream.wake <- struct{}{}:
+	default:
+	}
+}
+
+// RunAudit delivers the audit log to the webhooks that want it, until ctx ends.
+// Several processes may run it on one database.
+func (s *Service) RunAudit(ctx context.Context) {
+	tick := time.NewTicker(auditPoll)
+	defer tick.Stop()
+	for {
+		if err := s.StreamAudit(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "deliver the audit log", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.stream.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// cursor is how far the stream of a webhook has come in a ledger.
+type cursor struct {
+	webhookID, organizationID, ledger string
+	since                             time.Time
+	sequence                          int64
+	started                           bool
+}
+
+const selectCursor = `SELECT a.webhook_id, w.organization_id, a.ledger, a.since, coalesce(a.sequence, 0), a.sequence IS NOT NULL
+	FROM audit_streams a JOIN webhooks w ON w.id = a.webhook_id`
+
+func scanCursor(row db.Row) (c cursor, err error) {
+	err = row.Scan(&c.webhookID, &c.organizationID, &c.ledger, db.IntoTime(&c.since), &c.sequence, &c.started)
+	return c, err
+}
+
+// StreamAudit writes the deliveries of all entries that have none yet. A failure of one
+// webhook delays no other.
+func (s *Service) StreamAudit(ctx context.Context) error {
+	cursors, err := db.All(ctx, s.db, scanCursor, selectCursor+" WHERE w.state = 'enabled' ORDER BY a.webhook_id, a.ledger")
+	if err != nil {
+		return fmt.Errorf("find audit streams: %w", err)
+	}
+	var failed []error
+	for _, c := range cursors {
+		i := slices.IndexFunc(s.stream.logs, func(l *audit.Log) bool { return l.Ledger() == c.ledger })
+		if i < 0 {
+			continue // of a database that this process does not have
+		}
+		for more := true; more && err == nil; {
+			more, err = s.advance(ctx, s.stream.logs[i], &c)
+		}
+		if err != nil {
+			failed, err = append(failed, fmt.Errorf("webhook %s, ledger %s: %w", c.webhookID, c.ledger, err)), nil
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// advance delivers the next entries behind a cursor, and reports whether there may be
+// more.
+func (s *Service) advance(ctx context.Context, l *audit.Log, c *cursor) (more bool, err error) {
+	start := c.sequence
+	if !c.started {
+		if start, err = l.SequenceBefore(ctx, c.organizationID, c.since); err != nil {
+			return false, err
+		}
+	}
+	entries, err := l.After(ctx, c.organizationID, start, auditBatch)
+	if err != nil || len(entries) == 0 && c.started {
+		return false, err
+	}
+	err = s.db.Write(ctx, func(tx *db.Tx) error {
+		more = false
+		sub, err := db.One(ctx, tx, scanSubscription, selectSubscription+" WHERE id = $1 FOR UPDATE", c.webhookID)
+		if errors.Is(err, db.ErrNoRows) {
+			return nil // deleted a moment ago
+		}
+		if err != nil {
+			return err
+		}
+		now, err := db.One(ctx, tx, scanCursor, selectCursor+" WHERE a.webhook_id = $1 AND a.ledger = $2", c.webhookID, c.ledger)
+		if errors.Is(err, db.ErrNoRows) || err == nil && (now.started != c.started || now.sequence != c.sequence) {
+			return nil // another process was first
+		}
+		if err != nil {
+			return err
+		}
+		var waiting int64
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $2) AS waiting",
+			c.webhookID, maxAuditQueue).Scan(&waiting); err != nil {
+			return err
+		}
+		if !sub.enabled || waiting >= maxAuditQueue {
+			return nil
+		}
+		last := start
+		var all []newDelivery
+		for i := range entries {
+			d, err := s.auditDelivery(ctx, tx, sub, c.ledger, &entries[i])
+			if err != nil {
+				return err
+			}
+			all, last = append(all, d), entries[i].Sequence
+		}
+		if len(all) > 0 {
+			if err := s.enqueue(ctx, tx, all); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, "UPDATE audit_streams SET sequence = $3 WHERE webhook_id = $1 AND ledger = $2", c.webhookID, c.ledger, last); err != nil {
+			return err
+		}
+		more = len(entries) == auditBatch
+		return nil
+	})
+	if err == nil && more {
+		c.started, c.sequence = true, entries[len(entries)-1].Sequence
+	}
+	return more, err
+}
+
+// auditDelivery writes the event of an entry, whose id it has, and returns its delivery.
+func (s *Service) auditDelivery(ctx context.Context, tx *db.Tx, sub subscription, ledger string, entry *audit.Entry) (newDelivery, error) {
+	record := entry.Record()
+	record.Ledger = ledger
+	text, err := json.Marshal(record)
+	if err != nil {
+		return newDelivery{}, err
+	}
+	e := &event.Event{ID: entry.ID, OrganizationID: entry.OrganizationID, Name: event.AuditRecorded, At: entry.At, Data: event.Data{Entry: text}}
+	return newDelivery{sub, e, queue.NewID()}, event.WriteTx(ctx, tx, *e)
+}

@@ -1,0 +1,61 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// requeueUndelivered makes every undelivered delivery of a webhook untried, with a new retry
+// schedule: those that wait for a retry, and those that ran out of attempts since
+// the webhook was last enabled. An event that a replay delivered meanwhile is not
+// sent again. Refused deliveries (4xx) stay as they are. The webhook's row is
+// locked by the caller.
+func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) error {
+	if _, err := tx.Exec(ctx, `UPDATE deliveries SET state = 0, next_at = NULL, schedule_start = attempts
+		WHERE webhook_id = $1 AND state < 2 AND state = 1`, id); err != nil {
+		return fmt.Errorf("restart schedules: %w", err)
+	}
+	lost, err := db.All(ctx, tx, scanExhausted, "SELECT d.id, d.event_id, d.event FROM deliveries d WHERE "+exhausted+" ORDER BY d.id", id)
+	if err != nil {
+		return fmt.Errorf("find exhausted deliveries: %w", err)
+	}
+	var ordered bool
+	if err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1", id).Scan(&ordered); err != nil {
+		return err
+	}
+	ids, jobs := make([]string, len(lost)), make([]queue.New, len(lost))
+	for i, d := range lost {
+		ids[i] = d.id
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Payload: encodePayload(d.payload)}
+	}
+	if len(ids) > 0 {
+		if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {
+			return fmt.Errorf("restart schedules: %w", err)
+		}
+		if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, "UPDATE deliveries SET exhausted = NULL WHERE webhook_id = $1 AND exhausted IS NOT NULL", id)
+	return err
+}
+
+// exhausted is the condition of the deliveries d of webhook $1 that ran out of
+// attempts since it was last enabled, and whose events it has not got otherwise.
+const exhausted = `d.webhook_id = $1 AND d.exhausted IS NOT NULL AND NOT EXISTS (SELECT 1 FROM deliveries r
+	WHERE r.event_id = d.event_id AND r.webhook_id = d.webhook_id AND r.state = 2)`
+
+// exhaustedDelivery is a delivery that ran out of attempts.
+type exhaustedDelivery struct {
+	id string
+	payload
+}
+
+func scanExhausted(row db.Row) (exhaustedDelivery, error) {
+	d := exhaustedDelivery{payload: payload{recovered: true}}
+	err := row.Scan(&d.id, &d.eventID, &d.event)
+	return d, err
+}
