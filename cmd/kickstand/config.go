@@ -123,12 +123,13 @@ type sources struct {
 	lookup func(string) (string, bool)
 	file   map[string]any
 	path   string // of the file; empty when there is none
+	// byDefault says that nothing names a database: it is [ownDatabase].
+	byDefault bool
 }
 
 // openSources reads the configuration file: the one given, or kickstand.toml in
-// the working directory, or, for the commands that try things out, that of the
-// demo.
-func openSources(lookup func(string) (string, bool), path string, demo bool) (*sources, error) {
+// the working directory, or that of the demo if demo wants it.
+func openSources(lookup func(string) (string, bool), path string, demo func() bool) (*sources, error) {
 	s := &sources{lookup: lookup}
 	if path == "" {
 		path, _ = lookup(variable("config"))
@@ -138,7 +139,7 @@ func openSources(lookup func(string) (string, bool), path string, demo bool) (*s
 		path = "kickstand.toml"
 	}
 	_, err := toml.DecodeFile(path, &s.file)
-	if errors.Is(err, fs.ErrNotExist) && !required && demo {
+	if errors.Is(err, fs.ErrNotExist) && !required && demo() {
 		path = filepath.Join(demoFolder, "kickstand.toml")
 		_, err = toml.DecodeFile(path, &s.file)
 	}

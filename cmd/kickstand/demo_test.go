@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,32 +70,15 @@ func TestSecondDemo(t *testing.T) {
 // something in them, the one for each environment and no other.
 func TestDemoFleet(t *testing.T) {
 	t.Chdir(t.TempDir())
-	ctx, cancel := context.WithCancel(t.Context())
-	out, printed := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := run(ctx, []string{"demo", "--listen=127.0.0.1:0", "--json"}, noEnvironment, nil, printed, t.Output())
-		printed.CloseWithError(err)
-		ended <- err
-	}()
-	var record struct {
-		URL     string `json:"url"`
-		LiveKey string `json:"live_key"` // of the helpdesk
-		Live    string `json:"fleet_live_key"`
-		Test    string `json:"fleet_test_key"`
-	}
-	if err := json.NewDecoder(out).Decode(&record); err != nil {
-		t.Fatal(err)
-	}
-	go io.Copy(io.Discard, out)
+	record := startDemo(t)
 	for _, tt := range []struct {
 		path, key string
 		status    int
 		want      string
 	}{
-		{"/v1/vehicles?code=B-0101", record.Live, http.StatusOK, `"livemode":true`},
-		{"/sandbox/v1/vehicles?code=B-0101", record.Test, http.StatusOK, `"livemode":false`},
-		{"/v1/vehicles", record.Test, http.StatusUnauthorized, "wrong_environment"},
+		{"/v1/vehicles?code=B-0101", record.FleetLiveKey, http.StatusOK, `"livemode":true`},
+		{"/sandbox/v1/vehicles?code=B-0101", record.FleetTestKey, http.StatusOK, `"livemode":false`},
+		{"/v1/vehicles", record.FleetTestKey, http.StatusUnauthorized, "wrong_environment"},
 		{"/v1/vehicles", record.LiveKey, http.StatusUnauthorized, "invalid_api_key"},
 		{"/gbfs/v3/manifest.json", "", http.StatusOK, "_fukuoka"},
 	} {
@@ -109,10 +93,43 @@ func TestDemoFleet(t *testing.T) {
 			t.Errorf("%s answered %d %s, want %d and %s", tt.path, status, body, tt.status, tt.want)
 		}
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("the demo ended with %v", err)
+}
+
+// demoServer is a demo under test, with what it printed.
+type demoServer struct {
+	URL          string `json:"url"`
+	LiveKey      string `json:"live_key"` // of the helpdesk
+	FleetLiveKey string `json:"fleet_live_key"`
+	FleetTestKey string `json:"fleet_test_key"`
+	stop         func()
+}
+
+// startDemo runs the demo in the working directory, inside this process, until it is
+// stopped or the test ends.
+func startDemo(t *testing.T) *demoServer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out, printed := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, []string{"demo", "--listen=127.0.0.1:0", "--json"}, noEnvironment, nil, printed, t.Output())
+		printed.CloseWithError(err)
+		ended <- err
+	}()
+	d := new(demoServer)
+	if err := json.NewDecoder(out).Decode(d); err != nil {
+		cancel()
+		t.Fatal(err)
 	}
+	go io.Copy(io.Discard, out)
+	d.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the demo ended with %v", err)
+		}
+	})
+	t.Cleanup(d.stop)
+	return d
 }
 
 // TestEndWhileStarting checks that being told to end is no failure, however

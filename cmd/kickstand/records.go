@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -21,7 +20,7 @@ import (
 )
 
 // with opens the program's parts without running any, for commands that work
-// beside a server.
+// beside a server. Only commands with the tag creates may create the database.
 func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 	set, err := e.settings()
 	if err != nil {
@@ -30,7 +29,19 @@ func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 	if e.LogLevel == "info" {
 		e.LogLevel = "warn" // what is printed is the news
 	}
-	a, err := app.Open(ctx, set, e.logger())
+	if e.sources.byDefault {
+		if at, runs := runningDemo(ctx, demoFolder); runs {
+			fmt.Fprintf(e.err, "This is about %s. For the demo at %s give --config=%s\n", ownDatabase, at, filepath.Join(demoFolder, "kickstand.toml"))
+		}
+	}
+	open := app.OpenExisting
+	if e.creates {
+		open = app.Open
+	}
+	a, err := open(ctx, set, e.logger())
+	if missing, ok := errors.AsType[*app.NoDatabaseError](err); ok {
+		return fmt.Errorf("%w; name another with --data or --database-url (KICKSTAND_DATA, KICKSTAND_DATABASE_URL), or run `kickstand demo` in this folder", missing)
+	}
 	if err != nil {
 		return err
 	}
@@ -39,7 +50,7 @@ func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 }
 
 type orgCmd struct {
-	Create  orgCreateCmd  `cmd:"" help:"Create an organization."`
+	Create  orgCreateCmd  `cmd:"" creates:"" help:"Create an organization."`
 	List    orgListCmd    `cmd:"" help:"List the organizations: which is the default one, and what they pay for."`
 	Default orgDefaultCmd `cmd:"" help:"Name the organization that gets what no connection claims."`
 	SignIn  orgSignInCmd  `cmd:"" help:"Set which members sign in with the identity provider only, and whether they need a second factor."`
@@ -181,9 +192,6 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
 				fmt.Fprintln(w, "There is no organization yet.\nNext: kickstand org create --name NAME")
-				if _, err := os.Stat(filepath.Join(demoFolder, "kickstand.toml")); err == nil && e.File == "" {
-					fmt.Fprintf(w, "The demo's are listed with --config=%s/kickstand.toml\n", demoFolder)
-				}
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

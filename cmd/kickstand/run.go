@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -21,8 +23,9 @@ type commands struct {
 
 	JSON bool `name:"json" help:"Print records as JSON; the last thing printed is one JSON value."`
 
-	Serve   serveCmd   `cmd:"" help:"Run the server."`
-	Demo    demoCmd    `cmd:"" help:"Run a server with a fresh, filled data folder to try things out."`
+	// Commands with the tag creates make the database where there is none.
+	Serve   serveCmd   `cmd:"" creates:"" help:"Run the server."`
+	Demo    demoCmd    `cmd:"" creates:"" help:"Run a server with a fresh, filled data folder to try things out."`
 	Trigger triggerCmd `cmd:"" help:"Send a realistic, correctly signed inbound request to a running server."`
 	Listen_ listenCmd  `cmd:"" name:"listen" help:"Receive outgoing webhooks, verify and print them."`
 	Org     orgCmd     `cmd:"" help:"Organizations."`
@@ -36,7 +39,7 @@ type commands struct {
 	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
 	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and everything that the server depends on."`
 	Audit   auditCmd   `cmd:"" help:"The audit log: what was done, by whom, and whether the log is whole."`
-	Migrate migrateCmd `cmd:"" help:"Bring the database to this version's schema."`
+	Migrate migrateCmd `cmd:"" creates:"" help:"Bring the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -57,6 +60,7 @@ type env struct {
 	*commands
 	stdio
 	sources *sources
+	creates bool // the command may create the database
 }
 
 // run is the program: it returns when the command is done or, for a server,
@@ -84,7 +88,7 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	src, err := sourcesFor(parser, args, lookup)
+	src, err := sourcesFor(ctx, parser, args, lookup)
 	if err != nil {
 		return err
 	}
@@ -102,7 +106,8 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		}
 		return usageError{fmt.Errorf("%w\n%s", err, hint)}
 	}
-	return wrongUse(parsed.Selected(), parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src}))
+	command := parsed.Selected()
+	return wrongUse(command, parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src, creates: createsDatabase(command)}))
 }
 
 // wrongUse turns the refusal of a command's input into a usage error, which names each
@@ -147,23 +152,60 @@ func inputOf(command *kong.Node, member string) string {
 	return member
 }
 
+// createsDatabase reports whether a command makes the database where there is none.
+func createsDatabase(command *kong.Node) bool {
+	return command.Tag != nil && command.Tag.Has("creates")
+}
+
 // sourcesFor opens the sources that args ask for. With nothing else configured,
-// the commands that try things out find the demo.
-func sourcesFor(parser *kong.Kong, args []string, lookup func(string) (string, bool)) (*sources, error) {
+// commands find the demo, but for those that create databases: trigger and listen by
+// its file, those that work on records only while it runs, since the next one begins
+// anew.
+func sourcesFor(ctx context.Context, parser *kong.Kong, args []string, lookup func(string) (string, bool)) (*sources, error) {
 	trace, err := kong.Trace(parser, args)
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
 	}
-	path, demo := "", false
+	path, named := "", false // whether a database is
+	for _, name := range []string{"data", "database-url"} {
+		value, _ := lookup(variable(name))
+		file, _ := lookup(variable(name) + "_FILE")
+		named = named || value != "" || file != ""
+	}
 	for _, p := range trace.Path {
 		switch {
-		case p.Command != nil:
-			demo = demo || p.Command.Name == "trigger" || p.Command.Name == "listen"
-		case p.Flag != nil && p.Flag.Name == "config":
+		case p.Flag == nil:
+		case p.Flag.Name == "config":
 			path, _ = trace.FlagValue(p.Flag).(string)
+		case p.Flag.Name == "data", p.Flag.Name == "database-url":
+			named = true
 		}
 	}
-	return openSources(lookup, path, demo)
+	demo := func() bool { return false }
+	switch command := trace.Selected(); {
+	case command == nil, createsDatabase(command):
+	case command.Name == "trigger", command.Name == "listen":
+		demo = func() bool { return true }
+	case !named && !exists(ownDatabase):
+		demo = func() bool {
+			_, runs := runningDemo(ctx, demoFolder)
+			return runs
+		}
+	}
+	src, err := openSources(lookup, path, demo)
+	if err != nil {
+		return nil, err
+	}
+	src.byDefault = !named && src.path == ""
+	return src, nil
+}
+
+// ownDatabase is where serve makes the database unless another is named.
+var ownDatabase = filepath.Join("kickstand-data", "kickstand.db")
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // exit unwinds kong's help, which wants to end the process.

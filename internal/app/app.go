@@ -11,9 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -186,6 +189,41 @@ func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schem
 		done = append(done, Migrated{name, m})
 	}
 	return d, done, nil
+}
+
+// NoDatabaseError is returned by [OpenExisting] where there is no database.
+type NoDatabaseError struct{ Where string } // the path of a file, or the address of a server and its database
+
+func (e *NoDatabaseError) Error() string { return "there is no Kickstand database at " + e.Where }
+
+// OpenExisting is [Open] for a deployment that exists: where there is no database it
+// returns a [NoDatabaseError], and creates nothing.
+func OpenExisting(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
+	at, o := databases[0].at(c.databaseURL())
+	exists, err := db.Exists(ctx, at, o)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, &NoDatabaseError{databaseName(at)}
+	}
+	// The database can be elsewhere. A new key would open nothing that is sealed there.
+	if _, err := os.Stat(c.Data); c.SecretKey == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the data folder %s of the database at %s does not exist, nor the secret key in it", c.Data, databaseName(at))
+	}
+	return Open(ctx, c, log)
+}
+
+// databaseName names a database, without credentials.
+func databaseName(rawURL string) string {
+	if path, ok := strings.CutPrefix(rawURL, "sqlite:"); ok {
+		return path
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "the PostgreSQL server"
+	}
+	return u.Scheme + "://" + u.Host + u.Path
 }
 
 // openDatabases opens the three of them, in the order of their names below. On an

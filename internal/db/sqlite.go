@@ -27,8 +27,11 @@ func sqliteDSN(path string, pragmas ...string) string {
 		"temp_store(MEMORY)",
 		"cache_size(-16000)",
 	}, pragmas...)
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+	return sqliteFile(path) + "?" + q.Encode()
 }
+
+// sqliteFile names a file in a DSN.
+func sqliteFile(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
 
 // openSQLitePool returns a pool of connections that speak the common dialect.
 func openSQLitePool(dsn string) (*sql.DB, error) {

@@ -33,7 +33,11 @@ const oldestPostgres = 15
 func Stored(ctx context.Context, d Database) Finding {
 	handle, done, err := d.Open(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		return warn("it does not exist yet", "Start the server, which creates it.")
+		found := "it does not exist yet"
+		if missing, ok := errors.AsType[*fs.PathError](err); ok {
+			found += ": " + missing.Path
+		}
+		return warn(found, "Start the server, which creates it, or name another with --data or --database-url.")
 	}
 	if err != nil {
 		return fail(fmt.Sprintf("it cannot be opened: %v", err), "Look at KICKSTAND_DATABASE_URL and the database server.")

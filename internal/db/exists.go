@@ -1,0 +1,52 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Exists reports whether [DB.Migrate] has made tables in the database that rawURL and
+// o name, whichever their version. It creates and changes nothing.
+func Exists(ctx context.Context, rawURL string, o Options) (bool, error) {
+	if path, ok := strings.CutPrefix(rawURL, "sqlite:"); ok {
+		return sqliteExists(ctx, path)
+	}
+	o.MaxConns = 1
+	d, err := Open(ctx, rawURL, o)
+	if err != nil {
+		return false, err
+	}
+	state, err := d.Inspect(ctx)
+	return state.Version > 0, errors.Join(err, d.Close())
+}
+
+func sqliteExists(ctx context.Context, path string) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for a database: %w", err)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return false, fmt.Errorf("database path: %w", err)
+	}
+	// Without the settings of a connection that works, which would change the file.
+	pool, err := openSQLitePool(sqliteFile(abs) + "?mode=rw&_pragma=busy_timeout(10000)")
+	if err != nil {
+		return false, fmt.Errorf("open database %s: %w", abs, err)
+	}
+	defer pool.Close()
+	var ours bool
+	err = pool.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations')").Scan(&ours)
+	if err != nil {
+		return false, fmt.Errorf("look for tables in %s: %w", abs, err)
+	}
+	return ours, nil
+}
