@@ -36,7 +36,7 @@ import (
 // secret:"true" hides a value wherever the configuration is shown; secret:"url"
 // hides the password in it.
 type config struct {
-	File string `name:"config" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
+	File string `name:"config" group:"Flags of every command:" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
 
 	Listen         string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server"`
 	BaseURL        string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server"`
@@ -168,7 +168,7 @@ func (s *sources) Validate(model *kong.Application) error {
 	visit(model.Node)
 	for k := range s.file {
 		if !known[k] {
-			return fmt.Errorf("%s: unknown key %q; `kickstand serve --help` lists them all", s.path, k)
+			return fmt.Errorf("%s: unknown key %q; `kickstand serve --help-all` lists them all", s.path, k)
 		}
 	}
 	return nil

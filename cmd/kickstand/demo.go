@@ -148,7 +148,7 @@ Try next, each in another terminal in this folder:
   kickstand listen                                see webhooks arrive, verified
   kickstand trigger sms                           a customer writes: a ticket is made
   kickstand trigger sms --text "Still waiting"    the same customer: the same ticket
-  kickstand trigger email --file message.eml      any mail you have at hand
+  kickstand trigger email                         a customer sends a mail
   kickstand trigger payments --event invoice.payment_failed --to %s
                                                   the card was refused: see the mailbox
 

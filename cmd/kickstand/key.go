@@ -27,7 +27,8 @@ type keyCmd struct {
 
 func (*keyCmd) Help() string {
 	return `A key for a report that reads tickets and nothing else:
-  kickstand key create --org acme --service helpdesk --environment live --name Report --resources '{"tickets":["read"]}'
+  kickstand key create --org acme --service helpdesk --environment live --name Report \
+    --resources '{"tickets":["read"]}'
 
 Change it for another without a gap:
   kickstand key rotate ID         a second key; put it where the first one is used
@@ -139,9 +140,11 @@ Helpdesk: tickets, messages, customers, webhooks, channels, events, analytics.
 Fleet:    rides, vehicles, customers, pricing, analytics; zones by --level or --resources=all only.
 
 For example:
-  kickstand key create --org acme --service helpdesk --environment live --name Export --level read_only
-  kickstand key create --org acme --service fleet --environment test --name App --expires 2027-03-31 \
-    --resources '{"rides":["read","create","update"],"vehicles":["read"]}' --allowed-ips 192.0.2.0/24,2001:db8::1
+  kickstand key create --org acme --service helpdesk --environment live \
+    --name Export --level read_only
+  kickstand key create --org acme --service fleet --environment test --name App \
+    --expires 2027-03-31 --resources '{"rides":["read","create","update"],"vehicles":["read"]}' \
+    --allowed-ips 192.0.2.0/24,2001:db8::1
 
 The last thing printed with --json holds the key as "key".`
 }

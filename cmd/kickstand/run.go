@@ -21,7 +21,8 @@ import (
 type commands struct {
 	config
 
-	JSON bool `name:"json" help:"Print records as JSON; the last thing printed is one JSON value."`
+	HelpAll helpAll `name:"help-all" group:"Flags of every command:" help:"Show the server's settings, too, such as --base-url and --data, which every command takes as flags."`
+	JSON    bool    `name:"json" group:"Flags of every command:" help:"Print records as JSON; the last thing printed is one JSON value."`
 
 	// Commands with the tag creates make the database where there is none.
 	Serve   serveCmd   `cmd:"" creates:"" help:"Run the server."`
@@ -73,18 +74,13 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		kong.Description(description),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true; panic(exit{}) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
-		kong.ValueFormatter(func(v *kong.Value) string {
-			if v.Flag == nil || v.Flag.Name == "help" {
-				return v.Help
-			}
-			return kong.DefaultHelpValueFormatter(v)
-		}),
+		kong.ConfigureHelp(helpOptions), kong.Help(ownHelp),
 		kong.BindTo(audit.WithSource(ctx, commandSource()), (*context.Context)(nil)),
 	)
 	if err != nil {
 		return fmt.Errorf("command line: %w", err)
 	}
+	parser.Model.HelpFlag.Group = everyCommand
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}

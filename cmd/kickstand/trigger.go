@@ -18,12 +18,13 @@ import (
 )
 
 type triggerCmd struct {
-	Channel string `arg:"" placeholder:"CHANNEL" help:"One of the channels below."`
+	Channel string `arg:"" placeholder:"CHANNEL" help:"One of the channels above."`
 	From    string `placeholder:"ADDRESS" help:"Who writes: a number, a mail address or the channel's id of somebody; for payments the subscription."`
 	To      string `placeholder:"ADDRESS" help:"Where to: one of the organization's numbers, mail addresses or ids; for payments the organization's id."`
 	Text    string `placeholder:"TEXT" help:"What they write; for payments the plan, pro or business."`
 	File    string `placeholder:"FILE" help:"For mail: a message file (.eml) to send as it is; - reads standard input."`
-	Event   string `placeholder:"KIND" help:"Which kind of event; see below (default: the first)."`
+	Sample  bool   `help:"For mail: print the message that is sent without --file, and send nothing."`
+	Event   string `placeholder:"KIND" help:"Which kind of event; see above (default: the first)."`
 	Count   int    `default:"1" help:"How many to send, each a message of its own."`
 }
 
@@ -87,7 +88,9 @@ func (*triggerCmd) Help() string {
 directory its address and secrets are found by themselves.
 
   kickstand trigger sms --text "The scooter does not unlock"
-  kickstand trigger email --file message.eml --to support@demo.example
+  kickstand trigger email
+  kickstand trigger email --sample > mail.eml
+  kickstand trigger email --file mail.eml --to support@demo.example
   kickstand trigger payments --to ORGANIZATION_ID --event invoice.payment_failed
 
 Channels and their events:
@@ -98,7 +101,19 @@ Channels and their events:
 		if c.alias != "" {
 			name += ", " + c.alias
 		}
-		fmt.Fprintf(&b, "  %s\n    %s\n", name, strings.Join(c.events, ", "))
+		fmt.Fprintf(&b, "  %s\n    ", name)
+		column := 0
+		for i, event := range c.events {
+			if i > 0 && column+len(event) > 76 {
+				b.WriteString(",\n    ")
+				column = 0
+			} else if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(event)
+			column += len(event) + 2
+		}
+		b.WriteByte('\n')
 	}
 	b.WriteString(`
 Payments are about one subscription for each organization, unless --from names
@@ -121,20 +136,23 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	all := triggers()
-	t.Channel = channel.AdapterName(t.Channel)
-	i := slices.IndexFunc(all, func(c trigger) bool { return t.Channel == c.name || c.alias != "" && t.Channel == c.alias })
-	if i < 0 {
-		var names []string
-		for _, c := range all {
-			names = append(names, c.name)
-		}
-		return usageError{fmt.Errorf("there is no channel %q to trigger; one of %s", t.Channel, strings.Join(names, ", "))}
+	c, err := t.find()
+	if err != nil {
+		return err
 	}
-	c := all[i]
 	s := triggering{ctx: ctx, base: set.BaseURL, event: orElse(t.Event, c.events[0])}
 	if !slices.Contains(c.events, s.event) {
 		return usageError{fmt.Errorf("%s has no event %q; one of %s", c.name, s.event, strings.Join(c.events, ", "))}
+	}
+	switch {
+	case (t.File != "" || t.Sample) && !c.file:
+		return usageError{errors.New("--file and --sample are for mail")}
+	case t.File != "" && t.Sample:
+		return usageError{errors.New("--sample prints the message that is sent without --file; give one of them")}
+	case t.Sample:
+		_, _, raw := t.letter(s)
+		_, err := e.out.Write(raw)
+		return err
 	}
 	if c.secret != "" {
 		secrets := set.Secrets[c.name]
@@ -143,12 +161,27 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 		}
 		s.secret = secrets[0]
 	}
-	if t.File != "" && !c.file {
-		return usageError{errors.New("--file is for mail")}
-	}
 	if s.file, err = t.read(e.in); err != nil {
 		return err
 	}
+	return t.send(e, c, s)
+}
+
+// find returns the channel that is meant.
+func (t *triggerCmd) find() (trigger, error) {
+	t.Channel = channel.AdapterName(t.Channel)
+	var names []string
+	for _, c := range triggers() {
+		if t.Channel == c.name || c.alias != "" && t.Channel == c.alias {
+			return c, nil
+		}
+		names = append(names, c.name)
+	}
+	return trigger{}, usageError{fmt.Errorf("there is no channel %q to trigger; one of %s", t.Channel, strings.Join(names, ", "))}
+}
+
+// send makes the requests, and prints what is answered.
+func (t *triggerCmd) send(e *env, c trigger, s triggering) error {
 	client := &http.Client{Timeout: 30 * time.Second}
 	outcomes := []outcome{}
 	refused := 0
