@@ -76,8 +76,8 @@ func TestFirstTicket(t *testing.T) {
 		v.wait("the answer in the thread", `document.querySelector("#thread").innerText.includes(`+quote(answer)+`)`)
 		p.until("the answer at the provider", p.sent("+14155550123: "+answer))
 		if scripts {
-			v.holdsFocus()
-			v.keys(kb.Escape + "e")
+			v.onTicket()
+			v.keys("e")
 		} else {
 			v.press("Resolve")
 		}
@@ -177,11 +177,106 @@ func TestKeyboard(t *testing.T) {
 	v.keys("Ask operations.")
 	v.keys(kb.Enter, chromedp.ModifierCtrl)
 	v.wait("the note", `document.querySelector("#thread").innerText.includes("Ask operations.")`)
-	v.holdsFocus()
-	v.keys(kb.Escape + "a")
+	v.onTicket()
+	v.keys("a")
 	v.wait("the focus at the assignee", `document.activeElement.id === "field-assignee"`)
 	v.keys("R") // chooses the one that begins so
 	v.wait("the assignee", `document.querySelector("#field-assignee").value === `+quote(robin.ID))
 	v.keys(kb.Escape + "e")
 	v.wait("a ticket that is done", `document.querySelector("#ticket-head").innerText.includes("Resolved")`)
+	// What is in a closed menu or drawer has its key, too.
+	v.look(middle)
+	v.keys(kb.Escape + "p")
+	v.wait("the focus at the priority", `document.activeElement.id === "field-priority"`)
+	v.look(wide)
+	v.keys(kb.Escape + kb.Escape + "m")
+	v.at("/tickets/2/merge*")
+}
+
+// TestKeysWhileSending: what is pressed while a reply is under way is meant for the
+// ticket, and in neither the reply nor the field.
+func TestKeysWhileSending(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	o, robin := p.organization("Acme Wheels")
+	p.connect(o)
+	p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+	p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
+	v := p.as(t, robin)
+	v.open("/tickets/1")
+	v.fill("textarea[name=reply]", "On my way.")
+	v.keys(kb.Enter, chromedp.ModifierCtrl)
+	v.keys("xyz")
+	v.wait("the reply", `document.querySelector("#thread").innerText.includes("On my way.")`)
+	v.onTicket()
+	if got := v.value("textarea[name=reply]"); got != "" {
+		t.Errorf("the field has %q in it", got)
+	}
+	p.until("the reply at the provider", p.sent("+14155550123: On my way."))
+}
+
+// onTicket waits until the ticket has the focus, and no field of it.
+func (v *visitor) onTicket() {
+	v.t.Helper()
+	v.wait("the focus on the ticket", `document.activeElement.matches(".ticket .scroll") && !composer.hasAttribute("aria-busy")`)
+}
+
+// TestCrossedReply: who sends a reply while a colleague has answered is asked first,
+// and what they wrote stays until they decide.
+func TestCrossedReply(t *testing.T) {
+	t.Parallel()
+	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
+		o, robin := p.organization("Acme Wheels")
+		kim := p.as(t, p.member(o, "kim", "Kim Ortiz", account.Agent))
+		p.connect(o)
+		p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+		p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
+		p.signIn(v, robin)
+		v.allow("409 for /tickets/1/write")
+		v.open("/tickets/1")
+		kim.open("/tickets/1")
+		const mine, theirs = "Please try B-0112.", "I am looking at it."
+		v.fill("textarea[name=reply]", mine)
+		if scripts {
+			v.hears()
+		}
+		kim.fill("textarea[name=reply]", theirs)
+		kim.press("Send")
+		kim.see(theirs)
+		if scripts {
+			// It is on the page by now, which does not mean that it was read.
+			v.wait("the other's reply", `document.querySelector("#thread").innerText.includes(`+quote(theirs)+`)`)
+		}
+		v.press("Send")
+		if scripts {
+			v.wait("the question", `document.querySelector("dialog[open] h1")?.innerText.match(/^Kim Ortiz replied \d+ s ago\. Send anyway\?$/)`)
+			v.checkLayout()
+			v.checkAccess()
+			v.keys(kb.Enter) // keeps writing
+			v.wait("the focus in the text", `document.activeElement.name === "reply" && !document.querySelector("dialog")`)
+			if got := v.value("textarea[name=reply]"); got != mine {
+				t.Errorf("what was typed became %q", got)
+			}
+			kim.fill("textarea[name=reply]", "Once more.")
+			kim.press("Send")
+			v.wait("the other's reply", `document.querySelector("#thread").innerText.includes("Once more.")`)
+			v.keys(kb.Enter, chromedp.ModifierCtrl)
+			v.wait("the question", `document.querySelector("dialog[open]")`)
+			v.click("dialog[open] button[value=send]")
+			v.onTicket()
+		} else {
+			v.see("Send anyway?")
+			v.checkLayout()
+			if got := v.value("textarea[name=reply]"); got != mine {
+				t.Errorf("what was typed became %q", got)
+			}
+			v.see(theirs)
+			v.press("Send anyway")
+		}
+		v.wait("the reply in the thread", `document.querySelector("#thread").innerText.includes(`+quote(mine)+`)`)
+		p.until("the reply at the provider", p.sent("+14155550123: "+mine))
+		if got := v.value("textarea[name=reply]"); got != "" {
+			t.Errorf("the field has %q in it", got)
+		}
+	})
 }

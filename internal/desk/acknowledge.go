@@ -44,7 +44,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	if err != nil {
 		return false, fmt.Errorf("load conversation: %w", err)
 	}
-	e := s.newOutbound(tx, &t, &c, &Written{text: clean(text)})
+	e := s.newOutbound(newID(), tx.Now, &t, &c, &Written{text: clean(text)})
 	e.Author = event.Author{Type: AuthorSystem}
 	e.Details.Automatic = true
 	to, err := s.addressMail(ctx, tx, &t, &c, e.Details, chosen{})

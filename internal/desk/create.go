@@ -156,7 +156,7 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 // begin writes the first message of a new ticket, with its conversation.
 func (s *Service) begin(ctx context.Context, tx *db.Tx, t *Ticket, k known, n *NewTicket) (*entry, error) {
 	c := Conversation{ID: newID(), TicketID: t.ID, ConnectionID: n.ConnectionID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: tx.Now}
-	e := s.newOutbound(tx, t, &c, &n.Says)
+	e := s.newOutbound(newID(), tx.Now, t, &c, &n.Says)
 	e.customer = k
 	if t.Channel == ChannelAPI {
 		c.ConnectionID = ""

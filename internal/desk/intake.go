@@ -194,6 +194,13 @@ func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *place, c
 // append writes a public message into a ticket. A customer's reopens it.
 func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e *entry) (Result, error) {
 	t := &p.ticket
+	if e.Details.SentElsewhere { // it is a reply that others may cross, see checkCrossing
+		newest, err := newestMessage(ctx, tx, t.ID)
+		if err != nil {
+			return Result{}, err
+		}
+		e.ID = newIDAfter(newest)
+	}
 	fresh, err := s.write(ctx, tx, in, p, e)
 	if err != nil {
 		return Result{}, err

@@ -29,6 +29,10 @@ type Reply struct {
 	// Cc are participants who get no copies, because only mail that proves nothing
 	// named them, and shall from now on.
 	Cc []string
+	// Seen is the id of the newest message of the ticket that the author has seen, and
+	// empty where there was none: a reply by another agent or API key since then
+	// refuses this one. nil: no reply does.
+	Seen *string
 }
 
 // Reply writes an agent's message to the customer, in the caller's transaction,
@@ -36,8 +40,9 @@ type Reply struct {
 // merged ticket's is the survivor's. In a conversation without a far side
 // ([ChannelAPI]) the message is kept and told of by events, and its state is empty.
 // The status of the ticket stays. The member's draft of a reply is dropped with it.
-// Errors: NotFound; Invalid; TooLarge; Conflict invalid_transition when the customer has opted out;
-// Precondition when nothing can leave there, with the reason.
+// Errors: NotFound; Invalid; TooLarge; Conflict crossed_reply when the author has not seen another reply, see
+// [CrossedReply]; Conflict invalid_transition when the customer has opted out; Precondition when nothing can
+// leave there, with the reason.
 func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
 	if r.Says.Empty() {
 		var v problem.Validation
@@ -47,6 +52,15 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	t, err := lockSurvivor(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return Message{}, notFound(err, "ticket")
+	}
+	newest, err := newestMessage(ctx, tx, t.ID)
+	if err != nil {
+		return Message{}, err
+	}
+	if r.Seen != nil {
+		if err := checkCrossing(ctx, tx, &t, r.By, *r.Seen, newest); err != nil {
+			return Message{}, err
+		}
 	}
 	candidates, err := answerable(ctx, tx, &t, r.ConversationID)
 	if err != nil {
@@ -59,7 +73,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		if isNew {
 			c.ID, c.CreatedAt = newID(), tx.Now
 		}
-		e := s.newOutbound(tx, &t, c, &r.Says)
+		e := s.newOutbound(newIDAfter(newest), tx.Now, &t, c, &r.Says)
 		e.Author, e.chosen = r.By.author(), chosen{r.To, r.Cc}
 		err := s.post(ctx, tx, &t, c, e)
 		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
@@ -128,10 +142,10 @@ func answerable(ctx context.Context, q db.Querier, t *Ticket, conversationID str
 }
 
 // newOutbound is a message of ours in a conversation, without its author.
-func (s *Service) newOutbound(tx *db.Tx, t *Ticket, c *Conversation, w *Written) *entry {
+func (s *Service) newOutbound(id string, now time.Time, t *Ticket, c *Conversation, w *Written) *entry {
 	e := &entry{Message: Message{
-		ID: newID(), TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
-		PlacedBy: RuleWritten, CreatedAt: tx.Now,
+		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
+		PlacedBy: RuleWritten, CreatedAt: now,
 	}}
 	s.says(&e.Message, w)
 	e.customer = known{Customer: t.Customer}

@@ -60,6 +60,7 @@ var catalogue = map[string]code{
 	"ride_not_cancellable":     {409, "The ride can no longer be cancelled", "It has gone on for too long or too far. Complete it."},
 	"pricing_changed":          {409, "Another pricing plan would apply", "Read the plan again, and show the customer its price."},
 	"no_pricing_plan":          {409, "No pricing plan applies", "The vehicle's type needs a default plan."},
+	"crossed_reply":            {409, "Somebody else has replied in the meantime", "The member message says who, when, and which message. Read the ticket again and send the reply with that as seen_message_id, or with force. Nothing was stored; a changed body needs an Idempotency-Key of its own."},
 	"already_exists":           {409, "Such a record exists already", "The member that must be unique is named by member."},
 	"clock_backwards":          {409, "The sandbox's clock only goes forward", "Reset the sandbox to begin again."},
 	"idempotency_in_progress":  {409, "A request with this Idempotency-Key is still running", "Wait for a second, then send the same request again."},

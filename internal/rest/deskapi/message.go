@@ -1,6 +1,7 @@
 package deskapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"strconv"
@@ -64,6 +65,8 @@ var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a tick
 	)},
 	{Name: "to", Type: rest.String(0, 254), Access: rest.CreateOnly, Nullable: true, Doc: "Of a reply by mail: where it goes. Give it to choose the address that recipient_changed of an earlier message asks for, which counts from then on."},
 	{Name: "cc", Type: rest.Array(rest.String(1, 254), 20), Access: rest.CreateOnly, Doc: "Of a reply by mail: where copies go. Give participants who get none yet, because only mail that proves nothing named them; they get copies from then on."},
+	{Name: "seen_message_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, WriteOnly: true, Doc: "Of a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
+	{Name: "force", Type: rest.Bool(), Access: rest.CreateOnly, WriteOnly: true, Doc: "Of a reply with seen_message_id: send it all the same."},
 	{Name: "metadata", Type: rest.Map(rest.Text()), Doc: "What the channel knows beside the text: the payload of a button."},
 	{Name: "annotations", Doc: "What happened to it since where it was written, in order.", Type: rest.Array(rest.Object(
 		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
@@ -125,6 +128,13 @@ type attachment struct {
 	URL         *string `json:"url"`
 }
 
+// crossedReply is the member message of a problem with code crossed_reply.
+type crossedReply struct {
+	ID        string    `json:"id"`
+	Author    author    `json:"author"`
+	CreatedAt rest.Time `json:"created_at"`
+}
+
 type annotation struct {
 	Kind channel.AnnotationKind `json:"kind"`
 	By   *string                `json:"by"`
@@ -156,6 +166,8 @@ type messageBody struct {
 	ConversationID rest.Optional[string] `json:"conversation_id"`
 	To             rest.Optional[string] `json:"to"`
 	Cc             []string              `json:"cc"`
+	SeenMessageID  rest.Optional[string] `json:"seen_message_id"`
+	Force          bool                  `json:"force"`
 	Attachments    []struct {
 		Name        string `json:"name"`
 		ContentType string `json:"content_type"`
@@ -204,7 +216,7 @@ func (a *API) messageRoutes() []rest.Route {
 		Doc: "A reply leaves by the channel of its conversation. The answer comes at once; read the message again to see how far it got.\n\n" +
 			"In a merged ticket it is written in the ticket that survived.",
 		Needs: needs("messages", apikey.Create), Input: messageRecord, Output: messageRecord, MaxBody: maxMessage,
-		Codes: []string{"invalid_transition"}, Handle: a.createMessage,
+		Codes: []string{"invalid_transition", desk.CodeCrossedReply}, Handle: a.createMessage,
 	}, {
 		Method: "GET", Path: "/tickets/{id}/messages/{message_id}", ID: "getMessage", Tag: "Messages", Summary: "Read a message",
 		Needs: needs("messages", apikey.Read), Expand: withTicket, Output: messageRecord, Handle: a.getMessage,
@@ -339,6 +351,12 @@ func (b *messageBody) draft() (desk.Draft, error) {
 	if b.Kind == desk.KindNote && len(b.Cc) > 0 {
 		v.AddCode("conflict", "cc", "must not be given with a note")
 	}
+	if b.Kind == desk.KindNote && b.SeenMessageID.Value != "" {
+		v.AddCode("conflict", "seen_message_id", "must not be given with a note")
+	}
+	if b.Kind == desk.KindNote && b.Force {
+		v.AddCode("conflict", "force", "must not be given with a note")
+	}
 	total := 0
 	for i, f := range b.Attachments {
 		data, err := base64.StdEncoding.DecodeString(f.Content)
@@ -355,6 +373,27 @@ func (b *messageBody) draft() (desk.Draft, error) {
 		return desk.Draft{}, problem.New(problem.TooLarge, "the files have more than %d MiB together", maxFiles>>20)
 	}
 	return d, nil
+}
+
+// seen is the newest message that the author has seen; nil: any may be newer.
+func (b *messageBody) seen() *string {
+	if b.Force || b.SeenMessageID.Value == "" {
+		return nil
+	}
+	return &b.SeenMessageID.Value
+}
+
+// wireCrossing gives the refusal of a crossing reply the member message, with what a
+// person has to know to decide. Other errors stay as they are.
+func wireCrossing(err error) error {
+	c, ok := desk.AsCrossedReply(err)
+	if !ok {
+		return err
+	}
+	p := *problem.New(problem.Conflict, "%s", cmp.Or(c.Author.Name, "a colleague")+" has replied since the message in seen_message_id").Because(err)
+	p.Code = desk.CodeCrossedReply
+	p.Details = map[string]any{"message": crossedReply{c.ID, author{c.Author.Type, orNull(c.Author.ID), orNull(c.Author.Name)}, rest.Time(c.CreatedAt)}}
+	return &p
 }
 
 func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -382,11 +421,11 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
 			m, err = a.Desk.Reply(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
-				By: by, Says: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc,
+				By: by, Says: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(),
 			})
 		}
 		if err != nil {
-			return rest.Response{}, err
+			return rest.Response{}, wireCrossing(err)
 		}
 		return rest.Created("/tickets/"+m.TicketID+"/messages/"+m.ID, a.wireMessage(&m)), nil
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
@@ -202,4 +203,37 @@ func TestRecipientChanged(t *testing.T) {
 			t.Errorf("after the choice a reply is %v", got)
 		}
 	}
+}
+
+// TestCrossedReply: a reply by a key that has not seen another's is refused with what a
+// person has to know, and nothing is stored; a retry of one that was taken is not.
+func TestCrossedReply(t *testing.T) {
+	r := newRig(t)
+	other := r.As(r.key(r.ours, apikey.Permissions{Level: apikey.Admin}))
+	path := "/tickets/" + r.ticket("Flat tyre", "alex@example.com").text("id") + "/messages"
+	seen := r.get(path)["data"].([]any)[0].(map[string]any)["id"].(string)
+	body := `{"kind":"reply","text":"On its way.","seen_message_id":"` + seen + `"}`
+
+	first := ask(t, other, "POST", path, body, 201, "Idempotency-Key: a")
+	for range 2 {
+		refused(t, "a crossing reply", r.Do("POST", path, body, "Idempotency-Key: b"), 409, "crossed_reply")
+	}
+	var p struct{ Message fields }
+	r.Do("POST", path, body).JSON(&p)
+	if by, _ := p.Message["author"].(map[string]any); p.Message["id"] != first["id"] || p.Message["created_at"] != first["created_at"] ||
+		jsonOf(t, by) != jsonOf(t, first["author"]) || len(p.Message) != 3 {
+		t.Errorf("it crossed %v, want %v", p.Message, first)
+	}
+	if n := len(r.get(path)["data"].([]any)); n != 2 {
+		t.Errorf("there are %d messages after refused replies", n)
+	}
+	r.post(path, fields{"kind": "reply", "text": "Here.", "seen_message_id": seen, "force": true})
+	r.post(path, fields{"kind": "reply", "text": "Here.", "seen_message_id": nil})
+	// Two replies by others are newer by now than what this one had seen.
+	if again := ask(t, other, "POST", path, body, 201, "Idempotency-Key: a"); again["id"] != first["id"] {
+		t.Errorf("a retry was answered %v, want %v", again["id"], first["id"])
+	}
+	refused(t, "what the key has not seen", other.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+first.text("id")+`"}`), 409, "crossed_reply")
+	refused(t, "another ticket's message", r.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+uuid.NewString()+`"}`), 422, "validation_failed", "#/seen_message_id not_found")
+	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","seen_message_id":"`+seen+`","force":true}`), 422, "validation_failed", "#/seen_message_id conflict", "#/force conflict")
 }

@@ -197,6 +197,9 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 	if said.wrong != "" || len(wrong) > 0 {
 		page.Status = http.StatusUnprocessableEntity
 	}
+	if said.crossed != nil {
+		page.Status = http.StatusConflict
+	}
 	return p.Render(w, r, "ticket", page)
 }
 
@@ -222,6 +225,7 @@ func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []a
 		if b.Composer, err = p.newComposer(r, tx, &b.Ticket, said); err != nil {
 			return err
 		}
+		b.Composer.Seen = b.Thread.Last
 	}
 	b.Person, err = p.readPerson(r, tx, &b.Ticket)
 	return err

@@ -740,3 +740,39 @@ func TestComposerAsks(t *testing.T) {
 		t.Errorf("got %q", refused.Alert())
 	}
 }
+
+// TestCrossedReply: who has not seen a colleague's reply is asked before theirs leaves,
+// with what they typed kept. Sending it again says yes, unless one more has come.
+func TestCrossedReply(t *testing.T) {
+	h := newHouse(t)
+	r := h.text("+14155550111", "SM1", "Hello?")
+	a, b := h.SignIn(h.Agent), h.SignIn(h.Admin)
+	seen := value(a.Page("/tickets/1"), "seen")
+	if seen != r.MessageID {
+		t.Fatalf("the page has seen %q, want %q", seen, r.MessageID)
+	}
+	b.Sent(b.Post("/tickets/1/write", reply("reply", "I am on it.", "seen", seen)))
+	form := reply("reply", "Half <b>of</b> mine", "seen", seen, "note", "and a note", "do", "resolved")
+	d := b.Refused(a.Post("/tickets/1/write", form), http.StatusConflict)
+	d.Want("Send anyway?", " s ago", "I am on it.", h.Admin.Name)
+	if value(d, "reply") != "Half <b>of</b> mine" || value(d, "note") != "and a note" || d.Alert() != "" {
+		t.Errorf("the form has %q and %q in it, and says %q", value(d, "reply"), value(d, "note"), d.Alert())
+	}
+	if n := len(h.messages(r.TicketID)); n != 2 || h.ticket(1).Status != desk.StatusOpen {
+		t.Errorf("there are %d messages, and the ticket is %s", n, h.ticket(1).Status)
+	}
+	b.Sent(b.Post("/tickets/1/write", reply("reply", "One more.", "seen", seen)))
+	form.Set("seen", value(d, "seen"))
+	d = a.Refused(a.Post("/tickets/1/write", form), http.StatusConflict)
+	form.Set("seen", value(d, "seen"))
+	a.Sent(a.Post("/tickets/1/write", form))
+	if n := len(h.messages(r.TicketID)); n != 4 || h.ticket(1).Status != desk.StatusResolved {
+		t.Errorf("there are %d messages, and the ticket is %s", n, h.ticket(1).Status)
+	}
+	// Notes cross nothing.
+	a.Sent(a.Post("/tickets/1/write", reply("note", "n", "seen", seen)))
+	// On a page of earlier messages, what is newer is newer all the same.
+	if d := a.Page("/tickets/1?before=1"); value(d, "seen") != h.messages(r.TicketID)[4].ID {
+		t.Errorf("got %q", value(d, "seen"))
+	}
+}

@@ -35,6 +35,7 @@ type thread struct {
 	Entries []entry
 	Earlier string // the path of the page before; empty: it begins here
 	Newest  string // the path of the newest page; empty: it is this
+	Last    string // the id of the ticket's newest message, on whichever page; empty: it has none
 }
 
 // entry is one thing of a thread: one of its members is set.
@@ -117,6 +118,15 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	messages, next, err := p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, desk.MessageQuery{After: before, Limit: messagesOfPage})
 	if err != nil {
 		return th, err
+	}
+	newest := messages
+	if before != nil {
+		if newest, _, err = p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, desk.MessageQuery{Limit: 1}); err != nil {
+			return th, err
+		}
+	}
+	if len(newest) > 0 {
+		th.Last = newest[0].ID
 	}
 	slices.Reverse(messages)
 	at := func(q url.Values) string {

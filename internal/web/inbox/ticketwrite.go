@@ -33,7 +33,16 @@ type composer struct {
 	Files       bool   // there were files, which have to be chosen again
 	Kept        web.Time
 	Once        string // makes sending twice by mistake the same as sending once
+	Seen        string // the newest message that the page shows; empty: there is none
+	Crossed     *crossed
 	MaxMB       int
+}
+
+// crossed asks whether a reply shall leave although its writer has not seen another.
+type crossed struct {
+	Who  string
+	When string // "20 s ago"
+	Do   string // the button that was pressed
 }
 
 // way is a conversation in which the ticket can be answered.
@@ -73,9 +82,14 @@ type typed struct {
 	conversation string
 	to           string
 	cc           []string
-	wrong        string // why it was refused
+	seen         *string // see [desk.Reply]
+	wrong        string  // why it was refused
+	crossed      *crossed
 	files        bool
 }
+
+// refused reports whether it has to be shown again.
+func (s *typed) refused() bool { return s.wrong != "" || s.crossed != nil }
 
 func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said typed) (composer, error) {
 	ctx := r.Context()
@@ -100,8 +114,8 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said t
 			return c, err
 		}
 	}
-	if said.wrong != "" {
-		c.Kind, c.Reply, c.Note, c.Wrong, c.Files, c.Kept = said.kind, said.reply, said.note, said.wrong, said.files, web.Time{}
+	if said.refused() {
+		c.Kind, c.Reply, c.Note, c.Wrong, c.Crossed, c.Files, c.Kept = said.kind, said.reply, said.note, said.wrong, said.crossed, said.files, web.Time{}
 		chosen = said.conversation
 	}
 	ways, err := p.Desk.WaysOut(ctx, q, r.OrganizationID, t.ID)
@@ -248,6 +262,9 @@ func (p *pages) write(w http.ResponseWriter, r *web.Request) error {
 	if s.kind != desk.KindNote {
 		s.kind = desk.KindReply
 	}
+	if form.Has("seen") {
+		s.seen = new(form.Get("seen"))
+	}
 	back := ticketPath(t.Number) + inOf(r)
 	if form.Get("do") == "draft" {
 		if err := p.keepDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
@@ -271,6 +288,9 @@ func (p *pages) write(w http.ResponseWriter, r *web.Request) error {
 	n, err := p.send(r, &t, s, form)
 	if err != nil {
 		p.once.undo(key)
+		if c, ok := desk.AsCrossedReply(err); ok {
+			s.crossed = &crossed{cmp.Or(c.Author.Name, "A colleague"), ago(r.Now.Sub(c.CreatedAt)), form.Get("do")}
+		}
 		return p.refuse(w, r, t, s, err)
 	}
 	return p.Redirect(w, back, n)
@@ -300,7 +320,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s typed, form web.Upload) (
 				return err
 			}
 		} else {
-			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation, To: s.to, Cc: s.cc})
+			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
 			if err != nil {
 				return err
 			}
@@ -355,11 +375,13 @@ func (p *pages) refuse(w http.ResponseWriter, r *web.Request, t desk.Ticket, s t
 	if !ok {
 		return err
 	}
-	s.wrong = asSentence(e.Message)
-	if len(e.Issues) > 0 {
-		s.wrong = asSentence(issueText(e.Issues[0]))
+	if s.crossed == nil {
+		s.wrong = asSentence(e.Message)
+		if len(e.Issues) > 0 {
+			s.wrong = asSentence(issueText(e.Issues[0]))
+		}
+		s.wrong += " Nothing was sent."
 	}
-	s.wrong += " Nothing was sent."
 	if err := p.keepDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
 		if _, ok := wrote(err); !ok {
 			return err
@@ -381,6 +403,8 @@ func issueText(i problem.Issue) string {
 		return "the files " + i.Message
 	case "to", "cc":
 		return "the recipients have changed; look at them again"
+	case "seen_message_id":
+		return "messages were moved to another ticket; look at this one again"
 	case "conversation_id":
 		return "the conversation is not in this ticket any more; choose another one"
 	}

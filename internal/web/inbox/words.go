@@ -135,6 +135,14 @@ func mostPressing(r *web.Request, t *desk.Ticket) *promise {
 	return nil
 }
 
+// ago is how long something is past, to the second where it has just been: "20 s ago".
+func ago(d time.Duration) string {
+	if d < time.Minute {
+		return strconv.Itoa(max(1, int(d/time.Second))) + " s ago"
+	}
+	return roughly(d) + " ago"
+}
+
 // roughly is a duration in one unit, at least a minute.
 func roughly(d time.Duration) string {
 	switch {

@@ -18,10 +18,13 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     return;
   }
-  const target = [...document.querySelectorAll(`[data-hotkey="${CSS.escape(event.key)}"]`)].find((e) => e.checkVisibility());
+  const all = [...document.querySelectorAll(`[data-hotkey="${CSS.escape(event.key)}"]`)];
+  // What is in a closed menu or drawer has its key, too.
+  const target = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("[popover]:not(:popover-open)"));
   if (!target) return;
   event.preventDefault();
   if (target.matches("input:not([type=checkbox]), textarea, select")) {
+    if (!target.checkVisibility()) target.closest("[popover]").showPopover();
     target.focus();
     target.select?.();
   } else {

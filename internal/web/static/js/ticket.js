@@ -132,28 +132,49 @@ function compose() {
   ticket.addEventListener("dragleave", over(false));
   ticket.addEventListener("drop", over(false));
 
+  // Whoever is writing has seen what was there when they began.
+  const seen = composer.elements.seen;
+  const see = () => {
+    if (!composer.elements.reply.value) seen.value = document.getElementById("thread").dataset.newest;
+  };
+  document.addEventListener("kickstand:changed", see);
+
   composer.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (sending) return;
     sending = true;
     refuse("");
     composer.setAttribute("aria-busy", "true");
-    const kind = composer.elements.kind.value;
+    const area = field();
+    const text = area.value;
+    const body = new FormData(composer, event.submitter);
+    // What is typed from now on is meant for the ticket: its keys, not the reply.
+    const scroll = document.querySelector(".scroll");
+    scroll.focus({ preventScroll: true });
+    let back = true;
     // A draft under way would be there again after what it has become.
     await keeping;
     try {
-      const response = await fetch(composer.action, { method: "POST", body: new FormData(composer, event.submitter) });
+      const response = await fetch(composer.action, { method: "POST", body });
       const page = await read(response);
       const again = page.getElementById("composer");
+      if (again) composer.elements.once.value = again.elements.once.value;
       if (ours(response)) {
-        composer.elements[kind].value = "";
+        back = false;
+        area.value = area.value.startsWith(text) ? area.value.slice(text.length) : area.value;
         saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
         chosen = new DataTransfer();
         show();
         kept.textContent = "";
         put(page);
+        see();
         here("open");
-        document.querySelector(".scroll").scrollTop = 0;
+        scroll.scrollTop = 0;
+      } else if (response.status === 409 && again) {
+        back = false;
+        put(page);
+        seen.value = again.elements.seen.value;
+        ask(again.querySelector("[data-crossed] b").textContent, event.submitter);
       } else if (response.status === 422 && again) {
         // The files are still chosen here, unlike on the page that says so.
         refuse(again.querySelector("[data-wrong]").textContent.replace(" Choose the files again.", ""));
@@ -162,14 +183,28 @@ function compose() {
       } else {
         refuse(page.querySelector("main")?.textContent.trim().replace(/\s+/g, " ").slice(0, 300) || "This was refused. Nothing was sent.");
       }
-      if (again) composer.elements.once.value = again.elements.once.value;
     } catch {
       refuse("This was not sent: the server cannot be reached. What you wrote is still here.");
     }
     composer.removeAttribute("aria-busy");
     sending = false;
-    field().focus();
+    if (back) field().focus();
   });
+
+  // Asks whether to send although a colleague has replied.
+  function ask(question, submitter) {
+    const dialog = document.createElement("dialog");
+    dialog.innerHTML = '<form method="dialog"><h1 id="crossed"></h1><p>Nothing was sent yet. Your text is kept.</p><p class="actions"><button value="send">Send anyway</button><button class="plain" autofocus>Keep writing</button></p></form>';
+    dialog.querySelector("h1").textContent = question;
+    dialog.setAttribute("aria-labelledby", "crossed");
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      if (dialog.returnValue === "send") composer.requestSubmit(submitter);
+      else field().focus();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  }
 }
 
 // Letters are as high as what is in them, up to a limit, from where they scroll.
