@@ -14,35 +14,67 @@ import (
 )
 
 const (
-	// Hashes that wait, of one party and in all. A waiting request holds little
+	// Hashes that wait, of one party and of all. A waiting request holds little
 	// memory; a hash takes some 25 ms.
 	waitingHashes    = 1000
 	allWaitingHashes = 3000
-	crowdedWait      = 5 * time.Second // until a party with too many may try again
+	// The same of one suspect: the last of them waits for some seconds.
+	waitingSuspectHashes = 20
+	// suspectShare is the part of one processor that all suspects have together: a
+	// tenth. Two hashes at the same time slow each other down, since each fills its
+	// 19 MiB several times over.
+	suspectShare = 10
+	crowdedWait  = 5 * time.Second // until a party with too many may try again
 )
 
 // hashers run argon2id, so many at once, in turns between the parties that ask.
 type hashers struct {
-	queue    *fair.Queue
-	suspects *ratelimit.Limiter // failed sign-ins, by party
+	all      *fair.Queue
+	suspects *fair.Queue        // those of suspects, before they enter all: one at a time
+	failures *ratelimit.Limiter // failed sign-ins, by party; who is at the limit is a suspect
 }
 
 func newHashers(n int) *hashers {
-	h := &hashers{suspects: ratelimit.New(suspectLimit, signInWindow)}
-	h.queue = fair.New(fair.Config{Capacity: int64(n), PerKey: waitingHashes, Waiting: allWaitingHashes, Most: func(party string) int64 {
-		if n > 1 && h.suspects.Wait(context.Background(), party) > 0 {
-			return int64(n) - 1
-		}
-		return int64(n)
-	}})
-	return h
+	return &hashers{
+		all:      fair.New(fair.Config{Capacity: int64(n), PerKey: waitingHashes, Waiting: allWaitingHashes}),
+		suspects: fair.New(fair.Config{Capacity: 1, PerKey: waitingSuspectHashes, Waiting: allWaitingHashes}),
+		failures: ratelimit.New(suspectLimit, signInWindow),
+	}
 }
 
 // turn waits for one on behalf of a party: a network, a known browser, a user. Each
-// has as many turns as any other, and one with failed sign-ins leaves a processor to
-// the others, also with those attempts that wait already. The caller calls release.
+// has as many turns as any other, and those with failed sign-ins share a small part of
+// one processor, also with the attempts that wait already. The caller calls release.
 func (h *hashers) turn(ctx context.Context, party string) (release func(), err error) {
-	release, err = h.queue.Acquire(ctx, party, 1, 0)
+	if !h.suspect(ctx, party) {
+		release, err = acquire(ctx, h.all, party)
+		if err != nil || !h.suspect(ctx, party) {
+			return release, err
+		}
+		release() // it has become one while it waited
+	}
+	next, err := acquire(ctx, h.suspects, party)
+	if err != nil {
+		return nil, err
+	}
+	done, err := acquire(ctx, h.all, party)
+	if err != nil {
+		next()
+		return nil, err
+	}
+	began := time.Now()
+	return func() {
+		done()
+		time.AfterFunc((suspectShare-1)*time.Since(began), next)
+	}, nil
+}
+
+func (h *hashers) suspect(ctx context.Context, party string) bool {
+	return h.failures.Wait(ctx, party) > 0
+}
+
+func acquire(ctx context.Context, q *fair.Queue, party string) (release func(), err error) {
+	release, err = q.Acquire(ctx, party, 1, 0)
 	if errors.Is(err, fair.ErrCrowded) {
 		return nil, &problem.Error{
 			Kind: problem.RateLimited, RetryAfter: crowdedWait, Cause: err,
@@ -56,7 +88,7 @@ func (h *hashers) turn(ctx context.Context, party string) (release func(), err e
 }
 
 // failed notes a failed sign-in of a party.
-func (h *hashers) failed(ctx context.Context, party string) { h.suspects.Allow(ctx, party) }
+func (h *hashers) failed(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
 // argon2id returns the key of a password. The caller has a turn.
 func argon2id(password string, p hashParams, salt []byte, size int) []byte {

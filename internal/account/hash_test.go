@@ -2,60 +2,107 @@ package account
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestSuspectsLeaveAProcessor: a party with failed sign-ins does not hold every
-// hasher, so that another's need not even wait for one.
-func TestSuspectsLeaveAProcessor(t *testing.T) {
+// waitingTurn is a turn that a goroutine waits for.
+type waitingTurn struct {
+	release func()
+	err     error
+}
+
+func (w *waitingTurn) granted() bool { return w.release != nil }
+
+func askTurn(ctx context.Context, h *hashers, party string) *waitingTurn {
+	w := new(waitingTurn)
+	go func() { w.release, w.err = h.turn(ctx, party) }()
+	synctest.Wait()
+	return w
+}
+
+// TestSuspectsShareLittle: parties with failed sign-ins hash one at a time, a tenth of
+// the time, however many they are, and another party does not wait for them.
+func TestSuspectsShareLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHashers(2)
-		turn := func(party string) (release func(), ok bool) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				release, _ = h.turn(ctx, party)
-			}()
-			synctest.Wait()
-			cancel()
-			<-done
-			return release, release != nil
-		}
-		for range suspectLimit {
-			first, ok := turn("suspect")
-			second, also := turn("suspect")
-			if !ok || !also {
-				t.Fatal("a party without failures was held back")
+		for _, party := range []string{"suspect", "another suspect"} {
+			for range suspectLimit {
+				if w := askTurn(t.Context(), h, party); !w.granted() {
+					t.Fatal("a party without failures was held back")
+				} else {
+					w.release()
+				}
+				h.failed(t.Context(), party)
 			}
-			first()
-			second()
-			h.failed(t.Context(), "suspect")
 		}
-		first, ok := turn("suspect")
-		if !ok {
-			t.Fatal("a suspect has no turn at all")
+		first := askTurn(t.Context(), h, "suspect")
+		second := askTurn(t.Context(), h, "another suspect")
+		other := askTurn(t.Context(), h, "other")
+		if !first.granted() || second.granted() || !other.granted() {
+			t.Fatalf("got %t, %t, %t, want the first and the other one served", first.granted(), second.granted(), other.granted())
 		}
-		if _, ok := turn("suspect"); ok {
-			t.Error("a suspect holds every hasher")
+		other.release()
+		time.Sleep(25 * time.Millisecond)
+		first.release()
+		time.Sleep(8 * 25 * time.Millisecond)
+		synctest.Wait()
+		if second.granted() {
+			t.Error("suspects have more than their share")
 		}
-		other, ok := turn("other")
-		if !ok {
-			t.Error("another party waits")
+		time.Sleep(25 * time.Millisecond)
+		synctest.Wait()
+		if !second.granted() {
+			t.Fatal("a suspect waits for more than its share")
 		}
-		first()
-		other()
+		second.release()
+	})
+}
 
-		one := newHashers(1)
+// TestAttackQueuedBeforeSuspicion: a party that becomes a suspect is held back with
+// the attempts that wait already. Those for which there is no room are refused.
+func TestAttackQueuedBeforeSuspicion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHashers(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var waiting []*waitingTurn
+		for range 2 + 1 + waitingSuspectHashes + 3 {
+			waiting = append(waiting, askTurn(ctx, h, "greedy"))
+		}
 		for range suspectLimit {
-			one.failed(t.Context(), "suspect")
+			h.failed(t.Context(), "greedy")
 		}
-		release, err := one.turn(t.Context(), "suspect")
-		if err != nil {
-			t.Fatal(err)
+		waiting[0].release()
+		waiting[1].release()
+		synctest.Wait()
+		var granted, refused int
+		for _, w := range waiting[2:] {
+			if w.granted() {
+				granted++
+			}
+			if limited := new(problem.Error); errors.As(w.err, &limited) && limited.Kind == problem.RateLimited && limited.RetryAfter > 0 {
+				refused++
+			}
 		}
-		release()
+		if granted != 1 || refused != 3 {
+			t.Errorf("%d run at once and %d are refused, want 1 and 3", granted, refused)
+		}
+		cancel()
+		for _, w := range waiting {
+			if w.granted() && w != waiting[0] && w != waiting[1] {
+				w.release()
+			}
+		}
+		synctest.Wait()
+		if left := askTurn(t.Context(), h, "greedy"); !left.granted() {
+			t.Error("a turn was lost")
+		} else {
+			left.release()
+		}
 	})
 }

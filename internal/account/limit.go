@@ -25,8 +25,8 @@ const (
 	// networkLimit is for a whole network, which may be an office: failed sign-ins
 	// by password, and requested mails.
 	networkLimit = 100
-	// suspectLimit is the number of failed sign-ins from which on a network may not
-	// use all processors for hashing.
+	// suspectLimit is the number of failed sign-ins within the window from which on a
+	// party waits for its hashes among the suspects.
 	suspectLimit = 2
 )
 

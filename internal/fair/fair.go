@@ -23,10 +23,6 @@ type Config struct {
 	Capacity int64 // of all requests that are served at the same time
 	PerKey   int   // requests of one party that wait at the same time
 	Waiting  int   // requests of all parties that wait at the same time
-
-	// Most returns the most that a party holds at once, at least 1, as of the moment
-	// when a request of it is served. It must not wait. Nil: no limit.
-	Most func(key string) int64
 }
 
 // Queue is safe for concurrent use.
@@ -132,11 +128,7 @@ func (q *Queue) fits(p *party, r *request) bool { return r.n <= q.free && !q.ful
 
 // full reports whether a party is at its own limit.
 func (q *Queue) full(p *party, r *request) bool {
-	most := r.most
-	if q.c.Most != nil {
-		most = min(most, max(q.c.Most(p.key), r.n))
-	}
-	return p.held+r.n > most
+	return p.held+r.n > r.most
 }
 
 func (q *Queue) grant(p *party, r *request) {

@@ -208,36 +208,3 @@ func TestNoOveruse(t *testing.T) {
 		}))
 	}
 }
-
-// TestAttackQueuedBeforeSuspicion: a limit that a party gets while it waits holds for
-// what it has queued before.
-func TestAttackQueuedBeforeSuspicion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		most := int64(2)
-		q := New(Config{Capacity: 2, PerKey: 10, Waiting: 100, Most: func(key string) int64 {
-			if key == "greedy" {
-				return most
-			}
-			return 2
-		}})
-		first, second := ask(t.Context(), q, "greedy", 1, 0), ask(t.Context(), q, "greedy", 1, 0)
-		third := ask(t.Context(), q, "greedy", 1, 0)
-		most = 1
-		first.release()
-		synctest.Wait()
-		if third.done {
-			t.Fatal("what was queued before took the place that is for others")
-		}
-		other := ask(t.Context(), q, "other", 1, 0)
-		if !other.done {
-			t.Fatal("another one waits")
-		}
-		second.release()
-		synctest.Wait()
-		if !third.done {
-			t.Error("it was not served when it held nothing")
-		}
-		other.release()
-		third.release()
-	})
-}
