@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
@@ -35,7 +36,8 @@ What waits, why, and what to do:
   kickstand inbound list --state unrouted,rejected,dead
   kickstand inbound show EVENT
   kickstand inbound route EVENT --connection CONNECTION
-  kickstand inbound replay EVENT`
+  kickstand inbound replay EVENT
+  kickstand inbound replay --state dead --since 2h`
 }
 
 type inboundListCmd struct {
@@ -287,40 +289,133 @@ func fate(e *inbound.Event) string {
 }
 
 type inboundReplayCmd struct {
-	Events []string `arg:"" name:"event" help:"Ids of events."`
+	Events  []string `arg:"" optional:"" name:"event" help:"Ids of events."`
+	State   []string `enum:"processed,unrouted,rejected,dead" placeholder:"STATE" help:"All in these states: processed, unrouted, rejected, dead."`
+	Since   moment   `placeholder:"WHEN" help:"All received since: how long ago (24h), or a time (2026-11-21T09:30:00Z)."`
+	Until   moment   `placeholder:"WHEN" help:"Only those received before (default: now)."`
+	Org     string   `placeholder:"SLUG" help:"Only those of this organization."`
+	Channel string   `placeholder:"CHANNEL" help:"Only those of this channel, such as sms."`
+	DryRun  bool     `help:"Only say how many would be processed again."`
 }
 
 func (*inboundReplayCmd) Help() string {
 	return `An unrouted event goes to whoever has its address by now, or to the default organization. One that was rejected is read again,
 and becomes the events that it holds. One that is dead or was processed is processed again: what took effect already does
-not take effect twice.`
+not take effect twice. Events are chosen by their ids, or by state and time; --since alone chooses dead, rejected and
+unrouted ones.
+
+For example:
+  kickstand inbound replay EVENT EVENT
+  kickstand inbound replay --state dead --since 2h --dry-run
+  kickstand inbound replay --state dead,rejected --since 2026-11-21T09:30:00Z --until 30m`
+}
+
+func (c *inboundReplayCmd) check() error {
+	chosen := len(c.State) > 0 || !c.Since.IsZero()
+	switch {
+	case len(c.Events) > 0 && (chosen || !c.Until.IsZero() || c.Org != "" || c.Channel != "" || c.DryRun):
+		return errors.New("ids of events go with no other flag")
+	case len(c.Events) == 0 && !chosen:
+		return errors.New("say what to process again: ids of events, or --state or --since\n" +
+			"run `kickstand inbound list --state unrouted,rejected,dead` for what waits")
+	case !c.Since.IsZero() && !c.Until.IsZero() && !c.Since.Before(c.Until.Time):
+		return errors.New("--until must be after --since")
+	}
+	return nil
 }
 
 func (c *inboundReplayCmd) Run(ctx context.Context, e *env) error {
-	return e.with(ctx, func(a *app.App) error {
-		bySlug, err := slugs(ctx, a)
-		if err != nil {
-			return err
+	if err := c.check(); err != nil {
+		return usageError{err}
+	}
+	switch {
+	case len(c.Events) > 0:
+		return e.with(ctx, func(a *app.App) error { return c.byID(ctx, e, a) })
+	case c.Org == "":
+		return e.with(ctx, func(a *app.App) error { return c.byState(ctx, e, a, "") })
+	}
+	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error { return c.byState(ctx, e, a, organizationID) })
+}
+
+// byID replays the events that were named.
+func (c *inboundReplayCmd) byID(ctx context.Context, e *env, a *app.App) error {
+	bySlug, err := slugs(ctx, a)
+	if err != nil {
+		return err
+	}
+	shown := []shownEvent{}
+	var failed []error
+	for _, id := range c.Events {
+		replayed, err := a.Inbound.Replay(ctx, id)
+		switch {
+		case problem.Of(err) == problem.NotFound:
+			failed = append(failed, seek(err, "inbound list"))
+		case err != nil:
+			failed = append(failed, fmt.Errorf("%s: %w", id, err))
+		default:
+			replayed.URL, replayed.Header = "", nil
+			shown = append(shown, shownEvent{replayed, bySlug[replayed.OrganizationID]})
 		}
-		shown := []shownEvent{}
-		var failed []error
-		for _, id := range c.Events {
-			replayed, err := a.Inbound.Replay(ctx, id)
-			switch {
-			case problem.Of(err) == problem.NotFound:
-				failed = append(failed, seek(err, "inbound list"))
-			case err != nil:
-				failed = append(failed, fmt.Errorf("%s: %w", id, err))
-			default:
-				replayed.URL, replayed.Header = "", nil
-				shown = append(shown, shownEvent{replayed, bySlug[replayed.OrganizationID]})
-			}
+	}
+	err = e.print(shown, func(w io.Writer) {
+		for _, s := range shown {
+			fmt.Fprintln(w, fate(s.Event))
 		}
-		err = e.print(shown, func(w io.Writer) {
-			for _, s := range shown {
-				fmt.Fprintln(w, fate(s.Event))
-			}
-		})
-		return errors.Join(append(failed, err)...)
+	})
+	return errors.Join(append(failed, err)...)
+}
+
+// notReplayed is an event that was not processed again, and why.
+type notReplayed struct {
+	ID    string `json:"id"`
+	Error string `json:"error"`
+}
+
+// maxRefused bounds the events that are listed as not processed again.
+const maxRefused = 20
+
+// byState replays the events of some states and times.
+func (c *inboundReplayCmd) byState(ctx context.Context, e *env, a *app.App, organizationID string) error {
+	f := inbound.Filter{OrganizationID: organizationID, Channel: c.Channel, From: c.Since.Time, To: c.Until.Time}
+	if f.To.IsZero() {
+		f.To = time.Now() // what comes meanwhile is not meant
+	}
+	for _, state := range c.State {
+		f.States = append(f.States, inbound.State(state))
+	}
+	if len(f.States) == 0 {
+		f.States = []inbound.State{inbound.Unrouted, inbound.Rejected, inbound.Dead}
+	}
+	shown := struct {
+		Replayed int           `json:"replayed"`
+		Failed   int           `json:"failed"`           // those that cannot be processed again
+		Refused  []notReplayed `json:"errors,omitempty"` // of the first of them
+		DryRun   bool          `json:"dry_run,omitempty"`
+	}{DryRun: c.DryRun}
+	err := a.Inbound.ReplayAll(ctx, f, c.DryRun, func(ev *inbound.Event, err error) error {
+		if err == nil {
+			shown.Replayed++
+			return nil
+		}
+		if shown.Failed++; len(shown.Refused) < maxRefused {
+			shown.Refused = append(shown.Refused, notReplayed{ev.ID, oneLine(printable(err.Error()))})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return e.print(shown, func(w io.Writer) {
+		if c.DryRun {
+			fmt.Fprintf(w, "Would be processed again: %d. Nothing was changed.\n", shown.Replayed)
+			return
+		}
+		fmt.Fprintf(w, "To be processed again by the server: %d.\n", shown.Replayed)
+		if shown.Failed > 0 {
+			fmt.Fprintf(w, "Not processed again: %d.\n", shown.Failed)
+		}
+		for _, r := range shown.Refused {
+			fmt.Fprintln(w, r.ID+": "+r.Error)
+		}
 	})
 }

@@ -371,11 +371,13 @@ type webhookReplayCmd struct {
 	Deliveries []string `arg:"" optional:"" name:"delivery" help:"Ids of deliveries, up to 1000: all are sent again, or none."`
 	Org        string   `required:"" placeholder:"SLUG" help:"Organization."`
 	EventID    string   `placeholder:"ID" help:"Send this event again to all webhooks that want it, or to --webhook."`
-	Webhook    string   `placeholder:"ID" help:"With --since: send again what this webhook got, or should have."`
-	Since      moment   `placeholder:"WHEN" help:"Deliveries made since: how long ago (24h), or a time (2026-11-21T09:30:00Z)."`
+	Webhook    string   `placeholder:"ID" help:"Only what this webhook got, or should have (default: every webhook of the organization)."`
+	State      []string `enum:"delivered,failed,dropped" placeholder:"STATE" help:"Deliveries in these states: delivered, failed, dropped."`
+	Since      moment   `placeholder:"WHEN" help:"Deliveries made since: how long ago (24h), or a time (2026-11-21T09:30:00Z). Default: all that are stored."`
 	Until      moment   `placeholder:"WHEN" help:"Deliveries made before (default: now)."`
-	Failed     bool     `help:"Only those that failed or were dropped."`
+	Failed     bool     `help:"The same as --state failed,dropped."`
 	Event      string   `placeholder:"NAME" help:"Only of this event, such as ticket.created."`
+	DryRun     bool     `help:"Only say how many would be sent again."`
 }
 
 func (*webhookReplayCmd) Help() string {
@@ -384,21 +386,64 @@ func (*webhookReplayCmd) Help() string {
 For example:
   kickstand webhook replay --org acme DELIVERY DELIVERY
   kickstand webhook replay --org acme --event-id EVENT
-  kickstand webhook replay --org acme --webhook WEBHOOK --since 24h --failed`
+  kickstand webhook replay --org acme --state failed,dropped --since 24h --dry-run
+  kickstand webhook replay --org acme --webhook WEBHOOK --since 2026-11-21T09:30:00Z --until 2h`
 }
 
 func (c *webhookReplayCmd) check() error {
-	ofTime := !c.Since.IsZero() || !c.Until.IsZero() || c.Failed || c.Event != ""
+	chosen := !c.Since.IsZero() || len(c.State) > 0 || c.Failed
+	ofTime := chosen || !c.Until.IsZero() || c.Event != "" || c.DryRun
 	switch {
 	case len(c.Deliveries) > 0 && (c.EventID != "" || c.Webhook != "" || ofTime):
 		return errors.New("ids of deliveries go with no other flag than --org")
 	case c.EventID != "" && ofTime:
 		return errors.New("--event-id goes with --webhook only")
-	case len(c.Deliveries) == 0 && c.EventID == "" && (c.Webhook == "" || c.Since.IsZero()):
-		return errors.New("say what to send again: ids of deliveries, or --event-id, or --webhook with --since\n" +
+	case !c.Since.IsZero() && !c.Until.IsZero() && !c.Since.Before(c.Until.Time):
+		return errors.New("--until must be after --since")
+	case len(c.State) > 0 && c.Failed:
+		return errors.New("--failed and --state say the same; give one of them")
+	case len(c.Deliveries) == 0 && c.EventID == "" && !chosen:
+		return errors.New("say what to send again: ids of deliveries, or --event-id, or --state or --since\n" +
 			"run `kickstand webhook deliveries --org " + c.Org + " --state failed` for what has failed")
 	}
 	return nil
+}
+
+// ofRange sends again what the deliveries of a range were about, webhook by webhook. It
+// returns how many it sent, or would have sent.
+func (c *webhookReplayCmd) ofRange(ctx context.Context, a *app.App, organizationID string) (int, error) {
+	now := time.Now()
+	rg := webhook.Range{From: c.Since.Time, To: c.Until.Time, States: webhook.FailedOnly(c.Failed), Event: event.Name(c.Event), DryRun: c.DryRun}
+	if rg.From.IsZero() {
+		rg.From = time.Unix(0, 0)
+	}
+	if rg.To.IsZero() {
+		rg.To = now
+	}
+	for _, name := range c.State {
+		state, _ := webhook.ParseDeliveryState(name) // one of the enum's
+		rg.States = append(rg.States, state)
+	}
+	ids := []string{c.Webhook}
+	if c.Webhook == "" {
+		list, err := a.Webhooks.List(ctx, organizationID)
+		if err != nil {
+			return 0, err
+		}
+		ids = nil
+		for i := range list {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	total := 0
+	for _, rg.WebhookID = range ids {
+		n, err := a.Webhooks.ReplayRange(ctx, organizationID, rg)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
 }
 
 func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
@@ -408,7 +453,8 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
 		shown := struct {
 			Replayed   int      `json:"replayed"`
-			Deliveries []string `json:"deliveries,omitempty"` // the new ones; not of a time
+			Deliveries []string `json:"deliveries,omitempty"` // the new ones; not of a range
+			DryRun     bool     `json:"dry_run,omitempty"`    // nothing was sent
 		}{}
 		err := seekWebhook(ctx, a, organizationID, c.Org, c.Webhook)
 		if err != nil {
@@ -422,18 +468,17 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 			shown.Deliveries, err = a.Webhooks.ReplayEvent(ctx, organizationID, c.EventID, c.Webhook)
 			shown.Replayed = len(shown.Deliveries)
 		default:
-			until := c.Until.Time
-			if until.IsZero() {
-				until = time.Now()
-			}
-			shown.Replayed, err = a.Webhooks.ReplayRange(ctx, organizationID, webhook.Range{
-				WebhookID: c.Webhook, From: c.Since.Time, To: until, FailedOnly: c.Failed, Event: event.Name(c.Event),
-			})
+			shown.DryRun = c.DryRun
+			shown.Replayed, err = c.ofRange(ctx, a, organizationID)
 		}
 		if err != nil {
 			return seek(err, "webhook deliveries --org "+c.Org)
 		}
 		return e.print(shown, func(w io.Writer) {
+			if c.DryRun {
+				fmt.Fprintf(w, "Would be sent again: %d. Nothing was changed.\n", shown.Replayed)
+				return
+			}
 			fmt.Fprintf(w, "Sent again: %d. A running server delivers them; see `kickstand webhook deliveries --org %s`.\n", shown.Replayed, c.Org)
 			for _, id := range shown.Deliveries {
 				fmt.Fprintln(w, id)

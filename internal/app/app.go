@@ -446,7 +446,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Media: netguard.NewTransport(netguard.Guard{}), API: providers, TXT: mailproof.NewResolver(c.lookupTXT()).TXT,
 		Processed:      func(organizationID, eventID string) { a.live.TellSoon(organizationID, "inbound:"+eventID) },
 		TrustedProxies: c.TrustedProxies,
-		Operator:       operator, Mailer: outbox,
+		Operator:       operator, Mailer: outbox, Admins: admins{a.Accounts},
 		Audit: a.Audit, Logger: log,
 	})
 	a.Calls.Work(a.Inbound)
@@ -558,10 +558,10 @@ func (a *App) organizationName(ctx context.Context, id string) (string, error) {
 	return o.Name, err
 }
 
-// admins tells webhook whom to write to.
+// admins says whom to write to about an organization.
 type admins struct{ accounts *account.Service }
 
-// AdminAddresses implements [webhook.Admins].
+// AdminAddresses implements [webhook.Admins] and [inbound.Admins].
 func (a admins) AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error) {
 	emails, err := a.accounts.AdminEmails(ctx, q, organizationID)
 	if err != nil {

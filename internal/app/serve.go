@@ -112,6 +112,9 @@ func (a *App) tend(ctx context.Context) {
 			if err := a.Inbound.NotifyOperator(ctx); err != nil && ctx.Err() == nil {
 				a.log.ErrorContext(ctx, "unrouted events", "error", err)
 			}
+			if err := a.Inbound.NotifyDead(ctx); err != nil && ctx.Err() == nil {
+				a.log.ErrorContext(ctx, "dead events", "error", err)
+			}
 			if _, err := a.Inbound.Purge(ctx, now.Add(-inbound.Kept)); err != nil && ctx.Err() == nil {
 				a.log.ErrorContext(ctx, "deleting old inbound events", "error", err)
 			}

@@ -53,7 +53,8 @@ var floors = [][]string{
 // neighbours are the imports between packages of one floor, each with its
 // reason. An entry that nothing uses any more fails.
 var neighbours = map[[2]string]string{
-	{"internal/db", "internal/problem"}: "a full disk or a lost server is the kind Unavailable wherever it shows",
+	{"internal/db", "internal/problem"}:   "a full disk or a lost server is the kind Unavailable wherever it shows",
+	{"internal/blob", "internal/problem"}: "so is a store of files that fails",
 }
 
 // never holds imports that the floors would allow and the house does not. "*"

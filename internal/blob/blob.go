@@ -16,6 +16,8 @@ import (
 	"io"
 	"net/url"
 	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // ErrNotFound means that a store has no file under a key.
@@ -29,6 +31,9 @@ type Ref struct {
 
 // Store holds files by the digest of their content. It is safe for concurrent use,
 // also by several processes.
+//
+// A store that cannot do its work (the disk is full, the bucket does not answer or
+// refuses us) returns an error of kind [problem.Unavailable].
 type Store interface {
 	// Put reads r to its end and stores what it read. The file is complete and
 	// durable once Put returns without error, and not there to be found unless
@@ -95,16 +100,52 @@ func validKey(key string) bool {
 	return len(key) == 64 && strings.Trim(key, "0123456789abcdef") == ""
 }
 
-// contextReader fails once its context has ended, so that storing a long stream
-// ends with the request that wanted it.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
+// source reads what is to be stored. It fails once its context has ended, so that
+// storing a long stream ends with the request that wanted it, and remembers its
+// failure, which is none of the store's.
+type source struct {
+	ctx    context.Context
+	r      io.Reader
+	failed error
 }
 
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
+func (s *source) Read(p []byte) (n int, err error) {
+	if err = s.ctx.Err(); err == nil {
+		n, err = s.r.Read(p)
 	}
-	return c.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.failed = err
+	}
+	return n, err
+}
+
+// opened is stored content. A read that fails is a failure of the store.
+type opened struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (o opened) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = fault(o.ctx, err)
+	}
+	return n, err
+}
+
+// fault returns err as a failure of the store, unless the context has ended.
+func fault(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return problem.New(problem.Unavailable, "files cannot be stored or read right now; try again").Because(err)
+}
+
+// faultOf is [fault] for a Put: the failure of what was to be stored is not the
+// store's.
+func faultOf(s *source, err error) error {
+	if s.failed != nil {
+		return err
+	}
+	return fault(s.ctx, err)
 }

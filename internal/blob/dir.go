@@ -86,10 +86,11 @@ func (d *Dir) prepare() error {
 func (d *Dir) Put(ctx context.Context, r io.Reader) (Ref, error) {
 	tmp := tmpDir + "/" + rand.Text()
 	f, err := d.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	from := &source{ctx: ctx, r: r}
 	if err != nil {
-		return Ref{}, fmt.Errorf("store blob: %w", err)
+		return Ref{}, fmt.Errorf("store blob: %w", faultOf(from, err))
 	}
-	ref, err := d.write(f, contextReader{ctx, r})
+	ref, err := d.write(f, from)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -102,11 +103,11 @@ func (d *Dir) Put(ctx context.Context, r io.Reader) (Ref, error) {
 	}
 	if err != nil {
 		d.root.Remove(tmp) // if that fails too, the next start tries again
-		return Ref{}, fmt.Errorf("store blob: %w", err)
+		return Ref{}, fmt.Errorf("store blob: %w", faultOf(from, err))
 	}
 	// Also if the name was there already: whoever put it may not be this far yet.
 	if err := d.sync(ref.Key[:2]); err != nil {
-		return Ref{}, fmt.Errorf("store blob %s: %w", ref.Key, err)
+		return Ref{}, fmt.Errorf("store blob %s: %w", ref.Key, faultOf(from, err))
 	}
 	return ref, nil
 }
@@ -133,7 +134,7 @@ func (d *Dir) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 		return nil, ErrNotFound
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open blob: %w", err)
+		return nil, fmt.Errorf("open blob: %w", fault(ctx, err))
 	}
 	return f, nil
 }
@@ -154,7 +155,7 @@ func (d *Dir) Delete(ctx context.Context, key string) error {
 		err = d.sync(key[:2])
 	}
 	if err != nil {
-		return fmt.Errorf("delete blob: %w", err)
+		return fmt.Errorf("delete blob: %w", fault(ctx, err))
 	}
 	return nil
 }

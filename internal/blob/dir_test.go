@@ -29,6 +29,15 @@ func TestDir(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return openDir(t, t.TempDir()) })
 }
 
+// A folder that is gone is a fault of the store's.
+func TestDirFault(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	blobtest.WantFault(t, d)
+}
+
 // The layout is what backups and older releases left on disk.
 func TestDirLayout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "blobs")

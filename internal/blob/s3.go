@@ -88,9 +88,10 @@ func openS3(u *url.URL, creds Credentials) (*S3, error) {
 
 // Put implements [Store]. The server is told the digest and refuses other content.
 func (s *S3) Put(ctx context.Context, r io.Reader) (Ref, error) {
-	content, ref, cleanUp, err := spool(contextReader{ctx, r})
+	from := &source{ctx: ctx, r: r}
+	content, ref, cleanUp, err := spool(from)
 	if err != nil {
-		return Ref{}, fmt.Errorf("store blob: %w", err)
+		return Ref{}, fmt.Errorf("store blob: %w", faultOf(from, err))
 	}
 	defer cleanUp()
 	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+ref.Key, content, ref.Size, "", ref.Key, minio.PutObjectOptions{
@@ -100,7 +101,7 @@ func (s *S3) Put(ctx context.Context, r io.Reader) (Ref, error) {
 		DisableContentSha256: true,
 	})
 	if err != nil {
-		return Ref{}, fmt.Errorf("store blob %s: %w", ref.Key, err)
+		return Ref{}, fmt.Errorf("store blob %s: %w", ref.Key, fault(ctx, err))
 	}
 	return ref, nil
 }
@@ -152,9 +153,9 @@ func (s *S3) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 		if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
 			return nil, ErrNotFound
 		}
-		return nil, fmt.Errorf("open blob: %w", err)
+		return nil, fmt.Errorf("open blob: %w", fault(ctx, err))
 	}
-	return content, nil
+	return opened{content, ctx}, nil
 }
 
 // Delete implements [Store].
@@ -164,7 +165,7 @@ func (s *S3) Delete(ctx context.Context, key string) error {
 	}
 	err := s.client.RemoveObject(ctx, s.bucket, s.prefix+key, minio.RemoveObjectOptions{})
 	if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchKey {
-		return fmt.Errorf("delete blob: %w", err)
+		return fmt.Errorf("delete blob: %w", fault(ctx, err))
 	}
 	return nil
 }

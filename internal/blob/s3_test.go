@@ -3,7 +3,6 @@ package blob_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/blob/blobtest"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // fakeS3 answers the object requests of one bucket, from memory.
@@ -154,18 +154,10 @@ func TestS3Failures(t *testing.T) {
 		r.Close()
 	})
 	t.Run("a refusal is not a missing file", func(t *testing.T) {
-		f, s, ref := setUp(t)
+		f, s, _ := setUp(t)
 		for _, code := range []string{"AccessDenied", "NoSuchBucket"} {
 			f.fail = []string{code, code, code}
-			if _, err := s.Open(t.Context(), ref.Key); err == nil || errors.Is(err, blob.ErrNotFound) {
-				t.Errorf("%s: Open = %v", code, err)
-			}
-			if _, err := s.Put(t.Context(), strings.NewReader("x")); err == nil {
-				t.Errorf("%s: Put succeeded", code)
-			}
-			if err := s.Delete(t.Context(), ref.Key); err == nil {
-				t.Errorf("%s: Delete succeeded", code)
-			}
+			blobtest.WantFault(t, s)
 		}
 		if f.requests != 6 {
 			t.Errorf("%d requests, want 6: nothing is asked again", f.requests)
@@ -179,8 +171,8 @@ func TestS3Failures(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		if got, err := io.ReadAll(r); err == nil {
-			t.Errorf("read %q as if it were all", got)
+		if got, err := io.ReadAll(r); problem.Of(err) != problem.Unavailable {
+			t.Errorf("read %q and %v, want the kind Unavailable", got, err)
 		}
 	})
 	t.Run("nothing is left on disk", func(t *testing.T) {

@@ -364,7 +364,8 @@ func (d *DB) classify(err error) error {
 // that is what both engines keep.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// All runs query and scans every row.
+// All runs query and scans every row. A failure of the store is a
+// [problem.Unavailable], as from [DB.Query].
 func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := q.Query(ctx, query, args...)
 	if err != nil {
@@ -379,7 +380,11 @@ func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query
 		}
 		out = append(out, v)
 	}
-	return out, rows.Err()
+	err = rows.Err()
+	if d, ok := q.(*DB); ok {
+		err = d.classify(err)
+	}
+	return out, err
 }
 
 // One runs query and scans its single row; [ErrNoRows] when there is none.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 const unavailable = `{"error":"the event could not be stored; send it again"}` + "\n"
@@ -203,16 +205,78 @@ type brokenStore struct {
 func (s *brokenStore) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	if s.broken.Load() {
 		io.CopyN(io.Discard, r, 100)
-		return blob.Ref{}, errors.New("no space left on device")
+		return blob.Ref{}, problem.New(problem.Unavailable, "no space left on device")
 	}
 	return s.Store.Put(ctx, r)
 }
 
 func (s *brokenStore) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	if s.broken.Load() {
-		return nil, errors.New("input/output error")
+		return nil, problem.New(problem.Unavailable, "input/output error")
 	}
 	return s.Store.Open(ctx, key)
+}
+
+// TestOutage: mails that wait for our own store are processed when it is back, once and
+// in order, however long that takes.
+func TestOutage(t *testing.T) {
+	long := strings.Repeat("a line of a very long mail\r\n", 20_000) // is stored as a file
+	var store brokenStore
+	for name, outage := range map[string]struct{ begin, end func(path string) error }{
+		"files": {
+			func(string) error { return nil },
+			func(string) error { store.broken.Store(false); return nil },
+		},
+		"database": {
+			func(path string) error { store.broken.Store(false); return os.Rename(path, path+".away") },
+			func(path string) error { return os.Rename(path+".away", path) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				url := dbtest.SQLiteURL(t)
+				path := strings.TrimPrefix(url, "sqlite:")
+				h := startOn(t, dbtest.Open(t, url), func(h *house) {
+					h.store = func(s blob.Store) blob.Store { store.Store = s; return &store }
+					h.secrets = map[string][]string{"email-raw": {"the deployment's"}}
+				})
+				h.connect(t, "email-raw", "help@acme.example")
+				for i := range 3 {
+					text := fmt.Sprintf("m%d %s", i, long)
+					mail := mailText(fmt.Sprintf("m%d@client.example", i), "ana@client.example", "help@acme.example", text)
+					h.wantAnswer(t, mailRequest(mail, "the deployment's", "help@acme.example"), 200, `{"status":"accepted"}`+"\n")
+				}
+				store.broken.Store(true)
+				h.run(t)
+				time.Sleep(10 * time.Second)
+				if err := outage.begin(path); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour) // eight tries take half an hour
+				synctest.Wait()
+				if n := len(h.list(t, inbound.Accepted)); n != 3 {
+					t.Errorf("%d events wait during the outage, want all 3", n)
+				}
+				if err := outage.end(path); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if n := len(h.list(t, inbound.Processed)); n != 3 {
+					t.Errorf("%d events are processed two minutes after the outage, want all 3", n)
+				}
+				var order []string
+				for _, ticket := range h.tickets(t, "org-1") {
+					for _, text := range ticket {
+						order = append(order, text[:2])
+					}
+				}
+				if want := []string{"m0", "m1", "m2"}; !slices.Equal(order, want) {
+					t.Errorf("messages %q, want %q", order, want)
+				}
+			})
+		})
+	}
 }
 
 func TestLargeMail(t *testing.T) {

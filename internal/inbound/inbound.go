@@ -124,8 +124,11 @@ type Config struct {
 	// there are new ones; zero: only the log says so.
 	Operator mail.Address
 	Mailer   Mailer
-	Audit    *audit.Log // nil records nothing
-	Logger   *slog.Logger
+	// Admins are mailed about events of their organization that died, as the operator is;
+	// nil: they are not.
+	Admins Admins
+	Audit  *audit.Log // nil records nothing
+	Logger *slog.Logger
 }
 
 // Service takes requests and processes events. It is safe for concurrent use.
@@ -154,6 +157,7 @@ type Service struct {
 	api                   http.RoundTripper
 	operator              mail.Address
 	mailer                Mailer
+	admins                Admins
 	audit                 *audit.Log
 	unrouted              unrouted
 	log                   *slog.Logger
@@ -185,7 +189,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
 		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.News,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
-		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, audit: c.Audit, log: c.Logger,
+		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, audit: c.Audit, log: c.Logger,
 		spellings: make(map[string][]string),
 		counts:    make(map[string]*tally),
 		receiving: intake.New(maxReceiving, maxPerClient),

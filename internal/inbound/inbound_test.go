@@ -144,7 +144,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	h.Service = inbound.Open(inbound.Config{
 		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk,
 		Billing: h.billing, Calls: h.calls, Shops: h.shops, News: h.news, Adapters: h.adapters,
-		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Operator: h.operator, Mailer: &h.mailed, Media: h.media, API: h.api, TXT: h.txt, Logger: log,
+		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Operator: h.operator, Mailer: &h.mailed, Admins: boss{}, Media: h.media, API: h.api, TXT: h.txt, Logger: log,
 		Audit: audit.Open(audit.Config{DB: d, Box: seal.New(h.key), Ledger: "helpdesk", Logger: log}),
 		DefaultOrganization: func(context.Context, db.Querier) (string, bool, error) {
 			if id := h.fallback.Load(); id != nil {

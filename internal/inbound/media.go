@@ -81,9 +81,9 @@ func (e *mediaError) Unwrap() error { return e.cause }
 // the first host only, and only if it is one that asks for them. An error that is not
 // a [*mediaError] is ours.
 func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channel.Attachment) (blob.Ref, error) {
-	ctx, cancel := context.WithTimeout(ctx, mediaTimeout)
+	limited, cancel := context.WithTimeout(ctx, mediaTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL, nil)
+	req, err := http.NewRequestWithContext(limited, http.MethodGet, m.URL, nil)
 	if err != nil {
 		return blob.Ref{}, &mediaError{message: "the file's address is malformed", final: true}
 	}
@@ -131,7 +131,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	if m.SignIn != "" && strings.HasPrefix(http.DetectContentType(head), "text/html") {
 		return blob.Ref{}, &mediaError{message: m.SignIn, final: true}
 	}
-	ref, err := s.blob.Put(ctx, content)
+	ref, err := s.blob.Put(ctx, content) // the time that our own store takes is not the provider's
 	if from.failed != nil {
 		return blob.Ref{}, from.failed
 	}

@@ -313,5 +313,16 @@ func (e *Event) end(ctx context.Context, tx *db.Tx, state State, result any, mes
 // can be processed again.
 func (s *Service) bury(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
 	e := Event{ID: j.ID}
-	return e.end(ctx, tx, Dead, nil, clean(cause.Error(), maxError))
+	if err := e.end(ctx, tx, Dead, nil, clean(cause.Error(), maxError)); err != nil {
+		return err
+	}
+	err := tx.QueryRow(ctx, "SELECT organization_id FROM inbound_events WHERE id = $1", j.ID).Scan(db.IntoText(&e.OrganizationID))
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find the organization of an event: %w", err)
+	}
+	s.tell(tx, &e)
+	return s.noticeDead(ctx, tx, e.OrganizationID)
 }

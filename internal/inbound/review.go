@@ -22,11 +22,14 @@ type Filter struct {
 	OrganizationID string
 	ConnectionID   string
 	Channel        string
-	Before         string // only events older than the one with this id
-	Limit          int    // 0 means 50; at most 1000
+	Before         string    // only events older than the one with this id
+	After          string    // only events newer than the one with this id
+	From, To       time.Time // received from From on, and before To
+	Limit          int       // 0 means 50; at most 1000
+	OldestFirst    bool
 }
 
-// List returns events, newest first, without headers and bodies. Invalid: there is no
+// List returns events, newest first unless f says otherwise, without headers and bodies. Invalid: there is no
 // such channel.
 func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
 	if err := s.checkFilter(&f); err != nil {
@@ -114,6 +117,17 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 	if f.Before != "" {
 		add("id < ?", f.Before)
 	}
+	if f.After != "" {
+		add("id > ?", f.After)
+	}
+	if !f.From.IsZero() {
+		// Ids are made after what they stand for was received.
+		add("id >= ?", firstID(f.From.Add(-idSlack)))
+		add("received_at >= ?", f.From.UnixMicro())
+	}
+	if !f.To.IsZero() {
+		add("received_at < ?", f.To.UnixMicro())
+	}
 	query := "SELECT " + summaryColumns + " FROM inbound_events"
 	if len(where) > 0 {
 		query += " WHERE " + strings.Join(where, " AND ")
@@ -122,9 +136,16 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 	if limit <= 0 {
 		limit = 50
 	}
+	order := "DESC"
+	if f.OldestFirst {
+		order = "ASC"
+	}
 	args = append(args, min(limit, 1000))
-	return db.All(ctx, q, scanSummary, query+" ORDER BY id DESC LIMIT $"+strconv.Itoa(len(args)), args...)
+	return db.All(ctx, q, scanSummary, query+" ORDER BY id "+order+" LIMIT $"+strconv.Itoa(len(args)), args...)
 }
+
+// idSlack is by how much the clocks of two processes may differ.
+const idSlack = time.Minute
 
 // Find returns an event with its headers and its body, or a NotFound problem.
 func (s *Service) Find(ctx context.Context, id string) (*Event, error) {

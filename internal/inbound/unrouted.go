@@ -173,12 +173,8 @@ func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, er
 		},
 	}
 	for _, line := range list {
-		events := "1 event"
-		if line.events != 1 {
-			events = fmt.Sprint(line.events, " events")
-		}
 		l.Before = append(l.Before, fmt.Sprintf("%s %s: %s, the last on %s",
-			line.channel, shown(line.address), events, line.newest.UTC().Format("2 January 2006 at 15:04 UTC")))
+			line.channel, shown(line.address), plural(line.events), line.newest.UTC().Format("2 January 2006 at 15:04 UTC")))
 	}
 	if more {
 		l.Before = append(l.Before, "There are more addresses than this mail lists.")

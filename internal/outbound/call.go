@@ -55,6 +55,8 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
+			case ours(err):
+				return err
 			case errors.Is(err, channel.ErrUnsearchable):
 				return a.conclude(ctx, end{verdict: refused(mayHaveArrived + " (" + err.Error() + ")")})
 			case err != nil:

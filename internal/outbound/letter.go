@@ -79,7 +79,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 	e, _ := errors.AsType[*mail.Error](err)
 	unclear := e != nil && e.Unclear
 	switch {
-	case errors.Is(err, desk.ErrRecalled):
+	case errors.Is(err, desk.ErrRecalled), ours(err):
 		return err
 	case ctx.Err() != nil && !unclear:
 		return a.interrupted(ctx, false)

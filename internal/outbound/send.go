@@ -182,6 +182,10 @@ func (a *sending) interrupted(ctx context.Context, unclear bool) error {
 	return cause
 }
 
+// ours reports whether err is a failure of our own database or files. The queue has
+// such work run again, without counting an attempt.
+func ours(err error) bool { return problem.Of(err) == problem.Unavailable }
+
 const (
 	recordPause    = 100 * time.Millisecond
 	maxRecordPause = time.Second
@@ -195,7 +199,7 @@ func (s *Service) record(work context.Context, change func(tx *db.Tx) error) err
 	for pause := recordPause; ; pause = min(2*pause, maxRecordPause) {
 		last := work.Err() != nil
 		err := s.db.Write(ctx, change)
-		if last || problem.Of(err) != problem.Unavailable {
+		if last || !ours(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)

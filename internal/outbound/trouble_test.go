@@ -10,6 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // TestOurTrouble has something of ours fail for a moment after a message waited for
@@ -36,6 +38,31 @@ func TestOurTrouble(t *testing.T) {
 		synctest.Wait()
 		if got := r.message(m).Delivery; got != (desk.Delivery{State: channel.ReceiptSent}) {
 			t.Errorf("delivery is %+v, want it sent", got)
+		}
+	})
+}
+
+// TestOwnOutage: a database that cannot record that a mail is about to be handed over
+// costs the mail no attempt, however long that lasts.
+func TestOwnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(relay)
+		away := &mail.Error{Op: mail.OpContent, Temporary: true, Err: problem.New(problem.Unavailable, "away")}
+		server.fail = func(mail.Message, bool) error { return away }
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = server })
+		c := r.connect("email-raw", ourMail)
+		m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
+		r.run()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if got := r.message(m).Delivery; got != (desk.Delivery{State: channel.ReceiptQueued}) {
+			t.Errorf("during the outage the delivery is %+v, want it queued without a reason", got)
+		}
+		server.recover()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := r.message(m).Delivery; got != (desk.Delivery{State: channel.ReceiptSent}) || len(server.received) != 1 {
+			t.Errorf("afterwards the delivery is %+v and the server has %d mails, want it sent once", got, len(server.received))
 		}
 	})
 }

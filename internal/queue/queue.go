@@ -79,6 +79,9 @@ type Worker struct {
 	// When ctx ends before the job does, because the process stops or the
 	// lease is lost, whatever Run returns does not count: the job, if it is
 	// still ours, is made ready again, and the attempt is not counted.
+	// An error of kind [problem.Unavailable] says that our own database or
+	// files failed: the job runs again after a second to a minute, for as
+	// long as it takes, and no attempt is counted.
 	Run func(ctx context.Context, j *Job) error
 	// PerLane is how many jobs of a lane run at once, over all processes.
 	// 0 means 1.

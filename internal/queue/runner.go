@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // unknown stands for "some ready jobs, nobody counted".
@@ -48,6 +47,12 @@ type runner struct {
 	interrupt context.CancelCauseFunc
 	signal    chan struct{} // capacity 1: something changed
 	stopped   chan struct{} // closed when nothing runs any more
+
+	outage    outage
+	outageLog seldom // of jobs that our own store kept from their work
+	findLog   seldom // of failures to find jobs
+	endLog    seldom // of ends that our own store did not record
+	leaseLog  seldom // of failures to extend leases
 
 	mu      sync.Mutex
 	open    bool // started and not told to stop
@@ -262,7 +267,9 @@ func (r *runner) loop() {
 		if err == nil {
 			failures = 0
 		} else if failures++; r.work.Err() == nil {
-			r.q.log.Error("looking for jobs", "kind", r.Kind, "error", err)
+			if count, log := r.findLog.next(time.Now()); log {
+				r.q.log.Error("looking for jobs", "kind", r.Kind, "error", err, "failures", count)
+			}
 		}
 		open, wait := r.rest(next)
 		if !open {
@@ -487,8 +494,12 @@ func (r *runner) run(j *Job) {
 		switch {
 		case errors.Is(err, ErrLeaseLost):
 			r.logger(j).Warn("a job was taken over or deleted while it ran")
-		case err != nil:
+		case ours(err):
 			// The lease runs out and the job runs again.
+			if count, log := r.endLog.next(time.Now()); log {
+				r.logger(j).Error("recording the end of a job", "error", err, "jobs", count)
+			}
+		case err != nil:
 			r.logger(j).Error("recording the end of a job", failure(err)...)
 		}
 	}()
@@ -555,6 +566,8 @@ func (r *runner) settle(ctx context.Context, j *Job, err error) error {
 		return r.record(ctx, j.giveBack)
 	case err == nil:
 		return r.record(ctx, j.Finish)
+	case ours(err):
+		return r.standBy(ctx, j, err)
 	}
 	wait, again := r.Retry(j.Attempt+1, err)
 	if again {
@@ -591,7 +604,7 @@ func (r *runner) record(work context.Context, end func(ctx context.Context, tx *
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		last := work.Err() != nil
 		err := r.q.db.Write(ctx, func(tx *db.Tx) error { return end(ctx, tx) })
-		if last || problem.Of(err) != problem.Unavailable {
+		if last || !ours(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -628,7 +641,9 @@ func (r *runner) beat(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			r.q.log.Error("extending leases", "kind", r.Kind, "error", err)
+			if count, log := r.leaseLog.next(time.Now()); log {
+				r.q.log.Error("extending leases", "kind", r.Kind, "error", err, "failures", count)
+			}
 		}
 		r.mu.Lock()
 		for _, j := range jobs {

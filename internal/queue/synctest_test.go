@@ -14,6 +14,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -569,6 +570,63 @@ func TestRoom(t *testing.T) {
 			if got := count(t, d, "lane = '"+lane+"'"); got != want {
 				t.Errorf("got %d jobs left in lane %s, want %d", got, lane, want)
 			}
+		}
+	})
+}
+
+// What our own store keeps from its work waits, for however long, in its order, and
+// counts no attempt; the log does not fill.
+func TestOwnFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		var log bytes.Buffer
+		q := queue.Open(d, queue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		const outage = 6 * time.Hour // the default schedule ends after half an hour
+		begin := time.Now()
+		var ran []string
+		var tried []time.Duration
+		done := make(chan struct{})
+		start(t, q, queue.Worker{
+			Kind: "k", Ordered: true,
+			Run: func(_ context.Context, j *queue.Job) error {
+				if j.Attempt != 0 {
+					t.Errorf("got attempt %d, want 0", j.Attempt)
+				}
+				if since := time.Since(begin); since < outage {
+					tried = append(tried, since)
+					return fmt.Errorf("load: %w", problem.New(problem.Unavailable, "away").Because(errors.New("disk full")))
+				}
+				if ran = append(ran, string(j.Payload)); len(ran) == 3 {
+					close(done)
+				}
+				return nil
+			},
+			Bury: func(context.Context, *db.Tx, *queue.Job, error) error {
+				t.Error("a job was buried")
+				return nil
+			},
+		})
+		defer stop(q)
+		for _, payload := range []string{"a", "b", "c"} {
+			enqueue(t, d, q, queue.New{Kind: "k", Lane: "l", Payload: []byte(payload)})
+		}
+		<-done
+		if late := time.Since(begin) - outage; late > 67*time.Second {
+			t.Errorf("done %v after the outage, want at most a minute and a tenth", late)
+		}
+		if !slices.Equal(ran, []string{"a", "b", "c"}) {
+			t.Errorf("ran %q, want a, b, c once each", ran)
+		}
+		if wait := tried[1] - tried[0]; wait < time.Second || wait > 1100*time.Millisecond {
+			t.Errorf("the first wait was %v, want about a second", wait)
+		}
+		for i := range tried[1:] {
+			if wait := tried[i+1] - tried[i]; wait < time.Second || wait > 67*time.Second {
+				t.Errorf("waited %v, want a second to a minute", wait)
+			}
+		}
+		if lines := bytes.Count(log.Bytes(), []byte("disk full")); lines == 0 || lines > int(outage/time.Minute) {
+			t.Errorf("logged %d lines, want one a minute at most", lines)
 		}
 	})
 }

@@ -393,7 +393,7 @@ func (p webhookProcedures) replay(ctx context.Context, in replayInput) (replayOu
 		ids, err = p.webhooks.ReplayEvent(ctx, organization(ctx), string(in.EventID), string(in.WebhookID))
 	default:
 		n, err := p.webhooks.ReplayRange(ctx, organization(ctx), webhook.Range{
-			WebhookID: string(in.WebhookID), From: in.From, To: in.To, FailedOnly: in.FailedOnly != nil && *in.FailedOnly, Event: in.Event,
+			WebhookID: string(in.WebhookID), From: in.From, To: in.To, States: webhook.FailedOnly(in.FailedOnly != nil && *in.FailedOnly), Event: in.Event,
 		})
 		return replayOutput{Replayed: n}, err
 	}

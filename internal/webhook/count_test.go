@@ -175,7 +175,7 @@ func TestReplayParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec("UPDATE deliveries SET state = $1", int64(webhook.Undelivered))
-	all := webhook.Range{WebhookID: w.ID, From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), FailedOnly: true}
+	all := webhook.Range{WebhookID: w.ID, From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), States: webhook.FailedOnly(true)}
 	total, parts, at := 0, 0, all.From
 	for next := ""; ; {
 		part, err := r.hooks.ReplayPart(t.Context(), org, all, next)

@@ -156,10 +156,36 @@ func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, 
 
 // Range says which deliveries of a webhook [Service.ReplayRange] sends again.
 type Range struct {
-	WebhookID  string
-	From, To   time.Time  // made from From on, and before To
-	FailedOnly bool       // only those that failed or were dropped
-	Event      event.Name // only of this event; empty: of all
+	WebhookID string
+	From, To  time.Time       // made from From on, and before To
+	States    []DeliveryState // only those in these, from Delivered on; empty: in all of these
+	Event     event.Name      // only of this event; empty: of all
+	DryRun    bool            // only count what would be sent
+}
+
+// FailedOnly returns the states for a [Range] of those that failed or were dropped, or,
+// with false, of all.
+func FailedOnly(only bool) []DeliveryState {
+	if only {
+		return []DeliveryState{Undelivered, Dropped}
+	}
+	return nil
+}
+
+// has reports whether deliveries in a state are of the range.
+func (r *Range) has(state DeliveryState) bool {
+	return state >= Delivered && (len(r.States) == 0 || slices.Contains(r.States, state))
+}
+
+// states returns the states of the range.
+func (r *Range) states() []int64 {
+	var list []int64
+	for s := Delivered; s <= Dropped; s++ {
+		if r.has(s) {
+			list = append(list, int64(s))
+		}
+	}
+	return list
 }
 
 // replayPage is how many deliveries [Service.ReplayRange] looks at in one step.
@@ -167,7 +193,7 @@ const replayPage = 200
 
 // ReplayRange sends again what a webhook's deliveries in a range were about,
 // each event once, oldest first; tests apart, and those that still wait to be sent
-// at all. It returns how many it sent. A range that is cut short by an error was
+// at all. It returns how many it sent, or would have sent. A range that is cut short by an error was
 // sent in part.
 func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Range) (int, error) {
 	if err := s.checkRange(ctx, organizationID, r); err != nil {
@@ -212,6 +238,11 @@ func (s *Service) checkRange(ctx context.Context, organizationID string, r Range
 	if !r.From.Before(r.To) {
 		v.Add("to", "must be after from")
 	}
+	for i, state := range r.States {
+		if state < Delivered || state > Dropped {
+			v.Add(fmt.Sprintf("states.%d", i), "must be delivered, failed or dropped: others are sent anyway")
+		}
+	}
 	checkEvent(&v, r.Event)
 	if err := v.Err(); err != nil {
 		return err
@@ -236,7 +267,7 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 		return Part{}, err
 	}
 	wanted := slices.DeleteFunc(slices.Clone(page), func(c candidate) bool {
-		return c.test || c.state < Delivered || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To)
+		return c.test || !r.has(c.state) || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To)
 	})
 	sent, err := s.replayed(ctx, r, start, after, wanted)
 	if err != nil {
@@ -257,7 +288,7 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 		sent[c.eventID] = true
 		repeats = append(repeats, repeat{r.WebhookID, e})
 	}
-	if len(repeats) > 0 {
+	if len(repeats) > 0 && !r.DryRun {
 		if err := s.db.Write(ctx, func(tx *db.Tx) error {
 			_, err := s.replay(ctx, tx, organizationID, repeats)
 			return err
@@ -284,14 +315,10 @@ func (s *Service) replayed(ctx context.Context, r Range, start, after string, wa
 	for i, c := range wanted {
 		events[i] = c.eventID
 	}
-	least := Delivered
-	if r.FailedOnly {
-		least = Undelivered
-	}
 	return sent, s.read(ctx, func(tx *db.Tx) error {
 		list, err := db.All(ctx, tx, scanText, `SELECT DISTINCT event_id FROM deliveries WHERE event_id = ANY($1) AND id > $2 AND id <= $3
-			AND webhook_id = $4 AND state >= $5 AND is_test = 0 AND created_at >= $6 AND created_at < $7`,
-			events, start, after, r.WebhookID, int64(least), r.From.UnixMicro(), r.To.UnixMicro())
+			AND webhook_id = $4 AND state = ANY($5) AND is_test = 0 AND created_at >= $6 AND created_at < $7`,
+			events, start, after, r.WebhookID, r.states(), r.From.UnixMicro(), r.To.UnixMicro())
 		for _, id := range list {
 			sent[id] = true
 		}
@@ -303,7 +330,7 @@ func (s *Service) replayed(ctx context.Context, r Range, start, after string, wa
 // one called end, oldest first.
 func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]candidate, error) {
 	query := sqlRange("TRUE")
-	if r.FailedOnly {
+	if !r.has(Delivered) {
 		query = sqlLostRange
 	}
 	var page []candidate

@@ -213,13 +213,20 @@ func TestReplayRange(t *testing.T) {
 		r    webhook.Range
 		want []string // events of the new deliveries, newest first
 	}{
-		"failed":             {webhook.Range{FailedOnly: true}, []string{list[0].EventID, list[1].EventID, list[2].EventID}},
-		"failed of an event": {webhook.Range{FailedOnly: true, Event: event.TicketCreated}, []string{list[1].EventID, list[2].EventID}},
+		"failed":             {webhook.Range{States: webhook.FailedOnly(true)}, []string{list[0].EventID, list[1].EventID, list[2].EventID}},
+		"failed of an event": {webhook.Range{States: webhook.FailedOnly(true), Event: event.TicketCreated}, []string{list[1].EventID, list[2].EventID}},
 		"an event":           {webhook.Range{Event: event.SLAWarning}, []string{list[0].EventID}},
 		"all but what waits": {webhook.Range{}, []string{list[0].EventID, list[1].EventID, list[2].EventID}},
+		"dropped":            {webhook.Range{States: []webhook.DeliveryState{webhook.Dropped}}, []string{list[1].EventID}},
+		"delivered":          {webhook.Range{States: []webhook.DeliveryState{webhook.Delivered}}, nil},
 		"no event":           {webhook.Range{Event: event.CustomerCreated}, nil},
 	} {
 		test.r.WebhookID, test.r.From, test.r.To = w.ID, from, to
+		dry := test.r
+		dry.DryRun = true
+		if n, err := r.hooks.ReplayRange(t.Context(), org, dry); err != nil || n != len(test.want) || r.deliveries(w.ID)[0].ID != list[0].ID {
+			t.Errorf("%s, dry: got %d, %v, want %d and nothing sent", name, n, err, len(test.want))
+		}
 		got, err := r.hooks.ReplayRange(t.Context(), org, test.r)
 		if err != nil || got != len(test.want) {
 			t.Errorf("%s: got %d, %v, want %d", name, got, err, len(test.want))
@@ -235,6 +242,10 @@ func TestReplayRange(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	waiting := webhook.Range{WebhookID: w.ID, From: from, To: to, States: []webhook.DeliveryState{webhook.Untried}}
+	if _, err := r.hooks.ReplayRange(t.Context(), org, waiting); problem.Of(err) != problem.Invalid {
+		t.Errorf("of what waits anyway: got %v, want invalid", err)
 	}
 	if _, err := r.hooks.ReplayRange(t.Context(), org, webhook.Range{WebhookID: w.ID, From: to, To: from, Event: "no"}); issues(err) != "to must be after from; event is not the name of an event" {
 		t.Errorf("got %v", err)

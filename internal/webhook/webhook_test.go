@@ -724,7 +724,7 @@ func TestReplay(t *testing.T) {
 	}
 
 	now := time.Now()
-	count, err := r.hooks.ReplayRange(t.Context(), org, webhook.Range{WebhookID: w.ID, From: now.Add(-time.Hour), To: now.Add(time.Hour), FailedOnly: true})
+	count, err := r.hooks.ReplayRange(t.Context(), org, webhook.Range{WebhookID: w.ID, From: now.Add(-time.Hour), To: now.Add(time.Hour), States: webhook.FailedOnly(true)})
 	if count != 1 || err != nil {
 		t.Errorf("failed ones: got %d, %v, want 1", count, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Run tests the stores that newStore returns, each empty and of its own.
@@ -106,11 +107,24 @@ func testFailingReader(t *testing.T, s blob.Store) {
 		{strings.Repeat("0123456789abcde", 1<<18), longKey},
 	} {
 		ref, err := s.Put(t.Context(), io.MultiReader(strings.NewReader(tt.sent), iotest.ErrReader(broken)))
-		if !errors.Is(err, broken) || ref != (blob.Ref{}) {
+		if !errors.Is(err, broken) || problem.Of(err) != problem.Internal || ref != (blob.Ref{}) {
 			t.Errorf("after %d bytes: %+v, %v, want %v", len(tt.sent), ref, err, broken)
 		}
 		if _, err := s.Open(t.Context(), tt.key); !errors.Is(err, blob.ErrNotFound) {
 			t.Errorf("after %d bytes: what was read before the failure is stored: %v", len(tt.sent), err)
+		}
+	}
+}
+
+// WantFault checks that a store that cannot do its work says so: Put, Open and Delete
+// return errors of kind [problem.Unavailable].
+func WantFault(t *testing.T, s blob.Store) {
+	t.Helper()
+	_, putErr := s.Put(t.Context(), strings.NewReader(hello))
+	_, openErr := s.Open(t.Context(), helloKey)
+	for call, err := range map[string]error{"Put": putErr, "Open": openErr, "Delete": s.Delete(t.Context(), helloKey)} {
+		if problem.Of(err) != problem.Unavailable {
+			t.Errorf("%s: got %v, want the kind Unavailable", call, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -35,6 +37,7 @@ func Run(t *testing.T, url func(testing.TB) string) {
 		{"delay", testDelay},
 		{"retries and burial", testRetry},
 		{"burial that fails", testBuryFails},
+		{"failures of our own", testOwnFailure},
 		{"panics", testPanics},
 		{"hold and release", testHold},
 		{"move a lane", testMoveLane},
@@ -893,6 +896,37 @@ func testStopGivesBack(t *testing.T, s *suite) {
 		}
 	}
 	b.Stop(t.Context())
+}
+
+// What our own store kept from its work counts no attempt.
+func testOwnFailure(t *testing.T, s *suite) {
+	attempts := make(chan int)
+	p := s.process(queue.Config{}).start(queue.Worker{Kind: "k",
+		Run: func(_ context.Context, j *queue.Job) error {
+			attempts <- j.Attempt
+			return fmt.Errorf("load: %w", problem.New(problem.Unavailable, "away"))
+		},
+		Retry: func(int, error) (time.Duration, bool) {
+			t.Error("a failure of our own counted as an attempt")
+			return 0, true
+		},
+	})
+	p.enqueue(queue.New{Kind: "k", Lane: "l"})
+	for range 3 {
+		if n := receive(t, attempts); n != 0 {
+			t.Errorf("got attempt %d, want 0", n)
+		}
+		for p.count("state = 1 AND attempt = 0") == 0 { // it is being recorded
+			runtime.Gosched()
+		}
+		p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNow(ctx, tx, "k", "l") })
+	}
+	go func() {
+		for range attempts { // until the process has stopped
+		}
+	}()
+	p.Stop(t.Context())
+	close(attempts)
 }
 
 func testStartStop(t *testing.T, s *suite) {

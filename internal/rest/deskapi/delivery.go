@@ -316,7 +316,7 @@ func (a *API) replayDeliveries(ctx context.Context, r *rest.Request) (rest.Respo
 		})
 	}
 	n, err := a.Webhooks.ReplayRange(ctx, r.Key.OrganizationID, webhook.Range{
-		WebhookID: r.Path("id"), From: in.From.Value.Std(), To: in.To.Value.Std(), FailedOnly: in.FailedOnly.Value, Event: in.Event.Value,
+		WebhookID: r.Path("id"), From: in.From.Value.Std(), To: in.To.Value.Std(), States: webhook.FailedOnly(in.FailedOnly.Value), Event: in.Event.Value,
 	})
 	if err != nil {
 		return rest.Response{}, err

@@ -107,7 +107,11 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	body := struct {
 		Connected []row
 		Guides    []guide
+		Dead      string // how many inbound events could not be processed; empty for none
 	}{Guides: guides}
+	if body.Dead, err = p.dead(r); err != nil {
+		return err
+	}
 	for _, c := range all {
 		one, err := p.newRow(r, c)
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/storefront"
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
@@ -187,6 +188,24 @@ func TestConnect(t *testing.T) {
 		t.Errorf("got notice %q", notice)
 	}
 	h.admin.Page("/settings/inbound?state=dead").Want("Nothing fits.")
+	// Who looks at the channels hears of events that could not be processed.
+	const trouble = "An inbound event could not be processed."
+	shows := func(path string, want bool) {
+		t.Helper()
+		if got := strings.Contains(webtest.Text(h.admin.Page(path).Root), trouble); got != want {
+			t.Errorf("%s says that an event could not be processed: %v, want %v", path, got, want)
+		}
+	}
+	shows("/settings/channels", false)
+	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE inbound_events SET state = 'dead'")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	shows("/settings/channels", true)
+	shows("/settings/inbound", true)
+	shows("/settings/inbound?state=dead", false)
 }
 
 // TestChange: what a form leaves empty stays, what it forgets goes, and what it does

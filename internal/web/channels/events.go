@@ -75,11 +75,17 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 		States, Channels []web.Option
 		State, Channel   string
 		Filtered         bool
+		Dead             string // how many could not be processed, where others are shown; empty for none
 		Events           []eventRow
 		Pager            web.Pager
 	}{
 		States: eventStates, Channels: []web.Option{{Value: "", Label: "Any channel"}},
 		State: q.Get("state"), Channel: q.Get("channel"), Filtered: q.Get("state") != "" || q.Get("channel") != "" || q.Get("connection") != "" || f.Before != "",
+	}
+	if body.State != string(inbound.Dead) {
+		if body.Dead, err = p.dead(r); err != nil {
+			return err
+		}
 	}
 	for i := range guides {
 		body.Channels = append(body.Channels, web.Option{Value: guides[i].Name, Label: guides[i].Title})
@@ -95,6 +101,18 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 		body.Events = append(body.Events, newEventRow(r, e))
 	}
 	return p.Render(w, r, "events", page(r, "/settings/inbound", "Inbound events", body))
+}
+
+// dead says how many events could not be processed; empty for none.
+func (p *pages) dead(r *web.Request) (string, error) {
+	n, err := p.Inbound.DeadCount(r.Context(), r.OrganizationID)
+	switch {
+	case err != nil || n == 0:
+		return "", err
+	case n == 1:
+		return "An inbound event could not be processed.", nil
+	}
+	return strconv.Itoa(n) + " inbound events could not be processed.", nil
 }
 
 // with is the list's address with a parameter changed.

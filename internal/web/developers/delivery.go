@@ -186,7 +186,7 @@ func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 	}
 	fields := p.replayFields(r)
 	fields.Fill(form)
-	rg := webhook.Range{WebhookID: h.ID, FailedOnly: form.Get("failed") != "", Event: event.Name(form.Get("event"))}
+	rg := webhook.Range{WebhookID: h.ID, States: webhook.FailedOnly(form.Get("failed") != ""), Event: event.Name(form.Get("event"))}
 	var wrong []problem.Issue
 	if rg.From, err = moment(r, form.Get("from")); err != nil || rg.From.IsZero() {
 		wrong = append(wrong, problem.Issue{Path: "from", Message: errMoment.Error()})

@@ -1,0 +1,44 @@
+package inbound
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// replayPage is how many events [Service.ReplayAll] reads in one step.
+const replayPage = 200
+
+// ReplayAll has every event that f chooses processed again, as [Service.Replay] does, the
+// oldest first, and calls each with the event, without its request, and its error. With
+// dryRun it only calls each. f's Before, Limit and OldestFirst do not count. An error of
+// each ends it and is returned.
+func (s *Service) ReplayAll(ctx context.Context, f Filter, dryRun bool, each func(e *Event, err error) error) error {
+	if err := s.checkFilter(&f); err != nil {
+		return err
+	}
+	f.Before, f.Limit, f.OldestFirst = "", replayPage, true
+	for {
+		events, err := list(ctx, s.db, f)
+		if err != nil {
+			return fmt.Errorf("list inbound events: %w", err)
+		}
+		for _, e := range events {
+			var failed error
+			if !dryRun {
+				_, failed = s.Replay(ctx, e.ID)
+			}
+			if problem.Of(failed) == problem.Unavailable {
+				return failed // as it would be for all others
+			}
+			if err := each(e, failed); err != nil {
+				return err
+			}
+		}
+		if len(events) < replayPage {
+			return nil
+		}
+		f.After = events[replayPage-1].ID
+	}
+}
