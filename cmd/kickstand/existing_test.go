@@ -219,11 +219,16 @@ func TestCommandsFindDemo(t *testing.T) {
 	_, _, err := list("--data=elsewhere")
 	namesDatabase(t, "org list", err, filepath.Join("elsewhere", "kickstand.db"))
 
-	if err := run(t.Context(), []string{"org", "create", "--name=Own"}, noEnvironment, nil, io.Discard, t.Output()); err != nil {
-		t.Fatal(err)
+	for _, args := range [][]string{{"org", "create", "--name=Another"}, {"migrate"}} {
+		if err := run(t.Context(), args, noEnvironment, nil, io.Discard, t.Output()); err != nil {
+			t.Fatal(err)
+		}
+		if own, want := exists("kickstand-data"), args[0] == "migrate"; own != want {
+			t.Errorf("%v made a data folder: %t, want %t", args, own, want)
+		}
 	}
 	out, note, err := list()
-	if err != nil || strings.Contains(out, "demo-wheels") || !strings.Contains(out, "own") || !strings.Contains(note, "--config=") {
+	if err != nil || strings.Contains(out, "demo-wheels") || strings.Contains(out, "another") || !strings.Contains(note, "--config=") {
 		t.Errorf("with a database of the folder's own: %v, %s%s", err, out, note)
 	}
 	demo.stop()

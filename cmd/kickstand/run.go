@@ -154,8 +154,8 @@ func createsDatabase(command *kong.Node) bool {
 }
 
 // sourcesFor opens the sources that args ask for. With nothing else configured,
-// commands find the demo, but for those that create databases: trigger and listen by
-// its file, those that work on records only while it runs, since the next one begins
+// commands find the demo, but for those that serve or prepare for it: trigger and listen
+// by its file, those that work on records only while it runs, since the next one begins
 // anew.
 func sourcesFor(ctx context.Context, parser *kong.Kong, args []string, lookup func(string) (string, bool)) (*sources, error) {
 	trace, err := kong.Trace(parser, args)
@@ -179,7 +179,7 @@ func sourcesFor(ctx context.Context, parser *kong.Kong, args []string, lookup fu
 	}
 	demo := func() bool { return false }
 	switch command := trace.Selected(); {
-	case command == nil, createsDatabase(command):
+	case command == nil, command.Name == "serve", command.Name == "demo", command.Name == "migrate":
 	case command.Name == "trigger", command.Name == "listen":
 		demo = func() bool { return true }
 	case !named && !exists(ownDatabase):

@@ -3,13 +3,17 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,30 +31,17 @@ import (
 // TestTypeScriptClient runs testdata/client/client.test.mjs, which points the
 // public TypeScript client at the procedures as the program serves them.
 func TestTypeScriptClient(t *testing.T) {
-	modules := os.Getenv("KICKSTAND_TEST_NODE_MODULES")
-	if modules == "" {
-		t.Skip("set KICKSTAND_TEST_NODE_MODULES to a node_modules folder made by `npm ci` from testdata/client to run the TypeScript client (.ci/run client does)")
-	}
+	dir := clientFolder(t)
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules, err = filepath.Abs(modules)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	// Imports are looked for beside the script.
 	const script = "client.test.mjs"
-	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join("testdata", "client", script))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, script), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 
@@ -73,6 +64,71 @@ func TestTypeScriptClient(t *testing.T) {
 		t.Fatalf("node: %v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+// clientFolder returns a folder with the modules of testdata/client, which are looked
+// for beside what imports them.
+func clientFolder(t *testing.T) string {
+	t.Helper()
+	modules := os.Getenv("KICKSTAND_TEST_NODE_MODULES")
+	if modules == "" {
+		t.Skip("set KICKSTAND_TEST_NODE_MODULES to a node_modules folder made by `npm ci` from testdata/client to use the TypeScript client (.ci/run client does)")
+	}
+	modules, err := filepath.Abs(modules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestTypeScriptInDocs compiles every TypeScript block of README.md and docs/, by the
+// strictest rules.
+func TestTypeScriptInDocs(t *testing.T) {
+	dir := clientFolder(t)
+	root := filepath.Join("..", "..")
+	pages, err := filepath.Glob(filepath.Join(root, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := filepath.WalkDir(filepath.Join(root, "docs"), func(name string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(name) == ".md" {
+			pages = append(pages, name)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	fence := regexp.MustCompile("(?ms)^```(?:ts|typescript)\n(.*?)^```")
+	args := []string{"--strict", "--noEmit", "--target", "esnext", "--module", "nodenext", "--moduleResolution", "nodenext"}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range fence.FindAllSubmatch(text, -1) {
+			name := fmt.Sprintf("%s-%d.ts", strings.ReplaceAll(strings.TrimPrefix(page, root+"/"), "/", "-"), i+1)
+			if err := os.WriteFile(filepath.Join(dir, name), block[1], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, name)
+		}
+	}
+	if len(args) == 7 {
+		t.Fatal("there is no TypeScript in the documentation: the pattern is wrong")
+	}
+	// A module: the blocks wait at their top level.
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compiler := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "tsc"), args...)
+	compiler.Dir = dir
+	if out, err := compiler.CombinedOutput(); err != nil {
+		t.Errorf("tsc: %v\n%s", err, out)
+	}
 }
 
 // newClientHandler is every procedure, kept from other sites as in package app,
