@@ -147,6 +147,7 @@ type App struct {
 	Sandbox     Fleet
 
 	config Config
+	base   *url.URL // BaseURL
 	log    *slog.Logger
 	box    *seal.Box
 	redis  *ratelimit.Redis // nil when none is configured
@@ -159,7 +160,7 @@ type App struct {
 	adapters   []channel.Adapter
 	site       *web.Site
 	procedures *rpc.Router
-	handler    http.Handler
+	handler    http.Handler  // nil until openHandler
 	mailbox    *mail.Mailbox // nil when a mail server is configured
 	closers    []func() error
 }
@@ -269,7 +270,11 @@ func Migrate(ctx context.Context, c Config, log *slog.Logger) ([]Migrated, error
 
 // Open constructs the program over its databases, which it migrates first.
 func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
-	a := &App{BaseURL: c.BaseURL, config: c, log: log}
+	base, err := url.Parse(c.BaseURL)
+	if err != nil || base.Host == "" {
+		return nil, fmt.Errorf("base-url %q is not an address such as https://help.example.com", c.BaseURL)
+	}
+	a := &App{BaseURL: c.BaseURL, base: base, config: c, log: log}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -452,8 +457,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Calls.Work(a.Inbound)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Production)})
 	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Sandbox)})
-	a.handler, err = a.newHandler()
-	return a, err
+	return a, nil
 }
 
 // openAudit opens the audit log of each database.

@@ -48,6 +48,9 @@ func openStrict(t *testing.T) *strict {
 			t.Error(err)
 		}
 	})
+	if err := a.openHandler(); err != nil {
+		t.Fatal(err)
+	}
 	s := &strict{App: a, t: t}
 	if s.org, err = a.Accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"}); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -22,12 +21,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// newHandler is every path the program answers.
+// openHandler makes the handler of every path that the program answers. It takes as
+// long and as much memory as all else together, which commands do without.
+func (a *App) openHandler() (err error) {
+	a.handler, err = a.newHandler()
+	return err
+}
+
 func (a *App) newHandler() (http.Handler, error) {
-	base, err := url.Parse(a.BaseURL)
-	if err != nil || base.Host == "" {
-		return nil, fmt.Errorf("base-url %q is not an address such as https://help.example.com", a.BaseURL)
-	}
+	base := a.base
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", a.healthz)
 	mux.HandleFunc("GET /readyz", a.readyz)

@@ -39,6 +39,9 @@ func deployment(t *testing.T, baseURL string, log *slog.Logger, change ...func(*
 			t.Error(err)
 		}
 	})
+	if err := a.openHandler(); err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 

@@ -21,6 +21,9 @@ import (
 // turn: no new requests, those under way finish, no new jobs, those under way
 // finish, or are cancelled when the stop timeout is over.
 func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) error {
+	if err := a.openHandler(); err != nil {
+		return err
+	}
 	if n, err := a.Connections.ProveAllowed(ctx); err != nil {
 		return fmt.Errorf("prove the allowed addresses: %w", err)
 	} else if n > 0 {
