@@ -55,6 +55,7 @@ var benchmarks = []benchmark{
 	{"auth.getUser", getUser},
 	{"keyed GET", keyedGet},
 	{"keyed POST", keyedPost},
+	{"compression", compression},
 	{"lists of tickets", listOfTickets},
 	{"inbox", inboxPages},
 	{"fleet", fleetUnderLoad},

@@ -136,7 +136,11 @@ func (a *App) newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	f := &forwarded{trusted: a.config.TrustedProxies, path: a.config.forwardedPath(), log: a.log}
-	return f.watch(bounded(a.config.withHeaders(known.guard(handler, gate, a.Audit)))), nil
+	packing, err := compressed(known.guard(handler, gate, a.Audit))
+	if err != nil {
+		return nil, err
+	}
+	return f.watch(bounded(a.config.withHeaders(packing))), nil
 }
 
 // attachments serves the addresses of files in payloads: with an API key as the REST

@@ -248,7 +248,11 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 // attached has a browser that is led to an answer of the API save it under a fixed
 // name, whatever the address says (reflected file download). The document for people
 // and tools, openapi.json, is shown.
-var attached = []string{`attachment; filename="api.json"`}
+var attached = []string{Disposition}
+
+// Disposition is the Content-Disposition of JSON answers, by which they can be told from
+// files.
+const Disposition = `attachment; filename="api.json"`
 
 // send writes a whole answer.
 func (a *API) send(w http.ResponseWriter, r *Request, status int, body []byte) {

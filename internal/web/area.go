@@ -218,6 +218,10 @@ type Page struct {
 	// sandbox's, and where the other environment has the same page.
 	Sandbox bool
 	Other   string
+
+	// Secret says that the page shows a secret: it must not be compressed, here or by a
+	// proxy, since its length would say something about it.
+	Secret bool
 }
 
 // Entry is a place in the rail.
@@ -255,7 +259,11 @@ func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) er
 	if status == 0 {
 		status = http.StatusOK
 	}
-	send(w, status, body.Bytes(), appPolicy, "strict-origin")
+	cache := noStore
+	if p.Secret {
+		cache = untouched
+	}
+	send(w, status, body.Bytes(), appPolicy, "strict-origin", cache)
 	return nil
 }
 
@@ -270,7 +278,7 @@ func (a *Area) Part(w http.ResponseWriter, page, part string, data any) error {
 	if err := t.ExecuteTemplate(&body, part, data); err != nil {
 		return err
 	}
-	send(w, http.StatusOK, body.Bytes(), appPolicy, "strict-origin")
+	send(w, http.StatusOK, body.Bytes(), appPolicy, "strict-origin", noStore)
 	return nil
 }
 
@@ -458,15 +466,22 @@ func (r *Request) Context() context.Context { return r.Request.Context() }
 // a policy of their own, and hear news.
 const appPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
+// How pages may be kept and changed on the way. Those with secrets, and those of signing
+// in, are not compressed.
+const (
+	noStore   = "no-store"
+	untouched = "no-store, no-transform"
+)
+
 // send sends a page that was rendered.
-func send(w http.ResponseWriter, status int, body []byte, policy, referrer string) {
+func send(w http.ResponseWriter, status int, body []byte, policy, referrer, cache string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", referrer)
-	h.Set("Cache-Control", "no-store")
+	h.Set("Cache-Control", cache)
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // only fails when nobody is there to see it
 }

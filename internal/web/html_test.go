@@ -24,7 +24,7 @@ func wantPage(t testing.TB, w *httptest.ResponseRecorder) webtest.Document {
 		"Content-Security-Policy": policy,
 		"X-Content-Type-Options":  "nosniff",
 		"Referrer-Policy":         referrer,
-		"Cache-Control":           "no-store",
+		"Cache-Control":           "no-store, no-transform",
 	} {
 		if got := w.Header().Get(name); got != want {
 			t.Errorf("got %s %q, want %q", name, got, want)

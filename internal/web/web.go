@@ -241,7 +241,7 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	if p.Script != "" {
 		policy += "; script-src 'self'"
 	}
-	send(w, status, body.Bytes(), policy, referrer)
+	send(w, status, body.Bytes(), policy, referrer, untouched)
 }
 
 // message is a page that says what happened and what to do next.

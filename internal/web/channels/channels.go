@@ -355,6 +355,7 @@ func (p *pages) showOne(w http.ResponseWriter, r *web.Request, c connection.Conn
 	}
 	pg := page(r, "/settings/channels", c.Name, body)
 	pg.Fields, pg.Status = fs, status
+	pg.Secret = once.secret != nil
 	return p.Render(w, r, "connection", pg)
 }
 

@@ -315,6 +315,7 @@ func (p *pages) shown(w http.ResponseWriter, r *web.Request, title string, k api
 		Path:   keysPath + "/" + k.ID, Label: "To the key " + k.Name, Lines: lines,
 	})
 	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
+	pg.Secret = true
 	return p.Render(w, r, "made", pg)
 }
 

@@ -158,6 +158,7 @@ func (p *pages) shownSecret(w http.ResponseWriter, r *web.Request, title string,
 		Path:   webhooksPath + "/" + h.ID, Label: "To the webhook", Lines: lines,
 	})
 	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
+	pg.Secret = true
 	return p.Render(w, r, "made", pg)
 }
 

@@ -196,6 +196,7 @@ func (p *pages) showTOTP(w http.ResponseWriter, r *web.Request, e factor.Enrolme
 	}
 	pg := page(r, securityPath, "Set up an authenticator app", totp{e, st.TOTP})
 	pg.Fields, pg.Status = fs, status
+	pg.Secret = true
 	return p.Render(w, r, "totp", pg)
 }
 
@@ -249,10 +250,12 @@ type codes struct {
 }
 
 func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, list []string) error {
-	return p.Render(w, r, "codes", page(r, securityPath, "Your recovery codes", codes{says, web.Secret{
+	pg := page(r, securityPath, "Your recovery codes", codes{says, web.Secret{
 		Label: "Recovery codes", Value: strings.Join(list, "\n"),
 		Note: "Print them, or keep them in a password manager. Each works once in place of your second factor.",
-	}}))
+	}})
+	pg.Secret = true
+	return p.Render(w, r, "codes", pg)
 }
 
 func (p *pages) askCodes(w http.ResponseWriter, r *web.Request) error {

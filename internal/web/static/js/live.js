@@ -86,6 +86,7 @@ async function update() {
   if (!response?.ok || response.redirected) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   document.dispatchEvent(new CustomEvent("kickstand:changing"));
+  if (page.body.dataset.now) document.body.dataset.now = page.body.dataset.now;
   for (const part of parts) {
     const now = page.getElementById(part.id);
     if (now) morph(part, now);

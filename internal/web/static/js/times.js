@@ -6,8 +6,21 @@ if (zone && !document.cookie.split("; ").includes(wanted)) {
   document.cookie = wanted + "; Path=/; Max-Age=31536000; SameSite=Lax" + (location.protocol === "https:" ? "; Secure" : "");
 }
 
+// What the clock of the page shows: the server's, and in the sandbox the sandbox's, which
+// can be put forward. It runs on from when the page, or a part of it, came.
+let came = "";
+let ahead = 0;
+
+function now() {
+  if (document.body.dataset.now && document.body.dataset.now !== came) {
+    came = document.body.dataset.now;
+    ahead = Date.parse(came) - Date.now();
+  }
+  return Date.now() + ahead;
+}
+
 function ago(at) {
-  let minutes = (Date.now() - at) / 60000;
+  const minutes = (now() - at) / 60000;
   const format = (n, unit) => (minutes < 0 ? `in ${Math.floor(n)} ${unit}` : `${Math.floor(n)} ${unit}`);
   const size = Math.abs(minutes);
   if (size < 1) return "now";
@@ -23,5 +36,6 @@ export function refresh() {
     if (text !== null && text !== e.textContent) e.textContent = text;
   }
 }
+now();
 setInterval(refresh, 30000);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
