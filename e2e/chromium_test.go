@@ -182,11 +182,7 @@ func newTab(t testing.TB, parent context.Context, base string, options ...chrome
 	v.ctx = ctx
 	t.Cleanup(func() {
 		cancel()
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		for _, f := range v.faults {
-			t.Error("in the browser: " + f)
-		}
+		v.ends()
 	})
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		if _, err := cdp.Call(ctx, t, audits.Enable, cdp.Empty{}); err != nil {
@@ -198,6 +194,27 @@ func newTab(t testing.TB, parent context.Context, base string, options ...chrome
 	}))
 	v.look(wide)
 	return v
+}
+
+// begins has a test go on with a tab that another one is through with: on a wide screen,
+// with scripts.
+func (v *visitor) begins(t testing.TB) {
+	v.t = t
+	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+		return err
+	}))
+	v.look(wide)
+}
+
+// ends fails the test for whatever the pages did that none may do.
+func (v *visitor) ends() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, f := range v.faults {
+		v.t.Error("in the browser: " + f)
+	}
+	v.faults = nil
 }
 
 // listen notes what the tab does. It runs between the browser's messages.

@@ -183,14 +183,39 @@ func inTurn(t *testing.T) {
 	t.Cleanup(func() { <-turns })
 }
 
-// everywhere calls see for pages of a world, several at once.
+// everywhere calls see for pages of a world, several at once. A tab that is through
+// with a page goes on to the next one of the same person.
 func (w *world) everywhere(t *testing.T, list []place, see func(t *testing.T, v *visitor, p place, path string)) {
 	t.Run("pages", func(t *testing.T) { // ends when all have
+		all := w.with(t)
+		var mu sync.Mutex
+		idle := make(map[who][]*visitor)
+		take := func(who who) *visitor {
+			mu.Lock()
+			defer mu.Unlock()
+			free := idle[who]
+			if len(free) == 0 {
+				return nil
+			}
+			idle[who] = free[:len(free)-1]
+			return free[len(free)-1]
+		}
 		for _, p := range list {
 			t.Run(p.name, func(t *testing.T) {
 				inTurn(t)
-				w := w.with(t)
-				see(t, w.visitor(p.who), p, p.path(w))
+				v := take(p.who)
+				if v == nil {
+					v = all.visitor(p.who)
+				}
+				v.begins(t)
+				see(t, v, p, p.path(w.with(t)))
+				v.ends()
+				if p.who == nobody || p.who == admin || p.who == agent || p.who == newcomer { // pages leave nothing behind
+					v.t = all.t
+					mu.Lock()
+					defer mu.Unlock()
+					idle[p.who] = append(idle[p.who], v)
+				}
 			})
 		}
 	})
