@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -104,12 +103,9 @@ type Pieces struct {
 
 // Placer takes the messages that come of calls; package inbound.
 type Placer interface {
-	// Fetch stores the files that m promises. What cannot be had becomes a
-	// placeholder with the reason in m, but not at once: failures says how many
-	// tries there were, and an error asks for another.
-	Fetch(ctx context.Context, o channel.Origin, m *channel.Message, failures int) ([]blob.Ref, error)
-	// Place writes m, in tx, and returns the ticket where it is.
-	Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message, files []blob.Ref) (ticketID string, err error)
+	// Place writes m, in tx, and returns the ticket where it is. The files that m
+	// promises follow.
+	Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message) (ticketID string, err error)
 }
 
 // Config is what a [Service] needs. All is required.
@@ -149,8 +145,7 @@ func (s *Service) Work(p Placer) {
 	})
 }
 
-// retry never gives up what a customer said. It is quick at first, since a recording
-// that cannot be had shall not hold up the text for long.
+// retry never gives up what a customer said.
 func retry(attempt int, _ error) (time.Duration, bool) {
 	return min(time.Second<<min(attempt-1, 10), 10*time.Minute), true
 }

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -36,35 +35,21 @@ type desk struct {
 	list   []placed
 	merged map[string]string // ticket into ticket
 
-	fetch func(m *channel.Message, failures int) error // may fail
-	place func(m *channel.Message) error               // may fail
+	place func(m *channel.Message) error // may fail
 }
 
-func (d *desk) Fetch(_ context.Context, o channel.Origin, m *channel.Message, failures int) ([]blob.Ref, error) {
+func (d *desk) Place(_ context.Context, tx *db.Tx, o channel.Origin, m *channel.Message) (string, error) {
 	if o.Channel != "voice" || o.Medium != "voice" || o.OrganizationID != "org" {
-		return nil, fmt.Errorf("origin %+v", o)
+		return "", fmt.Errorf("origin %+v", o)
 	}
-	if d.fetch != nil {
-		if err := d.fetch(m, failures); err != nil {
-			return nil, err
-		}
-	}
-	refs := make([]blob.Ref, len(m.Attachments))
-	for i, a := range m.Attachments {
-		refs[i].Key = a.URL
-	}
-	return refs, nil
-}
-
-func (d *desk) Place(_ context.Context, tx *db.Tx, _ channel.Origin, m *channel.Message, files []blob.Ref) (string, error) {
 	if d.place != nil {
 		if err := d.place(m); err != nil {
 			return "", err
 		}
 	}
 	p := placed{ticket: "ticket of " + m.ThreadKey, at: tx.Now, message: *m}
-	for _, f := range files {
-		p.files = append(p.files, f.Key)
+	for _, a := range m.Attachments {
+		p.files = append(p.files, a.URL)
 	}
 	tx.AfterCommit(func() {
 		d.mu.Lock()
@@ -108,6 +93,7 @@ type fixture struct {
 	queue    *queue.Queue
 	desk     *desk
 	settings map[string]string
+	look     func() // is called before the settings are read; nil: nothing
 }
 
 func newFixture(t testing.TB, d *db.DB) *fixture {
@@ -121,7 +107,12 @@ func (f *fixture) open() {
 	f.queue = queue.Open(f.db, queue.Config{})
 	f.Service = call.Open(call.Config{
 		DB: f.db, Queue: f.queue, Merge: f.desk.merge,
-		Settings: func(context.Context, string) (map[string]string, error) { return f.settings, nil },
+		Settings: func(context.Context, string) (map[string]string, error) {
+			if f.look != nil {
+				f.look()
+			}
+			return f.settings, nil
+		},
 	})
 	f.Work(f.desk)
 	if err := f.queue.Start(f.t.Context()); err != nil {
@@ -647,25 +638,15 @@ func TestParallel(t *testing.T) {
 	f.wantOnce()
 }
 
-// What cannot be placed now is placed later, and what cannot be fetched is tried
-// again.
+// What cannot be placed now is placed later.
 func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
 		defer f.stop()
-		var failures []int
-		f.desk.fetch = func(m *channel.Message, n int) error {
-			failures = append(failures, n)
-			if n < 2 {
-				return errors.New("not now")
-			}
-			m.Attachments[0].Error = "gone"
-			return nil
-		}
 		places := 0
 		f.desk.place = func(*channel.Message) error {
 			if places++; places < 12 { // more than a job is tried otherwise
-				return errors.New("not now either")
+				return errors.New("not now")
 			}
 			return nil
 		}
@@ -673,33 +654,30 @@ func TestTrouble(t *testing.T) {
 		f.intake(news("transcription", 60, "1"))
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		if len(f.desk.list) != 1 || f.desk.list[0].message.Attachments[0].Error != "gone" {
-			t.Errorf("placed %+v, want one message with a placeholder", f.desk.list)
-		}
-		if len(failures) < 3 || !slices.Equal(failures[:3], []int{0, 1, 2}) {
-			t.Errorf("fetched after %v failures", failures)
+		if len(f.desk.list) != 1 || places != 12 {
+			t.Errorf("placed %+v after %d tries, want one message", f.desk.list, places)
 		}
 	})
 }
 
 // What becomes known while a message is on its way is not lost, nor placed twice.
-func TestNewsWhileFetching(t *testing.T) {
+func TestNewsWhilePlacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
 		defer f.stop()
-		first := true
-		f.desk.fetch = func(*channel.Message, int) error {
-			if first {
-				first = false
+		f.settings[call.SettingMissedCalls] = call.MissedCallsTicket
+		looked := 0
+		f.look = func() {
+			if looked++; looked == 1 { // the call was read, and says nothing of a voicemail
+				f.intake(news("voicemail_uploaded", 45, "1"))
 				f.intake(news("transcription", 60, "1"))
 			}
-			return nil
 		}
-		f.intake(news("voicemail_uploaded", 45, "1"))
-		time.Sleep(call.Patience)
+		f.intake(news("missed", 40, "1"))
+		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(f.desk.list) != 1 || f.desk.list[0].message.Text != text {
-			t.Errorf("placed %+v, want one message with both", f.desk.list)
+		if looked == 0 || len(f.desk.list) != 1 || f.desk.list[0].message.Text != text {
+			t.Errorf("placed %+v after %d looks, want the voicemail alone", f.desk.list, looked)
 		}
 	})
 }

@@ -193,14 +193,6 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 		}
 	}
 	o := channel.Origin{OrganizationID: c.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.channel, Medium: c.medium}
-	var place func(tx *db.Tx) (string, error)
-	if m := d.message; m != nil {
-		files, err := s.placer.Fetch(ctx, o, m, j.Attempt)
-		if err != nil {
-			return err
-		}
-		place = func(tx *db.Tx) (string, error) { return s.placer.Place(ctx, tx, o, m, files) }
-	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		now, err := lock(ctx, tx, c.ID)
 		switch {
@@ -212,8 +204,8 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 			// What is owed may be something else by now.
 			return j.Wait(ctx, tx, tx.Now)
 		}
-		if place != nil {
-			ticketID, err := place(tx)
+		if d.message != nil {
+			ticketID, err := s.placer.Place(ctx, tx, o, d.message)
 			if err != nil {
 				return fmt.Errorf("place what came of a call: %w", err)
 			}

@@ -279,7 +279,7 @@ type Asker interface {
 	ParseAnswered(r *Request, p Part, answers []Answer) (Event, error)
 }
 
-// Deferrer is implemented by an [Asker] whose provider does not say by the status
+// Deferrer is implemented by an [Asker] or a [MediaLocator] whose provider does not say by the status
 // alone that it cannot tell at the moment.
 type Deferrer interface {
 	// Defers reports whether another try can get a better answer.
@@ -308,6 +308,18 @@ type MediaSource interface {
 	// MediaRequest describes how to fetch a, with the connection's
 	// credentials. The core adds time and size limits and the address rules.
 	MediaRequest(a Attachment, credentials Credentials) MediaRequest
+}
+
+// MediaLocator is implemented by a [MediaSource] whose provider says only on request,
+// and for some minutes, where a file is: the attachment has a Lookup and no URL. The core
+// asks when it is about to fetch the file. A [Deferrer] may put that off.
+type MediaLocator interface {
+	// Locate returns the call that asks where a is; nil with the reason, for an agent,
+	// when these credentials cannot ask.
+	Locate(a Attachment, credentials Credentials) (call *Call, why string)
+	// Located returns a with its URL, or with why there is none as its Error. An answer
+	// whose Status is 0 never came.
+	Located(a Attachment, answer Answer) Attachment
 }
 
 // MediaRequest says how to fetch an attachment.

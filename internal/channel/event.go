@@ -78,6 +78,7 @@ type Attachment struct {
 	Inline      bool
 	Data        []byte // the content, or nil when URL says where it is
 	URL         string
+	Lookup      string // what the provider is asked for the URL with; see [MediaLocator]
 	SHA256      string // of the content behind URL, in hex, where the provider says so
 	Error       string // why the content is missing, shown to agents
 }

@@ -26,10 +26,11 @@ type Attachment struct {
 	Name        string    `json:"name"`
 	ContentType string    `json:"content_type"` // as declared or sniffed; not to be trusted
 	ContentID   string    `json:"-"`
-	Inline      bool      `json:"inline"` // shown within the message
-	Size        int64     `json:"size"`   // bytes
-	BlobKey     string    `json:"-"`      // empty: the content could not be had
-	Error       string    `json:"error,omitempty"`
+	Inline      bool      `json:"inline"`            // shown within the message
+	Size        int64     `json:"size"`              // bytes
+	BlobKey     string    `json:"-"`                 // empty: there is no content, or not yet
+	Pending     bool      `json:"pending,omitempty"` // the content is still being fetched
+	Error       string    `json:"error,omitempty"`   // why there is no content
 	URL         string    `json:"url"`
 	CreatedAt   time.Time `json:"-"`
 }
@@ -39,12 +40,12 @@ type Attachment struct {
 // and everybody with a signed link.
 const AttachmentPath = "/attachments/"
 
-const attachmentColumns = "id, ticket_id, message_id, name, content_type, content_id, inline, size, blob_key, error, created_at"
+const attachmentColumns = "id, ticket_id, message_id, name, content_type, content_id, inline, size, blob_key, pending, error, created_at"
 
 func (s *Service) scanAttachment(row db.Row) (Attachment, error) {
 	var a Attachment
 	err := row.Scan(&a.ID, &a.TicketID, &a.MessageID, &a.Name, &a.ContentType, db.IntoText(&a.ContentID), &a.Inline, &a.Size,
-		db.IntoText(&a.BlobKey), db.IntoText(&a.Error), db.IntoTime(&a.CreatedAt))
+		db.IntoText(&a.BlobKey), &a.Pending, db.IntoText(&a.Error), db.IntoTime(&a.CreatedAt))
 	a.URL = s.baseURL + AttachmentPath + a.ID
 	return a, err
 }
@@ -71,12 +72,15 @@ func (a *Attachment) SafeType() string {
 }
 
 // OpenAttachment returns an attachment with its content, which the caller closes.
-// It is a NotFound problem when the organization has no such attachment, or the
-// content could not be had when the message came.
+// It is a NotFound problem when the organization has no such attachment, or no content of
+// it; with RetryAfter while that is being fetched.
 func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string) (Attachment, io.ReadCloser, error) {
 	a, err := s.Attachment(ctx, s.db, organizationID, id)
 	if err != nil {
 		return a, nil, err
+	}
+	if a.Pending {
+		return a, nil, errPending()
 	}
 	if a.BlobKey == "" {
 		return a, nil, problem.New(problem.NotFound, "the content of this attachment could not be had: %s", a.Error)
@@ -110,7 +114,7 @@ func (s *Service) Prepare(ctx context.Context, m *channel.Message) ([]blob.Ref, 
 }
 
 // attach gives m the attachments of what came in, and rewrites the links to them.
-func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref) {
+func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref, promises []Promise) {
 	links := make(map[string]string)
 	for i, a := range from {
 		id := newID()
@@ -122,7 +126,8 @@ func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref
 		if i < len(files) {
 			out.BlobKey, out.Size = files[i].Key, files[i].Size
 		}
-		if out.BlobKey == "" && out.Error == "" {
+		out.Pending = out.BlobKey == "" && out.Error == "" && i < len(promises) && promises[i].Payload != nil
+		if out.BlobKey == "" && out.Error == "" && !out.Pending {
 			out.Error = "the content is missing"
 		}
 		if out.Name == "" {
@@ -143,10 +148,10 @@ func insertAttachments(ctx context.Context, tx *db.Tx, organizationID string, m 
 	for i := range m.Attachments {
 		a := &m.Attachments[i]
 		if _, err := tx.Exec(ctx, `INSERT INTO attachments (id, organization_id, ticket_id, message_id, name, content_type,
-				content_id, inline, size, blob_key, error, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+				content_id, inline, size, blob_key, pending, error, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
 			a.ID, organizationID, a.TicketID, a.MessageID, a.Name, a.ContentType,
-			db.Text(a.ContentID), a.Inline, a.Size, db.Text(a.BlobKey), db.Text(a.Error), a.CreatedAt.UnixMicro()); err != nil {
+			db.Text(a.ContentID), a.Inline, a.Size, db.Text(a.BlobKey), a.Pending, db.Text(a.Error), a.CreatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("write attachment: %w", err)
 		}
 	}

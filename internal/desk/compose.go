@@ -91,5 +91,5 @@ func (s *Service) Compose(ctx context.Context, d Draft) (Written, error) {
 // says makes m the message that w is, of a ticket and place that m has already.
 func (s *Service) says(m *Message, w *Written) {
 	m.Text, m.HTML, m.Attachments = w.text, w.html, []Attachment{}
-	s.attach(m, w.attachments, w.files)
+	s.attach(m, w.attachments, w.files, nil)
 }

@@ -76,7 +76,7 @@
 // ticket.created and message.agent_reply. ticket.updated comes once with every
 // change of the ticket's own fields and names all of them; each specific event
 // follows and names its own field only. Notes, automatic replies within a ticket,
-// annotations and delivery receipts emit nothing. A warning or breach whose timer is late is
+// annotations, delivery receipts and files that follow their message emit nothing. A warning or breach whose timer is late is
 // told of before what changes the ticket next, with the ticket as it was.
 //
 // # Lists and searches

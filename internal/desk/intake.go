@@ -19,7 +19,10 @@ type Inbound struct {
 	Channel        string // what the ticket shows: sms, email
 	Event          channel.Event
 	Files          []blob.Ref // of the message's attachments, from [Service.Prepare]
-	ReceivedAt     time.Time  // when the request came; zero: now
+	// Promises say how the message's attachments are fetched that have no file yet, one
+	// each; a zero one is of an attachment that is not fetched.
+	Promises   []Promise
+	ReceivedAt time.Time // when the request came; zero: now
 	// RefuseGenerated says that mail which a system made on its own starts no
 	// ticket here.
 	RefuseGenerated bool
@@ -297,7 +300,7 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e
 	e.TicketID, e.ConversationID = p.ticket.ID, p.conversationID
 	if m := in.Event.Message; m != nil {
 		e.Attachments = nil
-		s.attach(&e.Message, m.Attachments, in.Files)
+		s.attach(&e.Message, m.Attachments, in.Files, in.Promises)
 	}
 	if p.begins != nil {
 		if err := insertConversation(ctx, tx, p.begins); err != nil {
@@ -308,6 +311,9 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e
 		return false, err
 	}
 	if err := insertAttachments(ctx, tx, in.OrganizationID, &e.Message); err != nil {
+		return false, err
+	}
+	if err := s.fetchLater(ctx, tx, e.Attachments, in.Promises); err != nil {
 		return false, err
 	}
 	if err := insertParticipants(ctx, tx, p, e.participants); err != nil {

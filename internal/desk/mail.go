@@ -320,9 +320,32 @@ func sameMail(ctx context.Context, tx *db.Tx, k storedID, in *Inbound, e *entry)
 	for _, f := range in.Files {
 		brought = append(brought, f.Key)
 	}
-	slices.Sort(files)
-	slices.Sort(brought)
-	return slices.Equal(files, brought), nil
+	return sameFiles(files, brought), nil
+}
+
+// sameFiles reports whether two mails can have the same files, by their keys. An empty key
+// is of a file that is not fetched, or not yet, and can be any.
+func sameFiles(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	others, pairs, known := slices.Clone(b), 0, 0
+	for _, key := range a {
+		if i := slices.Index(others, key); key != "" && i >= 0 {
+			others = slices.Delete(others, i, i+1)
+			continue
+		}
+		pairs++
+		if key != "" {
+			known++
+		}
+	}
+	for _, key := range others {
+		if key != "" {
+			known++
+		}
+	}
+	return known <= pairs
 }
 
 // linked is a ticket that a new one shall point at, and why.

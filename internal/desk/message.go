@@ -230,7 +230,11 @@ func (s *Service) messageSnapshot(m *Message) *event.Message {
 		a := &m.Attachments[i]
 		file := event.Attachment{ID: a.ID, Name: a.Name, ContentType: a.ContentType}
 		if a.BlobKey != "" {
-			file.Size, file.URL = &a.Size, cmp.Or(s.shareFile(a.ID, m.CreatedAt), a.URL)
+			file.Size = &a.Size
+		}
+		// No event tells of a pending file's arrival: its link works from then on.
+		if a.BlobKey != "" || a.Pending {
+			file.URL = cmp.Or(s.shareFile(a.ID, m.CreatedAt), a.URL)
 			e.HTML = strings.ReplaceAll(e.HTML, `="`+AttachmentPath+a.ID+`"`, `="`+html.EscapeString(file.URL)+`"`)
 		}
 		e.Attachments = append(e.Attachments, file)

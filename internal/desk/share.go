@@ -37,7 +37,7 @@ func (s *Service) shareFile(id string, now time.Time) string {
 
 // OpenShared returns the attachment of a signed link with its content, which the
 // caller closes. A forged or expired link and a deleted attachment are the same
-// NotFound problem.
+// NotFound problem; a file that is still being fetched is one with RetryAfter.
 func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (Attachment, io.ReadCloser, error) {
 	missing := problem.New(problem.NotFound, "there is no such file")
 	mac, err := hex.DecodeString(signature)
@@ -51,6 +51,9 @@ func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (
 	a, err := db.One(ctx, s.db, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE id = $1", id)
 	if err != nil {
 		return Attachment{}, nil, notFound(err, "file")
+	}
+	if a.Pending {
+		return Attachment{}, nil, errPending()
 	}
 	if a.BlobKey == "" {
 		return Attachment{}, nil, missing

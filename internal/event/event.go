@@ -119,8 +119,8 @@ type Attachment struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	ContentType string `json:"content_type"`
-	Size        *int64 `json:"size"` // bytes; nil: the content could not be fetched
-	URL         string `json:"url"`  // empty: the same
+	Size        *int64 `json:"size"` // bytes; nil: the content could not be fetched, or, with a URL, not yet
+	URL         string `json:"url"`  // empty: the content could not be fetched
 }
 
 // Customer is a customer as they were.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
@@ -64,8 +65,9 @@ func retry(attempt int, err error) (time.Duration, bool) {
 	return wait, attempt < 8
 }
 
-// ask has the provider tell what the request leaves out.
-func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *answers) error {
+// newAnswers returns answers without any, to be released.
+func (s *Service) newAnswers() *answers {
+	got := new(answers)
 	got.reserve = func(ctx context.Context) error {
 		if err := s.answering.Acquire(ctx, maxAnswer); err != nil {
 			return err
@@ -73,6 +75,16 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 		got.held = func() { s.answering.Release(maxAnswer) }
 		return nil
 	}
+	return got
+}
+
+// putsOff is the error of an answer that says to ask again later.
+func putsOff(a channel.Answer) error {
+	return &askError{cause: fmt.Errorf("it puts us off with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
+}
+
+// ask has the provider tell what the request leaves out.
+func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *answers) error {
 	req, part := w.event.request(), w.event.part()
 	for range maxAsks {
 		call := asker.Ask(req, part, got.list, s.credentials(w))
@@ -84,7 +96,7 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 			return ctx.Err()
 		}
 		if d, ok := asker.(channel.Deferrer); ok && err == nil && w.attempt < askTries && d.Defers(answer) {
-			return &askError{cause: fmt.Errorf("it puts us off with the status %d", answer.Status), wait: netguard.RetryAfter(answer.Header, time.Now())}
+			return putsOff(answer)
 		}
 		if err == nil {
 			got.list = append(got.list, answer)
@@ -162,14 +174,20 @@ func (a *answers) read(ctx context.Context, from io.Reader) ([]byte, error) {
 // verified the event. What only a tenant's secret vouches for reads nothing of the
 // deployment's account.
 func (s *Service) credentials(w *work) channel.Credentials {
+	return s.credentialsOf(w.connection, w.event.Channel, strings.HasPrefix(w.event.VerifiedBy, byDeployment))
+}
+
+// credentialsOf is credentials of what a connection, or nil, or a secret of the deployment
+// vouches for.
+func (s *Service) credentialsOf(c *connection.Connection, channelName string, byDeployment bool) channel.Credentials {
 	var own channel.Credentials
-	if w.connection != nil {
-		own = w.connection.Credentials()
+	if c != nil {
+		own = c.Credentials()
 	}
-	if own.HasAPI() || !strings.HasPrefix(w.event.VerifiedBy, byDeployment) {
+	if own.HasAPI() || !byDeployment {
 		return own
 	}
-	if shared, ok := s.deploymentCredentials[w.event.Channel]; ok {
+	if shared, ok := s.deploymentCredentials[channelName]; ok {
 		return shared
 	}
 	return own

@@ -148,6 +148,9 @@ func TestVoicemail(t *testing.T) {
 	if m.Text != "The lock does not open." || len(m.Attachments) != 1 {
 		t.Fatalf("message %q with %+v, want text and recording", m.Text, m.Attachments)
 	}
+	for h.count(t, "SELECT count(*) FROM jobs WHERE kind = $1", desk.FetchKind) > 0 {
+		runtime.Gosched() // the recording follows
+	}
 	a, content, err := h.desk.OpenAttachment(t.Context(), "org-1", m.Attachments[0].ID)
 	if err != nil {
 		t.Fatal(err)

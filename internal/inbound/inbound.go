@@ -10,6 +10,10 @@
 // has matched: every refusal is the same 401. What the secret of one connection
 // verified is processed for that connection only.
 //
+// A message does not wait for files that have to be fetched: each is a job of its own, in
+// the lane of its connection and host, and the file is added to the message when it is
+// there. A host that hangs holds up its own files only.
+//
 // Events of one sender are processed in order. Processing hands the parsed
 // event to the desk, or to billing, in one transaction with the end of its job,
 // so each event takes effect exactly once. What cannot be processed stays to be seen and
@@ -46,8 +50,7 @@ type Billing interface {
 
 // Calls takes what a telephone provider says of calls; package call. What a call
 // comes to may depend on several events, or on one that does not come, so messages
-// that come of it have work of their own, which hands them to [Service.Fetch] and
-// [Service.Place].
+// that come of it have work of their own, which hands them to [Service.Place].
 type Calls interface {
 	// IntakeCall gives c its effect, in tx, and returns what that was, for people
 	// to look at. It may be given the same news again, and older news after newer.
@@ -211,6 +214,9 @@ func Open(c Config) *Service {
 			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Bury: s.bury,
 		})
 	}
+	s.queue.Handle(queue.Worker{
+		Kind: desk.FetchKind, PerLane: mediaPerLane, Concurrency: mediaAtOnce, Run: s.fetchFile, Retry: retryFile, Bury: s.missFile,
+	})
 	return s
 }
 

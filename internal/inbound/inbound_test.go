@@ -359,8 +359,18 @@ func (h *house) wantTickets(t testing.TB, organization string, want ...[]string)
 	}
 }
 
-// settled waits, in a bubble, until every event is processed or set aside.
+// settled waits, in a bubble, until every event is processed or set aside, and every file
+// is there or given up.
 func (h *house) settled(t testing.TB) {
+	t.Helper()
+	h.taken(t)
+	for ; h.count(t, "SELECT count(*) FROM jobs WHERE kind = $1", desk.FetchKind) > 0; synctest.Wait() {
+		time.Sleep(time.Second)
+	}
+}
+
+// taken waits, in a bubble, until every event is processed or set aside.
+func (h *house) taken(t testing.TB) {
 	t.Helper()
 	for synctest.Wait(); len(h.list(t, inbound.Accepted)) > 0; synctest.Wait() {
 		time.Sleep(time.Second)

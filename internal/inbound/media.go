@@ -2,7 +2,9 @@ package inbound
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,49 +18,166 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 const (
 	mediaLimit   = 25 << 20 // bytes
 	mediaTimeout = 30 * time.Second
 	mediaHops    = 5
-	// mediaTries is how often a failed fetch delays the message; after that
-	// it goes on with a placeholder.
+	// mediaTries is how often a failed fetch is tried again.
 	mediaTries = 3
+	// mediaPerLane is how many files of a connection are fetched at once from a host, and
+	// mediaAtOnce how many altogether in this process: hosts that hang hold few of them.
+	mediaPerLane = 2
+	mediaAtOnce  = 128
 )
 
-// fetchMedia gets the attachments that are only promised so far, into the blob
-// store. What cannot be had becomes a placeholder with the reason, because the
-// text must arrive.
-func (s *Service) fetchMedia(ctx context.Context, w *work) error {
-	source, fetches := w.adapter.(channel.MediaSource)
-	list := w.attachments()
-	for i := range list {
-		att := &list[i]
-		if att.URL == "" || w.files[i].Key != "" {
-			continue
-		}
-		if !fetches {
-			att.Error = "the channel does not say how to fetch this file"
-			continue
-		}
-		ref, err := s.fetch(ctx, source.MediaRequest(*att, s.credentials(w)), att)
-		if err == nil {
-			w.files[i] = ref
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		failed, ok := errors.AsType[*mediaError](err)
-		if !ok || !failed.final && w.attempt < mediaTries {
-			return fmt.Errorf("fetch attachment %d: %w", i+1, err)
-		}
-		att.Error = failed.message
-		s.log.WarnContext(ctx, "an attachment could not be fetched", "channel", w.event.Channel, "event", w.event.ID, "attachment", i+1, "error", err)
+// promise is the payload of a job of kind [desk.FetchKind]: a file, and whose credentials
+// fetch it.
+type promise struct {
+	Channel      string `json:"channel"`
+	ConnectionID string `json:"connection_id,omitempty"`
+	// ByDeployment says that a secret of the deployment vouches for the address.
+	ByDeployment bool   `json:"by_deployment,omitempty"`
+	Name         string `json:"name,omitempty"`
+	ContentType  string `json:"content_type,omitempty"`
+	URL          string `json:"url,omitempty"`
+	Lookup       string `json:"lookup,omitempty"`
+	SHA256       string `json:"sha256,omitempty"`
+}
+
+func (p *promise) attachment() channel.Attachment {
+	return channel.Attachment{Name: p.Name, ContentType: p.ContentType, URL: p.URL, Lookup: p.Lookup, SHA256: p.SHA256}
+}
+
+// promises returns how the attachments of a message are fetched that came as an address
+// only. What the channel cannot fetch gets the reason.
+func (s *Service) promises(o channel.Origin, verifiedBy string, list []channel.Attachment) ([]desk.Promise, error) {
+	if len(list) == 0 {
+		return nil, nil
 	}
-	return nil
+	source := s.byName[o.Channel]
+	_, fetches := source.(channel.MediaSource)
+	_, locates := source.(channel.MediaLocator)
+	promises := make([]desk.Promise, len(list))
+	for i := range list {
+		a := &list[i]
+		if a.URL == "" && a.Lookup == "" || a.Error != "" {
+			continue
+		}
+		if !fetches || a.URL == "" && !locates {
+			a.Error = "the channel does not say how to fetch this file"
+			continue
+		}
+		payload, err := json.Marshal(promise{
+			Channel: o.Channel, ConnectionID: o.ConnectionID, ByDeployment: strings.HasPrefix(verifiedBy, byDeployment),
+			Name: a.Name, ContentType: a.ContentType, URL: a.URL, Lookup: a.Lookup, SHA256: a.SHA256,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("describe attachment %d: %w", i+1, err)
+		}
+		promises[i] = desk.Promise{Lane: mediaLane(o, a.URL), Payload: payload}
+	}
+	return promises, nil
+}
+
+// mediaLane is where files wait for each other: those of one connection at one host.
+func mediaLane(o channel.Origin, address string) string {
+	host := "lookup"
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		host = channel.Short(strings.ToLower(u.Host), 100)
+	}
+	return cmp.Or(o.ConnectionID, o.OrganizationID) + " " + o.Channel + " " + host
+}
+
+// fetchFile fetches the file of an attachment, as a job of kind [desk.FetchKind]. Failures
+// of our own store count no attempt; see [queue.Worker].
+func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
+	pending, err := s.desk.FilePending(ctx, s.db, j.ID)
+	if err != nil {
+		return err
+	}
+	if !pending {
+		return nil // its message was deleted
+	}
+	var p promise
+	if err := json.Unmarshal(j.Payload, &p); err != nil {
+		return &mediaError{message: "the file's address was not stored", cause: err, final: true}
+	}
+	var c *connection.Connection
+	if p.ConnectionID != "" {
+		if c, err = s.connections.ByID(ctx, p.ConnectionID); err != nil {
+			return fmt.Errorf("load connection: %w", err)
+		}
+	}
+	source, ok := s.byName[p.Channel].(channel.MediaSource)
+	if !ok {
+		return &mediaError{message: "the channel does not say how to fetch this file", final: true}
+	}
+	credentials, file := s.credentialsOf(c, p.Channel, p.ByDeployment), p.attachment()
+	if file.Lookup != "" {
+		if file, err = s.locate(ctx, source, file, credentials, j.Attempt); err != nil {
+			return err
+		}
+	}
+	ref, err := s.fetch(ctx, source.MediaRequest(file, credentials), &file)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if err := s.desk.KeepFile(ctx, tx, j.ID, desk.File{Ref: ref, Name: file.Name, ContentType: file.ContentType}); err != nil {
+			return err
+		}
+		return j.Finish(ctx, tx)
+	})
+}
+
+// locate asks the provider where a file is.
+func (s *Service) locate(ctx context.Context, source channel.MediaSource, file channel.Attachment, credentials channel.Credentials, failures int) (channel.Attachment, error) {
+	locator, ok := source.(channel.MediaLocator)
+	if !ok {
+		return file, &mediaError{message: "the channel does not say how to fetch this file", final: true}
+	}
+	call, why := locator.Locate(file, credentials)
+	if call == nil {
+		return file, &mediaError{message: why, final: true}
+	}
+	got := s.newAnswers()
+	defer got.release()
+	answer, err := s.call(ctx, call, got)
+	if d, ok := source.(channel.Deferrer); ok && err == nil && failures < mediaTries && d.Defers(answer) {
+		err = putsOff(answer)
+	}
+	if err != nil && (ctx.Err() != nil || failures < mediaTries) {
+		return file, err
+	}
+	if file = locator.Located(file, answer); file.Error != "" {
+		return file, &mediaError{message: file.Error, cause: err, final: true}
+	}
+	return file, nil
+}
+
+// retryFile is how long a failed fetch waits, and whether it is tried again.
+func retryFile(attempt int, err error) (time.Duration, bool) {
+	if m, ok := errors.AsType[*mediaError](err); ok {
+		return queue.Backoff(attempt), !m.final && attempt <= mediaTries
+	}
+	return retry(attempt, err)
+}
+
+// missFile records that a file cannot be had.
+func (s *Service) missFile(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
+	why := "the file could not be fetched"
+	if m, ok := errors.AsType[*mediaError](cause); ok {
+		why = m.message
+	}
+	s.log.WarnContext(ctx, "an attachment could not be fetched", "attachment", j.ID, "error", cause)
+	return s.desk.MissFile(ctx, tx, j.ID, why)
 }
 
 // mediaError is a download that failed at the other end.

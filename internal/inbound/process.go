@@ -73,11 +73,13 @@ type work struct {
 
 	connection *connection.Connection // nil: none, or it is gone
 
-	// What it means, with everything that has to be had for it from elsewhere.
-	parsed channel.Event
-	files  []blob.Ref // of parsed's attachments
-	thanks string     // what the first message of a new ticket is answered with
-	visit  *visited
+	// What it means, with everything that has to be had for it from elsewhere, but for
+	// files: those follow.
+	parsed   channel.Event
+	files    []blob.Ref     // of parsed's attachments
+	promises []desk.Promise // of those that have no file yet
+	thanks   string         // what the first message of a new ticket is answered with
+	visit    *visited
 }
 
 // attachments are the files that the event brings or promises, of whatever it is.
@@ -92,7 +94,7 @@ func (w *work) attachments() []channel.Attachment {
 }
 
 // prepare does what must not happen in a transaction, since it may take long: it
-// finds out what the event means and gets what belongs to it.
+// finds out what the event means and stores the files that it brings.
 func (s *Service) prepare(ctx context.Context, w *work) (err error) {
 	if w.event.ConnectionID != "" {
 		if w.connection, err = s.connections.ByID(ctx, w.event.ConnectionID); err != nil {
@@ -100,9 +102,6 @@ func (s *Service) prepare(ctx context.Context, w *work) (err error) {
 		}
 	}
 	if err := s.parse(ctx, w); err != nil {
-		return err
-	}
-	if err := s.fetchMedia(ctx, w); err != nil {
 		return err
 	}
 	if v := w.parsed.Visit; v != nil {
@@ -149,7 +148,7 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		if err != nil || m == nil {
 			return result, err
 		}
-		placed, err := s.place(ctx, tx, w, channel.Event{Message: m}, w.files)
+		placed, err := s.place(ctx, tx, w, channel.Event{Message: m})
 		return arisen{placed, result}, err
 	case e.Privacy != nil:
 		if s.shops == nil {
@@ -164,7 +163,7 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	case e.Visit != nil:
 		return w.visit, nil
 	}
-	r, err := s.place(ctx, tx, w, w.parsed, w.files)
+	r, err := s.place(ctx, tx, w, w.parsed)
 	if err != nil {
 		return nil, err
 	}
@@ -173,39 +172,25 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 }
 
 // place hands an event to the desk.
-func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event, files []blob.Ref) (desk.Result, error) {
+func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
 	return s.desk.Intake(ctx, tx, desk.Inbound{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
-		Event: e, Files: files, ReceivedAt: w.origin.ReceivedAt,
+		Event: e, Files: w.files, Promises: w.promises, ReceivedAt: w.origin.ReceivedAt,
 	})
 }
 
-// Fetch gets the files that m promises, into the blob store, and returns where they
-// are, for [Service.Place]. What cannot be had becomes a placeholder with the reason
-// in m, but not at once: failures says how many tries there were, and an error asks
-// for another. For messages that do not come of one request alone.
-func (s *Service) Fetch(ctx context.Context, o channel.Origin, m *channel.Message, failures int) ([]blob.Ref, error) {
-	a, ok := s.byName[o.Channel]
-	if !ok {
-		return nil, fmt.Errorf("channel %q is not part of this program", o.Channel)
+// Place hands m to the desk, in the caller's transaction, and returns the ticket where it
+// is. The files that m promises are fetched afterwards. It is for messages that do not come
+// of one request alone.
+func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message) (ticketID string, err error) {
+	if s.byName[o.Channel] == nil {
+		return "", fmt.Errorf("channel %q is not part of this program", o.Channel)
 	}
-	w := &work{
-		event: &Event{Channel: o.Channel}, adapter: a, attempt: failures, origin: o,
-		parsed: channel.Event{Message: m}, files: make([]blob.Ref, len(m.Attachments)),
+	w := &work{origin: o}
+	if w.promises, err = s.promises(o, "", m.Attachments); err != nil {
+		return "", err
 	}
-	if o.ConnectionID != "" {
-		var err error
-		if w.connection, err = s.connections.ByID(ctx, o.ConnectionID); err != nil {
-			return nil, fmt.Errorf("load connection: %w", err)
-		}
-	}
-	return w.files, s.fetchMedia(ctx, w)
-}
-
-// Place hands m with its files to the desk, in the caller's transaction, and returns
-// the ticket where it is.
-func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message, files []blob.Ref) (ticketID string, err error) {
-	r, err := s.place(ctx, tx, &work{origin: o}, channel.Event{Message: m}, files)
+	r, err := s.place(ctx, tx, w, channel.Event{Message: m})
 	return r.TicketID, err
 }
 
@@ -221,10 +206,10 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	}
 	defer func() { release() }()
 	asker, asks := w.adapter.(channel.Asker)
-	var answers answers
+	answers := s.newAnswers()
 	defer answers.release()
 	if asks {
-		if err := s.ask(ctx, w, asker, &answers); err != nil {
+		if err := s.ask(ctx, w, asker, answers); err != nil {
 			return err
 		}
 	}
@@ -267,7 +252,8 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	for i := range list {
 		list[i].Data = nil
 	}
-	return nil
+	w.promises, err = s.promises(w.origin, e.VerifiedBy, list)
+	return err
 }
 
 // proofTries is how often a silent DNS delays a mail that it may prove. Then the

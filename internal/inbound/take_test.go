@@ -88,7 +88,7 @@ func TestTake(t *testing.T) {
 		},
 		{
 			name: "record with a message", event: channel.Event{Record: &channel.Record{ExternalID: "7", Customer: ana, Message: message}},
-			err: errors.New("no ink"), taken: []string{"record 7"}, asked: 2, // once for each attempt
+			err: errors.New("no ink"), taken: []string{"record 7"}, asked: 1, // once the message is there
 			result: `{"outcome":"ticket_created"`, tickets: [][]string{{"cancel it! [5]"}},
 		},
 		{
@@ -163,57 +163,44 @@ func promised(names ...string) (list []channel.Attachment) {
 	return list
 }
 
-// TestFetchAndPlace: a message that comes of several events has its files fetched
-// with the credentials of the connection, and is placed, like others.
-func TestFetchAndPlace(t *testing.T) {
-	p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio"), "https://files.example/2": status(500)}}
-	h := start(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
-	c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
-	o := channel.Origin{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
-	m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
-	if _, err := h.Fetch(t.Context(), o, m, 2); err == nil {
-		t.Error("Fetch() of what fails = nil, want an error that asks for another try")
-	}
-	files, err := h.Fetch(t.Context(), o, m, 3)
-	if err != nil || len(files) != 2 || files[0].Size != 5 || files[1].Key != "" || m.Attachments[1].Error != "the provider answered 500 Internal Server Error" {
-		t.Fatalf("Fetch() = %+v, %v with %+v, want the first file and why there is no second", files, err, m.Attachments)
-	}
-	for _, asked := range p.asked {
-		if !strings.HasSuffix(asked, " T") {
-			t.Errorf("asked %q, want the connection's token", asked)
+// TestPlace: a message that comes of several events is placed, and has its files fetched
+// with the credentials of the connection, like others.
+func TestPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio"), "https://files.example/2": status(500)}}
+		h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
+		c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
+		o := channel.Origin{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
+		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
+		place := func(o channel.Origin) (id string, err error) {
+			err = h.db.Write(t.Context(), func(tx *db.Tx) error {
+				id, err = h.Place(t.Context(), tx, o, m)
+				return err
+			})
+			return id, err
 		}
-	}
-	if err := h.db.Write(t.Context(), func(tx *db.Tx) error {
-		id, err := h.Place(t.Context(), tx, o, m, files)
-		if err == nil && id == "" {
-			err = errors.New("it is in no ticket")
+		id, err := place(o)
+		if err != nil || id == "" {
+			t.Fatalf("Place() = %q, %v, want a ticket", id, err)
 		}
-		return err
-	}); err != nil {
-		t.Error(err)
-	}
-	h.wantTickets(t, "org-1", []string{"call me"})
-	o.Channel = "fax"
-	if _, err := h.Fetch(t.Context(), o, m, 0); err == nil {
-		t.Error("Fetch() for a channel that there is not = nil, want an error")
-	}
-}
-
-// TestNobodyTakes: what no part of the program takes is set aside, and says so.
-func TestNobodyTakes(t *testing.T) {
-	for _, e := range []channel.Event{
-		{Payment: &channel.Payment{}}, {Call: &channel.PhoneCall{Recordings: []channel.Attachment{{Data: []byte("x")}}}}, {Record: &channel.Record{}},
-		{Privacy: &channel.Privacy{}}, {News: &channel.News{}}, {},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			h := startSQLite(t, withParcels(newParcels("parcels")))
-			h.connect(t, "parcels", "a")
-			h.wantAnswer(t, parcelRequest(parcelPath, eventTo("a", e), secretOf("a")), 200, accepted)
-			h.run(t)
-			h.settled(t)
-			if e := h.list(t)[0]; e.State != inbound.Dead || e.Error == "" || strings.Contains(e.Error, "panic") {
-				t.Errorf("the event is %s: %q, want it dead with a reason", e.State, e.Error)
+		h.run(t)
+		h.settled(t)
+		h.wantTickets(t, "org-1", []string{"call me"})
+		messages, err := h.desk.Messages(t.Context(), h.db, "org-1", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files := messages[0].Attachments; len(files) != 2 || files[0].Size != 5 || files[1].BlobKey != "" || files[1].Error != "the provider answered 500 Internal Server Error" {
+			t.Errorf("files %+v, want the first, and why there is no second", files)
+		}
+		for _, asked := range p.asked {
+			if !strings.HasSuffix(asked, " T") {
+				t.Errorf("asked %q, want the connection's token", asked)
 			}
-		})
-	}
+		}
+		o.Channel = "fax"
+		if _, err := place(o); err == nil {
+			t.Error("Place() for a channel that there is not = nil, want an error")
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -30,8 +31,8 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	}
 	id, _ := account.FromContext(ctx)
 	a, content, err := s.desk.OpenAttachment(ctx, id.OrganizationID, r.PathValue("id"))
-	if problem.Of(err) == problem.NotFound {
-		s.notFound(w, r)
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind == problem.NotFound {
+		s.noFile(w, r, e)
 		return
 	}
 	if err != nil {
@@ -47,8 +48,8 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
-	if problem.Of(err) == problem.NotFound {
-		s.notFound(w, r)
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind == problem.NotFound {
+		s.noFile(w, r, e)
 		return
 	}
 	if err != nil {
@@ -57,6 +58,16 @@ func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	}
 	defer content.Close()
 	serveFile(w, &a, content)
+}
+
+// noFile answers that there is no such file, or not yet.
+func (s *Site) noFile(w http.ResponseWriter, r *http.Request, e *problem.Error) {
+	if e.RetryAfter == 0 {
+		s.notFound(w, r)
+		return
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
+	s.message(w, r, http.StatusNotFound, "Not here yet", "This file is still being fetched from where it was sent.", "Try again in a moment.")
 }
 
 // serveFile serves a file for saving. No cache stores it: it may be a customer's

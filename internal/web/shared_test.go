@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
@@ -88,5 +89,60 @@ func TestSharedFile(t *testing.T) {
 		if got := w.Body.String(); tt.method == "GET" && got != "<b>x</b>" {
 			t.Errorf("got %q", got)
 		}
+	}
+}
+
+// TestFileOnItsWay: the link to a file that is still being fetched says to come again,
+// and serves it once it is there.
+func TestFileOnItsWay(t *testing.T) {
+	d := dbtest.New(t)
+	files, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	var told event.Attachment
+	events := new(event.Log)
+	events.After(func(list []event.Event) {
+		for _, e := range list {
+			if e.Data.Message != nil {
+				told = e.Data.Message.Attachments[0]
+			}
+		}
+	})
+	s := desk.Open(desk.Config{
+		DB: d, Queue: queue.Open(d, queue.Config{}), Events: events, Blob: files, Box: seal.New(seal.NewKey()), BaseURL: baseURL,
+	})
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := s.Intake(t.Context(), tx, desk.Inbound{
+			OrganizationID: "org", Channel: "sms", Promises: []desk.Promise{{Lane: "l", Payload: []byte("{}")}},
+			Event: channel.Event{Message: &channel.Message{
+				ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Attachments: []channel.Attachment{{Name: "a.png"}},
+			}},
+		})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h := web.New(web.Config{Desk: s, Logger: slog.New(slog.DiscardHandler)})
+	get := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", strings.TrimPrefix(told.URL, baseURL), nil))
+		return w
+	}
+	if w := get(); w.Code != 404 || w.Header().Get("Retry-After") != "10" || !strings.Contains(w.Body.String(), "still being fetched") {
+		t.Errorf("before: got %d %v", w.Code, w.Header())
+	}
+	ref, err := files.Put(t.Context(), strings.NewReader("PNG"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		return s.KeepFile(t.Context(), tx, told.ID, desk.File{Ref: ref, ContentType: "image/png"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if w := get(); w.Code != 200 || w.Body.String() != "PNG" || w.Header().Get("Content-Type") != "image/png" {
+		t.Errorf("then: got %d %q", w.Code, w.Body)
 	}
 }

@@ -12,24 +12,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// What is asked at most for one part.
-const (
-	maxMentions  = 5
-	maxFileInfos = 10
-)
+// maxMentions is how many of those whom a text names are asked for.
+const maxMentions = 5
 
-// question is something to ask the provider: a method of its API, and the id that it
-// takes.
-type question struct{ method, param, id string }
-
-const (
-	methodUser = "users.info"
-	methodFile = "files.info"
-)
-
-// questions are all that an event leaves open, in the order in which they are asked:
-// who did it, whom it names, and where its files are.
-func (e *envelope) questions() []question {
+// users are those whom the text of an event leaves open, in the order in which they are
+// asked for: who did it, and whom it names.
+func (e *envelope) users() []string {
 	v := &e.Event
 	var users []string
 	text := ""
@@ -48,18 +36,7 @@ func (e *envelope) questions() []question {
 			users = append(users, m[1])
 		}
 	}
-	var list []question
-	for _, id := range users {
-		list = append(list, question{methodUser, "user", id})
-	}
-	files := 0
-	for _, f := range v.Files {
-		if e.kind() == KindMessage && f.Access == accessAsk && f.ID != "" && files < maxFileInfos {
-			list = append(list, question{methodFile, "file", f.ID})
-			files++
-		}
-	}
-	return list
+	return users
 }
 
 // mention matches somebody whom a text names by the id alone.
@@ -74,7 +51,7 @@ func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answ
 	if err != nil {
 		return nil
 	}
-	open := e.questions()
+	open := e.users()
 	if len(answers) >= len(open) {
 		return nil
 	}
@@ -83,9 +60,35 @@ func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answ
 			return nil
 		}
 	}
-	q := open[len(answers)]
-	call := get(credentials, "/api/"+q.method+"?"+url.Values{q.param: {q.id}}.Encode())
+	call := get(credentials, "/api/users.info?"+url.Values{"user": {open[len(answers)]}}.Encode())
 	return &call
+}
+
+// Locate implements [channel.MediaLocator]: of a file of another workspace an event has
+// only the id.
+func (a *Adapter) Locate(at channel.Attachment, credentials channel.Credentials) (*channel.Call, string) {
+	if credentials.Get(CredBotToken) == "" {
+		return nil, unlocated
+	}
+	call := get(credentials, "/api/files.info?"+url.Values{"file": {at.Lookup}}.Encode())
+	return &call, ""
+}
+
+// Located implements [channel.MediaLocator].
+func (a *Adapter) Located(at channel.Attachment, answer channel.Answer) channel.Attachment {
+	reply := parseReply(answer)
+	if !reply.OK {
+		at.Error = unlocated
+		return at
+	}
+	f := reply.File
+	f.Access = "" // asked and answered
+	told := f.attachment()
+	if f.Mode == "external" && link(f.URL) {
+		told.URL, told.Error = "", "it is not in the chat but at "+channel.Clean(f.URL)
+	}
+	told.Lookup = at.Lookup
+	return told
 }
 
 // get is a call that asks for something.
@@ -129,29 +132,20 @@ func lostAccess(code string) bool {
 	return false
 }
 
-// knowledge is what the provider has told.
-type knowledge struct {
-	users map[string]channel.Party
-	files map[string]file
-}
+// knowledge is what the provider has told of users, by id.
+type knowledge map[string]channel.Party
 
-// learn reads the answers to the questions of the same order.
-func learn(questions []question, answers []channel.Answer) knowledge {
-	k := knowledge{map[string]channel.Party{}, map[string]file{}}
-	for i, answer := range answers[:min(len(answers), len(questions))] {
+// learn reads the answers to the questions for users, in the same order.
+func learn(users []string, answers []channel.Answer) knowledge {
+	k := knowledge{}
+	for i, answer := range answers[:min(len(answers), len(users))] {
 		reply := parseReply(answer)
 		if !reply.OK {
 			continue
 		}
-		switch q := questions[i]; q.method {
-		case methodUser:
-			u := &reply.User
-			k.users[q.id] = channel.Party{
-				ID: key(q.id), Name: channel.Clean(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: channel.Clean(u.Profile.Email),
-			}
-		case methodFile:
-			reply.File.Access = "" // asked and answered
-			k.files[q.id] = reply.File
+		u := &reply.User
+		k[users[i]] = channel.Party{
+			ID: key(users[i]), Name: channel.Clean(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: channel.Clean(u.Profile.Email),
 		}
 	}
 	return k
@@ -159,7 +153,7 @@ func learn(questions []question, answers []channel.Answer) knowledge {
 
 // party is somebody, as far as is known.
 func (k knowledge) party(id string) channel.Party {
-	if p, ok := k.users[id]; ok {
+	if p, ok := k[id]; ok {
 		return p
 	}
 	return channel.Party{ID: key(id)}
@@ -192,7 +186,7 @@ func (k knowledge) reference(inside string) string {
 	switch target[0] {
 	case '@':
 		id := target[1:]
-		return "@" + cmp.Or(k.users[id].Name, label, id)
+		return "@" + cmp.Or(k[id].Name, label, id)
 	case '#':
 		return "#" + cmp.Or(label, target[1:])
 	case '!':

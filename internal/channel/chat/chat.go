@@ -80,6 +80,7 @@ var (
 	_ channel.Greeter       = (*Adapter)(nil)
 	_ channel.HeaderProver  = (*Adapter)(nil)
 	_ channel.MediaSource   = (*Adapter)(nil)
+	_ channel.MediaLocator  = (*Adapter)(nil)
 )
 
 // New returns the channel.
@@ -447,7 +448,7 @@ func (*Adapter) ParseAnswered(r *channel.Request, _ channel.Part, answers []chan
 		return channel.Event{}, err
 	}
 	v, kind := &e.Event, e.kind()
-	known := learn(e.questions(), answers)
+	known := learn(e.users(), answers)
 	place, ts, root := v.target(kind)
 	switch kind {
 	case KindMessage:
@@ -496,9 +497,6 @@ func (e *envelope) message(known knowledge, id, thread string) *channel.Message 
 		m.From.Name = channel.Clean(cmp.Or(v.Profile.RealName, v.Profile.DisplayName))
 	}
 	for _, f := range v.Files {
-		if told, ok := known.files[f.ID]; ok && f.Access == accessAsk {
-			f = told
-		}
 		if f.Mode == "external" && link(f.URL) {
 			m.Text = strings.TrimLeft(m.Text+"\n"+channel.Clean(f.name()+": "+f.URL), "\n")
 			continue
@@ -527,6 +525,9 @@ func (m *message) says() string {
 // maxFiles bounds the files of one message; the provider sends ten at most.
 const maxFiles = 20
 
+// unlocated is why a file is missing of which the provider does not say where it is.
+const unlocated = "the chat did not say where the file is: the app may lack the scope files:read"
+
 // accessAsk marks a file of another workspace, of which an event has only the id.
 const accessAsk = "check_file_info"
 
@@ -553,8 +554,10 @@ func (f *file) attachment() channel.Attachment {
 		a.Error = "the file is beyond what the chat's plan keeps"
 	case f.Access == "access_denied":
 		a.Error = "the app may not see the file"
+	case f.Access == accessAsk && f.ID != "":
+		a.Lookup = f.ID
 	case u == "":
-		a.Error = "the chat did not say where the file is: the app may lack the scope files:read"
+		a.Error = unlocated
 	default:
 		a.URL = channel.Clean(u)
 	}

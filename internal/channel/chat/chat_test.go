@@ -234,11 +234,12 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-func TestAskForFiles(t *testing.T) {
+// TestLocate: of a file of another workspace an event has only the id.
+func TestLocate(t *testing.T) {
 	a, r := chat.New(chat.Config{}), load(t, "files")
 	asked, answers := ask(a, r, channel.Part{}, answer)
-	if len(asked) != 2 || !strings.HasSuffix(asked[1], "files.info?file=F3 Bearer token") {
-		t.Errorf("asked %q, want the author and F3", asked)
+	if len(asked) != 1 {
+		t.Errorf("asked %q before there is a text, want the author only", asked)
 	}
 	e, err := a.ParseAnswered(r, channel.Part{}, answers)
 	if err != nil {
@@ -247,7 +248,7 @@ func TestAskForFiles(t *testing.T) {
 	want := []channel.Attachment{
 		{Name: "a.png", ContentType: "image/png", URL: "https://files.slack.com/files-pri/T1-F1/download/a.png"},
 		{Name: "file", Error: "the file was deleted in the chat"},
-		{Name: "c.pdf", ContentType: "application/pdf", URL: "https://files.slack.com/files-pri/T2-F3/download/c.pdf"},
+		{Name: "file", Lookup: "F3"},
 		{Name: "file", Error: "the file is beyond what the chat's plan keeps"},
 	}
 	if !reflect.DeepEqual(e.Message.Attachments, want) {
@@ -255,6 +256,26 @@ func TestAskForFiles(t *testing.T) {
 	}
 	if e.Message.Text != "Plan: https://docs.example/d/1" {
 		t.Errorf("text %q, want the link to the file that is elsewhere", e.Message.Text)
+	}
+	call, _ := a.Locate(want[2], channel.OfConnection(a.API(), map[string]string{"bot_token": "token"}))
+	if call == nil || call.URL != "https://slack.com/api/files.info?file=F3" || call.Header.Get("Authorization") != "Bearer token" {
+		t.Fatalf("Locate() = %+v, want to ask for F3", call)
+	}
+	for _, tt := range []struct {
+		answer channel.Answer
+		want   channel.Attachment
+	}{
+		{answer(call), channel.Attachment{Name: "c.pdf", ContentType: "application/pdf", URL: "https://files.slack.com/files-pri/T2-F3/download/c.pdf", Lookup: "F3"}},
+		{channel.Answer{}, channel.Attachment{Name: "file", Lookup: "F3", Error: "the chat did not say where the file is: the app may lack the scope files:read"}},
+		{channel.Answer{Status: 200, Body: []byte(`{"ok":true,"file":{"id":"F3","name":"d","mode":"external","url_private":"https://docs.example/d/2"}}`)},
+			channel.Attachment{Name: "d", Lookup: "F3", Error: "it is not in the chat but at https://docs.example/d/2"}},
+	} {
+		if got := a.Located(want[2], tt.answer); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("Located() = %+v, want %+v", got, tt.want)
+		}
+	}
+	if call, why := a.Locate(want[2], channel.Credentials{}); call != nil || why == "" {
+		t.Errorf("Locate() without a token = %+v, %q, want a reason", call, why)
 	}
 }
 

@@ -40,6 +40,39 @@ func bearer(token string) http.Header {
 	return http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}
 }
 
+// TestLocate: where a file is is asked for by its id, with the connection's token.
+func TestLocate(t *testing.T) {
+	credentials := map[string]string{"access_token": "t"}
+	for _, tt := range []struct {
+		name        string
+		config      meta.Config
+		credentials map[string]string
+		id          string
+		want        string // the address; empty: nothing is asked
+	}{
+		{"a file", meta.Config{}, credentials, "777", "https://graph.facebook.com/v25.0/777"},
+		{"with proof", meta.Config{}, map[string]string{"access_token": "t", "app_secret": "s"}, "777",
+			"https://graph.facebook.com/v25.0/777?appsecret_proof=" + hmacSHA256("t", "s")},
+		{"elsewhere", meta.Config{APIURL: "http://127.0.0.1:9/proxy/"}, credentials, "777", "http://127.0.0.1:9/proxy/v25.0/777"},
+		{"of another version", meta.Config{APIURL: "https://graph.example/v31.0"}, credentials, "777", "https://graph.example/v31.0/777"},
+		{"of the connection's version", meta.Config{APIURL: "https://graph.example/v31.0"}, map[string]string{"access_token": "t", "api_version": "v24.0"}, "777", "https://graph.example/v24.0/777"},
+		{"of a version that is none", meta.Config{}, map[string]string{"access_token": "t", "api_version": "../evil"}, "777", "https://graph.facebook.com/v25.0/777"},
+		{"without a token", meta.Config{}, nil, "777", ""},
+		{"an id that is none", meta.Config{}, credentials, "../me", ""},
+	} {
+		a := meta.NewBusiness(tt.config)
+		got, why := a.Locate(channel.Attachment{Lookup: tt.id}, channel.OfConnection(channel.APIOf(a), tt.credentials))
+		switch {
+		case tt.want == "":
+			if got != nil || why == "" {
+				t.Errorf("%s: Locate() = %+v, %q, want a reason", tt.name, got, why)
+			}
+		case got == nil || got.Method != "GET" || got.URL != tt.want || !reflect.DeepEqual(got.Header, bearer("t")):
+			t.Errorf("%s: Locate() = %+v, want a GET of %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestAsk(t *testing.T) {
 	credentials := map[string]string{"access_token": "t"}
 	for _, tt := range []struct {
@@ -49,18 +82,6 @@ func TestAsk(t *testing.T) {
 		credentials map[string]string
 		want        string // the address; empty: nothing is asked
 	}{
-		{"a file", meta.NewBusiness(meta.Config{}), businessBody(imageMessage), credentials, "https://graph.facebook.com/v25.0/777"},
-		{"a file, with proof", meta.NewBusiness(meta.Config{}), businessBody(imageMessage), map[string]string{"access_token": "t", "app_secret": "s"},
-			"https://graph.facebook.com/v25.0/777?appsecret_proof=" + hmacSHA256("t", "s")},
-		{"a file, elsewhere", meta.NewBusiness(meta.Config{APIURL: "http://127.0.0.1:9/proxy/"}), businessBody(imageMessage), credentials, "http://127.0.0.1:9/proxy/v25.0/777"},
-		{"a file, of another version", meta.NewBusiness(meta.Config{APIURL: "https://graph.example/v31.0"}), businessBody(imageMessage), credentials, "https://graph.example/v31.0/777"},
-		{"a file, of the connection's version", meta.NewBusiness(meta.Config{APIURL: "https://graph.example/v31.0"}), businessBody(imageMessage),
-			map[string]string{"access_token": "t", "api_version": "v24.0"}, "https://graph.example/v24.0/777"},
-		{"a file, of a version that is none", meta.NewBusiness(meta.Config{}), businessBody(imageMessage),
-			map[string]string{"access_token": "t", "api_version": "../evil"}, "https://graph.facebook.com/v25.0/777"},
-		{"a file without a token", meta.NewBusiness(meta.Config{}), businessBody(imageMessage), nil, ""},
-		{"a file whose id is none", meta.NewBusiness(meta.Config{}), businessBody(`{"from":"1","id":"w","type":"image","image":{"id":"../me"}}`), credentials, ""},
-		{"a text", meta.NewBusiness(meta.Config{}), businessBody(`{"from":"1","id":"w","type":"text","text":{"body":"x"}}`), credentials, ""},
 		{"a name", meta.NewMessenger(meta.Config{}), messengerBody("page", textEvent), credentials, "https://graph.facebook.com/v25.0/9001?fields=first_name%2Clast_name"},
 		{"a name, of the other object", meta.NewMessenger(meta.Config{}), messengerBody("instagram", textEvent), credentials, "https://graph.facebook.com/v25.0/9001?fields=name%2Cusername"},
 		{"a name of whom the page wrote to", meta.NewMessenger(meta.Config{}),
@@ -91,6 +112,10 @@ func TestFile(t *testing.T) {
 	const confirmed = "cc8321d6375c494d043fdd0260f21bc0ec51dacc9f6abb7f909cdcd3041b78bf"
 	a := meta.NewBusiness(meta.Config{})
 	r, p := sole(t, a, businessBody(imageMessage))
+	e, err := a.Parse(r, p)
+	if err != nil || len(e.Message.Attachments) != 1 || e.Message.Attachments[0].Lookup != "777" {
+		t.Fatalf("Parse() = %+v, %v; want one file to be asked for", e, err)
+	}
 	for _, tt := range []struct {
 		name   string
 		status int
@@ -112,12 +137,8 @@ func TestFile(t *testing.T) {
 		{"no answer", 0, ``,
 			channel.Attachment{ContentType: "image/jpeg", SHA256: announced, Error: "the file could not be had: the provider could not be reached"}},
 	} {
-		e, err := a.ParseAnswered(r, p, []channel.Answer{{Status: tt.status, Body: []byte(tt.body)}})
-		if err != nil || len(e.Message.Attachments) != 1 {
-			t.Errorf("%s: ParseAnswered() = %+v, %v; want one file", tt.name, e, err)
-			continue
-		}
-		if got := e.Message.Attachments[0]; !reflect.DeepEqual(got, tt.want) {
+		tt.want.Lookup = "777"
+		if got := a.Located(e.Message.Attachments[0], channel.Answer{Status: tt.status, Body: []byte(tt.body)}); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: the file is %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

@@ -24,7 +24,7 @@ var (
 	_ channel.AddressFormer = (*Business)(nil)
 	_ channel.Handshaker    = (*Business)(nil)
 	_ channel.KeyHolder     = (*Business)(nil)
-	_ channel.Asker         = (*Business)(nil)
+	_ channel.MediaLocator  = (*Business)(nil)
 	_ channel.Deferrer      = (*Business)(nil)
 	_ channel.MediaSource   = (*Business)(nil)
 )
@@ -243,19 +243,14 @@ func (w whom) party() channel.Party {
 }
 
 // Parse implements [channel.Adapter].
-func (b *Business) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
-	return b.ParseAnswered(r, p, nil)
-}
-
-// ParseAnswered implements [channel.Asker].
-func (*Business) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {
+func (*Business) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
 	it, err := item(r, p)
 	if err != nil {
 		return channel.Event{}, err
 	}
 	switch {
 	case it["message"] != nil:
-		return businessMessage(it.object("message"), it.object("contact"), answers)
+		return businessMessage(it.object("message"), it.object("contact"))
 	case it["status"] != nil:
 		return businessReceipt(it.object("status"), it.object("contact"))
 	case it["errors"] != nil:
@@ -264,7 +259,7 @@ func (*Business) ParseAnswered(r *channel.Request, p channel.Part, answers []cha
 	return channel.Event{}, fmt.Errorf("%w: neither a message nor a state", channel.ErrUnreadable)
 }
 
-func businessMessage(m, contact object, answers []channel.Answer) (channel.Event, error) {
+func businessMessage(m, contact object) (channel.Event, error) {
 	w := messageSender(m, contact)
 	at := m.time("timestamp")
 	kind := m.text("type")
@@ -281,8 +276,8 @@ func businessMessage(m, contact object, answers []channel.Answer) (channel.Event
 		return channel.Event{Annotation: a}, nil
 	}
 	c := businessContent(m, kind)
-	if c.mediaID != "" {
-		c.attachments = []channel.Attachment{promised(c, answers)}
+	if c.file.Lookup != "" {
+		c.attachments = []channel.Attachment{c.file}
 	}
 	c.notes.add(MetaReplyTo, m.object("context").text("id"))
 	c.notes.add(MetaProduct, m.object("context").object("referred_product").text("product_retailer_id"))
@@ -412,19 +407,31 @@ func businessErrors(it object) (channel.Event, error) {
 	return channel.Event{News: &channel.News{Kind: channel.Noticed, Text: "the provider reports trouble: " + strings.Join(slices.Compact(list), "; ")}}, nil
 }
 
-// Ask implements [channel.Asker]: where the file of a message is.
-func (b *Business) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
-	it, err := item(r, p)
-	if err != nil || len(answers) > 0 || credentials.Get(credToken) == "" {
-		return nil
+// Locate implements [channel.MediaLocator].
+func (b *Business) Locate(a channel.Attachment, credentials channel.Credentials) (*channel.Call, string) {
+	switch {
+	case credentials.Get(credToken) == "":
+		return nil, "the provider could not be asked for the file: the connection has no access token"
+	case !isID(a.Lookup):
+		return nil, "the provider could not be asked for the file: its id is malformed"
 	}
-	m := it.object("message")
-	c := businessContent(m, m.text("type"))
-	if !isID(c.mediaID) {
-		return nil
+	call := b.graph.call(http.MethodGet, credentials, url.Values{}, a.Lookup)
+	return &call, ""
+}
+
+// Located implements [channel.MediaLocator].
+func (*Business) Located(a channel.Attachment, answer channel.Answer) channel.Attachment {
+	if answer.Status != http.StatusOK {
+		a.Error = "the file could not be had: " + unanswered(answer)
+		return a
 	}
-	call := b.graph.call(http.MethodGet, credentials, url.Values{}, c.mediaID)
-	return &call
+	o := parse(answer.Body)
+	if a.URL = o.text("url"); a.URL == "" {
+		a.Error = "the file could not be had: the provider does not say where it is"
+	}
+	a.ContentType = cmp.Or(a.ContentType, o.text("mime_type"))
+	a.SHA256 = cmp.Or(sha256Hex(o.text("sha256")), a.SHA256)
+	return a
 }
 
 // Defers implements [channel.Deferrer]: limits of how often may be asked come with

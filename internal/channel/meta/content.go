@@ -19,9 +19,7 @@ type content struct {
 	notes       notes
 	attachments []channel.Attachment
 
-	// Of a file: what the provider calls it, and what is known of it already.
-	mediaID string
-	file    channel.Attachment
+	file channel.Attachment // of which the provider says where it is when it is asked
 }
 
 // businessContent reads a message of business messaging. There is always text or a
@@ -34,8 +32,8 @@ func businessContent(m object, kind string) content {
 		c.text = o.text("body")
 	case "image", "document", "audio", "video", "sticker", "voice":
 		c.text = o.text("caption")
-		c.file = channel.Attachment{Name: o.text("filename"), ContentType: o.text("mime_type"), SHA256: sha256Hex(o.text("sha256"))}
-		if c.mediaID = o.text("id"); c.mediaID == "" {
+		c.file = channel.Attachment{Name: o.text("filename"), ContentType: o.text("mime_type"), SHA256: sha256Hex(o.text("sha256")), Lookup: o.text("id")}
+		if c.file.Lookup == "" {
 			c.text = lines(c.text, unshown(m, kind))
 		}
 	case "button":
@@ -59,7 +57,7 @@ func businessContent(m object, kind string) content {
 	case "request_welcome":
 		c.text = "[The customer opened the conversation for the first time]"
 	}
-	if strings.TrimSpace(c.text) == "" && c.mediaID == "" {
+	if strings.TrimSpace(c.text) == "" && c.file.Lookup == "" {
 		c.text = unshown(m, kind)
 	}
 	c.text = strings.ReplaceAll(c.text, "\r\n", "\n")
@@ -184,23 +182,4 @@ func sha256Hex(s string) string {
 		return ""
 	}
 	return hex.EncodeToString(raw)
-}
-
-// promised is a file of which the provider was asked where it is.
-func promised(c content, answers []channel.Answer) channel.Attachment {
-	a := c.file
-	switch {
-	case len(answers) == 0:
-		a.Error = "the provider could not be asked for the file: the connection has no access token"
-	case answers[0].Status != 200:
-		a.Error = "the file could not be had: " + unanswered(answers[0])
-	default:
-		o := parse(answers[0].Body)
-		if a.URL = o.text("url"); a.URL == "" {
-			a.Error = "the file could not be had: the provider does not say where it is"
-		}
-		a.ContentType = cmp.Or(a.ContentType, o.text("mime_type"))
-		a.SHA256 = cmp.Or(sha256Hex(o.text("sha256")), a.SHA256)
-	}
-	return a
 }

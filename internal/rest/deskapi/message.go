@@ -43,8 +43,9 @@ var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a tick
 		rest.Member{Name: "id", Type: rest.ID()},
 		rest.Member{Name: "name", Type: rest.String(1, 255), Access: rest.Required, Example: "receipt.pdf"},
 		rest.Member{Name: "content_type", Type: rest.String(0, 255), Access: rest.Writable, Example: "application/pdf"},
-		rest.Member{Name: "size", Type: rest.Integer(), Nullable: true, Doc: "Bytes; null when the content could not be fetched."},
-		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "Where the file is, for the same API keys; null when the content could not be fetched."},
+		rest.Member{Name: "size", Type: rest.Integer(), Nullable: true, Doc: "Bytes; null until the file is stored."},
+		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "Where the file is, for the same API keys; null until the file is stored."},
+		rest.Member{Name: "state", Type: rest.Enum(fileStored, filePending, fileFailed), Doc: "pending: the provider has the file, which is still being fetched. failed: it could not be fetched."},
 		rest.Member{Name: "content", Type: rest.Formatted("byte", maxMessage), Access: rest.Required, WriteOnly: true, Doc: "Base64. All files together may have 25 MiB."},
 	), 50)},
 	{Name: "external_id", Type: rest.Text(), Nullable: true, Doc: "The channel's own: a Message-ID, a MessageSid."},
@@ -126,7 +127,15 @@ type attachment struct {
 	ContentType string  `json:"content_type"`
 	Size        *int64  `json:"size"`
 	URL         *string `json:"url"`
+	State       string  `json:"state"`
 }
+
+// The states of an attachment.
+const (
+	fileStored  = "stored"
+	filePending = "pending"
+	fileFailed  = "failed"
+)
 
 // crossedReply is the member message of a problem with code crossed_reply.
 type crossedReply struct {
@@ -268,9 +277,12 @@ func (a *API) wireMessage(m *desk.Message) *message {
 	}
 	files := a.BaseURL + Base + "/attachments/"
 	for i, f := range m.Attachments {
-		w.Attachments[i] = attachment{ID: f.ID, Name: f.Name, ContentType: f.ContentType}
-		if f.BlobKey != "" {
-			w.Attachments[i].Size, w.Attachments[i].URL = &f.Size, new(files+f.ID)
+		w.Attachments[i] = attachment{ID: f.ID, Name: f.Name, ContentType: f.ContentType, State: fileFailed}
+		switch {
+		case f.BlobKey != "":
+			w.Attachments[i].Size, w.Attachments[i].URL, w.Attachments[i].State = &f.Size, new(files+f.ID), fileStored
+		case f.Pending:
+			w.Attachments[i].State = filePending
 		}
 	}
 	if w.HTML != nil && len(m.Attachments) > 0 {

@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 
@@ -236,4 +240,54 @@ func TestCrossedReply(t *testing.T) {
 	refused(t, "what the key has not seen", other.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+first.text("id")+`"}`), 409, "crossed_reply")
 	refused(t, "another ticket's message", r.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+uuid.NewString()+`"}`), 422, "validation_failed", "#/seen_message_id not_found")
 	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","seen_message_id":"`+seen+`","force":true}`), 422, "validation_failed", "#/seen_message_id conflict", "#/force conflict")
+}
+
+// TestAttachmentStates: a file that is fetched after its message is null until it is
+// there, and so is one that cannot be had.
+func TestAttachmentStates(t *testing.T) {
+	r := newRig(t)
+	var in desk.Result
+	promise := desk.Promise{Lane: "l", Payload: []byte("{}")}
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
+		in, err = r.desk.Intake(t.Context(), tx, desk.Inbound{
+			OrganizationID: r.ours.ID, Channel: "sms", Promises: []desk.Promise{promise, promise, promise},
+			Event: channel.Event{Message: &channel.Message{
+				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!",
+				Attachments: []channel.Attachment{{Name: "a"}, {Name: "b"}, {Name: "c"}},
+			}},
+		})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	path := "/tickets/" + in.TicketID + "/messages/" + in.MessageID
+	files := func() (ids, states []string) {
+		for _, v := range r.get(path)["attachments"].([]any) {
+			f := v.(map[string]any)
+			ids = append(ids, f["id"].(string))
+			states = append(states, f["state"].(string)+" "+jsonOf(t, f["size"])+" "+strings.TrimPrefix(jsonOf(t, f["url"]), `"`+origin))
+		}
+		return ids, states
+	}
+	ids, states := files()
+	if want := slices.Repeat([]string{"pending null null"}, 3); !slices.Equal(states, want) {
+		t.Errorf("files %q, want %q", states, want)
+	}
+	a := r.Get("/attachments/" + ids[0])
+	refused(t, "a pending file", a, 404, "not_found")
+	if a.Header.Get("Retry-After") != "10" {
+		t.Errorf("got Retry-After %q", a.Header.Get("Retry-After"))
+	}
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
+		if err := r.desk.KeepFile(t.Context(), tx, ids[1], desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 5}}); err != nil {
+			return err
+		}
+		return r.desk.MissFile(t.Context(), tx, ids[2], "gone")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, states = files()
+	if want := []string{"pending null null", `stored 5 /api/v1/attachments/` + ids[1] + `"`, "failed null null"}; !slices.Equal(states, want) {
+		t.Errorf("files %q, want %q", states, want)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -774,5 +775,54 @@ func TestCrossedReply(t *testing.T) {
 	// On a page of earlier messages, what is newer is newer all the same.
 	if d := a.Page("/tickets/1?before=1"); value(d, "seen") != h.messages(r.TicketID)[4].ID {
 		t.Errorf("got %q", value(d, "seen"))
+	}
+}
+
+// TestPendingFiles: a message shows before its files, which then take their places.
+func TestPendingFiles(t *testing.T) {
+	h := newHouse(t)
+	var r desk.Result
+	h.write(func(tx *db.Tx) (err error) {
+		r, err = h.desk.Intake(t.Context(), tx, desk.Inbound{
+			OrganizationID: h.Organization.ID, Channel: "sms",
+			Event: channel.Event{Message: &channel.Message{
+				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!", HTML: `<p>Look! <img src="cid:1"></p>`,
+				Attachments: []channel.Attachment{{Name: "a.png", ContentType: "image/png", ContentID: "1", Inline: true, URL: "https://far.example/a"}, {Name: "b.png", URL: "https://far.example/b"}},
+			}},
+			Promises: []desk.Promise{{Lane: "l", Payload: []byte("{}")}, {Lane: "l", Payload: []byte("{}")}},
+		})
+		return err
+	})
+	b := h.SignIn(h.Agent)
+	letter := "/messages/" + r.TicketID + "/" + r.MessageID + "/letter"
+	frame := func(d webtest.Document) string { return webtest.Attr(d.All("iframe")[0], "id") }
+	d := b.Page("/tickets/1")
+	d.Want("Look!", "b.png is being fetched")
+	before := frame(d)
+	if got := b.Get(letter).Body.String(); strings.Contains(got, " src=") {
+		t.Errorf("the letter asks for what is not there: %s", got)
+	}
+	files := h.messages(r.TicketID)[0].Attachments
+	h.write(func(tx *db.Tx) error {
+		if err := h.desk.MissFile(t.Context(), tx, files[1].ID, "the provider answered 404 Not Found"); err != nil {
+			return err
+		}
+		says, err := h.desk.Compose(t.Context(), desk.Draft{Attachments: []channel.Attachment{{Name: "x", Data: []byte("PNG")}}})
+		if err != nil {
+			return err
+		}
+		m, err := h.desk.AddNote(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Actor{ID: h.Agent.ID}, says)
+		if err != nil {
+			return err
+		}
+		return h.desk.KeepFile(t.Context(), tx, files[0].ID, desk.File{Ref: blob.Ref{Key: m.Attachments[0].BlobKey, Size: 3}, ContentType: "image/png"})
+	})
+	d = b.Page("/tickets/1")
+	d.Want("b.png could not be had: the provider answered 404 Not Found")
+	if after := frame(d); after == before {
+		t.Errorf("the frame is %s as before, and would stay as it was", after)
+	}
+	if got := b.Get(letter).Body.String(); !strings.Contains(got, ` src="/attachments/`+files[0].ID+`"`) {
+		t.Errorf("the letter is %s", got)
 	}
 }

@@ -84,6 +84,11 @@ func (p *pages) letter(w http.ResponseWriter, r *web.Request) error {
 	}
 	markup, rest := safehtml.Excerpt(m.HTML, maxLetter, maxNesting)
 	markup = missing.ReplaceAllString(markup, ` data-missing="`)
+	for i := range m.Attachments {
+		if m.Attachments[i].BlobKey == "" {
+			markup = strings.ReplaceAll(markup, ` src="`+desk.AttachmentPath+m.Attachments[i].ID+`"`, ` data-missing=""`)
+		}
+	}
 	var body bytes.Buffer
 	err = letterPage.Execute(&body, struct {
 		Title       string

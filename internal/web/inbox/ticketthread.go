@@ -64,6 +64,7 @@ type said struct {
 	Gone      string // why there is nothing of it
 	Letter    string // where its HTML is shown; empty: it has none worth showing
 	Open      bool   // the HTML is shown in place of the text
+	Waits     bool   // pictures of its own are still being fetched
 	Remote    int    // pictures in it that are not loaded
 	Files     []file
 	Delivery  *delivery
@@ -87,6 +88,7 @@ type reaction struct{ Text, By string }
 type file struct {
 	Name, Size, Path, Type string
 	Picture, Audio         bool
+	Pending                bool   // it is still being fetched
 	Error                  string // why its content is not there
 }
 
@@ -238,8 +240,11 @@ func newSaid(r *web.Request, t *desk.Ticket, m *desk.Message, names map[string]s
 	}
 	for i := range m.Attachments {
 		a := &m.Attachments[i]
-		if a.Inline && s.Open && strings.Contains(m.HTML, a.ID) {
-			continue // it is in the letter
+		if strings.Contains(m.HTML, a.ID) {
+			s.Waits = s.Waits || a.Pending
+			if a.Inline && s.Open {
+				continue // it is in the letter
+			}
 		}
 		s.Files = append(s.Files, newFile(a))
 	}
@@ -335,6 +340,10 @@ func newFile(a *desk.Attachment) file {
 	f := file{Name: a.Name, Size: size(a.Size), Path: "/attachments/" + a.ID}
 	if f.Type = a.SafeType(); f.Type == "application/octet-stream" {
 		f.Type = ""
+	}
+	if a.Pending {
+		f.Path, f.Size, f.Pending = "", "", true
+		return f
 	}
 	if a.BlobKey == "" {
 		f.Path, f.Size, f.Error = "", "", cmp.Or(a.Error, "the content is missing")
