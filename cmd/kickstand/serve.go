@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"runtime/debug"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 )
 
 type serveCmd struct{}
@@ -50,6 +53,17 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 	if e.BaseURL == "" {
 		set.BaseURL = localURL(ln.Addr().String()) // the real port, where 0 was asked for
 	}
+	if err := doctor.Limits(); err != nil {
+		return err
+	}
+	if limit := doctor.MemoryLimit(); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 10 * 9)
+	}
+	release, err := set.Lock()
+	if err != nil {
+		return err
+	}
+	defer release()
 	a, err := app.Open(ctx, set, e.logger())
 	if err == nil {
 		defer a.Close()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
-	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
@@ -32,7 +31,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	base := a.base
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", a.healthz)
-	mux.HandleFunc("GET /readyz", a.readyz)
+	mux.Handle("GET /readyz", a.openReadiness())
 	if !a.config.Web {
 		return a.config.withHeaders(mux), nil
 	}
@@ -159,16 +158,6 @@ func attachments(pages, api http.Handler) http.Handler {
 
 // healthz says that the process answers.
 func (a *App) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") }
-
-// readyz says whether the program can do its work: write to its databases.
-func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := doctor.Writable(r.Context(), a.DB, a.Fleet.DB, a.Sandbox.DB); err != nil {
-		a.log.WarnContext(r.Context(), "not ready", "error", err)
-		plain(w, http.StatusServiceUnavailable, "the database cannot be written\n")
-		return
-	}
-	plain(w, http.StatusOK, "ok\n")
-}
 
 func plain(w http.ResponseWriter, status int, text string) {
 	h := w.Header()

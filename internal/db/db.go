@@ -43,12 +43,12 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // ErrNoRows is what a single-row scan returns when there is none.
@@ -65,6 +65,9 @@ type DB struct {
 	writer    *writer // SQLite only
 
 	slow chan struct{} // holds one for each ReadSlowly that runs
+
+	// damagedAt is when a table or index was last found damaged, in microseconds; 0: never.
+	damagedAt atomic.Int64
 
 	closing sync.Mutex // guards closed against work that begins
 	closed  chan struct{}
@@ -87,6 +90,8 @@ type Options struct {
 	// empty: the one that the URL or the server says. [DB.Migrate] makes it. On
 	// SQLite it means nothing: there each database is a file.
 	Namespace string
+
+	limits limits // zero: usual
 }
 
 // Open opens the database that rawURL names: "sqlite:PATH" or
@@ -101,7 +106,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "sqlite":
-		if err := d.openSQLite(ctx, rest); err != nil {
+		if err := d.openSQLite(ctx, rest, cmp.Or(o.limits, usual)); err != nil {
 			return nil, err
 		}
 	case "postgres", "postgresql":
@@ -114,7 +119,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	return d, nil
 }
 
-func (d *DB) openSQLite(ctx context.Context, path string) error {
+func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 	if path == "" || strings.Contains(path, ":memory:") {
 		return errors.New("sqlite needs a file: sqlite:PATH")
 	}
@@ -135,7 +140,7 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	// They read the file as memory, as far as SQLite maps one: a long read is not
 	// a system call and a copy for each page. What is mapped is the system's cache
 	// and no memory of ours.
-	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)", "mmap_size(2147418112)") + "&mode=rw")
+	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)", "mmap_size(2147418112)")+"&mode=rw", l)
 	if err != nil {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
@@ -158,7 +163,7 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	}
 	d.engine = postgresEngine
 	d.namespace = o.Namespace
-	d.pool = stdlib.OpenDB(*cfg)
+	d.pool = sql.OpenDB(newConnector(cfg, cmp.Or(o.limits, usual)))
 	d.pool.SetMaxOpenConns(maxConns)
 	d.pool.SetMaxIdleConns(maxConns)
 	d.pool.SetConnMaxIdleTime(5 * time.Minute)
@@ -269,7 +274,7 @@ var (
 // Query runs one reading statement outside of any transaction.
 func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	rows, err := d.pool.QueryContext(ctx, query, args...)
-	return rows, d.classify(err)
+	return rows, d.classify(ctx, err)
 }
 
 // QueryRow runs one reading statement outside of any transaction. Errors come
@@ -277,7 +282,7 @@ func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, e
 func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
 	row := d.pool.QueryRowContext(ctx, query, args...)
 	if err := row.Err(); err != nil {
-		return errorRow(d.classify(err))
+		return errorRow(d.classify(ctx, err))
 	}
 	return row
 }
@@ -300,15 +305,17 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	sqlTx, err := d.pool.BeginTx(ctx, opts)
 	if err != nil {
-		return d.classify(err)
+		return d.classify(ctx, err)
 	}
 	defer sqlTx.Rollback()
 	tx := &Tx{Now: now(), engine: d.engine, namespace: d.namespace, conn: poolTx{sqlTx}}
-	err = fn(tx)
+	if err = tx.setLong(ctx); err == nil {
+		err = fn(tx)
+	}
 	if failed := tx.end(); err == nil {
 		err = failed
 	}
-	return d.classify(err)
+	return d.classify(ctx, err)
 }
 
 // Bounds of [DB.ReadSlowly].
@@ -327,10 +334,10 @@ func (d *DB) ReadSlowly(ctx context.Context, fn func(tx *Tx) error) error {
 	select {
 	case d.slow <- struct{}{}:
 		defer func() { <-d.slow }()
-		return d.Read(ctx, fn)
+		return d.Read(Long(ctx, "export"), fn)
 	case <-turn.Done():
 		if err := ctx.Err(); err != nil {
-			return d.classify(err)
+			return d.classify(ctx, err)
 		}
 		return problem.New(problem.Unavailable, "too many exports are running")
 	}
@@ -343,16 +350,26 @@ func (d *DB) ReadSlowly(ctx context.Context, fn func(tx *Tx) error) error {
 // is a [problem.Unavailable].
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	if d.engine == sqliteEngine {
-		return d.classify(d.writer.do(ctx, fn))
+		return d.classify(ctx, d.writer.do(ctx, fn))
 	}
-	return d.classify(d.writePostgres(ctx, fn))
+	return d.classify(ctx, d.writePostgres(ctx, fn))
 }
 
 // classify turns the failures of the store into problem.Unavailable, once, so
 // that no surface has to know the engines' codes.
-func (d *DB) classify(err error) error {
-	if err == nil || !storeFailed(err) {
+func (d *DB) classify(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	// The caller's time was not over: ours was.
+	if isContext(err) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errHangs, err)
+	}
+	if !storeFailed(err) {
 		return err
+	}
+	if damaged(err) {
+		d.damagedAt.Store(time.Now().UnixMicro())
 	}
 	if problem.Of(err) != problem.Internal {
 		return err
@@ -382,7 +399,7 @@ func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query
 	}
 	err = rows.Err()
 	if d, ok := q.(*DB); ok {
-		err = d.classify(err)
+		err = d.classify(ctx, err)
 	}
 	return out, err
 }

@@ -103,7 +103,9 @@ func storeFailed(err error) bool {
 		case "08", "40", "53", "57", "58", "XX":
 			return true
 		}
-		return e.Code == "25006" // read-only: a standby, or a full disk's emergency brake
+		// Read-only: a standby, or a full disk's emergency brake. Or a lock that
+		// somebody holds for too long.
+		return e.Code == "25006" || e.Code == "55P03"
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -111,7 +113,17 @@ func storeFailed(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok && !isContext(err) {
 		return true
 	}
-	return errors.Is(err, errClosed) || errors.Is(err, errMoved) || errors.Is(err, errLost) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+	return errors.Is(err, errClosed) || errors.Is(err, errMoved) || errors.Is(err, errLost) || errors.Is(err, errHangs) || errors.Is(err, errSlow) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
+}
+
+// damaged reports whether err says that a table or an index cannot be read any more.
+func damaged(err error) bool {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		code := e.Code() & 0xff
+		return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "XX001" || e.Code == "XX002")
 }

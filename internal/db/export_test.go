@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"modernc.org/sqlite"
 )
@@ -80,4 +81,11 @@ func (s Schema) Scripts() ([]string, error) {
 		scripts = append(scripts, m.script)
 	}
 	return scripts, err
+}
+
+// Hasty returns options with short limits for statements, locks and connections.
+func Hasty() Options {
+	return Options{limits: limits{
+		statement: 200 * time.Millisecond, lock: 100 * time.Millisecond, long: time.Minute, dial: 200 * time.Millisecond, grace: 100 * time.Millisecond,
+	}}
 }

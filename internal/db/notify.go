@@ -16,7 +16,7 @@ func (d *DB) Notify(ctx context.Context, channel string, payloads []string) erro
 		return nil
 	}
 	_, err := d.pool.ExecContext(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) AS p", channel, payloads)
-	return d.classify(err)
+	return d.classify(ctx, err)
 }
 
 // Listen calls hear for every payload that any process sends to channel, until

@@ -32,5 +32,5 @@ func (d *DB) Settle(ctx context.Context) error {
 			err = ctx.Err()
 		}
 	}
-	return d.classify(err)
+	return d.classify(ctx, err)
 }

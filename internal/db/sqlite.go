@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/url"
 	"time"
@@ -34,15 +35,18 @@ func sqliteDSN(path string, pragmas ...string) string {
 func sqliteFile(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
 
 // openSQLitePool returns a pool of connections that speak the common dialect.
-func openSQLitePool(dsn string) (*sql.DB, error) {
+func openSQLitePool(dsn string, l limits) (*sql.DB, error) {
 	c, err := sqlite.NewConnector(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(sqliteConnector{c}), nil
+	return sql.OpenDB(sqliteConnector{c, l}), nil
 }
 
-type sqliteConnector struct{ driver.Connector }
+type sqliteConnector struct {
+	driver.Connector
+	limits limits
+}
 
 // connectTimeout is how long a connection waits for others that make or recover
 // the file at the same time.
@@ -68,7 +72,7 @@ func (c sqliteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sqliteConn{driverConn: inner.(driverConn), stmts: make(map[string]*sqliteStmt)}, nil
+	return &sqliteConn{driverConn: inner.(driverConn), limits: c.limits, stmts: make(map[string]*sqliteStmt)}, nil
 }
 
 // driverConn is what the driver's connection can do and database/sql uses.
@@ -93,8 +97,9 @@ const maxStmts = 500
 // driver.Conn it is used by one goroutine at a time.
 type sqliteConn struct {
 	driverConn
-	stmts map[string]*sqliteStmt // by the statement as written
-	args  []driver.NamedValue    // of exec, kept to be used again
+	limits limits
+	stmts  map[string]*sqliteStmt // by the statement as written
+	args   []driver.NamedValue    // of exec, kept to be used again
 }
 
 // sqliteStmt is a compiled statement. It has one cursor; [Tx] sees to it that
@@ -146,19 +151,47 @@ func (c *sqliteConn) QueryContext(ctx context.Context, query string, args []driv
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.QueryContext(ctx, args)
-	if err != nil {
+	r := &sqliteRows{s: s, limits: c.limits, caller: ctx, limited: ctx, cancel: func() {}}
+	if ctx.Done() != nil {
+		r.limited, r.cancel = context.WithTimeout(ctx, c.limits.of(ctx))
+	}
+	if r.Rows, err = s.QueryContext(r.limited, args); err != nil {
+		err = r.late(err)
+		r.cancel()
 		return nil, errors.Join(err, s.release())
 	}
-	return &sqliteRows{rows, s}, nil
+	return r, nil
 }
 
+// sqliteRows are the rows of a statement, as long as its time lasts.
 type sqliteRows struct {
 	driver.Rows
-	s *sqliteStmt
+	s               *sqliteStmt
+	limits          limits
+	caller, limited context.Context
+	cancel          context.CancelFunc
 }
 
-func (r *sqliteRows) Close() error { return errors.Join(r.Rows.Close(), r.s.release()) }
+func (r *sqliteRows) Next(dest []driver.Value) error {
+	err := r.Rows.Next(dest)
+	if err != nil && err != io.EOF {
+		err = r.late(err)
+	}
+	return err
+}
+
+// late returns err, or that the statement took too long if that is why.
+func (r *sqliteRows) late(err error) error {
+	if r.limited.Err() != nil && r.caller.Err() == nil {
+		return r.limits.tooSlow(r.caller)
+	}
+	return err
+}
+
+func (r *sqliteRows) Close() error {
+	defer r.cancel()
+	return errors.Join(r.Rows.Close(), r.s.release())
+}
 
 // Close ends the statements first: SQLite keeps a connection whose statements
 // are not all ended, and only the last one to go merges the write-ahead log.

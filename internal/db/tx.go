@@ -270,7 +270,10 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	defer sqlTx.Rollback()
 	tx := &Tx{Now: now(), engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
-	if err = fn(tx); err == nil {
+	if err = tx.setLong(ctx); err == nil {
+		err = fn(tx)
+	}
+	if err == nil {
 		err = tx.runBefore()
 	}
 	if failed := tx.end(); err == nil {

@@ -60,7 +60,7 @@ type call struct {
 func openWriter(ctx context.Context, path string) (*writer, error) {
 	// A page that is changed again and again is copied into the file once a
 	// checkpoint; 64 MB between them cost a sixth less than 16 MB did.
-	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"))
+	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), usual)
 	if err != nil {
 		return nil, err
 	}

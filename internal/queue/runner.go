@@ -61,7 +61,7 @@ type runner struct {
 	running int
 	jobs    map[*Job]struct{} // those that run
 	claims  uint64
-	due     time.Time // when the next scheduled job is due, as far as known; zero: none
+	dueAt   time.Time // when the next scheduled job is due, as far as known; zero: none
 	cast    bool      // look for what is due and for ended leases
 
 	again   bool   // walk from the start once the walk under way has ended
@@ -192,8 +192,8 @@ func (r *runner) wake(name string, n int) bool {
 func (r *runner) wakeAt(at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open && (r.due.IsZero() || at.Before(r.due)) {
-		r.due = at
+	if r.open && (r.dueAt.IsZero() || at.Before(r.dueAt)) {
+		r.dueAt = at
 		r.nudge()
 	}
 	return r.open
@@ -298,8 +298,8 @@ func (r *runner) rest(next time.Time) (open bool, wait time.Duration) {
 	if r.cast || r.running < r.Concurrency && (len(r.listed) > 0 || r.walking || r.again) {
 		return r.open, 0
 	}
-	if !r.due.IsZero() && r.due.Before(next) {
-		next = r.due
+	if !r.dueAt.IsZero() && r.dueAt.Before(next) {
+		next = r.dueAt
 	}
 	return r.open, time.Until(next)
 }
@@ -337,12 +337,12 @@ func (r *runner) round() error {
 // what a lost process left behind, and notes when the next job is due.
 func (r *runner) promote() error {
 	r.mu.Lock()
-	cast, due := r.cast, !r.due.IsZero() && !r.due.After(time.Now())
+	cast, due := r.cast, !r.dueAt.IsZero() && !r.dueAt.After(time.Now())
 	if !cast && !due {
 		r.mu.Unlock()
 		return nil
 	}
-	r.cast, r.due = false, time.Time{} // what is announced from here on is kept
+	r.cast, r.dueAt = false, time.Time{} // what is announced from here on is kept
 	r.mu.Unlock()
 
 	lanes, next, err := r.readDue(cast)

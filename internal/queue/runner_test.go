@@ -224,8 +224,9 @@ func engines(t *testing.T, run func(t *testing.T, d *db.DB)) {
 
 func exec(t *testing.T, d *db.DB, query string, args ...any) {
 	t.Helper()
-	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(t.Context(), query, args...)
+	ctx := db.Long(t.Context(), "filling")
+	if err := d.Write(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, query, args...)
 		return err
 	}); err != nil {
 		t.Fatal(err)

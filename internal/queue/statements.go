@@ -239,6 +239,11 @@ type foundLane struct {
 	open bool // neither full nor held nor waiting for a delayed job
 }
 
+func scanLane(row db.Row) (f foundLane, err error) {
+	err = row.Scan(&f.lane, &f.open)
+	return f, err
+}
+
 // readLanes returns lanes with ready jobs in their order, from a lane on, at
 // most walkLanes.
 func (r *runner) readLanes(from string) (found []foundLane, err error) {
@@ -246,10 +251,7 @@ func (r *runner) readLanes(from string) (found []foundLane, err error) {
 		if err := r.q.byIndex(r.work, tx); err != nil {
 			return err
 		}
-		found, err = db.All(r.work, tx, func(row db.Row) (f foundLane, err error) {
-			err = row.Scan(&f.lane, &f.open)
-			return f, err
-		}, r.sqlWalk, r.Kind, from, walkLanes, r.PerLane)
+		found, err = db.All(r.work, tx, scanLane, r.sqlWalk, r.Kind, from, walkLanes, r.PerLane)
 		return err
 	})
 	return found, err

@@ -43,7 +43,7 @@ func Stored(ctx context.Context, d Database) Finding {
 		return fail(fmt.Sprintf("it cannot be opened: %v", err), "Look at KICKSTAND_DATABASE_URL and the database server.")
 	}
 	defer done()
-	if err := Writable(ctx, handle); err != nil {
+	if err := handle.Ping(ctx); err != nil {
 		return fail(fmt.Sprintf("it cannot be written: %v", err), "Look at the disk, the permissions, and whether the server is a standby.")
 	}
 	state, err := handle.Inspect(ctx)
@@ -63,6 +63,9 @@ func Stored(ctx context.Context, d Database) Finding {
 	case state.Version < newest:
 		return warn(found, "Start the server or run `kickstand migrate`, after a backup.")
 	}
+	if err := handle.Beat(ctx); err != nil {
+		return fail(fmt.Sprintf("%s: %s", found, db.Reason(err)), "Look at the disk and the database server; restore a backup if a table is damaged.")
+	}
 	interference, err := audit.Interference(ctx, handle)
 	if err != nil {
 		return fail(fmt.Sprintf("%s: %v", found, err), "Look at the database server.")
@@ -71,16 +74,6 @@ func Stored(ctx context.Context, d Database) Finding {
 		return fail(found+": "+interference, "Keep a copy of the database, find out who had access to it, and run `kickstand audit verify`.")
 	}
 	return ok("%s", found)
-}
-
-// Writable returns why one of the databases cannot be written, nil if all can.
-func Writable(ctx context.Context, databases ...*db.DB) error {
-	for _, d := range databases {
-		if err := d.Ping(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Attachments writes a file to a store, reads it back and deletes it. Open returns

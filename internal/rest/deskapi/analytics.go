@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -81,7 +82,12 @@ func (a *API) ticketAnalytics(ctx context.Context, r *rest.Request) (rest.Respon
 	if err != nil {
 		return rest.Response{}, err
 	}
-	got, err := a.Desk.TicketAnalytics(ctx, a.DB, r.Key.OrganizationID, in.From, in.To, in.Granularity, in.Location, in.GroupBy)
+	ctx = db.Long(ctx, "analytics")
+	var got desk.TicketAnalytics
+	err = a.DB.Read(ctx, func(tx *db.Tx) (err error) {
+		got, err = a.Desk.TicketAnalytics(ctx, tx, r.Key.OrganizationID, in.From, in.To, in.Granularity, in.Location, in.GroupBy)
+		return err
+	})
 	if err != nil {
 		return rest.Response{}, err
 	}

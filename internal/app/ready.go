@@ -1,0 +1,242 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/app/doctor"
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// readyLimit bounds what /readyz takes.
+	readyLimit = 2 * time.Second
+	// readyFor is how long an answer is used again: strangers may ask.
+	readyFor = time.Second
+	// lateJob is how long the oldest due job may wait before the server is not ready.
+	lateJob = 15 * time.Minute
+	// lateTwice is after what time a job that waits too long is looked at again: in a
+	// lane with a long line, each has waited before its turn comes.
+	lateTwice = 300 * time.Millisecond
+)
+
+// part is one thing that the server needs.
+type part struct {
+	name  string
+	check func(ctx context.Context) outcome
+	busy  atomic.Bool // a check has not ended
+}
+
+// outcome is the result of a check of a part.
+type outcome struct {
+	Status  string `json:"status"`            // ok or failed
+	Reason  string `json:"reason,omitempty"`  // why it failed, for anybody
+	Seconds *int64 `json:"seconds,omitempty"` // of queue_age: the age of the oldest due job
+	detail  string // for the log
+}
+
+const (
+	partOK     = "ok"
+	partFailed = "failed"
+)
+
+func failed(reason, detail string) outcome {
+	return outcome{Status: partFailed, Reason: reason, detail: detail}
+}
+
+// report is the answer of /readyz.
+type report struct {
+	Status string             `json:"status"` // the worst of the parts'
+	Parts  map[string]outcome `json:"parts"`
+}
+
+// readiness answers whether the server can do its work. It is safe for concurrent use.
+type readiness struct {
+	parts []*part
+	limit time.Duration
+	log   *slog.Logger
+
+	asking singleflight.Group
+	mu     sync.Mutex
+	last   report
+	at     time.Time // of last
+}
+
+// openReadiness returns the parts of the program.
+func (a *App) openReadiness() *readiness {
+	clock := []doctor.Database{{Name: databases[0].name, Schema: databases[0].schema,
+		Open: func(context.Context) (*db.DB, func(), error) { return a.DB, func() {}, nil }}}
+	return &readiness{limit: readyLimit, log: a.log, parts: []*part{
+		{name: "database", check: a.databaseReady},
+		{name: "blobs", check: func(ctx context.Context) outcome {
+			f := doctor.Attachments(ctx, "the store", func() (blob.Store, func(), error) { return a.blobs, func() {}, nil })
+			if f.Status == doctor.Fail {
+				return failed("files cannot be written, read and deleted", f.Found)
+			}
+			return outcome{Status: partOK}
+		}},
+		{name: "clock", check: func(ctx context.Context) outcome {
+			f := doctor.Clock(ctx, doctor.Settings{Loopback: true}, nil, clock)
+			if f.Status == doctor.Fail {
+				return failed(f.Found, f.Found)
+			}
+			return outcome{Status: partOK}
+		}},
+		{name: "queue_age", check: a.queueReady},
+	}}
+}
+
+// databaseReady writes a row to each database.
+func (a *App) databaseReady(ctx context.Context) outcome {
+	var reasons, details []string
+	for i, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
+		if err := d.Beat(ctx); err != nil {
+			reasons = append(reasons, databases[i].name+": "+db.Reason(err))
+			details = append(details, err.Error())
+		}
+	}
+	if len(reasons) > 0 {
+		return failed(strings.Join(reasons, "; "), strings.Join(details, "; "))
+	}
+	return outcome{Status: partOK}
+}
+
+// queueReady looks for jobs that nobody runs.
+func (a *App) queueReady(ctx context.Context) outcome {
+	first, ok, err := a.queue.Oldest(ctx)
+	if err != nil {
+		return failed("the queue cannot be read", err.Error())
+	}
+	age := func(at time.Time) *int64 { return new(int64(max(time.Since(at), 0) / time.Second)) }
+	if !ok {
+		return outcome{Status: partOK, Seconds: new(int64(0))}
+	}
+	if time.Since(first.At) < lateJob {
+		return outcome{Status: partOK, Seconds: age(first.At)}
+	}
+	select {
+	case <-time.After(lateTwice):
+	case <-ctx.Done():
+	}
+	again, ok, err := a.queue.Oldest(ctx)
+	switch {
+	case err != nil:
+		return failed("the queue cannot be read", err.Error())
+	case !ok || again.ID != first.ID:
+		return outcome{Status: partOK, Seconds: new(int64(0))}
+	}
+	o := failed(fmt.Sprintf("a job of the kind %s has been due for %s and nobody runs it", first.Kind, time.Since(first.At).Round(time.Second)), first.ID)
+	o.Seconds = age(first.At)
+	return o
+}
+
+// ask checks all parts at once, within the limit, or returns an answer that is new enough.
+func (r *readiness) ask() report {
+	r.mu.Lock()
+	last, fresh := r.last, time.Since(r.at) < readyFor && !r.at.IsZero()
+	r.mu.Unlock()
+	if fresh {
+		return last
+	}
+	got, _, _ := r.asking.Do("", func() (any, error) {
+		now := r.check()
+		r.mu.Lock()
+		before := r.last
+		r.last, r.at = now, time.Now()
+		r.mu.Unlock()
+		r.tell(before, now)
+		return now, nil
+	})
+	return got.(report)
+}
+
+func (r *readiness) check() report {
+	ctx, cancel := context.WithTimeout(context.Background(), r.limit)
+	defer cancel()
+	outcomes := make([]outcome, len(r.parts))
+	var checking sync.WaitGroup
+	for i, p := range r.parts {
+		checking.Go(func() { outcomes[i] = p.run(ctx) })
+	}
+	checking.Wait()
+	now := report{Status: partOK, Parts: make(map[string]outcome)}
+	for i, p := range r.parts {
+		if now.Parts[p.name] = outcomes[i]; outcomes[i].Status != partOK {
+			now.Status = partFailed
+		}
+	}
+	return now
+}
+
+// run checks the part until ctx ends. What hangs is not checked a second time beside it.
+func (p *part) run(ctx context.Context) outcome {
+	const late = "it does not answer in time"
+	if !p.busy.CompareAndSwap(false, true) {
+		return failed(late, "an earlier check has not ended")
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer p.busy.Store(false)
+		done <- p.check(ctx)
+	}()
+	select {
+	case o := <-done:
+		return o
+	case <-ctx.Done():
+		return failed(late, "no answer within the limit")
+	}
+}
+
+// tell logs a change.
+func (r *readiness) tell(before, now report) {
+	reasons := func(of report) string {
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(of.Parts)) {
+			if o := of.Parts[name]; o.Status != partOK {
+				list = append(list, name)
+			}
+		}
+		return strings.Join(list, ", ")
+	}
+	parts := reasons(now)
+	switch {
+	case parts == reasons(before):
+	case parts == "":
+		r.log.Info("ready again")
+	default:
+		attrs := []any{"parts", parts}
+		for _, name := range slices.Sorted(maps.Keys(now.Parts)) {
+			if o := now.Parts[name]; o.Status != partOK {
+				attrs = append(attrs, name, o.Reason+" ("+o.detail+")")
+			}
+		}
+		r.log.Warn("not ready", attrs...)
+	}
+}
+
+// ServeHTTP answers /readyz: 200, or 503 when a part failed.
+func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	now := r.ask()
+	body, err := json.Marshal(now)
+	status := http.StatusOK
+	if err != nil || now.Status != partOK {
+		status = http.StatusServiceUnavailable
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
+}

@@ -1,0 +1,138 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// wantReady asks /readyz anew, and checks which parts fail and what is said of them; empty
+// for a server that is ready.
+func (r *readiness) wantReady(t *testing.T, when, part, reason string) {
+	t.Helper()
+	r.at = time.Time{}
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	var got struct {
+		Status string
+		Parts  map[string]struct{ Status, Reason string }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatalf("%s: %v in %s", when, err, w.Body)
+	}
+	status, code := "failed", 503
+	if part == "" {
+		status, code = "ok", 200
+	}
+	if got.Status != status || w.Code != code || len(got.Parts) != 4 {
+		t.Errorf("%s: got %d %s, want %d %s of four parts", when, w.Code, w.Body, code, status)
+	}
+	for name, p := range got.Parts {
+		if failed := p.Status == "failed"; failed != (name == part) || failed && !strings.Contains(p.Reason, reason) {
+			t.Errorf("%s: %s is %+v, want only %s failed with %q", when, name, p, part, reason)
+		}
+	}
+}
+
+// TestReady: /readyz names the part that failed, for each way in which one can.
+func TestReady(t *testing.T) {
+	c := Config{}
+	a := deployment(t, "http://127.0.0.1:8080", quiet, func(given *Config) { c = *given })
+	r := a.openReadiness()
+	r.wantReady(t, "at first", "", "")
+	write := func(query string, args ...any) {
+		t.Helper()
+		if err := a.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), query, args...)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A job that nobody runs.
+	job := queue.New{ID: queue.NewID(), Kind: mailKind, Lane: "l"}
+	if err := a.DB.Write(t.Context(), func(tx *db.Tx) error { return a.queue.Enqueue(t.Context(), tx, job) }); err != nil {
+		t.Fatal(err)
+	}
+	r.wantReady(t, "with a young job", "", "")
+	write("UPDATE jobs SET created_at = $2 WHERE id = $1", job.ID, time.Now().Add(-time.Hour).UnixMicro())
+	r.wantReady(t, "with an old job", "queue_age", "has been due for 1h0m")
+	write("DELETE FROM jobs")
+	r.wantReady(t, "without it", "", "")
+	// A store that is gone.
+	files := strings.TrimPrefix(c.blobURL(), "file:")
+	if err := os.Rename(files+"/tmp", files+"/away"); err != nil {
+		t.Fatal(err)
+	}
+	r.wantReady(t, "without a folder of files", "blobs", "files cannot be written")
+	if err := os.Rename(files+"/away", files+"/tmp"); err != nil {
+		t.Fatal(err)
+	}
+	r.wantReady(t, "with it", "", "")
+	if a.DB.Postgres() {
+		return
+	}
+	// A database that was moved away.
+	path := c.sqlitePaths()[1]
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r.wantReady(t, "without the fleet's database", "database", databases[1].name+": its file was moved")
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	// One that is full.
+	write("PRAGMA query_only = 1")
+	r.wantReady(t, "with a database that only reads", "database", "it can only be read")
+}
+
+// TestReadyLocked: a database whose lock another program holds is not ready, in time.
+func TestReadyLocked(t *testing.T) {
+	c := Config{}
+	a := deployment(t, "http://127.0.0.1:8080", quiet, func(given *Config) { c = *given })
+	if a.DB.Postgres() {
+		t.Skip("of SQLite; a frozen PostgreSQL is in package db")
+	}
+	other, err := db.Open(t.Context(), c.databaseURL(), db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	r := a.openReadiness()
+	r.limit = 100 * time.Millisecond
+	release := errors.New("release")
+	if err := other.Write(t.Context(), func(*db.Tx) error {
+		r.wantReady(t, "while another program holds the lock", "database", "in time")
+		return release
+	}); !errors.Is(err, release) {
+		t.Fatal(err)
+	}
+}
+
+// TestReadyHangs: a check that does not end is not begun a second time, and holds up
+// nobody.
+func TestReadyHangs(t *testing.T) {
+	begun := 0
+	end := make(chan struct{})
+	defer close(end)
+	r := &readiness{limit: 10 * time.Millisecond, log: quiet, parts: []*part{
+		{name: "database", check: func(context.Context) outcome { begun++; <-end; return outcome{Status: partOK} }},
+		{name: "blobs", check: func(context.Context) outcome { return outcome{Status: partOK} }},
+		{name: "clock", check: func(context.Context) outcome { return outcome{Status: partOK} }},
+		{name: "queue_age", check: func(context.Context) outcome { return outcome{Status: partOK} }},
+	}}
+	for range 3 {
+		r.wantReady(t, "with a disk that hangs", "database", "it does not answer in time")
+	}
+	if begun != 1 {
+		t.Errorf("%d checks were begun, want 1", begun)
+	}
+}

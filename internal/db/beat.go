@@ -1,0 +1,80 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// damageLasts is for how long after a table or an index was found damaged the database
+// counts as damaged.
+const damageLasts = 10 * time.Minute
+
+// Beat writes the one row of the table heartbeat, durably. The error, if any, says why the
+// database cannot do its work; [Reason] puts that in words. A database in which a
+// statement of the last ten minutes found damage fails, too.
+func (d *DB) Beat(ctx context.Context) error {
+	err := d.Write(ctx, func(tx *Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO heartbeat (id, beat_at) VALUES (1, $1)
+			ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at`, tx.Now.UnixMicro())
+		return err
+	})
+	if at := d.damagedAt.Load(); err == nil && at != 0 && time.Since(time.UnixMicro(at)) < damageLasts {
+		return problem.New(problem.Unavailable, "a table or an index is damaged").Because(errDamaged)
+	}
+	return err
+}
+
+var errDamaged = errors.New("a table or an index was found damaged")
+
+// Reason says in a few words why a database failed, without names of hosts and files.
+func Reason(err error) string {
+	switch {
+	case isContext(err), errors.Is(err, errHangs), errors.Is(err, errSlow):
+		return "it does not answer in time"
+	case errors.Is(err, errDamaged), damaged(err):
+		return "a table or an index is damaged"
+	case errors.Is(err, errMoved):
+		return "its file was moved, removed or replaced"
+	case errors.Is(err, errClosed):
+		return "it is closed"
+	}
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_FULL:
+			return "the disk is full"
+		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
+			return "it can only be read"
+		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+			return "another program holds its lock"
+		case sqlite3.SQLITE_IOERR:
+			return "the disk fails"
+		}
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch {
+		case e.Code == "25006":
+			return "it can only be read"
+		case e.Code == "53100":
+			return "the disk is full"
+		case e.Code[:2] == "53":
+			return "the server lacks memory or connections"
+		case e.Code == "55P03":
+			return "a lock is held for too long"
+		case e.Code == "57014":
+			return "it does not answer in time"
+		case e.Code[:2] == "57":
+			return "the server is shutting down or starting"
+		}
+	}
+	if storeFailed(err) || problem.Of(err) == problem.Unavailable {
+		return "it cannot be reached or used"
+	}
+	return "it does not work as it should"
+}
