@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -83,6 +84,31 @@ func claim(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, 
 
 // idOf is the stored form of an id that may be missing.
 func idOf(t Text) any { return db.Text(string(t)) }
+
+// VehicleNamed returns the id of the vehicle that is meant: id if there is one, or else
+// the one with this external id in the subaccount; empty: none.
+func (s *Service) VehicleNamed(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
+	return named(ctx, q, "vehicles", organizationID, id, subaccountID, externalID)
+}
+
+// ZoneNamed is [Service.VehicleNamed] for zones.
+func (s *Service) ZoneNamed(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
+	return named(ctx, q, "zones", organizationID, id, subaccountID, externalID)
+}
+
+func named(ctx context.Context, q db.Querier, table, organizationID, id, subaccountID, externalID string) (string, error) {
+	if id != "" {
+		return id, nil
+	}
+	err := q.QueryRow(ctx, "SELECT id FROM "+table+" WHERE organization_id = $1 AND external_id = $2 AND subaccount_id = $3", organizationID, externalID, subaccountID).Scan(&id)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for a record by its external id: %w", err)
+	}
+	return id, nil
+}
 
 // integer is the stored form of an integer that may be missing.
 func integer(n *int64) any {

@@ -25,6 +25,11 @@ const maxFaults = 100
 type checking struct {
 	put    bool
 	faults []flaw
+
+	// Of an import, which is mostly what an export has: read-only members are skipped.
+	imports bool
+	skipped []string // their names, with dots for those of objects
+	differs bool     // some member is not what is stored
 }
 
 func (c *checking) add(code, pointer, format string, args ...any) {
@@ -49,9 +54,15 @@ func point(pointer, name string) string {
 // metadata merged into what is stored. Current is nil when a record is made.
 func checkBody(members []Member, body, current *node, put bool) ([]byte, []flaw) {
 	c := checking{put: put}
+	return c.body(members, body, current), c.faults
+}
+
+// body is [checkBody], which leaves its faults, and more, in c.
+func (c *checking) body(members []Member, body, current *node) []byte {
+	put := c.put
 	if body.kind != '{' {
 		c.add("invalid_type", "#", "The body must be an object.")
-		return nil, c.faults
+		return nil
 	}
 	var out bytes.Buffer
 	out.WriteByte('{')
@@ -74,6 +85,8 @@ func checkBody(members []Member, body, current *node, put bool) ([]byte, []flaw)
 		stored := current.find(name)
 		locked := m.Access == ReadOnly || put && (m.Access == CreateOnly || m.Access == CreateRequired) || !put && m.Access == UpdateOnly
 		switch {
+		case c.imports && m.Access == ReadOnly:
+			c.skipped = append(c.skipped, name)
 		case locked && put && v.equal(stored):
 		case locked && !put && m.Access == UpdateOnly:
 			c.add("read_only", pointer, "%s can only be set by PUT.", name)
@@ -82,10 +95,13 @@ func checkBody(members []Member, body, current *node, put bool) ([]byte, []flaw)
 		case locked:
 			c.add("read_only", pointer, "%s cannot be set.", name)
 		case m.Type.kind == kindMetadata:
+			c.differs = c.differs || !v.within(stored)
 			keep(name, c.metadata(pointer, name, v, stored))
 		case v.kind == 'n' && !m.Nullable && m.Access != Required && m.Access != CreateRequired && m.Type.kind == kindArray:
+			c.differs = c.differs || stored == nil || len(stored.items) > 0
 			keep(name, []byte("[]")) // nothing is how a list is cleared
 		default:
+			c.differs = c.differs || !v.equal(stored)
 			c.member(pointer, m, v, stored)
 			keep(name, v.raw)
 		}
@@ -94,7 +110,7 @@ func checkBody(members []Member, body, current *node, put bool) ([]byte, []flaw)
 		c.required("#", members, body)
 	}
 	out.WriteByte('}')
-	return out.Bytes(), c.faults
+	return out.Bytes()
 }
 
 // required adds the members of an object that must be there and are not.
@@ -261,6 +277,8 @@ func (c *checking) object(pointer, name string, members []Member, v, stored *nod
 		switch {
 		case m == nil:
 			c.add("unknown_field", at, "%.60s is not a member that %s has.", key, name)
+		case m.Access == ReadOnly && c.imports:
+			c.skipped = append(c.skipped, name+"."+key)
 		case m.Access == ReadOnly:
 			if !value.equal(stored.find(key)) {
 				c.add("read_only", at, "%s.%s cannot be set.", name, key)

@@ -14,7 +14,8 @@ import (
 type slot struct {
 	name string
 	typ  *Type
-	cell int // of the row; -1: an object
+	only bool // it is read-only: an import skips it, whatever its cell says
+	cell int  // of the row; -1: an object
 	sub  []slot
 }
 
@@ -26,7 +27,7 @@ func slotsOf(members []Member, prefix string, secrets bool, header *[]string) []
 		if m.WriteOnly && !secrets {
 			continue
 		}
-		s := slot{name: m.Name, typ: &m.Type, cell: -1}
+		s := slot{name: m.Name, typ: &m.Type, cell: -1, only: m.Access == ReadOnly}
 		if m.Type.kind == kindObject {
 			s.sub = slotsOf(m.Type.members, prefix+m.Name+".", secrets, header)
 		} else {
@@ -310,6 +311,8 @@ func writeCells(b *bytes.Buffer, pointer string, slots []slot, cells []string, f
 		b.Write(quote(s.name))
 		b.WriteByte(':')
 		switch {
+		case !object && s.only:
+			b.Write(quote(strings.ToValidUTF8(cells[s.cell], "\ufffd")))
 		case !object:
 			b.Write(s.typ.read(point(pointer, s.name), s.name, cells[s.cell], flaws))
 		case !writeCells(b, point(pointer, s.name), s.sub, cells, flaws):

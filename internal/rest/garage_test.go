@@ -129,12 +129,17 @@ func scanBike(row db.Row) (b storedBike, err error) {
 }
 
 func (g *garage) find(ctx context.Context, q db.Querier, r *rest.Request) (storedBike, error) {
-	got, err := db.One(ctx, q, scanBike, "SELECT id, subaccount_id, revision, record FROM bikes WHERE organization_id = $1 AND id = $2", r.Key.OrganizationID, r.Path("id"))
+	b, err := g.byID(ctx, q, r, r.Path("id"))
+	if err == nil {
+		err = r.Within(b.sub)
+	}
+	return b, err
+}
+
+func (g *garage) byID(ctx context.Context, q db.Querier, r *rest.Request, id string) (storedBike, error) {
+	got, err := db.One(ctx, q, scanBike, "SELECT id, subaccount_id, revision, record FROM bikes WHERE organization_id = $1 AND id = $2", r.Key.OrganizationID, id)
 	if errors.Is(err, db.ErrNoRows) {
 		return got, problem.New(problem.NotFound, "there is no such bike")
-	}
-	if err == nil {
-		err = r.Within(got.sub)
 	}
 	return got, err
 }
@@ -219,6 +224,21 @@ func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, sub strin
 }
 
 // at returns the API of the same routes at one host only.
+// change writes what a body says of a bike, and returns its record.
+func (g *garage) change(ctx context.Context, tx *db.Tx, b storedBike, in *bikeBody) ([]byte, error) {
+	var w wireBike
+	if err := json.Unmarshal(b.doc.JSON, &w); err != nil {
+		return nil, err
+	}
+	in.apply(&w)
+	text, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, "UPDATE bikes SET revision = revision + 1, record = $1 WHERE id = $2", string(text), b.id)
+	return text, err
+}
+
 func (g *garage) at(t *testing.T, host string) *rest.API {
 	t.Helper()
 	c := g.config
@@ -271,6 +291,19 @@ func (g *garage) routes() []rest.Route {
 					return "", errors.New("the disk said something secret")
 				}
 				return b.id, err
+			}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
+				b, err := g.byID(ctx, tx, r, l.ID)
+				return &rest.Existing{ID: b.id, Subaccount: b.sub, Current: b.doc, Change: func(decode func(any) error) ([]string, error) {
+					var in bikeBody
+					if err := decode(&in); err != nil {
+						return nil, err
+					}
+					if in.Code.Value == "stuck" {
+						return nil, problem.New(problem.Precondition, "the bike is stuck")
+					}
+					_, err := g.change(ctx, tx, b, &in)
+					return nil, err
+				}}, err
 			})
 		}},
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -312,16 +345,7 @@ func (g *garage) routes() []rest.Route {
 				if in.Code.Value == "stuck" {
 					return rest.Response{}, problem.New(problem.Precondition, "the bike is stuck")
 				}
-				var w wireBike
-				if err := json.Unmarshal(b.doc.JSON, &w); err != nil {
-					return rest.Response{}, err
-				}
-				in.apply(&w)
-				text, err := json.Marshal(w)
-				if err != nil {
-					return rest.Response{}, err
-				}
-				_, err = tx.Exec(ctx, "UPDATE bikes SET revision = revision + 1, record = $1 WHERE id = $2", string(text), b.id)
+				text, err := g.change(ctx, tx, b, &in)
 				return rest.OK(rest.Document{JSON: text, Revision: b.doc.Revision + 1}).In(b.sub), err
 			})
 		},

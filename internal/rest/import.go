@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
@@ -46,9 +47,23 @@ type Line struct {
 	// Subaccount is the one that the record is made in, where records have any:
 	// as [Request.DecodeSole] says it of a single one.
 	Subaccount string
+	// ID and ExternalID name the record that a line of an import with on_conflict=update
+	// is about. Empty: none.
+	ID, ExternalID string
 
-	text []byte
-	err  error
+	text    []byte
+	err     error    // for which no record can be made of it
+	skipped []string // its read-only members
+}
+
+// Existing is the record that a line names, locked in the import's transaction.
+type Existing struct {
+	ID         string
+	Subaccount string
+	Current    any // as a GET answers it
+	// Change changes the record as a PUT does. Decode is [Request.Update] of the line,
+	// and is not called before. Ignored are the members that were not taken.
+	Change func(decode func(into any) error) (ignored []string, err error)
 }
 
 // importing is the body of an import, cut into lines.
@@ -57,6 +72,8 @@ type importing struct {
 	lines  [][]byte
 	header csvHeader
 	fault  *fault // of the whole, found with its records
+	// updates says that records which lines name are changed.
+	updates bool
 }
 
 // importType returns the type of a body that is an import, empty when it is none.
@@ -195,6 +212,11 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	if len(flaws) > 0 {
 		return invalid(flaws)
 	}
+	if r.importing.updates {
+		if flaws := l.name(&body); len(flaws) > 0 {
+			return invalid(flaws)
+		}
+	}
 	scope, err := r.narrow(ctx, r.namedIn(&body))
 	if err != nil {
 		return err
@@ -205,14 +227,75 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 			return err
 		}
 	}
-	text, flaws := checkBody(r.route.Input.Members, &body, nil, false)
-	if flaws = also(flaws, lacks); len(flaws) > 0 {
+	c := checking{imports: true}
+	text := c.body(r.route.Input.Members, &body, nil)
+	l.skipped = c.skipped
+	if flaws = also(c.faults, lacks); len(flaws) > 0 {
 		return invalid(flaws)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
 	}
 	return nil
+}
+
+// name notes which record a line is about.
+func (l *Line) name(body *node) []flaw {
+	c := checking{}
+	text := func(member string) string {
+		v := body.find(member)
+		if v == nil || v.kind == 'n' {
+			return ""
+		}
+		known := ID()
+		c.value(point("#", member), member, &known, v, nil)
+		return v.text
+	}
+	id, externalID := text("id"), text("external_id")
+	if len(c.faults) == 0 {
+		l.ID, l.ExternalID = id, externalID
+	}
+	return c.faults
+}
+
+// change changes the record that a line is about, unless it is as the line says.
+func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, err error) {
+	if !r.Covers(e.Subaccount) {
+		return false, nil, errOutOfScope()
+	}
+	update := Permission{r.route.Needs.Resource, apikey.Update}
+	if !r.Can(update.Resource, update.Action) {
+		return false, nil, r.api.denied(update)
+	}
+	current, err := encode(e.Current)
+	if err != nil {
+		return false, nil, err
+	}
+	stored, err := parseJSON(current)
+	if err != nil {
+		return false, nil, fmt.Errorf("read the stored record: %w", err)
+	}
+	body, _, err := r.read(l.text) // it was found to be sound before
+	if err != nil {
+		return false, nil, err
+	}
+	c := checking{put: true, imports: true}
+	text := c.body(r.route.Input.Members, &body, &stored)
+	l.Subaccount = e.Subaccount
+	l.skipped = slices.DeleteFunc(c.skipped, func(name string) bool { return name == "id" }) // which it is named by
+	switch {
+	case len(c.faults) > 0:
+		return false, nil, invalid(c.faults)
+	case !c.differs:
+		return false, nil, nil
+	}
+	ignored, err = e.Change(func(into any) error {
+		if err := json.Unmarshal(text, into); err != nil {
+			return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
+		}
+		return nil
+	})
+	return true, ignored, err
 }
 
 // read returns the record of a line.
@@ -235,8 +318,8 @@ func (r *Request) read(text []byte) (body node, flaws []flaw, err error) {
 }
 
 // unwrap returns the record that a feature stands for: its properties are the
-// members, and its geometry is the member of that name. What else it has, its id
-// too, means nothing here.
+// members, its geometry is the member of that name, and so is its id if it is text.
+// What else it has means nothing here.
 func unwrap(feature *node) (body node, flaws []flaw) {
 	body.kind = '{'
 	if t := feature.find("type"); t == nil || t.text != "Feature" {
@@ -255,21 +338,29 @@ func unwrap(feature *node) (body node, flaws []flaw) {
 		}
 		body.members = append(slices.Clip(body.members), field{"geometry", *g})
 	}
+	if id := feature.find("id"); id != nil && id.kind == '"' && body.find("id") == nil {
+		body.members = append(slices.Clip(body.members), field{"id", *id})
+	}
 	return body, flaws
 }
 
 // ImportEach answers an import. Each line is decoded into a T as [Request.Decode]
-// would decode it as a body. Those that are good are given to fn, in order and in
-// one transaction, which returns the id of what it made; a line for which it
-// fails with something the client is to blame for leaves nothing behind, and the
-// others go on. With atomic=true they do not: the answer is then 422, and
-// nothing was made.
+// would decode it as a body, but for read-only members, which are skipped. Those that
+// are good are given to create, in order and in one transaction, which returns the id of
+// the record that it made; a line for which it fails with something the client is to
+// blame for leaves nothing behind, and the others go on. With atomic=true they do not:
+// the answer is then 422, and nothing was made.
+//
+// With on_conflict=update, find returns the record that a line names: by its id, where
+// none is an error, or else by external_id and subaccount, where nil is none. It is
+// changed as by a PUT, with the permission to, unless it is as the line says.
 //
 // As in [Request.Write], all of it may run more than once, so T is not changed.
-func ImportEach[T any](ctx context.Context, r *Request, fn func(tx *db.Tx, l *Line, in *T) (id string, err error)) (Response, error) {
+func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l *Line, in *T) (id string, err error), find func(tx *db.Tx, l *Line) (*Existing, error)) (Response, error) {
 	if r.importing.fault != nil {
 		return Response{}, r.importing.fault
 	}
+	r.importing.updates = r.String(conflictParam.Name) == "update"
 	lines, ins := make([]Line, len(r.importing.lines)), make([]T, len(r.importing.lines))
 	atomic, _ := r.Bool("atomic")
 	var refusal refusal
@@ -284,32 +375,76 @@ func ImportEach[T any](ctx context.Context, r *Request, fn func(tx *db.Tx, l *Li
 		if catalogue[f.code].status >= 500 {
 			return Response{}, l.err
 		}
-		l.err = refusal.add(l.N, f)
+		if l.ID == "" && l.ExternalID == "" {
+			l.err = refusal.add(l.N, f)
+		}
 	}
 	if atomic && refusal.lines > 0 {
 		return Response{}, refusal.fault()
 	}
 	return r.Write(ctx, func(tx *db.Tx) (Response, error) {
-		return r.importIn(ctx, tx, lines, atomic, func(i int) (string, error) { return fn(tx, &lines[i], &ins[i]) })
+		return r.importIn(ctx, tx, lines, atomic, importer{
+			create: func(i int) (string, error) { return create(tx, &lines[i], &ins[i]) },
+			find:   func(i int) (*Existing, error) { return find(tx, &lines[i]) },
+		})
 	})
 }
 
-// importIn makes the records of an import, in the caller's transaction.
-func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic bool, fn func(i int) (string, error)) (Response, error) {
+// importer is what an import does with the line at an index.
+type importer struct {
+	create func(i int) (id string, err error)
+	find   func(i int) (*Existing, error)
+}
+
+// imported is what an import did with a line that was good.
+type imported struct {
+	created, changed bool
+	id               string
+	ignored          []string
+}
+
+// line makes the record of a line, or changes the one that it names.
+func (m importer) line(r *Request, l *Line) (done imported, err error) {
+	if l.ID != "" || l.ExternalID != "" {
+		e, err := m.find(l.N - 1)
+		if err != nil {
+			return done, err
+		}
+		if e != nil {
+			done.id = e.ID
+			done.changed, done.ignored, err = l.change(r, e)
+			return done, err
+		}
+	}
+	if l.err != nil {
+		return done, l.err
+	}
+	done.created = true
+	done.id, err = m.create(l.N - 1)
+	return done, err
+}
+
+// importIn makes and changes the records of an import, in the caller's transaction.
+func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic bool, m importer) (Response, error) {
 	var out bytes.Buffer
 	var refusal refusal
 	var about []string
+	sums := importSums{Skipped: map[string]int{}}
+	if r.importing.updates {
+		sums.Updated, sums.Unchanged = new(int), new(int)
+	}
 	for i := range lines {
 		l := &lines[i]
-		id, err := "", l.err
-		if err == nil {
-			err = tx.Try(ctx, func() (err error) {
-				id, err = fn(i)
-				return err
-			})
+		var done imported
+		err := tx.Try(ctx, func() (err error) {
+			done, err = m.line(r, l)
+			return err
+		})
+		for _, name := range l.skipped {
+			sums.Skipped[name]++
 		}
 		if err == nil {
-			fmt.Fprintf(&out, `{"line":%d,"status":201,"id":%s}`+"\n", l.N, quote(id))
+			sums.add(&out, l, done)
 			if l.Subaccount != "" && !slices.Contains(about, l.Subaccount) {
 				about = append(about, l.Subaccount)
 			}
@@ -325,15 +460,57 @@ func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic 
 	if atomic && refusal.lines > 0 {
 		return Response{}, refusal.fault()
 	}
-	created := len(lines) - refusal.lines
+	sums.Failed = refusal.lines
 	if err := r.api.c.Audit.RecordTx(ctx, tx, audit.Entry{
 		OrganizationID: r.Key.OrganizationID, Action: AuditImported, Target: audit.Target{Type: "operation", ID: r.route.ID, Name: r.route.ID},
-		Details: map[string]any{"created": created, "failed": refusal.lines},
+		Details: sums.details(),
 	}); err != nil {
 		return Response{}, err
 	}
-	fmt.Fprintf(&out, `{"summary":{"created":%d,"failed":%d}}`+"\n", created, refusal.lines)
+	text, err := json.Marshal(map[string]any{"summary": &sums})
+	if err != nil {
+		return Response{}, err
+	}
+	out.Write(append(text, '\n'))
 	return Response{status: http.StatusOK, encoded: true, body: out.Bytes()}.In(about...), nil
+}
+
+// importSums is the summary of an import.
+type importSums struct {
+	Created   int            `json:"created"`
+	Updated   *int           `json:"updated,omitempty"`   // nil: records are not updated
+	Unchanged *int           `json:"unchanged,omitempty"` // likewise
+	Failed    int            `json:"failed"`
+	Skipped   map[string]int `json:"skipped,omitempty"` // read-only members, and in how many records
+}
+
+// details are those of the audit log.
+func (s *importSums) details() map[string]any {
+	d := map[string]any{"created": s.Created, "failed": s.Failed}
+	if s.Updated != nil {
+		d["updated"] = *s.Updated
+	}
+	return d
+}
+
+// add counts a line that was good, and writes what came of it.
+func (s *importSums) add(out *bytes.Buffer, l *Line, done imported) {
+	status := http.StatusOK
+	switch {
+	case done.created:
+		status = http.StatusCreated
+		s.Created++
+	case done.changed:
+		*s.Updated++
+	default:
+		*s.Unchanged++
+	}
+	fmt.Fprintf(out, `{"line":%d,"status":%d,"id":%s`, l.N, status, quote(done.id))
+	if len(done.ignored) > 0 {
+		names, _ := json.Marshal(done.ignored) // strings do marshal
+		fmt.Fprintf(out, `,"ignored":%s`, names)
+	}
+	out.WriteString("}\n")
 }
 
 // refusal collects what is wrong with the lines of an import.
@@ -374,7 +551,7 @@ func (f *refusal) fault() *fault {
 	if f.lines == 1 {
 		verb = "is"
 	}
-	return &fault{code: "validation_failed", flaws: f.flaws, detail: fmt.Sprintf("%s %s not valid, so none was made.", count(f.lines, "record"), verb)}
+	return &fault{code: "validation_failed", flaws: f.flaws, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
 }
 
 // count returns "1 record" and "2 records".
@@ -388,10 +565,17 @@ func count(n int, what string) string {
 // importParam is the parameter that every import has.
 var importParam = Param{Name: "atomic", Kind: BoolParam, Doc: "Of an import: true makes all of its records, or none when one of them is not valid."}
 
+// conflictParam is another one.
+var conflictParam = Param{
+	Name: "on_conflict", Kind: EnumParam, Values: []string{"update"},
+	Doc: "Of an import: update changes the records that are there, found by id or else by external_id and subaccount, as a PUT does; that takes the permission to. " +
+		"A record whose id is not there is refused. Without it every record is made anew, and one that is there already is refused.",
+}
+
 // importDoc says how a body of a type is read.
 var importDoc = map[string]string{
-	NDJSON: "One record a line, each an object as the body of a single one.",
+	NDJSON: "One record a line, each an object as the body of a single one. Read-only members are skipped.",
 	CSV: "RFC 4180 in UTF-8, with a header row that names members in any order, those of objects with dots (place.lat). " +
-		"An empty cell means that the member is absent. Arrays, maps and metadata are JSON. An apostrophe before = + - @, tab or CR, as an export has it, is taken off. A column that is not a member refuses the whole.",
-	GeoJSON: "A FeatureCollection (RFC 7946). The properties of a Feature are the members of a record, its geometry is the member geometry.",
+		"An empty cell means that the member is absent. Arrays, maps and metadata are JSON. An apostrophe before = + - @, tab or CR, as an export has it, is taken off. Columns of read-only members are skipped. A column that is not a member refuses the whole.",
+	GeoJSON: "A FeatureCollection (RFC 7946). The properties of a Feature are the members of a record, its geometry is the member geometry, its id the member id. Read-only members are skipped.",
 }

@@ -106,6 +106,21 @@ func (n *node) equal(m *node) bool {
 	return true
 }
 
+// within reports whether every member of an object is in another one, equal; one that
+// is null, whether it is not there.
+func (n *node) within(m *node) bool {
+	for i := range n.members {
+		v, other := &n.members[i].value, m.find(n.members[i].name)
+		if v.kind == 'n' && other == nil {
+			continue
+		}
+		if !v.equal(other) {
+			return false
+		}
+	}
+	return n.kind == '{' || m == nil || len(m.members) == 0
+}
+
 // parseJSON reads exactly one value. Its errors say where and what, in words
 // that may be shown.
 func parseJSON(text []byte) (node, error) {

@@ -332,7 +332,8 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 	if rt.Import != nil {
 		responses["200"] = object{
 			"description": "An import: what came of each record, in order, and a summary at the end.", "headers": headerRefs(nil),
-			"content": object{NDJSON: object{"schema": object{"type": "string", "description": `{"line":1,"status":201,"id":"…"} or {"line":2,"status":422,"problem":{…}}, and last {"summary":{"created":1,"failed":1}}.`}}},
+			"content": object{NDJSON: object{"schema": object{"type": "string", "description": `{"line":1,"status":201,"id":"…"} or {"line":2,"status":422,"problem":{…}}, and last {"summary":{"created":1,"failed":1,"skipped":{"created_at":2}}}: in how many records each read-only member was skipped, if any was. ` +
+				`With on_conflict=update, {"line":1,"status":200,"id":"…"} is a record that is there, with "ignored":[…] if some of its telemetry is older than what is stored, and the summary has "updated" and "unchanged".`}}},
 		}
 	}
 	if rt.Method == "GET" && !rt.List {

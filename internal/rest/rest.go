@@ -120,7 +120,7 @@ func New(c Config) (*API, error) {
 		rt := &a.routes[i]
 		rt.narrows = c.Subaccounts != nil
 		if rt.Import != nil {
-			rt.Query = append(slices.Clip(rt.Query), importParam)
+			rt.Query = append(slices.Clip(rt.Query), importParam, conflictParam)
 		}
 		if err := rt.check(); err != nil {
 			return nil, fmt.Errorf("route %s %s: %w", rt.Method, rt.Path, err)

@@ -124,6 +124,24 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 		n.SubaccountID = l.Subaccount
 		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, by(r))
 		return v.ID, err
+	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
+		id, err := a.Fleet.VehicleNamed(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
+		if id == "" || err != nil {
+			return nil, err
+		}
+		v, err := a.Fleet.LockVehicle(ctx, tx, r.Key.OrganizationID, id)
+		if err != nil {
+			return nil, err
+		}
+		current, err := document(&v)
+		return &rest.Existing{ID: v.ID, Subaccount: v.SubaccountID, Current: current, Change: func(decode func(any) error) ([]string, error) {
+			var in fleet.VehicleChange
+			if err := decode(&in); err != nil {
+				return nil, err
+			}
+			v, err := a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, by(r))
+			return v.Ignored(), err
+		}}, err
 	})
 }
 

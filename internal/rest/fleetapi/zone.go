@@ -36,7 +36,7 @@ func (a *API) zoneRoutes() []rest.Route {
 	}, {
 		Method: "POST", Path: "/zones", ID: "createZone", Tag: "Zones", Summary: "Create a zone, or import many",
 		Needs: needs("zones", apikey.Create), Input: zoneRecord, Output: zoneRecord, Codes: []string{"already_exists"}, Handle: a.createZone,
-		Import: &rest.Import{Types: []string{rest.GeoJSON}, Handle: a.importZones},
+		Import: &rest.Import{Types: []string{rest.GeoJSON, rest.NDJSON, rest.CSV}, Handle: a.importZones},
 	}, {
 		Method: "GET", Path: "/zones/{id}", ID: "getZone", Tag: "Zones", Summary: "Read a zone",
 		Needs: needs("zones", apikey.Read), Output: zoneRecord, Handle: a.getZone,
@@ -88,6 +88,24 @@ func (a *API) importZones(ctx context.Context, r *rest.Request) (rest.Response, 
 		n.SubaccountID = l.Subaccount
 		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, n)
 		return z.ID, err
+	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
+		id, err := a.Fleet.ZoneNamed(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
+		if id == "" || err != nil {
+			return nil, err
+		}
+		z, err := a.Fleet.LockZone(ctx, tx, r.Key.OrganizationID, id)
+		if err != nil {
+			return nil, err
+		}
+		current, err := document(&z)
+		return &rest.Existing{ID: z.ID, Subaccount: z.SubaccountID, Current: current, Change: func(decode func(any) error) ([]string, error) {
+			var in fleet.ZoneChange
+			if err := decode(&in); err != nil {
+				return nil, err
+			}
+			_, err := a.Fleet.UpdateZone(ctx, tx, r.Key.OrganizationID, z, in)
+			return nil, err
+		}}, err
 	})
 }
 

@@ -217,13 +217,13 @@ func (c *Client) check(req *http.Request, a Answer) {
 // order, and the sums at the end.
 func (c *Client) checkImport(what string, a Answer) {
 	c.t.Helper()
-	n, created, failed, ended := 0, 0, 0, false
+	n, created, found, failed, ended := 0, 0, 0, 0, false
 	for text := range strings.Lines(a.Body) {
 		var line struct {
 			Line, Status int
 			ID           string
 			Problem      *Problem
-			Summary      *struct{ Created, Failed int }
+			Summary      *struct{ Created, Updated, Unchanged, Failed int }
 		}
 		if err := json.Unmarshal([]byte(text), &line); err != nil || ended {
 			c.t.Errorf("%s: the answer to an import has the line %s: %v", what, text, err)
@@ -232,9 +232,11 @@ func (c *Client) checkImport(what string, a Answer) {
 		n++
 		switch {
 		case line.Summary != nil:
-			ended = line.Summary.Created == created && line.Summary.Failed == failed
+			ended = line.Summary.Created == created && line.Summary.Updated+line.Summary.Unchanged == found && line.Summary.Failed == failed
 		case line.Line == n && line.Status == 201 && line.ID != "" && line.Problem == nil:
 			created++
+		case line.Line == n && line.Status == 200 && line.ID != "" && line.Problem == nil:
+			found++
 		case line.Line == n && line.Problem != nil && line.Problem.Status == line.Status && line.Problem.Code != "" && line.Problem.Title != "" && line.Problem.Detail != "" &&
 			strings.HasSuffix(line.Problem.Type, "/problems/"+line.Problem.Code) && line.Problem.Instance == "urn:request:"+line.Problem.RequestID:
 			failed++
