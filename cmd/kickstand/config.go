@@ -107,6 +107,8 @@ type config struct {
 	PaymentsPricePro      string   `placeholder:"ID" help:"The payment provider's price of the plan pro." group:"Payments"`
 	PaymentsPriceBusiness string   `placeholder:"ID" help:"The payment provider's price of the plan business." group:"Payments"`
 
+	Retention []string `default:"events=90d,attempts=30d,inbound=30d,requests=7d,audit=never" placeholder:"KIND=TIME" help:"How long history is stored: events, attempts (deliveries of webhooks), inbound (raw requests), requests (the log of API requests), in days (90d) or as 12h, from 1h to 3650d, or never deleted (never); audit is never deleted." group:"Server"`
+
 	AllowPrivateReceivers bool    `help:"Let outgoing webhooks go to http and private addresses (development only)." group:"Webhooks"`
 	RetryTimeScale        float64 `default:"1" placeholder:"FACTOR" help:"Multiplies every retry delay (tests, demos)." group:"Webhooks"`
 }
@@ -265,6 +267,11 @@ func (c *config) settings() (app.Config, error) {
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
 		StopTimeout: c.StopTimeout,
 	}
+	retention, err := app.ParseRetention(c.Retention)
+	if err != nil {
+		return a, usageError{fmt.Errorf("--retention: %w", err)}
+	}
+	a.Retention = retention
 	if a.BaseURL == "" {
 		a.BaseURL = localURL(c.Listen)
 	}
@@ -301,7 +308,6 @@ func (c *config) settings() (app.Config, error) {
 	case c.StopTimeout < 0:
 		return a, usageError{errors.New("--stop-timeout must not be negative")}
 	}
-	var err error
 	if a.FreshProof, err = freshProof(c.FreshProof); err != nil {
 		return a, err
 	}

@@ -26,7 +26,7 @@ type inboundCmd struct {
 }
 
 func (*inboundCmd) Help() string {
-	return `What was verified is kept for 30 days. It is accepted until it is processed, and then processed. Three states wait for
+	return `What was verified is stored for 30 days (KICKSTAND_RETENTION). It is accepted until it is processed, and then processed. Three states wait for
 somebody to look:
   unrouted   nobody connected the address that it is for
   rejected   it cannot be read
@@ -104,7 +104,7 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown.Events) == 0 {
-				fmt.Fprintln(w, "Nothing came in within 30 days that fits.")
+				fmt.Fprintln(w, "Nothing that fits came in and is still stored.")
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

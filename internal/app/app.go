@@ -119,6 +119,7 @@ type Config struct {
 
 	AllowPrivateReceivers bool
 	RetryTimeScale        float64
+	Retention             Retention
 
 	// ExtraHosts are names under which requests may come, besides those of the
 	// configured addresses.

@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/inbound"
-	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
@@ -94,39 +91,5 @@ func newServer(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    2 * rpc.MaxQuery,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
-// tend does the housekeeping: what has had its time is deleted once an hour, by
-// who keeps it.
-func (a *App) tend(ctx context.Context) {
-	hour := time.NewTicker(time.Hour)
-	defer hour.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-hour.C:
-			for _, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
-				if err := rest.Purge(ctx, d); err != nil && ctx.Err() == nil {
-					a.log.ErrorContext(ctx, "deleting old answers of the REST APIs", "error", err)
-				}
-			}
-			if err := a.Inbound.NotifyOperator(ctx); err != nil && ctx.Err() == nil {
-				a.log.ErrorContext(ctx, "unrouted events", "error", err)
-			}
-			if err := a.Inbound.NotifyDead(ctx); err != nil && ctx.Err() == nil {
-				a.log.ErrorContext(ctx, "dead events", "error", err)
-			}
-			if _, err := a.Inbound.Purge(ctx, now.Add(-inbound.Kept)); err != nil && ctx.Err() == nil {
-				a.log.ErrorContext(ctx, "deleting old inbound events", "error", err)
-			}
-			if err := a.Connections.PurgeProofs(ctx); err != nil && ctx.Err() == nil {
-				a.log.ErrorContext(ctx, "deleting old challenges", "error", err)
-			}
-			if _, err := a.Webhooks.Purge(ctx); err != nil && ctx.Err() == nil {
-				a.log.ErrorContext(ctx, "deleting old deliveries", "error", err)
-			}
-		}
 	}
 }

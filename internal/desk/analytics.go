@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -272,13 +271,10 @@ func (c *counter) period(micros int64) int {
 	return i
 }
 
-// breaches counts the events that tell of them.
+// breaches counts broken promises.
 func (c *counter) breaches(from, to int64) error {
-	rows, err := c.q.Query(c.ctx, `SELECT e.created_at, `+c.group()+` FROM events e JOIN tickets t ON t.id = e.ticket_id
-		WHERE e.organization_id = $1 AND e.name = 'sla.breached' AND e.name NOT IN
-			('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply')
-			AND e.id >= $2 AND e.created_at >= $3 AND e.created_at < $4`,
-		c.organization, event.FirstID(time.UnixMicro(from)), from, to)
+	rows, err := c.q.Query(c.ctx, `SELECT b.breached_at, `+c.group()+` FROM sla_breaches b JOIN tickets t ON t.id = b.ticket_id
+		WHERE b.organization_id = $1 AND b.breached_at >= $2 AND b.breached_at < $3`, c.organization, from, to)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestTicketAnalytics(t *testing.T) {
 				VALUES ($1, $2, $3, '', $4, 'normal', $5, $6, $7, $7, $8, $9)`,
 				id, w.org, i+1, x.status, x.channel, w.customers[0], at.UnixMicro(), later(x.respond), later(x.resolved))
 			if i == 2 || i == 6 {
-				w.exec(tx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at) VALUES ($1, $2, 'sla.breached', $3, '{}', $4)",
+				w.exec(tx, "INSERT INTO sla_breaches (event_id, organization_id, ticket_id, breached_at) VALUES ($1, $2, $3, $4)",
 					uuid.Must(uuid.NewV7()).String(), w.org, id, at.Add(30*time.Minute).UnixMicro())
 			}
 		}

@@ -649,5 +649,17 @@ func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Tim
 	for i, d := range list {
 		events[i] = event.Event{OrganizationID: t.OrganizationID, Name: d.name, Data: event.Data{Ticket: snapshot, SLA: &d.sla}}
 	}
-	return true, s.events.Emit(ctx, tx, events...)
+	if err := s.events.Emit(ctx, tx, events...); err != nil {
+		return false, err
+	}
+	for i := range events {
+		if events[i].Name != event.SLABreached {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO sla_breaches (event_id, organization_id, ticket_id, breached_at) VALUES ($1, $2, $3, $4)",
+			events[i].ID, t.OrganizationID, t.ID, events[i].At.UnixMicro()); err != nil {
+			return false, fmt.Errorf("note a broken promise: %w", err)
+		}
+	}
+	return true, nil
 }

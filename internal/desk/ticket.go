@@ -553,6 +553,7 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		"DELETE FROM participants WHERE ticket_id = $1",
 		"DELETE FROM messages WHERE ticket_id = $1",
 		"DELETE FROM conversations WHERE ticket_id = $1",
+		"DELETE FROM sla_breaches WHERE ticket_id = $1",
 		"DELETE FROM tickets WHERE id = $1",
 	} {
 		if _, err := tx.Exec(ctx, statement, t.ID); err != nil {

@@ -434,9 +434,6 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 	return v, nil
 }
 
-// Kept is how long raw events stay.
-const Kept = 30 * 24 * time.Hour
-
 // purgeBatch bounds one deletion, and so how long it holds up others.
 const purgeBatch = 500
 
@@ -445,22 +442,21 @@ const purgeBatch = 500
 // time is up. It also forgets tokens that can be of no use any more. It returns how many events
 // went.
 func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
-	if err := s.purgeTokens(ctx); err != nil {
+	if err := s.PurgeTokens(ctx); err != nil {
 		return 0, err
 	}
 	total := 0
-	for {
+	err := db.Steps(ctx, func() (more bool, err error) {
 		n, bodies, err := s.purgeSome(ctx, before)
 		total += n
-		if err != nil || n == 0 {
-			return total, err
-		}
 		for _, key := range bodies {
-			if err := s.dropBody(ctx, key); err != nil {
-				return total, err
+			if err == nil {
+				err = s.dropBody(ctx, key)
 			}
 		}
-	}
+		return n > 0, err
+	})
+	return total, err
 }
 
 // purgeSome deletes a batch, and returns the shelved bodies that they had.

@@ -160,8 +160,8 @@ func (s *Service) spend(ctx context.Context, u *use) error {
 // several processes differ.
 const tokenGrace = time.Hour
 
-// purgeTokens forgets the uses whose signatures are too old to be accepted again.
-func (s *Service) purgeTokens(ctx context.Context) error {
+// PurgeTokens forgets the uses whose signatures are too old to be accepted again.
+func (s *Service) PurgeTokens(ctx context.Context) error {
 	for {
 		var n int64
 		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {

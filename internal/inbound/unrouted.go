@@ -169,7 +169,7 @@ func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, er
 		},
 		After: []string{
 			"Connect an address with `kickstand channel connect`, then run `kickstand inbound replay`. Or route single events with `kickstand inbound route`.",
-			"`kickstand org default SLUG` names the organization that gets such events from now on. `kickstand inbound list --state unrouted` lists them. Events are deleted after 30 days.",
+			"`kickstand org default SLUG` names the organization that gets such events from now on. `kickstand inbound list --state unrouted` lists them. Events are deleted when their retention ends.",
 		},
 	}
 	for _, line := range list {

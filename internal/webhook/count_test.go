@@ -55,9 +55,9 @@ func TestCounts(t *testing.T) {
 			t.Errorf("another organization: got %+v, %v", got, err)
 		}
 
-		time.Sleep(webhook.Keep - time.Hour)
+		time.Sleep(30*24*time.Hour - time.Hour)
 		purge := func() int {
-			if _, err := r.hooks.Purge(t.Context()); err != nil {
+			if _, err := r.hooks.Purge(t.Context(), 30*24*time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			return r.count("SELECT count(*) FROM attempt_counts")

@@ -202,12 +202,15 @@ func idAt(t time.Time) string {
 // purgeBatch bounds the rows that one write of [Service.Purge] deletes.
 const purgeBatch = 500
 
-// Purge deletes deliveries whose newest attempt is older than [Keep], the
+// Purge deletes deliveries whose newest attempt is older than keep (0: none), the
 // history of deleted webhooks, versions of webhooks that no attempt was made
 // with, and secrets that no longer sign. It returns how
 // many deliveries it deleted. It is meant to be called every hour or so.
-func (s *Service) Purge(ctx context.Context) (int, error) {
-	before := time.Now().Add(-Keep)
+func (s *Service) Purge(ctx context.Context, keep time.Duration) (int, error) {
+	before := time.Now().Add(-keep)
+	if keep == 0 {
+		before = time.Time{}
+	}
 	total := 0
 	for webhook := ""; ; {
 		var next *string
@@ -218,15 +221,13 @@ func (s *Service) Purge(ctx context.Context) (int, error) {
 			break
 		}
 		webhook = *next
-		for {
+		err := db.Steps(ctx, func() (more bool, err error) {
 			n, err := s.purge(ctx, webhook, before)
 			total += n
-			if err != nil {
-				return total, fmt.Errorf("purge deliveries: %w", err)
-			}
-			if n < purgeBatch {
-				break
-			}
+			return n == purgeBatch, err
+		})
+		if err != nil {
+			return total, fmt.Errorf("purge deliveries: %w", err)
 		}
 	}
 	if err := s.purgeVersions(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -218,7 +219,7 @@ func TestPurgeVersions(t *testing.T) {
 	r.update(w.ID, webhook.Change{URL: new("https://receiver.example.com/3"), Events: &[]string{"ticket.created"}}) // no other request
 	versions := func(want int) {
 		t.Helper()
-		if _, err := r.hooks.Purge(t.Context()); err != nil {
+		if _, err := r.hooks.Purge(t.Context(), 30*24*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.count("SELECT count(*) FROM webhook_versions"); got != want {

@@ -71,8 +71,6 @@ const (
 	// MaxHeld is how many deliveries wait for a webhook that is not enabled;
 	// past that, each new one drops the oldest.
 	MaxHeld = 10_000
-	// Keep is how long deliveries and their attempts are kept.
-	Keep = 30 * 24 * time.Hour
 	// SecretOverlap is how long a replaced secret goes on signing.
 	SecretOverlap = 24 * time.Hour
 

@@ -546,7 +546,7 @@ func TestDelete(t *testing.T) {
 	if got := r.count("SELECT count(*) FROM jobs"); got != 0 {
 		t.Errorf("jobs left: got %d", got)
 	}
-	if deleted, err := r.hooks.Purge(t.Context()); deleted != 1 || err != nil {
+	if deleted, err := r.hooks.Purge(t.Context(), 30*24*time.Hour); deleted != 1 || err != nil {
 		t.Errorf("purge: got %d, %v, want the one delivery of the deleted webhook", deleted, err)
 	}
 	if got := r.count("SELECT count(*) FROM deliveries"); got != 0 {
@@ -780,7 +780,7 @@ func TestPurge(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := r.hooks.Purge(t.Context()); n != 600 || err != nil {
+	if n, err := r.hooks.Purge(t.Context(), 30*24*time.Hour); n != 600 || err != nil {
 		t.Errorf("got %d, %v, want 600", n, err)
 	}
 	if deliveries, attempts := r.count("SELECT count(*) FROM deliveries"), r.count("SELECT count(*) FROM delivery_attempts"); deliveries != 3 || attempts != 3 {

@@ -23,7 +23,7 @@ func attemptMembers(more ...rest.Member) []rest.Member {
 	}, more...)
 }
 
-var deliveryRecord = &rest.Record{Name: "delivery", Doc: "One event on its way to one webhook. It is kept for 30 days after its newest attempt.", Members: []rest.Member{
+var deliveryRecord = &rest.Record{Name: "delivery", Doc: "One event on its way to one webhook. It is stored for 30 days after its newest attempt, unless the operator has set another retention.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("delivery")},
 	{Name: "webhook_id", Type: rest.ID()},

@@ -14,7 +14,7 @@ import (
 
 var inboundStates = words([]inbound.State{inbound.Accepted, inbound.Processed, inbound.Unrouted, inbound.Rejected, inbound.Dead})
 
-var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A request of a channel's provider that was verified, and what became of it. It is kept for 30 days.", Members: []rest.Member{
+var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A request of a channel's provider that was verified, and what became of it. It is stored for 30 days, unless the operator has set another retention.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("inbound_event")},
 	{Name: "state", Type: rest.Enum(inboundStates...), Doc: "accepted: waits to be processed. rejected: it could not be read. dead: processing failed for the last time. Both can be replayed."},

@@ -164,7 +164,7 @@ func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
 	case body.Filtered:
 		body.None = web.Empty{Text: "Nothing was delivered that is like that.", Path: webhooksPath + "/" + h.ID, Label: "Show all"}
 	default:
-		body.None.Text = "Nothing was delivered within 30 days. Send a test to see what it looks like."
+		body.None.Text = "No delivery is stored. Send a test to see what it looks like."
 	}
 	pg.Body = body
 	return p.Render(w, r, "webhook", pg)

@@ -77,7 +77,7 @@ func TestWebhookLife(t *testing.T) {
 			t.Errorf("the part %s is not kept up to date", id)
 		}
 	}
-	d.Want("receiver.example.com/hook", "ticket.created, message.created", "Nothing waits.", "Nothing was delivered within 30 days.", "no attempts")
+	d.Want("receiver.example.com/hook", "ticket.created, message.created", "Nothing waits.", "No delivery is stored.", "no attempts")
 
 	// A test, to the byte.
 	d, notice = b.Sent(b.Post(path+"/test", nil))

@@ -1,0 +1,161 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/rest"
+)
+
+// Retention is how long each kind of history is stored; 0: without end.
+type Retention struct {
+	Events   time.Duration // of the API and webhooks
+	Attempts time.Duration // deliveries of webhooks, with their attempts
+	Inbound  time.Duration // raw requests of providers
+	Requests time.Duration // the log of API requests
+}
+
+// DefaultRetention is what is not configured otherwise.
+var DefaultRetention = Retention{Events: 90 * day, Attempts: 30 * day, Inbound: 30 * day, Requests: 7 * day}
+
+const (
+	day            = 24 * time.Hour
+	leastRetention = time.Hour
+	mostRetention  = 3650 * day
+)
+
+// ParseRetention reads times by kind, such as "events=90d,inbound=12h,attempts=never". What
+// it does not name is as in [DefaultRetention].
+func ParseRetention(list []string) (Retention, error) {
+	r := DefaultRetention
+	kinds := []struct {
+		name string
+		of   *time.Duration
+	}{{"events", &r.Events}, {"attempts", &r.Attempts}, {"inbound", &r.Inbound}, {"requests", &r.Requests}}
+	var seen []string
+	for _, item := range list {
+		name, text, found := strings.Cut(strings.TrimSpace(item), "=")
+		if !found {
+			return r, fmt.Errorf("%q is not KIND=TIME, such as events=90d", item)
+		}
+		if slices.Contains(seen, name) {
+			return r, fmt.Errorf("%s is there twice", name)
+		}
+		seen = append(seen, name)
+		if name == "audit" {
+			if text != "never" {
+				return r, errors.New("audit must be never: entries of the audit log are not deleted")
+			}
+			continue
+		}
+		i := slices.IndexFunc(kinds, func(k struct {
+			name string
+			of   *time.Duration
+		}) bool {
+			return k.name == name
+		})
+		if i < 0 {
+			return r, fmt.Errorf("%q is not one of events, attempts, inbound, requests, audit", name)
+		}
+		kept, err := parseKept(text)
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", name, err)
+		}
+		*kinds[i].of = kept
+	}
+	return r, nil
+}
+
+// parseKept reads how long something is stored: days, or what [time.ParseDuration] reads, or
+// never.
+func parseKept(text string) (time.Duration, error) {
+	if text == "never" {
+		return 0, nil
+	}
+	kept, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, derr := strconv.Atoi(days)
+		kept, err = time.Duration(min(max(n, -1), 100_000))*day, derr
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a time such as 90d or 12h, nor never", text)
+	}
+	if kept < leastRetention || kept > mostRetention {
+		return 0, fmt.Errorf("%s is not from 1h to 3650d; never keeps it without end", text)
+	}
+	return kept, nil
+}
+
+// cutoff is the time before which what is stored for so long goes; ok is false where
+// nothing does.
+func cutoff(now time.Time, kept time.Duration) (before time.Time, ok bool) {
+	return now.Add(-kept), kept > 0
+}
+
+// tend does the housekeeping: what has had its time is deleted once an hour, by its
+// package, in small steps.
+func (a *App) tend(ctx context.Context) {
+	hour := time.NewTicker(time.Hour)
+	defer hour.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-hour.C:
+			a.tidy(ctx, now)
+		}
+	}
+}
+
+// tidy does the housekeeping once. What fails is logged, and done an hour later.
+func (a *App) tidy(ctx context.Context, now time.Time) {
+	for _, work := range []struct {
+		what string
+		do   func() error
+	}{
+		{"deleting old answers of the REST APIs", func() error {
+			var errs []error
+			for _, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
+				errs = append(errs, rest.Purge(ctx, d))
+			}
+			return errors.Join(errs...)
+		}},
+		{"notices of unrouted events", func() error { return a.Inbound.NotifyOperator(ctx) }},
+		{"notices of dead events", func() error { return a.Inbound.NotifyDead(ctx) }},
+		{"deleting old inbound events", func() error {
+			before, ok := cutoff(now, a.config.Retention.Inbound)
+			if !ok {
+				return a.Inbound.PurgeTokens(ctx)
+			}
+			_, err := a.Inbound.Purge(ctx, before)
+			return err
+		}},
+		{"deleting old challenges", func() error { return a.Connections.PurgeProofs(ctx) }},
+		{"deleting old deliveries", func() error {
+			_, err := a.Webhooks.Purge(ctx, a.config.Retention.Attempts)
+			return err
+		}},
+		{"deleting old events", func() error { return a.endEvents(ctx, now) }}, // after the deliveries that name them
+	} {
+		if err := work.do(); err != nil && ctx.Err() == nil {
+			a.log.ErrorContext(ctx, work.what, "error", err)
+		}
+	}
+}
+
+// endEvents deletes the events whose time is over.
+func (a *App) endEvents(ctx context.Context, now time.Time) error {
+	before, ok := cutoff(now, a.config.Retention.Events)
+	if !ok {
+		return nil
+	}
+	_, err := event.Purge(ctx, a.DB, before)
+	return err
+}

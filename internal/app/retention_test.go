@@ -1,0 +1,87 @@
+package app
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+func TestParseRetention(t *testing.T) {
+	for text, want := range map[string]Retention{
+		"":                         DefaultRetention,
+		"events=1d":                {day, 30 * day, 30 * day, 7 * day},
+		"events=never,audit=never": {0, 30 * day, 30 * day, 7 * day},
+		"attempts=12h, inbound=3650d,requests=1h": {90 * day, 12 * time.Hour, 3650 * day, time.Hour},
+	} {
+		var list []string
+		if text != "" {
+			list = strings.Split(text, ",")
+		}
+		if got, err := ParseRetention(list); got != want || err != nil {
+			t.Errorf("%q: got %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"events":                "KIND=TIME",
+		"mails=1d":              "not one of events",
+		"events=1d,events=2d":   "twice",
+		"events=soon":           "not a time such as 90d",
+		"events=":               "not a time such as 90d",
+		"events=59m":            "not from 1h to 3650d",
+		"events=-1d":            "not from 1h to 3650d",
+		"events=0d":             "not from 1h to 3650d",
+		"inbound=3651d":         "not from 1h to 3650d",
+		"inbound=999999999999d": "not from 1h to 3650d",
+		"audit=90d":             "audit must be never",
+	} {
+		if _, err := ParseRetention(strings.Split(text, ",")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestHistoryEnds: while the program runs, history that is older than its retention goes,
+// and nothing else.
+func TestHistoryEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		a := &App{DB: d, config: Config{Retention: Retention{Events: 3 * day}}, log: quiet}
+		log := new(event.Log)
+		emit := func() {
+			t.Helper()
+			if err := d.Write(t.Context(), func(tx *db.Tx) error {
+				return log.Emit(t.Context(), tx, event.Event{OrganizationID: "o", Name: event.TicketCreated})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10 {
+			emit()
+			time.Sleep(day)
+			if err := a.endEvents(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var count int
+		var oldest time.Time
+		if err := d.QueryRow(t.Context(), "SELECT count(*), min(created_at) FROM events").Scan(&count, db.IntoTime(&oldest)); err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(oldest); count != 3 || age > 3*day {
+			t.Errorf("after ten days %d events are left, the oldest from %s ago; want those of three days", count, age)
+		}
+		a.config.Retention.Events = 0
+		time.Sleep(1000 * day)
+		if err := a.endEvents(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM events").Scan(&count); err != nil || count != 3 {
+			t.Errorf("with never, %d events are left, %v; want 3", count, err)
+		}
+	})
+}

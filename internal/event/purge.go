@@ -1,0 +1,54 @@
+package event
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// purgeStep bounds the events that one transaction of [Purge] looks at, and so how long it
+// holds up others.
+const purgeStep = 500
+
+// Purge deletes the events that were written before a time, except those of deliveries that
+// are stored: they are still to be sent, or can be sent again, or show what was sent. It
+// works in small steps, the oldest first, and returns how many events it deleted.
+func Purge(ctx context.Context, d *db.DB, before time.Time) (int, error) {
+	total, after := 0, ""
+	err := db.Steps(ctx, func() (more bool, err error) {
+		n, last, err := purgeSome(ctx, d, after, before)
+		total, after = total+n, last
+		return last != "", err
+	})
+	if err != nil {
+		return total, fmt.Errorf("delete old events: %w", err)
+	}
+	return total, nil
+}
+
+// purgeSome deletes what may go of the next events after an id. It returns the id of the
+// last that it looked at; empty when there are no more.
+func purgeSome(ctx context.Context, d *db.DB, after string, before time.Time) (n int, last string, err error) {
+	err = d.Write(ctx, func(tx *db.Tx) error {
+		n, last = 0, ""
+		ids, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
+			err = row.Scan(&id)
+			return id, err
+		}, "SELECT id FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3", after, FirstID(before), purgeStep)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		deleted, err := tx.Exec(ctx, `DELETE FROM events WHERE id = ANY($1) AND created_at < $2
+			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = events.id)`, ids, before.UnixMicro())
+		if n = int(deleted); len(ids) == purgeStep {
+			last = ids[purgeStep-1]
+		}
+		return err
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	return n, last, nil
+}

@@ -1,0 +1,82 @@
+package event_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/event"
+
+	"github.com/google/uuid"
+)
+
+// idOf returns an id of an event that was written at a time.
+func idOf(t *testing.T, at time.Time, n int) string {
+	t.Helper()
+	id, err := uuid.Parse(event.FirstID(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id[14], id[15] = byte(n>>8), byte(n)
+	return id.String()
+}
+
+// TestPurge: what is older than a time goes, in however many steps, except events of
+// deliveries that are stored.
+func TestPurge(t *testing.T) {
+	d := dbtest.New(t)
+	ctx := t.Context()
+	now := time.Now().Truncate(time.Millisecond)
+	write := func(fn func(tx *db.Tx) error) {
+		t.Helper()
+		if err := d.Write(ctx, fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const old, young = 1203, 4 // more than two steps of them
+	var kept []string
+	write(func(tx *db.Tx) error {
+		for i := range old + young {
+			at := now.Add(-91 * 24 * time.Hour).Add(time.Duration(i) * time.Millisecond)
+			if i >= old {
+				at = now.Add(-89 * 24 * time.Hour)
+			}
+			e := event.Event{ID: idOf(t, at, i), OrganizationID: "o", Name: event.TicketCreated, At: at}
+			if err := event.WriteTx(ctx, tx, e); err != nil {
+				return err
+			}
+			if i%400 != 0 && i < old {
+				continue
+			}
+			kept = append(kept, e.ID)
+			if i >= old {
+				continue
+			}
+			// Untried, waiting for a retry, delivered, out of attempts: as long as the
+			// delivery is stored, so is its event.
+			if _, err := tx.Exec(ctx, `INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at, exhausted)
+				VALUES ('w', $1, $2, 'ticket.created', $3, 0, $4)`, fmt.Sprint("d", i), e.ID, i/400, i/400/3); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	n, err := event.Purge(ctx, d, now.Add(-90*24*time.Hour))
+	if want := old + young - len(kept); n != want || err != nil {
+		t.Errorf("Purge() = %d, %v; want %d", n, err, want)
+	}
+	left, err := db.All(ctx, d, func(row db.Row) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, "SELECT id FROM events ORDER BY id")
+	if err != nil || !slices.Equal(left, kept) {
+		t.Errorf("%d events are left, %v; want the %d that are young or of deliveries", len(left), err, len(kept))
+	}
+	write(func(tx *db.Tx) error { _, err := tx.Exec(ctx, "DELETE FROM deliveries"); return err })
+	if n, err := event.Purge(ctx, d, now.Add(-90*24*time.Hour)); n != len(kept)-young || err != nil {
+		t.Errorf("Purge() without the deliveries = %d, %v; want %d", n, err, len(kept)-young)
+	}
+}
