@@ -48,6 +48,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mailproof"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
+	"github.com/kickstand-dev/kickstand/internal/picture"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
@@ -114,8 +115,10 @@ type Config struct {
 	MarketplaceTopics  []string            // whose notifications are taken; none: any whose signature holds
 	TrustedAuthServers []string
 	LookupTXT          mailproof.Lookup // nil: the system's resolver
-	AllowedAddresses   []string         // [MEDIUM:]ADDRESS=SLUG, @DOMAIN=SLUG: see [connection.ParseAllowed]
-	TextAccount        TextAccount
+	// Pictures fetches the pictures that mails link to. nil: from public addresses.
+	Pictures         http.RoundTripper
+	AllowedAddresses []string // [MEDIUM:]ADDRESS=SLUG, @DOMAIN=SLUG: see [connection.ParseAllowed]
+	TextAccount      TextAccount
 
 	AllowPrivateReceivers bool
 	RetryTimeScale        float64
@@ -142,6 +145,7 @@ type App struct {
 	Calls       *call.Service
 	Shop        *shop.Service
 	Inbound     *inbound.Service
+	pictures    *picture.Service
 	Keys        *apikey.Service
 	Audit       *audit.Log // of the helpdesk; each fleet has its own
 	Fleet       Fleet      // production
@@ -456,6 +460,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Audit: a.Audit, Logger: log,
 	})
 	a.Calls.Work(a.Inbound)
+	a.pictures = a.openPictures(blobs, box)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Production)})
 	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Sandbox)})
 	return a, nil

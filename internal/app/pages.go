@@ -2,9 +2,13 @@ package app
 
 import (
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/picture"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/channels"
 	"github.com/kickstand-dev/kickstand/internal/web/developers"
@@ -27,7 +31,7 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 	})
 	a.site = site
 	inbox.Register(site, inbox.Config{
-		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live,
+		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live, Pictures: a.pictures,
 		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB,
 	})
 	const log = "/settings/audit-log"
@@ -63,4 +67,13 @@ func (a *App) tellPages(events []event.Event) {
 			a.live.TellSoon(e.OrganizationID, "customer:"+e.Data.Customer.ID)
 		}
 	}
+}
+
+// openPictures opens what loads the pictures of mails.
+func (a *App) openPictures(blobs blob.Store, box *seal.Box) *picture.Service {
+	transport := a.config.Pictures
+	if transport == nil {
+		transport = netguard.NewTransport(netguard.Guard{})
+	}
+	return picture.New(picture.Config{DB: a.DB, Desk: a.Desk, Blob: blobs, Box: box, Transport: transport, Logger: a.log})
 }

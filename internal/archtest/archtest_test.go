@@ -43,7 +43,7 @@ var floors = [][]string{
 		"internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",
 	},
-	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs"},
+	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/picture"},
 	4: {"internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
 	5: {"internal/rest/*", "internal/web/*", "internal/app/doctor"},
 	6: {"internal/app"},

@@ -16,13 +16,25 @@ const forgetKind = "desk.forget"
 // forgetFiles takes the files of some messages of tickets from them, and has their
 // content deleted where nobody else has the same.
 func (s *Service) forgetFiles(ctx context.Context, tx *db.Tx, messageIDs []string, ticketIDs ...string) error {
-	keys, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
-		err = row.Scan(db.IntoText(&key))
-		return key, err
-	}, "DELETE FROM attachments WHERE ticket_id = ANY($1) AND message_id = ANY($2) RETURNING blob_key", ticketIDs, messageIDs)
-	if err != nil {
-		return fmt.Errorf("remove attachments: %w", err)
+	var keys []string
+	for _, statement := range []string{
+		"DELETE FROM attachments WHERE ticket_id = ANY($2) AND message_id = ANY($1) RETURNING blob_key",
+		"DELETE FROM letter_pictures WHERE message_id = ANY($1) AND (SELECT count(*) FROM messages m WHERE m.ticket_id = ANY($2) AND m.id = message_id) > 0 RETURNING blob_key",
+	} {
+		some, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
+			err = row.Scan(db.IntoText(&key))
+			return key, err
+		}, statement, messageIDs, ticketIDs)
+		if err != nil {
+			return fmt.Errorf("remove files: %w", err)
+		}
+		keys = append(keys, some...)
 	}
+	return s.forgetBlobs(ctx, tx, keys)
+}
+
+// forgetBlobs has files deleted that nobody else has. Empty keys are none.
+func (s *Service) forgetBlobs(ctx context.Context, tx *db.Tx, keys []string) error {
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
 	if len(keys) == 0 {
 		return nil
@@ -45,7 +57,8 @@ func (s *Service) forgetDue(ctx context.Context, j *queue.Job) error {
 	}
 	for _, key := range keys {
 		var used bool
-		if err := s.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM attachments WHERE blob_key = $1)", key).Scan(&used); err != nil {
+		if err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM attachments WHERE blob_key = $1)
+			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1)`, key).Scan(&used); err != nil {
 			return fmt.Errorf("look for who has a file: %w", err)
 		}
 		if used {

@@ -2,7 +2,6 @@ package desk
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -74,11 +73,7 @@ func (s *Service) KeepFile(ctx context.Context, tx *db.Tx, attachmentID string, 
 	if err != nil || done {
 		return err
 	}
-	payload, err := json.Marshal([]string{f.Key})
-	if err != nil {
-		return err
-	}
-	return s.queue.Enqueue(ctx, tx, queue.New{Kind: forgetKind, Payload: payload})
+	return s.forgetBlobs(ctx, tx, []string{f.Key})
 }
 
 // MissFile notes why the file of a pending attachment cannot be had, in words for an

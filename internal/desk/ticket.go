@@ -548,6 +548,7 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 			WHERE conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)`,
 		"DELETE FROM message_ids WHERE ticket_id = $1",
 		"DELETE FROM attachments WHERE ticket_id = $1",
+		"DELETE FROM letter_pictures WHERE message_id IN (SELECT id FROM messages WHERE ticket_id = $1)",
 		"DELETE FROM ticket_reads WHERE ticket_id = $1",
 		"DELETE FROM ticket_drafts WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",

@@ -8,6 +8,7 @@ package safehtml
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -40,10 +41,16 @@ func newPolicy() *bluemonday.Policy {
 	p.AllowAttrs("href").OnElements("a")
 	p.AllowAttrs("src", "alt").OnElements("img")
 	p.AllowAttrs("title", "dir", "lang").Globally()
-	p.AllowAttrs("width", "height").Matching(bluemonday.NumberOrPercent).OnElements("img", "table", "td", "th", "col", "colgroup", "hr")
-	p.AllowAttrs("align", "valign").Matching(bluemonday.CellAlign).OnElements("table", "td", "th", "tr", "tbody", "thead", "p", "div", "img", "h1", "h2", "h3", "h4", "h5", "h6")
-	p.AllowAttrs("colspan", "rowspan", "border", "cellpadding", "cellspacing", "start").Matching(bluemonday.Integer).OnElements("table", "td", "th", "ol")
-	p.AllowStyles("color", "background-color", "font-weight", "font-style", "text-decoration", "text-align").Globally()
+	p.AllowAttrs("width", "height").Matching(extent).OnElements("img", "table", "td", "th", "col", "colgroup", "hr")
+	p.AllowAttrs("valign").Matching(bluemonday.CellVerticalAlign).OnElements("table", "td", "th", "tr", "tbody", "thead")
+	p.AllowAttrs("align").Matching(bluemonday.CellAlign).OnElements("table", "td", "th", "tr", "tbody", "thead", "p", "div", "img", "h1", "h2", "h3", "h4", "h5", "h6")
+	p.AllowAttrs("colspan", "rowspan", "border", "cellpadding", "cellspacing", "start").Matching(small).OnElements("table", "td", "th", "ol")
+	p.AllowAttrs("bgcolor").Matching(colour).OnElements("table", "tbody", "thead", "tfoot", "tr", "td", "th")
+	p.AllowAttrs("color").Matching(colour).OnElements("font")
+	p.AllowAttrs("size").Matching(fontSize).OnElements("font")
+	for properties, values := range styles {
+		p.AllowStyles(strings.Fields(properties)...).Matching(values).Globally()
+	}
 	p.RequireNoFollowOnLinks(true)
 	p.RequireNoReferrerOnLinks(true)
 	p.AddTargetBlankToFullyQualifiedLinks(true)
@@ -56,7 +63,7 @@ func newPolicy() *bluemonday.Policy {
 // address of any other image moves to the attribute data-remote-src, so that
 // showing the mail tells its sender nothing.
 func (s *Sanitizer) Sanitize(markup string) string {
-	markup = shortStyles(Clean(markup))
+	markup = plainStyles(Clean(markup))
 	return strings.TrimSpace(balanced(localImages(Clean(s.policy.Sanitize(markup)))))
 }
 
@@ -64,15 +71,15 @@ func (s *Sanitizer) Sanitize(markup string) string {
 // quadratic time.
 const maxStyle = 1 << 10
 
-// shortStyles drops the style attributes that are too long.
-func shortStyles(markup string) string {
-	if len(markup) <= maxStyle {
-		return markup
-	}
+// plainStyles drops the style attributes that are too long, or written such that reading
+// them needs more than the policy knows: with escapes or comments.
+func plainStyles(markup string) string {
 	var b strings.Builder
 	for t := range Tokens(markup) {
 		n := len(t.Attr)
-		t.Attr = slices.DeleteFunc(t.Attr, func(a html.Attribute) bool { return a.Key == "style" && len(a.Val) > maxStyle })
+		t.Attr = slices.DeleteFunc(t.Attr, func(a html.Attribute) bool {
+			return a.Key == "style" && (len(a.Val) > maxStyle || strings.Contains(a.Val, `\`) || strings.Contains(a.Val, "/*"))
+		})
 		if len(t.Attr) < n {
 			b.WriteString(t.Token.String())
 		} else {
@@ -94,7 +101,7 @@ func localImages(markup string) string {
 				if id, ok := cid(a.Val); ok {
 					t.Attr[i].Val = "cid:" + id
 				} else {
-					t.Attr[i].Key = "data-remote-src"
+					t.Attr[i].Key = remoteAttr
 				}
 			}
 			b.WriteString(t.Token.String())
@@ -208,6 +215,48 @@ func Images(markup string) []string {
 	}
 	return list
 }
+
+// remoteAttr holds the address of an image that is not loaded.
+const remoteAttr = "data-remote-src"
+
+// Remote lists the addresses of the images that sanitized markup does not load, each once.
+func Remote(markup string) []string {
+	var list []string
+	WithRemote(markup, func(address string) string {
+		if !slices.Contains(list, address) {
+			list = append(list, address)
+		}
+		return ""
+	})
+	return list
+}
+
+// WithRemote returns sanitized markup with images loaded from where local says, by their
+// address. Those for which it returns nothing stay as they are.
+func WithRemote(markup string, local func(address string) string) string {
+	if !strings.Contains(markup, remoteAttr) {
+		return markup
+	}
+	var b strings.Builder
+	for t := range Tokens(markup) {
+		i := slices.IndexFunc(t.Attr, func(a html.Attribute) bool { return a.Key == remoteAttr })
+		if t.DataAtom == atom.Img && i >= 0 {
+			if to := local(t.Attr[i].Val); to != "" {
+				t.Attr[i] = html.Attribute{Key: "src", Val: to}
+				b.WriteString(t.Token.String())
+				continue
+			}
+		}
+		b.WriteString(t.Raw)
+	}
+	return b.String()
+}
+
+// Coloured reports whether sanitized markup chooses colours, which are then to be seen on
+// the white that its sender had in mind.
+func Coloured(markup string) bool { return coloured.MatchString(markup) }
+
+var coloured = regexp.MustCompile(`(?i)(?:color|background)\s*[:=]`)
 
 // Token is a token and how it was written.
 type Token struct {

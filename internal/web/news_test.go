@@ -65,12 +65,12 @@ func newNewsrooms(t *testing.T) *newsroom {
 	n.elsewhere = n.newAccounts(live.Open(there), there)
 	n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.Gate{Accounts: n.accounts}, Live: n.live})
 
+	s := n.live.Subscribe("") // before there is anything to hear
+	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); n.live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	s := n.live.Subscribe("")
-	defer s.Close()
 	<-s.News() // it hears of the other process from here on
 	return n
 }

@@ -31,6 +31,7 @@ func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}/delete", web.Route{Get: p.askDelete, Post: p.delete, Admin: true, Proof: true})
 	p.Handle("/tickets/{number}/here", web.Route{Post: p.here})
 	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.letter})
+	p.Handle("/messages/{ticket}/{id}/pictures/{picture}", web.Route{Get: p.picture})
 	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.wholeText})
 }
 

@@ -2,8 +2,11 @@ package inbox_test
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -15,8 +18,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/picture"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
+	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
@@ -824,5 +830,72 @@ func TestPendingFiles(t *testing.T) {
 	}
 	if got := b.Get(letter).Body.String(); !strings.Contains(got, ` src="/attachments/`+files[0].ID+`"`) {
 		t.Errorf("the letter is %s", got)
+	}
+}
+
+// senders is the server of somebody who sends mails with pictures.
+type senders struct{ asked []*http.Request }
+
+func (s *senders) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.asked = append(s.asked, r)
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("\x89PNG\r\n\x1a\nx")), Request: r}, nil
+}
+
+// TestLoadPictures: pictures from elsewhere are loaded when somebody asks, by this server.
+func TestLoadPictures(t *testing.T) {
+	far := new(senders)
+	h := newHouse(t, func(c *inbox.Config) {
+		files, err := blob.OpenDir(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { files.Close() })
+		c.Pictures = picture.New(picture.Config{DB: c.DB, Desk: c.Desk, Blob: files, Box: seal.New(seal.NewKey()), Transport: far, Logger: slog.New(slog.DiscardHandler)})
+	})
+	clean := safehtml.NewSanitizer().Sanitize
+	h.mail("ana@example.com", "m1", func(m *channel.Message) {
+		m.HTML = clean(`<h1 style="color:#c00">News</h1><img src="https://sender.example/1.png?who=you" alt="One"><img src="http://sender.example/2.png"><img src="cid:no">`)
+	})
+	b := h.SignIn(h.Agent)
+	d := b.Page("/tickets/1")
+	d.Want("2 pictures from elsewhere are not loaded", "Load pictures")
+	link, frame := d.With("data-pictures", "")[0], d.All("iframe")[0]
+	letter := webtest.Attr(frame, "src")
+	if webtest.Attr(link, "target") != webtest.Attr(frame, "name") || webtest.Attr(link, "href") != letter+"?pictures=1" {
+		t.Errorf("the link leads to %s in %s, the frame is %s", webtest.Attr(link, "href"), webtest.Attr(link, "target"), webtest.Attr(frame, "name"))
+	}
+	if got := b.Get(letter).Body.String(); strings.Contains(got, " src=") || len(far.asked) > 0 {
+		t.Errorf("without being asked: %d requests, %s", len(far.asked), got)
+	}
+	w := b.Get(letter + "?pictures=1")
+	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "img-src 'self';") || strings.Contains(w.Body.String(), `src="http`) {
+		t.Errorf("policy %q, %s", policy, w.Body)
+	}
+	paths := regexp.MustCompile(`src="(/messages/[^"]+)"`).FindAllStringSubmatch(w.Body.String(), -1)
+	if len(paths) != 2 || len(far.asked) > 0 {
+		t.Fatalf("%d pictures, %d requests", len(paths), len(far.asked))
+	}
+	path := html.UnescapeString(paths[0][1])
+	for range 2 {
+		got := b.Get(path)
+		if got.Code != http.StatusOK || got.Header().Get("Content-Type") != "image/png" || got.Header().Get("X-Content-Type-Options") != "nosniff" ||
+			got.Header().Get("Content-Security-Policy") != "default-src 'none'; sandbox" || got.Header().Get("Cache-Control") != "private, no-store" {
+			t.Errorf("got %d %v", got.Code, got.Header())
+		}
+	}
+	if len(far.asked) != 1 || far.asked[0].URL.String() != "https://sender.example/1.png?who=you" || far.asked[0].Header.Get("Cookie") != "" || far.asked[0].Header.Get("Referer") != "" {
+		t.Fatalf("asked %d times: %+v", len(far.asked), far.asked)
+	}
+	// Nobody else, and nothing else.
+	b.Refused(b.Get(path+"0"), http.StatusNotFound)
+	b.Refused(b.Get(path[:strings.Index(path, "?")]), http.StatusNotFound)
+	b.Refused(b.Get(letter[:len(letter)-len("letter")]+"pictures/https:%2F%2Fevil.example%2F?sig="+path[strings.Index(path, "=")+1:]), http.StatusNotFound)
+	if w := h.With(account.Tokens{}).Get(path); w.Code == http.StatusOK {
+		t.Error("a picture is served without a session")
+	}
+	other := h.SignIn(h.NewUser(h.NewOrganization("Others"), "eve@example.com", "Eve", account.Admin))
+	other.Refused(other.Get(path), http.StatusNotFound)
+	if len(far.asked) != 1 {
+		t.Errorf("asked %d times", len(far.asked))
 	}
 }

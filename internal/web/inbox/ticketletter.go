@@ -40,9 +40,10 @@ var letterPage = template.Must(template.New("letter").Parse(`<!doctype html>
 <base target="_blank">
 <style>
 :root { color-scheme: {{if .Paper}}only light{{else}}light dark{{end}}; }
-body { margin: 0; padding: {{if .Paper}}12px{{else}}1px{{end}}; {{if .Paper}}background: #fff; color: #222; {{else}}background: transparent; {{end}}font: 14px/20px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; overflow-x: auto; }
+body { margin: 0; padding: {{if .Paper}}12px{{else}}1px{{end}}; {{if .Paper}}background: #fff; color: #222; {{else}}background: transparent; {{end}}font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; overflow-x: auto; }
 body > :first-child { margin-top: 0; }
 body > :last-child { margin-bottom: 0; }
+h1, h2, h3, h4, h5, h6 { line-height: 1.25; }
 img { max-width: 100%; height: auto; }
 img:not([src]) { display: inline-block; max-width: 100%; padding: 0 4px; border: 1px dashed #8888; border-radius: 3px; font-size: 12px; }
 img[width="1"], img[height="1"] { display: none; }
@@ -89,6 +90,12 @@ func (p *pages) letter(w http.ResponseWriter, r *web.Request) error {
 			markup = strings.ReplaceAll(markup, ` src="`+desk.AttachmentPath+m.Attachments[i].ID+`"`, ` data-missing=""`)
 		}
 	}
+	if p.Pictures != nil && r.URL.Query().Has("pictures") {
+		markup = safehtml.WithRemote(markup, func(address string) string {
+			id, signature := p.Pictures.Link(m.ID, address)
+			return "/messages/" + m.TicketID + "/" + m.ID + "/pictures/" + id + "?sig=" + signature
+		})
+	}
 	var body bytes.Buffer
 	err = letterPage.Execute(&body, struct {
 		Title       string
@@ -96,7 +103,7 @@ func (p *pages) letter(w http.ResponseWriter, r *web.Request) error {
 		Text        string
 		Markup      template.HTML // sanitized when it came; package safehtml
 	}{
-		"Mail from " + m.Author.Name, strings.Contains(m.HTML, "color:"), rest,
+		"Mail from " + m.Author.Name, safehtml.Coloured(m.HTML), rest,
 		"/messages/" + m.TicketID + "/" + m.ID + "/text", template.HTML(markup),
 	})
 	if err != nil {
@@ -110,6 +117,31 @@ func (p *pages) letter(w http.ResponseWriter, r *web.Request) error {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	_, _ = body.WriteTo(w) // only fails when nobody is there to see it
+	return nil
+}
+
+// picture serves a picture that a mail only links to, from here.
+func (p *pages) picture(w http.ResponseWriter, r *web.Request) error {
+	if p.Pictures == nil {
+		return problem.New(problem.NotFound, "pictures are not loaded here")
+	}
+	m, err := p.message(r)
+	if err != nil {
+		return err
+	}
+	got, content, err := p.Pictures.Open(r.Context(), &m, r.PathValue("picture"), r.URL.Query().Get("sig"))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	h := w.Header()
+	h.Set("Content-Type", got.ContentType)
+	h.Set("Content-Length", strconv.FormatInt(got.Size, 10))
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "private, no-store")
+	_, _ = io.Copy(w, content) // only fails when nobody is there to see it
 	return nil
 }
 

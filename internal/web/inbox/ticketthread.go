@@ -19,6 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -66,6 +67,7 @@ type said struct {
 	Open      bool   // the HTML is shown in place of the text
 	Waits     bool   // pictures of its own are still being fetched
 	Remote    int    // pictures in it that are not loaded
+	Load      string // where it is with them; empty: they cannot be loaded
 	Files     []file
 	Delivery  *delivery
 	Again     string // where it can be written again; empty: there is no need
@@ -180,7 +182,11 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	for i := range messages {
 		m := &messages[i]
 		pass(m.CreatedAt)
-		add(m.CreatedAt, entry{ID: "m-" + m.ID, Message: newSaid(r, t, m, names)})
+		s := newSaid(r, t, m, names)
+		if p.Pictures != nil && s.Remote > 0 {
+			s.Load = s.Letter + "?pictures=1"
+		}
+		add(m.CreatedAt, entry{ID: "m-" + m.ID, Message: s})
 	}
 	if before == nil {
 		pass(time.Time{})
@@ -234,7 +240,7 @@ func newSaid(r *web.Request, t *desk.Ticket, m *desk.Message, names map[string]s
 			s.Cut = path + "/text"
 		}
 		if m.HTML != "" {
-			s.Letter, s.Remote = path+"/letter", strings.Count(m.HTML, ` data-remote-src="`)
+			s.Letter, s.Remote = path+"/letter", len(safehtml.Remote(m.HTML))
 			s.Open = s.Quoted == nil && rich(m.HTML)
 		}
 	}

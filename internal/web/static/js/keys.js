@@ -19,7 +19,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const all = [...document.querySelectorAll(`[data-hotkey="${CSS.escape(event.key)}"]`)];
-  // What is in a closed menu or drawer has its key, too.
+  // Also in a closed menu or drawer.
   const target = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("[popover]:not(:popover-open)"));
   if (!target) return;
   event.preventDefault();

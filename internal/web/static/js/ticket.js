@@ -132,11 +132,9 @@ function compose() {
   ticket.addEventListener("dragleave", over(false));
   ticket.addEventListener("drop", over(false));
 
-  // Whoever is writing has seen what was there when they began.
-  const seen = composer.elements.seen;
-  const see = () => {
-    if (!composer.elements.reply.value) seen.value = document.getElementById("thread").dataset.newest;
-  };
+  // Who writes has seen what was there when they began.
+  const { seen, reply } = composer.elements;
+  const see = () => reply.value || (seen.value = document.getElementById("thread").dataset.newest);
   document.addEventListener("kickstand:changed", see);
 
   composer.addEventListener("submit", async (event) => {
@@ -148,7 +146,7 @@ function compose() {
     const area = field();
     const text = area.value;
     const body = new FormData(composer, event.submitter);
-    // What is typed from now on is meant for the ticket: its keys, not the reply.
+    // Keys are the ticket's from now on.
     const scroll = document.querySelector(".scroll");
     scroll.focus({ preventScroll: true });
     let back = true;
@@ -161,7 +159,7 @@ function compose() {
       if (again) composer.elements.once.value = again.elements.once.value;
       if (ours(response)) {
         back = false;
-        area.value = area.value.startsWith(text) ? area.value.slice(text.length) : area.value;
+        if (area.value.startsWith(text)) area.value = area.value.slice(text.length);
         saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
         chosen = new DataTransfer();
         show();
@@ -191,21 +189,25 @@ function compose() {
     if (back) field().focus();
   });
 
-  // Asks whether to send although a colleague has replied.
   function ask(question, submitter) {
     const dialog = document.createElement("dialog");
-    dialog.innerHTML = '<form method="dialog"><h1 id="crossed"></h1><p>Nothing was sent yet. Your text is kept.</p><p class="actions"><button value="send">Send anyway</button><button class="plain" autofocus>Keep writing</button></p></form>';
-    dialog.querySelector("h1").textContent = question;
-    dialog.setAttribute("aria-labelledby", "crossed");
-    dialog.addEventListener("close", () => {
+    dialog.innerHTML = '<form method="dialog"><h1></h1><p>Your text is kept.</p><p class="actions"><button value="send">Send anyway</button><button class="plain" autofocus>Keep writing</button></p></form>';
+    dialog.querySelector("h1").textContent = dialog.ariaLabel = question;
+    dialog.onclose = () => {
       dialog.remove();
-      if (dialog.returnValue === "send") composer.requestSubmit(submitter);
-      else field().focus();
-    });
+      dialog.returnValue ? composer.requestSubmit(submitter) : field().focus();
+    };
     document.body.append(dialog);
     dialog.showModal();
   }
 }
+
+document.addEventListener("click", ({ target }) => {
+  const link = target.closest("[data-pictures]");
+  if (!link) return;
+  document.getElementsByName(link.target)[0].focus();
+  link.parentElement.hidden = true;
+});
 
 // Letters are as high as what is in them, up to a limit, from where they scroll.
 function fit(frame) {

@@ -1,0 +1,290 @@
+// Package picture loads the pictures that mails only link to, when somebody asks for them,
+// such that senders learn nothing of who does.
+//
+// A picture is fetched once from its address, by this program and as this program: from
+// public addresses only, without cookies and without anything of the reader's request. It
+// is kept with the message and served from there to everybody who may read that. What is
+// no picture by its bytes, too large or too slow is never served. Links to pictures are
+// signed, so that only a page that shows the message can have one fetched.
+package picture
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/netguard"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+	"github.com/kickstand-dev/kickstand/internal/seal"
+
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// maxSize and maxTime bound a picture, in bytes, and how long its host takes for it.
+	maxSize = 5 << 20
+	maxTime = 10 * time.Second
+	maxHops = 3
+	// maxAtOnce bounds the downloads of this process.
+	maxAtOnce = 32
+	// userAgent names the program, not the reader's.
+	userAgent = "Mozilla/5.0 (compatible; Kickstand)"
+
+	purpose = "picture of a mail"
+	macSize = 16 // bytes
+)
+
+// types are the formats that are served: those that browsers show, without SVG, which is
+// a document.
+var types = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// Config is what a [Service] needs. All is required.
+type Config struct {
+	DB   *db.DB
+	Desk *desk.Service
+	Blob blob.Store
+	Box  *seal.Box // signs links
+	// Transport must connect to public addresses only.
+	Transport http.RoundTripper
+	Logger    *slog.Logger
+}
+
+// Service loads pictures. It is safe for concurrent use.
+type Service struct {
+	c       Config
+	flights singleflight.Group
+	slots   chan struct{}
+}
+
+// New returns the service.
+func New(c Config) *Service { return &Service{c: c, slots: make(chan struct{}, maxAtOnce)} }
+
+// digest stands for the address of a picture.
+func digest(address string) string {
+	sum := sha256.Sum256([]byte(address))
+	return hex.EncodeToString(sum[:])
+}
+
+// Link returns what [Service.Open] takes for a picture of a message: the digest of its
+// address, and the signature of both.
+func (s *Service) Link(messageID, address string) (id, signature string) {
+	id = digest(address)
+	return id, hex.EncodeToString(s.c.Box.MAC(purpose, messageID, id)[:macSize])
+}
+
+// Open returns a picture of a message that the caller may read, fetching it if nobody has
+// before. The caller closes the content. What is no picture of the message, a wrong
+// signature, and a picture that cannot be had are NotFound.
+func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature string) (desk.Picture, io.ReadCloser, error) {
+	missing := problem.New(problem.NotFound, "there is no such picture")
+	mac, err := hex.DecodeString(signature)
+	if err != nil || !s.c.Box.VerifyMAC(purpose, mac, macSize, m.ID, id) {
+		return desk.Picture{}, nil, missing
+	}
+	addresses := safehtml.Remote(m.HTML)
+	at := slices.IndexFunc(addresses, func(address string) bool { return digest(address) == id })
+	if at < 0 {
+		return desk.Picture{}, nil, missing
+	}
+	p, err := s.load(ctx, m.ID, id, addresses[at])
+	if err != nil {
+		return p, nil, err
+	}
+	if p.BlobKey == "" {
+		return p, nil, missing
+	}
+	content, err := s.c.Blob.Open(ctx, p.BlobKey)
+	if err != nil {
+		return p, nil, fmt.Errorf("open picture: %w", err)
+	}
+	return p, content, nil
+}
+
+// load returns a picture, fetched by whoever comes first.
+func (s *Service) load(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
+	if p, err := s.known(ctx, messageID, id); err != nil || p != (desk.Picture{}) {
+		return p, err
+	}
+	// Who asked may go away: the others still want it, and it is asked for once.
+	work := context.WithoutCancel(ctx)
+	done := s.flights.DoChan(messageID+" "+id, func() (any, error) { return s.loadOnce(work, messageID, id, address) })
+	select {
+	case r := <-done:
+		p, _ := r.Val.(desk.Picture)
+		return p, r.Err
+	case <-ctx.Done():
+		return desk.Picture{}, ctx.Err()
+	}
+}
+
+// known returns what is stored of a picture; the zero value: nothing yet.
+func (s *Service) known(ctx context.Context, messageID, id string) (desk.Picture, error) {
+	p, err := s.c.Desk.Picture(ctx, s.c.DB, messageID, id)
+	if errors.Is(err, db.ErrNoRows) {
+		return desk.Picture{}, nil
+	}
+	if err != nil {
+		return p, fmt.Errorf("look up picture: %w", err)
+	}
+	return p, nil
+}
+
+// loadOnce fetches and keeps a picture, or waits for the process that does.
+func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*maxTime)
+	defer cancel()
+	for ctx.Err() == nil {
+		p, claimed, err := s.claim(ctx, messageID, id)
+		switch {
+		case claimed:
+			return s.keep(ctx, messageID, id, address)
+		case err != nil && ctx.Err() == nil, p != (desk.Picture{}):
+			return p, err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return desk.Picture{}, problem.New(problem.Unavailable, "the picture is still being loaded")
+}
+
+// claim makes it this process's to fetch a picture, or returns what is known of it.
+func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Picture, claimed bool, err error) {
+	err = s.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		claimed, err = s.c.Desk.ClaimPicture(ctx, tx, messageID, id)
+		return err
+	})
+	if err != nil || claimed {
+		return p, claimed && err == nil, err
+	}
+	p, err = s.known(ctx, messageID, id)
+	return p, false, err
+}
+
+// keep fetches a picture that this process has claimed.
+func (s *Service) keep(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
+	p, err := s.fetch(ctx, address)
+	ctx = context.WithoutCancel(ctx) // what was fetched is kept, however late
+	if err == nil {
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.KeepPicture(ctx, tx, messageID, id, p) })
+	}
+	refused, theirs := errors.AsType[*refusal](err)
+	if theirs && refused.final {
+		p = desk.Picture{Error: refused.why}
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.KeepPicture(ctx, tx, messageID, id, p) })
+	}
+	if released := s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.ReleasePicture(ctx, tx, messageID, id) }); released != nil {
+		s.c.Logger.WarnContext(ctx, "a picture's claim is not released; it ends by itself", "message", messageID, "error", released)
+	}
+	if theirs {
+		s.c.Logger.InfoContext(ctx, "a picture of a mail was not loaded", "message", messageID, "why", refused.why)
+		return desk.Picture{}, nil
+	}
+	return desk.Picture{}, err
+}
+
+// refusal is a picture that its host does not give, or that is none. The reason does not
+// repeat the address.
+type refusal struct {
+	why   string
+	final bool // another try would end the same
+}
+
+func (r *refusal) Error() string { return r.why }
+
+// fetch downloads and stores a picture. An error that is no [*refusal] is ours.
+func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return desk.Picture{}, &refusal{why: "too many pictures are loaded at once"}
+	}
+	limited, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	content, err := s.download(limited, address)
+	if err != nil {
+		return desk.Picture{}, err
+	}
+	kind := http.DetectContentType(content)
+	if !slices.Contains(types, kind) {
+		return desk.Picture{}, &refusal{why: "it is no picture", final: true}
+	}
+	ref, err := s.c.Blob.Put(ctx, bytes.NewReader(content))
+	if err != nil {
+		return desk.Picture{}, fmt.Errorf("store picture: %w", err)
+	}
+	return desk.Picture{BlobKey: ref.Key, Size: ref.Size, ContentType: kind}, nil
+}
+
+func (s *Service) download(ctx context.Context, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil || !plain(req.URL) {
+		return nil, &refusal{why: "its address is not a plain one", final: true}
+	}
+	req.Header.Set("User-Agent", userAgent)
+	req.Header.Set("Accept", strings.Join(types, ", "))
+	client := http.Client{
+		Transport: s.c.Transport,
+		CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			next.Header.Del("Referer")
+			if len(via) > maxHops || !plain(next.URL) {
+				return &refusal{why: "it leads elsewhere too often, or to no plain address", final: true}
+			}
+			return nil
+		},
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, refused(err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
+		return nil, &refusal{why: "its host answered " + resp.Status}
+	case resp.StatusCode != http.StatusOK:
+		return nil, &refusal{why: "its host answered " + resp.Status, final: true}
+	case resp.ContentLength > maxSize:
+		return nil, &refusal{why: "it is too large", final: true}
+	}
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxSize+1))
+	switch {
+	case err != nil:
+		return nil, refused(err)
+	case len(content) > maxSize:
+		return nil, &refusal{why: "it is too large", final: true}
+	}
+	return content, nil
+}
+
+// refused is what a request that failed comes to.
+func refused(err error) *refusal {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return r
+	}
+	if _, ok := errors.AsType[*netguard.AddressError](err); ok {
+		return &refusal{why: "its address is not a public one", final: true}
+	}
+	return &refusal{why: "its host could not be reached in time"}
+}
+
+// plain reports whether a picture may be at an address: on the web's own ports, without
+// credentials.
+func plain(u *url.URL) bool {
+	return (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.Hostname() != "" && slices.Contains([]string{"", "80", "443"}, u.Port())
+}
