@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -255,6 +256,17 @@ func startDemoProcess(t *testing.T) demoProcess {
 	})
 	if err := json.NewDecoder(out).Decode(&d); err != nil {
 		t.Fatalf("the demo did not start: %v", err)
+	}
+	for range poll(t, 30*time.Second) { // until what its customers wrote has become tickets
+		list := exec.Command(os.Args[0], "inbound", "list", "--state=accepted", "--json")
+		list.Dir, list.Env, list.Stderr = d.folder, demo.Env, t.Output()
+		waiting, err := list.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(waiting, []byte(`"events": []`)) {
+			break
+		}
 	}
 	return d
 }
