@@ -30,8 +30,9 @@ var compressible = []string{"text/html", "text/css", "text/javascript", "applica
 
 // compressed has answers to GET compressed by gzip or zstd, as the client prefers.
 // An answer is left alone if it says no-transform, because it shows a secret or is part
-// of signing in, or sets a cookie; if it is a file or a part of one; and if another site
-// had a browser ask with its cookies, which could learn what is in it from its length.
+// of signing in, or sets a cookie; if it is a file or a part of one; and if the request
+// has cookies and may come from another site, which could infer the content from the
+// length.
 func compressed(next http.Handler) (http.Handler, error) {
 	wrap, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(leastCompressed), gzhttp.ContentTypeFilter(isCompressible), gzhttp.SuffixETag(tagSuffix),
@@ -41,11 +42,11 @@ func compressed(next http.Handler) (http.Handler, error) {
 		return nil, fmt.Errorf("compression: %w", err)
 	}
 	packing := wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(&judged{ResponseWriter: w, asked: r, suffix: withoutSuffix(r.Header)}, r)
+		next.ServeHTTP(&judged{ResponseWriter: w, request: r, suffix: withoutSuffix(r.Header)}, r)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		safe := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if !safe || r.Header.Get("Range") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream") || elsewhereAsked(r) {
+		if !safe || r.Header.Get("Range") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream") || maybeCrossSite(r) {
 			withoutSuffix(r.Header)
 			next.ServeHTTP(w, r)
 			return
@@ -59,9 +60,9 @@ func isCompressible(contentType string) bool {
 	return slices.Contains(compressible, kind)
 }
 
-// elsewhereAsked reports whether a browser sends its cookies with a request that a page
-// of another site made, or may have made.
-func elsewhereAsked(r *http.Request) bool {
+// maybeCrossSite reports whether a request has cookies, and nothing says that no page of
+// another site made it.
+func maybeCrossSite(r *http.Request) bool {
 	if r.Header.Get("Cookie") == "" {
 		return false
 	}
@@ -90,7 +91,7 @@ func withoutSuffix(h http.Header) string {
 // [gzhttp.GzipResponseWriter], which is told by a header that it removes.
 type judged struct {
 	http.ResponseWriter
-	asked   *http.Request
+	request *http.Request
 	suffix  string // of the tag that the client has; empty: none
 	decided bool
 	empty   bool // what is written is left out: it is the answer to a HEAD
@@ -128,7 +129,7 @@ func (j *judged) decide(status int) {
 		}
 	case len(h["Set-Cookie"]) > 0, strings.Contains(h.Get("Cache-Control"), "no-transform"), disposition != "" && disposition != rest.Disposition, h.Get("Accept-Ranges") != "":
 		h.Set(gzhttp.HeaderNoCompression, "1")
-	case j.asked.Method == http.MethodHead && j.asked.Header.Get("Accept-Encoding") != "" && isCompressible(h.Get("Content-Type")):
+	case j.request.Method == http.MethodHead && j.request.Header.Get("Accept-Encoding") != "" && isCompressible(h.Get("Content-Type")):
 		// A GET would be answered with another length, which is not known.
 		j.empty = true
 		if n, err := strconv.Atoi(h.Get("Content-Length")); err == nil && n >= leastCompressed {
