@@ -13,17 +13,17 @@ import (
 )
 
 // FetchKind is the queue's name for fetching a file after its message. A job's id is that
-// of the attachment, which is pending until [Service.KeepFile] or [Service.MissFile].
+// of the attachment, which is pending until [Service.CompleteFile] or [Service.FailFile].
 const FetchKind = "media"
 
 // Promise is how a file is fetched after its message: the lane and the payload of the job
-// of kind [FetchKind], which mean something to whoever runs it.
+// of kind [FetchKind], in the terms of the worker that runs it.
 type Promise struct {
 	Lane    string
 	Payload []byte
 }
 
-// pendingRetry is what whoever asks for a pending file is told to wait.
+// pendingRetry is the wait that requests for a pending file are given as Retry-After.
 const pendingRetry = 10 * time.Second
 
 func errPending() error {
@@ -63,10 +63,10 @@ type File struct {
 	ContentType string
 }
 
-// KeepFile gives a pending attachment its file, in the caller's transaction. An attachment
+// CompleteFile stores the file of a pending attachment, in the caller's transaction. An attachment
 // that was deleted meanwhile, as a redacted customer's is, leaves no file behind.
-func (s *Service) KeepFile(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
-	done, err := s.settleFile(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
+func (s *Service) CompleteFile(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
+	done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
 			name = CASE WHEN $5 = '' THEN name ELSE $5 END
 		WHERE id = $1 AND pending RETURNING organization_id, ticket_id`,
 		attachmentID, f.Key, f.Size, line(f.ContentType, 255), line(f.Name, 255))
@@ -76,16 +76,16 @@ func (s *Service) KeepFile(ctx context.Context, tx *db.Tx, attachmentID string, 
 	return s.forgetBlobs(ctx, tx, []string{f.Key})
 }
 
-// MissFile notes why the file of a pending attachment cannot be had, in words for an
-// agent, in the caller's transaction.
-func (s *Service) MissFile(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
-	_, err := s.settleFile(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
+// FailFile records why the file of a pending attachment could not be fetched, in words for
+// an agent, in the caller's transaction.
+func (s *Service) FailFile(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
+	_, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
 		attachmentID, line(why, 500))
 	return err
 }
 
-// settleFile ends the pending state of an attachment, and reports whether it was in it.
-func (s *Service) settleFile(ctx context.Context, tx *db.Tx, query string, args ...any) (bool, error) {
+// endFetch ends the pending state of an attachment, and reports whether it was in it.
+func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (bool, error) {
 	var organizationID, ticketID string
 	err := tx.QueryRow(ctx, query, args...).Scan(&organizationID, &ticketID)
 	if errors.Is(err, db.ErrNoRows) {

@@ -25,10 +25,10 @@ func promising() desk.Inbound {
 	return in
 }
 
-// keepFile gives the file of a message to an attachment.
-func (f *fixture) keepFile(id string, file desk.File) {
+// completeFile gives the file of a message to an attachment.
+func (f *fixture) completeFile(id string, file desk.File) {
 	f.Helper()
-	f.write("keep a file", func(tx *db.Tx) error { return f.desk.KeepFile(f.Context(), tx, id, file) })
+	f.write("keep a file", func(tx *db.Tx) error { return f.desk.CompleteFile(f.Context(), tx, id, file) })
 }
 
 // TestPendingFile: a message says that its file is on its way, by a link that works once
@@ -83,7 +83,7 @@ func TestPendingFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // as a process that died between the two makes it
-		f.keepFile(a.ID, desk.File{Ref: ref, Name: "b.png", ContentType: "image/jpeg"})
+		f.completeFile(a.ID, desk.File{Ref: ref, Name: "b.png", ContentType: "image/jpeg"})
 	}
 	got, content, err := f.desk.OpenShared(t.Context(), a.ID, until, sig)
 	if err != nil {
@@ -103,8 +103,8 @@ func TestMissedFile(t *testing.T) {
 	f := newFixture(t)
 	r := f.intake(promising())
 	a := f.messages(r.TicketID)[0].Attachments[0]
-	f.write("miss a file", func(tx *db.Tx) error { return f.desk.MissFile(t.Context(), tx, a.ID, "it is gone") })
-	f.keepFile(a.ID, desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 1}}) // too late
+	f.write("miss a file", func(tx *db.Tx) error { return f.desk.FailFile(t.Context(), tx, a.ID, "it is gone") })
+	f.completeFile(a.ID, desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 1}}) // too late
 	got := f.messages(r.TicketID)[0].Attachments[0]
 	if got.Pending || got.BlobKey != "" || got.Error != "it is gone" {
 		t.Errorf("attachment %+v", got)
@@ -130,7 +130,7 @@ func TestPendingFileMerged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.keepFile(a.ID, desk.File{Ref: ref, ContentType: "image/png"})
+	f.completeFile(a.ID, desk.File{Ref: ref, ContentType: "image/png"})
 	if len(changed) != 1 || changed[0] != other.TicketID {
 		t.Errorf("told of %q, want the survivor", changed)
 	}
@@ -174,7 +174,7 @@ func TestSameMailWithPromises(t *testing.T) {
 	}
 	for _, a := range f.messages(first)[0].Attachments {
 		if a.Pending {
-			f.keepFile(a.ID, desk.File{Ref: other, ContentType: "x/y"})
+			f.completeFile(a.ID, desk.File{Ref: other, ContentType: "x/y"})
 		}
 	}
 	for _, files := range [][]blob.Ref{{contained, {}}, {other, contained}, {{}, {}}} {

@@ -215,7 +215,7 @@ func Open(c Config) *Service {
 		})
 	}
 	s.queue.Handle(queue.Worker{
-		Kind: desk.FetchKind, PerLane: mediaPerLane, Concurrency: mediaAtOnce, Run: s.fetchFile, Retry: retryFile, Bury: s.missFile,
+		Kind: desk.FetchKind, PerLane: mediaPerLane, Concurrency: mediaAtOnce, Run: s.fetchFile, Retry: retryFile, Bury: s.failFile,
 	})
 	return s
 }

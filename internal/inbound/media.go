@@ -56,7 +56,7 @@ func (p *promise) attachment() channel.Attachment {
 }
 
 // promises returns how the attachments of a message are fetched that came as an address
-// only. What the channel cannot fetch gets the reason.
+// only. Attachments that the channel cannot fetch get the reason as their Error.
 func (s *Service) promises(o channel.Origin, verifiedBy string, list []channel.Attachment) ([]desk.Promise, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -130,7 +130,7 @@ func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := s.desk.KeepFile(ctx, tx, j.ID, desk.File{Ref: ref, Name: file.Name, ContentType: file.ContentType}); err != nil {
+		if err := s.desk.CompleteFile(ctx, tx, j.ID, desk.File{Ref: ref, Name: file.Name, ContentType: file.ContentType}); err != nil {
 			return err
 		}
 		return j.Finish(ctx, tx)
@@ -170,14 +170,14 @@ func retryFile(attempt int, err error) (time.Duration, bool) {
 	return retry(attempt, err)
 }
 
-// missFile records that a file cannot be had.
-func (s *Service) missFile(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
+// failFile records that a file cannot be had.
+func (s *Service) failFile(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
 	why := "the file could not be fetched"
 	if m, ok := errors.AsType[*mediaError](cause); ok {
 		why = m.message
 	}
 	s.log.WarnContext(ctx, "an attachment could not be fetched", "attachment", j.ID, "error", cause)
-	return s.desk.MissFile(ctx, tx, j.ID, why)
+	return s.desk.FailFile(ctx, tx, j.ID, why)
 }
 
 // mediaError is a download that failed at the other end.

@@ -3,9 +3,9 @@
 //
 // A picture is fetched once from its address, by this program and as this program: from
 // public addresses only, without cookies and without anything of the reader's request. It
-// is kept with the message and served from there to everybody who may read that. What is
-// no picture by its bytes, too large or too slow is never served. Links to pictures are
-// signed, so that only a page that shows the message can have one fetched.
+// is stored with the message and served from there to all readers of the message. A response
+// that is no picture by its bytes, too large or too slow is never served. Links to pictures
+// are signed, so that only a page that shows the message causes a fetch.
 package picture
 
 import (
@@ -52,7 +52,7 @@ const (
 // a document.
 var types = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Config is what a [Service] needs. All is required.
+// Config holds the parts of a [Service]. All are required.
 type Config struct {
 	DB   *db.DB
 	Desk *desk.Service
@@ -79,16 +79,17 @@ func digest(address string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Link returns what [Service.Open] takes for a picture of a message: the digest of its
-// address, and the signature of both.
+// Link returns the arguments of [Service.Open] for a picture of a message: the digest of
+// its address, and the signature of both.
 func (s *Service) Link(messageID, address string) (id, signature string) {
 	id = digest(address)
 	return id, hex.EncodeToString(s.c.Box.MAC(purpose, messageID, id)[:macSize])
 }
 
-// Open returns a picture of a message that the caller may read, fetching it if nobody has
-// before. The caller closes the content. What is no picture of the message, a wrong
-// signature, and a picture that cannot be had are NotFound.
+// Open returns a picture of a message that the caller may read, fetched now if it is not
+// stored yet. The caller closes the content. Errors: NotFound for an address that the message
+// does not link to, a wrong signature, and a picture that could not be fetched; Unavailable
+// while another process fetches it for too long.
 func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature string) (desk.Picture, io.ReadCloser, error) {
 	missing := problem.New(problem.NotFound, "there is no such picture")
 	mac, err := hex.DecodeString(signature)
@@ -114,12 +115,12 @@ func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature strin
 	return p, content, nil
 }
 
-// load returns a picture, fetched by whoever comes first.
+// load returns a picture, fetched for the first of simultaneous requests.
 func (s *Service) load(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
 	if p, err := s.known(ctx, messageID, id); err != nil || p != (desk.Picture{}) {
 		return p, err
 	}
-	// Who asked may go away: the others still want it, and it is asked for once.
+	// The request may end: others wait for the same picture, which is fetched once.
 	work := context.WithoutCancel(ctx)
 	done := s.flights.DoChan(messageID+" "+id, func() (any, error) { return s.loadOnce(work, messageID, id, address) })
 	select {
@@ -131,7 +132,7 @@ func (s *Service) load(ctx context.Context, messageID, id, address string) (desk
 	}
 }
 
-// known returns what is stored of a picture; the zero value: nothing yet.
+// known returns the result for a picture; the zero value: none yet.
 func (s *Service) known(ctx context.Context, messageID, id string) (desk.Picture, error) {
 	p, err := s.c.Desk.Picture(ctx, s.c.DB, messageID, id)
 	if errors.Is(err, db.ErrNoRows) {
@@ -163,7 +164,7 @@ func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (
 	return desk.Picture{}, problem.New(problem.Unavailable, "the picture is still being loaded")
 }
 
-// claim makes it this process's to fetch a picture, or returns what is known of it.
+// claim claims a picture for this process, or returns the result of an earlier claim.
 func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Picture, claimed bool, err error) {
 	err = s.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
 		claimed, err = s.c.Desk.ClaimPicture(ctx, tx, messageID, id)
@@ -176,17 +177,17 @@ func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Pictu
 	return p, false, err
 }
 
-// keep fetches a picture that this process has claimed.
+// keep fetches a picture that this process has claimed, and records the result.
 func (s *Service) keep(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
 	p, err := s.fetch(ctx, address)
-	ctx = context.WithoutCancel(ctx) // what was fetched is kept, however late
+	ctx = context.WithoutCancel(ctx) // a result is recorded, however late
 	if err == nil {
-		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.KeepPicture(ctx, tx, messageID, id, p) })
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePicture(ctx, tx, messageID, id, p) })
 	}
 	refused, theirs := errors.AsType[*refusal](err)
 	if theirs && refused.final {
 		p = desk.Picture{Error: refused.why}
-		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.KeepPicture(ctx, tx, messageID, id, p) })
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePicture(ctx, tx, messageID, id, p) })
 	}
 	if released := s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.ReleasePicture(ctx, tx, messageID, id) }); released != nil {
 		s.c.Logger.WarnContext(ctx, "a picture's claim is not released; it ends by itself", "message", messageID, "error", released)
@@ -272,7 +273,7 @@ func (s *Service) download(ctx context.Context, address string) ([]byte, error) 
 	return content, nil
 }
 
-// refused is what a request that failed comes to.
+// refused maps the error of a request to a refusal.
 func refused(err error) *refusal {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r

@@ -2,7 +2,7 @@ package safehtml
 
 import "regexp"
 
-// What stands in the values of styles and of the attributes that came before them, in
+// Patterns of the values of styles, and of the presentational attributes of older HTML, in
 // lower case.
 const (
 	aColour  = `(?:#[0-9a-f]{3,8}|(?:rgb|hsl)a?\([0-9., %/]{1,40}\)|[a-z]{3,24})`

@@ -138,7 +138,7 @@ func TestFileOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		return s.KeepFile(t.Context(), tx, told.ID, desk.File{Ref: ref, ContentType: "image/png"})
+		return s.CompleteFile(t.Context(), tx, told.ID, desk.File{Ref: ref, ContentType: "image/png"})
 	}); err != nil {
 		t.Fatal(err)
 	}

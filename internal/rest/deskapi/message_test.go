@@ -279,10 +279,10 @@ func TestAttachmentStates(t *testing.T) {
 		t.Errorf("got Retry-After %q", a.Header.Get("Retry-After"))
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		if err := r.desk.KeepFile(t.Context(), tx, ids[1], desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 5}}); err != nil {
+		if err := r.desk.CompleteFile(t.Context(), tx, ids[1], desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 5}}); err != nil {
 			return err
 		}
-		return r.desk.MissFile(t.Context(), tx, ids[2], "gone")
+		return r.desk.FailFile(t.Context(), tx, ids[2], "gone")
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -810,7 +810,7 @@ func TestPendingFiles(t *testing.T) {
 	}
 	files := h.messages(r.TicketID)[0].Attachments
 	h.write(func(tx *db.Tx) error {
-		if err := h.desk.MissFile(t.Context(), tx, files[1].ID, "the provider answered 404 Not Found"); err != nil {
+		if err := h.desk.FailFile(t.Context(), tx, files[1].ID, "the provider answered 404 Not Found"); err != nil {
 			return err
 		}
 		says, err := h.desk.Compose(t.Context(), desk.Draft{Attachments: []channel.Attachment{{Name: "x", Data: []byte("PNG")}}})
@@ -821,7 +821,7 @@ func TestPendingFiles(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return h.desk.KeepFile(t.Context(), tx, files[0].ID, desk.File{Ref: blob.Ref{Key: m.Attachments[0].BlobKey, Size: 3}, ContentType: "image/png"})
+		return h.desk.CompleteFile(t.Context(), tx, files[0].ID, desk.File{Ref: blob.Ref{Key: m.Attachments[0].BlobKey, Size: 3}, ContentType: "image/png"})
 	})
 	d = b.Page("/tickets/1")
 	d.Want("b.png could not be had: the provider answered 404 Not Found")
