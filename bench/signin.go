@@ -16,9 +16,9 @@ import (
 // another address makes 1,000 wrong ones as fast as 100 clients can. The ceiling is the
 // same address without the other.
 func signInBesideWrong(ctx context.Context, b *bench) ([]row, error) {
-	rounds, wrong := 6, 1000
+	rounds, wrong, clients := 6, 1000, 100
 	if b.short {
-		rounds, wrong = 1, 120
+		rounds, wrong, clients = 1, 12, 10
 	}
 	p, err := b.open(ctx, filepath.Join(b.dir, "sign-ins-beside"), false)
 	if err != nil {
@@ -34,7 +34,7 @@ func signInBesideWrong(ctx context.Context, b *bench) ([]row, error) {
 		ended := make(chan error, 1)
 		attacker := fmt.Sprintf("203.0.113.%d", round+1)
 		go func() {
-			_, err := signInElsewhere(ctx, crowd{URL: p.url, Clients: 100, N: wrong, Wrong: attacker})
+			_, err := signInElsewhere(ctx, crowd{URL: p.url, Clients: clients, N: wrong, Wrong: attacker})
 			ended <- err
 		}()
 		before := len(beside)
