@@ -45,6 +45,9 @@ func deployment(t *testing.T, baseURL string, log *slog.Logger, change ...func(*
 	return a
 }
 
+// TestTemplatesParse: a page that nobody has shown yet would fail only then.
+func TestTemplatesParse(t *testing.T) { openStrict(t).site.ParseTemplates() }
+
 // ask sends a request for a host to the program.
 func (a *App) ask(method, host, path string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)

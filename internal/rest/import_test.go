@@ -358,12 +358,8 @@ func TestRoundTrip(t *testing.T) {
 // TestShown holds that people and tools are told of all this.
 func TestShown(t *testing.T) {
 	g := openGarage(t)
-	h, err := g.api.Reference("/reference")
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/reference", nil))
+	g.api.Reference("/reference").ServeHTTP(w, httptest.NewRequest("GET", "/reference", nil))
 	for _, want := range []string{"<code>application/geo+json</code>", "<h3>Import</h3>", "<code>atomic</code>", "<code>X-Subaccount-Id</code>", "An empty cell means", "Needs an API key for all subaccounts."} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("the reference does not have %q", want)
@@ -376,7 +372,7 @@ func TestShown(t *testing.T) {
 			Responses   map[string]struct{ Content map[string]any }
 		}
 	}
-	if err := json.Unmarshal(g.api.OpenAPI(), &doc); err != nil {
+	if err := json.Unmarshal(resttest.OpenAPI(t, g.api), &doc); err != nil {
 		t.Fatal(err)
 	}
 	post, list := doc.Paths["/bikes"]["post"], doc.Paths["/bikes"]["get"]

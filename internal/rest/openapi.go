@@ -16,19 +16,28 @@ type object = map[string]any
 // serveOpenAPI answers with the document, which needs no key.
 func (a *API) serveOpenAPI(w http.ResponseWriter, r *Request, bucket string) {
 	a.peek(w, r, bucket)
+	doc, err := a.openAPI()
+	if err != nil {
+		a.failed(w, r, err)
+		return
+	}
 	h := w.Header()
-	h["Etag"] = []string{a.openAPITag}
+	h["Etag"] = []string{doc.tag}
 	h["Cache-Control"] = []string{"public, no-cache"}
-	if lines := r.http.Header["If-None-Match"]; len(lines) > 0 && anyTag(lines, a.openAPITag, true) {
+	if lines := r.http.Header["If-None-Match"]; len(lines) > 0 && anyTag(lines, doc.tag, true) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	h["Content-Type"] = []string{"application/json"}
-	a.send(w, r, http.StatusOK, a.openAPI)
+	a.send(w, r, http.StatusOK, doc.text)
 }
 
-// OpenAPI returns the OpenAPI 3.1 document.
-func (a *API) OpenAPI() []byte { return slices.Clone(a.openAPI) }
+// OpenAPI returns the OpenAPI 3.1 document. The error says what is wrong with the
+// description of the routes.
+func (a *API) OpenAPI() ([]byte, error) {
+	doc, err := a.openAPI()
+	return slices.Clone(doc.text), err
+}
 
 // document31 makes the OpenAPI document.
 func (a *API) document31() ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed pages.html
@@ -45,7 +46,24 @@ type shownGroup struct {
 
 // Reference returns a handler of pages for people about this API: the reference
 // at path, and its style sheet below. They load nothing from anywhere else.
-func (a *API) Reference(path string) (http.Handler, error) {
+func (a *API) Reference(path string) http.Handler {
+	text := sync.OnceValues(func() ([]byte, error) { return a.reference(path) })
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		text, err := text()
+		if err != nil {
+			a.log.ErrorContext(r.Context(), "reference not rendered", "api", a.c.Title, "error", err)
+			http.Error(w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
+			return
+		}
+		servePage(w, http.StatusOK, text)
+	})
+	mux.HandleFunc("GET "+path+"/style.css", serveStyle)
+	return mux
+}
+
+// reference renders the reference of this API, at path.
+func (a *API) reference(path string) ([]byte, error) {
 	page := struct {
 		Title, Style, Base, Document string
 		Description                  []string
@@ -60,14 +78,7 @@ func (a *API) Reference(path string) (http.Handler, error) {
 		}
 		page.Groups[at].Operations = append(page.Groups[at].Operations, rt.show(a.c.Base))
 	}
-	text, err := render("reference", page)
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { servePage(w, http.StatusOK, text) })
-	mux.HandleFunc("GET "+path+"/style.css", serveStyle)
-	return mux, nil
+	return render("reference", page)
 }
 
 // Problems returns a handler of the pages that the type of a problem leads to:

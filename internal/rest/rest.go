@@ -36,6 +36,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -102,8 +103,13 @@ type API struct {
 	names   map[*Route][]string // of the parts of its path that vary
 	running running
 
-	openAPI    []byte
-	openAPITag string
+	openAPI func() (document, error) // makes it once, when it is first wanted
+}
+
+// document is the OpenAPI document as it is sent.
+type document struct {
+	text []byte
+	tag  string // the entity tag
 }
 
 // New returns the API of some routes. The error says what is wrong with their
@@ -139,11 +145,10 @@ func New(c Config) (*API, error) {
 	if _, err := a.tree.add(&Route{Method: http.MethodGet, Path: documentPath}); err != nil {
 		return nil, fmt.Errorf("route %s: %w", documentPath, err)
 	}
-	var err error
-	if a.openAPI, err = a.document31(); err != nil {
-		return nil, err
-	}
-	a.openAPITag = etag(a.openAPI)
+	a.openAPI = sync.OnceValues(func() (document, error) {
+		text, err := a.document31()
+		return document{text, etag(text)}, err
+	})
 	return a, nil
 }
 

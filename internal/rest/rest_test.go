@@ -510,10 +510,7 @@ func TestUnavailable(t *testing.T) {
 
 func TestPages(t *testing.T) {
 	n := open(t)
-	reference, err := n.api.Reference("/api/docs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := n.api.Reference("/api/docs")
 	problems, err := rest.Problems()
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -32,7 +33,7 @@ const (
 type Area struct {
 	site      *Site
 	styles    []string
-	templates map[string]*template.Template
+	templates templates
 }
 
 // Request is a request of somebody who is signed in.
@@ -75,17 +76,22 @@ type Route struct {
 // Area returns an area whose pages are the templates of files: the folder
 // "templates" has a file for each, which defines "body". Files whose names begin
 // with "_" are parts that all of them may use, beside those of the kit. Styles
-// are the sheets of static/css that its pages have beside the one of all. It
-// panics on templates that cannot be parsed.
+// are the sheets of static/css that its pages have beside the one of all. A template is
+// parsed when its page is first shown; see [Site.ParseTemplates].
 func (s *Site) Area(files fs.FS, styles ...string) *Area {
-	a := &Area{site: s, styles: styles, templates: make(map[string]*template.Template)}
-	base := template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles, "templates/app.html", "templates/_*.html"))
-	if parts, _ := fs.Glob(files, "templates/_*.html"); len(parts) > 0 {
-		template.Must(base.ParseFS(files, parts...))
-	}
+	a := &Area{site: s, styles: styles, templates: make(templates)}
+	s.areas = append(s.areas, a)
+	base := sync.OnceValue(func() *template.Template {
+		t := template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles, "templates/app.html", "templates/_*.html"))
+		if parts, _ := fs.Glob(files, "templates/_*.html"); len(parts) > 0 {
+			template.Must(t.ParseFS(files, parts...))
+		}
+		return t
+	})
 	add := func(from fs.FS, name string) {
-		page := template.Must(template.Must(base.Clone()).ParseFS(from, name))
-		a.templates[strings.TrimSuffix(path.Base(name), ".html")] = page
+		a.templates.add(strings.TrimSuffix(path.Base(name), ".html"), func() *template.Template {
+			return template.Must(template.Must(base().Clone()).ParseFS(from, name))
+		})
 	}
 	for _, name := range []string{"told", "confirm"} {
 		add(templateFiles, "templates/"+name+".html")
@@ -98,6 +104,42 @@ func (s *Site) Area(files fs.FS, styles ...string) *Area {
 		add(files, name)
 	}
 	return a
+}
+
+// templates are those of pages by name. Parsed, they take most of the memory of a
+// server at rest, and few pages are shown on most days.
+type templates map[string]func() *template.Template
+
+func (ts templates) add(name string, parse func() *template.Template) {
+	ts[name] = sync.OnceValue(parse)
+}
+
+// execute executes a template of the page with a name. It panics on one that cannot be
+// parsed.
+func (ts templates) execute(page, name string, data any) ([]byte, error) {
+	parsed, ok := ts[page]
+	if !ok {
+		return nil, errors.New("web: no template " + page)
+	}
+	var body bytes.Buffer
+	if err := parsed().ExecuteTemplate(&body, name, data); err != nil {
+		return nil, err
+	}
+	return body.Bytes(), nil
+}
+
+// ParseTemplates parses the templates of all pages now. It panics on one that cannot be
+// parsed.
+func (s *Site) ParseTemplates() {
+	all := []templates{s.templates}
+	for _, a := range s.areas {
+		all = append(all, a.templates)
+	}
+	for _, ts := range all {
+		for _, parse := range ts {
+			parse()
+		}
+	}
 }
 
 // Handle has an address answered: a path with wildcards as [http.ServeMux] takes
@@ -246,13 +288,9 @@ type frame struct {
 
 // Render sends the page whose template has this name.
 func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) error {
-	t := a.templates[name]
-	if t == nil {
-		return errors.New("web: no template " + name)
-	}
 	f := frame{Page: p, Request: r, Styles: a.styles, Rail: rail(p), Notice: a.site.takeNotice(w, r.Request), News: r.news}
-	var body bytes.Buffer
-	if err := t.ExecuteTemplate(&body, "layout", f); err != nil {
+	body, err := a.templates.execute(name, "layout", f)
+	if err != nil {
 		return err
 	}
 	status := p.Status
@@ -263,22 +301,18 @@ func (a *Area) Render(w http.ResponseWriter, r *Request, name string, p Page) er
 	if p.Secret {
 		cache = untouched
 	}
-	send(w, status, body.Bytes(), appPolicy, "strict-origin", cache)
+	send(w, status, body, appPolicy, "strict-origin", cache)
 	return nil
 }
 
 // Part sends what a template named part of a page's file makes of data, without
 // the frame: for scripts that put it into a page.
 func (a *Area) Part(w http.ResponseWriter, page, part string, data any) error {
-	t := a.templates[page]
-	if t == nil {
-		return errors.New("web: no template " + page)
-	}
-	var body bytes.Buffer
-	if err := t.ExecuteTemplate(&body, part, data); err != nil {
+	body, err := a.templates.execute(page, part, data)
+	if err != nil {
 		return err
 	}
-	send(w, http.StatusOK, body.Bytes(), appPolicy, "strict-origin", noStore)
+	send(w, http.StatusOK, body, appPolicy, "strict-origin", noStore)
 	return nil
 }
 

@@ -24,7 +24,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -87,7 +86,8 @@ type Site struct {
 	log       *slog.Logger
 	mux       *http.ServeMux
 	routes    []RouteInfo
-	templates map[string]*template.Template
+	templates templates
+	areas     []*Area
 	assets    *assets
 	streams   streams
 
@@ -111,15 +111,17 @@ func New(c Config) *Site {
 
 		onNotFound: c.NotFound,
 		mux:        http.NewServeMux(),
-		templates:  make(map[string]*template.Template),
+		templates:  make(templates),
 		assets:     loadAssets(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	for _, name := range []string{"index", "message", "signin", "sent", "link", "forgot", "welcome", "notadmitted", "resetpassword", "invitation", "checkout", "secondstep", "proof", "newpasskey"} {
-		s.templates[name] = template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles,
-			"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
+		s.templates.add(name, func() *template.Template {
+			return template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles,
+				"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
+		})
 	}
 
 	s.handle("/{$}", s.index, nil)
@@ -223,8 +225,8 @@ type page struct {
 
 // render sends a page.
 func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
-	var body bytes.Buffer
-	if err := s.templates[name].ExecuteTemplate(&body, "layout", p); err != nil {
+	body, err := s.templates.execute(name, "layout", p)
+	if err != nil {
 		s.log.ErrorContext(r.Context(), "page not rendered", "page", name, "error", err)
 		http.Error(w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
 		return
@@ -241,7 +243,7 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	if p.Script != "" {
 		policy += "; script-src 'self'"
 	}
-	send(w, status, body.Bytes(), policy, referrer, untouched)
+	send(w, status, body, policy, referrer, untouched)
 }
 
 // message is a page that says what happened and what to do next.

@@ -36,11 +36,21 @@ type Client struct {
 	document *document
 }
 
+// OpenAPI returns the document of an API.
+func OpenAPI(t testing.TB, api *rest.API) []byte {
+	t.Helper()
+	text, err := api.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // New returns a client of an API at base, which is served until the end of the
 // test. The document itself is checked too.
 func New(t testing.TB, api *rest.API, base string) *Client {
 	t.Helper()
-	doc := readDocument(t, api.OpenAPI())
+	doc := readDocument(t, OpenAPI(t, api))
 	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	srv := &http.Server{
 		Handler:  api.Wrap(http.NotFoundHandler()),
