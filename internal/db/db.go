@@ -63,6 +63,7 @@ type DB struct {
 	namespace string
 	pool      *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
 	writer    *writer // SQLite only
+	commits   commits // SQLite only
 
 	slow chan struct{} // holds one for each ReadSlowly that runs
 
@@ -131,7 +132,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 		return fmt.Errorf("folder of the database: %w", err)
 	}
 	d.engine = sqliteEngine
-	d.writer, err = openWriter(ctx, abs)
+	d.writer, err = openWriter(ctx, abs, &d.commits.ours)
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
@@ -145,7 +146,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
 	}
-	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + slowReads)
+	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + slowReads + 1) // one sees commits
 	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
 	return nil
 }
@@ -198,6 +199,7 @@ func (d *DB) Close() error {
 	d.work.Wait()
 	// The writer goes last: the last connection to close merges SQLite's
 	// write-ahead log into the file, which readers may not do.
+	d.commits.close()
 	err := d.pool.Close()
 	if d.writer != nil {
 		err = errors.Join(err, d.writer.close())

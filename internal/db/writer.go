@@ -36,6 +36,8 @@ type writer struct {
 	quit  chan struct{} // closed to stop taking calls
 	done  chan struct{} // closed when the goroutine has ended
 	stop  sync.Once
+
+	commits *atomic.Int64 // counted
 }
 
 // openFile is a file as it was when SQLite opened it.
@@ -57,7 +59,7 @@ type call struct {
 	done     chan struct{}
 }
 
-func openWriter(ctx context.Context, path string) (*writer, error) {
+func openWriter(ctx context.Context, path string, commits *atomic.Int64) (*writer, error) {
 	// A page that is changed again and again is copied into the file once a
 	// checkpoint; 64 MB between them cost a sixth less than 16 MB did.
 	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), usual)
@@ -66,10 +68,11 @@ func openWriter(ctx context.Context, path string) (*writer, error) {
 	}
 	pool.SetMaxOpenConns(1)
 	w := &writer{
-		pool:  pool,
-		calls: make(chan *call, maxGroup),
-		quit:  make(chan struct{}),
-		done:  make(chan struct{}),
+		commits: commits,
+		pool:    pool,
+		calls:   make(chan *call, maxGroup),
+		quit:    make(chan struct{}),
+		done:    make(chan struct{}),
 	}
 	if err := w.connect(ctx, path); err != nil {
 		return nil, errors.Join(err, pool.Close())
@@ -304,6 +307,7 @@ func (w *writer) transaction(group []*call) (err error) {
 	if err := w.control("COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	w.commits.Add(1)
 	return nil
 }
 

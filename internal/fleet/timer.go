@@ -16,6 +16,9 @@ import (
 const (
 	sweepEvery = time.Second
 	packEvery  = time.Second
+	// packAnyway is how often is looked for rides to pack while nothing is committed:
+	// they are, some time after they have ended.
+	packAnyway = time.Minute
 	// sweepBatch bounds what one transaction of a sweep does, and so how long
 	// others wait for it.
 	sweepBatch = 50
@@ -27,9 +30,14 @@ func (s *Service) Run(ctx context.Context) {
 	var packing sync.WaitGroup
 	defer packing.Wait()
 	packing.Go(func() { s.runPack(ctx) })
+	changes := s.db.Changes()
+	var next time.Time // when something is due, as of the last commit
 	for {
-		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "what is due in the fleets could not be done; trying again", "error", err)
+		if changes.Any(ctx) || !next.IsZero() && !time.Now().Before(next) {
+			var err error
+			if next, err = s.sweep(ctx); err != nil && ctx.Err() == nil {
+				s.log.ErrorContext(ctx, "what is due in the fleets could not be done; trying again", "error", err)
+			}
 		}
 		select {
 		case <-time.After(sweepEvery):
@@ -41,9 +49,17 @@ func (s *Service) Run(ctx context.Context) {
 
 // runPack packs until ctx ends; apart from what is due, which waits for nobody.
 func (s *Service) runPack(ctx context.Context) {
+	changes := s.db.Changes()
+	var next time.Time
 	for {
-		if err := s.pack(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "rides could not be packed for analytics; trying again", "error", err)
+		if changes.Any(ctx) || !time.Now().Before(next) {
+			err := s.pack(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.log.ErrorContext(ctx, "rides could not be packed for analytics; trying again", "error", err)
+			}
+			if next = time.Now(); err == nil {
+				next = next.Add(packAnyway)
+			}
 		}
 		select {
 		case <-time.After(packEvery):
@@ -53,8 +69,9 @@ func (s *Service) runPack(ctx context.Context) {
 	}
 }
 
-// sweep does what is due now in all organizations.
-func (s *Service) sweep(ctx context.Context) error {
+// sweep does what is due now in all organizations. It returns when something is due
+// next, zero for never, as long as nothing is committed.
+func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	organizations, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
 		return id, err
@@ -62,17 +79,30 @@ func (s *Service) sweep(ctx context.Context) error {
 		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
 		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)`, time.Now().UnixMicro())
 	if err != nil {
-		return fmt.Errorf("look for organizations with something due: %w", err)
+		return time.Now(), fmt.Errorf("look for organizations with something due: %w", err)
 	}
+	failed := false
 	for _, id := range organizations {
 		if err := s.sweepOne(ctx, id); err != nil {
 			if ctx.Err() != nil {
-				return err
+				return time.Now(), err
 			}
+			failed = true
 			s.log.LogAttrs(ctx, slog.LevelError, "what is due in a fleet could not be done; trying again", slog.String("organization", id), slog.Any("error", err))
 		}
 	}
-	return nil
+	if failed || len(organizations) > 0 || s.db.Postgres() { // where every second is a look
+		return time.Now(), nil
+	}
+	err = s.db.QueryRow(ctx, `SELECT min(due) FROM (
+		SELECT (SELECT min(r.due_at) FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at IS NOT NULL) - s.clock_offset AS due FROM settings s
+		UNION ALL
+		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
+		) AS dues`).Scan(db.IntoTime(&next))
+	if err != nil {
+		return time.Now(), fmt.Errorf("look when something is due: %w", err)
+	}
+	return next, nil
 }
 
 // sweepOne does what is due now in an organization. What fails does not keep the

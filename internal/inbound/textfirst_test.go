@@ -70,6 +70,7 @@ func TestTextFirst(t *testing.T) {
 			h.wantAnswer(t, picture(fmt.Sprint("SMh", i), theirs, fmt.Sprint("and ", i), fmt.Sprint(api, "/hanging/", i)), 200, twiml)
 			want = append(want, fmt.Sprint("and ", i))
 		}
+		synctest.Wait() // the other sender's ticket is the second
 		h.wantAnswer(t, picture("SM2", "+14155550199", "me, too", cdn), 200, twiml)
 		synctest.Wait()
 		if took := time.Since(began); took > 0 {

@@ -583,7 +583,10 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		r := good
 		test.change(&r)
-		_, err := rest.New(rest.Config{Base: "/v1", Routes: []rest.Route{r}})
+		api, err := rest.New(rest.Config{Base: "/v1", Routes: []rest.Route{r}})
+		if err == nil {
+			_, err = api.OpenAPI()
+		}
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got %v, want an error with %q", err, test.want)
 		}
