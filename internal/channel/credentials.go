@@ -201,6 +201,10 @@ type Call struct {
 	Header http.Header
 	Body   []byte
 
+	// Optional: the event is complete without the answer, such as a name. It waits for
+	// it but a moment, and does not ask again.
+	Optional bool
+
 	base   string // the address of the set
 	public bool   // a tenant, or a provider's answer, chose the address
 	bare   bool   // carries no credentials

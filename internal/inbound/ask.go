@@ -22,6 +22,8 @@ const (
 	// with what the request itself has.
 	askTries   = 3
 	askTimeout = 30 * time.Second
+	// optionalWait is how long an event waits for all of its optional answers.
+	optionalWait = 3 * time.Second
 	// maxAskWait bounds for how long a provider can put us off.
 	maxAskWait = 15 * time.Minute
 	// smallAnswer is the size up to which the answers for a part are read without
@@ -86,12 +88,17 @@ func putsOff(a channel.Answer) error {
 // ask has the provider tell what the request leaves out.
 func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *answers) error {
 	req, part := w.event.request(), w.event.part()
+	until := time.Now().Add(optionalWait)
 	for range maxAsks {
 		call := asker.Ask(req, part, got.list, s.credentials(w))
 		if call == nil {
 			return nil
 		}
-		answer, err := s.call(ctx, call, got)
+		limit := time.Now().Add(askTimeout)
+		if call.Optional {
+			limit = until
+		}
+		answer, err := s.call(ctx, call, limit, got)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -102,7 +109,7 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 			got.list = append(got.list, answer)
 			continue
 		}
-		if w.attempt < askTries {
+		if w.attempt < askTries && !call.Optional {
 			return err
 		}
 		s.log.WarnContext(ctx, "the provider does not tell what an event leaves out", "event", w.event.ID, "error", err)
@@ -112,9 +119,9 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 	return nil
 }
 
-// call makes a request of the provider's API. The error is an [*askError]; it
-// repeats neither address nor credentials.
-func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (channel.Answer, error) {
+// call makes a request of the provider's API, which ends at a time. The error is an
+// [*askError]; it repeats neither address nor credentials.
+func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *answers) (channel.Answer, error) {
 	var none channel.Answer
 	transport := s.api
 	if c.Public() {
@@ -123,7 +130,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, got *answers) (chan
 	if transport == nil {
 		return none, &askError{cause: errors.New("nothing in this program calls providers")}
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	req, err := c.Request(ctx)
 	if err != nil {

@@ -28,23 +28,28 @@ func TestAsk(t *testing.T) {
 		want    string // the text of the message
 		asked   int
 		took    time.Duration // at least
+
+		optional time.Duration // how long at most, where the answers are optional
 	}{
-		{"nothing is missing", 0, nil, "", 0, 0},
-		{"one answer", 1, map[string]answerFunc{first: file("Ana")}, "200:Ana", 1, 0},
-		{"two answers", 2, map[string]answerFunc{first: file("Ana"), second: file("Bo")}, "200:Ana 200:Bo", 2, 0},
-		{"refused", 2, map[string]answerFunc{first: status(403), second: file("Bo")}, "403:no 200:Bo", 2, 0},
-		{"not followed", 1, map[string]answerFunc{first: redirect("https://api.example/1/9")}, "302:", 1, 0},
-		{"fails twice", 1, map[string]answerFunc{first: inTurn(status(500), status(503), file("Ana"))}, "200:Ana", 3, 5 * time.Second},
-		{"fails for good", 2, map[string]answerFunc{first: status(500), second: file("Bo")}, "0: 200:Bo", 5, 21 * time.Second},
-		{"cannot be reached", 1, nil, "0:", 4, 21 * time.Second},
-		{"hangs", 1, map[string]answerFunc{first: hang}, "0:", 4, 120 * time.Second},
-		{"hangs in the body", 1, map[string]answerFunc{first: hangInBody}, "0:", 4, 120 * time.Second},
-		{"asks to wait", 1, map[string]answerFunc{first: inTurn(busy("90"), file("Ana"))}, "200:Ana", 2, 90 * time.Second},
-		{"asks to wait for days", 1, map[string]answerFunc{first: inTurn(busy("864000"), file("Ana"))}, "200:Ana", 2, 15 * time.Minute},
-		{"large", 1, map[string]answerFunc{first: fileOf(30 << 20)}, "200:" + strings.Repeat("a", 20), 1, 0},
-		{"two large ones", 2, map[string]answerFunc{first: fileOf(19 << 20), second: fileOf(19 << 20)}, "200:" + strings.Repeat("a", 20) + " 200:" + strings.Repeat("a", 20), 2, 0},
-		{"too large", 1, map[string]answerFunc{first: fileOf(41 << 20)}, "0:", 4, 21 * time.Second},
-		{"without end", 1000, map[string]answerFunc{}, "", 0, 0},
+		{"nothing is missing", 0, nil, "", 0, 0, 0},
+		{"one answer", 1, map[string]answerFunc{first: file("Ana")}, "200:Ana", 1, 0, 0},
+		{"two answers", 2, map[string]answerFunc{first: file("Ana"), second: file("Bo")}, "200:Ana 200:Bo", 2, 0, 0},
+		{"refused", 2, map[string]answerFunc{first: status(403), second: file("Bo")}, "403:no 200:Bo", 2, 0, 0},
+		{"not followed", 1, map[string]answerFunc{first: redirect("https://api.example/1/9")}, "302:", 1, 0, 0},
+		{"fails twice", 1, map[string]answerFunc{first: inTurn(status(500), status(503), file("Ana"))}, "200:Ana", 3, 5 * time.Second, 0},
+		{"fails for good", 2, map[string]answerFunc{first: status(500), second: file("Bo")}, "0: 200:Bo", 5, 21 * time.Second, 0},
+		{"cannot be reached", 1, nil, "0:", 4, 21 * time.Second, 0},
+		{"hangs", 1, map[string]answerFunc{first: hang}, "0:", 4, 120 * time.Second, 0},
+		{"hangs in the body", 1, map[string]answerFunc{first: hangInBody}, "0:", 4, 120 * time.Second, 0},
+		{"asks to wait", 1, map[string]answerFunc{first: inTurn(busy("90"), file("Ana"))}, "200:Ana", 2, 90 * time.Second, 0},
+		{"asks to wait for days", 1, map[string]answerFunc{first: inTurn(busy("864000"), file("Ana"))}, "200:Ana", 2, 15 * time.Minute, 0},
+		{"large", 1, map[string]answerFunc{first: fileOf(30 << 20)}, "200:" + strings.Repeat("a", 20), 1, 0, 0},
+		{"two large ones", 2, map[string]answerFunc{first: fileOf(19 << 20), second: fileOf(19 << 20)}, "200:" + strings.Repeat("a", 20) + " 200:" + strings.Repeat("a", 20), 2, 0, 0},
+		{"too large", 1, map[string]answerFunc{first: fileOf(41 << 20)}, "0:", 4, 21 * time.Second, 0},
+		{"without end", 1000, map[string]answerFunc{}, "", 0, 0, 0},
+		{"a name", 1, map[string]answerFunc{first: file("Ana")}, "200:Ana", 1, 0, time.Second},
+		{"no name", 2, map[string]answerFunc{first: status(500), second: file("Bo")}, "0: 200:Bo", 2, 0, time.Second},
+		{"names hang", 2, map[string]answerFunc{first: hang, second: hang}, "0: 0:", 2, 3 * time.Second, 3 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,7 +63,7 @@ func TestAsk(t *testing.T) {
 					}
 					tt.want = strings.Join(texts, " ")
 				}
-				h := startSQLite(t, withParcels(asking{newParcels("parcels"), tt.calls}), func(h *house) { h.api = p })
+				h := startSQLite(t, withParcels(asking{newParcels("parcels"), tt.calls, tt.optional != 0}), func(h *house) { h.api = p })
 				h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
 				h.wantAnswer(t, parcelRequest(parcelPath, to("a", "1", "").bytes(), secretOf("a")), 200, accepted)
 				from := time.Now()
@@ -71,6 +76,9 @@ func TestAsk(t *testing.T) {
 				h.wantTickets(t, "org-1", []string{tt.want})
 				if len(p.asked) != tt.asked || took < tt.took || took > tt.took+time.Minute {
 					t.Errorf("asked %d times within %s, want %d times within %s: %q", len(p.asked), took, tt.asked, tt.took, p.asked)
+				}
+				if tt.optional > 0 && took > tt.optional {
+					t.Errorf("the event waited for %s", took)
 				}
 				for _, asked := range p.asked {
 					if !strings.HasSuffix(asked, " Bearer T") {
@@ -102,7 +110,7 @@ func busy(retryAfter string) answerFunc {
 func TestAskWithDeploymentCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://api.example/1/0": file("x"), "https://api.example/2/0": file("x")}}
-		h := startSQLite(t, withParcels(asking{newParcels("parcels"), 1}), func(h *house) {
+		h := startSQLite(t, withParcels(asking{parcels: newParcels("parcels"), calls: 1}), func(h *house) {
 			h.api = p
 			h.secrets = map[string][]string{"parcels": {"the deployment's"}}
 			h.credentials = map[string]channel.Credentials{"parcels": channel.OfDeployment(parcelAPI, parcelAPI.URL, map[string]string{"token": "D"})}

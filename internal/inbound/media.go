@@ -149,7 +149,7 @@ func (s *Service) locate(ctx context.Context, source channel.MediaSource, file c
 	}
 	got := s.newAnswers()
 	defer got.release()
-	answer, err := s.call(ctx, call, got)
+	answer, err := s.call(ctx, call, time.Now().Add(askTimeout), got)
 	if d, ok := source.(channel.Deferrer); ok && err == nil && failures < mediaTries && d.Defers(answer) {
 		err = putsOff(answer)
 	}

@@ -192,7 +192,8 @@ func (k keyed) Keys(name string, _ []string, credentials channel.Credentials) []
 // asking is a parcels channel whose messages say where their text is.
 type asking struct {
 	parcels
-	calls int // how many calls it takes to get the text
+	calls    int // how many calls it takes to get the text
+	optional bool
 }
 
 func (a asking) Ask(_ *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
@@ -200,6 +201,7 @@ func (a asking) Ask(_ *channel.Request, p channel.Part, answers []channel.Answer
 		return nil
 	}
 	call := credentials.Call("GET", fmt.Sprintf("/%s/%d", p.Key, len(answers)), http.Header{"Authorization": {"Bearer " + credentials.Get("token")}}, nil)
+	call.Optional = a.optional
 	return &call
 }
 

@@ -61,6 +61,7 @@ func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answ
 		}
 	}
 	call := get(credentials, "/api/users.info?"+url.Values{"user": {open[len(answers)]}}.Encode())
+	call.Optional = true
 	return &call
 }
 

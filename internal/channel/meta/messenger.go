@@ -360,6 +360,7 @@ func (a *Messenger) Ask(r *channel.Request, p channel.Part, answers []channel.An
 		fields = "name,username"
 	}
 	call := a.graph.call(http.MethodGet, credentials, url.Values{"fields": {fields}}, who)
+	call.Optional = true
 	return &call
 }
 
