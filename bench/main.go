@@ -59,6 +59,7 @@ var benchmarks = []benchmark{
 	{"lists of tickets", listOfTickets},
 	{"inbox", inboxPages},
 	{"fleet", fleetUnderLoad},
+	{"idle", idle},
 }
 
 // bench is what the benchmarks share.

@@ -67,7 +67,11 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 	a, err := app.Open(ctx, set, e.logger())
 	if err == nil {
 		defer a.Close()
-		err = a.Serve(ctx, ln, func() error { return ready(a) })
+		err = a.Serve(ctx, ln, func() error {
+			err := ready(a)
+			debug.FreeOSMemory() // what starting took, the server does not need again
+			return err
+		})
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil // told to end while it was starting: it did

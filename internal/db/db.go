@@ -51,6 +51,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// idleReader is how long a connection of SQLite's that reads stays open without use: each
+// has a copy of the schema in memory.
+const idleReader = 15 * time.Second
+
 // ErrNoRows is what a single-row scan returns when there is none.
 var ErrNoRows = sql.ErrNoRows
 
@@ -148,6 +152,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 	}
 	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + slowReads + 1) // one sees commits
 	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
+	d.pool.SetConnMaxIdleTime(idleReader)
 	return nil
 }
 

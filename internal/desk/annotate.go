@@ -77,7 +77,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *chann
 		return Result{}, fmt.Errorf("annotate message: %w", err)
 	}
 	if m.Text != said {
-		if err := pendTicket(ctx, tx, &t); err != nil {
+		if err := s.pendTicket(ctx, tx, &t); err != nil {
 			return Result{}, err
 		}
 	}

@@ -137,7 +137,7 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 		return Ticket{}, err
 	}
 	if e == nil { // a message would have the subject indexed too
-		if err := pendTicket(ctx, tx, &t); err != nil {
+		if err := s.pendTicket(ctx, tx, &t); err != nil {
 			return Ticket{}, err
 		}
 	}

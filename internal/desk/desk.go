@@ -204,6 +204,7 @@ type Service struct {
 	pace       pace
 	log        *slog.Logger
 	sanitizer  *safehtml.Sanitizer
+	pending    chan struct{} // capacity 1: something was written that is to be indexed
 }
 
 // Open returns the service and registers its workers with the queue.
@@ -212,6 +213,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
+		pending:   make(chan struct{}, 1),
 		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChange: c.Changed, audit: c.Audit,
 	}
 	s.pace = defaultPace(s.db.Postgres())

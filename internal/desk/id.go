@@ -252,7 +252,7 @@ func (s *Service) report(ctx context.Context, tx *db.Tx, in *Inbound, k storedID
 	e.TicketID, e.ConversationID, e.Channel = k.ticketID, k.conversationID, chn
 	e.Author.Type, e.Kind, e.PlacedBy = AuthorSystem, KindNote, RuleReceipt
 	e.Text, e.Stripped, e.HTML = noteText(r), "", "" // in place of the mail's
-	if err := addNote(ctx, tx, &e.Message); err != nil {
+	if err := s.addNote(ctx, tx, &e.Message); err != nil {
 		return Result{}, err
 	}
 	for _, id := range e.ids {

@@ -18,29 +18,37 @@ import (
 // many messages at a time. An entry is deleted in the transaction that does what
 // it asks for. So nothing is passed over, in whichever order transactions end.
 
-// indexPoll is how often it is looked for what is pending, and indexBatch how
-// many entries one transaction takes.
 const (
-	indexPoll  = 300 * time.Millisecond
+	// indexPause is how long what was written waits for more to be indexed with it.
+	indexPause = 300 * time.Millisecond
+	// indexPoll is how often it is looked for what other processes wrote.
+	indexPoll = time.Second
+	// indexBatch bounds the entries that one transaction takes.
 	indexBatch = 300
 )
 
 // pendMessage has a new message indexed.
-func pendMessage(ctx context.Context, tx *db.Tx, m *Message) error {
-	return pend(ctx, tx, m.TicketID, m.ID, nil, nil)
+func (s *Service) pendMessage(ctx context.Context, tx *db.Tx, m *Message) error {
+	return s.pend(ctx, tx, m.TicketID, m.ID, nil, nil)
 }
 
 // pendTicket has a ticket indexed anew, with all its messages: when its subject,
 // or which messages it has, is changed, and when it is deleted.
-func pendTicket(ctx context.Context, tx *db.Tx, t *Ticket) error {
-	return pend(ctx, tx, t.ID, "", t.OrganizationID, t.Number)
+func (s *Service) pendTicket(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	return s.pend(ctx, tx, t.ID, "", t.OrganizationID, t.Number)
 }
 
-func pend(ctx context.Context, tx *db.Tx, ticketID, messageID string, organizationID, number any) error {
+func (s *Service) pend(ctx context.Context, tx *db.Tx, ticketID, messageID string, organizationID, number any) error {
 	if _, err := tx.Exec(ctx, "INSERT INTO search_pending (id, ticket_id, message_id, organization_id, number) VALUES ($1, $2, $3, $4, $5)",
 		newID(), ticketID, db.Text(messageID), organizationID, number); err != nil {
 		return fmt.Errorf("have it indexed: %w", err)
 	}
+	tx.AfterCommit(func() {
+		select {
+		case s.pending <- struct{}{}:
+		default:
+		}
+	})
 	return nil
 }
 
@@ -61,6 +69,12 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
+		case <-s.pending:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(indexPause):
+			}
 		}
 	}
 }

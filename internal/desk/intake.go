@@ -307,7 +307,7 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *place, e
 			return false, err
 		}
 	}
-	if fresh, err := insertMessage(ctx, tx, &e.Message); err != nil || !fresh {
+	if fresh, err := s.insertMessage(ctx, tx, &e.Message); err != nil || !fresh {
 		return false, err
 	}
 	if err := insertAttachments(ctx, tx, in.OrganizationID, &e.Message); err != nil {

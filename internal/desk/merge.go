@@ -180,7 +180,7 @@ func (s *Service) remerge(ctx context.Context, tx *db.Tx, t *Ticket, status, bef
 		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt), db.Time(t.closedAt)); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
-	if err := pendTicket(ctx, tx, t); err != nil {
+	if err := s.pendTicket(ctx, tx, t); err != nil {
 		return err
 	}
 	return s.followTicket(ctx, tx, t, tx.Now, false)
@@ -188,7 +188,7 @@ func (s *Service) remerge(ctx context.Context, tx *db.Tx, t *Ticket, status, bef
 
 // tellMerge emits the events of a merge or its undoing, and notes it with the survivor.
 func (s *Service) tellMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket, changes map[string]event.Change, change event.Change) (Ticket, error) {
-	if err := touchMoved(ctx, tx, survivor); err != nil {
+	if err := s.touchMoved(ctx, tx, survivor); err != nil {
 		return Ticket{}, err
 	}
 	of, err := s.ticketSnapshot(ctx, tx, t)
@@ -205,8 +205,8 @@ func (s *Service) tellMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket,
 }
 
 // touchMoved notes that something came to a ticket, or left it for another.
-func touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
-	if err := pendTicket(ctx, tx, t); err != nil {
+func (s *Service) touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	if err := s.pendTicket(ctx, tx, t); err != nil {
 		return err
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now

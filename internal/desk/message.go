@@ -192,7 +192,7 @@ func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID st
 
 // insertMessage reports whether m is new: false when its conversation has a
 // message with the same external id.
-func insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
+func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 	var details any
 	if !m.Details.zero() {
 		details = db.JSON(m.Details)
@@ -208,7 +208,7 @@ func insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 	if n == 0 {
 		return false, nil
 	}
-	return true, pendMessage(ctx, tx, m)
+	return true, s.pendMessage(ctx, tx, m)
 }
 
 func (d *Details) zero() bool {
@@ -292,7 +292,7 @@ func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticket
 		Channel: t.Channel, Kind: KindNote, PlacedBy: RuleWritten, CreatedAt: tx.Now,
 	}
 	s.says(&m, &w)
-	if err := addNote(ctx, tx, &m); err != nil {
+	if err := s.addNote(ctx, tx, &m); err != nil {
 		return Message{}, err
 	}
 	if err := dropDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
@@ -311,8 +311,8 @@ func (s *Service) changed(tx *db.Tx, organizationID, ticketID string) {
 	}
 }
 
-func addNote(ctx context.Context, tx *db.Tx, m *Message) error {
-	if _, err := insertMessage(ctx, tx, m); err != nil {
+func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
+	if _, err := s.insertMessage(ctx, tx, m); err != nil {
 		return err
 	}
 	heard := ""

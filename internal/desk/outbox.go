@@ -213,7 +213,7 @@ func (s *Service) DropCc(ctx context.Context, tx *db.Tx, w *Waiting, address, re
 		Text: fmt.Sprintf("No copy goes to %s: %s", line(address, maxKey), line(reason, 500)),
 	}
 	s.changed(tx, w.OrganizationID, w.TicketID)
-	return addNote(ctx, tx, &m)
+	return s.addNote(ctx, tx, &m)
 }
 
 // TakeBack records that a message was not handed over after all.

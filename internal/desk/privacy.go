@@ -242,7 +242,7 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 			return err
 		}
 	}
-	return pendTicket(ctx, tx, t)
+	return s.pendTicket(ctx, tx, t)
 }
 
 // emptyMessages takes from messages of a ticket whatever they said, to whom, and by

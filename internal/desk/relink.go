@@ -49,7 +49,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 	}
 	if number != 0 {
 		note.Text = fmt.Sprintf("Whoever writes here is known by %s from now on, which has a conversation of its own in ticket #%d. The two were not joined.", shownAs(r.To, fresh[0]), number)
-		return res, addNote(ctx, tx, &note)
+		return res, s.addNote(ctx, tx, &note)
 	}
 	c, err := lockCustomer(ctx, tx, in.OrganizationID, p.customerID)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 		return Result{}, err
 	}
 	note.Text = fmt.Sprintf("Whoever writes here is known by %s from now on, instead of %s.", shownAs(r.To, fresh[0]), shownAs(r.From, old[0]))
-	if err := addNote(ctx, tx, &note); err != nil {
+	if err := s.addNote(ctx, tx, &note); err != nil {
 		return Result{}, err
 	}
 	return res, s.events.Emit(ctx, tx, k.events...)

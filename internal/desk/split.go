@@ -77,11 +77,11 @@ func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	if err := s.insertTicket(ctx, tx, &t, spoken); err != nil {
 		return Ticket{}, err
 	}
-	if err := pendTicket(ctx, tx, &t); err != nil {
+	if err := s.pendTicket(ctx, tx, &t); err != nil {
 		return Ticket{}, err
 	}
 	t.showClocks()
-	if err := touchMoved(ctx, tx, &from); err != nil {
+	if err := s.touchMoved(ctx, tx, &from); err != nil {
 		return Ticket{}, err
 	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, &t)

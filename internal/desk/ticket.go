@@ -303,7 +303,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 	changes := make(map[string]event.Change)
 	if u.Subject != nil && *u.Subject != t.Subject {
 		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
-		if err := pendTicket(ctx, tx, t); err != nil {
+		if err := s.pendTicket(ctx, tx, t); err != nil {
 			return err
 		}
 		t.Subject = *u.Subject
@@ -534,7 +534,7 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := setTags(ctx, tx, new(*t), nil); err != nil {
 		return err
 	}
-	if err := pendTicket(ctx, tx, t); err != nil {
+	if err := s.pendTicket(ctx, tx, t); err != nil {
 		return err
 	}
 	if err := s.recall(ctx, tx, t.ID); err != nil {

@@ -205,9 +205,10 @@ func (q *Queue) Start(ctx context.Context) error {
 	for _, r := range q.runners {
 		r.start()
 	}
+	var hear context.Context
+	hear, q.stopHear = context.WithCancel(context.Background())
+	q.hearing.Go(func() { q.survey(hear) })
 	if q.db.Postgres() {
-		var hear context.Context
-		hear, q.stopHear = context.WithCancel(context.Background())
 		q.hearing.Go(func() { q.db.Listen(hear, notifyChannel, q.hear) })
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -46,6 +45,7 @@ type runner struct {
 	work      context.Context
 	interrupt context.CancelCauseFunc
 	signal    chan struct{} // capacity 1: something changed
+	began     chan struct{} // capacity 1: a job began since the leases were last looked at
 	stopped   chan struct{} // closed when nothing runs any more
 
 	outage    outage
@@ -93,6 +93,7 @@ func newRunner(q *Queue, w Worker) *runner {
 		q: q, Worker: w,
 		sqlWalk: sqlWalk(w.Ordered), sqlPick: sqlPick(w.Ordered),
 		signal:  make(chan struct{}, 1),
+		began:   make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		lanes:   make(map[string]*lane),
 		jobs:    make(map[*Job]struct{}),
@@ -254,15 +255,11 @@ func (r *runner) list(name string, l *lane) {
 
 // loop looks for work until the runner is stopped.
 func (r *runner) loop() {
-	var next time.Time // when the safety net is cast next
+	r.look()
 	failures := 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if !time.Now().Before(next) {
-			r.look()
-			next = time.Now().Add(r.q.poll + rand.N(r.q.poll/4+1))
-		}
 		err := r.round()
 		if err == nil {
 			failures = 0
@@ -271,7 +268,7 @@ func (r *runner) loop() {
 				r.q.log.Error("looking for jobs", "kind", r.Kind, "error", err, "failures", count)
 			}
 		}
-		open, wait := r.rest(next)
+		open, wait := r.rest()
 		if !open {
 			return
 		}
@@ -290,18 +287,21 @@ func (r *runner) loop() {
 	}
 }
 
+// longRest is how long a runner without work rests unless somebody nudges.
+const longRest = time.Hour
+
 // rest returns how long there is nothing to do unless somebody nudges, and
 // whether the runner is still to run.
-func (r *runner) rest(next time.Time) (open bool, wait time.Duration) {
+func (r *runner) rest() (open bool, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cast || r.running < r.Concurrency && (len(r.listed) > 0 || r.walking || r.again) {
 		return r.open, 0
 	}
-	if !r.dueAt.IsZero() && r.dueAt.Before(next) {
-		next = r.dueAt
+	if !r.dueAt.IsZero() {
+		return r.open, min(time.Until(r.dueAt), longRest)
 	}
-	return r.open, time.Until(next)
+	return r.open, longRest
 }
 
 // pause lets a database that fails alone for a while. Nothing but the end of
@@ -314,7 +314,7 @@ func (r *runner) pause(d time.Duration) {
 		case <-timer.C:
 			return
 		case <-r.signal:
-			open, _ = r.rest(time.Time{})
+			open, _ = r.rest()
 		}
 	}
 }
@@ -484,6 +484,10 @@ func (r *runner) run(j *Job) {
 	ctx, cancel := context.WithCancelCause(r.work)
 	j.cancel = cancel
 	r.jobs[j] = struct{}{}
+	select {
+	case r.began <- struct{}{}:
+	default:
+	}
 	go func() {
 		defer r.ended(j)
 		err := context.Cause(ctx)
@@ -620,6 +624,18 @@ func (r *runner) record(work context.Context, end func(ctx context.Context, tx *
 // or could not be extended and is about to end: nobody may hold it against
 // whoever takes the job over.
 func (r *runner) beat(ctx context.Context) {
+	for {
+		select {
+		case <-r.began:
+			r.beatWhileBusy(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beatWhileBusy keeps leases until nothing runs.
+func (r *runner) beatWhileBusy(ctx context.Context) {
 	beat := r.q.lease / 4
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
@@ -631,7 +647,7 @@ func (r *runner) beat(ctx context.Context) {
 		}
 		jobs := r.snapshot()
 		if len(jobs) == 0 {
-			continue
+			return // the next job to begin says so
 		}
 		limited, cancel := context.WithTimeout(ctx, beat)
 		until := time.Now().Add(r.q.lease)
