@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/app/doctor"
@@ -69,7 +70,9 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		defer a.Close()
 		err = a.Serve(ctx, ln, func() error {
 			err := ready(a)
-			debug.FreeOSMemory() // what starting took, the server does not need again
+			// What starting and its checks took, the server does not need again.
+			rest := time.AfterFunc(5*time.Second, debug.FreeOSMemory)
+			context.AfterFunc(ctx, func() { rest.Stop() })
 			return err
 		})
 	}
