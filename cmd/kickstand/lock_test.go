@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -20,4 +22,26 @@ func TestSecondServer(t *testing.T) {
 	}
 	first.stop()
 	start(t, data)
+}
+
+// TestLowLimits: a server that would fail for lack of files or memory does not start, and
+// says in a sentence which limit to raise.
+func TestLowLimits(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no sh to set limits with")
+	}
+	for _, tt := range []struct{ limit, want string }{
+		{"ulimit -n 40", "files and connections"},
+		{"ulimit -v 1800000", "address space"},
+	} {
+		t.Run(tt.limit, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", tt.limit+` && exec "$0" "$@"`, os.Args[0], "serve", "--listen=127.0.0.1:0", "--data="+t.TempDir())
+			cmd.Env = append(os.Environ(), asProgram+"=1")
+			out, err := cmd.CombinedOutput()
+			text := strings.TrimSpace(string(out))
+			if err == nil || !strings.HasPrefix(text, "kickstand: ") || strings.Count(text, "\n") > 0 || !strings.Contains(text, tt.want) {
+				t.Errorf("got %v and %q, want a sentence about %s", err, text, tt.want)
+			}
+		})
+	}
 }
