@@ -197,6 +197,9 @@ func TestRedisLimitOverNodes(t *testing.T) {
 	if redis == "" {
 		t.Skip("KICKSTAND_TEST_REDIS_URL names no Redis to share windows in")
 	}
+	if os.Getenv(dbtest.Variable) == "" {
+		t.Skip("SQLite has one node: " + dbtest.Variable + " names no PostgreSQL for two")
+	}
 	nodes, slug, common := startNodes(t, 2, "--redis-url="+redis)
 	const limit = 60 // the free plan's
 	// A node that has to wait for Redis too long counts by itself, and says so:
