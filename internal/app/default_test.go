@@ -12,10 +12,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // signUp makes an organization as a sign-up does.
 func signUp(t *testing.T, a *App, name string) account.Organization {
+	t.Helper()
+	o, err := a.signUp(t, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// signUp adds a user whose address is verified, and completes the sign-up.
+func (a *App) signUp(t *testing.T, name string) (account.Organization, error) {
 	t.Helper()
 	id := strings.ToLower(name)
 	err := a.DB.Write(t.Context(), func(tx *db.Tx) error {
@@ -27,10 +38,34 @@ func signUp(t *testing.T, a *App, name string) account.Organization {
 		t.Fatal(err)
 	}
 	done, err := a.Accounts.CompleteSignup(t.Context(), id, account.SignupRequest{Name: name, OrganizationName: name})
-	if err != nil {
-		t.Fatal(err)
+	return done.Organization, err
+}
+
+// TestDefaultSignUp: without a setting, strangers sign up on a loopback address and
+// nowhere else.
+func TestDefaultSignUp(t *testing.T) {
+	for _, tt := range []struct {
+		baseURL, setting string
+		admitted         bool
+	}{
+		{"http://localhost:8080", "", true},
+		{"http://127.0.0.1:8080", "", true},
+		{publicURL, "", false},
+		{"http://192.168.1.7:8080", "", false},
+		{publicURL, "open", true},
+		{"http://localhost:8080", "invited", false},
+	} {
+		t.Run(tt.baseURL+" "+tt.setting, func(t *testing.T) {
+			a := deployment(t, tt.baseURL, quiet, func(c *Config) { c.SignUp = tt.setting })
+			_, err := a.signUp(t, "Stranger")
+			if tt.admitted && err != nil {
+				t.Errorf("CompleteSignup() = %v", err)
+			}
+			if !tt.admitted && problem.Of(err) != problem.Forbidden {
+				t.Errorf("CompleteSignup() = %v, want it refused", err)
+			}
+		})
 	}
-	return done.Organization
 }
 
 // mail posts a mail that the deployment's secret has signed to an address that nobody

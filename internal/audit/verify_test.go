@@ -304,6 +304,33 @@ func TestAttackOldState(t *testing.T) {
 	}
 }
 
+// TestAttackFork puts an entry in the place of another of the same number. The
+// deployment signed both: the first before an old state was put back, the second after.
+func TestAttackFork(t *testing.T) {
+	d := dbtest.New(t)
+	l := open(d, seal.NewKey())
+	record(t, l, 3)
+	const query = "SELECT hash, mac FROM audit_heads WHERE organization_id = 'o1'"
+	var hash, mac []byte
+	if err := d.QueryRow(t.Context(), query).Scan(&hash, &mac); err != nil {
+		t.Fatal(err)
+	}
+	record(t, l, 3)
+	const o1 = " WHERE organization_id = 'o1'"
+	exec(t, d, "CREATE TABLE other AS SELECT * FROM audit_entries"+o1+" AND sequence = 5")
+	exec(t, d, "DELETE FROM audit_entries"+o1+" AND sequence > 3")
+	exec(t, d, "UPDATE audit_heads SET sequence = 3, hash = $1, mac = $2"+o1, hash, mac)
+	record(t, l, 3)
+	if got := broken(t, l); got != "" {
+		t.Fatalf("broken %q before the attack", got)
+	}
+	exec(t, d, "DELETE FROM audit_entries"+o1+" AND sequence = 5")
+	exec(t, d, "INSERT INTO audit_entries SELECT * FROM other")
+	if got := broken(t, l); got != "o1:5" {
+		t.Errorf("broken %q, want o1:5", got)
+	}
+}
+
 // TestAttackForgedEntry writes a well-formed chain with another key.
 func TestAttackForgedEntry(t *testing.T) {
 	d := dbtest.New(t)

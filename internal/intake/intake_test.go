@@ -207,6 +207,51 @@ func TestManyPartialBodiesMakeProgress(t *testing.T) {
 	}
 }
 
+// TestMemoryIsBounded: bodies that arrive in part hold no more memory than a client
+// may, and all clients together no more than there is.
+func TestMemoryIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		clients int
+		want    int64
+	}{
+		{1, 3 << 20},
+		{2, 6 << 20},
+		{16, 8 << 20},
+	} {
+		t.Run(fmt.Sprint(tt.clients, " clients"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const total, perClient = 8 << 20, 3 << 20
+				h := start(t, total, perClient, 2<<20)
+				stop := make(chan struct{})
+				var all []*sender
+				for i := range 16 {
+					all = append(all, h.send(fmt.Sprint("client ", i%tt.clients), 2<<20, func(w io.Writer) {
+						w.Write(make([]byte, 1<<20)) // all that is reserved
+						<-stop
+					}))
+					synctest.Wait()
+					if h.pool.used > total {
+						t.Fatalf("%d bodies hold %d bytes of %d", i+1, h.pool.used, total)
+					}
+					for name, c := range h.pool.clients {
+						if c.used > perClient {
+							t.Fatalf("%d bodies: %s holds %d bytes of %d", i+1, name, c.used, perClient)
+						}
+					}
+				}
+				if h.pool.used != tt.want {
+					t.Errorf("all bodies hold %d bytes, want %d", h.pool.used, tt.want)
+				}
+				close(stop)
+				for _, s := range all {
+					<-s.done
+				}
+				h.wantFree(t)
+			})
+		})
+	}
+}
+
 // TestGreedyClientGivesWay: while one client holds all memory that it may, with
 // bodies that go on or not, what another one sends is not refused.
 func TestGreedyClientGivesWay(t *testing.T) {

@@ -311,6 +311,38 @@ func TestRemovedConnection(t *testing.T) {
 	})
 }
 
+// TestProofIsLostBeforeSending: a reply whose connection loses its proof after it was
+// written waits, and leaves once the address is proven again.
+func TestProofIsLostBeforeSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := new(relay)
+		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = server })
+		c := r.connect("email-raw", ourMail)
+		m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
+		change := func(f func(context.Context, *db.Tx, string) (connection.Connection, error)) {
+			t.Helper()
+			err := r.db.Write(t.Context(), func(tx *db.Tx) error { _, err := f(t.Context(), tx, c.ID); return err })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(r.connections.RevokeProofTx)
+		r.run()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		got := r.message(m).Delivery
+		if got.State != channel.ReceiptQueued || !strings.Contains(got.Error, "is not proven to be yours") || len(server.received) != 0 {
+			t.Errorf("delivery is %+v, sent %d times; want it queued for the proof", got, len(server.received))
+		}
+		change(r.connections.ProveTx)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := r.message(m).Delivery.State; got != channel.ReceiptSent || len(server.received) != 1 {
+			t.Errorf("it is %s, sent %d times; want sent, once", got, len(server.received))
+		}
+	})
+}
+
 // TestOwnServer sends by a connection's own mail server, and waits while that is
 // not usable.
 func TestOwnServer(t *testing.T) {
