@@ -358,7 +358,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 			}
 			return a.Keys.RedactUserTx(ctx, tx, userID)
 		},
-		Tell: a.live.Tell, Audit: a.Audit, Logger: log,
+		Tell: a.live.Publish, Audit: a.Audit, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -432,13 +432,13 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
 		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Audit: a.Audit, Logger: log,
-		Changed: func(organizationID, ticketID string) { a.live.TellSoon(organizationID, "ticket:"+ticketID) },
+		Changed: func(organizationID, ticketID string) { a.live.PublishSoon(organizationID, "ticket:"+ticketID) },
 	})
 	sender.Work(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: log,
-		Changed: func(organizationID, id string) { a.live.TellSoon(organizationID, "webhook:"+id) },
+		Changed: func(organizationID, id string) { a.live.PublishSoon(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
 	if a.Shop, err = a.openShop(blobs, server, from, providers); err != nil {
@@ -454,7 +454,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Credentials:         deploymentCredentials(c, letters),
 		DefaultOrganization: a.Accounts.DefaultOrganization, FormerOwner: a.Shop.FormerOwner,
 		Media: netguard.NewTransport(netguard.Guard{}), API: providers, TXT: mailproof.NewResolver(c.lookupTXT()).TXT,
-		Processed:      func(organizationID, eventID string) { a.live.TellSoon(organizationID, "inbound:"+eventID) },
+		Processed:      func(organizationID, eventID string) { a.live.PublishSoon(organizationID, "inbound:"+eventID) },
 		TrustedProxies: c.TrustedProxies,
 		Operator:       operator, Mailer: outbox, Admins: admins{a.Accounts},
 		Audit: a.Audit, Logger: log,

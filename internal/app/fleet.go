@@ -149,9 +149,9 @@ func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi
 func (a *App) fleetTeller(e fleetpages.Environment) func(organizationID, kind, id string) {
 	return func(organizationID, kind, id string) {
 		if kind == "" {
-			a.live.Tell(organizationID, live.Everything)
+			a.live.Publish(organizationID, live.Everything)
 			return
 		}
-		a.live.TellSoon(organizationID, e.Topic(kind, id))
+		a.live.PublishSoon(organizationID, e.Topic(kind, id))
 	}
 }

@@ -61,10 +61,10 @@ func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fle
 func (a *App) tellPages(events []event.Event) {
 	for _, e := range events {
 		if e.Data.Ticket != nil {
-			a.live.TellSoon(e.OrganizationID, "ticket:"+e.Data.Ticket.ID)
+			a.live.PublishSoon(e.OrganizationID, "ticket:"+e.Data.Ticket.ID)
 		}
 		if e.Data.Customer != nil {
-			a.live.TellSoon(e.OrganizationID, "customer:"+e.Data.Customer.ID)
+			a.live.PublishSoon(e.OrganizationID, "customer:"+e.Data.Customer.ID)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (a *App) openProofs(secrets map[string][]string, outbox *outbox, providers 
 		MailStays: a.mailbox != nil, BaseURL: a.BaseURL, Logger: a.log,
 	})
 	a.Connections.Watch(func(_ context.Context, tx *db.Tx, c *connection.Connection, _ bool) error {
-		tx.AfterCommit(func() { a.live.TellSoon(c.OrganizationID, "channel:"+c.ID) })
+		tx.AfterCommit(func() { a.live.PublishSoon(c.OrganizationID, "channel:"+c.ID) })
 		return nil
 	})
 	return nil

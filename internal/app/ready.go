@@ -102,8 +102,8 @@ func (a *App) openReadiness() *readiness {
 func (a *App) databaseReady(ctx context.Context) outcome {
 	var reasons, details []string
 	for i, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
-		if err := d.Beat(ctx); err != nil {
-			reasons = append(reasons, databases[i].name+": "+db.Reason(err))
+		if err := d.WriteHeartbeat(ctx); err != nil {
+			reasons = append(reasons, databases[i].name+": "+db.FailureReason(err))
 			details = append(details, err.Error())
 		}
 	}
@@ -115,7 +115,7 @@ func (a *App) databaseReady(ctx context.Context) outcome {
 
 // queueReady looks for jobs that nobody runs.
 func (a *App) queueReady(ctx context.Context) outcome {
-	first, ok, err := a.queue.Oldest(ctx)
+	first, ok, err := a.queue.OldestDue(ctx)
 	if err != nil {
 		return failed("the queue cannot be read", err.Error())
 	}
@@ -130,7 +130,7 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	case <-time.After(lateTwice):
 	case <-ctx.Done():
 	}
-	again, ok, err := a.queue.Oldest(ctx)
+	again, ok, err := a.queue.OldestDue(ctx)
 	switch {
 	case err != nil:
 		return failed("the queue cannot be read", err.Error())

@@ -84,7 +84,7 @@ func (k toldEvents) Forget(ctx context.Context, p *shop.Person) error {
 	if p.CustomerID == "" {
 		return nil
 	}
-	return event.Forget(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.Forget)
+	return event.Forget(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEvents)
 }
 
 // ForgetPlace implements [shop.Keeper]. No event tells of a connection alone.

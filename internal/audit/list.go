@@ -76,7 +76,7 @@ func Each(ctx context.Context, logs []*Log, organizationID string, q Query, fn f
 	for _, l := range logs {
 		next := read
 		read = func(from []db.Querier) error {
-			return l.c.DB.ReadSlowly(ctx, func(tx *db.Tx) error { return next(append(from, tx)) })
+			return l.c.DB.ReadBulk(ctx, func(tx *db.Tx) error { return next(append(from, tx)) })
 		}
 	}
 	return read(nil)

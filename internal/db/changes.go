@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// othersSeen is how late a commit of another process may be noticed.
-const othersSeen = 2 * time.Second
+// remoteCommitDelay is how late a commit of another process may be noticed.
+const remoteCommitDelay = 2 * time.Second
 
 // Changes lets something that looks for work now and then do so only after a commit. It
 // is for one goroutine; each has its own, from [DB.Changes].
@@ -41,25 +41,25 @@ func (c *Changes) Any(ctx context.Context) bool {
 }
 
 // version is a state of a SQLite database. The zero value is none.
-type version struct{ ours, others int64 }
+type version struct{ local, remote int64 }
 
 // commits counts the commits to a SQLite database.
 type commits struct {
-	ours atomic.Int64 // of this process
+	local atomic.Int64 // of this process
 
 	mu     sync.Mutex
 	conn   *sql.Conn // sees those of others
 	nth    int64     // how many such connections there were; each has numbers of its own
-	others int64     // as of at
+	remote int64     // as of at
 	at     time.Time
 }
 
 func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ours := c.ours.Load()
-	if c.conn != nil && time.Since(c.at) < othersSeen {
-		return version{ours, c.others}, nil
+	ours := c.local.Load()
+	if c.conn != nil && time.Since(c.at) < remoteCommitDelay {
+		return version{ours, c.remote}, nil
 	}
 	if d.isClosed() {
 		return version{}, errClosed
@@ -77,8 +77,8 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 		c.release()
 		return version{}, fmt.Errorf("look for commits: %w", err)
 	}
-	c.others, c.at = c.nth<<32+number, time.Now()
-	return version{ours, c.others}, nil
+	c.remote, c.at = c.nth<<32+number, time.Now()
+	return version{ours, c.remote}, nil
 }
 
 // release gives the connection back to the pool. The lock is held.

@@ -69,7 +69,7 @@ type DB struct {
 	writer    *writer // SQLite only
 	commits   commits // SQLite only
 
-	slow chan struct{} // holds one for each ReadSlowly that runs
+	bulkReads chan struct{} // holds one for each ReadSlowly that runs
 
 	// damagedAt is when a table or index was last found damaged, in microseconds; 0: never.
 	damagedAt atomic.Int64
@@ -107,11 +107,11 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &DB{url: rawURL, log: log, slow: make(chan struct{}, slowReads), closed: make(chan struct{})}
+	d := &DB{url: rawURL, log: log, bulkReads: make(chan struct{}, maxBulkReads), closed: make(chan struct{})}
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "sqlite":
-		if err := d.openSQLite(ctx, rest, cmp.Or(o.limits, usual)); err != nil {
+		if err := d.openSQLite(ctx, rest, cmp.Or(o.limits, defaultLimits)); err != nil {
 			return nil, err
 		}
 	case "postgres", "postgresql":
@@ -136,7 +136,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 		return fmt.Errorf("folder of the database: %w", err)
 	}
 	d.engine = sqliteEngine
-	d.writer, err = openWriter(ctx, abs, &d.commits.ours)
+	d.writer, err = openWriter(ctx, abs, &d.commits.local)
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
@@ -150,7 +150,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
 	}
-	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + slowReads + 1) // one sees commits
+	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + maxBulkReads + 1) // one sees commits
 	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
 	d.pool.SetConnMaxIdleTime(idleReader)
 	return nil
@@ -169,7 +169,7 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	}
 	d.engine = postgresEngine
 	d.namespace = o.Namespace
-	d.pool = sql.OpenDB(newConnector(cfg, cmp.Or(o.limits, usual)))
+	d.pool = sql.OpenDB(newConnector(cfg, cmp.Or(o.limits, defaultLimits)))
 	d.pool.SetMaxOpenConns(maxConns)
 	d.pool.SetMaxIdleConns(maxConns)
 	d.pool.SetConnMaxIdleTime(5 * time.Minute)
@@ -316,7 +316,7 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	defer sqlTx.Rollback()
 	tx := &Tx{Now: now(), engine: d.engine, namespace: d.namespace, conn: poolTx{sqlTx}}
-	if err = tx.setLong(ctx); err == nil {
+	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}
 	if failed := tx.end(); err == nil {
@@ -325,23 +325,23 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 	return d.classify(ctx, err)
 }
 
-// Bounds of [DB.ReadSlowly].
+// Bounds of [DB.ReadBulk].
 const (
-	slowReads = 4
-	slowWait  = 5 * time.Second
+	maxBulkReads = 4
+	slowWait     = 5 * time.Second
 )
 
-// ReadSlowly is [DB.Read] for an fn that waits for somebody outside: a client who
+// ReadBulk is [DB.Read] for an fn that waits for somebody outside: a client who
 // takes an export. Only a few run at a time, so that connections are left for
 // everybody else. One more waits for its turn, and is [problem.Unavailable] when
 // that does not come soon.
-func (d *DB) ReadSlowly(ctx context.Context, fn func(tx *Tx) error) error {
+func (d *DB) ReadBulk(ctx context.Context, fn func(tx *Tx) error) error {
 	turn, cancel := context.WithTimeout(ctx, slowWait)
 	defer cancel()
 	select {
-	case d.slow <- struct{}{}:
-		defer func() { <-d.slow }()
-		return d.Read(Long(ctx, "export"), fn)
+	case d.bulkReads <- struct{}{}:
+		defer func() { <-d.bulkReads }()
+		return d.Read(LongRunning(ctx, "export"), fn)
 	case <-turn.Done():
 		if err := ctx.Err(); err != nil {
 			return d.classify(ctx, err)
@@ -372,10 +372,10 @@ func (d *DB) classify(ctx context.Context, err error) error {
 	if isContext(err) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", errHangs, err)
 	}
-	if !storeFailed(err) {
+	if !isUnavailable(err) {
 		return err
 	}
-	if damaged(err) {
+	if isCorrupt(err) {
 		d.damagedAt.Store(time.Now().UnixMicro())
 	}
 	if problem.Of(err) != problem.Internal {

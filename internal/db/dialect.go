@@ -86,9 +86,9 @@ func mustRetry(err error) bool {
 	return ok && (e.Code == "40001" || e.Code == "40P01")
 }
 
-// storeFailed reports whether err is the store's failure rather than the
+// isUnavailable reports whether err is the store's failure rather than the
 // statement's: disk full or gone, file locked for too long, server lost.
-func storeFailed(err error) bool {
+func isUnavailable(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
 		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY,
@@ -118,8 +118,8 @@ func storeFailed(err error) bool {
 		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
 }
 
-// damaged reports whether err says that a table or an index cannot be read any more.
-func damaged(err error) bool {
+// isCorrupt reports whether err says that a table or an index cannot be read any more.
+func isCorrupt(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		code := e.Code() & 0xff
 		return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB

@@ -38,7 +38,7 @@ func sqliteExists(ctx context.Context, path string) (bool, error) {
 		return false, fmt.Errorf("database path: %w", err)
 	}
 	// Without the settings of a connection that works, which would change the file.
-	pool, err := openSQLitePool(sqliteFile(abs)+"?mode=rw&_pragma=busy_timeout(10000)", usual)
+	pool, err := openSQLitePool(sqliteFile(abs)+"?mode=rw&_pragma=busy_timeout(10000)", defaultLimits)
 	if err != nil {
 		return false, fmt.Errorf("open database %s: %w", abs, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 var (
 	Rewrite     = rewrite
-	StoreFailed = storeFailed
+	StoreFailed = isUnavailable
 )
 
 const (

@@ -78,7 +78,7 @@ func (d *DB) Migrate(ctx context.Context, s Schema) ([]Applied, error) {
 }
 
 func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
-	ctx = Long(ctx, "migration")
+	ctx = LongRunning(ctx, "migration")
 	var done []Applied
 	for {
 		var ran *migration

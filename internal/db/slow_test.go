@@ -23,7 +23,7 @@ func TestSlowReadersLeaveRoom(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				err := d.ReadSlowly(t.Context(), func(tx *db.Tx) error {
+				err := d.ReadBulk(t.Context(), func(tx *db.Tx) error {
 					mu.Lock()
 					held++
 					mu.Unlock()
@@ -62,7 +62,7 @@ func TestSlowReadersLeaveRoom(t *testing.T) {
 		mu.Unlock()
 		close(leave)
 		wg.Wait()
-		if err := d.ReadSlowly(t.Context(), func(*db.Tx) error { return nil }); err != nil {
+		if err := d.ReadBulk(t.Context(), func(*db.Tx) error { return nil }); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})

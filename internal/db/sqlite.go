@@ -106,7 +106,7 @@ type sqliteConn struct {
 // no statement runs beside rows that are still open.
 type sqliteStmt struct {
 	driverStmt
-	kept bool // in sqliteConn.stmts; otherwise closed after use
+	cached bool // in sqliteConn.stmts; otherwise closed after use
 }
 
 type driverStmt interface {
@@ -115,7 +115,7 @@ type driverStmt interface {
 	driver.StmtQueryContext
 }
 
-func (c *sqliteConn) compiled(ctx context.Context, query string) (*sqliteStmt, error) {
+func (c *sqliteConn) prepare(ctx context.Context, query string) (*sqliteStmt, error) {
 	if s, ok := c.stmts[query]; ok {
 		return s, nil
 	}
@@ -124,21 +124,21 @@ func (c *sqliteConn) compiled(ctx context.Context, query string) (*sqliteStmt, e
 		return nil, err
 	}
 	s := &sqliteStmt{inner.(driverStmt), len(c.stmts) < maxStmts}
-	if s.kept {
+	if s.cached {
 		c.stmts[query] = s
 	}
 	return s, nil
 }
 
 func (s *sqliteStmt) release() error {
-	if s.kept {
+	if s.cached {
 		return nil
 	}
 	return s.Close()
 }
 
 func (c *sqliteConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.compiled(ctx, query)
+	s, err := c.prepare(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -147,16 +147,16 @@ func (c *sqliteConn) ExecContext(ctx context.Context, query string, args []drive
 }
 
 func (c *sqliteConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.compiled(ctx, query)
+	s, err := c.prepare(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	r := &sqliteRows{s: s, limits: c.limits, caller: ctx, limited: ctx, cancel: func() {}}
 	if ctx.Done() != nil {
-		r.limited, r.cancel = context.WithTimeout(ctx, c.limits.of(ctx))
+		r.limited, r.cancel = context.WithTimeout(ctx, c.limits.statementTimeout(ctx))
 	}
 	if r.Rows, err = s.QueryContext(r.limited, args); err != nil {
-		err = r.late(err)
+		err = r.timeoutOr(err)
 		r.cancel()
 		return nil, errors.Join(err, s.release())
 	}
@@ -175,15 +175,15 @@ type sqliteRows struct {
 func (r *sqliteRows) Next(dest []driver.Value) error {
 	err := r.Rows.Next(dest)
 	if err != nil && err != io.EOF {
-		err = r.late(err)
+		err = r.timeoutOr(err)
 	}
 	return err
 }
 
-// late returns err, or that the statement took too long if that is why.
-func (r *sqliteRows) late(err error) error {
+// timeoutOr returns err, or that the statement took too long if that is why.
+func (r *sqliteRows) timeoutOr(err error) error {
 	if r.limited.Err() != nil && r.caller.Err() == nil {
-		return r.limits.tooSlow(r.caller)
+		return r.limits.timeoutError(r.caller)
 	}
 	return err
 }

@@ -270,7 +270,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	defer sqlTx.Rollback()
 	tx := &Tx{Now: now(), engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
-	if err = tx.setLong(ctx); err == nil {
+	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}
 	if err == nil {

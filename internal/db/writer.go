@@ -26,16 +26,16 @@ var (
 
 // writer is SQLite's single writer: one goroutine, one connection.
 type writer struct {
-	pool  *sql.DB
-	conn  *sql.Conn
-	raw   *sqliteConn // what conn wraps; only the goroutine uses either
-	files []openFile
-	lost  bool    // SQLite has rolled the transaction back, by itself or because we said so
-	again []*call // of groups that were lost, to run alone
-	calls chan *call
-	quit  chan struct{} // closed to stop taking calls
-	done  chan struct{} // closed when the goroutine has ended
-	stop  sync.Once
+	pool    *sql.DB
+	conn    *sql.Conn
+	raw     *sqliteConn // what conn wraps; only the goroutine uses either
+	files   []openFile
+	lost    bool    // SQLite has rolled the transaction back, by itself or because we said so
+	retries []*call // of groups that were lost, to run alone
+	calls   chan *call
+	quit    chan struct{} // closed to stop taking calls
+	done    chan struct{} // closed when the goroutine has ended
+	stop    sync.Once
 
 	commits *atomic.Int64 // counted
 }
@@ -49,7 +49,7 @@ type openFile struct {
 // call is one function waiting for, or in, a group.
 type call struct {
 	fn       func(*Tx) error
-	taken    atomic.Bool // set by whoever decides first: the writer, or a caller that gives up
+	claimed  atomic.Bool // set by whoever decides first: the writer, or a caller that gives up
 	ours     bool        // taken by the writer
 	tx       *Tx
 	err      error
@@ -62,7 +62,7 @@ type call struct {
 func openWriter(ctx context.Context, path string, commits *atomic.Int64) (*writer, error) {
 	// A page that is changed again and again is copied into the file once a
 	// checkpoint; 64 MB between them cost a sixth less than 16 MB did.
-	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), usual)
+	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), defaultLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +140,12 @@ func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		if c.take() {
+		if c.claim() {
 			return ctx.Err()
 		}
 		<-c.done
 	case <-w.done:
-		if c.take() {
+		if c.claim() {
 			return errClosed
 		}
 		<-c.done
@@ -161,8 +161,8 @@ func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	return c.err
 }
 
-// take reports whether c is the taker's to decide.
-func (c *call) take() bool { return c.taken.CompareAndSwap(false, true) }
+// claim reports whether c is the taker's to decide.
+func (c *call) claim() bool { return c.claimed.CompareAndSwap(false, true) }
 
 func (w *writer) loop() {
 	ended := false
@@ -187,9 +187,9 @@ func (w *writer) loop() {
 // next returns the calls to run together, waiting for the first; none when the
 // writer shall end, after what was handed over before that.
 func (w *writer) next(group []*call) []*call {
-	if len(w.again) > 0 {
-		group = append(group, w.again[0])
-		w.again = w.again[1:]
+	if len(w.retries) > 0 {
+		group = append(group, w.retries[0])
+		w.retries = w.retries[1:]
 		return group
 	}
 	select {
@@ -231,7 +231,7 @@ func (w *writer) run(group []*call) {
 	// callers may have given up meanwhile.
 	live := group[:0]
 	for _, c := range group {
-		if c.ours || c.take() {
+		if c.ours || c.claim() {
 			c.ours = true
 			live = append(live, c)
 		}
@@ -239,7 +239,7 @@ func (w *writer) run(group []*call) {
 	if err == nil {
 		err = w.transaction(live)
 		if err != nil && len(live) > 1 {
-			w.again = append(w.again, live...)
+			w.retries = append(w.retries, live...)
 			return
 		}
 	}
@@ -285,7 +285,7 @@ func (w *writer) transaction(group []*call) (err error) {
 			if c.exited {
 				close(c.done)
 			} else {
-				w.again = append(w.again, c)
+				w.retries = append(w.retries, c)
 			}
 		}
 	}()

@@ -206,7 +206,7 @@ func eachOf[T any](what string, fn func(*T) error, page func(after *Position) ([
 func (s *Service) each(ctx context.Context, fn func(q db.Querier) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
+	return s.db.ReadBulk(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
 }
 
 // snapshot runs fn over one moment's state: q's, or, where q has none, a new one.

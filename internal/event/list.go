@@ -70,7 +70,7 @@ func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn 
 	query.Limit = exportPage
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return d.ReadSlowly(ctx, func(tx *db.Tx) error {
+	return d.ReadBulk(ctx, func(tx *db.Tx) error {
 		for {
 			events, next, err := list(ctx, tx, organizationID, &query)
 			if err != nil {

@@ -93,7 +93,7 @@ func (q *Queue) Acquire(ctx context.Context, key string, n, most int64) (release
 		return release, nil
 	}
 	if p.queue.Len() >= q.c.PerKey || q.waiting >= q.c.Waiting && !q.dropLongest(p) {
-		q.tidy(p)
+		q.removeIdle(p)
 		q.mu.Unlock()
 		return nil, ErrCrowded
 	}
@@ -153,11 +153,11 @@ func (q *Queue) dequeue(p *party, at *list.Element) {
 		q.turns.Remove(p.turn)
 		p.turn = nil
 	}
-	q.tidy(p)
+	q.removeIdle(p)
 }
 
-// tidy drops what is not needed of a party.
-func (q *Queue) tidy(p *party) {
+// removeIdle drops what is not needed of a party.
+func (q *Queue) removeIdle(p *party) {
 	if p.held == 0 && p.queue.Len() == 0 {
 		delete(q.parties, p.key)
 	}
@@ -209,6 +209,6 @@ func (q *Queue) release(key string, n int64) {
 	p := q.parties[key]
 	p.held -= n
 	q.free += n
-	q.tidy(p)
+	q.removeIdle(p)
 	q.serve()
 }

@@ -20,9 +20,9 @@ type waiting struct {
 	done    bool
 }
 
-// ask calls Acquire and returns once it waits or has an answer. It is called in a
+// acquire calls Acquire and returns once it waits or has an answer. It is called in a
 // synctest bubble.
-func ask(ctx context.Context, q *Queue, key string, n, most int64) *waiting {
+func acquire(ctx context.Context, q *Queue, key string, n, most int64) *waiting {
 	w := new(waiting)
 	go func() {
 		w.release, w.err = q.Acquire(ctx, key, n, most)
@@ -35,7 +35,7 @@ func ask(ctx context.Context, q *Queue, key string, n, most int64) *waiting {
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Capacity: 1, PerKey: 10, Waiting: 100})
-		holder := ask(t.Context(), q, "greedy", 1, 0)
+		holder := acquire(t.Context(), q, "greedy", 1, 0)
 		var order []string
 		var wg sync.WaitGroup
 		for _, key := range []string{"greedy", "greedy", "greedy", "a", "a", "b"} {
@@ -65,8 +65,8 @@ func TestTurns(t *testing.T) {
 func TestMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Capacity: 2, PerKey: 10, Waiting: 100})
-		first, second := ask(t.Context(), q, "greedy", 1, 1), ask(t.Context(), q, "greedy", 1, 1)
-		other := ask(t.Context(), q, "other", 1, 0)
+		first, second := acquire(t.Context(), q, "greedy", 1, 1), acquire(t.Context(), q, "greedy", 1, 1)
+		other := acquire(t.Context(), q, "other", 1, 0)
 		if !first.done || second.done || !other.done {
 			t.Fatalf("got %t, %t, %t, want the first and the other one served", first.done, second.done, other.done)
 		}
@@ -88,9 +88,9 @@ func TestMost(t *testing.T) {
 func TestLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Capacity: 10, PerKey: 10, Waiting: 100})
-		small := ask(t.Context(), q, "a", 4, 0)
-		large := ask(t.Context(), q, "b", 10, 0)
-		after := ask(t.Context(), q, "a", 4, 0)
+		small := acquire(t.Context(), q, "a", 4, 0)
+		large := acquire(t.Context(), q, "b", 10, 0)
+		after := acquire(t.Context(), q, "a", 4, 0)
 		if large.done || after.done {
 			t.Fatal("a request overtook a large one")
 		}
@@ -111,24 +111,24 @@ func TestLarge(t *testing.T) {
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Capacity: 1, PerKey: 3, Waiting: 4})
-		holder := ask(t.Context(), q, "greedy", 1, 0)
+		holder := acquire(t.Context(), q, "greedy", 1, 0)
 		var greedy []*waiting
 		for range 4 {
-			greedy = append(greedy, ask(t.Context(), q, "greedy", 1, 0))
+			greedy = append(greedy, acquire(t.Context(), q, "greedy", 1, 0))
 		}
 		if !errors.Is(greedy[3].err, ErrCrowded) {
 			t.Errorf("got %v beyond the bound of one party, want ErrCrowded", greedy[3].err)
 		}
-		a := ask(t.Context(), q, "a", 1, 0)
-		b := ask(t.Context(), q, "b", 1, 0) // no room in all: the greedy one gives way
+		a := acquire(t.Context(), q, "a", 1, 0)
+		b := acquire(t.Context(), q, "b", 1, 0) // no room in all: the greedy one gives way
 		if !errors.Is(greedy[2].err, ErrCrowded) || greedy[1].done || a.done || b.done {
 			t.Errorf("the newest of the longest queue was not dropped: %v", greedy[2].err)
 		}
-		c := ask(t.Context(), q, "c", 1, 0)
+		c := acquire(t.Context(), q, "c", 1, 0)
 		if !errors.Is(greedy[1].err, ErrCrowded) || c.done {
 			t.Error("the longest queue did not give way again")
 		}
-		if late := ask(t.Context(), q, "greedy", 1, 0); !errors.Is(late.err, ErrCrowded) {
+		if late := acquire(t.Context(), q, "greedy", 1, 0); !errors.Is(late.err, ErrCrowded) {
 			t.Errorf("got %v for one more of what waits already, want ErrCrowded", late.err)
 		}
 		holder.release()
@@ -145,10 +145,10 @@ func TestBounds(t *testing.T) {
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Capacity: 2, PerKey: 10, Waiting: 100})
-		holder := ask(t.Context(), q, "a", 1, 0)
+		holder := acquire(t.Context(), q, "a", 1, 0)
 		ctx, cancel := context.WithCancel(t.Context())
-		large := ask(ctx, q, "b", 2, 0)
-		small := ask(t.Context(), q, "c", 1, 0)
+		large := acquire(ctx, q, "b", 2, 0)
+		small := acquire(t.Context(), q, "c", 1, 0)
 		cancel()
 		synctest.Wait()
 		if !errors.Is(large.err, context.Canceled) || !small.done || small.err != nil {

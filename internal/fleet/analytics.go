@@ -115,7 +115,7 @@ func (s *Service) RideAnalytics(ctx context.Context, organizationID string, q An
 		return out, err
 	}
 	out.DateBasis = a.basis.name
-	ctx = db.Long(ctx, "analytics")
+	ctx = db.LongRunning(ctx, "analytics")
 	err = s.db.Read(ctx, func(tx *db.Tx) error {
 		if out.GeneratedAt, err = s.Now(ctx, tx, organizationID); err != nil {
 			return err
@@ -148,7 +148,7 @@ func (s *Service) RevenueAnalytics(ctx context.Context, organizationID string, q
 		return out, err
 	}
 	out.DateBasis, a.revenue = a.basis.name, true
-	ctx = db.Long(ctx, "analytics")
+	ctx = db.LongRunning(ctx, "analytics")
 	err = s.db.Read(ctx, func(tx *db.Tx) error {
 		if out.GeneratedAt, err = s.Now(ctx, tx, organizationID); err != nil {
 			return err

@@ -404,7 +404,7 @@ func (s *Service) find(ctx context.Context, q db.Querier, limit int, begin func(
 func (s *Service) each(ctx context.Context, begin func(ctx context.Context, q db.Querier) (*search, error), fn func(*Doc) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error {
+	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
 		return s.snapshot(ctx, tx, func(q db.Querier) error {
 			f, err := begin(ctx, q)
 			if err != nil {

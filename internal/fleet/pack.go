@@ -74,7 +74,7 @@ type stretch struct {
 
 // forgetFacts makes analytics read again what a change of a ride alters. A ride that
 // is made or gone has no before, or no after. The ride must have been locked, or
-// written, in the same transaction: only then is it waited for ([db.DB.Settle]).
+// written, in the same transaction: only then is it waited for ([db.DB.WaitForWrites]).
 func (s *Service) forgetFacts(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
 	for _, b := range [...]basis{startedBasis(), endedBasis()} {
 		was, is := b.of(before), b.of(after)
@@ -281,7 +281,7 @@ func (s *Service) packSome(ctx context.Context, n int, where string, args ...any
 		return false, err
 	}
 	// Who does not know of these stretches yet is over after this, and read.
-	if err := s.db.Settle(ctx); err != nil {
+	if err := s.db.WaitForWrites(ctx); err != nil {
 		return false, err
 	}
 	for len(list) > 0 { // the stretches of one organization share its names

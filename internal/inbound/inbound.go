@@ -211,11 +211,11 @@ func Open(c Config) *Service {
 		s.counts[name] = new(tally)
 		s.spellings[name] = spellings(c.Secrets[name])
 		s.queue.Handle(queue.Worker{
-			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Bury: s.bury,
+			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Discard: s.bury,
 		})
 	}
 	s.queue.Handle(queue.Worker{
-		Kind: desk.FetchKind, PerLane: mediaPerLane, Concurrency: mediaAtOnce, Run: s.fetchFile, Retry: retryFile, Bury: s.failFile,
+		Kind: desk.FetchKind, PerLane: mediaPerLane, Concurrency: mediaAtOnce, Run: s.fetchFile, Retry: retryFile, Discard: s.failFile,
 	})
 	return s
 }

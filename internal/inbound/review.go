@@ -68,7 +68,7 @@ func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) err
 	f.Before, f.Limit = "", exportPage
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error {
+	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
 		for {
 			events, err := list(ctx, tx, f)
 			if err != nil {

@@ -17,14 +17,14 @@ const (
 // burst is what was told of an organization a moment ago: topics by their kind.
 type burst map[string]map[string]struct{}
 
-// TellSoon is [Hub.Tell] for what changes thousands of times a second: at once
+// PublishSoon is [Hub.Publish] for what changes thousands of times a second: at once
 // after a quiet time, and else gathered for a quarter of a second, in which many
 // topics of a kind ("ride:1", "ride:2", ...) become "ride:*", any of them. When
 // nobody can hear it, it costs next to nothing.
-func (h *Hub) TellSoon(organizationID, topic string) {
+func (h *Hub) PublishSoon(organizationID, topic string) {
 	h.mu.Lock()
 	if h.closed || len(h.subs[organizationID]) == 0 && !h.db.Postgres() {
-		h.count(organizationID)
+		h.advanceMark(organizationID)
 		h.mu.Unlock()
 		return
 	}
@@ -36,17 +36,17 @@ func (h *Hub) TellSoon(organizationID, topic string) {
 		if len(b[kind]) <= burstTopics {
 			b[kind][topic] = struct{}{}
 		}
-		h.count(organizationID)
+		h.advanceMark(organizationID)
 		h.mu.Unlock()
 		return
 	}
-	h.gather(organizationID)
+	h.startBurst(organizationID)
 	h.mu.Unlock()
-	h.Tell(organizationID, topic)
+	h.Publish(organizationID, topic)
 }
 
-// gather begins a burst. The lock is held.
-func (h *Hub) gather(organizationID string) {
+// startBurst begins a burst. The lock is held.
+func (h *Hub) startBurst(organizationID string) {
 	if h.bursts == nil {
 		h.bursts = make(map[string]burst)
 	}
@@ -68,10 +68,10 @@ func (h *Hub) endBurst(organizationID string) {
 	}
 	delete(h.bursts, organizationID)
 	if len(topics) > 0 && !h.closed {
-		h.gather(organizationID)
+		h.startBurst(organizationID)
 	}
 	h.mu.Unlock()
 	if len(topics) > 0 {
-		h.Tell(organizationID, topics...)
+		h.Publish(organizationID, topics...)
 	}
 }

@@ -38,13 +38,13 @@ const maxCounted = 100_000
 // Hub passes news on. It is safe for concurrent use.
 type Hub struct {
 	db       *db.DB
-	teller   *db.Teller
+	notifier *db.Notifier
 	instance string
 
 	mu     sync.Mutex
 	subs   map[string]map[*Subscription]struct{} // by organization
 	bursts map[string]burst                      // by organization, see TellSoon
-	told   map[string]uint64                     // how often, by organization
+	counts map[string]uint64                     // how often, by organization
 	age    uint64                                // how often told was forgotten
 	closed bool
 }
@@ -53,8 +53,8 @@ type Hub struct {
 // [Hub.Run] runs.
 func Open(d *db.DB) *Hub {
 	return &Hub{
-		db: d, teller: d.NewTeller(channel), instance: uuid.NewString(),
-		subs: make(map[string]map[*Subscription]struct{}), told: make(map[string]uint64),
+		db: d, notifier: d.NewNotifier(channel), instance: uuid.NewString(),
+		subs: make(map[string]map[*Subscription]struct{}), counts: make(map[string]uint64),
 	}
 }
 
@@ -64,31 +64,31 @@ func Open(d *db.DB) *Hub {
 func (h *Hub) Mark(organizationID string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.instance + "." + strconv.FormatUint(h.age, 36) + "." + strconv.FormatUint(h.told[organizationID], 36)
+	return h.instance + "." + strconv.FormatUint(h.age, 36) + "." + strconv.FormatUint(h.counts[organizationID], 36)
 }
 
-// count moves an organization's mark on. The lock is held.
-func (h *Hub) count(organizationID string) {
-	if len(h.told) >= maxCounted {
-		h.forget()
+// advanceMark moves an organization's mark on. The lock is held.
+func (h *Hub) advanceMark(organizationID string) {
+	if len(h.counts) >= maxCounted {
+		h.resetMarks()
 	}
-	h.told[organizationID]++
+	h.counts[organizationID]++
 }
 
-// forget moves every mark on. The lock is held.
-func (h *Hub) forget() {
-	clear(h.told)
+// resetMarks moves every mark on. The lock is held.
+func (h *Hub) resetMarks() {
+	clear(h.counts)
 	h.age++
 }
 
 // Run hears what other processes tell, until ctx ends.
-func (h *Hub) Run(ctx context.Context) { h.db.Listen(ctx, channel, h.hear) }
+func (h *Hub) Run(ctx context.Context) { h.db.Listen(ctx, channel, h.receive) }
 
-func (h *Hub) hear(payload string) {
+func (h *Hub) receive(payload string) {
 	if payload == "" {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.forget()
+		h.resetMarks()
 		for _, subs := range h.subs {
 			for s := range subs {
 				s.add([]string{Everything})
@@ -98,23 +98,23 @@ func (h *Hub) hear(payload string) {
 	}
 	fields := strings.SplitN(payload, " ", 3)
 	if len(fields) == 3 && fields[0] != h.instance {
-		h.spread(fields[1], fields[2:])
+		h.dispatch(fields[1], fields[2:])
 	}
 }
 
-// Tell passes news of an organization on, here and to the other processes. It
+// Publish passes news of an organization on, here and to the other processes. It
 // waits for nothing, and is called after the commit of what it is about.
-func (h *Hub) Tell(organizationID string, topics ...string) {
-	h.spread(organizationID, topics)
+func (h *Hub) Publish(organizationID string, topics ...string) {
+	h.dispatch(organizationID, topics)
 	for _, t := range topics {
-		h.teller.Tell(h.instance + " " + organizationID + " " + t)
+		h.notifier.Notify(h.instance + " " + organizationID + " " + t)
 	}
 }
 
-func (h *Hub) spread(organizationID string, topics []string) {
+func (h *Hub) dispatch(organizationID string, topics []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.count(organizationID)
+	h.advanceMark(organizationID)
 	for s := range h.subs[organizationID] {
 		s.add(topics)
 	}
@@ -188,11 +188,11 @@ func (s *Subscription) add(topics []string) {
 	}
 }
 
-// News is ready, or closed with the hub, when [Subscription.Take] has something.
-func (s *Subscription) News() <-chan struct{} { return s.signal }
+// Ready is ready, or closed with the hub, when [Subscription.Drain] has something.
+func (s *Subscription) Ready() <-chan struct{} { return s.signal }
 
-// Take returns the topics told since it was last called, sorted.
-func (s *Subscription) Take() []string {
+// Drain returns the topics told since it was last called, sorted.
+func (s *Subscription) Drain() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	topics := slices.Sorted(maps.Keys(s.pending))

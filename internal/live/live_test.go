@@ -14,15 +14,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 )
 
-// take waits for news.
-func take(t *testing.T, s *live.Subscription) []string {
+// drain waits for news.
+func drain(t *testing.T, s *live.Subscription) []string {
 	t.Helper()
 	select {
-	case _, ok := <-s.News():
+	case _, ok := <-s.Ready():
 		if !ok {
 			t.Fatal("the subscription has ended")
 		}
-		return s.Take()
+		return s.Drain()
 	case <-time.After(time.Minute):
 		t.Fatal("no news came")
 		return nil
@@ -34,18 +34,18 @@ func TestTell(t *testing.T) {
 	mine, other := h.Subscribe("a"), h.Subscribe("b")
 	defer mine.Close()
 	defer other.Close()
-	h.Tell("a", "ticket:2", "ticket:1")
-	h.Tell("a", "ticket:1")
-	if got, want := take(t, mine), []string{"ticket:1", "ticket:2"}; !slices.Equal(got, want) {
+	h.Publish("a", "ticket:2", "ticket:1")
+	h.Publish("a", "ticket:1")
+	if got, want := drain(t, mine), []string{"ticket:1", "ticket:2"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := other.Take(); len(got) != 0 {
+	if got := other.Drain(); len(got) != 0 {
 		t.Errorf("another organization heard of %q", got)
 	}
 	mine.Close()
 	mine.Close()
-	h.Tell("a", "ticket:3")
-	if got := mine.Take(); len(got) != 0 {
+	h.Publish("a", "ticket:3")
+	if got := mine.Drain(); len(got) != 0 {
 		t.Errorf("who had closed heard of %q", got)
 	}
 }
@@ -56,13 +56,13 @@ func TestMark(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))
 		mark := h.Mark("a")
 		for name, tell := range map[string]func(){
-			"at once":      func() { h.Tell("a", "ticket:1") },
-			"unheard":      func() { h.TellSoon("a", "ride:1") },
-			"in a burst":   func() { s := h.Subscribe("a"); h.TellSoon("a", "ride:1"); s.Close() },
-			"gathered":     func() { s := h.Subscribe("a"); h.TellSoon("a", "ride:2"); s.Close() },
+			"at once":      func() { h.Publish("a", "ticket:1") },
+			"unheard":      func() { h.PublishSoon("a", "ride:1") },
+			"in a burst":   func() { s := h.Subscribe("a"); h.PublishSoon("a", "ride:1"); s.Close() },
+			"gathered":     func() { s := h.Subscribe("a"); h.PublishSoon("a", "ride:2"); s.Close() },
 			"by a restart": func() { h = live.Open(dbtest.NewSQLite(t)) },
 		} {
-			if h.Tell("b", "ticket:1"); h.Mark("a") != mark {
+			if h.Publish("b", "ticket:1"); h.Mark("a") != mark {
 				t.Errorf("%s: another organization's news moved it", name)
 			}
 			tell()
@@ -81,12 +81,12 @@ func TestMarks(t *testing.T) {
 	h := live.Open(dbtest.NewSQLite(t))
 	mark := h.Mark("quiet")
 	for i := range 100_000 {
-		h.Tell(strconv.Itoa(i), "ticket:1")
+		h.Publish(strconv.Itoa(i), "ticket:1")
 	}
 	if h.Mark("quiet") != mark {
 		t.Error("it is forgotten already")
 	}
-	if h.Tell("one more", "ticket:1"); h.Mark("quiet") == mark {
+	if h.Publish("one more", "ticket:1"); h.Mark("quiet") == mark {
 		t.Error("what was forgotten has the mark of before")
 	}
 }
@@ -97,9 +97,9 @@ func TestSlow(t *testing.T) {
 	s := h.Subscribe("a")
 	defer s.Close()
 	for i := range 1000 {
-		h.Tell("a", fmt.Sprint("ticket:", i))
+		h.Publish("a", fmt.Sprint("ticket:", i))
 	}
-	got := take(t, s)
+	got := drain(t, s)
 	if !slices.Contains(got, live.Everything) || len(got) > 257 {
 		t.Errorf("got %d topics", len(got))
 	}
@@ -111,12 +111,12 @@ func TestClose(t *testing.T) {
 	h.Close()
 	after := h.Subscribe("a")
 	for _, s := range []*live.Subscription{before, after} {
-		if _, ok := <-s.News(); ok {
+		if _, ok := <-s.Ready(); ok {
 			t.Error("got news after the end")
 		}
 		s.Close()
 	}
-	h.Tell("a", "ticket:1")
+	h.Publish("a", "ticket:1")
 }
 
 // TestProcesses: news reaches the pages that another process serves.
@@ -133,12 +133,12 @@ func TestProcesses(t *testing.T) {
 	s := there.Subscribe("a")
 	defer s.Close()
 	// It listens from here on.
-	if got := take(t, s); !slices.Equal(got, []string{live.Everything}) {
+	if got := drain(t, s); !slices.Equal(got, []string{live.Everything}) {
 		t.Fatalf("got %q", got)
 	}
-	here.Tell("b", "ticket:0")
-	here.Tell("a", "ticket:1 and spaces")
-	if got := take(t, s); !slices.Equal(got, []string{"ticket:1 and spaces"}) {
+	here.Publish("b", "ticket:0")
+	here.Publish("a", "ticket:1 and spaces")
+	if got := drain(t, s); !slices.Equal(got, []string{"ticket:1 and spaces"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -147,34 +147,34 @@ func TestProcesses(t *testing.T) {
 func TestTellSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))
-		h.TellSoon("o1", "ride:unheard")
+		h.PublishSoon("o1", "ride:unheard")
 		s := h.Subscribe("o1")
 		defer s.Close()
 		time.Sleep(time.Second)
-		if got := s.Take(); len(got) != 0 {
+		if got := s.Drain(); len(got) != 0 {
 			t.Errorf("got %q from before", got)
 		}
-		h.TellSoon("o1", "ride:1")
-		if got := s.Take(); !slices.Equal(got, []string{"ride:1"}) {
+		h.PublishSoon("o1", "ride:1")
+		if got := s.Drain(); !slices.Equal(got, []string{"ride:1"}) {
 			t.Errorf("after a quiet time: got %q at once", got)
 		}
 		for i := range 1000 {
-			h.TellSoon("o1", "vehicle:"+strconv.Itoa(i))
-			h.TellSoon("o1", "ride:"+strconv.Itoa(i%2))
-			h.TellSoon("o2", "ride:3")
+			h.PublishSoon("o1", "vehicle:"+strconv.Itoa(i))
+			h.PublishSoon("o1", "ride:"+strconv.Itoa(i%2))
+			h.PublishSoon("o2", "ride:3")
 		}
-		if got := s.Take(); len(got) != 0 {
+		if got := s.Drain(); len(got) != 0 {
 			t.Errorf("amid a burst: got %q", got)
 		}
 		time.Sleep(time.Second)
-		if got := s.Take(); !slices.Equal(got, []string{"ride:0", "ride:1", "vehicle:*"}) {
+		if got := s.Drain(); !slices.Equal(got, []string{"ride:0", "ride:1", "vehicle:*"}) {
 			t.Errorf("after a burst: got %q", got)
 		}
-		h.TellSoon("o1", "ride:4")
-		if got := s.Take(); !slices.Equal(got, []string{"ride:4"}) {
+		h.PublishSoon("o1", "ride:4")
+		if got := s.Drain(); !slices.Equal(got, []string{"ride:4"}) {
 			t.Errorf("after another quiet time: got %q", got)
 		}
-		h.TellSoon("o1", "ride:5")
+		h.PublishSoon("o1", "ride:5")
 		h.Close()
 		time.Sleep(time.Second)
 	})

@@ -140,8 +140,8 @@ func (s *Service) Work(q *queue.Queue, d *desk.Service) {
 		q.Handle(queue.Worker{
 			Kind: desk.SendKind(medium), Ordered: true, Concurrency: concurrency, Run: s.run,
 			// What goes wrong at the far side, run deals with. This is ours.
-			Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), attempt < ourTries },
-			Bury:  s.bury,
+			Retry:   func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), attempt < ourTries },
+			Discard: s.bury,
 		})
 	}
 }

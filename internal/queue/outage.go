@@ -21,9 +21,9 @@ const (
 	outageLog = time.Minute
 )
 
-// ours reports whether err is a failure of our own database or files, which says
+// isUnavailable reports whether err is a failure of our own database or files, which says
 // nothing about the job.
-func ours(err error) bool { return problem.Of(err) == problem.Unavailable }
+func isUnavailable(err error) bool { return problem.Of(err) == problem.Unavailable }
 
 // outage remembers since when our own store has kept jobs from their work. It is safe
 // for concurrent use.
@@ -47,9 +47,9 @@ func (o *outage) wait(created, now time.Time) (wait time.Duration, since time.Ti
 	return min(max(lasted/4, leastOutageWait), mostOutageWait), o.began
 }
 
-// seldom lets one of many like events through in outageLog, and counts the others. It
+// logLimiter lets one of many like events through in outageLog, and counts the others. It
 // is safe for concurrent use.
-type seldom struct {
+type logLimiter struct {
 	mu     sync.Mutex
 	last   time.Time
 	passed int // since last
@@ -57,7 +57,7 @@ type seldom struct {
 
 // next counts an event. It reports whether to log it, and how many there were since the
 // last that was logged, this one included.
-func (s *seldom) next(now time.Time) (count int, log bool) {
+func (s *logLimiter) next(now time.Time) (count int, log bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.passed++
@@ -68,14 +68,14 @@ func (s *seldom) next(now time.Time) (count int, log bool) {
 	return count, true
 }
 
-// standBy has a job run again that our own store kept from its work. It counts no
+// waitForStore has a job run again that our own store kept from its work. It counts no
 // attempt, however often that happens.
-func (r *runner) standBy(ctx context.Context, j *Job, err error) error {
+func (r *runner) waitForStore(ctx context.Context, j *Job, err error) error {
 	wait, since := r.outage.wait(j.CreatedAt, time.Now())
 	wait += rand.N(wait/10 + 1)
 	if count, log := r.outageLog.next(time.Now()); log {
 		r.logger(j).Error("the database or the files cannot be used; jobs wait, and no attempt is counted",
 			"error", err, "since", since, "jobs", count, "in", wait)
 	}
-	return r.record(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Wait(ctx, tx, tx.Now.Add(wait)) })
+	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Wait(ctx, tx, tx.Now.Add(wait)) })
 }

@@ -88,20 +88,20 @@ type Worker struct {
 	PerLane int
 	// Concurrency is how many jobs run at once in this process. 0 means 16.
 	Concurrency int
-	// Room returns how many jobs of a lane this process should have in hand,
+	// LaneCapacity returns how many jobs of a lane this process should have in hand,
 	// at least 1 and at most PerLane, for work that knows when more would
 	// only wait. It is asked when jobs are looked for and when one ends, and
 	// must be quick. nil means PerLane.
-	Room func(lane string) int
+	LaneCapacity func(lane string) int
 	// Ordered lanes wait for a delayed job: those behind it in its lane do
 	// not run before it. It implies PerLane 1.
 	Ordered bool
 	// Retry returns how long to wait after the attempt-th failure (from 1),
 	// or false to give up. nil means [Backoff] with 8 attempts.
 	Retry func(attempt int, err error) (time.Duration, bool)
-	// Bury records that a job was given up; the queue deletes it in the same
+	// Discard records that a job was given up; the queue deletes it in the same
 	// transaction. When that fails, the job runs again. nil only logs.
-	Bury func(ctx context.Context, tx *db.Tx, j *Job, err error) error
+	Discard func(ctx context.Context, tx *db.Tx, j *Job, err error) error
 }
 
 // Job is a claimed job. It belongs to the call of Run that received it.
@@ -145,15 +145,15 @@ type Queue struct {
 
 	inserts [maxInsert + 1]string // the statement for so many jobs
 
-	mu       sync.Mutex
-	runners  map[string]*runner // fixed once started
-	started  bool
-	stopped  bool
-	stopHear context.CancelFunc
-	hearing  sync.WaitGroup
+	mu             sync.Mutex
+	runners        map[string]*runner // fixed once started
+	started        bool
+	stopped        bool
+	stopBackground context.CancelFunc
+	background     sync.WaitGroup
 
-	// news is what this process has to tell the others that share the database.
-	news *db.Teller
+	// notifier is what this process has to tell the others that share the database.
+	notifier *db.Notifier
 }
 
 // Open returns a queue over d. It runs nothing until [Queue.Start], but can
@@ -163,7 +163,7 @@ func Open(d *db.DB, c Config) *Queue {
 		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll,
 		instance: uuid.NewString(),
 		inserts:  insertStatements(),
-		news:     d.NewTeller(notifyChannel),
+		notifier: d.NewNotifier(notifyChannel),
 		runners:  make(map[string]*runner),
 	}
 	if q.log == nil {
@@ -206,10 +206,10 @@ func (q *Queue) Start(ctx context.Context) error {
 		r.start()
 	}
 	var hear context.Context
-	hear, q.stopHear = context.WithCancel(context.Background())
-	q.hearing.Go(func() { q.survey(hear) })
+	hear, q.stopBackground = context.WithCancel(context.Background())
+	q.background.Go(func() { q.pollKinds(hear) })
 	if q.db.Postgres() {
-		q.hearing.Go(func() { q.db.Listen(hear, notifyChannel, q.hear) })
+		q.background.Go(func() { q.db.Listen(hear, notifyChannel, q.onNotification) })
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (q *Queue) Start(ctx context.Context) error {
 func (q *Queue) Stop(ctx context.Context) {
 	q.mu.Lock()
 	q.stopped = true
-	started, stopHear := q.started, q.stopHear
+	started, stopHear := q.started, q.stopBackground
 	q.mu.Unlock()
 	if started {
 		var wg sync.WaitGroup
@@ -231,7 +231,7 @@ func (q *Queue) Stop(ctx context.Context) {
 	}
 	if stopHear != nil {
 		stopHear()
-		q.hearing.Wait()
+		q.background.Wait()
 	}
 }
 
@@ -283,9 +283,9 @@ func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
 	tx.AfterCommit(func() {
 		for _, j := range jobs {
 			if j.RunAt.After(tx.Now) {
-				q.wakeAt(j.Kind, j.Lane, j.RunAt)
+				q.announceDue(j.Kind, j.Lane, j.RunAt)
 			} else {
-				q.wake(j.Kind, j.Lane, 1)
+				q.announceReady(j.Kind, j.Lane, 1)
 			}
 		}
 	})
@@ -306,7 +306,7 @@ func (q *Queue) HoldLane(ctx context.Context, tx *db.Tx, kind, lane string) erro
 // ReleaseLane lets a held lane run again.
 func (q *Queue) ReleaseLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM held_lanes WHERE kind = $1 AND lane = $2", kind, lane)
-	tx.AfterCommit(func() { q.wake(kind, lane, unknown) })
+	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
 	return err
 }
 
@@ -338,7 +338,7 @@ func (q *Queue) Delete(ctx context.Context, tx *db.Tx, ids ...string) error {
 // RunNow makes scheduled jobs of a lane ready at once.
 func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "UPDATE jobs SET state = $3 WHERE kind = $1 AND lane = $2 AND state = $4", kind, lane, ready, scheduled)
-	tx.AfterCommit(func() { q.wake(kind, lane, unknown) })
+	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
 	return err
 }
 
@@ -351,7 +351,7 @@ func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error 
 // wants them all calls it again, in another transaction, so that a long lane does
 // not hold up everybody else's.
 func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) (more bool, err error) {
-	if err := q.byIndex(ctx, tx); err != nil {
+	if err := q.disableSeqScan(ctx, tx); err != nil {
 		return false, err
 	}
 	if q.db.Postgres() {
@@ -359,7 +359,7 @@ func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane 
 		kinds := []string{fromKind, toKind}
 		slices.Sort(kinds)
 		for _, kind := range kinds {
-			if _, err := tx.Exec(ctx, sqlLockLanes, lockOfLanes(kind), []string{lane}); err != nil {
+			if _, err := tx.Exec(ctx, sqlLockLanes, laneLockPrefix(kind), []string{lane}); err != nil {
 				return false, err
 			}
 		}
@@ -385,9 +385,9 @@ func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane 
 	}
 	dues = slices.DeleteFunc(dues, time.Time.IsZero)
 	tx.AfterCommit(func() {
-		q.wake(toKind, lane, unknown)
+		q.announceReady(toKind, lane, unknownCount)
 		if len(dues) > 0 {
-			q.wakeAt(toKind, lane, slices.MinFunc(dues, time.Time.Compare))
+			q.announceDue(toKind, lane, slices.MinFunc(dues, time.Time.Compare))
 		}
 	})
 	return more, nil
@@ -399,22 +399,22 @@ const MoveMax = 500
 // Finish ends the job in the transaction that records its work.
 // [ErrLeaseLost] must be returned from that transaction.
 func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
-	return j.end(ctx, tx, sqlFinish)
+	return j.endLease(ctx, tx, sqlFinish)
 }
 
 // Delay counts a failed attempt and has the job run again at the given time.
 // [ErrLeaseLost] must be returned from the transaction.
 func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
-	return j.again(ctx, tx, at, 1)
+	return j.reschedule(ctx, tx, at, 1)
 }
 
 // Wait is Delay without counting an attempt, for work that was not tried, or that
 // counts its attempts itself.
 func (j *Job) Wait(ctx context.Context, tx *db.Tx, at time.Time) error {
-	return j.again(ctx, tx, at, 0)
+	return j.reschedule(ctx, tx, at, 0)
 }
 
-func (j *Job) again(ctx context.Context, tx *db.Tx, at time.Time, attempts int) error {
-	tx.AfterCommit(func() { j.queue.wakeAt(j.Kind, j.Lane, at) })
-	return j.end(ctx, tx, sqlDelay, at.UnixMicro(), attempts)
+func (j *Job) reschedule(ctx context.Context, tx *db.Tx, at time.Time, attempts int) error {
+	tx.AfterCommit(func() { j.queue.announceDue(j.Kind, j.Lane, at) })
+	return j.endLease(ctx, tx, sqlDelay, at.UnixMicro(), attempts)
 }

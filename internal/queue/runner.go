@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// unknown stands for "some ready jobs, nobody counted".
-const unknown = -1
+// unknownCount stands for "some ready jobs, nobody counted".
+const unknownCount = -1
 
 const (
 	// claimLanes bounds the lanes of one claim, and so how long its
@@ -49,10 +49,10 @@ type runner struct {
 	stopped   chan struct{} // closed when nothing runs any more
 
 	outage    outage
-	outageLog seldom // of jobs that our own store kept from their work
-	findLog   seldom // of failures to find jobs
-	endLog    seldom // of ends that our own store did not record
-	leaseLog  seldom // of failures to extend leases
+	outageLog logLimiter // of jobs that our own store kept from their work
+	findLog   logLimiter // of failures to find jobs
+	endLog    logLimiter // of ends that our own store did not record
+	leaseLog  logLimiter // of failures to extend leases
 
 	mu      sync.Mutex
 	open    bool // started and not told to stop
@@ -62,12 +62,12 @@ type runner struct {
 	jobs    map[*Job]struct{} // those that run
 	claims  uint64
 	dueAt   time.Time // when the next scheduled job is due, as far as known; zero: none
-	cast    bool      // look for what is due and for ended leases
+	scanDue bool      // look for what is due and for ended leases
 
-	again   bool   // walk from the start once the walk under way has ended
-	walking bool   // a walk has not reached the end yet
-	cursor  string // where it goes on
-	turn    bool   // it is the walk's turn, however many lanes are listed
+	walkAgain bool   // walk from the start once the walk under way has ended
+	walking   bool   // a walk has not reached the end yet
+	cursor    string // where it goes on
+	walkFirst bool   // it is the walk's turn, however many lanes are listed
 }
 
 // lane is what this process knows of a lane that may have work or is running
@@ -110,27 +110,27 @@ func (r *runner) start() {
 		defer close(r.stopped)
 		beat, stop := context.WithCancel(context.Background())
 		var beating sync.WaitGroup
-		beating.Go(func() { r.beat(beat) })
+		beating.Go(func() { r.heartbeat(beat) })
 		r.loop()
-		r.handOver()
+		r.notifyPeers()
 		// Leases are kept to the last job's end: another process would
 		// run it beside its last moments here.
 		for r.busy() {
 			<-r.signal
 		}
-		r.handOver()
+		r.notifyPeers()
 		stop()
 		beating.Wait()
 	}()
 }
 
-// handOver tells the other processes what this one will not see to any more.
-func (r *runner) handOver() {
+// notifyPeers tells the other processes what this one will not see to any more.
+func (r *runner) notifyPeers() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, l := range r.lanes {
 		if l.waiting > 0 || l.unsure {
-			r.q.tell(notice{kind: r.Kind, lane: name})
+			r.q.notifyPeers(notice{kind: r.Kind, lane: name})
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (r *runner) busy() bool {
 func (r *runner) stop(ctx context.Context) {
 	r.mu.Lock()
 	r.open = false
-	r.nudge()
+	r.wake()
 	r.mu.Unlock()
 	select {
 	case <-r.stopped:
@@ -156,16 +156,16 @@ func (r *runner) stop(ctx context.Context) {
 	}
 }
 
-func (r *runner) nudge() {
+func (r *runner) wake() {
 	select {
 	case r.signal <- struct{}{}:
 	default:
 	}
 }
 
-// wake notes that a lane has n more ready jobs. It reports whether this process
+// addReady notes that a lane has n more ready jobs. It reports whether this process
 // can see to it without delay, so that no other need hear of it.
-func (r *runner) wake(name string, n int) bool {
+func (r *runner) addReady(name string, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
@@ -174,17 +174,17 @@ func (r *runner) wake(name string, n int) bool {
 	l := r.lanes[name]
 	if l == nil {
 		if len(r.listed) >= maxListed {
-			r.again = true
+			r.walkAgain = true
 			return false
 		}
 		l = r.lane(name)
 	}
-	if n == unknown {
+	if n == unknownCount {
 		l.unsure = true
 	} else {
 		l.waiting += n
 	}
-	r.list(name, l)
+	r.listLane(name, l)
 	return r.running+len(r.listed) <= r.Concurrency
 }
 
@@ -195,18 +195,18 @@ func (r *runner) wakeAt(at time.Time) bool {
 	defer r.mu.Unlock()
 	if r.open && (r.dueAt.IsZero() || at.Before(r.dueAt)) {
 		r.dueAt = at
-		r.nudge()
+		r.wake()
 	}
 	return r.open
 }
 
-// look casts the safety net: the database is asked what is due, and the lanes
+// requestScan casts the safety net: the database is asked what is due, and the lanes
 // are walked.
-func (r *runner) look() {
+func (r *runner) requestScan() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cast, r.again, r.turn = true, true, true
-	r.nudge()
+	r.scanDue, r.walkAgain, r.walkFirst = true, true, true
+	r.wake()
 }
 
 // cancelLane cancels the jobs of a lane that was deleted.
@@ -230,24 +230,24 @@ func (r *runner) lane(name string) *lane {
 	return l
 }
 
-// room is how many jobs of a lane may be in hand here.
-func (r *runner) room(name string) int {
-	if r.Room == nil {
+// laneCapacity is how many jobs of a lane may be in hand here.
+func (r *runner) laneCapacity(name string) int {
+	if r.LaneCapacity == nil {
 		return r.PerLane
 	}
-	return max(1, min(r.Room(name), r.PerLane))
+	return max(1, min(r.LaneCapacity(name), r.PerLane))
 }
 
-// list puts a lane on the list if it may have work and has room; a full lane
+// listLane puts a lane on the list if it may have work and has room; a full lane
 // comes back when one of its jobs ends. A lane nobody knows anything about is
 // forgotten. r.mu is held.
-func (r *runner) list(name string, l *lane) {
+func (r *runner) listLane(name string, l *lane) {
 	switch hasWork := l.waiting > 0 || l.unsure; {
 	case l.listed:
-	case hasWork && l.running < r.room(name):
+	case hasWork && l.running < r.laneCapacity(name):
 		l.listed = true
 		r.listed = append(r.listed, name)
-		r.nudge()
+		r.wake()
 	case !hasWork && l.running == 0:
 		delete(r.lanes, name)
 	}
@@ -255,12 +255,12 @@ func (r *runner) list(name string, l *lane) {
 
 // loop looks for work until the runner is stopped.
 func (r *runner) loop() {
-	r.look()
+	r.requestScan()
 	failures := 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		err := r.round()
+		err := r.poll()
 		if err == nil {
 			failures = 0
 		} else if failures++; r.work.Err() == nil {
@@ -268,7 +268,7 @@ func (r *runner) loop() {
 				r.q.log.Error("looking for jobs", "kind", r.Kind, "error", err, "failures", count)
 			}
 		}
-		open, wait := r.rest()
+		open, wait := r.idleTime()
 		if !open {
 			return
 		}
@@ -287,21 +287,21 @@ func (r *runner) loop() {
 	}
 }
 
-// longRest is how long a runner without work rests unless somebody nudges.
-const longRest = time.Hour
+// maxIdle is how long a runner without work rests unless somebody nudges.
+const maxIdle = time.Hour
 
-// rest returns how long there is nothing to do unless somebody nudges, and
+// idleTime returns how long there is nothing to do unless somebody nudges, and
 // whether the runner is still to run.
-func (r *runner) rest() (open bool, wait time.Duration) {
+func (r *runner) idleTime() (open bool, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cast || r.running < r.Concurrency && (len(r.listed) > 0 || r.walking || r.again) {
+	if r.scanDue || r.running < r.Concurrency && (len(r.listed) > 0 || r.walking || r.walkAgain) {
 		return r.open, 0
 	}
 	if !r.dueAt.IsZero() {
-		return r.open, min(time.Until(r.dueAt), longRest)
+		return r.open, min(time.Until(r.dueAt), maxIdle)
 	}
-	return r.open, longRest
+	return r.open, maxIdle
 }
 
 // pause lets a database that fails alone for a while. Nothing but the end of
@@ -314,13 +314,13 @@ func (r *runner) pause(d time.Duration) {
 		case <-timer.C:
 			return
 		case <-r.signal:
-			open, _ = r.rest()
+			open, _ = r.idleTime()
 		}
 	}
 }
 
-// round does one thing after the other that may be due.
-func (r *runner) round() error {
+// poll does one thing after the other that may be due.
+func (r *runner) poll() error {
 	if err := r.promote(); err != nil {
 		return fmt.Errorf("make due jobs ready: %w", err)
 	}
@@ -337,24 +337,24 @@ func (r *runner) round() error {
 // what a lost process left behind, and notes when the next job is due.
 func (r *runner) promote() error {
 	r.mu.Lock()
-	cast, due := r.cast, !r.dueAt.IsZero() && !r.dueAt.After(time.Now())
+	cast, due := r.scanDue, !r.dueAt.IsZero() && !r.dueAt.After(time.Now())
 	if !cast && !due {
 		r.mu.Unlock()
 		return nil
 	}
-	r.cast, r.dueAt = false, time.Time{} // what is announced from here on is kept
+	r.scanDue, r.dueAt = false, time.Time{} // what is announced from here on is kept
 	r.mu.Unlock()
 
-	lanes, next, err := r.readDue(cast)
+	lanes, next, err := r.promoteDue(cast)
 	if err != nil && cast {
-		r.look()
+		r.requestScan()
 	}
 	if !next.IsZero() {
 		r.wakeAt(next)
 	}
 	for _, name := range lanes {
 		// Not just one: in an ordered lane, others waited behind it.
-		r.q.wake(r.Kind, name, unknown)
+		r.q.announceReady(r.Kind, name, unknownCount)
 	}
 	return err
 }
@@ -363,10 +363,10 @@ func (r *runner) promote() error {
 // next lanes that have ready jobs.
 func (r *runner) walk() error {
 	r.mu.Lock()
-	if r.again && !r.walking {
-		r.again, r.walking, r.cursor = false, true, ""
+	if r.walkAgain && !r.walking {
+		r.walkAgain, r.walking, r.cursor = false, true, ""
 	}
-	wanted := r.walking && r.running < r.Concurrency && (r.turn || len(r.listed) < claimLanes)
+	wanted := r.walking && r.running < r.Concurrency && (r.walkFirst || len(r.listed) < claimLanes)
 	cursor := r.cursor
 	r.mu.Unlock()
 	if !wanted {
@@ -383,36 +383,36 @@ func (r *runner) walk() error {
 		if l := r.lanes[f.lane]; l != nil || f.open {
 			l = r.lane(f.lane)
 			l.unsure = true
-			r.list(f.lane, l)
+			r.listLane(f.lane, l)
 		}
 	}
-	r.turn = false
+	r.walkFirst = false
 	if r.walking = len(found) == walkLanes; r.walking {
 		r.cursor = found[walkLanes-1].lane // again, because there is no "next" string in both engines
 	}
 	return nil
 }
 
-// ask is what a claim wants from one lane, and what was known of it before.
-type ask struct {
+// laneRequest is what a claim wants from one lane, and what was known of it before.
+type laneRequest struct {
 	lane   string
 	want   int
-	told   int
+	known  int
 	unsure bool
 	got    int
 }
 
-// plan takes lanes off the list, as many as there is room for. What is known of
+// planClaim takes lanes off the list, as many as there is room for. What is known of
 // their waiting jobs moves into the asks, so that what comes in during the
 // claim is counted apart.
-func (r *runner) plan() []ask {
+func (r *runner) planClaim() []laneRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
 		return nil
 	}
 	free := r.Concurrency - r.running
-	var asks []ask
+	var asks []laneRequest
 	taken := 0
 	for _, name := range r.listed {
 		if free <= 0 || len(asks) == claimLanes {
@@ -421,7 +421,7 @@ func (r *runner) plan() []ask {
 		taken++
 		l := r.lanes[name]
 		l.listed = false
-		want := min(r.room(name)-l.running, free)
+		want := min(r.laneCapacity(name)-l.running, free)
 		if !l.unsure {
 			want = min(want, l.waiting)
 		}
@@ -429,7 +429,7 @@ func (r *runner) plan() []ask {
 			continue // listed during a claim that filled it, or its room shrank; it comes back when a job ends
 		}
 		free -= want
-		asks = append(asks, ask{lane: name, want: want, told: l.waiting, unsure: l.unsure})
+		asks = append(asks, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure})
 		l.waiting, l.unsure = 0, false
 	}
 	r.listed = r.listed[:copy(r.listed, r.listed[taken:])]
@@ -438,14 +438,14 @@ func (r *runner) plan() []ask {
 
 // claim takes jobs from listed lanes, as far as there is room, and starts them.
 func (r *runner) claim() error {
-	asks := r.plan()
+	asks := r.planClaim()
 	if len(asks) == 0 {
 		return nil
 	}
 	r.claims++
 	until := time.Now().Add(r.q.lease)
-	jobs, err := r.lease(asks, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
-	byLane := make(map[string]*ask, len(asks))
+	jobs, err := r.leaseJobs(asks, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
+	byLane := make(map[string]*laneRequest, len(asks))
 	for i := range asks {
 		byLane[asks[i].lane] = &asks[i]
 	}
@@ -458,19 +458,19 @@ func (r *runner) claim() error {
 		l := r.lane(a.lane)
 		switch {
 		case err != nil:
-			l.waiting += a.told
+			l.waiting += a.known
 			l.unsure = l.unsure || a.unsure
 		case a.got == a.want:
-			l.waiting += max(0, a.told-a.got)
+			l.waiting += max(0, a.known-a.got)
 			l.unsure = l.unsure || a.unsure
-		case a.got < a.told:
+		case a.got < a.known:
 			// Others hold the lane's places, and may not know that there
 			// is more.
-			r.q.tell(notice{kind: r.Kind, lane: a.lane})
+			r.q.notifyPeers(notice{kind: r.Kind, lane: a.lane})
 		}
 		l.running += a.got
 		r.running += a.got
-		r.list(a.lane, l)
+		r.listLane(a.lane, l)
 	}
 	for _, j := range jobs {
 		j.until = until
@@ -489,22 +489,22 @@ func (r *runner) run(j *Job) {
 	default:
 	}
 	go func() {
-		defer r.ended(j)
+		defer r.jobEnded(j)
 		err := context.Cause(ctx)
 		if err == nil {
-			err = guard(func() error { return r.Run(ctx, j) })
+			err = recoverPanic(func() error { return r.Run(ctx, j) })
 		}
-		err = guard(func() error { return r.settle(ctx, j, err) })
+		err = recoverPanic(func() error { return r.recordOutcome(ctx, j, err) })
 		switch {
 		case errors.Is(err, ErrLeaseLost):
 			r.logger(j).Warn("a job was taken over or deleted while it ran")
-		case ours(err):
+		case isUnavailable(err):
 			// The lease runs out and the job runs again.
 			if count, log := r.endLog.next(time.Now()); log {
 				r.logger(j).Error("recording the end of a job", "error", err, "jobs", count)
 			}
 		case err != nil:
-			r.logger(j).Error("recording the end of a job", failure(err)...)
+			r.logger(j).Error("recording the end of a job", errorAttrs(err)...)
 		}
 	}()
 }
@@ -513,8 +513,8 @@ func (r *runner) logger(j *Job) *slog.Logger {
 	return r.q.log.With("kind", r.Kind, "lane", j.Lane, "job", j.ID, "attempt", j.Attempt+1)
 }
 
-// ended makes room for the next job.
-func (r *runner) ended(j *Job) {
+// jobEnded makes room for the next job.
+func (r *runner) jobEnded(j *Job) {
 	j.cancel(nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -522,9 +522,9 @@ func (r *runner) ended(j *Job) {
 	r.running--
 	l := r.lane(j.Lane)
 	l.running--
-	r.list(j.Lane, l)
-	if len(r.listed) > 0 || r.walking || r.again || !r.open {
-		r.nudge()
+	r.listLane(j.Lane, l)
+	if len(r.listed) > 0 || r.walking || r.walkAgain || !r.open {
+		r.wake()
 	}
 }
 
@@ -536,8 +536,8 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.value) }
 
-// guard calls fn; a panic is an error like others.
-func guard(fn func() error) (err error) {
+// recoverPanic calls fn; a panic is an error like others.
+func recoverPanic(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v, debug.Stack()}
@@ -546,20 +546,20 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// failure is err as attributes for the log.
-func failure(err error) []any {
+// errorAttrs is err as attributes for the log.
+func errorAttrs(err error) []any {
 	if p, ok := errors.AsType[*panicked](err); ok {
 		return []any{"error", err, "stack", string(p.stack)}
 	}
 	return []any{"error", err}
 }
 
-// settle records the end of a job that did not record its own; err is what Run
+// recordOutcome records the end of a job that did not record its own; err is what Run
 // returned.
-func (r *runner) settle(ctx context.Context, j *Job, err error) error {
+func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 	switch {
 	case j.ended && err != nil:
-		r.logger(j).Warn("a job failed after it had ended", failure(err)...)
+		r.logger(j).Warn("a job failed after it had ended", errorAttrs(err)...)
 		return nil
 	case j.ended:
 		return nil
@@ -567,32 +567,32 @@ func (r *runner) settle(ctx context.Context, j *Job, err error) error {
 		return err
 	case ctx.Err() != nil:
 		r.logger(j).Info("a job was interrupted", "because", context.Cause(ctx))
-		return r.record(ctx, j.giveBack)
+		return r.writeEnd(ctx, j.release)
 	case err == nil:
-		return r.record(ctx, j.Finish)
-	case ours(err):
-		return r.standBy(ctx, j, err)
+		return r.writeEnd(ctx, j.Finish)
+	case isUnavailable(err):
+		return r.waitForStore(ctx, j, err)
 	}
 	wait, again := r.Retry(j.Attempt+1, err)
 	if again {
-		r.logger(j).Warn("a job failed and will run again", append(failure(err), "in", wait)...)
+		r.logger(j).Warn("a job failed and will run again", append(errorAttrs(err), "in", wait)...)
 	} else {
-		r.logger(j).Error("a job failed for the last time", failure(err)...)
-		failed := guard(func() error { return r.bury(ctx, j, err) })
+		r.logger(j).Error("a job failed for the last time", errorAttrs(err)...)
+		failed := recoverPanic(func() error { return r.discard(ctx, j, err) })
 		if failed == nil || errors.Is(failed, ErrLeaseLost) {
 			return failed
 		}
 		wait = Backoff(j.Attempt + 1)
-		r.logger(j).Error("a job could not be buried and will run again", append(failure(failed), "in", wait)...)
+		r.logger(j).Error("a job could not be buried and will run again", append(errorAttrs(failed), "in", wait)...)
 	}
-	return r.record(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(wait)) })
+	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(wait)) })
 }
 
-// bury gives a job up.
-func (r *runner) bury(ctx context.Context, j *Job, cause error) error {
-	return r.record(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if r.Bury != nil {
-			if err := r.Bury(ctx, tx, j, cause); err != nil {
+// discard gives a job up.
+func (r *runner) discard(ctx context.Context, j *Job, cause error) error {
+	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if r.Discard != nil {
+			if err := r.Discard(ctx, tx, j, cause); err != nil {
 				return err
 			}
 		}
@@ -600,15 +600,15 @@ func (r *runner) bury(ctx context.Context, j *Job, cause error) error {
 	})
 }
 
-// record writes the end of a job, even if the work was cancelled. While the
+// writeEnd writes the end of a job, even if the work was cancelled. While the
 // database cannot be used it tries again, as long as the lease is kept and
 // nobody stops the work.
-func (r *runner) record(work context.Context, end func(ctx context.Context, tx *db.Tx) error) error {
+func (r *runner) writeEnd(work context.Context, end func(ctx context.Context, tx *db.Tx) error) error {
 	ctx := context.WithoutCancel(work)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		last := work.Err() != nil
 		err := r.q.db.Write(ctx, func(tx *db.Tx) error { return end(ctx, tx) })
-		if last || !ours(err) {
+		if last || !isUnavailable(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -620,22 +620,22 @@ func (r *runner) record(work context.Context, end func(ctx context.Context, tx *
 	}
 }
 
-// beat keeps the leases of running jobs. It cancels a job whose lease was lost,
+// heartbeat keeps the leases of running jobs. It cancels a job whose lease was lost,
 // or could not be extended and is about to end: nobody may hold it against
 // whoever takes the job over.
-func (r *runner) beat(ctx context.Context) {
+func (r *runner) heartbeat(ctx context.Context) {
 	for {
 		select {
 		case <-r.began:
-			r.beatWhileBusy(ctx)
+			r.heartbeatWhileBusy(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// beatWhileBusy keeps leases until nothing runs.
-func (r *runner) beatWhileBusy(ctx context.Context) {
+// heartbeatWhileBusy keeps leases until nothing runs.
+func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 	beat := r.q.lease / 4
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
@@ -651,7 +651,7 @@ func (r *runner) beatWhileBusy(ctx context.Context) {
 		}
 		limited, cancel := context.WithTimeout(ctx, beat)
 		until := time.Now().Add(r.q.lease)
-		kept, err := r.q.extend(limited, jobs)
+		kept, err := r.q.extendLeases(limited, jobs)
 		cancel()
 		if ctx.Err() != nil {
 			return

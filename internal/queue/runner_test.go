@@ -35,35 +35,35 @@ func TestPlan(t *testing.T) {
 		worker  Worker
 		running map[string]int // by lane, before anything is told
 		told    []told
-		want    []ask
+		want    []laneRequest
 		rest    []string // still listed
 	}{
 		{
 			name: "one job", worker: Worker{PerLane: 4, Concurrency: 10},
 			told: []told{{"a", 1}},
-			want: []ask{{lane: "a", want: 1, told: 1}},
+			want: []laneRequest{{lane: "a", want: 1, known: 1}},
 		},
 		{
 			name: "more than the lane takes", worker: Worker{PerLane: 4, Concurrency: 10},
 			told: []told{{"a", 1}, {"a", 6}},
-			want: []ask{{lane: "a", want: 4, told: 7}},
+			want: []laneRequest{{lane: "a", want: 4, known: 7}},
 		},
 		{
 			name: "not counted", worker: Worker{PerLane: 4, Concurrency: 10},
-			told: []told{{"a", 1}, {"a", unknown}},
-			want: []ask{{lane: "a", want: 4, told: 1, unsure: true}},
+			told: []told{{"a", 1}, {"a", unknownCount}},
+			want: []laneRequest{{lane: "a", want: 4, known: 1, unsure: true}},
 		},
 		{
 			name: "oldest first, as far as there is room", worker: Worker{PerLane: 2, Concurrency: 5},
 			told: []told{{"c", 2}, {"a", 2}, {"b", 2}, {"d", 2}},
-			want: []ask{{lane: "c", want: 2, told: 2}, {lane: "a", want: 2, told: 2}, {lane: "b", want: 1, told: 2}},
+			want: []laneRequest{{lane: "c", want: 2, known: 2}, {lane: "a", want: 2, known: 2}, {lane: "b", want: 1, known: 2}},
 			rest: []string{"d"},
 		},
 		{
 			name: "a full lane is not asked", worker: Worker{PerLane: 2, Concurrency: 10},
 			running: map[string]int{"full": 2, "half": 1},
-			told:    []told{{"full", 5}, {"half", 5}, {"full", unknown}},
-			want:    []ask{{lane: "half", want: 1, told: 5}},
+			told:    []told{{"full", 5}, {"half", 5}, {"full", unknownCount}},
+			want:    []laneRequest{{lane: "half", want: 1, known: 5}},
 		},
 		{
 			name: "a full process asks nothing", worker: Worker{PerLane: 2, Concurrency: 2},
@@ -75,7 +75,7 @@ func TestPlan(t *testing.T) {
 			name: "an ordered lane", worker: Worker{PerLane: 7, Ordered: true, Concurrency: 10},
 			running: map[string]int{"a": 1},
 			told:    []told{{"a", 3}, {"b", 3}},
-			want:    []ask{{lane: "b", want: 1, told: 3}},
+			want:    []laneRequest{{lane: "b", want: 1, known: 3}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,9 +85,9 @@ func TestPlan(t *testing.T) {
 				r.running += n
 			}
 			for _, told := range test.told {
-				r.wake(told.lane, told.n)
+				r.addReady(told.lane, told.n)
 			}
-			if got := r.plan(); !slices.Equal(got, test.want) {
+			if got := r.planClaim(); !slices.Equal(got, test.want) {
 				t.Errorf("got asks %+v, want %+v", got, test.want)
 			}
 			if !slices.Equal(r.listed, test.rest) {
@@ -101,18 +101,18 @@ func TestPlan(t *testing.T) {
 // room, and its jobs are not forgotten.
 func TestPlanAfterFilling(t *testing.T) {
 	r := newTestRunner(Worker{PerLane: 1, Concurrency: 10})
-	r.wake("a", 1)
-	if got, want := r.plan(), []ask{{lane: "a", want: 1, told: 1}}; !slices.Equal(got, want) {
+	r.addReady("a", 1)
+	if got, want := r.planClaim(), []laneRequest{{lane: "a", want: 1, known: 1}}; !slices.Equal(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
-	r.wake("a", 1) // while the claim is under way, which then gets the first
+	r.addReady("a", 1) // while the claim is under way, which then gets the first
 	r.lanes["a"].running, r.running = 1, 1
-	if got := r.plan(); len(got) != 0 {
+	if got := r.planClaim(); len(got) != 0 {
 		t.Errorf("got %+v, want nothing asked of a full lane", got)
 	}
 	j := &Job{Lane: "a", cancel: func(error) {}}
-	r.ended(j)
-	if got, want := r.plan(), []ask{{lane: "a", want: 1, told: 1}}; !slices.Equal(got, want) {
+	r.jobEnded(j)
+	if got, want := r.planClaim(), []laneRequest{{lane: "a", want: 1, known: 1}}; !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -120,12 +120,12 @@ func TestPlanAfterFilling(t *testing.T) {
 func TestWakeKeepsToItself(t *testing.T) {
 	r := newTestRunner(Worker{Concurrency: 2})
 	for i, want := range []bool{true, true, false, false} {
-		if got := r.wake(fmt.Sprint(i), 1); got != want {
+		if got := r.addReady(fmt.Sprint(i), 1); got != want {
 			t.Errorf("lane %d: got seen to at once %v, want %v", i, got, want)
 		}
 	}
 	r.open = false
-	if r.wake("later", 1) || r.wakeAt(time.Now()) {
+	if r.addReady("later", 1) || r.wakeAt(time.Now()) {
 		t.Error("a stopped runner said it would see to a job")
 	}
 	if r.lanes["later"] != nil {
@@ -137,10 +137,10 @@ func TestWakeKeepsToItself(t *testing.T) {
 func TestListIsBounded(t *testing.T) {
 	r := newTestRunner(Worker{Concurrency: 10})
 	for i := range 10 * maxListed {
-		r.wake(fmt.Sprint(i), 1)
+		r.addReady(fmt.Sprint(i), 1)
 	}
-	if len(r.listed) != maxListed || len(r.lanes) != maxListed || !r.again {
-		t.Errorf("got %d listed, %d known, walk %v; want %d, %d, true", len(r.listed), len(r.lanes), r.again, maxListed, maxListed)
+	if len(r.listed) != maxListed || len(r.lanes) != maxListed || !r.walkAgain {
+		t.Errorf("got %d listed, %d known, walk %v; want %d, %d, true", len(r.listed), len(r.lanes), r.walkAgain, maxListed, maxListed)
 	}
 }
 
@@ -224,7 +224,7 @@ func engines(t *testing.T, run func(t *testing.T, d *db.DB)) {
 
 func exec(t *testing.T, d *db.DB, query string, args ...any) {
 	t.Helper()
-	ctx := db.Long(t.Context(), "filling")
+	ctx := db.LongRunning(t.Context(), "filling")
 	if err := d.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, query, args...)
 		return err
@@ -265,7 +265,7 @@ func TestPlans(t *testing.T) {
 			{"due", sqlDue, []any{"k"}, []string{"jobs_due"}, []string{"jobs_due"}},
 			{"expired", sqlExpired, []any{"k", 0}, []string{"jobs_walk"}, []string{"jobs_walk"}},
 			{"promote", sqlPromote, []any{"k", 100, promoteJobs}, []string{"PRIMARY KEY", "jobs_due"}, []string{"jobs_due", "jobs_pkey"}},
-			{"take back", sqlTakeBack, []any{"k", 0, promoteJobs}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"jobs_pkey", "jobs_walk"}},
+			{"take back", sqlReclaim, []any{"k", 0, promoteJobs}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"jobs_pkey", "jobs_walk"}},
 			{"walk", sqlWalk(false), []any{"k", "lane 3", walkLanes, 2}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
 			{"walk ordered", sqlWalk(true), []any{"k", "lane 3", walkLanes, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
 			{"pick", sqlPick(false), []any{"k", lanes, 3, 4}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
@@ -371,7 +371,7 @@ func TestMillionWaiting(t *testing.T) {
 				name := fmt.Sprint(lane, i)
 				exec(t, d, insertMany, 1, 1, ready, []byte{}, "new "+name, name)
 				begin := time.Now()
-				jobs, err := r.lease([]ask{{lane: name + "0", want: 8}, {lane: "big 0", want: 1}}, "lease/"+name)
+				jobs, err := r.leaseJobs([]laneRequest{{lane: name + "0", want: 8}, {lane: "big 0", want: 1}}, "lease/"+name)
 				if err != nil || len(jobs) == 0 {
 					t.Fatalf("got %d jobs, %v", len(jobs), err)
 				}
@@ -473,9 +473,9 @@ func TestPlansKept(t *testing.T) {
 			}
 			var jobs []*Job
 			for i, step := range []func() error{
-				func() (err error) { _, _, err = r.readDue(true); return err },
+				func() (err error) { _, _, err = r.promoteDue(true); return err },
 				func() (err error) { _, err = r.readLanes("lane"); return err },
-				func() (err error) { jobs, err = r.lease([]ask{{lane: lane, want: 1}}, lane); return err },
+				func() (err error) { jobs, err = r.leaseJobs([]laneRequest{{lane: lane, want: 1}}, lane); return err },
 				func() error {
 					return d.Write(t.Context(), func(tx *db.Tx) error { return jobs[0].Finish(t.Context(), tx) })
 				},

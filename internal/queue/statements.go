@@ -38,7 +38,7 @@ UPDATE jobs SET state = 0 WHERE id IN (
 RETURNING lane`
 
 	// So do jobs whose lease has ended.
-	sqlTakeBack = `
+	sqlReclaim = `
 UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id IN (
 	SELECT id FROM jobs WHERE kind = $1 AND state = 2 AND lease_until < $2 LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING lane`
@@ -65,7 +65,7 @@ DELETE FROM jobs WHERE id = $1 AND lease = $2`
 	sqlDelay = `
 UPDATE jobs SET state = 1, run_at = $3, attempt = attempt + $4, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
 
-	sqlGiveBack = `
+	sqlRelease = `
 UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
 )
 
@@ -74,11 +74,11 @@ UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND le
 // So the statements about lanes run in transactions that were told otherwise,
 // and those about one job are planned each time.
 
-// lockOfLanes is what the names of a kind's locks begin with.
-func lockOfLanes(kind string) string { return "lane/" + kind + "/" }
+// laneLockPrefix is what the names of a kind's locks begin with.
+func laneLockPrefix(kind string) string { return "lane/" + kind + "/" }
 
-// byIndex has the statements of a transaction go by indexes.
-func (q *Queue) byIndex(ctx context.Context, tx *db.Tx) error {
+// disableSeqScan has the statements of a transaction go by indexes.
+func (q *Queue) disableSeqScan(ctx context.Context, tx *db.Tx) error {
 	if !q.db.Postgres() {
 		return nil
 	}
@@ -86,8 +86,8 @@ func (q *Queue) byIndex(ctx context.Context, tx *db.Tx) error {
 	return err
 }
 
-// end runs a statement that ends the lease of a job.
-func (j *Job) end(ctx context.Context, tx *db.Tx, query string, args ...any) error {
+// endLease runs a statement that ends the lease of a job.
+func (j *Job) endLease(ctx context.Context, tx *db.Tx, query string, args ...any) error {
 	j.ending.Store(true)
 	n, err := tx.ExecPlanned(ctx, query, append([]any{j.ID, j.lease}, args...)...)
 	if err != nil {
@@ -100,10 +100,10 @@ func (j *Job) end(ctx context.Context, tx *db.Tx, query string, args ...any) err
 	return nil
 }
 
-// giveBack makes an interrupted job ready again, without counting the attempt.
-func (j *Job) giveBack(ctx context.Context, tx *db.Tx) error {
-	tx.AfterCommit(func() { j.queue.wake(j.Kind, j.Lane, unknown) })
-	return j.end(ctx, tx, sqlGiveBack)
+// release makes an interrupted job ready again, without counting the attempt.
+func (j *Job) release(ctx context.Context, tx *db.Tx) error {
+	tx.AfterCommit(func() { j.queue.announceReady(j.Kind, j.Lane, unknownCount) })
+	return j.endLease(ctx, tx, sqlRelease)
 }
 
 // sqlNext is the id of the first job of a lane in a state, after an id.
@@ -180,14 +180,14 @@ func scanText(row db.Row) (text string, err error) {
 	return text, err
 }
 
-// readDue makes jobs ready that are due and, if leases is set, those whose
+// promoteDue makes jobs ready that are due and, if leases is set, those whose
 // lease has ended. It returns their lanes and when to call it again; zero means
 // never as far as the jobs go that are scheduled now.
-func (r *runner) readDue(leases bool) (lanes []string, next time.Time, err error) {
+func (r *runner) promoteDue(leases bool) (lanes []string, next time.Time, err error) {
 	ctx, now := r.work, time.Now()
 	expired := false
 	err = r.q.db.Read(ctx, func(tx *db.Tx) error {
-		if err := r.q.byIndex(ctx, tx); err != nil {
+		if err := r.q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
 		err := tx.QueryRow(ctx, sqlDue, r.Kind).Scan(db.IntoTime(&next))
@@ -204,7 +204,7 @@ func (r *runner) readDue(leases bool) (lanes []string, next time.Time, err error
 		return nil, next, nil
 	}
 	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
-		if err := r.q.byIndex(ctx, tx); err != nil {
+		if err := r.q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
 		lanes = nil
@@ -219,7 +219,7 @@ func (r *runner) readDue(leases bool) (lanes []string, next time.Time, err error
 			}
 		}
 		if expired {
-			return move(sqlTakeBack)
+			return move(sqlReclaim)
 		}
 		return nil
 	})
@@ -248,7 +248,7 @@ func scanLane(row db.Row) (f foundLane, err error) {
 // most walkLanes.
 func (r *runner) readLanes(from string) (found []foundLane, err error) {
 	err = r.q.db.Read(r.work, func(tx *db.Tx) error {
-		if err := r.q.byIndex(r.work, tx); err != nil {
+		if err := r.q.disableSeqScan(r.work, tx); err != nil {
 			return err
 		}
 		found, err = db.All(r.work, tx, scanLane, r.sqlWalk, r.Kind, from, walkLanes, r.PerLane)
@@ -257,9 +257,9 @@ func (r *runner) readLanes(from string) (found []foundLane, err error) {
 	return found, err
 }
 
-// lease leases what the asks want, as far as it is there. It returns the jobs
+// leaseJobs leases what the asks want, as far as it is there. It returns the jobs
 // in the order of their ids.
-func (r *runner) lease(asks []ask, lease string) (jobs []*Job, err error) {
+func (r *runner) leaseJobs(asks []laneRequest, lease string) (jobs []*Job, err error) {
 	// Lanes of which the same number is wanted are asked together.
 	lanes := make(map[int][]string)
 	all := make([]string, 0, len(asks))
@@ -270,11 +270,11 @@ func (r *runner) lease(asks []ask, lease string) (jobs []*Job, err error) {
 	ctx := r.work
 	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
 		jobs = nil
-		if err := r.q.byIndex(ctx, tx); err != nil {
+		if err := r.q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
 		if r.q.db.Postgres() {
-			if _, err := tx.Exec(ctx, sqlLockLanes, lockOfLanes(r.Kind), all); err != nil {
+			if _, err := tx.Exec(ctx, sqlLockLanes, laneLockPrefix(r.Kind), all); err != nil {
 				return err
 			}
 		}
@@ -304,15 +304,15 @@ func (r *runner) lease(asks []ask, lease string) (jobs []*Job, err error) {
 	return jobs, nil
 }
 
-// extend renews the leases of jobs. It returns, by id, the leases that hold.
-func (q *Queue) extend(ctx context.Context, jobs []*Job) (kept map[string]string, err error) {
+// extendLeases renews the leases of jobs. It returns, by id, the leases that hold.
+func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (kept map[string]string, err error) {
 	ids := make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		ids = append(ids, j.ID)
 	}
 	slices.Sort(ids)
 	err = q.db.Write(ctx, func(tx *db.Tx) error {
-		if err := q.byIndex(ctx, tx); err != nil {
+		if err := q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
 		kept = make(map[string]string, len(ids))

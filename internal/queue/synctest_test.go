@@ -322,7 +322,7 @@ func TestRetrySchedule(t *testing.T) {
 				at = append(at, time.Since(begin).String())
 				return fmt.Errorf("attempt %d", len(at))
 			},
-			Bury: func(_ context.Context, tx *db.Tx, _ *queue.Job, err error) error {
+			Discard: func(_ context.Context, tx *db.Tx, _ *queue.Job, err error) error {
 				if len(at) == 8 {
 					return errors.New("not now") // it has another try
 				}
@@ -518,7 +518,7 @@ func TestRoom(t *testing.T) {
 		room, running, most, done := 1, 0, 0, 0
 		start(t, q, queue.Worker{
 			Kind: "k", PerLane: 8, Concurrency: 100,
-			Room: func(lane string) int {
+			LaneCapacity: func(lane string) int {
 				mu.Lock()
 				defer mu.Unlock()
 				return map[string]int{"a": room, "b": 0, "c": 1000}[lane]
@@ -601,7 +601,7 @@ func TestOwnFailures(t *testing.T) {
 				}
 				return nil
 			},
-			Bury: func(context.Context, *db.Tx, *queue.Job, error) error {
+			Discard: func(context.Context, *db.Tx, *queue.Job, error) error {
 				t.Error("a job was buried")
 				return nil
 			},

@@ -25,8 +25,8 @@ type Memory struct {
 	age  list.List                // the same, the one that ends first in front
 }
 
-// opened is a window, which may be over already.
-type opened struct {
+// window is a window, which may be over already.
+type window struct {
 	key  string
 	used int64
 	ends time.Time // with the reading of the monotonic clock
@@ -41,17 +41,17 @@ func NewMemory(window time.Duration) *Memory {
 	return &Memory{window: window, maxKeys: MaxKeys, keys: make(map[string]*list.Element)}
 }
 
-// Take reports whether key may act now, with limit acts in a window, and if so
+// Acquire reports whether key may act now, with limit acts in a window, and if so
 // counts the act. The state is that after the call. Keys are held as they are,
 // so they should be short: ids and addresses. The error is always nil.
-func (m *Memory) Take(_ context.Context, key string, limit int64) (State, bool, error) {
+func (m *Memory) Acquire(_ context.Context, key string, limit int64) (State, bool, error) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
 	elem := m.keys[key]
 	if elem != nil {
-		w := elem.Value.(*opened)
+		w := elem.Value.(*window)
 		if now.Before(w.ends) {
 			if w.used >= limit {
 				return State{limit, 0, w.ends}, false, nil
@@ -60,20 +60,20 @@ func (m *Memory) Take(_ context.Context, key string, limit int64) (State, bool, 
 			return State{limit, limit - w.used, w.ends}, true, nil
 		}
 	}
-	m.forgetExpired(now, elem)
+	m.evictExpired(now, elem)
 	ends := now.Add(m.window)
 	if limit < 1 {
 		return State{limit, 0, ends}, false, nil
 	}
 	if elem != nil {
-		w := elem.Value.(*opened)
+		w := elem.Value.(*window)
 		w.used, w.ends = 1, ends
 		m.age.MoveToBack(elem)
 	} else {
 		if len(m.keys) >= m.maxKeys {
-			m.forget(m.age.Front())
+			m.evict(m.age.Front())
 		}
-		m.keys[key] = m.age.PushBack(&opened{key: key, used: 1, ends: ends})
+		m.keys[key] = m.age.PushBack(&window{key: key, used: 1, ends: ends})
 	}
 	return State{limit, limit - 1, ends}, true, nil
 }
@@ -85,26 +85,26 @@ func (m *Memory) Peek(_ context.Context, key string, limit int64) (State, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if elem := m.keys[key]; elem != nil {
-		if w := elem.Value.(*opened); now.Before(w.ends) {
+		if w := elem.Value.(*window); now.Before(w.ends) {
 			return State{limit, max(0, limit-w.used), w.ends}, nil
 		}
 	}
 	return State{limit, max(0, limit), now.Add(m.window)}, nil
 }
 
-// forgetExpired drops windows that are over, at most two and not the one that
+// evictExpired drops windows that are over, at most two and not the one that
 // is about to be opened again: as each call adds at most one, that keeps up.
-func (m *Memory) forgetExpired(now time.Time, keep *list.Element) {
+func (m *Memory) evictExpired(now time.Time, keep *list.Element) {
 	for range 2 {
 		front := m.age.Front()
-		if front == nil || front == keep || now.Before(front.Value.(*opened).ends) {
+		if front == nil || front == keep || now.Before(front.Value.(*window).ends) {
 			return
 		}
-		m.forget(front)
+		m.evict(front)
 	}
 }
 
-func (m *Memory) forget(elem *list.Element) {
+func (m *Memory) evict(elem *list.Element) {
 	m.age.Remove(elem)
-	delete(m.keys, elem.Value.(*opened).key)
+	delete(m.keys, elem.Value.(*window).key)
 }

@@ -13,13 +13,13 @@ import (
 
 // windows is what the tests of both kinds of window need.
 type windows interface {
-	Take(ctx context.Context, key string, limit int64) (State, bool, error)
+	Acquire(ctx context.Context, key string, limit int64) (State, bool, error)
 	Peek(ctx context.Context, key string, limit int64) (State, error)
 }
 
-func take(t *testing.T, w windows, key string, limit int64) (State, bool) {
+func acquire(t *testing.T, w windows, key string, limit int64) (State, bool) {
 	t.Helper()
-	state, ok, err := w.Take(t.Context(), key, limit)
+	state, ok, err := w.Acquire(t.Context(), key, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestTake(t *testing.T) {
 					if c.peek {
 						state = peek(t, m, "k", c.limit)
 					} else {
-						state, ok = take(t, m, "k", c.limit)
+						state, ok = acquire(t, m, "k", c.limit)
 					}
 					if ok != c.ok || state.Limit != c.limit || state.Remaining != c.remaining || !state.Reset.Equal(start.Add(c.reset)) {
 						t.Errorf("call %d at %v = %t, %d of %d until %v, want %t, %d of %d until %v", i, c.at,
@@ -126,7 +126,7 @@ func TestParallelTakesPassExactlyTheLimit(t *testing.T) {
 				wg.Go(func() {
 					for range 4 * limit / callers {
 						for k := range keys {
-							if _, ok, _ := m.Take(t.Context(), strconv.Itoa(k), limit); ok {
+							if _, ok, _ := m.Acquire(t.Context(), strconv.Itoa(k), limit); ok {
 								passed[k].Add(1)
 							}
 						}
@@ -155,7 +155,7 @@ func TestWindowsAreBounded(t *testing.T) {
 			return len(m.keys)
 		}
 		for i := range 250 {
-			take(t, m, fmt.Sprint("flood ", i), 1)
+			acquire(t, m, fmt.Sprint("flood ", i), 1)
 			peek(t, m, fmt.Sprint("looked at ", i), 1)
 			time.Sleep(time.Millisecond)
 		}
@@ -163,19 +163,19 @@ func TestWindowsAreBounded(t *testing.T) {
 			t.Errorf("held %d keys under a flood, want 100", got)
 		}
 		// The forgotten were the oldest; the newest are still limited.
-		if _, ok := take(t, m, "flood 249", 1); ok {
+		if _, ok := acquire(t, m, "flood 249", 1); ok {
 			t.Error("the newest key was forgotten")
 		}
 		// Once they are over, each window that is opened clears two away.
 		time.Sleep(time.Minute)
 		for i := range 100 {
-			take(t, m, fmt.Sprint("someone ", i%10), 100)
+			acquire(t, m, fmt.Sprint("someone ", i%10), 100)
 		}
 		if got := held(); got != 90 {
 			t.Errorf("held %d keys after ten opened windows, want 100 - 20 + 10", got)
 		}
 		for i := range 90 {
-			take(t, m, fmt.Sprint("other ", i), 1)
+			acquire(t, m, fmt.Sprint("other ", i), 1)
 		}
 		if got := held(); got != 100 {
 			t.Errorf("held %d keys after the flood is over, want the 100 that opened a window", got)
@@ -188,13 +188,13 @@ func TestReopenedWindowIsNotForgottenEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(time.Minute)
 		m.maxKeys = 2
-		take(t, m, "a", 1)
+		acquire(t, m, "a", 1)
 		time.Sleep(30 * time.Second)
-		take(t, m, "b", 1)
+		acquire(t, m, "b", 1)
 		time.Sleep(30 * time.Second)
-		take(t, m, "a", 1) // another window
-		take(t, m, "c", 1) // no room: b is the oldest now
-		if _, ok := take(t, m, "a", 1); ok {
+		acquire(t, m, "a", 1) // another window
+		acquire(t, m, "c", 1) // no room: b is the oldest now
+		if _, ok := acquire(t, m, "a", 1); ok {
 			t.Error("the window that was opened last but one was forgotten")
 		}
 		if got := peek(t, m, "b", 1); got.Remaining != 1 {
@@ -212,14 +212,14 @@ func BenchmarkTake(b *testing.B) {
 	b.Run("one", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			m.Take(b.Context(), keys[i%len(keys)], 300)
+			m.Acquire(b.Context(), keys[i%len(keys)], 300)
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for i := 0; pb.Next(); i++ {
-				m.Take(b.Context(), keys[i%len(keys)], 300)
+				m.Acquire(b.Context(), keys[i%len(keys)], 300)
 			}
 		})
 	})

@@ -95,12 +95,12 @@ func (l *Limiter) Allow(_ context.Context, key string) (ok bool, retryAfter time
 	defer l.mu.Unlock()
 	// Read under the lock, so that the times of a key never go backwards.
 	now := time.Since(l.start)
-	l.forgetExpired(now)
+	l.evictExpired(now)
 
 	elem := l.keys[k]
 	if elem == nil {
 		if len(l.keys) >= l.maxKeys {
-			l.forget(l.age.Front())
+			l.evict(l.age.Front())
 		}
 		elem = l.age.PushBack(&passes{key: k})
 		l.keys[k] = elem
@@ -136,20 +136,20 @@ func (l *Limiter) Wait(_ context.Context, key string) time.Duration {
 	return max(0, p.times[p.next]+l.window-time.Since(l.start))
 }
 
-// forgetExpired drops keys all of whose passes have left the window, at most
+// evictExpired drops keys all of whose passes have left the window, at most
 // two: as each call adds at most one, that keeps up, and no call has to pay for
 // a crowd.
-func (l *Limiter) forgetExpired(now time.Duration) {
+func (l *Limiter) evictExpired(now time.Duration) {
 	for range 2 {
 		front := l.age.Front()
 		if front == nil || front.Value.(*passes).last()+l.window > now {
 			return
 		}
-		l.forget(front)
+		l.evict(front)
 	}
 }
 
-func (l *Limiter) forget(elem *list.Element) {
+func (l *Limiter) evict(elem *list.Element) {
 	l.age.Remove(elem)
 	delete(l.keys, elem.Value.(*passes).key)
 }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	patience = 250 * time.Millisecond // with one call
-	pause    = time.Second            // for Redis after it failed
+	callTimeout = 250 * time.Millisecond // with one call
+	pause       = time.Second            // for Redis after it failed
 
 	// connections is how many calls are with Redis at once. It is well above
 	// what a near Redis needs, because a call that finds none free for as long
@@ -33,7 +33,7 @@ const (
 type Redis struct {
 	client   *redis.Client
 	password string
-	patience time.Duration
+	timeout  time.Duration
 	log      *slog.Logger
 	breaker  breaker
 }
@@ -74,7 +74,7 @@ func OpenRedis(rawURL string, log *slog.Logger) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openRedis(o, patience, log), nil
+	return openRedis(o, callTimeout, log), nil
 }
 
 func openRedis(o *redis.Options, patience time.Duration, log *slog.Logger) *Redis {
@@ -91,7 +91,7 @@ func openRedis(o *redis.Options, patience time.Duration, log *slog.Logger) *Redi
 	o.ReadBufferSize, o.WriteBufferSize = 4096, 4096
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &Redis{client: redis.NewClient(o), password: o.Password, patience: patience, log: log, breaker: breaker{pause: pause}}
+	return &Redis{client: redis.NewClient(o), password: o.Password, timeout: patience, log: log, breaker: breaker{pause: pause}}
 }
 
 // Close ends the connections.
@@ -99,21 +99,21 @@ func (r *Redis) Close() error { return r.client.Close() }
 
 // Check tries whether the server can be used, so that the log tells at once if
 // it cannot.
-func (r *Redis) Check(ctx context.Context) { r.try(ctx, r.count) }
+func (r *Redis) Check(ctx context.Context) { r.try(ctx, r.writeProbe) }
 
 // Ping reports whether the server can be used, even after a failure. The error
 // holds no secret.
 func (r *Redis) Ping(ctx context.Context) error {
-	if err := r.count(ctx); err != nil {
-		return errors.New(r.text(err))
+	if err := r.writeProbe(ctx); err != nil {
+		return errors.New(r.redactedText(err))
 	}
 	return nil
 }
 
-// count counts something that nobody asks for. A server that only reads, as a
+// writeProbe counts something that nobody asks for. A server that only reads, as a
 // replica does or one whose memory is full, cannot be used, but answers calls
 // that have nothing to count.
-func (r *Redis) count(ctx context.Context) error {
+func (r *Redis) writeProbe(ctx context.Context) error {
 	return windowScript.Run(ctx, r.client, []string{redisKey("check", "")}, int64(1)<<50, time.Second.Microseconds(), 1).Err()
 }
 
@@ -136,11 +136,11 @@ func (r *Redis) try(ctx context.Context, f func(ctx context.Context) error) bool
 	}
 	// Who goes away while being counted is counted all the same, and says
 	// nothing about Redis.
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.patience)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
 	defer cancel()
 	var err error
 	if probe {
-		err = r.count(bounded)
+		err = r.writeProbe(bounded)
 	}
 	if err == nil {
 		err = f(bounded)
@@ -148,16 +148,16 @@ func (r *Redis) try(ctx context.Context, f func(ctx context.Context) error) bool
 	changed, lasted := r.breaker.leave(probe, err)
 	switch {
 	case changed && err != nil:
-		r.log.WarnContext(ctx, "redis cannot be used; until it can, this process counts requests and sign-ins on its own", "error", r.text(err))
+		r.log.WarnContext(ctx, "redis cannot be used; until it can, this process counts requests and sign-ins on its own", "error", r.redactedText(err))
 	case changed:
 		r.log.InfoContext(ctx, "redis can be used again", "after", lasted.Round(time.Millisecond).String())
 	}
 	return err == nil
 }
 
-// text is what an error says, without the password: a server that does not know
+// redactedText is what an error says, without the password: a server that does not know
 // a command may quote what came with it.
-func (r *Redis) text(err error) string {
+func (r *Redis) redactedText(err error) string {
 	text, _, _ := strings.Cut(err.Error(), ", with args")
 	if r.password != "" {
 		text = strings.ReplaceAll(text, r.password, "********")
@@ -271,26 +271,26 @@ return {0}
 // RedisWindows counts as [Memory] does, together with all processes that share
 // the server.
 type RedisWindows struct {
-	redis  *Redis
-	name   string
-	window time.Duration
-	alone  *Memory // while Redis cannot be used
+	redis    *Redis
+	name     string
+	window   time.Duration
+	fallback *Memory // while Redis cannot be used
 }
 
 // Windows returns windows that last as long as window, in whole microseconds.
 // Those of different names do not know of each other; those of one name must
 // last equally long. It panics unless window is positive.
 func (r *Redis) Windows(name string, window time.Duration) *RedisWindows {
-	return &RedisWindows{redis: r, name: name, window: window, alone: NewMemory(window)}
+	return &RedisWindows{redis: r, name: name, window: window, fallback: NewMemory(window)}
 }
 
-// Take is [Memory.Take], also in that its error is always nil. The end of the
+// Acquire is [Memory.Acquire], also in that its error is always nil. The end of the
 // window is by this process's clock, later than by that of Redis by what the
 // answer took.
-func (w *RedisWindows) Take(ctx context.Context, key string, limit int64) (State, bool, error) {
+func (w *RedisWindows) Acquire(ctx context.Context, key string, limit int64) (State, bool, error) {
 	out, ok := w.redis.run(ctx, windowScript, redisKey(w.name, key), limit, w.window.Microseconds(), 1)
 	if !ok {
-		return w.alone.Take(ctx, key, limit)
+		return w.fallback.Acquire(ctx, key, limit)
 	}
 	return state(limit, out), out[0] == 1, nil
 }
@@ -299,7 +299,7 @@ func (w *RedisWindows) Take(ctx context.Context, key string, limit int64) (State
 func (w *RedisWindows) Peek(ctx context.Context, key string, limit int64) (State, error) {
 	out, ok := w.redis.run(ctx, windowScript, redisKey(w.name, key), limit, w.window.Microseconds(), 0)
 	if !ok {
-		return w.alone.Peek(ctx, key, limit)
+		return w.fallback.Peek(ctx, key, limit)
 	}
 	return state(limit, out), nil
 }
@@ -311,25 +311,25 @@ func state(limit int64, out []int64) State {
 // RedisLimiter limits as [Limiter] does, together with all processes that share
 // the server.
 type RedisLimiter struct {
-	redis  *Redis
-	name   string
-	limit  int
-	window time.Duration
-	alone  *Limiter // while Redis cannot be used
+	redis    *Redis
+	name     string
+	limit    int
+	window   time.Duration
+	fallback *Limiter // while Redis cannot be used
 }
 
 // Limiter returns a limiter that lets each key pass limit times in any period as
 // long as window, in whole microseconds. Those of different names do not know of
 // each other. It panics unless both are positive.
 func (r *Redis) Limiter(name string, limit int, window time.Duration) *RedisLimiter {
-	return &RedisLimiter{redis: r, name: name, limit: limit, window: window, alone: New(limit, window)}
+	return &RedisLimiter{redis: r, name: name, limit: limit, window: window, fallback: New(limit, window)}
 }
 
 // Allow is [Limiter.Allow]; retryAfter is exact but for what the answer took.
 func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration) {
 	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 1)
 	if !ok {
-		return l.alone.Allow(ctx, key)
+		return l.fallback.Allow(ctx, key)
 	}
 	return out[0] == 0, time.Duration(out[0]) * time.Microsecond
 }
@@ -338,7 +338,7 @@ func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAft
 func (l *RedisLimiter) Wait(ctx context.Context, key string) time.Duration {
 	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 0)
 	if !ok {
-		return l.alone.Wait(ctx, key)
+		return l.fallback.Wait(ctx, key)
 	}
 	return time.Duration(out[0]) * time.Microsecond
 }

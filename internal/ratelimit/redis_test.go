@@ -60,8 +60,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// take returns what was logged since it was last called.
-func (l *lines) take() []string {
+// drain returns what was logged since it was last called.
+func (l *lines) drain() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.buf.Reset()
@@ -112,20 +112,20 @@ func TestRedisTake(t *testing.T) {
 	checkReset("a look at what nobody opened", state, before)
 
 	before = time.Now()
-	state, ok := take(t, w, "k", 2)
+	state, ok := acquire(t, w, "k", 2)
 	check("the first", state, ok, 1, true)
 	checkReset("the first", state, before)
 	opened := ends()
 	check("a look", peek(t, w, "k", 2), false, 1, false)
-	state, ok = take(t, w, "k", 2)
+	state, ok = acquire(t, w, "k", 2)
 	check("the second", state, ok, 0, true)
 	for range 3 {
-		state, ok = take(t, w, "k", 2)
+		state, ok = acquire(t, w, "k", 2)
 		check("one too many", state, ok, 0, false)
 	}
-	state, ok = take(t, w, "k", 1)
+	state, ok = acquire(t, w, "k", 1)
 	check("the limit lowered", state, ok, 0, false)
-	state, ok = take(t, w, "k", 5)
+	state, ok = acquire(t, w, "k", 5)
 	check("the limit raised", state, ok, 2, true)
 	if got := ends(); got != opened {
 		t.Errorf("the end of the window moved by %d µs", got-opened)
@@ -133,29 +133,29 @@ func TestRedisTake(t *testing.T) {
 	if ttl := r.client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 61*time.Second {
 		t.Errorf("the window expires in %v, want about a minute", ttl)
 	}
-	state, ok = take(t, w, "another", 1)
+	state, ok = acquire(t, w, "another", 1)
 	check("another key", state, ok, 0, true)
-	state, ok = take(t, r.Windows(rand.Text(), time.Minute), "k", 1)
+	state, ok = acquire(t, r.Windows(rand.Text(), time.Minute), "k", 1)
 	check("the key under another name", state, ok, 0, true)
-	state, ok = take(t, r.Windows(w.name, time.Minute), "k", 5)
+	state, ok = acquire(t, r.Windows(w.name, time.Minute), "k", 5)
 	check("another process", state, ok, 1, true)
 
 	end(0)
 	check("a look after the end", peek(t, w, "k", 2), false, 2, false)
 	before = time.Now()
-	state, ok = take(t, w, "k", 2)
+	state, ok = acquire(t, w, "k", 2)
 	check("the first after the end", state, ok, 1, true)
 	checkReset("the first after the end", state, before)
 
-	take(t, w, "k", 2)
+	acquire(t, w, "k", 2)
 	end(time.Hour)
-	state, ok = take(t, w, "k", 2)
+	state, ok = acquire(t, w, "k", 2)
 	check("the clock of Redis was set back", state, ok, 1, true)
 
 	if got := peek(t, w, "none", 0); got.Remaining != 0 {
 		t.Errorf("a limit of nothing leaves %d", got.Remaining)
 	}
-	if _, ok := take(t, w, "none", 0); ok || r.client.Exists(t.Context(), redisKey(w.name, "none")).Val() != 0 {
+	if _, ok := acquire(t, w, "none", 0); ok || r.client.Exists(t.Context(), redisKey(w.name, "none")).Val() != 0 {
 		t.Errorf("a limit of nothing: passed %t, or opened a window", ok)
 	}
 }
@@ -265,7 +265,7 @@ func TestRedisCaller(t *testing.T) {
 			for range 2 * sharedLimit / callers {
 				for k := range sharedKeys {
 					key := string(rune('a' + k))
-					if _, ok, _ := w.Take(t.Context(), key, sharedLimit); ok {
+					if _, ok, _ := w.Acquire(t.Context(), key, sharedLimit); ok {
 						windows[k].Add(1)
 					}
 					if ok, _ := l.Allow(t.Context(), key); ok {
@@ -276,7 +276,7 @@ func TestRedisCaller(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got := sharedPasses{Log: log.take()}
+	got := sharedPasses{Log: log.drain()}
 	for k := range sharedKeys {
 		got.Windows[k], got.Limiter[k] = windows[k].Load(), limiter[k].Load()
 	}
@@ -421,7 +421,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		t.Helper()
 		var windows, sliding int
 		for range 5 {
-			if _, ok := take(t, w, "k", 3); ok {
+			if _, ok := acquire(t, w, "k", 3); ok {
 				windows++
 			}
 			if ok, _ := l.Allow(t.Context(), "k"); ok {
@@ -434,7 +434,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	}
 	logged := func(want ...string) {
 		t.Helper()
-		got := log.take()
+		got := log.drain()
 		if len(got) != len(want) {
 			t.Fatalf("logged %q, want %q", got, want)
 		}
@@ -444,7 +444,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 			}
 		}
 	}
-	take(t, w, "k", 3)
+	acquire(t, w, "k", 3)
 	l.Allow(t.Context(), "k")
 	logged()
 
@@ -486,13 +486,13 @@ func TestRedisThatOnlyReads(t *testing.T) {
 	w := r.Windows(rand.Text(), time.Minute)
 	full := func() {
 		t.Helper()
-		if _, ok := take(t, w, "k", 1); ok {
+		if _, ok := acquire(t, w, "k", 1); ok {
 			t.Error("one too many passed")
 		}
 	}
 
 	r.Check(t.Context())
-	take(t, w, "k", 1)
+	acquire(t, w, "k", 1)
 	for range 3 {
 		if got := peek(t, w, "k", 1); got.Remaining != 0 {
 			t.Errorf("got %d remaining, want 0: this process counts", got.Remaining)
@@ -500,14 +500,14 @@ func TestRedisThatOnlyReads(t *testing.T) {
 		full()
 		r.Check(t.Context())
 	}
-	if got := log.take(); len(got) != 1 || !strings.Contains(got[0], "redis cannot be used") {
+	if got := log.drain(); len(got) != 1 || !strings.Contains(got[0], "redis cannot be used") {
 		t.Errorf("logged %q, want one line", got)
 	}
 	allow("+@write")
-	take(t, w, "k", 1)
+	acquire(t, w, "k", 1)
 	peek(t, w, "k", 1)
 	full()
-	if got := log.take(); len(got) != 1 || !strings.Contains(got[0], "redis can be used again") {
+	if got := log.drain(); len(got) != 1 || !strings.Contains(got[0], "redis can be used again") {
 		t.Errorf("logged %q, want one line", got)
 	}
 }
@@ -537,8 +537,8 @@ func TestRedisByTLS(t *testing.T) {
 				o.Network, o.Addr, o.TLSConfig = secure.Network, secure.Addr, secure.TLSConfig
 			}, log.logger())
 			t.Cleanup(p.cut)
-			take(t, r.Windows(rand.Text(), time.Hour), "k", 1)
-			got := strings.Join(log.take(), "\n")
+			acquire(t, r.Windows(rand.Text(), time.Hour), "k", 1)
+			got := strings.Join(log.drain(), "\n")
 			if want == "" && got != "" || !strings.Contains(got, want) {
 				t.Errorf("logged %q, want %q", got, want)
 			}
@@ -560,7 +560,7 @@ func TestSilentRedis(t *testing.T) {
 				go io.Copy(io.Discard, far)
 				return near, nil
 			},
-		}, patience, log.logger())
+		}, callTimeout, log.logger())
 		defer r.Close()
 		w := r.Windows("w", time.Minute)
 		l := r.Limiter("l", 1, time.Minute)
@@ -570,12 +570,12 @@ func TestSilentRedis(t *testing.T) {
 			return time.Since(start)
 		}
 		for i := range 10 {
-			if got := took(func() { take(t, w, "k", 1000) }); got != 250*time.Millisecond {
+			if got := took(func() { acquire(t, w, "k", 1000) }); got != 250*time.Millisecond {
 				t.Errorf("call that tries %d took %v, want 250ms", i, got)
 			}
 			if got := took(func() {
 				for range 50 {
-					take(t, w, "k", 1000)
+					acquire(t, w, "k", 1000)
 				}
 				peek(t, w, "k", 1000)
 				l.Allow(t.Context(), "k")
@@ -590,7 +590,7 @@ func TestSilentRedis(t *testing.T) {
 		if got := peek(t, w, "k", 1000); got.Remaining != 1000-10*51 {
 			t.Errorf("got %d remaining, want %d", got.Remaining, 1000-10*51)
 		}
-		if got := log.take(); len(got) != 1 {
+		if got := log.drain(); len(got) != 1 {
 			t.Errorf("logged %q, want one line", got)
 		}
 	})
@@ -601,12 +601,12 @@ func TestRefusingRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := openRedis(&redis.Options{
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") },
-		}, patience, nil)
+		}, callTimeout, nil)
 		defer r.Close()
 		w := r.Windows("w", time.Hour)
 		start := time.Now()
 		for i := range 3 {
-			if state, ok := take(t, w, "k", 2); ok != (i < 2) || state.Remaining != int64(max(0, 1-i)) {
+			if state, ok := acquire(t, w, "k", 2); ok != (i < 2) || state.Remaining != int64(max(0, 1-i)) {
 				t.Errorf("call %d: got %t, %d remaining", i, ok, state.Remaining)
 			}
 		}
@@ -623,13 +623,13 @@ func TestRedisCallerGone(t *testing.T) {
 	w := r.Windows(rand.Text(), time.Hour)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, ok, err := w.Take(gone, "k", 2); !ok || err != nil {
+	if _, ok, err := w.Acquire(gone, "k", 2); !ok || err != nil {
 		t.Errorf("got %t, %v, want true", ok, err)
 	}
 	if got := peek(t, r.Windows(w.name, time.Hour), "k", 2); got.Remaining != 1 {
 		t.Errorf("got %d remaining, want 1", got.Remaining)
 	}
-	if got := log.take(); len(got) != 0 {
+	if got := log.drain(); len(got) != 0 {
 		t.Errorf("logged %q, want nothing", got)
 	}
 }
@@ -695,10 +695,10 @@ func TestRedisPasswordIsNotLogged(t *testing.T) {
 				}()
 				return near, nil
 			}
-			r := openRedis(o, patience, log.logger())
+			r := openRedis(o, callTimeout, log.logger())
 			defer r.Close()
-			take(t, r.Windows("w", time.Minute), "k", 1)
-			if got := log.take(); len(got) != 1 || strings.Contains(got[0], "hunter2") || !strings.Contains(got[0], "redis cannot be used") {
+			acquire(t, r.Windows("w", time.Minute), "k", 1)
+			if got := log.drain(); len(got) != 1 || strings.Contains(got[0], "hunter2") || !strings.Contains(got[0], "redis cannot be used") {
 				t.Errorf("refused with %q: logged %q", refusal, got)
 			}
 		})
@@ -756,6 +756,6 @@ func BenchmarkRedisTake(b *testing.B) {
 	defer r.Close()
 	w := r.Windows(rand.Text(), time.Minute)
 	for b.Loop() {
-		w.Take(b.Context(), "k", 300)
+		w.Acquire(b.Context(), "k", 300)
 	}
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// maxFaults is how many faults of one body are listed.
-const maxFaults = 100
+// maxFieldErrors is how many faults of one body are listed.
+const maxFieldErrors = 100
 
-// checking is the check of one body against its record.
-type checking struct {
+// bodyCheck is the check of one body against its record.
+type bodyCheck struct {
 	put    bool
-	faults []flaw
+	faults []fieldError
 
 	// Of an import, which is mostly what an export has: read-only members are skipped.
 	imports bool
@@ -32,9 +32,9 @@ type checking struct {
 	differs bool     // some member is not what is stored
 }
 
-func (c *checking) add(code, pointer, format string, args ...any) {
-	if len(c.faults) < maxFaults {
-		c.faults = append(c.faults, flaw{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+func (c *bodyCheck) add(code, pointer, format string, args ...any) {
+	if len(c.faults) < maxFieldErrors {
+		c.faults = append(c.faults, fieldError{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -52,13 +52,13 @@ func point(pointer, name string) string {
 // checkBody checks a body and returns it as the handler's struct is to read it:
 // without the read-only members that equal the stored record's, and with
 // metadata merged into what is stored. Current is nil when a record is made.
-func checkBody(members []Member, body, current *node, put bool) ([]byte, []flaw) {
-	c := checking{put: put}
+func checkBody(members []Member, body, current *jsonNode, put bool) ([]byte, []fieldError) {
+	c := bodyCheck{put: put}
 	return c.body(members, body, current), c.faults
 }
 
 // body is [checkBody], which leaves its faults, and more, in c.
-func (c *checking) body(members []Member, body, current *node) []byte {
+func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 	put := c.put
 	if body.kind != '{' {
 		c.add("invalid_type", "#", "The body must be an object.")
@@ -114,7 +114,7 @@ func (c *checking) body(members []Member, body, current *node) []byte {
 }
 
 // required adds the members of an object that must be there and are not.
-func (c *checking) required(pointer string, members []Member, n *node) {
+func (c *bodyCheck) required(pointer string, members []Member, n *jsonNode) {
 	for i := range members {
 		m := &members[i]
 		if (m.Access == Required || m.Access == CreateRequired) && n.find(m.Name) == nil {
@@ -133,7 +133,7 @@ func member(members []Member, name string) *Member {
 }
 
 // member checks a value that may be null.
-func (c *checking) member(pointer string, m *Member, v, stored *node) {
+func (c *bodyCheck) member(pointer string, m *Member, v, stored *jsonNode) {
 	if v.kind == 'n' {
 		switch {
 		case m.Nullable:
@@ -153,7 +153,7 @@ var kindWords = map[kind]string{
 	kindArray: "an array", kindObject: "an object", kindMap: "an object", kindMetadata: "an object",
 }
 
-func (k kind) takes(v *node) bool {
+func (k kind) accepts(v *jsonNode) bool {
 	switch k {
 	case kindString, kindTime, kindDate, kindEnum:
 		return v.kind == '"'
@@ -170,8 +170,8 @@ func (k kind) takes(v *node) bool {
 }
 
 // value checks a value that is not null, or must not be.
-func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
-	if !t.kind.takes(v) {
+func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
+	if !t.kind.accepts(v) {
 		c.add("invalid_type", pointer, "%s must be %s.", name, kindWords[t.kind])
 		return
 	}
@@ -217,7 +217,7 @@ func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
 			return
 		}
 		for i := range v.items {
-			var before *node
+			var before *jsonNode
 			if stored != nil && i < len(stored.items) {
 				before = &stored.items[i]
 			}
@@ -239,7 +239,7 @@ func (c *checking) value(pointer, name string, t *Type, v, stored *node) {
 }
 
 // checked adds what a [Checked] type says of a value.
-func (c *checking) checked(pointer, name string, err error) {
+func (c *bodyCheck) checked(pointer, name string, err error) {
 	if err == nil {
 		return
 	}
@@ -269,7 +269,7 @@ func (t *Type) high() int64 {
 
 // object checks an object inside of a record. It is replaced whole, so whether a
 // record is made or changed makes no difference.
-func (c *checking) object(pointer, name string, members []Member, v, stored *node) {
+func (c *bodyCheck) object(pointer, name string, members []Member, v, stored *jsonNode) {
 	for i := range v.members {
 		key, value := v.members[i].name, &v.members[i].value
 		at := point(pointer, key)
@@ -290,7 +290,7 @@ func (c *checking) object(pointer, name string, members []Member, v, stored *nod
 	c.required(pointer, members, v)
 }
 
-func (c *checking) text(pointer, name string, t *Type, s string) {
+func (c *bodyCheck) text(pointer, name string, t *Type, s string) {
 	if strings.IndexByte(s, 0) >= 0 {
 		c.add("invalid_format", pointer, "%s must not contain NUL characters.", name)
 		return
@@ -316,7 +316,7 @@ const (
 )
 
 // metadata checks a change of metadata and returns what it makes of the stored.
-func (c *checking) metadata(pointer, name string, v, stored *node) []byte {
+func (c *bodyCheck) metadata(pointer, name string, v, stored *jsonNode) []byte {
 	merged := map[string]string{}
 	if v.kind == 'n' {
 		return []byte("{}")

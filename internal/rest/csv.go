@@ -9,27 +9,27 @@ import (
 	"unicode/utf8"
 )
 
-// slot is where a member stands among the columns of CSV. Objects have no column
+// csvColumn is where a member stands among the columns of CSV. Objects have no column
 // themselves: their members have, with dots.
-type slot struct {
+type csvColumn struct {
 	name string
 	typ  *Type
 	only bool // it is read-only: an import skips it, whatever its cell says
 	cell int  // of the row; -1: an object
-	sub  []slot
+	sub  []csvColumn
 }
 
-// slotsOf lays members out in columns, whose names are added to header.
-func slotsOf(members []Member, prefix string, secrets bool, header *[]string) []slot {
-	var out []slot
+// csvColumns lays members out in columns, whose names are added to header.
+func csvColumns(members []Member, prefix string, secrets bool, header *[]string) []csvColumn {
+	var out []csvColumn
 	for i := range members {
 		m := &members[i]
 		if m.WriteOnly && !secrets {
 			continue
 		}
-		s := slot{name: m.Name, typ: &m.Type, cell: -1, only: m.Access == ReadOnly}
+		s := csvColumn{name: m.Name, typ: &m.Type, cell: -1, only: m.Access == ReadOnly}
 		if m.Type.kind == kindObject {
-			s.sub = slotsOf(m.Type.members, prefix+m.Name+".", secrets, header)
+			s.sub = csvColumns(m.Type.members, prefix+m.Name+".", secrets, header)
 		} else {
 			s.cell = len(*header)
 			*header = append(*header, prefix+m.Name)
@@ -40,7 +40,7 @@ func slotsOf(members []Member, prefix string, secrets bool, header *[]string) []
 }
 
 // fill puts the values of an object into their cells.
-func fill(slots []slot, text []byte, cells [][]byte) {
+func fill(slots []csvColumn, text []byte, cells [][]byte) {
 	next := 0 // records mostly have their members in the order of their description
 	for name, value := range membersOf(text) {
 		i := next
@@ -64,7 +64,7 @@ func fill(slots []slot, text []byte, cells [][]byte) {
 type csvWriter struct {
 	out    *bufio.Writer
 	header []string
-	slots  []slot
+	slots  []csvColumn
 	cells  [][]byte
 	row    []byte // that is being written
 	text   []byte // of a cell with escapes
@@ -72,7 +72,7 @@ type csvWriter struct {
 
 func newCSVWriter(out *bufio.Writer, of *Record) *csvWriter {
 	o := &csvWriter{out: out}
-	o.slots = slotsOf(of.Members, "", false, &o.header)
+	o.slots = csvColumns(of.Members, "", false, &o.header)
 	o.cells = make([][]byte, len(o.header))
 	return o
 }
@@ -213,7 +213,7 @@ func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open 
 
 // csvHeader is what the columns of an import are.
 type csvHeader struct {
-	slots []slot
+	slots []csvColumn
 	width int
 }
 
@@ -221,12 +221,12 @@ type csvHeader struct {
 const maxColumns = 1000
 
 // readHeader reads the header row, in whichever order it is.
-func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []flaw) {
+func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []fieldError) {
 	var known, names []string
-	h.slots = slotsOf(of.Members, "", true, &known)
+	h.slots = csvColumns(of.Members, "", true, &known)
 	add := func(code, name, detail string) {
-		if len(flaws) < maxFaults {
-			flaws = append(flaws, flaw{Code: code, Pointer: point("#", clip(name)), Detail: detail})
+		if len(flaws) < maxFieldErrors {
+			flaws = append(flaws, fieldError{Code: code, Pointer: point("#", clip(name)), Detail: detail})
 		}
 	}
 	rest, malformed, open := csvRow(text, func(cell string) {
@@ -235,7 +235,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []flaw
 		}
 	})
 	if malformed || open || h.width > maxColumns {
-		return h, rest, []flaw{{Code: "invalid_format", Pointer: "#", Detail: "The header row is not CSV by RFC 4180, or has too many columns."}}
+		return h, rest, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The header row is not CSV by RFC 4180, or has too many columns."}}
 	}
 	at := make(map[string]int, len(names))
 	for i, name := range names {
@@ -244,7 +244,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []flaw
 		}
 		at[name] = i
 	}
-	placeSlots(h.slots, "", at)
+	placeColumns(h.slots, "", at)
 	for _, name := range names {
 		if _, left := at[name]; left {
 			add("unknown_field", name, "The column "+clip(name)+" is not a member that is known here.")
@@ -254,13 +254,13 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []flaw
 	return h, rest, flaws
 }
 
-// placeSlots gives the slots the columns they have in at, and takes those out of it.
-func placeSlots(slots []slot, prefix string, at map[string]int) {
+// placeColumns gives the slots the columns they have in at, and takes those out of it.
+func placeColumns(slots []csvColumn, prefix string, at map[string]int) {
 	for i := range slots {
 		s := &slots[i]
 		name := prefix + s.name
 		if s.sub != nil || s.typ.kind == kindObject {
-			placeSlots(s.sub, name+".", at)
+			placeColumns(s.sub, name+".", at)
 			continue
 		}
 		column, ok := at[name]
@@ -274,7 +274,7 @@ func placeSlots(slots []slot, prefix string, at map[string]int) {
 
 // record makes the JSON of a row. Cells are read by the type of their member; what
 // does not fit becomes a string, which the check of the body then finds wrong.
-func (h *csvHeader) record(text []byte) (record []byte, flaws []flaw) {
+func (h *csvHeader) record(text []byte) (record []byte, flaws []fieldError) {
 	cells := make([]string, 0, h.width)
 	n := 0
 	_, malformed, _ := csvRow(text, func(cell string) {
@@ -284,9 +284,9 @@ func (h *csvHeader) record(text []byte) (record []byte, flaws []flaw) {
 	})
 	switch {
 	case malformed:
-		return nil, []flaw{{Code: "invalid_format", Pointer: "#", Detail: "The row is not CSV by RFC 4180: a quote stands where none may."}}
+		return nil, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row is not CSV by RFC 4180: a quote stands where none may."}}
 	case n != h.width:
-		return nil, []flaw{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + count(n, "cell") + ", the header row " + count(h.width, "cell") + "."}}
+		return nil, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + count(n, "cell") + ", the header row " + count(h.width, "cell") + "."}}
 	}
 	var b bytes.Buffer
 	writeCells(&b, "#", h.slots, cells, &flaws)
@@ -294,7 +294,7 @@ func (h *csvHeader) record(text []byte) (record []byte, flaws []flaw) {
 }
 
 // writeCells writes an object of cells, and reports whether it has any member.
-func writeCells(b *bytes.Buffer, pointer string, slots []slot, cells []string, flaws *[]flaw) bool {
+func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []string, flaws *[]fieldError) bool {
 	begin := b.Len()
 	b.WriteByte('{')
 	some := false
@@ -330,10 +330,10 @@ func writeCells(b *bytes.Buffer, pointer string, slots []slot, cells []string, f
 }
 
 // read returns the JSON of a cell.
-func (t *Type) read(pointer, name, cell string, flaws *[]flaw) []byte {
+func (t *Type) read(pointer, name, cell string, flaws *[]fieldError) []byte {
 	wrong := func(detail string) []byte {
-		if len(*flaws) < maxFaults {
-			*flaws = append(*flaws, flaw{Code: "invalid_format", Pointer: pointer, Detail: detail})
+		if len(*flaws) < maxFieldErrors {
+			*flaws = append(*flaws, fieldError{Code: "invalid_format", Pointer: pointer, Detail: detail})
 		}
 		return []byte("null")
 	}

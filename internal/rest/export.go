@@ -44,7 +44,7 @@ func (rt *Route) chooseFormat(lines []string) (format, error) {
 		}
 	}
 	if bestQ == 0 {
-		return formatJSON, faultf("not_acceptable", "The answer can be %s.", orList(offered))
+		return formatJSON, apiErrorf("not_acceptable", "The answer can be %s.", orList(offered))
 	}
 	return best, nil
 }
@@ -90,13 +90,13 @@ const (
 	pieceTime = time.Minute
 )
 
-// piece is where the pieces of an export leave.
-type piece struct {
+// pieceWriter is where the pieces of an export leave.
+type pieceWriter struct {
 	w  io.Writer
 	rc *http.ResponseController
 }
 
-func (p piece) Write(b []byte) (int, error) {
+func (p pieceWriter) Write(b []byte) (int, error) {
 	if err := p.rc.SetWriteDeadline(time.Now().Add(pieceTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
@@ -113,7 +113,7 @@ func (p piece) Write(b []byte) (int, error) {
 // export streams an answer. A failure before the first record is an answer like
 // any other; one after it cuts the transfer off, without the final chunk.
 func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
-	out := bufio.NewWriterSize(piece{w, http.NewResponseController(w)}, pieceSize)
+	out := bufio.NewWriterSize(pieceWriter{w, http.NewResponseController(w)}, pieceSize)
 	of := r.route.Output
 	if r.route.Rows != nil {
 		of = r.route.Rows

@@ -40,7 +40,7 @@ func (a *API) sendFile(w http.ResponseWriter, r *Request, f *fileContent) {
 	if r.http.Method == http.MethodHead {
 		return
 	}
-	out := piece{w, http.NewResponseController(w)}
+	out := pieceWriter{w, http.NewResponseController(w)}
 	// Hidden, so that it is copied piece by piece.
 	if _, err := io.CopyBuffer(out, struct{ io.Reader }{f.content}, make([]byte, pieceSize)); err != nil {
 		if r.http.Context().Err() == nil {

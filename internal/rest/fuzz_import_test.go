@@ -39,7 +39,7 @@ func FuzzImport(f *testing.F) {
 			fault = r.importing.fault
 		}
 		if fault != nil {
-			if !utf8.ValidString(fault.detail) || catalogue[fault.code].status/100 != 4 {
+			if !utf8.ValidString(fault.detail) || errorCodes[fault.code].status/100 != 4 {
 				t.Errorf("%q: got %v", text, fault)
 			}
 			return
@@ -60,7 +60,7 @@ func FuzzImport(f *testing.F) {
 					t.Errorf("%q: %+v", line, fl)
 				}
 			}
-			if len(flaws) > maxFaults || err != nil && faultOf(err, nil).code == "internal_error" {
+			if len(flaws) > maxFieldErrors || err != nil && toAPIError(err, nil).code == "internal_error" {
 				t.Errorf("%q: %d faults, %v", line, len(flaws), err)
 			}
 		}
@@ -111,9 +111,9 @@ func FuzzWalk(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var members []field
+		var members []jsonMember
 		for name, value := range membersOf(text) {
-			members = append(members, field{string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil)), node{raw: value}})
+			members = append(members, jsonMember{string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil)), jsonNode{raw: value}})
 		}
 		var items [][]byte
 		for item := range itemsOf(text) {

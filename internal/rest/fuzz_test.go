@@ -45,7 +45,7 @@ func FuzzParseJSON(f *testing.F) {
 }
 
 // plain is the value as encoding/json has it.
-func plain(n *node) any {
+func plain(n *jsonNode) any {
 	switch n.kind {
 	case '{':
 		out := map[string]any{}
@@ -87,7 +87,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		q, err := fuzzed.checkQuery("/x", values, false)
 		if err != nil {
-			if f := faultOf(err, nil); catalogue[f.code].status != 400 || !utf8.ValidString(f.detail) {
+			if f := toAPIError(err, nil); errorCodes[f.code].status != 400 || !utf8.ValidString(f.detail) {
 				t.Errorf("%q: got %v", raw, err)
 			}
 			return
@@ -193,7 +193,7 @@ func FuzzBody(f *testing.F) {
 			current = nil
 		}
 		got, flaws := checkBody(members, &n, current, put)
-		if len(flaws) > maxFaults {
+		if len(flaws) > maxFieldErrors {
 			t.Fatalf("%d faults", len(flaws))
 		}
 		for _, fl := range flaws {

@@ -25,14 +25,14 @@ const (
 	claimLife  = 60 * time.Second
 )
 
-// keepTime is how long it may take to write down how a request ended.
-const keepTime = 10 * time.Second
+// storeTimeout is how long it may take to write down how a request ended.
+const storeTimeout = 10 * time.Second
 
 const sealPurpose = "rest answer"
 
 type fingerprint [sha256.Size]byte
 
-// retry is one request with an Idempotency-Key.
+// idempotentRequest is one request with an Idempotency-Key.
 //
 // Within this process, running knows who is at it. Between processes the row
 // does, and while it is not there yet, two locks of the transaction: one
@@ -40,7 +40,7 @@ type fingerprint [sha256.Size]byte
 // which is not, because whoever holds it is at the same work.
 //
 // What is stored is sealed: an answer may hold a secret that is shown once.
-type retry struct {
+type idempotentRequest struct {
 	box          *seal.Box
 	organization string
 	key          string
@@ -48,14 +48,14 @@ type retry struct {
 	stored       bool
 }
 
-// running are the requests with an Idempotency-Key that this process is at.
-type running struct {
+// inFlight are the requests with an Idempotency-Key that this process is at.
+type inFlight struct {
 	mu sync.Mutex
 	by map[[2]string]fingerprint
 }
 
 // begin notes a request, unless one with its key is running.
-func (s *running) begin(t *retry) error {
+func (s *inFlight) begin(t *idempotentRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := [2]string{t.organization, t.key}
@@ -72,18 +72,18 @@ func (s *running) begin(t *retry) error {
 	return nil
 }
 
-func (s *running) end(t *retry) {
+func (s *inFlight) end(t *idempotentRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.by, [2]string{t.organization, t.key})
 }
 
 func errReused() error {
-	return faultf("idempotency_key_reused", "The Idempotency-Key belongs to another request: its method, path, query, body, or the permissions of its API key differ.")
+	return apiErrorf("idempotency_key_reused", "The Idempotency-Key belongs to another request: its method, path, query, body, or the permissions of its API key differ.")
 }
 
 func errInProgress() error {
-	f := faultf("idempotency_in_progress", "The first request with this Idempotency-Key is still running.")
+	f := apiErrorf("idempotency_in_progress", "The first request with this Idempotency-Key is still running.")
 	f.retry = time.Second
 	return f
 }
@@ -91,8 +91,8 @@ func errInProgress() error {
 // idempotencyKey reads the header: plain or a structured-field string.
 func idempotencyKey(lines []string) (string, error) {
 	wrong := func() (string, error) {
-		f := faultf("invalid_idempotency_key", "The Idempotency-Key must be 1 to 255 visible ASCII characters, plain or as a quoted string.")
-		f.flaws = []flaw{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
+		f := apiErrorf("invalid_idempotency_key", "The Idempotency-Key must be 1 to 255 visible ASCII characters, plain or as a quoted string.")
+		f.flaws = []fieldError{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
 		return "", f
 	}
 	if len(lines) != 1 {
@@ -127,7 +127,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 	if err != nil {
 		return err
 	}
-	t := &retry{box: a.c.Box, organization: r.Key.OrganizationID, key: key, print: fingerprintOf(r)}
+	t := &idempotentRequest{box: a.c.Box, organization: r.Key.OrganizationID, key: key, print: fingerprintOf(r)}
 	if err := a.running.begin(t); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 	ended = true
 	keep := got
 	if err != nil {
-		f := faultOf(err, r.route.Input)
+		f := toAPIError(err, r.route.Input)
 		if f.code == "idempotency_in_progress" {
 			return got, err // another process is at it, and will know the answer
 		}
@@ -203,7 +203,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 		}
 		return got, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var prior *Response
 	storeErr := a.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
@@ -218,7 +218,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 	if prior != nil {
 		return *prior, nil
 	}
-	if f, ok := errors.AsType[*fault](storeErr); ok {
+	if f, ok := errors.AsType[*apiError](storeErr); ok {
 		return Response{}, f
 	}
 	if storeErr != nil {
@@ -228,8 +228,8 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 }
 
 // drop frees a claim.
-func (a *API) drop(ctx context.Context, t *retry) {
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
+func (a *API) drop(ctx context.Context, t *idempotentRequest) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	err := a.c.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "DELETE FROM idempotency_keys WHERE organization_id = $1 AND key = $2 AND status = 0 AND fingerprint = $3",
@@ -259,7 +259,7 @@ func fingerprintOf(r *Request) fingerprint {
 }
 
 // find returns the stored answer, nil when there is none.
-func (t *retry) find(ctx context.Context, q db.Querier, now time.Time) (*Response, error) {
+func (t *idempotentRequest) find(ctx context.Context, q db.Querier, now time.Time) (*Response, error) {
 	type stored struct {
 		print []byte
 		Response
@@ -288,7 +288,7 @@ func (t *retry) find(ctx context.Context, q db.Querier, now time.Time) (*Respons
 
 // enter makes sure, inside of the transaction that will store the answer, that
 // nobody else is at the same or has been.
-func (t *retry) enter(ctx context.Context, tx *db.Tx) (*Response, error) {
+func (t *idempotentRequest) enter(ctx context.Context, tx *db.Tx) (*Response, error) {
 	name := "idempotency " + t.organization + " " + t.key
 	free, err := tx.TryLock(ctx, fmt.Sprintf("%s %x", name, t.print))
 	if err != nil {
@@ -304,7 +304,7 @@ func (t *retry) enter(ctx context.Context, tx *db.Tx) (*Response, error) {
 }
 
 // claim notes, in a transaction of its own, that the request is running.
-func (t *retry) claim(ctx context.Context, d *db.DB) (prior *Response, err error) {
+func (t *idempotentRequest) claim(ctx context.Context, d *db.DB) (prior *Response, err error) {
 	err = d.Write(ctx, func(tx *db.Tx) error {
 		if prior, err = t.enter(ctx, tx); err != nil || prior != nil {
 			return err
@@ -315,14 +315,14 @@ func (t *retry) claim(ctx context.Context, d *db.DB) (prior *Response, err error
 }
 
 // store keeps an answer, in the caller's transaction.
-func (t *retry) store(ctx context.Context, tx *db.Tx, got *Response) error {
+func (t *idempotentRequest) store(ctx context.Context, tx *db.Tx, got *Response) error {
 	if !storable(got.status) {
 		return nil
 	}
 	return t.put(ctx, tx, got, answerLife)
 }
 
-func (t *retry) put(ctx context.Context, tx *db.Tx, got *Response, life time.Duration) error {
+func (t *idempotentRequest) put(ctx context.Context, tx *db.Tx, got *Response, life time.Duration) error {
 	body := t.box.Seal(sealPurpose, got.body, t.organization+" "+t.key)
 	_, err := tx.Exec(ctx, `INSERT INTO idempotency_keys (organization_id, key, fingerprint, status, body, location, etag, expires_at, subaccount_id)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)

@@ -36,9 +36,9 @@ type Import struct {
 const (
 	maxImport      = 16 << 20 // bytes
 	maxImportLines = 10_000
-	// maxImportFlaws is how much is said to be wrong with the records of one import,
+	// maxImportErrors is how much is said to be wrong with the records of one import,
 	// beside the first that is with each.
-	maxImportFlaws = 10_000
+	maxImportErrors = 10_000
 )
 
 // Line is one record of an import.
@@ -71,7 +71,7 @@ type importing struct {
 	kind   string // of the body; empty: it is no import
 	lines  [][]byte
 	header csvHeader
-	fault  *fault // of the whole, found with its records
+	fault  *apiError // of the whole, found with its records
 	// updates says that records which lines name are changed.
 	updates bool
 }
@@ -95,8 +95,8 @@ func (rt *Route) importType(h http.Header) (string, error) {
 }
 
 // unsupported is the refusal of a body for its type.
-func (rt *Route) unsupported(detail string) *fault {
-	f := faultf("unsupported_media_type", "%s", detail)
+func (rt *Route) unsupported(detail string) *apiError {
+	f := apiErrorf("unsupported_media_type", "%s", detail)
 	f.headers = [][2]string{{"Accept", strings.Join(rt.bodyTypes(), ", ")}}
 	return f
 }
@@ -112,7 +112,7 @@ func (rt *Route) bodyTypes() []string {
 
 // cut cuts the body of an import into lines, which are read one by one later, so
 // that one that is broken harms no other and the memory it takes is that of one.
-func (r *Request) cut() *fault {
+func (r *Request) cut() *apiError {
 	m, text := &r.importing, r.Body
 	add := func(line []byte) bool {
 		m.lines = append(m.lines, line)
@@ -141,7 +141,7 @@ func (r *Request) cut() *fault {
 			}
 			after, _, open := csvRow(rest, nil)
 			if open {
-				m.fault = invalid([]flaw{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
+				m.fault = invalid([]fieldError{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
 				return nil
 			}
 			if !add(rest[:len(rest)-len(after)]) {
@@ -155,23 +155,23 @@ func (r *Request) cut() *fault {
 		}
 	}
 	if len(m.lines) > maxImportLines {
-		return faultf("body_too_large", "An import may have at most %d records.", maxImportLines)
+		return apiErrorf("body_too_large", "An import may have at most %d records.", maxImportLines)
 	}
 	return nil
 }
 
 // cutFeatures cuts a FeatureCollection into its features (RFC 7946, 3.3).
-func (r *Request) cutFeatures(add func([]byte) bool) *fault {
+func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 	if !utf8.Valid(r.Body) {
-		return faultf("invalid_json", "The text is not UTF-8.")
+		return apiErrorf("invalid_json", "The text is not UTF-8.")
 	}
 	if !json.Valid(r.Body) {
 		var whole json.RawMessage
 		e, _ := errors.AsType[*json.SyntaxError](json.Unmarshal(r.Body, &whole))
 		if e == nil {
-			return faultf("invalid_json", "The text is not JSON.")
+			return apiErrorf("invalid_json", "The text is not JSON.")
 		}
-		return faultf("invalid_json", "At byte %d: %s", e.Offset, stopped(e.Error()))
+		return apiErrorf("invalid_json", "At byte %d: %s", e.Offset, stopped(e.Error()))
 	}
 	seen := map[string][]byte{}
 	for name, value := range membersOf(r.Body) {
@@ -180,16 +180,16 @@ func (r *Request) cutFeatures(add func([]byte) bool) *fault {
 			continue // others are foreign, and allowed
 		}
 		if seen[s] != nil {
-			return faultf("invalid_json", "The member %q comes twice.", s)
+			return apiErrorf("invalid_json", "The member %q comes twice.", s)
 		}
 		seen[s] = value
 	}
-	var flaws []flaw
+	var flaws []fieldError
 	if string(textOf(seen["type"], nil)) != "FeatureCollection" {
-		flaws = append(flaws, flaw{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
+		flaws = append(flaws, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
 	}
 	if f := seen["features"]; len(f) == 0 || f[0] != '[' {
-		flaws = append(flaws, flaw{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
+		flaws = append(flaws, fieldError{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
 	}
 	if len(flaws) > 0 {
 		r.importing.fault = invalid(flaws)
@@ -221,16 +221,16 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	if err != nil {
 		return err
 	}
-	var lacks []flaw
+	var lacks []fieldError
 	if r.route.narrows && member(r.route.Input.Members, subaccountMember) != nil {
 		if l.Subaccount, lacks, err = r.sole(ctx, scope); err != nil {
 			return err
 		}
 	}
-	c := checking{imports: true}
+	c := bodyCheck{imports: true}
 	text := c.body(r.route.Input.Members, &body, nil)
 	l.skipped = c.skipped
-	if flaws = also(c.faults, lacks); len(flaws) > 0 {
+	if flaws = appendMissing(c.faults, lacks); len(flaws) > 0 {
 		return invalid(flaws)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
@@ -240,8 +240,8 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 }
 
 // name notes which record a line is about.
-func (l *Line) name(body *node) []flaw {
-	c := checking{}
+func (l *Line) name(body *jsonNode) []fieldError {
+	c := bodyCheck{}
 	text := func(member string) string {
 		v := body.find(member)
 		if v == nil || v.kind == 'n' {
@@ -279,7 +279,7 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	if err != nil {
 		return false, nil, err
 	}
-	c := checking{put: true, imports: true}
+	c := bodyCheck{put: true, imports: true}
 	text := c.body(r.route.Input.Members, &body, &stored)
 	l.Subaccount = e.Subaccount
 	l.skipped = slices.DeleteFunc(c.skipped, func(name string) bool { return name == "id" }) // which it is named by
@@ -299,18 +299,18 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 }
 
 // read returns the record of a line.
-func (r *Request) read(text []byte) (body node, flaws []flaw, err error) {
+func (r *Request) read(text []byte) (body jsonNode, flaws []fieldError, err error) {
 	if r.importing.kind == CSV {
 		if text, flaws = r.importing.header.record(text); len(flaws) > 0 {
-			return node{}, flaws, nil
+			return jsonNode{}, flaws, nil
 		}
 	}
 	body, err = parseJSON(text)
 	switch {
 	case errors.Is(err, errTooMany):
-		return node{}, nil, faultf("body_too_large", "A record may have at most %d values.", maxNodes)
+		return jsonNode{}, nil, apiErrorf("body_too_large", "A record may have at most %d values.", maxNodes)
 	case err != nil:
-		return node{}, nil, faultf("invalid_json", "%s", sentence(err.Error()))
+		return jsonNode{}, nil, apiErrorf("invalid_json", "%s", sentence(err.Error()))
 	case r.importing.kind == GeoJSON:
 		body, flaws = unwrap(&body)
 	}
@@ -320,26 +320,26 @@ func (r *Request) read(text []byte) (body node, flaws []flaw, err error) {
 // unwrap returns the record that a feature stands for: its properties are the
 // members, its geometry is the member of that name, and so is its id if it is text.
 // What else it has means nothing here.
-func unwrap(feature *node) (body node, flaws []flaw) {
+func unwrap(feature *jsonNode) (body jsonNode, flaws []fieldError) {
 	body.kind = '{'
 	if t := feature.find("type"); t == nil || t.text != "Feature" {
-		flaws = append(flaws, flaw{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
+		flaws = append(flaws, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
 	}
 	switch p := feature.find("properties"); {
 	case p == nil || p.kind == 'n':
 	case p.kind != '{':
-		flaws = append(flaws, flaw{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
+		flaws = append(flaws, fieldError{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
 	default:
 		body.members = p.members
 	}
 	if g := feature.find("geometry"); g != nil {
 		if body.find("geometry") != nil {
-			flaws = append(flaws, flaw{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
+			flaws = append(flaws, fieldError{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
 		}
-		body.members = append(slices.Clip(body.members), field{"geometry", *g})
+		body.members = append(slices.Clip(body.members), jsonMember{"geometry", *g})
 	}
 	if id := feature.find("id"); id != nil && id.kind == '"' && body.find("id") == nil {
-		body.members = append(slices.Clip(body.members), field{"id", *id})
+		body.members = append(slices.Clip(body.members), jsonMember{"id", *id})
 	}
 	return body, flaws
 }
@@ -363,7 +363,7 @@ func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l
 	r.importing.updates = r.String(conflictParam.Name) == "update"
 	lines, ins := make([]Line, len(r.importing.lines)), make([]T, len(r.importing.lines))
 	atomic, _ := r.Bool("atomic")
-	var refusal refusal
+	var refusal importErrors
 	for i := range lines {
 		l := &lines[i]
 		l.N, l.text = i+1, r.importing.lines[i]
@@ -371,8 +371,8 @@ func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l
 		if l.err == nil {
 			continue
 		}
-		f := faultOf(l.err, r.route.Input)
-		if catalogue[f.code].status >= 500 {
+		f := toAPIError(l.err, r.route.Input)
+		if errorCodes[f.code].status >= 500 {
 			return Response{}, l.err
 		}
 		if l.ID == "" && l.ExternalID == "" {
@@ -380,7 +380,7 @@ func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l
 		}
 	}
 	if atomic && refusal.lines > 0 {
-		return Response{}, refusal.fault()
+		return Response{}, refusal.toError()
 	}
 	return r.Write(ctx, func(tx *db.Tx) (Response, error) {
 		return r.importIn(ctx, tx, lines, atomic, importer{
@@ -427,9 +427,9 @@ func (m importer) line(r *Request, l *Line) (done imported, err error) {
 // importIn makes and changes the records of an import, in the caller's transaction.
 func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic bool, m importer) (Response, error) {
 	var out bytes.Buffer
-	var refusal refusal
+	var refusal importErrors
 	var about []string
-	sums := importSums{Skipped: map[string]int{}}
+	sums := importSummary{Skipped: map[string]int{}}
 	if r.importing.updates {
 		sums.Updated, sums.Unchanged = new(int), new(int)
 	}
@@ -450,15 +450,15 @@ func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic 
 			}
 			continue
 		}
-		f := faultOf(err, r.route.Input)
-		if catalogue[f.code].status >= 500 {
+		f := toAPIError(err, r.route.Input)
+		if errorCodes[f.code].status >= 500 {
 			return Response{}, err
 		}
 		status, body := r.api.document(refusal.add(l.N, f), r.ID)
 		fmt.Fprintf(&out, `{"line":%d,"status":%d,"problem":%s}`+"\n", l.N, status, body)
 	}
 	if atomic && refusal.lines > 0 {
-		return Response{}, refusal.fault()
+		return Response{}, refusal.toError()
 	}
 	sums.Failed = refusal.lines
 	if err := r.api.c.Audit.RecordTx(ctx, tx, audit.Entry{
@@ -475,8 +475,8 @@ func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic 
 	return Response{status: http.StatusOK, encoded: true, body: out.Bytes()}.In(about...), nil
 }
 
-// importSums is the summary of an import.
-type importSums struct {
+// importSummary is the summary of an import.
+type importSummary struct {
 	Created   int            `json:"created"`
 	Updated   *int           `json:"updated,omitempty"`   // nil: records are not updated
 	Unchanged *int           `json:"unchanged,omitempty"` // likewise
@@ -485,7 +485,7 @@ type importSums struct {
 }
 
 // details are those of the audit log.
-func (s *importSums) details() map[string]any {
+func (s *importSummary) details() map[string]any {
 	d := map[string]any{"created": s.Created, "failed": s.Failed}
 	if s.Updated != nil {
 		d["updated"] = *s.Updated
@@ -494,7 +494,7 @@ func (s *importSums) details() map[string]any {
 }
 
 // add counts a line that was good, and writes what came of it.
-func (s *importSums) add(out *bytes.Buffer, l *Line, done imported) {
+func (s *importSummary) add(out *bytes.Buffer, l *Line, done imported) {
 	status := http.StatusOK
 	switch {
 	case done.created:
@@ -513,19 +513,19 @@ func (s *importSums) add(out *bytes.Buffer, l *Line, done imported) {
 	out.WriteString("}\n")
 }
 
-// refusal collects what is wrong with the lines of an import.
-type refusal struct {
+// importErrors collects what is wrong with the lines of an import.
+type importErrors struct {
 	lines int
-	flaws []flaw // of all lines, the first few
-	more  int    // flaws that lines have beside their first
+	flaws []fieldError // of all lines, the first few
+	more  int          // flaws that lines have beside their first
 }
 
 // add notes why a line fails, and returns as much of it as there is room to tell:
 // ten thousand records with a hundred flaws each would be an answer of 100 MB.
-func (f *refusal) add(n int, of *fault) *fault {
+func (f *importErrors) add(n int, of *apiError) *apiError {
 	f.lines++
 	if more := len(of.flaws) - 1; more > 0 {
-		told := min(more, maxImportFlaws-f.more)
+		told := min(more, maxImportErrors-f.more)
 		f.more += told
 		if told < more {
 			short := *of
@@ -536,22 +536,22 @@ func (f *refusal) add(n int, of *fault) *fault {
 	at := fmt.Sprintf("#/%d", n)
 	flaws := of.flaws
 	if len(flaws) == 0 {
-		flaws = []flaw{{Code: of.code, Detail: of.detail, Pointer: "#"}}
+		flaws = []fieldError{{Code: of.code, Detail: of.detail, Pointer: "#"}}
 	}
-	for _, flaw := range flaws[:min(len(flaws), maxFaults-len(f.flaws))] {
+	for _, flaw := range flaws[:min(len(flaws), maxFieldErrors-len(f.flaws))] {
 		flaw.Pointer = at + strings.TrimPrefix(flaw.Pointer, "#")
 		f.flaws = append(f.flaws, flaw)
 	}
 	return of
 }
 
-// fault is the refusal of all because of some.
-func (f *refusal) fault() *fault {
+// toError is the refusal of all because of some.
+func (f *importErrors) toError() *apiError {
 	verb := "are"
 	if f.lines == 1 {
 		verb = "is"
 	}
-	return &fault{code: "validation_failed", flaws: f.flaws, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
+	return &apiError{code: "validation_failed", flaws: f.flaws, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
 }
 
 // count returns "1 record" and "2 records".

@@ -21,23 +21,23 @@ const maxNodes = 100_000
 
 var errTooMany = fmt.Errorf("the text has more than %d values", maxNodes)
 
-// node is a JSON value. encoding/json lets duplicate members and broken text
+// jsonNode is a JSON value. encoding/json lets duplicate members and broken text
 // pass, so bodies are read by a parser of our own, once, into this.
-type node struct {
+type jsonNode struct {
 	kind    byte   // one of { [ " 0 t f n
 	text    string // of a string, decoded; of a number, as written
 	raw     []byte // the value as written
-	members []field
-	items   []node
+	members []jsonMember
+	items   []jsonNode
 }
 
-type field struct {
+type jsonMember struct {
 	name  string
-	value node
+	value jsonNode
 }
 
 // find returns the member with a name, or nil.
-func (n *node) find(name string) *node {
+func (n *jsonNode) find(name string) *jsonNode {
 	if n == nil {
 		return nil
 	}
@@ -51,16 +51,16 @@ func (n *node) find(name string) *node {
 
 // holdsNUL reports whether a string in the value has a NUL, which PostgreSQL does
 // not take.
-func (n *node) holdsNUL() bool {
+func (n *jsonNode) holdsNUL() bool {
 	return n.kind == '"' && strings.IndexByte(n.text, 0) >= 0 ||
-		slices.ContainsFunc(n.items, func(item node) bool { return item.holdsNUL() }) ||
-		slices.ContainsFunc(n.members, func(m field) bool { return m.value.holdsNUL() })
+		slices.ContainsFunc(n.items, func(item jsonNode) bool { return item.holdsNUL() }) ||
+		slices.ContainsFunc(n.members, func(m jsonMember) bool { return m.value.holdsNUL() })
 }
 
 // trimFraction makes 50 of the number 50.0, which means the same (RFC 8259 section 6)
 // and which encoding/json refuses for an integer. The text that n was read from has
 // spaces in place of the fraction from then on.
-func (n *node) trimFraction() {
+func (n *jsonNode) trimFraction() {
 	i := strings.IndexByte(n.text, '.')
 	if i < 0 || strings.Trim(n.text[i+1:], "0") != "" {
 		return
@@ -72,7 +72,7 @@ func (n *node) trimFraction() {
 }
 
 // equal reports whether two values mean the same.
-func (n *node) equal(m *node) bool {
+func (n *jsonNode) equal(m *jsonNode) bool {
 	if n == nil || m == nil {
 		return n == m
 	}
@@ -108,7 +108,7 @@ func (n *node) equal(m *node) bool {
 
 // within reports whether every member of an object is in another one, equal; one that
 // is null, whether it is not there.
-func (n *node) within(m *node) bool {
+func (n *jsonNode) within(m *jsonNode) bool {
 	for i := range n.members {
 		v, other := &n.members[i].value, m.find(n.members[i].name)
 		if v.kind == 'n' && other == nil {
@@ -123,22 +123,22 @@ func (n *node) within(m *node) bool {
 
 // parseJSON reads exactly one value. Its errors say where and what, in words
 // that may be shown.
-func parseJSON(text []byte) (node, error) {
+func parseJSON(text []byte) (jsonNode, error) {
 	if !utf8.Valid(text) {
-		return node{}, errors.New("the text is not UTF-8")
+		return jsonNode{}, errors.New("the text is not UTF-8")
 	}
 	p := parser{text: text}
 	p.space()
 	if p.at == len(text) {
-		return node{}, errors.New("the body is empty; an object is expected")
+		return jsonNode{}, errors.New("the body is empty; an object is expected")
 	}
 	n, err := p.value(0)
 	if err != nil {
-		return node{}, err
+		return jsonNode{}, err
 	}
 	p.space()
 	if p.at != len(text) {
-		return node{}, p.fail("there is something after the value")
+		return jsonNode{}, p.fail("there is something after the value")
 	}
 	return n, nil
 }
@@ -172,7 +172,7 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-func (p *parser) value(depth int) (n node, err error) {
+func (p *parser) value(depth int) (n jsonNode, err error) {
 	if p.nodes++; p.nodes > maxNodes {
 		return n, errTooMany
 	}
@@ -211,8 +211,8 @@ func (p *parser) word(w string) error {
 	return nil
 }
 
-func (p *parser) object(depth int) (node, error) {
-	n := node{kind: '{'}
+func (p *parser) object(depth int) (jsonNode, error) {
+	n := jsonNode{kind: '{'}
 	if depth > maxDepth {
 		return n, p.fail("values are nested more than %d deep", maxDepth)
 	}
@@ -253,7 +253,7 @@ func (p *parser) object(depth int) (node, error) {
 		if err != nil {
 			return n, err
 		}
-		n.members = append(n.members, field{name, v})
+		n.members = append(n.members, jsonMember{name, v})
 		p.space()
 		switch p.peek() {
 		case ',':
@@ -268,8 +268,8 @@ func (p *parser) object(depth int) (node, error) {
 	}
 }
 
-func (p *parser) array(depth int) (node, error) {
-	n := node{kind: '['}
+func (p *parser) array(depth int) (jsonNode, error) {
+	n := jsonNode{kind: '['}
 	if depth > maxDepth {
 		return n, p.fail("values are nested more than %d deep", maxDepth)
 	}

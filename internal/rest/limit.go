@@ -27,18 +27,18 @@ func bucketOf(ip netip.Addr) string {
 	return ip.String()
 }
 
-// take counts a request in the key's window, and answers if that is full.
-func (a *API) take(w http.ResponseWriter, r *Request) bool {
+// allowRequest counts a request in the key's window, and answers if that is full.
+func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	ctx := r.http.Context()
 	limit, err := a.c.Keys.Limit(ctx, r.Key)
 	var s ratelimit.State
 	ok := false
 	if err == nil {
-		s, ok, err = a.c.KeyWindows.Take(ctx, r.Key.ID, limit)
+		s, ok, err = a.c.KeyWindows.Acquire(ctx, r.Key.ID, limit)
 	}
 	if err != nil {
 		r.limits(w.Header(), "key", ratelimit.State{Limit: limit, Reset: time.Now().Add(time.Minute)})
-		a.failed(w, r, problem.New(problem.Unavailable, "the limit of the API key is not known now").Because(err))
+		a.writeError(w, r, problem.New(problem.Unavailable, "the limit of the API key is not known now").Because(err))
 		return false
 	}
 	t := r.limits(w.Header(), "key", s)
@@ -49,8 +49,8 @@ func (a *API) take(w http.ResponseWriter, r *Request) bool {
 }
 
 // limited is the refusal of one too many.
-func limited(policy string, t int64, detail string) *fault {
-	return &fault{
+func limited(policy string, t int64, detail string) *apiError {
+	return &apiError{
 		code: "rate_limited", detail: fmt.Sprintf("%s Try again in %d seconds.", detail, t),
 		details: map[string]any{"policy": policy}, retry: time.Duration(t) * time.Second,
 	}
@@ -59,21 +59,21 @@ func limited(policy string, t int64, detail string) *fault {
 // refuse answers a request whose key does not open anything.
 func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error) {
 	ctx := r.http.Context()
-	f, ok := errors.AsType[*fault](err)
+	f, ok := errors.AsType[*apiError](err)
 	if !ok {
 		refusal, known := errors.AsType[apikey.Refusal](err)
 		if !known {
 			// Not the key's fault: it costs nothing.
 			a.peek(w, r, bucket)
-			a.failed(w, r, problem.New(problem.Unavailable, "the API key cannot be checked now").Because(err))
+			a.writeError(w, r, problem.New(problem.Unavailable, "the API key cannot be checked now").Because(err))
 			return
 		}
-		f = faultf(byRefusal[refusal], "%s", sentence(refusal.Error()))
+		f = apiErrorf(byRefusal[refusal], "%s", sentence(refusal.Error()))
 	}
-	s, ok, err := a.c.AddressWindows.Take(ctx, bucket, addressLimit)
+	s, ok, err := a.c.AddressWindows.Acquire(ctx, bucket, addressLimit)
 	if err != nil {
 		r.limits(w.Header(), "address", ratelimit.State{Limit: addressLimit, Reset: time.Now().Add(time.Minute)})
-		a.failed(w, r, problem.New(problem.Unavailable, "the limit of the address is not known now").Because(err))
+		a.writeError(w, r, problem.New(problem.Unavailable, "the limit of the address is not known now").Because(err))
 		return
 	}
 	t := r.limits(w.Header(), "address", s)
@@ -86,7 +86,7 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 			f.detail = "The API key works at " + address + " only."
 		}
 	}
-	if catalogue[f.code].status == http.StatusUnauthorized {
+	if errorCodes[f.code].status == http.StatusUnauthorized {
 		challenge := `Bearer realm="` + a.c.Realm + `"`
 		switch f.code {
 		case "missing_credentials":
@@ -132,11 +132,11 @@ func (r *Request) limits(h http.Header, policy string, s ratelimit.State) int64 
 		reset++
 	}
 	limit, remaining := strconv.FormatInt(s.Limit, 10), strconv.FormatInt(s.Remaining, 10)
-	h["X-Ratelimit-Limit"] = r.line(limit)
-	h["X-Ratelimit-Remaining"] = r.line(remaining)
-	h["X-Ratelimit-Reset"] = r.line(strconv.FormatInt(reset, 10))
-	h["Ratelimit-Policy"] = r.line(`"` + policy + `";q=` + limit + `;w=60`)
-	h["Ratelimit"] = r.line(`"` + policy + `";r=` + remaining + `;t=` + strconv.FormatInt(t, 10))
+	h["X-Ratelimit-Limit"] = r.headerLine(limit)
+	h["X-Ratelimit-Remaining"] = r.headerLine(remaining)
+	h["X-Ratelimit-Reset"] = r.headerLine(strconv.FormatInt(reset, 10))
+	h["Ratelimit-Policy"] = r.headerLine(`"` + policy + `";q=` + limit + `;w=60`)
+	h["Ratelimit"] = r.headerLine(`"` + policy + `";r=` + remaining + `;t=` + strconv.FormatInt(t, 10))
 	return t
 }
 

@@ -12,31 +12,31 @@ import (
 // maxPathParams bounds the parts of a path that vary.
 const maxPathParams = 3
 
-// branch is a node of the tree of paths, by part.
-type branch struct {
-	fixed  map[string]*branch
-	varies *branch
+// pathNode is a node of the tree of paths, by part.
+type pathNode struct {
+	fixed  map[string]*pathNode
+	varies *pathNode
 	routes map[string]*Route // by method
 	allow  string            // the header; empty: nothing ends here
 }
 
 // add puts a route into the tree and returns the names of the parts that vary.
-func (b *branch) add(rt *Route) ([]string, error) {
+func (b *pathNode) add(rt *Route) ([]string, error) {
 	var names []string
 	for part := range strings.SplitSeq(rt.Path[1:], "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
 			names = append(names, strings.TrimSuffix(name, "}"))
 			if b.varies == nil {
-				b.varies = &branch{}
+				b.varies = &pathNode{}
 			}
 			b = b.varies
 			continue
 		}
 		if b.fixed == nil {
-			b.fixed = make(map[string]*branch)
+			b.fixed = make(map[string]*pathNode)
 		}
 		if b.fixed[part] == nil {
-			b.fixed[part] = &branch{}
+			b.fixed[part] = &pathNode{}
 		}
 		b = b.fixed[part]
 	}
@@ -64,7 +64,7 @@ func (b *branch) add(rt *Route) ([]string, error) {
 
 // find returns where a path ends, nil when that is nowhere, and puts the parts
 // that vary into params. Fixed parts win; there is no going back for others.
-func (b *branch) find(path string, params *[maxPathParams]string) *branch {
+func (b *pathNode) find(path string, params *[maxPathParams]string) *pathNode {
 	if len(path) < 2 || path[0] != '/' {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (b *branch) find(path string, params *[maxPathParams]string) *branch {
 }
 
 // route returns the route of a method, which for HEAD is that of GET.
-func (b *branch) route(method string) *Route {
+func (b *pathNode) route(method string) *Route {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
@@ -144,7 +144,7 @@ func (rt *Route) check() error {
 		seen[p.Name] = true
 	}
 	for _, c := range rt.Codes {
-		if _, ok := catalogue[c]; !ok {
+		if _, ok := errorCodes[c]; !ok {
 			return fmt.Errorf("the code %q is not in the catalogue", c)
 		}
 	}

@@ -18,7 +18,7 @@ func (a *API) serveOpenAPI(w http.ResponseWriter, r *Request, bucket string) {
 	a.peek(w, r, bucket)
 	doc, err := a.openAPI()
 	if err != nil {
-		a.failed(w, r, err)
+		a.writeError(w, r, err)
 		return
 	}
 	h := w.Header()
@@ -41,7 +41,7 @@ func (a *API) OpenAPI() ([]byte, error) {
 
 // document31 makes the OpenAPI document.
 func (a *API) document31() ([]byte, error) {
-	d := drafting{schemas: object{}, records: map[string]*Record{}}
+	d := schemaBuilder{schemas: object{}, records: map[string]*Record{}}
 	paths := object{}
 	var tags []string
 	for i := range a.routes {
@@ -86,15 +86,15 @@ func (a *API) document31() ([]byte, error) {
 	return text, nil
 }
 
-// drafting collects the schemas that operations refer to.
-type drafting struct {
+// schemaBuilder collects the schemas that operations refer to.
+type schemaBuilder struct {
 	schemas object
 	records map[string]*Record
 }
 
 // use says which schema a record has when it is answered ("") or sent ("create",
 // "update").
-func (d *drafting) use(r *Record, as string) (object, error) {
+func (d *schemaBuilder) use(r *Record, as string) (object, error) {
 	name := r.Name
 	if as != "" {
 		name += "_" + as
@@ -120,7 +120,7 @@ func (d *drafting) use(r *Record, as string) (object, error) {
 }
 
 // object returns the schema of an object.
-func (d *drafting) object(members []Member, as string, top bool) (object, error) {
+func (d *schemaBuilder) object(members []Member, as string, top bool) (object, error) {
 	properties := object{}
 	required := []string{}
 	for i := range members {
@@ -195,7 +195,7 @@ func nullable(s object) object {
 }
 
 // schema returns the schema of a type.
-func (d *drafting) schema(t *Type, as string) (object, error) {
+func (d *schemaBuilder) schema(t *Type, as string) (object, error) {
 	switch t.kind {
 	case kindString:
 		s := object{"type": "string"}
@@ -267,7 +267,7 @@ func (d *drafting) schema(t *Type, as string) (object, error) {
 }
 
 // operation describes a route.
-func (a *API) operation(d *drafting, rt *Route) (object, error) {
+func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary}
 	if doc := rt.doc(); doc != "" {
 		op["description"] = doc
@@ -350,7 +350,7 @@ func (a *API) operation(d *drafting, rt *Route) (object, error) {
 	}
 	byStatus := map[int][]string{}
 	for _, c := range rt.codes() {
-		status := catalogue[c].status
+		status := errorCodes[c].status
 		byStatus[status] = append(byStatus[status], c)
 	}
 	for status, codes := range byStatus {
@@ -542,11 +542,11 @@ func problemSchema() object {
 		"properties": object{
 			"type": object{"type": "string", "format": "uri", "description": "A page that explains the code."}, "title": text,
 			"status": object{"type": "integer"}, "detail": text, "instance": text,
-			"code": object{"type": "string", "enum": slices.Sorted(maps.Keys(catalogue))}, "request_id": text,
+			"code": object{"type": "string", "enum": slices.Sorted(maps.Keys(errorCodes))}, "request_id": text,
 			"required": object{"type": "string", "description": "The permission that is missing."},
 			"policy":   object{"type": "string", "enum": []string{"key", "address"}, "description": "The limit that was reached."},
 			"member":   object{"type": "string", "description": "The member that must be unique."},
-			"errors": object{"type": "array", "maxItems": maxFaults, "items": object{"type": "object", "required": []string{"code", "detail"},
+			"errors": object{"type": "array", "maxItems": maxFieldErrors, "items": object{"type": "object", "required": []string{"code", "detail"},
 				"properties": object{"code": text, "detail": text, "pointer": text, "parameter": text, "header": text}}},
 		}}
 }

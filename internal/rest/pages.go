@@ -23,25 +23,25 @@ var pageStyle []byte
 
 var pageTemplate = template.Must(template.New("pages").Parse(pageTemplates))
 
-// shownMember is a row of a table about members or parameters.
-type shownMember struct{ Name, Type, Note, Doc, Example string }
+// pageMember is a row of a table about members or parameters.
+type pageMember struct{ Name, Type, Note, Doc, Example string }
 
-// shownOperation is an operation as people read it.
-type shownOperation struct {
+// pageOperation is an operation as people read it.
+type pageOperation struct {
 	ID, Summary, Method, Path, Needs, Status string
 	Doc                                      []string
 	Export, GeoJSON, List                    bool
-	Imports                                  []shownImport
-	Parameters, Body, Answer                 []shownMember
+	Imports                                  []pageImport
+	Parameters, Body, Answer                 []pageMember
 	Codes                                    []string
 }
 
-// shownImport is a type of body that an operation takes beside JSON.
-type shownImport struct{ Type, Doc string }
+// pageImport is a type of body that an operation takes beside JSON.
+type pageImport struct{ Type, Doc string }
 
-type shownGroup struct {
+type pageGroup struct {
 	Tag        string
-	Operations []shownOperation
+	Operations []pageOperation
 }
 
 // Reference returns a handler of pages for people about this API: the reference
@@ -67,14 +67,14 @@ func (a *API) reference(path string) ([]byte, error) {
 	page := struct {
 		Title, Style, Base, Document string
 		Description                  []string
-		Groups                       []shownGroup
+		Groups                       []pageGroup
 	}{a.c.Title, path + "/style.css", a.c.Origin + a.c.Base, a.c.Base + "/openapi.json", paragraphs(a.c.Description), nil}
 	for i := range a.routes {
 		rt := &a.routes[i]
-		at := slices.IndexFunc(page.Groups, func(g shownGroup) bool { return g.Tag == rt.Tag })
+		at := slices.IndexFunc(page.Groups, func(g pageGroup) bool { return g.Tag == rt.Tag })
 		if at < 0 {
 			at = len(page.Groups)
-			page.Groups = append(page.Groups, shownGroup{Tag: rt.Tag})
+			page.Groups = append(page.Groups, pageGroup{Tag: rt.Tag})
 		}
 		page.Groups[at].Operations = append(page.Groups[at].Operations, rt.show(a.c.Base))
 	}
@@ -90,8 +90,8 @@ func Problems() (http.Handler, error) {
 	var all []shownCode
 	mux := http.NewServeMux()
 	const style = "/problems/style.css"
-	for _, name := range slices.Sorted(maps.Keys(catalogue)) {
-		c := catalogue[name]
+	for _, name := range slices.Sorted(maps.Keys(errorCodes)) {
+		c := errorCodes[name]
 		shown := shownCode{name, strconv.Itoa(c.status), c.title, c.doc, style}
 		all = append(all, shown)
 		text, err := render("problem", shown)
@@ -150,8 +150,8 @@ func paragraphs(s string) []string {
 }
 
 // show returns the route as people read it.
-func (rt *Route) show(base string) shownOperation {
-	o := shownOperation{
+func (rt *Route) show(base string) pageOperation {
+	o := pageOperation{
 		ID: rt.ID, Summary: rt.Summary, Method: rt.Method, Path: base + rt.Path, Status: strconv.Itoa(rt.success()),
 		Doc: paragraphs(rt.doc()), Export: rt.Export, GeoJSON: rt.GeoJSON, List: rt.List, Codes: rt.codes(),
 	}
@@ -163,7 +163,7 @@ func (rt *Route) show(base string) shownOperation {
 			continue
 		}
 		s := p["schema"].(object)
-		m := shownMember{Name: p["name"].(string), Type: s["type"].(string)}
+		m := pageMember{Name: p["name"].(string), Type: s["type"].(string)}
 		m.Doc, _ = p["description"].(string)
 		switch example := p["example"].(type) {
 		case nil:
@@ -191,7 +191,7 @@ func (rt *Route) show(base string) shownOperation {
 	}
 	if rt.Import != nil {
 		for _, t := range rt.Import.Types {
-			o.Imports = append(o.Imports, shownImport{t, importDoc[t]})
+			o.Imports = append(o.Imports, pageImport{t, importDoc[t]})
 		}
 	}
 	if rt.Output != nil {
@@ -210,14 +210,14 @@ func words(values []any) string {
 
 // showMembers adds rows for some members, those of objects below them. As says
 // how they are used: answered (""), or sent by post or put.
-func showMembers(rows []shownMember, prefix string, members []Member, as string) []shownMember {
+func showMembers(rows []pageMember, prefix string, members []Member, as string) []pageMember {
 	for i := range members {
 		m := &members[i]
 		locked := m.Access == ReadOnly || as == "put" && (m.Access == CreateOnly || m.Access == CreateRequired) || as == "post" && prefix == "" && m.Access == UpdateOnly
 		if as == "" && m.WriteOnly || as != "" && locked {
 			continue
 		}
-		row := shownMember{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
+		row := pageMember{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
 		switch {
 		case as == "post" && (m.Access == Required || m.Access == CreateRequired):
 			row.Note = "required"

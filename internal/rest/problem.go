@@ -17,15 +17,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// code is one word of the catalogue.
-type code struct {
+// errorCode is one word of the catalogue.
+type errorCode struct {
 	status int
 	title  string
 	doc    string // what it means, and what to do
 }
 
-// catalogue is every code that an answer may carry (fleet-api.md 5).
-var catalogue = map[string]code{
+// errorCodes is every code that an answer may carry (fleet-api.md 5).
+var errorCodes = map[string]errorCode{
 	"invalid_json":            {400, "The request body is not JSON", "The body could not be read: a syntax error, text that is not UTF-8, a member that comes twice, something after the value, or nesting deeper than 64. The detail says where."},
 	"invalid_parameter":       {400, "A query parameter is not valid", "A parameter is unknown, comes twice, or has a value that it does not take. The list of errors names each."},
 	"invalid_cursor":          {400, "The cursor is not valid", "A cursor belongs to the path, the filters and the sort of the list that gave it. Begin again without one."},
@@ -102,8 +102,8 @@ var byRefusal = map[apikey.Refusal]string{
 	apikey.IPNotAllowed:     "ip_not_allowed",
 }
 
-// flaw is one thing wrong with a request.
-type flaw struct {
+// fieldError is one thing wrong with a request.
+type fieldError struct {
 	Code      string `json:"code"`
 	Detail    string `json:"detail"`
 	Pointer   string `json:"pointer,omitempty"`
@@ -111,40 +111,40 @@ type flaw struct {
 	Header    string `json:"header,omitempty"`
 }
 
-// fault is a refusal in the terms of this surface.
-type fault struct {
+// apiError is a refusal in the terms of this surface.
+type apiError struct {
 	code    string
 	detail  string
-	flaws   []flaw
+	flaws   []fieldError
 	details map[string]any
 	headers [][2]string
 	retry   time.Duration
 	cause   error
 }
 
-func (f *fault) Error() string {
+func (f *apiError) Error() string {
 	if f.cause != nil {
 		return f.code + ": " + f.detail + ": " + f.cause.Error()
 	}
 	return f.code + ": " + f.detail
 }
 
-func (f *fault) Unwrap() error { return f.cause }
+func (f *apiError) Unwrap() error { return f.cause }
 
-func faultf(code, format string, args ...any) *fault {
-	return &fault{code: code, detail: fmt.Sprintf(format, args...)}
+func apiErrorf(code, format string, args ...any) *apiError {
+	return &apiError{code: code, detail: fmt.Sprintf(format, args...)}
 }
 
 // BadParameter returns the error of a query parameter that only the handler
 // could find wrong, as 400 invalid_parameter.
 func BadParameter(name, format string, args ...any) error {
 	detail := fmt.Sprintf(format, args...)
-	return &fault{code: "invalid_parameter", detail: detail, flaws: []flaw{{Code: "invalid_value", Detail: detail, Parameter: name}}}
+	return &apiError{code: "invalid_parameter", detail: detail, flaws: []fieldError{{Code: "invalid_value", Detail: detail, Parameter: name}}}
 }
 
 // denied is the refusal of a permission.
-func (a *API) denied(p Permission) *fault {
-	return &fault{
+func (a *API) denied(p Permission) *apiError {
+	return &apiError{
 		code: "permission_denied", detail: "The API key is not allowed " + p.String() + ".",
 		details: map[string]any{"required": p.String()},
 		headers: [][2]string{{"Www-Authenticate", `Bearer realm="` + a.c.Realm + `", error="insufficient_scope", scope="` + p.String() + `"`}},
@@ -152,39 +152,39 @@ func (a *API) denied(p Permission) *fault {
 }
 
 // invalid is the refusal of a body.
-func invalid(flaws []flaw) *fault {
-	f := &fault{code: "validation_failed", flaws: flaws, detail: flaws[0].Detail}
+func invalid(flaws []fieldError) *apiError {
+	f := &apiError{code: "validation_failed", flaws: flaws, detail: flaws[0].Detail}
 	if len(flaws) > 1 {
 		f.detail = fmt.Sprintf("%d members are not valid.", len(flaws))
 	}
 	return f
 }
 
-// faultOf returns what an error of a handler is on this surface. It knows the
+// toAPIError returns what an error of a handler is on this surface. It knows the
 // route's body for the names of its members, which may be nil.
-func faultOf(err error, input *Record) *fault {
-	if f, ok := errors.AsType[*fault](err); ok {
+func toAPIError(err error, input *Record) *apiError {
+	if f, ok := errors.AsType[*apiError](err); ok {
 		return f
 	}
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok {
-		return &fault{code: "internal_error", detail: "The request could not be answered.", cause: err}
+		return &apiError{code: "internal_error", detail: "The request could not be answered.", cause: err}
 	}
-	f := &fault{code: e.Code, detail: sentence(e.Message), details: e.Details, retry: e.RetryAfter, cause: err}
-	if _, known := catalogue[f.code]; !known {
+	f := &apiError{code: e.Code, detail: sentence(e.Message), details: e.Details, retry: e.RetryAfter, cause: err}
+	if _, known := errorCodes[f.code]; !known {
 		f.code = byKind[e.Kind]
 	}
 	if f.code == "internal_error" {
 		f.detail, f.details = "The request could not be answered.", nil
 	}
 	if f.code == "validation_failed" {
-		for _, i := range e.Issues[:min(len(e.Issues), maxFaults)] {
+		for _, i := range e.Issues[:min(len(e.Issues), maxFieldErrors)] {
 			pointer, name := pointerOf(i.Path, input)
 			detail := sentence(i.Message)
 			if name != "" {
 				detail = name + " " + stopped(i.Message)
 			}
-			f.flaws = append(f.flaws, flaw{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
+			f.flaws = append(f.flaws, fieldError{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
 		}
 		if len(f.flaws) > 0 {
 			f.detail = invalid(f.flaws).detail
@@ -253,8 +253,8 @@ func storable(status int) bool {
 }
 
 // document is the body of a problem.
-func (a *API) document(f *fault, requestID string) (status int, body []byte) {
-	c := catalogue[f.code]
+func (a *API) document(f *apiError, requestID string) (status int, body []byte) {
+	c := errorCodes[f.code]
 	var b strings.Builder
 	add := func(name string, v any) {
 		text, err := json.Marshal(v)
@@ -298,7 +298,7 @@ func (a *API) logRefusal(r *Request, code string) {
 }
 
 // fail answers with a problem.
-func (a *API) fail(w http.ResponseWriter, r *Request, f *fault) {
+func (a *API) fail(w http.ResponseWriter, r *Request, f *apiError) {
 	status, body := a.document(f, r.ID)
 	h := w.Header()
 	for _, kv := range f.headers {

@@ -38,8 +38,8 @@ type query struct {
 	position   []byte // of the cursor, JSON; nil: the first page
 }
 
-// span is a range with either end open.
-type span[T any] struct {
+// valueRange is a range with either end open.
+type valueRange[T any] struct {
 	low, high       T
 	hasLow, hasHigh bool
 }
@@ -128,10 +128,10 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 	if len(raw) == 0 && !rt.hasRequired() {
 		return q, nil
 	}
-	var flaws []flaw
+	var flaws []fieldError
 	wrong := func(name, format string, args ...any) {
-		if len(flaws) < maxFaults {
-			flaws = append(flaws, flaw{Code: "invalid_value", Detail: fmt.Sprintf(format, args...), Parameter: clip(name)})
+		if len(flaws) < maxFieldErrors {
+			flaws = append(flaws, fieldError{Code: "invalid_value", Detail: fmt.Sprintf(format, args...), Parameter: clip(name)})
 		}
 	}
 	names := make([]string, 0, len(raw))
@@ -195,7 +195,7 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 		}
 	}
 	if len(flaws) > 0 {
-		f := &fault{code: "invalid_parameter", detail: flaws[0].Detail, flaws: flaws}
+		f := &apiError{code: "invalid_parameter", detail: flaws[0].Detail, flaws: flaws}
 		if len(flaws) > 1 {
 			f.detail = fmt.Sprintf("%d parameters are not valid.", len(flaws))
 		}
@@ -339,7 +339,7 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 			wrong(name, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z; a + is written %%2B.", name)
 			return
 		}
-		s, _ := q.values[base].(span[time.Time])
+		s, _ := q.values[base].(valueRange[time.Time])
 		s.bound(bound, millis(t, bound), time.Time.Before)
 		q.values[base] = s
 	case IntRange:
@@ -354,14 +354,14 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 		case "lt":
 			n--
 		}
-		s, _ := q.values[base].(span[int64])
+		s, _ := q.values[base].(valueRange[int64])
 		s.bound(bound, n, func(a, b int64) bool { return a < b })
 		q.values[base] = s
 	}
 }
 
 // bound narrows the span.
-func (s *span[T]) bound(which string, v T, less func(a, b T) bool) {
+func (s *valueRange[T]) bound(which string, v T, less func(a, b T) bool) {
 	if which == "gte" || which == "gt" {
 		if !s.hasLow || less(s.low, v) {
 			s.low, s.hasLow = v, true

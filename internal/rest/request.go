@@ -33,18 +33,18 @@ type Request struct {
 	http   *http.Request
 	path   [maxPathParams]string
 	query  query
-	body   node
+	body   jsonNode
 	format format
 
 	importing importing
 
 	scope apikey.Scope
-	named naming
-	known []string // subaccounts that there are; nil: not looked up
-	met   string   // the subaccount of the record that it is about, once that is known
-	retry *retry   // nil without an Idempotency-Key
-	wrote bool     // went through Write
-	begun bool     // a part of the answer is on its way
+	named namedSubaccounts
+	known []string           // subaccounts that there are; nil: not looked up
+	met   string             // the subaccount of the record that it is about, once that is known
+	retry *idempotentRequest // nil without an Idempotency-Key
+	wrote bool               // went through Write
+	begun bool               // a part of the answer is on its way
 	lines [8]string
 }
 
@@ -125,7 +125,7 @@ func (r *Request) Update(current, into any, passing ...string) error {
 		return fmt.Errorf("read the stored record: %w", err)
 	}
 	if len(passing) > 0 {
-		r.body.members = slices.DeleteFunc(slices.Clone(r.body.members), func(m field) bool { return slices.Contains(passing, m.name) })
+		r.body.members = slices.DeleteFunc(slices.Clone(r.body.members), func(m jsonMember) bool { return slices.Contains(passing, m.name) })
 	}
 	stale := r.match(tagOf(current, text))
 	if err := r.decode(&stored, into, stale != nil, nil); err != nil {
@@ -152,21 +152,21 @@ func (r *Request) match(tag string) error {
 	if len(lines) == 0 || anyTag(lines, tag, false) {
 		return nil
 	}
-	return faultf("precondition_failed", "The record is no longer the one that If-Match names.")
+	return apiErrorf("precondition_failed", "The record is no longer the one that If-Match names.")
 }
 
 // decode reads the body. That read-only members differ says nothing about one
 // that was made from an older record, which is stale. Lacks is what else is wrong.
-func (r *Request) decode(stored *node, into any, stale bool, lacks []flaw) error {
+func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldError) error {
 	var members []Member
 	if r.route.Input != nil {
 		members = r.route.Input.Members
 	}
 	text, flaws := checkBody(members, &r.body, stored, r.http.Method == http.MethodPut)
 	if stale {
-		flaws = slices.DeleteFunc(flaws, func(f flaw) bool { return f.Code == "read_only" })
+		flaws = slices.DeleteFunc(flaws, func(f fieldError) bool { return f.Code == "read_only" })
 	}
-	if flaws = also(flaws, lacks); len(flaws) > 0 {
+	if flaws = appendMissing(flaws, lacks); len(flaws) > 0 {
 		return invalid(flaws)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
@@ -265,7 +265,7 @@ func (r *Request) Time(name string) time.Time {
 // t.Before(until), either of which is zero when there is no bound. Answers show
 // whole milliseconds, and so does a range compare.
 func (r *Request) Times(name string) (from, until time.Time) {
-	s, _ := r.query.values[name].(span[time.Time])
+	s, _ := r.query.values[name].(valueRange[time.Time])
 	return s.low, s.high
 }
 
@@ -294,7 +294,7 @@ func Typed[T ~string](values []string) []T {
 // Ints returns a range of integers, both ends included, either of which is nil
 // when there is no bound.
 func (r *Request) Ints(name string) (low, high *int64) {
-	s, ok := r.query.values[name].(span[int64])
+	s, ok := r.query.values[name].(valueRange[int64])
 	if !ok {
 		return nil, nil
 	}
@@ -355,8 +355,8 @@ func Misplaced(err error) error {
 }
 
 func errCursor() error {
-	f := faultf("invalid_cursor", "The cursor does not belong to this list, these filters and this order.")
-	f.flaws = []flaw{{Code: "invalid_value", Detail: f.detail, Parameter: "cursor"}}
+	f := apiErrorf("invalid_cursor", "The cursor does not belong to this list, these filters and this order.")
+	f.flaws = []fieldError{{Code: "invalid_value", Detail: f.detail, Parameter: "cursor"}}
 	return f
 }
 

@@ -50,9 +50,9 @@ import (
 // Windows count what keys or addresses do within a minute. They are safe for
 // concurrent use.
 type Windows interface {
-	// Take counts one more under key, if the limit is not reached, and reports
+	// Acquire counts one more under key, if the limit is not reached, and reports
 	// whether it did.
-	Take(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
+	Acquire(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
 	// Peek looks without counting.
 	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
 }
@@ -99,9 +99,9 @@ type API struct {
 	c       Config
 	log     *slog.Logger
 	routes  []Route
-	tree    branch
+	tree    pathNode
 	names   map[*Route][]string // of the parts of its path that vary
-	running running
+	running inFlight
 
 	openAPI func() (document, error) // makes it once, when it is first wanted
 }
@@ -180,7 +180,7 @@ func (a *API) isHost(host string) bool {
 // ServeHTTP implements [http.Handler] for everything below the base.
 func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	r := &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent()}
-	w.Header()["X-Request-Id"] = r.line(r.ID)
+	w.Header()["X-Request-Id"] = r.headerLine(r.ID)
 	w.Header()["Cache-Control"] = noStore
 	defer a.recover(w, r)
 	ip, whole := browser.Trace(hr, a.c.TrustedProxies)
@@ -206,11 +206,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		return
 	}
 	// Step 5: the key's window.
-	if !a.take(w, r) {
+	if !a.allowRequest(w, r) {
 		return
 	}
 	if err := a.serve(w, r, path); err != nil {
-		a.failed(w, r, err)
+		a.writeError(w, r, err)
 	}
 }
 
@@ -220,7 +220,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	// Step 6: path and method.
 	at := a.tree.find(path, &r.path)
 	if at == nil {
-		return faultf("route_not_found", "There is nothing at %s.", clip(hr.URL.Path))
+		return apiErrorf("route_not_found", "There is nothing at %s.", clip(hr.URL.Path))
 	}
 	if hr.Method == http.MethodOptions {
 		w.Header()["Allow"] = []string{at.allow}
@@ -228,7 +228,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return nil
 	}
 	if r.route = at.route(hr.Method); r.route == nil {
-		f := faultf("method_not_allowed", "%s has %s.", clip(hr.URL.Path), at.allow)
+		f := apiErrorf("method_not_allowed", "%s has %s.", clip(hr.URL.Path), at.allow)
 		f.headers = [][2]string{{"Allow", at.allow}}
 		return f
 	}
@@ -268,7 +268,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return err
 	}
 	if badQuery != nil {
-		return &fault{code: "invalid_parameter", detail: "The query is not well formed."}
+		return &apiError{code: "invalid_parameter", detail: "The query is not well formed."}
 	}
 	if r.query, err = rt.checkQuery(r.place(), raw, r.Exporting()); err != nil {
 		return err
@@ -324,13 +324,13 @@ func (a *API) handle(r *Request) (Response, error) {
 // noStore keeps answers about somebody's records out of caches that are shared.
 var noStore = []string{"private, no-cache"}
 
-// failed answers with what an error is here.
-func (a *API) failed(w http.ResponseWriter, r *Request, err error) {
+// writeError answers with what an error is here.
+func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 	var input *Record
 	if r.route != nil {
 		input = r.route.Input
 	}
-	f := faultOf(err, input)
+	f := toAPIError(err, input)
 	if f.code == "permission_denied" && f.details == nil && r.route != nil {
 		f = a.denied(r.route.Needs) // a service refused; it knows no resources
 	}
@@ -364,11 +364,11 @@ func (a *API) recover(w http.ResponseWriter, r *Request) {
 	if r.begun {
 		panic(http.ErrAbortHandler)
 	}
-	a.fail(w, r, faultf("internal_error", "The request could not be answered."))
+	a.fail(w, r, apiErrorf("internal_error", "The request could not be answered."))
 }
 
-// line returns a header's values without an allocation of their own.
-func (r *Request) line(s string) []string {
+// headerLine returns a header's values without an allocation of their own.
+func (r *Request) headerLine(s string) []string {
 	for i := range r.lines {
 		if r.lines[i] == "" {
 			r.lines[i] = s
@@ -382,12 +382,12 @@ func (r *Request) line(s string) []string {
 func bearer(h http.Header) (string, error) {
 	lines := h["Authorization"]
 	if len(lines) == 0 {
-		return "", faultf("missing_credentials", "The header Authorization is missing; it is Bearer and an API key.")
+		return "", apiErrorf("missing_credentials", "The header Authorization is missing; it is Bearer and an API key.")
 	}
 	scheme, token, ok := strings.Cut(lines[0], " ")
 	token = strings.TrimLeft(token, " ")
 	if len(lines) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " \t,") {
-		return "", faultf("malformed_authorization", "The header Authorization must come once, as Bearer and one API key.")
+		return "", apiErrorf("malformed_authorization", "The header Authorization must come once, as Bearer and one API key.")
 	}
 	return token, nil
 }
@@ -445,15 +445,15 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		return nil
 	}
 	if r.body, err = parseJSON(r.Body); errors.Is(err, errTooMany) {
-		return faultf("body_too_large", "The body may have at most %d values.", maxNodes)
+		return apiErrorf("body_too_large", "The body may have at most %d values.", maxNodes)
 	} else if err != nil {
-		return faultf("invalid_json", "%s", sentence(err.Error()))
+		return apiErrorf("invalid_json", "%s", sentence(err.Error()))
 	}
 	return nil
 }
 
-func tooLarge(limit int64) *fault {
-	return faultf("body_too_large", "The body may have at most %d bytes.", limit)
+func tooLarge(limit int64) *apiError {
+	return apiErrorf("body_too_large", "The body may have at most %d bytes.", limit)
 }
 
 // emptyBody makes an empty object of no body, where that could be meant.
@@ -461,7 +461,7 @@ func (r *Request) emptyBody(takes bool) error {
 	if !takes {
 		return nil
 	}
-	r.body = node{kind: '{'}
+	r.body = jsonNode{kind: '{'}
 	if r.route.Input == nil {
 		return nil
 	}
@@ -470,7 +470,7 @@ func (r *Request) emptyBody(takes bool) error {
 		required = required || m.Access == Required || m.Access == CreateRequired
 	}
 	if required {
-		return faultf("invalid_json", "The body is empty; an object is expected.")
+		return apiErrorf("invalid_json", "The body is empty; an object is expected.")
 	}
 	return nil
 }
@@ -486,7 +486,7 @@ func (a *API) slurp(w http.ResponseWriter, r *Request, limit int64) ([]byte, err
 	}
 	if err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, faultf("invalid_json", "The body ends too early.")
+			return nil, apiErrorf("invalid_json", "The body ends too early.")
 		}
 		return nil, problem.New(problem.Unavailable, "the body could not be read").Because(err)
 	}

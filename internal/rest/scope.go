@@ -17,8 +17,8 @@ const (
 	subaccountMember = "subaccount_id" // of the query and of bodies
 )
 
-// naming is what a request says about subaccounts, by place.
-type naming struct {
+// namedSubaccounts is what a request says about subaccounts, by place.
+type namedSubaccounts struct {
 	header, query []string
 }
 
@@ -51,33 +51,33 @@ func (r *Request) Subaccounts() []string {
 // sole returns the subaccount of a record that is made: the one that the request
 // names, or else the only one that it reaches. Lacks is what is wrong with a body
 // that must name one and does not.
-func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lacks []flaw, err error) {
+func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lacks []fieldError, err error) {
 	if ids := scope.SubaccountIDs; len(ids) == 1 {
 		return ids[0], nil, nil
 	}
-	if err := r.knowSubaccounts(ctx); err != nil {
+	if err := r.loadSubaccounts(ctx); err != nil {
 		return "", nil, err
 	}
 	id, ok := scope.Sole(r.known)
 	if !ok {
-		lacks = []flaw{{Code: "required", Pointer: "#/" + subaccountMember, Detail: subaccountMember + " is required: the API key reaches several subaccounts, or none."}}
+		lacks = []fieldError{{Code: "required", Pointer: "#/" + subaccountMember, Detail: subaccountMember + " is required: the API key reaches several subaccounts, or none."}}
 	}
 	return id, lacks, nil
 }
 
-// also adds to what is wrong with a body what it lacks, unless that member is
+// appendMissing adds to what is wrong with a body what it lacks, unless that member is
 // wrong already, or all of it is.
-func also(flaws, lacks []flaw) []flaw {
+func appendMissing(flaws, lacks []fieldError) []fieldError {
 	for _, l := range lacks {
-		if len(flaws) < maxFaults && !slices.ContainsFunc(flaws, func(f flaw) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
+		if len(flaws) < maxFieldErrors && !slices.ContainsFunc(flaws, func(f fieldError) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
 			flaws = append(flaws, l)
 		}
 	}
 	return flaws
 }
 
-// knowSubaccounts looks up once which there are.
-func (r *Request) knowSubaccounts(ctx context.Context) (err error) {
+// loadSubaccounts looks up once which there are.
+func (r *Request) loadSubaccounts(ctx context.Context) (err error) {
 	if r.known != nil || r.api.c.Subaccounts == nil {
 		return nil
 	}
@@ -87,8 +87,8 @@ func (r *Request) knowSubaccounts(ctx context.Context) (err error) {
 	return nil
 }
 
-func errOutOfScope() *fault {
-	return faultf("subaccount_out_of_scope", "The API key, or what the request narrows it to, does not reach the subaccount.")
+func errOutOfScope() *apiError {
+	return apiErrorf("subaccount_out_of_scope", "The API key, or what the request narrows it to, does not reach the subaccount.")
 }
 
 // reach narrows the key's scope to what header and query name.
@@ -113,7 +113,7 @@ func (r *Request) reach(ctx context.Context, raw url.Values) error {
 		return err
 	}
 	if r.route.WholeScope && r.scope.Mode != apikey.AllSubaccounts {
-		return faultf("subaccount_out_of_scope", "This needs an API key for all subaccounts, and a request that is not narrowed to one of them.")
+		return apiErrorf("subaccount_out_of_scope", "This needs an API key for all subaccounts, and a request that is not narrowed to one of them.")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, erro
 	if err != nil {
 		return scope, errOutOfScope()
 	}
-	if err := r.knowSubaccounts(ctx); err != nil {
+	if err := r.loadSubaccounts(ctx); err != nil {
 		return scope, err
 	}
 	for _, id := range scope.SubaccountIDs {
@@ -145,8 +145,8 @@ func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, erro
 	return scope, nil
 }
 
-func badSubaccount(header, parameter, detail string) *fault {
-	return &fault{code: "invalid_parameter", detail: detail, flaws: []flaw{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
+func badSubaccount(header, parameter, detail string) *apiError {
+	return &apiError{code: "invalid_parameter", detail: detail, flaws: []fieldError{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
 }
 
 // reachBody narrows the scope to the subaccount that a body names.
@@ -159,7 +159,7 @@ func (r *Request) reachBody(ctx context.Context) (err error) {
 
 // namedIn returns the subaccount that a record names, if records of this route can
 // and this one does.
-func (r *Request) namedIn(body *node) []string {
+func (r *Request) namedIn(body *jsonNode) []string {
 	if r.api.c.Subaccounts == nil || r.route.Input == nil || member(r.route.Input.Members, subaccountMember) == nil {
 		return nil
 	}

@@ -106,17 +106,17 @@ func (n *newsStream) run(r *http.Request) {
 			return
 		case <-beat.C:
 			check, text = true, ": still here\n\n"
-		case _, ok := <-n.session.News():
+		case _, ok := <-n.session.Ready():
 			if !ok {
 				return
 			}
-			n.session.Take()
+			n.session.Drain()
 			check = true
-		case _, ok := <-n.sub.News():
+		case _, ok := <-n.sub.Ready():
 			if !ok {
 				return
 			}
-			mark, topics := hub.Mark(organization), n.sub.Take()
+			mark, topics := hub.Mark(organization), n.sub.Drain()
 			if len(topics) == 0 {
 				continue
 			}

@@ -43,7 +43,7 @@ func inNewsroom(t *testing.T, test func(t *testing.T, n *newsroom), change ...fu
 
 func (n *newsroom) newAccounts(hub *live.Hub, d *db.DB, change ...func(*account.Config)) *account.Service {
 	n.t.Helper()
-	c := account.Config{DB: d, Mailer: n, BaseURL: baseURL, Provider: new(provider), Tell: hub.Tell}
+	c := account.Config{DB: d, Mailer: n, BaseURL: baseURL, Provider: new(provider), Tell: hub.Publish}
 	for _, f := range change {
 		f(&c)
 	}
@@ -71,7 +71,7 @@ func newNewsrooms(t *testing.T) *newsroom {
 	done := make(chan struct{})
 	go func() { defer close(done); n.live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	<-s.News() // it hears of the other process from here on
+	<-s.Ready() // it hears of the other process from here on
 	return n
 }
 
@@ -191,15 +191,15 @@ func TestNews(t *testing.T) {
 	inNewsroom(t, func(t *testing.T, n *newsroom) {
 		ada, eve := n.enter("ada@example.com", "Acme"), n.enter("eve@example.com", "Evil")
 		s, other := n.listen(ada), n.listen(eve)
-		n.live.Tell(ada.User.OrganizationID, "ticket:2", "ticket:1")
+		n.live.Publish(ada.User.OrganizationID, "ticket:2", "ticket:1")
 		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: ticket:1\ndata: ticket:2")
-		n.live.Tell(ada.User.OrganizationID, "customer:1")
+		n.live.Publish(ada.User.OrganizationID, "customer:1")
 		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: customer:1")
 
 		// Another organization hears its own only, and who is quiet is still there.
 		other.want(t, ": still here")
 		s.want(t, ": still here")
-		n.live.Tell(eve.User.OrganizationID, "ticket:3")
+		n.live.Publish(eve.User.OrganizationID, "ticket:3")
 		other.want(t, "id: "+n.live.Mark(eve.User.OrganizationID)+"\ndata: ticket:3")
 
 		// A server that stops ends all.
@@ -219,7 +219,7 @@ func TestNewsMissed(t *testing.T) {
 		since := "/live?since=" + url.QueryEscape(page)
 		n.listenSince(ada, since, "", "")
 
-		n.live.TellSoon(organization, "ride:1")
+		n.live.PublishSoon(organization, "ride:1")
 		n.listenSince(ada, since, "", "\ndata: *")
 		// A browser comes back to the address of before with what it heard last.
 		n.listenSince(ada, since, n.live.Mark(organization), "")

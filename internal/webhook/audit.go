@@ -45,8 +45,8 @@ type settings struct {
 	Ordered       bool     `json:"ordered"`
 }
 
-// after returns what a change makes of the settings.
-func (o settings) after(c Change) settings {
+// with returns what a change makes of the settings.
+func (o settings) with(c Change) settings {
 	if c.URL != nil {
 		o.URL = *c.URL
 	}
@@ -73,7 +73,7 @@ func (o settings) after(c Change) settings {
 
 // recordUpdateTx records what a change does to a webhook, if anything.
 func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, organizationID, id string, before settings, c Change) error {
-	after := before.after(c)
+	after := before.with(c)
 	changes, err := audit.Diff(before, after)
 	if err != nil {
 		return err

@@ -40,25 +40,27 @@ const (
 	maxAuditQueue = 1000
 )
 
-// known reports whether there is an event of a name.
-func known(name event.Name) bool {
+// isEvent reports whether there is an event of a name.
+func isEvent(name event.Name) bool {
 	return name == event.AuditRecorded || slices.Contains(event.Names[:], name)
 }
 
-// audited reports whether a webhook of these events gets the audit log.
-func audited(events []string) bool { return slices.Contains(events, string(event.AuditRecorded)) }
+// subscribesAudit reports whether a webhook of these events gets the audit log.
+func subscribesAudit(events []string) bool {
+	return slices.Contains(events, string(event.AuditRecorded))
+}
 
 func errMayNotAudit() error {
 	return problem.New(problem.Forbidden, "webhooks of %s are for those who may read the audit log", event.AuditRecorded)
 }
 
-// changeAudit checks what a change has to do with the audit log, moves the cursors
+// applyAuditChange checks what a change has to do with the audit log, moves the cursors
 // along, and returns the change to make: such webhooks are ordered.
-func (s *Service) changeAudit(ctx context.Context, tx *db.Tx, id string, before settings, c Change) (Change, error) {
+func (s *Service) applyAuditChange(ctx context.Context, tx *db.Tx, id string, before settings, c Change) (Change, error) {
 	was := matches(before.Events, event.AuditRecorded)
 	is := was
 	if c.Events != nil {
-		is = audited(*c.Events)
+		is = subscribesAudit(*c.Events)
 	}
 	if !was && !is {
 		return c, nil

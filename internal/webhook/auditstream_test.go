@@ -17,16 +17,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// audited is a rig with the audit logs of a helpdesk and a fleet.
-type audited struct {
+// subscribesAudit is a rig with the audit logs of a helpdesk and a fleet.
+type subscribesAudit struct {
 	*rig
 	helpdesk, fleet *audit.Log
 	change          func(*webhook.Config)
 	changed         chan string // ids of webhooks
 }
 
-func newAudited(t *testing.T, n *network) audited {
-	a := audited{changed: make(chan string, 10_000)}
+func newAudited(t *testing.T, n *network) subscribesAudit {
+	a := subscribesAudit{changed: make(chan string, 10_000)}
 	d := dbtest.New(t)
 	a.helpdesk, a.fleet = audittest.Open(d), audittest.Fleet(dbtest.NewFleet(t), true)
 	a.change = func(c *webhook.Config) {
@@ -39,14 +39,14 @@ func newAudited(t *testing.T, n *network) audited {
 
 var wantsAudit = []string{string(event.AuditRecorded)}
 
-func (a audited) record(l *audit.Log, organizationID, action string) {
+func (a subscribesAudit) record(l *audit.Log, organizationID, action string) {
 	a.t.Helper()
 	if err := l.Record(a.t.Context(), audit.Entry{OrganizationID: organizationID, Action: action, Target: audit.Target{Type: "test"}}); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
-func (a audited) stream() {
+func (a subscribesAudit) stream() {
 	a.t.Helper()
 	if err := a.hooks.StreamAudit(a.t.Context()); err != nil {
 		a.t.Fatal(err)
@@ -55,7 +55,7 @@ func (a audited) stream() {
 
 // got returns the actions of the entries that a webhook has deliveries of, by ledger,
 // in the order of the deliveries.
-func (a audited) got(id string) map[string][]string {
+func (a subscribesAudit) got(id string) map[string][]string {
 	a.t.Helper()
 	list := a.deliveries(id)
 	slices.SortFunc(list, func(x, y webhook.Delivery) int { return cmpText(x.ID, y.ID) })
@@ -185,9 +185,9 @@ func TestAuditStreamLosesNothing(t *testing.T) {
 	}
 	a.update(siem.ID, webhook.Change{Enabled: new(true), MayAudit: true})
 	want = append(want, "webhook.updated")
-	other := audited{rig: newRig(t, a.db, n, a.change), helpdesk: a.helpdesk, fleet: a.fleet}
+	other := subscribesAudit{rig: newRig(t, a.db, n, a.change), helpdesk: a.helpdesk, fleet: a.fleet}
 	var both sync.WaitGroup
-	for _, of := range []audited{a, other, a, other} {
+	for _, of := range []subscribesAudit{a, other, a, other} {
 		both.Go(func() {
 			if err := of.hooks.StreamAudit(context.WithoutCancel(t.Context())); err != nil {
 				t.Error(err)

@@ -27,9 +27,9 @@ const (
 type outcome uint8
 
 const (
-	accepted outcome = iota // 2xx
-	refused                 // an answer that another attempt would not change
-	unheard                 // no answer, 5xx or 429: worth another attempt
+	accepted   outcome = iota // 2xx
+	refused                   // an answer that another attempt would not change
+	unanswered                // no answer, 5xx or 429: worth another attempt
 )
 
 // attempt is one post and what came of it.
@@ -46,16 +46,16 @@ type attempt struct {
 
 // deliver runs one job: an attempt to deliver an event to a webhook.
 func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
-	err := s.deliverInTurn(ctx, j)
+	err := s.deliverInOrder(ctx, j)
 	switch {
 	case errors.Is(err, errNewBacklog):
 		return s.deliver(ctx, j)
 	case errors.Is(err, errDeleted):
 		return nil // while a change that knew it was being written
 	case errors.Is(err, errOtherKind):
-		return s.changeOver(ctx, j)
+		return s.changeKind(ctx, j)
 	case errors.Is(err, errLater):
-		return s.comeBack(ctx, j)
+		return s.reschedule(ctx, j)
 	}
 	return err
 }
@@ -67,9 +67,9 @@ var (
 	errLater      = errors.New("it is not the delivery's turn, or the webhook is not enabled")
 )
 
-// deliverInTurn makes an attempt and records it, once it is the job's turn.
-func (s *Service) deliverInTurn(ctx context.Context, j *queue.Job) error {
-	t, err := s.target(ctx, j.Lane)
+// deliverInOrder makes an attempt and records it, once it is the job's turn.
+func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
+	t, err := s.cached(ctx, j.Lane)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Service) deliverInTurn(ctx context.Context, j *queue.Job) error {
 	}
 	if t.backlog != "" {
 		if !t.ordered { // an ordered lane sees to it
-			mine, err := s.turn(ctx, j, t.backlog)
+			mine, err := s.awaitTurn(ctx, j, t.backlog)
 			if err != nil {
 				return err
 			}
@@ -97,14 +97,14 @@ func (s *Service) deliverInTurn(ctx context.Context, j *queue.Job) error {
 	}
 	w := s.windows.open(j.Lane)
 	defer s.windows.close(w)
-	if err := s.windows.enter(ctx, w); err != nil {
+	if err := s.windows.acquire(ctx, w); err != nil {
 		return err
 	}
 	a, err := s.try(ctx, j, t.backlog)
 	if a.sent.version == 0 { // nothing was posted
-		s.windows.pass(w)
+		s.windows.cancel(w)
 	} else {
-		s.windows.leave(w, a.status != 0)
+		s.windows.release(w, a.status != 0)
 	}
 	if err != nil {
 		return err
@@ -112,13 +112,13 @@ func (s *Service) deliverInTurn(ctx context.Context, j *queue.Job) error {
 	return s.record(ctx, &result{job: j, attempt: a})
 }
 
-// changeOver moves a job that is of the other kind than its webhook's deliveries:
+// changeKind moves a job that is of the other kind than its webhook's deliveries:
 // it was enqueued or delayed while that changed.
-func (s *Service) changeOver(ctx context.Context, j *queue.Job) error {
+func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 	ctx = context.WithoutCancel(ctx)
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		// What is known of the webhook here may be a second old.
-		tx.AfterCommit(func() { s.targets.forget(j.Lane) })
+		tx.AfterCommit(func() { s.cache.evict(j.Lane) })
 		var ordered bool
 		err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered)
 		if errors.Is(err, db.ErrNoRows) {
@@ -139,7 +139,7 @@ func (s *Service) changeOver(ctx context.Context, j *queue.Job) error {
 // there was none. backlog is the one in which the job has waited for its turn:
 // what the webhook became meanwhile may ask for another turn.
 func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attempt, error) {
-	t, err := s.target(ctx, j.Lane)
+	t, err := s.cached(ctx, j.Lane)
 	switch {
 	case err != nil:
 		return attempt{}, err
@@ -168,7 +168,7 @@ func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attemp
 }
 
 // post makes one attempt, with the headers of [header], which it signs.
-func (s *Service) post(ctx context.Context, t *target, h http.Header, body []byte) attempt {
+func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, body []byte) attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	now := time.Now()
@@ -195,11 +195,11 @@ func (s *Service) post(ctx context.Context, t *target, h http.Header, body []byt
 	res, err := s.transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		a.latency = time.Since(now)
-		a.outcome, a.err = unheard, describe(ctx, err)
+		a.outcome, a.err = unanswered, describeError(ctx, err)
 		return a
 	}
 	a.status = res.StatusCode
-	a.response = start(res.Body)
+	a.response = readStart(res.Body)
 	a.latency = time.Since(now)
 	a.outcome = classify(res.StatusCode)
 	if a.outcome != accepted {
@@ -219,7 +219,7 @@ func classify(status int) outcome {
 	case status/100 == 2:
 		return accepted
 	case status/100 == 5 || status == http.StatusTooManyRequests:
-		return unheard
+		return unanswered
 	default:
 		return refused
 	}
@@ -229,10 +229,10 @@ func status(code int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
-// start reads an answer's body, as far as we do, and returns what is kept of
+// readStart reads an answer's body, as far as we do, and returns what is kept of
 // it. Once there is a status the body decides nothing, so its errors do not
 // matter.
-func start(body io.ReadCloser) string {
+func readStart(body io.ReadCloser) string {
 	defer body.Close()
 	if body == http.NoBody {
 		return ""
@@ -241,20 +241,20 @@ func start(body io.ReadCloser) string {
 	if n, err := io.CopyN(&kept, body, maxKept); err == nil {
 		io.CopyN(io.Discard, body, maxRead-n)
 	}
-	return clean(kept.String())
+	return storableText(kept.String())
 }
 
-// clean makes text of any bytes storable in both engines.
-func clean(s string) string {
+// storableText makes text of any bytes storable in both engines.
+func storableText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// describe says in words why there was no answer.
-func describe(ctx context.Context, err error) string {
+// describeError says in words why there was no answer.
+func describeError(ctx context.Context, err error) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return "no answer within 30 seconds"
 	}
-	text := clean(err.Error())
+	text := storableText(err.Error())
 	if len(text) > maxError {
 		text = strings.ToValidUTF8(text[:maxError], "")
 	}

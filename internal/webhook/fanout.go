@@ -47,7 +47,7 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 			}
 			all = append(all, newDelivery{sub, e, queue.NewID()})
 			// Most are delivered by this process a moment later.
-			if _, err := s.bodies.of(e, sub.form); err != nil {
+			if _, err := s.bodies.rendered(e, sub.form); err != nil {
 				return err
 			}
 		}
@@ -99,7 +99,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 			s.changed(tx, d.event.OrganizationID, d.subscription.id)
 		}
 		if !d.enabled {
-			if err := s.bound(ctx, tx, d.subscription.id); err != nil {
+			if err := s.boundQueue(ctx, tx, d.subscription.id); err != nil {
 				return fmt.Errorf("bound the queue of webhook %s: %w", d.subscription.id, err)
 			}
 		}
@@ -107,11 +107,11 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 	return nil
 }
 
-// bound counts a delivery that was just added to a webhook that is not enabled,
+// boundQueue counts a delivery that was just added to a webhook that is not enabled,
 // and drops the oldest when too many wait. The count starts when the webhook is
 // suspended; deliveries that were then under way may end without it, so it is
 // made again before anything is dropped for the first time.
-func (s *Service) bound(ctx context.Context, tx *db.Tx, id string) error {
+func (s *Service) boundQueue(ctx context.Context, tx *db.Tx, id string) error {
 	var held int64
 	if err := tx.QueryRow(ctx, "UPDATE webhooks SET held = held + 1 WHERE id = $1 RETURNING held", id).Scan(&held); err != nil {
 		return err

@@ -155,13 +155,13 @@ func TestPayloadOfJob(t *testing.T) {
 }
 
 func TestBodiesAreBounded(t *testing.T) {
-	var b bodies
+	var b bodyCache
 	e := samples()["message.created"]
-	first, err := b.of(&e, FormB)
+	first, err := b.rendered(&e, FormB)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := b.of(&e, FormB); err != nil || &again[0] != &first[0] {
+	if again, err := b.rendered(&e, FormB); err != nil || &again[0] != &first[0] {
 		t.Errorf("got another body, %v", err)
 	}
 	for i := range 20_000 {
@@ -175,7 +175,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 	e.Data.Message.Text = strings.Repeat("x", maxBody)
 	e.ID = "long"
-	if body, err := b.of(&e, FormB); len(body) < maxBody || err != nil || b.get(bodyKey{"long", FormB}) != nil {
+	if body, err := b.rendered(&e, FormB); len(body) < maxBody || err != nil || b.get(bodyKey{"long", FormB}) != nil {
 		t.Errorf("a long body: got %d bytes, %v, or it was kept", len(body), err)
 	}
 }

@@ -21,8 +21,8 @@ import (
 // MaxReplay is how many deliveries one [Service.Replay] takes.
 const MaxReplay = 1000
 
-// repeat is an event to be delivered to a webhook once more.
-type repeat struct {
+// replayItem is an event to be delivered to a webhook once more.
+type replayItem struct {
 	webhookID string // empty: to all that subscribe to it
 	event     event.Event
 }
@@ -75,13 +75,13 @@ func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, web
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	repeats := make([]repeat, len(list))
+	repeats := make([]replayItem, len(list))
 	for i, d := range list {
 		e, err := findEvent(ctx, tx, organizationID, d.EventID)
 		if err != nil {
 			return nil, err
 		}
-		repeats[i] = repeat{d.WebhookID, e}
+		repeats[i] = replayItem{d.WebhookID, e}
 	}
 	made, err := s.replay(ctx, tx, organizationID, repeats)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Service) ReplayEventIn(ctx context.Context, tx *db.Tx, organizationID, 
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.replay(ctx, tx, organizationID, []repeat{{webhookID, e}})
+	ids, err := s.replay(ctx, tx, organizationID, []replayItem{{webhookID, e}})
 	if err != nil {
 		return nil, fmt.Errorf("replay event: %w", err)
 	}
@@ -127,7 +127,7 @@ func (s *Service) ReplayEventIn(ctx context.Context, tx *db.Tx, organizationID, 
 }
 
 // replay writes deliveries and returns their ids.
-func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, repeats []repeat) ([]string, error) {
+func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, repeats []replayItem) ([]string, error) {
 	subs, err := db.All(ctx, tx, scanSubscription, selectSubscription+" WHERE organization_id = $1 ORDER BY id", organizationID)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 	if err != nil {
 		return Part{}, err
 	}
-	var repeats []repeat
+	var repeats []replayItem
 	for _, c := range wanted {
 		if sent[c.eventID] {
 			continue
@@ -286,7 +286,7 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 			return Part{}, err
 		}
 		sent[c.eventID] = true
-		repeats = append(repeats, repeat{r.WebhookID, e})
+		repeats = append(repeats, replayItem{r.WebhookID, e})
 	}
 	if len(repeats) > 0 && !r.DryRun {
 		if err := s.db.Write(ctx, func(tx *db.Tx) error {

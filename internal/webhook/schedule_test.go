@@ -92,8 +92,8 @@ func TestClassify(t *testing.T) {
 		200: accepted, 201: accepted, 204: accepted, 299: accepted,
 		300: refused, 301: refused, 302: refused, 304: refused, 307: refused, 308: refused,
 		400: refused, 401: refused, 404: refused, 408: refused, 410: refused, 428: refused, 430: refused, 499: refused,
-		429: unheard,
-		500: unheard, 502: unheard, 503: unheard, 504: unheard, 599: unheard,
+		429: unanswered,
+		500: unanswered, 502: unanswered, 503: unanswered, 504: unanswered, 599: unanswered,
 		600: refused, 999: refused,
 	}
 	for status, want := range want {

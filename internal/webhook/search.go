@@ -107,7 +107,7 @@ func (s *Service) Each(ctx context.Context, organizationID string, q Query, fn f
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
-	return s.db.ReadSlowly(ctx, func(tx *db.Tx) error {
+	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
 		if err := s.byIndexes(ctx, tx); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (q *Query) check() error {
 }
 
 func checkEvent(v *problem.Validation, name event.Name) {
-	if name != "" && !known(name) {
+	if name != "" && !isEvent(name) {
 		v.Add("event", "is not the name of an event")
 	}
 }

@@ -43,8 +43,8 @@ func deliveryNumber(id string) int {
 
 const firstMade = 0x200000000000 // milliseconds
 
-// madeAt is when the n-th delivery was made.
-func madeAt(n int) time.Time {
+// createdAt is when the n-th delivery was made.
+func createdAt(n int) time.Time {
 	after, _ := strconv.ParseInt(fmt.Sprint(n), 16, 64)
 	return time.UnixMilli(firstMade + after)
 }
@@ -161,19 +161,19 @@ func testFound(t *testing.T, s *Service) {
 			func(n int) bool { return state(n) == Untried || state(n) == Retrying }, 9},
 		{"delivered or failed of one event", Query{States: []DeliveryState{Delivered, Undelivered}, Events: []event.Name{event.SLAWarning}, Limit: 500},
 			func(n int) bool { return name(n) == event.SLAWarning && state(n) != Retrying && n > many-20_000 }, 7},
-		{"rare among all", Query{Events: []event.Name{event.SLAWarning}, States: []DeliveryState{Delivered, Dropped, Retrying}, From: madeAt(1), To: madeAt(60_000)},
+		{"rare among all", Query{Events: []event.Name{event.SLAWarning}, States: []DeliveryState{Delivered, Dropped, Retrying}, From: createdAt(1), To: createdAt(60_000)},
 			func(n int) bool {
 				return n < 60_000 && name(n) == event.SLAWarning && state(n) != Undelivered && state(n) != Untried
 			}, 170},
 		{"failed of one event", Query{States: []DeliveryState{Undelivered}, Events: []event.Name{event.SLAWarning}},
 			func(n int) bool { return state(n) == Undelivered && name(n) == event.SLAWarning }, 2},
-		{"of a time", Query{From: madeAt(150_000), To: madeAt(150_100)}, func(n int) bool { return n >= 150_000 && n < 150_100 }, 3},
+		{"of a time", Query{From: createdAt(150_000), To: createdAt(150_100)}, func(n int) bool { return n >= 150_000 && n < 150_100 }, 3},
 		{"of an event", Query{EventID: "10000000-0000-7000-8000-100000002200"}, func(n int) bool { return n == 2200 || n == 2500 }, 1},
 		{"of an event, in a state", Query{EventID: "10000000-0000-7000-8000-100000005000", States: []DeliveryState{Undelivered}}, func(n int) bool { return n == 5000 }, 1},
 		{"of an event of another ticket", Query{EventID: "10000000-0000-7000-8000-100000002200", TicketID: "quiet"}, func(int) bool { return false }, 1},
 		{"of an event of the ticket", Query{EventID: "10000000-0000-7000-8000-100000002200", TicketID: "busy"}, func(n int) bool { return n == 2200 || n == 2500 }, 1},
 		{"of a ticket", Query{TicketID: "quiet", Limit: 16}, quiet, 4},
-		{"of a ticket, in a time", Query{TicketID: "quiet", From: madeAt(50_000), To: madeAt(100_000)}, func(n int) bool { return quiet(n) && n >= 50_000 && n < 100_000 }, 1},
+		{"of a ticket, in a time", Query{TicketID: "quiet", From: createdAt(50_000), To: createdAt(100_000)}, func(n int) bool { return quiet(n) && n >= 50_000 && n < 100_000 }, 1},
 		{"of a ticket with many events", Query{TicketID: "busy", Limit: 500}, func(n int) bool { return busy(n) && n > many-50_000 }, 12},
 		{"of no ticket", Query{TicketID: "none"}, func(int) bool { return false }, 1},
 		{"of no event", Query{EventID: "none"}, func(int) bool { return false }, 1},

@@ -22,8 +22,8 @@ const (
 	WaitEnabled Wait = "enabled" // that the webhook is enabled, and those before it
 )
 
-// Coming is a delivery that waits.
-type Coming struct {
+// UpcomingDelivery is a delivery that waits.
+type UpcomingDelivery struct {
 	Delivery
 	Wait Wait
 	// Due is the earliest time of the next attempt. Where it waits for more
@@ -37,13 +37,13 @@ type Coming struct {
 
 // Upcoming returns what waits for a webhook, up to limit (at most [MaxPage]), in
 // the order in which it goes out as things are now.
-func (s *Service) Upcoming(ctx context.Context, organizationID, webhookID string, limit int) ([]Coming, error) {
+func (s *Service) Upcoming(ctx context.Context, organizationID, webhookID string, limit int) ([]UpcomingDelivery, error) {
 	var v problem.Validation
 	if limit < 1 || limit > MaxPage {
 		v.Add("limit", "must be from 1 to %d", MaxPage)
 		return nil, v.Err()
 	}
-	var out []Coming
+	var out []UpcomingDelivery
 	err := s.read(ctx, func(tx *db.Tx) error {
 		w, err := find(ctx, tx, organizationID, webhookID)
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) Upcoming(ctx context.Context, organizationID, webhookID string
 		}
 		plan := planner{webhook: &w, backlog: backlog, scale: s.scale, now: tx.Now, place: start}
 		for _, d := range list {
-			out = append(out, plan.coming(d))
+			out = append(out, plan.upcoming(d))
 		}
 		return nil
 	})
@@ -131,11 +131,11 @@ type planner struct {
 	pending bool      // one of the backlog was given
 }
 
-func (p *planner) coming(d Delivery) Coming {
+func (p *planner) upcoming(d Delivery) UpcomingDelivery {
 	if p.webhook.State != Enabled {
 		d.NextAt, d.Scheduled = time.Time{}, 0 // once it is enabled
 	}
-	c := Coming{Delivery: d, Due: later(p.now, d.NextAt)}
+	c := UpcomingDelivery{Delivery: d, Due: later(p.now, d.NextAt)}
 	ofBacklog := d.State == Untried && d.ID <= p.backlog && p.webhook.State == Enabled
 	paced := ofBacklog && p.webhook.DrainRate > 0
 	if p.webhook.Ordered || p.pending {

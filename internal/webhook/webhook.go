@@ -212,11 +212,11 @@ type Service struct {
 	stream       auditStream
 	log          *slog.Logger
 
-	targets  targets
-	bodies   bodies
+	cache    webhookCache
+	bodies   bodyCache
 	recorder recorder
-	windows  windows
-	turns    turns
+	windows  concurrencyLimits
+	turns    backlogOrder
 }
 
 // Open returns a service, registered with the queue as the worker of its kinds
@@ -244,13 +244,13 @@ func Open(c Config) *Service {
 	forever := func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true }
 	for _, kind := range []string{JobKind, OrderedKind} {
 		c.Queue.Handle(queue.Worker{
-			Kind:        kind,
-			Ordered:     kind == OrderedKind,
-			PerLane:     orDefault(c.PerLane, 64),
-			Concurrency: orDefault(c.Concurrency, 16384),
-			Room:        s.windows.room,
-			Run:         s.deliver,
-			Retry:       forever,
+			Kind:         kind,
+			Ordered:      kind == OrderedKind,
+			PerLane:      orDefault(c.PerLane, 64),
+			Concurrency:  orDefault(c.Concurrency, 16384),
+			LaneCapacity: s.windows.capacity,
+			Run:          s.deliver,
+			Retry:        forever,
 		})
 	}
 	c.Queue.Handle(queue.Worker{Kind: trimKind, Run: s.trim, Retry: forever})
@@ -363,7 +363,7 @@ func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string
 	if err := v.Err(); err != nil {
 		return Webhook{}, err
 	}
-	if audited(n.Events) {
+	if subscribesAudit(n.Events) {
 		if !n.MayAudit {
 			return Webhook{}, errMayNotAudit()
 		}
@@ -400,7 +400,7 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 		s.sealSecret(id, n.Secret), tx.Now.UnixMicro(), db.Text(creator(ctx))); err != nil {
 		return Webhook{}, err
 	}
-	if err := keepVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
+	if err := saveVersion(ctx, tx, id, 1, version{n.URL, n.PayloadForm}); err != nil {
 		return Webhook{}, err
 	}
 	if state != Enabled {
@@ -413,7 +413,7 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 	if err != nil {
 		return Webhook{}, err
 	}
-	if err := s.subscribeAudit(ctx, tx, id, false, audited(n.Events)); err != nil {
+	if err := s.subscribeAudit(ctx, tx, id, false, subscribesAudit(n.Events)); err != nil {
 		return Webhook{}, err
 	}
 	if err := s.recordTx(ctx, tx, AuditCreated, organizationID, id, n.URL, chosen, nil); err != nil {
@@ -447,7 +447,7 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	}
 	if moving {
 		// Whoever asked may have gone, which leaves it half done only here.
-		if err := s.moveRest(context.WithoutCancel(ctx), id, c.Ordered == nil || *c.Ordered); err != nil {
+		if err := s.moveRemaining(context.WithoutCancel(ctx), id, c.Ordered == nil || *c.Ordered); err != nil {
 			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
 		}
 	}
@@ -505,7 +505,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	if err != nil {
 		return false, err
 	}
-	if c, err = s.changeAudit(ctx, tx, id, before, c); err != nil {
+	if c, err = s.applyAuditChange(ctx, tx, id, before, c); err != nil {
 		return false, err
 	}
 	state, ordered := before.State, before.Ordered
@@ -526,14 +526,14 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	if err != nil {
 		return false, err
 	}
-	if err := keepVersion(ctx, tx, id, number, now); err != nil {
+	if err := saveVersion(ctx, tx, id, number, now); err != nil {
 		return false, err
 	}
 	if err := s.changeSecret(ctx, tx, id, c); err != nil {
 		return false, err
 	}
 	// Before a lane is moved or released, which wakes the dispatcher.
-	tx.AfterCommit(func() { s.targets.forget(id) })
+	tx.AfterCommit(func() { s.cache.evict(id) })
 	s.changed(tx, organizationID, id)
 	if c.Ordered != nil && *c.Ordered != ordered {
 		if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
@@ -567,10 +567,10 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	return moving, err
 }
 
-// moveRest moves what waits for a webhook that was made ordered, or not ordered
+// moveRemaining moves what waits for a webhook that was made ordered, or not ordered
 // any more, a few jobs at a time. What it leaves when it is cut off is moved job
 // by job, as each comes to be delivered.
-func (s *Service) moveRest(ctx context.Context, id string, ordered bool) error {
+func (s *Service) moveRemaining(ctx context.Context, id string, ordered bool) error {
 	for more := true; more; {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			more = false
@@ -614,7 +614,7 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.subscribeAudit(ctx, tx, id, true, false); err != nil {
 		return err
 	}
-	tx.AfterCommit(func() { s.targets.forget(id) })
+	tx.AfterCommit(func() { s.cache.evict(id) })
 	s.changed(tx, organizationID, id)
 	for _, kind := range []string{JobKind, OrderedKind} {
 		if err := s.queue.DeleteLane(ctx, tx, kind, id); err != nil {
@@ -650,8 +650,8 @@ func (s *Service) hold(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// keepVersion writes down a webhook as it is now, unless it is already.
-func keepVersion(ctx context.Context, tx *db.Tx, id string, number int64, v version) error {
+// saveVersion writes down a webhook as it is now, unless it is already.
+func saveVersion(ctx context.Context, tx *db.Tx, id string, number int64, v version) error {
 	_, err := tx.Exec(ctx, `INSERT INTO webhook_versions (webhook_id, version, url, payload_form, created_at)
 		VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`, id, number, v.url, string(v.form), tx.Now.UnixMicro())
 	return err
@@ -735,7 +735,7 @@ func checkEvents(v *problem.Validation, names []string) {
 		v.Add("events", "must name at least one event")
 	}
 	for i, name := range names {
-		if name != "*" && !known(event.Name(name)) {
+		if name != "*" && !isEvent(event.Name(name)) {
 			v.Add(fmt.Sprintf("events.%d", i), "is not the name of an event")
 		}
 	}

@@ -63,8 +63,8 @@ func Stored(ctx context.Context, d Database) Finding {
 	case state.Version < newest:
 		return warn(found, "Start the server or run `kickstand migrate`, after a backup.")
 	}
-	if err := handle.Beat(ctx); err != nil {
-		return fail(fmt.Sprintf("%s: %s", found, db.Reason(err)), "Look at the disk and the database server; restore a backup if a table is damaged.")
+	if err := handle.WriteHeartbeat(ctx); err != nil {
+		return fail(fmt.Sprintf("%s: %s", found, db.FailureReason(err)), "Look at the disk and the database server; restore a backup if a table is damaged.")
 	}
 	interference, err := audit.Interference(ctx, handle)
 	if err != nil {

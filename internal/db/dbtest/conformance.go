@@ -895,7 +895,7 @@ func testTryLock(t *testing.T, s *suite) {
 // Settle waits for a transaction that has changed something, and for no later one.
 func testSettle(t *testing.T, s *suite) {
 	ctx := t.Context()
-	if err := s.Settle(ctx); err != nil {
+	if err := s.WaitForWrites(ctx); err != nil {
 		t.Errorf("nobody writes: %v", err)
 	}
 	changed, leave, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -918,15 +918,15 @@ func testSettle(t *testing.T, s *suite) {
 	if s.Postgres() {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
-		if err := s.Settle(short); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.WaitForWrites(short); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("beside a transaction that has written: got %v, want to wait for it", err)
 		}
-	} else if err := s.Settle(ctx); err != nil {
+	} else if err := s.WaitForWrites(ctx); err != nil {
 		t.Errorf("beside a transaction that has written: %v", err)
 	}
 	close(leave)
 	<-done
-	if err := s.Settle(ctx); err != nil {
+	if err := s.WaitForWrites(ctx); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 	s.wantIDs(t, "slow")

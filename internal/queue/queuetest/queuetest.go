@@ -484,7 +484,7 @@ func testRetry(t *testing.T, s *suite) {
 			}
 			return time.Millisecond, attempt < 3
 		},
-		Bury: func(_ context.Context, tx *db.Tx, j *queue.Job, err error) error {
+		Discard: func(_ context.Context, tx *db.Tx, j *queue.Job, err error) error {
 			tx.AfterCommit(func() { buried <- burial{j.Attempt, err} })
 			return nil
 		},
@@ -514,7 +514,7 @@ func testBuryFails(t *testing.T, s *suite) {
 			return errors.New("broken")
 		},
 		Retry: func(int, error) (time.Duration, bool) { return 0, false },
-		Bury: func(_ context.Context, _ *db.Tx, j *queue.Job, _ error) error {
+		Discard: func(_ context.Context, _ *db.Tx, j *queue.Job, _ error) error {
 			if j.Attempt == 0 {
 				panic("no room")
 			}

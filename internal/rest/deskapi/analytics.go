@@ -82,7 +82,7 @@ func (a *API) ticketAnalytics(ctx context.Context, r *rest.Request) (rest.Respon
 	if err != nil {
 		return rest.Response{}, err
 	}
-	ctx = db.Long(ctx, "analytics")
+	ctx = db.LongRunning(ctx, "analytics")
 	var got desk.TicketAnalytics
 	err = a.DB.Read(ctx, func(tx *db.Tx) (err error) {
 		got, err = a.Desk.TicketAnalytics(ctx, tx, r.Key.OrganizationID, in.From, in.To, in.Granularity, in.Location, in.GroupBy)

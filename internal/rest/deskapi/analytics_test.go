@@ -13,7 +13,7 @@ func TestTicketAnalytics(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		r.ticket(name, name+"@c.example")
 	}
-	ask(t, r.Client, "PUT", "/tickets/"+r.ticket("three", "three@c.example").text("id"), `{"priority": "urgent", "status": "resolved"}`, 200)
+	send(t, r.Client, "PUT", "/tickets/"+r.ticket("three", "three@c.example").text("id"), `{"priority": "urgent", "status": "resolved"}`, 200)
 	now := time.Now().UTC()
 	from, to := now.Add(-24*time.Hour).Format(time.DateOnly), now.Add(24*time.Hour).Format(time.DateOnly)
 
@@ -52,7 +52,7 @@ func TestTicketAnalytics(t *testing.T) {
 	if rows = got.list("data"); len(rows) != 1 || rows[0]["period_start"] != "2026-03-29T05:00:00.500Z" || rows[0]["period_end"] != "2026-03-30T00:00:00Z" {
 		t.Errorf("clipped: %v", got)
 	}
-	if rows := ask(t, r.other(), "GET", "/analytics/tickets"+query, "", 200).list("data"); len(rows) != 0 {
+	if rows := send(t, r.other(), "GET", "/analytics/tickets"+query, "", 200).list("data"); len(rows) != 0 {
 		t.Errorf("they see %v", rows)
 	}
 	for _, c := range []struct {

@@ -98,7 +98,7 @@ func (p tenant) changeable(rt *rest.Route) string {
 	case "replayDelivery": // that of a test cannot be replayed
 		w := p.webhook()
 		p.ticket()
-		list := ask(p.t, p.Client, "GET", w+"/deliveries", "", 200)
+		list := send(p.t, p.Client, "GET", w+"/deliveries", "", 200)
 		path = w + "/deliveries/" + list["data"].([]any)[0].(map[string]any)["id"].(string) + "/replay"
 	case "replayDeliveries", "replayEvent":
 		w := p.webhook()

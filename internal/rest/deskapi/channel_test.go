@@ -45,14 +45,14 @@ func TestChannels(t *testing.T) {
 		t.Errorf("made %d %s", created.Status, created.Body)
 	}
 	refused(t, "another's ETag", r.Do("PUT", at2, `{}`, "If-Match: "+r.Get(at).Header.Get("Etag")), 412, "precondition_failed")
-	back := ask(t, r.Client, "PUT", at2, created.Body, 200, "If-Match: "+created.Header.Get("Etag"))
+	back := send(t, r.Client, "PUT", at2, created.Body, 200, "If-Match: "+created.Header.Get("Etag"))
 	if back["generated_secret"] != nil || back["name"] != "Support" {
 		t.Errorf("sent back, it became %v", back)
 	}
 	refused(t, "the ETag before", r.Do("DELETE", at2, "", "If-Match: "+created.Header.Get("Etag")), 412, "precondition_failed")
-	ask(t, r.Client, "PUT", at2, jsonOf(t, r.get(at2)), 200, "If-Match: "+r.Get(at2).Header.Get("Etag"))
+	send(t, r.Client, "PUT", at2, jsonOf(t, r.get(at2)), 200, "If-Match: "+r.Get(at2).Header.Get("Etag"))
 
-	changed := ask(t, r.Client, "PUT", at, `{"name": null, "enabled": false, "settings": {}, "credentials": {"key_id": "x", "key_secret": "credential-of-ours"}, "secrets": ["a new secret"]}`, 200)
+	changed := send(t, r.Client, "PUT", at, `{"name": null, "enabled": false, "settings": {}, "credentials": {"key_id": "x", "key_secret": "credential-of-ours"}, "secrets": ["a new secret"]}`, 200)
 	if changed["enabled"] != false || jsonOf(t, changed["credential_names"]) != `["key_id","key_secret"]` || jsonOf(t, changed["settings"]) != `{}` || changed["name"] != "+14155550100" {
 		t.Errorf("changed to %v", changed)
 	}
@@ -77,7 +77,7 @@ func TestChannels(t *testing.T) {
 		t.Errorf("the member is %q, want address", taken.Problem().Member)
 	}
 	// Whether others have an address is not told.
-	theirs := ask(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
+	theirs := send(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
 	if a := r.other().Do("DELETE", "/channels/"+theirs.text("id"), ""); a.Status != 204 {
 		t.Errorf("deleting theirs got %d %s", a.Status, a.Body)
 	}
@@ -92,12 +92,12 @@ func TestChannels(t *testing.T) {
 	}
 
 	// Rotation.
-	rotated := ask(t, r.Client, "POST", at+"/rotate", "", 200, "Idempotency-Key: rotate")
-	again := ask(t, r.Client, "POST", at+"/rotate", "", 200, "Idempotency-Key: rotate")
+	rotated := send(t, r.Client, "POST", at+"/rotate", "", 200, "Idempotency-Key: rotate")
+	again := send(t, r.Client, "POST", at+"/rotate", "", 200, "Idempotency-Key: rotate")
 	if rotated.text("generated_secret") == "" || again["generated_secret"] != rotated["generated_secret"] {
 		t.Errorf("rotated to %v, and again to %v", rotated, again)
 	}
-	if given := ask(t, r.Client, "POST", at+"/rotate", `{"secret": "one of my own", "overlap_seconds": 0}`, 200); given["generated_secret"] != nil {
+	if given := send(t, r.Client, "POST", at+"/rotate", `{"secret": "one of my own", "overlap_seconds": 0}`, 200); given["generated_secret"] != nil {
 		t.Errorf("shown back: %v", given)
 	}
 	if c, err = r.connections.FindOf(t.Context(), r.db, r.ours.ID, made.text("id")); err != nil || strings.Join(c.Secrets(c.UpdatedAt), " ") != "one of my own" {
@@ -111,14 +111,14 @@ func TestChannels(t *testing.T) {
 	if csv := r.Get("/channels", "Accept: text/csv"); strings.Count(csv.Body, "\r\n") != 3 {
 		t.Errorf("as CSV: %q", csv.Body)
 	}
-	if list := ask(t, r.other(), "GET", "/channels", "", 200).list("data"); len(list) != 0 {
+	if list := send(t, r.other(), "GET", "/channels", "", 200).list("data"); len(list) != 0 {
 		t.Errorf("they see %v", list)
 	}
 	if a := r.Do("DELETE", at, "", "If-Match: "+r.Get(at).Header.Get("Etag")); a.Status != 204 {
 		t.Errorf("deleting got %d %s", a.Status, a.Body)
 	}
 	refused(t, "a deleted one", r.Get(at), 404, "not_found")
-	ask(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
+	send(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
 }
 
 // texted has an SMS come in, signed as its provider does, or an unreadable one.
@@ -150,14 +150,14 @@ func TestAddressWithoutKeyIsRefused(t *testing.T) {
 	if list := r.get("/channels").list("data"); len(list) != 0 {
 		t.Errorf("connected %v", list)
 	}
-	at := "/channels/" + ask(t, r.Client, "POST", "/channels", connect(whole), 201).text("id")
+	at := "/channels/" + send(t, r.Client, "POST", "/channels", connect(whole), 201).text("id")
 	refused(t, "changing", r.Do("PUT", at, `{"credentials": `+bare+`}`), 422, "validation_failed", "#/credentials/delivery_api_key required")
 	refused(t, "an empty key", r.Do("PUT", at, `{"credentials": {"delivery_api_url": "https://evil.example", "delivery_api_key": ""}}`),
 		422, "validation_failed", "#/credentials/delivery_api_key required")
 	if got := r.get(at); jsonOf(t, got["credential_names"]) != `["delivery_api_key","delivery_api_url"]` {
 		t.Errorf("left with %v", got["credential_names"])
 	}
-	ask(t, r.Client, "PUT", at, `{"credentials": {"delivery_api_key": "re_ours"}}`, 200)
+	send(t, r.Client, "PUT", at, `{"credentials": {"delivery_api_key": "re_ours"}}`, 200)
 }
 
 func TestInboundEvents(t *testing.T) {
@@ -224,8 +224,8 @@ func TestInboundEvents(t *testing.T) {
 	if dead := r.get("/inbound-events?state=dead").list("data"); len(dead) != 1 || dead[0]["error"] != "a fault" {
 		t.Errorf("dead: %v", dead)
 	}
-	again := ask(t, r.Client, "POST", at+"/replay", "", 200, "Idempotency-Key: again")
-	twice := ask(t, r.Client, "POST", at+"/replay", "", 200, "Idempotency-Key: again")
+	again := send(t, r.Client, "POST", at+"/replay", "", 200, "Idempotency-Key: again")
+	twice := send(t, r.Client, "POST", at+"/replay", "", 200, "Idempotency-Key: again")
 	if again["state"] != string(inbound.Accepted) || again["error"] != nil || jsonOf(t, twice) != jsonOf(t, again) {
 		t.Errorf("replayed, it is %v and then %v", again, twice)
 	}
@@ -233,7 +233,7 @@ func TestInboundEvents(t *testing.T) {
 		refused(t, "their "+c[0]+" "+c[1], r.other().Do(c[0], c[1], ""), 404, "not_found")
 		refused(t, "none: "+c[0], r.Do(c[0], strings.Replace(c[1], all[2].text("id"), nobody, 1), ""), 404, "not_found")
 	}
-	if list := ask(t, r.other(), "GET", "/inbound-events", "", 200).list("data"); len(list) != 0 {
+	if list := send(t, r.other(), "GET", "/inbound-events", "", 200).list("data"); len(list) != 0 {
 		t.Errorf("they see %v", list)
 	}
 }
@@ -241,10 +241,10 @@ func TestInboundEvents(t *testing.T) {
 func TestSLAPolicies(t *testing.T) {
 	r := newRig(t)
 	admin := r.admin()
-	get := func(path string) fields { return ask(t, admin, "GET", path, "", 200) }
+	get := func(path string) fields { return send(t, admin, "GET", path, "", 200) }
 	body := `{"first_response_minutes": 30, "business_hours": {"time_zone": "Europe/Berlin", "weekly": {"mon": [{"from": "13:00", "to": "17:00"}, {"from": "09:00", "to": "12:00"}]}, "holidays": ["2026-12-25"]}}`
-	made := ask(t, admin, "PUT", "/sla-policies/high", body, 200, "Idempotency-Key: high")
-	if again := ask(t, admin, "PUT", "/sla-policies/high", body, 200, "Idempotency-Key: high"); jsonOf(t, again) != jsonOf(t, made) {
+	made := send(t, admin, "PUT", "/sla-policies/high", body, 200, "Idempotency-Key: high")
+	if again := send(t, admin, "PUT", "/sla-policies/high", body, 200, "Idempotency-Key: high"); jsonOf(t, again) != jsonOf(t, made) {
 		t.Errorf("again: %v, want %v", again, made)
 	}
 	want := `{"holidays":["2026-12-25"],"time_zone":"Europe/Berlin","weekly":{"fri":[],"mon":[{"from":"09:00","to":"12:00"},{"from":"13:00","to":"17:00"}],"sat":[],"sun":[],"thu":[],"tue":[],"wed":[]}}`
@@ -255,11 +255,11 @@ func TestSLAPolicies(t *testing.T) {
 		t.Errorf("got %v, want %v", got, made)
 	}
 	tag := admin.Get("/sla-policies/high").Header.Get("Etag")
-	changed := ask(t, admin, "PUT", "/sla-policies/high", `{"resolution_minutes": 480, "business_hours": null}`, 200, "If-Match: "+tag)
+	changed := send(t, admin, "PUT", "/sla-policies/high", `{"resolution_minutes": 480, "business_hours": null}`, 200, "If-Match: "+tag)
 	if changed["first_response_minutes"] != 30.0 || changed["resolution_minutes"] != 480.0 || changed["business_hours"] != nil || changed["created_at"] != made["created_at"] {
 		t.Errorf("changed to %v", changed)
 	}
-	ask(t, admin, "PUT", "/sla-policies/high", jsonOf(t, get("/sla-policies/high")), 200)
+	send(t, admin, "PUT", "/sla-policies/high", jsonOf(t, get("/sla-policies/high")), 200)
 	for _, method := range []string{"PUT", "DELETE"} {
 		sent := ""
 		if method == "PUT" {
@@ -268,8 +268,8 @@ func TestSLAPolicies(t *testing.T) {
 		refused(t, method+" of an old one", admin.Do(method, "/sla-policies/high", sent, "If-Match: "+tag), 412, "precondition_failed")
 	}
 	refused(t, "a new one with If-Match", admin.Do("PUT", "/sla-policies/low", `{"resolution_minutes": 1}`, "If-Match: "+tag), 412, "precondition_failed")
-	ask(t, admin, "PUT", "/sla-policies/low", `{"resolution_minutes": 1440}`, 200)
-	ask(t, admin, "PUT", "/sla-policies/urgent", `{"resolution_minutes": 60}`, 200)
+	send(t, admin, "PUT", "/sla-policies/low", `{"resolution_minutes": 1440}`, 200)
+	send(t, admin, "PUT", "/sla-policies/urgent", `{"resolution_minutes": 60}`, 200)
 	order := func(query string) string {
 		var names []string
 		for _, p := range get("/sla-policies" + query).list("data") {
@@ -325,7 +325,7 @@ func TestAuditLog(t *testing.T) {
 	if _, err := r.keys.Revoke(t.Context(), r.ours.ID, k.ID); err != nil {
 		t.Fatal(err)
 	}
-	get := func(path string) fields { return ask(t, admin, "GET", path, "", 200) }
+	get := func(path string) fields { return send(t, admin, "GET", path, "", 200) }
 	all := get("/settings/audit-log").list("data")
 	if len(all) != 4 || all[0]["action"] != "api_key.revoked" || all[1]["action"] != "api_key.created" {
 		t.Fatalf("got %v", all)
@@ -346,7 +346,7 @@ func TestAuditLog(t *testing.T) {
 	}
 	refused(t, "without settings", r.Get("/settings/audit-log"), 403, "permission_denied")
 	theirs := r.As(r.key(r.theirs, apikey.Permissions{Level: apikey.Admin}))
-	if list := ask(t, theirs, "GET", "/settings/audit-log", "", 200).list("data"); len(list) != 1 || list[0]["id"] == all[3]["id"] {
+	if list := send(t, theirs, "GET", "/settings/audit-log", "", 200).list("data"); len(list) != 1 || list[0]["id"] == all[3]["id"] {
 		t.Errorf("they see %v", list)
 	}
 }

@@ -35,7 +35,7 @@ func TestCustomer(t *testing.T) {
 	if got := r.emitted(); !slices.Equal(got, []string{"customer.created"}) {
 		t.Errorf("emitted %q", got)
 	}
-	changed := ask(t, r.Client, "PUT", path, `{"name":null,"emails":["new@example.com"],"phones":null,"external_id":null,"metadata":null}`, 200)
+	changed := send(t, r.Client, "PUT", path, `{"name":null,"emails":["new@example.com"],"phones":null,"external_id":null,"metadata":null}`, 200)
 	for member, want := range map[string]string{"name": "null", "emails": `["new@example.com"]`, "phones": "[]", "external_id": "null", "metadata": "{}"} {
 		if got := jsonOf(t, changed[member]); got != want {
 			t.Errorf("%s is %s, want %s", member, got, want)
@@ -90,7 +90,7 @@ func TestCustomer(t *testing.T) {
 
 	// Their tickets stay, of somebody without a name.
 	ticket := r.post("/tickets", fields{"subject": "S", "customer_id": other["id"]})
-	ask(t, r.Client, "DELETE", "/customers/"+other.text("id"), "", 204)
+	send(t, r.Client, "DELETE", "/customers/"+other.text("id"), "", 204)
 	refused(t, "a deleted customer", r.Get("/customers/"+other.text("id")), 404, "not_found")
 	left := r.get("/tickets/" + ticket.text("id") + "?expand[]=customer")["customer"].(map[string]any)
 	if left["id"] != other["id"] || left["name"] != nil || left["email"] != nil || len(left["emails"].([]any)) != 0 || left["object"] != "customer" {

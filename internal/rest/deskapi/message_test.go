@@ -218,7 +218,7 @@ func TestCrossedReply(t *testing.T) {
 	seen := r.get(path)["data"].([]any)[0].(map[string]any)["id"].(string)
 	body := `{"kind":"reply","text":"On its way.","seen_message_id":"` + seen + `"}`
 
-	first := ask(t, other, "POST", path, body, 201, "Idempotency-Key: a")
+	first := send(t, other, "POST", path, body, 201, "Idempotency-Key: a")
 	for range 2 {
 		refused(t, "a crossing reply", r.Do("POST", path, body, "Idempotency-Key: b"), 409, "crossed_reply")
 	}
@@ -234,7 +234,7 @@ func TestCrossedReply(t *testing.T) {
 	r.post(path, fields{"kind": "reply", "text": "Here.", "seen_message_id": seen, "force": true})
 	r.post(path, fields{"kind": "reply", "text": "Here.", "seen_message_id": nil})
 	// Two replies by others are newer by now than what this one had seen.
-	if again := ask(t, other, "POST", path, body, 201, "Idempotency-Key: a"); again["id"] != first["id"] {
+	if again := send(t, other, "POST", path, body, 201, "Idempotency-Key: a"); again["id"] != first["id"] {
 		t.Errorf("a retry was answered %v, want %v", again["id"], first["id"])
 	}
 	refused(t, "what the key has not seen", other.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+first.text("id")+`"}`), 409, "crossed_reply")

@@ -30,7 +30,7 @@ func TestConnectedElsewhereIsNotRevealed(t *testing.T) {
 	if _, _, err := r.connections.Connect(t.Context(), connection.New{OrganizationID: r.ours.ID, Channel: "email-raw", Address: held, ByOperator: true}); err != nil {
 		t.Fatal(err)
 	}
-	ask(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"claimed@acme.example"}`, 201)
+	send(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"claimed@acme.example"}`, 201)
 	them := r.other()
 	same := func(body, address string) string {
 		body = strings.ReplaceAll(body, address, "ADDRESS")
@@ -65,7 +65,7 @@ func TestConnectedElsewhereIsNotRevealed(t *testing.T) {
 // record, and shows it everywhere.
 func TestChannelProof(t *testing.T) {
 	r := newRig(t)
-	made := ask(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"help@acme.example"}`, 201)
+	made := send(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"help@acme.example"}`, 201)
 	at := "/channels/" + made.text("id")
 	proof := func(of any) map[string]any { return of.(map[string]any) }
 	if p := proof(made["proof"]); p["state"] != "pending" || p["method"] != nil || jsonOf(t, p["needed_for"]) != `["receive","send"]` || jsonOf(t, p["ways"]) != `["mail","dns"]` ||
@@ -87,11 +87,11 @@ func TestChannelProof(t *testing.T) {
 	refused(t, "no record", r.Do("POST", at+"/proof", `{"way":"dns"}`), 409, "invalid_transition")
 	refused(t, "theirs", r.other().Do("POST", at+"/proof", `{"way":"mail"}`), 404, "not_found")
 
-	began := ask(t, r.Client, "POST", at+"/proof", `{"way":"mail"}`, 200, "Idempotency-Key: once")
+	began := send(t, r.Client, "POST", at+"/proof", `{"way":"mail"}`, 200, "Idempotency-Key: once")
 	if ch := proof(began["challenge"]); ch["way"] != "mail" || ch["tries_left"] != 5.0 || ch["publish"] != nil {
 		t.Errorf("the challenge is %v", ch)
 	}
-	ask(t, r.Client, "POST", at+"/proof", `{"way":"mail"}`, 200, "Idempotency-Key: once")
+	send(t, r.Client, "POST", at+"/proof", `{"way":"mail"}`, 200, "Idempotency-Key: once")
 	if len(r.sent) != 1 || !strings.HasPrefix(r.sent[0], "help@acme.example: ") {
 		t.Fatalf("sent %q", r.sent)
 	}
@@ -109,7 +109,7 @@ func TestChannelProof(t *testing.T) {
 	if left := proof(r.get(at + "/proof")["challenge"])["tries_left"]; left != 4.0 {
 		t.Errorf("after a wrong code there are %v tries left, want 4", left)
 	}
-	if got := ask(t, r.Client, "POST", at+"/proof", `{"code":"`+code+`"}`, 200); got["state"] != "proven" || got["method"] != "mail" || got["challenge"] != nil || got["proven_at"] == nil {
+	if got := send(t, r.Client, "POST", at+"/proof", `{"code":"`+code+`"}`, 200); got["state"] != "proven" || got["method"] != "mail" || got["challenge"] != nil || got["proven_at"] == nil {
 		t.Errorf("proven: %v", got)
 	}
 	shown := r.get(at)
@@ -118,9 +118,9 @@ func TestChannelProof(t *testing.T) {
 	}
 	refused(t, "again", r.Do("POST", at+"/proof", `{"way":"mail"}`), 409, "invalid_transition")
 
-	second := ask(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"sales@acme.example"}`, 201)
+	second := send(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"sales@acme.example"}`, 201)
 	r.records = []string{proof(proof(second["proof"])["dns_record"])["value"].(string)}
-	if got := ask(t, r.Client, "POST", "/channels/"+second.text("id")+"/proof", `{"way":"dns"}`, 200); got["method"] != "dns" {
+	if got := send(t, r.Client, "POST", "/channels/"+second.text("id")+"/proof", `{"way":"dns"}`, 200); got["method"] != "dns" {
 		t.Errorf("proven: %v", got)
 	}
 }
@@ -135,7 +135,7 @@ func TestPendingSendsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, func(r *rig) { r.mail = carrier })
-	ask(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"help@acme.example"}`, 201)
+	send(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"help@acme.example"}`, 201)
 	list, err := r.connections.List(t.Context(), r.ours.ID)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)

@@ -266,8 +266,8 @@ func (f fields) text(name string) string {
 	return s
 }
 
-// ask sends a request and returns the record that is answered with a status.
-func ask(t testing.TB, c *resttest.Client, method, path, body string, want int, headers ...string) fields {
+// send sends a request and returns the record that is answered with a status.
+func send(t testing.TB, c *resttest.Client, method, path, body string, want int, headers ...string) fields {
 	t.Helper()
 	a := c.Do(method, path, body, headers...)
 	if a.Status != want {
@@ -284,13 +284,13 @@ func ask(t testing.TB, c *resttest.Client, method, path, body string, want int, 
 // get reads a record.
 func (r *rig) get(path string) fields {
 	r.Helper()
-	return ask(r, r.Client, "GET", path, "", 200)
+	return send(r, r.Client, "GET", path, "", 200)
 }
 
 // post makes a record.
 func (r *rig) post(path string, body any) fields {
 	r.Helper()
-	return ask(r, r.Client, "POST", path, jsonOf(r, body), 201)
+	return send(r, r.Client, "POST", path, jsonOf(r, body), 201)
 }
 
 func jsonOf(t testing.TB, v any) string {

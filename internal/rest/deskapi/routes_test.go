@@ -29,17 +29,17 @@ func (r *rig) tenant(o account.Organization) tenant {
 	return tenant{r, r.As(r.key(o, apikey.Permissions{Level: apikey.Admin})), r.TB}
 }
 
-func (p tenant) made(path, body string) fields {
+func (p tenant) created(path, body string) fields {
 	p.t.Helper()
-	return ask(p.t, p.Client, "POST", path, body, 201)
+	return send(p.t, p.Client, "POST", path, body, 201)
 }
 
 func (p tenant) ticket() fields {
-	return p.made("/tickets", `{"subject":"Flat tyre","text":"It is flat.","customer":{"email":"alex@example.com"}}`)
+	return p.created("/tickets", `{"subject":"Flat tyre","text":"It is flat.","customer":{"email":"alex@example.com"}}`)
 }
 
 func (p tenant) webhook() string {
-	return "/webhooks/" + p.made("/webhooks", `{"url":"http://127.0.0.1:1/","events":["*"]}`).text("id")
+	return "/webhooks/" + p.created("/webhooks", `{"url":"http://127.0.0.1:1/","events":["*"]}`).text("id")
 }
 
 // samples make a record and return its path, by the path of those like it. What
@@ -48,35 +48,35 @@ var samples = map[string]func(p tenant) string{
 	"/tickets/{id}": func(p tenant) string { return "/tickets/" + p.ticket().text("id") },
 	"/tickets/{id}/messages/{message_id}": func(p tenant) string {
 		t := "/tickets/" + p.ticket().text("id")
-		return t + "/messages/" + p.made(t+"/messages", `{"kind":"note","text":"Seen"}`).text("id")
+		return t + "/messages/" + p.created(t+"/messages", `{"kind":"note","text":"Seen"}`).text("id")
 	},
 	"/tickets/{id}/unmerge": func(p tenant) string {
 		t := "/tickets/" + p.ticket().text("id")
-		ask(p.t, p.Client, "POST", t+"/merge", `{"into":"`+p.ticket().text("id")+`"}`, 200)
+		send(p.t, p.Client, "POST", t+"/merge", `{"into":"`+p.ticket().text("id")+`"}`, 200)
 		return t + "/unmerge"
 	},
 	"/attachments/{id}": func(p tenant) string {
-		m := p.made("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
+		m := p.created("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
 		return strings.TrimPrefix(m["attachments"].([]any)[0].(map[string]any)["url"].(string), origin+"/api/v1")
 	},
 	"/webhooks/{id}": tenant.webhook,
 	"/webhooks/{id}/deliveries/{delivery_id}": func(p tenant) string {
 		w := p.webhook()
-		ask(p.t, p.Client, "POST", w+"/test", "", 200)
-		list := ask(p.t, p.Client, "GET", w+"/deliveries", "", 200)
+		send(p.t, p.Client, "POST", w+"/test", "", 200)
+		list := send(p.t, p.Client, "GET", w+"/deliveries", "", 200)
 		return w + "/deliveries/" + list["data"].([]any)[0].(map[string]any)["id"].(string)
 	},
 	"/channels/{id}": func(p tenant) string {
-		return "/channels/" + p.made("/channels", `{"channel":"sms","address":"+1415555`+randomDigits()+`"}`).text("id")
+		return "/channels/" + p.created("/channels", `{"channel":"sms","address":"+1415555`+randomDigits()+`"}`).text("id")
 	},
 	"/events/{id}": func(p tenant) string {
 		p.ticket()
-		list := ask(p.t, p.Client, "GET", "/events", "", 200)
+		list := send(p.t, p.Client, "GET", "/events", "", 200)
 		return "/events/" + list["data"].([]any)[0].(map[string]any)["id"].(string)
 	},
 	"/inbound-events/{id}": func(p tenant) string {
 		address := "support-" + uuid.NewString() + "@a.example"
-		c := p.made("/channels", `{"channel":"email-raw","address":"`+address+`","secrets":["a secret of the tests"]}`)
+		c := p.created("/channels", `{"channel":"email-raw","address":"`+address+`","secrets":["a secret of the tests"]}`)
 		req := httptest.NewRequest("POST", origin+"/api/webhooks/inbound-email?style=raw", strings.NewReader(
 			"From: alex@example.com\r\nTo: "+address+"\r\nSubject: Hello\r\nMessage-ID: <"+c.text("id")+"@example.com>\r\n\r\nHello\r\n"))
 		req.Header.Set("Content-Type", "message/rfc822")
@@ -87,11 +87,11 @@ var samples = map[string]func(p tenant) string{
 		if w.Code != 200 {
 			p.t.Fatalf("a mail is answered %d %s", w.Code, w.Body)
 		}
-		list := ask(p.t, p.Client, "GET", "/inbound-events", "", 200)
+		list := send(p.t, p.Client, "GET", "/inbound-events", "", 200)
 		return "/inbound-events/" + list["data"].([]any)[0].(map[string]any)["id"].(string)
 	},
 	"/sla-policies/{priority}": func(p tenant) string {
-		ask(p.t, p.Client, "PUT", "/sla-policies/high", `{"first_response_minutes":60}`, 200)
+		send(p.t, p.Client, "PUT", "/sla-policies/high", `{"first_response_minutes":60}`, 200)
 		return "/sla-policies/high"
 	},
 }
@@ -122,7 +122,7 @@ func (p tenant) sample(rt *rest.Route) string {
 	if i < 0 || strings.Count(rt.Path, "{") > 1 {
 		p.t.Fatalf("%s %s: add a sample", rt.Method, rt.Path)
 	}
-	id := p.made(prefix, p.body(&p.routes[i], prefix)).text("id")
+	id := p.created(prefix, p.body(&p.routes[i], prefix)).text("id")
 	return prefix + "/" + id + rt.Path[strings.Index(rt.Path, "}")+1:]
 }
 
@@ -132,7 +132,7 @@ var bodies = map[string]func(p tenant, path string) string{
 	"createTicket": func(tenant, string) string { return `{"subject":"S","customer":{"email":"sam@example.com"}}` },
 	"mergeTicket":  func(p tenant, _ string) string { return `{"into":"` + p.ticket().text("id") + `"}` },
 	"splitTicket": func(p tenant, path string) string {
-		m := p.made(strings.TrimSuffix(path, "/split")+"/messages", `{"kind":"note","text":"Seen"}`)
+		m := p.created(strings.TrimSuffix(path, "/split")+"/messages", `{"kind":"note","text":"Seen"}`)
 		return `{"message_ids":["` + m.text("id") + `"]}`
 	},
 	"createWebhook": func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },

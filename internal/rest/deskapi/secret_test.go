@@ -21,15 +21,15 @@ func TestSecretsStayIn(t *testing.T) {
 		return planted[what]
 	}
 	hook := r.post("/webhooks", fields{"url": rc.URL, "events": []string{"*"}, "secret": plant("the webhook's")})
-	ask(t, r.Client, "PUT", "/webhooks/"+hook.text("id"), jsonOf(t, fields{"secret": plant("the webhook's new")}), 200)
+	send(t, r.Client, "PUT", "/webhooks/"+hook.text("id"), jsonOf(t, fields{"secret": plant("the webhook's new")}), 200)
 	channel := r.post("/channels", fields{
 		"channel": "sms", "address": "+14155550100", "secrets": []string{plant("the channel's")}, "credentials": fields{"auth_token": plant("a credential")},
 	})
-	ask(t, r.Client, "PUT", "/channels/"+channel.text("id"), jsonOf(t, fields{"secrets": []string{plant("the channel's new")}, "credentials": fields{"auth_token": plant("a new credential")}}), 200)
-	ask(t, r.Client, "POST", "/channels/"+channel.text("id")+"/rotate", jsonOf(t, fields{"secret": plant("the rotated")}), 200)
+	send(t, r.Client, "PUT", "/channels/"+channel.text("id"), jsonOf(t, fields{"secrets": []string{plant("the channel's new")}, "credentials": fields{"auth_token": plant("a new credential")}}), 200)
+	send(t, r.Client, "POST", "/channels/"+channel.text("id")+"/rotate", jsonOf(t, fields{"secret": plant("the rotated")}), 200)
 	made := r.post("/channels", fields{"channel": "email-raw", "address": "support@a.example"})
 	planted["a generated one"] = made.text("generated_secret")
-	rotated := ask(t, r.Client, "POST", "/channels/"+made.text("id")+"/rotate", "", 200)
+	rotated := send(t, r.Client, "POST", "/channels/"+made.text("id")+"/rotate", "", 200)
 	planted["a generated one, rotated"] = rotated.text("generated_secret")
 	r.texted(planted["the rotated"], "+14155550100", "SM1", "Hello")
 	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.ReadOnly}})
@@ -38,7 +38,7 @@ func TestSecretsStayIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.emit(event.TicketCreated, ticket1, 1)
-	ask(t, r.Client, "POST", "/webhooks/"+hook.text("id")+"/test", "", 200)
+	send(t, r.Client, "POST", "/webhooks/"+hook.text("id")+"/test", "", 200)
 	if err := r.queue.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestSecretsStayIn(t *testing.T) {
 
 	first := func(path string) string {
 		t.Helper()
-		list := ask(t, admin, "GET", path, "", 200).list("data")
+		list := send(t, admin, "GET", path, "", 200).list("data")
 		if len(list) == 0 {
 			t.Fatalf("%s is empty", path)
 		}

@@ -58,7 +58,7 @@ func TestTicket(t *testing.T) {
 	if got := r.emitted(); len(got) > 0 {
 		t.Errorf("it emitted %q", got)
 	}
-	changed := ask(t, r.Client, "PUT", "/tickets/"+id, jsonOf(t, fields{
+	changed := send(t, r.Client, "PUT", "/tickets/"+id, jsonOf(t, fields{
 		"subject": "Flat tyres", "status": "resolved", "priority": "low", "assignee_id": nil, "tags": nil, "external_id": nil,
 		"metadata": fields{"shop": nil, "bike": "9"},
 	}), 200)
@@ -82,7 +82,7 @@ func TestTicket(t *testing.T) {
 		t.Error("If-None-Match is not answered with 304")
 	}
 
-	ask(t, r.Client, "DELETE", "/tickets/"+id, "", 204)
+	send(t, r.Client, "DELETE", "/tickets/"+id, "", 204)
 	refused(t, "a deleted ticket", r.Get("/tickets/"+id), 404, "not_found")
 	if got := r.emitted(); !slices.Equal(got, []string{"ticket.deleted"}) {
 		t.Errorf("emitted %q", got)
@@ -93,7 +93,7 @@ func TestTicket(t *testing.T) {
 func TestTicketBodies(t *testing.T) {
 	r := newRig(t)
 	ticket := r.post("/tickets", fields{"subject": "One", "customer": fields{"email": "alex@example.com"}, "external_id": "x1"})
-	other := ask(t, r.other(), "POST", "/tickets", `{"subject":"Other","customer":{"email":"a@b.example"}}`, 201)
+	other := send(t, r.other(), "POST", "/tickets", `{"subject":"Other","customer":{"email":"a@b.example"}}`, 201)
 	nobody := uuid.NewString()
 	with := func(more string) string { return `{"subject":"S","customer":{"email":"e@f.example"}` + more + `}` }
 	for _, test := range []struct {
@@ -153,7 +153,7 @@ func TestMergeAndSplit(t *testing.T) {
 	}
 	into := `{"into":"` + two.text("id") + `"}`
 
-	survivor := ask(t, r.Client, "POST", a+"/merge", into, 200)
+	survivor := send(t, r.Client, "POST", a+"/merge", into, 200)
 	if survivor.text("id") != two.text("id") {
 		t.Errorf("merge answers %v", survivor)
 	}
@@ -170,7 +170,7 @@ func TestMergeAndSplit(t *testing.T) {
 		t.Errorf("a note on a merged ticket is %v", m)
 	}
 
-	back := ask(t, r.Client, "POST", a+"/unmerge", "", 200)
+	back := send(t, r.Client, "POST", a+"/unmerge", "", 200)
 	if back.text("id") != one.text("id") || back["merged_into_id"] != nil || back.text("status") != "open" {
 		t.Errorf("unmerge answers %v", back)
 	}
@@ -180,7 +180,7 @@ func TestMergeAndSplit(t *testing.T) {
 	refused(t, "unmerging again", r.Do("POST", a+"/unmerge", ""), 409, "invalid_transition")
 
 	said := r.post(b+"/messages", fields{"kind": "reply", "text": "Another matter"})
-	split := ask(t, r.Client, "POST", b+"/split", jsonOf(t, fields{"message_ids": []string{said.text("id")}}), 201)
+	split := send(t, r.Client, "POST", b+"/split", jsonOf(t, fields{"message_ids": []string{said.text("id")}}), 201)
 	if split.text("linked_ticket_id") != two.text("id") || split.text("link_reason") != "split" {
 		t.Errorf("split answers %v", split)
 	}

@@ -74,7 +74,7 @@ func TestWalk(t *testing.T) {
 			return
 		}
 		id := ids[random.IntN(len(ids))]
-		ask(t, r.Client, "DELETE", "/tickets/"+id, "", 204)
+		send(t, r.Client, "DELETE", "/tickets/"+id, "", 204)
 		delete(live, id)
 	}
 	for range 25 {
@@ -126,8 +126,8 @@ func TestLists(t *testing.T) {
 		body["customer"] = fields{"email": fmt.Sprintf("c%d@example.com", i)}
 		made = append(made, r.post("/tickets", body))
 	}
-	ask(t, r.Client, "PUT", "/tickets/"+made[1].text("id"), `{"status":"resolved"}`, 200)
-	ask(t, r.other(), "POST", "/tickets", `{"subject":"Flat tyre","text":"wheel","customer":{"email":"x@b.example"},"tags":["wheel"],"external_id":"e0"}`, 201)
+	send(t, r.Client, "PUT", "/tickets/"+made[1].text("id"), `{"status":"resolved"}`, 200)
+	send(t, r.other(), "POST", "/tickets", `{"subject":"Flat tyre","text":"wheel","customer":{"email":"x@b.example"},"tags":["wheel"],"external_id":"e0"}`, 201)
 	r.index()
 	for query, want := range map[string][]int{
 		"": {2, 1, 0}, "?sort=number": {0, 1, 2}, "?sort=-priority": {0, 2, 1}, "?sort=-updated_at": {1, 2, 0},

@@ -295,7 +295,7 @@ func (a *API) upcomingDeliveries(ctx context.Context, r *rest.Request) (rest.Res
 	if err != nil {
 		return rest.Response{}, err
 	}
-	return rest.OK(wireUpcoming{"webhook.upcoming", r.Path("id"), wired(list, func(c *webhook.Coming) wireComing {
+	return rest.OK(wireUpcoming{"webhook.upcoming", r.Path("id"), wired(list, func(c *webhook.UpcomingDelivery) wireComing {
 		return wireComing{
 			DeliveryID: c.ID, EventID: c.EventID, Event: c.Event, Attempt: c.Attempts + 1, WaitsFor: c.Wait, DueAt: rest.Time(c.Due),
 			Further: wired(c.Further, func(t *time.Time) rest.Time { return rest.Time(*t) }), CreatedAt: rest.Time(c.CreatedAt),

@@ -98,12 +98,12 @@ func TestWebhooks(t *testing.T) {
 	}
 	// What is got can be sent back, and changes nothing but the time.
 	tag := r.Get(at).Header.Get("Etag")
-	again := ask(t, r.Client, "PUT", at, jsonOf(t, made), 200, "If-Match: "+tag)
+	again := send(t, r.Client, "PUT", at, jsonOf(t, made), 200, "If-Match: "+tag)
 	again["updated_at"] = made["updated_at"]
 	if jsonOf(t, again) != jsonOf(t, made) {
 		t.Errorf("sent back, it became %v, want %v", again, made)
 	}
-	changed := ask(t, r.Client, "PUT", at, `{"payload_form": "a", "retry_schedule": "one", "ordered": true, "secret": null, "events": ["sla.breached"]}`, 200)
+	changed := send(t, r.Client, "PUT", at, `{"payload_form": "a", "retry_schedule": "one", "ordered": true, "secret": null, "events": ["sla.breached"]}`, 200)
 	if changed["has_secret"] != false || changed["payload_form"] != "a" || changed["retry_schedule"] != "one" || changed["ordered"] != true || changed["url"] != made["url"] {
 		t.Errorf("changed to %v", changed)
 	}
@@ -153,7 +153,7 @@ func TestWebhooks(t *testing.T) {
 
 	// A retry makes nothing twice.
 	body := `{"url": "https://93.184.215.14/two", "events": ["*"]}`
-	one := ask(t, r.Client, "POST", "/webhooks", body, 201, "Idempotency-Key: once")
+	one := send(t, r.Client, "POST", "/webhooks", body, 201, "Idempotency-Key: once")
 	a := r.Do("POST", "/webhooks", body, "Idempotency-Key: once")
 	if a.Status != 201 || a.Header.Get("Idempotent-Replayed") != "true" || a.Header.Get("Location") != "/api/v1/webhooks/"+one.text("id") {
 		t.Errorf("the retry got %d, %v", a.Status, a.Header)
@@ -164,7 +164,7 @@ func TestWebhooks(t *testing.T) {
 	if list := r.get("/webhooks?sort=created_at").list("data"); len(list) != 2 || list[0]["id"] != made["id"] {
 		t.Errorf("the list is %v, want %v first", list, made["id"])
 	}
-	if list := ask(t, r.other(), "GET", "/webhooks", "", 200).list("data"); len(list) != 0 {
+	if list := send(t, r.other(), "GET", "/webhooks", "", 200).list("data"); len(list) != 0 {
 		t.Errorf("they see %v", list)
 	}
 	if csv := r.Get("/webhooks", "Accept: text/csv"); strings.Count(csv.Body, "\r\n") != 3 || !strings.HasPrefix(csv.Body, "id,object,url,events,") {
@@ -221,7 +221,7 @@ func TestDrainRate(t *testing.T) {
 		{`{"enabled": false, "drain_rate": 4}`, nil},
 		{`{"enabled": true}`, nil},
 	} {
-		if w := ask(t, r.Client, "PUT", at, c.body, 200); w["drain_rate"] != c.want {
+		if w := send(t, r.Client, "PUT", at, c.body, 200); w["drain_rate"] != c.want {
 			t.Errorf("%s: got the rate %v, want %v", c.body, w["drain_rate"], c.want)
 		}
 	}
@@ -321,19 +321,19 @@ func TestDeliveries(t *testing.T) {
 	refused(t, "theirs", r.other().Do("POST", one+"/replay", ""), 404, "not_found")
 	refused(t, "by another webhook", r.Do("POST", elsewhere+"/deliveries/"+all[2].text("id")+"/replay", ""), 404, "not_found")
 
-	got := ask(t, r.Client, "POST", at+"/replay", jsonOf(t, fields{"delivery_ids": []any{all[0]["id"], all[1]["id"]}}), 200)
+	got := send(t, r.Client, "POST", at+"/replay", jsonOf(t, fields{"delivery_ids": []any{all[0]["id"], all[1]["id"]}}), 200)
 	if got["replayed"] != 2.0 {
 		t.Errorf("got %v, want 2", got)
 	}
 	if list := r.get(path + "?state=untried").list("data"); len(list) != 3 {
 		t.Errorf("waiting: %v, want 3", list)
 	}
-	got = ask(t, r.Client, "POST", at+"/replay", `{"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00+01:00", "event": "sla.breached"}`, 200, "Idempotency-Key: range")
-	again := ask(t, r.Client, "POST", at+"/replay", `{"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00+01:00", "event": "sla.breached"}`, 200, "Idempotency-Key: range")
+	got = send(t, r.Client, "POST", at+"/replay", `{"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00+01:00", "event": "sla.breached"}`, 200, "Idempotency-Key: range")
+	again := send(t, r.Client, "POST", at+"/replay", `{"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00+01:00", "event": "sla.breached"}`, 200, "Idempotency-Key: range")
 	if got["replayed"] != 1.0 || again["replayed"] != 1.0 || len(r.get(path).list("data")) != 7 {
 		t.Errorf("got %v and %v, want 1, once", got, again)
 	}
-	if got := ask(t, r.Client, "POST", at+"/replay", `{"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z", "failed_only": true}`, 200); got["replayed"] != 0.0 {
+	if got := send(t, r.Client, "POST", at+"/replay", `{"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z", "failed_only": true}`, 200); got["replayed"] != 0.0 {
 		t.Errorf("got %v, want 0", got)
 	}
 	for _, c := range []struct {
@@ -358,16 +358,16 @@ func TestWebhookTest(t *testing.T) {
 	r := newRig(t)
 	rc := newReceiver(t)
 	at := "/webhooks/" + r.post("/webhooks", fields{"url": rc.URL, "events": []string{"sla.breached"}, "enabled": false}).text("id")
-	got := ask(t, r.Client, "POST", at+"/test", "", 200, "Idempotency-Key: test")
-	if again := ask(t, r.Client, "POST", at+"/test", "", 200, "Idempotency-Key: test"); got["success"] != true || got["status_code"] != 200.0 || got["error"] != nil || again["delivery_id"] != got["delivery_id"] || len(rc.got) != 1 {
+	got := send(t, r.Client, "POST", at+"/test", "", 200, "Idempotency-Key: test")
+	if again := send(t, r.Client, "POST", at+"/test", "", 200, "Idempotency-Key: test"); got["success"] != true || got["status_code"] != 200.0 || got["error"] != nil || again["delivery_id"] != got["delivery_id"] || len(rc.got) != 1 {
 		t.Errorf("got %v and %v, posted %d times", got, again, len(rc.got))
 	}
 	rc.status.Store(410)
-	if got := ask(t, r.Client, "POST", at+"/test", "", 200); got["success"] != false || got["status_code"] != 410.0 || got.text("error") == "" {
+	if got := send(t, r.Client, "POST", at+"/test", "", 200); got["success"] != false || got["status_code"] != 410.0 || got.text("error") == "" {
 		t.Errorf("refused, the test is %v", got)
 	}
 	rc.Close()
-	got = ask(t, r.Client, "POST", at+"/test", "", 200)
+	got = send(t, r.Client, "POST", at+"/test", "", 200)
 	if got["success"] != false || got["status_code"] != nil || got.text("error") == "" {
 		t.Errorf("of nobody, the test is %v", got)
 	}
@@ -419,7 +419,7 @@ func TestEvents(t *testing.T) {
 	refused(t, "an unknown name", r.Get("/events?event=ticket.exploded"), 400, "invalid_parameter")
 	refused(t, "theirs", r.other().Get("/events/"+e.text("id")), 404, "not_found")
 	refused(t, "none", r.Get("/events/"+nobody), 404, "not_found")
-	if list := ask(t, r.other(), "GET", "/events", "", 200).list("data"); len(list) != 0 {
+	if list := send(t, r.other(), "GET", "/events", "", 200).list("data"); len(list) != 0 {
 		t.Errorf("they see %v", list)
 	}
 
@@ -437,7 +437,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("sent %v, want the event %v", d, e["id"])
 		}
 	}
-	unheard := ask(t, r.Client, "POST", "/events/"+all[0].text("id")+"/replay", "", 201)
+	unheard := send(t, r.Client, "POST", "/events/"+all[0].text("id")+"/replay", "", 201)
 	if ids, ok := unheard["delivery_ids"].([]any); !ok || len(ids) != 0 {
 		t.Errorf("got %v, want no deliveries", unheard)
 	}
@@ -451,7 +451,7 @@ func TestAttackReplayToAnotherKey(t *testing.T) {
 	r := newRig(t)
 	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}})
 	const body, once = `{"url": "https://93.184.215.14/audit", "events": ["audit.recorded"]}`, "Idempotency-Key: once"
-	made := ask(t, r.As(token), "POST", "/webhooks", body, 201, once)
+	made := send(t, r.As(token), "POST", "/webhooks", body, 201, once)
 	if made.text("generated_secret") == "" {
 		t.Fatalf("no secret in %v", made)
 	}

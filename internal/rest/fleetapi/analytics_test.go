@@ -14,9 +14,9 @@ func TestAnalytics(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
 	for range 3 {
-		ask(t, p.Client, "PUT", "/rides/"+p.ride().text("id"), `{"status":"completed","distance_meters":1500}`, 200)
+		send(t, p.Client, "PUT", "/rides/"+p.ride().text("id"), `{"status":"completed","distance_meters":1500}`, 200)
 	}
-	p.made("/rides", fields{"vehicle_id": p.vehicle().text("id"), "trip_type": "rebalance"})
+	p.created("/rides", fields{"vehicle_id": p.vehicle().text("id"), "trip_type": "rebalance"})
 	now := time.Now().UTC()
 	from, to := now.Add(-time.Hour).Truncate(time.Hour), now.Add(time.Hour).Truncate(time.Hour)
 	query := "?from=" + url.QueryEscape(from.Format(time.RFC3339)) + "&to=" + url.QueryEscape(to.Format(time.RFC3339)) + "&timezone=Europe/Berlin&granularity=total&group_by=vehicle_type_id"
@@ -47,14 +47,14 @@ func TestAnalytics(t *testing.T) {
 	if got, want := f.Data[0].text("period_start"), from.In(berlin).Format(time.RFC3339); got != want {
 		t.Errorf("the period starts at %s, want %s", got, want)
 	}
-	rides := ask(t, p.Client, "GET", "/analytics/rides"+query, "", 200)
+	rides := send(t, p.Client, "GET", "/analytics/rides"+query, "", 200)
 	if totals, _ := rides["totals"].(map[string]any); totals["ride_count"] != 3.0 || totals["completed_count"] != 3.0 || totals["distance_meters"] != 4500.0 || totals["unique_vehicles"] != 3.0 || totals["average_distance_meters"] != 1500.0 {
 		t.Errorf("rides are %v", rides)
 	}
-	if other := ask(t, p.Client, "GET", "/analytics/rides"+query+"&trip_type=rebalance", "", 200); other["totals"].(map[string]any)["ride_count"] != 1.0 {
+	if other := send(t, p.Client, "GET", "/analytics/rides"+query+"&trip_type=rebalance", "", 200); other["totals"].(map[string]any)["ride_count"] != 1.0 {
 		t.Errorf("other trips are %v", other)
 	}
-	if none := ask(t, p.Client, "GET", "/analytics/rides"+query+"&subaccount_id="+p.other.ID, "", 200); len(none["data"].([]any)) != 0 {
+	if none := send(t, p.Client, "GET", "/analytics/rides"+query+"&subaccount_id="+p.other.ID, "", 200); len(none["data"].([]any)) != 0 {
 		t.Errorf("another subaccount has %v", none)
 	}
 	csv := p.Get("/analytics/revenue"+query, "Accept: text/csv")
@@ -62,8 +62,8 @@ func TestAnalytics(t *testing.T) {
 		t.Errorf("as CSV: %d %s", csv.Status, csv.Body)
 	}
 	// Dates are days of the account's time zone.
-	ask(t, p.Client, "PUT", "/settings", `{"timezone":"Europe/Berlin"}`, 200)
-	days := ask(t, p.Client, "GET", "/analytics/rides?from=2026-03-29&to=2026-03-30&granularity=hour", "", 200)
+	send(t, p.Client, "PUT", "/settings", `{"timezone":"Europe/Berlin"}`, 200)
+	days := send(t, p.Client, "GET", "/analytics/rides?from=2026-03-29&to=2026-03-30&granularity=hour", "", 200)
 	if days.text("from") != "2026-03-28T23:00:00.000Z" || days.text("timezone") != "Europe/Berlin" || days.text("date_basis") != "started_at" || len(days["data"].([]any)) != 23 {
 		t.Errorf("the day that clocks go forward: %v", days)
 	}
@@ -112,8 +112,8 @@ func TestReset(t *testing.T) {
 			t.Errorf("a new sandbox has %.60s of %s, want %d", before[path], path, n)
 		}
 	}
-	ask(t, p, "PUT", "/sandbox/clock", fmt.Sprintf(`{"now":%q}`, time.Now().Add(48*time.Hour).UTC().Format(time.RFC3339)), 200)
-	ask(t, p, "POST", "/sandbox/reset", "", 204)
+	send(t, p, "PUT", "/sandbox/clock", fmt.Sprintf(`{"now":%q}`, time.Now().Add(48*time.Hour).UTC().Format(time.RFC3339)), 200)
+	send(t, p, "POST", "/sandbox/reset", "", 204)
 	for path, want := range before {
 		got := list(path)
 		if path == "/rides" { // of the last 90 days, whenever that is
@@ -123,11 +123,11 @@ func TestReset(t *testing.T) {
 			t.Errorf("after the reset %s is %.200s, want %.200s", path, got, want)
 		}
 	}
-	now, err := time.Parse(time.RFC3339, ask(t, p, "GET", "/sandbox/clock", "", 200).text("now"))
+	now, err := time.Parse(time.RFC3339, send(t, p, "GET", "/sandbox/clock", "", 200).text("now"))
 	if err != nil || time.Since(now).Abs() > time.Minute {
 		t.Errorf("after the reset it is %v, %v", now, err)
 	}
-	log := ask(t, p, "GET", "/settings/audit-log?action=sandbox.reset", "", 200)
+	log := send(t, p, "GET", "/settings/audit-log?action=sandbox.reset", "", 200)
 	if len(log["data"].([]any)) != 1 {
 		t.Errorf("the log has %v", log)
 	}

@@ -94,14 +94,14 @@ func TestSettings(t *testing.T) {
 	if len(list.Data) != 1 || list.Data[0].text("id") != p.other.ID {
 		t.Errorf("a key of one subaccount lists %v", list.Data)
 	}
-	ask(t, one, "PUT", "/settings/subaccounts/"+p.other.ID, `{"name":"Tōkyō","country_code":"JP"}`, 200)
-	got := ask(t, p.Client, "GET", "/settings", "", 200)
+	send(t, one, "PUT", "/settings/subaccounts/"+p.other.ID, `{"name":"Tōkyō","country_code":"JP"}`, 200)
+	got := send(t, p.Client, "GET", "/settings", "", 200)
 	got["low_battery_percent"] = 20
-	ask(t, p.Client, "PUT", "/settings", jsonOf(t, got), 200)
-	ask(t, p.Client, "PUT", "/settings", `{"low_battery_percent":20}`, 200) // which changes nothing
-	ask(t, p.Client, "PUT", "/pricing/"+p.plan.ID, `{"unlock_amount":150}`, 200)
+	send(t, p.Client, "PUT", "/settings", jsonOf(t, got), 200)
+	send(t, p.Client, "PUT", "/settings", `{"low_battery_percent":20}`, 200) // which changes nothing
+	send(t, p.Client, "PUT", "/pricing/"+p.plan.ID, `{"unlock_amount":150}`, 200)
 	c := p.customer()
-	ask(t, p.Client, "PUT", "/customers/"+c, `{"name":"Grace Secret","status":"blocked","block_reason":"A secret"}`, 200)
+	send(t, p.Client, "PUT", "/customers/"+c, `{"name":"Grace Secret","status":"blocked","block_reason":"A secret"}`, 200)
 	r.live.key(ours, apikey.Permissions{Level: apikey.ReadOnly})
 
 	var log []string
@@ -148,12 +148,12 @@ func TestClock(t *testing.T) {
 	r := newSandbox(t)
 	p := r.sandbox.tenant(t, ours)
 	ride := "/rides/" + p.ride(fields{"status": "reserved"}).text("id")
-	now, err := time.Parse(time.RFC3339, ask(t, p.Client, "GET", "/sandbox/clock", "", 200).text("now"))
+	now, err := time.Parse(time.RFC3339, send(t, p.Client, "GET", "/sandbox/clock", "", 200).text("now"))
 	if err != nil || time.Since(now).Abs() > time.Minute {
 		t.Fatalf("it is %v, %v", now, err)
 	}
 	forward := func(d time.Duration) string { return fmt.Sprintf(`{"now":%q}`, now.Add(d).Format(time.RFC3339)) }
-	ask(t, p.Client, "PUT", "/sandbox/clock", forward(time.Hour), 200)
+	send(t, p.Client, "PUT", "/sandbox/clock", forward(time.Hour), 200)
 	if got := p.Ride(ride); got.text("status") != "cancelled" || got.text("cancel_reason") != "reservation_expired" {
 		t.Errorf("after an hour the reservation is %v", got)
 	}
@@ -165,11 +165,11 @@ func TestClock(t *testing.T) {
 	}
 	refused(t, "nothing", p.Do("PUT", "/sandbox/clock", "{}"), 422, "validation_failed", "#/now required")
 	refused(t, "more than a year", p.Do("PUT", "/sandbox/clock", forward(367*24*time.Hour)), 422, "validation_failed")
-	log := ask(t, p.Client, "GET", "/settings/audit-log?action=sandbox.clock_advanced", "", 200)
+	log := send(t, p.Client, "GET", "/settings/audit-log?action=sandbox.clock_advanced", "", 200)
 	if n := len(log["data"].([]any)); n != 1 {
 		t.Errorf("the log has %d, want 1", n)
 	}
 	reader := p.As(r.sandbox.key(ours, apikey.Permissions{Level: apikey.ReadOnly}))
 	refused(t, "a reader", reader.Do("PUT", "/sandbox/clock", forward(2*time.Hour)), 403, "permission_denied")
-	ask(t, reader, "GET", "/sandbox/clock", "", 200)
+	send(t, reader, "GET", "/sandbox/clock", "", 200)
 }

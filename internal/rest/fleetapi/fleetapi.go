@@ -126,8 +126,8 @@ func ok(record documented) (rest.Response, error) {
 	return rest.OK(d), nil
 }
 
-// made answers with a record that a POST has made, at a path below the base.
-func made(path, id, subaccountID string, record documented) (rest.Response, error) {
+// created answers with a record that a POST has made, at a path below the base.
+func created(path, id, subaccountID string, record documented) (rest.Response, error) {
 	d, err := document(record)
 	if err != nil {
 		return rest.Response{}, err

@@ -167,10 +167,10 @@ func TestImportUpdates(t *testing.T) {
 	if got := summaryOf(t, a); got.Created != 1 || got.Updated != 2 || got.Unchanged != 1 || got.Failed != 0 || got.Skipped["form_factor"] != 1 || len(got.Skipped) != 1 {
 		t.Errorf("%+v\n%s", got, a.Body)
 	}
-	if v := ask(t, p.Client, "GET", "/vehicles/"+one.text("id"), "", 200); v.text("license_plate") != "B-9" || jsonOf(t, v["metadata"]) != `{"a":"9","b":"2"}` || v.text("form_factor") != "scooter_standing" || v.text("state") != "available" {
+	if v := send(t, p.Client, "GET", "/vehicles/"+one.text("id"), "", 200); v.text("license_plate") != "B-9" || jsonOf(t, v["metadata"]) != `{"a":"9","b":"2"}` || v.text("form_factor") != "scooter_standing" || v.text("state") != "available" {
 		t.Errorf("by id: %v", v)
 	}
-	if v := ask(t, p.Client, "GET", "/vehicles/"+two.text("id"), "", 200); v.text("code") != "A-22" || v.text("external_id") != "x2" {
+	if v := send(t, p.Client, "GET", "/vehicles/"+two.text("id"), "", 200); v.text("code") != "A-22" || v.text("external_id") != "x2" {
 		t.Errorf("by external id: %v", v)
 	}
 	// An older report is not taken, and the answer says so.

@@ -132,7 +132,7 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return made("/rides/", ride.ID, ride.SubaccountID, &ride)
+		return created("/rides/", ride.ID, ride.SubaccountID, &ride)
 	})
 }
 

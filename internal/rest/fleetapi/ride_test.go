@@ -48,12 +48,12 @@ func TestConflicts(t *testing.T) {
 	low := p.vehicle(fields{"state": "removed", "battery_percent": 5})
 	put("invalid_transition", "/vehicles/"+low.text("id"), fields{"state": "non_operational"})
 	blocked := p.customer()
-	ask(t, p.Client, "PUT", "/customers/"+blocked, `{"status":"blocked","block_reason":"Vandalism"}`, 200)
+	send(t, p.Client, "PUT", "/customers/"+blocked, `{"status":"blocked","block_reason":"Vandalism"}`, 200)
 	post("customer_blocked", fields{"vehicle_id": p.vehicle().text("id"), "customer_id": blocked})
 	car := p.vehicle(fields{"vehicle_type_id": p.car}).text("id")
 	driver := p.customer()
 	post("license_required", fields{"vehicle_id": car, "customer_id": driver})
-	ask(t, p.Client, "PUT", "/customers/"+driver, `{"driver_license_status":"verified","birth_date":"2015-05-02"}`, 200)
+	send(t, p.Client, "PUT", "/customers/"+driver, `{"driver_license_status":"verified","birth_date":"2015-05-02"}`, 200)
 	post("age_required", fields{"vehicle_id": car, "customer_id": driver})
 	post("pricing_changed", fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer(), "pricing_plan_id": p.plan.ID, "pricing_plan_version": 7})
 	v := p.vehicle()
@@ -70,10 +70,10 @@ func TestConflicts(t *testing.T) {
 	if got["out_of_zone_amount"] != 1500.0 || got["currency"] != "EUR" {
 		t.Errorf("a fee: %v", got)
 	}
-	ask(t, p.Client, "PUT", "/pricing/"+p.plan.ID, `{"out_of_zone_amount":null}`, 200)
+	send(t, p.Client, "PUT", "/pricing/"+p.plan.ID, `{"out_of_zone_amount":null}`, 200)
 	free := "/rides/" + p.ride().text("id")
 	put("ride_end_not_allowed", free, fields{"status": "completed", "end_location": fields{"lat": 50, "lng": 10}})
-	ask(t, p.Client, "PUT", "/vehicles/"+p.Ride(free).text("vehicle_id"), `{"location":{"lat":52.6,"lng":13.5}}`, 200)
+	send(t, p.Client, "PUT", "/vehicles/"+p.Ride(free).text("vehicle_id"), `{"location":{"lat":52.6,"lng":13.5}}`, 200)
 	put("ride_not_cancellable", free, fields{"status": "cancelled"})
 
 	r.live.write(func(ctx context.Context, tx *db.Tx) error {
@@ -90,7 +90,7 @@ func TestConflicts(t *testing.T) {
 // Ride reads a ride.
 func (p *tenant) Ride(path string) fields {
 	p.t.Helper()
-	return ask(p.t, p.Client, "GET", path, "", 200)
+	return send(p.t, p.Client, "GET", path, "", 200)
 }
 
 // TestRide goes through a ride as an app does.
@@ -99,7 +99,7 @@ func TestRide(t *testing.T) {
 	p := r.live.tenant(t, ours)
 	v := p.vehicle()
 	code := strings.ToLower(v.text("code"))
-	ride := p.made("/rides", fields{"vehicle_code": code, "customer_id": p.customer(), "status": "reserved"})
+	ride := p.created("/rides", fields{"vehicle_code": code, "customer_id": p.customer(), "status": "reserved"})
 	path := "/rides/" + ride.text("id")
 	if ride.text("vehicle_id") != v.text("id") || ride.text("subaccount_id") != p.sub.ID || ride["vehicle_code"] != nil {
 		t.Errorf("by its code: %v", ride)
@@ -114,14 +114,14 @@ func TestRide(t *testing.T) {
 			got["distance_meters"] = 2140
 			got["parking_category"] = "rack"
 		}
-		ask(t, p.Client, "PUT", path, jsonOf(t, got), 200)
+		send(t, p.Client, "PUT", path, jsonOf(t, got), 200)
 	}
 	done := p.Ride(path)
 	done["metadata"] = fields{"seen": "yes"}
 	done["adjustment_amount"] = -100
 	done["adjustment_reason"] = "Rain"
 	done["payment_status"] = "paid"
-	after := ask(t, p.Client, "PUT", path, jsonOf(t, done), 200)
+	after := send(t, p.Client, "PUT", path, jsonOf(t, done), 200)
 	if after.text("status") != "completed" || after["distance_meters"] != 2140.0 || after.text("payment_status") != "paid" || after["price"].(map[string]any)["adjustment_amount"] != -100.0 {
 		t.Errorf("a ride that is over is %v", after)
 	}
@@ -139,13 +139,13 @@ func TestRide(t *testing.T) {
 	if got.Status != 200 || got.Header.Get("Etag") != "" || sub(f, "customer", "name") != "Ada Example" || sub(f, "vehicle", "code") != v.text("code") || sub(f, "pricing_plan", "name") != "Standard" {
 		t.Errorf("expanded: %d %s", got.Status, got.Body)
 	}
-	ask(t, p.Client, "DELETE", "/vehicles/"+v.text("id"), "", 204)
+	send(t, p.Client, "DELETE", "/vehicles/"+v.text("id"), "", 204)
 	p.Get(path + all).JSON(&f)
 	if want := fmt.Sprintf(`{"code":%q,"deleted":true,"id":%q,"object":"vehicle"}`, v.text("code"), v.text("id")); jsonOf(t, f["vehicle"]) != want {
 		t.Errorf("a deleted vehicle is %s, want %s", jsonOf(t, f["vehicle"]), want)
 	}
 	open := p.ride()
-	ask(t, p.Client, "GET", "/rides"+all+"&limit=1", "", 200)
+	send(t, p.Client, "GET", "/rides"+all+"&limit=1", "", 200)
 	lines := p.Get("/rides"+all, "Accept: application/x-ndjson")
 	if n := strings.Count(lines.Body, `"pricing_plan":{`); n != 2 {
 		t.Errorf("%d of 2 are expanded in an export: %s", n, lines.Body)
@@ -157,7 +157,7 @@ func TestRide(t *testing.T) {
 
 	// A key that may start rides and see none gets no more than their ids.
 	starter := p.As(r.live.key(ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"rides": {create}}}}))
-	made := ask(t, starter, "POST", "/rides", jsonOf(t, fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()}), 201)
+	made := send(t, starter, "POST", "/rides", jsonOf(t, fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()}), 201)
 	if len(made) != 2 || made.text("object") != "ride" {
 		t.Errorf("who may not read gets %v", made)
 	}
@@ -177,8 +177,8 @@ func TestRide(t *testing.T) {
 
 	// The operator ends one against the rules.
 	p.zone("no_ride", 10, 50)
-	ask(t, p.Client, "PUT", "/rides/"+open.text("id"), `{"status":"completed","end_location":{"lat":50,"lng":10},"end_reason":"operator"}`, 200)
-	entry := ask(t, p.Client, "GET", "/settings/audit-log?target_id="+open.text("id"), "", 200)
+	send(t, p.Client, "PUT", "/rides/"+open.text("id"), `{"status":"completed","end_location":{"lat":50,"lng":10},"end_reason":"operator"}`, 200)
+	entry := send(t, p.Client, "GET", "/settings/audit-log?target_id="+open.text("id"), "", 200)
 	if want := `{"status":{"from":"active","to":"completed"}}`; !strings.Contains(jsonOf(t, entry), want) || !strings.Contains(jsonOf(t, entry), "ride.ended_by_operator") {
 		t.Errorf("the audit log has %s", jsonOf(t, entry))
 	}
@@ -224,7 +224,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%s has %q, want %q", path, got, want)
 		}
 	}
-	s := ask(t, p.Client, "GET", "/settings", "", 200)
+	s := send(t, p.Client, "GET", "/settings", "", 200)
 	if s["plan"] != "professional" || s["rate_limit_per_minute"] != 300.0 || s["livemode"] != true || s["name"] != "Acme Mobility" {
 		t.Errorf("the settings are %v", s)
 	}

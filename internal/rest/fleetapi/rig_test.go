@@ -204,10 +204,10 @@ func (p *tenant) customer() string {
 	return c.ID
 }
 
-// made makes a record, and returns it.
-func (p *tenant) made(path string, body any) fields {
+// created makes a record, and returns it.
+func (p *tenant) created(path string, body any) fields {
 	p.t.Helper()
-	return ask(p.t, p.Client, "POST", path, jsonOf(p.t, body), 201)
+	return send(p.t, p.Client, "POST", path, jsonOf(p.t, body), 201)
 }
 
 // vehicle makes one that can be ridden, in Berlin; changes are members that are
@@ -221,7 +221,7 @@ func (p *tenant) vehicle(changes ...fields) fields {
 	for _, c := range changes {
 		maps.Copy(v, c)
 	}
-	return p.made("/vehicles", v)
+	return p.created("/vehicles", v)
 }
 
 // ride starts one, of a new customer on a new vehicle.
@@ -231,14 +231,14 @@ func (p *tenant) ride(changes ...fields) fields {
 	for _, c := range changes {
 		maps.Copy(body, c)
 	}
-	return p.made("/rides", body)
+	return p.created("/rides", body)
 }
 
 // zone makes a square of a tenth of a degree around a point.
 func (p *tenant) zone(kind string, lng, lat float64) fields {
 	p.t.Helper()
 	const d = 0.05
-	return p.made("/zones", fields{"subaccount_id": p.sub.ID, "name": kind, "type": kind, "geometry": fields{"type": "Polygon", "coordinates": [][][2]float64{
+	return p.created("/zones", fields{"subaccount_id": p.sub.ID, "name": kind, "type": kind, "geometry": fields{"type": "Polygon", "coordinates": [][][2]float64{
 		{{lng - d, lat - d}, {lng + d, lat - d}, {lng + d, lat + d}, {lng - d, lat + d}, {lng - d, lat - d}},
 	}}})
 }
@@ -252,8 +252,8 @@ func (f fields) text(name string) string {
 	return s
 }
 
-// ask sends a request and returns the record that is answered with a status.
-func ask(t testing.TB, c *resttest.Client, method, path, body string, want int, headers ...string) fields {
+// send sends a request and returns the record that is answered with a status.
+func send(t testing.TB, c *resttest.Client, method, path, body string, want int, headers ...string) fields {
 	t.Helper()
 	a := c.Do(method, path, body, headers...)
 	if a.Status != want {

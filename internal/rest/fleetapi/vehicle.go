@@ -114,7 +114,7 @@ func (a *API) createVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return made("/vehicles/", v.ID, v.SubaccountID, &v)
+		return created("/vehicles/", v.ID, v.SubaccountID, &v)
 	})
 }
 

@@ -78,7 +78,7 @@ func (a *API) createZone(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err != nil {
 			return rest.Response{}, err
 		}
-		return made("/zones/", z.ID, z.SubaccountID, &z)
+		return created("/zones/", z.ID, z.SubaccountID, &z)
 	})
 }
 

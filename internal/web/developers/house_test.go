@@ -100,7 +100,7 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(func() { h.queue.Stop(context.Background()) })
 	h.hooks = webhook.Open(webhook.Config{
 		DB: h.DB, Queue: h.queue, Events: h.log, Box: seal.New(seal.NewKey()), Admins: nobody{}, Mailer: h.House, Transport: &h.receiver, BaseURL: webtest.BaseURL, Logger: h.Log,
-		Changed: func(organizationID, id string) { h.Live.Tell(organizationID, "webhook:"+id) },
+		Changed: func(organizationID, id string) { h.Live.Publish(organizationID, "webhook:"+id) },
 	})
 	open := func(live bool, api string) developers.Fleet {
 		d := dbtest.NewFleet(t)

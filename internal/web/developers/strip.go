@@ -35,7 +35,7 @@ const (
 // newStrip draws what was counted. In a list two bars are one, which halves what
 // it weighs.
 func newStrip(counts []webhook.Count, now time.Time, listed bool) strip {
-	span := webhook.CountedBy
+	span := webhook.CountInterval
 	if listed {
 		span *= 2
 	}

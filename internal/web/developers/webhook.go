@@ -103,7 +103,7 @@ type hookPage struct {
 
 // waitRow is a delivery that waits.
 type waitRow struct {
-	webhook.Coming
+	webhook.UpcomingDelivery
 	Number  int // of the next attempt
 	For     string
 	DueAt   web.Time
@@ -183,7 +183,7 @@ func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Q
 	}
 	body.MoreWait = len(waits) > shownWaits
 	for _, c := range waits[:min(len(waits), shownWaits)] {
-		row := waitRow{Coming: c, Number: c.Attempts + 1, For: waitsFor[c.Wait], DueAt: r.Time(c.Due)}
+		row := waitRow{UpcomingDelivery: c, Number: c.Attempts + 1, For: waitsFor[c.Wait], DueAt: r.Time(c.Due)}
 		for _, t := range c.Further {
 			row.Further = append(row.Further, r.Time(t))
 		}

@@ -603,7 +603,7 @@ func TestPresence(t *testing.T) {
 		if w := b.Post("/tickets/1/here", url.Values{"state": {state}}); w.Code != http.StatusNoContent {
 			t.Fatalf("got %d", w.Code)
 		}
-		if got := strings.Join(sub.Take(), " "); got != map[bool]string{true: "presence:" + r.TicketID}[told] {
+		if got := strings.Join(sub.Drain(), " "); got != map[bool]string{true: "presence:" + r.TicketID}[told] {
 			t.Errorf("%s: told %q", state, got)
 		}
 	}

@@ -429,7 +429,7 @@ func (p *pages) here(w http.ResponseWriter, r *web.Request) error {
 		news = p.presence.saw(t.ID, r.UserID, name, form.Get("state") == "writing", r.Now)
 	}
 	if news && p.Live != nil {
-		p.Live.Tell(r.OrganizationID, "presence:"+t.ID)
+		p.Live.Publish(r.OrganizationID, "presence:"+t.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

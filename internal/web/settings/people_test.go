@@ -236,7 +236,7 @@ func TestTold(t *testing.T) {
 		{"/settings/plan", url.Values{"plan": {"pro"}}, "organization"},
 	} {
 		b.Post(tt.path, tt.form)
-		if got := strings.Join(news.Take(), " "); got != tt.want {
+		if got := strings.Join(news.Drain(), " "); got != tt.want {
 			t.Errorf("%s %v: told %q, want %q", tt.path, tt.form, got, tt.want)
 		}
 	}

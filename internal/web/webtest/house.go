@@ -80,7 +80,7 @@ func NewHouse(t testing.TB, change ...func(*account.Config)) *House {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Tell: h.Live.Tell, Audit: h.Audit, Logger: h.Log}
+	c := account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Tell: h.Live.Publish, Audit: h.Audit, Logger: h.Log}
 	for _, f := range change {
 		f(&c)
 	}

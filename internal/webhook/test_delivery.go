@@ -31,7 +31,7 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	if err != nil {
 		return TestResult{}, err
 	}
-	t, err := s.loadTarget(ctx, id)
+	t, err := s.loadCached(ctx, id)
 	if errors.Is(err, errDeleted) {
 		return TestResult{}, errNotFound()
 	}
@@ -73,9 +73,9 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 		if err := s.recordTx(ctx, tx, AuditTested, organizationID, id, t.url.String(), nil, map[string]any{"status": a.status}); err != nil {
 			return err
 		}
-		c := Count{At: a.at.UTC().Truncate(CountedBy)}
+		c := Count{At: a.at.UTC().Truncate(CountInterval)}
 		c.add(state)
-		return tally(ctx, tx, []tallied{{id, c}})
+		return addToCounts(ctx, tx, []countDelta{{id, c}})
 	})
 	if err != nil {
 		return TestResult{}, fmt.Errorf("record test: %w", err)

@@ -8,11 +8,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// bodies keeps rendered bodies in memory, so that an event is neither read again
+// bodyCache keeps rendered bodies in memory, so that an event is neither read again
 // right after it was written nor rendered once for each receiver. It holds the
 // newest few thousand in two halves: when the young one is full, the old one is
 // thrown away.
-type bodies struct {
+type bodyCache struct {
 	mu         sync.Mutex
 	young, old map[bodyKey][]byte
 	size       int // bytes in young
@@ -28,8 +28,8 @@ const (
 	maxBody  = 64 << 10 // longer ones are not kept
 )
 
-// of returns the body that tells of e. It must not be changed.
-func (b *bodies) of(e *event.Event, f Form) ([]byte, error) {
+// rendered returns the body that tells of e. It must not be changed.
+func (b *bodyCache) rendered(e *event.Event, f Form) ([]byte, error) {
 	key := bodyKey{e.ID, f}
 	if body := b.get(key); body != nil {
 		return body, nil
@@ -41,7 +41,7 @@ func (b *bodies) of(e *event.Event, f Form) ([]byte, error) {
 	return body, err
 }
 
-func (b *bodies) get(key bodyKey) []byte {
+func (b *bodyCache) get(key bodyKey) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if body := b.young[key]; body != nil {
@@ -50,7 +50,7 @@ func (b *bodies) get(key bodyKey) []byte {
 	return b.old[key]
 }
 
-func (b *bodies) put(key bodyKey, body []byte) {
+func (b *bodyCache) put(key bodyKey, body []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.young == nil || b.size+len(body) > halfSize {
@@ -71,5 +71,5 @@ func (s *Service) body(ctx context.Context, eventID string, f Form) ([]byte, err
 	if err != nil {
 		return nil, fmt.Errorf("load event: %w", err)
 	}
-	return s.bodies.of(&e, f)
+	return s.bodies.rendered(&e, f)
 }

@@ -10,13 +10,13 @@ import (
 
 // enterAll has n deliveries open a window and try to enter it, in order; those
 // that do are sent.
-func enterAll(t *testing.T, ws *windows, n int) (w *window, entered chan int) {
+func enterAll(t *testing.T, ws *concurrencyLimits, n int) (w *concurrencyLimit, entered chan int) {
 	t.Helper()
 	entered = make(chan int, n)
 	for i := range n {
 		w = ws.open("hook")
 		go func() {
-			if ws.enter(t.Context(), w) == nil {
+			if ws.acquire(t.Context(), w) == nil {
 				entered <- i
 			}
 		}()
@@ -27,7 +27,7 @@ func enterAll(t *testing.T, ws *windows, n int) (w *window, entered chan int) {
 
 func TestWindowGrowsAndShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws windows
+		var ws concurrencyLimits
 		w, entered := enterAll(t, &ws, 20)
 		want := func(n int) {
 			t.Helper()
@@ -37,19 +37,19 @@ func TestWindowGrowsAndShrinks(t *testing.T) {
 			}
 		}
 		want(4)
-		ws.leave(w, true) // its place and one more
+		ws.release(w, true) // its place and one more
 		want(6)
-		ws.leave(w, true)
+		ws.release(w, true)
 		want(8)
-		ws.leave(w, false) // 6 left, room for 3
+		ws.release(w, false) // 6 left, room for 3
 		want(8)
 		for range 3 {
-			ws.leave(w, false)
+			ws.release(w, false)
 		}
 		want(8) // 2 left, room for 1
-		ws.leave(w, false)
+		ws.release(w, false)
 		want(8)
-		ws.leave(w, false)
+		ws.release(w, false)
 		want(9)
 		var first []int
 		for range 9 {
@@ -60,7 +60,7 @@ func TestWindowGrowsAndShrinks(t *testing.T) {
 			t.Errorf("entered: got %v, want %v", first, want)
 		}
 		for len(w.waiting) > 0 || w.posting > 0 {
-			ws.leave(w, true)
+			ws.release(w, true)
 			synctest.Wait()
 		}
 		for range 20 {
@@ -74,13 +74,13 @@ func TestWindowGrowsAndShrinks(t *testing.T) {
 
 func TestWindowIsLeftByThoseWhoGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws windows
+		var ws concurrencyLimits
 		w, _ := enterAll(t, &ws, 4)
 		errGone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ws.open("hook")
 		done := make(chan error, 1)
-		go func() { done <- ws.enter(ctx, w) }()
+		go func() { done <- ws.acquire(ctx, w) }()
 		synctest.Wait()
 		cancel(errGone)
 		if err := <-done; !errors.Is(err, errGone) || len(w.waiting) != 0 || w.posting != 4 {

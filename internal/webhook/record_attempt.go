@@ -59,7 +59,7 @@ func (s *Service) record(ctx context.Context, r *result) error {
 	rec.waiting = slices.Clone(rec.waiting[len(batch):])
 	rec.mu.Unlock()
 
-	s.write(context.WithoutCancel(ctx), batch)
+	s.writeBatch(context.WithoutCancel(ctx), batch)
 
 	rec.mu.Lock()
 	if len(rec.waiting) > 0 {
@@ -75,16 +75,16 @@ func (s *Service) record(ctx context.Context, r *result) error {
 	return r.err
 }
 
-// write records a batch in one transaction; when that fails, each result in
+// writeBatch records a batch in one transaction; when that fails, each result in
 // one of its own, so that one which cannot be recorded fails alone.
-func (s *Service) write(ctx context.Context, batch []*result) {
+func (s *Service) writeBatch(ctx context.Context, batch []*result) {
 	slices.SortFunc(batch, func(a, b *result) int {
 		return cmp.Or(cmp.Compare(a.job.Lane, b.job.Lane), cmp.Compare(a.job.ID, b.job.ID))
 	})
-	err := s.db.Write(ctx, func(tx *db.Tx) error { return s.settleAll(ctx, tx, batch) })
+	err := s.db.Write(ctx, func(tx *db.Tx) error { return s.recordResults(ctx, tx, batch) })
 	if err != nil && len(batch) > 1 {
 		for i, r := range batch {
-			err := s.db.Write(ctx, func(tx *db.Tx) error { return s.settleAll(ctx, tx, batch[i:i+1]) })
+			err := s.db.Write(ctx, func(tx *db.Tx) error { return s.recordResults(ctx, tx, batch[i:i+1]) })
 			if err != nil {
 				r.err = err
 			}
@@ -99,12 +99,12 @@ func (s *Service) write(ctx context.Context, batch []*result) {
 	}
 }
 
-// settleAll records results that are sorted by webhook: the order in which rows
+// recordResults records results that are sorted by webhook: the order in which rows
 // are locked must be the same everywhere.
-func (s *Service) settleAll(ctx context.Context, tx *db.Tx, batch []*result) error {
+func (s *Service) recordResults(ctx context.Context, tx *db.Tx, batch []*result) error {
 	var newest *result // of one webhook
 	for i, r := range batch {
-		r.err = s.settle(ctx, tx, r)
+		r.err = s.recordResult(ctx, tx, r)
 		if r.err != nil && !errors.Is(r.err, queue.ErrLeaseLost) {
 			return fmt.Errorf("record attempt: %w", r.err)
 		}
@@ -118,7 +118,7 @@ func (s *Service) settleAll(ctx context.Context, tx *db.Tx, batch []*result) err
 			newest = nil
 		}
 	}
-	return tally(ctx, tx, counted(batch))
+	return addToCounts(ctx, tx, countDeltas(batch))
 }
 
 // noteNewest keeps what a webhook's record says of its newest attempt. It
@@ -137,12 +137,12 @@ func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attem
 	return true, nil
 }
 
-// settle records one result. [queue.ErrLeaseLost] means that the delivery is no
+// recordResult records one result. [queue.ErrLeaseLost] means that the delivery is no
 // longer ours and nothing was written.
-func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
+func (s *Service) recordResult(ctx context.Context, tx *db.Tx, r *result) error {
 	j, a := r.job, &r.attempt
 	r.state = Untried
-	if a.outcome != unheard {
+	if a.outcome != unanswered {
 		if err := j.Finish(ctx, tx); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 		if a.outcome == refused {
 			state = Undelivered
 		}
-		return s.keep(ctx, tx, r, state, time.Time{})
+		return s.storeAttempt(ctx, tx, r, state, time.Time{})
 	}
 
 	var attempts int // of the current schedule
@@ -176,12 +176,12 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 				return err
 			}
 		}
-		return s.keep(ctx, tx, r, Retrying, at)
+		return s.storeAttempt(ctx, tx, r, Retrying, at)
 	}
 	if err := j.Finish(ctx, tx); err != nil {
 		return err
 	}
-	if err := s.keep(ctx, tx, r, Undelivered, time.Time{}); err != nil {
+	if err := s.storeAttempt(ctx, tx, r, Undelivered, time.Time{}); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "UPDATE deliveries SET exhausted = 1 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID); err != nil {
@@ -190,9 +190,9 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, r *result) error {
 	return s.fail(ctx, tx, j.Lane, a.err)
 }
 
-// keep writes an attempt into its delivery; the attempt that stood there before
+// storeAttempt writes an attempt into its delivery; the attempt that stood there before
 // moves to the table of old ones.
-func (s *Service) keep(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
+func (s *Service) storeAttempt(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
 	j, a := r.job, &r.attempt
 	r.state = state
 	if j.Attempt > 0 || decodePayload(j.Payload).recovered {

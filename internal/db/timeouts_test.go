@@ -167,7 +167,7 @@ func TestSlowStatement(t *testing.T) {
 	if !d.Postgres() {
 		slow = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT count(*) FROM n"
 	}
-	if err := run(db.Long(ctx, "test")); err != nil {
+	if err := run(db.LongRunning(ctx, "test")); err != nil {
 		t.Errorf("a slow statement of long work: %v", err)
 	}
 }
@@ -209,7 +209,7 @@ func TestReadOnlyServer(t *testing.T) {
 	q := u.Query()
 	q.Set("default_transaction_read_only", "on")
 	u.RawQuery = q.Encode()
-	wantUnavailable(t, "a server that only reads", hasty(t, u.String()).Beat(t.Context()))
+	wantUnavailable(t, "a server that only reads", hasty(t, u.String()).WriteHeartbeat(t.Context()))
 }
 
 // TestDamage: a database in which damage was found says so, though rows can be written.
@@ -221,7 +221,7 @@ func TestDamage(t *testing.T) {
 	for i := range 200 {
 		write(t, d, "INSERT INTO things (id, body) VALUES ($1, $2)", i, strings.Repeat("body", 500))
 	}
-	if err := d.Beat(t.Context()); err != nil {
+	if err := d.WriteHeartbeat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil { // the log is merged into the file
@@ -243,14 +243,14 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = dbtest.Open(t, rawURL)
-	if err := d.Beat(t.Context()); err != nil {
+	if err := d.WriteHeartbeat(t.Context()); err != nil {
 		t.Errorf("before anybody has read the table: %v", err)
 	}
 	var n int
 	wantUnavailable(t, "a read of a damaged table", d.QueryRow(t.Context(), "SELECT count(body) FROM things WHERE body <> ''").Scan(&n))
-	err = d.Beat(t.Context())
+	err = d.WriteHeartbeat(t.Context())
 	wantUnavailable(t, "the damaged database", err)
-	if got := db.Reason(err); got != "a table or an index is damaged" {
+	if got := db.FailureReason(err); got != "a table or an index is damaged" {
 		t.Errorf("the reason is %q", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// target is what the dispatcher needs to know of a webhook.
-type target struct {
+// cachedWebhook is what the dispatcher needs to know of a webhook.
+type cachedWebhook struct {
 	enabled  bool
 	url      *url.URL
 	form     Form
@@ -26,13 +26,13 @@ type target struct {
 	loaded   time.Time
 }
 
-// targets keeps targets in memory for a second, since reading one for each
+// webhookCache keeps targets in memory for a second, since reading one for each
 // delivery would cost as much as recording it. A change made here is seen at
 // once, one made by another process within that second. Nothing is claimed from
 // the lane of a webhook that is suspended or deleted even within it.
-type targets struct {
+type webhookCache struct {
 	mu      sync.Mutex
-	byID    map[string]*target
+	byID    map[string]*cachedWebhook
 	changes uint64 // counts forget, so that a reading from before is not kept
 }
 
@@ -41,24 +41,24 @@ const (
 	maxTargets = 4096
 )
 
-func (ts *targets) forget(id string) {
+func (ts *webhookCache) evict(id string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.byID, id)
 	ts.changes++
 }
 
-// target returns a webhook as the dispatcher sees it; errDeleted when there is
+// cached returns a webhook as the dispatcher sees it; errDeleted when there is
 // none.
-func (s *Service) target(ctx context.Context, id string) (*target, error) {
-	ts := &s.targets
+func (s *Service) cached(ctx context.Context, id string) (*cachedWebhook, error) {
+	ts := &s.cache
 	ts.mu.Lock()
 	t, changes := ts.byID[id], ts.changes
 	ts.mu.Unlock()
 	if t != nil && time.Since(t.loaded) < targetAge {
 		return t, nil
 	}
-	t, err := s.loadTarget(ctx, id)
+	t, err := s.loadCached(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +66,15 @@ func (s *Service) target(ctx context.Context, id string) (*target, error) {
 	defer ts.mu.Unlock()
 	if ts.changes == changes {
 		if ts.byID == nil || len(ts.byID) >= maxTargets {
-			ts.byID = make(map[string]*target)
+			ts.byID = make(map[string]*cachedWebhook)
 		}
 		ts.byID[id] = t
 	}
 	return t, nil
 }
 
-func (s *Service) loadTarget(ctx context.Context, id string) (*target, error) {
-	t := &target{loaded: time.Now()}
+func (s *Service) loadCached(ctx context.Context, id string) (*cachedWebhook, error) {
+	t := &cachedWebhook{loaded: time.Now()}
 	var rawURL string
 	var secret, old []byte
 	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.payload_form, w.version, w.ordered, w.drain_rate IS NOT NULL, w.secret, w.old_secret, w.old_secret_until,

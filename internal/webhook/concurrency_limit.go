@@ -12,15 +12,15 @@ import (
 // all the deliveries in hand, and one that hangs holds few connections.
 const firstPosts = 4
 
-// windows bound the posts under way, by webhook, while there are deliveries in
+// concurrencyLimits bound the posts under way, by webhook, while there are deliveries in
 // hand.
-type windows struct {
+type concurrencyLimits struct {
 	mu   sync.Mutex
-	byID map[string]*window
+	byID map[string]*concurrencyLimit
 }
 
-// window is guarded by the mutex of its windows.
-type window struct {
+// concurrencyLimit is guarded by the mutex of its windows.
+type concurrencyLimit struct {
 	id      string
 	users   int // deliveries in hand
 	limit   int
@@ -29,14 +29,14 @@ type window struct {
 }
 
 // open returns a webhook's window, for one delivery, which must close it.
-func (ws *windows) open(id string) *window {
+func (ws *concurrencyLimits) open(id string) *concurrencyLimit {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.byID[id]
 	if w == nil {
-		w = &window{id: id, limit: firstPosts}
+		w = &concurrencyLimit{id: id, limit: firstPosts}
 		if ws.byID == nil {
-			ws.byID = make(map[string]*window)
+			ws.byID = make(map[string]*concurrencyLimit)
 		}
 		ws.byID[id] = w
 	}
@@ -44,9 +44,9 @@ func (ws *windows) open(id string) *window {
 	return w
 }
 
-// room returns how many deliveries to a webhook should be in hand here: as many
+// capacity returns how many deliveries to a webhook should be in hand here: as many
 // as are posted and as many again to be next. Of a receiver that hangs, few.
-func (ws *windows) room(id string) int {
+func (ws *concurrencyLimits) capacity(id string) int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w := ws.byID[id]; w != nil {
@@ -55,7 +55,7 @@ func (ws *windows) room(id string) int {
 	return 2 * firstPosts
 }
 
-func (ws *windows) close(w *window) {
+func (ws *concurrencyLimits) close(w *concurrencyLimit) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w.users--; w.users == 0 {
@@ -63,8 +63,8 @@ func (ws *windows) close(w *window) {
 	}
 }
 
-// enter waits for a place. Its error is the cause of the end of ctx.
-func (ws *windows) enter(ctx context.Context, w *window) error {
+// acquire waits for a place. Its error is the cause of the end of ctx.
+func (ws *concurrencyLimits) acquire(ctx context.Context, w *concurrencyLimit) error {
 	ws.mu.Lock()
 	if w.posting < w.limit { // then nobody waits
 		w.posting++
@@ -89,8 +89,8 @@ func (ws *windows) enter(ctx context.Context, w *window) error {
 	return context.Cause(ctx)
 }
 
-// leave gives a place up after a post that was answered, or was not.
-func (ws *windows) leave(w *window, answered bool) {
+// release gives a place up after a post that was answered, or was not.
+func (ws *concurrencyLimits) release(w *concurrencyLimit, answered bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if answered {
@@ -101,14 +101,14 @@ func (ws *windows) leave(w *window, answered bool) {
 	w.leave()
 }
 
-// pass gives a place up for which there was nothing to post.
-func (ws *windows) pass(w *window) {
+// cancel gives a place up for which there was nothing to post.
+func (ws *concurrencyLimits) cancel(w *concurrencyLimit) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.leave()
 }
 
-func (w *window) leave() {
+func (w *concurrencyLimit) leave() {
 	w.posting--
 	for w.posting < w.limit && len(w.waiting) > 0 {
 		close(w.waiting[0])

@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// maxTold bounds what waits to be told.
-const maxTold = 4096
+// maxPending bounds what waits to be told.
+const maxPending = 4096
 
-// Teller tells the other processes something in batches, beside the work: a
+// Notifier tells the other processes something in batches, beside the work: a
 // notification inside of each transaction would make PostgreSQL commit them one
 // after the other. What is told twice before it is sent is sent once. Make it
-// with [DB.NewTeller]; it is safe for concurrent use.
-type Teller struct {
+// with [DB.NewNotifier]; it is safe for concurrent use.
+type Notifier struct {
 	db      *DB
 	channel string
 
 	mu      sync.Mutex
-	waiting map[string]struct{}
+	pending map[string]struct{}
 	sending bool // a goroutine is at it
 }
 
-// NewTeller returns a teller for the channel that others listen to with [DB.Listen].
-func (d *DB) NewTeller(channel string) *Teller { return &Teller{db: d, channel: channel} }
+// NewNotifier returns a teller for the channel that others listen to with [DB.Listen].
+func (d *DB) NewNotifier(channel string) *Notifier { return &Notifier{db: d, channel: channel} }
 
-// Tell has the other processes told, as far as [DB.Notify] can. It does not wait
+// Notify has the other processes told, as far as [DB.Notify] can. It does not wait
 // for that; [DB.Close] does. It reports false when too much waits already or the
 // database is closed, and does not send it.
-func (t *Teller) Tell(payload string) bool {
+func (t *Notifier) Notify(payload string) bool {
 	if !t.db.Postgres() {
 		return true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.waiting) >= maxTold {
+	if len(t.pending) >= maxPending {
 		return false
 	}
 	if !t.sending {
@@ -44,20 +44,20 @@ func (t *Teller) Tell(payload string) bool {
 		t.sending = true
 		go t.send()
 	}
-	if t.waiting == nil {
-		t.waiting = make(map[string]struct{})
+	if t.pending == nil {
+		t.pending = make(map[string]struct{})
 	}
-	t.waiting[payload] = struct{}{}
+	t.pending[payload] = struct{}{}
 	return true
 }
 
 // send sends what waits until nothing does.
-func (t *Teller) send() {
+func (t *Notifier) send() {
 	defer t.db.work.Done()
 	for {
 		t.mu.Lock()
-		batch := t.waiting
-		t.waiting = nil
+		batch := t.pending
+		t.pending = nil
 		if len(batch) == 0 {
 			t.sending = false
 			t.mu.Unlock()

@@ -21,35 +21,35 @@ type notice struct {
 	at         int64 // microseconds
 }
 
-// wake says that a lane has n more ready jobs, or an unknown number. The other
+// announceReady says that a lane has n more ready jobs, or an unknown number. The other
 // processes hear of it only when this one cannot see to it at once.
-func (q *Queue) wake(kind, lane string, n int) {
-	if r := q.runners[kind]; r == nil || !r.wake(lane, n) {
-		q.tell(notice{kind: kind, lane: lane})
+func (q *Queue) announceReady(kind, lane string, n int) {
+	if r := q.runners[kind]; r == nil || !r.addReady(lane, n) {
+		q.notifyPeers(notice{kind: kind, lane: lane})
 	}
 }
 
-// wakeAt says that a job of a lane is due at a time.
-func (q *Queue) wakeAt(kind, lane string, at time.Time) {
+// announceDue says that a job of a lane is due at a time.
+func (q *Queue) announceDue(kind, lane string, at time.Time) {
 	if r := q.runners[kind]; r == nil || !r.wakeAt(at) {
-		q.tell(notice{kind, lane, at.UnixMicro()})
+		q.notifyPeers(notice{kind, lane, at.UnixMicro()})
 	}
 }
 
-// tell has the other processes told. It does not wait for that. What is not told
+// notifyPeers has the other processes told. It does not wait for that. What is not told
 // is found by walking.
-func (q *Queue) tell(n notice) {
+func (q *Queue) notifyPeers(n notice) {
 	if q.db.Postgres() && len(n.kind)+len(n.lane) <= maxNotice {
-		q.news.Tell(fmt.Sprintf("%s %s %d %s", q.instance, n.kind, n.at, n.lane))
+		q.notifier.Notify(fmt.Sprintf("%s %s %d %s", q.instance, n.kind, n.at, n.lane))
 	}
 }
 
-// hear takes what another process told. An empty payload means that some of it
+// onNotification takes what another process told. An empty payload means that some of it
 // may have been missed.
-func (q *Queue) hear(payload string) {
+func (q *Queue) onNotification(payload string) {
 	if payload == "" {
 		for _, r := range q.runners {
-			r.look()
+			r.requestScan()
 		}
 		return
 	}
@@ -62,7 +62,7 @@ func (q *Queue) hear(payload string) {
 	switch {
 	case r == nil || err != nil:
 	case at == 0:
-		r.wake(fields[3], unknown)
+		r.addReady(fields[3], unknownCount)
 	default:
 		r.wakeAt(time.UnixMicro(at))
 	}

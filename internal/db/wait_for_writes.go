@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// settlePoll is how often [DB.Settle] looks again.
-const settlePoll = 5 * time.Millisecond
+// waitPoll is how often [DB.WaitForWrites] looks again.
+const waitPoll = 5 * time.Millisecond
 
-// Settle waits until every transaction is over that had changed or locked a row
+// WaitForWrites waits until every transaction is over that had changed or locked a row
 // when it was called. So whoever has committed something that writers must heed
 // knows that from here on all of them do, and that what those did who did not
 // can be read. On SQLite, where one writer follows the other, that is always so.
-func (d *DB) Settle(ctx context.Context) error {
+func (d *DB) WaitForWrites(ctx context.Context) error {
 	if d.engine == sqliteEngine {
 		return nil
 	}
@@ -27,7 +27,7 @@ func (d *DB) Settle(ctx context.Context) error {
 			break
 		}
 		select {
-		case <-time.After(settlePoll):
+		case <-time.After(waitPoll):
 		case <-ctx.Done():
 			err = ctx.Err()
 		}

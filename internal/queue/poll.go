@@ -9,18 +9,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// sqlSurvey asks of each of the kinds $1 whether it has ready jobs or jobs whose lease has
+// sqlPollKinds asks of each of the kinds $1 whether it has ready jobs or jobs whose lease has
 // ended at the time $2, and when its first scheduled job is due.
-const sqlSurvey = `
+const sqlPollKinds = `
 SELECT k.value,
 	EXISTS (SELECT 1 FROM jobs j WHERE j.kind = k.value AND j.state = 0)
 	OR EXISTS (SELECT 1 FROM jobs j WHERE j.kind = k.value AND j.state = 2 AND j.lease_until < $2),
 	(SELECT min(j.run_at) FROM jobs j WHERE j.kind = k.value AND j.state = 1)
 FROM unnest($1::text[]) AS k(value)`
 
-// survey casts the safety net until ctx ends: one statement for all kinds finds those that
+// pollKinds casts the safety net until ctx ends: one statement for all kinds finds those that
 // have work which nobody told us of. So a process with no work does next to nothing.
-func (q *Queue) survey(ctx context.Context) {
+func (q *Queue) pollKinds(ctx context.Context) {
 	kinds := make([]string, 0, len(q.runners))
 	for kind := range q.runners {
 		kinds = append(kinds, kind)
@@ -29,7 +29,7 @@ func (q *Queue) survey(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	var failures seldom
+	var failures logLimiter
 	for {
 		timer.Reset(q.poll + rand.N(q.poll/4+1))
 		select {
@@ -37,7 +37,7 @@ func (q *Queue) survey(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := q.surveyOnce(ctx, kinds); err != nil && ctx.Err() == nil {
+		if err := q.pollKindsOnce(ctx, kinds); err != nil && ctx.Err() == nil {
 			if count, log := failures.next(time.Now()); log {
 				q.log.Error("looking which kinds have jobs", "error", err, "failures", count)
 			}
@@ -45,7 +45,7 @@ func (q *Queue) survey(ctx context.Context) {
 	}
 }
 
-func (q *Queue) surveyOnce(ctx context.Context, kinds []string) error {
+func (q *Queue) pollKindsOnce(ctx context.Context, kinds []string) error {
 	type found struct {
 		kind string
 		look bool
@@ -53,14 +53,14 @@ func (q *Queue) surveyOnce(ctx context.Context, kinds []string) error {
 	}
 	var list []found
 	err := q.db.Read(ctx, func(tx *db.Tx) error {
-		if err := q.byIndex(ctx, tx); err != nil {
+		if err := q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
 		var err error
 		list, err = db.All(ctx, tx, func(row db.Row) (f found, err error) {
 			err = row.Scan(&f.kind, &f.look, db.IntoTime(&f.due))
 			return f, err
-		}, sqlSurvey, kinds, tx.Now.UnixMicro())
+		}, sqlPollKinds, kinds, tx.Now.UnixMicro())
 		return err
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func (q *Queue) surveyOnce(ctx context.Context, kinds []string) error {
 	for _, f := range list {
 		r := q.runners[f.kind]
 		if f.look {
-			r.look()
+			r.requestScan()
 		}
 		if !f.due.IsZero() {
 			r.wakeAt(f.due)

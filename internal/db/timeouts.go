@@ -18,44 +18,44 @@ import (
 type limits struct {
 	statement time.Duration // for each statement
 	lock      time.Duration // for each lock that it waits for
-	long      time.Duration // for each statement and lock of work named by [Long]
+	long      time.Duration // for each statement and lock of work named by [LongRunning]
 	dial      time.Duration // for a connection to PostgreSQL
 	// grace is how much longer than the server's own limit we wait for its answer.
 	// After that it hangs.
 	grace time.Duration
 }
 
-// usual are the limits that docs/operations.md documents.
-var usual = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, grace: 2 * time.Second}
+// defaultLimits are the limits that docs/operations.md documents.
+var defaultLimits = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, grace: 2 * time.Second}
 
 // probePause is the time between two tries of a server that hangs.
 const probePause = time.Second
 
-type longKey struct{}
+type longRunningKey struct{}
 
-// Long returns a context for work of a name ("export", "migration") whose statements may
+// LongRunning returns a context for work of a name ("export", "migration") whose statements may
 // take ten minutes each. On PostgreSQL that counts for transactions only.
-func Long(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, longKey{}, name)
+func LongRunning(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, longRunningKey{}, name)
 }
 
-// longWork returns the name of the work that [Long] put into ctx; empty for none.
-func longWork(ctx context.Context) string {
-	name, _ := ctx.Value(longKey{}).(string)
+// longRunningName returns the name of the work that [LongRunning] put into ctx; empty for none.
+func longRunningName(ctx context.Context) string {
+	name, _ := ctx.Value(longRunningKey{}).(string)
 	return name
 }
 
-// of returns how long a statement of ctx may take.
-func (l limits) of(ctx context.Context) time.Duration {
-	if longWork(ctx) != "" {
+// statementTimeout returns how long a statement of ctx may take.
+func (l limits) statementTimeout(ctx context.Context) time.Duration {
+	if longRunningName(ctx) != "" {
 		return l.long
 	}
 	return l.statement
 }
 
-// tooSlow is the error of a statement that took longer than its time.
-func (l limits) tooSlow(ctx context.Context) error {
-	if name := longWork(ctx); name != "" {
+// timeoutError is the error of a statement that took longer than its time.
+func (l limits) timeoutError(ctx context.Context) error {
+	if name := longRunningName(ctx); name != "" {
 		return fmt.Errorf("%w: the %s took longer than %s", errSlow, name, l.long)
 	}
 	return fmt.Errorf("%w: longer than %s", errSlow, l.statement)
@@ -103,9 +103,9 @@ func (g *guard) note(answered bool) {
 	}
 }
 
-// watch is the context of a statement: that of its caller, until the server should have
+// queryContext is the context of a statement: that of its caller, until the server should have
 // answered.
-type watch struct {
+type queryContext struct {
 	context.Context
 	caller context.Context
 	cancel context.CancelFunc
@@ -113,16 +113,16 @@ type watch struct {
 
 // TraceQueryStart implements [pgx.QueryTracer].
 func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	limited, cancel := context.WithTimeout(ctx, g.of(ctx)+g.grace)
+	limited, cancel := context.WithTimeout(ctx, g.statementTimeout(ctx)+g.grace)
 	if ctx.Value(connectKey{}) == nil && !g.admit() {
 		cancel()
 	}
-	return &watch{limited, ctx, cancel}
+	return &queryContext{limited, ctx, cancel}
 }
 
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	w, ok := ctx.(*watch)
+	w, ok := ctx.(*queryContext)
 	if !ok {
 		return
 	}
@@ -185,13 +185,13 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 // connectKey marks the context of statements that are part of connecting.
 type connectKey struct{}
 
-// setLong gives the statements of a transaction of PostgreSQL the time of work that
-// [Long] named, if ctx is of such.
-func (tx *Tx) setLong(ctx context.Context) error {
-	if longWork(ctx) == "" || tx.engine != postgresEngine {
+// setLongTimeouts gives the statements of a transaction of PostgreSQL the time of work that
+// [LongRunning] named, if ctx is of such.
+func (tx *Tx) setLongTimeouts(ctx context.Context) error {
+	if longRunningName(ctx) == "" || tx.engine != postgresEngine {
 		return nil
 	}
-	limit := fmt.Sprint(usual.long.Milliseconds())
+	limit := fmt.Sprint(defaultLimits.long.Milliseconds())
 	_, err := tx.Exec(ctx, "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)", limit)
 	return err
 }

@@ -9,27 +9,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Due is a job that is due and that nobody runs.
-type Due struct {
+// DueJob is a job that is due and that nobody runs.
+type DueJob struct {
 	ID   string
 	Kind string
 	At   time.Time // since when
 }
 
-// dueLanes bounds the lanes of a kind that [Queue.Oldest] looks at.
+// dueLanes bounds the lanes of a kind that [Queue.OldestDue] looks at.
 const dueLanes = 200
 
-// Oldest returns the job that has been due for longest and that nobody runs, although its
+// OldestDue returns the job that has been due for longest and that nobody runs, although its
 // lane has room; ok is false where there is none. Jobs that wait for a time, for a lane
 // that is held, or for others of their lane are not due. It looks at some lanes of each
 // kind only, so that a backlog does not make it slow: with more, it may miss the oldest.
-func (q *Queue) Oldest(ctx context.Context) (oldest Due, ok bool, err error) {
+func (q *Queue) OldestDue(ctx context.Context) (oldest DueJob, ok bool, err error) {
 	err = q.db.Read(ctx, func(tx *db.Tx) error {
-		if err := q.byIndex(ctx, tx); err != nil {
+		if err := q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
 		for _, r := range q.runners {
-			list, err := r.due(ctx, tx)
+			list, err := r.dueJobs(ctx, tx)
 			if err != nil {
 				return fmt.Errorf("look for due jobs of %s: %w", r.Kind, err)
 			}
@@ -44,10 +44,10 @@ func (q *Queue) Oldest(ctx context.Context) (oldest Due, ok bool, err error) {
 	return oldest, ok, err
 }
 
-// due returns jobs of the kind that are due: the first of those that should have become
+// dueJobs returns jobs of the kind that are due: the first of those that should have become
 // ready, and the first of each of some lanes.
-func (r *runner) due(ctx context.Context, tx *db.Tx) ([]Due, error) {
-	scan := func(row db.Row) (d Due, err error) {
+func (r *runner) dueJobs(ctx context.Context, tx *db.Tx) ([]DueJob, error) {
+	scan := func(row db.Row) (d DueJob, err error) {
 		var created time.Time
 		err = row.Scan(&d.ID, db.IntoTime(&d.At), db.IntoTime(&created))
 		if d.Kind = r.Kind; d.At.Before(created) {

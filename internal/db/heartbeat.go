@@ -12,20 +12,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// damageLasts is for how long after a table or an index was found damaged the database
+// damageTTL is for how long after a table or an index was found damaged the database
 // counts as damaged.
-const damageLasts = 10 * time.Minute
+const damageTTL = 10 * time.Minute
 
-// Beat writes the one row of the table heartbeat, durably. The error, if any, says why the
-// database cannot do its work; [Reason] puts that in words. A database in which a
+// WriteHeartbeat writes the one row of the table heartbeat, durably. The error, if any, says why the
+// database cannot do its work; [FailureReason] puts that in words. A database in which a
 // statement of the last ten minutes found damage fails, too.
-func (d *DB) Beat(ctx context.Context) error {
+func (d *DB) WriteHeartbeat(ctx context.Context) error {
 	err := d.Write(ctx, func(tx *Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO heartbeat (id, beat_at) VALUES (1, $1)
 			ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at`, tx.Now.UnixMicro())
 		return err
 	})
-	if at := d.damagedAt.Load(); err == nil && at != 0 && time.Since(time.UnixMicro(at)) < damageLasts {
+	if at := d.damagedAt.Load(); err == nil && at != 0 && time.Since(time.UnixMicro(at)) < damageTTL {
 		return problem.New(problem.Unavailable, "a table or an index is damaged").Because(errDamaged)
 	}
 	return err
@@ -33,12 +33,12 @@ func (d *DB) Beat(ctx context.Context) error {
 
 var errDamaged = errors.New("a table or an index was found damaged")
 
-// Reason says in a few words why a database failed, without names of hosts and files.
-func Reason(err error) string {
+// FailureReason says in a few words why a database failed, without names of hosts and files.
+func FailureReason(err error) string {
 	switch {
 	case isContext(err), errors.Is(err, errHangs), errors.Is(err, errSlow):
 		return "it does not answer in time"
-	case errors.Is(err, errDamaged), damaged(err):
+	case errors.Is(err, errDamaged), isCorrupt(err):
 		return "a table or an index is damaged"
 	case errors.Is(err, errMoved):
 		return "its file was moved, removed or replaced"
@@ -73,7 +73,7 @@ func Reason(err error) string {
 			return "the server is shutting down or starting"
 		}
 	}
-	if storeFailed(err) || problem.Of(err) == problem.Unavailable {
+	if isUnavailable(err) || problem.Of(err) == problem.Unavailable {
 		return "it cannot be reached or used"
 	}
 	return "it does not work as it should"

@@ -26,12 +26,12 @@ func TestTeller(t *testing.T) {
 	t.Cleanup(func() { <-listening })
 	<-heard // it listens from here on
 
-	teller := here.NewTeller(channel)
+	teller := here.NewNotifier(channel)
 	want := make(map[string]bool)
 	for i := range 50 {
 		payload := strconv.Itoa(i)
 		want[payload] = true
-		if !teller.Tell(payload) {
+		if !teller.Notify(payload) {
 			t.Errorf("Tell(%s): refused", payload)
 		}
 	}
@@ -44,7 +44,7 @@ func TestTeller(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not told: %v", want)
 	}
-	if teller.Tell("late") {
+	if teller.Notify("late") {
 		t.Error("Tell on a closed database: taken")
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// turns are the deliveries in hand that wait for older ones of their webhook, by
+// backlogOrder are the deliveries in hand that wait for older ones of their webhook, by
 // webhook.
-type turns struct {
+type backlogOrder struct {
 	mu   sync.Mutex
-	byID map[string]*line
+	byID map[string]*orderQueue
 }
 
-// line is guarded by the mutex of its turns.
-type line struct {
+// orderQueue is guarded by the mutex of its turns.
+type orderQueue struct {
 	waiting []*waiter // oldest first
 	busy    int       // those whose turn has come and that are not recorded yet
 	idle    time.Time // since when nobody has been busy
@@ -34,26 +34,26 @@ type waiter struct {
 }
 
 // line returns a webhook's. ts.mu is held.
-func (ts *turns) line(webhookID string) *line {
+func (ts *backlogOrder) line(webhookID string) *orderQueue {
 	l := ts.byID[webhookID]
 	if l == nil {
-		l = new(line)
+		l = new(orderQueue)
 		if ts.byID == nil {
-			ts.byID = make(map[string]*line)
+			ts.byID = make(map[string]*orderQueue)
 		}
 		ts.byID[webhookID] = l
 	}
 	return l
 }
 
-// forget drops a line in which nobody is. ts.mu is held.
-func (ts *turns) forget(webhookID string, l *line) {
+// evict drops a line in which nobody is. ts.mu is held.
+func (ts *backlogOrder) evict(webhookID string, l *orderQueue) {
 	if len(l.waiting) == 0 && l.busy == 0 {
 		delete(ts.byID, webhookID)
 	}
 }
 
-func (ts *turns) enter(webhookID, delivery string) *waiter {
+func (ts *backlogOrder) enter(webhookID, delivery string) *waiter {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	w := &waiter{delivery, time.Now(), make(chan struct{}, 1)}
@@ -63,9 +63,9 @@ func (ts *turns) enter(webhookID, delivery string) *waiter {
 	return w
 }
 
-// leave ends a wait. busy says that the delivery's turn has come; [turns.done]
+// leave ends a wait. busy says that the delivery's turn has come; [backlogOrder.done]
 // must follow.
-func (ts *turns) leave(webhookID string, w *waiter, busy bool) {
+func (ts *backlogOrder) leave(webhookID string, w *waiter, busy bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	l := ts.byID[webhookID]
@@ -74,21 +74,21 @@ func (ts *turns) leave(webhookID string, w *waiter, busy bool) {
 	if busy {
 		l.busy++
 	}
-	ts.forget(webhookID, l)
+	ts.evict(webhookID, l)
 }
 
 // done ends a turn.
-func (ts *turns) done(webhookID string) {
+func (ts *backlogOrder) done(webhookID string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	l := ts.byID[webhookID]
 	l.busy--
 	l.idle = time.Now()
-	ts.forget(webhookID, l)
+	ts.evict(webhookID, l)
 }
 
 // next wakes the oldest that waits.
-func (ts *turns) next(webhookID string) {
+func (ts *backlogOrder) next(webhookID string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if l := ts.byID[webhookID]; l != nil && len(l.waiting) > 0 {
@@ -101,7 +101,7 @@ func (ts *turns) next(webhookID string) {
 
 // state reports whether w is the oldest that waits, and whether it waits in
 // vain.
-func (ts *turns) state(webhookID string, w *waiter) (first, vain bool) {
+func (ts *backlogOrder) state(webhookID string, w *waiter) (first, vain bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	l := ts.byID[webhookID]
@@ -121,12 +121,12 @@ const (
 	turnPoll = 250 * time.Millisecond
 )
 
-// turn waits until no older delivery of a webhook's backlog is untried. It
+// awaitTurn waits until no older delivery of a webhook's backlog is untried. It
 // reports false when that took too long. The backlog ends with the delivery
 // of that id; one that is of it must say when it is done.
-func (s *Service) turn(ctx context.Context, j *queue.Job, backlog string) (bool, error) {
+func (s *Service) awaitTurn(ctx context.Context, j *queue.Job, backlog string) (bool, error) {
 	w := s.turns.enter(j.Lane, j.ID)
-	mine, err := s.waitTurn(ctx, w, j, min(j.ID, backlog+"\x01")) // up to backlog, but not itself
+	mine, err := s.pollTurn(ctx, w, j, min(j.ID, backlog+"\x01")) // up to backlog, but not itself
 	s.turns.leave(j.Lane, w, mine && j.ID <= backlog)
 	if !mine || j.ID > backlog {
 		// Those behind need not wait until this one is recorded.
@@ -135,11 +135,11 @@ func (s *Service) turn(ctx context.Context, j *queue.Job, backlog string) (bool,
 	return mine, err
 }
 
-func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before string) (bool, error) {
+func (s *Service) pollTurn(ctx context.Context, w *waiter, j *queue.Job, before string) (bool, error) {
 	poll := time.NewTicker(turnPoll)
 	defer poll.Stop()
 	for {
-		t, err := s.target(ctx, j.Lane)
+		t, err := s.cached(ctx, j.Lane)
 		if err != nil {
 			return false, err
 		}
@@ -176,7 +176,7 @@ func (s *Service) waitTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 // takes a place in the webhook's row, so that the rate is one over all
 // processes.
 func (s *Service) pace(ctx context.Context, webhookID string) error {
-	t, err := s.target(ctx, webhookID) // it may have changed during the wait for the turn
+	t, err := s.cached(ctx, webhookID) // it may have changed during the wait for the turn
 	if errors.Is(err, errDeleted) {
 		return nil // which is found out again in a moment
 	}
@@ -214,8 +214,8 @@ func (s *Service) pace(ctx context.Context, webhookID string) error {
 	}
 }
 
-// comeBack ends a job's run without an attempt, to come back later.
-func (s *Service) comeBack(ctx context.Context, j *queue.Job) error {
+// reschedule ends a job's run without an attempt, to come back later.
+func (s *Service) reschedule(ctx context.Context, j *queue.Job) error {
 	ctx = context.WithoutCancel(ctx)
 	return s.db.Write(ctx, func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(turnPoll)) })
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// CountedBy is the time over which attempts are counted together.
-const CountedBy = 30 * time.Minute
+// CountInterval is the time over which attempts are counted together.
+const CountInterval = 30 * time.Minute
 
-// Count is how the attempts went that began within [CountedBy] from At.
+// Count is how the attempts went that began within [CountInterval] from At.
 type Count struct {
 	At        time.Time
 	Delivered int64
@@ -34,7 +34,7 @@ func (s *Service) Counts(ctx context.Context, organizationID string, since time.
 		err = row.Scan(&c.webhookID, db.IntoTime(&c.At), &c.Delivered, &c.Retried, &c.Failed)
 		return c, err
 	}, `SELECT c.webhook_id, c.at, c.delivered, c.retried, c.failed FROM webhooks w JOIN attempt_counts c ON c.webhook_id = w.id
-		WHERE w.organization_id = $1 AND c.at >= $2 ORDER BY c.webhook_id, c.at`, organizationID, since.Truncate(CountedBy).UnixMicro())
+		WHERE w.organization_id = $1 AND c.at >= $2 ORDER BY c.webhook_id, c.at`, organizationID, since.Truncate(CountInterval).UnixMicro())
 	if err != nil {
 		return nil, fmt.Errorf("count attempts: %w", err)
 	}
@@ -45,32 +45,32 @@ func (s *Service) Counts(ctx context.Context, organizationID string, since time.
 	return counts, nil
 }
 
-// tallied is what is added to a count of a webhook.
-type tallied struct {
+// countDelta is what is added to a count of a webhook.
+type countDelta struct {
 	webhookID string
 	Count
 }
 
-// counted returns what a batch of results, sorted by webhook, adds to the counts,
+// countDeltas returns what a batch of results, sorted by webhook, adds to the counts,
 // in the order in which rows are locked.
-func counted(batch []*result) []tallied {
-	var out []tallied
+func countDeltas(batch []*result) []countDelta {
+	var out []countDelta
 	for _, r := range batch {
 		if r.err != nil || r.state == Untried {
 			continue
 		}
-		at := r.attempt.at.UTC().Truncate(CountedBy)
+		at := r.attempt.at.UTC().Truncate(CountInterval)
 		i := len(out) - 1
 		for i >= 0 && out[i].webhookID == r.job.Lane && !out[i].At.Equal(at) {
 			i--
 		}
 		if i < 0 || out[i].webhookID != r.job.Lane {
-			out = append(out, tallied{r.job.Lane, Count{At: at}})
+			out = append(out, countDelta{r.job.Lane, Count{At: at}})
 			i = len(out) - 1
 		}
 		out[i].add(r.state)
 	}
-	slices.SortFunc(out, func(a, b tallied) int {
+	slices.SortFunc(out, func(a, b countDelta) int {
 		return cmp.Or(cmp.Compare(a.webhookID, b.webhookID), a.At.Compare(b.At))
 	})
 	return out
@@ -99,8 +99,8 @@ var addCounts = func() (statements [insertRows + 1]string) {
 	return statements
 }()
 
-// tally adds to the counts.
-func tally(ctx context.Context, tx *db.Tx, all []tallied) error {
+// addToCounts adds to the counts.
+func addToCounts(ctx context.Context, tx *db.Tx, all []countDelta) error {
 	for some := range slices.Chunk(all, insertRows) {
 		args := make([]any, 0, 5*len(some))
 		for _, t := range some {

@@ -19,7 +19,7 @@ func TestOldest(t *testing.T) {
 	q.Handle(queue.Worker{Kind: "ordered", Ordered: true, Run: never})
 	want := func(when, id string) {
 		t.Helper()
-		got, ok, err := q.Oldest(t.Context())
+		got, ok, err := q.OldestDue(t.Context())
 		if err != nil || ok != (id != "") || got.ID != id {
 			t.Errorf("%s: got %+v, %v, %v, want %q", when, got, ok, err, id)
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Forget takes what was made of some events out of their deliveries, in the caller's
+// RedactEvents takes what was made of some events out of their deliveries, in the caller's
 // transaction, which changes the events: what receivers answered, which may repeat
 // what they were sent. What still waits is written from its event, as that is by
 // now. Another process may send what it has in memory for some minutes yet.
-func (s *Service) Forget(ctx context.Context, tx *db.Tx, eventIDs []string) error {
+func (s *Service) RedactEvents(ctx context.Context, tx *db.Tx, eventIDs []string) error {
 	for _, change := range []string{
 		`UPDATE delivery_attempts SET response = NULL
 			WHERE (webhook_id, delivery_id) IN (SELECT webhook_id, id FROM deliveries WHERE event_id = ANY($1))`,
@@ -26,7 +26,7 @@ func (s *Service) Forget(ctx context.Context, tx *db.Tx, eventIDs []string) erro
 }
 
 // clear forgets all.
-func (b *bodies) clear() {
+func (b *bodyCache) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.young, b.old, b.size = nil, nil, 0
