@@ -55,7 +55,7 @@ func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
 // asked says in words what the law asks for.
 func asked(k channel.PrivacyKind) string {
 	switch k {
-	case channel.PrivacyRequest:
+	case channel.PrivacyDataRequest:
 		return "show a customer's data"
 	case channel.PrivacyRedactCustomer:
 		return "forget a customer"

@@ -28,7 +28,7 @@ func storefrontTrigger() trigger {
 func storefrontPrivacyTrigger() trigger {
 	return trigger{
 		name: "storefront-privacy", secret: "storefront-api-secret",
-		events:  []string{string(channel.PrivacyRequest), string(channel.PrivacyRedactCustomer), string(channel.PrivacyRedactShop)},
+		events:  []string{string(channel.PrivacyDataRequest), string(channel.PrivacyRedactCustomer), string(channel.PrivacyRedactShop)},
 		request: (*triggerCmd).storefrontPrivacy,
 	}
 }
@@ -68,7 +68,7 @@ func (t *triggerCmd) storefrontPrivacy(s triggering) (*http.Request, error) {
 	body := map[string]any{"shop_id": 690933842, "shop_domain": domain}
 	customer := map[string]any{"id": orElse(t.Text, "115310627314723954"), "email": orElse(t.From, "ana@client.example"), "phone": nil}
 	switch channel.PrivacyKind(s.event) {
-	case channel.PrivacyRequest:
+	case channel.PrivacyDataRequest:
 		body["customer"], body["orders_requested"], body["data_request"] = customer, []int64{demoShopOrder}, map[string]any{"id": rand.Int64N(1 << 40)}
 	case channel.PrivacyRedactCustomer:
 		body["customer"], body["orders_to_redact"] = customer, []int64{demoShopOrder}

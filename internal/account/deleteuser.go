@@ -101,8 +101,8 @@ func (s *Service) lockWithOrganization(ctx context.Context, tx *db.Tx, userID st
 	return u, err
 }
 
-func deletedLetter() mail.Letter {
-	return mail.Letter{
+func deletedLetter() mail.Notification {
+	return mail.Notification{
 		Subject: "Your Kickstand account is deleted",
 		Before: []string{
 			"Your account, its ways to sign in and all sessions are deleted.",

@@ -137,12 +137,12 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 // invitationLetter reaches people who never asked for mail from here. The names
 // in it are whatever an inviter chose, so only [mail.PlainName] of them goes
 // out; the inviter's e-mail address, which was proven, says who it is.
-func (s *Service) invitationLetter(i Invitation, organization, inviter string, t token) mail.Letter {
+func (s *Service) invitationLetter(i Invitation, organization, inviter string, t token) mail.Notification {
 	organization = mail.PlainName(organization, "an organization")
 	if strings.ContainsAny(inviter, "/:") { // a local part may hold a path, and so look like a URL
 		inviter = mail.PlainName(inviter, "a user")
 	}
-	return mail.Letter{
+	return mail.Notification{
 		Subject: "Join " + organization + " on Kickstand",
 		Before: []string{
 			fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", mail.PlainName(i.InvitedBy, "Somebody"), organization, i.Role),

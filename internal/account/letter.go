@@ -8,7 +8,7 @@ import (
 )
 
 // post mails a letter if and when tx commits.
-func (s *Service) post(ctx context.Context, tx *db.Tx, to string, l mail.Letter) error {
+func (s *Service) post(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
 	m, err := l.Message(s.from, mail.Address{Address: to})
 	if err != nil {
 		return err

@@ -119,8 +119,8 @@ func askerOf(intent string) token {
 
 // linkLetter says the same to everyone, so that a mail tells no more than the
 // answer did.
-func (s *Service) linkLetter(t token) mail.Letter {
-	return mail.Letter{
+func (s *Service) linkLetter(t token) mail.Notification {
+	return mail.Notification{
 		Subject: "Sign in to Kickstand",
 		Before:  []string{"Follow this link to sign in to Kickstand."},
 		Action:  mail.Action{Label: "Sign in", URL: s.link(CallbackPath, t)},
@@ -133,8 +133,8 @@ func (s *Service) linkLetter(t token) mail.Letter {
 
 // noAccountLetter answers an address that has no account and cannot get one by
 // itself.
-func (s *Service) noAccountLetter() mail.Letter {
-	return mail.Letter{
+func (s *Service) noAccountLetter() mail.Notification {
+	return mail.Notification{
 		Subject: "Sign in to Kickstand",
 		Before: []string{
 			"Somebody, probably you, asked for a sign-in link for Kickstand. There is no account with this e-mail address, and it cannot sign up by itself.",

@@ -43,7 +43,7 @@ func (s *Service) noteBrowserTx(ctx context.Context, tx *db.Tx, userID string, v
 
 // browserLetter contains nothing that the client chose beyond the browser and
 // the operating system that its user agent parses to.
-func (s *Service) browserLetter(at time.Time, c Client) mail.Letter {
+func (s *Service) browserLetter(at time.Time, c Client) mail.Notification {
 	where := device(c.UserAgent)
 	if where == "" {
 		where = "an unknown browser or program"
@@ -52,7 +52,7 @@ func (s *Service) browserLetter(at time.Time, c Client) mail.Letter {
 	if address == "" {
 		address = "an unknown address"
 	}
-	return mail.Letter{
+	return mail.Notification{
 		Subject: "New sign-in to your Kickstand account",
 		Before: []string{
 			"Somebody signed in to your Kickstand account in a browser that has not been used for it before.",

@@ -191,8 +191,8 @@ func errWrongCurrent() error {
 }
 
 // changedLetter tells the owner of an account what was done in their name.
-func changedLetter(what string) mail.Letter {
-	return mail.Letter{
+func changedLetter(what string) mail.Notification {
+	return mail.Notification{
 		Subject: "Your Kickstand password",
 		Before:  []string{what},
 		After:   []string{"If this was not you, ask for a new password at once where you sign in: that ends every session."},
@@ -236,8 +236,8 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, clien
 	})
 }
 
-func (s *Service) resetLetter(t token, known bool) mail.Letter {
-	l := mail.Letter{
+func (s *Service) resetLetter(t token, known bool) mail.Notification {
+	l := mail.Notification{
 		Subject: "A new password for Kickstand",
 		Before:  []string{"Follow this link to choose a new password for Kickstand."},
 		Action:  mail.Action{Label: "Choose a new password", URL: s.link(ResetPath, t)},

@@ -234,7 +234,7 @@ func (s *Service) EndSessionsTx(ctx context.Context, tx *db.Tx, userID, except s
 }
 
 // PostTx mails a letter of package account/factor if and when tx commits.
-func (s *Service) PostTx(ctx context.Context, tx *db.Tx, to string, l mail.Letter) error {
+func (s *Service) PostTx(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
 	return s.post(ctx, tx, to, l)
 }
 

@@ -125,8 +125,8 @@ func isProviderRequired(err error) bool {
 }
 
 // providerLetter answers a member who asks for another way in.
-func (s *Service) providerLetter(subject string) mail.Letter {
-	return mail.Letter{
+func (s *Service) providerLetter(subject string) mail.Notification {
+	return mail.Notification{
 		Subject: subject,
 		Before:  []string{"Your organization signs in to Kickstand with its identity provider only. Choose the identity provider where you sign in."},
 		Action:  mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/sign-in"},

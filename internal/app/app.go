@@ -415,8 +415,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		storefront.New(storefront.Config{APIURL: strings.TrimRight(c.APIURLs["storefront"], "/")}), storefront.NewPrivacy(),
 	}
 	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
-	a.Connections.RecordTo(a.Audit)
-	a.Connections.TellAdmins(admins{a.Accounts}, outbox, c.BaseURL)
+	a.Connections.SetAuditLog(a.Audit)
+	a.Connections.EnableAdminMail(admins{a.Accounts}, outbox, c.BaseURL)
 	if err := a.openProofs(secrets, outbox, providers); err != nil {
 		return nil, err
 	}
@@ -449,7 +449,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, err
 	}
 	a.Inbound = inbound.Open(inbound.Config{
-		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, Shops: a.Shop, News: a.Connections,
+		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, Shops: a.Shop, ConnectionEvents: a.Connections,
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
 		Credentials:         deploymentCredentials(c, letters),
 		DefaultOrganization: a.Accounts.DefaultOrganization, FormerOwner: a.Shop.FormerOwner,

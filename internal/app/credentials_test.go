@@ -65,7 +65,7 @@ func TestTenantMailNeverMeetsDeploymentKey(t *testing.T) {
 			}
 			a := &App{config: config}
 			open := a.ownMail(netguard.Guard{}, record("public"), record("providers"))
-			carrier, err := open(channel.OfConnection(email.NewRaw(letters).API(), tt.credentials))
+			carrier, err := open(channel.ConnectionCredentials(email.NewRaw(letters).API(), tt.credentials))
 			if tt.trouble != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.trouble) || strings.Contains(err.Error(), "t3nant") {
 					t.Errorf("got the error %v, want one with %q and no key", err, tt.trouble)
@@ -76,7 +76,7 @@ func TestTenantMailNeverMeetsDeploymentKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			if carrier != nil {
-				_, err = carrier.Carry(t.Context(), mail.Message{
+				_, err = carrier.SendTracked(t.Context(), mail.Message{
 					From: mail.Address{Address: "help@tenant.example"}, To: []mail.Address{{Address: "ana@client.example"}}, Subject: "Hi", Text: "Hi",
 				}, func() error { return nil })
 				if err != nil {

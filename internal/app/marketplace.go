@@ -24,7 +24,7 @@ func openMarketplace(c Config) (*marketplace.Adapter, error) {
 	}
 	a := marketplace.New(marketplace.OpenCertificates(netguard.NewTransport(netguard.Guard{}), test))
 	for _, topic := range c.MarketplaceTopics {
-		if _, err := a.FormAddress(topic); err != nil {
+		if _, err := a.NormalizeAddress(topic); err != nil {
 			return nil, fmt.Errorf("marketplace-topics: %q %w", topic, err)
 		}
 	}

@@ -33,7 +33,7 @@ const mailKind = "mail"
 // provider. Without either it goes into a folder that is shown in the browser, but
 // only where the base URL is this machine: such mails hold sign-in links. Elsewhere
 // every mail fails.
-func (a *App) openMail(providers http.RoundTripper) (mail.Carrier, error) {
+func (a *App) openMail(providers http.RoundTripper) (mail.TrackedSender, error) {
 	switch {
 	case a.config.SMTPURL != "":
 		server, err := mail.OpenSMTP(a.config.SMTPURL)
@@ -75,8 +75,8 @@ func openDelivery(address, key string, transport http.RoundTripper) (*mail.API, 
 // ownMail returns what takes the mails of connections that have a mail server or a
 // delivery provider of their own. An organization names these, so they must not be
 // in our network; only the operator's address of the provider may be anywhere.
-func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper) func(channel.Credentials) (mail.Carrier, error) {
-	return func(credentials channel.Credentials) (mail.Carrier, error) {
+func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper) func(channel.Credentials) (mail.TrackedSender, error) {
+	return func(credentials channel.Credentials) (mail.TrackedSender, error) {
 		if rawURL := credentials.Get(email.CredentialServer); rawURL != "" {
 			server, err := mail.OpenSMTP(rawURL)
 			if err != nil {
@@ -125,7 +125,7 @@ func deploymentCredentials(c Config, letters email.Config) map[string]channel.Cr
 	}
 	delivery := email.NewDelivery(letters)
 	return map[string]channel.Credentials{
-		delivery.Info().Name: channel.OfDeployment(delivery.API(), letters.DeploymentAPIURL, map[string]string{email.CredentialAPIKey: c.EmailDeliveryAPIKey}),
+		delivery.Info().Name: channel.DeploymentCredentials(delivery.API(), letters.DeploymentAPIURL, map[string]string{email.CredentialAPIKey: c.EmailDeliveryAPIKey}),
 	}
 }
 

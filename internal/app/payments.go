@@ -104,7 +104,7 @@ func (a *answer) Write(p []byte) (int, error) {
 func connectable(adapters []channel.Adapter) []channel.Adapter {
 	var list []channel.Adapter
 	for _, ad := range adapters {
-		if info := ad.Info(); !info.Deployment && !info.Lawful {
+		if info := ad.Info(); !info.Deployment && !info.AcceptWhenDisabled {
 			list = append(list, ad)
 		}
 	}

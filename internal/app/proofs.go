@@ -44,7 +44,7 @@ func (a *App) openProofs(secrets map[string][]string, outbox *outbox, providers 
 		Allowed: allowed, Slug: a.Accounts.Slug, Shared: sharedChannels(a.adapters, secrets),
 		MailStays: a.mailbox != nil, BaseURL: a.BaseURL, Logger: a.log,
 	})
-	a.Connections.Watch(func(_ context.Context, tx *db.Tx, c *connection.Connection, _ bool) error {
+	a.Connections.OnChange(func(_ context.Context, tx *db.Tx, c *connection.Connection, _ bool) error {
 		tx.AfterCommit(func() { a.live.PublishSoon(c.OrganizationID, "channel:"+c.ID) })
 		return nil
 	})
@@ -106,14 +106,14 @@ func (a *App) texter(providers http.RoundTripper) func(ctx context.Context, numb
 			adapter = found
 		}
 	}
-	credentials := channel.OfDeployment(adapter.API(), adapter.API().URL, map[string]string{
+	credentials := channel.DeploymentCredentials(adapter.API(), adapter.API().URL, map[string]string{
 		sms.CredentialAccount: account.SID, sms.CredentialToken: account.Token,
 	})
 	return func(ctx context.Context, number, text string) error {
 		ctx, cancel := context.WithTimeout(ctx, textTimeout)
 		defer cancel()
 		m := &channel.Outgoing{ID: uuid.NewString(), From: account.From, To: channel.Party{Phone: number}, Text: text}
-		call := adapter.Call(m, credentials)
+		call := adapter.SendCall(m, credentials)
 		req, err := call.Request(ctx)
 		if err != nil {
 			return err
@@ -123,12 +123,12 @@ func (a *App) texter(providers http.RoundTripper) func(ctx context.Context, numb
 			return errors.New("the SMS provider cannot be reached")
 		}
 		defer resp.Body.Close()
-		answer := channel.Answer{Status: resp.StatusCode, Header: resp.Header}
+		answer := channel.Response{Status: resp.StatusCode, Header: resp.Header}
 		if answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxTextAnswer)); err != nil {
 			return errors.New("the SMS provider's answer broke off")
 		}
-		switch v := adapter.ReadCall(m, answer); {
-		case v.Fate == channel.Taken:
+		switch v := adapter.ReadSendResponse(m, answer); {
+		case v.Verdict == channel.VerdictSent:
 			return nil
 		case v.Unreachable, v.OptedOut: // it is about the number, in words of ours
 			return problem.New(problem.Precondition, "%s", v.Reason)

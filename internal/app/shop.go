@@ -37,7 +37,7 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 		Connections: shopConnections{a.Connections}, Admins: admins{a.Accounts},
 		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
 	})
-	a.Connections.Watch(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
+	a.Connections.OnChange(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
 		return s.Changed(ctx, tx, shopConnection(c), gone)
 	})
 	return s, nil

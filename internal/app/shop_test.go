@@ -325,9 +325,9 @@ func TestShop(t *testing.T) {
 	customer := map[string]any{"id": json.Number("115310627314723954"), "email": "ana@client.example", "phone": "+4915112345678"}
 	see := map[string]any{"shop_id": 1, "shop_domain": acmeShop, "customer": customer, "orders_requested": []any{json.Number("820982911946154508")}, "data_request": map[string]any{"id": 9999}}
 	privacy := storefront.NewPrivacy().Info().Path
-	r.tell(privacy, string(channel.PrivacyRequest), acmeShop, shopSecret, see, 401, "") // not with the webhooks' secret
-	r.tell(privacy, string(channel.PrivacyRequest), acmeShop, "the app's api secret", see, 200, "accepted")
-	r.tell(privacy, string(channel.PrivacyRequest), acmeShop, "the app's api secret", see, 200, "duplicate")
+	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, shopSecret, see, 401, "") // not with the webhooks' secret
+	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "accepted")
+	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "duplicate")
 	requests := func(f shop.Filter) []*shop.Request {
 		t.Helper()
 		list, err := r.Shop.Requests(t.Context(), f)

@@ -210,7 +210,7 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, o account.Organization, n
 	if sub.begun() && !sub.entitles() {
 		next = fmt.Sprintf("Until it is paid, %s has the plan %s.", name, now)
 	}
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "A payment for " + name + " failed",
 		Before: []string{
 			fmt.Sprintf("The payment for the plan %s of %s could not be collected.", cmp.Or(sub.plan(s.checkout.plans), now), name),

@@ -105,7 +105,7 @@ type Pieces struct {
 type Placer interface {
 	// Place writes m, in tx, and returns the ticket where it is. The files that m
 	// promises follow.
-	Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message) (ticketID string, err error)
+	Place(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error)
 }
 
 // Config is what a [Service] needs. All is required.

@@ -38,7 +38,7 @@ type desk struct {
 	place func(m *channel.Message) error // may fail
 }
 
-func (d *desk) Place(_ context.Context, tx *db.Tx, o channel.Origin, m *channel.Message) (string, error) {
+func (d *desk) Place(_ context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (string, error) {
 	if o.Channel != "voice" || o.Medium != "voice" || o.OrganizationID != "org" {
 		return "", fmt.Errorf("origin %+v", o)
 	}
@@ -126,7 +126,7 @@ func (f *fixture) stop() {
 	f.queue.Stop(ctx)
 }
 
-var origin = channel.Origin{OrganizationID: "org", ConnectionID: "connection", Channel: "voice", Medium: "voice"}
+var origin = channel.Source{OrganizationID: "org", ConnectionID: "connection", Channel: "voice", Medium: "voice"}
 
 func (f *fixture) intake(c *channel.PhoneCall) call.Result {
 	f.t.Helper()

@@ -25,13 +25,13 @@ type Result struct {
 }
 
 // scope is where a provider's ids of legs have their meaning.
-func scope(o channel.Origin) string {
+func scope(o channel.Source) string {
 	return cmp.Or(o.ConnectionID, o.OrganizationID+"/"+o.Medium)
 }
 
 // IntakeCall gives news of a call its effect, in the caller's transaction. The same
 // news may come again, and older after newer.
-func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Origin, news *channel.PhoneCall) (any, error) {
+func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, news *channel.PhoneCall) (any, error) {
 	if len(news.IDs) == 0 || o.OrganizationID == "" {
 		return nil, fmt.Errorf("call: news needs an organization and the id of a leg")
 	}

@@ -192,7 +192,7 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 			d.message = nil
 		}
 	}
-	o := channel.Origin{OrganizationID: c.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.channel, Medium: c.medium}
+	o := channel.Source{OrganizationID: c.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.channel, Medium: c.medium}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		now, err := lock(ctx, tx, c.ID)
 		switch {

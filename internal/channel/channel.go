@@ -30,7 +30,7 @@ type Request struct {
 	Header   http.Header
 	Body     []byte
 	Received time.Time
-	// TXT holds the DNS records that a [Prover] asked for, by name: an empty entry
+	// TXT holds the DNS records that a [DNSVerifier] asked for, by name: an empty entry
 	// means that there is none, a missing one that DNS did not answer. Nil: nobody
 	// asked.
 	TXT map[string][]string
@@ -68,7 +68,7 @@ type Info struct {
 
 	// Serves are the names of other channels of the same medium whose connections
 	// this one takes requests for, too: it reports on what they send, or has another
-	// path for them. See [KeyHolder].
+	// path for them. See [SecretResolver].
 	Serves []string
 
 	// Deployment says that the events belong to the deployment, not to an
@@ -82,10 +82,10 @@ type Info struct {
 	// only once its address is proven.
 	SharedKey bool
 
-	// Lawful says that what comes is what the law asks for: connections that are
+	// AcceptWhenDisabled says that what comes is what the law asks for: connections that are
 	// switched off take it, too, and what is for a connection that is gone is taken
 	// by whoever had the address.
-	Lawful bool
+	AcceptWhenDisabled bool
 }
 
 // ErrUnreadable marks a verified request or part that the channel cannot make
@@ -143,9 +143,9 @@ type HeaderProver interface {
 	HeaderProof(r *Request) HeaderProof
 }
 
-// Shaped returns [BodyDecides] for a signature that has the right form, else
+// BodyDecidesIf returns [BodyDecides] for a signature that has the right form, else
 // [HeadersRefuse].
-func Shaped(ok bool) HeaderProof {
+func BodyDecidesIf(ok bool) HeaderProof {
 	if ok {
 		return BodyDecides
 	}
@@ -158,11 +158,11 @@ type Recognizer interface {
 	Recognizes(r *Request) bool
 }
 
-// AddressFormer is implemented by channels whose addresses have more than one
+// AddressNormalizer is implemented by channels whose addresses have more than one
 // spelling: it returns the form that Addresses and Split use, or why raw is not
 // an address of the channel.
-type AddressFormer interface {
-	FormAddress(raw string) (string, error)
+type AddressNormalizer interface {
+	NormalizeAddress(raw string) (string, error)
 }
 
 // SecretChecker is implemented by channels whose signing secrets have a form, as a
@@ -174,13 +174,13 @@ type SecretChecker interface {
 	CheckSecret(secret string) error
 }
 
-// KeyHolder is implemented by channels whose requests are not signed with what a
+// SecretResolver is implemented by channels whose requests are not signed with what a
 // connection has as its signing secrets.
-type KeyHolder interface {
-	// Keys returns what requests for a connection of the named channel may be
+type SecretResolver interface {
+	// SigningSecrets returns what requests for a connection of the named channel may be
 	// signed with, newest first, given its valid signing secrets and its
 	// credentials. None: nothing is verified.
-	Keys(channel string, secrets []string, credentials Credentials) []string
+	SigningSecrets(channel string, secrets []string, credentials Credentials) []string
 }
 
 // Preparer is implemented by channels whose signatures are checked with something
@@ -192,22 +192,22 @@ type Preparer interface {
 	Prepare(ctx context.Context, r *Request) error
 }
 
-// Unbound is implemented by channels whose signature may leave open for whom a
+// RecipientChecker is implemented by channels whose signature may leave open for whom a
 // request is.
-type Unbound interface {
-	// Unbound reports whether nothing that is signed says for whom a verified
+type RecipientChecker interface {
+	// RecipientUnsigned reports whether nothing that is signed says for whom a verified
 	// request is: whoever else has the key signed too may have sent it. Where
 	// organizations share the deployment's key, that vouches only for the connection
 	// that the URL names then.
-	Unbound(r *Request) bool
+	RecipientUnsigned(r *Request) bool
 }
 
-// Chooser is implemented by channels of whose parts a connection may want only
+// PartFilter is implemented by channels of whose parts a connection may want only
 // some.
-type Chooser interface {
-	// Chooses reports whether a connection with these settings wants p; what none
+type PartFilter interface {
+	// WantsPart reports whether a connection with these settings wants p; what none
 	// wants is answered as ignored. Settings are nil where there is no connection.
-	Chooses(settings map[string]string, r *Request, p Part) bool
+	WantsPart(settings map[string]string, r *Request, p Part) bool
 }
 
 // Handshaker is implemented by channels whose providers ask, with a GET, whether
@@ -223,12 +223,12 @@ type Handshaker interface {
 // VerifyToken is the credential that holds the token of a [Handshaker].
 const VerifyToken = "verify_token"
 
-// Greeter is implemented by channels whose providers post a challenge, signed like
+// ChallengeResponder is implemented by channels whose providers post a challenge, signed like
 // everything else, and want it back.
-type Greeter interface {
-	// Challenge returns what a verified request is answered with, as text/plain,
+type ChallengeResponder interface {
+	// ChallengeResponse returns what a verified request is answered with, as text/plain,
 	// instead of being stored. ok is false for every other request.
-	Challenge(r *Request) (challenge string, ok bool)
+	ChallengeResponse(r *Request) (challenge string, ok bool)
 }
 
 // Media are the channels of tickets: the [Info.Medium] of every adapter, and the API.
@@ -249,16 +249,16 @@ func MediumName(name string) string {
 // business_messaging.
 func AdapterName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
-// Tokened is implemented by channels whose signature leaves out a part of the request
+// ReplayTokenReader is implemented by channels whose signature leaves out a part of the request
 // that decides how it is read. A token is good for one request, which may come again.
-type Tokened interface {
-	// Token returns the token of a verified request; a zero value if the request has
+type ReplayTokenReader interface {
+	// ReplayToken returns the token of a verified request; a zero value if the request has
 	// none. Until is the time after which Verify refuses the token.
-	Token(r *Request) Token
+	ReplayToken(r *Request) ReplayToken
 }
 
-// Token stands for what a signature covers.
-type Token struct {
+// ReplayToken stands for what a signature covers.
+type ReplayToken struct {
 	Value string
 	Until time.Time
 	// Signed says that the value is a digest of signed content, which comes from the
@@ -267,39 +267,39 @@ type Token struct {
 	Signed bool
 }
 
-// Asker is implemented by channels whose requests leave out part of what they tell
+// Enricher is implemented by channels whose requests leave out part of what they tell
 // of, which the provider's API then has. The worker asks before it parses.
-type Asker interface {
-	// Ask returns the call that comes next, given the answers to those before it;
+type Enricher interface {
+	// EnrichCall returns the call that comes next, given the answers to those before it;
 	// nil when nothing is missing, or could be asked for. An answer whose Status
 	// is 0 never came.
-	Ask(r *Request, p Part, answers []Answer, credentials Credentials) *Call
-	// ParseAnswered is Parse with the answers. Where they do not help, it makes do
+	EnrichCall(r *Request, p Part, answers []Response, credentials Credentials) *Call
+	// ParseEnriched is Parse with the answers. Where they do not help, it makes do
 	// with what the request has.
-	ParseAnswered(r *Request, p Part, answers []Answer) (Event, error)
+	ParseEnriched(r *Request, p Part, answers []Response) (Event, error)
 }
 
-// Deferrer is implemented by an [Asker] or a [MediaLocator] whose provider does not say by the status
+// RetryDecider is implemented by an [Enricher] or a [MediaLocator] whose provider does not say by the status
 // alone that it cannot tell at the moment.
-type Deferrer interface {
-	// Defers reports whether another try can get a better answer.
-	Defers(a Answer) bool
+type RetryDecider interface {
+	// ShouldRetry reports whether another try can get a better answer.
+	ShouldRetry(a Response) bool
 }
 
-// Prover is implemented by channels whose senders are proven by records in the DNS.
+// DNSVerifier is implemented by channels whose senders are proven by records in the DNS.
 // The worker looks these up before it parses.
-type Prover interface {
-	// Names returns the names of the TXT records that Parse wants in [Request.TXT],
-	// a handful, given the answers to the calls of an [Asker].
-	Names(r *Request, p Part, answers []Answer) []string
+type DNSVerifier interface {
+	// TXTNames returns the names of the TXT records that Parse wants in [Request.TXT],
+	// a handful, given the answers to the calls of an [Enricher].
+	TXTNames(r *Request, p Part, answers []Response) []string
 }
 
-// Answerer is implemented by channels whose providers expect a body of their
+// Acknowledger is implemented by channels whose providers expect a body of their
 // own instead of the JSON status.
-type Answerer interface {
-	// Answer returns the body for an accepted request. A non-empty reply is
+type Acknowledger interface {
+	// Acknowledgement returns the body for an accepted request. A non-empty reply is
 	// sent to the customer by the provider.
-	Answer(o Outcome, reply string) (contentType string, body []byte)
+	Acknowledgement(o Outcome, reply string) (contentType string, body []byte)
 }
 
 // MediaSource is implemented by channels whose attachments must be fetched
@@ -312,14 +312,14 @@ type MediaSource interface {
 
 // MediaLocator is implemented by a [MediaSource] whose provider says only on request,
 // and for some minutes, where a file is: the attachment has a Lookup and no URL. The core
-// asks when it is about to fetch the file. A [Deferrer] may put that off.
+// asks when it is about to fetch the file. A [RetryDecider] may put that off.
 type MediaLocator interface {
 	// Locate returns the call that asks where a is; nil with the reason, for an agent,
 	// when these credentials cannot ask.
 	Locate(a Attachment, credentials Credentials) (call *Call, why string)
 	// Located returns a with its URL, or with why there is none as its Error. An answer
 	// whose Status is 0 never came.
-	Located(a Attachment, answer Answer) Attachment
+	Located(a Attachment, answer Response) Attachment
 }
 
 // MediaRequest says how to fetch an attachment.

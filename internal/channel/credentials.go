@@ -92,16 +92,16 @@ type Credentials struct {
 	values map[string]string
 }
 
-// OfDeployment returns the operator's set. The base address must be one that
+// DeploymentCredentials returns the operator's set. The base address must be one that
 // [netguard.ParseAPIURL] accepts; it can be private.
-func OfDeployment(api API, base string, values map[string]string) Credentials {
+func DeploymentCredentials(api API, base string, values map[string]string) Credentials {
 	return Credentials{owner: OwnerDeployment, api: api, base: strings.TrimRight(base, "/"), values: maps.Clone(values)}
 }
 
-// OfConnection returns the set of a connection. An address among the values replaces
+// ConnectionCredentials returns the set of a connection. An address among the values replaces
 // that of the API; if it is malformed, no call can be made from the set. It keeps
 // values, which must not be changed.
-func OfConnection(api API, values map[string]string) Credentials {
+func ConnectionCredentials(api API, values map[string]string) Credentials {
 	c := Credentials{owner: OwnerConnection, api: api, base: api.URL, values: values}
 	for i := range api.Credentials {
 		if api.Credentials[i].Kind != KindAPIURL {

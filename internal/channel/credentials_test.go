@@ -34,7 +34,7 @@ func TestOfConnection(t *testing.T) {
 		{"a signing secret", map[string]string{"secret": "s"}, "https://api.example", false, false},
 		{"what is not declared", map[string]string{"api_key": "k", "base": "https://evil.example"}, "https://api.example", false, false},
 	} {
-		c := channel.OfConnection(api, tt.values)
+		c := channel.ConnectionCredentials(api, tt.values)
 		if c.BaseURL() != tt.base || c.Public() != tt.public || c.HasAPI() != tt.hasAPI || c.Owner() != channel.OwnerConnection {
 			t.Errorf("%s: got %q, public %t, with an API %t; want %q, %t, %t", tt.name, c.BaseURL(), c.Public(), c.HasAPI(), tt.base, tt.public, tt.hasAPI)
 		}
@@ -47,8 +47,8 @@ func TestOfConnection(t *testing.T) {
 // TestCredentialsPrintNothing: no form of printing, logging or encoding shows a value.
 func TestCredentialsPrintNothing(t *testing.T) {
 	for _, c := range []channel.Credentials{
-		channel.OfConnection(api, map[string]string{"key": "hush", "url": "https://hush.example"}),
-		channel.OfDeployment(api, "https://hush.example", map[string]string{"key": "hush"}),
+		channel.ConnectionCredentials(api, map[string]string{"key": "hush", "url": "https://hush.example"}),
+		channel.DeploymentCredentials(api, "https://hush.example", map[string]string{"key": "hush"}),
 		{},
 	} {
 		var b bytes.Buffer
@@ -69,8 +69,8 @@ func TestCredentialsPrintNothing(t *testing.T) {
 }
 
 func TestCallRequest(t *testing.T) {
-	own := channel.OfConnection(api, map[string]string{"key": "k", "url": "https://own.example/v1"})
-	standard := channel.OfConnection(api, map[string]string{"key": "k"})
+	own := channel.ConnectionCredentials(api, map[string]string{"key": "k", "url": "https://own.example/v1"})
+	standard := channel.ConnectionCredentials(api, map[string]string{"key": "k"})
 	at := func(c channel.Credentials, url string) channel.Call {
 		call := c.Call("POST", "/x", http.Header{"Authorization": {"k"}}, []byte("body"))
 		if url != "" {

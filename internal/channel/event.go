@@ -8,20 +8,20 @@ import (
 
 // Event is what a part means once parsed. Exactly one member is set.
 type Event struct {
-	Message    *Message
-	Receipt    *Receipt
-	Payment    *Payment
-	Annotation *Annotation
-	Relink     *Relink
-	Call       *PhoneCall
-	Record     *Record
-	Privacy    *Privacy
-	News       *News
-	Visit      *Visit
+	Message         *Message
+	Receipt         *Receipt
+	Payment         *Payment
+	Annotation      *Annotation
+	IdentityChange  *IdentityChange
+	Call            *PhoneCall
+	Record          *Record
+	Privacy         *PrivacyRequest
+	ConnectionEvent *ConnectionEvent
+	URLConfirmation *URLConfirmation
 }
 
-// Origin says where an event came in, for whoever gives it its effect.
-type Origin struct {
+// Source says where an event came in, for whoever gives it its effect.
+type Source struct {
 	OrganizationID string
 	ConnectionID   string    // of that organization; empty if it has none for the address
 	Channel        string    // the adapter's name: "voice"
@@ -223,9 +223,9 @@ const (
 	Deleted   AnnotationKind = "deleted"
 )
 
-// Relink says that somebody is known by another number or id from now on, on one
+// IdentityChange says that somebody is known by another number or id from now on, on one
 // connection.
-type Relink struct {
+type IdentityChange struct {
 	From, To Party    // To has what is new only
 	FromKey  string   // the thread of before
 	ToKeys   []string // the thread's keys from now on
@@ -296,8 +296,8 @@ type Return struct {
 	Items      []OrderItem `json:"items,omitempty"`
 }
 
-// Privacy is what the law has a shop ask for.
-type Privacy struct {
+// PrivacyRequest is what the law has a shop ask for.
+type PrivacyRequest struct {
 	Kind       PrivacyKind
 	RequestID  string // the provider's id of the request; empty where there is none
 	Shop       string // its address
@@ -312,31 +312,31 @@ type PrivacyKind string
 
 // The kinds.
 const (
-	PrivacyRequest        PrivacyKind = "customers/data_request"
+	PrivacyDataRequest    PrivacyKind = "customers/data_request"
 	PrivacyRedactCustomer PrivacyKind = "customers/redact"
 	PrivacyRedactShop     PrivacyKind = "shop/redact"
 )
 
-// News is about the connection itself.
-type News struct {
-	Kind NewsKind
+// ConnectionEvent is about the connection itself.
+type ConnectionEvent struct {
+	Kind ConnectionEventKind
 	Text string // in plain words, for an administrator
 }
 
-// NewsKind is what became of a connection.
-type NewsKind string
+// ConnectionEventKind is what became of a connection.
+type ConnectionEventKind string
 
 // The kinds.
 const (
 	// Disconnected: the provider's side ended it; nothing comes any more and
 	// nothing can be sent.
-	Disconnected NewsKind = "disconnected"
+	Disconnected ConnectionEventKind = "disconnected"
 	// Noticed: an administrator should know, and nothing changes.
-	Noticed NewsKind = "noticed"
+	Noticed ConnectionEventKind = "noticed"
 )
 
-// Visit asks for a GET of an address of the provider's, which confirms something.
-type Visit struct {
+// URLConfirmation asks for a GET of an address of the provider's, which confirms something.
+type URLConfirmation struct {
 	URL   string
 	Hosts []string // allowed ones, as in [MediaRequest]; redirects are not followed
 }

@@ -32,14 +32,14 @@ type Outgoing struct {
 	// right spelling. Where several people write in a thread, To is its customer.
 	ThreadKey string
 
-	// HeardAt is when the customer last wrote in the conversation, zero when never,
+	// LastInboundAt is when the customer last wrote in the conversation, zero when never,
 	// and AnswersID the provider's id of that message.
-	HeardAt   time.Time
-	AnswersID string
+	LastInboundAt time.Time
+	LastInboundID string
 
-	// OpenUntil is until when it can be sent, on a channel where that ends: see
-	// [Windowed]. Zero: whenever, or never.
-	OpenUntil time.Time
+	// WindowEndsAt is until when it can be sent, on a channel where that ends: see
+	// [WindowedSender]. Zero: whenever, or never.
+	WindowEndsAt time.Time
 
 	// What only mail has. Ids are without brackets.
 	Cc         []Party
@@ -66,40 +66,40 @@ type OutgoingFile struct {
 var ErrTooLate = errors.New("too late to send")
 
 // Sender is implemented by channels that can send. They are also a
-// [Correspondent] or a [Caller].
+// [MailComposer] or a [APISender].
 type Sender interface {
 	// Check returns why m can never be sent with these credentials, as a
 	// [problem.Error] for whoever wrote it, or nil.
 	Check(m *Outgoing, credentials Credentials) error
 }
 
-// Windowed is implemented by channels on which customers can be answered for some
+// WindowedSender is implemented by channels on which customers can be answered for some
 // time only.
-type Windowed interface {
+type WindowedSender interface {
 	Sender
 	// Window is for how long after the customer wrote m may be sent with these
 	// credentials. Check refuses it later.
 	Window(m *Outgoing, credentials Credentials) time.Duration
 }
 
-// Correspondent is implemented by channels whose messages leave as mail.
-type Correspondent interface {
+// MailComposer is implemented by channels whose messages leave as mail.
+type MailComposer interface {
 	Sender
 	Compose(m *Outgoing) mail.Message
 }
 
-// Caller is implemented by channels whose messages leave by a call of the
+// APISender is implemented by channels whose messages leave by a call of the
 // provider's API.
 //
 // A call whose answer got lost may have had its effect. So that a message never
 // goes twice, it is only made again by channels that are also a [Searcher] or a
-// [Repeater]; for others a person decides.
-type Caller interface {
+// [IdempotentSender]; for others a person decides.
+type APISender interface {
 	Sender
-	// Call describes the call that sends m.
-	Call(m *Outgoing, credentials Credentials) Call
-	// ReadCall says what the answer to it means.
-	ReadCall(m *Outgoing, a Answer) Verdict
+	// SendCall describes the call that sends m.
+	SendCall(m *Outgoing, credentials Credentials) Call
+	// ReadSendResponse says what the answer to it means.
+	ReadSendResponse(m *Outgoing, a Response) SendResult
 }
 
 // Searcher is implemented by channels whose provider can be asked what it has: the
@@ -107,45 +107,45 @@ type Caller interface {
 type Searcher interface {
 	// SearchCall describes the call that lists what may be m, sent since a time.
 	SearchCall(m *Outgoing, credentials Credentials, since time.Time) Call
-	// ReadSearch returns the provider's ids of messages in the list that can be
+	// ReadSearchResponse returns the provider's ids of messages in the list that can be
 	// m, the likeliest first, and the call for the rest of the list, if there is
 	// more of it. An error means that the answer is no list; one that wraps
 	// [ErrUnsearchable], that there will never be one.
-	ReadSearch(m *Outgoing, credentials Credentials, since time.Time, a Answer) (ids []string, more *Call, err error)
+	ReadSearchResponse(m *Outgoing, credentials Credentials, since time.Time, a Response) (ids []string, more *Call, err error)
 }
 
 // ErrUnsearchable marks the answer of a provider that does not let us see what it
 // has.
 var ErrUnsearchable = errors.New("the provider does not tell whether it has the message")
 
-// Repeater is implemented by channels whose provider recognises a call that is made
+// IdempotentSender is implemented by channels whose provider recognises a call that is made
 // again, by a key in it that names the message.
-type Repeater interface {
-	// RepeatableFor is how long after a call the provider recognises another.
-	RepeatableFor() time.Duration
+type IdempotentSender interface {
+	// IdempotencyWindow is how long after a call the provider recognises another.
+	IdempotencyWindow() time.Duration
 }
 
-// Answer is what the provider answered.
-type Answer struct {
+// Response is what the provider answered.
+type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Fate is what a provider's answer means for a message.
-type Fate string
+// Verdict is what a provider's answer means for a message.
+type Verdict string
 
 // The fates.
 const (
-	Taken   Fate = "taken"   // the provider has it
-	Refused Fate = "refused" // it will never take it
-	Later   Fate = "later"   // it does not have it; another call can help
-	Unclear Fate = "unclear" // it may have it
+	VerdictSent    Verdict = "taken"   // the provider has it
+	VerdictRefused Verdict = "refused" // it will never take it
+	VerdictRetry   Verdict = "later"   // it does not have it; another call can help
+	VerdictUnclear Verdict = "unclear" // it may have it
 )
 
-// Verdict is what a provider said of a message.
-type Verdict struct {
-	Fate        Fate
+// SendResult is what a provider said of a message.
+type SendResult struct {
+	Verdict     Verdict
 	ExternalIDs []string // of what was taken
 	Reason      string   // in plain words, for an agent; empty for what was taken
 	Recipient   string   // the address that Unreachable and OptedOut are about

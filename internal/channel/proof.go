@@ -51,7 +51,7 @@ type ProviderProof interface {
 	// ProofCall returns the next call that shows whether the connection's own token
 	// belongs to an address, given the answers so far. A nil call means that it does.
 	// An error says in plain words why it does not: the rest of a sentence.
-	ProofCall(address string, credentials Credentials, answers []Answer) (*Call, error)
+	ProofCall(address string, credentials Credentials, answers []Response) (*Call, error)
 }
 
 // ProofTokenPrefix is the start of every token: letters, digits and hyphens only, so
@@ -85,9 +85,9 @@ func ProofText(code string) string { return beforeCode + code + afterCode }
 // IsProofText reports whether a text has the form of [ProofText].
 func IsProofText(text string) bool { return proofText.MatchString(text) }
 
-// OwnSender is implemented by channels whose messages can leave by an account of the
+// OwnAccountSender is implemented by channels whose messages can leave by an account of the
 // deployment's as well as by one of the connection's own.
-type OwnSender interface {
-	// SendsItself reports whether messages leave by an account of the connection's own.
-	SendsItself(credentials Credentials) bool
+type OwnAccountSender interface {
+	// UsesOwnAccount reports whether messages leave by an account of the connection's own.
+	UsesOwnAccount(credentials Credentials) bool
 }

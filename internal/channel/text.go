@@ -14,17 +14,17 @@ func (r *Request) MediaType() string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// Clean makes text fit for a database: UTF-8 without NUL.
-func Clean(s string) string {
+// CleanText makes text fit for a database: UTF-8 without NUL.
+func CleanText(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
 	return strings.ReplaceAll(s, "\x00", "")
 }
 
-// Short is an id of at most so many bytes as it is, and a longer one by its digest, so
+// BoundedID is an id of at most so many bytes as it is, and a longer one by its digest, so
 // that it stays unlike others.
-func Short(id string, most int) string {
+func BoundedID(id string, most int) string {
 	if len(id) <= most {
 		return id
 	}
@@ -32,11 +32,11 @@ func Short(id string, most int) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Key makes a value from a request fit for an index: what is long or is not clean
+// IndexKey makes a value from a request fit for an index: what is long or is not clean
 // text stands by its digest.
-func Key(s string) string {
+func IndexKey(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
-		return Short(s, -1)
+		return BoundedID(s, -1)
 	}
-	return Short(s, 200)
+	return BoundedID(s, 200)
 }

@@ -2,9 +2,9 @@ package channel
 
 import "strings"
 
-// Unattended reports whether a mail address says of itself that nobody reads what
+// IsUnattended reports whether a mail address says of itself that nobody reads what
 // is sent there, or that a mail server does.
-func Unattended(address string) bool {
+func IsUnattended(address string) bool {
 	local, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(address)), "@")
 	local, _, _ = strings.Cut(local, "+")
 	local = strings.NewReplacer("-", "", "_", "", ".", "").Replace(local)

@@ -70,8 +70,8 @@ func (a *Allowed) formed(ad channel.Adapter) string {
 	if a.Medium != "" && a.Medium != ad.Info().Medium {
 		return ""
 	}
-	if f, ok := ad.(channel.AddressFormer); ok {
-		address, err := f.FormAddress(a.Address)
+	if f, ok := ad.(channel.AddressNormalizer); ok {
+		address, err := f.NormalizeAddress(a.Address)
 		if err != nil {
 			return ""
 		}

@@ -19,7 +19,7 @@ import (
 func TestAudited(t *testing.T) {
 	d := dbtest.New(t)
 	s, log := open(d, newBox(t)), audittest.Open(d)
-	s.RecordTo(log)
+	s.SetAuditLog(log)
 	const planted = "planted-" + "secret-"
 	c := connect(t, s, connection.New{
 		OrganizationID: "o1", Channel: "sms", Address: "+14155550100", Secrets: []string{planted + "1"},

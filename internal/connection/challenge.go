@@ -189,7 +189,7 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 // challengeMail asks whoever reads an address. It repeats nothing that an organization
 // chose but the address itself, and only as its recipient.
 func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "Connect this address to Kickstand? " + token,
 		Before: []string{
 			"Hello,",
@@ -239,10 +239,10 @@ func errCode(triesLeft int) error {
 	return v.Err()
 }
 
-// Answer proves an address by the code that was sent to it. Errors: NotFound; Invalid
+// AnswerChallenge proves an address by the code that was sent to it. Errors: NotFound; Invalid
 // for a wrong code, of which a challenge takes five; Precondition. It must not be
 // called in a transaction: a wrong code is counted although it fails.
-func (s *Service) Answer(ctx context.Context, organizationID, id, code string) (Connection, error) {
+func (s *Service) AnswerChallenge(ctx context.Context, organizationID, id, code string) (Connection, error) {
 	code = plainCode(code)
 	var c Connection
 	var refusal error
@@ -291,12 +291,12 @@ type Returned struct {
 	ConnectionID string `json:"connection_id,omitempty"`
 }
 
-// ReturnedTx takes the token of a challenge that came back at an address, in the
+// ApplyReturnedTokenTx takes the token of a challenge that came back at an address, in the
 // caller's transaction. connectionID is the connection that the message reaches, empty
 // for none: only where it is the one that the challenge was sent for is its address
 // proven. known is false where no challenge has the token: then it is a message like any
 // other. Taking a token again changes nothing.
-func (s *Service) ReturnedTx(ctx context.Context, tx *db.Tx, medium, address, token, connectionID string) (r Returned, known bool, err error) {
+func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, medium, address, token, connectionID string) (r Returned, known bool, err error) {
 	r.Outcome = "recognized"
 	if token == channel.TextChallenge {
 		// Whether its code is right must not show: it could be tried here without end.
@@ -343,9 +343,9 @@ func (s *Service) ReturnedTx(ctx context.Context, tx *db.Tx, medium, address, to
 	return Returned{"proven", owner}, true, nil
 }
 
-// Challenged reports whether a token, or a text, belongs to a challenge that was sent to
+// IsChallenge reports whether a token, or a text, belongs to a challenge that was sent to
 // an address or for it.
-func (s *Service) Challenged(ctx context.Context, medium, address, token string) (bool, error) {
+func (s *Service) IsChallenge(ctx context.Context, medium, address, token string) (bool, error) {
 	query, args := "SELECT count(*) FROM connection_challenges WHERE token = $1", []any{digest(token)}
 	if token == channel.TextChallenge {
 		query, args = textChallenges, []any{medium, address, time.Now().UnixMicro()}

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// channelsShare is the share of time that goes into reading [Service.OfChannels] anew
+// channelsShare is the share of time that goes into reading [Service.ListByChannels] anew
 // at most, as a divisor: strangers cause these reads.
 const channelsShare = 10
 
@@ -21,16 +21,16 @@ type ofChannels struct {
 	end   time.Time
 }
 
-// OfChannels returns the connections of some channels, enabled or not, read after a
-// moment; with the zero time they may be [Fresh] old. all is false when there are more
+// ListByChannels returns the connections of some channels, enabled or not, read after a
+// moment; with the zero time they may be [CacheTTL] old. all is false when there are more
 // than the list holds. The connections must not be changed.
 //
 // Reads take at most a tenth of the time, one at a time; other callers wait.
-func (s *Service) OfChannels(ctx context.Context, channels []string, after time.Time) (list []*Connection, all bool, err error) {
+func (s *Service) ListByChannels(ctx context.Context, channels []string, after time.Time) (list []*Connection, all bool, err error) {
 	channels = slices.Sorted(slices.Values(channels))
 	key := strings.Join(channels, " ")
 	if after.IsZero() {
-		after = time.Now().Add(-Fresh)
+		after = time.Now().Add(-CacheTTL)
 	}
 	if r, ok, _ := s.memory.recallChannels(key); ok && r.start.After(after) {
 		return r.list, r.all, nil
@@ -46,7 +46,7 @@ func (s *Service) OfChannels(ctx context.Context, channels []string, after time.
 		return last.list, last.all, nil
 	}
 	if ok {
-		pause := time.NewTimer(time.Until(last.end.Add(min(channelsShare*last.end.Sub(last.start), Fresh))))
+		pause := time.NewTimer(time.Until(last.end.Add(min(channelsShare*last.end.Sub(last.start), CacheTTL))))
 		defer pause.Stop()
 		select {
 		case <-pause.C:

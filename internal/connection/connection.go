@@ -13,9 +13,9 @@
 // A connection has several secrets while one replaces another. Secrets and credentials
 // are sealed at rest and are never listed.
 //
-// Every inbound request asks for connections, so [Service.At] answers from
+// Every inbound request asks for connections, so [Service.FindByAddresses] answers from
 // memory. What one process changes, it sees at once; another process sees it
-// within [Fresh].
+// within [CacheTTL].
 package connection
 
 import (
@@ -83,7 +83,7 @@ func (c *Connection) Secrets(at time.Time) []string {
 
 // Credentials returns the connection's set for the provider's API.
 func (c *Connection) Credentials() channel.Credentials {
-	return channel.OfConnection(c.api, c.credentials)
+	return channel.ConnectionCredentials(c.api, c.credentials)
 }
 
 // CredentialValues returns the credentials as they were given, for whoever changes
@@ -131,9 +131,9 @@ func Open(d *db.DB, box *seal.Box, adapters []channel.Adapter) *Service {
 	return s
 }
 
-// RecordTo has changes recorded in an audit log. It must be called before the
+// SetAuditLog has changes recorded in an audit log. It must be called before the
 // service is used.
-func (s *Service) RecordTo(log *audit.Log) { s.audit = log }
+func (s *Service) SetAuditLog(log *audit.Log) { s.audit = log }
 
 // sealPurpose separates these secrets from others under the same key.
 const sealPurpose = "connection"
@@ -160,8 +160,8 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	address := strings.TrimSpace(n.Address)
 	v.Length("address", address, 1, 320)
 	if known && address != "" {
-		if f, ok := a.(channel.AddressFormer); ok {
-			formed, err := f.FormAddress(address)
+		if f, ok := a.(channel.AddressNormalizer); ok {
+			formed, err := f.NormalizeAddress(address)
 			if err != nil {
 				v.AddCode("invalid_format", "address", "%v", err)
 			}
@@ -562,14 +562,14 @@ func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id s
 }
 
 // maxClaims bounds the connections that have not proven an address and are returned by
-// [Service.At] with the one that has: the oldest. A request whose URL names the
+// [Service.FindByAddresses] with the one that has: the oldest. A request whose URL names the
 // connection reaches every other.
 const maxClaims = 4
 
-// At returns the connections of a medium at any of the addresses, enabled or not, in
+// FindByAddresses returns the connections of a medium at any of the addresses, enabled or not, in
 // the order of the addresses: of each the one that has proven it, if there is one,
 // then the oldest that have not. They must not be changed.
-func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
+func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
 	found, missing, since := s.memory.recall(medium, addresses)
 	if len(missing) == 0 {
 		return found, nil
@@ -599,9 +599,9 @@ func (s *Service) At(ctx context.Context, medium string, addresses []string) ([]
 	return found, nil
 }
 
-// ClaimOf returns the connection of an organization at an address, enabled or not; nil
+// FindByAddress returns the connection of an organization at an address, enabled or not; nil
 // when it has none.
-func (s *Service) ClaimOf(ctx context.Context, organizationID, medium, address string) (*Connection, error) {
+func (s *Service) FindByAddress(ctx context.Context, organizationID, medium, address string) (*Connection, error) {
 	c, err := db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND address = $3",
 		organizationID, medium, address)
 	if errors.Is(err, db.ErrNoRows) {
@@ -631,10 +631,10 @@ func (e *Ambiguous) Error() string {
 	return "the organization has several connections of this channel: " + strings.Join(choices, ", ")
 }
 
-// Sending returns the connection of an organization by which a message may leave:
+// FindForSending returns the connection of an organization by which a message may leave:
 // the one of that id, or, where id is empty, the only enabled one of a medium.
 // [db.ErrNoRows] when there is none; [*Ambiguous] when there are several.
-func (s *Service) Sending(ctx context.Context, q db.Querier, organizationID, id, medium string) (Connection, error) {
+func (s *Service) FindForSending(ctx context.Context, q db.Querier, organizationID, id, medium string) (Connection, error) {
 	if id != "" {
 		return db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
 	}

@@ -39,7 +39,7 @@ type mailboxes struct{ channel.Adapter }
 
 func (mailboxes) Info() channel.Info { return channel.Info{Name: "email-raw", Medium: "email"} }
 
-func (mailboxes) FormAddress(raw string) (string, error) {
+func (mailboxes) NormalizeAddress(raw string) (string, error) {
 	local, domain, ok := strings.Cut(strings.ToLower(raw), "@")
 	if !ok {
 		return "", errors.New("is not a mail address")
@@ -77,7 +77,7 @@ func connect(t testing.TB, s *connection.Service, n connection.New) connection.C
 // at returns the ids of the connections at addresses.
 func at(t testing.TB, s *connection.Service, medium string, addresses ...string) []string {
 	t.Helper()
-	list, err := s.At(t.Context(), medium, addresses)
+	list, err := s.FindByAddresses(t.Context(), medium, addresses)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestMemory(t *testing.T) {
 		const address = "+14155550100"
 		look := func(s *connection.Service) string {
 			t.Helper()
-			list, err := s.At(t.Context(), "sms", []string{address})
+			list, err := s.FindByAddresses(t.Context(), "sms", []string{address})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,13 +327,13 @@ func TestMemory(t *testing.T) {
 		}
 		want(here, "false the first")
 		want(there, "true the first")
-		time.Sleep(connection.Fresh)
+		time.Sleep(connection.CacheTTL)
 		want(there, "false the first")
 		if _, err := there.Rotate(t.Context(), "org-1", c.ID, "the second", time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		want(there, "false the second the first")
-		time.Sleep(connection.Fresh)
+		time.Sleep(connection.CacheTTL)
 		want(here, "false the second the first")
 		time.Sleep(time.Hour)
 		want(here, "false the second")
@@ -343,8 +343,8 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(here, "false the second")
-		time.Sleep(connection.Fresh)
-		if _, err := here.At(t.Context(), "sms", []string{address}); err == nil {
+		time.Sleep(connection.CacheTTL)
+		if _, err := here.FindByAddresses(t.Context(), "sms", []string{address}); err == nil {
 			t.Error("At() without a database succeeds")
 		}
 	})
@@ -370,7 +370,7 @@ func TestMemoryOfNothing(t *testing.T) {
 			t.Errorf("At() of the new one alone = %v, want it", got)
 		}
 		both(b.ID, a.ID) // for now it is known
-		time.Sleep(connection.Fresh)
+		time.Sleep(connection.CacheTTL)
 		both(b.ID, a.ID)
 	})
 }
@@ -389,7 +389,7 @@ func TestMemoryUnderChange(t *testing.T) {
 				case <-done:
 					return
 				default:
-					if _, err := s.At(t.Context(), "sms", []string{"+14155550100"}); err != nil {
+					if _, err := s.FindByAddresses(t.Context(), "sms", []string{"+14155550100"}); err != nil {
 						t.Error(err)
 						return
 					}
@@ -402,7 +402,7 @@ func TestMemoryUnderChange(t *testing.T) {
 		if err := s.SetEnabled(t.Context(), "org-1", c.ID, enabled); err != nil {
 			t.Fatal(err)
 		}
-		list, err := s.At(t.Context(), "sms", []string{"+14155550100"})
+		list, err := s.FindByAddresses(t.Context(), "sms", []string{"+14155550100"})
 		if err != nil || list[0].Enabled != enabled {
 			t.Fatalf("change %d: At() gives what was before it", i)
 		}
@@ -555,7 +555,7 @@ func TestWatch(t *testing.T) {
 	s := open(d, newBox(t))
 	var told []string
 	refuse := false
-	s.Watch(func(_ context.Context, _ *db.Tx, c *connection.Connection, gone bool) error {
+	s.OnChange(func(_ context.Context, _ *db.Tx, c *connection.Connection, gone bool) error {
 		if refuse {
 			return errors.New("refused")
 		}

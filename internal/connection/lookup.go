@@ -35,12 +35,12 @@ func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
 // its id.
 const maxHolders = 1000
 
-// Holds reports whether an enabled connection of one of the channels that has proven
+// HasCredential reports whether an enabled connection of one of the channels that has proven
 // its address has value as the named credential: the others are found by their ids
 // only, so that no stranger's claims hide a connection from its provider. An empty
 // value never matches. It compares in constant time,
-// and reads the connections at most once in [Fresh], however often strangers ask.
-func (s *Service) Holds(ctx context.Context, channels []string, name, value string) (bool, error) {
+// and reads the connections at most once in [CacheTTL], however often strangers ask.
+func (s *Service) HasCredential(ctx context.Context, channels []string, name, value string) (bool, error) {
 	if value == "" {
 		return false, nil
 	}
@@ -81,7 +81,7 @@ func (m *memory) recallID(id string) (*Connection, moment) {
 	now := time.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if r, ok := m.ids[id]; ok && now.Sub(r.read) < Fresh {
+	if r, ok := m.ids[id]; ok && now.Sub(r.read) < CacheTTL {
 		return r.connection, moment{now, m.changes}
 	}
 	return nil, moment{now, m.changes}
@@ -104,7 +104,7 @@ func (m *memory) recallHeld(key string) ([][sha256.Size]byte, bool, moment) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	h, ok := m.held[key]
-	return h.digests, ok && now.Sub(h.read) < Fresh, moment{now, m.changes}
+	return h.digests, ok && now.Sub(h.read) < CacheTTL, moment{now, m.changes}
 }
 
 func (m *memory) keepHeld(key string, digests [][sha256.Size]byte, since moment) {

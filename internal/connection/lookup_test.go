@@ -30,13 +30,13 @@ func TestByID(t *testing.T) {
 		}
 		want(here, c.ID, false, true)
 		want(there, c.ID, true, true)
-		time.Sleep(connection.Fresh)
+		time.Sleep(connection.CacheTTL)
 		want(there, c.ID, false, true)
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
 		want(there, c.ID, false, true)
-		time.Sleep(connection.Fresh)
+		time.Sleep(connection.CacheTTL)
 		if _, err := there.ByID(t.Context(), c.ID); err == nil {
 			t.Error("ByID() without a database succeeds")
 		}
@@ -54,7 +54,7 @@ func TestHolds(t *testing.T) {
 	holder("email-raw", "help@acme.example", "mail")
 	want := func(channels []string, value string, want bool) {
 		t.Helper()
-		if got, err := s.Holds(t.Context(), channels, "verify_token", value); got != want || err != nil {
+		if got, err := s.HasCredential(t.Context(), channels, "verify_token", value); got != want || err != nil {
 			t.Errorf("Holds(%v, %q) = %t, %v, want %t", channels, value, got, err, want)
 		}
 	}

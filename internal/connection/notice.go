@@ -14,9 +14,9 @@ import (
 
 // Notice is what an administrator should know of a connection.
 type Notice struct {
-	Kind channel.NewsKind `json:"kind"`
-	Text string           `json:"text"`
-	At   time.Time        `json:"at"`
+	Kind channel.ConnectionEventKind `json:"kind"`
+	Text string                      `json:"text"`
+	At   time.Time                   `json:"at"`
 }
 
 // Admins finds whom to tell about an organization's connections.
@@ -31,40 +31,40 @@ type Mailer interface {
 	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
-// TellAdmins has admins be told by mail of what becomes of their organization's
+// EnableAdminMail has admins be told by mail of what becomes of their organization's
 // connections: of each end, and of anything else once a day. It must be called
 // before the service is used; without it, notices are only shown. baseURL is the
 // public address, without a trailing slash.
-func (s *Service) TellAdmins(admins Admins, mailer Mailer, baseURL string) {
+func (s *Service) EnableAdminMail(admins Admins, mailer Mailer, baseURL string) {
 	s.admins, s.mailer, s.baseURL = admins, mailer, baseURL
 }
 
 // noticePause is how long admins are left alone after a mail about a connection.
 const noticePause = 24 * time.Hour
 
-// News is what became of news about a connection.
-type News struct {
+// EventResult is what became of news about a connection.
+type EventResult struct {
 	Outcome      string `json:"outcome"`          // disconnected, noticed, duplicate, recorded
 	Reason       string `json:"reason,omitempty"` // why it was only recorded
 	ConnectionID string `json:"connection_id,omitempty"`
 }
 
-// IntakeNews gives news of a provider's about a connection its effect, in the
+// IntakeConnectionEvent gives news of a provider's about a connection its effect, in the
 // caller's transaction. A connection that the provider's side ended is switched off
 // and says why, and its organization's admins are told. News from before a
 // connection was switched on again changes nothing.
-func (s *Service) IntakeNews(ctx context.Context, tx *db.Tx, o channel.Origin, n *channel.News) (any, error) {
+func (s *Service) IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
 	if o.ConnectionID == "" {
-		return News{Outcome: "recorded", Reason: "there is no connection that it could be about"}, nil
+		return EventResult{Outcome: "recorded", Reason: "there is no connection that it could be about"}, nil
 	}
 	c, err := s.lock(ctx, tx, o.OrganizationID, o.ConnectionID)
 	if problem.Of(err) == problem.NotFound {
-		return News{Outcome: "recorded", Reason: "the connection was removed", ConnectionID: o.ConnectionID}, nil
+		return EventResult{Outcome: "recorded", Reason: "the connection was removed", ConnectionID: o.ConnectionID}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := News{ConnectionID: c.ID}
+	r := EventResult{ConnectionID: c.ID}
 	ended := c.Notice != nil && c.Notice.Kind == channel.Disconnected
 	switch {
 	case !o.ReceivedAt.IsZero() && o.ReceivedAt.Before(c.noticedAt):
@@ -148,7 +148,7 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notic
 // noticeMail tells an admin what is wrong with a connection.
 func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, error) {
 	name := c.Channel + " " + c.Address
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "Channel " + name + " needs a look",
 		Before:  []string{"Hello,", "This is about the channel " + name + ": " + c.Notice.Text},
 		After:   []string{"Channel id: " + c.ID},

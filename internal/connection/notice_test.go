@@ -38,20 +38,20 @@ func (o *office) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error
 func TestNews(t *testing.T) {
 	d := dbtest.New(t)
 	s, o := open(d, seal.New(seal.NewKey())), new(office)
-	s.TellAdmins(o, o, "https://desk.example")
+	s.EnableAdminMail(o, o, "https://desk.example")
 	c := connect(t, s, connection.New{OrganizationID: "org", Channel: "sms", Address: "+14155550100"})
 	at := time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
-	origin := channel.Origin{OrganizationID: "org", ConnectionID: c.ID, ReceivedAt: at}
-	news := func(o channel.Origin, n channel.News) connection.News {
+	origin := channel.Source{OrganizationID: "org", ConnectionID: c.ID, ReceivedAt: at}
+	news := func(o channel.Source, n channel.ConnectionEvent) connection.EventResult {
 		t.Helper()
 		var r any
 		if err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-			r, err = s.IntakeNews(t.Context(), tx, o, &n)
+			r, err = s.IntakeConnectionEvent(t.Context(), tx, o, &n)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
-		return r.(connection.News)
+		return r.(connection.EventResult)
 	}
 	got := func() connection.Connection {
 		t.Helper()
@@ -77,7 +77,7 @@ func TestNews(t *testing.T) {
 		{"the quality is low", "duplicate", 0},
 		{"the quality is very low", "noticed", 0}, // within the day
 	} {
-		if r := news(origin, channel.News{Kind: channel.Noticed, Text: tt.text}); r.Outcome != tt.want {
+		if r := news(origin, channel.ConnectionEvent{Kind: channel.Noticed, Text: tt.text}); r.Outcome != tt.want {
 			t.Errorf("%s: got %+v, want %s", tt.text, r, tt.want)
 		}
 		mails(tt.mails)
@@ -89,7 +89,7 @@ func TestNews(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	gone := channel.News{Kind: channel.Disconnected, Text: "the app was removed"}
+	gone := channel.ConnectionEvent{Kind: channel.Disconnected, Text: "the app was removed"}
 	if r := news(origin, gone); r.Outcome != "disconnected" {
 		t.Errorf("got %+v", r)
 	}
@@ -97,7 +97,7 @@ func TestNews(t *testing.T) {
 		t.Errorf("got mail %q", o.mails[0].Text)
 	}
 	mails(2)
-	for _, n := range []channel.News{gone, {Kind: channel.Noticed, Text: "and more"}} {
+	for _, n := range []channel.ConnectionEvent{gone, {Kind: channel.Noticed, Text: "and more"}} {
 		if r := news(origin, n); r.Outcome != "duplicate" {
 			t.Errorf("afterwards: got %+v", r)
 		}
@@ -121,10 +121,10 @@ func TestNews(t *testing.T) {
 		t.Errorf("again: got %+v", r)
 	}
 	mails(2)
-	if r := news(channel.Origin{OrganizationID: "other", ConnectionID: c.ID}, gone); r.Outcome != "recorded" {
+	if r := news(channel.Source{OrganizationID: "other", ConnectionID: c.ID}, gone); r.Outcome != "recorded" {
 		t.Errorf("another organization's: got %+v", r)
 	}
-	if r := news(channel.Origin{OrganizationID: "org"}, gone); r.Outcome != "recorded" {
+	if r := news(channel.Source{OrganizationID: "org"}, gone); r.Outcome != "recorded" {
 		t.Errorf("of nothing: got %+v", r)
 	}
 }

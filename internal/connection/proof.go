@@ -124,8 +124,8 @@ func (s *Service) Needs(c *Connection) []Use {
 // whoever wrote it; nil if its proof is no obstacle. What leaves by an account of the
 // connection's own needs no proof.
 func (s *Service) SendRefusal(c *Connection) error {
-	mailer, ok := s.adapters[c.Channel].(channel.OwnSender)
-	if c.Proven() || !ok || s.proofs.MailStays || mailer.SendsItself(c.Credentials()) {
+	mailer, ok := s.adapters[c.Channel].(channel.OwnAccountSender)
+	if c.Proven() || !ok || s.proofs.MailStays || mailer.UsesOwnAccount(c.Credentials()) {
 		return nil
 	}
 	return problem.New(problem.Precondition,

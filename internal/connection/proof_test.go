@@ -38,7 +38,7 @@ func (provableMail) API() channel.API {
 	return channel.API{Credentials: []channel.Credential{{Name: "smtp_url", Kind: channel.KindServer}}}
 }
 
-func (provableMail) SendsItself(c channel.Credentials) bool { return c.Get("smtp_url") != "" }
+func (provableMail) UsesOwnAccount(c channel.Credentials) bool { return c.Get("smtp_url") != "" }
 
 type provableNumbers struct{ numbers }
 
@@ -62,7 +62,7 @@ func (workspaces) ProofWays(string) []channel.ProofWay {
 
 func (w workspaces) ProofAPI(string) channel.API { return w.API() }
 
-func (workspaces) ProofCall(address string, c channel.Credentials, answers []channel.Answer) (*channel.Call, error) {
+func (workspaces) ProofCall(address string, c channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if len(answers) == 0 {
 		call := c.Call("GET", "/owner", http.Header{"Authorization": {c.Get("token")}}, nil)
 		return &call, nil
@@ -123,7 +123,7 @@ type rig struct {
 func newRig(t testing.TB, d *db.DB, change ...func(*connection.Proofs)) *rig {
 	r := &rig{t: t, d: d, office: new(office), zone: zone{}}
 	r.Service = connection.Open(d, box(t), []channel.Adapter{provableMail{}, provableNumbers{}, workspaces{}, topics{}, keyed{}})
-	r.TellAdmins(r.office, r.office, "https://desk.example")
+	r.EnableAdminMail(r.office, r.office, "https://desk.example")
 	p := connection.Proofs{
 		Mailer: r.office, LookupTXT: r.zone.LookupTXT, BaseURL: "https://desk.example",
 		Text: func(_ context.Context, number, text string) error {
@@ -190,7 +190,7 @@ func (r *rig) prove(c connection.Connection, way channel.ProofWay) error {
 }
 
 func (r *rig) answer(c connection.Connection, code string) error {
-	_, err := r.Answer(r.t.Context(), c.OrganizationID, c.ID, code)
+	_, err := r.AnswerChallenge(r.t.Context(), c.OrganizationID, c.ID, code)
 	return err
 }
 
@@ -202,7 +202,7 @@ func (r *rig) returned(medium, address, token string, to *connection.Connection)
 		id = to.ID
 	}
 	err := r.d.Write(r.t.Context(), func(tx *db.Tx) error {
-		got, k, err := r.ReturnedTx(r.t.Context(), tx, medium, address, token, id)
+		got, k, err := r.ApplyReturnedTokenTx(r.t.Context(), tx, medium, address, token, id)
 		outcome, known = got.Outcome, k
 		return err
 	})
@@ -339,7 +339,7 @@ func TestManyClaims(t *testing.T) {
 	if again := at(t, r.Service, "sms", "+14155550100"); !slices.Equal(again, got) {
 		t.Errorf("from memory: %v, want %v", again, got)
 	}
-	c, err := r.ClaimOf(t.Context(), "org-19", "sms", "+14155550100")
+	c, err := r.FindByAddress(t.Context(), "org-19", "sms", "+14155550100")
 	if err != nil || c == nil || c.OrganizationID != "org-19" {
 		t.Errorf("ClaimOf() = %v, %v", c, err)
 	}
@@ -468,7 +468,7 @@ func TestChallengeAnsweredByAnotherOrganization(t *testing.T) {
 		t.Fatal(err)
 	}
 	code := r.textedCode(0)
-	_, err := r.Answer(t.Context(), "org-2", c.ID, code)
+	_, err := r.AnswerChallenge(t.Context(), "org-2", c.ID, code)
 	kind(t, err, problem.NotFound)
 	kind(t, r.answer(theirs, code), problem.Invalid)
 	if err := r.prove(theirs, channel.ProveByText); err != nil {

@@ -40,8 +40,8 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 			delete(values, d.Name)
 		}
 	}
-	credentials := channel.OfConnection(api, values)
-	var answers []channel.Answer
+	credentials := channel.ConnectionCredentials(api, values)
+	var answers []channel.Response
 	for {
 		call, err := p.ProofCall(c.Address, credentials, answers)
 		if err != nil {
@@ -70,8 +70,8 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 }
 
 // ask makes a call. Errors repeat neither address nor credentials.
-func (s *Service) ask(ctx context.Context, call *channel.Call) (channel.Answer, error) {
-	var a channel.Answer
+func (s *Service) ask(ctx context.Context, call *channel.Call) (channel.Response, error) {
+	var a channel.Response
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
 	req, err := call.Request(ctx)
@@ -89,7 +89,7 @@ func (s *Service) ask(ctx context.Context, call *channel.Call) (channel.Answer, 
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
 		return a, fmt.Errorf("the provider answered %s", resp.Status)
 	}
-	a = channel.Answer{Status: resp.StatusCode, Header: resp.Header}
+	a = channel.Response{Status: resp.StatusCode, Header: resp.Header}
 	a.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxProofAnswer))
 	return a, err
 }

@@ -55,7 +55,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 		return false, nil
 	}
 	address := emailKey(to.To[0].Email)
-	if own, err := s.ownOrNobody(ctx, tx, &t, address); err != nil || own || channel.Unattended(address) {
+	if own, err := s.ownOrNobody(ctx, tx, &t, address); err != nil || own || channel.IsUnattended(address) {
 		return false, err
 	}
 	address = mailbox(address)

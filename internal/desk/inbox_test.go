@@ -78,7 +78,7 @@ func TestUnread(t *testing.T) {
 	f.read(graceID, one.TicketID)
 	w := f.waiting(m.ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.Failed(t.Context(), tx, &w, channel.Verdict{Reason: "no such number"})
+		return f.desk.Failed(t.Context(), tx, &w, channel.SendResult{Reason: "no such number"})
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -87,8 +87,8 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, in *Inbound) (Result, err
 		return s.intakeReceipt(ctx, tx, in, in.Event.Receipt)
 	case in.Event.Annotation != nil:
 		return s.annotate(ctx, tx, in, in.Event.Annotation)
-	case in.Event.Relink != nil:
-		return s.relink(ctx, tx, in, in.Event.Relink)
+	case in.Event.IdentityChange != nil:
+		return s.relink(ctx, tx, in, in.Event.IdentityChange)
 	case m != nil && m.Mail != nil:
 		return s.intakeMail(ctx, tx, in, m)
 	case m != nil && m.ThreadKey != "" && m.Voicemail && m.From.Phone != "" && !m.Outbound:

@@ -20,7 +20,7 @@ import (
 // says: then p's comes in its place, and an address or number stays as a further
 // one. What cannot be an address or a number is left out. made says that nobody was
 // known.
-func (s *Service) Know(ctx context.Context, tx *db.Tx, o channel.Origin, p, was channel.Party) (customerID string, made bool, err error) {
+func (s *Service) Know(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
 	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.Medium}
 	p, was = tidy(p), tidy(was)
 	id := newID()

@@ -262,7 +262,7 @@ func newMailEntry(in *Inbound, l *letter, class channel.Class, rule string) *ent
 		Class: class, ClassRule: line(rule, maxKey), Subject: line(l.Subject, maxSubject), Sender: emailKey(l.sender.Email),
 		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Proof.Failed(), Authentication: newAuthentication(mail.Proof),
 		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || l.own ||
-			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.Unattended(l.sender.Email) || l.replyTo.Email != "" && channel.Unattended(l.replyTo.Email),
+			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.IsUnattended(l.sender.Email) || l.replyTo.Email != "" && channel.IsUnattended(l.replyTo.Email),
 	}
 	return e
 }

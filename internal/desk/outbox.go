@@ -150,7 +150,7 @@ func (s *Service) Sent(ctx context.Context, tx *db.Tx, w *Waiting, externalIDs [
 }
 
 // Failed records that a message will never arrive, as v says, and leaves a note.
-func (s *Service) Failed(ctx context.Context, tx *db.Tx, w *Waiting, v channel.Verdict) error {
+func (s *Service) Failed(ctx context.Context, tx *db.Tx, w *Waiting, v channel.SendResult) error {
 	if err := s.leaveOutbox(ctx, tx, w); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 
 const shopA = "0190c0de-0000-7000-8000-0000000000a6"
 
-var shopOrigin = channel.Origin{OrganizationID: orgA, ConnectionID: shopA, Channel: "storefront", Medium: "storefront"}
+var shopOrigin = channel.Source{OrganizationID: orgA, ConnectionID: shopA, Channel: "storefront", Medium: "storefront"}
 
 func (f *fixture) know(p, was channel.Party) (id string, made bool) {
 	f.Helper()

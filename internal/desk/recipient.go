@@ -34,7 +34,7 @@ func (l *letter) coversReplyTo(threaded bool) bool {
 	if l.Mail.Proof.Covers("reply-to") && from != "" && from == to {
 		return true
 	}
-	return !threaded && (from != "" && from == mailDomain(l.Mail.Recipient) || channel.Unattended(l.sender.Email))
+	return !threaded && (from != "" && from == mailDomain(l.Mail.Recipient) || channel.IsUnattended(l.sender.Email))
 }
 
 // mailDomain is the organizational domain of a mail address.

@@ -16,7 +16,7 @@ import (
 // goes on under the new keys, and the old are free for whoever gets them next.
 // Where the new ones have a thread of their own already, it stays theirs, and a note
 // says so: two customers are never made one here.
-func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Relink) (Result, error) {
+func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange) (Result, error) {
 	fresh := threadKeys("", r.ToKeys)
 	if len(fresh) == 0 {
 		return Result{Outcome: Recorded, Reason: "it says nothing of what they are known by now"}, nil
@@ -91,7 +91,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 }
 
 // replaced are the old number and id of whoever got others.
-func replaced(r *channel.Relink) []string {
+func replaced(r *channel.IdentityChange) []string {
 	var list []string
 	if r.To.ID != "" && r.To.ID != r.From.ID {
 		list = append(list, r.From.ID)
@@ -118,7 +118,7 @@ func (s *Service) strangerAt(ctx context.Context, tx *db.Tx, in *Inbound, keys [
 }
 
 // releasePoints takes from a thread and its customer what is theirs no more.
-func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Relink, k *known, gone []string, conversationID string) error {
+func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange, k *known, gone []string, conversationID string) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM contact_points WHERE value = ANY($1) AND scope = $2
 		AND (conversation_id = $3 OR conversation_id IS NULL AND customer_id = $4)`, gone, in.scope(), conversationID, k.ID); err != nil {
 		return fmt.Errorf("release contact points: %w", err)

@@ -341,7 +341,7 @@ func recipients(to channel.Party) (recipient string, id any) {
 func heard(ctx context.Context, q db.Querier, ticketID, conversationID string, out *channel.Outgoing) error {
 	err := q.QueryRow(ctx, `SELECT CASE WHEN sent_at < created_at THEN sent_at ELSE created_at END AS at, external_id FROM messages
 		WHERE ticket_id = $1 AND conversation_id = $2 AND direction = 'inbound' AND kind = 'reply' ORDER BY at DESC, id DESC LIMIT 1`,
-		ticketID, conversationID).Scan(db.IntoTime(&out.HeardAt), db.IntoText(&out.AnswersID))
+		ticketID, conversationID).Scan(db.IntoTime(&out.LastInboundAt), db.IntoText(&out.LastInboundID))
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return fmt.Errorf("find the message to answer: %w", err)
 	}
@@ -434,7 +434,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	for _, a := range others {
 		key := emailKey(a.Email)
 		known := key == emailKey(to.Email) || slices.ContainsFunc(d.Cc, func(b Address) bool { return emailKey(b.Email) == key })
-		if key == "" || known || channel.Unattended(key) || len(d.Cc) == maxCc {
+		if key == "" || known || channel.IsUnattended(key) || len(d.Cc) == maxCc {
 			continue
 		}
 		if own, err := s.ownOrNobody(ctx, q, t, key); err != nil {

@@ -40,7 +40,7 @@ func (s *Service) tellAssignee(ctx context.Context, tx *db.Tx, organizationID, t
 	if agent.Name != "" {
 		hello = "Hello " + agent.Name + ","
 	}
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: fmt.Sprintf("A message in ticket #%d could not be delivered", t.Number),
 		Before: []string{
 			hello,

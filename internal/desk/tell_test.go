@@ -60,7 +60,7 @@ func TestAssigneeIsTold(t *testing.T) {
 
 	w := f.waiting(f.reply(r.TicketID, "hello?").ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.Failed(t.Context(), tx, &w, channel.Verdict{Fate: channel.Refused, Reason: "they have opted out"})
+		return f.desk.Failed(t.Context(), tx, &w, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "they have opted out"})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAssigneeIsTold(t *testing.T) {
 	}
 	w = f.waiting(f.reply(r.TicketID, "anybody?").ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.Failed(t.Context(), tx, &w, channel.Verdict{Fate: channel.Refused, Reason: "no"})
+		return f.desk.Failed(t.Context(), tx, &w, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "no"})
 	}); err != nil {
 		t.Fatal(err)
 	}

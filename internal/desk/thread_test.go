@@ -175,7 +175,7 @@ func TestSeveralInOneThread(t *testing.T) {
 	to := new(sentTo)
 	f = fixtureOn(t, f.db, func(c *desk.Config) { c.Dispatcher = to })
 	f.reply(one.TicketID, "on it")
-	if got := to.last; got.To.ID != "U1" || got.ThreadKey != "C9:1763" || got.AnswersID != "C9:for me too" {
+	if got := to.last; got.To.ID != "U1" || got.ThreadKey != "C9:1763" || got.LastInboundID != "C9:for me too" {
 		t.Errorf("got %+v, want it to the customer, in the thread", got)
 	}
 }
@@ -225,16 +225,16 @@ func TestWhomAReplyIsFor(t *testing.T) {
 	f.intake(text(number, "by another channel"))
 
 	m := f.reply(r.TicketID, "yes?")
-	if to.last.To != (channel.Party{Phone: number}) || to.last.AnswersID != "w.one" || !to.last.HeardAt.Equal(at) {
+	if to.last.To != (channel.Party{Phone: number}) || to.last.LastInboundID != "w.one" || !to.last.LastInboundAt.Equal(at) {
 		t.Errorf("got %+v", to.last)
 	}
-	if w := f.waiting(m.ID); w.To != to.last.To || w.AnswersID != "w.one" || !w.HeardAt.Equal(at) || w.ThreadKey != to.last.ThreadKey {
+	if w := f.waiting(m.ID); w.To != to.last.To || w.LastInboundID != "w.one" || !w.LastInboundAt.Equal(at) || w.ThreadKey != to.last.ThreadKey {
 		t.Errorf("waiting: got %+v", w.Outgoing)
 	}
 	two := said(number, userID, "two")
 	two.Event.Message.SentAt = at.Add(time.Minute)
 	f.intake(two)
-	if w := f.waiting(m.ID); w.AnswersID != "w.two" || !w.HeardAt.Equal(at.Add(time.Minute)) {
+	if w := f.waiting(m.ID); w.LastInboundID != "w.two" || !w.LastInboundAt.Equal(at.Add(time.Minute)) {
 		t.Errorf("waiting after another message: got %+v", w.Outgoing)
 	}
 	m = f.reply(r.TicketID, "yes!")
@@ -446,7 +446,7 @@ func TestRelink(t *testing.T) {
 	waits := f.reply(one.TicketID, "yes?")
 	f.emitted()
 	const fresh = "+4915177777777"
-	move := about(channel.Event{Relink: &channel.Relink{
+	move := about(channel.Event{IdentityChange: &channel.IdentityChange{
 		From: channel.Party{Phone: number}, To: channel.Party{Phone: fresh, ID: userID}, FromKey: number, ToKeys: []string{userID, fresh},
 	}})
 	r := f.intake(move)
@@ -486,7 +486,7 @@ func TestRelink(t *testing.T) {
 	if got := f.intake(said(number, "", "still me")); got.CustomerID != other.CustomerID {
 		t.Errorf("after a replay: got %+v, want nothing moved", got)
 	}
-	if r := f.intake(about(channel.Event{Relink: &channel.Relink{FromKey: "+4915100000000", ToKeys: []string{"X"}}})); r.Outcome != desk.Recorded {
+	if r := f.intake(about(channel.Event{IdentityChange: &channel.IdentityChange{FromKey: "+4915100000000", ToKeys: []string{"X"}}})); r.Outcome != desk.Recorded {
 		t.Errorf("of nobody: got %+v", r)
 	}
 }
@@ -495,7 +495,7 @@ func TestRelink(t *testing.T) {
 func TestRelinkTooLate(t *testing.T) {
 	f := newFixture(t)
 	one, two := f.intake(said("", "DE.1", "one")), f.intake(said("", "DE.2", "two"))
-	r := f.intake(about(channel.Event{Relink: &channel.Relink{
+	r := f.intake(about(channel.Event{IdentityChange: &channel.IdentityChange{
 		From: channel.Party{ID: "DE.1"}, To: channel.Party{ID: "DE.2"}, FromKey: "DE.1", ToKeys: []string{"DE.2"},
 	}}))
 	m := f.messages(one.TicketID)

@@ -68,7 +68,7 @@ func (s *Service) WaysOut(ctx context.Context, q db.Querier, organizationID, tic
 		if r.connectionID != "" {
 			w.ConnectionID = r.connectionID
 		}
-		w.From, w.To, w.Cc, w.Subject, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, r.warning, out.OpenUntil
+		w.From, w.To, w.Cc, w.Subject, w.Warning, w.OpenUntil = out.From, out.To, out.Cc, out.Subject, r.warning, out.WindowEndsAt
 		if c.Channel == channelEmail {
 			if err := s.offer(ctx, q, &t, c, &w); err != nil {
 				return nil, err

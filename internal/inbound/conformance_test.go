@@ -349,7 +349,7 @@ func TestEndpoint(t *testing.T) {
 			if events != 1 || jobs != 1 {
 				t.Errorf("%d events and %d jobs, want 1 of each", events, jobs)
 			}
-			if _, once := p.adapter.(channel.Tokened); once {
+			if _, once := p.adapter.(channel.ReplayTokenReader); once {
 				h.wantAnswer(t, good.with(bytes.NewReader(altered), len(altered)), 401, denied)
 			}
 		})

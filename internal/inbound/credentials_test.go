@@ -248,7 +248,7 @@ func (a asker) run(t *testing.T, credentials map[string]string, byDeployment boo
 			h.secrets = map[string][]string{info.Name: {deploymentKey}}
 			h.tokens = map[string][]string{info.Name: {markDeployment + "-token"}}
 			h.credentials = map[string]channel.Credentials{
-				info.Name: channel.OfDeployment(declared, "https://"+deploymentHost, planted(declared, markDeployment)),
+				info.Name: channel.DeploymentCredentials(declared, "https://"+deploymentHost, planted(declared, markDeployment)),
 			}
 		})
 		values := maps.Clone(credentials)
@@ -347,19 +347,19 @@ func TestTenantsEventReadsNothingOfDeploymentsAccount(t *testing.T) {
 // connection's set alone, and one that leaves the address of its set is refused.
 func TestOneOwnerPerMessage(t *testing.T) {
 	m := &channel.Outgoing{
-		ID: "m1", From: ours, To: channel.Party{Phone: theirs, ID: "901"}, Text: "Hi", ThreadKey: "C9:1764000000.000100", HeardAt: time.Now(),
+		ID: "m1", From: ours, To: channel.Party{Phone: theirs, ID: "901"}, Text: "Hi", ThreadKey: "C9:1764000000.000100", LastInboundAt: time.Now(),
 	}
 	for _, p := range posters(t) {
-		caller, ok := p.adapter.(channel.Caller)
+		caller, ok := p.adapter.(channel.APISender)
 		if !ok {
 			continue
 		}
 		t.Run(p.adapter.Info().Name, func(t *testing.T) {
 			api := channel.APIOf(p.adapter)
-			own := channel.OfConnection(api, planted(api, markTenant))
-			shared := channel.OfDeployment(api, "https://"+deploymentHost, planted(api, markDeployment))
+			own := channel.ConnectionCredentials(api, planted(api, markTenant))
+			shared := channel.DeploymentCredentials(api, "https://"+deploymentHost, planted(api, markDeployment))
 			calls := func(c channel.Credentials) []channel.Call {
-				list := []channel.Call{caller.Call(m, c)}
+				list := []channel.Call{caller.SendCall(m, c)}
 				if s, ok := p.adapter.(channel.Searcher); ok {
 					list = append(list, s.SearchCall(m, c, time.Now()))
 				}
@@ -382,7 +382,7 @@ func TestOneOwnerPerMessage(t *testing.T) {
 				}
 			}
 			for _, elsewhere := range []string{"https://" + deploymentHost + "/x", own.BaseURL() + ".evil.example/x", own.BaseURL() + "@evil.example/x"} {
-				call := caller.Call(m, own)
+				call := caller.SendCall(m, own)
 				call.URL = elsewhere
 				if _, err := call.Request(t.Context()); err == nil {
 					t.Errorf("a call of %s leaves for %s", own.BaseURL(), elsewhere)
@@ -409,7 +409,7 @@ func TestMediaNeverTakesCredentialsElsewhere(t *testing.T) {
 		{email.NewDelivery(email.Config{}), nil, []string{"inbound-cdn.resend.com", "x.amazonaws.com"}},
 	} {
 		a := tt.adapter.(channel.Adapter)
-		m := tt.adapter.MediaRequest(channel.Attachment{}, channel.OfConnection(channel.APIOf(a), planted(channel.APIOf(a), markTenant)))
+		m := tt.adapter.MediaRequest(channel.Attachment{}, channel.ConnectionCredentials(channel.APIOf(a), planted(channel.APIOf(a), markTenant)))
 		gets := func(host string) bool {
 			return len(m.Header) > 0 && slices.ContainsFunc(m.HeaderHosts, func(h string) bool {
 				return h == host || strings.HasPrefix(h, ".") && strings.HasSuffix(host, h)

@@ -135,7 +135,7 @@ func (s *Service) deadMail(to mail.Address, counts []deadLine, operator bool) (m
 	for i, c := range counts {
 		lines[i] = fmt.Sprintf("%s: %s", c.channel, plural(c.events))
 	}
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "Inbound events could not be processed",
 		Before: []string{
 			"Hello,",

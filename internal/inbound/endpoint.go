@@ -148,8 +148,8 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		return e.unauthorized(r, a), nil
 	}
 
-	if g, ok := a.(channel.Greeter); ok && !v.limited {
-		if challenge, ok := g.Challenge(req); ok {
+	if g, ok := a.(channel.ChallengeResponder); ok && !v.limited {
+		if challenge, ok := g.ChallengeResponse(req); ok {
 			tally.add(channel.Ignored)
 			return plain(challenge), nil
 		}
@@ -180,8 +180,8 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 		return answer{}, err
 	}
 	tally.add(outcome)
-	if form, ok := a.(channel.Answerer); ok {
-		contentType, body := form.Answer(outcome, reply)
+	if form, ok := a.(channel.Acknowledger); ok {
+		contentType, body := form.Acknowledgement(outcome, reply)
 		return answer{http.StatusOK, contentType, body}, nil
 	}
 	return jsonAnswer(http.StatusOK, "status", string(outcome)), nil
@@ -232,7 +232,7 @@ func (s *Service) knowsToken(ctx context.Context, info channel.Info, id, token s
 		return true, nil
 	}
 	if id == "" {
-		return s.connections.Holds(ctx, append([]string{info.Name}, info.Serves...), channel.VerifyToken, token)
+		return s.connections.HasCredential(ctx, append([]string{info.Name}, info.Serves...), channel.VerifyToken, token)
 	}
 	c, err := s.connections.ByID(ctx, id)
 	if err == nil && c != nil && c.Enabled && serves(info, c.Channel) {

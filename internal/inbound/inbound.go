@@ -54,7 +54,7 @@ type Billing interface {
 type Calls interface {
 	// IntakeCall gives c its effect, in tx, and returns what that was, for people
 	// to look at. It may be given the same news again, and older news after newer.
-	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall) (result any, err error)
+	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (result any, err error)
 }
 
 // Shops takes what shops, marketplaces and payment providers say of customers and
@@ -64,32 +64,32 @@ type Shops interface {
 	// people to look at. It may be given the same news again, and older news after
 	// newer. m is a message that comes of it: r.Message, which may be changed but
 	// for its attachments, or nil; the desk places it in the same transaction.
-	IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Origin, r *channel.Record) (result any, m *channel.Message, err error)
+	IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (result any, m *channel.Message, err error)
 	// IntakePrivacy records p, in tx, and has it done. It may be given the same
 	// request again.
-	IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Origin, p *channel.Privacy) (result any, err error)
+	IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (result any, err error)
 }
 
-// Newsreader takes news about connections themselves; package connection.
-type Newsreader interface {
-	// IntakeNews gives n its effect, in tx, and returns what that was, for people
+// ConnectionIntake takes news about connections themselves; package connection.
+type ConnectionIntake interface {
+	// IntakeConnectionEvent gives n its effect, in tx, and returns what that was, for people
 	// to look at. It may be given the same news again.
-	IntakeNews(ctx context.Context, tx *db.Tx, o channel.Origin, n *channel.News) (result any, err error)
+	IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (result any, err error)
 }
 
 // Config is what a [Service] needs. All is required but Secrets, VerifyTokens, Credentials, API
 // where no adapter asks its provider, and whatever takes what no adapter brings:
 // Billing, Calls, Shops and News.
 type Config struct {
-	DB          *db.DB
-	Queue       *queue.Queue
-	Blob        blob.Store
-	Connections *connection.Service
-	Desk        *desk.Service
-	Billing     Billing
-	Calls       Calls
-	Shops       Shops
-	News        Newsreader
+	DB               *db.DB
+	Queue            *queue.Queue
+	Blob             blob.Store
+	Connections      *connection.Service
+	Desk             *desk.Service
+	Billing          Billing
+	Calls            Calls
+	Shops            Shops
+	ConnectionEvents ConnectionIntake
 	// Adapters are asked in this order where they share a path.
 	Adapters []channel.Adapter
 	// Secrets are the deployment-wide signing secrets by adapter name, newest
@@ -144,7 +144,7 @@ type Service struct {
 	billing               Billing
 	calls                 Calls
 	shops                 Shops
-	news                  Newsreader
+	news                  ConnectionIntake
 	adapters              []channel.Adapter // in the order in which they are asked
 	byName                map[string]channel.Adapter
 	secrets               map[string][]string
@@ -190,7 +190,7 @@ const deploymentConcurrency = 8
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
-		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.News,
+		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.ConnectionEvents,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
 		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, audit: c.Audit, log: c.Logger,
 		spellings: make(map[string][]string),

@@ -64,7 +64,7 @@ type house struct {
 	billing     inbound.Billing                // default: none
 	calls       inbound.Calls                  // default: none
 	shops       inbound.Shops                  // default: none
-	news        inbound.Newsreader             // default: none
+	news        inbound.ConnectionIntake       // default: none
 	tokens      map[string][]string            // the deployment's, of handshakes
 	credentials map[string]channel.Credentials // the deployment's
 	api         http.RoundTripper              // default: nothing can be reached
@@ -143,7 +143,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	})
 	h.Service = inbound.Open(inbound.Config{
 		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk,
-		Billing: h.billing, Calls: h.calls, Shops: h.shops, News: h.news, Adapters: h.adapters,
+		Billing: h.billing, Calls: h.calls, Shops: h.shops, ConnectionEvents: h.news, Adapters: h.adapters,
 		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Operator: h.operator, Mailer: &h.mailed, Admins: boss{}, Media: h.media, API: h.api, TXT: h.txt, Logger: log,
 		Audit: audit.Open(audit.Config{DB: d, Box: seal.New(h.key), Ledger: "helpdesk", Logger: log}),
 		DefaultOrganization: func(context.Context, db.Querier) (string, bool, error) {

@@ -57,7 +57,7 @@ func (p *promise) attachment() channel.Attachment {
 
 // promises returns how the attachments of a message are fetched that came as an address
 // only. Attachments that the channel cannot fetch get the reason as their Error.
-func (s *Service) promises(o channel.Origin, verifiedBy string, list []channel.Attachment) ([]desk.Promise, error) {
+func (s *Service) promises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.Promise, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -87,10 +87,10 @@ func (s *Service) promises(o channel.Origin, verifiedBy string, list []channel.A
 }
 
 // mediaLane is where files wait for each other: those of one connection at one host.
-func mediaLane(o channel.Origin, address string) string {
+func mediaLane(o channel.Source, address string) string {
 	host := "lookup"
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
-		host = channel.Short(strings.ToLower(u.Host), 100)
+		host = channel.BoundedID(strings.ToLower(u.Host), 100)
 	}
 	return cmp.Or(o.ConnectionID, o.OrganizationID) + " " + o.Channel + " " + host
 }
@@ -150,7 +150,7 @@ func (s *Service) locate(ctx context.Context, source channel.MediaSource, file c
 	got := s.newAnswers()
 	defer got.release()
 	answer, err := s.call(ctx, call, time.Now().Add(askTimeout), got)
-	if d, ok := source.(channel.Deferrer); ok && err == nil && failures < mediaTries && d.Defers(answer) {
+	if d, ok := source.(channel.RetryDecider); ok && err == nil && failures < mediaTries && d.ShouldRetry(answer) {
 		err = putsOff(answer)
 	}
 	if err != nil && (ctx.Err() != nil || failures < mediaTries) {

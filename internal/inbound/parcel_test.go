@@ -152,7 +152,7 @@ func (greeting) Handshake(r *channel.Request) (token, challenge string, ok bool)
 	return q.Get("hub.verify_token"), q.Get("hub.challenge"), q.Get("hub.mode") == "subscribe"
 }
 
-func (g greeting) Challenge(r *channel.Request) (string, bool) {
+func (g greeting) ChallengeResponse(r *channel.Request) (string, bool) {
 	var body struct{ Challenge string }
 	err := json.Unmarshal(r.Body, &body)
 	return body.Challenge, err == nil && body.Challenge != ""
@@ -166,8 +166,8 @@ func (t tokened) Verify(r *channel.Request, secret string) bool {
 	return err == nil && secret != "" && hmac.Equal(presented, parcelMAC([]byte(r.Header.Get("X-Once")), secret))
 }
 
-func (t tokened) Token(r *channel.Request) channel.Token {
-	return channel.Token{Value: r.Header.Get("X-Once"), Until: r.Received.Add(15 * time.Minute)}
+func (t tokened) ReplayToken(r *channel.Request) channel.ReplayToken {
+	return channel.ReplayToken{Value: r.Header.Get("X-Once"), Until: r.Received.Add(15 * time.Minute)}
 }
 
 // tokenRequest is a request of the channel tokened.
@@ -182,7 +182,7 @@ func tokenRequest(path string, body []byte, token, secret string) *http.Request 
 // another one for the connections of the channel that it serves.
 type keyed struct{ parcels }
 
-func (k keyed) Keys(name string, _ []string, credentials channel.Credentials) []string {
+func (k keyed) SigningSecrets(name string, _ []string, credentials channel.Credentials) []string {
 	if name == k.info.Name {
 		return []string{credentials.Get("old_key"), credentials.Get("key")}
 	}
@@ -196,7 +196,7 @@ type asking struct {
 	optional bool
 }
 
-func (a asking) Ask(_ *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
+func (a asking) EnrichCall(_ *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
 	if len(answers) == a.calls {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (a asking) Ask(_ *channel.Request, p channel.Part, answers []channel.Answer
 	return &call
 }
 
-func (a asking) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {
+func (a asking) ParseEnriched(r *channel.Request, p channel.Part, answers []channel.Response) (channel.Event, error) {
 	e, err := a.Parse(r, p)
 	if err != nil {
 		return e, err

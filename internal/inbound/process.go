@@ -28,7 +28,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if !ok {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
-	w := &work{event: e, adapter: a, attempt: j.Attempt, origin: channel.Origin{
+	w := &work{event: e, adapter: a, attempt: j.Attempt, origin: channel.Source{
 		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Channel: e.Channel, Medium: a.Info().Medium, ReceivedAt: e.ReceivedAt,
 	}}
 	err = s.prepare(ctx, w)
@@ -69,7 +69,7 @@ type work struct {
 	event   *Event
 	adapter channel.Adapter
 	attempt int // failed attempts before this one
-	origin  channel.Origin
+	origin  channel.Source
 
 	connection *connection.Connection // nil: none, or it is gone
 
@@ -104,12 +104,12 @@ func (s *Service) prepare(ctx context.Context, w *work) (err error) {
 	if err := s.parse(ctx, w); err != nil {
 		return err
 	}
-	if v := w.parsed.Visit; v != nil {
+	if v := w.parsed.URLConfirmation; v != nil {
 		if w.visit, err = s.visit(ctx, v); err != nil {
 			return err
 		}
 	}
-	if _, letters := w.adapter.(channel.Correspondent); letters && w.connection != nil {
+	if _, letters := w.adapter.(channel.MailComposer); letters && w.connection != nil {
 		w.thanks = w.connection.Settings[autoReply]
 	}
 	return nil
@@ -155,12 +155,12 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 			return nil, untaken("privacy requests")
 		}
 		return s.shops.IntakePrivacy(ctx, tx, w.origin, e.Privacy)
-	case e.News != nil:
+	case e.ConnectionEvent != nil:
 		if s.news == nil {
 			return nil, untaken("news about connections")
 		}
-		return s.news.IntakeNews(ctx, tx, w.origin, e.News)
-	case e.Visit != nil:
+		return s.news.IntakeConnectionEvent(ctx, tx, w.origin, e.ConnectionEvent)
+	case e.URLConfirmation != nil:
 		return w.visit, nil
 	}
 	r, err := s.place(ctx, tx, w, w.parsed)
@@ -182,7 +182,7 @@ func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event
 // Place hands m to the desk, in the caller's transaction, and returns the ticket where it
 // is. The files that m promises are fetched afterwards. It is for messages that do not come
 // of one request alone.
-func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Origin, m *channel.Message) (ticketID string, err error) {
+func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error) {
 	if s.byName[o.Channel] == nil {
 		return "", fmt.Errorf("channel %q is not part of this program", o.Channel)
 	}
@@ -205,7 +205,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 		return err
 	}
 	defer func() { release() }()
-	asker, asks := w.adapter.(channel.Asker)
+	asker, asks := w.adapter.(channel.Enricher)
 	answers := s.newAnswers()
 	defer answers.release()
 	if asks {
@@ -214,8 +214,8 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 		}
 	}
 	req := e.request()
-	if p, ok := w.adapter.(channel.Prover); ok && s.txt != nil {
-		if names := p.Names(req, e.part(), answers.list); len(names) > 0 {
+	if p, ok := w.adapter.(channel.DNSVerifier); ok && s.txt != nil {
+		if names := p.TXTNames(req, e.part(), answers.list); len(names) > 0 {
 			if e.bodyKey != "" { // no bytes wait for the DNS
 				e.Body = nil
 				release()
@@ -231,7 +231,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 		}
 	}
 	if asks {
-		w.parsed, err = asker.ParseAnswered(req, e.part(), answers.list)
+		w.parsed, err = asker.ParseEnriched(req, e.part(), answers.list)
 	} else {
 		w.parsed, err = w.adapter.Parse(req, e.part())
 	}

@@ -130,13 +130,13 @@ func (s *Service) returned(ctx context.Context, tx *db.Tx, a channel.Adapter, e 
 	if p.to != nil {
 		id = p.to.ID
 	}
-	return s.connections.ReturnedTx(ctx, tx, a.Info().Medium, e.Address, p.challenge, id)
+	return s.connections.ApplyReturnedTokenTx(ctx, tx, a.Info().Medium, e.Address, p.challenge, id)
 }
 
 // recordShared records that the deployment's secret serves a part's connection, where that
 // matters to others; see [Service.vouchesUnbound].
 func (s *Service) recordShared(ctx context.Context, tx *db.Tx, a channel.Adapter, p *routed) error {
-	if _, ok := a.(channel.Unbound); !ok || p.to == nil || p.to.SharesSecret() || !strings.HasPrefix(p.by, byDeployment) {
+	if _, ok := a.(channel.RecipientChecker); !ok || p.to == nil || p.to.SharesSecret() || !strings.HasPrefix(p.by, byDeployment) {
 		return nil
 	}
 	return s.connections.RecordSharedTx(ctx, tx, p.to.ID)
@@ -147,7 +147,7 @@ func (s *Service) known(ctx context.Context, a channel.Adapter, list []routed) (
 	var kept []routed
 	for _, p := range list {
 		if p.challenge != "" {
-			known, err := s.connections.Challenged(ctx, a.Info().Medium, p.to.Address, p.challenge)
+			known, err := s.connections.IsChallenge(ctx, a.Info().Medium, p.to.Address, p.challenge)
 			if err != nil {
 				return nil, err
 			}
@@ -237,7 +237,7 @@ func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 	var id string
 	var ok bool
 	var err error
-	if a := s.byName[e.Channel]; s.formerOwner != nil && a.Info().Lawful {
+	if a := s.byName[e.Channel]; s.formerOwner != nil && a.Info().AcceptWhenDisabled {
 		if id, ok, err = s.formerOwner(ctx, s.db, e.Address); err != nil {
 			return fmt.Errorf("find who had the address: %w", err)
 		}
@@ -261,7 +261,7 @@ const autoReply = "auto_reply"
 // contact: the connection's setting auto_reply.
 func (s *Service) greeting(ctx context.Context, a channel.Adapter, req *channel.Request, list []routed) (string, error) {
 	p := list[0]
-	if _, ok := a.(channel.Answerer); !ok || len(list) > 1 || p.to == nil || p.Sender == "" {
+	if _, ok := a.(channel.Acknowledger); !ok || len(list) > 1 || p.to == nil || p.Sender == "" {
 		return "", nil
 	}
 	text := p.to.Settings[autoReply]

@@ -25,7 +25,7 @@ import (
 var errUsedToken = errors.New("the token was used with another request")
 
 // use is the use of a token that a signature covers in place of the body
-// ([channel.Tokened]). It counts once for each connection whose key matched, or for
+// ([channel.ReplayTokenReader]). It counts once for each connection whose key matched, or for
 // the deployment. nil: the channel has no such tokens.
 type use struct {
 	channel string
@@ -37,11 +37,11 @@ type use struct {
 
 // useOf returns the use of its token that a verified request makes.
 func useOf(a channel.Adapter, req *channel.Request, v *verified) *use {
-	t, ok := a.(channel.Tokened)
+	t, ok := a.(channel.ReplayTokenReader)
 	if !ok {
 		return nil
 	}
-	token := t.Token(req)
+	token := t.ReplayToken(req)
 	if token.Value == "" {
 		return nil
 	}

@@ -161,7 +161,7 @@ func waiting(ctx context.Context, tx *db.Tx, since time.Time) (list []unroutedLi
 
 // unroutedMail is the mail about what waits.
 func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, error) {
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "Inbound events have no organization",
 		Before: []string{
 			"Hello,",

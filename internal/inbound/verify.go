@@ -58,7 +58,7 @@ func serves(info channel.Info, name string) bool {
 
 // takes reports whether requests for a connection are taken by an adapter.
 func takes(info channel.Info, c *connection.Connection) bool {
-	return (c.Enabled || info.Lawful && c.Proven()) && serves(info, c.Channel)
+	return (c.Enabled || info.AcceptWhenDisabled && c.Proven()) && serves(info, c.Channel)
 }
 
 // verify tries the keys of the connection that the URL names, or else of those that
@@ -71,7 +71,7 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	}
 	v := verified{claimed: addresses}
 	info := a.Info()
-	at, err := s.connections.At(ctx, info.Medium, addresses)
+	at, err := s.connections.FindByAddresses(ctx, info.Medium, addresses)
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}
@@ -103,9 +103,9 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 }
 
 // bound returns the deployment's secret that matched, or 0 where it vouches for nobody:
-// see [channel.Unbound].
+// see [channel.RecipientChecker].
 func (s *Service) bound(ctx context.Context, a channel.Adapter, req *channel.Request, deployment int, reached bool) (int, error) {
-	if u, ok := a.(channel.Unbound); !ok || deployment == 0 || !reached || !u.Unbound(req) {
+	if u, ok := a.(channel.RecipientChecker); !ok || deployment == 0 || !reached || !u.RecipientUnsigned(req) {
 		return deployment, nil
 	}
 	vouches, err := s.vouchesUnbound(ctx, a.Info())
@@ -216,7 +216,7 @@ func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *ve
 			continue
 		}
 		done = append(done, c.Address)
-		own, err := s.connections.ClaimOf(ctx, id, info.Medium, c.Address)
+		own, err := s.connections.FindByAddress(ctx, id, info.Medium, c.Address)
 		if err != nil {
 			return err
 		}
@@ -229,8 +229,8 @@ func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *ve
 
 // keys are what requests for a connection may be signed with, newest first.
 func keys(a channel.Adapter, c *connection.Connection, at time.Time) []string {
-	if holder, ok := a.(channel.KeyHolder); ok {
-		return holder.Keys(c.Channel, c.Secrets(at), c.Credentials())
+	if holder, ok := a.(channel.SecretResolver); ok {
+		return holder.SigningSecrets(c.Channel, c.Secrets(at), c.Credentials())
 	}
 	return c.Secrets(at)
 }
@@ -382,7 +382,7 @@ func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 
 // choose leaves out what the connections do not want.
 func choose(a channel.Adapter, req *channel.Request, list []routed) []routed {
-	chooser, ok := a.(channel.Chooser)
+	chooser, ok := a.(channel.PartFilter)
 	if !ok {
 		return list
 	}
@@ -394,7 +394,7 @@ func choose(a channel.Adapter, req *channel.Request, list []routed) []routed {
 		if r.to != nil {
 			settings = r.to.Settings
 		}
-		return !chooser.Chooses(settings, req, r.Part)
+		return !chooser.WantsPart(settings, req, r.Part)
 	})
 }
 

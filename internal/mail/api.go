@@ -65,15 +65,15 @@ func OpenAPI(base, key string) (*API, error) {
 
 // Send implements [Sender].
 func (a *API) Send(ctx context.Context, m Message) error {
-	_, err := a.Carry(ctx, m, func() error { return nil })
+	_, err := a.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
-// RepeatableFor implements [Repeater].
-func (a *API) RepeatableFor() time.Duration { return apiMemory }
+// IdempotencyWindow implements [IdempotentSender].
+func (a *API) IdempotencyWindow() time.Duration { return apiMemory }
 
-// RepeatableAt implements [Repeater]: of one account, as far as the key tells.
-func (a *API) RepeatableAt() string {
+// IdempotencyScope implements [IdempotentSender]: of one account, as far as the key tells.
+func (a *API) IdempotencyScope() string {
 	sum := sha256.Sum256([]byte(a.endpoint + "\n" + a.key()))
 	return hex.EncodeToString(sum[:16])
 }
@@ -104,9 +104,9 @@ type apiTag struct {
 	Value string `json:"value"`
 }
 
-// Carry implements [Carrier]. Before it has called handing, nothing was said to the
+// SendTracked implements [TrackedSender]. Before it has called handing, nothing was said to the
 // provider at all.
-func (a *API) Carry(ctx context.Context, m Message, handing func() error) (id string, err error) {
+func (a *API) SendTracked(ctx context.Context, m Message, handing func() error) (id string, err error) {
 	// For its refusals, and for what it makes of addresses.
 	if _, _, err := compose(m); err != nil {
 		return "", err

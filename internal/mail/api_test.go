@@ -35,7 +35,7 @@ func TestAPIConformance(t *testing.T) {
 
 func TestAPIMessage(t *testing.T) {
 	p := mailtest.NewProvider(t, nil)
-	id, err := openAPI(t, p).Carry(t.Context(), mail.Message{
+	id, err := openAPI(t, p).SendTracked(t.Context(), mail.Message{
 		ID:      "0190c0de-0000-7000-8000-000000000001",
 		From:    mail.Address{Name: `Acme "Wheels", Inc.`, Address: "support@acme.example"},
 		To:      []mail.Address{{Name: "Ana Lind", Address: "ana@bücher.example"}},
@@ -83,17 +83,17 @@ func TestAPIRepeats(t *testing.T) {
 	a := openAPI(t, p)
 	m := message()
 	m.ID, m.MessageID = "m-1", "m-1@rentals.example"
-	_, err := a.Carry(t.Context(), m, func() error { return nil })
+	_, err := a.SendTracked(t.Context(), m, func() error { return nil })
 	e, ok := errors.AsType[*mail.Error](err)
 	if !ok || !e.Unclear || !e.Temporary || !e.API {
 		t.Fatalf("Carry() = %#v, want an unclear error", err)
 	}
-	id, err := a.Carry(t.Context(), m, func() error { return nil })
+	id, err := a.SendTracked(t.Context(), m, func() error { return nil })
 	if got := p.Deliveries(); err != nil || len(got) != 1 || got[0].ID != id {
 		t.Errorf("Carry() again = %q, %v; delivered %+v; want the one mail", id, err, got)
 	}
 	m.Text = "Something else."
-	_, err = a.Carry(t.Context(), m, func() error { return nil })
+	_, err = a.SendTracked(t.Context(), m, func() error { return nil })
 	if e, ok := errors.AsType[*mail.Error](err); !ok || !e.Unclear || e.Temporary || e.Code != http.StatusConflict {
 		t.Errorf("Carry() of another mail under the same id = %#v, want that it is unclear, and for good", err)
 	}
@@ -177,7 +177,7 @@ func TestAPICancelled(t *testing.T) {
 		cancel()
 		return &mailtest.Trouble{Taken: true}
 	})
-	_, err := openAPI(t, p).Carry(ctx, message(), func() error { return nil })
+	_, err := openAPI(t, p).SendTracked(ctx, message(), func() error { return nil })
 	if e, ok := errors.AsType[*mail.Error](err); !ok || !e.Unclear {
 		t.Errorf("Carry() = %#v, want an unclear error", err)
 	}

@@ -15,8 +15,8 @@
 // tells the caller's queue whether another attempt can help, and [Retry] when.
 // A server may have taken a message although Send failed, because the connection
 // broke before its answer ([Error.Unclear]). A caller that tries again all the
-// same keeps the Message-ID; one that must not send twice uses [Carrier], and sends
-// again only by a [Repeater].
+// same keeps the Message-ID; one that must not send twice uses [TrackedSender], and sends
+// again only by a [IdempotentSender].
 package mail
 
 import (
@@ -36,27 +36,27 @@ type Sender interface {
 	Send(ctx context.Context, m Message) error
 }
 
-// Carrier is a [Sender] that says when it is about to hand a message over. Until
+// TrackedSender is a [Sender] that says when it is about to hand a message over. Until
 // then the far side has nothing of it; from then on, only its answer tells.
-type Carrier interface {
+type TrackedSender interface {
 	Sender
-	// Carry is Send. It calls handing once, right before the first byte of the
+	// SendTracked is Send. It calls handing once, right before the first byte of the
 	// message goes, and not at all if it does not come so far. An error of
 	// handing ends the sending and is in the chain of the one returned. The id is
 	// what the far side calls the message from then on, beside its Message-ID; it
 	// may be empty.
-	Carry(ctx context.Context, m Message, handing func() error) (id string, err error)
+	SendTracked(ctx context.Context, m Message, handing func() error) (id string, err error)
 }
 
-// Repeater is a [Carrier] whose far side recognises a message that it was handed
+// IdempotentSender is a [TrackedSender] whose far side recognises a message that it was handed
 // before, by the message's ID, and does not deliver it again.
-type Repeater interface {
-	Carrier
-	// RepeatableFor is for how long it does, from the first time on.
-	RepeatableFor() time.Duration
-	// RepeatableAt names where it does: two that name the same place know of each
+type IdempotentSender interface {
+	TrackedSender
+	// IdempotencyWindow is for how long it does, from the first time on.
+	IdempotencyWindow() time.Duration
+	// IdempotencyScope names where it does: two that name the same place know of each
 	// other's messages. It tells nothing of credentials.
-	RepeatableAt() string
+	IdempotencyScope() string
 }
 
 // Address is a mailbox: a display name, which may be empty, and an address.
@@ -66,7 +66,7 @@ type Address = netmail.Address
 // are plain text: encoding, quoting and folding are Compose's work. A value
 // with CR, LF or NUL in any field but Text and HTML is refused.
 type Message struct {
-	// ID names the message to a [Repeater] and in what a provider reports of it. It
+	// ID names the message to a [IdempotentSender] and in what a provider reports of it. It
 	// is letters, digits and hyphens; empty: the Message-ID serves, and nothing is
 	// reported.
 	ID string
@@ -133,7 +133,7 @@ const (
 	OpSender    Op = "name sender"
 	OpRecipient Op = "name recipient"
 	OpContent   Op = "hand over message"
-	OpKeep      Op = "keep message" // the mailbox directory
+	OpStore     Op = "keep message" // the mailbox directory
 )
 
 func (e *Error) Error() string {

@@ -85,19 +85,19 @@ func OpenMailbox(dir, baseURL string, log *slog.Logger) (*Mailbox, error) {
 // Send implements [Sender]: it keeps m, and logs it with its text, because
 // following a sign-in link from the log is how a developer first gets in.
 func (b *Mailbox) Send(ctx context.Context, m Message) error {
-	_, err := b.Carry(ctx, m, func() error { return nil })
+	_, err := b.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
-// Carry implements [Carrier]. It gives no id.
-func (b *Mailbox) Carry(ctx context.Context, m Message, handing func() error) (string, error) {
+// SendTracked implements [TrackedSender]. It gives no id.
+func (b *Mailbox) SendTracked(ctx context.Context, m Message, handing func() error) (string, error) {
 	// Composing is for its refusals: what a mail server would never have been
 	// given must not work in development either.
 	if _, _, err := compose(m); err != nil {
 		return "", err
 	}
 	if ctx.Err() != nil {
-		return "", &Error{Op: OpKeep, Temporary: true, Err: context.Cause(ctx)}
+		return "", &Error{Op: OpStore, Temporary: true, Err: context.Cause(ctx)}
 	}
 	s, err := store(m)
 	if err == nil {
@@ -107,7 +107,7 @@ func (b *Mailbox) Carry(ctx context.Context, m Message, handing func() error) (s
 		err = b.write(s)
 	}
 	if err != nil {
-		return "", &Error{Op: OpKeep, Temporary: true, Err: err}
+		return "", &Error{Op: OpStore, Temporary: true, Err: err}
 	}
 	b.log.InfoContext(ctx, "mail kept in the mailbox", "to", strings.Join(s.To, ", "), "subject", s.Subject,
 		"text", cmp.Or(s.Text, s.HTML), "see", b.baseURL+"/dev/mailbox/"+s.ID)

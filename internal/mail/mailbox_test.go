@@ -224,7 +224,7 @@ func TestMailboxDirectoryTrouble(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, b.Send(t.Context(), message()), mail.Error{Op: mail.OpKeep, Temporary: true}, "no such file")
+	wantError(t, b.Send(t.Context(), message()), mail.Error{Op: mail.OpStore, Temporary: true}, "no such file")
 	if _, err := b.List(t.Context()); err == nil {
 		t.Error("List found no fault with a missing directory")
 	}

@@ -138,13 +138,13 @@ func (s *SMTP) String() string {
 // anything about the connection, a certificate that does not verify, a login
 // that cannot be made safely.
 func (s *SMTP) Send(ctx context.Context, m Message) error {
-	_, err := s.Carry(ctx, m, func() error { return nil })
+	_, err := s.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
-// Carry implements [Carrier]: the server has taken the recipients and asks for
+// SendTracked implements [TrackedSender]: the server has taken the recipients and asks for
 // the message when it calls handing. It gives no id.
-func (s *SMTP) Carry(ctx context.Context, m Message, handing func() error) (string, error) {
+func (s *SMTP) SendTracked(ctx context.Context, m Message, handing func() error) (string, error) {
 	env, raw, err := compose(m)
 	if err != nil {
 		return "", err

@@ -618,7 +618,7 @@ func TestSMTPUnclear(t *testing.T) {
 			}
 			s.Dial = func(context.Context, string, string) (net.Conn, error) { return client, nil }
 			handed := 0
-			_, err = s.Carry(t.Context(), mail.Message{
+			_, err = s.SendTracked(t.Context(), mail.Message{
 				From: mail.Address{Address: "a@a.example"}, To: []mail.Address{{Address: "b@b.example"}}, Text: "Hello",
 			}, func() error { handed++; return nil })
 			e, ok := errors.AsType[*mail.Error](err)

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Unsendable is a [Carrier] for a deployment that cannot send mail: every message
+// Unsendable is a [TrackedSender] for a deployment that cannot send mail: every message
 // fails for good, with Reason.
 type Unsendable struct{ Reason string }
 
@@ -14,7 +14,7 @@ func (u Unsendable) Send(context.Context, Message) error {
 	return &Error{Op: OpConnect, Err: errors.New(u.Reason)}
 }
 
-// Carry implements [Carrier].
-func (u Unsendable) Carry(ctx context.Context, m Message, _ func() error) (string, error) {
+// SendTracked implements [TrackedSender].
+func (u Unsendable) SendTracked(ctx context.Context, m Message, _ func() error) (string, error) {
 	return "", u.Send(ctx, m)
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // byCall sends the message by the provider's API.
-func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
+func (a *sending) byCall(ctx context.Context, c channel.APISender) error {
 	route := "api/" + a.connection.ID
 	if wait := a.routes.enter(route, 0); wait > 0 {
 		return a.later(ctx, "", wait)
@@ -40,7 +40,7 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 		// It could be sent when it was written; the credentials are others now.
 		return a.later(ctx, "the connection is not usable: "+problemText(tooLate), offWait)
 	}
-	call := c.Call(&a.w.Outgoing, credentials)
+	call := c.SendCall(&a.w.Outgoing, credentials)
 	by := wayOf(call)
 	if !a.w.HandedAt.IsZero() && a.w.HandedBy != by {
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
@@ -60,12 +60,12 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 			case errors.Is(err, channel.ErrUnsearchable):
 				return a.conclude(ctx, end{verdict: refused(mayHaveArrived + " (" + err.Error() + ")")})
 			case err != nil:
-				return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: err.Error()}, unreachedTries)
+				return a.unfinished(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: err.Error()}, unreachedTries)
 			case id != "":
-				return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{id}}})
+				return a.conclude(ctx, end{verdict: channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{id}}})
 			}
-		case channel.Repeater:
-			if tooLate != nil || !a.repeatable(by, c.RepeatableFor()) {
+		case channel.IdempotentSender:
+			if tooLate != nil || !a.repeatable(by, c.IdempotencyWindow()) {
 				return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 			}
 		default: // nor was there a receipt meanwhile
@@ -86,13 +86,13 @@ func (a *sending) byCall(ctx context.Context, c channel.Caller) error {
 	case err != nil && ctx.Err() != nil:
 		return a.interrupted(ctx, began)
 	case err != nil && began:
-		return a.unfinished(ctx, channel.Verdict{Fate: channel.Unclear, Reason: "the provider did not answer: " + err.Error()}, unreachedTries)
+		return a.unfinished(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider did not answer: " + err.Error()}, unreachedTries)
 	case err != nil:
-		return a.unfinished(ctx, channel.Verdict{Fate: channel.Later, Reason: "the provider cannot be reached: " + err.Error()}, unreachedTries)
+		return a.unfinished(ctx, channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider cannot be reached: " + err.Error()}, unreachedTries)
 	}
-	v := c.ReadCall(&a.w.Outgoing, answer)
-	switch v.Fate {
-	case channel.Later, channel.Unclear:
+	v := c.ReadSendResponse(&a.w.Outgoing, answer)
+	switch v.Verdict {
+	case channel.VerdictRetry, channel.VerdictUnclear:
 		if v.RetryAfter > 0 {
 			a.routes.pause(route, a.scaled(v.RetryAfter))
 		}
@@ -111,10 +111,10 @@ func wayOf(c channel.Call) string {
 // unfinished concludes an attempt after which another may follow. One that may have
 // had its effect is looked at again when that can be found out: from the provider,
 // or by then from its receipt.
-func (a *sending) unfinished(ctx context.Context, v channel.Verdict, tries int) error {
+func (a *sending) unfinished(ctx context.Context, v channel.SendResult, tries int) error {
 	wait := a.retry(a.w.Attempts+1, v.RetryAfter)
 	giveUp := a.w.Attempts+1 > len(waits)+tries
-	if v.Fate == channel.Unclear {
+	if v.Verdict == channel.VerdictUnclear {
 		wait = max(wait, a.scaled(settleTime))
 	}
 	return a.conclude(ctx, end{verdict: v, wait: wait, giveUp: giveUp})
@@ -135,7 +135,7 @@ func (a *sending) search(ctx context.Context, c channel.Searcher, credentials ch
 		if err != nil {
 			return "", fmt.Errorf("the provider cannot be asked whether it has the message: %w", err)
 		}
-		ids, more, err := c.ReadSearch(&a.w.Outgoing, credentials, a.w.HandedAt, answer)
+		ids, more, err := c.ReadSearchResponse(&a.w.Outgoing, credentials, a.w.HandedAt, answer)
 		if err != nil {
 			return "", err
 		}
@@ -153,7 +153,7 @@ func (a *sending) search(ctx context.Context, c channel.Searcher, credentials ch
 
 // call makes a request. began says that the provider may have got it. The error
 // repeats neither address nor credentials.
-func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Answer, began bool, err error) {
+func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Response, began bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var wrote atomic.Bool
@@ -178,7 +178,7 @@ func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Answer, b
 		return a, wrote.Load(), err
 	}
 	defer resp.Body.Close()
-	a = channel.Answer{Status: resp.StatusCode, Header: resp.Header}
+	a = channel.Response{Status: resp.StatusCode, Header: resp.Header}
 	if a.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
 		return a, true, fmt.Errorf("the answer broke off: %w", err)
 	}

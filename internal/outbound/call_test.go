@@ -35,24 +35,24 @@ func (pigeon) Parse(*channel.Request, channel.Part) (channel.Event, error) {
 }
 func (pigeon) Check(*channel.Outgoing, channel.Credentials) error { return nil }
 
-func (pigeon) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
-	said := []string{m.ID, m.To.ID, m.Text, m.AnswersID, m.ThreadKey}
+func (pigeon) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+	said := []string{m.ID, m.To.ID, m.Text, m.LastInboundID, m.ThreadKey}
 	for _, f := range m.Files {
 		said = append(said, f.URL)
 	}
 	return credentials.Call("POST", "/fly", nil, []byte(strings.Join(said, "|")))
 }
 
-func (pigeon) ReadCall(_ *channel.Outgoing, a channel.Answer) channel.Verdict {
+func (pigeon) ReadSendResponse(_ *channel.Outgoing, a channel.Response) channel.SendResult {
 	switch a.Status {
 	case 200:
-		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{string(a.Body)}}
+		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{string(a.Body)}}
 	case 429:
-		return channel.Verdict{Fate: channel.Later, Reason: "the loft is full", RetryAfter: netguard.RetryAfter(a.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the loft is full", RetryAfter: netguard.RetryAfter(a.Header, time.Now())}
 	case 503:
-		return channel.Verdict{Fate: channel.Unclear, Reason: "the loft is on fire"}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the loft is on fire"}
 	}
-	return channel.Verdict{Fate: channel.Refused, Reason: "no such bird"}
+	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "no such bird"}
 }
 
 // ringed pigeons bring each message once.
@@ -61,11 +61,11 @@ type ringed struct{ pigeon }
 func (ringed) Info() channel.Info {
 	return channel.Info{Name: "ringed", Medium: "ringed", Path: "/api/webhooks/ringed", MaxBody: 1}
 }
-func (ringed) RepeatableFor() time.Duration { return time.Hour }
+func (ringed) IdempotencyWindow() time.Duration { return time.Hour }
 
 var (
-	_ channel.Caller   = pigeon{}
-	_ channel.Repeater = ringed{}
+	_ channel.APISender        = pigeon{}
+	_ channel.IdempotentSender = ringed{}
 )
 
 // loft takes messages and keeps what was called.

@@ -187,7 +187,7 @@ func TestProviderAfterCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return "api " + api.RepeatableAt()
+		return "api " + api.IdempotencyScope()
 	}
 	here, there := at(p.Key), at("re_another")
 	for _, tt := range []struct {
@@ -238,7 +238,7 @@ func TestOtherWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
-			r.open = func(channel.Credentials) (mail.Carrier, error) {
+			r.open = func(channel.Credentials) (mail.TrackedSender, error) {
 				if changed.Load() {
 					return by[1], nil
 				}

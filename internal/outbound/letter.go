@@ -16,7 +16,7 @@ import (
 )
 
 // byMail sends the message as a mail.
-func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
+func (a *sending) byMail(ctx context.Context, c channel.MailComposer) error {
 	server, route := a.mail, "mail"
 	own, err := a.openMail(a.connection.Credentials())
 	if err != nil && a.w.HandedAt.IsZero() {
@@ -26,11 +26,11 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		server, route = own, "mail/"+a.connection.ID
 	}
 	by := byServer
-	repeater, repeats := server.(mail.Repeater)
+	repeater, repeats := server.(mail.IdempotentSender)
 	if repeats {
-		by = "api " + repeater.RepeatableAt()
+		by = "api " + repeater.IdempotencyScope()
 	}
-	repeats = repeats && err == nil && a.repeatable(by, repeater.RepeatableFor())
+	repeats = repeats && err == nil && a.repeatable(by, repeater.IdempotencyWindow())
 	if !a.w.HandedAt.IsZero() && !repeats {
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 	}
@@ -57,7 +57,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		}
 		a.w.Files[i].Data = data
 	}
-	id, err := server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx, by) })
+	id, err := server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx, by) })
 	for {
 		gone := a.refusedCopy(err)
 		if gone == "" {
@@ -67,10 +67,10 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		if err := a.record(ctx, func(tx *db.Tx) error { return a.desk.DropCc(ctx, tx, &a.w, gone, reason) }); err != nil {
 			return fmt.Errorf("drop copy: %w", err)
 		}
-		id, err = server.Carry(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx, by) })
+		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.handOver(ctx, by) })
 	}
 	if err == nil {
-		v := channel.Verdict{Fate: channel.Taken}
+		v := channel.SendResult{Verdict: channel.VerdictSent}
 		if id != "" {
 			v.ExternalIDs = []string{id}
 		}
@@ -87,7 +87,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		return a.interrupted(ctx, true)
 	case unclear && repeats && e.Temporary:
 		wait := max(a.retry(a.w.Attempts+1, e.RetryAfter), a.scaled(settleTime))
-		return a.conclude(ctx, end{verdict: channel.Verdict{Fate: channel.Unclear, Reason: mailWords(err)}, wait: wait})
+		return a.conclude(ctx, end{verdict: channel.SendResult{Verdict: channel.VerdictUnclear, Reason: mailWords(err)}, wait: wait})
 	case unclear:
 		return a.conclude(ctx, end{verdict: refused(mayHaveArrived)})
 	}
@@ -98,7 +98,7 @@ func (a *sending) byMail(ctx context.Context, c channel.Correspondent) error {
 		}
 		a.routes.pause(route, a.scaled(rest))
 	}
-	v := channel.Verdict{Fate: channel.Later, Reason: mailWords(err)}
+	v := channel.SendResult{Verdict: channel.VerdictRetry, Reason: mailWords(err)}
 	wait, again := mail.Retry(a.w.Attempts+1, err)
 	if !again && e != nil && e.Op == mail.OpRecipient {
 		v.Recipient, v.Unreachable = strings.Trim(e.Recipient, "<>"), strings.HasPrefix(e.EnhancedCode, "5.1.")
@@ -174,7 +174,7 @@ func mailWords(err error) string {
 		what = by + " does not take mail from our address"
 	case mail.OpRecipient:
 		what = by + " does not take mail for " + strings.Trim(e.Recipient, "<>")
-	case mail.OpKeep:
+	case mail.OpStore:
 		what = "the mail could not be kept"
 	}
 	return what + ": " + said

@@ -40,11 +40,11 @@ type relay struct {
 }
 
 func (r *relay) Send(ctx context.Context, m mail.Message) error {
-	_, err := r.Carry(ctx, m, func() error { return nil })
+	_, err := r.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
-func (r *relay) Carry(ctx context.Context, m mail.Message, handing func() error) (string, error) {
+func (r *relay) SendTracked(ctx context.Context, m mail.Message, handing func() error) (string, error) {
 	r.note()
 	if _, err := mail.Compose(m); err != nil {
 		return "", err
@@ -150,7 +150,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func open(t testing.TB, rawURL string) mail.Carrier {
+func open(t testing.TB, rawURL string) mail.TrackedSender {
 	t.Helper()
 	s, err := mail.OpenSMTP(rawURL)
 	if err != nil {
@@ -350,7 +350,7 @@ func TestOwnServer(t *testing.T) {
 		own := new(relay)
 		var usable atomic.Bool
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
-			r.open = func(credentials channel.Credentials) (mail.Carrier, error) {
+			r.open = func(credentials channel.Credentials) (mail.TrackedSender, error) {
 				if credentials.Get("smtp_url") != "smtp://mail.a.example" || !usable.Load() {
 					return nil, errors.New("its smtp_url has no host")
 				}
@@ -479,7 +479,7 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		}
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) {
 			r.mail = shared
-			r.open = func(credentials channel.Credentials) (mail.Carrier, error) {
+			r.open = func(credentials channel.Credentials) (mail.TrackedSender, error) {
 				if credentials.Get("smtp_url") == "" {
 					return nil, nil
 				}

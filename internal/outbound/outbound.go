@@ -63,11 +63,11 @@ type Config struct {
 	Adapters    []channel.Adapter
 	Box         *seal.Box // marks our mails
 	// Mail takes the mails of connections that have nothing of their own for that.
-	Mail mail.Carrier
+	Mail mail.TrackedSender
 	// OpenMail returns what takes the mails of a connection, by its credentials; nil
 	// where they name nothing. Its error says in plain words what is wrong with which
 	// of them.
-	OpenMail func(credentials channel.Credentials) (mail.Carrier, error)
+	OpenMail func(credentials channel.Credentials) (mail.TrackedSender, error)
 	HTTP     http.RoundTripper // to the providers' APIs
 	// PublicHTTP makes the calls to addresses that a tenant chose; it must connect to
 	// public addresses only. nil refuses them.
@@ -88,8 +88,8 @@ type Service struct {
 	desk             *desk.Service
 	adapters         map[string]channel.Adapter // by name
 	box              *seal.Box
-	mail             mail.Carrier
-	openMail         func(credentials channel.Credentials) (mail.Carrier, error)
+	mail             mail.TrackedSender
+	openMail         func(credentials channel.Credentials) (mail.TrackedSender, error)
 	http             http.RoundTripper
 	publicHTTP       http.RoundTripper
 	baseURL          string
@@ -115,7 +115,7 @@ func Open(c Config) *Service {
 		organizationName: c.OrganizationName, scale: c.RetryTimeScale, log: c.Logger,
 	}
 	if s.openMail == nil {
-		s.openMail = func(channel.Credentials) (mail.Carrier, error) { return nil, nil }
+		s.openMail = func(channel.Credentials) (mail.TrackedSender, error) { return nil, nil }
 	}
 	if s.scale == 0 {
 		s.scale = 1
@@ -152,7 +152,7 @@ const ourTries = 300
 
 // Admit implements [desk.Dispatcher].
 func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, connectionID, medium string, m *channel.Outgoing) (string, error) {
-	c, err := s.connections.Sending(ctx, q, organizationID, connectionID, medium)
+	c, err := s.connections.FindForSending(ctx, q, organizationID, connectionID, medium)
 	several, ambiguous := errors.AsType[*connection.Ambiguous](err)
 	switch {
 	case ambiguous:
@@ -174,12 +174,12 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 	if err := s.connections.SendRefusal(&c); err != nil {
 		return c.ID, err
 	}
-	if _, ok := sender.(channel.Correspondent); ok {
+	if _, ok := sender.(channel.MailComposer); ok {
 		m.MessageID = s.wireID(m)
 	}
 	credentials := c.Credentials()
-	if w, ok := sender.(channel.Windowed); ok && !m.HeardAt.IsZero() {
-		m.OpenUntil = m.HeardAt.Add(w.Window(m, credentials))
+	if w, ok := sender.(channel.WindowedSender); ok && !m.LastInboundAt.IsZero() {
+		m.WindowEndsAt = m.LastInboundAt.Add(w.Window(m, credentials))
 	}
 	return c.ID, sender.Check(m, credentials)
 }

@@ -73,8 +73,8 @@ type rig struct {
 	// Before open: how far away things are.
 	apiURL string
 	http   http.RoundTripper
-	mail   mail.Carrier
-	open   func(credentials channel.Credentials) (mail.Carrier, error)
+	mail   mail.TrackedSender
+	open   func(credentials channel.Credentials) (mail.TrackedSender, error)
 	more   []channel.Adapter
 	scale  float64
 
@@ -102,11 +102,11 @@ func (r *record) fails(err error) {
 type noServer struct{}
 
 func (n noServer) Send(ctx context.Context, m mail.Message) error {
-	_, err := n.Carry(ctx, m, nil)
+	_, err := n.SendTracked(ctx, m, nil)
 	return err
 }
 
-func (noServer) Carry(context.Context, mail.Message, func() error) (string, error) {
+func (noServer) SendTracked(context.Context, mail.Message, func() error) (string, error) {
 	return "", &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Temporary: true, Err: io.EOF}
 }
 

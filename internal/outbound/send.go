@@ -27,7 +27,7 @@ type sending struct {
 // end is how an attempt ended, and with it perhaps the message's time in the
 // outbox.
 type end struct {
-	verdict channel.Verdict
+	verdict channel.SendResult
 	wait    time.Duration // until the next attempt; for Later and Unclear
 	giveUp  bool          // there is no next attempt
 }
@@ -75,9 +75,9 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	a.w.CopyHeader = s.copyHeader(w.OrganizationID, w.ID)
 
 	switch sender := s.sender(&c, w.Channel).(type) {
-	case channel.Correspondent:
+	case channel.MailComposer:
 		return a.byMail(ctx, sender)
-	case channel.Caller:
+	case channel.APISender:
 		return a.byCall(ctx, sender)
 	}
 	return a.conclude(ctx, end{verdict: refused("messages cannot be sent on this channel")})
@@ -86,8 +86,8 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 // offWait is how often a connection that is off is looked at.
 const offWait = 5 * time.Minute
 
-func refused(reason string) channel.Verdict {
-	return channel.Verdict{Fate: channel.Refused, Reason: reason}
+func refused(reason string) channel.SendResult {
+	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: reason}
 }
 
 // mayHaveArrived is said of a message that is in doubt and not sent again.
@@ -122,17 +122,17 @@ func (a *sending) handOver(ctx context.Context, by string) error {
 func (a *sending) conclude(ctx context.Context, e end) error {
 	v := e.verdict
 	log := a.log.With("message", a.w.ID, "connection", a.w.ConnectionID, "channel", a.w.Channel, "attempt", a.w.Attempts+1)
-	again := (v.Fate == channel.Later || v.Fate == channel.Unclear) && !e.giveUp
-	if e.giveUp && v.Fate == channel.Unclear {
+	again := (v.Verdict == channel.VerdictRetry || v.Verdict == channel.VerdictUnclear) && !e.giveUp
+	if e.giveUp && v.Verdict == channel.VerdictUnclear {
 		v.Reason = mayHaveArrived + " (" + v.Reason + ")"
 	}
 	err := a.record(ctx, func(tx *db.Tx) error {
 		var err error
 		switch {
-		case v.Fate == channel.Taken:
+		case v.Verdict == channel.VerdictSent:
 			err = a.desk.Sent(ctx, tx, &a.w, v.ExternalIDs)
 		case again:
-			if err = a.desk.Postponed(ctx, tx, &a.w, v.Reason, v.Fate == channel.Unclear); err == nil {
+			if err = a.desk.Postponed(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
 				return a.job.Wait(ctx, tx, tx.Now.Add(e.wait))
 			}
 		default:
@@ -145,11 +145,11 @@ func (a *sending) conclude(ctx context.Context, e end) error {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("record that a message is %s: %w", v.Fate, err)
-	case v.Fate == channel.Taken:
+		return fmt.Errorf("record that a message is %s: %w", v.Verdict, err)
+	case v.Verdict == channel.VerdictSent:
 		log.DebugContext(ctx, "a message was sent")
 	case again:
-		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Fate == channel.Unclear, "in", e.wait)
+		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Verdict == channel.VerdictUnclear, "in", e.wait)
 	default:
 		log.WarnContext(ctx, "a message could not be sent", "reason", v.Reason)
 	}

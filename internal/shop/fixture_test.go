@@ -83,7 +83,7 @@ func open(t *testing.T) *fixture { return newFixture(t, dbtest.New(t)) }
 func (f *fixture) RoundTrip(r *http.Request) (*http.Response, error) { return f.far(r) }
 
 // Know implements [shop.Desk].
-func (f *fixture) Know(_ context.Context, _ *db.Tx, o channel.Origin, p, was channel.Party) (string, bool, error) {
+func (f *fixture) Know(_ context.Context, _ *db.Tx, o channel.Source, p, was channel.Party) (string, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	point := o.ConnectionID + " " + p.ID
@@ -259,7 +259,7 @@ func (f *fixture) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	}
 }
 
-func (f *fixture) intake(o channel.Origin, r channel.Record) (result shop.Result, m *channel.Message) {
+func (f *fixture) intake(o channel.Source, r channel.Record) (result shop.Result, m *channel.Message) {
 	f.t.Helper()
 	f.write(func(ctx context.Context, tx *db.Tx) error {
 		if r.Message != nil {
@@ -275,7 +275,7 @@ func (f *fixture) intake(o channel.Origin, r channel.Record) (result shop.Result
 }
 
 // ask has a request of the law come in, and returns its id.
-func (f *fixture) ask(o channel.Origin, p channel.Privacy) string {
+func (f *fixture) ask(o channel.Source, p channel.PrivacyRequest) string {
 	f.t.Helper()
 	var result struct {
 		RequestID string `json:"request_id"`
@@ -322,6 +322,6 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // at is where what a connection of an organization says comes from, a minute after
 // the last change that tests tell of.
-func at(organization, connection string) channel.Origin {
-	return channel.Origin{OrganizationID: organization, ConnectionID: connection, Medium: "storefront", ReceivedAt: noon.Add(time.Hour)}
+func at(organization, connection string) channel.Source {
+	return channel.Source{OrganizationID: organization, ConnectionID: connection, Medium: "storefront", ReceivedAt: noon.Add(time.Hour)}
 }

@@ -57,9 +57,9 @@ type details struct {
 
 // IntakePrivacy writes down what the law asks for, in the caller's transaction, and
 // has it done. The same request again is only found.
-func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Origin, p *channel.Privacy) (any, error) {
+func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
 	switch p.Kind {
-	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 	default:
 		return nil, fmt.Errorf("shop: %q is nothing that the law asks for", p.Kind)
 	}
@@ -124,7 +124,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Origin
 	return result{"accepted", id}, s.queue.Enqueue(ctx, tx, queue.New{Kind: privacyKind, Lane: at, Payload: []byte(id)})
 }
 
-func detailsOf(p *channel.Privacy) details {
+func detailsOf(p *channel.PrivacyRequest) details {
 	return details{Email: clean(p.Email), Phone: clean(p.Phone), OrderIDs: p.OrderIDs}
 }
 
@@ -186,7 +186,7 @@ func (s *Service) carryOut(ctx context.Context, j *queue.Job) error {
 		return nil
 	}
 	switch r.Kind {
-	case channel.PrivacyRequest:
+	case channel.PrivacyDataRequest:
 		err = s.show(ctx, r)
 	case channel.PrivacyRedactCustomer:
 		err = s.forgetCustomer(ctx, r)
@@ -214,7 +214,7 @@ func reason(err error) string {
 func (s *Service) complete(ctx context.Context, tx *db.Tx, r *Request, outcome map[string]any) error {
 	if _, err := tx.Exec(ctx, `UPDATE privacy_requests SET completed_at = $2, outcome = $3, error = NULL, details = NULL,
 		subject = CASE WHEN kind = $4 THEN subject ELSE NULL END WHERE id = $1`,
-		r.ID, tx.Now.UnixMicro(), db.JSON(outcome), string(channel.PrivacyRequest)); err != nil {
+		r.ID, tx.Now.UnixMicro(), db.JSON(outcome), string(channel.PrivacyDataRequest)); err != nil {
 		return fmt.Errorf("record that the request is done: %w", err)
 	}
 	details := map[string]any{"kind": string(r.Kind), "shop": r.Shop}

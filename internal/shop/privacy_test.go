@@ -25,7 +25,7 @@ import (
 const domain = "acme-lamps.myshopify.com"
 
 // ana has the shop tell of a customer with an order, and returns the desk's id.
-func (f *fixture) ana(o channel.Origin) string {
+func (f *fixture) ana(o channel.Source) string {
 	f.t.Helper()
 	result, _ := f.intake(o, channel.Record{
 		ExternalID: "191167", Customer: channel.Party{ID: "191167", Name: "Ana", Email: "ana@client.example", Phone: "+4915112345678"}, UpdatedAt: noon,
@@ -34,14 +34,14 @@ func (f *fixture) ana(o channel.Origin) string {
 	return result.CustomerID
 }
 
-func see(id string) channel.Privacy {
-	return channel.Privacy{
-		Kind: channel.PrivacyRequest, RequestID: id, Shop: domain, CustomerID: "191167", Email: "ana@client.example", OrderIDs: []string{"299938"},
+func see(id string) channel.PrivacyRequest {
+	return channel.PrivacyRequest{
+		Kind: channel.PrivacyDataRequest, RequestID: id, Shop: domain, CustomerID: "191167", Email: "ana@client.example", OrderIDs: []string{"299938"},
 	}
 }
 
-func redact() channel.Privacy {
-	return channel.Privacy{Kind: channel.PrivacyRedactCustomer, Shop: domain, CustomerID: "191167", Email: "ana@client.example", OrderIDs: []string{"299938"}}
+func redact() channel.PrivacyRequest {
+	return channel.PrivacyRequest{Kind: channel.PrivacyRedactCustomer, Shop: domain, CustomerID: "191167", Email: "ana@client.example", OrderIDs: []string{"299938"}}
 }
 
 // unpack returns the files of an archive by name.
@@ -149,7 +149,7 @@ func TestLargeArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.queue.Stop(context.Background())
-		o := channel.Origin{OrganizationID: "acme", ConnectionID: "shop-1", Medium: "storefront", ReceivedAt: time.Now()}
+		o := channel.Source{OrganizationID: "acme", ConnectionID: "shop-1", Medium: "storefront", ReceivedAt: time.Now()}
 		id := f.ana(o)
 		noise := make([]byte, shop.MaxMailed)
 		for i := range noise {
@@ -329,7 +329,7 @@ func TestForgetShop(t *testing.T) {
 		f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: fmt.Sprint(i), Returns: []channel.Return{{ExternalID: "r"}}}})
 	}
 	f.ask(o, see("9999"))
-	request := f.ask(o, channel.Privacy{Kind: channel.PrivacyRedactShop, Shop: domain})
+	request := f.ask(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain})
 	if err := f.CarryOut(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestForgetShop(t *testing.T) {
 	}
 	// The shop comes back and goes again.
 	o.ReceivedAt = noon.Add(24 * time.Hour)
-	if again := f.ask(o, channel.Privacy{Kind: channel.PrivacyRedactShop, Shop: domain}); again == request {
+	if again := f.ask(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain}); again == request {
 		t.Error("a shop that went a second time is not erased again")
 	}
 }
@@ -377,9 +377,9 @@ func TestForgetBothShops(t *testing.T) {
 	first, second := at("acme", "shop-1"), at("acme", "shop-2")
 	id := f.ana(first)
 	f.intake(second, channel.Record{ExternalID: "9", Customer: channel.Party{ID: "9", Email: "ana@client.example"}, UpdatedAt: noon})
-	erase := func(o channel.Origin, shopDomain string) {
+	erase := func(o channel.Source, shopDomain string) {
 		t.Helper()
-		if err := f.CarryOut(t.Context(), f.ask(o, channel.Privacy{Kind: channel.PrivacyRedactShop, Shop: shopDomain})); err != nil {
+		if err := f.CarryOut(t.Context(), f.ask(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: shopDomain})); err != nil {
 			t.Fatal(err)
 		}
 	}

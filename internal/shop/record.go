@@ -33,12 +33,12 @@ type Result struct {
 // IntakeRecord gives a record its effect, in the caller's transaction. The message
 // that it returns is the record's, addressed to the order's thread; nil when there
 // is none.
-func (s *Service) IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Origin, r *channel.Record) (any, *channel.Message, error) {
+func (s *Service) IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	result, m, err := s.record(ctx, tx, o, r)
 	return result, m, err
 }
 
-func (s *Service) record(ctx context.Context, tx *db.Tx, o channel.Origin, r *channel.Record) (Result, *channel.Message, error) {
+func (s *Service) record(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (Result, *channel.Message, error) {
 	at := place(o)
 	news := r.UpdatedAt
 	if news.IsZero() {
@@ -147,7 +147,7 @@ func forget(ctx context.Context, tx *db.Tx, place, kind, id string, at time.Time
 
 // customer returns who a record's customer is at the desk, empty when it names
 // nobody, and whether it is news of them.
-func (s *Service) customer(ctx context.Context, tx *db.Tx, o channel.Origin, at string, r *channel.Record, news time.Time) (id string, fresh bool, err error) {
+func (s *Service) customer(ctx context.Context, tx *db.Tx, o channel.Source, at string, r *channel.Record, news time.Time) (id string, fresh bool, err error) {
 	p := r.Customer
 	if p.ID == "" {
 		p.ID = r.ExternalID
@@ -335,7 +335,7 @@ func (s *Service) Orders(ctx context.Context, q db.Querier, organizationID, cust
 }
 
 // Order returns one order, or [db.ErrNoRows].
-func (s *Service) Order(ctx context.Context, q db.Querier, o channel.Origin, externalID string) (Order, error) {
+func (s *Service) Order(ctx context.Context, q db.Querier, o channel.Source, externalID string) (Order, error) {
 	list, err := orders(ctx, q, "place = $1 AND external_id = $2", place(o), externalID)
 	if err != nil {
 		return Order{}, err

@@ -57,7 +57,7 @@ type Desk interface {
 	// to, in this order, or makes one, and emits what that changes. What of p is
 	// not known of them is added; where they have still what was says, p's comes in
 	// its place. made says that nobody was known.
-	Know(ctx context.Context, tx *db.Tx, o channel.Origin, p, was channel.Party) (customerID string, made bool, err error)
+	Know(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error)
 	// Whose returns whose the address or the number of p is; empty: nobody's.
 	Whose(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error)
 	// Dossier returns all that there is of a customer, or a NotFound problem.
@@ -209,7 +209,7 @@ func Open(c Config) *Service {
 }
 
 // place is where the ids of what came in have their meaning.
-func place(o channel.Origin) string {
+func place(o channel.Source) string {
 	if o.ConnectionID != "" {
 		return o.ConnectionID
 	}

@@ -301,7 +301,7 @@ func (s *Service) letter(ctx context.Context, r *Request, c *contents) (m mail.M
 	if r.Subject != "" {
 		who = "the customer " + r.Subject
 	}
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "What you know of a customer of " + r.Shop,
 		Before: []string{
 			"Hello,",

@@ -13,7 +13,7 @@ func failedMail(to mail.Address, id, rawURL, baseURL, reason string) (mail.Messa
 	if u, err := url.Parse(rawURL); err == nil && u.Host != "" {
 		host = u.Host
 	}
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "Webhook to " + host + " disabled",
 		Before: []string{
 			"Hello,",

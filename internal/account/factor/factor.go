@@ -232,8 +232,8 @@ func (s *Service) warn(ctx context.Context, u account.User) {
 }
 
 // notice is a mail about a change of somebody's factors.
-func notice(text, advice string) mail.Letter {
-	return mail.Letter{Subject: "The security of your Kickstand account", Before: []string{text}, After: []string{advice}}
+func notice(text, advice string) mail.Notification {
+	return mail.Notification{Subject: "The security of your Kickstand account", Before: []string{text}, After: []string{advice}}
 }
 
 const notYou = "If this was not you, change your password and look at your sessions and passkeys in the settings at once, and write to an admin of your organization."

@@ -221,7 +221,7 @@ func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 			id.SessionID, s.box.MAC(mailedPurpose, id.SessionID, code), tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert mailed code: %w", err)
 		}
-		return s.accounts.PostTx(ctx, tx, id.User.Email, mail.Letter{
+		return s.accounts.PostTx(ctx, tx, id.User.Email, mail.Notification{
 			Subject: "Your Kickstand code",
 			Before:  []string{"Enter this code to confirm that it is you:", groups(code)},
 			After: []string{

@@ -394,13 +394,13 @@ func (s Suite) broken(t *testing.T, r *channel.Request) {
 }
 
 func (s Suite) answer(t *testing.T) {
-	a, ok := s.Adapter.(channel.Answerer)
+	a, ok := s.Adapter.(channel.Acknowledger)
 	if !ok {
 		t.Skip("this channel takes the plain answer")
 	}
-	_, silent := a.Answer(channel.Accepted, "")
+	_, silent := a.Acknowledgement(channel.Accepted, "")
 	for _, o := range []channel.Outcome{channel.Duplicate, channel.Ignored} {
-		contentType, body := a.Answer(o, "must not be sent again")
+		contentType, body := a.Acknowledgement(o, "must not be sent again")
 		if contentType == "" || !bytes.Equal(body, silent) {
 			t.Errorf("Answer(%s) with a reply = %q %q, want the silent answer %q", o, contentType, body, silent)
 		}

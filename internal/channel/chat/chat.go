@@ -73,14 +73,14 @@ type Adapter struct {
 }
 
 var (
-	_ channel.Adapter       = (*Adapter)(nil)
-	_ channel.AddressFormer = (*Adapter)(nil)
-	_ channel.Asker         = (*Adapter)(nil)
-	_ channel.Chooser       = (*Adapter)(nil)
-	_ channel.Greeter       = (*Adapter)(nil)
-	_ channel.HeaderProver  = (*Adapter)(nil)
-	_ channel.MediaSource   = (*Adapter)(nil)
-	_ channel.MediaLocator  = (*Adapter)(nil)
+	_ channel.Adapter            = (*Adapter)(nil)
+	_ channel.AddressNormalizer  = (*Adapter)(nil)
+	_ channel.Enricher           = (*Adapter)(nil)
+	_ channel.PartFilter         = (*Adapter)(nil)
+	_ channel.ChallengeResponder = (*Adapter)(nil)
+	_ channel.HeaderProver       = (*Adapter)(nil)
+	_ channel.MediaSource        = (*Adapter)(nil)
+	_ channel.MediaLocator       = (*Adapter)(nil)
 )
 
 // New returns the channel.
@@ -96,9 +96,9 @@ func (*Adapter) Info() channel.Info {
 	return channel.Info{Name: "chat", Medium: "chat", Path: "/api/webhooks/chat", MaxBody: 1 << 20}
 }
 
-// FormAddress implements [channel.AddressFormer]: an address is the id of a
+// NormalizeAddress implements [channel.AddressNormalizer]: an address is the id of a
 // workspace, or of an organization that has several.
-func (*Adapter) FormAddress(raw string) (string, error) {
+func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	id := strings.ToUpper(strings.TrimSpace(raw))
 	if len(id) < 2 || len(id) > maxID || id[0] != 'T' && id[0] != 'E' || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" {
 		return "", errors.New("must be the id of a workspace, such as T012AB3C4")
@@ -136,7 +136,7 @@ func (*Adapter) Verify(r *channel.Request, secret string) bool {
 // HeaderProof implements [channel.HeaderProver].
 func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, _, ok := signature(r)
-	return channel.Shaped(ok)
+	return channel.BodyDecidesIf(ok)
 }
 
 // signature returns the signature in the headers, and its time, which is fresh.
@@ -171,8 +171,8 @@ func Sign(body []byte, at time.Time, secret string) (signature, timestamp string
 	return "v0=" + hex.EncodeToString(digest(body, timestamp, secret)), timestamp
 }
 
-// Challenge implements [channel.Greeter].
-func (*Adapter) Challenge(r *channel.Request) (string, bool) {
+// ChallengeResponse implements [channel.ChallengeResponder].
+func (*Adapter) ChallengeResponse(r *channel.Request) (string, bool) {
 	e, err := read(r.Body)
 	if err != nil || e.Type != typeGreeting || e.Challenge == "" {
 		return "", false
@@ -421,9 +421,9 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	return []channel.Part{p}, nil
 }
 
-// Chooses implements [channel.Chooser]: what is said in channels that the connection
+// WantsPart implements [channel.PartFilter]: what is said in channels that the connection
 // does not want is left alone.
-func (*Adapter) Chooses(settings map[string]string, r *channel.Request, p channel.Part) bool {
+func (*Adapter) WantsPart(settings map[string]string, r *channel.Request, p channel.Part) bool {
 	wanted := strings.FieldsFunc(settings[SettingChannels], func(c rune) bool { return c == ',' || c == ' ' })
 	if len(wanted) == 0 {
 		return true
@@ -438,11 +438,11 @@ func (*Adapter) Chooses(settings map[string]string, r *channel.Request, p channe
 
 // Parse implements [channel.Adapter].
 func (a *Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
-	return a.ParseAnswered(r, p, nil)
+	return a.ParseEnriched(r, p, nil)
 }
 
-// ParseAnswered implements [channel.Asker].
-func (*Adapter) ParseAnswered(r *channel.Request, _ channel.Part, answers []channel.Answer) (channel.Event, error) {
+// ParseEnriched implements [channel.Enricher].
+func (*Adapter) ParseEnriched(r *channel.Request, _ channel.Part, answers []channel.Response) (channel.Event, error) {
 	e, err := read(r.Body)
 	if err != nil {
 		return channel.Event{}, err
@@ -481,12 +481,12 @@ func annotation(kind channel.AnnotationKind, id string, by channel.Party, text s
 	return channel.Event{Annotation: &channel.Annotation{ExternalID: id, Kind: kind, By: by, Text: text, At: at}}
 }
 
-func news(kind channel.NewsKind, text string) channel.Event {
-	return channel.Event{News: &channel.News{Kind: kind, Text: text}}
+func news(kind channel.ConnectionEventKind, text string) channel.Event {
+	return channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: kind, Text: text}}
 }
 
 // reaction is how people write one.
-func reaction(name string) string { return ":" + channel.Clean(name) + ":" }
+func reaction(name string) string { return ":" + channel.CleanText(name) + ":" }
 
 func (e *envelope) message(known knowledge, id, thread string) *channel.Message {
 	v := &e.Event
@@ -494,11 +494,11 @@ func (e *envelope) message(known knowledge, id, thread string) *channel.Message 
 		ExternalID: id, ThreadKey: thread, From: known.party(v.User), Text: known.text(v.says()), SentAt: moment(v.TS),
 	}
 	if m.From.Name == "" {
-		m.From.Name = channel.Clean(cmp.Or(v.Profile.RealName, v.Profile.DisplayName))
+		m.From.Name = channel.CleanText(cmp.Or(v.Profile.RealName, v.Profile.DisplayName))
 	}
 	for _, f := range v.Files {
 		if f.Mode == "external" && link(f.URL) {
-			m.Text = strings.TrimLeft(m.Text+"\n"+channel.Clean(f.name()+": "+f.URL), "\n")
+			m.Text = strings.TrimLeft(m.Text+"\n"+channel.CleanText(f.name()+": "+f.URL), "\n")
 			continue
 		}
 		if len(m.Attachments) < maxFiles {
@@ -546,7 +546,7 @@ type file struct {
 func (f *file) name() string { return cmp.Or(f.Name, f.Title, "file") }
 
 func (f *file) attachment() channel.Attachment {
-	a := channel.Attachment{Name: channel.Clean(f.name()), ContentType: channel.Clean(f.Type)}
+	a := channel.Attachment{Name: channel.CleanText(f.name()), ContentType: channel.CleanText(f.Type)}
 	switch u := cmp.Or(f.DownloadURL, f.URL); {
 	case f.Mode == "tombstone":
 		a.Error = "the file was deleted in the chat"
@@ -559,7 +559,7 @@ func (f *file) attachment() channel.Attachment {
 	case u == "":
 		a.Error = unlocated
 	default:
-		a.URL = channel.Clean(u)
+		a.URL = channel.CleanText(u)
 	}
 	return a
 }
@@ -580,7 +580,7 @@ func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Creden
 const maxID = 200
 
 // key makes an id fit for an index.
-func key(s string) string { return channel.Short(channel.Clean(s), maxID) }
+func key(s string) string { return channel.BoundedID(channel.CleanText(s), maxID) }
 
 // moment is the time in a message's name, "1764000000.000100"; zero when there is
 // none.

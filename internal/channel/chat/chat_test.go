@@ -94,11 +94,11 @@ func load(t testing.TB, name string) *channel.Request {
 
 func TestChallenge(t *testing.T) {
 	a := chat.New(chat.Config{})
-	got, ok := a.Challenge(load(t, "greeting"))
+	got, ok := a.ChallengeResponse(load(t, "greeting"))
 	if want := "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"; got != want || !ok {
 		t.Errorf("Challenge() = %q, %t, want %q, true", got, ok, want)
 	}
-	if got, ok := a.Challenge(load(t, "message")); ok {
+	if got, ok := a.ChallengeResponse(load(t, "message")); ok {
 		t.Errorf("Challenge(message) = %q, true, want none", got)
 	}
 }
@@ -134,7 +134,7 @@ func TestFormAddress(t *testing.T) {
 		{"T", "", false},
 		{"T" + strings.Repeat("1", 300), "", false},
 	} {
-		got, err := chat.New(chat.Config{}).FormAddress(tt.raw)
+		got, err := chat.New(chat.Config{}).NormalizeAddress(tt.raw)
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("FormAddress(%q) = %q, %v, want %q, ok %t", tt.raw, got, err, tt.want, tt.ok)
 		}
@@ -162,19 +162,19 @@ func TestChooses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := a.Chooses(map[string]string{"channels": tt.channels}, r, parts[0]); got != tt.want {
+		if got := a.WantsPart(map[string]string{"channels": tt.channels}, r, parts[0]); got != tt.want {
 			t.Errorf("%s: Chooses(%q) = %t, want %t", tt.fixture, tt.channels, got, tt.want)
 		}
 	}
 	r := load(t, "message")
 	parts, _ := a.Split(r)
-	if !a.Chooses(nil, r, parts[0]) {
+	if !a.WantsPart(nil, r, parts[0]) {
 		t.Error("without a connection nothing is chosen")
 	}
 }
 
 // answer is a provider that knows who everybody is.
-func answer(c *channel.Call) channel.Answer {
+func answer(c *channel.Call) channel.Response {
 	_, what, _ := strings.Cut(c.URL, "/api/")
 	body := map[string]string{
 		"users.info?user=U7":   `{"ok":true,"user":{"id":"U7","name":"ana","real_name":"Ana Client","profile":{"real_name":"Ana Client","display_name":"ana","email":"ana@client.example"}}}`,
@@ -183,15 +183,15 @@ func answer(c *channel.Call) channel.Answer {
 		"files.info?file=F3":   `{"ok":true,"file":{"id":"F3","name":"c.pdf","mimetype":"application/pdf","url_private_download":"https://files.slack.com/files-pri/T2-F3/download/c.pdf"}}`,
 	}[what]
 	if body == "" {
-		return channel.Answer{Status: 404}
+		return channel.Response{Status: 404}
 	}
-	return channel.Answer{Status: 200, Body: []byte(body)}
+	return channel.Response{Status: 200, Body: []byte(body)}
 }
 
 // ask gives every question its answer, and returns what was asked.
-func ask(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Answer) (asked []string, answers []channel.Answer) {
+func ask(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Response) (asked []string, answers []channel.Response) {
 	for {
-		c := a.Ask(r, p, answers, channel.OfConnection(a.API(), map[string]string{"bot_token": "token"}))
+		c := a.EnrichCall(r, p, answers, channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "token"}))
 		if c == nil {
 			return asked, answers
 		}
@@ -224,7 +224,7 @@ func TestAsk(t *testing.T) {
 		if !reflect.DeepEqual(asked, want) {
 			t.Errorf("%s: asked %q, want %q", tt.fixture, asked, want)
 		}
-		e, err := a.ParseAnswered(r, channel.Part{}, answers)
+		e, err := a.ParseEnriched(r, channel.Part{}, answers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestLocate(t *testing.T) {
 	if len(asked) != 1 {
 		t.Errorf("asked %q before there is a text, want the author only", asked)
 	}
-	e, err := a.ParseAnswered(r, channel.Part{}, answers)
+	e, err := a.ParseEnriched(r, channel.Part{}, answers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,17 +257,17 @@ func TestLocate(t *testing.T) {
 	if e.Message.Text != "Plan: https://docs.example/d/1" {
 		t.Errorf("text %q, want the link to the file that is elsewhere", e.Message.Text)
 	}
-	call, _ := a.Locate(want[2], channel.OfConnection(a.API(), map[string]string{"bot_token": "token"}))
+	call, _ := a.Locate(want[2], channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "token"}))
 	if call == nil || call.URL != "https://slack.com/api/files.info?file=F3" || call.Header.Get("Authorization") != "Bearer token" {
 		t.Fatalf("Locate() = %+v, want to ask for F3", call)
 	}
 	for _, tt := range []struct {
-		answer channel.Answer
+		answer channel.Response
 		want   channel.Attachment
 	}{
 		{answer(call), channel.Attachment{Name: "c.pdf", ContentType: "application/pdf", URL: "https://files.slack.com/files-pri/T2-F3/download/c.pdf", Lookup: "F3"}},
-		{channel.Answer{}, channel.Attachment{Name: "file", Lookup: "F3", Error: "the chat did not say where the file is: the app may lack the scope files:read"}},
-		{channel.Answer{Status: 200, Body: []byte(`{"ok":true,"file":{"id":"F3","name":"d","mode":"external","url_private":"https://docs.example/d/2"}}`)},
+		{channel.Response{}, channel.Attachment{Name: "file", Lookup: "F3", Error: "the chat did not say where the file is: the app may lack the scope files:read"}},
+		{channel.Response{Status: 200, Body: []byte(`{"ok":true,"file":{"id":"F3","name":"d","mode":"external","url_private":"https://docs.example/d/2"}}`)},
 			channel.Attachment{Name: "d", Lookup: "F3", Error: "it is not in the chat but at https://docs.example/d/2"}},
 	} {
 		if got := a.Located(want[2], tt.answer); !reflect.DeepEqual(got, tt.want) {
@@ -284,21 +284,21 @@ func TestAskInVain(t *testing.T) {
 	a := chat.New(chat.Config{})
 	for _, tt := range []struct {
 		name   string
-		answer channel.Answer
+		answer channel.Response
 		asked  int
 	}{
-		{"no answer", channel.Answer{}, 2},
-		{"missing scope", channel.Answer{Status: 200, Body: []byte(`{"ok":false,"error":"missing_scope","needed":"users:read"}`)}, 2},
-		{"token revoked", channel.Answer{Status: 200, Body: []byte(`{"ok":false,"error":"token_revoked"}`)}, 1},
-		{"no JSON", channel.Answer{Status: 200, Body: []byte(`<html>`)}, 2},
-		{"null", channel.Answer{Status: 200, Body: []byte(`null`)}, 2},
+		{"no answer", channel.Response{}, 2},
+		{"missing scope", channel.Response{Status: 200, Body: []byte(`{"ok":false,"error":"missing_scope","needed":"users:read"}`)}, 2},
+		{"token revoked", channel.Response{Status: 200, Body: []byte(`{"ok":false,"error":"token_revoked"}`)}, 1},
+		{"no JSON", channel.Response{Status: 200, Body: []byte(`<html>`)}, 2},
+		{"null", channel.Response{Status: 200, Body: []byte(`null`)}, 2},
 	} {
 		r := load(t, "message")
-		asked, answers := ask(a, r, channel.Part{}, func(*channel.Call) channel.Answer { return tt.answer })
+		asked, answers := ask(a, r, channel.Part{}, func(*channel.Call) channel.Response { return tt.answer })
 		if len(asked) != tt.asked {
 			t.Errorf("%s: asked %d times, want %d", tt.name, len(asked), tt.asked)
 		}
-		e, err := a.ParseAnswered(r, channel.Part{}, answers)
+		e, err := a.ParseEnriched(r, channel.Part{}, answers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,10 +306,10 @@ func TestAskInVain(t *testing.T) {
 			t.Errorf("%s: from %+v: %q, want the ids", tt.name, e.Message.From, e.Message.Text)
 		}
 	}
-	if c := a.Ask(load(t, "message"), channel.Part{}, nil, channel.Credentials{}); c != nil {
+	if c := a.EnrichCall(load(t, "message"), channel.Part{}, nil, channel.Credentials{}); c != nil {
 		t.Errorf("Ask() without a token = %+v, want nil", c)
 	}
-	if c := a.Ask(load(t, "delete"), channel.Part{}, nil, channel.OfConnection(a.API(), map[string]string{"bot_token": "t"})); c != nil {
+	if c := a.EnrichCall(load(t, "delete"), channel.Part{}, nil, channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "t"})); c != nil {
 		t.Errorf("Ask(delete) = %+v, want nil", c)
 	}
 }
@@ -330,7 +330,7 @@ func TestTwoEvents(t *testing.T) {
 
 func TestMediaRequest(t *testing.T) {
 	a := chat.New(chat.Config{MediaHosts: []string{"proxy.example"}})
-	got := a.MediaRequest(channel.Attachment{URL: "https://files.slack.com/a", ContentType: "image/png"}, channel.OfConnection(a.API(), map[string]string{"bot_token": "t"}))
+	got := a.MediaRequest(channel.Attachment{URL: "https://files.slack.com/a", ContentType: "image/png"}, channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "t"}))
 	if !reflect.DeepEqual(got.Hosts, []string{"files.slack.com", "proxy.example"}) || got.Header.Get("Authorization") != "Bearer t" ||
 		got.URL != "https://files.slack.com/a" || !strings.Contains(got.SignIn, "files:read") {
 		t.Errorf("MediaRequest() = %+v", got)
@@ -368,8 +368,8 @@ func FuzzEvent(f *testing.F) {
 			if p.Skip {
 				continue
 			}
-			_, answers := ask(a, r, p, func(*channel.Call) channel.Answer { return channel.Answer{Status: 200, Body: told} })
-			e, err := a.ParseAnswered(r, p, answers)
+			_, answers := ask(a, r, p, func(*channel.Call) channel.Response { return channel.Response{Status: 200, Body: told} })
+			e, err := a.ParseEnriched(r, p, answers)
 			if err != nil {
 				t.Fatalf("ParseAnswered() error = %v for a part that is not skipped", err)
 			}
@@ -386,8 +386,8 @@ func FuzzEvent(f *testing.F) {
 				}
 			case e.Annotation != nil:
 				texts = append(texts, e.Annotation.ExternalID, e.Annotation.Text, e.Annotation.By.ID, e.Annotation.By.Name)
-			case e.News != nil:
-				texts = append(texts, e.News.Text)
+			case e.ConnectionEvent != nil:
+				texts = append(texts, e.ConnectionEvent.Text)
 			default:
 				t.Errorf("Parse() = %+v, want a member", e)
 			}

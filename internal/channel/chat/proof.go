@@ -26,7 +26,7 @@ func (a *Adapter) ProofAPI(string) channel.API { return a.API() }
 // ProofCall implements [channel.ProviderProof]: the provider names the workspace of a
 // token. Only a bot's counts, since an app had to be installed for it, and for an
 // organization with several workspaces only one that was installed for all of them.
-func (*Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Answer) (*channel.Call, error) {
+func (*Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(CredBotToken) == "" {
 		return nil, errors.New("the provider is asked with the credential " + CredBotToken + ", which the connection does not have")
 	}

@@ -11,12 +11,12 @@ import (
 // TestProofCall: only the provider's word for a bot's token proves a workspace.
 func TestProofCall(t *testing.T) {
 	a := chat.New(chat.Config{APIURL: "https://chat.example"})
-	credentials := channel.OfConnection(a.ProofAPI("T0ACME"), map[string]string{"bot_token": "xoxb-ours"})
+	credentials := channel.ConnectionCredentials(a.ProofAPI("T0ACME"), map[string]string{"bot_token": "xoxb-ours"})
 	call, err := a.ProofCall("T0ACME", credentials, nil)
 	if err != nil || call.Method != "GET" || call.URL != "https://chat.example/api/auth.test" || call.Header.Get("Authorization") != "Bearer xoxb-ours" || call.Body != nil {
 		t.Fatalf("the question is %+v, %v", call, err)
 	}
-	if call, err := a.ProofCall("T0ACME", channel.OfConnection(a.API(), nil), nil); call != nil || err == nil ||
+	if call, err := a.ProofCall("T0ACME", channel.ConnectionCredentials(a.API(), nil), nil); call != nil || err == nil ||
 		err.Error() != "the provider is asked with the credential bot_token, which the connection does not have" {
 		t.Errorf("without a token: %v, %v", call, err)
 	}
@@ -47,7 +47,7 @@ func TestProofCall(t *testing.T) {
 		{"refused", "T0ACME", 403, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}`, "the provider refuses the question (403)"},
 		{"nothing", "T0ACME", 200, ``, "the provider refuses the question (200)"},
 	} {
-		call, err := a.ProofCall(tt.address, credentials, []channel.Answer{{Status: tt.status, Body: []byte(tt.body)}})
+		call, err := a.ProofCall(tt.address, credentials, []channel.Response{{Status: tt.status, Body: []byte(tt.body)}})
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -57,7 +57,7 @@ func TestProofCall(t *testing.T) {
 		}
 	}
 	long := []byte(`{"ok":false,"error":"` + strings.Repeat("x", 1<<20) + "\x1b[2J" + `"}`)
-	if _, err := a.ProofCall("T0ACME", credentials, []channel.Answer{{Status: 200, Body: long}}); err == nil || len(err.Error()) > 1000 || strings.Contains(err.Error(), "\x1b") {
+	if _, err := a.ProofCall("T0ACME", credentials, []channel.Response{{Status: 200, Body: long}}); err == nil || len(err.Error()) > 1000 || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("a long error: %.80v", err)
 	}
 }

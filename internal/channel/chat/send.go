@@ -22,8 +22,8 @@ import (
 const MaxText = 40_000
 
 var (
-	_ channel.Caller   = (*Adapter)(nil)
-	_ channel.Searcher = (*Adapter)(nil)
+	_ channel.APISender = (*Adapter)(nil)
+	_ channel.Searcher  = (*Adapter)(nil)
 )
 
 // Check implements [channel.Sender]. Only threads are answered: somebody who never
@@ -84,8 +84,8 @@ type post struct {
 	Metadata metadata `json:"metadata"`
 }
 
-// Call implements [channel.Caller].
-func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+// SendCall implements [channel.APISender].
+func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	p := post{Text: text(m), Metadata: metadata{Type: eventType}}
 	p.Metadata.Payload.ID = m.ID
 	p.Channel, p.Thread, _ = thread(m)
@@ -105,38 +105,38 @@ type posted struct {
 	TS      string `json:"ts"`
 }
 
-// ReadCall implements [channel.Caller]. Most errors come with the status 200.
-func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+// ReadSendResponse implements [channel.APISender]. Most errors come with the status 200.
+func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
 	wait := netguard.RetryAfter(answer.Header, time.Now())
 	switch status := answer.Status; {
 	case status == http.StatusTooManyRequests:
-		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: wait}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: wait}
 	case status >= 500:
-		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: wait}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: wait}
 	case status != http.StatusOK:
-		return channel.Verdict{Fate: channel.Refused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
+		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
 	var p posted
 	if err := json.Unmarshal(answer.Body, &p); err != nil || p.OK && p.TS == "" || !p.OK && p.Error == "" {
-		return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
 	}
 	if p.OK {
 		place, _, _ := thread(m)
-		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{messageID(cmp.Or(p.Channel, place), p.TS)}}
+		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{messageID(cmp.Or(p.Channel, place), p.TS)}}
 	}
 	fate, reason := explain(&p)
-	return channel.Verdict{Fate: fate, Reason: reason, RetryAfter: wait}
+	return channel.SendResult{Verdict: fate, Reason: reason, RetryAfter: wait}
 }
 
 // explain says in plain words why the provider did not take a message, and whether
 // another call can help.
-func explain(p *posted) (channel.Fate, string) {
-	fate, text := channel.Refused, ""
+func explain(p *posted) (channel.Verdict, string) {
+	fate, text := channel.VerdictRefused, ""
 	switch p.Error {
 	case "ratelimited", "rate_limited", "message_limit_exceeded":
-		fate, text = channel.Later, "the provider takes no more messages at the moment"
+		fate, text = channel.VerdictRetry, "the provider takes no more messages at the moment"
 	case "internal_error", "fatal_error", "request_timeout", "service_unavailable":
-		fate, text = channel.Unclear, "the provider has trouble"
+		fate, text = channel.VerdictUnclear, "the provider has trouble"
 	case "not_in_channel":
 		text = "the app is not in the channel any more: invite it again"
 	case "channel_not_found":
@@ -187,9 +187,9 @@ func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, s
 	return get(credentials, "/api/conversations.replies?"+query.Encode())
 }
 
-// ReadSearch implements [channel.Searcher]. Where the app may not read the thread, the
+// ReadSearchResponse implements [channel.Searcher]. Where the app may not read the thread, the
 // provider cannot be asked at all.
-func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
+func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
 	var list struct {
 		OK       bool   `json:"ok"`
 		Error    string `json:"error"`

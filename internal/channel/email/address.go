@@ -212,4 +212,4 @@ func ticketTag(subject string) int64 {
 
 // key makes a value from a mail fit for an index: what is long stands by its
 // digest.
-func key(s string) string { return channel.Short(s, 300) }
+func key(s string) string { return channel.BoundedID(s, 300) }

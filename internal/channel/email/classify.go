@@ -166,5 +166,5 @@ func neverAnswer(d *channel.Mail, h textproto.MIMEHeader) bool {
 			}
 		}
 	}
-	return nullSender(d) || channel.Unattended(d.Sender.Email) || d.CopyHeader != "" || len(h.Values("Received")) > maxHops
+	return nullSender(d) || channel.IsUnattended(d.Sender.Email) || d.CopyHeader != "" || len(h.Values("Received")) > maxHops
 }

@@ -36,14 +36,14 @@ type Delivery struct {
 }
 
 var (
-	_ channel.Adapter       = (*Delivery)(nil)
-	_ channel.AddressFormer = (*Delivery)(nil)
-	_ channel.KeyHolder     = (*Delivery)(nil)
-	_ channel.Asker         = (*Delivery)(nil)
-	_ channel.Prover        = (*Delivery)(nil)
-	_ channel.MediaSource   = (*Delivery)(nil)
-	_ channel.Correspondent = (*Delivery)(nil)
-	_ channel.SecretChecker = (*Delivery)(nil)
+	_ channel.Adapter           = (*Delivery)(nil)
+	_ channel.AddressNormalizer = (*Delivery)(nil)
+	_ channel.SecretResolver    = (*Delivery)(nil)
+	_ channel.Enricher          = (*Delivery)(nil)
+	_ channel.DNSVerifier       = (*Delivery)(nil)
+	_ channel.MediaSource       = (*Delivery)(nil)
+	_ channel.MailComposer      = (*Delivery)(nil)
+	_ channel.SecretChecker     = (*Delivery)(nil)
 )
 
 const (
@@ -85,12 +85,12 @@ func (*Delivery) Info() channel.Info {
 	}
 }
 
-// FormAddress implements [channel.AddressFormer].
-func (*Delivery) FormAddress(raw string) (string, error) { return formAddress(raw) }
+// NormalizeAddress implements [channel.AddressNormalizer].
+func (*Delivery) NormalizeAddress(raw string) (string, error) { return formAddress(raw) }
 
-// Keys implements [channel.KeyHolder]. What the connections of other channels are
+// SigningSecrets implements [channel.SecretResolver]. What the connections of other channels are
 // signed with says nothing here.
-func (a *Delivery) Keys(name string, secrets []string, credentials channel.Credentials) []string {
+func (a *Delivery) SigningSecrets(name string, secrets []string, credentials channel.Credentials) []string {
 	var keys []string
 	if name == a.Info().Name {
 		keys = slices.Clone(secrets)
@@ -121,7 +121,7 @@ func (*Delivery) Verify(r *channel.Request, secret string) bool {
 // HeaderProof implements [channel.HeaderProver].
 func (*Delivery) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, _, presented := deliverySignatures(r)
-	return channel.Shaped(len(presented) > 0)
+	return channel.BodyDecidesIf(len(presented) > 0)
 }
 
 // deliverySignatures returns the signatures in the headers that have the right form:
@@ -307,7 +307,7 @@ func (*Delivery) Split(r *channel.Request) ([]channel.Part, error) {
 
 // Parse implements [channel.Adapter].
 func (a *Delivery) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
-	return a.ParseAnswered(r, p, nil)
+	return a.ParseEnriched(r, p, nil)
 }
 
 // state is how far our mail got; false for events of other kinds.
@@ -439,7 +439,7 @@ type asked struct {
 }
 
 // learn reads the answers to the calls that Ask describes, in their order.
-func (a *Delivery) learn(p channel.Part, e *deliveryEvent, answers []channel.Answer) asked {
+func (a *Delivery) learn(p channel.Part, e *deliveryEvent, answers []channel.Response) asked {
 	k := asked{pending: "mail"}
 	if len(answers) == 0 {
 		return k
@@ -499,8 +499,8 @@ func (a *Delivery) fetchable(raw string) bool {
 	})
 }
 
-// Ask implements [channel.Asker].
-func (a *Delivery) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
+// EnrichCall implements [channel.Enricher].
+func (a *Delivery) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
 	e, err := openDelivery(r)
 	if err != nil || e.Type != kindReceived || e.Data.EmailID == "" || credentials.Get(CredentialAPIKey) == "" ||
 		credentials.BaseURL() == "" || credentials.Public() && !strings.HasPrefix(credentials.BaseURL(), "https://") {
@@ -527,8 +527,8 @@ func (*Delivery) get(path string, credentials channel.Credentials) channel.Call 
 	}, nil)
 }
 
-// ParseAnswered implements [channel.Asker].
-func (a *Delivery) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {
+// ParseEnriched implements [channel.Enricher].
+func (a *Delivery) ParseEnriched(r *channel.Request, p channel.Part, answers []channel.Response) (channel.Event, error) {
 	e, err := openDelivery(r)
 	if err != nil {
 		return channel.Event{}, unreadable(err)
@@ -544,8 +544,8 @@ func (a *Delivery) ParseAnswered(r *channel.Request, p channel.Part, answers []c
 	return channel.Event{Message: m}, nil
 }
 
-// Names implements [channel.Prover].
-func (a *Delivery) Names(r *channel.Request, p channel.Part, answers []channel.Answer) []string {
+// TXTNames implements [channel.DNSVerifier].
+func (a *Delivery) TXTNames(r *channel.Request, p channel.Part, answers []channel.Response) []string {
 	e, err := openDelivery(r)
 	if err != nil || e.Type != kindReceived {
 		return nil
@@ -554,7 +554,7 @@ func (a *Delivery) Names(r *channel.Request, p channel.Part, answers []channel.A
 }
 
 // received is a mail as far as the provider gave it.
-func (a *Delivery) received(r *channel.Request, p channel.Part, e *deliveryEvent, answers []channel.Answer) *source {
+func (a *Delivery) received(r *channel.Request, p channel.Part, e *deliveryEvent, answers []channel.Response) *source {
 	s := &source{env: Envelope{Received: r.Received, Recipient: p.Address, TXT: r.TXT}}
 	switch k := a.learn(p, e, answers); {
 	case k.raw != nil:

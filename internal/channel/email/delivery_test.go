@@ -81,7 +81,7 @@ func TestDeliveryKeys(t *testing.T) {
 		{"email-raw", []string{"own"}, credentials, []string{"whsec_a", "whsec_b"}},
 		{"email-raw", []string{"own"}, nil, nil},
 	} {
-		if got := email.NewDelivery(config()).Keys(tt.channel, tt.secrets, channel.OfConnection(email.NewDelivery(config()).API(), tt.given)); !reflect.DeepEqual(got, tt.want) {
+		if got := email.NewDelivery(config()).SigningSecrets(tt.channel, tt.secrets, channel.ConnectionCredentials(email.NewDelivery(config()).API(), tt.given)); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("Keys(%s, %q, %v) = %q, want %q", tt.channel, tt.secrets, tt.given, got, tt.want)
 		}
 	}
@@ -96,16 +96,16 @@ const rawMail = "Message-ID: <c1@client.example>\r\nFrom: Ana Lind <ana@client.e
 
 // ask has an adapter ask a provider that answers by path, and returns the calls and
 // what it makes of the answers.
-func ask(t *testing.T, a *email.Delivery, part int, credentials map[string]string, provider map[string]channel.Answer) (calls []string, m *channel.Message) {
+func ask(t *testing.T, a *email.Delivery, part int, credentials map[string]string, provider map[string]channel.Response) (calls []string, m *channel.Message) {
 	t.Helper()
 	r := channeltest.Load(t, "testdata/delivery/received.txtar")
 	parts, err := a.Split(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answers []channel.Answer
+	var answers []channel.Response
 	for len(answers) < 10 {
-		call := a.Ask(r, parts[part], answers, channel.OfConnection(a.API(), credentials))
+		call := a.EnrichCall(r, parts[part], answers, channel.ConnectionCredentials(a.API(), credentials))
 		if call == nil {
 			break
 		}
@@ -119,7 +119,7 @@ func ask(t *testing.T, a *email.Delivery, part int, credentials map[string]strin
 		calls = append(calls, call.Method+" "+call.URL+authorized)
 		answers = append(answers, provider[call.URL])
 	}
-	e, err := a.ParseAnswered(r, parts[part], answers)
+	e, err := a.ParseEnriched(r, parts[part], answers)
 	if err != nil || e.Message == nil {
 		t.Fatalf("ParseAnswered() = %+v, %v", e, err)
 	}
@@ -132,10 +132,10 @@ func TestDeliveryAsk(t *testing.T) {
 		cdn   = "https://inbound-cdn.resend.com/raw?sig=1"
 		files = api + "/attachments?limit=50"
 	)
-	answer := func(status int, body string) channel.Answer {
-		return channel.Answer{Status: status, Body: []byte(body)}
+	answer := func(status int, body string) channel.Response {
+		return channel.Response{Status: status, Body: []byte(body)}
 	}
-	withRaw := func(url string) channel.Answer {
+	withRaw := func(url string) channel.Response {
 		return answer(200, strings.Replace(receivedJSON, "RAW", `"raw":{"download_url":"`+url+`"},`, 1))
 	}
 	fields := answer(200, strings.Replace(receivedJSON, "RAW", "", 1))
@@ -145,34 +145,34 @@ func TestDeliveryAsk(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		credentials map[string]string
-		provider    map[string]channel.Answer
+		provider    map[string]channel.Response
 		calls       []string
 		text        string
 		files       []string // name, and where it is or why it is not
 	}{
-		{"raw", key, map[string]channel.Answer{api: withRaw(cdn), cdn: answer(200, rawMail)}, []string{"GET " + api + " as key", "GET " + cdn + ", if public"}, "As it came.", nil},
+		{"raw", key, map[string]channel.Response{api: withRaw(cdn), cdn: answer(200, rawMail)}, []string{"GET " + api + " as key", "GET " + cdn + ", if public"}, "As it came.", nil},
 		{
-			"no raw", key, map[string]channel.Answer{api: fields, files: list}, []string{"GET " + api + " as key", "GET " + files + " as key"}, "Hi",
+			"no raw", key, map[string]channel.Response{api: fields, files: list}, []string{"GET " + api + " as key", "GET " + files + " as key"}, "Hi",
 			[]string{"lamp.png https://inbound-cdn.resend.com/lamp.png?sig=2", "gone.pdf the file could not be fetched from the delivery provider"},
 		},
 		{
-			"the raw one is gone", key, map[string]channel.Answer{api: withRaw(cdn), cdn: answer(403, "expired"), files: list},
+			"the raw one is gone", key, map[string]channel.Response{api: withRaw(cdn), cdn: answer(403, "expired"), files: list},
 			[]string{"GET " + api + " as key", "GET " + cdn + ", if public", "GET " + files + " as key"}, "Hi",
 			[]string{"lamp.png https://inbound-cdn.resend.com/lamp.png?sig=2", "gone.pdf the file could not be fetched from the delivery provider"},
 		},
 		{
-			"the raw one is elsewhere", key, map[string]channel.Answer{api: withRaw("https://evil.example/raw"), files: list},
+			"the raw one is elsewhere", key, map[string]channel.Response{api: withRaw("https://evil.example/raw"), files: list},
 			[]string{"GET " + api + " as key", "GET " + files + " as key"}, "Hi",
 			[]string{"lamp.png https://inbound-cdn.resend.com/lamp.png?sig=2", "gone.pdf the file could not be fetched from the delivery provider"},
 		},
 		{
-			"no files", key, map[string]channel.Answer{api: fields}, []string{"GET " + api + " as key", "GET " + files + " as key"}, "Hi",
+			"no files", key, map[string]channel.Response{api: fields}, []string{"GET " + api + " as key", "GET " + files + " as key"}, "Hi",
 			[]string{"lamp.png the file could not be fetched from the delivery provider", "gone.pdf the file could not be fetched from the delivery provider"},
 		},
-		{"unknown", key, map[string]channel.Answer{api: answer(404, `{"name":"not_found"}`)}, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
+		{"unknown", key, map[string]channel.Response{api: answer(404, `{"name":"not_found"}`)}, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
 		{"never came", key, nil, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
-		{"another mail", key, map[string]channel.Answer{api: answer(200, `{"id":"x","to":["support@acme.example"],"text":"Secret"}`)}, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
-		{"mail of others", key, map[string]channel.Answer{api: answer(200, `{"to":["help@other.example"],"text":"Secret"}`)}, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
+		{"another mail", key, map[string]channel.Response{api: answer(200, `{"id":"x","to":["support@acme.example"],"text":"Secret"}`)}, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
+		{"mail of others", key, map[string]channel.Response{api: answer(200, `{"to":["help@other.example"],"text":"Secret"}`)}, []string{"GET " + api + " as key"}, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
 		{"no key", nil, nil, nil, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"}},
 		{
 			"an API of one's own", map[string]string{email.CredentialAPIKey: "key", email.CredentialAPIURL: "https://proxy.example/"}, nil,
@@ -204,7 +204,7 @@ func TestDeliveryAsk(t *testing.T) {
 	c := config()
 	c.DeliveryAPIURL = "http://127.0.0.1:8000/resend/"
 	const local = "http://127.0.0.1:8000/resend/emails/receiving/56761188-7520-42d8-8898-ff6fc54ce618"
-	calls, m := ask(t, email.NewDelivery(c), 1, key, map[string]channel.Answer{
+	calls, m := ask(t, email.NewDelivery(c), 1, key, map[string]channel.Response{
 		local: withRaw("http://127.0.0.1:8000/raw"), "http://127.0.0.1:8000/raw": answer(200, rawMail),
 	})
 	if want := []string{"GET " + local + " as key", "GET http://127.0.0.1:8000/raw"}; !reflect.DeepEqual(calls, want) || m.Text != "As it came." {
@@ -215,7 +215,7 @@ func TestDeliveryAsk(t *testing.T) {
 // TestDeliveryFields reads what the API has of a mail.
 func TestDeliveryFields(t *testing.T) {
 	const api = "https://api.resend.com/emails/receiving/56761188-7520-42d8-8898-ff6fc54ce618"
-	_, m := ask(t, email.NewDelivery(config()), 0, map[string]string{email.CredentialAPIKey: "key"}, map[string]channel.Answer{
+	_, m := ask(t, email.NewDelivery(config()), 0, map[string]string{email.CredentialAPIKey: "key"}, map[string]channel.Response{
 		api: {Status: 200, Body: []byte(strings.Replace(receivedJSON, "RAW", "", 1))},
 	})
 	if m.From.Email != "ana@home.example" || m.Subject != "Lamp" || m.HTML != `<p>Hi</p><img src="cid:p1">` ||
@@ -254,10 +254,10 @@ func FuzzDelivery(f *testing.F) {
 			if p.Skip {
 				continue
 			}
-			answers := []channel.Answer{{Status: 200, Body: first}, {Status: 200, Body: second}, {Status: 200, Body: first}}
+			answers := []channel.Response{{Status: 200, Body: first}, {Status: 200, Body: second}, {Status: 200, Body: first}}
 			for n := range len(answers) + 1 {
-				a.Ask(r, p, answers[:n], channel.OfConnection(a.API(), credentials))
-				e, err := a.ParseAnswered(r, p, answers[:n])
+				a.EnrichCall(r, p, answers[:n], channel.ConnectionCredentials(a.API(), credentials))
+				e, err := a.ParseEnriched(r, p, answers[:n])
 				if err == nil && (e.Message == nil) == (e.Receipt == nil) {
 					t.Errorf("ParseAnswered() = %+v, want a message or a receipt", e)
 				}

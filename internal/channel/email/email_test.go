@@ -282,8 +282,8 @@ func fuzzStyle(f *testing.F, a channel.Adapter, pattern string) {
 		r := &channel.Request{URL: "https://help.example/x?to=support@acme.example", Header: http.Header{"Content-Type": {contentType}}, Body: body, Received: received()}
 		a.(channel.Recognizer).Recognizes(r)
 		a.Verify(r, "key")
-		if tokened, ok := a.(channel.Tokened); ok {
-			tokened.Token(r)
+		if tokened, ok := a.(channel.ReplayTokenReader); ok {
+			tokened.ReplayToken(r)
 		}
 		addresses, err := a.Addresses(r)
 		for _, s := range addresses {

@@ -20,12 +20,12 @@ import (
 type Form struct{ style }
 
 var (
-	_ channel.Adapter       = (*Form)(nil)
-	_ channel.AddressFormer = (*Form)(nil)
-	_ channel.Recognizer    = (*Form)(nil)
-	_ channel.Tokened       = (*Form)(nil)
-	_ channel.Correspondent = (*Form)(nil)
-	_ channel.Prover        = (*Form)(nil)
+	_ channel.Adapter           = (*Form)(nil)
+	_ channel.AddressNormalizer = (*Form)(nil)
+	_ channel.Recognizer        = (*Form)(nil)
+	_ channel.ReplayTokenReader = (*Form)(nil)
+	_ channel.MailComposer      = (*Form)(nil)
+	_ channel.DNSVerifier       = (*Form)(nil)
 )
 
 // formMaxAge is how far the time in a signature may be from ours. It is not known
@@ -60,7 +60,7 @@ func (*Form) Verify(r *channel.Request, secret string) bool {
 // HeaderProof implements [channel.HeaderProver]: the signature is in the form.
 func (*Form) HeaderProof(r *channel.Request) channel.HeaderProof {
 	kind, _ := contentType(r)
-	return channel.Shaped(kind == kindURLEncoded || kind == kindMultipart)
+	return channel.BodyDecidesIf(kind == kindURLEncoded || kind == kindMultipart)
 }
 
 func formMAC(timestamp, token, secret string) []byte {
@@ -76,14 +76,14 @@ func SignForm(token string, at time.Time, secret string) (timestamp, signature s
 	return timestamp, hex.EncodeToString(formMAC(timestamp, token, secret))
 }
 
-// Token implements [channel.Tokened].
-func (*Form) Token(r *channel.Request) channel.Token {
+// ReplayToken implements [channel.ReplayTokenReader].
+func (*Form) ReplayToken(r *channel.Request) channel.ReplayToken {
 	f, _ := readForm(r)
 	at, ok := unixTime(string(f.get("timestamp")))
 	if !ok {
-		return channel.Token{}
+		return channel.ReplayToken{}
 	}
-	return channel.Token{Value: string(f.get("token")), Until: at.Add(formMaxAge)}
+	return channel.ReplayToken{Value: string(f.get("token")), Until: at.Add(formMaxAge)}
 }
 
 // openForm reads the fields of a mail.

@@ -17,11 +17,11 @@ import (
 type JSON struct{ style }
 
 var (
-	_ channel.Adapter       = (*JSON)(nil)
-	_ channel.AddressFormer = (*JSON)(nil)
-	_ channel.Recognizer    = (*JSON)(nil)
-	_ channel.Correspondent = (*JSON)(nil)
-	_ channel.Prover        = (*JSON)(nil)
+	_ channel.Adapter           = (*JSON)(nil)
+	_ channel.AddressNormalizer = (*JSON)(nil)
+	_ channel.Recognizer        = (*JSON)(nil)
+	_ channel.MailComposer      = (*JSON)(nil)
+	_ channel.DNSVerifier       = (*JSON)(nil)
 )
 
 // TokenHeader is the header that holds style C's token.

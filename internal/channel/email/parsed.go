@@ -27,13 +27,13 @@ import (
 type Parsed struct{ style }
 
 var (
-	_ channel.Adapter       = (*Parsed)(nil)
-	_ channel.AddressFormer = (*Parsed)(nil)
-	_ channel.Recognizer    = (*Parsed)(nil)
-	_ channel.Correspondent = (*Parsed)(nil)
-	_ channel.Prover        = (*Parsed)(nil)
-	_ channel.SecretChecker = (*Parsed)(nil)
-	_ channel.Tokened       = (*Parsed)(nil)
+	_ channel.Adapter           = (*Parsed)(nil)
+	_ channel.AddressNormalizer = (*Parsed)(nil)
+	_ channel.Recognizer        = (*Parsed)(nil)
+	_ channel.MailComposer      = (*Parsed)(nil)
+	_ channel.DNSVerifier       = (*Parsed)(nil)
+	_ channel.SecretChecker     = (*Parsed)(nil)
+	_ channel.ReplayTokenReader = (*Parsed)(nil)
 )
 
 // parsedMaxAge is how far the time in a signature may be from ours.
@@ -69,7 +69,7 @@ func (*Parsed) Verify(r *channel.Request, secret string) bool {
 // HeaderProof implements [channel.HeaderProver].
 func (*Parsed) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, _, ok := parsedSignature(r)
-	return channel.Shaped(ok)
+	return channel.BodyDecidesIf(ok)
 }
 
 // parsedSignature returns the signature in the headers, and its time, which is fresh.
@@ -79,15 +79,15 @@ func parsedSignature(r *channel.Request) (signature []byte, timestamp string, ok
 	return signature, timestamp, err == nil && len(signature) > 0 && fresh(r, timestamp, parsedMaxAge)
 }
 
-// Token implements [channel.Tokened]: the signature covers neither the content type,
+// ReplayToken implements [channel.ReplayTokenReader]: the signature covers neither the content type,
 // whose boundary divides the body, nor the address.
-func (*Parsed) Token(r *channel.Request) channel.Token {
+func (*Parsed) ReplayToken(r *channel.Request) channel.ReplayToken {
 	_, timestamp, ok := parsedSignature(r)
 	if !ok {
-		return channel.Token{}
+		return channel.ReplayToken{}
 	}
 	at, _ := unixTime(timestamp)
-	return channel.Token{Value: hex.EncodeToString(parsedSum(timestamp, r.Body)), Until: at.Add(parsedMaxAge), Signed: true}
+	return channel.ReplayToken{Value: hex.EncodeToString(parsedSum(timestamp, r.Body)), Until: at.Add(parsedMaxAge), Signed: true}
 }
 
 // CheckSecret implements [channel.SecretChecker].

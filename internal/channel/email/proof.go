@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	_ channel.Provable        = Writer{}
-	_ channel.OwnSender       = Writer{}
-	_ channel.ChallengeReader = (*style)(nil)
-	_ channel.ChallengeReader = (*Delivery)(nil)
+	_ channel.Provable         = Writer{}
+	_ channel.OwnAccountSender = Writer{}
+	_ channel.ChallengeReader  = (*style)(nil)
+	_ channel.ChallengeReader  = (*Delivery)(nil)
 )
 
 // ProofWays implements [channel.Provable].
@@ -18,8 +18,8 @@ func (Writer) ProofWays(string) []channel.ProofWay {
 	return []channel.ProofWay{channel.ProveByMail, channel.ProveByDNS}
 }
 
-// SendsItself implements [channel.OwnSender].
-func (Writer) SendsItself(credentials channel.Credentials) bool {
+// UsesOwnAccount implements [channel.OwnAccountSender].
+func (Writer) UsesOwnAccount(credentials channel.Credentials) bool {
 	return credentials.Get(CredentialServer) != "" || credentials.HasAPI()
 }
 

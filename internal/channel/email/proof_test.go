@@ -53,7 +53,7 @@ func posts(raw string) map[string]struct {
 func proofOf(t *testing.T, a channel.Adapter, r *channel.Request, z mailprooftest.Zone) mailproof.Result {
 	t.Helper()
 	p := channel.Part{Address: "support@acme.example", Kind: email.KindMessage}
-	names := a.(channel.Prover).Names(r, p, nil)
+	names := a.(channel.DNSVerifier).TXTNames(r, p, nil)
 	r.TXT = z.Answers(names)
 	e, err := a.Parse(r, p)
 	if err != nil {
@@ -97,22 +97,22 @@ func TestFetchedMailProvesItsSender(t *testing.T) {
 	r := request(http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {"msg_1"}},
 		`{"type":"email.received","data":{"email_id":"e1","from":"ana@client.example","to":["support@acme.example"]}}`)
 	p := channel.Part{Address: "support@acme.example", Kind: "email.received"}
-	fetched := func(raw string) []channel.Answer {
-		return []channel.Answer{
+	fetched := func(raw string) []channel.Response {
+		return []channel.Response{
 			{Status: 200, Body: []byte(`{"id":"e1","from":"ana@client.example","to":["support@acme.example"],"text":"Hi","raw":{"download_url":"https://inbound-cdn.resend.com/raw"}}`)},
 			{Status: 200, Body: []byte(raw)},
 		}
 	}
 	for name, tt := range map[string]struct {
-		answers []channel.Answer
+		answers []channel.Response
 		want    mailproof.Verdict
 	}{
 		"signed": {fetched(mailprooftest.Sign(t, signable, mailprooftest.Signature{Domain: "client.example"})), mailproof.Proven},
 		"not":    {fetched(signable), mailproof.Unproven},
 		"parts":  {fetched("")[:1], mailproof.Unproven},
 	} {
-		r.TXT = z.Answers(a.Names(r, p, tt.answers))
-		e, err := a.ParseAnswered(r, p, tt.answers)
+		r.TXT = z.Answers(a.TXTNames(r, p, tt.answers))
+		e, err := a.ParseEnriched(r, p, tt.answers)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,12 +31,12 @@ type Raw struct {
 const rawMaxAge = 5 * time.Minute
 
 var (
-	_ channel.Adapter       = (*Raw)(nil)
-	_ channel.AddressFormer = (*Raw)(nil)
-	_ channel.Recognizer    = (*Raw)(nil)
-	_ channel.MediaSource   = (*Raw)(nil)
-	_ channel.Correspondent = (*Raw)(nil)
-	_ channel.Prover        = (*Raw)(nil)
+	_ channel.Adapter           = (*Raw)(nil)
+	_ channel.AddressNormalizer = (*Raw)(nil)
+	_ channel.Recognizer        = (*Raw)(nil)
+	_ channel.MediaSource       = (*Raw)(nil)
+	_ channel.MailComposer      = (*Raw)(nil)
+	_ channel.DNSVerifier       = (*Raw)(nil)
 )
 
 // NewRaw returns the channel.
@@ -106,7 +106,7 @@ func (*Raw) Verify(r *channel.Request, secret string) bool {
 func (*Raw) HeaderProof(r *channel.Request) channel.HeaderProof {
 	if presented := r.Header.Values("X-Webhook-Signature"); len(presented) > 0 {
 		_, _, ok := rawSignature(r, presented[0])
-		return channel.Shaped(ok)
+		return channel.BodyDecidesIf(ok)
 	}
 	if scheme, _, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
 		return channel.HeadersDecide
@@ -135,23 +135,23 @@ func rawSignature(r *channel.Request, presented string) (signature []byte, times
 // rawTokenLife is how long a signature without a time is known after its first use.
 const rawTokenLife = 30 * 24 * time.Hour
 
-// Token implements [channel.Tokened]: a signature does not cover the content type.
+// ReplayToken implements [channel.ReplayTokenReader]: a signature does not cover the content type.
 // Requests with the secret itself have no token.
-func (*Raw) Token(r *channel.Request) channel.Token {
+func (*Raw) ReplayToken(r *channel.Request) channel.ReplayToken {
 	presented := r.Header.Values("X-Webhook-Signature")
 	if len(presented) == 0 {
-		return channel.Token{}
+		return channel.ReplayToken{}
 	}
 	signature, timestamp, ok := rawSignature(r, presented[0])
 	if !ok {
-		return channel.Token{}
+		return channel.ReplayToken{}
 	}
 	until := r.Received.Add(rawTokenLife)
 	if timestamp != "" {
 		at, _ := unixTime(timestamp)
 		until = at.Add(rawMaxAge)
 	}
-	return channel.Token{Value: hex.EncodeToString(signature), Until: until, Signed: true}
+	return channel.ReplayToken{Value: hex.EncodeToString(signature), Until: until, Signed: true}
 }
 
 func digest(body []byte, timestamp, secret string) []byte {

@@ -127,7 +127,7 @@ func TestContentType(t *testing.T) {
 }
 
 func TestMediaRequest(t *testing.T) {
-	got := email.NewRaw(email.Config{AttachmentHosts: []string{"store.example"}}).MediaRequest(channel.Attachment{URL: "https://store.example/x"}, channel.OfConnection(channel.API{Credentials: []channel.Credential{{Name: "token", Kind: channel.KindAPIKey}}}, map[string]string{"token": "t"}))
+	got := email.NewRaw(email.Config{AttachmentHosts: []string{"store.example"}}).MediaRequest(channel.Attachment{URL: "https://store.example/x"}, channel.ConnectionCredentials(channel.API{Credentials: []channel.Credential{{Name: "token", Kind: channel.KindAPIKey}}}, map[string]string{"token": "t"}))
 	if got.URL != "https://store.example/x" || len(got.Header) != 0 || got.Hosts[len(got.Hosts)-1] != "store.example" {
 		t.Errorf("MediaRequest() = %+v, want the URL, no header, and the configured host", got)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
-// Writer is how every mail channel sends: it implements [channel.Correspondent].
+// Writer is how every mail channel sends: it implements [channel.MailComposer].
 // Mail leaves by SMTP or by a delivery provider's API, whichever way it came in.
 type Writer struct{ api channel.API }
 
@@ -60,7 +60,7 @@ func (Writer) Check(m *channel.Outgoing, credentials channel.Credentials) error 
 // maxReferences is how many ids a mail refers to.
 const maxReferences = 20
 
-// Compose implements [channel.Correspondent]. Nothing is quoted below the text:
+// Compose implements [channel.MailComposer]. Nothing is quoted below the text:
 // the customer's mail program shows the thread, and tickets show what is new.
 func (Writer) Compose(m *channel.Outgoing) mail.Message {
 	to := mail.Address{Name: headerLine(m.To.Name), Address: m.To.Email}

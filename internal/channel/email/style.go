@@ -52,8 +52,8 @@ func (a *style) Info() channel.Info {
 	return channel.Info{Name: a.name, Medium: medium, Path: inboundPath, MaxBody: maxBody}
 }
 
-// FormAddress implements [channel.AddressFormer].
-func (*style) FormAddress(raw string) (string, error) { return formAddress(raw) }
+// NormalizeAddress implements [channel.AddressNormalizer].
+func (*style) NormalizeAddress(raw string) (string, error) { return formAddress(raw) }
 
 func formAddress(raw string) (string, error) {
 	a := Canonical(raw)
@@ -131,8 +131,8 @@ func (a *style) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	return channel.Event{Message: m}, nil
 }
 
-// Names implements [channel.Prover].
-func (a *style) Names(r *channel.Request, _ channel.Part, _ []channel.Answer) []string {
+// TXTNames implements [channel.DNSVerifier].
+func (a *style) TXTNames(r *channel.Request, _ channel.Part, _ []channel.Response) []string {
 	s, err := a.open(r)
 	if err != nil {
 		return nil // for Parse to say

@@ -142,8 +142,8 @@ func TestFormVerify(t *testing.T) {
 func TestFormToken(t *testing.T) {
 	r := form()
 	signForm(r, "token-1", channeltest.Received(), "key")
-	token := email.NewForm(config()).Token(r)
-	if want := (channel.Token{Value: "token-1", Until: channeltest.Received().Add(15 * time.Minute)}); token.Value != want.Value || !token.Until.Equal(want.Until) || token.Signed {
+	token := email.NewForm(config()).ReplayToken(r)
+	if want := (channel.ReplayToken{Value: "token-1", Until: channeltest.Received().Add(15 * time.Minute)}); token.Value != want.Value || !token.Until.Equal(want.Until) || token.Signed {
 		t.Errorf("Token() = %+v, want %+v", token, want)
 	}
 }

@@ -59,10 +59,10 @@ type CertificateStore interface {
 type Adapter struct{ certificates CertificateStore }
 
 var (
-	_ channel.Adapter       = (*Adapter)(nil)
-	_ channel.AddressFormer = (*Adapter)(nil)
-	_ channel.KeyHolder     = (*Adapter)(nil)
-	_ channel.Preparer      = (*Adapter)(nil)
+	_ channel.Adapter           = (*Adapter)(nil)
+	_ channel.AddressNormalizer = (*Adapter)(nil)
+	_ channel.SecretResolver    = (*Adapter)(nil)
+	_ channel.Preparer          = (*Adapter)(nil)
 )
 
 // New returns the channel.
@@ -76,17 +76,19 @@ func (*Adapter) Info() channel.Info {
 // topicForm is that of a topic's name.
 var topicForm = regexp.MustCompile(`^arn:aws[a-z-]{0,20}:sns:([a-z]{2}(?:-[a-z]+)+-\d+):\d{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?$`)
 
-// FormAddress implements [channel.AddressFormer]: an address is a topic.
-func (*Adapter) FormAddress(raw string) (string, error) {
+// NormalizeAddress implements [channel.AddressNormalizer]: an address is a topic.
+func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	if raw = strings.TrimSpace(raw); !topicForm.MatchString(raw) {
 		return "", errors.New("must be the name of a topic, such as arn:aws:sns:us-east-1:123456789012:orders")
 	}
 	return raw, nil
 }
 
-// Keys implements [channel.KeyHolder]: the topic of a connection is its address, by
+// SigningSecrets implements [channel.SecretResolver]: the topic of a connection is its address, by
 // which it was found, and there is nothing else to know.
-func (*Adapter) Keys(string, []string, channel.Credentials) []string { return []string{AnyTopic} }
+func (*Adapter) SigningSecrets(string, []string, channel.Credentials) []string {
+	return []string{AnyTopic}
+}
 
 // The types of messages.
 const (
@@ -208,7 +210,7 @@ func (a *Adapter) Prepare(ctx context.Context, r *channel.Request) error {
 // HeaderProof implements [channel.HeaderProver]: a message delivered raw bears no
 // signature.
 func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
-	return channel.Shaped(!raw(r))
+	return channel.BodyDecidesIf(!raw(r))
 }
 
 // raw reports whether a message is delivered without its envelope.
@@ -331,7 +333,7 @@ func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	case typeSubscribe:
 		return e.confirm()
 	case typeUnsubscribe:
-		return channel.Event{News: &channel.News{
+		return channel.Event{ConnectionEvent: &channel.ConnectionEvent{
 			Kind: channel.Noticed,
 			Text: "the topic " + key(e["TopicArn"]) + " does not send here any more: somebody ended the subscription. It can be made again there",
 		}}, nil
@@ -359,5 +361,5 @@ func (e envelope) confirm() (channel.Event, error) {
 	if err != nil || !slices.Equal(query["Action"], []string{"ConfirmSubscription"}) || !slices.Equal(query["TopicArn"], []string{e["TopicArn"]}) {
 		return channel.Event{}, fmt.Errorf("%w: SubscribeURL does not confirm the subscription of the topic", channel.ErrUnreadable)
 	}
-	return channel.Event{Visit: &channel.Visit{URL: address, Hosts: []string{m[1]}}}, nil
+	return channel.Event{URLConfirmation: &channel.URLConfirmation{URL: address, Hosts: []string{m[1]}}}, nil
 }

@@ -437,8 +437,8 @@ func TestSubscribeAddress(t *testing.T) {
 		if (err == nil) != tt.want || err != nil && !errors.Is(err, channel.ErrUnreadable) {
 			t.Errorf("%q: Parse() = %+v, %v, want a visit: %t", tt.address, e, err, tt.want)
 		}
-		if err == nil && (e.Visit == nil || e.Visit.URL != tt.address || !slices.Equal(e.Visit.Hosts, []string{"sns.us-east-1.amazonaws.com"})) {
-			t.Errorf("%q: Parse() = %+v, want a visit there", tt.address, e.Visit)
+		if err == nil && (e.URLConfirmation == nil || e.URLConfirmation.URL != tt.address || !slices.Equal(e.URLConfirmation.Hosts, []string{"sns.us-east-1.amazonaws.com"})) {
+			t.Errorf("%q: Parse() = %+v, want a visit there", tt.address, e.URLConfirmation)
 		}
 	}
 }
@@ -456,7 +456,7 @@ func TestFormAddress(t *testing.T) {
 		{"arn:aws:sns:us-east-1:12345:orders", false},
 		{"orders", false},
 	} {
-		if _, err := marketplace.New(nil).FormAddress(tt.raw); (err == nil) != tt.ok {
+		if _, err := marketplace.New(nil).NormalizeAddress(tt.raw); (err == nil) != tt.ok {
 			t.Errorf("FormAddress(%q) error = %v, want ok: %t", tt.raw, err, tt.ok)
 		}
 	}
@@ -714,13 +714,13 @@ func FuzzMessage(f *testing.F) {
 					if !errors.Is(err, channel.ErrUnreadable) {
 						t.Errorf("Parse() error = %v, want ErrUnreadable", err)
 					}
-				case e.Visit != nil:
-					u, err := http.NewRequest(http.MethodGet, e.Visit.URL, nil)
+				case e.URLConfirmation != nil:
+					u, err := http.NewRequest(http.MethodGet, e.URLConfirmation.URL, nil)
 					if err != nil || u.URL.Hostname() != "sns.us-east-1.amazonaws.com" || u.URL.Scheme != "https" {
-						t.Errorf("a visit of %q: %v", e.Visit.URL, err)
+						t.Errorf("a visit of %q: %v", e.URLConfirmation.URL, err)
 					}
-				case e.News != nil:
-					texts = append(texts, e.News.Text)
+				case e.ConnectionEvent != nil:
+					texts = append(texts, e.ConnectionEvent.Text)
 				case e.Record != nil:
 					rec := e.Record
 					if rec.ExternalID == "" || rec.Order == nil || rec.Order.ExternalID == "" {

@@ -48,7 +48,7 @@ func (o object) text(names ...string) string {
 	for _, name := range names {
 		switch v := o.member(name).(type) {
 		case string:
-			if v = channel.Clean(v); v != "" {
+			if v = channel.CleanText(v); v != "" {
 				return v
 			}
 		case json.Number:
@@ -265,4 +265,4 @@ func items(list []object) []channel.OrderItem {
 const maxID = 200
 
 // key makes an id fit for an index.
-func key(s string) string { return channel.Short(channel.Clean(s), maxID) }
+func key(s string) string { return channel.BoundedID(channel.CleanText(s), maxID) }

@@ -61,7 +61,7 @@ func TestLocate(t *testing.T) {
 		{"an id that is none", meta.Config{}, credentials, "../me", ""},
 	} {
 		a := meta.NewBusiness(tt.config)
-		got, why := a.Locate(channel.Attachment{Lookup: tt.id}, channel.OfConnection(channel.APIOf(a), tt.credentials))
+		got, why := a.Locate(channel.Attachment{Lookup: tt.id}, channel.ConnectionCredentials(channel.APIOf(a), tt.credentials))
 		switch {
 		case tt.want == "":
 			if got != nil || why == "" {
@@ -77,7 +77,7 @@ func TestAsk(t *testing.T) {
 	credentials := map[string]string{"access_token": "t"}
 	for _, tt := range []struct {
 		name        string
-		asker       channel.Asker
+		asker       channel.Enricher
 		body        string
 		credentials map[string]string
 		want        string // the address; empty: nothing is asked
@@ -90,7 +90,7 @@ func TestAsk(t *testing.T) {
 		{"a name of an odd id", meta.NewMessenger(meta.Config{}), messengerBody("page", `{"sender":{"id":"me/accounts"},"message":{"mid":"m"}}`), credentials, ""},
 	} {
 		r, p := sole(t, tt.asker.(channel.Adapter), tt.body)
-		got := tt.asker.Ask(r, p, nil, channel.OfConnection(channel.APIOf(tt.asker.(channel.Adapter)), tt.credentials))
+		got := tt.asker.EnrichCall(r, p, nil, channel.ConnectionCredentials(channel.APIOf(tt.asker.(channel.Adapter)), tt.credentials))
 		if tt.want == "" {
 			if got != nil {
 				t.Errorf("%s: Ask() = %+v, want nothing", tt.name, got)
@@ -100,7 +100,7 @@ func TestAsk(t *testing.T) {
 		if got == nil || got.Method != "GET" || got.URL != tt.want || !reflect.DeepEqual(got.Header, bearer("t")) {
 			t.Errorf("%s: Ask() = %+v, want a GET of %s", tt.name, got, tt.want)
 		}
-		if again := tt.asker.Ask(r, p, []channel.Answer{{Status: 200}}, channel.OfConnection(channel.APIOf(tt.asker.(channel.Adapter)), tt.credentials)); again != nil {
+		if again := tt.asker.EnrichCall(r, p, []channel.Response{{Status: 200}}, channel.ConnectionCredentials(channel.APIOf(tt.asker.(channel.Adapter)), tt.credentials)); again != nil {
 			t.Errorf("%s: Ask() after an answer = %+v, want nothing", tt.name, again)
 		}
 	}
@@ -138,7 +138,7 @@ func TestFile(t *testing.T) {
 			channel.Attachment{ContentType: "image/jpeg", SHA256: announced, Error: "the file could not be had: the provider could not be reached"}},
 	} {
 		tt.want.Lookup = "777"
-		if got := a.Located(e.Message.Attachments[0], channel.Answer{Status: tt.status, Body: []byte(tt.body)}); !reflect.DeepEqual(got, tt.want) {
+		if got := a.Located(e.Message.Attachments[0], channel.Response{Status: tt.status, Body: []byte(tt.body)}); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: the file is %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -160,7 +160,7 @@ func TestName(t *testing.T) {
 		{400, `{"error":{"code":100},"first_name":"No"}`, ""},
 		{0, ``, ""},
 	} {
-		e, err := a.ParseAnswered(r, p, []channel.Answer{{Status: tt.status, Body: []byte(tt.body)}})
+		e, err := a.ParseEnriched(r, p, []channel.Response{{Status: tt.status, Body: []byte(tt.body)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestName(t *testing.T) {
 func TestMediaRequest(t *testing.T) {
 	at := channel.Attachment{URL: "https://lookaside.fbsbx.com/x"}
 	hosts := []string{"lookaside.fbsbx.com", ".fbsbx.com", ".fbcdn.net", "graph.example"}
-	credentials := channel.OfConnection(meta.NewBusiness(meta.Config{}).API(), map[string]string{"access_token": "t"})
+	credentials := channel.ConnectionCredentials(meta.NewBusiness(meta.Config{}).API(), map[string]string{"access_token": "t"})
 	c := meta.Config{APIURL: "https://Graph.example/v25.0"}
 	for _, tt := range []struct {
 		name string

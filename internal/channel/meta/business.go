@@ -20,13 +20,13 @@ import (
 type Business struct{ platform }
 
 var (
-	_ channel.Adapter       = (*Business)(nil)
-	_ channel.AddressFormer = (*Business)(nil)
-	_ channel.Handshaker    = (*Business)(nil)
-	_ channel.KeyHolder     = (*Business)(nil)
-	_ channel.MediaLocator  = (*Business)(nil)
-	_ channel.Deferrer      = (*Business)(nil)
-	_ channel.MediaSource   = (*Business)(nil)
+	_ channel.Adapter           = (*Business)(nil)
+	_ channel.AddressNormalizer = (*Business)(nil)
+	_ channel.Handshaker        = (*Business)(nil)
+	_ channel.SecretResolver    = (*Business)(nil)
+	_ channel.MediaLocator      = (*Business)(nil)
+	_ channel.RetryDecider      = (*Business)(nil)
+	_ channel.MediaSource       = (*Business)(nil)
 )
 
 // NewBusiness returns the channel.
@@ -265,7 +265,7 @@ func businessMessage(m, contact object) (channel.Event, error) {
 	kind := m.text("type")
 	if kind == "system" {
 		if r := relink(w, m); r != nil {
-			return channel.Event{Relink: r}, nil
+			return channel.Event{IdentityChange: r}, nil
 		}
 	}
 	if w.thread() == "" {
@@ -292,7 +292,7 @@ func businessMessage(m, contact object) (channel.Event, error) {
 // relink reads that somebody is known by another number or id from now on; nil:
 // it says something else. The message itself is from whom they were, but its id
 // may be the new one already.
-func relink(before whom, m object) *channel.Relink {
+func relink(before whom, m object) *channel.IdentityChange {
 	s := m.object("system")
 	switch s.text("type") {
 	case "user_changed_number", "user_changed_user_id", "customer_changed_number":
@@ -317,7 +317,7 @@ func relink(before whom, m object) *channel.Relink {
 	if old.thread() == "" || now.thread() == "" {
 		return nil
 	}
-	r := &channel.Relink{From: old.party(), To: now.party(), FromKey: old.thread(), ToKeys: now.keys()}
+	r := &channel.IdentityChange{From: old.party(), To: now.party(), FromKey: old.thread(), ToKeys: now.keys()}
 	// Whatever did not change stays a key. A new id comes with every new number,
 	// but not every new number with an id.
 	if now.id == "" && old.id != "" {
@@ -404,7 +404,7 @@ func businessErrors(it object) (channel.Event, error) {
 	if len(list) == 0 {
 		return channel.Event{}, fmt.Errorf("%w: errors that say nothing", channel.ErrUnreadable)
 	}
-	return channel.Event{News: &channel.News{Kind: channel.Noticed, Text: "the provider reports trouble: " + strings.Join(slices.Compact(list), "; ")}}, nil
+	return channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: channel.Noticed, Text: "the provider reports trouble: " + strings.Join(slices.Compact(list), "; ")}}, nil
 }
 
 // Locate implements [channel.MediaLocator].
@@ -420,7 +420,7 @@ func (b *Business) Locate(a channel.Attachment, credentials channel.Credentials)
 }
 
 // Located implements [channel.MediaLocator].
-func (*Business) Located(a channel.Attachment, answer channel.Answer) channel.Attachment {
+func (*Business) Located(a channel.Attachment, answer channel.Response) channel.Attachment {
 	if answer.Status != http.StatusOK {
 		a.Error = "the file could not be had: " + unanswered(answer)
 		return a
@@ -434,11 +434,11 @@ func (*Business) Located(a channel.Attachment, answer channel.Answer) channel.At
 	return a
 }
 
-// Defers implements [channel.Deferrer]: limits of how often may be asked come with
+// ShouldRetry implements [channel.RetryDecider]: limits of how often may be asked come with
 // the status of a mistake of ours. A file is worth waiting for.
-func (*Business) Defers(a channel.Answer) bool {
+func (*Business) ShouldRetry(a channel.Response) bool {
 	f := readFailure(parse(a.Body).object("error"))
-	return a.Status/100 != 2 && f.code != 0 && (f.transient || explainBusiness(f).fate == channel.Later)
+	return a.Status/100 != 2 && f.code != 0 && (f.transient || explainBusiness(f).fate == channel.VerdictRetry)
 }
 
 // MediaRequest implements [channel.MediaSource]. The provider hands out a file to

@@ -29,11 +29,11 @@ const (
 const serviceWindow = 24 * time.Hour
 
 var (
-	_ channel.Caller   = (*Business)(nil)
-	_ channel.Windowed = (*Business)(nil)
+	_ channel.APISender      = (*Business)(nil)
+	_ channel.WindowedSender = (*Business)(nil)
 )
 
-// Window implements [channel.Windowed].
+// Window implements [channel.WindowedSender].
 func (*Business) Window(*channel.Outgoing, channel.Credentials) time.Duration { return serviceWindow }
 
 // businessFile is a kind of file that the provider takes.
@@ -109,10 +109,10 @@ func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) err
 		return err
 	}
 	const what = "Until the customer writes again, only templates that the provider has approved may be sent: reach them another way, or wait for them to write"
-	if m.HeardAt.IsZero() {
+	if m.LastInboundAt.IsZero() {
 		return closed("the customer has not written on this channel yet, and only what they write opens it for 24 hours. %s", what)
 	}
-	if until := m.HeardAt.Add(serviceWindow); !time.Now().Before(until) {
+	if until := m.LastInboundAt.Add(serviceWindow); !time.Now().Before(until) {
 		return closed("the 24 hours in which the customer could be answered here ended on %s. %s", moment(until), what)
 	}
 	return nil
@@ -144,9 +144,9 @@ type businessLink struct {
 	Filename string `json:"filename,omitempty"`
 }
 
-// Call implements [channel.Caller]. The number of somebody who shows it is used:
+// SendCall implements [channel.APISender]. The number of somebody who shows it is used:
 // then what they write goes on to come with it.
-func (b *Business) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (b *Business) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	out := businessOut{Product: "whatsapp", RecipientType: "individual", Ours: m.ID}
 	if m.To.Phone != "" {
 		out.To = strings.TrimPrefix(m.To.Phone, "+")
@@ -176,8 +176,8 @@ func (b *Business) Call(m *channel.Outgoing, credentials channel.Credentials) ch
 	return call
 }
 
-// ReadCall implements [channel.Caller].
-func (*Business) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+// ReadSendResponse implements [channel.APISender].
+func (*Business) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
 	if answer.Status/100 == 2 {
 		var ids []string
 		for _, r := range parse(answer.Body).objects("messages") {
@@ -186,7 +186,7 @@ func (*Business) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Ve
 			}
 		}
 		if len(ids) > 0 {
-			return channel.Verdict{Fate: channel.Taken, ExternalIDs: ids}
+			return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: ids}
 		}
 	}
 	return verdict(answer, cmp.Or(m.To.Phone, m.To.ID), explainBusiness)
@@ -194,18 +194,18 @@ func (*Business) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Ve
 
 // explainBusiness says in plain words what a failure of business messaging means.
 func explainBusiness(f failure) meaning {
-	m := meaning{fate: channel.Refused}
+	m := meaning{fate: channel.VerdictRefused}
 	switch c := f.code; {
 	case c == 131047 || c == 470:
 		m.text = "more than 24 hours have passed since the customer last wrote, so only approved templates may be sent. Write again after they have, or reach them another way"
 	case c == 131026:
 		m.text, m.unreachable = "the message cannot be delivered: the customer may not use the messenger, or an app that is too old", true
 	case c == 131056:
-		m.text, m.fate = "too many messages went to this customer in a short time", channel.Later
+		m.text, m.fate = "too many messages went to this customer in a short time", channel.VerdictRetry
 	case c == 130429:
-		m.text, m.fate = "too many messages went out from our number in a short time", channel.Later
+		m.text, m.fate = "too many messages went out from our number in a short time", channel.VerdictRetry
 	case c == 131000 || c == 131016 || c == 131057 || c == 133004:
-		m.text, m.fate = "the provider has trouble, or is at work on the account", channel.Later
+		m.text, m.fate = "the provider has trouble, or is at work on the account", channel.VerdictRetry
 	case c == 131048:
 		m.text = "the provider limits our number, since too many of its messages were blocked or reported"
 	case c == 131049:

@@ -112,9 +112,9 @@ func formAnswers(raw string) string {
 		}
 		value := form.text(name)
 		if value == "" {
-			value = channel.Clean(string(form[name]))
+			value = channel.CleanText(string(form[name]))
 		}
-		list = append(list, channel.Clean(name)+": "+value)
+		list = append(list, channel.CleanText(name)+": "+value)
 	}
 	return strings.Join(list, "\n")
 }

@@ -151,14 +151,14 @@ func number(s string) int {
 
 // meaning is what a failure means for a message.
 type meaning struct {
-	text        string       // in plain words, for an agent
-	fate        channel.Fate // empty: the code is not known here
+	text        string          // in plain words, for an agent
+	fate        channel.Verdict // empty: the code is not known here
 	unreachable bool
 }
 
 // explain is what failures of the whole platform mean; ok is false for others.
 func (f failure) explain() (m meaning, ok bool) {
-	m.fate = channel.Refused
+	m.fate = channel.VerdictRefused
 	switch c := f.code; {
 	case c == 190:
 		m.text = "the provider refuses the connection's access token: it has expired or was withdrawn. An administrator must give the connection a new one"
@@ -167,9 +167,9 @@ func (f failure) explain() (m meaning, ok bool) {
 	case c == 368:
 		m.text = "the provider has restricted the account for breaking its rules"
 	case c == 4 || c == 17 || c == 32 || c == 613 || c >= 80000 && c <= 80014:
-		m.text, m.fate = "the provider takes no more messages at the moment", channel.Later
+		m.text, m.fate = "the provider takes no more messages at the moment", channel.VerdictRetry
 	case c == 1 || c == 2:
-		m.text, m.fate = "the provider has trouble", channel.Later
+		m.text, m.fate = "the provider has trouble", channel.VerdictRetry
 	default:
 		return meaning{}, false
 	}
@@ -191,46 +191,46 @@ func (f failure) tagged(text string) string {
 // error comes from where messages are taken, and says that this one was not. One
 // without, such as a gateway gives, says nothing of that, unless it is of those
 // that turn everything away.
-func verdict(answer channel.Answer, recipient string, explain func(failure) meaning) channel.Verdict {
-	v := channel.Verdict{RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+func verdict(answer channel.Response, recipient string, explain func(failure) meaning) channel.SendResult {
+	v := channel.SendResult{RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	f := readFailure(parse(answer.Body).object("error"))
 	switch status := answer.Status; {
 	case f.code != 0:
 		m := explain(f)
-		v.Fate, v.Reason = m.fate, f.tagged(m.text)
+		v.Verdict, v.Reason = m.fate, f.tagged(m.text)
 		if m.unreachable {
 			v.Recipient, v.Unreachable = recipient, true
 		}
 		switch {
-		case v.Fate != "":
+		case v.Verdict != "":
 		case f.transient || status == http.StatusTooManyRequests || status >= 500:
-			v.Fate = channel.Later
+			v.Verdict = channel.VerdictRetry
 		default:
-			v.Fate = channel.Refused
+			v.Verdict = channel.VerdictRefused
 		}
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
-		v.Fate, v.Reason = channel.Later, fmt.Sprintf("the provider takes no more messages at the moment (%d)", status)
+		v.Verdict, v.Reason = channel.VerdictRetry, fmt.Sprintf("the provider takes no more messages at the moment (%d)", status)
 	case status >= 500:
-		v.Fate, v.Reason = channel.Unclear, fmt.Sprintf("the provider has trouble (%d)", status)
+		v.Verdict, v.Reason = channel.VerdictUnclear, fmt.Sprintf("the provider has trouble (%d)", status)
 	case status >= 200 && status < 300:
-		v.Fate, v.Reason = channel.Unclear, "the provider's answer cannot be read"
+		v.Verdict, v.Reason = channel.VerdictUnclear, "the provider's answer cannot be read"
 	default:
-		v.Fate, v.Reason = channel.Refused, fmt.Sprintf("the provider refused the message (%d)", status)
+		v.Verdict, v.Reason = channel.VerdictRefused, fmt.Sprintf("the provider refused the message (%d)", status)
 	}
-	if v.Fate == channel.Refused {
+	if v.Verdict == channel.VerdictRefused {
 		v.RetryAfter = 0
 	}
 	return v
 }
 
 // unanswered says in plain words why a question got no useful answer.
-func unanswered(a channel.Answer) string {
+func unanswered(a channel.Response) string {
 	if a.Status == 0 {
 		return "the provider could not be reached"
 	}
 	f := readFailure(parse(a.Body).object("error"))
 	if m, ok := f.explain(); ok {
-		if m.fate == channel.Later {
+		if m.fate == channel.VerdictRetry {
 			m.text = "the provider did not tell where it is, however often it was asked"
 		}
 		return f.tagged(m.text)

@@ -20,12 +20,12 @@ import (
 type Messenger struct{ platform }
 
 var (
-	_ channel.Adapter       = (*Messenger)(nil)
-	_ channel.AddressFormer = (*Messenger)(nil)
-	_ channel.Handshaker    = (*Messenger)(nil)
-	_ channel.KeyHolder     = (*Messenger)(nil)
-	_ channel.Asker         = (*Messenger)(nil)
-	_ channel.MediaSource   = (*Messenger)(nil)
+	_ channel.Adapter           = (*Messenger)(nil)
+	_ channel.AddressNormalizer = (*Messenger)(nil)
+	_ channel.Handshaker        = (*Messenger)(nil)
+	_ channel.SecretResolver    = (*Messenger)(nil)
+	_ channel.Enricher          = (*Messenger)(nil)
+	_ channel.MediaSource       = (*Messenger)(nil)
 )
 
 // NewMessenger returns the channel.
@@ -176,11 +176,11 @@ func customer(e object, page string) string {
 
 // Parse implements [channel.Adapter].
 func (a *Messenger) Parse(r *channel.Request, p channel.Part) (channel.Event, error) {
-	return a.ParseAnswered(r, p, nil)
+	return a.ParseEnriched(r, p, nil)
 }
 
-// ParseAnswered implements [channel.Asker].
-func (a *Messenger) ParseAnswered(r *channel.Request, p channel.Part, answers []channel.Answer) (channel.Event, error) {
+// ParseEnriched implements [channel.Enricher].
+func (a *Messenger) ParseEnriched(r *channel.Request, p channel.Part, answers []channel.Response) (channel.Event, error) {
 	it, err := item(r, p)
 	if err != nil {
 		return channel.Event{}, err
@@ -330,7 +330,7 @@ func (a *Messenger) holds(address string) bool {
 }
 
 // profileName is what somebody is called, where the provider tells.
-func profileName(answers []channel.Answer) string {
+func profileName(answers []channel.Response) string {
 	if len(answers) == 0 || answers[0].Status != http.StatusOK {
 		return ""
 	}
@@ -339,8 +339,8 @@ func profileName(answers []channel.Answer) string {
 	return strings.Join(strings.Fields(cmp.Or(name, o.first("name", "username"))), " ")
 }
 
-// Ask implements [channel.Asker]: what a customer is called.
-func (a *Messenger) Ask(r *channel.Request, p channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
+// EnrichCall implements [channel.Enricher]: what a customer is called.
+func (a *Messenger) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
 	it, err := item(r, p)
 	if err != nil || len(answers) > 0 || credentials.Get(credToken) == "" {
 		return nil

@@ -27,8 +27,8 @@ const (
 const agentWindow = 7 * 24 * time.Hour
 
 var (
-	_ channel.Caller   = (*Messenger)(nil)
-	_ channel.Windowed = (*Messenger)(nil)
+	_ channel.APISender      = (*Messenger)(nil)
+	_ channel.WindowedSender = (*Messenger)(nil)
 )
 
 // humanAgent reports whether the app may answer after the first day.
@@ -37,7 +37,7 @@ func humanAgent(credentials channel.Credentials) bool {
 	return err == nil && yes
 }
 
-// Window implements [channel.Windowed].
+// Window implements [channel.WindowedSender].
 func (*Messenger) Window(m *channel.Outgoing, credentials channel.Credentials) time.Duration {
 	if humanAgent(credentials) && !m.Automatic {
 		return agentWindow
@@ -77,10 +77,10 @@ func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) 
 	}
 	const what = "Until the customer writes again, nothing may be sent here: reach them another way, or wait for them to write"
 	window := a.Window(m, credentials)
-	if m.HeardAt.IsZero() {
+	if m.LastInboundAt.IsZero() {
 		return closed("the customer has not written on this channel yet, and only what they write opens it. %s", what)
 	}
-	if until := m.HeardAt.Add(window); !time.Now().Before(until) {
+	if until := m.LastInboundAt.Add(window); !time.Now().Before(until) {
 		more := ""
 		if window == serviceWindow {
 			more = ". An app with the provider's permission Human Agent has seven days: see the connection's credential " + credHumanAgent
@@ -125,11 +125,11 @@ type attachmentLink struct {
 	} `json:"payload"`
 }
 
-// Call implements [channel.Caller].
-func (a *Messenger) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+// SendCall implements [channel.APISender].
+func (a *Messenger) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	var out messengerOut
 	out.Recipient.ID, out.Type = m.To.ID, "RESPONSE"
-	if humanAgent(credentials) && !time.Now().Before(m.HeardAt.Add(serviceWindow)) {
+	if humanAgent(credentials) && !time.Now().Before(m.LastInboundAt.Add(serviceWindow)) {
 		out.Type, out.Tag = "MESSAGE_TAG", "HUMAN_AGENT"
 	}
 	out.Message.Metadata = ownMark + m.ID
@@ -146,11 +146,11 @@ func (a *Messenger) Call(m *channel.Outgoing, credentials channel.Credentials) c
 	return call
 }
 
-// ReadCall implements [channel.Caller].
-func (*Messenger) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+// ReadSendResponse implements [channel.APISender].
+func (*Messenger) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
 	if answer.Status/100 == 2 {
 		if id := parse(answer.Body).text("message_id"); id != "" {
-			return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{key(id)}}
+			return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{key(id)}}
 		}
 	}
 	return verdict(answer, m.To.ID, explainMessenger)
@@ -159,7 +159,7 @@ func (*Messenger) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.V
 // explainMessenger says in plain words what a failure of the social messenger
 // means.
 func explainMessenger(f failure) meaning {
-	m := meaning{fate: channel.Refused}
+	m := meaning{fate: channel.VerdictRefused}
 	switch c, sub := f.code, f.subcode; {
 	case c == 10 && sub == 2018278 || sub == 2018065:
 		m.text = "too much time has passed since the customer last wrote. Write again after they have, or reach them another way"
@@ -172,7 +172,7 @@ func explainMessenger(f failure) meaning {
 	case c == 100 || c == 33:
 		m.text = "the provider does not take the message: " + cmp.Or(f.words, "it says no more")
 	case c == 1200:
-		m.text, m.fate = "the provider has trouble", channel.Later
+		m.text, m.fate = "the provider has trouble", channel.VerdictRetry
 	default:
 		var ok bool
 		if m, ok = f.explain(); !ok {

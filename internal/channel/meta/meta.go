@@ -71,10 +71,10 @@ type Config struct {
 // platform is what both channels share.
 type platform struct{ graph graph }
 
-// Keys implements [channel.KeyHolder]. Notifications are signed with the secret of
+// SigningSecrets implements [channel.SecretResolver]. Notifications are signed with the secret of
 // the provider's app, whether that is given as the connection's secret or with its
 // credentials, where calls need it too.
-func (platform) Keys(_ string, secrets []string, credentials channel.Credentials) []string {
+func (platform) SigningSecrets(_ string, secrets []string, credentials channel.Credentials) []string {
 	if s := credentials.Get(credAppSecret); s != "" {
 		return append(secrets[:len(secrets):len(secrets)], s)
 	}
@@ -91,7 +91,7 @@ func (platform) Verify(r *channel.Request, secret string) bool {
 // HeaderProof implements [channel.HeaderProver].
 func (platform) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, ok := signature(r)
-	return channel.Shaped(ok)
+	return channel.BodyDecidesIf(ok)
 }
 
 // signature returns the signature in the header.
@@ -125,8 +125,8 @@ func (platform) Handshake(r *channel.Request) (token, challenge string, ok bool)
 	return q.Get("hub.verify_token"), q.Get("hub.challenge"), true
 }
 
-// FormAddress implements [channel.AddressFormer].
-func (platform) FormAddress(raw string) (string, error) {
+// NormalizeAddress implements [channel.AddressNormalizer].
+func (platform) NormalizeAddress(raw string) (string, error) {
 	raw = strings.TrimSpace(raw)
 	if !isID(raw) {
 		return "", errors.New("must be the id that the provider shows for it: digits only, no name and no telephone number with a +")
@@ -304,7 +304,7 @@ func (o object) text(name string) string {
 	raw := o[name]
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
-		return channel.Clean(s)
+		return channel.CleanText(s)
 	}
 	var n json.Number
 	if json.Unmarshal(raw, &n) == nil {

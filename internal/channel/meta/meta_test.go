@@ -86,10 +86,10 @@ func TestKeys(t *testing.T) {
 	a := meta.NewMessenger(meta.Config{})
 	secrets := make([]string, 1, 4)
 	secrets[0] = "one"
-	if got, want := a.Keys("social-messenger", secrets, channel.OfConnection(a.API(), map[string]string{"app_secret": "two"})), []string{"one", "two"}; !slices.Equal(got, want) {
+	if got, want := a.SigningSecrets("social-messenger", secrets, channel.ConnectionCredentials(a.API(), map[string]string{"app_secret": "two"})), []string{"one", "two"}; !slices.Equal(got, want) {
 		t.Errorf("Keys() = %q, want %q", got, want)
 	}
-	if got, want := a.Keys("social-messenger", secrets, channel.Credentials{}), []string{"one"}; !slices.Equal(got, want) {
+	if got, want := a.SigningSecrets("social-messenger", secrets, channel.Credentials{}), []string{"one"}; !slices.Equal(got, want) {
 		t.Errorf("Keys() without an app's secret = %q, want %q", got, want)
 	}
 }
@@ -102,7 +102,7 @@ func TestFormAddress(t *testing.T) {
 		{" 106540352242922 ", "106540352242922", true},
 		{"+14155550100", "", false}, {"my page", "", false}, {"", "", false}, {strings.Repeat("1", 41), "", false},
 	} {
-		got, err := meta.NewBusiness(meta.Config{}).FormAddress(tt.raw)
+		got, err := meta.NewBusiness(meta.Config{}).NormalizeAddress(tt.raw)
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("FormAddress(%q) = %q, %v; want %q, ok: %t", tt.raw, got, err, tt.want, tt.ok)
 		}
@@ -165,13 +165,13 @@ func FuzzNotification(f *testing.F) {
 					texts = append(append(texts, e.Receipt.ExternalIDs...), e.Receipt.Error, e.Receipt.Recipient, e.Receipt.ThreadKey)
 				case e.Annotation != nil:
 					texts = append(texts, e.Annotation.ExternalID, e.Annotation.Text, e.Annotation.By.Name)
-				case e.Relink != nil:
-					if e.Relink.FromKey == "" || len(e.Relink.ToKeys) == 0 {
-						t.Errorf("a change from or to nobody: %+v", e.Relink)
+				case e.IdentityChange != nil:
+					if e.IdentityChange.FromKey == "" || len(e.IdentityChange.ToKeys) == 0 {
+						t.Errorf("a change from or to nobody: %+v", e.IdentityChange)
 					}
-					texts = append(append(texts, e.Relink.ToKeys...), e.Relink.FromKey)
-				case e.News != nil:
-					texts = append(texts, e.News.Text)
+					texts = append(append(texts, e.IdentityChange.ToKeys...), e.IdentityChange.FromKey)
+				case e.ConnectionEvent != nil:
+					texts = append(texts, e.ConnectionEvent.Text)
 				default:
 					t.Errorf("nothing comes of %q", p.Key)
 				}

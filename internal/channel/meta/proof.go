@@ -28,7 +28,7 @@ var errNoToken = errors.New("the provider is asked with the credential " + credT
 
 // ProofCall implements [channel.ProviderProof]: the number's spelling, or the numbers of
 // an account, are shown only to those who manage them.
-func (b *Business) ProofCall(address string, credentials channel.Credentials, answers []channel.Answer) (*channel.Call, error) {
+func (b *Business) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(credToken) == "" {
 		return nil, errNoToken
 	}
@@ -51,7 +51,7 @@ func (b *Business) ProofCall(address string, credentials channel.Credentials, an
 
 // ProofCall implements [channel.ProviderProof]: a page's own token names the page. The
 // page itself can be read by anybody, so it is not asked for.
-func (m *Messenger) ProofCall(address string, credentials channel.Credentials, answers []channel.Answer) (*channel.Call, error) {
+func (m *Messenger) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(credToken) == "" {
 		return nil, errNoToken
 	}
@@ -66,7 +66,7 @@ func (m *Messenger) ProofCall(address string, credentials channel.Credentials, a
 }
 
 // said is what the provider said to the last question, in brackets; empty: nothing.
-func said(answers []channel.Answer) string {
+func said(answers []channel.Response) string {
 	last := answers[len(answers)-1]
 	if f := readFailure(parse(last.Body).object("error")); f.words != "" {
 		return " (" + f.words + ")"

@@ -60,8 +60,8 @@ func TestProofCalls(t *testing.T) {
 		{"refused", page, []answer{{401, `{"id":"1065","category":"Shop","error":{"message":"Invalid\n OAuth\taccess token."}}`}}, notPage + " (Invalid OAuth access token.)"},
 		{"no page", page, []answer{{200, `<html>`}}, notPage},
 	} {
-		credentials := channel.OfConnection(tt.adapter.ProofAPI(number), map[string]string{"access_token": "EAA-ours"})
-		var given []channel.Answer
+		credentials := channel.ConnectionCredentials(tt.adapter.ProofAPI(number), map[string]string{"access_token": "EAA-ours"})
+		var given []channel.Response
 		var call *channel.Call
 		var err error
 		for {
@@ -75,7 +75,7 @@ func TestProofCalls(t *testing.T) {
 				t.Errorf("%s: asks %s %s %v", tt.name, call.Method, call.URL, call.Header)
 			}
 			a := tt.answers[len(given)]
-			given = append(given, channel.Answer{Status: a.status, Body: []byte(a.body)})
+			given = append(given, channel.Response{Status: a.status, Body: []byte(a.body)})
 		}
 		got := ""
 		if err != nil {
@@ -86,13 +86,13 @@ func TestProofCalls(t *testing.T) {
 		}
 	}
 	for _, a := range []prover{business, page} {
-		if call, err := a.ProofCall(number, channel.OfConnection(a.ProofAPI(number), nil), nil); call != nil || err == nil || err.Error() != missing {
+		if call, err := a.ProofCall(number, channel.ConnectionCredentials(a.ProofAPI(number), nil), nil); call != nil || err == nil || err.Error() != missing {
 			t.Errorf("%s without a token: %v, %v", a.Info().Name, call, err)
 		}
 	}
 	long := []byte(`{"error":{"message":"` + strings.Repeat("x", 1<<20) + `"}}`)
-	credentials := channel.OfConnection(page.ProofAPI(number), map[string]string{"access_token": "EAA-ours"})
-	if _, err := page.ProofCall(number, credentials, []channel.Answer{{Status: 400, Body: long}}); err == nil || len(err.Error()) > 1000 {
+	credentials := channel.ConnectionCredentials(page.ProofAPI(number), map[string]string{"access_token": "EAA-ours"})
+	if _, err := page.ProofCall(number, credentials, []channel.Response{{Status: 400, Body: long}}); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("a long error: %.80v", err)
 	}
 }

@@ -29,7 +29,7 @@ func file(contentType string, size int64) channel.OutgoingFile {
 func outgoing(text string, ago time.Duration, files ...channel.OutgoingFile) *channel.Outgoing {
 	return &channel.Outgoing{
 		ID: "0192", From: "1065", To: channel.Party{Phone: "+16505551234", ID: "9001"}, Text: text, Files: files,
-		HeardAt: time.Now().Add(-ago), AnswersID: "wamid.AAA",
+		LastInboundAt: time.Now().Add(-ago), LastInboundID: "wamid.AAA",
 	}
 }
 
@@ -53,7 +53,7 @@ func TestBusinessCheck(t *testing.T) {
 		nobody := outgoing("Hi", 0)
 		nobody.To = channel.Party{Name: "Ana"}
 		unheard := outgoing("Hi", 0)
-		unheard.HeardAt = time.Time{}
+		unheard.LastInboundAt = time.Time{}
 		hidden := outgoing("Hi", 0)
 		hidden.To = channel.Party{ID: "US.777"}
 		const wait = "Until the customer writes again, only templates that the provider has approved may be sent: reach them another way, or wait for them to write"
@@ -88,7 +88,7 @@ func TestBusinessCheck(t *testing.T) {
 			{"two files", outgoing("", 0, file("image/png", 1), file("image/png", 1)), token,
 				"attachments.1 must go in a message of its own: on this channel a message has one file at most", false},
 		} {
-			err := meta.NewBusiness(meta.Config{}).Check(tt.m, channel.OfConnection(meta.NewBusiness(meta.Config{}).API(), tt.credentials))
+			err := meta.NewBusiness(meta.Config{}).Check(tt.m, channel.ConnectionCredentials(meta.NewBusiness(meta.Config{}).API(), tt.credentials))
 			if got := why(err); got != tt.want || errors.Is(err, channel.ErrTooLate) != tt.tooLate {
 				t.Errorf("%s: Check() = %q, too late: %t; want %q, too late: %t", tt.name, got, errors.Is(err, channel.ErrTooLate), tt.want, tt.tooLate)
 			}
@@ -102,7 +102,7 @@ func TestMessengerCheck(t *testing.T) {
 		nobody := outgoing("Hi", 0)
 		nobody.To = channel.Party{Phone: "+16505551234"}
 		unheard := outgoing("Hi", 0)
-		unheard.HeardAt = time.Time{}
+		unheard.LastInboundAt = time.Time{}
 		automatic := outgoing("Hi", day)
 		automatic.Automatic = true
 		const wait = "Until the customer writes again, nothing may be sent here: reach them another way, or wait for them to write"
@@ -131,7 +131,7 @@ func TestMessengerCheck(t *testing.T) {
 			{"two files", outgoing("", 0, file("image/png", 1), file("image/png", 1)), token,
 				"attachments.1 must go in a message of its own: on this channel a message has one file at most", false},
 		} {
-			err := meta.NewMessenger(meta.Config{}).Check(tt.m, channel.OfConnection(meta.NewMessenger(meta.Config{}).API(), tt.credentials))
+			err := meta.NewMessenger(meta.Config{}).Check(tt.m, channel.ConnectionCredentials(meta.NewMessenger(meta.Config{}).API(), tt.credentials))
 			if got := why(err); got != tt.want || errors.Is(err, channel.ErrTooLate) != tt.tooLate {
 				t.Errorf("%s: Check() = %q, too late: %t; want %q, too late: %t", tt.name, got, errors.Is(err, channel.ErrTooLate), tt.want, tt.tooLate)
 			}
@@ -146,7 +146,7 @@ func TestCall(t *testing.T) {
 	const businessURL, messengerURL = "https://graph.facebook.com/v25.0/1065/messages", "https://graph.example/v31.0/1234/messages"
 	for _, tt := range []struct {
 		name        string
-		caller      channel.Caller
+		caller      channel.APISender
 		m           *channel.Outgoing
 		credentials map[string]string
 		url, body   string
@@ -182,7 +182,7 @@ func TestCall(t *testing.T) {
 		{"a film to the messenger", messenger, page(outgoing("", 0, file("video/mp4", 1))), token, messengerURL,
 			`{"recipient":{"id":"9001"},"messaging_type":"RESPONSE","message":{"attachment":{"type":"video","payload":{"url":"https://help.example/f/1"}},"metadata":"kickstand:0192"}}`},
 	} {
-		got := tt.caller.Call(tt.m, channel.OfConnection(channel.APIOf(tt.caller.(channel.Adapter)), tt.credentials))
+		got := tt.caller.SendCall(tt.m, channel.ConnectionCredentials(channel.APIOf(tt.caller.(channel.Adapter)), tt.credentials))
 		header := bearer("t")
 		header.Set("Content-Type", "application/json")
 		if got.Method != "POST" || got.URL != tt.url || !reflect.DeepEqual(got.Header, header) {
@@ -201,61 +201,61 @@ func TestReadCall(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		caller channel.Caller
+		caller channel.APISender
 		status int
 		body   string
-		want   channel.Verdict
+		want   channel.SendResult
 	}{
 		{"taken", business, 200, `{"messaging_product":"whatsapp","contacts":[{"input":"1","wa_id":"1"}],"messages":[{"id":"wamid.O","message_status":"accepted"}]}`,
-			channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{"wamid.O"}}},
-		{"taken, it seems", business, 200, `{}`, channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}},
-		{"too late", business, 400, failed("131047"), channel.Verdict{Fate: channel.Refused,
+			channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{"wamid.O"}}},
+		{"taken, it seems", business, 200, `{}`, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}},
+		{"too late", business, 400, failed("131047"), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "more than 24 hours have passed since the customer last wrote, so only approved templates may be sent. Write again after they have, or reach them another way (131047)"}},
-		{"undeliverable", business, 400, failed("131026"), channel.Verdict{Fate: channel.Refused, Recipient: "+16505551234", Unreachable: true,
+		{"undeliverable", business, 400, failed("131026"), channel.SendResult{Verdict: channel.VerdictRefused, Recipient: "+16505551234", Unreachable: true,
 			Reason: "the message cannot be delivered: the customer may not use the messenger, or an app that is too old (131026)"}},
-		{"too many to one", business, 400, failed("131056"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "too many messages went to this customer in a short time (131056)"}},
-		{"too many", business, 429, failed("130429"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "too many messages went out from our number in a short time (130429)"}},
-		{"token", business, 401, failed(`190,"error_subcode":463`), channel.Verdict{Fate: channel.Refused,
+		{"too many to one", business, 400, failed("131056"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "too many messages went to this customer in a short time (131056)"}},
+		{"too many", business, 429, failed("130429"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "too many messages went out from our number in a short time (130429)"}},
+		{"token", business, 401, failed(`190,"error_subcode":463`), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "the provider refuses the connection's access token: it has expired or was withdrawn. An administrator must give the connection a new one (190/463)"}},
-		{"permission", business, 403, failed("10"), channel.Verdict{Fate: channel.Refused, Reason: "the connection's access token lacks the permission to send from here (10)"}},
-		{"another permission", business, 403, failed("200"), channel.Verdict{Fate: channel.Refused, Reason: "the connection's access token lacks the permission to send from here (200)"}},
-		{"restricted", business, 403, failed("368"), channel.Verdict{Fate: channel.Refused, Reason: "the provider has restricted the account for breaking its rules (368)"}},
-		{"locked", business, 403, failed("131031"), channel.Verdict{Fate: channel.Refused, Reason: "the provider has locked or restricted the account (131031)"}},
-		{"spam", business, 400, failed("131048"), channel.Verdict{Fate: channel.Refused, Reason: "the provider limits our number, since too many of its messages were blocked or reported (131048)"}},
-		{"type", business, 400, failed("131051"), channel.Verdict{Fate: channel.Refused, Reason: "the provider does not take messages of this type (131051)"}},
-		{"file", business, 400, failed("131053"), channel.Verdict{Fate: channel.Refused,
+		{"permission", business, 403, failed("10"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the connection's access token lacks the permission to send from here (10)"}},
+		{"another permission", business, 403, failed("200"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the connection's access token lacks the permission to send from here (200)"}},
+		{"restricted", business, 403, failed("368"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider has restricted the account for breaking its rules (368)"}},
+		{"locked", business, 403, failed("131031"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider has locked or restricted the account (131031)"}},
+		{"spam", business, 400, failed("131048"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider limits our number, since too many of its messages were blocked or reported (131048)"}},
+		{"type", business, 400, failed("131051"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not take messages of this type (131051)"}},
+		{"file", business, 400, failed("131053"), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "the provider could not load the file: it takes neither this type or size, or cannot reach its address (131053)"}},
-		{"template", business, 400, failed("132001"), channel.Verdict{Fate: channel.Refused, Reason: "the provider does not take the template: (#0) Words (132001)"}},
-		{"template to an id", business, 400, failed("131062"), channel.Verdict{Fate: channel.Refused, Reason: "this template cannot be sent to a customer who hides their number (131062)"}},
+		{"template", business, 400, failed("132001"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not take the template: (#0) Words (132001)"}},
+		{"template to an id", business, 400, failed("131062"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "this template cannot be sent to a customer who hides their number (131062)"}},
 		{"parameter", business, 400, `{"error":{"code":100,"message":"(#100) Invalid parameter","error_data":{"details":"Param to must be a phone\n number"}}}`,
-			channel.Verdict{Fate: channel.Refused, Reason: "the provider does not take the message: Param to must be a phone number (100)"}},
-		{"unknown", business, 400, failed("139999"), channel.Verdict{Fate: channel.Refused, Reason: "(#0) Words (139999)"}},
-		{"unknown, passing", business, 400, failed(`139999,"is_transient":true`), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "(#0) Words (139999)"}},
-		{"unknown trouble", business, 500, failed("139999"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "(#0) Words (139999)"}},
-		{"trouble", business, 500, failed("131000"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "the provider has trouble, or is at work on the account (131000)"}},
-		{"undeliverable, as trouble", business, 500, failed("131026"), channel.Verdict{Fate: channel.Refused, Recipient: "+16505551234", Unreachable: true,
+			channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not take the message: Param to must be a phone number (100)"}},
+		{"unknown", business, 400, failed("139999"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "(#0) Words (139999)"}},
+		{"unknown, passing", business, 400, failed(`139999,"is_transient":true`), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "(#0) Words (139999)"}},
+		{"unknown trouble", business, 500, failed("139999"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "(#0) Words (139999)"}},
+		{"trouble", business, 500, failed("131000"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider has trouble, or is at work on the account (131000)"}},
+		{"undeliverable, as trouble", business, 500, failed("131026"), channel.SendResult{Verdict: channel.VerdictRefused, Recipient: "+16505551234", Unreachable: true,
 			Reason: "the message cannot be delivered: the customer may not use the messenger, or an app that is too old (131026)"}},
-		{"turned away", business, 503, `<html>`, channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (503)"}},
-		{"a gateway that gave up", business, 504, `<html>`, channel.Verdict{Fate: channel.Unclear, RetryAfter: 7 * time.Second, Reason: "the provider has trouble (504)"}},
-		{"not found", business, 404, `<html>`, channel.Verdict{Fate: channel.Refused, Reason: "the provider refused the message (404)"}},
+		{"turned away", business, 503, `<html>`, channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (503)"}},
+		{"a gateway that gave up", business, 504, `<html>`, channel.SendResult{Verdict: channel.VerdictUnclear, RetryAfter: 7 * time.Second, Reason: "the provider has trouble (504)"}},
+		{"not found", business, 404, `<html>`, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refused the message (404)"}},
 
-		{"taken by the messenger", messenger, 200, `{"recipient_id":"9001","message_id":"m_o"}`, channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{"m_o"}}},
-		{"too late there", messenger, 403, failed(`10,"error_subcode":2018278`), channel.Verdict{Fate: channel.Refused,
+		{"taken by the messenger", messenger, 200, `{"recipient_id":"9001","message_id":"m_o"}`, channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{"m_o"}}},
+		{"too late there", messenger, 403, failed(`10,"error_subcode":2018278`), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "too much time has passed since the customer last wrote. Write again after they have, or reach them another way (10/2018278)"}},
-		{"permission there", messenger, 403, failed("10"), channel.Verdict{Fate: channel.Refused, Reason: "the connection's access token lacks the permission to send from here (10)"}},
-		{"away", messenger, 400, failed(`551,"error_subcode":1545041`), channel.Verdict{Fate: channel.Refused,
+		{"permission there", messenger, 403, failed("10"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the connection's access token lacks the permission to send from here (10)"}},
+		{"away", messenger, 400, failed(`551,"error_subcode":1545041`), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "the customer cannot be reached at the moment: they may have blocked the page, or left the messenger (551/1545041)"}},
-		{"nobody", messenger, 400, failed(`100,"error_subcode":2018001`), channel.Verdict{Fate: channel.Refused, Recipient: "9001", Unreachable: true,
+		{"nobody", messenger, 400, failed(`100,"error_subcode":2018001`), channel.SendResult{Verdict: channel.VerdictRefused, Recipient: "9001", Unreachable: true,
 			Reason: "the provider knows nobody with the customer's id on this page (100/2018001)"}},
-		{"rate", messenger, 400, failed("613"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (613)"}},
-		{"rate of the app", messenger, 400, failed("4"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (4)"}},
-		{"rate of the page", messenger, 400, failed("32"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (32)"}},
-		{"passing trouble", messenger, 500, failed("1200"), channel.Verdict{Fate: channel.Later, RetryAfter: 7 * time.Second, Reason: "the provider has trouble (1200)"}},
-		{"a file there", messenger, 400, failed(`100,"error_subcode":2018008`), channel.Verdict{Fate: channel.Refused,
+		{"rate", messenger, 400, failed("613"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (613)"}},
+		{"rate of the app", messenger, 400, failed("4"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (4)"}},
+		{"rate of the page", messenger, 400, failed("32"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (32)"}},
+		{"passing trouble", messenger, 500, failed("1200"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider has trouble (1200)"}},
+		{"a file there", messenger, 400, failed(`100,"error_subcode":2018008`), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "the provider could not load the file: it takes neither this type or size, or cannot reach its address (100/2018008)"}},
 	} {
-		got := tt.caller.ReadCall(outgoing("Hi", 0), channel.Answer{Status: tt.status, Header: http.Header{"Retry-After": {"7"}}, Body: []byte(tt.body)})
-		if tt.want.Fate == channel.Unclear && tt.status == 200 {
+		got := tt.caller.ReadSendResponse(outgoing("Hi", 0), channel.Response{Status: tt.status, Header: http.Header{"Retry-After": {"7"}}, Body: []byte(tt.body)})
+		if tt.want.Verdict == channel.VerdictUnclear && tt.status == 200 {
 			tt.want.RetryAfter = 7 * time.Second
 		}
 		if !reflect.DeepEqual(got, tt.want) {

@@ -27,9 +27,9 @@ const SettingTestEvents = "test_events"
 type Connect struct{}
 
 var (
-	_ channel.Adapter       = Connect{}
-	_ channel.AddressFormer = Connect{}
-	_ channel.Chooser       = Connect{}
+	_ channel.Adapter           = Connect{}
+	_ channel.AddressNormalizer = Connect{}
+	_ channel.PartFilter        = Connect{}
 )
 
 // NewConnect returns the channel.
@@ -42,8 +42,8 @@ func (Connect) Info() channel.Info {
 
 var accountForm = regexp.MustCompile(`^acct_[A-Za-z0-9]{1,100}$`)
 
-// FormAddress implements [channel.AddressFormer].
-func (Connect) FormAddress(raw string) (string, error) {
+// NormalizeAddress implements [channel.AddressNormalizer].
+func (Connect) NormalizeAddress(raw string) (string, error) {
 	if raw = strings.TrimSpace(raw); !accountForm.MatchString(raw) {
 		return "", errors.New("must be the id of an account, such as acct_1032D82eZvKYlo2C")
 	}
@@ -71,8 +71,8 @@ func (Connect) Verify(r *channel.Request, secret string) bool { return Adapter{}
 // HeaderProof implements [channel.HeaderProver]; see [Adapter.HeaderProof].
 func (Connect) HeaderProof(r *channel.Request) channel.HeaderProof { return Adapter{}.HeaderProof(r) }
 
-// Chooses implements [channel.Chooser].
-func (Connect) Chooses(settings map[string]string, r *channel.Request, _ channel.Part) bool {
+// WantsPart implements [channel.PartFilter].
+func (Connect) WantsPart(settings map[string]string, r *channel.Request, _ channel.Part) bool {
 	if settings[SettingTestEvents] == "true" {
 		return true
 	}
@@ -143,7 +143,7 @@ func (Connect) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) 
 		return channel.Event{}, err
 	}
 	if e.text("type") == deauthorized {
-		return channel.Event{News: &channel.News{Kind: channel.Disconnected, Text: "the account was disconnected at the payment provider"}}, nil
+		return channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: channel.Disconnected, Text: "the account was disconnected at the payment provider"}}, nil
 	}
 	record, err := readConnected(e)
 	if err != nil {

@@ -63,7 +63,7 @@ func TestTestEvents(t *testing.T) {
 		{"test-mode", map[string]string{"test_events": "true"}, true},
 	} {
 		r := channeltest.Load(t, "testdata/connect/"+tt.fixture+".txtar")
-		if got := a.Chooses(tt.settings, r, channel.Part{}); got != tt.want {
+		if got := a.WantsPart(tt.settings, r, channel.Part{}); got != tt.want {
 			t.Errorf("%s: Chooses(%v) = %t, want %t", tt.fixture, tt.settings, got, tt.want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestConnectFormAddress(t *testing.T) {
 		{"cus_1", false},
 		{"acct_1/../x", false},
 	} {
-		if _, err := payments.NewConnect().FormAddress(tt.raw); (err == nil) != tt.ok {
+		if _, err := payments.NewConnect().NormalizeAddress(tt.raw); (err == nil) != tt.ok {
 			t.Errorf("FormAddress(%q) error = %v, want ok: %t", tt.raw, err, tt.ok)
 		}
 	}
@@ -180,7 +180,7 @@ func FuzzConnect(f *testing.F) {
 			texts = append(texts, p.Key, p.Sender, p.Address, p.Kind)
 			rec := e.Record
 			if rec == nil {
-				if e.News == nil {
+				if e.ConnectionEvent == nil {
 					t.Errorf("Parse() = %+v, want a member", e)
 				}
 				continue

@@ -46,7 +46,7 @@ func (o object) list(name string) []object {
 
 func (o object) text(name string) string {
 	s, _ := o[name].(string)
-	return channel.Clean(s)
+	return channel.CleanText(s)
 }
 
 // maxID is the longest id, in bytes, that is kept as it is.
@@ -59,7 +59,7 @@ func (o object) id(name string) string {
 	if m := o.object(name); m != nil {
 		s = m.text("id")
 	}
-	return channel.Short(s, maxID)
+	return channel.BoundedID(s, maxID)
 }
 
 func (o object) flag(name string) bool {

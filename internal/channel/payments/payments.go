@@ -76,7 +76,7 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 // HeaderProof implements [channel.HeaderProver].
 func (Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, presented := signatures(r)
-	return channel.Shaped(len(presented) > 0)
+	return channel.BodyDecidesIf(len(presented) > 0)
 }
 
 // signatures returns those in the header that have the right form, and their time:

@@ -19,7 +19,7 @@ func TestFiles(t *testing.T) {
 		change(&f)
 		return f
 	}
-	credentials := channel.OfConnection(New(Config{}).API(), map[string]string{"account_sid": "AC1", "auth_token": "token"})
+	credentials := channel.ConnectionCredentials(New(Config{}).API(), map[string]string{"account_sid": "AC1", "auth_token": "token"})
 	for _, tt := range []struct {
 		name  string
 		files []channel.OutgoingFile
@@ -48,7 +48,7 @@ func TestFiles(t *testing.T) {
 			if got != "" && tt.want == "" || !strings.HasPrefix(got, tt.want) || err != nil && got == "" {
 				t.Fatalf("got %q, %v, want %q", got, err, tt.want)
 			}
-			form, err := url.ParseQuery(string(a.Call(m, credentials).Body))
+			form, err := url.ParseQuery(string(a.SendCall(m, credentials).Body))
 			if err != nil || len(form["MediaUrl"]) != len(tt.files) {
 				t.Errorf("got %v, %v, want %d files", form, err, len(tt.files))
 			}
@@ -59,11 +59,11 @@ func TestFiles(t *testing.T) {
 // TestSearchWithFiles: a message with a file is none with the same text alone.
 func TestSearchWithFiles(t *testing.T) {
 	a := New(Config{})
-	answer := channel.Answer{Status: 200, Body: []byte(`{"messages":[
+	answer := channel.Response{Status: 200, Body: []byte(`{"messages":[
 		{"sid":"SM1","direction":"outbound-api","from":"+14155550100","body":"See","num_media":"0"},
 		{"sid":"SM2","direction":"outbound-api","from":"+14155550100","body":"See","num_media":"1"}]}`)}
 	m := &channel.Outgoing{From: "+14155550100", To: channel.Party{Phone: "+14155550111"}, Text: "See", Files: []channel.OutgoingFile{{}}}
-	ids, _, err := a.ReadSearch(m, channel.Credentials{}, time.Now(), answer)
+	ids, _, err := a.ReadSearchResponse(m, channel.Credentials{}, time.Now(), answer)
 	if err != nil || !slices.Equal(ids, []string{"SM2"}) {
 		t.Errorf("got %q, %v, want SM2", ids, err)
 	}

@@ -159,7 +159,7 @@ func readable(s string, fallback encoding.Encoding) string {
 // HeaderProof implements [channel.HeaderProver].
 func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, ok := signature(r)
-	return channel.Shaped(ok)
+	return channel.BodyDecidesIf(ok)
 }
 
 // signature returns the signature in the header.

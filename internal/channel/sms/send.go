@@ -48,8 +48,8 @@ var declared = []channel.Credential{
 }
 
 var (
-	_ channel.Caller   = (*Adapter)(nil)
-	_ channel.Searcher = (*Adapter)(nil)
+	_ channel.APISender = (*Adapter)(nil)
+	_ channel.Searcher  = (*Adapter)(nil)
 )
 
 // Check implements [channel.Sender].
@@ -142,8 +142,8 @@ func messagesPath(credentials channel.Credentials) string {
 	return "/2010-04-01/Accounts/" + url.PathEscape(credentials.Get(CredentialAccount)) + "/Messages.json"
 }
 
-// Call implements [channel.Caller].
-func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+// SendCall implements [channel.APISender].
+func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	from, service, to := ends(m, credentials)
 	form := url.Values{"To": {to}, "Body": {m.Text}}
 	if from != "" {
@@ -195,37 +195,37 @@ type resource struct {
 	Message string `json:"message"`
 }
 
-// ReadCall implements [channel.Caller].
-func (a *Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+// ReadSendResponse implements [channel.APISender].
+func (a *Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
 	var r resource
 	readable := json.Unmarshal(answer.Body, &r) == nil
 	recipient := cmp.Or(m.To.Phone, m.To.ID)
 	switch status := answer.Status; {
 	case status >= 200 && status < 300:
 		if !readable || r.SID == "" {
-			return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
+			return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
 		}
 		state, _ := r.Status.(string)
 		if s, _ := receiptState(state); s == channel.ReceiptFailed {
 			text, permanent := explain(number(r.ErrorCode), r.ErrorMessage, state)
-			return channel.Verdict{
-				Fate: channel.Refused, ExternalIDs: []string{r.SID}, Reason: text,
+			return channel.SendResult{
+				Verdict: channel.VerdictRefused, ExternalIDs: []string{r.SID}, Reason: text,
 				Recipient: recipient, Unreachable: permanent, OptedOut: number(r.ErrorCode) == codeOptedOut,
 			}
 		}
-		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{r.SID}}
+		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{r.SID}}
 	case status == http.StatusTooManyRequests || r.Code == 20429:
-		return channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case status >= 500:
-		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case r.Code == 21611:
-		return channel.Verdict{Fate: channel.Later, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case !readable || r.Code == 0:
-		return channel.Verdict{Fate: channel.Refused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
+		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
 	code := strconv.Itoa(r.Code)
 	text, permanent := explain(code, r.Message, "")
-	return channel.Verdict{Fate: channel.Refused, Reason: text, Recipient: recipient, Unreachable: permanent, OptedOut: code == codeOptedOut}
+	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: text, Recipient: recipient, Unreachable: permanent, OptedOut: code == codeOptedOut}
 }
 
 // number is a code that JSON has as a number, a string or null.
@@ -258,9 +258,9 @@ func search(path string, credentials channel.Credentials) channel.Call {
 // searchSlack is by how much the provider's clock may be behind ours.
 const searchSlack = 5 * time.Minute
 
-// ReadSearch implements [channel.Searcher]: what was made through the API since
+// ReadSearchResponse implements [channel.Searcher]: what was made through the API since
 // then and says what m says.
-func (a *Adapter) ReadSearch(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Answer) ([]string, *channel.Call, error) {
+func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
 	if answer.Status != http.StatusOK {
 		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
 	}

@@ -23,8 +23,8 @@ func TestReadSearch(t *testing.T) {
 		{"the end of another, in the same letters", "Well, It's OK", false},
 		{"the beginning of another", "It's OK for us", false},
 	} {
-		answer := channel.Answer{Status: 200, Body: []byte(`{"messages":[{"sid":"SM1","direction":"outbound-api","from":"+14155550100","body":"` + tt.shown + `"}]}`)}
-		ids, _, err := a.ReadSearch(m, channel.Credentials{}, time.Now(), answer)
+		answer := channel.Response{Status: 200, Body: []byte(`{"messages":[{"sid":"SM1","direction":"outbound-api","from":"+14155550100","body":"` + tt.shown + `"}]}`)}
+		ids, _, err := a.ReadSearchResponse(m, channel.Credentials{}, time.Now(), answer)
 		if err != nil || slices.Contains(ids, "SM1") != tt.want {
 			t.Errorf("%s: found %q, error %v; want found: %t", tt.name, ids, err, tt.want)
 		}

@@ -48,10 +48,10 @@ type Adapter struct {
 }
 
 var (
-	_ channel.Adapter       = (*Adapter)(nil)
-	_ channel.AddressFormer = (*Adapter)(nil)
-	_ channel.Answerer      = (*Adapter)(nil)
-	_ channel.MediaSource   = (*Adapter)(nil)
+	_ channel.Adapter           = (*Adapter)(nil)
+	_ channel.AddressNormalizer = (*Adapter)(nil)
+	_ channel.Acknowledger      = (*Adapter)(nil)
+	_ channel.MediaSource       = (*Adapter)(nil)
 )
 
 const apiHost = "api.twilio.com"
@@ -86,7 +86,7 @@ func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 		addresses = append(addresses, address(a))
 	}
 	if a := p.get("MessagingServiceSid"); a != "" {
-		addresses = append(addresses, channel.Key(a))
+		addresses = append(addresses, channel.IndexKey(a))
 	}
 	return addresses, nil
 }
@@ -105,7 +105,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 			return nil, fmt.Errorf("%w: a message state without MessageSid", channel.ErrUnreadable)
 		}
 		return []channel.Part{{
-			Key:     channel.Key(sid + ":" + state),
+			Key:     channel.IndexKey(sid + ":" + state),
 			Address: address(p.get("From")),
 			Kind:    KindStatus,
 			Skip:    !known,
@@ -121,7 +121,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	}
 	_, sender := party(from)
 	return []channel.Part{{
-		Key:     channel.Key(sid),
+		Key:     channel.IndexKey(sid),
 		Sender:  sender,
 		Address: address(p.get("To")),
 		Kind:    KindMessage,
@@ -219,7 +219,7 @@ func party(raw string) (p channel.Party, thread string) {
 			return channel.Party{Phone: number}, number
 		}
 	}
-	id := channel.Key(raw)
+	id := channel.IndexKey(raw)
 	return channel.Party{ID: id}, id
 }
 
@@ -256,12 +256,12 @@ func address(raw string) string {
 			raw = n.E164
 		}
 	}
-	return channel.Key(network + raw)
+	return channel.IndexKey(network + raw)
 }
 
-// FormAddress implements [channel.AddressFormer]. What is no number stays as it
+// NormalizeAddress implements [channel.AddressNormalizer]. What is no number stays as it
 // is: a short code, a name, or the id of a messaging service.
-func (*Adapter) FormAddress(raw string) (string, error) {
+func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	a := address(raw)
 	if a == "" {
 		return "", errors.New("must be a number such as +14155550100, a short code or a messaging service's id")
@@ -269,9 +269,9 @@ func (*Adapter) FormAddress(raw string) (string, error) {
 	return a, nil
 }
 
-// Answer implements [channel.Answerer]: the reply as the provider's markup, and
+// Acknowledgement implements [channel.Acknowledger]: the reply as the provider's markup, and
 // an empty document when there is none or the request is a repetition.
-func (*Adapter) Answer(o channel.Outcome, reply string) (contentType string, body []byte) {
+func (*Adapter) Acknowledgement(o channel.Outcome, reply string) (contentType string, body []byte) {
 	var b strings.Builder
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?><Response>`)
 	if o == channel.Accepted && reply != "" {

@@ -136,7 +136,7 @@ func TestAnswer(t *testing.T) {
 		{channel.Duplicate, "Thanks", `<?xml version="1.0" encoding="UTF-8"?><Response></Response>`},
 		{channel.Ignored, "Thanks", `<?xml version="1.0" encoding="UTF-8"?><Response></Response>`},
 	} {
-		kind, body := sms.New(sms.Config{}).Answer(tt.outcome, tt.reply)
+		kind, body := sms.New(sms.Config{}).Acknowledgement(tt.outcome, tt.reply)
 		if kind != "text/xml" || string(body) != tt.want {
 			t.Errorf("Answer(%s, %q) = %s %s, want text/xml %s", tt.outcome, tt.reply, kind, body, tt.want)
 		}
@@ -160,7 +160,7 @@ func TestMediaRequest(t *testing.T) {
 		if tt.want != nil {
 			want.HeaderHosts = []string{"api.twilio.com", "proxy.example"}
 		}
-		if got := a.MediaRequest(at, channel.OfConnection(a.API(), tt.credentials)); !reflect.DeepEqual(got, want) {
+		if got := a.MediaRequest(at, channel.ConnectionCredentials(a.API(), tt.credentials)); !reflect.DeepEqual(got, want) {
 			t.Errorf("MediaRequest(%v) = %+v, want %+v", tt.credentials, got, want)
 		}
 	}

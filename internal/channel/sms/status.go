@@ -21,7 +21,7 @@ func status(r *channel.Request, p params) (channel.Event, error) {
 		Recipient:   to.Phone + to.ID,
 	}
 	// The report may be here before the answer that gave the message its sid.
-	if ours := channel.Key(r.Query().Get(QueryMessage)); ours != "" {
+	if ours := channel.IndexKey(r.Query().Get(QueryMessage)); ours != "" {
 		receipt.ExternalIDs = append(receipt.ExternalIDs, ours)
 	}
 	if state == channel.ReceiptFailed {

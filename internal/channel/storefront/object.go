@@ -59,7 +59,7 @@ const (
 // text returns a member as one line.
 func (o object) text(name string) string {
 	s, _ := o[name].(string)
-	return cut(strings.Join(strings.Fields(channel.Clean(cut(s, 16*maxText))), " "), maxText)
+	return cut(strings.Join(strings.Fields(channel.CleanText(cut(s, 16*maxText))), " "), maxText)
 }
 
 // id returns a member that is an id: a number, or text.
@@ -68,9 +68,9 @@ func (o object) id(name string) string { return idOf(o[name]) }
 func idOf(v any) string {
 	switch v := v.(type) {
 	case json.Number:
-		return channel.Short(v.String(), maxID)
+		return channel.BoundedID(v.String(), maxID)
 	case string:
-		return channel.Short(channel.Clean(v), maxID)
+		return channel.BoundedID(channel.CleanText(v), maxID)
 	}
 	return ""
 }
@@ -300,7 +300,7 @@ func (o object) name() string {
 // email returns a member that is a mail address.
 func (o object) email(name string) string {
 	s, _ := o[name].(string)
-	if s = strings.TrimSpace(channel.Clean(s)); len(s) > 254 || !strings.Contains(s, "@") || strings.ContainsAny(s, " \t\r\n") {
+	if s = strings.TrimSpace(channel.CleanText(s)); len(s) > 254 || !strings.Contains(s, "@") || strings.ContainsAny(s, " \t\r\n") {
 		return ""
 	}
 	return s
@@ -338,14 +338,14 @@ func (o object) status() string {
 }
 
 // privacy returns what a request of the law asks for.
-func (o object) privacy(kind channel.PrivacyKind) (*channel.Privacy, error) {
+func (o object) privacy(kind channel.PrivacyKind) (*channel.PrivacyRequest, error) {
 	customer := o.object("customer")
-	p := &channel.Privacy{
+	p := &channel.PrivacyRequest{
 		Kind: kind, RequestID: o.object("data_request").id("id"), Shop: o.shop(),
 		CustomerID: customer.id("id"), Email: customer.email("email"), Phone: customer.text("phone"),
 	}
 	switch kind {
-	case channel.PrivacyRequest:
+	case channel.PrivacyDataRequest:
 		p.OrderIDs = o.ids("orders_requested")
 	case channel.PrivacyRedactCustomer:
 		p.OrderIDs = o.ids("orders_to_redact")

@@ -31,7 +31,7 @@ func (a Adapter) ProofAPI(address string) channel.API {
 const proofVersion = "2026-10"
 
 // ProofCall implements [channel.ProviderProof]: the shop is asked for its own domain.
-func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Answer) (*channel.Call, error) {
+func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	token := credentials.Get(accessToken)
 	if token == "" {
 		return nil, errors.New("the shop is asked with the credential " + accessToken + ", which the connection does not have")

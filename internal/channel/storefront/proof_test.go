@@ -11,13 +11,13 @@ import (
 func TestProofCall(t *testing.T) {
 	const shop = "acme-lamps.myshopify.com"
 	a := storefront.New(storefront.Config{})
-	credentials := channel.OfConnection(a.ProofAPI(shop), map[string]string{"access_token": "shpat_ours"})
+	credentials := channel.ConnectionCredentials(a.ProofAPI(shop), map[string]string{"access_token": "shpat_ours"})
 	call, err := a.ProofCall(shop, credentials, nil)
 	if err != nil || call.Method != "POST" || call.URL != "https://acme-lamps.myshopify.com/admin/api/2026-10/graphql.json" ||
 		call.Header.Get("X-Shopify-Access-Token") != "shpat_ours" || string(call.Body) != `{"query":"{ shop { myshopifyDomain } }"}` {
 		t.Fatalf("the question is %+v, %v", call, err)
 	}
-	if call, err := a.ProofCall(shop, channel.OfConnection(a.ProofAPI(shop), nil), nil); call != nil || err == nil ||
+	if call, err := a.ProofCall(shop, channel.ConnectionCredentials(a.ProofAPI(shop), nil), nil); call != nil || err == nil ||
 		err.Error() != "the shop is asked with the credential access_token, which the connection does not have" {
 		t.Errorf("without a token: %v, %v", call, err)
 	}
@@ -48,7 +48,7 @@ func TestProofCall(t *testing.T) {
 		{"a page", 200, `<html>acme-lamps.myshopify.com</html>`, "the shop refuses the credential access_token (200)"},
 		{"nothing", 200, ``, "the shop refuses the credential access_token (200)"},
 	} {
-		call, err := a.ProofCall(shop, credentials, []channel.Answer{{Status: tt.status, Body: []byte(tt.body)}})
+		call, err := a.ProofCall(shop, credentials, []channel.Response{{Status: tt.status, Body: []byte(tt.body)}})
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -4,7 +4,7 @@
 //
 // A request is one event, whose topic and shop stand in headers. Nothing comes of
 // it for a ticket: customers and orders become a [channel.Record], requests of the
-// law a [channel.Privacy], and the end of the app's installation [channel.News].
+// law a [channel.PrivacyRequest], and the end of the app's installation [channel.ConnectionEvent].
 //
 // The signature covers the body alone, and the secret is the app's: whoever has a
 // shop with the same app has valid requests of their own and could send them under
@@ -50,7 +50,7 @@ const (
 	neutral = "X-Store-"
 )
 
-// The topics that mean something here, beside the kinds of [channel.Privacy].
+// The topics that mean something here, beside the kinds of [channel.PrivacyRequest].
 const (
 	OrdersCreate    = "orders/create"
 	OrdersUpdated   = "orders/updated"
@@ -62,7 +62,7 @@ const (
 // header returns a header by its neutral name or an alias.
 func header(r *channel.Request, name string) string {
 	rest := strings.TrimPrefix(name, neutral)
-	return channel.Clean(strings.TrimSpace(r.First(name, "X-Shopify-"+rest, "Shopify-"+rest)))
+	return channel.CleanText(strings.TrimSpace(r.First(name, "X-Shopify-"+rest, "Shopify-"+rest)))
 }
 
 // shop has what both adapters do alike.
@@ -86,8 +86,8 @@ func (shop) Addresses(r *channel.Request) ([]string, error) {
 	return []string{domain}, nil
 }
 
-// FormAddress returns a shop's domain as it is compared.
-func (shop) FormAddress(raw string) (string, error) { return formDomain(raw) }
+// NormalizeAddress returns a shop's domain as it is compared.
+func (shop) NormalizeAddress(raw string) (string, error) { return formDomain(raw) }
 
 // platformDomain is where every shop has a name that is its own for ever.
 const platformDomain = ".myshopify.com"
@@ -126,7 +126,7 @@ func signature(r *channel.Request) ([]byte, bool) {
 // HeaderProof implements [channel.HeaderProver].
 func (shop) HeaderProof(r *channel.Request) channel.HeaderProof {
 	_, ok := signature(r)
-	return channel.Shaped(ok)
+	return channel.BodyDecidesIf(ok)
 }
 
 func digest(body []byte, secret string) []byte {
@@ -147,10 +147,10 @@ func Sign(body []byte, secret string) string {
 // delivery is the same when it is repeated. Without either, the body must do.
 func key(r *channel.Request, topic string) string {
 	if id := header(r, EventIDHeader); id != "" {
-		return "event:" + channel.Short(id, maxID) + " " + topic
+		return "event:" + channel.BoundedID(id, maxID) + " " + topic
 	}
 	if id := header(r, WebhookIDHeader); id != "" {
-		return "webhook:" + channel.Short(id, maxID)
+		return "webhook:" + channel.BoundedID(id, maxID)
 	}
 	sum := sha256.Sum256(r.Body)
 	return "body:" + topic + " " + hex.EncodeToString(sum[:])
@@ -198,9 +198,9 @@ type Adapter struct {
 }
 
 var (
-	_ channel.Adapter       = Adapter{}
-	_ channel.AddressFormer = Adapter{}
-	_ channel.Unbound       = Adapter{}
+	_ channel.Adapter           = Adapter{}
+	_ channel.AddressNormalizer = Adapter{}
+	_ channel.RecipientChecker  = Adapter{}
 )
 
 // New returns the channel of customers and orders.
@@ -239,9 +239,9 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 	return true // it means nothing here
 }
 
-// Unbound implements [channel.Unbound]: customers name no shop, nor do orders whose
+// RecipientUnsigned implements [channel.RecipientChecker]: customers name no shop, nor do orders whose
 // page is at a domain of the shop's own.
-func (Adapter) Unbound(r *channel.Request) bool {
+func (Adapter) RecipientUnsigned(r *channel.Request) bool {
 	o, err := parse(r.Body)
 	return err != nil || o.shop() == ""
 }
@@ -290,7 +290,7 @@ func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) 
 		record.UpdatedAt = moment(r, topic, record.UpdatedAt)
 		return channel.Event{Record: record}, nil
 	case AppUninstalled:
-		return channel.Event{News: &channel.News{
+		return channel.Event{ConnectionEvent: &channel.ConnectionEvent{
 			Kind: channel.Disconnected,
 			Text: "The app was uninstalled from the shop " + domain + ". Install it again and connect the shop anew to go on.",
 		}}, nil
@@ -303,9 +303,9 @@ func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) 
 type Privacy struct{ shop }
 
 var (
-	_ channel.Adapter       = Privacy{}
-	_ channel.AddressFormer = Privacy{}
-	_ channel.KeyHolder     = Privacy{}
+	_ channel.Adapter           = Privacy{}
+	_ channel.AddressNormalizer = Privacy{}
+	_ channel.SecretResolver    = Privacy{}
 )
 
 // NewPrivacy returns the channel of what the law has shops ask for.
@@ -314,7 +314,7 @@ func NewPrivacy() Privacy { return Privacy{} }
 // Info implements [channel.Adapter].
 func (Privacy) Info() channel.Info {
 	return channel.Info{
-		Name: "storefront-privacy", Medium: medium, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"}, Lawful: true,
+		Name: "storefront-privacy", Medium: medium, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"}, AcceptWhenDisabled: true,
 	}
 }
 
@@ -328,8 +328,8 @@ const accessToken = "access_token"
 
 var declared = []channel.Credential{{Name: accessToken, Kind: channel.KindAPIKey}, {Name: APISecret, Kind: channel.KindSigning}}
 
-// Keys implements [channel.KeyHolder].
-func (Privacy) Keys(_ string, secrets []string, credentials channel.Credentials) []string {
+// SigningSecrets implements [channel.SecretResolver].
+func (Privacy) SigningSecrets(_ string, secrets []string, credentials channel.Credentials) []string {
 	var keys []string
 	for secret := range strings.SplitSeq(credentials.Get(APISecret), ",") {
 		if secret = strings.TrimSpace(secret); secret != "" {
@@ -358,7 +358,7 @@ func (Privacy) Verify(r *channel.Request, secret string) bool {
 	}
 	is := o.shape()
 	switch channel.PrivacyKind(topic) {
-	case channel.PrivacyRequest:
+	case channel.PrivacyDataRequest:
 		return named != "" && is == isDataRequest
 	case channel.PrivacyRedactCustomer:
 		return named != "" && is == isCustomerRedact
@@ -379,7 +379,7 @@ func (Privacy) Split(r *channel.Request) ([]channel.Part, error) {
 	switch channel.PrivacyKind(topic) {
 	case "":
 		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)
-	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 		p, err := o.privacy(channel.PrivacyKind(topic))
 		if err != nil {
 			return nil, err
@@ -407,7 +407,7 @@ func (Privacy) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) 
 	}
 	topic, _ := claim(r, o)
 	switch kind := channel.PrivacyKind(topic); kind {
-	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 		p, err := o.privacy(kind)
 		if err != nil {
 			return channel.Event{}, err

@@ -180,7 +180,7 @@ func TestFormAddress(t *testing.T) {
 		".myshopify.com":                          "",
 		"":                                        "",
 	} {
-		got, err := storefront.New(storefront.Config{}).FormAddress(raw)
+		got, err := storefront.New(storefront.Config{}).NormalizeAddress(raw)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("FormAddress(%q) = %q, %v, want %q", raw, got, err, want)
 		}
@@ -199,7 +199,7 @@ func TestPrivacyKeys(t *testing.T) {
 		{"two, while one replaces the other", map[string]string{"api_secret": "api2, api1,"}, []string{"api2", "api1"}},
 		{"none", nil, secrets},
 	} {
-		if got := storefront.NewPrivacy().Keys("storefront", secrets, channel.OfConnection(storefront.New(storefront.Config{}).API(), tt.credentials)); !slices.Equal(got, tt.want) {
+		if got := storefront.NewPrivacy().SigningSecrets("storefront", secrets, channel.ConnectionCredentials(storefront.New(storefront.Config{}).API(), tt.credentials)); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: Keys() = %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -32,7 +32,7 @@ func (o object) call() (channel.Event, error) {
 		return channel.Event{}, fmt.Errorf("%w: an event of a call needs call_id and state", channel.ErrUnreadable)
 	}
 	c := &channel.PhoneCall{
-		State:      channel.Key(state),
+		State:      channel.IndexKey(state),
 		At:         o.time("event_timestamp", "timestamp"),
 		Inbound:    !o.outbound() && state != "calling",
 		StartedAt:  o.time("date_started", "started_at"),
@@ -40,14 +40,14 @@ func (o object) call() (channel.Event, error) {
 		EndedAt:    o.time("date_ended", "ended_at"),
 	}
 	for _, name := range []string{"call_id", "master_call_id", "entry_point_call_id", "operator_call_id"} {
-		if leg := channel.Key(o.text(name)); leg != "" && leg != "0" && !slices.Contains(c.IDs, leg) {
+		if leg := channel.IndexKey(o.text(name)); leg != "" && leg != "0" && !slices.Contains(c.IDs, leg) {
 			c.IDs = append(c.IDs, leg)
 		}
 	}
 	c.Contact, _ = o.contact()
 	target := o.object("target")
 	c.Target = channel.Party{
-		Name: target.text("name"), ID: channel.Key(target.text("id")),
+		Name: target.text("name"), ID: channel.IndexKey(target.text("id")),
 		Phone: cmp.Or(number(o.text("internal_number")), number(target.text("phone", "phone_number"))),
 	}
 	c.Duration = o.duration(c.EndedAt.Sub(c.StartedAt))

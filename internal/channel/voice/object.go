@@ -41,7 +41,7 @@ func read(r *channel.Request) (object, error) {
 func scalar(v any) string {
 	switch v := v.(type) {
 	case string:
-		return strings.TrimSpace(channel.Clean(v))
+		return strings.TrimSpace(channel.CleanText(v))
 	case json.Number:
 		return v.String()
 	}

@@ -39,7 +39,7 @@ var declared = []channel.Credential{
 
 // Nothing in the provider's API finds a text again, nor names one beforehand: one
 // whose answer was lost is not sent a second time.
-var _ channel.Caller = (*Adapter)(nil)
+var _ channel.APISender = (*Adapter)(nil)
 
 // Check implements [channel.Sender].
 func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) error {
@@ -68,8 +68,8 @@ func idValue(s string) any {
 	return s
 }
 
-// Call implements [channel.Caller].
-func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+// SendCall implements [channel.APISender].
+func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	body := map[string]any{"to_numbers": []string{m.To.Phone}, "text": m.Text}
 	if group := credentials.Get(credGroup); group != "" && credentials.Get(credGroupType) != "" {
 		body["sender_group_id"], body["sender_group_type"] = idValue(group), credentials.Get(credGroupType)
@@ -87,39 +87,39 @@ func (a *Adapter) Call(m *channel.Outgoing, credentials channel.Credentials) cha
 // the minute.
 const rest = time.Minute
 
-// ReadCall implements [channel.Caller].
-func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Verdict {
+// ReadSendResponse implements [channel.APISender].
+func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
 	var o object
 	d := json.NewDecoder(strings.NewReader(string(answer.Body)))
 	d.UseNumber()
 	readable := d.Decode(&o) == nil && o != nil
 	switch status := answer.Status; {
 	case status >= 200 && status < 300:
-		ref := channel.Key(o.text("id", "message_id", "sms_id"))
+		ref := channel.IndexKey(o.text("id", "message_id", "sms_id"))
 		if !readable || ref == "" {
-			return channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}
+			return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
 		}
 		if state, _ := textState(o.status()); state == channel.ReceiptFailed {
 			text, permanent, optedOut := explain(cmp.Or(o.text("message_delivery_result"), o.status()))
-			return channel.Verdict{
-				Fate: channel.Refused, ExternalIDs: []string{ref}, Reason: text,
+			return channel.SendResult{
+				Verdict: channel.VerdictRefused, ExternalIDs: []string{ref}, Reason: text,
 				Recipient: m.To.Phone, Unreachable: permanent, OptedOut: optedOut,
 			}
 		}
-		return channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{ref}}
+		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{ref}}
 	case status == http.StatusTooManyRequests:
-		return channel.Verdict{
-			Fate: channel.Later, Reason: "the provider takes no more texts at the moment (429)",
+		return channel.SendResult{
+			Verdict: channel.VerdictRetry, Reason: "the provider takes no more texts at the moment (429)",
 			RetryAfter: cmp.Or(netguard.RetryAfter(answer.Header, time.Now()), rest),
 		}
 	case status >= 500 || status == http.StatusRequestTimeout:
-		return channel.Verdict{Fate: channel.Unclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status)}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status)}
 	case status == http.StatusUnauthorized:
-		return channel.Verdict{Fate: channel.Refused, Reason: "the provider refuses the connection's api_token (401)"}
+		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refuses the connection's api_token (401)"}
 	case status == http.StatusForbidden:
-		return channel.Verdict{Fate: channel.Refused, Reason: "the api_token may not send texts for this user or group (403)"}
+		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the api_token may not send texts for this user or group (403)"}
 	case status == http.StatusNotFound:
-		return channel.Verdict{Fate: channel.Refused, Reason: "the provider does not know the connection's user or group (404)"}
+		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not know the connection's user or group (404)"}
 	}
 	reason := fmt.Sprintf("the provider refused the text (%d)", answer.Status)
 	if words := cmp.Or(o.object("error").text("message"), o.text("error", "message")); words != "" {
@@ -128,5 +128,5 @@ func (*Adapter) ReadCall(m *channel.Outgoing, answer channel.Answer) channel.Ver
 		}
 		reason += ": " + words
 	}
-	return channel.Verdict{Fate: channel.Refused, Reason: reason}
+	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: reason}
 }

@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		if tt.change != nil {
 			tt.change(m)
 		}
-		err := voice.New(voice.Config{}).Check(m, channel.OfConnection(voice.New(voice.Config{}).API(), tt.credentials))
+		err := voice.New(voice.Config{}).Check(m, channel.ConnectionCredentials(voice.New(voice.Config{}).API(), tt.credentials))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: Check() = %v, want %q", tt.name, err, tt.want)
 		}
@@ -67,7 +67,7 @@ func TestCall(t *testing.T) {
 		}},
 	} {
 		a := voice.New(voice.Config{APIURL: "https://api.example"})
-		c := a.Call(outgoing(), channel.OfConnection(a.API(), tt.credentials))
+		c := a.SendCall(outgoing(), channel.ConnectionCredentials(a.API(), tt.credentials))
 		if c.Method != "POST" || c.URL != "https://api.example/api/v2/sms" || c.Header.Get("Authorization") != "Bearer token" || c.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: Call() = %s %s %v", tt.name, c.Method, c.URL, c.Header)
 		}
@@ -81,7 +81,7 @@ func TestCall(t *testing.T) {
 			t.Errorf("%s: body %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	if got := voice.New(voice.Config{}).Call(outgoing(), channel.OfConnection(voice.New(voice.Config{}).API(), user)).URL; got != "https://dialpad.com/api/v2/sms" {
+	if got := voice.New(voice.Config{}).SendCall(outgoing(), channel.ConnectionCredentials(voice.New(voice.Config{}).API(), user)).URL; got != "https://dialpad.com/api/v2/sms" {
 		t.Errorf("without a setting the address is %q", got)
 	}
 }
@@ -92,29 +92,29 @@ func TestReadCall(t *testing.T) {
 		status int
 		header http.Header
 		body   string
-		want   channel.Verdict
+		want   channel.SendResult
 	}{
-		{"taken", 200, nil, `{"id":6011258943602688,"message_status":"pending"}`, channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{"6011258943602688"}}},
-		{"taken, as text", 201, nil, `{"id":"x1"}`, channel.Verdict{Fate: channel.Taken, ExternalIDs: []string{"x1"}}},
-		{"failed at once", 200, nil, `{"id":1,"message_status":"failed","message_delivery_result":"invalid_destination"}`, channel.Verdict{
-			Fate: channel.Refused, ExternalIDs: []string{"1"}, Reason: "the number cannot get texts (invalid_destination)", Recipient: "+17025550111", Unreachable: true,
+		{"taken", 200, nil, `{"id":6011258943602688,"message_status":"pending"}`, channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{"6011258943602688"}}},
+		{"taken, as text", 201, nil, `{"id":"x1"}`, channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{"x1"}}},
+		{"failed at once", 200, nil, `{"id":1,"message_status":"failed","message_delivery_result":"invalid_destination"}`, channel.SendResult{
+			Verdict: channel.VerdictRefused, ExternalIDs: []string{"1"}, Reason: "the number cannot get texts (invalid_destination)", Recipient: "+17025550111", Unreachable: true,
 		}},
-		{"opted out", 200, nil, `{"id":1,"message_status":"failed","message_delivery_result":"opted_out"}`, channel.Verdict{
-			Fate: channel.Refused, ExternalIDs: []string{"1"}, Reason: "the recipient has opted out (opted_out)", Recipient: "+17025550111", OptedOut: true,
+		{"opted out", 200, nil, `{"id":1,"message_status":"failed","message_delivery_result":"opted_out"}`, channel.SendResult{
+			Verdict: channel.VerdictRefused, ExternalIDs: []string{"1"}, Reason: "the recipient has opted out (opted_out)", Recipient: "+17025550111", OptedOut: true,
 		}},
-		{"no id", 200, nil, `{}`, channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}},
-		{"no JSON", 200, nil, `<html>`, channel.Verdict{Fate: channel.Unclear, Reason: "the provider's answer cannot be read"}},
-		{"too many", 429, http.Header{"Retry-After": {"7"}}, ``, channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more texts at the moment (429)", RetryAfter: 7 * time.Second}},
-		{"too many, for it does not say how long", 429, nil, ``, channel.Verdict{Fate: channel.Later, Reason: "the provider takes no more texts at the moment (429)", RetryAfter: time.Minute}},
-		{"trouble", 502, nil, ``, channel.Verdict{Fate: channel.Unclear, Reason: "the provider has trouble (502)"}},
-		{"timed out there", 408, nil, ``, channel.Verdict{Fate: channel.Unclear, Reason: "the provider has trouble (408)"}},
-		{"token", 401, nil, `{}`, channel.Verdict{Fate: channel.Refused, Reason: "the provider refuses the connection's api_token (401)"}},
-		{"scope", 403, nil, `{}`, channel.Verdict{Fate: channel.Refused, Reason: "the api_token may not send texts for this user or group (403)"}},
-		{"user", 404, nil, `{}`, channel.Verdict{Fate: channel.Refused, Reason: "the provider does not know the connection's user or group (404)"}},
-		{"words", 400, nil, `{"error":{"code":400,"message":"to_numbers is malformed"}}`, channel.Verdict{Fate: channel.Refused, Reason: "the provider refused the text (400): to_numbers is malformed"}},
-		{"no words", 422, nil, ``, channel.Verdict{Fate: channel.Refused, Reason: "the provider refused the text (422)"}},
+		{"no id", 200, nil, `{}`, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}},
+		{"no JSON", 200, nil, `<html>`, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}},
+		{"too many", 429, http.Header{"Retry-After": {"7"}}, ``, channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider takes no more texts at the moment (429)", RetryAfter: 7 * time.Second}},
+		{"too many, for it does not say how long", 429, nil, ``, channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider takes no more texts at the moment (429)", RetryAfter: time.Minute}},
+		{"trouble", 502, nil, ``, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider has trouble (502)"}},
+		{"timed out there", 408, nil, ``, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider has trouble (408)"}},
+		{"token", 401, nil, `{}`, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refuses the connection's api_token (401)"}},
+		{"scope", 403, nil, `{}`, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the api_token may not send texts for this user or group (403)"}},
+		{"user", 404, nil, `{}`, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not know the connection's user or group (404)"}},
+		{"words", 400, nil, `{"error":{"code":400,"message":"to_numbers is malformed"}}`, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refused the text (400): to_numbers is malformed"}},
+		{"no words", 422, nil, ``, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refused the text (422)"}},
 	} {
-		got := voice.New(voice.Config{}).ReadCall(outgoing(), channel.Answer{Status: tt.status, Header: tt.header, Body: []byte(tt.body)})
+		got := voice.New(voice.Config{}).ReadSendResponse(outgoing(), channel.Response{Status: tt.status, Header: tt.header, Body: []byte(tt.body)})
 		if !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: ReadCall() = %+v, want %+v", tt.name, got, tt.want)
 		}
@@ -128,7 +128,7 @@ func TestNeverTwice(t *testing.T) {
 	if _, ok := a.(channel.Searcher); ok {
 		t.Error("the adapter claims that it can search")
 	}
-	if _, ok := a.(channel.Repeater); ok {
+	if _, ok := a.(channel.IdempotentSender); ok {
 		t.Error("the adapter claims that calls can be repeated")
 	}
 }

@@ -19,7 +19,7 @@ func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 	}
 	part.Kind = KindText
 	if !o.outbound() {
-		part.Key = channel.Key("sms:" + id)
+		part.Key = channel.IndexKey("sms:" + id)
 		_, part.Sender = o.sender(id)
 		return []channel.Part{part}, nil
 	}
@@ -31,7 +31,7 @@ func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 	if o.speaks() {
 		for _, recipient := range to {
 			p := part
-			p.Sender, p.Key = recipient, channel.Key("sms:"+o.copyID(recipient))
+			p.Sender, p.Key = recipient, channel.IndexKey("sms:"+o.copyID(recipient))
 			parts = append(parts, p)
 		}
 	}
@@ -39,7 +39,7 @@ func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 		for _, recipient := range to {
 			p := part
 			p.Kind, p.Sender = KindTextStatus, recipient
-			p.Key = channel.Key("sms:" + o.copyID(recipient) + ":state:" + o.status())
+			p.Key = channel.IndexKey("sms:" + o.copyID(recipient) + ":state:" + o.status())
 			parts = append(parts, p)
 		}
 	}
@@ -54,7 +54,7 @@ func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 // a digest of what it says and when.
 func (o object) textID() string {
 	if id := o.text("id", "message_id", "sms_id"); id != "" {
-		return channel.Key(id)
+		return channel.IndexKey(id)
 	}
 	if o.text("from_number") == "" {
 		return "" // not even from whom
@@ -73,19 +73,19 @@ func (o object) textID() string {
 // nobody's, and have nothing to do with each other.
 func (o object) sender(id string) (channel.Party, string) {
 	p, thread := party(o.text("from_number"))
-	return p, cmp.Or(thread, channel.Key("sms "+id))
+	return p, cmp.Or(thread, channel.IndexKey("sms "+id))
 }
 
 // copyID is what a recipient's copy of a text is known by: each is a message of its
 // own, in a conversation of its own.
 func (o object) copyID(recipient string) string {
 	if len(o.recipients()) > 1 {
-		return channel.Key(o.textID() + ":" + recipient)
+		return channel.IndexKey(o.textID() + ":" + recipient)
 	}
 	return o.textID()
 }
 
-func (o object) status() string { return channel.Key(strings.ToLower(o.text("message_status"))) }
+func (o object) status() string { return channel.IndexKey(strings.ToLower(o.text("message_status"))) }
 
 // speaks reports whether the event holds what the text says.
 func (o object) speaks() bool { return o.text("text") != "" || o.text("mms_url") != "" }
@@ -222,5 +222,5 @@ func explain(result string) (text string, permanent, optedOut bool) {
 	case "", "failed", "undelivered", "canceled":
 		return "the text was not delivered", false, false
 	}
-	return "the text was not delivered (" + channel.Key(result) + ")", false, false
+	return "the text was not delivered (" + channel.IndexKey(result) + ")", false, false
 }

@@ -38,7 +38,7 @@ func (*Adapter) Verify(r *channel.Request, secret string) bool {
 // token.
 func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	presented := r.First(signatureHeader)
-	return channel.Shaped(presented == "" || decodeSignature(presented) != nil)
+	return channel.BodyDecidesIf(presented == "" || decodeSignature(presented) != nil)
 }
 
 func digest(body []byte, secret string) []byte {

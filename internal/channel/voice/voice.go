@@ -47,9 +47,9 @@ type Adapter struct {
 }
 
 var (
-	_ channel.Adapter       = (*Adapter)(nil)
-	_ channel.AddressFormer = (*Adapter)(nil)
-	_ channel.MediaSource   = (*Adapter)(nil)
+	_ channel.Adapter           = (*Adapter)(nil)
+	_ channel.AddressNormalizer = (*Adapter)(nil)
+	_ channel.MediaSource       = (*Adapter)(nil)
 )
 
 // New returns the channel.
@@ -142,17 +142,17 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	id, state := o.text("call_id"), o.state()
 	if kind := strings.ToLower(o.text("event_type")); id == "" && (state == "" || kind != "" && !strings.Contains(kind, "call")) {
 		// News of contacts and agents, and whatever else the account subscribes to.
-		part.Kind, part.Skip = cmp.Or(channel.Key(kind), "unknown"), true
+		part.Kind, part.Skip = cmp.Or(channel.IndexKey(kind), "unknown"), true
 		return []channel.Part{part}, nil
 	}
 	if id == "" || state == "" {
 		return nil, fmt.Errorf("%w: an event of a call needs call_id and state", channel.ErrUnreadable)
 	}
-	part.Kind = channel.Key(state)
-	part.Key = channel.Key(id + ":" + state + ":" + cmp.Or(o.text("event_timestamp"), o.digest()))
+	part.Kind = channel.IndexKey(state)
+	part.Key = channel.IndexKey(id + ":" + state + ":" + cmp.Or(o.text("event_timestamp"), o.digest()))
 	_, part.Sender = o.contact()
 	if part.Sender == "" {
-		part.Sender = channel.Key("call " + id)
+		part.Sender = channel.IndexKey("call " + id)
 	}
 	return []channel.Part{part}, nil
 }
@@ -182,7 +182,7 @@ func party(raw string) (p channel.Party, thread string) {
 	if e164 := number(raw); e164 != "" {
 		return channel.Party{Phone: e164}, e164
 	}
-	id := channel.Key(raw)
+	id := channel.IndexKey(raw)
 	return channel.Party{ID: id}, id
 }
 
@@ -216,12 +216,12 @@ func address(raw string) string {
 	if withheld(raw) {
 		return ""
 	}
-	return cmp.Or(number(raw), channel.Key(raw))
+	return cmp.Or(number(raw), channel.IndexKey(raw))
 }
 
-// FormAddress implements [channel.AddressFormer]. What is no number is taken for
+// NormalizeAddress implements [channel.AddressNormalizer]. What is no number is taken for
 // the provider's id of a user, a department or an office, and stays as it is.
-func (*Adapter) FormAddress(raw string) (string, error) {
+func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	a := address(raw)
 	if a == "" {
 		return "", errors.New("must be a number such as +12085550100, or the provider's id of what calls are for")

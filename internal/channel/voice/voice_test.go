@@ -161,7 +161,7 @@ func TestFormAddress(t *testing.T) {
 		{"blocked", ""},
 		{" ", ""},
 	} {
-		got, err := voice.New(voice.Config{}).FormAddress(tt.raw)
+		got, err := voice.New(voice.Config{}).NormalizeAddress(tt.raw)
 		if got != tt.want || (err != nil) != (tt.want == "") {
 			t.Errorf("FormAddress(%q) = %q, %v, want %q", tt.raw, got, err, tt.want)
 		}
@@ -170,7 +170,7 @@ func TestFormAddress(t *testing.T) {
 
 func TestMediaRequest(t *testing.T) {
 	a := voice.New(voice.Config{MediaHosts: []string{"proxy.example:8443"}})
-	got := a.MediaRequest(channel.Attachment{URL: "https://dialpad.com/blob/1.mp3"}, channel.OfConnection(a.API(), map[string]string{"api_token": "t"}))
+	got := a.MediaRequest(channel.Attachment{URL: "https://dialpad.com/blob/1.mp3"}, channel.ConnectionCredentials(a.API(), map[string]string{"api_token": "t"}))
 	want := channel.MediaRequest{
 		URL: "https://dialpad.com/blob/1.mp3", Header: http.Header{"Authorization": {"Bearer t"}},
 		Hosts: []string{"dialpad.com", ".dialpad.com", "storage.googleapis.com", "proxy.example:8443"}, HeaderHosts: []string{"dialpad.com", ".dialpad.com", "proxy.example:8443"},

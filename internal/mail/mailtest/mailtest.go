@@ -101,7 +101,7 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 
 	t.Run("handing over", func(t *testing.T) {
 		f := open(t)
-		carrier, ok := f.Sender.(mail.Carrier)
+		carrier, ok := f.Sender.(mail.TrackedSender)
 		if !ok {
 			t.Skip("does not say when it hands over")
 		}
@@ -115,15 +115,15 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		}
 		spoiled := plain()
 		spoiled.To = nil
-		if _, err := carrier.Carry(t.Context(), spoiled, hand); err == nil || handed != 0 {
+		if _, err := carrier.SendTracked(t.Context(), spoiled, hand); err == nil || handed != 0 {
 			t.Errorf("Carry of what cannot be sent: %v, handed over %d times; want an error, none", err, handed)
 		}
 		changed := errors.New("changed my mind")
-		_, err := carrier.Carry(t.Context(), plain(), func() error { return changed })
+		_, err := carrier.SendTracked(t.Context(), plain(), func() error { return changed })
 		if _, ok := errors.AsType[*mail.Error](err); !ok || !errors.Is(err, changed) {
 			t.Errorf("Carry whose handing fails returned %v, want a *mail.Error that is %v", err, changed)
 		}
-		if _, err := carrier.Carry(t.Context(), plain(), hand); err != nil || handed != 1 {
+		if _, err := carrier.SendTracked(t.Context(), plain(), hand); err != nil || handed != 1 {
 			t.Errorf("Carry: %v, handed over %d times; want once", err, handed)
 		}
 		if got := f.Received(t); len(got) != 1 {

@@ -54,9 +54,9 @@ type wireChannel struct {
 }
 
 type notice struct {
-	Kind channel.NewsKind `json:"kind"`
-	Text string           `json:"text"`
-	At   rest.Time        `json:"at"`
+	Kind channel.ConnectionEventKind `json:"kind"`
+	Text string                      `json:"text"`
+	At   rest.Time                   `json:"at"`
 }
 
 func (a *API) wireOfChannel(c *connection.Connection) wireChannel {

@@ -48,8 +48,8 @@ func TestWhatProvidersSay(t *testing.T) {
 		t.Errorf("a new channel has notice %v", made["notice"])
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := r.connections.IntakeNews(t.Context(), tx, channel.Origin{OrganizationID: r.ours.ID, ConnectionID: made.text("id"), ReceivedAt: at},
-			&channel.News{Kind: channel.Disconnected, Text: "the app was removed"})
+		_, err := r.connections.IntakeConnectionEvent(t.Context(), tx, channel.Source{OrganizationID: r.ours.ID, ConnectionID: made.text("id"), ReceivedAt: at},
+			&channel.ConnectionEvent{Kind: channel.Disconnected, Text: "the app was removed"})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -132,7 +132,7 @@ func (a *API) proveChannel(ctx context.Context, r *rest.Request) (rest.Response,
 	var c connection.Connection
 	var err error
 	if in.Code.Set {
-		c, err = a.Connections.Answer(ctx, r.Key.OrganizationID, r.Path("id"), in.Code.Value)
+		c, err = a.Connections.AnswerChallenge(ctx, r.Key.OrganizationID, r.Path("id"), in.Code.Value)
 	} else {
 		c, err = a.Connections.Prove(ctx, r.Key.OrganizationID, r.Path("id"), in.Way.Value)
 	}

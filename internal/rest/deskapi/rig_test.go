@@ -63,7 +63,7 @@ type rig struct {
 	api         *rest.API
 
 	log  *event.Log
-	mail mail.Carrier // before open: the mail server
+	mail mail.TrackedSender // before open: the mail server
 
 	sent    []string // challenges, "address: text"
 	records []string // what DNS has for every name
@@ -102,7 +102,7 @@ var errNoMail = &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Tempora
 func (noMail) Send(context.Context, mail.Message) error {
 	return errNoMail
 }
-func (noMail) Carry(context.Context, mail.Message, func() error) (string, error) {
+func (noMail) SendTracked(context.Context, mail.Message, func() error) (string, error) {
 	return "", errNoMail
 }
 func (noMail) EnqueueMail(context.Context, *db.Tx, mail.Message) error { return nil }
@@ -155,7 +155,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		},
 		LookupTXT: r.LookupTXT,
 	})
-	r.connections.RecordTo(r.audit)
+	r.connections.SetAuditLog(r.audit)
 	sender := outbound.Open(outbound.Config{
 		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: box, Mail: r.mail,
 		HTTP: netguard.NewTransport(netguard.Guard{AllowPrivate: true}), BaseURL: origin, Logger: log,

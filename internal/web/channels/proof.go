@@ -147,7 +147,7 @@ func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
 	var c connection.Connection
 	var err error
 	if values.Has("code") {
-		c, err = p.Connections.Answer(r.Context(), r.OrganizationID, id, values.Get("code"))
+		c, err = p.Connections.AnswerChallenge(r.Context(), r.OrganizationID, id, values.Get("code"))
 	} else {
 		c, err = p.Connections.Prove(r.Context(), r.OrganizationID, id, way)
 	}

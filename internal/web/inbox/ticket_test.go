@@ -645,7 +645,7 @@ func TestDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write(func(tx *db.Tx) error {
-		return h.desk.Failed(t.Context(), tx, &w, channel.Verdict{Reason: "the number is not in use"})
+		return h.desk.Failed(t.Context(), tx, &w, channel.SendResult{Reason: "the number is not in use"})
 	})
 	d := b.Page("/tickets/1")
 	d.Want("Not delivered: the number is not in use", "Write it again")

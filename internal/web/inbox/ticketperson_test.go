@@ -97,7 +97,7 @@ func TestCustomerOfATicket(t *testing.T) {
 
 	customer := h.ticket(1).Customer.ID
 	h.write(func(tx *db.Tx) error {
-		_, _, err := shops.IntakeRecord(t.Context(), tx, channel.Origin{OrganizationID: h.Organization.ID, Channel: "storefront", ConnectionID: "s1"}, &channel.Record{
+		_, _, err := shops.IntakeRecord(t.Context(), tx, channel.Source{OrganizationID: h.Organization.ID, Channel: "storefront", ConnectionID: "s1"}, &channel.Record{
 			Customer: channel.Party{Email: string(idle.Email)}, UpdatedAt: time.Now(),
 			Order: &channel.Order{
 				ExternalID: "1", Number: "#1001 <b>", Status: "paid, not fulfilled", Currency: "EUR", Total: "12.50", URL: "javascript:alert(1)",
@@ -112,7 +112,7 @@ func TestCustomerOfATicket(t *testing.T) {
 		return err
 	})
 	h.write(func(tx *db.Tx) error {
-		_, err := calls.IntakeCall(t.Context(), tx, channel.Origin{OrganizationID: h.Organization.ID, Channel: "voice"}, &channel.PhoneCall{
+		_, err := calls.IntakeCall(t.Context(), tx, channel.Source{OrganizationID: h.Organization.ID, Channel: "voice"}, &channel.PhoneCall{
 			IDs: []string{"c1"}, State: "hangup", At: time.Now(), Inbound: true, Contact: channel.Party{Phone: "+14155550177"}, Target: channel.Party{Name: "Support"},
 			StartedAt: time.Now().Add(-time.Minute), AnsweredAt: time.Now().Add(-50 * time.Second), EndedAt: time.Now(), Duration: 50 * time.Second,
 		})
@@ -135,7 +135,7 @@ func TestCustomerOfATicket(t *testing.T) {
 type ways struct{}
 
 func (ways) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
-	m.From, m.OpenUntil = "+14155550100", time.Now().Add(3*time.Hour+time.Minute)
+	m.From, m.WindowEndsAt = "+14155550100", time.Now().Add(3*time.Hour+time.Minute)
 	return connectionID, nil
 }
 

@@ -113,7 +113,7 @@ func TestAskWithDeploymentCredentials(t *testing.T) {
 		h := startSQLite(t, withParcels(asking{parcels: newParcels("parcels"), calls: 1}), func(h *house) {
 			h.api = p
 			h.secrets = map[string][]string{"parcels": {"the deployment's"}}
-			h.credentials = map[string]channel.Credentials{"parcels": channel.OfDeployment(parcelAPI, parcelAPI.URL, map[string]string{"token": "D"})}
+			h.credentials = map[string]channel.Credentials{"parcels": channel.DeploymentCredentials(parcelAPI, parcelAPI.URL, map[string]string{"token": "D"})}
 		})
 		h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "A"} })
 		h.connect(t, "parcels", "b", func(n *connection.New) { n.Credentials = map[string]string{"other": "B"} })
@@ -200,7 +200,7 @@ func TestVisit(t *testing.T) {
 				p := &provider{answers: map[string]answerFunc{tt.url: tt.answer}}
 				h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
 				h.connect(t, "parcels", "a")
-				h.wantAnswer(t, parcelRequest(parcelPath, eventTo("a", channel.Event{Visit: &channel.Visit{URL: tt.url, Hosts: []string{"sns.example"}}}), secretOf("a")), 200, accepted)
+				h.wantAnswer(t, parcelRequest(parcelPath, eventTo("a", channel.Event{URLConfirmation: &channel.URLConfirmation{URL: tt.url, Hosts: []string{"sns.example"}}}), secretOf("a")), 200, accepted)
 				h.run(t)
 				h.settled(t)
 				e := h.list(t)[0]
@@ -220,7 +220,7 @@ func TestVisitDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, withParcels(newParcels("parcels")))
 		h.connect(t, "parcels", "a")
-		visit := channel.Event{Visit: &channel.Visit{URL: "https://sns.example/?Token=hush", Hosts: []string{"sns.example"}}}
+		visit := channel.Event{URLConfirmation: &channel.URLConfirmation{URL: "https://sns.example/?Token=hush", Hosts: []string{"sns.example"}}}
 		h.wantAnswer(t, parcelRequest(parcelPath, eventTo("a", visit), secretOf("a")), 200, accepted)
 		h.run(t)
 		h.settled(t)

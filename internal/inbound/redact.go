@@ -167,7 +167,7 @@ func (s *Service) forgetOne(ctx context.Context, e *Event, whose func(*Event) cl
 // written down: it goes with the next one.
 func lawful(e *Event) bool {
 	switch channel.PrivacyKind(e.Kind) {
-	case channel.PrivacyRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
+	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 		return e.State == Accepted
 	}
 	return false

@@ -6,11 +6,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Watch has fn called, in the transaction, whenever a connection was made or
+// OnChange has fn called, in the transaction, whenever a connection was made or
 // changed, with what it is then, or removed, with what it was. An error of fn fails
 // the change. It is called before the service is used, and not for what is only
 // shown of a connection.
-func (s *Service) Watch(fn func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error) {
+func (s *Service) OnChange(fn func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error) {
 	s.watchers = append(s.watchers, fn)
 }
 

@@ -301,7 +301,7 @@ func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, t
 	if !ok {
 		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
-	list, err := s.connections.At(ctx, a.Info().Medium, []string{e.Address})
+	list, err := s.connections.FindByAddresses(ctx, a.Info().Medium, []string{e.Address})
 	if err != nil || len(list) == 0 || !list[0].Proven() {
 		return nil, false, err // claims of an address get nothing of it
 	}
@@ -416,7 +416,7 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 		v.named, v.candidates = true, []candidate{{c, 1, true}}
 		return v, nil
 	}
-	at, err := s.connections.At(ctx, a.Info().Medium, addresses)
+	at, err := s.connections.FindByAddresses(ctx, a.Info().Medium, addresses)
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}

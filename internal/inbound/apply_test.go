@@ -25,7 +25,7 @@ type taker struct {
 	err   error // what comes back instead, once
 }
 
-func (k *taker) tell(tx *db.Tx, what string, o channel.Origin) (any, error) {
+func (k *taker) tell(tx *db.Tx, what string, o channel.Source) (any, error) {
 	k.mu.Lock()
 	err := k.err
 	k.err = nil
@@ -44,11 +44,11 @@ func (k *taker) tell(tx *db.Tx, what string, o channel.Origin) (any, error) {
 	return map[string]string{"outcome": "taken"}, nil
 }
 
-func (k *taker) IntakeCall(_ context.Context, tx *db.Tx, o channel.Origin, c *channel.PhoneCall) (any, error) {
+func (k *taker) IntakeCall(_ context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (any, error) {
 	return k.tell(tx, "call "+c.State, o)
 }
 
-func (k *taker) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Origin, r *channel.Record) (any, *channel.Message, error) {
+func (k *taker) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	if r.Message != nil {
 		r.Message.Text += "!" // twice, if it were given the same again
 	}
@@ -56,11 +56,11 @@ func (k *taker) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Origin, r *
 	return result, r.Message, err
 }
 
-func (k *taker) IntakePrivacy(_ context.Context, tx *db.Tx, o channel.Origin, p *channel.Privacy) (any, error) {
+func (k *taker) IntakePrivacy(_ context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
 	return k.tell(tx, "privacy "+string(p.Kind), o)
 }
 
-func (k *taker) IntakeNews(_ context.Context, tx *db.Tx, o channel.Origin, n *channel.News) (any, error) {
+func (k *taker) IntakeConnectionEvent(_ context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
 	return k.tell(tx, "news "+string(n.Kind), o)
 }
 
@@ -92,11 +92,11 @@ func TestTake(t *testing.T) {
 			result: `{"outcome":"ticket_created"`, tickets: [][]string{{"cancel it! [5]"}},
 		},
 		{
-			name: "privacy", event: channel.Event{Privacy: &channel.Privacy{Kind: channel.PrivacyRequest}},
+			name: "privacy", event: channel.Event{Privacy: &channel.PrivacyRequest{Kind: channel.PrivacyDataRequest}},
 			taken: []string{"privacy customers/data_request"}, result: `{"outcome":"taken"}`,
 		},
 		{
-			name: "news", event: channel.Event{News: &channel.News{Kind: channel.Disconnected}},
+			name: "news", event: channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: channel.Disconnected}},
 			taken: []string{"news disconnected"}, result: `{"outcome":"taken"}`,
 		},
 	} {
@@ -170,9 +170,9 @@ func TestPlace(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio"), "https://files.example/2": status(500)}}
 		h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
 		c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
-		o := channel.Origin{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
+		o := channel.Source{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
 		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
-		place := func(o channel.Origin) (id string, err error) {
+		place := func(o channel.Source) (id string, err error) {
 			err = h.db.Write(t.Context(), func(tx *db.Tx) error {
 				id, err = h.Place(t.Context(), tx, o, m)
 				return err

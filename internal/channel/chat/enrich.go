@@ -42,8 +42,8 @@ func (e *envelope) users() []string {
 // mention matches somebody whom a text names by the id alone.
 var mention = regexp.MustCompile(`<@([UW][A-Z0-9]{1,40})>`)
 
-// Ask implements [channel.Asker].
-func (a *Adapter) Ask(r *channel.Request, _ channel.Part, answers []channel.Answer, credentials channel.Credentials) *channel.Call {
+// EnrichCall implements [channel.Enricher].
+func (a *Adapter) EnrichCall(r *channel.Request, _ channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
 	if credentials.Get(CredBotToken) == "" {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (a *Adapter) Locate(at channel.Attachment, credentials channel.Credentials)
 }
 
 // Located implements [channel.MediaLocator].
-func (a *Adapter) Located(at channel.Attachment, answer channel.Answer) channel.Attachment {
+func (a *Adapter) Located(at channel.Attachment, answer channel.Response) channel.Attachment {
 	reply := parseReply(answer)
 	if !reply.OK {
 		at.Error = unlocated
@@ -86,7 +86,7 @@ func (a *Adapter) Located(at channel.Attachment, answer channel.Answer) channel.
 	f.Access = "" // asked and answered
 	told := f.attachment()
 	if f.Mode == "external" && link(f.URL) {
-		told.URL, told.Error = "", "it is not in the chat but at "+channel.Clean(f.URL)
+		told.URL, told.Error = "", "it is not in the chat but at "+channel.CleanText(f.URL)
 	}
 	told.Lookup = at.Lookup
 	return told
@@ -115,7 +115,7 @@ type reply struct {
 }
 
 // parseReply reads an answer; what is none reads as a refusal without words.
-func parseReply(a channel.Answer) reply {
+func parseReply(a channel.Response) reply {
 	var r reply
 	if a.Status != http.StatusOK || json.Unmarshal(a.Body, &r) != nil {
 		return reply{}
@@ -137,7 +137,7 @@ func lostAccess(code string) bool {
 type knowledge map[string]channel.Party
 
 // learn reads the answers to the questions for users, in the same order.
-func learn(users []string, answers []channel.Answer) knowledge {
+func learn(users []string, answers []channel.Response) knowledge {
 	k := knowledge{}
 	for i, answer := range answers[:min(len(answers), len(users))] {
 		reply := parseReply(answer)
@@ -146,7 +146,7 @@ func learn(users []string, answers []channel.Answer) knowledge {
 		}
 		u := &reply.User
 		k[users[i]] = channel.Party{
-			ID: key(users[i]), Name: channel.Clean(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: channel.Clean(u.Profile.Email),
+			ID: key(users[i]), Name: channel.CleanText(cmp.Or(u.Profile.RealName, u.Profile.DisplayName, u.Name)), Email: channel.CleanText(u.Profile.Email),
 		}
 	}
 	return k
@@ -163,7 +163,7 @@ func (k knowledge) party(id string) channel.Party {
 // text makes a text readable: what stands in angle brackets is a reference to
 // somebody or something, and those that are meant are escaped.
 func (k knowledge) text(s string) string {
-	s = channel.Clean(s)
+	s = channel.CleanText(s)
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(s, "<")

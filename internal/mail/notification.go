@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Letter is a mail from the program to a person: a few paragraphs and, in most,
+// Notification is a mail from the program to a person: a few paragraphs and, in most,
 // one thing to do next. It is written once and read as text or as HTML.
-type Letter struct {
+type Notification struct {
 	Subject string
 	Before  []string // paragraphs
 	Action  Action   // the zero value for none
@@ -24,7 +24,7 @@ type Action struct {
 
 // Message returns the letter as a message to one person. It says of itself that
 // a machine wrote it, so that no other machine answers (RFC 3834).
-func (l Letter) Message(from, to Address) (Message, error) {
+func (l Notification) Message(from, to Address) (Message, error) {
 	var text strings.Builder
 	for _, p := range l.Before {
 		text.WriteString(p + "\n\n")

@@ -37,7 +37,7 @@ const (
 
 // answers are what a provider has told about one part.
 type answers struct {
-	list    []channel.Answer
+	list    []channel.Response
 	size    int64 // bytes of all bodies
 	reserve func(ctx context.Context) error
 	held    func() // gives up the memory that was reserved; nil while none is
@@ -81,16 +81,16 @@ func (s *Service) newAnswers() *answers {
 }
 
 // putsOff is the error of an answer that says to ask again later.
-func putsOff(a channel.Answer) error {
+func putsOff(a channel.Response) error {
 	return &askError{cause: fmt.Errorf("it puts us off with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
 }
 
 // ask has the provider tell what the request leaves out.
-func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *answers) error {
+func (s *Service) ask(ctx context.Context, w *work, asker channel.Enricher, got *answers) error {
 	req, part := w.event.request(), w.event.part()
 	until := time.Now().Add(optionalWait)
 	for range maxAsks {
-		call := asker.Ask(req, part, got.list, s.credentials(w))
+		call := asker.EnrichCall(req, part, got.list, s.credentials(w))
 		if call == nil {
 			return nil
 		}
@@ -102,7 +102,7 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if d, ok := asker.(channel.Deferrer); ok && err == nil && w.attempt < askTries && d.Defers(answer) {
+		if d, ok := asker.(channel.RetryDecider); ok && err == nil && w.attempt < askTries && d.ShouldRetry(answer) {
 			return putsOff(answer)
 		}
 		if err == nil {
@@ -113,7 +113,7 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 			return err
 		}
 		s.log.WarnContext(ctx, "the provider does not tell what an event leaves out", "event", w.event.ID, "error", err)
-		got.list = append(got.list, channel.Answer{})
+		got.list = append(got.list, channel.Response{})
 	}
 	s.log.WarnContext(ctx, "a channel asks its provider without end", "event", w.event.ID, "channel", w.event.Channel)
 	return nil
@@ -121,8 +121,8 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Asker, got *an
 
 // call makes a request of the provider's API, which ends at a time. The error is an
 // [*askError]; it repeats neither address nor credentials.
-func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *answers) (channel.Answer, error) {
-	var none channel.Answer
+func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *answers) (channel.Response, error) {
+	var none channel.Response
 	transport := s.api
 	if c.Public() {
 		transport = s.media
@@ -144,7 +144,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, go
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
 		return none, &askError{cause: fmt.Errorf("it answered %s", resp.Status), wait: netguard.RetryAfter(resp.Header, time.Now())}
 	}
-	answer := channel.Answer{Status: resp.StatusCode, Header: resp.Header}
+	answer := channel.Response{Status: resp.StatusCode, Header: resp.Header}
 	if answer.Body, err = got.read(ctx, resp.Body); err != nil {
 		return none, &askError{cause: err}
 	}

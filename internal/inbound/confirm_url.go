@@ -12,7 +12,7 @@ import (
 
 const visitTimeout = 10 * time.Second
 
-// visited is the result of a [channel.Visit].
+// visited is the result of a [channel.URLConfirmation].
 type visited struct {
 	Outcome string `json:"outcome"`          // visited or refused
 	Status  int    `json:"status,omitempty"` // what the provider answered
@@ -23,7 +23,7 @@ type visited struct {
 // a public address, on hosts that the channel allows, and without following it
 // elsewhere. An error means that another try can help. It does not repeat the
 // address, which may hold a token.
-func (s *Service) visit(ctx context.Context, v *channel.Visit) (*visited, error) {
+func (s *Service) visit(ctx context.Context, v *channel.URLConfirmation) (*visited, error) {
 	ctx, cancel := context.WithTimeout(ctx, visitTimeout)
 	defer cancel()
 	refused := func(reason string) (*visited, error) { return &visited{Outcome: "refused", Reason: reason}, nil }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Fresh is how long a connection is believed to be as it was read.
-const Fresh = time.Second
+// CacheTTL is how long a connection is believed to be as it was read.
+const CacheTTL = time.Second
 
 // maxRemembered bounds the addresses in memory.
 const maxRemembered = 10_000
@@ -50,7 +50,7 @@ func (m *memory) recall(medium string, addresses []string) (found []*Connection,
 	for _, address := range addresses {
 		r, ok := m.by[place{medium, address}]
 		switch {
-		case !ok || now.Sub(r.read) >= Fresh:
+		case !ok || now.Sub(r.read) >= CacheTTL:
 			missing = append(missing, address)
 		default:
 			found = append(found, r.connections...)

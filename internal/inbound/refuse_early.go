@@ -104,7 +104,7 @@ func (e *endpoint) mayVerify(ctx context.Context, a channel.Adapter, req *channe
 	}
 	channels := append([]string{info.Name}, info.Serves...)
 	for _, after := range []time.Time{{}, req.Received} { // from memory, and if none is found there, anew
-		list, all, err := e.connections.OfChannels(ctx, channels, after)
+		list, all, err := e.connections.ListByChannels(ctx, channels, after)
 		if err != nil {
 			return false, fmt.Errorf("list connections: %w", err)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestLetter(t *testing.T) {
-	l := mail.Letter{
+	l := mail.Notification{
 		Subject: "Join <Acme>",
 		Before:  []string{`Robin <script>alert(1)</script> invites you.`, "Second."},
 		Action:  mail.Action{Label: "Join", URL: "https://help.example.com/invitation?token=a&b=c"},
@@ -34,7 +34,7 @@ func TestLetter(t *testing.T) {
 		t.Errorf("not sendable: %v", err)
 	}
 
-	m, err = mail.Letter{Subject: "Done", Before: []string{"Your password was changed."}}.Message(m.From, m.To[0])
+	m, err = mail.Notification{Subject: "Done", Before: []string{"Your password was changed."}}.Message(m.From, m.To[0])
 	if err != nil {
 		t.Fatal(err)
 	}
