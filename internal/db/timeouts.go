@@ -20,13 +20,14 @@ type limits struct {
 	lock      time.Duration // for each lock that it waits for
 	long      time.Duration // for each statement and lock of work named by [LongRunning]
 	dial      time.Duration // for a connection to PostgreSQL
+	idle      time.Duration // of a connection to PostgreSQL that is tried before it is used again
 	// grace is how much longer than the server's own limit we wait for its answer.
 	// After that it hangs.
 	grace time.Duration
 }
 
 // defaultLimits are the limits that docs/operations.md documents.
-var defaultLimits = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, grace: 2 * time.Second}
+var defaultLimits = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, idle: time.Second, grace: 2 * time.Second}
 
 // probePause is the time between two tries of a server that hangs.
 const probePause = time.Second
@@ -161,7 +162,25 @@ func newConnector(cfg *pgx.ConnConfig, l limits) connector {
 		_, err := c.Exec(ctx, strings.Join(set, ";"), pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	return connector{stdlib.GetConnector(*cfg, given), g}
+	return connector{stdlib.GetConnector(*cfg, given, stdlib.OptionShouldPing(g.check), stdlib.OptionResetSession(reset)), g}
+}
+
+// check tries a connection that was idle, within the time of a statement; the driver's own
+// ping has no limit, so check always reports false. A connection that does not answer is
+// closed.
+func (g *guard) check(ctx context.Context, p stdlib.ShouldPingParams) bool {
+	if p.IdleDuration > g.idle {
+		_, _ = p.Conn.Exec(ctx, "-- ping", pgx.QueryExecModeSimpleProtocol) // see reset
+	}
+	return false
+}
+
+// reset refuses a connection that [guard.check] found closed.
+func reset(_ context.Context, c *pgx.Conn) error {
+	if c.IsClosed() {
+		return driver.ErrBadConn
+	}
+	return nil
 }
 
 // Connect implements [driver.Connector].

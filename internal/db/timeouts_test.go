@@ -94,8 +94,8 @@ func (i *ice) freeze(frozen bool) {
 }
 
 // TestServerFrozen: a server that does not answer keeps nobody waiting, in transactions
-// and outside, also those who have to wait for a connection; and it is used again once it
-// answers.
+// and outside, also those who have to wait for a connection or whose connection was idle;
+// and it is used again once it answers.
 func TestServerFrozen(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("needs PostgreSQL")
@@ -112,7 +112,7 @@ func TestServerFrozen(t *testing.T) {
 		var n int
 		return d.QueryRow(ctx, "SELECT 1").Scan(&n)
 	}
-	if err := read(); err != nil {
+	if err := read(); err != nil { // leaves an idle connection
 		t.Fatal(err)
 	}
 	line.freeze(true)
