@@ -67,6 +67,10 @@ func (workspaces) ProofCall(address string, c channel.Credentials, answers []cha
 		call := c.Call("GET", "/owner", http.Header{"Authorization": {c.Get("token")}}, nil)
 		return &call, nil
 	}
+	if string(answers[0].Body) == "ask again" {
+		call := c.Call("GET", "/owner", nil, nil)
+		return &call, nil
+	}
 	if string(answers[0].Body) != address {
 		return nil, errors.New("the token is of another workspace")
 	}
@@ -824,7 +828,12 @@ func TestOneProof(t *testing.T) {
 func TestProofCallGoesToProviderOnly(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "chat", "T1", "token", "the token", "api_url", "https://evil.example")
-	r.owner = "T2"
+	r.owner = "ask again"
+	if err := r.prove(c, channel.ProveByProvider); err == nil || len(r.asked) != 3 {
+		t.Errorf("a provider that is asked without end: %v after %d calls, want an error after 3", err, len(r.asked))
+	}
+	r.want(c, "pending")
+	r.asked, r.owner = nil, "T2"
 	kind(t, r.prove(c, channel.ProveByProvider), problem.Precondition)
 	r.want(c, "pending")
 	r.owner = "T1"

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,10 +30,11 @@ func hasty(t *testing.T, rawURL string) *db.DB {
 
 // ice carries connections to a server, and passes nothing on while it is frozen.
 type ice struct {
-	address string
-	mu      sync.Mutex
-	thawed  *sync.Cond
-	frozen  bool
+	address  string
+	accepted atomic.Int64 // connections
+	mu       sync.Mutex
+	thawed   *sync.Cond
+	frozen   bool
 }
 
 func newIce(t *testing.T, target string) *ice {
@@ -50,6 +52,7 @@ func newIce(t *testing.T, target string) *ice {
 			if err != nil {
 				return
 			}
+			i.accepted.Add(1)
 			far, err := net.Dial("tcp", target)
 			if err != nil {
 				near.Close()
@@ -127,6 +130,10 @@ func TestServerFrozen(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	// Once it is known that the server hangs, few try it.
+	if n := line.accepted.Load(); n > 100 {
+		t.Errorf("%d connections were tried for 200 requests", n)
+	}
 	line.freeze(false)
 	for err := read(); err != nil; err = read() {
 		wantUnavailable(t, "a read before the next try", err)
@@ -136,7 +143,15 @@ func TestServerFrozen(t *testing.T) {
 			t.Fatal("the server is not used again")
 		}
 	}
-	// The caller's own impatience is no sign of a frozen server.
+	// The caller's own impatience is no sign of a frozen server, and the next does not wait.
+	short, end := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer end()
+	if err := d.QueryRow(short, "SELECT pg_sleep(0.1)").Scan(new(any)); err == nil {
+		t.Error("a statement outlived its caller")
+	}
+	if err := read(); err != nil {
+		t.Errorf("a read after one whose caller had no more time: %v", err)
+	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := d.Read(ended, func(*db.Tx) error { return nil }); problem.Of(err) == problem.Unavailable {
@@ -162,7 +177,11 @@ func TestSlowStatement(t *testing.T) {
 			return tx.QueryRow(ctx, slow).Scan(&skip)
 		})
 	}
-	wantUnavailable(t, "a slow statement", run(ctx))
+	err := run(ctx)
+	wantUnavailable(t, "a slow statement", err)
+	if !d.Postgres() && !strings.Contains(err.Error(), "a statement took too long: longer than 200ms") {
+		t.Errorf("a slow statement: %v, want its limit named", err)
+	}
 	wantUnavailable(t, "a slow statement without a transaction", d.QueryRow(ctx, slow).Err())
 	if !d.Postgres() {
 		slow = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT count(*) FROM n"
@@ -190,7 +209,11 @@ func TestLockHeld(t *testing.T) {
 		})
 	}()
 	<-held
-	wantUnavailable(t, "a lock that is held", d.Write(ctx, func(tx *db.Tx) error { return tx.Lock(ctx, "k") }))
+	err := d.Write(ctx, func(tx *db.Tx) error { return tx.Lock(ctx, "k") })
+	wantUnavailable(t, "a lock that is held", err)
+	if got := db.Reason(err); got != "a lock is held for too long" { // not that the statement took too long
+		t.Errorf("the reason is %q", got)
+	}
 	close(release)
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -90,6 +90,10 @@ func TestCrossedReply(t *testing.T) {
 	if _, err := f.replyHaving(other, grace, of); err != nil {
 		t.Errorf("a note crosses: %v", err)
 	}
+	asked, _ := f.begin("A third one") // its message is the customer's
+	if _, err := f.replyHaving(asked, grace, new("")); err != nil {
+		t.Errorf("a customer's message crosses: %v", err)
+	}
 	for _, id := range []string{*of, "nothing"} {
 		_, err = f.replyHaving(ticket, grace, &id)
 		refused(t, "a message from elsewhere", err, problem.Invalid, "not_found", "seen_message_id")

@@ -10,10 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // boss is who runs each organization.
@@ -43,6 +46,7 @@ func TestAdminsAreMailedOfDeadEvents(t *testing.T) {
 		broken := true
 		h := startSQLite(t, unlucky(&broken))
 		h.connect(t, "sms", ours)
+		h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.OrganizationID = "org-2" })
 		h.run(t)
 		dies := func(n int) {
 			t.Helper()
@@ -79,6 +83,14 @@ func TestAdminsAreMailedOfDeadEvents(t *testing.T) {
 		wantMails("after an hour", 2, 2, "sms: 3 events.")
 		hour()
 		wantMails("without news", 2, 2, "sms: 3 events.")
+		form := text("SMx", theirs, "hello")
+		form.Set("To", "+14155550102")
+		h.wantAnswer(t, smsRequest(form, secretOf("+14155550102")), 200, twiml)
+		h.settled(t)
+		wantMails("after another organization's", 2, 3, "sms: 1 event.")
+		if last := h.mailed.all()[4:]; len(last) != 2 || last[1].To[0].Address != "admin@org-2.example" {
+			t.Errorf("mailed %+v, want the operator and the other organization's admin", last)
+		}
 		if n, err := h.DeadCount(t.Context(), "org-1"); n != 4 || err != nil {
 			t.Errorf("DeadCount() = %d, %v; want 4", n, err)
 		}
@@ -134,5 +146,48 @@ func TestReplayAll(t *testing.T) {
 	}
 	if n := h.count(t, "SELECT count(*) FROM jobs"); n != 2 || len(h.list(t, inbound.Dead)) != 1 {
 		t.Errorf("%d jobs and %d dead events, want 2 and 1", n, len(h.list(t, inbound.Dead)))
+	}
+}
+
+// TestReplayAllPages: more events than one step reads are all chosen, each once, the
+// oldest first.
+func TestReplayAllPages(t *testing.T) {
+	h := start(t)
+	h.connect(t, "sms", ours)
+	const many = 205 // more than a step
+	for i := range many {
+		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), theirs, "hello"), secretOf(ours)), 200, twiml)
+	}
+	var got []string
+	if err := h.ReplayAll(t.Context(), inbound.Filter{}, true, func(e *inbound.Event, err error) error {
+		got = append(got, e.ID)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if distinct := slices.Compact(slices.Clone(got)); len(got) != many || len(distinct) != many || !slices.IsSorted(got) {
+		t.Errorf("%d events, %d of them distinct, want %d in order", len(got), len(distinct), many)
+	}
+}
+
+// TestReplayAllDuringOutage: a store of ours that cannot be used ends a replay, since all
+// other events would fail alike.
+func TestReplayAllDuringOutage(t *testing.T) {
+	var store brokenStore
+	h := start(t, func(h *house) { h.store = func(s blob.Store) blob.Store { store.Store = s; return &store } })
+	h.connect(t, "email-raw", "help@acme.example")
+	long := strings.Repeat("a line of a very long mail\r\n", 20_000) // is stored as a file
+	for i := range 2 {
+		mail := mailText(fmt.Sprintf("m%d@client.example", i), "ana@client.example", "help@acme.example", long)
+		h.wantAnswer(t, mailRequest(mail, secretOf("help@acme.example"), "help@acme.example"), 200, `{"status":"accepted"}`+"\n")
+	}
+	h.exec(t, "UPDATE inbound_events SET state = 'dead'")
+	store.broken.Store(true)
+	err := h.ReplayAll(t.Context(), inbound.Filter{}, false, func(e *inbound.Event, err error) error {
+		t.Errorf("event %s: %v", e.ID, err)
+		return nil
+	})
+	if problem.Of(err) != problem.Unavailable {
+		t.Errorf("ReplayAll() = %v, want unavailable", err)
 	}
 }

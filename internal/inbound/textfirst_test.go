@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,22 +163,28 @@ func TestFileAfterCrash(t *testing.T) {
 }
 
 // TestFileOfDeletedTicket: what is fetched for a ticket that was deleted meanwhile is not
-// kept.
+// kept, and what waits to be fetched is not asked for any more.
 func TestFileOfDeletedTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
 		h := startSQLite(t, func(h *house) {
 			h.media = transport(func(r *http.Request) (*http.Response, error) {
+				asked.Add(1)
 				time.Sleep(time.Second)
 				return file(png)(r)
 			})
 		})
 		h.connect(t, "sms", ours)
 		h.run(t)
-		h.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
+		h.wantAnswer(t, picture("SM1", theirs, "look", api, api+"/2", api+"/3"), 200, twiml)
 		synctest.Wait()
+		begun := asked.Load()
 		h.exec(t, "DELETE FROM attachments")
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		if n := asked.Load(); begun == 0 || begun == 3 || n != begun {
+			t.Errorf("%d of 3 files were asked for before the ticket was deleted, and %d in all", begun, n)
+		}
 		if n, jobs := h.files(t), h.count(t, "SELECT count(*) FROM jobs"); n != 0 || jobs != 0 {
 			t.Errorf("%d files and %d jobs are left", n, jobs)
 		}

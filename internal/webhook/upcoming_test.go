@@ -243,6 +243,30 @@ func TestReplayRange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A range begins with its first moment and ends before its last, to the microsecond; it
+	// leaves out tests.
+	exec := func(query string, args ...any) {
+		t.Helper()
+		if err := r.db.Write(t.Context(), func(tx *db.Tx) error { _, err := tx.Exec(t.Context(), query, args...); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Now().Truncate(time.Microsecond)
+	for i, d := range list[:3] {
+		exec("UPDATE deliveries SET created_at = $2 WHERE id = $1", d.ID, at.Add(time.Duration(1-i)*time.Second).UnixMicro())
+	}
+	span := webhook.Range{WebhookID: w.ID, From: at, To: at.Add(time.Second), DryRun: true}
+	if n, err := r.hooks.ReplayRange(t.Context(), org, span); n != 1 || err != nil {
+		t.Errorf("of a second: got %d, %v, want 1", n, err)
+	}
+	span.From, span.To = at.Add(-time.Second), at.Add(time.Second+time.Microsecond)
+	if n, err := r.hooks.ReplayRange(t.Context(), org, span); n != 3 || err != nil {
+		t.Errorf("of two seconds and their ends: got %d, %v, want 3", n, err)
+	}
+	exec("UPDATE deliveries SET is_test = 1 WHERE id = $1", list[1].ID)
+	if n, err := r.hooks.ReplayRange(t.Context(), org, span); n != 2 || err != nil {
+		t.Errorf("with a test among them: got %d, %v, want 2", n, err)
+	}
 	waiting := webhook.Range{WebhookID: w.ID, From: from, To: to, States: []webhook.DeliveryState{webhook.Untried}}
 	if _, err := r.hooks.ReplayRange(t.Context(), org, waiting); problem.Of(err) != problem.Invalid {
 		t.Errorf("of what waits anyway: got %v, want invalid", err)

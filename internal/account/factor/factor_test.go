@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
@@ -425,6 +426,23 @@ func TestChallengeOfAnotherPurpose(t *testing.T) {
 	forged := newFixture(t, dbtest.New(t))
 	_, err = f.SignIn(t.Context(), d.get(t, mustOptions(t, forged)), "", client)
 	want(t, "a challenge of another deployment", err, problem.Invalid, "")
+}
+
+// TestChallengeEnds: a page with a challenge may stay open for half an hour.
+func TestChallengeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, dbtest.NewSQLite(t))
+		f.user("ada@example.com", account.Admin)
+		d, _ := f.addPasskey(f.signIn("ada@example.com"), "")
+		first, second := d.get(t, mustOptions(t, f)), d.get(t, mustOptions(t, f))
+		time.Sleep(30*time.Minute - time.Second)
+		if _, err := f.SignIn(t.Context(), first, "", client); err != nil {
+			t.Errorf("a second before its end: %v", err)
+		}
+		time.Sleep(time.Second)
+		_, err := f.SignIn(t.Context(), second, "", client)
+		want(t, "at its end", err, problem.Invalid, "")
+	})
 }
 
 func TestUnverifiedPerson(t *testing.T) {

@@ -748,3 +748,19 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// TestReadChallenge: only what somebody has published on a topic proves it, not what the
+// service itself writes to subscribers.
+func TestReadChallenge(t *testing.T) {
+	a := marketplace.New(everywhere{valid(t, keys().theirs)})
+	token := channel.ProofTokenPrefix + strings.Repeat("a", 26)
+	for kind, want := range map[string]string{"Notification": token, "SubscriptionConfirmation": "", "UnsubscribeConfirmation": "", "": ""} {
+		body, err := json.Marshal(map[string]string{"Type": kind, "TopicArn": "arn:aws:sns:us-east-1:123456789012:ours", "Message": "Prove " + token + "."})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.ReadChallenge(&channel.Request{Body: body}, channel.Part{}); got != want {
+			t.Errorf("%q: got %q, want %q", kind, got, want)
+		}
+	}
+}
