@@ -8,9 +8,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -118,21 +120,67 @@ func TestReadyLocked(t *testing.T) {
 }
 
 // TestReadyHangs: a check that does not end is not begun a second time, and holds up
-// nobody.
+// nobody for longer than two seconds.
 func TestReadyHangs(t *testing.T) {
-	begun := 0
-	end := make(chan struct{})
-	defer close(end)
-	r := &readiness{limit: 10 * time.Millisecond, log: quiet, parts: []*part{
-		{name: "database", check: func(context.Context) outcome { begun++; <-end; return outcome{Status: partOK} }},
-		{name: "blobs", check: func(context.Context) outcome { return outcome{Status: partOK} }},
-		{name: "clock", check: func(context.Context) outcome { return outcome{Status: partOK} }},
-		{name: "queue_age", check: func(context.Context) outcome { return outcome{Status: partOK} }},
-	}}
-	for range 3 {
-		r.wantReady(t, "with a disk that hangs", "database", "it does not answer in time")
-	}
-	if begun != 1 {
-		t.Errorf("%d checks were begun, want 1", begun)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		begun := 0
+		end := make(chan struct{})
+		defer close(end)
+		fine := func(context.Context) outcome { return outcome{Status: partOK} }
+		r := &readiness{limit: readyLimit, log: quiet, parts: []*part{
+			{name: "database", check: func(context.Context) outcome { begun++; <-end; return outcome{Status: partOK} }},
+			{name: "blobs", check: fine}, {name: "clock", check: fine}, {name: "queue_age", check: fine},
+		}}
+		began := time.Now()
+		for range 3 {
+			r.wantReady(t, "with a disk that hangs", "database", "it does not answer in time")
+		}
+		if took := time.Since(began); begun != 1 || took != 2*time.Second {
+			t.Errorf("%d checks were begun, and all took %v, want 1 and 2 s", begun, took)
+		}
+	})
+}
+
+// TestReadyOften: strangers who ask again and again have the parts checked once a second.
+func TestReadyOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		checks := 0
+		r := &readiness{limit: readyLimit, log: quiet, parts: []*part{
+			{name: "database", check: func(context.Context) outcome { checks++; return outcome{Status: partOK} }},
+		}}
+		for range 40 {
+			r.ask()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if checks != 4 {
+			t.Errorf("%d checks in four seconds, want 4", checks)
+		}
+	})
+}
+
+// TestReadyLongLine: jobs that have waited for long, each for those before it, are run, and
+// do not count as if nobody ran them.
+func TestReadyLongLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.NewSQLite(t)
+		a := &App{DB: d, queue: queue.Open(d, queue.Config{Logger: quiet})}
+		a.queue.Handle(queue.Worker{Kind: mailKind, Run: func(context.Context, *queue.Job) error { return nil }}) // which is not started
+		write := func(fn func(tx *db.Tx) error) {
+			if err := d.Write(t.Context(), fn); err != nil {
+				t.Error(err)
+			}
+		}
+		jobs := []queue.New{{ID: queue.NewID(), Kind: mailKind, Lane: "l"}, {ID: queue.NewID(), Kind: mailKind, Lane: "l"}}
+		write(func(tx *db.Tx) error { return a.queue.Enqueue(t.Context(), tx, jobs...) })
+		time.Sleep(time.Hour)
+		if o := a.queueReady(t.Context()); o.Status != partFailed {
+			t.Errorf("while nobody runs them: %+v", o)
+		}
+		time.AfterFunc(100*time.Millisecond, func() {
+			write(func(tx *db.Tx) error { return a.queue.Delete(t.Context(), tx, jobs[0].ID) })
+		})
+		if o := a.queueReady(t.Context()); o.Status != partOK {
+			t.Errorf("while they are run: %+v", o)
+		}
+	})
 }

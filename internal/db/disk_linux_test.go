@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
@@ -47,6 +48,7 @@ func TestSmallDisk(t *testing.T) {
 	}
 	d := dbtest.Open(t, "sqlite:"+filepath.Join(dir, "test.db"))
 	write(t, d, "CREATE TABLE things (id TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID")
+	write(t, d, "CREATE TABLE heartbeat (id INTEGER PRIMARY KEY, beat_at BIGINT NOT NULL)")
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -76,6 +78,15 @@ func TestSmallDisk(t *testing.T) {
 	}
 	if !full {
 		t.Fatal("the disk did not become full")
+	}
+	var err error
+	for range 1000 { // there may be room for some
+		if err = d.Beat(t.Context()); err != nil {
+			break
+		}
+	}
+	if wantUnavailable(t, "a beat on a full disk", err); err != nil && db.Reason(err) != "the disk is full" {
+		t.Errorf("the reason is %q", db.Reason(err))
 	}
 	slices.Sort(want)
 	wantIDs(t, d, want...)

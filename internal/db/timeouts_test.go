@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -235,9 +236,14 @@ func TestReadOnlyServer(t *testing.T) {
 	wantUnavailable(t, "a server that only reads", hasty(t, u.String()).WriteHeartbeat(t.Context()))
 }
 
-// TestDamage: a database in which damage was found says so, though rows can be written.
+// TestDamage: a database in which damage was found says so for ten minutes, though rows can
+// be written.
 func TestDamage(t *testing.T) {
 	rawURL := dbtest.SQLiteURL(t)
+	synctest.Test(t, func(t *testing.T) { findDamage(t, rawURL) })
+}
+
+func findDamage(t *testing.T, rawURL string) {
 	path := strings.TrimPrefix(rawURL, "sqlite:")
 	d := dbtest.Open(t, rawURL)
 	write(t, d, "CREATE TABLE things (id BIGINT PRIMARY KEY, body TEXT)")
@@ -275,5 +281,11 @@ func TestDamage(t *testing.T) {
 	wantUnavailable(t, "the damaged database", err)
 	if got := db.FailureReason(err); got != "a table or an index is damaged" {
 		t.Errorf("the reason is %q", got)
+	}
+	time.Sleep(10*time.Minute - time.Second)
+	wantUnavailable(t, "ten minutes later", d.Beat(t.Context()))
+	time.Sleep(time.Second)
+	if err := d.Beat(t.Context()); err != nil {
+		t.Errorf("when nobody has found any for ten minutes: %v", err)
 	}
 }
