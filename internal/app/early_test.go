@@ -264,7 +264,7 @@ func earlyPages(t *testing.T) {
 	s := openStrict(t)
 	walked := 0
 	for _, rt := range s.site.Routes() {
-		if !rt.Post || !rt.Area { // outside of the dashboard, forms are for strangers
+		if !rt.Post || !rt.InDashboard { // outside of the dashboard, forms are for strangers
 			continue
 		}
 		walked++

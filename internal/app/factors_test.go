@@ -197,7 +197,7 @@ func TestHalfSignedInReachesNothing(t *testing.T) {
 			if got.Code != want.Code || got.Header().Get("Location") != want.Header().Get("Location") {
 				t.Errorf("%s %s: got %d to %q, want %d to %q as for nobody", method, path, got.Code, got.Header().Get("Location"), want.Code, want.Header().Get("Location"))
 			}
-			if rt.Area && got.Code != http.StatusUnauthorized && !strings.HasPrefix(got.Header().Get("Location"), "/sign-in?next=") {
+			if rt.InDashboard && got.Code != http.StatusUnauthorized && !strings.HasPrefix(got.Header().Get("Location"), "/sign-in?next=") {
 				t.Errorf("%s %s: got %d to %q", method, path, got.Code, got.Header().Get("Location"))
 			}
 		}
@@ -231,7 +231,7 @@ func TestRequirementCannotBeSkipped(t *testing.T) {
 	enrolment := []string{"/settings/security", "/settings/security/passkeys", "/settings/security/totp"}
 	walked := 0
 	for _, rt := range s.site.Routes() {
-		if !rt.Area || slices.Contains(enrolment, rt.Path) {
+		if !rt.InDashboard || slices.Contains(enrolment, rt.Path) {
 			continue
 		}
 		walked++
@@ -322,7 +322,7 @@ func TestStepUpNeeded(t *testing.T) {
 	s.exec("UPDATE sessions SET proven_at = 0")
 	const asks = "Confirm your identity"
 	for _, rt := range s.site.Routes() {
-		if !rt.Post || !rt.Area {
+		if !rt.Post || !rt.InDashboard {
 			continue
 		}
 		w := s.do("POST", example(rt.Path), formType, "name=x", cookies)

@@ -91,29 +91,29 @@ func (a *App) newHandler() (http.Handler, error) {
 	}
 	mux.Handle(gbfs.Path, gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log))
 	mux.Handle(gbfs.SandboxPath, gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
-	places := []web.Place{
-		{Path: deskapi.Base, What: "REST API of the helpdesk, for API keys"},
-		{Path: deskDocs, Link: true, What: "what the REST API of the helpdesk has, to read"},
-		{Path: live.String(), What: "REST API of the fleet, for API keys"},
-		{Path: fleetDocs, Link: true, What: "what the REST API of the fleet has, to read"},
-		{Path: sandbox.String(), What: "the same for the fleet's sandbox"},
-		{Path: sandboxDocs, Link: true, What: "what that has"},
-		{Path: gbfs.Path + "manifest.json", Link: true, What: "the fleet's public feed (GBFS 3.0)"},
-		{Path: gbfs.SandboxPath + "manifest.json", Link: true, What: "the sandbox's"},
-		{Path: rpc.Prefix, What: "procedures for sign-in and webhooks (tRPC)"},
-		{Path: "/healthz", Link: true, What: "is the process alive"},
-		{Path: "/readyz", Link: true, What: "can it do its work"},
+	places := []web.Endpoint{
+		{Path: deskapi.Base, Description: "REST API of the helpdesk, for API keys"},
+		{Path: deskDocs, Link: true, Description: "what the REST API of the helpdesk has, to read"},
+		{Path: live.String(), Description: "REST API of the fleet, for API keys"},
+		{Path: fleetDocs, Link: true, Description: "what the REST API of the fleet has, to read"},
+		{Path: sandbox.String(), Description: "the same for the fleet's sandbox"},
+		{Path: sandboxDocs, Link: true, Description: "what that has"},
+		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
+		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
+		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
+		{Path: "/healthz", Link: true, Description: "is the process alive"},
+		{Path: "/readyz", Link: true, Description: "can it do its work"},
 	}
 	for _, ad := range a.adapters {
 		info := ad.Info()
-		places = append(places, web.Place{Path: info.Path, What: "where the provider of the channel " + info.Name + " posts"})
+		places = append(places, web.Endpoint{Path: info.Path, Description: "where the provider of the channel " + info.Name + " posts"})
 	}
 	if a.mailbox != nil {
 		h := a.mailbox.Handler()
 		mux.Handle("GET "+mailboxPath, h)
 		mux.Handle("GET "+mailboxPath+"/", h)
 		mux.Handle("GET "+mailboxPath+".json", h)
-		places = append(places, web.Place{Path: mailboxPath, Link: true, What: "mails, kept here because no mail server is configured"})
+		places = append(places, web.Endpoint{Path: mailboxPath, Link: true, Description: "mails, kept here because no mail server is configured"})
 	}
 	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
 	mux.Handle("/", pages)

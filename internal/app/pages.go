@@ -21,13 +21,13 @@ import (
 const mailboxPath = "/dev/mailbox"
 
 // newPages is what people look at.
-func (a *App) newPages(gate *browser.Gate, places []web.Place, live, sandbox fleetBase) *web.Site {
+func (a *App) newPages(gate *browser.Gate, places []web.Endpoint, live, sandbox fleetBase) *web.Site {
 	mailbox := ""
 	if a.mailbox != nil {
 		mailbox = mailboxPath
 	}
 	site := web.New(web.Config{
-		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Places: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound,
+		Accounts: a.Accounts, Desk: a.Desk, Gate: gate, Factors: a.Factors, Billing: a.Billing, Shop: a.Shop, Live: a.live, Endpoints: places, Mailbox: mailbox, Logger: a.log, NotFound: a.notFound,
 	})
 	a.site = site
 	inbox.Register(site, inbox.Config{

@@ -22,7 +22,7 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, err := s.gate.Authenticate(w, r)
 	if problem.Of(err) == problem.Unauthorized || code(err) == account.SecondFactorSetupRequired {
-		s.message(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are for the members of the organization.", "")
+		s.showMessage(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are for the members of the organization.", "")
 		return
 	}
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	id, _ := account.FromContext(ctx)
 	a, content, err := s.desk.OpenAttachment(ctx, id.OrganizationID, r.PathValue("id"))
 	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind == problem.NotFound {
-		s.noFile(w, r, e)
+		s.attachmentFailed(w, r, e)
 		return
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
 	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind == problem.NotFound {
-		s.noFile(w, r, e)
+		s.attachmentFailed(w, r, e)
 		return
 	}
 	if err != nil {
@@ -60,14 +60,14 @@ func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, &a, content)
 }
 
-// noFile answers that there is no such file, or not yet.
-func (s *Site) noFile(w http.ResponseWriter, r *http.Request, e *problem.Error) {
+// attachmentFailed answers that there is no such file, or not yet.
+func (s *Site) attachmentFailed(w http.ResponseWriter, r *http.Request, e *problem.Error) {
 	if e.RetryAfter == 0 {
 		s.notFound(w, r)
 		return
 	}
 	w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
-	s.message(w, r, http.StatusNotFound, "Not here yet", "This file is still being fetched from where it was sent.", "Try again in a moment.")
+	s.showMessage(w, r, http.StatusNotFound, "Not here yet", "This file is still being fetched from where it was sent.", "Try again in a moment.")
 }
 
 // serveFile serves a file for saving. No cache stores it: it may be a customer's

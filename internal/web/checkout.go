@@ -49,11 +49,11 @@ func (s *Site) pay(w http.ResponseWriter, r *http.Request) {
 func (s *Site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch problem.Of(err) {
 	case problem.NotFound:
-		s.message(w, r, http.StatusNotFound, "There is no such checkout", "The address is not one of ours, or it is too old.",
+		s.showMessage(w, r, http.StatusNotFound, "There is no such checkout", "The address is not one of ours, or it is too old.",
 			"Choose the plan again to get a new one.")
 	case problem.Unavailable:
 		s.log.WarnContext(r.Context(), "payment not reported", "error", err)
-		s.tell(w, r, http.StatusServiceUnavailable, "The payment did not arrive", message{
+		s.renderMessage(w, r, http.StatusServiceUnavailable, "The payment did not arrive", message{
 			"It could not be stored at the moment.", "Try again: paying twice changes nothing.",
 			billing.DevCheckoutPath + r.PathValue("token"), "Back to the checkout",
 		})

@@ -23,17 +23,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// till is the built-in checkout, with what it has posted.
-type till struct {
+// checkoutFixture is the built-in checkout, with what it has posted.
+type checkoutFixture struct {
 	fixture
 	checkout *billing.Checkout
 	posted   []string // types of events
 	refuse   error    // instead
 }
 
-func newTill(t *testing.T, change ...func(*billing.CheckoutConfig)) *till {
+func newCheckoutFixture(t *testing.T, change ...func(*billing.CheckoutConfig)) *checkoutFixture {
 	t.Helper()
-	f := &till{fixture: fixture{t: t, db: dbtest.NewSQLite(t)}}
+	f := &checkoutFixture{fixture: fixture{t: t, db: dbtest.NewSQLite(t)}}
 	var err error
 	if f.accounts, err = account.New(account.Config{DB: f.db, BaseURL: baseURL}); err != nil {
 		t.Fatal(err)
@@ -50,13 +50,13 @@ func newTill(t *testing.T, change ...func(*billing.CheckoutConfig)) *till {
 		Gate:     &browser.Gate{Accounts: f.accounts, Secure: true},
 		Billing: billing.Open(billing.Config{
 			DB: f.db, Accounts: f.accounts, Checkout: f.checkout, Mailer: f, MailFrom: mail.Address{Address: "no-reply@example.com"},
-			BaseURL: baseURL, Post: f.take,
+			BaseURL: baseURL, Post: f.handleEvent,
 		}),
 	})
 	return f
 }
 
-func (f *till) take(_ context.Context, event []byte) error {
+func (f *checkoutFixture) handleEvent(_ context.Context, event []byte) error {
 	if f.refuse != nil {
 		return f.refuse
 	}
@@ -69,7 +69,7 @@ func (f *till) take(_ context.Context, event []byte) error {
 }
 
 // start returns the path of a checkout.
-func (f *till) start(organization string, plan account.Plan) string {
+func (f *checkoutFixture) start(organization string, plan account.Plan) string {
 	f.t.Helper()
 	to, err := f.checkout.StartCheckout(f.t.Context(), account.CheckoutRequest{
 		OrganizationID: "0199c7a0-0000-7000-8000-000000000001", OrganizationName: organization, Plan: plan, Email: "ada@example.com",
@@ -85,7 +85,7 @@ func (f *till) start(organization string, plan account.Plan) string {
 }
 
 func TestCheckout(t *testing.T) {
-	f := newTill(t)
+	f := newCheckoutFixture(t)
 	for organization, plan := range map[string]account.Plan{
 		"Acme": account.Pro, `</dd><script>"'{{.}}` + "\u202e": account.Business, strings.Repeat("W", 255): account.Pro,
 	} {
@@ -103,7 +103,7 @@ func TestCheckout(t *testing.T) {
 		}
 		page := wantPage(t, f.serve("GET", path))
 		page.Want("Pay for Kickstand "+map[account.Plan]string{"pro": "Pro", "business": "Business"}[plan], "No money moves here", organization, "ada@example.com")
-		if cancel := page.With("href", "/?checkout=cancelled"); len(cancel) != 1 || webtest.Text(cancel[0]) != "Cancel" {
+		if cancel := page.WithAttr("href", "/?checkout=cancelled"); len(cancel) != 1 || webtest.Text(cancel[0]) != "Cancel" {
 			t.Errorf("got no way to cancel in %s", webtest.Text(page.Root))
 		}
 		if got := webtest.Attr(page.All("form")[0], "action"); got != path {
@@ -125,17 +125,17 @@ func TestCheckout(t *testing.T) {
 	} {
 		page := wantPage(t, f.serve("GET", path))
 		page.Want(want)
-		if len(page.With("role", "status")) != 1 {
+		if len(page.WithAttr("role", "status")) != 1 {
 			t.Errorf("%s: got no notice", path)
 		}
 	}
-	if page := wantPage(t, f.serve("GET", "/?checkout=%3Cb%3E")); len(page.With("role", "status")) != 0 {
+	if page := wantPage(t, f.serve("GET", "/?checkout=%3Cb%3E")); len(page.WithAttr("role", "status")) != 0 {
 		t.Error("got a notice of something else")
 	}
 }
 
 func TestCheckoutFailures(t *testing.T) {
-	f := newTill(t)
+	f := newCheckoutFixture(t)
 	path := f.start("Acme", account.Pro)
 	page := wantPage(t, f.serve("GET", path))
 
@@ -147,7 +147,7 @@ func TestCheckoutFailures(t *testing.T) {
 	}
 	failed := wantPage(t, w)
 	failed.Want("The payment did not arrive", "paying twice changes nothing")
-	if len(failed.With("href", path)) != 1 {
+	if len(failed.WithAttr("href", path)) != 1 {
 		t.Errorf("no way back in %s", webtest.Text(failed.Root))
 	}
 	f.refuse = errors.New("a secret")
@@ -172,7 +172,7 @@ func TestCheckoutFailures(t *testing.T) {
 }
 
 // wantNoCheckout: status 404 and nothing posted, however it is asked for.
-func (f *till) wantNoCheckout(t *testing.T, path string) {
+func (f *checkoutFixture) wantNoCheckout(t *testing.T, path string) {
 	t.Helper()
 	f.posted = nil
 	for _, w := range []*httptest.ResponseRecorder{f.serve("GET", path), f.post(path, nil)} {
@@ -187,7 +187,7 @@ func (f *till) wantNoCheckout(t *testing.T, path string) {
 }
 
 func TestNoSuchCheckout(t *testing.T) {
-	f, other := newTill(t), newTill(t)
+	f, other := newCheckoutFixture(t), newCheckoutFixture(t)
 	path := f.start("Acme", account.Pro)
 	f.wantNoCheckout(t, other.start("Acme", account.Pro))
 	f.wantNoCheckout(t, path+"A")
@@ -197,7 +197,7 @@ func TestNoSuchCheckout(t *testing.T) {
 	wantPage(t, f.serve("GET", "/dev/checkout/x")).Want("There is no such checkout", "Choose the plan again")
 
 	// With a payment provider there is no such page.
-	f = newTill(t, func(c *billing.CheckoutConfig) { c.APIKey = "key" })
+	f = newCheckoutFixture(t, func(c *billing.CheckoutConfig) { c.APIKey = "key" })
 	f.wantNoCheckout(t, path)
 	if w := f.serve("GET", path); strings.Contains(w.Body.String(), "checkout") {
 		t.Errorf("got page %s", w.Body)
@@ -206,7 +206,7 @@ func TestNoSuchCheckout(t *testing.T) {
 
 func TestCheckoutTooOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newTill(t)
+		f := newCheckoutFixture(t)
 		path := f.start("Acme", account.Pro)
 		time.Sleep(24*time.Hour - time.Minute)
 		if w := f.serve("GET", path); w.Code != http.StatusOK {

@@ -20,7 +20,7 @@ import (
 func TestForms(t *testing.T) {
 	const urlencoded = "application/x-www-form-urlencoded"
 	f := newFixture(t)
-	_, link := f.forget("ada@example.com")
+	_, link := f.requestReset("ada@example.com")
 	reset := wantPage(t, f.serve("GET", link))
 	invitation := wantPage(t, f.serve("GET", f.invite("Zenith", "Zoe", "bob@example.com", account.Agent)))
 	for path, good := range map[string]url.Values{
@@ -52,7 +52,7 @@ func TestForms(t *testing.T) {
 			if w.Code != tt.status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
 				t.Errorf("%s, %s: got %d with header %v, want %d", path, tt.name, w.Code, w.Header(), tt.status)
 			}
-			if d := wantPage(t, w); len(d.With("class", "button")) != 1 {
+			if d := wantPage(t, w); len(d.WithAttr("class", "button")) != 1 {
 				t.Errorf("%s, %s: no way on in %s", path, tt.name, webtest.Text(d.Root))
 			}
 		}
@@ -118,7 +118,7 @@ func TestCrossSite(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			email := strings.NewReplacer(" ", "-", ",", "").Replace(tt.name) + "@example.com"
-			in, link := f.forget(email)
+			in, link := f.requestReset(email)
 			invitation := f.invite(tt.name, "Zoe", "new-"+email, account.Agent)
 			for path, fill := range map[string]map[string]string{
 				link: {"password": newPassword, "repeat": newPassword}, invitation: {"name": "Bob"},
@@ -182,7 +182,7 @@ func FuzzForms(f *testing.F) {
 	f.Add(false, urlencoded+"; charset=utf-8", "token=TOKEN&name=%E2%80%AE&redirectTo=%2F%2Fevil.example.com")
 	f.Add(false, "text/plain", "token=TOKEN&name=Bob")
 	fix := newFixture(f)
-	_, link := fix.forget("ada@example.com")
+	_, link := fix.requestReset("ada@example.com")
 	invitation := fix.invite("Zenith", "Zoe", "bob@example.com", account.Agent)
 	f.Fuzz(func(t *testing.T, reset bool, contentType, body string) {
 		path, from, done := "/invitation", invitation, "/"

@@ -35,7 +35,7 @@ func (s *Site) index(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	p := page{Title: "Kickstand", Wide: true, Script: zoneScript, Body: s.places}
+	p := page{Title: "Kickstand", Wide: true, Script: zoneScript, Body: s.endpoints}
 	if n.Text != "" {
 		p.Notice = &n
 	}

@@ -62,11 +62,11 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Invalid:
-		s.tell(w, r, http.StatusBadRequest, "This invitation does not work", message{
+		s.renderMessage(w, r, http.StatusBadRequest, "This invitation does not work", message{
 			p.Message, "If you have accepted it before, just sign in. If not, ask whoever invited you for a new one.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Conflict:
-		s.tell(w, r, http.StatusConflict, "You cannot join with this address", message{
+		s.renderMessage(w, r, http.StatusConflict, "You cannot join with this address", message{
 			p.Message, "Sign in to work with the organization that you belong to. To join another one, have an admin remove you there first " +
 				"and open the invitation again, or ask for an invitation to another e-mail address.", SignInPath, "Sign in",
 		})

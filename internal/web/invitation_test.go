@@ -93,7 +93,7 @@ func TestInvitation(t *testing.T) {
 		if got := again.Alert(); got != "Nothing was changed yet: "+want {
 			t.Errorf("name %q: got alert %q", name, got)
 		}
-		if got := again.Described("name"); len(got) != 2 || got[0] != want {
+		if got := again.DescribedBy("name"); len(got) != 2 || got[0] != want {
 			t.Errorf("name %q: got %q beside the field", name, got)
 		}
 	}
@@ -116,7 +116,7 @@ func (f *fixture) wantNotInvited(t *testing.T, w *httptest.ResponseRecorder, sta
 	}
 	page := wantPage(t, w)
 	page.Want(why)
-	if len(page.With("href", "/sign-in")) != 1 {
+	if len(page.WithAttr("href", "/sign-in")) != 1 {
 		t.Errorf("no way to sign in in %s", webtest.Text(page.Root))
 	}
 	if status == 400 {
@@ -132,13 +132,13 @@ func TestInvitationOfUser(t *testing.T) {
 	f := newFixture(t)
 	link := f.invite("Acme", "Ada", "carol@example.com", account.Admin)
 	f.provider.identity = account.ProviderIdentity{Email: "carol@example.com", EmailVerified: true, Name: "Carol"}
-	callback, intent := f.askProvider("")
+	callback, intent := f.startProviderSignIn("")
 	if w := f.serve("GET", callback, cookie("svc-login-intent", intent)); w.Code != 303 {
 		t.Fatalf("got %d: %s", w.Code, w.Body)
 	}
 	page := wantPage(t, f.serve("GET", link))
 	page.Want("Admin", "carol@example.com", "Your name Carol")
-	if len(page.With("name", "name")) != 0 {
+	if len(page.WithAttr("name", "name")) != 0 {
 		t.Error("who has a name is asked for one")
 	}
 	token := webtest.Attr(page.Field("token"), "value")

@@ -17,7 +17,7 @@ const maxProviderError = 100
 // opens a session and sends the browser on. An answer that does not do sets no
 // cookie.
 func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
-	if s.aheadOfTime(w, r) {
+	if s.isSpeculative(w, r) {
 		return
 	}
 	q := r.URL.Query()
@@ -38,12 +38,12 @@ func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 		if p.Cause != nil { // what only the operator can do something about
 			s.log.WarnContext(r.Context(), "identity provider's answer refused", "error", err)
 		}
-		s.tell(w, r, http.StatusBadRequest, "You are not signed in", message{
+		s.renderMessage(w, r, http.StatusBadRequest, "You are not signed in", message{
 			p.Message, "Start again in this browser, or ask for a sign-in link by e-mail instead.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Unavailable:
 		s.log.WarnContext(r.Context(), "identity provider not available", "error", err)
-		s.tell(w, r, http.StatusServiceUnavailable, "You are not signed in", message{
+		s.renderMessage(w, r, http.StatusServiceUnavailable, "You are not signed in", message{
 			p.Message, "Start again in a moment, or ask for a sign-in link by e-mail instead.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Precondition: // there is no provider, so nothing leads here

@@ -34,9 +34,9 @@ func (p *provider) Exchange(_ context.Context, code, issuer string, _ account.Pr
 	return who, p.err
 }
 
-// askProvider starts a sign-in, and returns where the provider sends the
+// startProviderSignIn starts a sign-in, and returns where the provider sends the
 // browser back to, with the intent that it keeps.
-func (f *fixture) askProvider(redirectTo string) (callback, intent string) {
+func (f *fixture) startProviderSignIn(redirectTo string) (callback, intent string) {
 	f.t.Helper()
 	authorize, intent, err := f.accounts.SignInWithProvider(f.t.Context(), account.ProviderSignIn{RedirectTo: redirectTo}, "", account.Client{})
 	if err != nil {
@@ -57,7 +57,7 @@ func TestProviderCallback(t *testing.T) {
 		"/tickets?status=open":            "/tickets?status=open",
 		"https://app.example.com/a//b?c#": "https://app.example.com/a//b?c#",
 	} {
-		callback, intent := f.askProvider(redirectTo)
+		callback, intent := f.startProviderSignIn(redirectTo)
 		keep := cookie("svc-login-intent", intent)
 		// Asked for ahead of time, it is still good.
 		if w := f.serve("HEAD", callback, keep); w.Code != 200 || len(w.Result().Cookies()) != 0 || w.Body.Len() != 0 || w.Header().Get("Cache-Control") != "no-store" {
@@ -92,7 +92,7 @@ func wantNotSignedIn(t *testing.T, w *httptest.ResponseRecorder, status int, why
 	}
 	page := wantPage(t, w)
 	page.Want("You are not signed in", why, "Start again in", "a sign-in link by e-mail instead")
-	if len(page.With("href", "/sign-in")) != 1 {
+	if len(page.WithAttr("href", "/sign-in")) != 1 {
 		t.Errorf("no way to sign in in %s", webtest.Text(page.Root))
 	}
 }
@@ -130,7 +130,7 @@ func TestProviderCallbackRefusals(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t)
 			f.provider.identity, f.provider.err = tt.identity, tt.err
-			callback, intent := f.askProvider("")
+			callback, intent := f.startProviderSignIn("")
 			if tt.change != nil {
 				callback = tt.change(callback)
 			}
@@ -147,7 +147,7 @@ func TestProviderCallbackRefusals(t *testing.T) {
 	t.Run("a fault", func(t *testing.T) {
 		f := newFixture(t)
 		f.provider.err = errors.New("a secret")
-		callback, intent := f.askProvider("")
+		callback, intent := f.startProviderSignIn("")
 		w := f.serve("GET", callback, cookie("svc-login-intent", intent))
 		if w.Code != 500 || len(w.Result().Cookies()) != 0 || strings.Contains(w.Body.String(), "a secret") {
 			t.Errorf("got %d with page %s", w.Code, w.Body)

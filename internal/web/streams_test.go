@@ -12,46 +12,46 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// ending is a way in which a member's session ends, or grants something else.
-type ending struct {
+// endCase is a way in which a member's session ends, or grants something else.
+type endCase struct {
 	name string
-	end  func(n *newsroom, admin, member account.SignIn) error
+	end  func(n *liveFixture, admin, member account.SignIn) error
 }
 
 // token returns the token of the last mail's link.
-func (n *newsroom) token() string {
+func (n *liveFixture) token() string {
 	_, token, _ := strings.Cut(n.link(), "token=")
 	return token
 }
 
 const memberPassword = "wheels under ben"
 
-var endings = []ending{
-	{"signed out", func(n *newsroom, _, m account.SignIn) error {
+var endCases = []endCase{
+	{"signed out", func(n *liveFixture, _, m account.SignIn) error {
 		return n.elsewhere.SignOut(n.t.Context(), m.SessionID)
 	}},
-	{"ended from another session", func(n *newsroom, _, m account.SignIn) error {
+	{"ended from another session", func(n *liveFixture, _, m account.SignIn) error {
 		return n.elsewhere.EndSession(n.t.Context(), m.User.ID, m.SessionID)
 	}},
-	{"all others ended", func(n *newsroom, _, m account.SignIn) error {
+	{"all others ended", func(n *liveFixture, _, m account.SignIn) error {
 		_, err := n.elsewhere.EndSessions(n.t.Context(), m.User.ID, n.enter(m.User.Email, "").SessionID)
 		return err
 	}},
-	{"password changed in another session", func(n *newsroom, _, m account.SignIn) error {
+	{"password changed in another session", func(n *liveFixture, _, m account.SignIn) error {
 		other := n.enter(m.User.Email, "")
 		by := account.Identity{UserID: m.User.ID, SessionID: other.SessionID, User: m.User}
 		return n.elsewhere.ChangePassword(n.t.Context(), by, account.PasswordChange{CurrentPassword: memberPassword, NewPassword: "spokes under ben"})
 	}},
-	{"password reset", func(n *newsroom, _, m account.SignIn) error {
+	{"password reset", func(n *liveFixture, _, m account.SignIn) error {
 		if err := n.accounts.SendPasswordReset(n.t.Context(), account.PasswordReset{Email: m.User.Email}, account.Client{}); err != nil {
 			return err
 		}
 		return n.elsewhere.ResetPassword(n.t.Context(), n.token(), "spokes under ben")
 	}},
-	{"removed from the organization", func(n *newsroom, a, m account.SignIn) error {
+	{"removed from the organization", func(n *liveFixture, a, m account.SignIn) error {
 		return n.elsewhere.RemoveMember(n.t.Context(), a.User.OrganizationID, m.User.ID)
 	}},
-	{"moved to another organization", func(n *newsroom, a, m account.SignIn) error {
+	{"moved to another organization", func(n *liveFixture, a, m account.SignIn) error {
 		eve := n.enter("eve@example.com", "Evil")
 		if err := n.elsewhere.RemoveMember(n.t.Context(), a.User.OrganizationID, m.User.ID); err != nil {
 			return err
@@ -63,11 +63,11 @@ var endings = []ending{
 		_, err := n.elsewhere.AcceptInvitation(n.t.Context(), n.token(), "", account.Client{})
 		return err
 	}},
-	{"role changed", func(n *newsroom, a, m account.SignIn) error {
+	{"role changed", func(n *liveFixture, a, m account.SignIn) error {
 		_, err := n.elsewhere.ChangeRole(n.t.Context(), a.User.OrganizationID, m.User.ID, account.Admin)
 		return err
 	}},
-	{"provider required", func(n *newsroom, a, _ account.SignIn) error {
+	{"provider required", func(n *liveFixture, a, _ account.SignIn) error {
 		o, err := n.accounts.Organization(n.t.Context(), a.User.OrganizationID)
 		if err != nil {
 			return err
@@ -75,12 +75,12 @@ var endings = []ending{
 		_, err = n.elsewhere.RequireProviderByOperator(n.t.Context(), o.Slug, account.ProviderForAll)
 		return err
 	}},
-	{"second factor required", func(n *newsroom, a, _ account.SignIn) error {
+	{"second factor required", func(n *liveFixture, a, _ account.SignIn) error {
 		by := account.Identity{UserID: a.User.ID, OrganizationID: a.User.OrganizationID, Role: account.Admin, SessionID: a.SessionID, SecondFactor: true, User: a.User}
 		_, err := n.elsewhere.RequireSecondFactor(n.t.Context(), by, true)
 		return err
 	}},
-	{"link followed by a stranger and then its owner", func(n *newsroom, _, m account.SignIn) error {
+	{"link followed by a stranger and then its owner", func(n *liveFixture, _, m account.SignIn) error {
 		in, err := n.accounts.SignInWithEmail(n.t.Context(), account.EmailSignIn{Email: m.User.Email}, "", account.Client{})
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ var endings = []ending{
 		s.wantEnd(n.t)
 		return n.elsewhere.SignOut(n.t.Context(), m.SessionID)
 	}},
-	{"refresh token stolen", func(n *newsroom, _, m account.SignIn) error {
+	{"refresh token stolen", func(n *liveFixture, _, m account.SignIn) error {
 		if _, _, err := n.accounts.Authenticate(n.t.Context(), "", m.Tokens.Refresh, account.Client{}); err != nil {
 			return err
 		}
@@ -112,17 +112,17 @@ var endings = []ending{
 // TestStreamEndsWithSession: whatever ends a session, also in another process, ends
 // its streams at once, and before they say one more thing. Other members' go on.
 func TestStreamEndsWithSession(t *testing.T) {
-	for _, tt := range endings {
+	for _, tt := range endCases {
 		t.Run(tt.name, func(t *testing.T) {
 			if os.Getenv(dbtest.Variable) != "" {
-				n := newNewsrooms(t)
+				n := newLiveFixture(t)
 				// A check every 20 seconds would end it, too.
 				if took := n.endStream(t, tt); took > 10*time.Second {
 					t.Errorf("the stream went on for %v", took)
 				}
 				return
 			}
-			inNewsroom(t, func(t *testing.T, n *newsroom) {
+			withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 				if took := n.endStream(t, tt); took != 0 {
 					t.Errorf("the stream went on for %v", took)
 				}
@@ -132,7 +132,7 @@ func TestStreamEndsWithSession(t *testing.T) {
 }
 
 // endStream ends a member's session and returns for how long a stream of it went on.
-func (n *newsroom) endStream(t *testing.T, how ending) time.Duration {
+func (n *liveFixture) endStream(t *testing.T, how endCase) time.Duration {
 	t.Helper()
 	admin := n.enter("ada@example.com", "Acme")
 	o, err := n.accounts.Organization(t.Context(), admin.User.OrganizationID)
@@ -167,7 +167,7 @@ func (n *newsroom) endStream(t *testing.T, how ending) time.Duration {
 
 // TestStreamEndsAbsolutely: a stream does not outlive the absolute end of its session.
 func TestStreamEndsAbsolutely(t *testing.T) {
-	inNewsroom(t, func(t *testing.T, n *newsroom) {
+	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		since := time.Now()
 		ada := n.enter("ada@example.com", "Acme")
 		n.listen(ada).wantQuietEnd(t)
@@ -183,7 +183,7 @@ func TestStreamEndsAbsolutely(t *testing.T) {
 // TestStreamMissesNoEnd: a session that ends where the announcement is lost is found
 // to have ended at the next beat.
 func TestStreamMissesNoEnd(t *testing.T) {
-	inNewsroom(t, func(t *testing.T, n *newsroom) {
+	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
 		s := n.listen(ada)
 		since := time.Now()
@@ -198,7 +198,7 @@ func TestStreamMissesNoEnd(t *testing.T) {
 // TestStreamsAreLimited: neither a session nor a person nor a network can open streams
 // without end, and each that ends makes room.
 func TestStreamsAreLimited(t *testing.T) {
-	inNewsroom(t, func(t *testing.T, n *newsroom) {
+	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		refused := func(name string, in account.SignIn) {
 			t.Helper()
 			for _, method := range []string{"GET", "HEAD"} {
@@ -240,7 +240,7 @@ func TestStreamsAreLimited(t *testing.T) {
 
 // TestStreamsOfOneNetwork: many people behind one address open up to 500 streams.
 func TestStreamsOfOneNetwork(t *testing.T) {
-	inNewsroom(t, func(t *testing.T, n *newsroom) {
+	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		var last account.SignIn
 		for i := range 500 {
 			if i%6 == 0 {

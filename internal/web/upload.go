@@ -35,9 +35,9 @@ type Upload struct {
 }
 
 // Upload reads what a form of ours posts that takes files (multipart/form-data), of
-// at most limit bytes together; one without files as [Area.Form] does. What is none
+// at most limit bytes together; one without files as [Section.Form] does. What is none
 // it answers, and reports false.
-func (a *Area) Upload(w http.ResponseWriter, r *Request, limit int64) (Upload, bool) {
+func (a *Section) Upload(w http.ResponseWriter, r *Request, limit int64) (Upload, bool) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "multipart/form-data" {
 		form, ok := a.Form(w, r)
 		return Upload{Values: form}, ok
@@ -49,15 +49,15 @@ func (a *Area) Upload(w http.ResponseWriter, r *Request, limit int64) (Upload, b
 	switch {
 	case err == nil:
 		return form, true
-	case large, errors.Is(err, errMuch):
-		a.site.message(w, r.Request, http.StatusRequestEntityTooLarge, "This is too much", "What was sent is larger than any of our forms. Nothing was changed.", again)
+	case large, errors.Is(err, errTooLarge):
+		a.site.showMessage(w, r.Request, http.StatusRequestEntityTooLarge, "This is too much", "What was sent is larger than any of our forms. Nothing was changed.", again)
 	default:
-		a.site.message(w, r.Request, http.StatusBadRequest, "The form cannot be read", "It did not arrive whole, or is not a form in UTF-8. Nothing was changed.", again)
+		a.site.showMessage(w, r.Request, http.StatusBadRequest, "The form cannot be read", "It did not arrive whole, or is not a form in UTF-8. Nothing was changed.", again)
 	}
 	return Upload{}, false
 }
 
-var errMuch = errors.New("web: more than a form has")
+var errTooLarge = errors.New("web: more than a form has")
 
 func readUpload(r *http.Request, limit int64) (Upload, error) {
 	form := Upload{Values: make(url.Values)}
@@ -83,7 +83,7 @@ func readUpload(r *http.Request, limit int64) (Upload, error) {
 				return form, err
 			}
 			if typed -= int64(len(text)); typed < 0 {
-				return form, errMuch
+				return form, errTooLarge
 			}
 			form.Add(part.FormName(), string(text))
 			continue
@@ -101,5 +101,5 @@ func readUpload(r *http.Request, limit int64) (Upload, error) {
 		}
 		form.Files = append(form.Files, f)
 	}
-	return form, errMuch
+	return form, errTooLarge
 }

@@ -14,9 +14,9 @@ import (
 // TestUpload: a form with files is read within its bounds, and what was typed is
 // there even where the files are too large.
 func TestUpload(t *testing.T) {
-	h := webtest.NewHouse(t)
+	h := webtest.NewHarness(t)
 	var got web.Upload
-	area := h.Site.Area(fstest.MapFS{"templates/x.html": {Data: []byte(`{{define "body"}}{{end}}`)}})
+	area := h.Site.Section(fstest.MapFS{"templates/x.html": {Data: []byte(`{{define "body"}}{{end}}`)}})
 	area.Handle("/up", web.Route{Post: func(w http.ResponseWriter, r *web.Request) error {
 		var ok bool
 		if got, ok = area.Upload(w, r, 10); ok {

@@ -2,13 +2,13 @@
 // that works without JavaScript and is better with it.
 //
 // It is the kit of the dashboard and the pages outside of it. A page of the
-// dashboard belongs to an [Area], which a package below this one makes: a file
+// dashboard belongs to an [Section], which a package below this one makes: a file
 // with its handlers and the struct that its template is executed with as .Body,
 // and the template of the same name. Pages hold no rules and no SQL: they show
 // what services return, and run a service's change in a transaction. A page is
 // rendered completely before anything is sent, so nobody sees half of one.
 //
-// What all pages share are the templates that begin with "_" (a [Field], a [Chip],
+// What all pages share are the templates that begin with "_" (a [Field], a [Badge],
 // a [Time], ...), the style sheet made of static/css, and the modules in static/js,
 // of which app.js is on every page. The content security policy lets a page load
 // nothing but these: no script and no style is in a page, and no request leaves
@@ -56,7 +56,7 @@ type Config struct {
 	Billing  *billing.Service // nil: there is no checkout page
 	Shop     *shop.Service    // nil: there are no archives of customers
 	Live     *live.Hub        // nil: pages that are open hear no news
-	Places   []Place          // what the start page points at, for developers
+	Endpoints   []Endpoint          // what the start page points at, for developers
 	Mailbox  string           // where mails are shown that are kept here; empty: they are sent
 	Logger   *slog.Logger     // nil discards
 	// NotFound is called with the id in the path of a page that is not there, in case
@@ -64,11 +64,11 @@ type Config struct {
 	NotFound func(ctx context.Context, organizationID, id string)
 }
 
-// Place is something that this server offers.
-type Place struct {
+// Endpoint is something that this server offers.
+type Endpoint struct {
 	Path string // below the base URL
 	Link bool   // whether a browser can open it
-	What string // a phrase
+	Description string // a phrase
 }
 
 // Site is all pages. Its areas are added before it serves; then it is safe for
@@ -81,20 +81,20 @@ type Site struct {
 	billing   *billing.Service
 	shop      *shop.Service
 	live      *live.Hub
-	places    []Place
+	endpoints    []Endpoint
 	mailbox   string
 	log       *slog.Logger
 	mux       *http.ServeMux
 	routes    []RouteInfo
 	templates templates
-	areas     []*Area
+	sections     []*Section
 	assets    *assets
 	streams   streams
 
 	onNotFound func(ctx context.Context, organizationID, id string)
 }
 
-// New returns the pages that are outside of the dashboard's frame. [Site.Area]
+// New returns the pages that are outside of the dashboard's frame. [Site.Section]
 // adds those within. It answers 404 to any other path.
 func New(c Config) *Site {
 	s := &Site{
@@ -105,7 +105,7 @@ func New(c Config) *Site {
 		billing:  c.Billing,
 		shop:     c.Shop,
 		live:     c.Live,
-		places:   c.Places,
+		endpoints:   c.Endpoints,
 		mailbox:  c.Mailbox,
 		log:      c.Logger,
 
@@ -117,7 +117,7 @@ func New(c Config) *Site {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	for _, name := range []string{"index", "message", "signin", "sent", "link", "forgot", "welcome", "notadmitted", "resetpassword", "invitation", "checkout", "secondstep", "proof", "newpasskey"} {
+	for _, name := range []string{"index", "message", "signin", "sent", "link", "forgot", "welcome", "notadmitted", "resetpassword", "invitation", "checkout", "secondfactor", "proof", "newpasskey"} {
 		s.templates.add(name, func() *template.Template {
 			return template.Must(template.New("").Funcs(s.funcs()).ParseFS(templateFiles,
 				"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
@@ -130,8 +130,8 @@ func New(c Config) *Site {
 	s.handle(SignInPath+"/sent", s.linkSent, nil)
 	s.handle(SignInPath+"/provider", nil, s.signInWithProvider)
 	if s.factors != nil {
-		s.handle(secondStepPath, s.showSecondStep, s.completeSignIn)
-		s.handle(ConfirmPath, s.showConfirm, s.answerConfirm)
+		s.handle(secondFactorPath, s.showSecondFactor, s.completeSignIn)
+		s.handle(ConfirmPath, s.showConfirm, s.submitConfirm)
 	}
 	if s.passkeys() {
 		s.handle(passkeyPath, nil, s.signInWithPasskey)
@@ -144,7 +144,7 @@ func New(c Config) *Site {
 	s.handle(account.CallbackPath, s.callback, nil)
 	s.handle(linkPath, nil, s.followLink)
 	s.handle(account.ProviderCallbackPath, s.providerCallback, nil)
-	s.handle(account.ResetPath, s.askPassword, s.resetPassword)
+	s.handle(account.ResetPath, s.showReset, s.resetPassword)
 	s.handle(resetDonePath, s.resetDone, nil)
 	s.handle(account.InvitationPath, s.showInvitation, s.acceptInvitation)
 	if s.billing != nil && s.billing.HasDevCheckout() {
@@ -154,7 +154,7 @@ func New(c Config) *Site {
 	if s.shop != nil {
 		s.handle(shop.ExportPath+"{token}", s.export, nil)
 	}
-	s.handle("/live", s.news, nil)
+	s.handle("/live", s.liveEvents, nil)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
 	return s
@@ -182,7 +182,7 @@ func (s *Site) funcs() template.FuncMap {
 type RouteInfo struct {
 	Path      string // a pattern of [http.ServeMux], without a method
 	Get, Post bool
-	Area      bool // in the frame of the dashboard, for people who are signed in
+	InDashboard      bool // in the frame of the dashboard, for people who are signed in
 	Proof     bool // its form needs a fresh proof of identity
 }
 
@@ -208,7 +208,7 @@ func (s *Site) handle(path string, get, post http.HandlerFunc) {
 func (s *Site) notAllowed(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
-		s.message(w, r, http.StatusMethodNotAllowed, "This cannot be done here", "The address is right, but the request to it is not one of "+allow+".", "")
+		s.showMessage(w, r, http.StatusMethodNotAllowed, "This cannot be done here", "The address is right, but the request to it is not one of "+allow+".", "")
 	}
 }
 
@@ -254,20 +254,20 @@ type message struct {
 	Label string // what it says
 }
 
-// message sends one that leads to the start page.
-func (s *Site) message(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
-	s.tell(w, r, status, title, message{text, next, "/", "To the start page"})
+// showMessage sends one that leads to the start page.
+func (s *Site) showMessage(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
+	s.renderMessage(w, r, status, title, message{text, next, "/", "To the start page"})
 }
 
-func (s *Site) tell(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
+func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
 	s.render(w, r, status, "message", page{Title: title, Body: m})
 }
 
-// leave sends the browser on to another host after a form. A redirect would not
+// redirectExternal sends the browser on to another host after a form. A redirect would not
 // do: the policy of the page with the form lets it lead to our own origin only.
-func (s *Site) leave(w http.ResponseWriter, r *http.Request, title, text, to string) {
+func (s *Site) redirectExternal(w http.ResponseWriter, r *http.Request, title, text, to string) {
 	w.Header().Set("Refresh", "0; url="+to)
-	s.tell(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Go on"})
+	s.renderMessage(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Go on"})
 }
 
 // fail shows an error that has no page of its own: what may be said about it,
@@ -278,16 +278,16 @@ func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case ok && p.Kind == problem.Unavailable:
 		s.log.WarnContext(r.Context(), "page unavailable", "page", r.Pattern, "error", err)
-		s.message(w, r, http.StatusServiceUnavailable, "Not available right now", p.Message, "Try again in a moment.")
+		s.showMessage(w, r, http.StatusServiceUnavailable, "Not available right now", p.Message, "Try again in a moment.")
 	case r.Context().Err() != nil: // nobody is there to see it
 	default:
 		id := rand.Text()[:12]
 		s.log.ErrorContext(r.Context(), "page failed", "id", id, "page", r.Pattern, "error", err)
-		s.message(w, r, http.StatusInternalServerError, "Something went wrong",
+		s.showMessage(w, r, http.StatusInternalServerError, "Something went wrong",
 			"This is our fault, not yours.", "If it happens again, tell whoever runs this server the id "+id+".")
 	}
 }
 
 func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
-	s.message(w, r, http.StatusNotFound, "Not found", "There is nothing at this address.", "")
+	s.showMessage(w, r, http.StatusNotFound, "Not found", "There is nothing at this address.", "")
 }

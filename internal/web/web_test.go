@@ -50,17 +50,17 @@ func newFixture(t testing.TB) *fixture {
 	f.Handler = web.New(web.Config{
 		Accounts: f.accounts,
 		Gate:     &browser.Gate{Accounts: f.accounts, Secure: true},
-		Places: []web.Place{
-			{Path: "/dev/mailbox", Link: true, What: "mails that were <sent>"},
-			{Path: "/api/trpc", What: "procedures"},
+		Endpoints: []web.Endpoint{
+			{Path: "/dev/mailbox", Link: true, Description: "mails that were <sent>"},
+			{Path: "/api/trpc", Description: "procedures"},
 		},
 		Logger: log,
 	})
 	return f
 }
 
-// ask has a link mailed and returns it with the intent of the browser that asked.
-func (f *fixture) ask(redirectTo string) (link, intent string) {
+// requestLink has a link mailed and returns it with the intent of the browser that asked.
+func (f *fixture) requestLink(redirectTo string) (link, intent string) {
 	f.t.Helper()
 	intent, err := f.accounts.SignInWithEmail(f.t.Context(), account.EmailSignIn{Email: "ada@example.com", RedirectTo: redirectTo}, "", account.Client{})
 	if err != nil {
@@ -167,7 +167,7 @@ func wantRefused(t *testing.T, w *httptest.ResponseRecorder, why string) {
 
 func TestCallback(t *testing.T) {
 	f := newFixture(t)
-	link, intent := f.ask("https://help.example.com/tickets?status=open")
+	link, intent := f.requestLink("https://help.example.com/tickets?status=open")
 	w := f.serve("GET", link, cookie("svc-login-intent", intent))
 	if w.Code != 303 || w.Header().Get("Location") != "https://help.example.com/tickets?status=open" {
 		t.Fatalf("got %d to %q", w.Code, w.Header().Get("Location"))
@@ -181,7 +181,7 @@ func TestCallback(t *testing.T) {
 	}
 	wantRefused(t, f.serve("GET", link, cookie("svc-login-intent", intent)), "was used already")
 
-	link, _ = f.ask("")
+	link, _ = f.requestLink("")
 	if w := f.serve("GET", link); w.Code != 303 || w.Header().Get("Location") != "/" {
 		t.Errorf("got %d to %q without redirectTo, want 303 to /", w.Code, w.Header().Get("Location"))
 	}
@@ -198,7 +198,7 @@ func TestCallbackRefusals(t *testing.T) {
 	} {
 		wantRefused(t, f.serve("GET", target), "not one of ours")
 	}
-	link, _ := f.ask("")
+	link, _ := f.requestLink("")
 	f.age("login_links", 15*time.Minute)
 	wantRefused(t, f.serve("GET", link), "older than 15 minutes")
 	if w := f.serve("POST", link); w.Code == 303 {
@@ -209,7 +209,7 @@ func TestCallbackRefusals(t *testing.T) {
 // TestScanner is what happens to a link on its way to a person.
 func TestScanner(t *testing.T) {
 	f := newFixture(t)
-	link, intent := f.ask("")
+	link, intent := f.requestLink("")
 	if w := f.serve("HEAD", link); w.Code != 200 || len(w.Result().Cookies()) != 0 || w.Body.Len() != 0 {
 		t.Errorf("HEAD: got %d with cookies %v", w.Code, w.Result().Cookies())
 	}
@@ -260,7 +260,7 @@ func TestIndex(t *testing.T) {
 	}
 
 	// A session that has to be refreshed is, here as anywhere.
-	link, _ := f.ask("")
+	link, _ := f.requestLink("")
 	refresh := cookies(f.serve("GET", link))["svc-refresh-token"].Value
 	w = f.serve("GET", "/", cookie("svc-refresh-token", refresh))
 	if w.Code != 303 || w.Header().Get("Location") != "/welcome" || len(cookies(w)) != 2 {
@@ -282,7 +282,7 @@ func TestOtherPaths(t *testing.T) {
 
 func TestStoreGone(t *testing.T) {
 	f := newFixture(t)
-	link, _ := f.ask("")
+	link, _ := f.requestLink("")
 	if err := f.db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -34,21 +34,21 @@ type Config struct {
 }
 
 type pages struct {
-	*web.Area
+	*web.Section
 	Config
 }
 
 // Register adds the pages below /settings/channels, /settings/inbound and
 // /settings/privacy to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{s.Area(templates), c}
+	p := &pages{s.Section(templates), c}
 	p.Handle("/settings/channels", web.Route{Get: p.list, Admin: true})
-	p.Handle("/settings/connect/{channel}", web.Route{Get: p.askConnect, Post: p.connect, Admin: true})
+	p.Handle("/settings/connect/{channel}", web.Route{Get: p.showConnectForm, Post: p.connect, Admin: true})
 	p.Handle("/settings/channels/{id}", web.Route{Get: p.show, Post: p.change, Admin: true})
 	p.Handle("/settings/channels/{id}/proof", web.Route{Post: p.prove, Admin: true})
-	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.turn, Admin: true, Routine: true})
-	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.askRotate, Post: p.rotate, Admin: true})
-	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.askDelete, Post: p.remove, Admin: true})
+	p.Handle("/settings/channels/{id}/switch", web.Route{Post: p.setEnabled, Admin: true, Routine: true})
+	p.Handle("/settings/channels/{id}/secret", web.Route{Get: p.showRotateForm, Post: p.rotate, Admin: true})
+	p.Handle("/settings/channels/{id}/delete", web.Route{Get: p.confirmDisconnect, Post: p.disconnect, Admin: true})
 	p.Handle("/settings/inbound", web.Route{Get: p.events, Admin: true})
 	p.Handle("/settings/inbound/{id}", web.Route{Get: p.event, Admin: true})
 	p.Handle("/settings/inbound/{id}/replay", web.Route{Post: p.replay, Admin: true, Routine: true})
@@ -64,33 +64,33 @@ func page(r *web.Request, path, title string, body any) web.Page {
 type row struct {
 	connection.Connection
 	Guide *guide
-	State web.Chip
+	State web.Badge
 	Last  web.Time // when something last came in; zero where nothing did for a month
 	Since web.Time
 }
 
-func (p *pages) stateOf(c *connection.Connection) web.Chip {
+func (p *pages) stateBadge(c *connection.Connection) web.Badge {
 	switch {
 	case !c.Enabled && c.Notice != nil:
-		return web.Chip{Text: "Ended", Tone: web.Bad, Icon: "alert"}
+		return web.Badge{Text: "Ended", Tone: web.Bad, Icon: "alert"}
 	case !c.Enabled:
-		return web.Chip{Text: "Switched off", Icon: "pause"}
+		return web.Badge{Text: "Switched off", Icon: "pause"}
 	case len(p.Connections.Needs(c)) > 0:
-		return pendingChip()
+		return pendingBadge()
 	case c.Notice != nil:
-		return web.Chip{Text: "Has a problem", Tone: web.Warning, Icon: "alert"}
+		return web.Badge{Text: "Has a problem", Tone: web.Warning, Icon: "alert"}
 	}
-	return web.Chip{Text: "Connected", Tone: web.Good, Icon: "check"}
+	return web.Badge{Text: "Connected", Tone: web.Good, Icon: "check"}
 }
 
 // newRow is a connection as a list shows it. One whose channel is none of ours any
 // more still has its name.
 func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
-	g := guideTo(c.Channel)
+	g := findGuide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
-	one := row{Connection: c, Guide: g, State: p.stateOf(&c), Since: r.Time(c.CreatedAt)}
+	one := row{Connection: c, Guide: g, State: p.stateBadge(&c), Since: r.Time(c.CreatedAt)}
 	last, err := p.Inbound.List(r.Context(), inbound.Filter{OrganizationID: r.OrganizationID, ConnectionID: c.ID, Limit: 1})
 	if err == nil && len(last) > 0 {
 		one.Last = r.Time(last[0].ReceivedAt)
@@ -109,7 +109,7 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 		Guides    []guide
 		Dead      string // how many inbound events could not be processed; empty for none
 	}{Guides: guides}
-	if body.Dead, err = p.dead(r); err != nil {
+	if body.Dead, err = p.deadEvents(r); err != nil {
 		return err
 	}
 	for _, c := range all {
@@ -195,8 +195,8 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 	return fs
 }
 
-// typed are the entries of a form below a prefix that say something.
-func typed(values url.Values, prefix string, inputs []input) map[string]string {
+// typedValues are the entries of a form below a prefix that say something.
+func typedValues(values url.Values, prefix string, inputs []input) map[string]string {
 	m := make(map[string]string)
 	for _, in := range inputs {
 		if v := strings.TrimSpace(values.Get(prefix + in.Name)); v != "" {
@@ -206,17 +206,17 @@ func typed(values url.Values, prefix string, inputs []input) map[string]string {
 	return m
 }
 
-func (p *pages) askConnect(w http.ResponseWriter, r *web.Request) error {
-	g := guideTo(r.PathValue("channel"))
+func (p *pages) showConnectForm(w http.ResponseWriter, r *web.Request) error {
+	g := findGuide(r.PathValue("channel"))
 	if g == nil {
 		return problem.New(problem.NotFound, "there is no such channel")
 	}
 	fs := fields(g, nil, false)
 	fs.Focus()
-	return p.showConnect(w, r, g, fs, http.StatusOK)
+	return p.renderConnect(w, r, g, fs, http.StatusOK)
 }
 
-func (p *pages) showConnect(w http.ResponseWriter, r *web.Request, g *guide, fs web.Fields, status int) error {
+func (p *pages) renderConnect(w http.ResponseWriter, r *web.Request, g *guide, fs web.Fields, status int) error {
 	pg := page(r, "/settings/channels", "Connect: "+g.Title, p.newForm(g, nil))
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "connect", pg)
@@ -225,7 +225,7 @@ func (p *pages) showConnect(w http.ResponseWriter, r *web.Request, g *guide, fs 
 // connect makes a connection. Its answer is the page on which a secret that was made
 // is shown, this once; sending the form again finds the address taken.
 func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
-	g := guideTo(r.PathValue("channel"))
+	g := findGuide(r.PathValue("channel"))
 	if g == nil {
 		return problem.New(problem.NotFound, "there is no such channel")
 	}
@@ -235,7 +235,7 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	}
 	n := connection.New{
 		OrganizationID: r.OrganizationID, Channel: g.Name, Address: values.Get("address"), Name: strings.TrimSpace(values.Get("name")),
-		Credentials: typed(values, "credentials.", g.Credentials), Settings: typed(values, "settings.", g.Settings),
+		Credentials: typedValues(values, "credentials.", g.Credentials), Settings: typedValues(values, "settings.", g.Settings),
 	}
 	fs := fields(g, nil, false)
 	fs.Fill(values)
@@ -245,7 +245,7 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	} else if g.Secret.Required {
 		fs.Field("secrets.0").Error = g.Secret.Label + " is needed: nothing could be verified without it."
 		fs.Focus()
-		return p.showConnect(w, r, g, fs, http.StatusUnprocessableEntity)
+		return p.renderConnect(w, r, g, fs, http.StatusUnprocessableEntity)
 	}
 	var c connection.Connection
 	var secrets []string
@@ -254,13 +254,13 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 		return err
 	})
 	if fs.Refused(err) {
-		return p.showConnect(w, r, g, fs, http.StatusUnprocessableEntity)
+		return p.renderConnect(w, r, g, fs, http.StatusUnprocessableEntity)
 	}
 	if err != nil {
 		return err
 	}
 	if given == "" && g.Made {
-		return p.revealed(w, r, c, secrets[0], "Give it to the provider now.")
+		return p.renderSecret(w, r, c, secrets[0], "Give it to the provider now.")
 	}
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: p.connected(g, &c)})
 }
@@ -273,22 +273,22 @@ func (p *pages) connected(g *guide, c *connection.Connection) string {
 	return g.Title + " is connected. Now have the provider post here."
 }
 
-// revealed is the page of a connection with a secret that was just made.
-func (p *pages) revealed(w http.ResponseWriter, r *web.Request, c connection.Connection, secret, note string) error {
-	return p.showOne(w, r, c, nil, http.StatusOK, shownOnce{secret: &web.Secret{Label: "Secret", Value: secret, Note: note}})
+// renderSecret is the page of a connection with a secret that was just made.
+func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, c connection.Connection, secret, note string) error {
+	return p.renderConnection(w, r, c, nil, http.StatusOK, shownOnce{secret: &web.Secret{Label: "Secret", Value: secret, Note: note}})
 }
 
 func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
 	c, err := p.Connections.FindOf(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
-	g := guideTo(c.Channel)
+	g := findGuide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
 	return c, g, err
 }
 
-// filled are the fields of a connection as it is.
-func filled(g *guide, c *connection.Connection) web.Fields {
+// filledFields are the fields of a connection as it is.
+func filledFields(g *guide, c *connection.Connection) web.Fields {
 	fs := fields(g, c.CredentialValues(), true)
 	fs.Field("name").Value = c.Name
 	for name, value := range c.Settings {
@@ -309,7 +309,7 @@ func (p *pages) show(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.showOne(w, r, c, nil, http.StatusOK, shownOnce{})
+	return p.renderConnection(w, r, c, nil, http.StatusOK, shownOnce{})
 }
 
 // shownOnce is what one answer shows and the page does not show again.
@@ -318,9 +318,9 @@ type shownOnce struct {
 	wrong  string // why a proof failed
 }
 
-// showOne shows a connection, with its form as it was typed if fs is not nil.
-func (p *pages) showOne(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, once shownOnce) error {
-	g := guideTo(c.Channel)
+// renderConnection shows a connection, with its form as it was typed if fs is not nil.
+func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, once shownOnce) error {
+	g := findGuide(c.Channel)
 	if g == nil {
 		g = &guide{Name: c.Channel, Title: c.Channel, Icon: "plug"}
 	}
@@ -351,7 +351,7 @@ func (p *pages) showOne(w http.ResponseWriter, r *web.Request, c connection.Conn
 		body.Events = append(body.Events, newEventRow(r, e))
 	}
 	if fs == nil {
-		fs = filled(g, &c)
+		fs = filledFields(g, &c)
 	}
 	pg := page(r, "/settings/channels", c.Name, body)
 	pg.Fields, pg.Status = fs, status
@@ -375,8 +375,8 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 		if err != nil {
 			return err
 		}
-		settings := known(now.Settings, g.Settings)
-		maps.Copy(settings, typed(values, "settings.", g.Settings))
+		settings := inputSettings(now.Settings, g.Settings)
+		maps.Copy(settings, typedValues(values, "settings.", g.Settings))
 		credentials := maps.Clone(now.CredentialValues())
 		if credentials == nil {
 			credentials = make(map[string]string)
@@ -386,24 +386,24 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 				delete(credentials, in.Name)
 			}
 		}
-		maps.Copy(credentials, typed(values, "credentials.", g.Credentials))
+		maps.Copy(credentials, typedValues(values, "credentials.", g.Credentials))
 		_, err = p.Connections.UpdateIn(r.Context(), tx, r.OrganizationID, c.ID, connection.Change{Name: &name, Settings: settings, Credentials: credentials})
 		return err
 	})
 	if err != nil {
-		fs := filled(g, &c)
+		fs := filledFields(g, &c)
 		fs.Fill(values)
 		if fs.Refused(err) {
-			return p.showOne(w, r, c, fs, http.StatusUnprocessableEntity, shownOnce{})
+			return p.renderConnection(w, r, c, fs, http.StatusUnprocessableEntity, shownOnce{})
 		}
 		return err
 	}
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "Saved."})
 }
 
-// known is a copy of settings without those that a form asks for: what it does not
+// inputSettings is a copy of settings without those that a form asks for: what it does not
 // know, it leaves alone.
-func known(settings map[string]string, asked []input) map[string]string {
+func inputSettings(settings map[string]string, asked []input) map[string]string {
 	rest := make(map[string]string)
 	for name, value := range settings {
 		if !slices.ContainsFunc(asked, func(in input) bool { return in.Name == name }) {
@@ -413,8 +413,8 @@ func known(settings map[string]string, asked []input) map[string]string {
 	return rest
 }
 
-// turn switches a connection on or off.
-func (p *pages) turn(w http.ResponseWriter, r *web.Request) error {
+// setEnabled switches a connection on or off.
+func (p *pages) setEnabled(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
 		return nil
@@ -461,17 +461,17 @@ func (p *pages) rotateFields(g *guide) web.Fields {
 	return fs
 }
 
-func (p *pages) askRotate(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) showRotateForm(w http.ResponseWriter, r *web.Request) error {
 	c, g, err := p.find(r)
 	if err != nil {
 		return err
 	}
 	fs := p.rotateFields(g)
 	fs.Focus()
-	return p.showRotate(w, r, c, fs, http.StatusOK)
+	return p.renderRotate(w, r, c, fs, http.StatusOK)
 }
 
-func (p *pages) showRotate(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int) error {
+func (p *pages) renderRotate(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int) error {
 	pg := page(r, "/settings/channels", "Replace the secret", c)
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "rotate", pg)
@@ -498,7 +498,7 @@ func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
 	given := strings.TrimSpace(values.Get("secret"))
 	if given == "" && !g.Made {
 		fs[0].Error = "New secret is needed: only the provider can make it."
-		return p.showRotate(w, r, c, fs, http.StatusUnprocessableEntity)
+		return p.renderRotate(w, r, c, fs, http.StatusUnprocessableEntity)
 	}
 	var secret string
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
@@ -506,33 +506,33 @@ func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
 		return err
 	})
 	if fs.Refused(err) {
-		return p.showRotate(w, r, c, fs, http.StatusUnprocessableEntity)
+		return p.renderRotate(w, r, c, fs, http.StatusUnprocessableEntity)
 	}
 	if err != nil {
 		return err
 	}
 	if given == "" {
-		return p.revealed(w, r, c, secret, "Give it to the provider before the old one ends.")
+		return p.renderSecret(w, r, c, secret, "Give it to the provider before the old one ends.")
 	}
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "The new secret counts from now on."})
 }
 
-func (p *pages) confirmDelete(c connection.Connection) web.Confirm {
+func (p *pages) disconnection(c connection.Connection) web.Confirm {
 	return web.Confirm{
 		Text: "Its address is free again, and its secrets verify nothing any more. Tickets that came by it stay, and cannot be answered by it.",
 		Type: c.Address, Label: "Disconnect", Cancel: "/settings/channels/" + c.ID,
 	}
 }
 
-func (p *pages) askDelete(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmDisconnect(w http.ResponseWriter, r *web.Request) error {
 	c, _, err := p.find(r)
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Disconnect "+c.Name, page(r, "/settings/channels", "", nil), p.confirmDelete(c))
+	return p.Confirm(w, r, "Disconnect "+c.Name, page(r, "/settings/channels", "", nil), p.disconnection(c))
 }
 
-func (p *pages) remove(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) disconnect(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
 		return nil
@@ -541,7 +541,7 @@ func (p *pages) remove(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	if confirm := p.confirmDelete(c); !p.Confirmed(values, confirm) {
+	if confirm := p.disconnection(c); !p.Confirmed(values, confirm) {
 		return p.Confirm(w, r, "Disconnect "+c.Name, page(r, "/settings/channels", "", nil), confirm)
 	}
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {

@@ -35,9 +35,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// house is a site with the channels, and the endpoints at which they are posted to.
-type house struct {
-	*webtest.House
+// harness is a site with the channels, and the endpoints at which they are posted to.
+type harness struct {
+	*webtest.Harness
 	t           *testing.T
 	connections *connection.Service
 	endpoints   *http.ServeMux
@@ -53,9 +53,9 @@ func adapters() []channel.Adapter {
 	}
 }
 
-func newHouse(t *testing.T) *house {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	h := &house{House: webtest.NewHouse(t), t: t, endpoints: http.NewServeMux()}
+	h := &harness{Harness: webtest.NewHarness(t), t: t, endpoints: http.NewServeMux()}
 	files, err := blob.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func newHouse(t *testing.T) *house {
 }
 
 // only is the one connection that there is.
-func (h *house) only() connection.Connection {
+func (h *harness) only() connection.Connection {
 	h.t.Helper()
 	list, err := h.connections.List(h.t.Context(), h.Organization.ID)
 	if err != nil || len(list) != 1 {
@@ -87,7 +87,7 @@ func (h *house) only() connection.Connection {
 }
 
 // text has the provider post a text.
-func (h *house) text(secret, id, says string) int {
+func (h *harness) text(secret, id, says string) int {
 	h.t.Helper()
 	form := url.Values{"MessageSid": {id}, "AccountSid": {"AC1"}, "From": {"+4915112345678"}, "To": {"+14155550100"}, "Body": {says}, "NumMedia": {"0"}}
 	mac := hmac.New(sha1.New, []byte(secret))
@@ -112,7 +112,7 @@ func (h *house) text(secret, id, says string) int {
 // TestGuides: every channel that can be connected has a guide, and none other; each
 // page of it can be shown.
 func TestGuides(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	d := h.admin.Page("/settings/channels")
 	d.Want("No channel is connected yet")
 	var linked []string
@@ -133,28 +133,28 @@ func TestGuides(t *testing.T) {
 	for _, name := range want {
 		d := h.admin.Page("/settings/connect/" + name)
 		d.Want("At the provider", webtest.BaseURL+"/api/")
-		if len(d.With("name", "address")) != 1 {
+		if len(d.WithAttr("name", "address")) != 1 {
 			t.Errorf("%s: no address is asked for", name)
 		}
 	}
-	h.admin.Refused(h.admin.Get("/settings/connect/telex"), http.StatusNotFound)
+	h.admin.WantRefused(h.admin.Get("/settings/connect/telex"), http.StatusNotFound)
 }
 
 // TestConnect connects a number, has the provider post, and looks at what came.
 func TestConnect(t *testing.T) {
 	const secret = "an auth token"
-	h := newHouse(t)
+	h := newHarness(t)
 	path := "/settings/connect/sms"
-	d := h.admin.Refused(h.admin.Post(path, url.Values{"address": {"+14155550100"}}), http.StatusUnprocessableEntity)
+	d := h.admin.WantRefused(h.admin.Post(path, url.Values{"address": {"+14155550100"}}), http.StatusUnprocessableEntity)
 	if d.Alert() == "" || webtest.Attr(d.Field("address"), "value") != "+14155550100" {
 		t.Errorf("got alert %q, and what was typed is gone", d.Alert())
 	}
-	d = h.admin.Refused(h.admin.Post(path, url.Values{"address": {"+14155550100"}, "secrets.0": {"short"}}), http.StatusUnprocessableEntity)
-	if got := d.Described("secrets.0"); len(got) == 0 {
+	d = h.admin.WantRefused(h.admin.Post(path, url.Values{"address": {"+14155550100"}, "secrets.0": {"short"}}), http.StatusUnprocessableEntity)
+	if got := d.DescribedBy("secrets.0"); len(got) == 0 {
 		t.Error("nothing is said of a secret that is too short")
 	}
 	form := url.Values{"address": {"+14155550100"}, "secrets.0": {secret}, "name": {"<b>Texts</b>"}, "credentials.account_sid": {"AC1"}, "settings.auto_reply": {"Thanks & <soon>"}}
-	d, notice := h.admin.Sent(h.admin.Post(path, form))
+	d, notice := h.admin.Follow(h.admin.Post(path, form))
 	if !strings.HasPrefix(notice, "SMS is connected.") {
 		t.Errorf("got notice %q", notice)
 	}
@@ -162,7 +162,7 @@ func TestConnect(t *testing.T) {
 	if strings.Contains(webtest.Text(d.Root), secret) || strings.Contains(webtest.Text(d.Root), "AC1") {
 		t.Error("the page shows a secret")
 	}
-	d = h.admin.Refused(h.admin.Post(path, form), http.StatusUnprocessableEntity)
+	d = h.admin.WantRefused(h.admin.Post(path, form), http.StatusUnprocessableEntity)
 	d.Want("is connected already")
 
 	if got := h.text("another token", "SM0", "no"); got != http.StatusUnauthorized {
@@ -184,7 +184,7 @@ func TestConnect(t *testing.T) {
 	if w := h.admin.Get(event + "/body"); w.Body.String() == "" || w.Header().Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(w.Header().Get("Content-Disposition"), "attachment") {
 		t.Errorf("the body: got %v", w.Header())
 	}
-	if _, notice := h.admin.Sent(h.admin.Post(event+"/replay", nil)); !strings.HasPrefix(notice, "It waits for its turn") {
+	if _, notice := h.admin.Follow(h.admin.Post(event+"/replay", nil)); !strings.HasPrefix(notice, "It waits for its turn") {
 		t.Errorf("got notice %q", notice)
 	}
 	h.admin.Page("/settings/inbound?state=dead").Want("Nothing fits.")
@@ -211,7 +211,7 @@ func TestConnect(t *testing.T) {
 // TestChange: what a form leaves empty stays, what it forgets goes, and what it does
 // not know is left alone.
 func TestChange(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	c, _, err := h.connections.Connect(t.Context(), connection.New{
 		OrganizationID: h.Organization.ID, Channel: "sms", Address: "+14155550100", Secrets: []string{"an auth token"},
 		Credentials: map[string]string{"account_sid": "AC1", "auth_token": "t", "odd": "o"}, Settings: map[string]string{"auto_reply": "Hi", "odd": "o"},
@@ -220,7 +220,7 @@ func TestChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := "/settings/channels/" + c.ID
-	h.admin.Sent(h.admin.Post(path, url.Values{"name": {"Texts"}, "settings.auto_reply": {""}, "credentials.auth_token": {"new"}, "forget.account_sid": {"on"}}))
+	h.admin.Follow(h.admin.Post(path, url.Values{"name": {"Texts"}, "settings.auto_reply": {""}, "credentials.auth_token": {"new"}, "forget.account_sid": {"on"}}))
 	c = h.only()
 	if c.Name != "Texts" || len(c.Settings) != 1 || c.Settings["odd"] != "o" {
 		t.Errorf("got name %q, settings %v", c.Name, c.Settings)
@@ -228,20 +228,20 @@ func TestChange(t *testing.T) {
 	if got := c.CredentialValues(); len(got) != 2 || got["auth_token"] != "new" || got["odd"] != "o" {
 		t.Errorf("got credentials %v", got)
 	}
-	h.admin.Refused(h.admin.Post(path, url.Values{"name": {strings.Repeat("x", 300)}}), http.StatusUnprocessableEntity)
+	h.admin.WantRefused(h.admin.Post(path, url.Values{"name": {strings.Repeat("x", 300)}}), http.StatusUnprocessableEntity)
 
-	_, notice := h.admin.Sent(h.admin.Post(path+"/switch", nil))
+	_, notice := h.admin.Follow(h.admin.Post(path+"/switch", nil))
 	if !strings.Contains(notice, "Undo") || h.only().Enabled {
 		t.Errorf("got notice %q", notice)
 	}
-	h.admin.Sent(h.admin.Post(path+"/switch", url.Values{"on": {"on"}}))
+	h.admin.Follow(h.admin.Post(path+"/switch", url.Values{"on": {"on"}}))
 	if !h.only().Enabled {
 		t.Error("it is still off")
 	}
 
 	h.admin.Page(path + "/secret")
-	h.admin.Refused(h.admin.Post(path+"/secret", nil), http.StatusUnprocessableEntity).Want("only the provider can make it")
-	h.admin.Sent(h.admin.Post(path+"/secret", url.Values{"secret": {"another token"}, "overlap": {"0"}}))
+	h.admin.WantRefused(h.admin.Post(path+"/secret", nil), http.StatusUnprocessableEntity).Want("only the provider can make it")
+	h.admin.Follow(h.admin.Post(path+"/secret", url.Values{"secret": {"another token"}, "overlap": {"0"}}))
 	if got := h.text("another token", "SM1", "x"); got != http.StatusOK {
 		t.Errorf("the new secret: got %d", got)
 	}
@@ -250,15 +250,15 @@ func TestChange(t *testing.T) {
 	}
 
 	h.admin.Page(path + "/delete")
-	h.admin.Refused(h.admin.Post(path+"/delete", url.Values{"confirm": {"no"}}), http.StatusUnprocessableEntity)
-	h.admin.Sent(h.admin.Post(path+"/delete", url.Values{"confirm": {"+14155550100"}}))
-	h.admin.Refused(h.admin.Get(path), http.StatusNotFound)
+	h.admin.WantRefused(h.admin.Post(path+"/delete", url.Values{"confirm": {"no"}}), http.StatusUnprocessableEntity)
+	h.admin.Follow(h.admin.Post(path+"/delete", url.Values{"confirm": {"+14155550100"}}))
+	h.admin.WantRefused(h.admin.Get(path), http.StatusNotFound)
 }
 
 // TestForgottenKeyIsRefused: a key of a delivery provider cannot go while the address
 // that gets it stays.
 func TestForgottenKeyIsRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	c, _, err := h.connections.Connect(t.Context(), connection.New{
 		OrganizationID: h.Organization.ID, Channel: "email-raw", Address: "help@example.com",
 		Credentials: map[string]string{"delivery_api_key": "re_ours", "delivery_api_url": "https://api.example"},
@@ -266,7 +266,7 @@ func TestForgottenKeyIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.admin.Refused(h.admin.Post("/settings/channels/"+c.ID, url.Values{"name": {"x"}, "forget.delivery_api_key": {"on"}}), http.StatusUnprocessableEntity).
+	h.admin.WantRefused(h.admin.Post("/settings/channels/"+c.ID, url.Values{"name": {"x"}, "forget.delivery_api_key": {"on"}}), http.StatusUnprocessableEntity).
 		Want("must be given (delivery_api_key) with delivery_api_url, which gets no key but the connection's own.")
 	if got := h.only(); got.Name != "help@example.com" || got.CredentialValues()["delivery_api_key"] != "re_ours" {
 		t.Errorf("left with %q and %v", got.Name, got.CredentialValues())
@@ -275,9 +275,9 @@ func TestForgottenKeyIsRefused(t *testing.T) {
 
 // TestSecretOnce: a secret that is made is on one page, and on no other.
 func TestSecretOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	w := h.admin.Post("/settings/connect/email-json", url.Values{"address": {"help@example.com"}})
-	d := h.admin.Refused(w, http.StatusOK)
+	d := h.admin.WantRefused(w, http.StatusOK)
 	c := h.only()
 	secret := c.Secrets(time.Now())[0]
 	d.Want("This is shown only now.", secret)
@@ -286,7 +286,7 @@ func TestSecretOnce(t *testing.T) {
 			t.Errorf("%s shows it again", path)
 		}
 	}
-	d = h.admin.Refused(h.admin.Post("/settings/channels/"+c.ID+"/secret", url.Values{"overlap": {"3600"}}), http.StatusOK)
+	d = h.admin.WantRefused(h.admin.Post("/settings/channels/"+c.ID+"/secret", url.Values{"overlap": {"3600"}}), http.StatusOK)
 	c = h.only()
 	next := c.Secrets(time.Now())
 	if len(next) != 2 || next[0] == secret {
@@ -297,7 +297,7 @@ func TestSecretOnce(t *testing.T) {
 
 // TestOthers: agents have no business here, and other organizations no connections.
 func TestOthers(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	c, _, err := h.connections.Connect(t.Context(), connection.New{OrganizationID: h.Organization.ID, Channel: "sms", Address: "+14155550100", Secrets: []string{"an auth token"}})
 	if err != nil {
 		t.Fatal(err)
@@ -306,12 +306,12 @@ func TestOthers(t *testing.T) {
 	agent := h.SignIn(h.Agent)
 	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
 	for _, path := range []string{"/settings/channels", "/settings/connect/sms", "/settings/channels/" + c.ID, "/settings/channels/" + c.ID + "/secret", "/settings/channels/" + c.ID + "/delete", "/settings/inbound", "/settings/privacy"} {
-		agent.Refused(agent.Get(path), http.StatusForbidden)
+		agent.WantRefused(agent.Get(path), http.StatusForbidden)
 	}
 	for _, path := range []string{"", "/secret", "/delete", "/switch"} {
 		at := "/settings/channels/" + c.ID + path
-		agent.Refused(agent.Post(at, nil), http.StatusForbidden)
-		other.Refused(other.Post(at, url.Values{"secret": {"another token"}}), http.StatusNotFound)
+		agent.WantRefused(agent.Post(at, nil), http.StatusForbidden)
+		other.WantRefused(other.Post(at, url.Values{"secret": {"another token"}}), http.StatusNotFound)
 	}
 	other.Page("/settings/channels").Want("No channel is connected yet")
 	other.Page("/settings/inbound").Want("Nothing has come in yet")

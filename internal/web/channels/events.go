@@ -25,31 +25,31 @@ type eventRow struct {
 	*inbound.Event
 	Channel  string // as people call it
 	Icon     string
-	State    web.Chip
+	State    web.Badge
 	Received web.Time
 	Done     web.Time
 }
 
 func newEventRow(r *web.Request, e *inbound.Event) eventRow {
 	row := eventRow{Event: e, Channel: e.Channel, Icon: "plug", State: eventState(e.State), Received: r.Time(e.ReceivedAt), Done: r.Time(e.ProcessedAt)}
-	if g := guideTo(e.Channel); g != nil {
+	if g := findGuide(e.Channel); g != nil {
 		row.Channel, row.Icon = g.Title, g.Icon
 	}
 	return row
 }
 
-func eventState(s inbound.State) web.Chip {
+func eventState(s inbound.State) web.Badge {
 	switch s {
 	case inbound.Processed:
-		return web.Chip{Text: "Processed", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Processed", Tone: web.Good, Icon: "check"}
 	case inbound.Unrouted:
-		return web.Chip{Text: "Unrouted", Tone: web.Warning, Icon: "alert"}
+		return web.Badge{Text: "Unrouted", Tone: web.Warning, Icon: "alert"}
 	case inbound.Rejected:
-		return web.Chip{Text: "Unreadable", Tone: web.Bad, Icon: "x"}
+		return web.Badge{Text: "Unreadable", Tone: web.Bad, Icon: "x"}
 	case inbound.Dead:
-		return web.Chip{Text: "Failed", Tone: web.Bad, Icon: "x"}
+		return web.Badge{Text: "Failed", Tone: web.Bad, Icon: "x"}
 	}
-	return web.Chip{Text: "Waiting", Icon: "clock"}
+	return web.Badge{Text: "Waiting", Icon: "clock"}
 }
 
 // eventStates are those that a list can be restricted to.
@@ -83,7 +83,7 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 		State: q.Get("state"), Channel: q.Get("channel"), Filtered: q.Get("state") != "" || q.Get("channel") != "" || q.Get("connection") != "" || f.Before != "",
 	}
 	if body.State != string(inbound.Dead) {
-		if body.Dead, err = p.dead(r); err != nil {
+		if body.Dead, err = p.deadEvents(r); err != nil {
 			return err
 		}
 	}
@@ -92,10 +92,10 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 	}
 	if len(list) > eventsPage {
 		list = list[:eventsPage]
-		body.Pager.Older = with(q, "before", list[eventsPage-1].ID)
+		body.Pager.Older = withParam(q, "before", list[eventsPage-1].ID)
 	}
 	if f.Before != "" {
-		body.Pager.Newer = with(q, "before", "")
+		body.Pager.Newer = withParam(q, "before", "")
 	}
 	for _, e := range list {
 		body.Events = append(body.Events, newEventRow(r, e))
@@ -103,8 +103,8 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "events", page(r, "/settings/inbound", "Inbound events", body))
 }
 
-// dead says how many events could not be processed; empty for none.
-func (p *pages) dead(r *web.Request) (string, error) {
+// deadEvents says how many events could not be processed; empty for none.
+func (p *pages) deadEvents(r *web.Request) (string, error) {
 	n, err := p.Inbound.DeadCount(r.Context(), r.OrganizationID)
 	switch {
 	case err != nil || n == 0:
@@ -115,8 +115,8 @@ func (p *pages) dead(r *web.Request) (string, error) {
 	return strconv.Itoa(n) + " inbound events could not be processed.", nil
 }
 
-// with is the list's address with a parameter changed.
-func with(q url.Values, name, value string) string {
+// withParam is the list's address with a parameter changed.
+func withParam(q url.Values, name, value string) string {
 	q = maps.Clone(q)
 	q.Del(name)
 	if value != "" {
@@ -223,7 +223,7 @@ func (p *pages) privacy(w http.ResponseWriter, r *web.Request) error {
 	type request struct {
 		*shop.Request
 		Received, Due, Completed web.Time
-		State                    web.Chip
+		State                    web.Badge
 	}
 	body := struct {
 		Requests []request
@@ -242,12 +242,12 @@ func (p *pages) privacy(w http.ResponseWriter, r *web.Request) error {
 		body.Pager.Newer = "/settings/privacy"
 	}
 	for _, q := range list {
-		state := web.Chip{Text: "Waiting", Tone: web.Warning, Icon: "clock"}
+		state := web.Badge{Text: "Waiting", Tone: web.Warning, Icon: "clock"}
 		switch {
 		case !q.CompletedAt.IsZero():
-			state = web.Chip{Text: "Done", Tone: web.Good, Icon: "check"}
+			state = web.Badge{Text: "Done", Tone: web.Good, Icon: "check"}
 		case q.DueAt.Before(r.Now):
-			state = web.Chip{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
+			state = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
 		}
 		body.Requests = append(body.Requests, request{q, r.Time(q.ReceivedAt), r.Time(q.DueAt), r.Time(q.CompletedAt), state})
 	}

@@ -9,7 +9,7 @@ type guide struct {
 	Title    string
 	Icon     string
 	Provider string // who speaks it
-	What     string // a sentence
+	Text     string // a sentence
 	Steps    []string
 	Doc      string // the page in docs/channels
 
@@ -55,13 +55,13 @@ var (
 // people look for them.
 var guides = []guide{{
 	Name: "email-raw", Title: "E-mail from a converter", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any converter of mail to HTTP", Doc: "email-raw.md",
-	What:  "Mail that something in front of Kickstand receives by SMTP and posts here, message by message.",
+	Text:  "Mail that something in front of Kickstand receives by SMTP and posts here, message by message.",
 	Steps: []string{"Have the converter post each message, with its envelope, to the address below.", "Give it the secret: as a signing key, a bearer token, or the password of Basic credentials."}, Made: true,
 	Address: mailAddress, Secret: input{Label: "Secret", Help: "Empty: one is made and shown once."},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
 	Name: "email-form", Title: "E-mail by Mailgun", Icon: "channel-email", Provider: "Mailgun routes, and what posts like them", Doc: "email-form.md",
-	What: "Mail that Mailgun receives for your domain.",
+	Text: "Mail that Mailgun receives for your domain.",
 	Steps: []string{"Point the domain's MX records at the provider.",
 		"Make a route: match recipient your address, forward to the address below with ?format=mime at its end.",
 		"Copy the account's HTTP webhook signing key."},
@@ -69,7 +69,7 @@ var guides = []guide{{
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
 	Name: "email-parse", Title: "E-mail by SendGrid", Icon: "channel-email", Provider: "SendGrid Inbound Parse", Doc: "email-parse.md",
-	What: "Mail that SendGrid receives for a host of yours.",
+	Text: "Mail that SendGrid receives for a host of yours.",
 	Steps: []string{"Point the MX records of a host such as parse.example.com at the provider.",
 		"Settings, Inbound Parse: add the host with the address below, and tick POST the raw, full MIME message.",
 		"Make a security policy with a signature, attach it to the host, and copy its public key."},
@@ -77,21 +77,21 @@ var guides = []guide{{
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
 	Name: "email-json", Title: "E-mail by Postmark", Icon: "channel-email", Provider: "Postmark's inbound stream", Doc: "email-json.md",
-	What: "Mail that Postmark receives for you.",
+	Text: "Mail that Postmark receives for you.",
 	Steps: []string{"Server, inbound stream, Settings, Webhook: the address below with anything:TOKEN@ before its host, where TOKEN is the secret.",
 		"Tick Include raw email content.", "Forward your mailbox to the stream's address, or point MX records at it."}, Made: true,
 	Address: mailAddress, Secret: input{Label: "Token", Help: "Empty: one is made and shown once."},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
 	Name: "email-delivery", Title: "E-mail by Resend", Icon: "channel-email", Provider: "Resend", Doc: "email-delivery.md",
-	What: "Mail that Resend receives, and replies that leave by it.",
+	Text: "Mail that Resend receives, and replies that leave by it.",
 	Steps: []string{"Verify the domain, and make an API key with full access.",
 		"Webhooks, Add: the events email.* and the address below.", "Copy the signing secret."},
 	Address: mailAddress, Secret: input{Label: "Signing secret", Required: true, Placeholder: "whsec_…"},
 	Credentials: []input{{Name: "delivery_api_key", Label: "API key", Placeholder: "re_…", Help: "Fetches mail and sends replies."}, smtpURL}, Settings: []input{autoAnswer},
 }, {
 	Name: "sms", Title: "SMS", Icon: "channel-sms", Provider: "Twilio", Doc: "sms.md",
-	What: "Texts to your numbers, and replies as texts.",
+	Text: "Texts to your numbers, and replies as texts.",
 	Steps: []string{"Set the number's incoming-message URL, method POST, to the address below.",
 		"Copy the account's auth token: it signs what is posted.", "For replies and pictures, add the account SID with the auth token or an API key."},
 	Address: input{Label: "Number", Placeholder: "+14155550100", Help: "With the country's code. Or the SID of a messaging service."},
@@ -103,7 +103,7 @@ var guides = []guide{{
 	Settings: []input{autoAnswer},
 }, {
 	Name: "business-messaging", Title: "WhatsApp", Icon: "channel-business-messaging", Provider: "WhatsApp Cloud API", Doc: "business-messaging.md",
-	What: "Messages to your WhatsApp numbers. Replies may be written for 24 hours after the customer last wrote.",
+	Text: "Messages to your WhatsApp numbers. Replies may be written for 24 hours after the customer last wrote.",
 	Steps: []string{"In Meta's App Dashboard make an app of the type Business and add WhatsApp; API Setup shows the phone number ID.",
 		"App settings, Basic has the app secret.", "In Business Settings make a system user with the app and the account, and a token with whatsapp_business_messaging.",
 		"When it is connected here: WhatsApp, Configuration, with the address below and your verify token. Subscribe to the field messages."},
@@ -114,7 +114,7 @@ var guides = []guide{{
 	Settings: []input{autoAnswer},
 }, {
 	Name: "social-messenger", Title: "Messenger", Icon: "channel-social-messenger", Provider: "Messenger Platform", Doc: "social-messenger.md",
-	What: "Messages to your page. Replies may be written for 24 hours after the customer last wrote.",
+	Text: "Messages to your page. Replies may be written for 24 hours after the customer last wrote.",
 	Steps: []string{"In Meta's App Dashboard make an app of the type Business and add Messenger; App settings, Basic has the app secret.",
 		"Messenger, API Setup: connect the page and generate its page access token with pages_messaging.",
 		"When it is connected here: Webhooks, with the address below and your verify token. Subscribe the page to messages, messaging_postbacks, message_deliveries, message_reads and message_echoes."},
@@ -124,7 +124,7 @@ var guides = []guide{{
 	Settings: []input{autoAnswer},
 }, {
 	Name: "voice", Title: "Telephone", Icon: "channel-voice", Provider: "Dialpad", Doc: "voice.md",
-	What: "Voicemails with their recordings and transcriptions, and texts. Replies leave as texts.",
+	Text: "Voicemails with their recordings and transcriptions, and texts. Replies leave as texts.",
 	Steps: []string{"Make an API key with the scopes recordings_export and message_content_export.",
 		"Make a webhook at the provider with the address below and the secret, and subscribe it to the call states and to texts."}, Made: true,
 	Address: input{Label: "Number", Placeholder: "+12085550100", Help: "Or the id of a department."}, Secret: input{Label: "Secret of the webhook", Help: "Empty: one is made and shown once."},
@@ -134,7 +134,7 @@ var guides = []guide{{
 	Settings: []input{{Name: "missed_calls", Label: "Missed calls", Choices: []string{"", "ticket"}, Help: "ticket: a call that nobody answered makes a ticket."}},
 }, {
 	Name: "chat", Title: "Team chat", Icon: "channel-chat", Provider: "Slack", Doc: "chat.md", Named: true,
-	What: "Threads in channels that you share with customers. Replies go into the thread.",
+	Text: "Threads in channels that you share with customers. Replies go into the thread.",
 	Steps: []string{"Make an app from scratch in your workspace, give its bot the scopes that the documentation lists, and install it.",
 		"Copy the bot user OAuth token, and the signing secret under Basic Information.",
 		"When it is connected here: Event Subscriptions, with the address that is then shown. Subscribe to the bot events, and invite the app to the channels."},
@@ -144,7 +144,7 @@ var guides = []guide{{
 	Settings:    []input{{Name: "channels", Label: "Channels", Placeholder: "C024BE91L,C024BE92M", Help: "Ids with commas. Empty: all that the app is in."}, autoAnswer},
 }, {
 	Name: "storefront", Title: "Shop", Icon: "channel-storefront", Provider: "Shopify", Doc: "storefront.md",
-	What: "Customers and their orders are known here, and what the law has a shop ask for is carried out. No tickets come of it.",
+	Text: "Customers and their orders are known here, and what the law has a shop ask for is carried out. No tickets come of it.",
 	Steps: []string{"Make an app for the shop with the scopes read_orders and read_customers, and ask for access to protected customer data.",
 		"Install it: you get an access token. The app's client secret signs what is posted.",
 		"When it is connected, Kickstand subscribes at the shop by itself. In the app's configuration set the three compliance webhooks to the privacy address below."},
@@ -154,14 +154,14 @@ var guides = []guide{{
 	Settings: []input{{Name: "api_version", Label: "Version of the API", Placeholder: "2026-10"}},
 }, {
 	Name: "marketplace", Title: "Marketplace", Icon: "channel-marketplace", Provider: "Amazon, through SNS", Doc: "marketplace.md",
-	What: "Changed orders and returns. A buyer who wants to cancel or sends something back becomes a ticket.",
+	Text: "Changed orders and returns. A buyer who wants to cancel or sends something back becomes a ticket.",
 	Steps: []string{"Make a standard topic, and have your rule or queue consumer publish to it.",
 		"When it is connected here: create a subscription, protocol HTTPS, to the address below, without raw message delivery. It is confirmed by itself.",
 		"Subscribe to ORDER_CHANGE with the marketplace."},
 	Address: input{Label: "Topic", Placeholder: "arn:aws:sns:us-east-1:123456789012:orders", Help: "The service signs with a key of its own, so there is no secret."},
 }, {
 	Name: "payments-connect", Title: "Connected account", Icon: "channel-payments", Provider: "Stripe Connect", Doc: "payments-connect.md",
-	What: "Who paid what is shown beside the tickets of your customers. No tickets come of it.",
+	Text: "Who paid what is shown beside the tickets of your customers. No tickets come of it.",
 	Steps: []string{"In the dashboard of the platform's account add a webhook endpoint with the address below that listens to events on connected accounts.",
 		"Its signing secret is the deployment's, or is given here."}, Made: true,
 	Address:  input{Label: "Account", Placeholder: "acct_1032D82eZvKYlo2C"},
@@ -169,8 +169,8 @@ var guides = []guide{{
 	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: events of the provider's test mode are taken, too."}},
 }}
 
-// guideTo returns the guide of a channel; nil when there is none.
-func guideTo(name string) *guide {
+// findGuide returns the guide of a channel; nil when there is none.
+func findGuide(name string) *guide {
 	for i := range guides {
 		if guides[i].Name == name {
 			return &guides[i]

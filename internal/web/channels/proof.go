@@ -13,17 +13,17 @@ import (
 
 // proofView is what a page shows of a connection's proof.
 type proofView struct {
-	Chip      web.Chip
+	Badge      web.Badge
 	Text      string
 	At        web.Time // when it was proven
 	Command   *web.Code
-	Ways      []wayView
+	Methods      []methodView
 	Challenge *challengeView // that a code answers
 	Error     string         // why the last attempt failed
 }
 
-type wayView struct {
-	Way    channel.ProofWay
+type methodView struct {
+	Method    channel.ProofWay
 	Title  string
 	Text   string
 	Codes  []web.Code
@@ -48,8 +48,8 @@ var methods = map[connection.Method]string{
 	connection.BeforeProofs: "Connected before proofs were asked for. You can prove it now, which nobody else's proof then replaces as easily.",
 }
 
-// needs says what a connection cannot do before its address is proven.
-func needs(uses []connection.Use) string {
+// usesText says what a connection cannot do before its address is proven.
+func usesText(uses []connection.Use) string {
 	var missing []string
 	for _, u := range uses {
 		switch u {
@@ -74,11 +74,11 @@ func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string)
 	v := &proofView{Error: wrong}
 	switch {
 	case s.State == connection.Proven:
-		v.Chip, v.Text, v.At = web.Chip{Text: "Proven", Tone: web.Good, Icon: "check"}, methods[s.Method], r.Time(s.At)
+		v.Badge, v.Text, v.At = web.Badge{Text: "Proven", Tone: web.Good, Icon: "check"}, methods[s.Method], r.Time(s.At)
 	case len(s.Needed) > 0:
-		v.Chip, v.Text = pendingChip(), needs(s.Needed)
+		v.Badge, v.Text = pendingBadge(), usesText(s.Needed)
 	default:
-		v.Chip, v.Text = web.Chip{Text: "Not needed"}, needs(nil)
+		v.Badge, v.Text = web.Badge{Text: "Not needed"}, usesText(nil)
 	}
 	if s.State == connection.Proven && s.Method != connection.BeforeProofs {
 		return v, nil
@@ -87,7 +87,7 @@ func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string)
 		v.Command = &web.Code{Label: "Command for the operator", Text: "kickstand channel prove " + c.ID}
 	}
 	for _, way := range s.Ways {
-		v.Ways = append(v.Ways, newWay(c, way, &s))
+		v.Methods = append(v.Methods, newMethodView(c, way, &s))
 	}
 	if ch := s.Challenge; ch != nil && ch.TriesLeft > 0 {
 		v.Challenge = &challengeView{
@@ -98,13 +98,13 @@ func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string)
 	return v, nil
 }
 
-func pendingChip() web.Chip {
-	return web.Chip{Text: "Pending: waiting for proof", Tone: web.Warning, Icon: "clock"}
+func pendingBadge() web.Badge {
+	return web.Badge{Text: "Pending: waiting for proof", Tone: web.Warning, Icon: "clock"}
 }
 
-// newWay describes one way of proving an address.
-func newWay(c *connection.Connection, way channel.ProofWay, s *connection.Status) wayView {
-	v := wayView{Way: way}
+// newMethodView describes one way of proving an address.
+func newMethodView(c *connection.Connection, way channel.ProofWay, s *connection.Status) methodView {
+	v := methodView{Method: way}
 	sent := s.Challenge != nil && s.Challenge.Way == way
 	switch way {
 	case channel.ProveByMail:
@@ -156,7 +156,7 @@ func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
 		if ferr != nil {
 			return ferr
 		}
-		return p.showOne(w, r, now, nil, http.StatusUnprocessableEntity, shownOnce{wrong: words(e)})
+		return p.renderConnection(w, r, now, nil, http.StatusUnprocessableEntity, shownOnce{wrong: problemText(e)})
 	}
 	if err != nil {
 		return err
@@ -171,8 +171,8 @@ func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/channels/"+id, n)
 }
 
-// words are what a problem says to people, as a sentence.
-func words(e *problem.Error) string {
+// problemText are what a problem says to people, as a sentence.
+func problemText(e *problem.Error) string {
 	text := e.Message
 	if len(e.Issues) > 0 {
 		text = "the code " + e.Issues[0].Message

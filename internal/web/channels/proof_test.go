@@ -25,13 +25,13 @@ func (p *post) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
 // TestProof: the page of a channel says what waits for the proof, leads through the ways
 // to it, and says what is wrong.
 func TestProof(t *testing.T) {
-	h, p := newHouse(t), new(post)
+	h, p := newHarness(t), new(post)
 	var records []string
 	h.connections.UseProofs(connection.Proofs{
 		Mailer: p, BaseURL: webtest.BaseURL, Shared: map[string]bool{"email-raw": true},
 		LookupTXT: func(context.Context, string) ([]string, error) { return records, nil },
 	})
-	d, notice := h.admin.Sent(h.admin.Post("/settings/connect/email-form", url.Values{"address": {"help@acme.example"}, "secrets.0": {"a signing key"}}))
+	d, notice := h.admin.Follow(h.admin.Post("/settings/connect/email-form", url.Values{"address": {"help@acme.example"}, "secrets.0": {"a signing key"}}))
 	if !strings.Contains(notice, "Now prove that the address is yours") {
 		t.Errorf("got notice %q", notice)
 	}
@@ -41,7 +41,7 @@ func TestProof(t *testing.T) {
 		"_kickstand-challenge.acme.example", "kickstand-proof-", "kickstand channel prove "+c.ID, webtest.BaseURL+"/api/webhooks/inbound-email?c="+c.ID)
 	h.admin.Page("/settings/channels").Want("Pending: waiting for proof")
 
-	d, notice = h.admin.Sent(h.admin.Post(path+"/proof", url.Values{"way": {"mail"}}))
+	d, notice = h.admin.Follow(h.admin.Post(path+"/proof", url.Values{"way": {"mail"}}))
 	if notice != "A challenge is on its way to help@acme.example." || len(p.mails) != 1 {
 		t.Fatalf("got notice %q and %d mails", notice, len(p.mails))
 	}
@@ -59,11 +59,11 @@ func TestProof(t *testing.T) {
 		{"code", "no", "The code is not the one that was sent; you can try 4 times more."},
 		{"code", "", "The code is not the one that was sent; you can try 3 times more."},
 	} {
-		d := h.admin.Refused(h.admin.Post(path+"/proof", url.Values{tt.name: {tt.value}}), http.StatusUnprocessableEntity)
+		d := h.admin.WantRefused(h.admin.Post(path+"/proof", url.Values{tt.name: {tt.value}}), http.StatusUnprocessableEntity)
 		d.Want(tt.want)
 	}
 	code := regexp.MustCompile(`\d{4} \d{4}`).FindString(p.mails[0].Text)
-	d, notice = h.admin.Sent(h.admin.Post(path+"/proof", url.Values{"code": {code}}))
+	d, notice = h.admin.Follow(h.admin.Post(path+"/proof", url.Values{"code": {code}}))
 	if notice != "help@acme.example is proven to be yours." {
 		t.Errorf("got notice %q", notice)
 	}
@@ -73,7 +73,7 @@ func TestProof(t *testing.T) {
 	}
 
 	own := url.Values{"address": {"+14155550100"}, "secrets.0": {"an auth token"}}
-	if _, notice := h.admin.Sent(h.admin.Post("/settings/connect/sms", own)); notice != "SMS is connected. Now have the provider post here." {
+	if _, notice := h.admin.Follow(h.admin.Post("/settings/connect/sms", own)); notice != "SMS is connected. Now have the provider post here." {
 		t.Errorf("one with a secret of its own: got notice %q", notice)
 	}
 }

@@ -36,7 +36,7 @@ type deliveryPage struct {
 // attemptRow is an attempt as it is listed.
 type attemptRow struct {
 	webhook.Attempt
-	Chip    web.Chip
+	Badge   web.Badge
 	Started web.Time
 	Result  string
 	Path    string
@@ -61,22 +61,22 @@ func (p *pages) delivery(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	body := deliveryPage{deliveryRow: deliveryOf(r, d), Hook: h, Address: address(h.URL)}
+	body := deliveryPage{deliveryRow: newDeliveryRow(r, d), Hook: h, Address: address(h.URL)}
 	shown := len(attempts) - 1
 	if n, err := strconv.Atoi(r.URL.Query().Get("attempt")); err == nil && n >= 1 && n <= len(attempts) {
 		shown = n - 1
 	}
 	for i, a := range attempts {
-		row := attemptRow{Attempt: a, Chip: web.Chip{Text: "Failed", Tone: web.Bad}, Started: r.Time(a.At), Result: answer(a),
+		row := attemptRow{Attempt: a, Badge: web.Badge{Text: "Failed", Tone: web.Bad}, Started: r.Time(a.At), Result: answerText(a),
 			Path: deliveriesPath + "/" + d.ID + "?attempt=" + strconv.Itoa(i+1), Present: i == shown}
 		if a.Error == "" {
-			row.Chip = web.Chip{Text: "Accepted", Tone: web.Good}
+			row.Badge = web.Badge{Text: "Accepted", Tone: web.Good}
 		}
 		body.Attempts = append(body.Attempts, row)
 	}
 	if shown >= 0 {
 		body.Shown = &body.Attempts[shown]
-		if err := body.look(attempts[shown].Request); err != nil {
+		if err := body.readRequest(attempts[shown].Request); err != nil {
 			return err
 		}
 	}
@@ -90,8 +90,8 @@ func (p *pages) delivery(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "delivery", page(r, webhooksPath, string(d.Event), body))
 }
 
-// look takes a request apart.
-func (p *deliveryPage) look(q *webhook.Request) error {
+// readRequest takes a request apart.
+func (p *deliveryPage) readRequest(q *webhook.Request) error {
 	if q == nil {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (p *pages) replayFields(r *web.Request) web.Fields {
 	}
 }
 
-func (p *pages) askReplay(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) showReplayForm(w http.ResponseWriter, r *web.Request) error {
 	h, err := p.hook(r)
 	if err != nil {
 		return err
@@ -188,10 +188,10 @@ func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 	fields.Fill(form)
 	rg := webhook.Range{WebhookID: h.ID, States: webhook.FailedOnly(form.Get("failed") != ""), Event: event.Name(form.Get("event"))}
 	var wrong []problem.Issue
-	if rg.From, err = moment(r, form.Get("from")); err != nil || rg.From.IsZero() {
-		wrong = append(wrong, problem.Issue{Path: "from", Message: errMoment.Error()})
+	if rg.From, err = parseTime(r, form.Get("from")); err != nil || rg.From.IsZero() {
+		wrong = append(wrong, problem.Issue{Path: "from", Message: errTime.Error()})
 	}
-	if rg.To, err = moment(r, form.Get("to")); err != nil {
+	if rg.To, err = parseTime(r, form.Get("to")); err != nil {
 		wrong = append(wrong, problem.Issue{Path: "to", Message: err.Error()})
 	}
 	if rg.To.IsZero() {
@@ -216,7 +216,7 @@ func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if sent += part.Replayed; part.Next == "" {
-			return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: again(sent)})
+			return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: replayedText(sent)})
 		}
 	}
 	body := replayForm{Hook: h, Address: address(h.URL), Under: true, Sent: web.Number(int64(sent)), At: r.Time(part.At), Hidden: url.Values{

@@ -43,14 +43,14 @@ type Fleet struct {
 }
 
 type pages struct {
-	*web.Area
+	*web.Section
 	Config
 }
 
 // Register adds the pages below /settings/keys, /settings/webhooks and
 // /settings/deliveries to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{s.Area(templates, "developers.css"), c}
+	p := &pages{s.Section(templates, "developers.css"), c}
 	handle := func(path string, get, post web.Handler) {
 		p.Handle(path, web.Route{Get: get, Post: post, Admin: true})
 	}
@@ -59,12 +59,12 @@ func Register(s *web.Site, c Config) {
 	}
 	handle("/settings/keys", p.keys, nil)
 	handle("/settings/keys/new", p.newKey, p.createKey)
-	handle("/settings/keys/says", p.keySays, nil)
+	handle("/settings/keys/says", p.keySummaryPart, nil)
 	handle("/settings/keys/{id}", p.key, nil)
 	handle("/settings/keys/{id}/edit", p.editKey, p.updateKey)
-	handle("/settings/keys/{id}/rotate", p.askRotate, p.rotateKey)
-	handle("/settings/keys/{id}/revoke", p.askRevoke, p.revokeKey)
-	handle("/settings/keys/{id}/delete", p.askDeleteKey, p.deleteKey)
+	handle("/settings/keys/{id}/rotate", p.confirmRotateKey, p.rotateKey)
+	handle("/settings/keys/{id}/revoke", p.confirmRevokeKey, p.revokeKey)
+	handle("/settings/keys/{id}/delete", p.confirmDeleteKey, p.deleteKey)
 
 	handle("/settings/webhooks", p.webhooks, nil)
 	handle("/settings/webhooks/new", p.newWebhook, p.createWebhook)
@@ -72,9 +72,9 @@ func Register(s *web.Site, c Config) {
 	handle("/settings/webhooks/{id}/edit", p.editWebhook, p.updateWebhook)
 	routine("/settings/webhooks/{id}/state", nil, p.changeState)
 	routine("/settings/webhooks/{id}/test", nil, p.testWebhook)
-	handle("/settings/webhooks/{id}/secret", p.askSecret, p.replaceSecret)
-	routine("/settings/webhooks/{id}/replay", p.askReplay, p.replayRange)
-	handle("/settings/webhooks/{id}/delete", p.askDeleteWebhook, p.deleteWebhook)
+	handle("/settings/webhooks/{id}/secret", p.showSecretForm, p.replaceSecret)
+	routine("/settings/webhooks/{id}/replay", p.showReplayForm, p.replayRange)
+	handle("/settings/webhooks/{id}/delete", p.confirmDeleteWebhook, p.deleteWebhook)
 
 	handle("/settings/deliveries/{id}", p.delivery, nil)
 	routine("/settings/deliveries/{id}/replay", nil, p.replayDelivery)
@@ -104,11 +104,11 @@ func formID(text string) string {
 }
 
 // Made is what a page shows of a value that is shown once.
-type made struct {
-	Secret web.Secret
-	Code   web.Code // how it is used
-	Says   string   // what was made; empty: the title says it
-	Path   string   // where it is looked after
-	Label  string   // what the link there says
-	Lines  []string // what else to know
+type createdPage struct {
+	Secret  web.Secret
+	Code    web.Code // how it is used
+	Summary string   // what was made; empty: the title says it
+	Path    string   // where it is looked after
+	Label   string   // what the link there says
+	Lines   []string // what else to know
 }

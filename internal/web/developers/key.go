@@ -53,7 +53,7 @@ func (p *pages) kindNamed(name string) *kind {
 	return &all[0]
 }
 
-func (p *pages) kindOf(k *apikey.Key) *kind {
+func (p *pages) keyKind(k *apikey.Key) *kind {
 	all := p.kinds()
 	for i := range all {
 		if all[i].Service == k.Service && all[i].Environment == k.Environment {
@@ -63,12 +63,12 @@ func (p *pages) kindOf(k *apikey.Key) *kind {
 	return &all[0]
 }
 
-// Chip tells keys that touch real data from those that do not.
-func (k *kind) Chip() web.Chip {
+// Badge tells keys that touch real data from those that do not.
+func (k *kind) Badge() web.Badge {
 	if k.Environment == apikey.Test {
-		return web.Chip{Text: "Test", Tone: web.Warning}
+		return web.Badge{Text: "Test", Tone: web.Warning}
 	}
-	return web.Chip{Text: "Live", Tone: web.Accent}
+	return web.Badge{Text: "Live", Tone: web.Accent}
 }
 
 // Prefix is how its keys begin.
@@ -90,36 +90,36 @@ func (p *pages) subaccounts(r *web.Request, k *kind) ([]fleet.Subaccount, error)
 type keyRow struct {
 	apikey.Key
 	Kind                        *kind
-	State                       web.Chip
-	May                         []string
+	State                       web.Badge
+	Permissions                 []string
 	Used, Expires, Made, Ended  web.Time
 	Active                      bool
 	By, EndedBy, Addresses, Cap string
 }
 
-// soon is how long before a key expires one is told of it.
-const soon = 14 * 24 * time.Hour
+// expiryWarning is how long before a key expires one is told of it.
+const expiryWarning = 14 * 24 * time.Hour
 
 func (p *pages) row(r *web.Request, k apikey.Key) keyRow {
-	kd := p.kindOf(&k)
+	kd := p.keyKind(&k)
 	row := keyRow{
-		Key: k, Kind: kd, May: may(kd.Catalogue, k.Permissions),
+		Key: k, Kind: kd, Permissions: permissionLabels(kd.Catalogue, k.Permissions),
 		Used: r.Time(k.LastUsedAt), Expires: r.Time(k.ExpiresAt), Made: r.Time(k.CreatedAt), Ended: r.Time(k.RevokedAt),
-		By: actor(k.CreatedBy), EndedBy: actor(k.RevokedBy), Addresses: and(k.AllowedIPs.Strings()),
+		By: actor(k.CreatedBy), EndedBy: actor(k.RevokedBy), Addresses: joinAnd(k.AllowedIPs.Strings()),
 	}
 	if k.RateLimit != 0 {
 		row.Cap = web.Number(k.RateLimit)
 	}
 	switch k.Status(r.Now) {
 	case apikey.Revoked:
-		row.State = web.Chip{Text: "Revoked", Tone: web.Bad}
+		row.State = web.Badge{Text: "Revoked", Tone: web.Bad}
 	case apikey.Expired:
-		row.State = web.Chip{Text: "Expired", Tone: web.Bad}
+		row.State = web.Badge{Text: "Expired", Tone: web.Bad}
 	default:
 		row.Active = true
-		row.State = web.Chip{Text: "Active", Tone: web.Good}
-		if !k.ExpiresAt.IsZero() && k.ExpiresAt.Sub(r.Now) < soon {
-			row.State = web.Chip{Text: "Expires soon", Tone: web.Warning}
+		row.State = web.Badge{Text: "Active", Tone: web.Good}
+		if !k.ExpiresAt.IsZero() && k.ExpiresAt.Sub(r.Now) < expiryWarning {
+			row.State = web.Badge{Text: "Expires soon", Tone: web.Warning}
 		}
 	}
 	return row
@@ -177,7 +177,7 @@ func (p *pages) find(r *web.Request) (apikey.Key, error) {
 // keyPage is what the page of a key shows.
 type keyPage struct {
 	keyRow
-	Says        string
+	Summary     string
 	Subaccounts []string
 	Limit       string
 	From, To    *apikey.Key // that it replaces, and that replaces it
@@ -188,13 +188,13 @@ type keyPage struct {
 // keyEvent is an entry of the audit log.
 type keyEvent struct {
 	At      web.Time
-	Who     string // empty: nobody did it
-	Did     string
+	Actor   string // empty: nobody did it
+	Action  string
 	IP      string
 	Changes []keyChange
 }
 
-type keyChange struct{ Member, From, To string }
+type keyChange struct{ Field, From, To string }
 
 // key shows one key, what was done with it, and what can be done.
 func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
@@ -211,11 +211,11 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 	if body.Subaccounts, err = p.names(r, body.Kind, k.Scope); err != nil {
 		return err
 	}
-	body.Says = says(body.Kind, k.Permissions, body.Subaccounts, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now)
+	body.Summary = keySummary(body.Kind, k.Permissions, body.Subaccounts, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now)
 	if !body.Active {
-		body.Says = "It no longer works. " + strings.Replace(body.Says, "This key can", "While it did, it could", 1)
-		body.Says, _, _ = strings.Cut(body.Says, ", until ")
-		body.Says += "."
+		body.Summary = "It no longer works. " + strings.Replace(body.Summary, "This key can", "While it did, it could", 1)
+		body.Summary, _, _ = strings.Cut(body.Summary, ", until ")
+		body.Summary += "."
 	}
 	for id, other := range map[string]**apikey.Key{k.RotatedFrom: &body.From, k.ReplacedBy: &body.To} {
 		if id == "" {
@@ -236,21 +236,21 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	for _, e := range log.Entries {
-		body.History = append(body.History, happened(r, e))
+		body.History = append(body.History, newKeyEvent(r, e))
 	}
 	body.More = log.Next != ""
 	return p.Render(w, r, "key", page(r, keysPath, k.Name, body))
 }
 
-func happened(r *web.Request, e audit.Entry) keyEvent {
-	out := keyEvent{At: r.Time(e.At), Did: did(e.Action), IP: e.Source.IP()}
+func newKeyEvent(r *web.Request, e audit.Entry) keyEvent {
+	out := keyEvent{At: r.Time(e.At), Action: actionLabel(e.Action), IP: e.Source.IP()}
 	if e.Action != apikey.KeyExpired {
-		out.Who = actor(e.Source.Actor)
+		out.Actor = actor(e.Source.Actor)
 	}
 	if e.Action == apikey.KeyUpdated || e.Action == apikey.KeyRotated {
 		for _, name := range slices.Sorted(maps.Keys(e.Changes)) {
 			c := e.Changes[name]
-			out.Changes = append(out.Changes, keyChange{member(name), value(c.From), value(c.To)})
+			out.Changes = append(out.Changes, keyChange{fieldLabel(name), value(c.From), value(c.To)})
 		}
 	}
 	return out
@@ -297,9 +297,9 @@ func (p *pages) names(r *web.Request, k *kind, s apikey.Scope) ([]string, error)
 	return out, nil
 }
 
-// shown is the page that a key is shown on, once.
-func (p *pages) shown(w http.ResponseWriter, r *web.Request, title string, k apikey.Key, t apikey.Token, lines ...string) error {
-	kd := p.kindOf(&k)
+// renderSecret is the page that a key is shown on, once.
+func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, title string, k apikey.Key, t apikey.Token, lines ...string) error {
+	kd := p.keyKind(&k)
 	limit, err := p.Keys.Limit(r.Context(), &k)
 	if err != nil {
 		return err
@@ -308,15 +308,15 @@ func (p *pages) shown(w http.ResponseWriter, r *web.Request, title string, k api
 	if err != nil {
 		return err
 	}
-	pg := page(r, keysPath, title, made{
-		Secret: web.Secret{Label: "API key", Value: t.Reveal(), Note: "Whoever has it may do the same: keep it where you keep secrets. Only its last 8 characters are listed later."},
-		Code:   web.Code{Label: "Try it", Text: fmt.Sprintf("KEY='%s'\ncurl -sS %s/key -H \"Authorization: Bearer $KEY\"", t.Reveal(), kd.API)},
-		Says:   says(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now),
-		Path:   keysPath + "/" + k.ID, Label: "To the key " + k.Name, Lines: lines,
+	pg := page(r, keysPath, title, createdPage{
+		Secret:  web.Secret{Label: "API key", Value: t.Reveal(), Note: "Whoever has it may do the same: keep it where you keep secrets. Only its last 8 characters are listed later."},
+		Code:    web.Code{Label: "Try it", Text: fmt.Sprintf("KEY='%s'\ncurl -sS %s/key -H \"Authorization: Bearer $KEY\"", t.Reveal(), kd.API)},
+		Summary: keySummary(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now),
+		Path:    keysPath + "/" + k.ID, Label: "To the key " + k.Name, Lines: lines,
 	})
 	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
 	pg.Secret = true
-	return p.Render(w, r, "made", pg)
+	return p.Render(w, r, "created", pg)
 }
 
 // confirmKey asks about a key before something is done to it. do is nil while it
@@ -363,7 +363,7 @@ func deletion(k *apikey.Key) web.Confirm {
 	}
 }
 
-func (p *pages) askRotate(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmRotateKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Rotate the key", rotation, nil)
 }
 
@@ -378,11 +378,11 @@ func (p *pages) rotateKey(w http.ResponseWriter, r *web.Request) error {
 		if err != nil {
 			return err
 		}
-		return p.shown(w, r, "The second key", k, t, fmt.Sprintf("The key %q (…%s) works on. Revoke it once nothing uses it any more.", old.Name, old.PartialKey))
+		return p.renderSecret(w, r, "The second key", k, t, fmt.Sprintf("The key %q (…%s) works on. Revoke it once nothing uses it any more.", old.Name, old.PartialKey))
 	})
 }
 
-func (p *pages) askRevoke(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmRevokeKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Revoke the key", revocation, nil)
 }
 
@@ -395,7 +395,7 @@ func (p *pages) revokeKey(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-func (p *pages) askDeleteKey(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmDeleteKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Delete the key", deletion, nil)
 }
 
@@ -404,6 +404,6 @@ func (p *pages) deleteKey(w http.ResponseWriter, r *web.Request) error {
 		if err := p.Keys.Delete(r.Context(), r.OrganizationID, k.ID); err != nil {
 			return err
 		}
-		return p.Redirect(w, keysPath+"?of="+url.QueryEscape(p.kindOf(k).Name), web.Notice{Text: "The key is deleted."})
+		return p.Redirect(w, keysPath+"?of="+url.QueryEscape(p.keyKind(k).Name), web.Notice{Text: "The key is deleted."})
 	})
 }

@@ -57,7 +57,7 @@ func set(f url.Values, typed ...string) url.Values {
 }
 
 // keysOf are those of a service.
-func (h *house) keysOf(s apikey.ServiceName) []apikey.Key {
+func (h *harness) keysOf(s apikey.ServiceName) []apikey.Key {
 	h.t.Helper()
 	list, err := h.keys.List(h.t.Context(), h.Organization.ID, s, "")
 	if err != nil {
@@ -67,13 +67,13 @@ func (h *house) keysOf(s apikey.ServiceName) []apikey.Key {
 }
 
 // opens reports whether a token opens a service.
-func (h *house) opens(token string, s apikey.ServiceName, e apikey.Environment) bool {
+func (h *harness) opens(token string, s apikey.ServiceName, e apikey.Environment) bool {
 	_, err := h.keys.Authenticate(h.t.Context(), apikey.Request{Token: token, Service: s, Environment: e, IP: netip.MustParseAddr("192.0.2.1")})
 	return err == nil
 }
 
 func TestKeyLife(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.admin
 	b.Page(keysPath+"?of=fleet").Want("There is no key for the fleet yet.", "Make a key", "Fleet sandbox")
 	d := b.Page(keysPath + "/new?of=fleet")
@@ -82,7 +82,7 @@ func TestKeyLife(t *testing.T) {
 		t.Errorf("got placeholder %q", got)
 	}
 	var boxes []string
-	for _, in := range d.With("name", "may") {
+	for _, in := range d.WithAttr("name", "may") {
 		boxes = append(boxes, webtest.Attr(in, "value"))
 	}
 	if got, want := strings.Join(boxes, " "), "rides:read rides:create rides:update vehicles:read vehicles:create vehicles:update vehicles:delete pricing:read pricing:update"; got != want {
@@ -91,7 +91,7 @@ func TestKeyLife(t *testing.T) {
 	typed := set(form(d), "name", strings.TrimSuffix(hostile, "\u202eRTL "), "level", "", "resources", "some", "may", "rides:read", "may", "rides:create", "may", "vehicles:read",
 		"subaccount_scope", "some", "subaccount", h.sub, "allowed_ips", "192.0.2.1\n198.51.100.0/24", "rate_limit_per_minute", "20", "expires_at", "30")
 	w := b.Post(keysPath+"/new?of=fleet", typed)
-	d = b.Refused(w, http.StatusCreated)
+	d = b.WantRefused(w, http.StatusCreated)
 	d.Want("This is shown only now.", `read and create rides; and read vehicles in the fleet, in the subaccount Lisboa <b>"&"</b>, from 192.0.2.1 and 198.51.100.0/24, up to 20 times a minute`, "curl -sS https://api.example.com/v1/key")
 	found := tokens.FindAllString(w.Body.String(), -1)
 	if len(found) != 2 || found[0] != found[1] || !h.opens(found[0], apikey.Fleet, apikey.Live) {
@@ -110,7 +110,7 @@ func TestKeyLife(t *testing.T) {
 	path := keysPath + "/" + list[0].ID
 
 	// Loaded again, the page makes no second key, and nothing shows this one again.
-	d, notice := b.Sent(b.Post(keysPath+"/new?of=fleet", typed))
+	d, notice := b.Follow(b.Post(keysPath+"/new?of=fleet", typed))
 	if len(h.keysOf(apikey.Fleet)) != 1 || !strings.Contains(notice, "made when the form was sent first") {
 		t.Errorf("again: %d keys, notice %q", len(h.keysOf(apikey.Fleet)), notice)
 	}
@@ -126,10 +126,10 @@ func TestKeyLife(t *testing.T) {
 
 	// Changed, from the next request on.
 	d = b.Page(path + "/edit")
-	if len(d.With("name", "expires_at")) != 0 || len(d.With("name", "subaccount_scope")) != 0 {
+	if len(d.WithAttr("name", "expires_at")) != 0 || len(d.WithAttr("name", "subaccount_scope")) != 0 {
 		t.Error("what never changes can be changed")
 	}
-	d, notice = b.Sent(b.Post(path+"/edit", set(form(d), "name", "Export", "level", "read_only", "allowed_ips", "", "rate_limit_per_minute", "")))
+	d, notice = b.Follow(b.Post(path+"/edit", set(form(d), "name", "Export", "level", "read_only", "allowed_ips", "", "rate_limit_per_minute", "")))
 	if notice != "The key is changed, from its next request on." {
 		t.Errorf("got notice %q", notice)
 	}
@@ -137,12 +137,12 @@ func TestKeyLife(t *testing.T) {
 
 	// Rotated: a second key, once.
 	w = b.Post(path+"/rotate", nil)
-	b.Refused(w, http.StatusCreated).Want("The second key", "works on. Revoke it once nothing uses it any more.")
+	b.WantRefused(w, http.StatusCreated).Want("The second key", "works on. Revoke it once nothing uses it any more.")
 	second := tokens.FindString(w.Body.String())
 	if !h.opens(second, apikey.Fleet, apikey.Live) || !h.opens(token, apikey.Fleet, apikey.Live) {
 		t.Error("one of the two does not work")
 	}
-	d, notice = b.Sent(b.Post(path+"/rotate", nil))
+	d, notice = b.Follow(b.Post(path+"/rotate", nil))
 	if len(h.keysOf(apikey.Fleet)) != 2 || !strings.Contains(notice, "rotated already") {
 		t.Errorf("again: %d keys, notice %q", len(h.keysOf(apikey.Fleet)), notice)
 	}
@@ -151,25 +151,25 @@ func TestKeyLife(t *testing.T) {
 
 	// Revoked at once, and deleted only by who types its name.
 	b.Page(path + "/revoke").Want("stops working at once, for good")
-	d, _ = b.Sent(b.Post(path+"/revoke", nil))
+	d, _ = b.Follow(b.Post(path+"/revoke", nil))
 	d.Want("Revoked", "It no longer works.")
 	if h.opens(token, apikey.Fleet, apikey.Live) {
 		t.Error("the revoked key works")
 	}
-	b.Refused(b.Post(path+"/revoke", nil), http.StatusConflict)
-	b.Refused(b.Get(path+"/edit"), http.StatusConflict)
-	b.Refused(b.Post(path+"/delete", url.Values{"confirm": {"Expor"}}), http.StatusUnprocessableEntity).Want("Type Export to confirm")
-	if _, notice = b.Sent(b.Post(path+"/delete", url.Values{"confirm": {"Export"}})); notice != "The key is deleted." {
+	b.WantRefused(b.Post(path+"/revoke", nil), http.StatusConflict)
+	b.WantRefused(b.Get(path+"/edit"), http.StatusConflict)
+	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"Expor"}}), http.StatusUnprocessableEntity).Want("Type Export to confirm")
+	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"Export"}})); notice != "The key is deleted." {
 		t.Errorf("got notice %q", notice)
 	}
-	b.Refused(b.Get(path), http.StatusNotFound)
+	b.WantRefused(b.Get(path), http.StatusNotFound)
 	if list := h.keysOf(apikey.Fleet); len(list) != 1 || list[0].Name != "Export (2)" {
 		t.Errorf("left: %+v", list)
 	}
 }
 
 func TestKeyForms(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.admin
 	// Of each kind, with the boxes that there are.
 	for of, want := range map[string]string{
@@ -200,9 +200,9 @@ func TestKeyForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			typed := set(blank(c.of), c.typed...)
-			d := b.Refused(b.Post(keysPath+"/new?of="+c.of, typed), http.StatusUnprocessableEntity)
+			d := b.WantRefused(b.Post(keysPath+"/new?of="+c.of, typed), http.StatusUnprocessableEntity)
 			d.T = t
-			if got := strings.Join(d.Described(c.field), " "); !strings.Contains(got, c.says) {
+			if got := strings.Join(d.DescribedBy(c.field), " "); !strings.Contains(got, c.says) {
 				t.Errorf("got %q beside the field, want %q", got, c.says)
 			}
 			if got := webtest.Attr(d.Field("name"), "value"); got != typed.Get("name") {
@@ -214,20 +214,20 @@ func TestKeyForms(t *testing.T) {
 		t.Fatalf("%d keys were made", n)
 	}
 	// A key that could do nothing is told of before it is made.
-	b.Refused(b.Post(keysPath+"/new?of=fleet", set(blank("fleet"), "level", "read_only", "resources", "some", "may", "vehicles:delete", "expires_at", "day")), http.StatusUnprocessableEntity).
+	b.WantRefused(b.Post(keysPath+"/new?of=fleet", set(blank("fleet"), "level", "read_only", "resources", "some", "may", "vehicles:delete", "expires_at", "day")), http.StatusUnprocessableEntity).
 		Want("This key could do nothing")
 
 	// The same name twice is refused beside the name, and the token of the form stays.
-	b.Refused(b.Post(keysPath+"/new", blank("helpdesk")), http.StatusCreated)
+	b.WantRefused(b.Post(keysPath+"/new", blank("helpdesk")), http.StatusCreated)
 	typed := blank("helpdesk")
-	d := b.Refused(b.Post(keysPath+"/new", typed), http.StatusUnprocessableEntity)
-	if got := strings.Join(d.Described("name"), " "); !strings.Contains(got, `There is a key named "Trial" already.`) {
+	d := b.WantRefused(b.Post(keysPath+"/new", typed), http.StatusUnprocessableEntity)
+	if got := strings.Join(d.DescribedBy("name"), " "); !strings.Contains(got, `There is a key named "Trial" already.`) {
 		t.Errorf("got %q", got)
 	}
 	if d.Field("id"); webtest.Attr(d.Field("id"), "value") != typed.Get("id") {
 		t.Error("the form became another's")
 	}
-	b.Refused(b.Post(keysPath+"/new", set(typed, "name", "Other", "id", "<nonsense>")), http.StatusCreated)
+	b.WantRefused(b.Post(keysPath+"/new", set(typed, "name", "Other", "id", "<nonsense>")), http.StatusCreated)
 
 	// What it will be able to do is said while one types.
 	w := b.Get(keysPath + "/says?of=fleet&level=&resources=some&may=pricing:update&allowed_ips=" + url.QueryEscape("<b>"))
@@ -243,28 +243,28 @@ func TestKeyForms(t *testing.T) {
 // TestKeysForAdmins: nobody else sees, makes or changes keys, and an admin none of
 // another organization.
 func TestKeysForAdmins(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	mine := form(h.admin.Page(keysPath + "/new"))
-	h.admin.Refused(h.admin.Post(keysPath+"/new", set(mine, "name", "Mine")), http.StatusCreated)
+	h.admin.WantRefused(h.admin.Post(keysPath+"/new", set(mine, "name", "Mine")), http.StatusCreated)
 	id := h.keysOf("")[0].ID
 	paths := []string{"", "/new", "/says", "/" + id, "/" + id + "/edit", "/" + id + "/rotate", "/" + id + "/revoke", "/" + id + "/delete"}
 	agent := h.SignIn(h.Agent)
 	other := h.SignIn(h.NewUser(h.elsewhere, "eve@example.com", "Eve", "admin"))
 	for _, p := range paths {
-		agent.Refused(agent.Get(keysPath+p), http.StatusForbidden)
+		agent.WantRefused(agent.Get(keysPath+p), http.StatusForbidden)
 		if strings.HasPrefix(p, "/"+id) {
-			other.Refused(other.Get(keysPath+p), http.StatusNotFound)
+			other.WantRefused(other.Get(keysPath+p), http.StatusNotFound)
 		}
 		if p != "" && p != "/says" && p != "/"+id {
-			agent.Refused(agent.Post(keysPath+p, url.Values{"confirm": {"Mine"}}), http.StatusForbidden)
+			agent.WantRefused(agent.Post(keysPath+p, url.Values{"confirm": {"Mine"}}), http.StatusForbidden)
 			if p != "/new" {
-				other.Refused(other.Post(keysPath+p, url.Values{"confirm": {"Mine"}}), http.StatusNotFound)
+				other.WantRefused(other.Post(keysPath+p, url.Values{"confirm": {"Mine"}}), http.StatusNotFound)
 			}
 		}
 	}
 	other.Page(keysPath).Want("There is no key for the helpdesk yet.")
 	// The id of another organization's key in a form makes no key, and tells nothing.
-	other.Refused(other.Post(keysPath+"/new", set(form(other.Page(keysPath+"/new")), "name", "Theirs", "id", id)), http.StatusUnprocessableEntity)
+	other.WantRefused(other.Post(keysPath+"/new", set(form(other.Page(keysPath+"/new")), "name", "Theirs", "id", id)), http.StatusUnprocessableEntity)
 	if list := h.keysOf(""); len(list) != 1 || list[0].Name != "Mine" || !list[0].RevokedAt.IsZero() {
 		t.Errorf("got %+v", list)
 	}

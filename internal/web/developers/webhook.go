@@ -23,34 +23,34 @@ const webhooksPath = "/settings/webhooks"
 // hookRow is a webhook as it is listed.
 type hookRow struct {
 	webhook.Webhook
-	Chip   web.Chip
-	Wants  string // its events, in a few words
-	Strip  strip
-	Queued string
-	Last   web.Time
+	Badge   web.Badge
+	Events  string // its events, in a few words
+	History deliveryHistory
+	Queued  string
+	Last    web.Time
 }
 
-func hookChip(w *webhook.Webhook) web.Chip {
+func hookBadge(w *webhook.Webhook) web.Badge {
 	switch {
 	case w.State == webhook.Failed:
-		return web.Chip{Text: "Failed", Tone: web.Bad, Icon: "alert"}
+		return web.Badge{Text: "Failed", Tone: web.Bad, Icon: "alert"}
 	case w.State == webhook.Disabled:
-		return web.Chip{Text: "Paused", Tone: web.Warning, Icon: "pause"}
+		return web.Badge{Text: "Paused", Tone: web.Warning, Icon: "pause"}
 	case w.DrainRate > 0:
-		return web.Chip{Text: "Sending what waited", Tone: web.Accent}
+		return web.Badge{Text: "Sending what waited", Tone: web.Accent}
 	}
-	return web.Chip{Text: "Active", Tone: web.Good, Icon: "check"}
+	return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 }
 
 func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Count, listed bool) hookRow {
-	row := hookRow{Webhook: w, Chip: hookChip(&w), Strip: newStrip(counts, r.Now, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
+	row := hookRow{Webhook: w, Badge: hookBadge(&w), History: newDeliveryHistory(counts, r.Now, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
 	switch {
 	case slices.Contains(w.Events, "*"):
-		row.Wants = "Every event"
+		row.Events = "Every event"
 	case len(w.Events) > 2:
-		row.Wants = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
+		row.Events = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
 	default:
-		row.Wants = strings.Join(w.Events, ", ")
+		row.Events = strings.Join(w.Events, ", ")
 	}
 	return row
 }
@@ -89,7 +89,7 @@ func (p *pages) webhooks(w http.ResponseWriter, r *web.Request) error {
 type hookPage struct {
 	hookRow
 	Form, Schedule string
-	Waits          []waitRow
+	Waits          []queuedRow
 	MoreWait       bool
 	Dropped        string
 	Filter         web.Fields
@@ -101,8 +101,8 @@ type hookPage struct {
 	Since          web.Time
 }
 
-// waitRow is a delivery that waits.
-type waitRow struct {
+// queuedRow is a delivery that waits.
+type queuedRow struct {
 	webhook.UpcomingDelivery
 	Number  int // of the next attempt
 	For     string
@@ -113,9 +113,9 @@ type waitRow struct {
 // deliveryRow is a delivery as it is listed.
 type deliveryRow struct {
 	webhook.Delivery
-	Chip       web.Chip
-	Made, Next web.Time
-	Answer     string
+	Badge         web.Badge
+	Created, Next web.Time
+	Answer        string
 }
 
 // hook returns the webhook that an address is about.
@@ -123,7 +123,7 @@ func (p *pages) hook(r *web.Request) (webhook.Webhook, error) {
 	return p.Webhooks.Find(r.Context(), r.OrganizationID, r.PathValue("id"))
 }
 
-const shownWaits = 10
+const maxQueuedRows = 10
 
 // webhook shows one webhook: how it goes, what waits, and what was delivered.
 func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
@@ -146,7 +146,7 @@ func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	for _, d := range found.Deliveries {
-		body.Rows = append(body.Rows, deliveryOf(r, d))
+		body.Rows = append(body.Rows, newDeliveryRow(r, d))
 	}
 	query := r.URL.Query()
 	path := webhooksPath + "/" + h.ID + "?"
@@ -177,13 +177,13 @@ func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Q
 		return hookPage{}, webhook.Query{}, err
 	}
 	body := hookPage{hookRow: p.hookRow(r, h, counts[h.ID], false), Form: forms[h.PayloadForm], Schedule: schedules[h.RetrySchedule], Dropped: web.Number(h.DroppedEvents), Since: r.Time(h.CreatedAt)}
-	waits, err := p.Webhooks.Upcoming(r.Context(), r.OrganizationID, h.ID, shownWaits+1)
+	waits, err := p.Webhooks.Upcoming(r.Context(), r.OrganizationID, h.ID, maxQueuedRows+1)
 	if err != nil {
 		return hookPage{}, webhook.Query{}, err
 	}
-	body.MoreWait = len(waits) > shownWaits
-	for _, c := range waits[:min(len(waits), shownWaits)] {
-		row := waitRow{UpcomingDelivery: c, Number: c.Attempts + 1, For: waitsFor[c.Wait], DueAt: r.Time(c.Due)}
+	body.MoreWait = len(waits) > maxQueuedRows
+	for _, c := range waits[:min(len(waits), maxQueuedRows)] {
+		row := queuedRow{UpcomingDelivery: c, Number: c.Attempts + 1, For: waitsFor[c.Wait], DueAt: r.Time(c.Due)}
 		for _, t := range c.Further {
 			row.Further = append(row.Further, r.Time(t))
 		}
@@ -200,7 +200,7 @@ func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Q
 	}
 	for name, to := range map[string]*time.Time{"from": &q.From, "to": &q.To} {
 		f := body.Filter.Field(name)
-		if *to, err = moment(r, f.Value); err != nil {
+		if *to, err = parseTime(r, f.Value); err != nil {
 			f.Error = f.Label + " " + err.Error() + "."
 		}
 	}
@@ -223,7 +223,7 @@ var (
 func filterFields() web.Fields {
 	states := []web.Option{{Value: "", Label: "Any state"}}
 	for s := webhook.Untried; s <= webhook.Dropped; s++ {
-		states = append(states, web.Option{Value: s.String(), Label: deliveryChip(s).Text})
+		states = append(states, web.Option{Value: s.String(), Label: deliveryBadge(s).Text})
 	}
 	return web.Fields{
 		{Name: "state", Label: "State", Type: "select", Options: states},
@@ -241,10 +241,10 @@ func eventOptions() []web.Option {
 	return out
 }
 
-var errMoment = errors.New("must be a date and a time, such as 2027-03-31T18:00")
+var errTime = errors.New("must be a date and a time, such as 2027-03-31T18:00")
 
-// moment reads what a field for date and time has, in the reader's zone.
-func moment(r *web.Request, text string) (time.Time, error) {
+// parseTime reads what a field for date and time has, in the reader's zone.
+func parseTime(r *web.Request, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -253,42 +253,42 @@ func moment(r *web.Request, text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, errMoment
+	return time.Time{}, errTime
 }
 
-func deliveryChip(s webhook.DeliveryState) web.Chip {
+func deliveryBadge(s webhook.DeliveryState) web.Badge {
 	switch s {
 	case webhook.Retrying:
-		return web.Chip{Text: "Tried again later", Tone: web.Warning}
+		return web.Badge{Text: "Tried again later", Tone: web.Warning}
 	case webhook.Delivered:
-		return web.Chip{Text: "Delivered", Tone: web.Good}
+		return web.Badge{Text: "Delivered", Tone: web.Good}
 	case webhook.Undelivered:
-		return web.Chip{Text: "Failed", Tone: web.Bad}
+		return web.Badge{Text: "Failed", Tone: web.Bad}
 	case webhook.Dropped:
-		return web.Chip{Text: "Dropped", Tone: web.Bad}
+		return web.Badge{Text: "Dropped", Tone: web.Bad}
 	}
-	return web.Chip{Text: "Waits"}
+	return web.Badge{Text: "Waits"}
 }
 
-func deliveryOf(r *web.Request, d webhook.Delivery) deliveryRow {
-	row := deliveryRow{Delivery: d, Chip: deliveryChip(d.State), Made: r.Time(d.CreatedAt), Next: r.Time(d.NextAt)}
+func newDeliveryRow(r *web.Request, d webhook.Delivery) deliveryRow {
+	row := deliveryRow{Delivery: d, Badge: deliveryBadge(d.State), Created: r.Time(d.CreatedAt), Next: r.Time(d.NextAt)}
 	if d.Attempts > 0 {
-		row.Answer = answer(d.Last)
+		row.Answer = answerText(d.Last)
 	}
 	return row
 }
 
-// answer says what came of an attempt in short: "200 in 31 ms".
-func answer(a webhook.Attempt) string {
-	took := took(a.Latency)
+// answerText says what came of an attempt in short: "200 in 31 ms".
+func answerText(a webhook.Attempt) string {
+	took := durationText(a.Latency)
 	if a.Status == 0 {
 		return "No answer, " + took
 	}
 	return strconv.Itoa(a.Status) + " in " + took
 }
 
-// took is a length of time as people read it.
-func took(d time.Duration) string {
+// durationText is a length of time as people read it.
+func durationText(d time.Duration) string {
 	if d < time.Millisecond {
 		return "less than 1 ms"
 	}
@@ -332,10 +332,10 @@ func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, back, web.Notice{Text: again(len(made))})
+	return p.Redirect(w, back, web.Notice{Text: replayedText(len(made))})
 }
 
-func again(n int) string {
+func replayedText(n int) string {
 	switch n {
 	case 0:
 		return "There was nothing to send again."
@@ -389,7 +389,7 @@ func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	n := web.Notice{Text: fmt.Sprintf("The receiver accepted the test: %d in %s.", res.StatusCode, took(res.Duration))}
+	n := web.Notice{Text: fmt.Sprintf("The receiver accepted the test: %d in %s.", res.StatusCode, durationText(res.Duration))}
 	if res.Error != "" {
 		n = web.Notice{Text: "The test was not accepted: " + res.Error + ".", Bad: true}
 	}
@@ -404,7 +404,7 @@ func (p *pages) hookDeletion(h *webhook.Webhook) web.Confirm {
 	return c
 }
 
-func (p *pages) askDeleteWebhook(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmDeleteWebhook(w http.ResponseWriter, r *web.Request) error {
 	h, err := p.hook(r)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func fact(d webtest.Document, name string) string {
 	return ""
 }
 
-func (h *house) hooksOf() []webhook.Webhook {
+func (h *harness) hooksOf() []webhook.Webhook {
 	h.t.Helper()
 	list, err := h.hooks.List(h.t.Context(), h.Organization.ID)
 	if err != nil {
@@ -54,33 +54,33 @@ func (h *house) hooksOf() []webhook.Webhook {
 
 // TestWebhookLife: made, tested, failed, replayed, paused, resumed, deleted.
 func TestWebhookLife(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.admin
 	b.Page(hooksPath).Want("There is no webhook yet.", "Add a webhook", "kickstand listen")
 	d := b.Page(hooksPath + "/new")
 	d.Want("Tickets", "Messages", "Customers", "Service levels", "sla.breached")
 	typed := set(form(d), "url", "https://receiver.example.com/hook?q=%22%3Cb%3E", "events", "ticket.created", "events", "message.created")
 	w := b.Post(hooksPath+"/new", typed)
-	d = b.Refused(w, http.StatusCreated)
+	d = b.WantRefused(w, http.StatusCreated)
 	secret := secretIn(d)
 	if secret == "" || len(h.hooksOf()) != 1 {
 		t.Fatalf("got secret %q and %d webhooks", secret, len(h.hooksOf()))
 	}
 	hook := h.hooksOf()[0]
 	path := hooksPath + "/" + hook.ID
-	d, notice := b.Sent(b.Post(hooksPath+"/new", typed))
+	d, notice := b.Follow(b.Post(hooksPath+"/new", typed))
 	if len(h.hooksOf()) != 1 || !strings.Contains(notice, "made when the form was sent first") {
 		t.Errorf("again: %d webhooks, notice %q", len(h.hooksOf()), notice)
 	}
 	for _, id := range []string{"state", "trouble", "pulse", "queue", "deliveries"} {
-		if part := d.With("id", id); len(part) != 1 || webtest.Attr(part[0], "data-live") != "webhook:"+hook.ID {
+		if part := d.WithAttr("id", id); len(part) != 1 || webtest.Attr(part[0], "data-live") != "webhook:"+hook.ID {
 			t.Errorf("the part %s is not kept up to date", id)
 		}
 	}
 	d.Want("receiver.example.com/hook", "ticket.created, message.created", "Nothing waits.", "No delivery is stored.", "no attempts")
 
 	// A test, to the byte.
-	d, notice = b.Sent(b.Post(path+"/test", nil))
+	d, notice = b.Follow(b.Post(path+"/test", nil))
 	if !strings.HasPrefix(notice, "The receiver accepted the test: 200 in ") {
 		t.Errorf("got notice %q", notice)
 	}
@@ -109,44 +109,44 @@ func TestWebhookLife(t *testing.T) {
 	d.Want("410 in", "Failed", "the receiver answered 410 Gone", "1 failed", "1 delivered")
 	failed := h.deliveries(hook)[0]
 	b.Page(deliveriesPath+"/"+failed.ID).Want("the receiver answered 410 Gone", "The answer had no body.")
-	d, notice = b.Sent(b.Post(deliveriesPath+"/"+failed.ID+"/replay", nil))
+	d, notice = b.Follow(b.Post(deliveriesPath+"/"+failed.ID+"/replay", nil))
 	if notice != "The event is sent again: this is its new delivery." || h.deliveries(hook)[0].EventID != failed.EventID {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want("There was none yet.", "What the next attempt would post", `"event":"ticket.created"`)
-	if _, notice = b.Sent(b.Post(path, url.Values{"delivery": {failed.ID}})); notice != "One event is sent again." {
+	if _, notice = b.Follow(b.Post(path, url.Values{"delivery": {failed.ID}})); notice != "One event is sent again." {
 		t.Errorf("got notice %q", notice)
 	}
-	if _, notice = b.Sent(b.Post(path, nil)); notice != "Nothing is sent again: tick what should be." {
+	if _, notice = b.Follow(b.Post(path, nil)); notice != "Nothing is sent again: tick what should be." {
 		t.Errorf("got notice %q", notice)
 	}
 
 	// Paused, with a preview of what waits; resumed at a rate.
-	d, _ = b.Sent(b.Post(path+"/state", url.Values{"do": {"pause"}}))
+	d, _ = b.Follow(b.Post(path+"/state", url.Values{"do": {"pause"}}))
 	d.Want("Paused", "2 deliveries wait, until you resume.", "That you resume")
 	for _, rate := range []string{"many", "1001", "-1"} {
-		if _, notice = b.Sent(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "Nothing was changed: the rate must be a number from 1 to 1000, or nothing." {
+		if _, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "Nothing was changed: the rate must be a number from 1 to 1000, or nothing." {
 			t.Errorf("rate %s: got notice %q", rate, notice)
 		}
 	}
-	d, notice = b.Sent(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {" 7 "}}))
+	d, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {" 7 "}}))
 	d.Want("they go out at 7 a second", "Change the rate", "Sending what waited")
 	if webtest.Attr(d.Field("rate"), "value") != "7" || notice != "The webhook is active. Everything not delivered is sent now, oldest first." {
 		t.Errorf("got notice %q", notice)
 	}
 
 	// Deleted only by who types its address.
-	b.Refused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("2 in all, is not sent.")
-	if _, notice = b.Sent(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "The webhook is deleted." || len(h.hooksOf()) != 0 {
+	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("2 in all, is not sent.")
+	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "The webhook is deleted." || len(h.hooksOf()) != 0 {
 		t.Errorf("got notice %q", notice)
 	}
-	b.Refused(b.Get(path), http.StatusNotFound)
-	b.Refused(b.Get(deliveriesPath+"/"+failed.ID), http.StatusNotFound)
+	b.WantRefused(b.Get(path), http.StatusNotFound)
+	b.WantRefused(b.Get(deliveriesPath+"/"+failed.ID), http.StatusNotFound)
 }
 
 // TestWebhookShowsRetries: each attempt of a delivery is there to be looked at.
 func TestWebhookShowsRetries(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	hook := h.hook(webhook.New{PayloadForm: webhook.FormA, Ordered: true})
 	h.receiver.set(0, "")
 	h.emit(2)
@@ -163,7 +163,7 @@ func TestWebhookShowsRetries(t *testing.T) {
 }
 
 func TestWebhookForms(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.admin
 	blank := func() url.Values { return set(form(b.Page(hooksPath+"/new")), "url", "https://example.com/hook") }
 	for name, c := range map[string]struct {
@@ -179,7 +179,7 @@ func TestWebhookForms(t *testing.T) {
 		"half secret": {[]string{"signing", "own", "secret", "whsec_!!!!!!!!!!!!"}, "My secret must go on with base64 after whsec_."},
 	} {
 		typed := set(blank(), c.typed...)
-		d := b.Refused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
+		d := b.WantRefused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
 		if !strings.Contains(d.Alert(), c.says) {
 			t.Errorf("%s: got %q, want %q", name, d.Alert(), c.says)
 		}
@@ -192,8 +192,8 @@ func TestWebhookForms(t *testing.T) {
 	}
 	typed := blank()
 	typed.Del("events")
-	d := b.Refused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
-	if got := webtest.Text(d.With("id", "events-error")[0]); got != "Events must name at least one event." {
+	d := b.WantRefused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
+	if got := webtest.Text(d.WithAttr("id", "events-error")[0]); got != "Events must name at least one event." {
 		t.Errorf("no events: got %q", got)
 	}
 	if n := len(h.hooksOf()); n != 0 {
@@ -201,7 +201,7 @@ func TestWebhookForms(t *testing.T) {
 	}
 
 	// With a secret of one's own nothing is shown; the form of it says what is.
-	d, notice := b.Sent(b.Post(hooksPath+"/new", set(blank(), "signing", "own", "secret", "a secret of mine", "events", "*", "retrySchedule", "one")))
+	d, notice := b.Follow(b.Post(hooksPath+"/new", set(blank(), "signing", "own", "secret", "a secret of mine", "events", "*", "retrySchedule", "one")))
 	d.Want("every event", "and 24 h")
 	if fact(d, "Signed") != "yes" {
 		t.Errorf("it is signed: %s", fact(d, "Signed"))
@@ -212,30 +212,30 @@ func TestWebhookForms(t *testing.T) {
 	hook := h.hooksOf()[0]
 	path := hooksPath + "/" + hook.ID
 	d = b.Page(path + "/edit")
-	if len(d.With("name", "secret")) != 0 || !webtest.Has(d.With("value", "*")[0], "checked") {
+	if len(d.WithAttr("name", "secret")) != 0 || !webtest.Has(d.WithAttr("value", "*")[0], "checked") {
 		t.Error("the form is not the webhook's")
 	}
-	d, _ = b.Sent(b.Post(path+"/edit", set(form(d), "events", "ticket.created", "events", "sla.warning", "events", "sla.breached", "ordered", "on", "payloadForm", "a")))
+	d, _ = b.Follow(b.Post(path+"/edit", set(form(d), "events", "ticket.created", "events", "sla.warning", "events", "sla.breached", "ordered", "on", "payloadForm", "a")))
 	d.Want("ticket.created, sla.warning, sla.breached", "A: flat", "one at a time")
 	b.Page(hooksPath).Want("ticket.created, sla.warning and 1 more")
-	d = b.Refused(b.Post(path+"/edit", set(form(b.Page(path+"/edit")), "url", "ftp://example.com")), http.StatusUnprocessableEntity)
+	d = b.WantRefused(b.Post(path+"/edit", set(form(b.Page(path+"/edit")), "url", "ftp://example.com")), http.StatusUnprocessableEntity)
 	if webtest.Attr(d.Field("url"), "value") != "ftp://example.com" {
 		t.Error("what was typed is gone")
 	}
 
 	// Another secret, once.
 	typed = form(b.Page(path + "/secret"))
-	d = b.Refused(b.Post(path+"/secret", typed), http.StatusCreated)
+	d = b.WantRefused(b.Post(path+"/secret", typed), http.StatusCreated)
 	d.Want("The secret is replaced", "For 24 hours")
 	if secretIn(d) == "" {
 		t.Error("the secret is not shown")
 	}
-	if _, notice = b.Sent(b.Post(path+"/secret", typed)); !strings.HasPrefix(notice, "Nothing was changed: ") {
+	if _, notice = b.Follow(b.Post(path+"/secret", typed)); !strings.HasPrefix(notice, "Nothing was changed: ") {
 		t.Errorf("again: got notice %q", notice)
 	}
-	b.Refused(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "own", "secret", "whsec_!")), http.StatusUnprocessableEntity)
-	b.Refused(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "own")), http.StatusUnprocessableEntity)
-	d, notice = b.Sent(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "none")))
+	b.WantRefused(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "own", "secret", "whsec_!")), http.StatusUnprocessableEntity)
+	b.WantRefused(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "own")), http.StatusUnprocessableEntity)
+	d, notice = b.Follow(b.Post(path+"/secret", set(form(b.Page(path+"/secret")), "signing", "none")))
 	if fact(d, "Signed") != "no" {
 		t.Errorf("it is signed: %s", fact(d, "Signed"))
 	}
@@ -246,11 +246,11 @@ func TestWebhookForms(t *testing.T) {
 
 // TestDeliveryFilter: filters and pages of the list, and what is wrong with them.
 func TestDeliveryFilter(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	hook := h.hook(webhook.New{Disabled: true})
 	h.emit(35)
 	path := hooksPath + "/" + hook.ID
-	rows := func(d webtest.Document) int { return len(d.With("name", "delivery")) }
+	rows := func(d webtest.Document) int { return len(d.WithAttr("name", "delivery")) }
 	d := h.admin.Page(path)
 	d.Want("35 deliveries wait", "And more, after these.")
 	older := ""
@@ -277,8 +277,8 @@ func TestDeliveryFilter(t *testing.T) {
 	}
 	h.admin.Page(path+"?state=failed").Want("Nothing was delivered that is like that.", "Show all")
 	for query, field := range map[string]string{"from=yesterday": "from", "event=x": "event", "from=2026-01-02T00:00&to=2026-01-01T00:00": "to"} {
-		d := h.admin.Refused(h.admin.Get(path+"?"+query), http.StatusUnprocessableEntity)
-		if len(d.Described(field)) == 0 {
+		d := h.admin.WantRefused(h.admin.Get(path+"?"+query), http.StatusUnprocessableEntity)
+		if len(d.DescribedBy(field)) == 0 {
 			t.Errorf("%s: nothing is said beside the field", query)
 		}
 	}
@@ -287,17 +287,17 @@ func TestDeliveryFilter(t *testing.T) {
 // TestReplayTime: what a time's deliveries were about is sent again, and a long
 // time tells how far it is.
 func TestReplayTime(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	hook := h.hook(webhook.New{Disabled: true})
 	path := hooksPath + "/" + hook.ID + "/replay"
 	h.admin.Page(path).Want("Each event of the time is sent once more, oldest first")
 	typed := form(h.admin.Page(path))
-	if _, notice := h.admin.Sent(h.admin.Post(path, typed)); notice != "There was nothing to send again." {
+	if _, notice := h.admin.Follow(h.admin.Post(path, typed)); notice != "There was nothing to send again." {
 		t.Errorf("got notice %q", notice)
 	}
 	for _, c := range [][]string{{"from", ""}, {"from", "x"}, {"to", "x"}, {"to", "2020-01-01T00:00"}, {"event", "x"}} {
-		d := h.admin.Refused(h.admin.Post(path, set(form(h.admin.Page(path)), c...)), http.StatusUnprocessableEntity)
-		if len(d.Described(c[0])) == 0 || d.Alert() == "" {
+		d := h.admin.WantRefused(h.admin.Post(path, set(form(h.admin.Page(path)), c...)), http.StatusUnprocessableEntity)
+		if len(d.DescribedBy(c[0])) == 0 || d.Alert() == "" {
 			t.Errorf("%s: nothing is said beside the field", c)
 		}
 	}
@@ -314,12 +314,12 @@ func TestReplayTime(t *testing.T) {
 	}
 	typed = form(h.admin.Page(path))
 	w := h.admin.Post(path, typed)
-	d := h.admin.Refused(w, http.StatusOK)
+	d := h.admin.WantRefused(w, http.StatusOK)
 	d.Want("1,000 sent again so far")
 	if p := d.All("progress"); len(p) != 1 || webtest.Attr(p[0], "value") == "" {
 		t.Error("it does not tell how far it is")
 	}
-	_, notice := h.admin.Sent(h.admin.Post(path, form(d)))
+	_, notice := h.admin.Follow(h.admin.Post(path, form(d)))
 	if notice != "1,100 events are sent again." {
 		t.Errorf("got notice %q", notice)
 	}
@@ -335,7 +335,7 @@ func TestCommandVerifies(t *testing.T) {
 			t.Skip("there is no " + tool)
 		}
 	}
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, secret := range []string{webhook.NewSecret(), "it's a plain one"} {
 		hook := h.hook(webhook.New{Secret: &secret})
 		res, err := h.hooks.Test(t.Context(), h.Organization.ID, hook.ID)
@@ -369,28 +369,28 @@ func TestCommandVerifies(t *testing.T) {
 // TestWebhooksForAdmins: nobody else sees or changes webhooks, and an admin none of
 // another organization.
 func TestWebhooksForAdmins(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	hook := h.hook(webhook.New{})
 	h.emit(1)
 	delivery := h.deliveries(hook)[0].ID
 	agent := h.SignIn(h.Agent)
 	other := h.SignIn(h.NewUser(h.elsewhere, "eve@example.com", "Eve", "admin"))
 	for _, p := range []string{hooksPath, hooksPath + "/new"} {
-		agent.Refused(agent.Get(p), http.StatusForbidden)
+		agent.WantRefused(agent.Get(p), http.StatusForbidden)
 	}
 	for _, p := range []string{"", "/edit", "/secret", "/replay", "/delete"} {
-		agent.Refused(agent.Get(hooksPath+"/"+hook.ID+p), http.StatusForbidden)
-		other.Refused(other.Get(hooksPath+"/"+hook.ID+p), http.StatusNotFound)
+		agent.WantRefused(agent.Get(hooksPath+"/"+hook.ID+p), http.StatusForbidden)
+		other.WantRefused(other.Get(hooksPath+"/"+hook.ID+p), http.StatusNotFound)
 	}
-	other.Refused(other.Get(deliveriesPath+"/"+delivery), http.StatusNotFound)
+	other.WantRefused(other.Get(deliveriesPath+"/"+delivery), http.StatusNotFound)
 	typed := url.Values{"confirm": {"receiver.example.com/hook"}, "delivery": {delivery}, "url": {"https://example.org"}, "events": {"*"}, "from": {"2026-01-01T00:00"}, "do": {"pause"}}
 	for _, p := range []string{hooksPath + "/" + hook.ID, deliveriesPath + "/" + delivery + "/replay"} {
-		agent.Refused(agent.Post(p, typed), http.StatusForbidden)
-		other.Refused(other.Post(p, typed), http.StatusNotFound)
+		agent.WantRefused(agent.Post(p, typed), http.StatusForbidden)
+		other.WantRefused(other.Post(p, typed), http.StatusNotFound)
 	}
 	for _, p := range []string{"/edit", "/state", "/test", "/secret", "/replay", "/delete"} {
-		agent.Refused(agent.Post(hooksPath+"/"+hook.ID+p, typed), http.StatusForbidden)
-		other.Refused(other.Post(hooksPath+"/"+hook.ID+p, typed), http.StatusNotFound)
+		agent.WantRefused(agent.Post(hooksPath+"/"+hook.ID+p, typed), http.StatusForbidden)
+		other.WantRefused(other.Post(hooksPath+"/"+hook.ID+p, typed), http.StatusNotFound)
 	}
 	list := h.hooksOf()
 	if len(list) != 1 || list[0].State != webhook.Enabled || list[0].URL != hook.URL || list[0].QueuedEvents != 1 || list[0].HasSecret {
@@ -400,7 +400,7 @@ func TestWebhooksForAdmins(t *testing.T) {
 }
 
 // deliveriesOf are all of a webhook.
-func (h *house) deliveriesOf(w webhook.Webhook) []webhook.Delivery {
+func (h *harness) deliveriesOf(w webhook.Webhook) []webhook.Delivery {
 	h.t.Helper()
 	var out []webhook.Delivery
 	if err := h.hooks.Each(h.t.Context(), h.Organization.ID, webhook.Query{WebhookID: w.ID}, func(d *webhook.Delivery) error {
@@ -412,7 +412,7 @@ func (h *house) deliveriesOf(w webhook.Webhook) []webhook.Delivery {
 	return out
 }
 
-func (h *house) waiting(w webhook.Webhook) int {
+func (h *harness) waiting(w webhook.Webhook) int {
 	n := 0
 	for _, d := range h.deliveriesOf(w) {
 		if d.State == webhook.Untried {

@@ -49,7 +49,7 @@ type Config struct {
 
 // pages are those of one environment.
 type pages struct {
-	*web.Area
+	*web.Section
 	Config
 	base        string // "/fleet"
 	other       string // the same of the other environment
@@ -73,7 +73,7 @@ func (e Environment) Topic(kind string, id ...string) string {
 
 // Register adds the pages of one environment to a site. It is called for each.
 func Register(s *web.Site, c Config) {
-	p := &pages{Area: s.Area(templates, "records.css", "map.css"), Config: c, base: "/fleet", other: "/sandbox/fleet", environment: Production}
+	p := &pages{Section: s.Section(templates, "records.css", "map.css"), Config: c, base: "/fleet", other: "/sandbox/fleet", environment: Production}
 	if !c.Fleet.Live() {
 		p.base, p.other, p.environment = p.other, p.base, Sandbox
 	}
@@ -133,7 +133,7 @@ func (p *pages) open(h web.Handler) web.Handler {
 // page is the frame of a page. path is that of the view it belongs to, below the
 // base: "/zones" for the list of zones and all that is about one.
 func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
-	views := []web.Entry{
+	views := []web.NavItem{
 		{Label: "Overview", Icon: "chart"},
 		{Path: "/map", Label: "Map", Icon: "map"},
 		{Path: "/rides", Label: "Rides", Icon: "route"},

@@ -79,7 +79,7 @@ type dot struct {
 	ID, Code string
 	X, Y     string
 	State    fleet.VehicleState
-	Chip     web.Chip
+	Chip     web.Badge
 	Shape    string
 	Link     string
 	Chosen   bool
@@ -88,7 +88,7 @@ type dot struct {
 // panel is about the vehicle that was chosen.
 type panel struct {
 	Vehicle fleet.Vehicle
-	State   web.Chip
+	State   web.Badge
 	Type    string
 	Battery string
 	Seen    web.Time

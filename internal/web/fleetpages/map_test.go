@@ -21,15 +21,15 @@ func TestMap(t *testing.T) {
 	y.agent.Page("/fleet/map").Want("No vehicle is on the map yet", "0 vehicles here")
 	d := y.agent.Page("/sandbox/fleet/map")
 	d.Want("Berlin", "Out of contact", "Service area")
-	if len(d.With("class", "sandbox")) != 1 {
+	if len(d.WithAttr("class", "sandbox")) != 1 {
 		t.Error("nothing says that it is the sandbox")
 	}
-	if live := webtest.Attr(d.With("id", "map")[0], "data-live"); live != "test/vehicle test/zone" {
+	if live := webtest.Attr(d.WithAttr("id", "map")[0], "data-live"); live != "test/vehicle test/zone" {
 		t.Errorf("it hears of %q", live)
 	}
 	// From the map of a city down to a vehicle.
 	for range 12 {
-		clusters := d.With("class", "cluster")
+		clusters := d.WithAttr("class", "cluster")
 		if len(clusters) == 0 {
 			break
 		}
@@ -80,7 +80,7 @@ func TestLargeFleet(t *testing.T) {
 		}
 	}
 	d := y.agent.Page("/fleet/map?z=2&lat=30&lng=10")
-	if n := len(d.With("class", "cluster")); n == 0 || n > 200 {
+	if n := len(d.WithAttr("class", "cluster")); n == 0 || n > 200 {
 		t.Errorf("got %d clusters", n)
 	}
 }

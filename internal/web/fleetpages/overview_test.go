@@ -20,11 +20,11 @@ func TestEnvironments(t *testing.T) {
 		"/fleet": "/sandbox/fleet", "/sandbox/fleet": "/fleet", "/fleet/map": "/sandbox/fleet/map", "/sandbox/fleet/zones": "/fleet/zones",
 	} {
 		d := y.agent.Page(path)
-		sandbox := len(d.With("class", "sandbox")) == 1
+		sandbox := len(d.WithAttr("class", "sandbox")) == 1
 		if sandbox != strings.HasPrefix(path, "/sandbox/") {
 			t.Errorf("%s: looks like the other environment", path)
 		}
-		if len(d.With("href", other)) == 0 {
+		if len(d.WithAttr("href", other)) == 0 {
 			t.Errorf("%s: no link to %s", path, other)
 		}
 	}
@@ -35,7 +35,7 @@ func TestOverview(t *testing.T) {
 	y.agent.Page("/fleet").Want("There are no vehicles and no rides yet")
 	d := y.agent.Page("/sandbox/fleet")
 	d.Want("Rides", "Revenue in EUR", "Revenue in JPY", "Vehicles ridden", "Average ride", "Needs attention", "missing", "30 days before", "Show tables")
-	if n := len(d.With("class", "card chart")); n != 3 {
+	if n := len(d.WithAttr("class", "card chart")); n != 3 {
 		t.Errorf("got %d charts, want one of rides and one for each currency", n)
 	}
 	d = y.agent.Page("/sandbox/fleet?days=365&view=table")

@@ -22,7 +22,7 @@ type planRow struct {
 	Says   string
 	Area   named
 	Types  string
-	Status web.Chip
+	Status web.Badge
 }
 
 // planList is the body of the list of plans.
@@ -34,11 +34,11 @@ type planList struct {
 	New   string
 }
 
-func planChip(active bool) web.Chip {
+func planChip(active bool) web.Badge {
 	if active {
-		return web.Chip{Text: "In use", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "In use", Tone: web.Good, Icon: "check"}
 	}
-	return web.Chip{Text: "Retired"}
+	return web.Badge{Text: "Retired"}
 }
 
 // plans lists pricing plans.
@@ -92,7 +92,7 @@ func typeNames(subs []fleet.Subaccount, ids []string) string {
 type planPage struct {
 	*fleet.Plan
 	Path    string
-	Chip    web.Chip
+	Chip    web.Badge
 	Says    string
 	Terms   []string
 	Area    named

@@ -62,7 +62,7 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%s: got a price", query)
 		}
 	}
-	y.agent.Refused(y.agent.Get("/sandbox/fleet/pricing/"+l.plan.ID), http.StatusNotFound)
+	y.agent.WantRefused(y.agent.Get("/sandbox/fleet/pricing/"+l.plan.ID), http.StatusNotFound)
 	d = y.agent.Page("/sandbox/fleet/pricing")
 	for _, at := range links(d, "/sandbox/fleet/pricing/plan_") {
 		y.agent.Page(at + "?reserved=20&km=7")
@@ -75,7 +75,7 @@ func TestPlanForms(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
 	const path = "/fleet/pricing/new"
-	y.agent.Refused(y.agent.Post(path, nil), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Post(path, nil), http.StatusForbidden)
 	form := formOf(y.admin.Page(path))
 	form.Set("name", "Night "+hostile)
 	form.Set("unlock_amount", "1.005")
@@ -83,11 +83,11 @@ func TestPlanForms(t *testing.T) {
 	form.Set("per_min_pricing.1.start", "soon")
 	form.Set("fare_cap.amount", "12")
 	form.Set("tax_basis_points", "a lot")
-	d := y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
+	d := y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
 	d.Want("Unlocking, in EUR must be an amount such as 1.50", "After … minutes must be a whole number", "In each … minutes belongs to the most", "Percent must be a number such as 19")
 	// The row that was typed is the first one now, and what is wrong with it is said there.
-	if got := webtest.Attr(d.Field("per_min_pricing.0.start"), "value"); got != "soon" || len(d.Described("per_min_pricing.0.start")) != 1 {
-		t.Errorf("got %q, %v", got, d.Described("per_min_pricing.0.start"))
+	if got := webtest.Attr(d.Field("per_min_pricing.0.start"), "value"); got != "soon" || len(d.DescribedBy("per_min_pricing.0.start")) != 1 {
+		t.Errorf("got %q, %v", got, d.DescribedBy("per_min_pricing.0.start"))
 	}
 	form = formOf(d)
 	for name, value := range map[string]string{
@@ -96,12 +96,12 @@ func TestPlanForms(t *testing.T) {
 	} {
 		form.Set(name, value)
 	}
-	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Or once, in EUR must not be given beside", "Where riders read about it must be an http")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Or once, in EUR must not be given beside", "Where riders read about it must be an http")
 	form.Set("per_min_pricing.0.end", "")
 	form.Set("reservation_flat_amount", "")
 	form.Set("url", "https://example.com/?a=b&c")
 	form.Set("per_km_pricing.0.rate_amount", "−0,10")
-	d, notice := y.admin.Sent(y.admin.Post(path, form))
+	d, notice := y.admin.Follow(y.admin.Post(path, form))
 	d.Want("Night "+hostile, "€1.00 to unlock, then free for the first 2 minutes, then €0.20 a minute, and €0.10 less a kilometer, at most €12.00 in each 24 hours.", "7.7% tax comes on top.", "A reservation costs €0.10 a minute.")
 	if !strings.HasPrefix(notice, "The plan is made.") {
 		t.Errorf("got %q", notice)
@@ -124,8 +124,8 @@ func TestPlanForms(t *testing.T) {
 	form = formOf(d)
 	form.Set("type."+l.scooter, "on")
 	form.Del("active")
-	y.agent.Refused(y.agent.Post(at+"/edit", form), http.StatusForbidden)
-	d, _ = y.admin.Sent(y.admin.Post(at+"/edit", form))
+	y.agent.WantRefused(y.agent.Post(at+"/edit", form), http.StatusForbidden)
+	d, _ = y.admin.Follow(y.admin.Post(at+"/edit", form))
 	d.Want("Renamed", "Retired", "€0.25 a minute, plus €0.05 a minute", "Scooter", "Changed by "+y.Admin.Email)
 	plan, err := l.Plan(t.Context(), l.db, l.organization.ID, l.plan.ID)
 	if err != nil || plan.Version != 2 || plan.Active || len(plan.PerMinute) != 2 || plan.PausePerMinAmount != nil || *plan.OutOfZoneAmount != 900 {
@@ -135,8 +135,8 @@ func TestPlanForms(t *testing.T) {
 	if len(log) != 1 || log[0].Action != "pricing.updated" || len(log[0].Changes) != 4 {
 		t.Errorf("got log %+v", log)
 	}
-	y.admin.Refused(y.admin.Get("/fleet/pricing/plan_nothing"), http.StatusNotFound)
-	y.admin.Refused(y.admin.Get("/fleet/pricing/plan_nothing/edit"), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get("/fleet/pricing/plan_nothing"), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get("/fleet/pricing/plan_nothing/edit"), http.StatusNotFound)
 }
 
 // TestTariffsComeBack: the form of any plan changes nothing when it is sent as it is.
@@ -150,7 +150,7 @@ func TestTariffsComeBack(t *testing.T) {
 	}
 	for _, plan := range before {
 		path := "/sandbox/fleet/pricing/" + plan.ID + "/edit"
-		y.admin.Sent(y.admin.Post(path, formOf(y.admin.Page(path))))
+		y.admin.Follow(y.admin.Post(path, formOf(y.admin.Page(path))))
 		after, err := y.sandbox.Plan(t.Context(), y.sandbox.db, org, plan.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -20,8 +20,8 @@ type ridePage struct {
 	*fleet.Ride
 	Topic    string
 	Path     string
-	State    web.Chip
-	Payment  web.Chip
+	State    web.Badge
+	Payment  web.Badge
 	Trip     string // what it is for; empty for a rider's
 	Rider    named
 	Vehicle  named

@@ -21,23 +21,23 @@ type riderRow struct {
 	Name   string
 	Email  string
 	Phone  string
-	Status web.Chip
+	Status web.Badge
 	Rides  string
 	Last   web.Time
 	Open   string // where the open ride is
 }
 
 // riderChip says whether somebody may ride.
-func riderChip(s fleet.CustomerStatus) web.Chip {
+func riderChip(s fleet.CustomerStatus) web.Badge {
 	switch s {
 	case fleet.CustomerActive:
-		return web.Chip{Text: "Active", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 	case fleet.CustomerBlocked:
-		return web.Chip{Text: "Blocked", Tone: web.Bad, Icon: "lock"}
+		return web.Badge{Text: "Blocked", Tone: web.Bad, Icon: "lock"}
 	case fleet.CustomerAnonymised:
-		return web.Chip{Text: "Anonymised", Icon: "eye"}
+		return web.Badge{Text: "Anonymised", Icon: "eye"}
 	}
-	return web.Chip{Text: string(s)}
+	return web.Badge{Text: string(s)}
 }
 
 // riderList is the body of the list of riders.
@@ -114,7 +114,7 @@ type riderPage struct {
 	*fleet.Customer
 	Topic   string
 	Path    string
-	Chip    web.Chip
+	Chip    web.Badge
 	Area    named
 	License string
 	Since   web.Time

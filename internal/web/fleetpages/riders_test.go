@@ -43,7 +43,7 @@ func TestRiders(t *testing.T) {
 	}
 	y.agent.Page("/fleet/riders/"+first).Want("€1.00 in 1 ride.", "In the helpdesk: "+hostile, "No tickets.")
 	y.agent.Page("/fleet/riders/"+second).Want("The open ride", "1 ride.")
-	y.agent.Refused(y.agent.Get("/sandbox/fleet/riders/"+first), http.StatusNotFound)
+	y.agent.WantRefused(y.agent.Get("/sandbox/fleet/riders/"+first), http.StatusNotFound)
 	y.agent.Page("/sandbox/fleet/riders").Want("30 riders.")
 }
 
@@ -51,47 +51,47 @@ func TestRiderForms(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
 	const path = "/fleet/riders/new"
-	y.agent.Refused(y.agent.Get(path), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Get(path), http.StatusForbidden)
 	form := url.Values{"subaccount_id": {l.sub.ID}, "name": {"Ada " + hostile}, "email": {"nowhere"}, "phone": {"12"}, "birth_date": {"2999-01-01"}, "driver_license_status": {"lost"}}
-	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("E-mail must be an e-mail address", "Phone must be a telephone number", "Born must be in the past", "Driver's license must be one of", "Ada "+hostile[:8])
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("E-mail must be an e-mail address", "Phone must be a telephone number", "Born must be in the past", "Driver's license must be one of", "Ada "+hostile[:8])
 	form = url.Values{"subaccount_id": {l.sub.ID}, "name": {"Ada " + hostile}, "email": {"ada@example.com"}, "phone": {"+49 30 901820"}, "driver_license_status": {"verified"}, "marketing_consent": {"on"}, "external_id": {"e1"}}
-	d, _ := y.admin.Sent(y.admin.Post(path, form))
+	d, _ := y.admin.Follow(y.admin.Post(path, form))
 	d.Want("Ada "+hostile, "+4930901820", "Verified", "Agrees to be told")
-	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("External id is taken")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("External id is taken")
 
 	c := l.rider()
 	at := "/fleet/riders/" + c.ID
 	y.admin.Page(at + "/edit")
-	y.agent.Refused(y.agent.Get(at+"/edit"), http.StatusForbidden)
-	y.admin.Refused(y.admin.Post(at+"/edit", url.Values{"driver_license_status": {"none"}, "language": {"not a language"}}), http.StatusUnprocessableEntity).Want("Language must be")
-	d, _ = y.admin.Sent(y.admin.Post(at+"/edit", url.Values{"name": {"Zoë"}, "driver_license_status": {"none"}, "metadata": {"tier: gold"}}))
+	y.agent.WantRefused(y.agent.Get(at+"/edit"), http.StatusForbidden)
+	y.admin.WantRefused(y.admin.Post(at+"/edit", url.Values{"driver_license_status": {"none"}, "language": {"not a language"}}), http.StatusUnprocessableEntity).Want("Language must be")
+	d, _ = y.admin.Follow(y.admin.Post(at+"/edit", url.Values{"name": {"Zoë"}, "driver_license_status": {"none"}, "metadata": {"tier: gold"}}))
 	d.Want("gold")
 	if now, err := l.Customer(t.Context(), l.db, l.organization.ID, c.ID); err != nil || now.Email != "" || now.Phone != "" {
 		t.Errorf("got %+v, %v", now, err)
 	}
 
 	y.agent.Page(at + "/block")
-	y.agent.Refused(y.agent.Post(at+"/block", url.Values{"block_reason": {strings.Repeat("x", 501)}}), http.StatusUnprocessableEntity)
-	d, _ = y.agent.Sent(y.agent.Post(at+"/block", url.Values{"block_reason": {"Left it in the river " + hostile}}))
+	y.agent.WantRefused(y.agent.Post(at+"/block", url.Values{"block_reason": {strings.Repeat("x", 501)}}), http.StatusUnprocessableEntity)
+	d, _ = y.agent.Follow(y.agent.Post(at+"/block", url.Values{"block_reason": {"Left it in the river " + hostile}}))
 	d.Want("Blocked", "Left it in the river", "Let ride again")
 	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: c.ID})
 	if len(log) != 1 || log[0].Action != "customer.blocked" || strings.Contains(string(log[0].Target.Name), "Zoë") {
 		t.Errorf("got %+v", log)
 	}
 	y.admin.Page(at).Want("Audit log", "Blocked by "+y.Agent.Email)
-	d, _ = y.agent.Sent(y.agent.Post(at+"/block", url.Values{"status": {"active"}}))
+	d, _ = y.agent.Follow(y.agent.Post(at+"/block", url.Values{"status": {"active"}}))
 	d.Want("Active")
 
-	y.agent.Refused(y.agent.Post(at+"/anonymise", url.Values{"confirm": {"anonymise"}}), http.StatusForbidden)
-	y.admin.Refused(y.admin.Post(at+"/anonymise", url.Values{"confirm": {"Zoë"}}), http.StatusUnprocessableEntity)
-	d, _ = y.admin.Sent(y.admin.Post(at+"/anonymise", url.Values{"confirm": {"anonymise"}}))
+	y.agent.WantRefused(y.agent.Post(at+"/anonymise", url.Values{"confirm": {"anonymise"}}), http.StatusForbidden)
+	y.admin.WantRefused(y.admin.Post(at+"/anonymise", url.Values{"confirm": {"Zoë"}}), http.StatusUnprocessableEntity)
+	d, _ = y.admin.Follow(y.admin.Post(at+"/anonymise", url.Values{"confirm": {"anonymise"}}))
 	d.Want("Anonymised rider")
 	for _, path := range []string{"/edit", "/block", "/anonymise"} {
-		y.admin.Refused(y.admin.Get(at+path), http.StatusConflict)
+		y.admin.WantRefused(y.admin.Get(at+path), http.StatusConflict)
 	}
 	if len(links(d, at)) != 0 {
 		t.Errorf("got %v for somebody who is anonymised", links(d, at))
 	}
 	riding := "/fleet/riders/" + string(l.ride(fleet.Active).CustomerID) + "/anonymise"
-	y.admin.Refused(y.admin.Post(riding, url.Values{"confirm": {"anonymise"}}), http.StatusUnprocessableEntity).Want("open ride")
+	y.admin.WantRefused(y.admin.Post(riding, url.Values{"confirm": {"anonymise"}}), http.StatusUnprocessableEntity).Want("open ride")
 }

@@ -17,7 +17,7 @@ import (
 type rideRow struct {
 	ID       string
 	Path     string
-	Status   web.Chip
+	Status   web.Badge
 	Trip     string // empty for a rider's
 	At       web.Time
 	Rider    named
@@ -25,7 +25,7 @@ type rideRow struct {
 	Lasted   lasted
 	Distance string
 	Total    string
-	Payment  web.Chip
+	Payment  web.Badge
 }
 
 // rideTable is rides as they are listed. Its template is "ride-table".
@@ -49,20 +49,20 @@ func lastedBy(r *fleet.Ride) lasted {
 }
 
 // paymentChip says what became of what a ride costs.
-func paymentChip(status string) web.Chip {
+func paymentChip(status string) web.Badge {
 	switch status {
 	case "not_due":
-		return web.Chip{Text: "Nothing due"}
+		return web.Badge{Text: "Nothing due"}
 	case "due":
-		return web.Chip{Text: "Due", Tone: web.Warning, Icon: "clock"}
+		return web.Badge{Text: "Due", Tone: web.Warning, Icon: "clock"}
 	case "paid":
-		return web.Chip{Text: "Paid", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Paid", Tone: web.Good, Icon: "check"}
 	case "refunded":
-		return web.Chip{Text: "Refunded", Icon: "undo"}
+		return web.Badge{Text: "Refunded", Icon: "undo"}
 	case "waived":
-		return web.Chip{Text: "Waived", Icon: "x"}
+		return web.Badge{Text: "Waived", Icon: "x"}
 	}
-	return web.Chip{Text: status}
+	return web.Badge{Text: status}
 }
 
 // rideList is the body of the list of rides.

@@ -143,7 +143,7 @@ func TestRides(t *testing.T) {
 	done, open := l.ride(fleet.Completed), l.ride(fleet.Active)
 	d = y.agent.Page("/fleet/rides")
 	d.Want("2 rides, €1.00 together", "Zoë 1 <b>", "Completed", "Active", "Due", "B-B")
-	if got := rows(d); len(got) != 2 || webtest.Attr(got[0], "id") != open.ID || len(d.With("data-live", "live/ride")) != 1 || len(d.With("data-seconds", "0")) != 1 {
+	if got := rows(d); len(got) != 2 || webtest.Attr(got[0], "id") != open.ID || len(d.WithAttr("data-live", "live/ride")) != 1 || len(d.WithAttr("data-seconds", "0")) != 1 {
 		t.Errorf("got %d rows", len(got))
 	}
 	for query, want := range map[string]string{
@@ -177,7 +177,7 @@ func TestSandboxRides(t *testing.T) {
 	y := newYard(t)
 	d := y.agent.Page("/sandbox/fleet/rides")
 	d.Want("The first 40 rides of more", "(sandbox)")
-	if len(d.With("data-live", "test/ride")) != 1 {
+	if len(d.WithAttr("data-live", "test/ride")) != 1 {
 		t.Error("nothing is live")
 	}
 	seen := map[string]bool{}
@@ -191,7 +191,7 @@ func TestSandboxRides(t *testing.T) {
 			seen[id] = true
 		}
 		path = ""
-		if next := d.With("rel", "next"); len(next) == 1 && pages < 20 {
+		if next := d.WithAttr("rel", "next"); len(next) == 1 && pages < 20 {
 			path = webtest.Attr(next[0], "href")
 		}
 	}
@@ -221,7 +221,7 @@ func TestRideMoves(t *testing.T) {
 		d := y.agent.Page("/fleet/rides/" + ride.ID)
 		d.Want("Zoë", hostile[:25], ride.ID)
 		var offered []fleet.RideStatus
-		for _, b := range d.With("name", "status") {
+		for _, b := range d.WithAttr("name", "status") {
 			offered = append(offered, fleet.RideStatus(webtest.Attr(b, "value")))
 		}
 		for path, to := range map[string]fleet.RideStatus{"/end": fleet.Completed, "/cancel": fleet.Cancelled} {
@@ -241,8 +241,8 @@ func TestRideMoves(t *testing.T) {
 				y.agent.Page(path)
 				continue
 			}
-			y.agent.Refused(y.agent.Get(path), http.StatusConflict)
-			y.agent.Refused(y.agent.Post(path, nil), http.StatusConflict)
+			y.agent.WantRefused(y.agent.Get(path), http.StatusConflict)
+			y.agent.WantRefused(y.agent.Post(path, nil), http.StatusConflict)
 		}
 		if adjust := links(d, "/fleet/rides/"+ride.ID+"/adjust"); (len(adjust) == 1) == status.Open() {
 			t.Errorf("%s: got %v", status, adjust)
@@ -256,15 +256,15 @@ func TestRideIsMoved(t *testing.T) {
 	ride := l.ride(fleet.Reserved)
 	path := "/fleet/rides/" + ride.ID
 	for _, to := range []fleet.RideStatus{fleet.Active, fleet.Paused, fleet.Active} {
-		y.agent.Sent(y.agent.Post(path+"/move", url.Values{"status": {string(to)}}))
+		y.agent.Follow(y.agent.Post(path+"/move", url.Values{"status": {string(to)}}))
 		if got := l.at(ride.ID).Status; got != to {
 			t.Errorf("got %s, want %s", got, to)
 		}
 	}
-	y.agent.Refused(y.agent.Post(path+"/move", url.Values{"status": {"completed"}}), http.StatusUnprocessableEntity)
-	y.agent.Refused(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"far"}, "end_location.lat": {"5"}}), http.StatusUnprocessableEntity).
+	y.agent.WantRefused(y.agent.Post(path+"/move", url.Values{"status": {"completed"}}), http.StatusUnprocessableEntity)
+	y.agent.WantRefused(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"far"}, "end_location.lat": {"5"}}), http.StatusUnprocessableEntity).
 		Want("must be a whole number", "Longitude belongs to the latitude")
-	d, notice := y.agent.Sent(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"1,200"}}))
+	d, notice := y.agent.Follow(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"1,200"}}))
 	if notice != "The ride has ended." {
 		t.Errorf("got %q", notice)
 	}
@@ -274,12 +274,12 @@ func TestRideIsMoved(t *testing.T) {
 		t.Errorf("got log %+v", log)
 	}
 	y.admin.Page(path).Want("Ended by support")
-	y.agent.Refused(y.agent.Post(path+"/move", url.Values{"status": {"active"}}), http.StatusConflict).Want("completed already", "Nothing was changed")
+	y.agent.WantRefused(y.agent.Post(path+"/move", url.Values{"status": {"active"}}), http.StatusConflict).Want("completed already", "Nothing was changed")
 
 	y.agent.Page(path + "/adjust").Want("The ride came to €1.00")
-	y.agent.Refused(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"paid"}, "adjustment_amount": {"-1.234"}, "adjustment_reason": {hostile}}), http.StatusUnprocessableEntity).
+	y.agent.WantRefused(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"paid"}, "adjustment_amount": {"-1.234"}, "adjustment_reason": {hostile}}), http.StatusUnprocessableEntity).
 		Want("Adjustment, in EUR must be an amount such as 1.50")
-	d, _ = y.agent.Sent(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"refunded"}, "adjustment_amount": {"−2,50"}, "adjustment_reason": {hostile}}))
+	d, _ = y.agent.Follow(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"refunded"}, "adjustment_amount": {"−2,50"}, "adjustment_reason": {hostile}}))
 	d.Want("Refunded", "Adjustment: <script>alert(1)", "−€2.50", "A total is never below nothing", "€1.50", "€0.00")
 }
 
@@ -299,19 +299,19 @@ func TestRideEndsOutside(t *testing.T) {
 	path := "/fleet/rides/" + ride.ID
 	y.agent.Page(path).Want(hostile[:25], "until now")
 	form := url.Values{"end_reason": {"rider"}, "end_location.lat": {"48.1"}, "end_location.lng": {"11.5"}}
-	y.agent.Refused(y.agent.Post(path+"/end", form), http.StatusUnprocessableEntity).Want("a ride can end there for €9.00")
+	y.agent.WantRefused(y.agent.Post(path+"/end", form), http.StatusUnprocessableEntity).Want("a ride can end there for €9.00")
 	if got := l.at(ride.ID).Status; got != fleet.Active {
 		t.Fatalf("got a ride that is %s", got)
 	}
 	form.Set("accept_out_of_zone_fee", "on")
-	d, _ := y.agent.Sent(y.agent.Post(path+"/end", form))
+	d, _ := y.agent.Follow(y.agent.Post(path+"/end", form))
 	d.Want("Ended where that is not allowed", "€10.00", "for the rider")
 
 	// Long after it began only we can cancel one; that of a reservation costs nothing.
 	reserved := l.ride(fleet.Reserved)
-	d, _ = y.agent.Sent(y.agent.Post("/fleet/rides/"+reserved.ID+"/cancel", url.Values{"cancel_reason": {"operator"}}))
+	d, _ = y.agent.Follow(y.agent.Post("/fleet/rides/"+reserved.ID+"/cancel", url.Values{"cancel_reason": {"operator"}}))
 	d.Want("Cancelled", "it costs nothing")
-	y.agent.Refused(y.agent.Post("/fleet/rides/"+l.ride(fleet.Active).ID+"/cancel", url.Values{"cancel_reason": {"nobody"}}), http.StatusUnprocessableEntity).Want("must be one of")
+	y.agent.WantRefused(y.agent.Post("/fleet/rides/"+l.ride(fleet.Active).ID+"/cancel", url.Values{"cancel_reason": {"nobody"}}), http.StatusUnprocessableEntity).Want("must be one of")
 }
 
 // TestRidesOfOthers: another organization's ride is not there.
@@ -320,11 +320,11 @@ func TestRidesOfOthers(t *testing.T) {
 	ride := furnish(y).ride(fleet.Active)
 	stranger := y.SignIn(y.NewUser(y.NewOrganization("Other"), "eve@example.com", "Eve", "admin"))
 	for _, path := range []string{"", "/end", "/cancel", "/adjust"} {
-		stranger.Refused(stranger.Get("/fleet/rides/"+ride.ID+path), http.StatusNotFound)
+		stranger.WantRefused(stranger.Get("/fleet/rides/"+ride.ID+path), http.StatusNotFound)
 		if path != "" {
-			stranger.Refused(stranger.Post("/fleet/rides/"+ride.ID+path, nil), http.StatusNotFound)
+			stranger.WantRefused(stranger.Post("/fleet/rides/"+ride.ID+path, nil), http.StatusNotFound)
 		}
 	}
-	stranger.Refused(stranger.Post("/fleet/rides/"+ride.ID+"/move", url.Values{"status": {"paused"}}), http.StatusNotFound)
-	y.admin.Refused(y.admin.Get("/sandbox/fleet/rides/"+ride.ID), http.StatusNotFound)
+	stranger.WantRefused(stranger.Post("/fleet/rides/"+ride.ID+"/move", url.Values{"status": {"paused"}}), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get("/sandbox/fleet/rides/"+ride.ID), http.StatusNotFound)
 }

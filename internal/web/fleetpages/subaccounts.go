@@ -27,24 +27,24 @@ type subaccountList struct {
 type subaccountRow struct {
 	*fleet.Subaccount
 	Path   string
-	Status web.Chip
+	Status web.Badge
 	Plan   named
 	Types  int
-	Feed   web.Chip
+	Feed   web.Badge
 }
 
-func areaChip(status string) web.Chip {
+func areaChip(status string) web.Badge {
 	if status == "active" {
-		return web.Chip{Text: "Active", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 	}
-	return web.Chip{Text: "Archived"}
+	return web.Badge{Text: "Archived"}
 }
 
-func feedChip(on bool) web.Chip {
+func feedChip(on bool) web.Badge {
 	if on {
-		return web.Chip{Text: "Public", Tone: web.Good, Icon: "eye"}
+		return web.Badge{Text: "Public", Tone: web.Good, Icon: "eye"}
 	}
-	return web.Chip{Text: "Off"}
+	return web.Badge{Text: "Off"}
 }
 
 // subaccounts lists subaccounts.
@@ -82,14 +82,14 @@ func (p *pages) planIn(plans []fleet.Plan, id fleet.Text) named {
 type subaccountPage struct {
 	*fleet.Subaccount
 	Path  string
-	Chip  web.Chip
+	Chip  web.Badge
 	Plan  named
 	Types []typeRow
 	Rules []string
 	Open  bool // without rules and zones, rides start and end anywhere
 	News  []alertRow
 	Feed  string // where the public feed is; empty: nowhere
-	Shown web.Chip
+	Shown web.Badge
 	Edit  bool
 	Audit []audited
 }

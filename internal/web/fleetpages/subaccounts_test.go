@@ -40,30 +40,30 @@ func TestSubaccounts(t *testing.T) {
 		t.Errorf("an admin is offered %v", offered)
 	}
 	for _, path := range offered {
-		y.agent.Refused(y.agent.Get(path), http.StatusForbidden)
-		y.agent.Refused(y.agent.Post(path, nil), http.StatusForbidden)
+		y.agent.WantRefused(y.agent.Get(path), http.StatusForbidden)
+		y.agent.WantRefused(y.agent.Post(path, nil), http.StatusForbidden)
 		y.admin.Page(path)
 	}
 	for _, path := range []string{"", "/edit", "/rules", "/types/new", "/types/type_nothing", "/types/type_nothing/delete", "/alerts/new", "/alerts/x", "/alerts/x/delete"} {
-		y.admin.Refused(y.admin.Get("/fleet/subaccounts/sub_nothing"+path), http.StatusNotFound)
+		y.admin.WantRefused(y.admin.Get("/fleet/subaccounts/sub_nothing"+path), http.StatusNotFound)
 	}
-	y.admin.Refused(y.admin.Get(bare+"/types/type_nothing"), http.StatusNotFound)
-	y.admin.Refused(y.admin.Get("/sandbox/fleet/subaccounts/"+l.sub.ID), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get(bare+"/types/type_nothing"), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get("/sandbox/fleet/subaccounts/"+l.sub.ID), http.StatusNotFound)
 	for _, at := range links(y.admin.Page("/sandbox/fleet/subaccounts"), "/sandbox/fleet/subaccounts/sub_") {
 		for _, path := range append(links(y.admin.Page(at), at+"/"), at) {
 			y.admin.Page(path)
 		}
-		y.admin.Sent(y.admin.Post(at+"/edit", formOf(y.admin.Page(at+"/edit"))))
-		y.admin.Sent(y.admin.Post(at+"/rules", formOf(y.admin.Page(at+"/rules"))))
+		y.admin.Follow(y.admin.Post(at+"/edit", formOf(y.admin.Page(at+"/edit"))))
+		y.admin.Follow(y.admin.Post(at+"/rules", formOf(y.admin.Page(at+"/rules"))))
 	}
 }
 
 func TestSubaccountForms(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
-	y.admin.Refused(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {""}, "timezone": {"Mars"}, "currency": {"XYZ"}, "country_code": {"00"}}), http.StatusUnprocessableEntity).
+	y.admin.WantRefused(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {""}, "timezone": {"Mars"}, "currency": {"XYZ"}, "country_code": {"00"}}), http.StatusUnprocessableEntity).
 		Want("Name is required", "Time zone", "Currency must be an ISO 4217 currency", "Country must be")
-	d, _ := y.admin.Sent(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {hostile}, "timezone": {"Asia/Tokyo"}, "currency": {"jpy"}, "external_id": {"tokyo"}}))
+	d, _ := y.admin.Follow(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {hostile}, "timezone": {"Asia/Tokyo"}, "currency": {"jpy"}, "external_id": {"tokyo"}}))
 	d.Want(hostile, "JPY", "Asia/Tokyo")
 	// With several, lists say which, and amounts need one.
 	y.admin.Page("/fleet/vehicles").Want("Area", hostile)
@@ -76,14 +76,14 @@ func TestSubaccountForms(t *testing.T) {
 	form.Set("gbfs.feed_contact_email", "nobody")
 	form.Set("external_id", "tokyo")
 	form.Set("currency", "USD")
-	y.admin.Refused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).
+	y.admin.WantRefused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).
 		Want("Name of the feed is required", "Opening hours is required", "Contact for the feed must be an e-mail address", "Currency cannot be changed")
 	for name, value := range map[string]string{"gbfs.system_id": "lime_hh", "gbfs.opening_hours": "24/7", "gbfs.feed_contact_email": "a@example.com", "currency": "EUR"} {
 		form.Set(name, value)
 	}
-	y.admin.Refused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).Want("External id is taken")
+	y.admin.WantRefused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).Want("External id is taken")
 	form.Set("external_id", "")
-	d, _ = y.admin.Sent(y.admin.Post(at+"/edit", form))
+	d, _ = y.admin.Follow(y.admin.Post(at+"/edit", form))
 	d.Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json", "Changed by "+y.Admin.Email)
 	y.admin.Page("/fleet/settings").Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json")
 	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: l.sub.ID, ActorType: audit.User})
@@ -92,41 +92,41 @@ func TestSubaccountForms(t *testing.T) {
 	}
 
 	// Vehicle types.
-	y.admin.Refused(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped"}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "min_age": {"200"}}), http.StatusUnprocessableEntity).
+	y.admin.WantRefused(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped"}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "min_age": {"200"}}), http.StatusUnprocessableEntity).
 		Want("Range when full, in meters is required with a motor", "Riders must be, in years must be at most")
-	d, _ = y.admin.Sent(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped " + hostile}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "max_range_meters": {"90,000"}, "min_age": {"18"}, "license_required": {"on"}}))
+	d, _ = y.admin.Follow(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped " + hostile}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "max_range_meters": {"90,000"}, "min_age": {"18"}, "license_required": {"on"}}))
 	d.Want("Moped "+hostile, "90.0 km", "from 18 years, with a verified license")
 	moped := l.area().VehicleTypes[1].ID
 	form = formOf(y.admin.Page(at + "/types/" + moped))
 	form.Set("reservation_minutes", "x")
-	y.admin.Refused(y.admin.Post(at+"/types/"+moped, form), http.StatusUnprocessableEntity).Want("Can be reserved for, in minutes must be a whole number")
+	y.admin.WantRefused(y.admin.Post(at+"/types/"+moped, form), http.StatusUnprocessableEntity).Want("Can be reserved for, in minutes must be a whole number")
 	form.Set("reservation_minutes", "20")
-	y.admin.Sent(y.admin.Post(at+"/types/"+moped, form))
+	y.admin.Follow(y.admin.Post(at+"/types/"+moped, form))
 	if got := l.area().VehicleTypes[1]; got.ReservationMinutes != 20 || got.FormFactor != "moped" || !got.LicenseRequired {
 		t.Errorf("got %+v", got)
 	}
 	l.vehicle()
-	y.admin.Refused(y.admin.Post(at+"/types/"+l.scooter+"/delete", nil), http.StatusUnprocessableEntity).Want("used by vehicles")
-	y.admin.Sent(y.admin.Post(at+"/types/"+moped+"/delete", nil))
+	y.admin.WantRefused(y.admin.Post(at+"/types/"+l.scooter+"/delete", nil), http.StatusUnprocessableEntity).Want("used by vehicles")
+	y.admin.Follow(y.admin.Post(at+"/types/"+moped+"/delete", nil))
 	if got := l.area().VehicleTypes; len(got) != 1 {
 		t.Errorf("got %+v", got)
 	}
 
 	// Rules.
 	rule := "global_rules.0."
-	y.admin.Refused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"*"}, rule + "maximum_speed_kph": {"-1"}}), http.StatusUnprocessableEntity).Want("At up to, in km/h must be")
-	y.admin.Refused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"type_nothing"}}), http.StatusUnprocessableEntity).Want("For must be")
-	d, _ = y.admin.Sent(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {l.scooter}, rule + "ride_start_allowed": {"on"}, rule + "maximum_speed_kph": {"15"}}))
+	y.admin.WantRefused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"*"}, rule + "maximum_speed_kph": {"-1"}}), http.StatusUnprocessableEntity).Want("At up to, in km/h must be")
+	y.admin.WantRefused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"type_nothing"}}), http.StatusUnprocessableEntity).Want("For must be")
+	d, _ = y.admin.Follow(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {l.scooter}, rule + "ride_start_allowed": {"on"}, rule + "maximum_speed_kph": {"15"}}))
 	d.Want("rides may start, not end, not pass through, at up to 15 km/h.")
 	form = formOf(y.admin.Page(at + "/rules"))
 	form.Set("global_rules.0.vehicle_type_ids", "")
-	d, _ = y.admin.Sent(y.admin.Post(at+"/rules", form))
+	d, _ = y.admin.Follow(y.admin.Post(at+"/rules", form))
 	d.Want("Rides start and end anywhere")
 
 	// Alerts.
-	y.admin.Refused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {""}, "starts_at": {"tomorrow"}}), http.StatusUnprocessableEntity).Want("From must be a date and a time")
-	y.admin.Refused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"war"}, "summary": {""}}), http.StatusUnprocessableEntity).Want("What it is about must be one of", "In short is required")
-	d, _ = y.admin.Sent(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {"Flood " + hostile}, "starts_at": {"2026-11-21T10:42"}}))
+	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {""}, "starts_at": {"tomorrow"}}), http.StatusUnprocessableEntity).Want("From must be a date and a time")
+	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"war"}, "summary": {""}}), http.StatusUnprocessableEntity).Want("What it is about must be one of", "In short is required")
+	d, _ = y.admin.Follow(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {"Flood " + hostile}, "starts_at": {"2026-11-21T10:42"}}))
 	d.Want("Flood "+hostile, "from 21 Nov 2026, 10:42")
 	alert := l.area().Alerts[0].ID
 	form = formOf(y.admin.Page(at + "/alerts/" + alert))
@@ -134,8 +134,8 @@ func TestSubaccountForms(t *testing.T) {
 		t.Errorf("got %v", form)
 	}
 	form.Set("ends_at", "2026-11-20T10:42")
-	y.admin.Refused(y.admin.Post(at+"/alerts/"+alert, form), http.StatusUnprocessableEntity).Want("Until must be after")
-	y.admin.Sent(y.admin.Post(at+"/alerts/"+alert+"/delete", nil))
+	y.admin.WantRefused(y.admin.Post(at+"/alerts/"+alert, form), http.StatusUnprocessableEntity).Want("Until must be after")
+	y.admin.Follow(y.admin.Post(at+"/alerts/"+alert+"/delete", nil))
 	if got := l.area().Alerts; len(got) != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -148,17 +148,17 @@ func TestFleetSettings(t *testing.T) {
 	if len(links(d, "/fleet/settings/")) != 0 {
 		t.Error("an agent is offered to change settings")
 	}
-	y.agent.Refused(y.agent.Get("/fleet/settings/edit"), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Get("/fleet/settings/edit"), http.StatusForbidden)
 	form := formOf(y.admin.Page("/fleet/settings/edit"))
 	form.Set("low_battery_percent", "")
-	y.admin.Refused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Low battery, in percent is required")
+	y.admin.WantRefused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Low battery, in percent is required")
 	form.Set("low_battery_percent", "50")
 	form.Set("timezone", "Nowhere")
-	y.admin.Refused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Charged again, in percent must not be below", "Time zone")
+	y.admin.WantRefused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Charged again, in percent must not be below", "Time zone")
 	form.Set("low_battery_percent", "20")
 	form.Set("timezone", "Europe/Berlin")
 	form.Set("name", hostile)
-	d, _ = y.admin.Sent(y.admin.Post("/fleet/settings/edit", form))
+	d, _ = y.admin.Follow(y.admin.Post("/fleet/settings/edit", form))
 	d.Want("Europe/Berlin", "below 20%", hostile)
 	log := audittest.List(t, y.live.log, y.Organization.ID, audit.Query{Action: "settings.updated"})
 	if len(log) != 1 || len(log[0].Changes) != 3 {
@@ -176,8 +176,8 @@ func TestSandboxSettings(t *testing.T) {
 	const path = "/sandbox/fleet/settings"
 	y.agent.Page(path).Want("Its clock shows")
 	for _, at := range []string{"/clock", "/reset"} {
-		y.agent.Refused(y.agent.Get(path+at), http.StatusForbidden)
-		y.agent.Refused(y.agent.Post(path+at, nil), http.StatusForbidden)
+		y.agent.WantRefused(y.agent.Get(path+at), http.StatusForbidden)
+		y.agent.WantRefused(y.agent.Post(path+at, nil), http.StatusForbidden)
 		y.admin.Page(path + at)
 	}
 	now := func() time.Time {
@@ -189,7 +189,7 @@ func TestSandboxSettings(t *testing.T) {
 		return now
 	}
 	before := now()
-	y.admin.Sent(y.admin.Post(path+"/clock", url.Values{"by": {"24h"}}))
+	y.admin.Follow(y.admin.Post(path+"/clock", url.Values{"by": {"24h"}}))
 	if got := now().Sub(before); got < 24*time.Hour {
 		t.Errorf("got %s on", got)
 	}
@@ -201,15 +201,15 @@ func TestSandboxSettings(t *testing.T) {
 		"Until must be at most a year ahead":     {"by": {""}, "now": {before.AddDate(2, 0, 0).Format("2006-01-02T15:04")}},
 		"Put it forward by must be one of the c": {"by": {"99999h"}},
 	} {
-		y.admin.Refused(y.admin.Post(path+"/clock", form), http.StatusUnprocessableEntity).Want(text)
+		y.admin.WantRefused(y.admin.Post(path+"/clock", form), http.StatusUnprocessableEntity).Want(text)
 	}
 	to := before.AddDate(0, 1, 0).Truncate(time.Minute)
-	y.admin.Sent(y.admin.Post(path+"/clock", url.Values{"by": {""}, "now": {to.UTC().Format("2006-01-02T15:04")}}))
+	y.admin.Follow(y.admin.Post(path+"/clock", url.Values{"by": {""}, "now": {to.UTC().Format("2006-01-02T15:04")}}))
 	if got := now(); got.Before(to) {
 		t.Errorf("got %s, want %s", got, to)
 	}
-	y.admin.Refused(y.admin.Post(path+"/reset", url.Values{"confirm": {"yes"}}), http.StatusUnprocessableEntity)
-	y.admin.Sent(y.admin.Post(path+"/reset", url.Values{"confirm": {"reset"}}))
+	y.admin.WantRefused(y.admin.Post(path+"/reset", url.Values{"confirm": {"yes"}}), http.StatusUnprocessableEntity)
+	y.admin.Follow(y.admin.Post(path+"/reset", url.Values{"confirm": {"reset"}}))
 	if got := now(); got.After(before.Add(time.Hour)) {
 		t.Errorf("got %s after a reset", got)
 	}

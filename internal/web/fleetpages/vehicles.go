@@ -20,7 +20,7 @@ type vehicleRow struct {
 	Code    string
 	Type    string
 	Area    string
-	State   web.Chip
+	State   web.Badge
 	Level   level
 	Reports web.Time
 }
@@ -182,7 +182,7 @@ type vehiclePage struct {
 	*fleet.Vehicle
 	Topic   string
 	Path    string
-	Chip    web.Chip
+	Chip    web.Badge
 	Since   web.Time
 	Why     string // the state is what it is
 	Type    string

@@ -60,7 +60,7 @@ func TestVehicles(t *testing.T) {
 	}
 	y.agent.Page("/fleet/vehicles?battery=much").Want("This is no whole number.")
 	y.agent.Page("/fleet/vehicles/"+ride.VehicleID).Want("Its open ride", "Zoë 1", "ride started", "by the API", hostile)
-	y.agent.Refused(y.agent.Get("/sandbox/fleet/vehicles/"+first.ID), http.StatusNotFound)
+	y.agent.WantRefused(y.agent.Get("/sandbox/fleet/vehicles/"+first.ID), http.StatusNotFound)
 	d = y.agent.Page("/sandbox/fleet/vehicles")
 	d.Want("40 vehicles.", "Fukuoka", "no motor")
 	for _, state := range []string{"available", "reserved", "on_trip", "non_operational", "non_contactable", "missing", "removed"} {
@@ -85,7 +85,7 @@ func TestVehicleMoves(t *testing.T) {
 		v := l.vehicle()
 		path := "/fleet/vehicles/" + v.ID + "/state"
 		if state != fleet.Available {
-			y.agent.Sent(y.agent.Post(path, url.Values{"move": {string(state) + "/" + string(fleet.Available.Events(state)[0])}}))
+			y.agent.Follow(y.agent.Post(path, url.Values{"move": {string(state) + "/" + string(fleet.Available.Events(state)[0])}}))
 		}
 		var want []string
 		for _, next := range state.Next() {
@@ -97,9 +97,9 @@ func TestVehicleMoves(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", state, got, want)
 		}
-		y.agent.Refused(y.agent.Post(path, url.Values{"move": {"on_trip/trip_start"}}), http.StatusUnprocessableEntity)
+		y.agent.WantRefused(y.agent.Post(path, url.Values{"move": {"on_trip/trip_start"}}), http.StatusUnprocessableEntity)
 		for _, move := range got {
-			y.agent.Sent(y.agent.Post(path, url.Values{"move": {move}}))
+			y.agent.Follow(y.agent.Post(path, url.Values{"move": {move}}))
 			moved++
 			l.put(v.ID, state)
 		}
@@ -108,7 +108,7 @@ func TestVehicleMoves(t *testing.T) {
 		t.Errorf("got %d moves", moved)
 	}
 	ridden := l.ride(fleet.Active).VehicleID
-	y.agent.Refused(y.agent.Get("/fleet/vehicles/"+ridden+"/state"), http.StatusConflict).Want("its ride decides")
+	y.agent.WantRefused(y.agent.Get("/fleet/vehicles/"+ridden+"/state"), http.StatusConflict).Want("its ride decides")
 	if d := y.admin.Page("/fleet/vehicles/" + ridden); len(links(d, "/fleet/vehicles/"+ridden+"/state"))+len(links(d, "/fleet/vehicles/"+ridden+"/delete")) != 0 {
 		t.Error("what cannot be done to a vehicle with a ride is offered")
 	}
@@ -136,12 +136,12 @@ func TestVehicleForms(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
 	const path = "/fleet/vehicles/new"
-	y.agent.Refused(y.agent.Get(path), http.StatusForbidden)
-	y.agent.Refused(y.agent.Post(path, nil), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Get(path), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Post(path, nil), http.StatusForbidden)
 	form := url.Values{
 		"code": {"X 1"}, "vehicle_type_id": {l.scooter}, "state": {"available"}, "location.lat": {"north"}, "location.lng": {"13.4"}, "battery_percent": {"full"}, "metadata": {"depot"}, "vin": {hostile},
 	}
-	d := y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
+	d := y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
 	d.Want("Latitude must be degrees", "Battery, in percent must be a whole number", "Metadata must be lines")
 	if got := webtest.Attr(d.Field("vin"), "value"); got != hostile {
 		t.Errorf("what was typed came back as %q", got)
@@ -149,16 +149,16 @@ func TestVehicleForms(t *testing.T) {
 	form.Set("location.lat", "52.5")
 	form.Set("battery_percent", "101")
 	form.Set("metadata", "depot: north\n\nteam:a:b")
-	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must be of letters", "Battery, in percent must be at most 100")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must be of letters", "Battery, in percent must be at most 100")
 	form.Set("code", "X-1")
 	form.Set("battery_percent", "50")
-	y.admin.Refused(y.admin.Post(path, url.Values{"code": {"X-2"}}), http.StatusUnprocessableEntity).Want("Type must be one of those")
-	d, notice := y.admin.Sent(y.admin.Post(path, form))
+	y.admin.WantRefused(y.admin.Post(path, url.Values{"code": {"X-2"}}), http.StatusUnprocessableEntity).Want("Type must be one of those")
+	d, notice := y.admin.Follow(y.admin.Post(path, form))
 	d.Want("X-1", "50%", hostile, "north", "a:b")
 	if notice != "X-1 is made." {
 		t.Errorf("got %q", notice)
 	}
-	y.admin.Refused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code is taken")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code is taken")
 
 	id := strings.TrimPrefix(links(d, "/fleet/vehicles/veh_")[0], "/fleet/vehicles/")
 	id, _, _ = strings.Cut(id, "/")
@@ -167,7 +167,7 @@ func TestVehicleForms(t *testing.T) {
 	form = url.Values{}
 	for _, name := range []string{"code", "location.lat", "location.lng", "battery_percent", "odometer_meters"} {
 		form.Set(name, webtest.Attr(d.Field(name), "value"))
-		for _, was := range d.With("name", "was."+name) {
+		for _, was := range d.WithAttr("name", "was."+name) {
 			form.Set("was."+name, webtest.Attr(was, "value"))
 		}
 	}
@@ -182,26 +182,26 @@ func TestVehicleForms(t *testing.T) {
 		return err
 	})
 	form.Set("odometer_meters", "1,500")
-	y.admin.Sent(y.admin.Post(edit, form))
+	y.admin.Follow(y.admin.Post(edit, form))
 	v, err := l.Vehicle(t.Context(), l.db, l.organization.ID, id)
 	if err != nil || *v.OdometerMeters != 1500 || v.LicensePlate != "B <script>'\"&" || *v.BatteryPercent != 49 || v.VIN != "" {
 		t.Errorf("got %+v, %v", v, err)
 	}
 	form.Set("code", "B--")
 	form.Set("location.lat", "")
-	y.admin.Refused(y.admin.Post(edit, form), http.StatusUnprocessableEntity).Want("Latitude belongs to the longitude")
+	y.admin.WantRefused(y.admin.Post(edit, form), http.StatusUnprocessableEntity).Want("Latitude belongs to the longitude")
 
 	drop := "/fleet/vehicles/" + id + "/delete"
-	y.agent.Refused(y.agent.Post(drop, url.Values{"confirm": {"X-1"}}), http.StatusForbidden)
-	y.admin.Refused(y.admin.Post(drop, url.Values{"confirm": {"X-2"}}), http.StatusUnprocessableEntity).Want("not what was to be typed")
+	y.agent.WantRefused(y.agent.Post(drop, url.Values{"confirm": {"X-1"}}), http.StatusForbidden)
+	y.admin.WantRefused(y.admin.Post(drop, url.Values{"confirm": {"X-2"}}), http.StatusUnprocessableEntity).Want("not what was to be typed")
 	y.admin.Page(drop).Want("Type X-1 to confirm")
-	d, _ = y.admin.Sent(y.admin.Post(drop, url.Values{"confirm": {" X-1 "}}))
+	d, _ = y.admin.Follow(y.admin.Post(drop, url.Values{"confirm": {" X-1 "}}))
 	if strings.Contains(ids(d), id) {
 		t.Error("it is there still")
 	}
-	y.admin.Refused(y.admin.Get("/fleet/vehicles/"+id), http.StatusConflict).Want("The vehicle X-1 was deleted")
+	y.admin.WantRefused(y.admin.Get("/fleet/vehicles/"+id), http.StatusConflict).Want("The vehicle X-1 was deleted")
 	y.admin.Page("/fleet/rides?vehicle=" + id).Want("There is no ride like this")
 	for _, path := range []string{"", "/edit", "/state", "/delete"} {
-		y.admin.Refused(y.admin.Get("/fleet/vehicles/veh_nothing"+path), http.StatusNotFound)
+		y.admin.WantRefused(y.admin.Get("/fleet/vehicles/veh_nothing"+path), http.StatusNotFound)
 	}
 }

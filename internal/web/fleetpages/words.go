@@ -46,39 +46,39 @@ func distance(meters int64) string {
 }
 
 // stateChip says what state a vehicle is in.
-func stateChip(s fleet.VehicleState) web.Chip {
+func stateChip(s fleet.VehicleState) web.Badge {
 	switch s {
 	case fleet.Available:
-		return web.Chip{Text: "Available", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Available", Tone: web.Good, Icon: "check"}
 	case fleet.VehicleTaken:
-		return web.Chip{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
+		return web.Badge{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
 	case fleet.OnTrip:
-		return web.Chip{Text: "On a trip", Tone: web.Accent, Icon: "route"}
+		return web.Badge{Text: "On a trip", Tone: web.Accent, Icon: "route"}
 	case fleet.NonOperational:
-		return web.Chip{Text: "Out of service", Tone: web.Warning, Icon: "pause"}
+		return web.Badge{Text: "Out of service", Tone: web.Warning, Icon: "pause"}
 	case fleet.NonContactable:
-		return web.Chip{Text: "Out of contact", Tone: web.Warning, Icon: "plug"}
+		return web.Badge{Text: "Out of contact", Tone: web.Warning, Icon: "plug"}
 	case fleet.Missing:
-		return web.Chip{Text: "Missing", Tone: web.Bad, Icon: "alert"}
+		return web.Badge{Text: "Missing", Tone: web.Bad, Icon: "alert"}
 	case fleet.Removed:
-		return web.Chip{Text: "Removed"}
+		return web.Badge{Text: "Removed"}
 	}
-	return web.Chip{Text: string(s)}
+	return web.Badge{Text: string(s)}
 }
 
 // rideChip says what status a ride has.
-func rideChip(s fleet.RideStatus) web.Chip {
+func rideChip(s fleet.RideStatus) web.Badge {
 	switch s {
 	case fleet.Reserved:
-		return web.Chip{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
+		return web.Badge{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
 	case fleet.Active:
-		return web.Chip{Text: "Active", Tone: web.Good, Icon: "play"}
+		return web.Badge{Text: "Active", Tone: web.Good, Icon: "play"}
 	case fleet.Paused:
-		return web.Chip{Text: "Paused", Tone: web.Warning, Icon: "pause"}
+		return web.Badge{Text: "Paused", Tone: web.Warning, Icon: "pause"}
 	case fleet.Completed:
-		return web.Chip{Text: "Completed", Icon: "check"}
+		return web.Badge{Text: "Completed", Icon: "check"}
 	case fleet.Cancelled:
-		return web.Chip{Text: "Cancelled", Icon: "x"}
+		return web.Badge{Text: "Cancelled", Icon: "x"}
 	}
-	return web.Chip{Text: string(s)}
+	return web.Badge{Text: string(s)}
 }

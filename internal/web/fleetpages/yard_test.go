@@ -18,7 +18,7 @@ import (
 
 // yard is a site with the pages of both environments.
 type yard struct {
-	*webtest.House
+	*webtest.Harness
 	live, sandbox environment
 	desk          *desk.Service
 	admin, agent  *webtest.Browser
@@ -36,7 +36,7 @@ type environment struct {
 
 func newYard(t testing.TB) *yard {
 	t.Helper()
-	y := &yard{House: webtest.NewHouse(t)}
+	y := &yard{Harness: webtest.NewHarness(t)}
 	y.desk = desk.Open(desk.Config{DB: y.DB, Queue: queue.Open(y.DB, queue.Config{}), Events: new(event.Log), Directory: y.Accounts, BaseURL: webtest.BaseURL, Logger: y.Log})
 	o := fleet.Organization{ID: y.Organization.ID, Name: y.Organization.Name}
 	for _, e := range []*environment{&y.live, &y.sandbox} {

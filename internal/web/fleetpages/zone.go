@@ -34,16 +34,16 @@ type zonesPage struct {
 // zoneRow is a zone in the list.
 type zoneRow struct {
 	ID, Path, Name string
-	Type           web.Chip
+	Type           web.Badge
 	Priority       int64
 	Area           string
-	Force          web.Chip
+	Force          web.Badge
 	Changed        web.Time
 }
 
 // zoneChip says what type a zone is of.
-func zoneChip(t fleet.ZoneType) web.Chip {
-	c := web.Chip{Text: zoneWord(t)}
+func zoneChip(t fleet.ZoneType) web.Badge {
+	c := web.Badge{Text: zoneWord(t)}
 	switch t {
 	case fleet.Parking:
 		c.Tone = web.Accent
@@ -56,14 +56,14 @@ func zoneChip(t fleet.ZoneType) web.Chip {
 }
 
 // forceChip says whether a zone counts at a time.
-func forceChip(z *fleet.Zone, now time.Time) web.Chip {
+func forceChip(z *fleet.Zone, now time.Time) web.Badge {
 	switch {
 	case now.Before(z.StartsAt.Std()):
-		return web.Chip{Text: "Not yet", Icon: "clock"}
+		return web.Badge{Text: "Not yet", Icon: "clock"}
 	case !z.EndsAt.Std().IsZero() && !now.Before(z.EndsAt.Std()):
-		return web.Chip{Text: "Over", Icon: "x"}
+		return web.Badge{Text: "Over", Icon: "x"}
 	}
-	return web.Chip{Text: "In force", Tone: web.Good, Icon: "check"}
+	return web.Badge{Text: "In force", Tone: web.Good, Icon: "check"}
 }
 
 // zones lists the zones, those that count first first.
@@ -143,8 +143,8 @@ type zonePage struct {
 	Zone     *fleet.Zone
 	Topic    string
 	Path     string
-	Type     web.Chip
-	Force    web.Chip
+	Type     web.Badge
+	Force    web.Badge
 	Area     string
 	From, To web.Time
 	Changed  web.Time
@@ -159,15 +159,15 @@ type zonePage struct {
 // zoneRule is a rule in words.
 type zoneRule struct {
 	For                 string
-	Start, End, Through web.Chip
+	Start, End, Through web.Badge
 	Speed               string
 }
 
-func allowed(on bool) web.Chip {
+func allowed(on bool) web.Badge {
 	if on {
-		return web.Chip{Text: "Yes", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Yes", Tone: web.Good, Icon: "check"}
 	}
-	return web.Chip{Text: "No", Tone: web.Bad, Icon: "x"}
+	return web.Badge{Text: "No", Tone: web.Bad, Icon: "x"}
 }
 
 // ground is a map that stands still, with a shape on it.

@@ -17,19 +17,19 @@ import (
 func TestZones(t *testing.T) {
 	y := newYard(t)
 	y.admin.Page("/fleet/zones").Want("There are no zones", "Draw the first zone")
-	if d := y.agent.Page("/fleet/zones"); len(d.With("href", "/fleet/zones/new")) != 0 {
+	if d := y.agent.Page("/fleet/zones"); len(d.WithAttr("href", "/fleet/zones/new")) != 0 {
 		t.Error("an agent is offered to draw a zone")
 	}
 	y.admin.Page("/fleet/zones/new").Want("A line for each corner")
 	form := url.Values{"name": {hostile}, "type": {"parking"}, "geometry": {"52.5, 13.3\n52.5, 13.4\r\n52.6 13.4\n"}, "description": {hostile}, "priority": {""}}
-	d, notice := y.admin.Sent(y.admin.Post("/fleet/zones/new", form))
+	d, notice := y.admin.Follow(y.admin.Post("/fleet/zones/new", form))
 	if notice != "The zone is made." {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want(hostile, "Parking", "In force", "Corners3")
 	y.agent.Page("/fleet/zones").Want(hostile, "1 zone")
 	path := "/fleet/zones/" + y.soleZone().ID
-	if len(y.agent.Page(path).With("href", path+"/edit")) != 0 {
+	if len(y.agent.Page(path).WithAttr("href", path+"/edit")) != 0 {
 		t.Error("an agent is offered to change a zone")
 	}
 	edit := y.admin.Page(path + "/edit")
@@ -41,30 +41,30 @@ func TestZones(t *testing.T) {
 	change := maps.Clone(form)
 	maps.Copy(change, url.Values{"name": {"Park"}, "type": {"no_ride"}, "priority": {"40"},
 		"rules.0": {"on"}, "rules.0.vehicle_type_ids": {""}, "rules.0.ride_start_allowed": {"on"}, "rules.0.ride_end_allowed": {"on"}, "rules.0.ride_through_allowed": {"on"}})
-	y.admin.Sent(y.admin.Post(path+"/edit", change))
+	y.admin.Follow(y.admin.Post(path+"/edit", change))
 	if z := y.soleZone(); z.Name != "Park" || z.Priority != 10 || z.Rules[0].StartAllowed {
 		t.Errorf("got %+v", z)
 	}
 	change.Set("rules.0.maximum_speed_kph", "7")
 	change.Set("priority", "3")
 	change.Set("starts_at", "2031-01-02T03:04")
-	y.admin.Sent(y.admin.Post(path+"/edit", change))
+	y.admin.Follow(y.admin.Post(path+"/edit", change))
 	if z := y.soleZone(); z.Priority != 3 || *z.Rules[0].MaximumSpeed != 7 || z.StartsAt.Std().Year() != 2031 {
 		t.Errorf("got %+v", z)
 	}
 	y.admin.Page(path).Want("7 km/h", "Not yet")
-	if d := y.admin.Refused(y.admin.Post(path+"/edit", with(change, "more", "1")), http.StatusOK); webtest.Text(d.All("h1")[0]) != "Change Park" {
+	if d := y.admin.WantRefused(y.admin.Post(path+"/edit", with(change, "more", "1")), http.StatusOK); webtest.Text(d.All("h1")[0]) != "Change Park" {
 		t.Error("no place for another rule")
 	} else {
 		d.Field("rules.1.maximum_speed_kph")
 	}
 
 	y.admin.Page(path+"/delete").Want("Delete Park", "Type Park to confirm")
-	y.admin.Refused(y.admin.Post(path+"/delete", url.Values{"confirm": {"park"}}), http.StatusUnprocessableEntity)
-	if _, notice := y.admin.Sent(y.admin.Post(path+"/delete", url.Values{"confirm": {"Park"}})); notice != "The zone is deleted." {
+	y.admin.WantRefused(y.admin.Post(path+"/delete", url.Values{"confirm": {"park"}}), http.StatusUnprocessableEntity)
+	if _, notice := y.admin.Follow(y.admin.Post(path+"/delete", url.Values{"confirm": {"Park"}})); notice != "The zone is deleted." {
 		t.Errorf("got notice %q", notice)
 	}
-	y.admin.Refused(y.admin.Get(path), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get(path), http.StatusNotFound)
 }
 
 func with(form url.Values, name, value string) url.Values {
@@ -109,7 +109,7 @@ func TestZoneRefused(t *testing.T) {
 		{"priority", "1001", "Priority"},
 		{"starts_at", "soon", "In force from must be a date"},
 	} {
-		d := y.admin.Refused(y.admin.Post("/fleet/zones/new", with(good, tt.field, tt.value)), http.StatusUnprocessableEntity)
+		d := y.admin.WantRefused(y.admin.Post("/fleet/zones/new", with(good, tt.field, tt.value)), http.StatusUnprocessableEntity)
 		if !strings.Contains(d.Alert(), tt.want) {
 			t.Errorf("%s %.20q: got %q, want %q", tt.field, tt.value, d.Alert(), tt.want)
 		}
@@ -117,13 +117,13 @@ func TestZoneRefused(t *testing.T) {
 			t.Errorf("%s %.20q: the name is gone", tt.field, tt.value)
 		}
 	}
-	y.agent.Refused(y.agent.Post("/fleet/zones/new", good), http.StatusForbidden)
-	y.agent.Refused(y.agent.Get("/fleet/zones/new"), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Post("/fleet/zones/new", good), http.StatusForbidden)
+	y.agent.WantRefused(y.agent.Get("/fleet/zones/new"), http.StatusForbidden)
 	y.admin.Page("/fleet/zones").Want("There are no zones")
 
 	// GeoJSON does as well, also as tools export it.
 	feature := `{"type":"Feature","properties":{},"geometry":{"type":"MultiPolygon","coordinates":[[[[1,1],[2,1],[2,2],[1,1]]],[[[179,1],[180,1],[180,2],[179,1]]]]}}`
-	y.admin.Sent(y.admin.Post("/fleet/zones/new", with(good, "geometry", feature)))
+	y.admin.Follow(y.admin.Post("/fleet/zones/new", with(good, "geometry", feature)))
 	path := "/fleet/zones/" + y.soleZone().ID
 	if got := webtest.Text(y.admin.Page(path + "/edit").Field("geometry")); !strings.HasPrefix(got, `{"type":"MultiPolygon"`) {
 		t.Errorf("got shape %q", got)
@@ -131,12 +131,12 @@ func TestZoneRefused(t *testing.T) {
 	other := y.NewOrganization("Other")
 	stranger := y.SignIn(y.NewUser(other, "eve@example.com", "Eve", "admin"))
 	for _, of := range []string{path, path + "/edit", path + "/delete"} {
-		stranger.Refused(stranger.Get(of), http.StatusNotFound)
-		stranger.Refused(stranger.Post(path+"/edit", good), http.StatusNotFound)
-		stranger.Refused(stranger.Post(path+"/delete", url.Values{"confirm": {"Mitte"}}), http.StatusNotFound)
+		stranger.WantRefused(stranger.Get(of), http.StatusNotFound)
+		stranger.WantRefused(stranger.Post(path+"/edit", good), http.StatusNotFound)
+		stranger.WantRefused(stranger.Post(path+"/delete", url.Values{"confirm": {"Mitte"}}), http.StatusNotFound)
 	}
 	// Nor does it exist in the sandbox.
-	y.admin.Refused(y.admin.Get("/sandbox"+path), http.StatusNotFound)
+	y.admin.WantRefused(y.admin.Get("/sandbox"+path), http.StatusNotFound)
 	if y.soleZone().Name != "Mitte" {
 		t.Error("the zone has changed")
 	}

@@ -20,13 +20,13 @@ import (
 
 // handleCustomers adds the pages of customers, and that of a new ticket.
 func (p *pages) handleCustomers() {
-	p.Handle(newTicketPath, web.Route{Get: p.askTicket, Post: p.makeTicket})
+	p.Handle(newTicketPath, web.Route{Get: p.showNewTicket, Post: p.submitNewTicket})
 	p.Handle("/customers", web.Route{Get: p.customers})
-	p.Handle("/customers/new", web.Route{Get: p.askCustomer, Post: p.makeCustomer})
+	p.Handle("/customers/new", web.Route{Get: p.showNewCustomer, Post: p.createCustomer})
 	p.Handle("/customers/{id}", web.Route{Get: p.customer})
-	p.Handle("/customers/{id}/edit", web.Route{Get: p.editCustomer, Post: p.changeCustomer})
+	p.Handle("/customers/{id}/edit", web.Route{Get: p.editCustomer, Post: p.updateCustomer})
 	// As with keys of the API, whose permission to delete only admins give.
-	p.Handle("/customers/{id}/delete", web.Route{Get: p.askDeleteCustomer, Post: p.deleteCustomer, Admin: true, Proof: true})
+	p.Handle("/customers/{id}/delete", web.Route{Get: p.confirmDeleteCustomer, Post: p.deleteCustomer, Admin: true, Proof: true})
 }
 
 // customerList is a page of customers.
@@ -44,8 +44,8 @@ type customerRow struct {
 	Changed web.Time
 }
 
-// called is what a customer is called.
-func called(c *desk.Customer) string {
+// displayName is what a customer is called.
+func displayName(c *desk.Customer) string {
 	if c.Name != "" {
 		return c.Name
 	}
@@ -75,13 +75,13 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	}
 	for i := range list {
 		c := &list[i]
-		l.Rows = append(l.Rows, customerRow{*c, web.NewAvatar(called(c)), called(c), r.Time(c.UpdatedAt)})
+		l.Rows = append(l.Rows, customerRow{*c, web.NewAvatar(displayName(c)), displayName(c), r.Time(c.UpdatedAt)})
 	}
 	if next != nil {
-		l.Pager.Older = place("/customers", l.Search, next)
+		l.Pager.Older = listPath("/customers", l.Search, next)
 	}
 	if query.After != nil {
-		l.Pager.Newer = place("/customers", l.Search, nil)
+		l.Pager.Newer = listPath("/customers", l.Search, nil)
 	}
 	switch {
 	case len(l.Rows) > 0:
@@ -134,9 +134,9 @@ type order struct {
 // callRow is a telephone call.
 type callRow struct {
 	*call.Call
-	Began web.Time
+	Started web.Time
 	State string
-	Took  string
+	Duration  string
 	Path  string // of its ticket; empty: there is none
 }
 
@@ -167,15 +167,15 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 		body.Rows = nil
 		for i := range tickets {
 			line := newRow(r, &tickets[i], previews[tickets[i].ID], names)
-			line.Status = new(statusChip(tickets[i].Status))
+			line.Status = new(statusBadge(tickets[i].Status))
 			body.Rows = append(body.Rows, line)
 		}
-		return p.dealings(r, tx, &body)
+		return p.readHistory(r, tx, &body)
 	})
 	if err != nil {
 		return err
 	}
-	body.Called, body.Avatar = called(&body.Customer), web.NewAvatar(called(&body.Customer))
+	body.Called, body.Avatar = displayName(&body.Customer), web.NewAvatar(displayName(&body.Customer))
 	body.Since, body.Changed = r.Time(body.CreatedAt), r.Time(body.UpdatedAt)
 	return p.Render(w, r, "customer", web.Page{Title: body.Called, At: "/customers", Body: body})
 }
@@ -183,8 +183,8 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 // maxCalls is how many calls the page of a customer shows.
 const maxCalls = 10
 
-// dealings adds a customer's orders and calls.
-func (p *pages) dealings(r *web.Request, tx *db.Tx, body *customerPage) error {
+// readHistory adds a customer's orders and calls.
+func (p *pages) readHistory(r *web.Request, tx *db.Tx, body *customerPage) error {
 	body.Orders, body.Calls = nil, nil
 	if p.Shop != nil {
 		orders, err := p.Shop.Orders(r.Context(), tx, r.OrganizationID, body.ID)
@@ -231,9 +231,9 @@ func (p *pages) dealings(r *web.Request, tx *db.Tx, body *customerPage) error {
 }
 
 func newCallRow(r *web.Request, c *call.Call) callRow {
-	line := callRow{Call: c, Began: r.Time(c.StartedAt)}
+	line := callRow{Call: c, Started: r.Time(c.StartedAt)}
 	if c.StartedAt.IsZero() {
-		line.Began = r.Time(c.CreatedAt)
+		line.Started = r.Time(c.CreatedAt)
 	}
 	switch {
 	case c.Missed:
@@ -246,7 +246,7 @@ func newCallRow(r *web.Request, c *call.Call) callRow {
 		line.State = "To the customer"
 	}
 	if c.Duration > 0 {
-		line.Took = c.Duration.String()
+		line.Duration = c.Duration.String()
 	}
 	return line
 }
@@ -261,8 +261,8 @@ func customerFields(c *desk.Customer) web.Fields {
 	}
 }
 
-// linesOf are the lines of a field that say something.
-func linesOf(text string) []string {
+// lines are the lines of a field that say something.
+func lines(text string) []string {
 	list := []string{}
 	for l := range strings.Lines(text) {
 		if l = strings.TrimSpace(l); l != "" {
@@ -279,19 +279,19 @@ func (p *pages) customerForm(w http.ResponseWriter, r *web.Request, title, cance
 	return p.Render(w, r, "customerform", web.Page{Title: title, At: "/customers", Status: status, Fields: fields, Body: body})
 }
 
-// standOf tells apart what a form has changed of a customer: colleagues and what
+// revision tells apart what a form has changed of a customer: colleagues and what
 // comes in change the same.
-func standOf(c *desk.Customer) string {
+func revision(c *desk.Customer) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q %q %q", c.Name, c.Emails, c.Phones, c.ExternalID)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-func (p *pages) askCustomer(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) showNewCustomer(w http.ResponseWriter, r *web.Request) error {
 	return p.customerForm(w, r, "New customer", "/customers", "", customerFields(&desk.Customer{}), 0)
 }
 
-func (p *pages) makeCustomer(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) createCustomer(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
 		return nil
@@ -299,7 +299,7 @@ func (p *pages) makeCustomer(w http.ResponseWriter, r *web.Request) error {
 	var c desk.Customer
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
 		c, err = p.Desk.CreateCustomer(r.Context(), tx, r.OrganizationID, desk.NewCustomer{
-			Name: strings.TrimSpace(form.Get("name")), Emails: linesOf(form.Get("emails")), Phones: linesOf(form.Get("phones")), ExternalID: strings.TrimSpace(form.Get("external_id")),
+			Name: strings.TrimSpace(form.Get("name")), Emails: lines(form.Get("emails")), Phones: lines(form.Get("phones")), ExternalID: strings.TrimSpace(form.Get("external_id")),
 		})
 		return err
 	})
@@ -319,23 +319,23 @@ func (p *pages) editCustomer(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.customerForm(w, r, "Edit "+called(&c), "/customers/"+c.ID, standOf(&c), customerFields(&c), 0)
+	return p.customerForm(w, r, "Edit "+displayName(&c), "/customers/"+c.ID, revision(&c), customerFields(&c), 0)
 }
 
-func (p *pages) changeCustomer(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) updateCustomer(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
 		return nil
 	}
 	id := r.PathValue("id")
-	emails, phones := linesOf(form.Get("emails")), linesOf(form.Get("phones"))
+	emails, phones := lines(form.Get("emails")), lines(form.Get("phones"))
 	var now desk.Customer
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
 		if now, err = p.Desk.Customer(r.Context(), tx, r.OrganizationID, id); err != nil {
 			return err
 		}
-		if form.Has("was") && form.Get("was") != standOf(&now) {
-			return problem.New(problem.Conflict, "It was changed meanwhile: there are %s now. Save again to have it as it is here.", inWords(&now))
+		if form.Has("was") && form.Get("was") != revision(&now) {
+			return problem.New(problem.Conflict, "It was changed meanwhile: there are %s now. Save again to have it as it is here.", customerSummary(&now))
 		}
 		_, err = p.Desk.UpdateCustomer(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
 			Name: new(strings.TrimSpace(form.Get("name"))), Emails: &emails, Phones: &phones, ExternalID: new(strings.TrimSpace(form.Get("external_id"))),
@@ -346,15 +346,15 @@ func (p *pages) changeCustomer(w http.ResponseWriter, r *web.Request) error {
 		fields := customerFields(&desk.Customer{})
 		fields.Fill(form)
 		if problem.Of(err) != problem.NotFound && refused(fields, err) {
-			return p.customerForm(w, r, "Edit the customer", "/customers/"+id, standOf(&now), fields, http.StatusUnprocessableEntity)
+			return p.customerForm(w, r, "Edit the customer", "/customers/"+id, revision(&now), fields, http.StatusUnprocessableEntity)
 		}
 		return err
 	}
 	return p.Redirect(w, "/customers/"+id, web.Notice{Text: "The customer is changed."})
 }
 
-// inWords is what a form can change of a customer.
-func inWords(c *desk.Customer) string {
+// customerSummary is what a form can change of a customer.
+func customerSummary(c *desk.Customer) string {
 	said := []string{"the name “" + c.Name + "”"}
 	said = append(append(said, c.Emails...), c.Phones...)
 	if c.ExternalID != "" {
@@ -363,17 +363,17 @@ func inWords(c *desk.Customer) string {
 	return strings.Join(said, ", ")
 }
 
-// confirmDelete is what is asked before a customer is deleted.
-func (p *pages) confirmDelete(r *web.Request) (web.Confirm, error) {
+// customerDeletion is what is asked before a customer is deleted.
+func (p *pages) customerDeletion(r *web.Request) (web.Confirm, error) {
 	c, err := p.Desk.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	return web.Confirm{
-		Text: "Name, addresses and numbers of " + called(&c) + " go for good. Tickets, and what was said in them, stay until they are deleted themselves; whoever writes again is somebody new.",
-		Type: called(&c), Label: "Delete the customer", Cancel: "/customers/" + c.ID,
+		Text: "Name, addresses and numbers of " + displayName(&c) + " go for good. Tickets, and what was said in them, stay until they are deleted themselves; whoever writes again is somebody new.",
+		Type: displayName(&c), Label: "Delete the customer", Cancel: "/customers/" + c.ID,
 	}, err
 }
 
-func (p *pages) askDeleteCustomer(w http.ResponseWriter, r *web.Request) error {
-	c, err := p.confirmDelete(r)
+func (p *pages) confirmDeleteCustomer(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.customerDeletion(r)
 	if err != nil {
 		return err
 	}
@@ -385,7 +385,7 @@ func (p *pages) deleteCustomer(w http.ResponseWriter, r *web.Request) error {
 	if !ok {
 		return nil
 	}
-	c, err := p.confirmDelete(r)
+	c, err := p.customerDeletion(r)
 	if err != nil {
 		return err
 	}

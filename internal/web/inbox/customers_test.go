@@ -16,7 +16,7 @@ import (
 )
 
 // person makes a customer.
-func (h *house) person(n desk.NewCustomer) desk.Customer {
+func (h *harness) person(n desk.NewCustomer) desk.Customer {
 	h.t.Helper()
 	var c desk.Customer
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
@@ -30,7 +30,7 @@ func (h *house) person(n desk.NewCustomer) desk.Customer {
 
 // people are those of a list.
 func people(d webtest.Document) (list []string) {
-	for _, n := range d.With("class", "person") {
+	for _, n := range d.WithAttr("class", "person") {
 		list = append(list, webtest.Text(n.LastChild))
 	}
 	slices.Sort(list)
@@ -38,7 +38,7 @@ func people(d webtest.Document) (list []string) {
 }
 
 func TestCustomers(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	b.Page("/customers").Want("There is nobody yet")
 	b.Page("/customers?q=ana").Want("Nobody is found")
@@ -67,7 +67,7 @@ func TestCustomers(t *testing.T) {
 }
 
 func TestCustomerPage(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	browsers := map[account.Role]*webtest.Browser{account.Agent: h.SignIn(h.Agent), account.Admin: h.SignIn(h.Admin)}
 	for i, text := range hostile {
 		id := h.take("sms", channel.Message{
@@ -77,7 +77,7 @@ func TestCustomerPage(t *testing.T) {
 		for role, b := range browsers {
 			d := b.Page("/customers/" + id)
 			d.Want(short, fmt.Sprintf("+1415555010%d", i), fmt.Sprintf("#%d", i+1), "Open")
-			if deletes := len(d.With("href", "/customers/"+id+"/delete")); deletes != map[account.Role]int{account.Admin: 1}[role] {
+			if deletes := len(d.WithAttr("href", "/customers/"+id+"/delete")); deletes != map[account.Role]int{account.Admin: 1}[role] {
 				t.Errorf("%s: got %d links that delete", role, deletes)
 			}
 		}
@@ -87,19 +87,19 @@ func TestCustomerPage(t *testing.T) {
 	b.Page("/customers/"+bare.ID).Want("bare@c.example", "No ticket is theirs", "crm-7", "vip", "<yes>")
 	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
 	for _, path := range []string{"/customers/" + bare.ID, "/customers/" + bare.ID + "/edit", "/customers/" + bare.ID + "/delete", "/tickets/new?customer=" + bare.ID} {
-		other.Refused(other.Get(path), http.StatusNotFound)
+		other.WantRefused(other.Get(path), http.StatusNotFound)
 	}
-	other.Refused(other.Post("/customers/"+bare.ID+"/edit", url.Values{"name": {"x"}}), http.StatusNotFound)
-	other.Refused(other.Post("/customers/"+bare.ID+"/delete", url.Values{"confirm": {"bare@c.example"}}), http.StatusNotFound)
+	other.WantRefused(other.Post("/customers/"+bare.ID+"/edit", url.Values{"name": {"x"}}), http.StatusNotFound)
+	other.WantRefused(other.Post("/customers/"+bare.ID+"/delete", url.Values{"confirm": {"bare@c.example"}}), http.StatusNotFound)
 	b.Page("/customers/" + bare.ID)
-	b.Refused(b.Get("/customers/nobody"), http.StatusNotFound)
+	b.WantRefused(b.Get("/customers/nobody"), http.StatusNotFound)
 }
 
 func TestEditCustomer(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	w := b.Post("/customers/new", url.Values{"name": {" Ana "}, "emails": {"ana@c.example\r\n\r\nlopez@c.example"}, "phones": {"+49 151 12345678"}, "external_id": {"7"}})
-	d, notice := b.Sent(w)
+	d, notice := b.Follow(w)
 	d.Want("Ana", "ana@c.example", "lopez@c.example", "+4915112345678", "7")
 	path := w.Header().Get("Location")
 	if notice != "The customer is made." {
@@ -109,7 +109,7 @@ func TestEditCustomer(t *testing.T) {
 	if got := webtest.Text(form.Field("emails")); got != "ana@c.example lopez@c.example" {
 		t.Errorf("the form has %q", got)
 	}
-	d, _ = b.Sent(b.Post(path+"/edit", url.Values{"name": {"Ana <b>"}, "emails": {"lopez@c.example"}, "phones": {""}, "external_id": {""}}))
+	d, _ = b.Follow(b.Post(path+"/edit", url.Values{"name": {"Ana <b>"}, "emails": {"lopez@c.example"}, "phones": {""}, "external_id": {""}}))
 	d.Want("Ana <b>", "lopez@c.example")
 	if strings.Contains(webtest.Text(d.Root), "ana@c.example") {
 		t.Error("an address that was taken away is there")
@@ -124,8 +124,8 @@ func TestEditCustomer(t *testing.T) {
 			"phones":      {url.Values{"name": {"Ana"}, "phones": {"0151"}}, "Phone numbers must be a telephone number with its country code"},
 			"external_id": {url.Values{"name": {"Ana"}, "external_id": {"8"}}, "Your own id cannot be this"},
 		} {
-			d := b.Refused(b.Post(at, c.form), http.StatusUnprocessableEntity)
-			if got := strings.Join(d.Described(field), " "); !strings.Contains(got, c.says) || webtest.Attr(d.Field("name"), "value") != "Ana" {
+			d := b.WantRefused(b.Post(at, c.form), http.StatusUnprocessableEntity)
+			if got := strings.Join(d.DescribedBy(field), " "); !strings.Contains(got, c.says) || webtest.Attr(d.Field("name"), "value") != "Ana" {
 				t.Errorf("%s, %s: got %q", at, field, got)
 			}
 		}
@@ -134,20 +134,20 @@ func TestEditCustomer(t *testing.T) {
 }
 
 func TestDeleteCustomer(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	id := h.take("sms", channel.Message{ExternalID: "1", ThreadKey: "+14155550101", From: channel.Party{Phone: "+14155550101", Name: "Ana <b>"}, Text: "hello"}).CustomerID
 	agent, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
 	path := "/customers/" + id + "/delete"
-	agent.Refused(agent.Get(path), http.StatusForbidden)
-	agent.Refused(agent.Post(path, url.Values{"confirm": {"Ana <b>"}}), http.StatusForbidden)
+	agent.WantRefused(agent.Get(path), http.StatusForbidden)
+	agent.WantRefused(agent.Post(path, url.Values{"confirm": {"Ana <b>"}}), http.StatusForbidden)
 	admin.Page(path).Want("Ana <b>", "go for good")
-	d := admin.Refused(admin.Post(path, url.Values{"confirm": {"Ana"}}), http.StatusUnprocessableEntity)
+	d := admin.WantRefused(admin.Post(path, url.Values{"confirm": {"Ana"}}), http.StatusUnprocessableEntity)
 	d.Want("This is not what was to be typed")
-	d, notice := admin.Sent(admin.Post(path, url.Values{"confirm": {"Ana <b>"}}))
+	d, notice := admin.Follow(admin.Post(path, url.Values{"confirm": {"Ana <b>"}}))
 	if notice != "The customer is deleted." || len(people(d)) != 0 {
 		t.Errorf("got notice %q and %q", notice, people(d))
 	}
-	admin.Refused(admin.Get("/customers/"+id), http.StatusNotFound)
+	admin.WantRefused(admin.Get("/customers/"+id), http.StatusNotFound)
 	if got := subjects(admin.Page("/inbox")); len(got) != 1 {
 		t.Errorf("their ticket is gone: %q", got)
 	}
@@ -155,7 +155,7 @@ func TestDeleteCustomer(t *testing.T) {
 
 // TestNewTicket makes tickets of somebody new and of somebody who is known.
 func TestNewTicket(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	b.Page("/tickets/new").Want("New ticket", "Nothing is sent: it is what the customer said")
 	latest := func() desk.Ticket {
@@ -186,7 +186,7 @@ func TestNewTicket(t *testing.T) {
 	known := "/tickets/new?customer=" + one.Customer.ID
 	d := b.Page(known)
 	d.Want("Ana", "ana@c.example")
-	if len(d.With("name", "customer.email")) != 0 {
+	if len(d.WithAttr("name", "customer.email")) != 0 {
 		t.Error("asks again who it is")
 	}
 	if w := b.Post(known, url.Values{"channel": {"email"}, "subject": {"Your refund"}, "text": {"It is on its way."}}); w.Code != http.StatusSeeOther {
@@ -210,8 +210,8 @@ func TestNewTicket(t *testing.T) {
 		"a long tag":  {url.Values{"subject": {"x"}, "customer.name": {"Bob"}, "tags": {strings.Repeat("x", 60)}}, "tags", "Tags must"},
 		"unreachable": {url.Values{"subject": {"x"}, "text": {"y"}, "customer.email": {"bob@c.example"}, "channel": {"sms"}}, "customer.phone", "Phone must be given for this channel"},
 	} {
-		d := b.Refused(b.Post("/tickets/new", c.form), http.StatusUnprocessableEntity)
-		if got := strings.Join(d.Described(c.field), " "); !strings.Contains(got, c.says) {
+		d := b.WantRefused(b.Post("/tickets/new", c.form), http.StatusUnprocessableEntity)
+		if got := strings.Join(d.DescribedBy(c.field), " "); !strings.Contains(got, c.says) {
 			t.Errorf("%s: got %q", what, got)
 		}
 		if got := webtest.Attr(d.Field("customer.email"), "value"); got != c.form.Get("customer.email") {
@@ -225,20 +225,20 @@ func TestNewTicket(t *testing.T) {
 
 // TestStaleCustomer: an address that came meanwhile is not lost unseen.
 func TestStaleCustomer(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	c := h.person(desk.NewCustomer{Name: "Ana", Emails: []string{"ana@c.example"}})
 	path := "/customers/" + c.ID
 	form := url.Values{"name": {"Ana L."}, "emails": {"ana@c.example"}, "was": {webtest.Attr(b.Page(path+"/edit").Field("was"), "value")}}
 	colleague := h.SignIn(h.Admin)
-	colleague.Sent(colleague.Post(path+"/edit", url.Values{"name": {"Ana"}, "emails": {"ana@c.example\nnew@c.example"}}))
-	d := b.Refused(b.Post(path+"/edit", form), http.StatusUnprocessableEntity)
+	colleague.Follow(colleague.Post(path+"/edit", url.Values{"name": {"Ana"}, "emails": {"ana@c.example\nnew@c.example"}}))
+	d := b.WantRefused(b.Post(path+"/edit", form), http.StatusUnprocessableEntity)
 	if !strings.Contains(d.Alert(), "ana@c.example, new@c.example") || webtest.Attr(d.Field("name"), "value") != "Ana L." {
 		t.Errorf("got %q, and the name %q", d.Alert(), webtest.Attr(d.Field("name"), "value"))
 	}
 	b.Page(path).Want("new@c.example")
 	form.Set("was", webtest.Attr(d.Field("was"), "value"))
-	b.Sent(b.Post(path+"/edit", form))
+	b.Follow(b.Post(path+"/edit", form))
 	if text := webtest.Text(b.Page(path).Root); strings.Contains(text, "new@c.example") || !strings.Contains(text, "Ana L.") {
 		t.Errorf("got %s", text)
 	}
@@ -247,13 +247,13 @@ func TestStaleCustomer(t *testing.T) {
 // TestLongNewTicket: a message may be as long as the form says in any alphabet, and
 // a form that is sent twice makes one ticket.
 func TestLongNewTicket(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	form := url.Values{"customer.name": {"Ana"}, "channel": {"api"}, "subject": {"Long"}, "once": {webtest.Attr(b.Page("/tickets/new").Field("once"), "value")}}
-	b.Refused(b.PostFiles("/tickets/new", url.Values{"text": {strings.Repeat("я", 100_000)}, "once": form["once"]}), http.StatusUnprocessableEntity)
+	b.WantRefused(b.PostFiles("/tickets/new", url.Values{"text": {strings.Repeat("я", 100_000)}, "once": form["once"]}), http.StatusUnprocessableEntity)
 	form.Set("text", strings.Repeat("я", 100_000))
 	for range 2 {
-		b.Sent(b.PostFiles("/tickets/new", form))
+		b.Follow(b.PostFiles("/tickets/new", form))
 	}
 	list, _, err := h.desk.FindTickets(t.Context(), h.DB, h.Organization.ID, desk.TicketQuery{})
 	if err != nil || len(list) != 1 {
@@ -263,7 +263,7 @@ func TestLongNewTicket(t *testing.T) {
 
 // TestMadeUpAddresses: what can be no address of a record is none.
 func TestMadeUpAddresses(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	for _, path := range []string{"/customers/%00", "/customers/%ff", "/customers?q=%00", "/inbox?after=%00~x", "/inbox?q=%ff", "/messages/%00/x/letter"} {
 		if w := b.Get(path); w.Code != http.StatusNotFound {

@@ -40,15 +40,15 @@ type Config struct {
 }
 
 type pages struct {
-	*web.Area
+	*web.Section
 	Config
 	presence presence
-	once     once
+	once     submissions
 }
 
 // Register adds the inbox, tickets and customers to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{Area: s.Area(templates, "inbox.css", "ticket.css"), Config: c}
+	p := &pages{Section: s.Section(templates, "inbox.css", "ticket.css"), Config: c}
 	p.handleLists()
 	p.handleCustomers()
 	p.handleTickets()

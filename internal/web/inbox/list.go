@@ -24,7 +24,7 @@ const (
 
 // handleLists adds the lists of tickets.
 func (p *pages) handleLists() {
-	p.Handle("/inbox", web.Route{Get: p.list, Post: p.change})
+	p.Handle("/inbox", web.Route{Get: p.list, Post: p.bulkChange})
 	p.Handle("/inbox/{view}", web.Route{Get: p.list})
 	p.Handle("/inbox/{view}/{of}", web.Route{Get: p.list})
 }
@@ -88,7 +88,7 @@ func viewNamed(name, userID string) (view, bool) {
 			return view{}, false
 		}
 		v.label, v.query.Status = statusLabel(s), []desk.Status{s}
-		v.icon = cmp.Or(statusChip(s).Icon, "clock")
+		v.icon = cmp.Or(statusBadge(s).Icon, "clock")
 		v.empty = web.Empty{Text: "No ticket is " + strings.ToLower(v.label) + ".", Path: "/inbox", Label: "See all open"}
 		return v, true
 	case "priority":
@@ -144,14 +144,14 @@ func views(userID string, t *desk.Tally) []view {
 // entries are the views as the rail has them. Those of a priority or a channel
 // that nothing open has are left out, and the ordinary priority, but for the
 // present one.
-func entries(list []view, present string) []web.Entry {
-	var out []web.Entry
+func entries(list []view, present string) []web.NavItem {
+	var out []web.NavItem
 	for _, v := range list {
 		kind, _, _ := strings.Cut(v.name, "/")
 		if v.name != present && (v.count == 0 && (kind == "priority" || kind == "channel") || v.name == "priority/normal") {
 			continue
 		}
-		out = append(out, web.Entry{Path: v.path(), Label: v.label, Icon: v.icon, Count: countText(v.count, v.least), Present: v.name == present})
+		out = append(out, web.NavItem{Path: v.path(), Label: v.label, Icon: v.icon, Count: countText(v.count, v.least), Present: v.name == present})
 	}
 	return out
 }
@@ -181,7 +181,7 @@ type list struct {
 	Pager   web.Pager
 	Empty   *web.Empty
 	Members []web.Option // to whom tickets can be given
-	Views   []web.Entry
+	Views   []web.NavItem
 }
 
 // row is a ticket in a list.
@@ -191,19 +191,19 @@ type row struct {
 	Present  bool // it is what is shown beside the list
 	Unread   bool
 	Draft    bool
-	Who      string
+	Customer      string
 	Subject  string
 	By       string // who says Says: "Grace", "Note"; empty for the customer
-	Says     string
+	Preview     string
 	Updated  web.Time
 	Channel  string // in words
 	Icon     string
-	Status   *web.Chip // where it is not what the view is about
-	Priority *web.Chip // where it is not ordinary
+	Status   *web.Badge // where it is not what the view is about
+	Priority *web.Badge // where it is not ordinary
 	Tags     []string  // the first few
 	MoreTags int
 	Assignee *web.Avatar
-	Promise  *promise
+	Target  *targetBar
 }
 
 // maxRowTags is how many tags a row shows.
@@ -215,7 +215,7 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	if of := r.PathValue("of"); of != "" {
 		name += "/" + of
 	}
-	l, err := p.listOf(r, name, 0)
+	l, err := p.newList(r, name, 0)
 	if err != nil {
 		return err
 	}
@@ -226,18 +226,18 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "list", web.Page{Title: title, At: "/inbox", Views: l.Views, Class: "panes", Scripts: []string{"inbox.js"}, Body: l})
 }
 
-// beside is the list that a ticket was opened from, which the address of the ticket
+// listBeside is the list that a ticket was opened from, which the address of the ticket
 // says.
-func (p *pages) beside(r *web.Request, number int64) (*list, error) {
+func (p *pages) listBeside(r *web.Request, number int64) (*list, error) {
 	name := r.FormValue("in")
 	if _, ok := viewNamed(name, r.UserID); !ok {
 		name = viewOpen
 	}
-	return p.listOf(r, name, number)
+	return p.newList(r, name, number)
 }
 
-// listOf reads a page of a view. number is that of the ticket beside it; 0: none.
-func (p *pages) listOf(r *web.Request, name string, number int64) (*list, error) {
+// newList reads a page of a view. number is that of the ticket beside it; 0: none.
+func (p *pages) newList(r *web.Request, name string, number int64) (*list, error) {
 	v, ok := viewNamed(name, r.UserID)
 	if !ok {
 		return nil, problem.New(problem.NotFound, "there is no such view")
@@ -256,10 +256,10 @@ func (p *pages) listOf(r *web.Request, name string, number int64) (*list, error)
 	if err != nil {
 		return nil, err
 	}
-	err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.read(r, tx, &v, l, members, number) })
+	err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readList(r, tx, &v, l, members, number) })
 	if problem.Of(err) == problem.Invalid && after != nil { // an address that somebody made up
 		v.query.After = nil
-		err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.read(r, tx, &v, l, members, number) })
+		err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readList(r, tx, &v, l, members, number) })
 	}
 	if err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func (p *pages) listOf(r *web.Request, name string, number int64) (*list, error)
 		l.Members = append(l.Members, web.Option{Value: m.ID, Label: cmp.Or(m.Name, m.Email)})
 	}
 	if after != nil {
-		l.Pager.Newer = place(l.Path, l.Search, nil)
+		l.Pager.Newer = listPath(l.Path, l.Search, nil)
 	}
 	if len(l.Rows) == 0 {
 		l.Empty = &v.empty
@@ -279,8 +279,8 @@ func (p *pages) listOf(r *web.Request, name string, number int64) (*list, error)
 	return l, nil
 }
 
-// read fills l with what one moment's state has.
-func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []account.User, number int64) error {
+// readList fills l with what one moment's state has.
+func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []account.User, number int64) error {
 	ctx := r.Context()
 	l.Rows, l.Pager = nil, web.Pager{}
 	tally, err := p.Desk.TallyTickets(ctx, tx, r.OrganizationID, r.UserID, countsUpTo)
@@ -289,7 +289,7 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 	}
 	l.Views = entries(views(r.UserID, &tally), v.name)
 	if l.Search != "" {
-		if l.Found, err = p.named(ctx, tx, r.OrganizationID, l.Search); err != nil {
+		if l.Found, err = p.matchingCustomers(ctx, tx, r.OrganizationID, l.Search); err != nil {
 			return err
 		}
 	}
@@ -298,7 +298,7 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 		return err
 	}
 	if next != nil {
-		l.Pager.Older = place(l.Path, l.Search, next)
+		l.Pager.Older = listPath(l.Path, l.Search, next)
 	}
 	previews, err := p.Desk.Previews(ctx, tx, tickets)
 	if err != nil {
@@ -324,7 +324,7 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 		row.Present, row.Draft = t.Number == number, drafted[t.ID]
 		row.Unread = unread[t.ID] && t.Status != desk.StatusClosed && !row.Present
 		if len(v.query.Status) != 1 && t.Status != desk.StatusOpen {
-			row.Status = new(statusChip(t.Status))
+			row.Status = new(statusBadge(t.Status))
 		}
 		l.Rows = append(l.Rows, row)
 	}
@@ -334,11 +334,11 @@ func (p *pages) read(r *web.Request, tx *db.Tx, v *view, l *list, members []acco
 // newRow is a ticket as every list shows it.
 func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]string) row {
 	row := row{
-		Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Who: whoIs(t), Updated: r.Time(t.UpdatedAt),
-		Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel), Tags: t.Tags, Promise: mostPressing(r, t), Says: said.Text,
+		Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Customer: requesterName(t), Updated: r.Time(t.UpdatedAt),
+		Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel), Tags: t.Tags, Target: nextTarget(r, t), Preview: said.Text,
 	}
 	if t.Priority != desk.PriorityNormal {
-		row.Priority = new(priorityChip(t.Priority))
+		row.Priority = new(priorityBadge(t.Priority))
 	}
 	if len(t.Tags) > maxRowTags {
 		row.Tags, row.MoreTags = t.Tags[:maxRowTags], len(t.Tags)-maxRowTags
@@ -357,27 +357,27 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 		}
 	}
 	// A text begins its ticket's subject, which is not said twice.
-	if rest, ok := strings.CutPrefix(row.Says, row.Subject); ok && row.By == "" {
-		row.Says = strings.TrimSpace(rest)
+	if rest, ok := strings.CutPrefix(row.Preview, row.Subject); ok && row.By == "" {
+		row.Preview = strings.TrimSpace(rest)
 	}
 	switch {
 	case t.MergedIntoID != "":
-		row.By, row.Says = "", "Merged into another ticket"
+		row.By, row.Preview = "", "Merged into another ticket"
 	case said.MessageID == "":
 	case said.Deleted:
-		row.Says = "Deleted message"
+		row.Preview = "Deleted message"
 	case said.Redacted:
-		row.Says = "Redacted message"
+		row.Preview = "Redacted message"
 	case said.Files == 1:
-		row.Says = "File: " + said.FileName
+		row.Preview = "File: " + said.FileName
 	case said.Files > 1:
-		row.Says = strconv.Itoa(said.Files) + " files: " + said.FileName + ", …"
+		row.Preview = strconv.Itoa(said.Files) + " files: " + said.FileName + ", …"
 	}
 	return row
 }
 
-// whoIs is what a ticket's customer is called.
-func whoIs(t *desk.Ticket) string {
+// requesterName is what a ticket's customer is called.
+func requesterName(t *desk.Ticket) string {
 	return cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone, "Somebody")
 }
 
@@ -396,9 +396,9 @@ func inQuery(name, search string) string {
 	return "?" + q.Encode()
 }
 
-// place is the address of a list's page, of what a search finds, that begins after
+// listPath is the address of a list's page, of what a search finds, that begins after
 // a position.
-func place(path, search string, after *desk.Position) string {
+func listPath(path, search string, after *desk.Position) string {
 	q := url.Values{}
 	if search != "" {
 		q.Set("q", search)
@@ -420,8 +420,8 @@ func readPosition(text string) *desk.Position {
 	return &desk.Position{Value: value, ID: id}
 }
 
-// named are the customers whom a search names by their address or number.
-func (p *pages) named(ctx context.Context, q db.Querier, organizationID, search string) ([]desk.Customer, error) {
+// matchingCustomers are the customers whom a search names by their address or number.
+func (p *pages) matchingCustomers(ctx context.Context, q db.Querier, organizationID, search string) ([]desk.Customer, error) {
 	query := desk.CustomerQuery{Limit: 3}
 	switch {
 	case strings.Contains(search, "@") && !strings.ContainsAny(search, " \t"):

@@ -20,7 +20,7 @@ import (
 
 // subjects are those of a list, in order.
 func subjects(d webtest.Document) (list []string) {
-	for _, n := range d.With("class", "subject") {
+	for _, n := range d.WithAttr("class", "subject") {
 		list = append(list, webtest.Text(n))
 	}
 	return list
@@ -29,7 +29,7 @@ func subjects(d webtest.Document) (list []string) {
 // rowOf is the row of a ticket.
 func rowOf(t testing.TB, d webtest.Document, number int64) *html.Node {
 	t.Helper()
-	found := d.With("id", fmt.Sprint("t", number))
+	found := d.WithAttr("id", fmt.Sprint("t", number))
 	if len(found) != 1 {
 		t.Fatalf("got %d rows of ticket %d", len(found), number)
 	}
@@ -39,7 +39,7 @@ func rowOf(t testing.TB, d webtest.Document, number int64) *html.Node {
 // counts are what the rail says beside each view.
 func counts(d webtest.Document) map[string]string {
 	found := make(map[string]string)
-	for _, ul := range d.With("id", "views") {
+	for _, ul := range d.WithAttr("id", "views") {
 		for n := range ul.Descendants() {
 			if n.Data == "a" {
 				label := ""
@@ -57,7 +57,7 @@ func counts(d webtest.Document) map[string]string {
 	return found
 }
 
-func (h *house) update(id string, u desk.Update) {
+func (h *harness) update(id string, u desk.Update) {
 	h.t.Helper()
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) error {
 		_, err := h.desk.Update(h.t.Context(), tx, h.Organization.ID, id, u)
@@ -82,12 +82,12 @@ var noView = map[string]string{
 }
 
 func TestEmptyViews(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	for path, says := range noView {
 		d := b.Page(path)
 		d.Want(says)
-		if len(d.With("name", "ticket")) != 0 {
+		if len(d.WithAttr("name", "ticket")) != 0 {
 			t.Errorf("%s: there is something to select", path)
 		}
 	}
@@ -102,7 +102,7 @@ func TestEmptyViews(t *testing.T) {
 }
 
 func TestViews(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	if _, err := h.desk.SetSLAPolicy(t.Context(), desk.SLAPolicy{OrganizationID: h.Organization.ID, Priority: desk.PriorityUrgent, ResolutionMinutes: 60}); err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,8 @@ func TestViews(t *testing.T) {
 		if got := strings.Join(subjects(d), ", "); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
-		if len(d.With("aria-current", "page")) != 1 {
-			t.Errorf("%s: got %d present places", path, len(d.With("aria-current", "page")))
+		if len(d.WithAttr("aria-current", "page")) != 1 {
+			t.Errorf("%s: got %d present places", path, len(d.WithAttr("aria-current", "page")))
 		}
 	}
 	d := b.Page("/inbox")
@@ -153,27 +153,27 @@ func TestViews(t *testing.T) {
 	if bars := d.All("progress"); len(bars) != 1 || webtest.Attr(bars[0], "aria-label") != "Resolution is due in 59 min" {
 		t.Errorf("got %d bars", len(bars))
 	}
-	if links := d.With("href", "/tickets/1"); len(links) != 1 {
+	if links := d.WithAttr("href", "/tickets/1"); len(links) != 1 {
 		t.Errorf("got %d links to ticket 1", len(links))
 	}
-	if links := b.Page("/inbox/mine").With("href", "/tickets/2?in=mine"); len(links) != 1 {
+	if links := b.Page("/inbox/mine").WithAttr("href", "/tickets/2?in=mine"); len(links) != 1 {
 		t.Errorf("got %d links to ticket 2 of the view", len(links))
 	}
-	if links := b.Page("/inbox/all?q=text+2").With("href", "/tickets/2?in=all&q=text+2"); len(links) != 0 {
+	if links := b.Page("/inbox/all?q=text+2").WithAttr("href", "/tickets/2?in=all&q=text+2"); len(links) != 0 {
 		t.Error("what is not indexed is found")
 	}
 }
 
 // TestUnreadRows: what is read is not bold, and what is closed is nobody's work.
 func TestUnreadRows(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550101", "SM1", "one")
 	h.text("+14155550102", "SM2", "two")
 	three := h.text("+14155550103", "SM3", "three")
 	h.update(three.TicketID, desk.Update{Status: new(desk.StatusClosed)})
 	b := h.SignIn(h.Agent)
 	w := b.Post("/inbox", url.Values{"ticket": {"1", "77", "x"}, "do": {"read"}, "back": {"/inbox/all"}})
-	d, notice := b.Sent(w)
+	d, notice := b.Follow(w)
 	if notice != "1 ticket marked as read." || w.Header().Get("Location") != "/inbox/all" {
 		t.Errorf("got notice %q at %s", notice, w.Header().Get("Location"))
 	}
@@ -185,7 +185,7 @@ func TestUnreadRows(t *testing.T) {
 	if d := h.SignIn(h.Admin).Page("/inbox"); webtest.Attr(rowOf(t, d, 1), "class") != "trow unread" {
 		t.Error("what one has read is read for another")
 	}
-	d, notice = b.Sent(b.Post("/inbox", url.Values{"ticket": {"1", "2"}, "do": {"unread"}}))
+	d, notice = b.Follow(b.Post("/inbox", url.Values{"ticket": {"1", "2"}, "do": {"unread"}}))
 	if notice != "2 tickets marked as unread." || webtest.Attr(rowOf(t, d, 1), "class") != "trow unread" {
 		t.Errorf("got notice %q", notice)
 	}
@@ -193,7 +193,7 @@ func TestUnreadRows(t *testing.T) {
 
 // TestHostileRows: whatever is written is text.
 func TestHostileRows(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	for i, text := range hostile {
 		phone := fmt.Sprintf("+1415555010%d", i)
 		id := h.take("sms", channel.Message{ExternalID: fmt.Sprint("SM", i), ThreadKey: phone, From: channel.Party{Phone: phone, Name: text}, Text: "subject\n" + text}).TicketID
@@ -210,21 +210,21 @@ func TestHostileRows(t *testing.T) {
 }
 
 func TestPagesOfAList(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	for i := range 35 {
 		h.text(fmt.Sprintf("+1415555%04d", i), fmt.Sprint("SM", i), fmt.Sprint("text ", i+1))
 	}
 	b := h.SignIn(h.Agent)
 	first := b.Page("/inbox/all")
-	older := first.With("rel", "next")
-	if got := subjects(first); len(got) != 25 || got[0] != "text 35" || len(older) != 1 || len(first.With("rel", "prev")) != 0 {
+	older := first.WithAttr("rel", "next")
+	if got := subjects(first); len(got) != 25 || got[0] != "text 35" || len(older) != 1 || len(first.WithAttr("rel", "prev")) != 0 {
 		t.Fatalf("got %q and %d ways on", got, len(older))
 	}
 	second := b.Page(webtest.Attr(older[0], "href"))
-	if got := subjects(second); len(got) != 10 || got[0] != "text 10" || len(second.With("rel", "next")) != 0 {
+	if got := subjects(second); len(got) != 10 || got[0] != "text 10" || len(second.WithAttr("rel", "next")) != 0 {
 		t.Errorf("got %q", got)
 	}
-	if newer := second.With("rel", "prev"); len(newer) != 1 || webtest.Attr(newer[0], "href") != "/inbox/all" {
+	if newer := second.WithAttr("rel", "prev"); len(newer) != 1 || webtest.Attr(newer[0], "href") != "/inbox/all" {
 		t.Errorf("got %d ways back", len(newer))
 	}
 	if back := second.Field("back"); webtest.Attr(back, "value") != webtest.Attr(older[0], "href") {
@@ -233,7 +233,7 @@ func TestPagesOfAList(t *testing.T) {
 }
 
 func TestSearch(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	one := h.text("+14155550101", "SM1", "the brake squeaks")
 	h.text("+14155550102", "SM2", "the lock is stuck")
 	h.update(one.TicketID, desk.Update{Status: new(desk.StatusClosed)})
@@ -247,14 +247,14 @@ func TestSearch(t *testing.T) {
 	if got := subjects(d); !slices.Equal(got, []string{"the brake squeaks"}) || webtest.Attr(d.Field("q"), "value") != "brake" {
 		t.Errorf("got %q", got)
 	}
-	if links := d.With("href", "/tickets/1?in=all&q=brake"); len(links) != 1 {
+	if links := d.WithAttr("href", "/tickets/1?in=all&q=brake"); len(links) != 1 {
 		t.Error("the ticket does not know where it was found")
 	}
 	if got := subjects(b.Page("/inbox?q=brake")); len(got) != 0 {
 		t.Errorf("within the open ones: got %q", got)
 	}
 	d = b.Page("/inbox/all?q=%2B14155550102")
-	if links := d.With("href", "/customers/"+h.customerOf(2)); len(links) != 1 || !strings.Contains(webtest.Text(links[0]), "+14155550102") {
+	if links := d.WithAttr("href", "/customers/"+h.customerOf(2)); len(links) != 1 || !strings.Contains(webtest.Text(links[0]), "+14155550102") {
 		t.Errorf("got %d links to the customer who has the number", len(links))
 	}
 	if got := subjects(b.Page("/inbox/all?q=" + strings.Repeat("x", 300))); len(got) != 2 {
@@ -262,7 +262,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-func (h *house) customerOf(number int64) string {
+func (h *harness) customerOf(number int64) string {
 	h.t.Helper()
 	t, err := h.desk.TicketByNumber(h.t.Context(), h.DB, h.Organization.ID, number)
 	if err != nil {
@@ -272,14 +272,14 @@ func (h *house) customerOf(number int64) string {
 }
 
 func TestPreviewRows(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.text("+14155550101", "SM1", "the brake squeaks")
 	by := desk.Actor{ID: h.Agent.ID, Name: "Ben"}
 	b, other := h.SignIn(h.Agent), h.SignIn(h.Admin)
 	says := func(b *webtest.Browser, want string) {
 		t.Helper()
 		got := ""
-		for _, n := range b.Page("/inbox").With("class", "says") {
+		for _, n := range b.Page("/inbox").WithAttr("class", "says") {
 			got = webtest.Text(n)
 		}
 		if got != want {
@@ -325,7 +325,7 @@ func TestPreviewRows(t *testing.T) {
 }
 
 func TestBulk(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	var ids []string
 	for i := range 3 {
 		ids = append(ids, h.text(fmt.Sprintf("+1415555010%d", i), fmt.Sprint("SM", i), fmt.Sprint("text ", i+1)).TicketID)
@@ -349,7 +349,7 @@ func TestBulk(t *testing.T) {
 	undo := func(d webtest.Document) url.Values {
 		t.Helper()
 		form := url.Values{}
-		for _, toast := range d.With("id", "toasts") {
+		for _, toast := range d.WithAttr("id", "toasts") {
 			for n := range toast.Descendants() {
 				if n.Data == "input" {
 					form.Set(webtest.Attr(n, "name"), webtest.Attr(n, "value"))
@@ -358,7 +358,7 @@ func TestBulk(t *testing.T) {
 		}
 		return form
 	}
-	d, notice := b.Sent(b.Post("/inbox", url.Values{"ticket": all, "do": {"change"}, "status": {"resolved"}, "assignee": {h.Agent.ID}, "back": {"/inbox/all?after=9~"}}))
+	d, notice := b.Follow(b.Post("/inbox", url.Values{"ticket": all, "do": {"change"}, "status": {"resolved"}, "assignee": {h.Agent.ID}, "back": {"/inbox/all?after=9~"}}))
 	if notice != "3 tickets changed: resolved, assigned. Undo" {
 		t.Errorf("got notice %q", notice)
 	}
@@ -366,7 +366,7 @@ func TestBulk(t *testing.T) {
 	h.update(ids[2], desk.Update{Status: new(desk.StatusClosed)})
 	form := undo(d)
 	w := b.Post("/inbox", form)
-	if _, notice := b.Sent(w); notice != "5 tickets are as before. 1 ticket had been changed since." && notice != "3 tickets are as before. 1 ticket had been changed since." {
+	if _, notice := b.Follow(w); notice != "5 tickets are as before. 1 ticket had been changed since." && notice != "3 tickets are as before. 1 ticket had been changed since." {
 		t.Errorf("got notice %q", notice)
 	}
 	if at := w.Header().Get("Location"); at != "/inbox/all?after=9~" {
@@ -374,10 +374,10 @@ func TestBulk(t *testing.T) {
 	}
 	state("open normal", "pending normal old", "closed normal")
 
-	b.Sent(b.Post("/inbox", url.Values{"do": {"undo"}, "status": {"closed", "closed x"}, "from-status": {"open"}, "assignee": {"nobody ,x"}}))
+	b.Follow(b.Post("/inbox", url.Values{"do": {"undo"}, "status": {"closed", "closed x"}, "from-status": {"open"}, "assignee": {"nobody ,x"}}))
 	state("open normal", "pending normal old", "closed normal")
 
-	d, notice = b.Sent(b.Post("/inbox", url.Values{"ticket": {"1", "2", "9"}, "do": {"change"}, "priority": {"high"}, "add": {"new, <b>,"}, "remove": {"old"}}))
+	d, notice = b.Follow(b.Post("/inbox", url.Values{"ticket": {"1", "2", "9"}, "do": {"change"}, "priority": {"high"}, "add": {"new, <b>,"}, "remove": {"old"}}))
 	if notice != "2 tickets changed: high priority, tagged, without old. 1 is not there any more." || len(undo(d)) != 0 {
 		t.Errorf("got notice %q, undone by %v", notice, undo(d))
 	}
@@ -393,8 +393,8 @@ func TestBulk(t *testing.T) {
 		"no member":        {url.Values{"ticket": all, "do": {"change"}, "assignee": {"somebody"}}, "Nothing was changed: assignee must be a member of the organization."},
 		"nothing there":    {url.Values{"ticket": {"9"}, "do": {"change"}, "status": {"open"}}, "0 tickets changed: open. 1 is not there any more."},
 	} {
-		d, notice := b.Sent(b.Post("/inbox", c.form))
-		if notice != c.notice || len(d.With("class", "toast bad")) != 1 {
+		d, notice := b.Follow(b.Post("/inbox", c.form))
+		if notice != c.notice || len(d.WithAttr("class", "toast bad")) != 1 {
 			t.Errorf("%s: got notice %q", what, notice)
 		}
 	}
@@ -402,9 +402,9 @@ func TestBulk(t *testing.T) {
 
 	elsewhere := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
 	for _, do := range []string{"change", "read", "unread"} {
-		elsewhere.Sent(elsewhere.Post("/inbox", url.Values{"ticket": all, "do": {do}, "status": {"resolved"}}))
+		elsewhere.Follow(elsewhere.Post("/inbox", url.Values{"ticket": all, "do": {do}, "status": {"resolved"}}))
 	}
-	elsewhere.Sent(elsewhere.Post("/inbox", form))
+	elsewhere.Follow(elsewhere.Post("/inbox", form))
 	state("open high new,<b>", "pending high new,<b>", "closed normal")
 	if got := subjects(elsewhere.Page("/inbox/all")); len(got) != 0 {
 		t.Errorf("another organization sees %q", got)
@@ -413,7 +413,7 @@ func TestBulk(t *testing.T) {
 
 // TestBack: forms lead to a list or a ticket of ours and nowhere else.
 func TestBack(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Agent)
 	for back, want := range map[string]string{
 		"/inbox/mine?q=a%20b": "/inbox/mine?q=a%20b", "/tickets/1": "/tickets/1", "": "/inbox", "https://evil.example/inbox": "/inbox", "//evil.example/inbox/": "/inbox",
@@ -428,7 +428,7 @@ func TestBack(t *testing.T) {
 
 // TestManyCounts: a view says when it has more than it counts.
 func TestManyCounts(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, created_at, updated_at)
 			SELECT 'id-' || i, $1, i, 'many', 'open', 'normal', 'sms', 'customer', $2, $2 FROM (

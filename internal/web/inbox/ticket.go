@@ -22,17 +22,17 @@ import (
 // handleTickets adds the pages of a ticket.
 func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}", web.Route{Get: p.ticket})
-	p.Handle("/tickets/{number}/write", web.Route{Post: p.write})
+	p.Handle("/tickets/{number}/write", web.Route{Post: p.submitReply})
 	p.Handle("/tickets/{number}/properties", web.Route{Post: p.changeProperties})
-	p.Handle("/tickets/{number}/merge", web.Route{Get: p.askMerge, Post: p.merge})
+	p.Handle("/tickets/{number}/merge", web.Route{Get: p.showMergeForm, Post: p.merge})
 	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})
-	p.Handle("/tickets/{number}/split", web.Route{Get: p.askSplit, Post: p.split})
+	p.Handle("/tickets/{number}/split", web.Route{Get: p.showSplitForm, Post: p.split})
 	// As members of a team are told apart elsewhere: what cannot be undone is for admins.
-	p.Handle("/tickets/{number}/delete", web.Route{Get: p.askDelete, Post: p.delete, Admin: true, Proof: true})
-	p.Handle("/tickets/{number}/here", web.Route{Post: p.here})
-	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.letter})
-	p.Handle("/messages/{ticket}/{id}/pictures/{picture}", web.Route{Get: p.picture})
-	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.wholeText})
+	p.Handle("/tickets/{number}/delete", web.Route{Get: p.confirmDeleteTicket, Post: p.deleteTicket, Admin: true, Proof: true})
+	p.Handle("/tickets/{number}/here", web.Route{Post: p.reportPresence})
+	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.htmlBody})
+	p.Handle("/messages/{ticket}/{id}/pictures/{picture}", web.Route{Get: p.inlineImage})
+	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.fullText})
 }
 
 // ticketPage is a ticket, as the template "ticket" shows it.
@@ -41,8 +41,8 @@ type ticketPage struct {
 	Path       string // "/tickets/12"
 	In         string // "?in=mine": the list that it was opened from; empty for the first
 	List       *list
-	Status     web.Chip
-	Priority   *web.Chip // where it is not ordinary
+	Status     web.Badge
+	Priority   *web.Badge // where it is not ordinary
 	Channel    string    // in words
 	Icon       string
 	Done       bool   // it is resolved or closed
@@ -51,7 +51,7 @@ type ticketPage struct {
 	Thread     thread
 	Composer   composer
 	Properties properties
-	Person     personPanel
+	Panel     customerPanel
 	Related    []relation
 	Colleagues string // who else has it open; empty: nobody
 	Admin      bool
@@ -59,32 +59,32 @@ type ticketPage struct {
 
 // relation is another ticket that this one has to do with.
 type relation struct {
-	Says    string // "Continues", "Merged in"
+	Label    string // "Continues", "Merged in"
 	Path    string
 	Number  int64
 	Subject string
-	Status  web.Chip
+	Status  web.Badge
 	Undo    string // where undoing the merge is posted; empty: there is nothing to undo
 }
 
-// setter is a form of one button that sets a property.
-type setter struct {
+// propertyButton is a form of one button that sets a property.
+type propertyButton struct {
 	Page                         *ticketPage
 	Name, Value, Was, Label, Key string
 }
 
 // Set is for the template.
-func (b ticketPage) Set(name, value, label, key string) setter {
+func (b ticketPage) Set(name, value, label, key string) propertyButton {
 	was := string(b.Ticket.Status)
 	if name == "assignee" {
 		was = b.AssigneeID
 	}
-	return setter{&b, name, value, was, label, key}
+	return propertyButton{&b, name, value, was, label, key}
 }
 
-// choice is the form of one property. Its id changes with the value, so that a page
+// propertyField is the form of one property. Its id changes with the value, so that a page
 // that is open takes the new one, whatever was chosen there.
-type choice struct {
+type propertyField struct {
 	Page                    *ticketPage
 	Name, Label, Value, Key string
 	Was                     string // what the ticket has; Value may be what was typed
@@ -93,7 +93,7 @@ type choice struct {
 }
 
 // Choice is for the template.
-func (b ticketPage) Choice(name, label, value string, options []web.Option, key string) choice {
+func (b ticketPage) Choice(name, label, value string, options []web.Option, key string) propertyField {
 	h := fnv.New32a()
 	h.Write([]byte(value))
 	was := value
@@ -103,7 +103,7 @@ func (b ticketPage) Choice(name, label, value string, options []web.Option, key 
 	case "tags":
 		was = strings.Join(b.Tags, ", ")
 	}
-	return choice{&b, name, label, value, key, was, options, b.Properties.Wrong[name], strconv.FormatUint(uint64(h.Sum32()), 36)}
+	return propertyField{&b, name, label, value, key, was, options, b.Properties.Wrong[name], strconv.FormatUint(uint64(h.Sum32()), 36)}
 }
 
 // found returns the ticket whose number is in the address.
@@ -119,8 +119,8 @@ func (p *pages) found(r *web.Request, q db.Querier) (desk.Ticket, error) {
 // ticketPath is where a ticket is.
 func ticketPath(number int64) string { return "/tickets/" + strconv.FormatInt(number, 10) }
 
-// inOf is the part of the address that says which list the ticket was opened from.
-func inOf(r *web.Request) string {
+// listQuery is the part of the address that says which list the ticket was opened from.
+func listQuery(r *web.Request) string {
 	asked, q := r.URL.Query(), url.Values{}
 	for _, name := range []string{"in", "q"} {
 		if v := asked.Get(name); v != "" && len(v) <= 300 {
@@ -142,7 +142,7 @@ func (p *pages) ticket(w http.ResponseWriter, r *web.Request) error {
 	if err := p.markRead(r, &t); err != nil {
 		return err
 	}
-	return p.showTicket(w, r, t, typed{}, nil)
+	return p.showTicket(w, r, t, draftForm{}, nil)
 }
 
 // markRead notes that the reader has seen what is in a ticket. It writes only when
@@ -166,18 +166,18 @@ func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
 
 // showTicket renders a ticket. said is what was typed into the composer and refused,
 // and wrong are the properties that were.
-func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket, said typed, wrong web.Fields) error {
+func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket, said draftForm, wrong web.Fields) error {
 	b := ticketPage{
-		Ticket: t, Path: ticketPath(t.Number), In: inOf(r), Admin: r.Admin(),
-		Status: statusChip(t.Status), Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel),
+		Ticket: t, Path: ticketPath(t.Number), In: listQuery(r), Admin: r.Admin(),
+		Status: statusBadge(t.Status), Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel),
 		Done: t.Status == desk.StatusResolved || t.Status == desk.StatusClosed, Mine: t.AssigneeID == r.UserID,
 		Colleagues: p.presence.others(t.ID, r.UserID, r.Now),
 	}
 	if t.Priority != desk.PriorityNormal {
-		b.Priority = new(priorityChip(t.Priority))
+		b.Priority = new(priorityBadge(t.Priority))
 	}
 	var err error
-	if b.List, err = p.beside(r, t.Number); err != nil {
+	if b.List, err = p.listBeside(r, t.Number); err != nil {
 		return err
 	}
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
@@ -188,7 +188,7 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 		return err
 	}
 	b.Properties = newProperties(r, &t, members, wrong)
-	if b.Person.Riders, err = p.riders(r, b.Person.emails, b.Person.phones); err != nil {
+	if b.Panel.Riders, err = p.riders(r, b.Panel.emails, b.Panel.phones); err != nil {
 		return err
 	}
 	page := web.Page{
@@ -205,7 +205,7 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 }
 
 // readTicket fills b with what one moment's state has.
-func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []account.User, said typed) error {
+func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []account.User, said draftForm) error {
 	ctx := r.Context()
 	var err error
 	if b.Thread, err = p.readThread(r, tx, &b.Ticket, members); err != nil {
@@ -228,27 +228,27 @@ func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []a
 		}
 		b.Composer.Seen = b.Thread.Last
 	}
-	b.Person, err = p.readPerson(r, tx, &b.Ticket)
+	b.Panel, err = p.readCustomerPanel(r, tx, &b.Ticket)
 	return err
 }
 
 func newRelation(t, other *desk.Ticket) relation {
-	r := relation{Path: ticketPath(other.Number), Number: other.Number, Subject: other.Subject, Status: statusChip(other.Status)}
+	r := relation{Path: ticketPath(other.Number), Number: other.Number, Subject: other.Subject, Status: statusBadge(other.Status)}
 	switch {
 	case t.MergedIntoID == other.ID:
-		r.Says = "Merged into"
+		r.Label = "Merged into"
 	case other.MergedIntoID == t.ID:
-		r.Says, r.Undo = "Merged in", r.Path+"/unmerge"
+		r.Label, r.Undo = "Merged in", r.Path+"/unmerge"
 	case t.LinkedTicketID == other.ID:
-		r.Says = map[string]string{
+		r.Label = map[string]string{
 			desk.LinkClosed: "Continues, because it was closed", desk.LinkSplit: "Was split off", desk.LinkTicketTag: "Its subject names",
 		}[t.LinkReason]
 	default:
-		r.Says = map[string]string{
+		r.Label = map[string]string{
 			desk.LinkClosed: "Is continued in", desk.LinkSplit: "Split off", desk.LinkTicketTag: "Named by the subject of",
 		}[other.LinkReason]
 	}
-	r.Says = cmp.Or(r.Says, "See also")
+	r.Label = cmp.Or(r.Label, "See also")
 	return r
 }
 
@@ -258,7 +258,7 @@ type properties struct {
 	Status, Priority, Assignee      string
 	Subject, Tags                   string
 	Wrong                           map[string]string // what is wrong with those that were refused
-	SLA                             []promiseLine
+	SLA                             []targetRow
 	Created, Updated, Resolved      web.Time
 	Answered                        web.Time
 	Metadata                        []pair
@@ -266,10 +266,10 @@ type properties struct {
 
 type pair struct{ Name, Value string }
 
-// promiseLine is how a promise of the ticket stands.
-type promiseLine struct {
+// targetRow is how a promise of the ticket stands.
+type targetRow struct {
 	Label  string
-	Chip   web.Chip
+	Chip   web.Badge
 	Filled int // of 100
 	Says   string
 	At     web.Time
@@ -310,7 +310,7 @@ func newProperties(r *web.Request, t *desk.Ticket, members []account.User, wrong
 		}
 	}
 	for _, s := range t.SLA {
-		b.SLA = append(b.SLA, newPromiseLine(r, &s))
+		b.SLA = append(b.SLA, newTargetRow(r, &s))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Metadata)) {
 		b.Metadata = append(b.Metadata, pair{name, t.Metadata[name]})
@@ -318,31 +318,31 @@ func newProperties(r *web.Request, t *desk.Ticket, members []account.User, wrong
 	return b
 }
 
-func newPromiseLine(r *web.Request, s *desk.SLA) promiseLine {
-	l := promiseLine{Label: "First response"}
+func newTargetRow(r *web.Request, s *desk.SLA) targetRow {
+	l := targetRow{Label: "First response"}
 	if s.Metric == desk.Resolution {
 		l.Label = "Resolution"
 	}
 	left := s.DueAt.Sub(r.Now)
 	switch s.State {
 	case desk.SLAMet:
-		l.Chip, l.Says, l.At = web.Chip{Text: "Met", Tone: web.Good, Icon: "check"}, "Met", r.Time(s.MetAt)
+		l.Chip, l.Says, l.At = web.Badge{Text: "Met", Tone: web.Good, Icon: "check"}, "Met", r.Time(s.MetAt)
 	case desk.SLAPaused:
-		l.Chip, l.Says = web.Chip{Text: "Paused", Icon: "pause"}, "The clock stands still while we wait for the customer or somebody else"
+		l.Chip, l.Says = web.Badge{Text: "Paused", Icon: "pause"}, "The clock stands still while we wait for the customer or somebody else"
 	case desk.SLABreached:
-		l.Chip, l.Says, l.At, l.Filled = web.Chip{Text: "Overdue", Tone: web.Bad, Icon: "alert"}, "Was due", r.Time(s.DueAt), 100
+		l.Chip, l.Says, l.At, l.Filled = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}, "Was due", r.Time(s.DueAt), 100
 		if !s.MetAt.IsZero() {
-			l.Chip = web.Chip{Text: "Met late", Tone: web.Bad, Icon: "alert"}
+			l.Chip = web.Badge{Text: "Met late", Tone: web.Bad, Icon: "alert"}
 		}
 	default:
-		l.Chip, l.Says, l.At = web.Chip{Text: "Due in " + roughly(left), Icon: "clock"}, "Due", r.Time(s.DueAt)
+		l.Chip, l.Says, l.At = web.Badge{Text: "Due in " + approximate(left), Icon: "clock"}, "Due", r.Time(s.DueAt)
 		target := float64(s.TargetMinutes) * 60
 		if target > 0 {
 			l.Filled = min(100, max(2, int(100*(1-left.Seconds()/target))))
 		}
 		switch {
 		case left <= 0:
-			l.Chip = web.Chip{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
+			l.Chip = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
 		case !s.WarnedAt.IsZero():
 			l.Chip.Tone = web.Warning
 		}
@@ -350,8 +350,8 @@ func newPromiseLine(r *web.Request, s *desk.SLA) promiseLine {
 	return l
 }
 
-// wrote reports whether err is about what was typed, which is then shown again.
-func wrote(err error) (*problem.Error, bool) {
+// submitError reports whether err is about what was typed, which is then shown again.
+func submitError(err error) (*problem.Error, bool) {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok {
 		return nil, false

@@ -30,7 +30,7 @@ import (
 const evil = `<script>alert(1)</script>"'&<img src=x onerror=alert(2)>` + "\u202eevil\u2066"
 
 // mail has a customer write us one.
-func (h *house) mail(from, id string, change ...func(*channel.Message)) desk.Result {
+func (h *harness) mail(from, id string, change ...func(*channel.Message)) desk.Result {
 	h.t.Helper()
 	m := channel.Message{
 		ExternalID: id, Subject: "A key is lost", Text: "Where is " + id + "?", From: channel.Party{Name: "Ana", Email: from}, To: []channel.Party{{Email: "support@example.com"}},
@@ -43,14 +43,14 @@ func (h *house) mail(from, id string, change ...func(*channel.Message)) desk.Res
 }
 
 // write runs a change of the desk.
-func (h *house) write(fn func(tx *db.Tx) error) {
+func (h *harness) write(fn func(tx *db.Tx) error) {
 	h.t.Helper()
 	if err := h.DB.Write(h.t.Context(), fn); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func (h *house) messages(ticketID string) []desk.Message {
+func (h *harness) messages(ticketID string) []desk.Message {
 	h.t.Helper()
 	list, err := h.desk.Messages(h.t.Context(), h.DB, h.Organization.ID, ticketID)
 	if err != nil {
@@ -59,7 +59,7 @@ func (h *house) messages(ticketID string) []desk.Message {
 	return list
 }
 
-func (h *house) ticket(number int64) desk.Ticket {
+func (h *harness) ticket(number int64) desk.Ticket {
 	h.t.Helper()
 	t, err := h.desk.TicketByNumber(h.t.Context(), h.DB, h.Organization.ID, number)
 	if err != nil {
@@ -71,7 +71,7 @@ func (h *house) ticket(number int64) desk.Ticket {
 // shown is the part of the page with an id.
 func shown(t testing.TB, d webtest.Document, id string) string {
 	t.Helper()
-	found := d.With("id", id)
+	found := d.WithAttr("id", id)
 	if len(found) != 1 {
 		t.Fatalf("got %d elements %s in page %s", len(found), id, webtest.Text(d.Root))
 	}
@@ -82,7 +82,7 @@ func shown(t testing.TB, d webtest.Document, id string) string {
 func value(d webtest.Document, name string) string { return valueOf(d.Field(name)) }
 
 // property is what the field of a property has in it.
-func property(d webtest.Document, name string) string { return valueOf(d.With("id", "field-"+name)[0]) }
+func property(d webtest.Document, name string) string { return valueOf(d.WithAttr("id", "field-"+name)[0]) }
 
 func valueOf(n *html.Node) string {
 	switch n.Data {
@@ -103,7 +103,7 @@ func valueOf(n *html.Node) string {
 
 // TestTicket: the page says all that is known, by whom and why, as text.
 func TestTicket(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
 		m.Subject, m.Text, m.From.Name = "Lost "+evil, evil+" see https://help.example/a?b=1&c=2.", evil
 		m.Attachments = []channel.Attachment{
@@ -141,7 +141,7 @@ func TestTicket(t *testing.T) {
 	if got := property(d, "status") + property(d, "priority") + property(d, "assignee"); got != "opennormal" {
 		t.Errorf("got properties %q", got)
 	}
-	if live := webtest.Attr(d.With("id", "thread")[0], "data-live"); live != "ticket:"+r.TicketID {
+	if live := webtest.Attr(d.WithAttr("id", "thread")[0], "data-live"); live != "ticket:"+r.TicketID {
 		t.Errorf("the thread is live by %q", live)
 	}
 	if unread, err := h.desk.Unread(t.Context(), h.DB, h.Agent.ID, []desk.Ticket{h.ticket(1)}); err != nil || len(unread) != 0 {
@@ -154,7 +154,7 @@ func TestTicket(t *testing.T) {
 
 // TestEmptyTicket: a ticket in which nothing was said, of a customer without a name.
 func TestEmptyTicket(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.write(func(tx *db.Tx) error {
 		_, err := h.desk.CreateTicket(t.Context(), tx, h.Organization.ID, desk.NewTicket{Subject: "Call back", Customer: &desk.Person{Phone: "+14155550123"}})
 		return err
@@ -168,13 +168,13 @@ func TestEmptyTicket(t *testing.T) {
 
 // TestTicketOfOthers: what is another organization's is not there, by any address.
 func TestTicketOfOthers(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.mail("ana@example.com", "m1", func(m *channel.Message) { m.HTML = "<p>secret</p>" })
 	m := h.messages(h.ticket(1).ID)[0]
 	other := h.SignIn(h.NewUser(h.NewOrganization("Others"), "eve@example.com", "Eve", account.Admin))
 	letter := "/messages/" + m.TicketID + "/" + m.ID
 	for _, path := range []string{"/tickets/1", "/tickets/1/merge", "/tickets/1/split", "/tickets/1/delete", letter + "/letter", letter + "/text"} {
-		d := other.Refused(other.Get(path), http.StatusNotFound)
+		d := other.WantRefused(other.Get(path), http.StatusNotFound)
 		if strings.Contains(webtest.Text(d.Root), "secret") {
 			t.Errorf("%s tells", path)
 		}
@@ -183,21 +183,21 @@ func TestTicketOfOthers(t *testing.T) {
 		"/tickets/1/properties": {"status": {"closed"}}, "/tickets/1/write": {"kind": {"note"}, "note": {"hi"}}, "/tickets/1/merge": {"into": {m.TicketID}},
 		"/tickets/1/unmerge": {}, "/tickets/1/split": {"message": {m.ID}}, "/tickets/1/delete": {"confirm": {"1"}}, "/tickets/1/here": {"state": {"open"}},
 	} {
-		other.Refused(other.Post(path, form), http.StatusNotFound)
+		other.WantRefused(other.Post(path, form), http.StatusNotFound)
 	}
 	if got := h.ticket(1); got.Status != desk.StatusOpen || len(h.messages(got.ID)) != 1 {
 		t.Error("another organization changed the ticket")
 	}
 	b := h.SignIn(h.Agent)
 	for _, path := range []string{"/tickets/0", "/tickets/01", "/tickets/2", "/tickets/x", "/tickets/99999999999999999999", "/messages/x/y/letter"} {
-		b.Refused(b.Get(path), http.StatusNotFound)
+		b.WantRefused(b.Get(path), http.StatusNotFound)
 	}
 }
 
 // TestLetter: the HTML of a mail is a document of its own, in which nothing runs and
 // which loads nothing from elsewhere.
 func TestLetter(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	clean := safehtml.NewSanitizer().Sanitize
 	for i, markup := range []string{
 		`<p style="color:red">Hi</p><script>alert(1)</script><style>body{background:url(https://evil.example)}</style><form action="https://evil.example"><input></form>` +
@@ -253,12 +253,12 @@ func TestLetter(t *testing.T) {
 		t.Errorf("text: got %d %q", w.Code, w.Body)
 	}
 	plain := h.text("+14155550111", "SM1", "no HTML")
-	b.Refused(b.Get("/messages/"+plain.TicketID+"/"+plain.MessageID+"/letter"), http.StatusNotFound)
+	b.WantRefused(b.Get("/messages/"+plain.TicketID+"/"+plain.MessageID+"/letter"), http.StatusNotFound)
 }
 
 // TestLongText: a page has the beginning of a text, and the rest elsewhere.
 func TestLongText(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550111", "SM1", strings.Repeat("ä", 50_000))
 	b := h.SignIn(h.Agent)
 	w := b.Get("/tickets/1")
@@ -279,10 +279,10 @@ func reply(kind, text string, more ...string) url.Values {
 
 // TestWrite: replies leave, notes stay here, and both can change the status.
 func TestWrite(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
-	d, notice := b.Sent(b.PostFiles("/tickets/1/write", reply("reply", "It is "+evil), web.File{Name: "a.png", ContentType: "image/png", Data: []byte("png")}))
+	d, notice := b.Follow(b.PostFiles("/tickets/1/write", reply("reply", "It is "+evil), web.File{Name: "a.png", ContentType: "image/png", Data: []byte("png")}))
 	if notice != "Your reply is on its way." {
 		t.Errorf("got notice %q", notice)
 	}
@@ -290,7 +290,7 @@ func TestWrite(t *testing.T) {
 	if imgs := d.All("img"); len(imgs) != 1 || webtest.Attr(imgs[0], "loading") != "lazy" || !strings.HasPrefix(webtest.Attr(imgs[0], "src"), "/attachments/") {
 		t.Errorf("got %d pictures", len(imgs))
 	}
-	d, notice = b.Sent(b.Post("/tickets/1/write", reply("note", "Careful.", "do", "resolved")))
+	d, notice = b.Follow(b.Post("/tickets/1/write", reply("note", "Careful.", "do", "resolved")))
 	if !strings.HasPrefix(notice, "The note is added. Only your team sees it. The ticket is resolved now.") {
 		t.Errorf("got notice %q", notice)
 	}
@@ -312,7 +312,7 @@ func TestWrite(t *testing.T) {
 	// Once is once.
 	form := reply("note", "Twice?", "once", "a key")
 	for range 2 {
-		b.Sent(b.Post("/tickets/1/write", form))
+		b.Follow(b.Post("/tickets/1/write", form))
 	}
 	if n := len(h.messages(r.TicketID)); n != 4 {
 		t.Errorf("got %d messages after a form that was sent twice, want 4", n)
@@ -323,7 +323,7 @@ func TestWrite(t *testing.T) {
 func undo(t testing.TB, b *webtest.Browser, d webtest.Document) (webtest.Document, string) {
 	t.Helper()
 	form, action := url.Values{}, ""
-	for n := range d.With("id", "toasts")[0].Descendants() {
+	for n := range d.WithAttr("id", "toasts")[0].Descendants() {
 		if n.Data == "form" {
 			action = webtest.Attr(n, "action")
 		}
@@ -334,13 +334,13 @@ func undo(t testing.TB, b *webtest.Browser, d webtest.Document) (webtest.Documen
 	if action == "" {
 		t.Fatal("there is no undoing")
 	}
-	return b.Sent(b.Post(action, form))
+	return b.Follow(b.Post(action, form))
 }
 
 // TestRefusedWriting: what is refused is said in words, and what was typed is there
 // again, also for who comes back later.
 func TestRefusedWriting(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
 	for _, c := range []struct {
@@ -355,7 +355,7 @@ func TestRefusedWriting(t *testing.T) {
 		{"too large", reply("reply", "Here <b>.", "note", "and a note"), []web.File{{Name: "a", ContentType: "x/y", Data: make([]byte, 25<<20+1)}}, "larger than 25 MB"},
 		{"a conversation", reply("reply", "Here.", "conversation", "0190c0de-0000-7000-8000-0000000000a1"), nil, "choose another one"},
 	} {
-		d := b.Refused(b.PostFiles("/tickets/1/write", c.form, c.files...), http.StatusUnprocessableEntity)
+		d := b.WantRefused(b.PostFiles("/tickets/1/write", c.form, c.files...), http.StatusUnprocessableEntity)
 		if alert := d.Alert(); !strings.Contains(alert, c.want) {
 			t.Errorf("%s: got %q, want %q in it", c.name, alert, c.want)
 		}
@@ -365,7 +365,7 @@ func TestRefusedWriting(t *testing.T) {
 		if value(d, "reply") != c.form.Get("reply") || value(d, "note") != c.form.Get("note") {
 			t.Errorf("%s: the form has %.20q and %.20q in it", c.name, value(d, "reply"), value(d, "note"))
 		}
-		for _, in := range d.With("name", "kind") {
+		for _, in := range d.WithAttr("name", "kind") {
 			if webtest.Has(in, "checked") != (webtest.Attr(in, "value") == c.form.Get("kind")) {
 				t.Errorf("%s: the other of reply and note is in front", c.name)
 			}
@@ -384,10 +384,10 @@ func TestRefusedWriting(t *testing.T) {
 
 // TestDrafts: both are kept, by the button and by the script, until they are sent.
 func TestDrafts(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
-	_, notice := b.Sent(b.Post("/tickets/1/write", reply("reply", "half a", "note", "half b", "do", "draft")))
+	_, notice := b.Follow(b.Post("/tickets/1/write", reply("reply", "half a", "note", "half b", "do", "draft")))
 	if notice != "Your draft is kept, for you alone." {
 		t.Errorf("got notice %q", notice)
 	}
@@ -396,11 +396,11 @@ func TestDrafts(t *testing.T) {
 		t.Errorf("got drafts %q, %q", value(d, "reply"), value(d, "note"))
 	}
 	d.Want("Draft kept")
-	b.Sent(b.Post("/tickets/1/write", reply("reply", "all of a", "note", "half b")))
+	b.Follow(b.Post("/tickets/1/write", reply("reply", "all of a", "note", "half b")))
 	if d := b.Page("/tickets/1"); value(d, "reply") != "" || value(d, "note") != "half b" {
 		t.Errorf("after the reply: got drafts %q, %q", value(d, "reply"), value(d, "note"))
 	}
-	b.Sent(b.Post("/tickets/1/write", reply("note", "", "do", "draft")))
+	b.Follow(b.Post("/tickets/1/write", reply("note", "", "do", "draft")))
 	if d := b.Page("/tickets/1"); value(d, "note") != "" {
 		t.Errorf("an empty draft is kept: %q", value(d, "note"))
 	}
@@ -408,7 +408,7 @@ func TestDrafts(t *testing.T) {
 
 // TestProperties: each is changed alone and undone; what is wrong is said beside it.
 func TestProperties(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
 	read := func() string {
@@ -423,7 +423,7 @@ func TestProperties(t *testing.T) {
 		{"tags", "b, a,,b , c d", "The tags are changed.", "open normal false [b a c d] Hello?"},
 		{"subject", " New <b> ", "The subject is changed.", "open normal false [] New <b>"},
 	} {
-		d, notice := b.Sent(b.Post("/tickets/1/properties?in=mine", url.Values{c.name: {c.value}}))
+		d, notice := b.Follow(b.Post("/tickets/1/properties?in=mine", url.Values{c.name: {c.value}}))
 		if !strings.HasPrefix(notice, c.says) || read() != c.after {
 			t.Errorf("%s: got %q, %q, want %q", c.name, notice, read(), c.after)
 		}
@@ -432,16 +432,16 @@ func TestProperties(t *testing.T) {
 			t.Errorf("%s: after the undoing got %q, want %q", c.name, read(), before)
 		}
 	}
-	if _, notice := b.Sent(b.Post("/tickets/1/properties", url.Values{"status": {"open"}})); notice != "Nothing was changed: it was so already." {
+	if _, notice := b.Follow(b.Post("/tickets/1/properties", url.Values{"status": {"open"}})); notice != "Nothing was changed: it was so already." {
 		t.Errorf("got notice %q", notice)
 	}
 	for name, bad := range map[string]string{"status": "done", "priority": "", "assignee": "somebody", "subject": " ", "tags": strings.Repeat("x", 51)} {
-		d := b.Refused(b.Post("/tickets/1/properties", url.Values{name: {bad}}), http.StatusUnprocessableEntity)
+		d := b.WantRefused(b.Post("/tickets/1/properties", url.Values{name: {bad}}), http.StatusUnprocessableEntity)
 		beside := shown(t, d, "field-"+name+"-error")
-		if beside == "" || !strings.Contains(d.Alert(), beside) || webtest.Attr(d.With("id", "field-"+name)[0], "aria-describedby") != "field-"+name+"-error" {
+		if beside == "" || !strings.Contains(d.Alert(), beside) || webtest.Attr(d.WithAttr("id", "field-"+name)[0], "aria-describedby") != "field-"+name+"-error" {
 			t.Errorf("%s: got %q beside the field and %q above", name, beside, d.Alert())
 		}
-		if n := d.With("id", "field-"+name)[0]; n.Data == "input" && property(d, name) != bad {
+		if n := d.WithAttr("id", "field-"+name)[0]; n.Data == "input" && property(d, name) != bad {
 			t.Errorf("%s: the form has %q in it", name, property(d, name))
 		}
 	}
@@ -453,10 +453,10 @@ func TestProperties(t *testing.T) {
 // TestStaleProperties: what a colleague has changed meanwhile is not changed back by
 // who has not seen it, nor by an undoing that comes late.
 func TestStaleProperties(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
 	b, colleague := h.SignIn(h.Agent), h.SignIn(h.Admin)
-	b.Sent(b.Post("/tickets/1/properties", url.Values{"tags": {"a, b"}}))
+	b.Follow(b.Post("/tickets/1/properties", url.Values{"tags": {"a, b"}}))
 	for _, c := range []struct{ name, first, mine, theirs, left string }{
 		{"status", "open", "pending", "resolved", "resolved"},
 		{"priority", "normal", "low", "urgent", "urgent"},
@@ -468,25 +468,25 @@ func TestStaleProperties(t *testing.T) {
 			return map[string]string{"status": string(k.Status), "priority": string(k.Priority), "assignee": k.AssigneeID, "subject": k.Subject}[c.name]
 		}
 		page := b.Page("/tickets/1")
-		if got := webtest.Attr(page.With("name", "was."+c.name)[0], "value"); got != c.first {
+		if got := webtest.Attr(page.WithAttr("name", "was."+c.name)[0], "value"); got != c.first {
 			t.Errorf("%s: the form says that it was %q, want %q", c.name, got, c.first)
 		}
-		late, _ := b.Sent(b.Post("/tickets/1/properties", url.Values{c.name: {c.mine}, "was." + c.name: {c.first}}))
-		colleague.Sent(colleague.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.mine}}))
+		late, _ := b.Follow(b.Post("/tickets/1/properties", url.Values{c.name: {c.mine}, "was." + c.name: {c.first}}))
+		colleague.Follow(colleague.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.mine}}))
 		if _, notice := undo(t, b, late); !strings.HasPrefix(notice, "That was not undone. Somebody else has changed it") || read() != c.left {
 			t.Errorf("%s: undone late: got %q and %q", c.name, notice, read())
 		}
-		d := b.Refused(b.Post("/tickets/1/properties", url.Values{c.name: {c.mine}, "was." + c.name: {c.first}}), http.StatusUnprocessableEntity)
+		d := b.WantRefused(b.Post("/tickets/1/properties", url.Values{c.name: {c.mine}, "was." + c.name: {c.first}}), http.StatusUnprocessableEntity)
 		if !strings.Contains(shown(t, d, "field-"+c.name+"-error"), "Somebody else") || read() != c.left {
 			t.Errorf("%s: got %q beside the field, and %q", c.name, shown(t, d, "field-"+c.name+"-error"), read())
 		}
-		if got := webtest.Attr(d.With("name", "was."+c.name)[0], "value"); got != c.left {
+		if got := webtest.Attr(d.WithAttr("name", "was."+c.name)[0], "value"); got != c.left {
 			t.Errorf("%s: the form that comes back says that it was %q", c.name, got)
 		}
-		b.Sent(b.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.first}})) // the same is no quarrel
+		b.Follow(b.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.first}})) // the same is no quarrel
 	}
-	late, _ := b.Sent(b.Post("/tickets/1/properties", url.Values{"tags": {"b, mine"}, "was.tags": {"a, b"}}))
-	colleague.Sent(colleague.Post("/tickets/1/properties", url.Values{"tags": {"a, theirs"}, "was.tags": {"a, b"}}))
+	late, _ := b.Follow(b.Post("/tickets/1/properties", url.Values{"tags": {"b, mine"}, "was.tags": {"a, b"}}))
+	colleague.Follow(colleague.Post("/tickets/1/properties", url.Values{"tags": {"a, theirs"}, "was.tags": {"a, b"}}))
 	if got := strings.Join(h.ticket(1).Tags, " "); got != "mine theirs" {
 		t.Errorf("after two forms of one state the tags are %s", got)
 	}
@@ -498,14 +498,14 @@ func TestStaleProperties(t *testing.T) {
 
 // TestBothKinds: a form without scripts has what was begun of the other kind too.
 func TestBothKinds(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
-	d, _ := b.Sent(b.PostFiles("/tickets/1/write", reply("reply", "Yes.", "note", "half a note", "once", strings.Repeat("x", 1<<20))))
+	d, _ := b.Follow(b.PostFiles("/tickets/1/write", reply("reply", "Yes.", "note", "half a note", "once", strings.Repeat("x", 1<<20))))
 	if value(d, "note") != "half a note" || value(d, "reply") != "" {
 		t.Errorf("got drafts %q, %q", value(d, "reply"), value(d, "note"))
 	}
-	d, _ = b.Sent(b.Post("/tickets/1/write", reply("note", "A note.", "reply", "half a reply")))
+	d, _ = b.Follow(b.Post("/tickets/1/write", reply("note", "A note.", "reply", "half a reply")))
 	if value(d, "reply") != "half a reply" || value(d, "note") != "" {
 		t.Errorf("got drafts %q, %q", value(d, "reply"), value(d, "note"))
 	}
@@ -513,7 +513,7 @@ func TestBothKinds(t *testing.T) {
 
 // TestMergeAndSplit: both lead to where the messages are, and can be undone.
 func TestMergeAndSplit(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	one := h.mail("ana@example.com", "m1")
 	h.mail("ana@example.com", "m2")
 	h.mail("bob@example.com", "m3", func(m *channel.Message) { m.Subject = "Another " + evil })
@@ -526,40 +526,40 @@ func TestMergeAndSplit(t *testing.T) {
 	b.Page("/tickets/1/merge?find=3").Want("#3 Another <script>")
 	b.Page("/tickets/1/merge?find=%231").Want("No other ticket")
 	b.Page("/tickets/1/merge?find=nothing+like+it").Want("No other ticket")
-	b.Refused(b.Post("/tickets/1/merge", url.Values{"into": {one.TicketID}}), http.StatusConflict)
-	b.Refused(b.Post("/tickets/1/merge", url.Values{"into": {"gone"}}), http.StatusConflict)
+	b.WantRefused(b.Post("/tickets/1/merge", url.Values{"into": {one.TicketID}}), http.StatusConflict)
+	b.WantRefused(b.Post("/tickets/1/merge", url.Values{"into": {"gone"}}), http.StatusConflict)
 
-	d, notice := b.Sent(b.Post("/tickets/2/merge", url.Values{"into": {one.TicketID}}))
+	d, notice := b.Follow(b.Post("/tickets/2/merge", url.Values{"into": {one.TicketID}}))
 	if !strings.HasPrefix(notice, "Ticket #2 is merged into this one.") {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want("Where is m1?", "Where is m2?", "Merged in #2")
 	gone := b.Page("/tickets/2")
 	gone.Want("This ticket was merged.")
-	if len(gone.With("name", "reply")) != 0 || len(gone.With("id", "field-status")) != 0 {
+	if len(gone.WithAttr("name", "reply")) != 0 || len(gone.WithAttr("id", "field-status")) != 0 {
 		t.Error("a merged ticket can be written in or changed")
 	}
-	b.Refused(b.Get("/tickets/2/merge"), http.StatusConflict)
+	b.WantRefused(b.Get("/tickets/2/merge"), http.StatusConflict)
 	d, notice = undo(t, b, d)
 	if notice != "The merge is undone: what came from this ticket is back." {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want("Where is m2?")
-	b.Refused(b.Post("/tickets/2/unmerge", nil), http.StatusConflict)
+	b.WantRefused(b.Post("/tickets/2/unmerge", nil), http.StatusConflict)
 
 	h.mail("ana@example.com", "m4", func(m *channel.Message) { m.Mail.InReplyTo = []string{"m1"} })
 	list := h.messages(one.TicketID)
 	d = b.Page("/tickets/1/split?message=" + list[1].ID)
-	if boxes := d.With("name", "message"); len(boxes) != 2 || webtest.Has(boxes[0], "checked") || !webtest.Has(boxes[1], "checked") {
+	if boxes := d.WithAttr("name", "message"); len(boxes) != 2 || webtest.Has(boxes[0], "checked") || !webtest.Has(boxes[1], "checked") {
 		t.Errorf("got %d messages to choose from", len(boxes))
 	}
 	for name, form := range map[string]url.Values{"none": {}, "all": {"message": {list[0].ID, list[1].ID}}, "another's": {"message": {list[0].ID, "x"}}} {
-		d := b.Refused(b.Post("/tickets/1/split", form), http.StatusUnprocessableEntity)
+		d := b.WantRefused(b.Post("/tickets/1/split", form), http.StatusUnprocessableEntity)
 		if !strings.HasSuffix(d.Alert(), "Nothing was changed.") {
 			t.Errorf("%s: got %q", name, d.Alert())
 		}
 	}
-	d, notice = b.Sent(b.Post("/tickets/1/split", url.Values{"message": {list[1].ID}}))
+	d, notice = b.Follow(b.Post("/tickets/1/split", url.Values{"message": {list[1].ID}}))
 	if !strings.HasPrefix(notice, "This ticket has the messages that were split off #1.") {
 		t.Errorf("got notice %q", notice)
 	}
@@ -573,27 +573,27 @@ func TestMergeAndSplit(t *testing.T) {
 
 // TestDelete: only admins delete, who have to type the number.
 func TestDelete(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
 	agent, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
-	agent.Refused(agent.Get("/tickets/1/delete"), http.StatusForbidden)
-	agent.Refused(agent.Post("/tickets/1/delete", url.Values{"confirm": {"1"}}), http.StatusForbidden)
-	links := func(b *webtest.Browser) int { return len(b.Page("/tickets/1").With("href", "/tickets/1/delete")) }
+	agent.WantRefused(agent.Get("/tickets/1/delete"), http.StatusForbidden)
+	agent.WantRefused(agent.Post("/tickets/1/delete", url.Values{"confirm": {"1"}}), http.StatusForbidden)
+	links := func(b *webtest.Browser) int { return len(b.Page("/tickets/1").WithAttr("href", "/tickets/1/delete")) }
 	if links(agent) != 0 || links(admin) != 1 {
 		t.Errorf("got %d links of an agent and %d of an admin", links(agent), links(admin))
 	}
 	admin.Page("/tickets/1/delete").Want("Hello?", "Type 1 to confirm")
-	admin.Refused(admin.Post("/tickets/1/delete", url.Values{"confirm": {"2"}}), http.StatusUnprocessableEntity)
+	admin.WantRefused(admin.Post("/tickets/1/delete", url.Values{"confirm": {"2"}}), http.StatusUnprocessableEntity)
 	h.ticket(1)
-	if _, notice := admin.Sent(admin.Post("/tickets/1/delete", url.Values{"confirm": {"1"}})); notice != "Ticket #1 is deleted." {
+	if _, notice := admin.Follow(admin.Post("/tickets/1/delete", url.Values{"confirm": {"1"}})); notice != "Ticket #1 is deleted." {
 		t.Errorf("got notice %q", notice)
 	}
-	agent.Refused(agent.Get("/tickets/1"), http.StatusNotFound)
+	agent.WantRefused(agent.Get("/tickets/1"), http.StatusNotFound)
 }
 
 // TestPresence: others hear who looks and who writes, for as long as they say so.
 func TestPresence(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
 	ada, ben := h.SignIn(h.Admin), h.SignIn(h.Agent)
 	sub := h.Live.Subscribe(h.Organization.ID)
@@ -629,10 +629,10 @@ func TestPresence(t *testing.T) {
 
 // TestDelivery: how far a message got is said in words, with what to do.
 func TestDelivery(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
-	b.Sent(b.Post("/tickets/1/write", reply("reply", "It is here.")))
+	b.Follow(b.Post("/tickets/1/write", reply("reply", "It is here.")))
 	id := h.messages(r.TicketID)[1].ID
 	w, err := h.desk.Waiting(t.Context(), h.DB, id)
 	if err != nil {
@@ -660,7 +660,7 @@ func TestDelivery(t *testing.T) {
 
 // TestPagesOfAThread: all messages are on some page, in order.
 func TestPagesOfAThread(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	for i := range 60 {
 		h.text("+14155550111", fmt.Sprint("SM", i), fmt.Sprintf("message %02d.", i))
 	}
@@ -670,7 +670,7 @@ func TestPagesOfAThread(t *testing.T) {
 	for range 10 {
 		d := b.Page(path)
 		var page []string
-		for _, n := range d.With("class", "text") {
+		for _, n := range d.WithAttr("class", "text") {
 			page = append(page, webtest.Text(n))
 		}
 		all = append(page, all...)
@@ -695,7 +695,7 @@ func TestPagesOfAThread(t *testing.T) {
 // TestComposerAsks: where a mail wants answers to go somewhere that it does not prove,
 // the writer is asked, and the answer is the one who was there before unless chosen.
 func TestComposerAsks(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
 		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM signature of example.com matches the From address"}
 	})
@@ -719,7 +719,7 @@ func TestComposerAsks(t *testing.T) {
 		}
 	}
 	to, cc := "to."+r.ConversationID, "cc."+r.ConversationID
-	if got := d.With("name", to); len(got) != 2 || !webtest.Has(got[0], "checked") || webtest.Has(got[1], "checked") || webtest.Attr(got[1], "value") != "eve@evil.example" {
+	if got := d.WithAttr("name", to); len(got) != 2 || !webtest.Has(got[0], "checked") || webtest.Has(got[1], "checked") || webtest.Attr(got[1], "value") != "eve@evil.example" {
 		t.Fatalf("the question is %v", got)
 	}
 	for _, c := range []struct {
@@ -729,7 +729,7 @@ func TestComposerAsks(t *testing.T) {
 		{reply("reply", "Here.", "conversation", r.ConversationID, to, ""), "ana@example.com"},
 		{reply("reply", "There.", "conversation", r.ConversationID, to, "eve@evil.example", cc, "mallory@evil.example"), "eve@evil.example ana@example.com mallory@evil.example"},
 	} {
-		b.Sent(b.Post("/tickets/1/write", c.form))
+		b.Follow(b.Post("/tickets/1/write", c.form))
 		list := h.messages(r.TicketID)
 		var got []string
 		for _, a := range append(list[len(list)-1].Details.To, list[len(list)-1].Details.Cc...) {
@@ -739,10 +739,10 @@ func TestComposerAsks(t *testing.T) {
 			t.Errorf("the reply goes to %q, want %s", got, c.want)
 		}
 	}
-	if d := b.Page("/tickets/1"); len(d.With("name", to)) != 0 || len(d.With("name", cc)) != 0 {
+	if d := b.Page("/tickets/1"); len(d.WithAttr("name", to)) != 0 || len(d.WithAttr("name", cc)) != 0 {
 		t.Error("still asked after the choice")
 	}
-	refused := b.Refused(b.Post("/tickets/1/write", reply("reply", "No.", "conversation", r.ConversationID, to, "x@evil.example")), http.StatusUnprocessableEntity)
+	refused := b.WantRefused(b.Post("/tickets/1/write", reply("reply", "No.", "conversation", r.ConversationID, to, "x@evil.example")), http.StatusUnprocessableEntity)
 	if !strings.Contains(refused.Alert(), "The recipients have changed") {
 		t.Errorf("got %q", refused.Alert())
 	}
@@ -751,16 +751,16 @@ func TestComposerAsks(t *testing.T) {
 // TestCrossedReply: who has not seen a colleague's reply is asked before theirs leaves,
 // with what they typed kept. Sending it again says yes, unless one more has come.
 func TestCrossedReply(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
 	a, b := h.SignIn(h.Agent), h.SignIn(h.Admin)
 	seen := value(a.Page("/tickets/1"), "seen")
 	if seen != r.MessageID {
 		t.Fatalf("the page has seen %q, want %q", seen, r.MessageID)
 	}
-	b.Sent(b.Post("/tickets/1/write", reply("reply", "I am on it.", "seen", seen)))
+	b.Follow(b.Post("/tickets/1/write", reply("reply", "I am on it.", "seen", seen)))
 	form := reply("reply", "Half <b>of</b> mine", "seen", seen, "note", "and a note", "do", "resolved")
-	d := b.Refused(a.Post("/tickets/1/write", form), http.StatusConflict)
+	d := b.WantRefused(a.Post("/tickets/1/write", form), http.StatusConflict)
 	d.Want("Send anyway?", " s ago", "I am on it.", h.Admin.Name)
 	if value(d, "reply") != "Half <b>of</b> mine" || value(d, "note") != "and a note" || d.Alert() != "" {
 		t.Errorf("the form has %q and %q in it, and says %q", value(d, "reply"), value(d, "note"), d.Alert())
@@ -768,16 +768,16 @@ func TestCrossedReply(t *testing.T) {
 	if n := len(h.messages(r.TicketID)); n != 2 || h.ticket(1).Status != desk.StatusOpen {
 		t.Errorf("there are %d messages, and the ticket is %s", n, h.ticket(1).Status)
 	}
-	b.Sent(b.Post("/tickets/1/write", reply("reply", "One more.", "seen", seen)))
+	b.Follow(b.Post("/tickets/1/write", reply("reply", "One more.", "seen", seen)))
 	form.Set("seen", value(d, "seen"))
-	d = a.Refused(a.Post("/tickets/1/write", form), http.StatusConflict)
+	d = a.WantRefused(a.Post("/tickets/1/write", form), http.StatusConflict)
 	form.Set("seen", value(d, "seen"))
-	a.Sent(a.Post("/tickets/1/write", form))
+	a.Follow(a.Post("/tickets/1/write", form))
 	if n := len(h.messages(r.TicketID)); n != 4 || h.ticket(1).Status != desk.StatusResolved {
 		t.Errorf("there are %d messages, and the ticket is %s", n, h.ticket(1).Status)
 	}
 	// Notes cross nothing.
-	a.Sent(a.Post("/tickets/1/write", reply("note", "n", "seen", seen)))
+	a.Follow(a.Post("/tickets/1/write", reply("note", "n", "seen", seen)))
 	// On a page of earlier messages, what is newer is newer all the same.
 	if d := a.Page("/tickets/1?before=1"); value(d, "seen") != h.messages(r.TicketID)[4].ID {
 		t.Errorf("got %q", value(d, "seen"))
@@ -786,7 +786,7 @@ func TestCrossedReply(t *testing.T) {
 
 // TestPendingFiles: a message shows before its files, which then take their places.
 func TestPendingFiles(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	var r desk.Result
 	h.write(func(tx *db.Tx) (err error) {
 		r, err = h.desk.Intake(t.Context(), tx, desk.Inbound{
@@ -844,7 +844,7 @@ func (s *senders) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestLoadPictures: pictures from elsewhere are loaded when somebody asks, by this server.
 func TestLoadPictures(t *testing.T) {
 	far := new(senders)
-	h := newHouse(t, func(c *inbox.Config) {
+	h := newHarness(t, func(c *inbox.Config) {
 		files, err := blob.OpenDir(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -859,7 +859,7 @@ func TestLoadPictures(t *testing.T) {
 	b := h.SignIn(h.Agent)
 	d := b.Page("/tickets/1")
 	d.Want("2 pictures from elsewhere are not loaded", "Load pictures")
-	link, frame := d.With("data-pictures", "")[0], d.All("iframe")[0]
+	link, frame := d.WithAttr("data-pictures", "")[0], d.All("iframe")[0]
 	letter := webtest.Attr(frame, "src")
 	if webtest.Attr(link, "target") != webtest.Attr(frame, "name") || webtest.Attr(link, "href") != letter+"?pictures=1" {
 		t.Errorf("the link leads to %s in %s, the frame is %s", webtest.Attr(link, "href"), webtest.Attr(link, "target"), webtest.Attr(frame, "name"))
@@ -887,14 +887,14 @@ func TestLoadPictures(t *testing.T) {
 		t.Fatalf("asked %d times: %+v", len(far.asked), far.asked)
 	}
 	// Nobody else, and nothing else.
-	b.Refused(b.Get(path+"0"), http.StatusNotFound)
-	b.Refused(b.Get(path[:strings.Index(path, "?")]), http.StatusNotFound)
-	b.Refused(b.Get(letter[:len(letter)-len("letter")]+"pictures/https:%2F%2Fevil.example%2F?sig="+path[strings.Index(path, "=")+1:]), http.StatusNotFound)
-	if w := h.With(account.Tokens{}).Get(path); w.Code == http.StatusOK {
+	b.WantRefused(b.Get(path+"0"), http.StatusNotFound)
+	b.WantRefused(b.Get(path[:strings.Index(path, "?")]), http.StatusNotFound)
+	b.WantRefused(b.Get(letter[:len(letter)-len("letter")]+"pictures/https:%2F%2Fevil.example%2F?sig="+path[strings.Index(path, "=")+1:]), http.StatusNotFound)
+	if w := h.SignInWith(account.Tokens{}).Get(path); w.Code == http.StatusOK {
 		t.Error("a picture is served without a session")
 	}
 	other := h.SignIn(h.NewUser(h.NewOrganization("Others"), "eve@example.com", "Eve", account.Admin))
-	other.Refused(other.Get(path), http.StatusNotFound)
+	other.WantRefused(other.Get(path), http.StatusNotFound)
 	if len(far.asked) != 1 {
 		t.Errorf("asked %d times", len(far.asked))
 	}

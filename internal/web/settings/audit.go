@@ -41,7 +41,7 @@ type auditRow struct {
 	ByPath     string // of what else they did; empty where that cannot be told
 	IP         string
 	UserAgent  string
-	What       string
+	Label       string
 	Sandbox    bool
 	Refused    bool
 	Target     string
@@ -106,7 +106,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		if id, err := uuid.Parse(before); err != nil || id.String() != before {
 			return problem.New(problem.NotFound, "there is no such page")
 		}
-		q.Before, body.Newest = before, addressOf(asked, "before", "")
+		q.Before, body.Newest = before, auditURL(asked, "before", "")
 	}
 	found, err := audit.List(r.Context(), p.Logs, r.OrganizationID, q)
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		body.Entries = append(body.Entries, newAuditRow(r, asked, names, &found.Entries[i]))
 	}
 	if found.Next != "" {
-		body.Pager.Older = addressOf(asked, "before", found.Next)
+		body.Pager.Older = auditURL(asked, "before", found.Next)
 	}
 	body.Empty = web.Empty{Text: "No entries yet. Sign-ins, members, keys, channels, webhooks, settings, exports and more are recorded here."}
 	if body.Filtered || q.Before != "" {
@@ -129,9 +129,9 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "audit", pg)
 }
 
-// addressOf is the address of what was asked with one value changed, or left out when
+// auditURL is the address of what was asked with one value changed, or left out when
 // it is empty.
-func addressOf(asked url.Values, name, value string) string {
+func auditURL(asked url.Values, name, value string) string {
 	out := url.Values{}
 	for _, known := range []string{"actor", "group", "action", "target", "from", "to", "before"} {
 		if v := asked.Get(known); v != "" && (known != "before" || name == "before") {
@@ -191,12 +191,12 @@ func (p *pages) exports() []web.Code {
 
 func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *audit.Entry) auditRow {
 	row := auditRow{
-		ID: e.ID, At: r.Time(e.At), IP: e.Source.IP(), UserAgent: e.Source.UserAgent, What: actionText(e.Action), Sandbox: e.Environment == string(apikey.Test), Refused: e.Outcome == audit.Refused,
+		ID: e.ID, At: r.Time(e.At), IP: e.Source.IP(), UserAgent: e.Source.UserAgent, Label: actionText(e.Action), Sandbox: e.Environment == string(apikey.Test), Refused: e.Outcome == audit.Refused,
 		Target: cmp.Or(e.Target.Name, e.Target.ID), Request: e.Source.RequestID,
 	}
 	switch e.Source.Actor.Type {
 	case audit.System:
-		row.By, row.ByPath = "System", addressOf(asked, "actor", systemActor)
+		row.By, row.ByPath = "System", auditURL(asked, "actor", systemActor)
 	case audit.Operator:
 		row.By = "Operator " + e.Source.Actor.ID
 	case audit.Anonymous:
@@ -207,13 +207,13 @@ func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *a
 		row.By = cmp.Or(names[e.Source.Actor.ID], e.Source.Actor.Email, e.Source.Actor.ID, "Somebody")
 	}
 	if e.Source.Actor.ID != "" {
-		row.ByPath = addressOf(asked, "actor", e.Source.Actor.ID)
+		row.ByPath = auditURL(asked, "actor", e.Source.Actor.ID)
 	}
 	if e.Target.PartialKey != "" {
 		row.Target += " …" + e.Target.PartialKey
 	}
 	if e.Target.ID != "" {
-		row.TargetPath = addressOf(asked, "target", e.Target.ID)
+		row.TargetPath = auditURL(asked, "target", e.Target.ID)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Changes)) {
 		c := e.Changes[name]

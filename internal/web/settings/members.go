@@ -11,8 +11,8 @@ import (
 
 const membersPath = "/settings/members"
 
-// team is who belongs to the organization, and who is invited.
-type team struct {
+// memberList is who belongs to the organization, and who is invited.
+type memberList struct {
 	Members     []memberRow
 	Invitations []invitationRow // only admins see them
 	Admin       bool
@@ -21,7 +21,7 @@ type team struct {
 type memberRow struct {
 	account.User
 	Avatar web.Avatar
-	Role   web.Chip
+	Role   web.Badge
 	Since  web.Time
 	Self   bool
 	Second bool // has a second factor
@@ -29,15 +29,15 @@ type memberRow struct {
 
 type invitationRow struct {
 	account.Invitation
-	Role          web.Chip
+	Role          web.Badge
 	Sent, Expires web.Time
 }
 
-func roleChip(r account.Role) web.Chip {
+func roleBadge(r account.Role) web.Badge {
 	if r == account.Admin {
-		return web.Chip{Text: "Admin", Tone: web.Accent, Icon: "shield"}
+		return web.Badge{Text: "Admin", Tone: web.Accent, Icon: "shield"}
 	}
-	return web.Chip{Text: "Agent"}
+	return web.Badge{Text: "Agent"}
 }
 
 func (p *pages) members(w http.ResponseWriter, r *web.Request) error {
@@ -49,9 +49,9 @@ func (p *pages) members(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	body := team{Admin: r.Admin()}
+	body := memberList{Admin: r.Admin()}
 	for _, u := range list {
-		body.Members = append(body.Members, memberRow{u, web.NewAvatar(cmp.Or(u.Name, u.Email)), roleChip(u.Role), r.Time(u.CreatedAt), u.ID == r.UserID, secured[u.ID]})
+		body.Members = append(body.Members, memberRow{u, web.NewAvatar(cmp.Or(u.Name, u.Email)), roleBadge(u.Role), r.Time(u.CreatedAt), u.ID == r.UserID, secured[u.ID]})
 	}
 	if body.Admin {
 		waiting, err := p.Accounts.Invitations(r.Context(), r.OrganizationID)
@@ -59,7 +59,7 @@ func (p *pages) members(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		for _, i := range waiting {
-			body.Invitations = append(body.Invitations, invitationRow{i, roleChip(i.Role), r.Time(i.CreatedAt), r.Time(i.ExpiresAt)})
+			body.Invitations = append(body.Invitations, invitationRow{i, roleBadge(i.Role), r.Time(i.CreatedAt), r.Time(i.ExpiresAt)})
 		}
 	}
 	return p.Render(w, r, "members", page(r, membersPath, "Members", body))
@@ -91,15 +91,15 @@ func roleFields(role account.Role) web.Fields {
 	return web.Fields{{Name: "role", Label: "Role", Type: "select", Options: roles, Value: string(role), Focus: true}}
 }
 
-func (p *pages) askRole(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) showRoleForm(w http.ResponseWriter, r *web.Request) error {
 	u, err := p.member(r)
 	if err != nil {
 		return err
 	}
-	return p.showRole(w, r, u, roleFields(u.Role), 0)
+	return p.renderRole(w, r, u, roleFields(u.Role), 0)
 }
 
-func (p *pages) showRole(w http.ResponseWriter, r *web.Request, u account.User, fs web.Fields, status int) error {
+func (p *pages) renderRole(w http.ResponseWriter, r *web.Request, u account.User, fs web.Fields, status int) error {
 	pg := page(r, membersPath, "Role of "+cmp.Or(u.Name, u.Email), roleForm{cmp.Or(u.Name, u.Email), u.ID == r.UserID})
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "role", pg)
@@ -118,7 +118,7 @@ func (p *pages) changeRole(w http.ResponseWriter, r *web.Request) error {
 	if _, err = p.Accounts.ChangeRole(r.Context(), r.OrganizationID, u.ID, role); err != nil {
 		fs := roleFields(role)
 		if status := fs.Answer(w, err); status != 0 {
-			return p.showRole(w, r, u, fs, status)
+			return p.renderRole(w, r, u, fs, status)
 		}
 		return err
 	}
@@ -129,7 +129,7 @@ func (p *pages) changeRole(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, membersPath, n)
 }
 
-func confirmRemoval(u account.User, self bool) web.Confirm {
+func memberRemoval(u account.User, self bool) web.Confirm {
 	c := web.Confirm{
 		Text: cmp.Or(u.Name, u.Email) + " is signed out everywhere and no longer has access to your organization. Their tickets that are not closed become unassigned. Their messages stay.",
 		Type: u.Email, Label: "Remove", Cancel: membersPath,
@@ -141,20 +141,20 @@ func confirmRemoval(u account.User, self bool) web.Confirm {
 	return c
 }
 
-func (p *pages) askRemove(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmRemoveMember(w http.ResponseWriter, r *web.Request) error {
 	u, err := p.member(r)
 	if err != nil {
 		return err
 	}
-	return p.confirmRemove(w, r, u)
+	return p.renderRemoval(w, r, u)
 }
 
-func (p *pages) confirmRemove(w http.ResponseWriter, r *web.Request, u account.User) error {
+func (p *pages) renderRemoval(w http.ResponseWriter, r *web.Request, u account.User) error {
 	title := "Remove " + cmp.Or(u.Name, u.Email)
 	if u.ID == r.UserID {
 		title = "Leave " + r.Organization.Name
 	}
-	c, err := p.withCredentials(r, confirmRemoval(u, u.ID == r.UserID), u.ID)
+	c, err := p.withCredentials(r, memberRemoval(u, u.ID == r.UserID), u.ID)
 	if err != nil {
 		return err
 	}
@@ -170,8 +170,8 @@ func (p *pages) removeMember(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	if !p.Confirmed(form, confirmRemoval(u, u.ID == r.UserID)) {
-		return p.confirmRemove(w, r, u)
+	if !p.Confirmed(form, memberRemoval(u, u.ID == r.UserID)) {
+		return p.renderRemoval(w, r, u)
 	}
 	remove := p.Accounts.RemoveMember
 	if form.Get(revokeField) != "" {
@@ -194,11 +194,11 @@ func inviteFields() web.Fields {
 	}
 }
 
-func (p *pages) askInvite(w http.ResponseWriter, r *web.Request) error {
-	return p.showInvite(w, r, inviteFields(), 0)
+func (p *pages) showInviteForm(w http.ResponseWriter, r *web.Request) error {
+	return p.renderInvite(w, r, inviteFields(), 0)
 }
 
-func (p *pages) showInvite(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
+func (p *pages) renderInvite(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
 	pg := page(r, membersPath, "Invite somebody", nil)
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "invite", pg)
@@ -214,7 +214,7 @@ func (p *pages) invite(w http.ResponseWriter, r *web.Request) error {
 		fs := inviteFields()
 		fs.Fill(form)
 		if status := fs.Answer(w, err); status != 0 {
-			return p.showInvite(w, r, fs, status)
+			return p.renderInvite(w, r, fs, status)
 		}
 		return err
 	}

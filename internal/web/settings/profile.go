@@ -16,7 +16,7 @@ type profile struct {
 	HasPassword bool
 	Profile     web.Fields
 	Password    web.Fields
-	Places      []web.Entry // of the settings; nil on the page that is only this
+	Places      []web.NavItem // of the settings; nil on the page that is only this
 }
 
 func (p *pages) newProfile(r *web.Request) (*profile, error) {

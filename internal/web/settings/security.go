@@ -33,7 +33,7 @@ type security struct {
 }
 
 // On says that the authenticator app is in use.
-func (*security) On() web.Chip { return web.Chip{Text: "On", Tone: web.Good, Icon: "check"} }
+func (*security) On() web.Badge { return web.Badge{Text: "On", Tone: web.Good, Icon: "check"} }
 
 type passkeyRow struct {
 	factor.Passkey
@@ -125,15 +125,15 @@ func nameFields(name string) web.Fields {
 	return web.Fields{{Name: "name", Label: "Name", Type: "text", Autocomplete: "off", Most: 80, Value: name, Focus: true}}
 }
 
-func (p *pages) askRename(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) showPasskeyForm(w http.ResponseWriter, r *web.Request) error {
 	k, err := p.passkey(r)
 	if err != nil {
 		return err
 	}
-	return p.showRename(w, r, nameFields(k.Name), 0)
+	return p.renderPasskeyForm(w, r, nameFields(k.Name), 0)
 }
 
-func (p *pages) showRename(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
+func (p *pages) renderPasskeyForm(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
 	pg := page(r, securityPath, "Rename the passkey", nil)
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "passkey", pg)
@@ -147,14 +147,14 @@ func (p *pages) renamePasskey(w http.ResponseWriter, r *web.Request) error {
 	if err := p.Factors.RenamePasskey(r.Context(), r.Identity, r.PathValue("id"), form.Get("name")); err != nil {
 		fs := nameFields(form.Get("name"))
 		if status := fs.Answer(w, err); status != 0 {
-			return p.showRename(w, r, fs, status)
+			return p.renderPasskeyForm(w, r, fs, status)
 		}
 		return err
 	}
 	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey is renamed."})
 }
 
-func (p *pages) askRemovePasskey(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmRemovePasskey(w http.ResponseWriter, r *web.Request) error {
 	k, err := p.passkey(r)
 	if err != nil {
 		return err
@@ -181,15 +181,15 @@ func codeFields() web.Fields {
 	return web.Fields{{Name: "code", Label: "Code that the app shows", Type: "text", Autocomplete: "one-time-code", Mode: "numeric", Most: 9, Focus: true}}
 }
 
-func (p *pages) askTOTP(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) showTOTPForm(w http.ResponseWriter, r *web.Request) error {
 	e, err := p.Factors.BeginTOTP(r.Identity)
 	if err != nil {
 		return err
 	}
-	return p.showTOTP(w, r, e, codeFields(), 0)
+	return p.renderTOTP(w, r, e, codeFields(), 0)
 }
 
-func (p *pages) showTOTP(w http.ResponseWriter, r *web.Request, e factor.Enrolment, fs web.Fields, status int) error {
+func (p *pages) renderTOTP(w http.ResponseWriter, r *web.Request, e factor.Enrolment, fs web.Fields, status int) error {
 	st, err := p.Factors.State(r.Context(), r.UserID)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
 		if failed != nil {
 			return failed
 		}
-		return p.showTOTP(w, r, e, fs, status)
+		return p.renderTOTP(w, r, e, fs, status)
 	}
 	const done = "Your authenticator app is set up."
 	if len(codes) == 0 {
@@ -230,7 +230,7 @@ func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
 	return p.showCodes(w, r, done+" Signing in asks for its codes from now on.", codes)
 }
 
-func (p *pages) askRemoveTOTP(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmRemoveTOTP(w http.ResponseWriter, r *web.Request) error {
 	return p.Confirm(w, r, "Remove the authenticator app", page(r, securityPath, "", nil), web.Confirm{
 		Text: "Signing in no longer asks for its codes, and whoever knows your password or reads your mail can sign in as you. All your other sessions are signed out.", Label: "Remove", Cancel: securityPath,
 	})
@@ -243,14 +243,14 @@ func (p *pages) removeTOTP(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, securityPath, web.Notice{Text: "The authenticator app is removed."})
 }
 
-// codes are recovery codes, shown this once.
-type codes struct {
-	Says   string
+// recoveryCodes are recovery codes, shown this once.
+type recoveryCodes struct {
+	Text   string
 	Secret web.Secret
 }
 
 func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, list []string) error {
-	pg := page(r, securityPath, "Your recovery codes", codes{says, web.Secret{
+	pg := page(r, securityPath, "Your recovery codes", recoveryCodes{says, web.Secret{
 		Label: "Recovery codes", Value: strings.Join(list, "\n"),
 		Note: "Print them, or keep them in a password manager. Each works once in place of your second factor.",
 	}})
@@ -258,7 +258,7 @@ func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, li
 	return p.Render(w, r, "codes", pg)
 }
 
-func (p *pages) askCodes(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmCreateCodes(w http.ResponseWriter, r *web.Request) error {
 	return p.Confirm(w, r, "Create recovery codes", page(r, securityPath, "", nil), web.Confirm{
 		Text: "You get ten codes. Any from before no longer work.", Label: "Create", Cancel: securityPath,
 	})
@@ -272,15 +272,15 @@ func (p *pages) createCodes(w http.ResponseWriter, r *web.Request) error {
 	return p.showCodes(w, r, "", list)
 }
 
-func (p *pages) askReset(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmResetFactors(w http.ResponseWriter, r *web.Request) error {
 	u, err := p.member(r)
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Reset the second factors of "+cmp.Or(u.Name, u.Email), page(r, membersPath, "", nil), confirmReset(u))
+	return p.Confirm(w, r, "Reset the second factors of "+cmp.Or(u.Name, u.Email), page(r, membersPath, "", nil), factorReset(u))
 }
 
-func confirmReset(u account.User) web.Confirm {
+func factorReset(u account.User) web.Confirm {
 	return web.Confirm{
 		Text: "For somebody that lost their device. Make sure that it is them who ask. Their passkeys, authenticator app and recovery codes are deleted, " +
 			"they are signed out everywhere, and they hear of it by mail.",
@@ -297,8 +297,8 @@ func (p *pages) resetFactors(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	if !p.Confirmed(form, confirmReset(u)) {
-		return p.Confirm(w, r, "Reset the second factors of "+cmp.Or(u.Name, u.Email), page(r, membersPath, "", nil), confirmReset(u))
+	if !p.Confirmed(form, factorReset(u)) {
+		return p.Confirm(w, r, "Reset the second factors of "+cmp.Or(u.Name, u.Email), page(r, membersPath, "", nil), factorReset(u))
 	}
 	if err := p.Factors.ResetMember(r.Context(), r.Identity, u.ID); err != nil {
 		return err

@@ -43,10 +43,10 @@ func (p *pages) endSession(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, "/settings/sessions", web.Notice{Text: ended(n)})
+	return p.Redirect(w, "/settings/sessions", web.Notice{Text: endedText(n)})
 }
 
-func ended(n int64) string {
+func endedText(n int64) string {
 	switch n {
 	case 0:
 		return "You are signed in nowhere else."

@@ -37,42 +37,42 @@ type Config struct {
 }
 
 type pages struct {
-	*web.Area
+	*web.Section
 	Config
 }
 
 // Register adds the pages below /settings to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{s.Area(templates), c}
-	p.Handle("/settings", web.Route{Get: p.index, Alone: true})
-	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, Alone: true, Routine: true})
-	p.Handle("/settings/profile/password", web.Route{Get: p.profile, Post: p.savePassword, Alone: true})
-	p.Handle(deleteAccountPath, web.Route{Get: p.askDeleteAccount, Post: p.deleteAccount, Alone: true})
-	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, Alone: true, Routine: true})
+	p := &pages{s.Section(templates), c}
+	p.Handle("/settings", web.Route{Get: p.index, WithoutOrganization: true})
+	p.Handle("/settings/profile", web.Route{Get: p.profile, Post: p.saveProfile, WithoutOrganization: true, Routine: true})
+	p.Handle("/settings/profile/password", web.Route{Get: p.profile, Post: p.savePassword, WithoutOrganization: true})
+	p.Handle(deleteAccountPath, web.Route{Get: p.confirmDeleteAccount, Post: p.deleteAccount, WithoutOrganization: true})
+	p.Handle("/settings/sessions", web.Route{Get: p.sessions, Post: p.endSession, WithoutOrganization: true, Routine: true})
 
-	p.Handle(securityPath, web.Route{Get: p.security, Alone: true, Enrol: true})
-	p.Handle(passkeysPath, web.Route{Post: p.addPasskey, Alone: true, Enrol: true})
-	p.Handle(passkeysPath+"/{id}", web.Route{Get: p.askRename, Post: p.renamePasskey, Alone: true, Routine: true})
-	p.Handle(passkeysPath+"/{id}/remove", web.Route{Get: p.askRemovePasskey, Post: p.removePasskey, Alone: true})
-	p.Handle(totpPath, web.Route{Get: p.askTOTP, Post: p.enableTOTP, Alone: true, Enrol: true})
-	p.Handle(totpPath+"/remove", web.Route{Get: p.askRemoveTOTP, Post: p.removeTOTP, Alone: true})
-	p.Handle(recoveryPath, web.Route{Get: p.askCodes, Post: p.createCodes, Alone: true})
+	p.Handle(securityPath, web.Route{Get: p.security, WithoutOrganization: true, Enrol: true})
+	p.Handle(passkeysPath, web.Route{Post: p.addPasskey, WithoutOrganization: true, Enrol: true})
+	p.Handle(passkeysPath+"/{id}", web.Route{Get: p.showPasskeyForm, Post: p.renamePasskey, WithoutOrganization: true, Routine: true})
+	p.Handle(passkeysPath+"/{id}/remove", web.Route{Get: p.confirmRemovePasskey, Post: p.removePasskey, WithoutOrganization: true})
+	p.Handle(totpPath, web.Route{Get: p.showTOTPForm, Post: p.enableTOTP, WithoutOrganization: true, Enrol: true})
+	p.Handle(totpPath+"/remove", web.Route{Get: p.confirmRemoveTOTP, Post: p.removeTOTP, WithoutOrganization: true})
+	p.Handle(recoveryPath, web.Route{Get: p.confirmCreateCodes, Post: p.createCodes, WithoutOrganization: true})
 
 	p.Handle("/settings/members", web.Route{Get: p.members})
-	p.Handle("/settings/members/{id}", web.Route{Get: p.askRole, Post: p.changeRole, Admin: true})
-	p.Handle("/settings/members/{id}/remove", web.Route{Get: p.askRemove, Post: p.removeMember, Admin: true})
-	p.Handle("/settings/members/{id}/reset-factors", web.Route{Get: p.askReset, Post: p.resetFactors, Admin: true})
-	p.Handle("/settings/invitations", web.Route{Get: p.askInvite, Post: p.invite, Admin: true})
+	p.Handle("/settings/members/{id}", web.Route{Get: p.showRoleForm, Post: p.changeRole, Admin: true})
+	p.Handle("/settings/members/{id}/remove", web.Route{Get: p.confirmRemoveMember, Post: p.removeMember, Admin: true})
+	p.Handle("/settings/members/{id}/reset-factors", web.Route{Get: p.confirmResetFactors, Post: p.resetFactors, Admin: true})
+	p.Handle("/settings/invitations", web.Route{Get: p.showInviteForm, Post: p.invite, Admin: true})
 	p.Handle("/settings/invitations/{id}", web.Route{Post: p.changeInvitation, Admin: true})
 
 	p.Handle("/settings/organization", web.Route{Get: p.organization, Post: p.rename, Routine: true})
 	p.Handle("/settings/organization/second-factor", web.Route{Post: p.requireSecondFactor, Admin: true})
-	p.Handle(signInPath, web.Route{Get: p.askSignIn, Post: p.saveSignIn, Admin: true})
+	p.Handle(signInPath, web.Route{Get: p.showSignInForm, Post: p.saveSignIn, Admin: true})
 	p.Handle("/settings/plan", web.Route{Get: p.plan, Post: p.changePlan, Admin: true, Routine: true})
 
 	p.Handle("/settings/sla", web.Route{Get: p.levels})
 	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editLevel, Post: p.saveLevel, Admin: true, Routine: true})
-	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.askDeleteLevel, Post: p.deleteLevel, Admin: true, Routine: true})
+	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.confirmDeleteLevel, Post: p.deleteLevel, Admin: true, Routine: true})
 
 	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
 	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})

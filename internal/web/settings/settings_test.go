@@ -22,11 +22,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// newHouse is a site with the settings.
-func newHouse(t *testing.T, change ...func(*account.Config)) *house {
+// newHarness is a site with the settings.
+func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	t.Helper()
-	h := &house{fleet: dbtest.NewFleet(t)}
-	h.House = webtest.NewHouse(t, append([]func(*account.Config){func(c *account.Config) {
+	h := &harness{fleet: dbtest.NewFleet(t)}
+	h.Harness = webtest.NewHarness(t, append([]func(*account.Config){func(c *account.Config) {
 		c.Audit = nil
 		c.OnRevoke = func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 			if _, err := h.keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
@@ -45,7 +45,7 @@ func newHouse(t *testing.T, change ...func(*account.Config)) *house {
 			apikey.Helpdesk: {Resources: []apikey.Resource{{Name: "tickets", Actions: []apikey.Action{apikey.Read}}}},
 		},
 	})
-	h.hooks = webhook.Open(webhook.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), Mailer: h.House, BaseURL: webtest.BaseURL, Logger: h.Log})
+	h.hooks = webhook.Open(webhook.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), Mailer: h.Harness, BaseURL: webtest.BaseURL, Logger: h.Log})
 	h.fleetLog = audittest.Fleet(h.fleet, true)
 	settings.Register(h.Site, settings.Config{
 		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Logs: []*audit.Log{h.Audit, h.fleetLog},
@@ -54,8 +54,8 @@ func newHouse(t *testing.T, change ...func(*account.Config)) *house {
 	return h
 }
 
-type house struct {
-	*webtest.House
+type harness struct {
+	*webtest.Harness
 	desk     *desk.Service
 	keys     *apikey.Service
 	hooks    *webhook.Service
@@ -65,41 +65,41 @@ type house struct {
 
 func TestSessions(t *testing.T) {
 	const path = "/settings/sessions"
-	h := newHouse(t)
+	h := newHarness(t)
 	here := h.SignIn(h.Agent)
 	d := here.Page(path)
 	d.Want("Where you are signed in", "Firefox on Linux", "192.0.2.1", "This one")
-	if len(d.With("name", "session")) != 0 {
+	if len(d.WithAttr("name", "session")) != 0 {
 		t.Error("the only session can be ended")
 	}
 	h.SignIn(h.Agent)
 	there := h.SignIn(h.Agent)
-	others := here.Page(path).With("name", "session")
+	others := here.Page(path).WithAttr("name", "session")
 	if len(others) != 2 {
 		t.Fatalf("got %d other sessions, want 2", len(others))
 	}
-	here.Refused(here.Post(path, url.Values{"session": {"01985ec5-8a60-7000-8000-5a7e1c0d2b3f"}}), http.StatusNotFound)
-	if _, notice := here.Sent(here.Post(path, url.Values{"session": {webtest.Attr(others[1], "value")}})); notice != "That session has ended." {
+	here.WantRefused(here.Post(path, url.Values{"session": {"01985ec5-8a60-7000-8000-5a7e1c0d2b3f"}}), http.StatusNotFound)
+	if _, notice := here.Follow(here.Post(path, url.Values{"session": {webtest.Attr(others[1], "value")}})); notice != "That session has ended." {
 		t.Errorf("got notice %q", notice)
 	}
-	if _, notice := here.Sent(here.Post(path, nil)); notice != "The other session has ended." {
+	if _, notice := here.Follow(here.Post(path, nil)); notice != "The other session has ended." {
 		t.Errorf("got notice %q", notice)
 	}
 	if w := there.Get(path); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/sign-in?next=%2Fsettings%2Fsessions" {
 		t.Errorf("a session that has ended: got %d to %q", w.Code, w.Header().Get("Location"))
 	}
-	there.Refused(there.Post(path, nil), http.StatusUnauthorized).Want("nothing was changed")
+	there.WantRefused(there.Post(path, nil), http.StatusUnauthorized).Want("nothing was changed")
 	here.Page(path)
 }
 
 // TestFrame: the page around every page says whose it is, and a notice comes once.
 func TestFrame(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	b := h.SignIn(h.Admin)
-	d, notice := b.Sent(b.Post("/settings/sessions", nil))
+	d, notice := b.Follow(b.Post("/settings/sessions", nil))
 	d.Want(h.Organization.Name, h.Admin.Name)
-	if notice == "" || webtest.Text(b.Page("/settings/sessions").With("id", "toasts")[0]) != "" {
-		t.Errorf("got notice %q, and then %q", notice, webtest.Text(b.Page("/settings/sessions").With("id", "toasts")[0]))
+	if notice == "" || webtest.Text(b.Page("/settings/sessions").WithAttr("id", "toasts")[0]) != "" {
+		t.Errorf("got notice %q, and then %q", notice, webtest.Text(b.Page("/settings/sessions").WithAttr("id", "toasts")[0]))
 	}
 	if w := h.SignIn(account.User{}).Get("/settings/sessions"); w.Code != http.StatusSeeOther {
 		t.Errorf("nobody: got %d", w.Code)
@@ -119,9 +119,9 @@ func mustRequest(method, path string) *http.Request {
 
 // TestViews: everybody sees where they may go, and where they are.
 func TestViews(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	views := func(u account.User) (paths []string, present string) {
-		for _, ul := range h.SignIn(u).Page("/settings/sessions").With("class", "under") {
+		for _, ul := range h.SignIn(u).Page("/settings/sessions").WithAttr("class", "under") {
 			for n := range ul.Descendants() {
 				if n.Data != "a" {
 					continue

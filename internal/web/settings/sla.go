@@ -27,12 +27,12 @@ type levels struct {
 type levelRow struct {
 	Priority string // as it is in addresses
 	Name     string
-	promise
+	target
 	Since web.Time
 }
 
-// promise is a policy in words.
-type promise struct {
+// target is a policy in words.
+type target struct {
 	Set      bool
 	Response string // "30 minutes"; empty: not promised
 	Solution string
@@ -59,7 +59,7 @@ func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
 		row := levelRow{Priority: string(priority), Name: priorityNames[priority]}
 		for _, policy := range list {
 			if policy.Priority == priority {
-				row.promise, row.Since = inWords(r, policy), r.Time(policy.UpdatedAt)
+				row.target, row.Since = newTarget(r, policy), r.Time(policy.UpdatedAt)
 			}
 		}
 		body.Rows = append(body.Rows, row)
@@ -67,11 +67,11 @@ func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "sla", page(r, slaPath, "Service levels", body))
 }
 
-// inWords says what a policy promises.
-func inWords(r *web.Request, policy desk.SLAPolicy) promise {
-	out := promise{Set: true, Response: minutesInWords(policy.FirstResponseMinutes), Solution: minutesInWords(policy.ResolutionMinutes)}
+// newTarget says what a policy promises.
+func newTarget(r *web.Request, policy desk.SLAPolicy) target {
+	out := target{Set: true, Response: minutesText(policy.FirstResponseMinutes), Solution: minutesText(policy.ResolutionMinutes)}
 	if h := policy.Hours; h != nil {
-		out.Hours, out.Zone, out.Holidays = weekInWords(h.Weekly), h.TimeZone, h.Holidays
+		out.Hours, out.Zone, out.Holidays = weekText(h.Weekly), h.TimeZone, h.Holidays
 	}
 	if calendar, err := policy.Hours.Calendar(); err == nil {
 		due := func(minutes int64) web.Time {
@@ -85,8 +85,8 @@ func inWords(r *web.Request, policy desk.SLAPolicy) promise {
 	return out
 }
 
-// minutesInWords is a span as people say it: "1 hour 30 minutes".
-func minutesInWords(n int64) string {
+// minutesText is a span as people say it: "1 hour 30 minutes".
+func minutesText(n int64) string {
 	plural := func(n int64, unit string) string {
 		if n == 1 {
 			return "1 " + unit
@@ -106,8 +106,8 @@ func minutesInWords(n int64) string {
 
 var dayNames = [...]string{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
-// weekInWords puts days with the same hours together; free ones are not there.
-func weekInWords(week desk.Week) []dayHours {
+// weekText puts days with the same hours together; free ones are not there.
+func weekText(week desk.Week) []dayHours {
 	hours := func(day int) string {
 		var parts []string
 		for _, in := range week[desk.Days[day]] {
@@ -143,7 +143,7 @@ type levelForm struct {
 	Zone     web.Field
 	Week     web.Fields
 	Holidays web.Field
-	Preview  *promise // what is in the form; nil unless it was asked for
+	Preview  *target // what is in the form; nil unless it was asked for
 }
 
 // fields are all of the form, to be told of what is wrong.
@@ -262,7 +262,7 @@ func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SL
 // answer marks what the service says of the policy with the fields it is about,
 // and reports whether it is about any.
 func (f *levelForm) answer(err error) bool {
-	issues := issuesOf(err)
+	issues := issues(err)
 	for _, issue := range issues {
 		field := &f.Times[0]
 		path := strings.TrimPrefix(issue.Path, "businessHours.")
@@ -293,7 +293,7 @@ func (f *levelForm) answer(err error) bool {
 	return len(issues) > 0
 }
 
-func issuesOf(err error) []problem.Issue {
+func issues(err error) []problem.Issue {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
 		return p.Issues
 	}
@@ -352,7 +352,7 @@ func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
 	case !ok:
 		return p.showLevel(w, r, f, http.StatusUnprocessableEntity)
 	case form.Get("do") == "preview":
-		words := inWords(r, policy)
+		words := newTarget(r, policy)
 		f.Preview = &words
 		return p.showLevel(w, r, f, 0)
 	}
@@ -362,14 +362,14 @@ func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, slaPath, web.Notice{Text: "Saved for tickets of priority " + string(priority) + " from now on. Clocks that run go on as they were."})
 }
 
-func confirmLevel(priority desk.Priority) web.Confirm {
+func levelDeletion(priority desk.Priority) web.Confirm {
 	return web.Confirm{
 		Text:  "Nothing is promised any more for tickets of priority " + string(priority) + " that come from now on. Clocks that run go on.",
 		Label: "Delete the service level", Cancel: slaPath,
 	}
 }
 
-func (p *pages) askDeleteLevel(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) confirmDeleteLevel(w http.ResponseWriter, r *web.Request) error {
 	priority, policy, _, err := p.level(r)
 	if err == nil && policy == nil {
 		err = problem.New(problem.NotFound, "there is no service level")
@@ -377,7 +377,7 @@ func (p *pages) askDeleteLevel(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Delete the service level for priority "+string(priority), page(r, slaPath, "", nil), confirmLevel(priority))
+	return p.Confirm(w, r, "Delete the service level for priority "+string(priority), page(r, slaPath, "", nil), levelDeletion(priority))
 }
 
 func (p *pages) deleteLevel(w http.ResponseWriter, r *web.Request) error {

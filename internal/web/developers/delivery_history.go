@@ -1,0 +1,96 @@
+package developers
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+// deliveryHistory is how a webhook's attempts went in the last 24 hours, as bars: green for
+// delivered, amber for those with another to follow, red where it was the last.
+type deliveryHistory struct {
+	Width, Height int
+	// The bars of each colour as a path of thick lines.
+	Delivered, Retried, Failed string
+	Words                      string       // the same in words
+	Bars                       []historyBar // those that are not empty, to look at one by one; nil in a list
+	Begin, End                 web.Time
+}
+
+// historyBar is the space of one time in a strip.
+type historyBar struct {
+	X, Width int
+	Words    string
+}
+
+const (
+	stripHours  = 24
+	stripHeight = 32
+	barWidth    = 5 // a pixel of which is the gap
+)
+
+// newDeliveryHistory draws what was counted. In a list two bars are one, which halves what
+// it weighs.
+func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deliveryHistory {
+	span := webhook.CountInterval
+	if listed {
+		span *= 2
+	}
+	n := int(stripHours * time.Hour / span)
+	end := now.UTC().Truncate(span).Add(span)
+	begin := end.Add(-time.Duration(n) * span)
+	bars := make([]webhook.Count, n)
+	var sum webhook.Count
+	for _, c := range counts {
+		i := int(c.At.Sub(begin) / span)
+		if c.At.Before(begin) || i >= n {
+			continue
+		}
+		for _, to := range []*webhook.Count{&bars[i], &sum} {
+			to.Delivered, to.Retried, to.Failed = to.Delivered+c.Delivered, to.Retried+c.Retried, to.Failed+c.Failed
+		}
+	}
+	most := int64(1)
+	for _, b := range bars {
+		most = max(most, b.Delivered+b.Retried+b.Failed)
+	}
+	s := deliveryHistory{Width: n * barWidth, Height: stripHeight, Words: countText(sum), Begin: web.At(begin, now), End: web.At(end, now)}
+	var paths [3]strings.Builder
+	for i, b := range bars {
+		y := stripHeight
+		for part, count := range []int64{b.Delivered, b.Retried, b.Failed} {
+			if count == 0 {
+				continue
+			}
+			// Never so little that it is not seen.
+			h := max(int(count*(stripHeight-4)/most), 2)
+			fmt.Fprintf(&paths[part], "M%d.5 %dv-%d", i*barWidth+2, y, h)
+			y -= h
+		}
+		if !listed && y < stripHeight {
+			at := web.At(begin.Add(time.Duration(i)*span), now)
+			s.Bars = append(s.Bars, historyBar{i * barWidth, barWidth, at.Clock() + ": " + countText(b)})
+		}
+	}
+	s.Delivered, s.Retried, s.Failed = paths[0].String(), paths[1].String(), paths[2].String()
+	return s
+}
+
+func countText(c webhook.Count) string {
+	var words []string
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{{c.Delivered, "delivered"}, {c.Retried, "to be tried again"}, {c.Failed, "failed"}} {
+		if part.n > 0 {
+			words = append(words, web.Number(part.n)+" "+part.what)
+		}
+	}
+	if words == nil {
+		return "no attempts"
+	}
+	return strings.Join(words, ", ")
+}

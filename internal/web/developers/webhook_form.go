@@ -1,0 +1,264 @@
+package developers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
+)
+
+// hookForm is what the form of a webhook shows.
+type hookForm struct {
+	ID     string // of the webhook to be made, or that is changed
+	Made   bool   // it is there
+	All    bool   // every event
+	Groups []eventGroup
+	Error  string // what is wrong with the events
+	Back   string
+}
+
+// eventGroup is events that are about the same.
+type eventGroup struct {
+	Label  string
+	Events []check
+}
+
+// groups are the events, with those ticked that are wanted.
+func groups(wanted []string) []eventGroup {
+	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}, {Label: "Security: never part of every event"}}
+	of := map[string]int{"ticket": 0, "conversation": 1, "message": 1, "customer": 2, "sla": 3, "audit": 4}
+	for _, name := range append(slices.Clone(event.Names[:]), event.AuditRecorded) {
+		about, _, _ := strings.Cut(string(name), ".")
+		g := &out[of[about]]
+		g.Events = append(g.Events, check{string(name), string(name), slices.Contains(wanted, string(name))})
+	}
+	return out
+}
+
+// The ways to have deliveries signed.
+const (
+	ownSecret = "own"
+	noSecret  = "none"
+)
+
+func secretFields(noneLabel string) web.Fields {
+	return web.Fields{
+		{Name: "signing", Label: "Signing", Type: "select", Options: []web.Option{
+			{Value: "", Label: "With a secret that is made here"}, {Value: ownSecret, Label: "With a secret of mine"}, {Value: noSecret, Label: noneLabel},
+		}, Help: "A signature tells your system that a delivery is from here. It is worth having."},
+		{Name: "secret", Label: "My secret", Type: "password", Autocomplete: "off", Optional: true, Most: 500, Help: "Random, at least 16 characters, or as Standard Webhooks have them: whsec_ and base64."},
+	}
+}
+
+// parseSecret returns the secret that a form asks for, nil for none, and whether it
+// was generated here.
+func parseSecret(form url.Values) (secret *string, generated bool) {
+	switch form.Get("signing") {
+	case ownSecret:
+		return new(form.Get("secret")), false
+	case noSecret:
+		return nil, false
+	}
+	return new(webhook.NewSecret()), true
+}
+
+func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) web.Page {
+	body := hookForm{ID: formID(form.Get("id")), All: slices.Contains(form["events"], "*"), Groups: groups(form["events"]), Back: webhooksPath}
+	title := "Add a webhook"
+	fields := web.Fields{{Name: "url", Label: "Address", Type: "url", Autocomplete: "url", Most: 2048, Placeholder: "https://example.com/hooks/kickstand", Help: "Where events are posted to: https, and publicly reachable."}}
+	if h != nil {
+		title, body.ID, body.Made, body.Back = "Change "+address(h.URL), h.ID, true, webhooksPath+"/"+h.ID
+	} else {
+		fields = append(fields, secretFields("Not at all")...)
+	}
+	fields = append(fields,
+		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[webhook.FormB]}, {Value: "a", Label: forms[webhook.FormA]}}},
+		web.Field{Name: "retrySchedule", Label: "Tried again", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ScheduleTwo]}, {Value: "one", Label: schedules[webhook.ScheduleOne]}}},
+		web.Field{Name: "ordered", Label: "One at a time, in the order of the events", Type: "checkbox", Help: "A delivery that is tried again then holds back all those behind it."},
+	)
+	fields.Fill(form)
+	pg := page(r, webhooksPath, title, body)
+	pg.Fields, pg.Scripts = fields, []string{"developers.js"}
+	return pg
+}
+
+// renderRefused shows the form again if that is what err is about. What is wrong with
+// the events is said beside them.
+func (p *pages) renderRefused(w http.ResponseWriter, r *web.Request, pg web.Page, err error) error {
+	pg.Fields = append(pg.Fields, web.Field{Name: "events", Label: "Events"})
+	if refusal, ok := errors.AsType[*problem.Error](err); ok {
+		for i := range refusal.Issues {
+			if strings.HasPrefix(refusal.Issues[i].Path, "events") {
+				refusal.Issues[i].Path = "events"
+			}
+		}
+	}
+	if !pg.Fields.Refused(err) {
+		return err
+	}
+	body := pg.Body.(hookForm)
+	body.Error = pg.Fields.Field("events").Error
+	pg.Body = body
+	return p.Render(w, r, "webhookform", refused(pg))
+}
+
+func (p *pages) newWebhook(w http.ResponseWriter, r *web.Request) error {
+	pg := p.hookForm(r, nil, url.Values{"events": {"*"}})
+	pg.Fields.Focus()
+	return p.Render(w, r, "webhookform", pg)
+}
+
+// createWebhook makes a webhook and, if that was made too, shows its secret.
+func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	pg := p.hookForm(r, nil, form)
+	n := webhook.New{
+		ID: pg.Body.(hookForm).ID, URL: strings.TrimSpace(form.Get("url")), Events: form["events"],
+		PayloadForm: webhook.Form(form.Get("payloadForm")), RetrySchedule: webhook.Schedule(form.Get("retrySchedule")), Ordered: form.Get("ordered") != "",
+		MayAudit: true, // admins only, as the page
+	}
+	var fresh bool
+	n.Secret, fresh = parseSecret(form)
+	var made webhook.Webhook
+	err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
+		made, err = p.Webhooks.CreateIn(ctx, tx, r.OrganizationID, n)
+		return err
+	})
+	if problem.Of(err) == problem.Conflict {
+		if _, err := p.Webhooks.Find(r.Context(), r.OrganizationID, n.ID); err == nil {
+			return p.Redirect(w, webhooksPath+"/"+n.ID, web.Notice{Text: "This webhook was made when the form was sent first. If its secret was not kept, replace it."})
+		}
+	}
+	if err != nil {
+		return p.renderRefused(w, r, pg, err)
+	}
+	if !fresh {
+		return p.Redirect(w, webhooksPath+"/"+made.ID, web.Notice{Text: "The webhook is made. Send it a test."})
+	}
+	return p.renderHookSecret(w, r, "The webhook is made", &made, *n.Secret)
+}
+
+// renderHookSecret is the page that a secret is shown on, once.
+func (p *pages) renderHookSecret(w http.ResponseWriter, r *web.Request, title string, h *webhook.Webhook, secret string, lines ...string) error {
+	pg := page(r, webhooksPath, title, createdPage{
+		Secret: web.Secret{Label: "Secret", Value: secret, Note: "It is for the receiver, which checks with it that a delivery is from here. A library for Standard Webhooks takes it as it is."},
+		Code:   web.Code{Label: "Try it", Text: "kickstand listen --secret '" + secret + "'"},
+		Path:   webhooksPath + "/" + h.ID, Label: "To the webhook", Lines: lines,
+	})
+	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
+	pg.Secret = true
+	return p.Render(w, r, "created", pg)
+}
+
+// hookValues is what the form says of a webhook that is there.
+func hookValues(h *webhook.Webhook) url.Values {
+	form := url.Values{"url": {h.URL}, "events": h.Events, "payloadForm": {string(h.PayloadForm)}, "retrySchedule": {string(h.RetrySchedule)}}
+	if h.Ordered {
+		form.Set("ordered", "on")
+	}
+	return form
+}
+
+func (p *pages) editWebhook(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	return p.Render(w, r, "webhookform", p.hookForm(r, &h, hookValues(&h)))
+}
+
+func (p *pages) updateWebhook(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, webhook.Change{
+		URL: new(strings.TrimSpace(form.Get("url"))), Events: new(form["events"]), PayloadForm: new(webhook.Form(form.Get("payloadForm"))),
+		RetrySchedule: new(webhook.Schedule(form.Get("retrySchedule"))), Ordered: new(form.Get("ordered") != ""), MayAudit: true,
+	})
+	if err != nil {
+		return p.renderRefused(w, r, p.hookForm(r, &h, form), err)
+	}
+	return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: "The webhook is changed. What waits goes out as it is now."})
+}
+
+// secretForm is what the form for another secret shows.
+type secretForm struct {
+	Webhook webhook.Webhook
+	Version string // of the webhook; the form is for this one only
+}
+
+func (p *pages) secretForm(r *web.Request, h *webhook.Webhook) web.Page {
+	pg := page(r, webhooksPath, "The secret of "+address(h.URL), secretForm{*h, strconv.FormatInt(h.UpdatedAt.UnixMicro(), 10)})
+	pg.Fields, pg.Scripts = secretFields("No longer"), []string{"developers.js"}
+	return pg
+}
+
+func (p *pages) showSecretForm(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	return p.Render(w, r, "websecret", p.secretForm(r, &h))
+}
+
+// replaceSecret has another secret sign. The form is for the webhook as it was
+// when the page was made, so that sending it again does not replace it again.
+func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
+	h, err := p.hook(r)
+	if err != nil {
+		return err
+	}
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	secret, fresh := parseSecret(form)
+	stale := false
+	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		now, err := p.Webhooks.FindIn(ctx, tx, r.OrganizationID, h.ID)
+		if err != nil {
+			return err
+		}
+		if stale = strconv.FormatInt(now.UpdatedAt.UnixMicro(), 10) != form.Get("version"); stale {
+			return nil
+		}
+		h, err = p.Webhooks.UpdateIn(ctx, tx, r.OrganizationID, h.ID, webhook.Change{Secret: secret, Unsigned: secret == nil, MayAudit: true})
+		return err
+	})
+	if err != nil {
+		pg := p.secretForm(r, &h)
+		pg.Fields.Fill(form)
+		if !pg.Fields.Refused(err) {
+			return err
+		}
+		return p.Render(w, r, "websecret", refused(pg))
+	}
+	back := webhooksPath + "/" + h.ID
+	if stale {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed: the webhook has changed since the form was opened, or the form was sent before. A secret is shown only once; replace it again if it was not kept.", Bad: true})
+	}
+	switch {
+	case fresh:
+		return p.renderHookSecret(w, r, "The secret is replaced", &h, *secret, "For 24 hours the header Webhook-Signature carries signatures by the old secret and the new one, so the receiver can change over at any time within the day.")
+	case secret == nil:
+		return p.Redirect(w, back, web.Notice{Text: "Deliveries are no longer signed."})
+	}
+	return p.Redirect(w, back, web.Notice{Text: "The secret is replaced. For 24 hours the old one signs beside it."})
+}

@@ -1,0 +1,82 @@
+package inbox_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/web/inbox"
+	"github.com/kickstand-dev/kickstand/internal/web/webtest"
+)
+
+// harness is a site with the inbox.
+type harness struct {
+	*webtest.Harness
+	t    testing.TB
+	desk *desk.Service
+}
+
+// post admits every message.
+type post struct{}
+
+func (post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+	m.From, m.MessageID = "support@example.com", m.ID+"@example.com"
+	return connectionID, nil
+}
+
+// unassigned has channel addresses here.
+type unassigned struct{}
+
+func (unassigned) Owns(context.Context, db.Querier, string, string, string) (bool, error) {
+	return false, nil
+}
+
+func newHarness(t testing.TB, change ...func(*inbox.Config)) *harness {
+	t.Helper()
+	return newHarnessWith(t, post{}, change...)
+}
+
+func newHarnessWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Config)) *harness {
+	t.Helper()
+	h := &harness{Harness: webtest.NewHarness(t), t: t}
+	files, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	h.desk = desk.Open(desk.Config{
+		DB: h.DB, Queue: queue.Open(h.DB, queue.Config{Poll: time.Hour}), Events: new(event.Log), Blob: files,
+		Directory: h.Accounts, Addresses: unassigned{}, Dispatcher: d, BaseURL: webtest.BaseURL, Logger: h.Log,
+	})
+	c := inbox.Config{DB: h.DB, Accounts: h.Accounts, Desk: h.desk, Live: h.Live}
+	for _, fn := range change {
+		fn(&c)
+	}
+	inbox.Register(h.Site, c)
+	return h
+}
+
+// take has the desk take a message in, and returns where it is.
+func (h *harness) take(medium string, m channel.Message) desk.Result {
+	h.t.Helper()
+	var res desk.Result
+	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
+		res, err = h.desk.Intake(h.t.Context(), tx, desk.Inbound{OrganizationID: h.Organization.ID, Channel: medium, Event: channel.Event{Message: &m}})
+		return err
+	}); err != nil {
+		h.t.Fatal(err)
+	}
+	return res
+}
+
+// text has a customer text us.
+func (h *harness) text(from, id, says string) desk.Result {
+	h.t.Helper()
+	return h.take("sms", channel.Message{ExternalID: id, ThreadKey: from, From: channel.Party{Phone: from}, Text: says})
+}

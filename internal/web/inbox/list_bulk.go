@@ -1,0 +1,304 @@
+package inbox
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// unassigned is the value of a choice of assignees that takes tickets from everybody.
+const unassigned = "nobody"
+
+// bulkChange changes the tickets that are selected in a list, or whether they are read.
+func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	back := returnPath(form)
+	numbers := parseNumbers(form["ticket"])
+	if form.Get("do") == "undo" {
+		return p.undo(w, r, form, back)
+	}
+	if len(numbers) == 0 {
+		return p.Redirect(w, back, web.Notice{Text: "No ticket was selected, so nothing was changed.", Bad: true})
+	}
+	if do := form.Get("do"); do == "read" || do == "unread" {
+		return p.markAll(w, r, numbers, do == "read", back)
+	}
+	u, what := parseBulkUpdate(form)
+	if what == nil {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing to change was chosen.", Bad: true})
+	}
+	var done []desk.Updated
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		ids, err := p.ticketIDs(r, tx, numbers)
+		if err != nil || len(ids) == 0 {
+			done = nil
+			return err
+		}
+		done, err = p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+		return err
+	})
+	if pr, ok := err.(*problem.Error); ok && pr.Kind == problem.Invalid {
+		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed: " + problemText(pr) + ".", Bad: true})
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, back, bulkNotice(done, len(numbers), what, u, back))
+}
+
+// parseBulkUpdate is what a form wants changed, and that in words; nil when nothing.
+func parseBulkUpdate(form url.Values) (u desk.BulkUpdate, what []string) {
+	if s := desk.Status(form.Get("status")); s != "" {
+		u.Status = &s
+		what = append(what, strings.ToLower(statusLabel(s)))
+	}
+	if s := desk.Priority(form.Get("priority")); s != "" {
+		u.Priority = &s
+		what = append(what, strings.ToLower(priorityLabel(s))+" priority")
+	}
+	if id := form.Get("assignee"); id == unassigned {
+		u.AssigneeID = new(string)
+		what = append(what, "nobody’s")
+	} else if id != "" {
+		u.AssigneeID = &id
+		what = append(what, "assigned")
+	}
+	if u.AddTags = parseTags(form.Get("add")); len(u.AddTags) > 0 {
+		what = append(what, "tagged")
+	}
+	if u.RemoveTags = parseTags(form.Get("remove")); len(u.RemoveTags) > 0 {
+		what = append(what, "without "+strings.Join(u.RemoveTags, ", "))
+	}
+	return u, what
+}
+
+// parseTags are tags as they are typed, with commas between them.
+func parseTags(text string) (tags []string) {
+	for tag := range strings.SplitSeq(text, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// parseNumbers are the tickets that a form names, each once, at most as many as can be
+// selected.
+func parseNumbers(values []string) []int64 {
+	var numbers []int64
+	for _, v := range values[:min(len(values), maxSelected)] {
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n > 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
+}
+
+// maxSelected is how many tickets a filter of the desk takes.
+const maxSelected = 100
+
+// ticketIDs are the ids of those of some tickets that are there.
+func (p *pages) ticketIDs(r *web.Request, tx *db.Tx, numbers []int64) ([]string, error) {
+	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
+	ids := make([]string, len(tickets))
+	for i := range tickets {
+		ids[i] = tickets[i].ID
+	}
+	return ids, err
+}
+
+// bulkNotice says what became of so many tickets, and how to undo it.
+func bulkNotice(done []desk.Updated, all int, what []string, u desk.BulkUpdate, back string) web.Notice {
+	changed := 0
+	var refused *desk.Updated
+	for i := range done {
+		if done[i].Err != nil {
+			refused = &done[i]
+		} else {
+			changed++
+		}
+	}
+	n := web.Notice{Text: countNoun(changed, "ticket", "tickets") + " changed: " + strings.Join(what, ", ") + "."}
+	if refused != nil {
+		pr, _ := refused.Err.(*problem.Error)
+		n.Text += " " + countNoun(len(done)-changed, "stays as it was", "stay as they were") + ": " + problemText(pr) + "."
+	}
+	if gone := all - len(done); gone > 0 {
+		n.Text += " " + countNoun(gone, "is", "are") + " not there any more."
+	}
+	n.Bad = changed == 0
+	undo := map[string]string{"do": "undo", "back": back}
+	if u.Status != nil {
+		undo["status"] = previousValues(done, func(t *desk.Ticket) string { return string(t.Status) })
+		undo["from-status"] = string(*u.Status)
+	}
+	if u.AssigneeID != nil {
+		undo["assignee"] = previousValues(done, func(t *desk.Ticket) string { return cmp.Or(t.AssigneeID, unassigned) })
+		undo["from-assignee"] = cmp.Or(*u.AssigneeID, unassigned)
+	}
+	size := 0
+	for _, v := range undo {
+		size += len(v)
+	}
+	// What else was changed is not undone, nor what a cookie cannot hold.
+	if size > 0 && size < 2000 && undo["status"]+undo["assignee"] != "" && u.Priority == nil && len(u.AddTags)+len(u.RemoveTags) == 0 {
+		n.Undo, n.Fields = "/inbox", undo
+	}
+	return n
+}
+
+// previousValues is what tickets were that were changed: "open 12 13,pending 15".
+func previousValues(done []desk.Updated, value func(*desk.Ticket) string) string {
+	numbers := make(map[string][]string)
+	var order []string
+	for i := range done {
+		was := value(&done[i].Before)
+		if done[i].Err != nil || was == value(&done[i].After) {
+			continue
+		}
+		if numbers[was] == nil {
+			order = append(order, was)
+		}
+		numbers[was] = append(numbers[was], strconv.FormatInt(done[i].Before.Number, 10))
+	}
+	for i, was := range order {
+		order[i] = was + " " + strings.Join(numbers[was], " ")
+	}
+	return strings.Join(order, ",")
+}
+
+// undo makes tickets what they were, unless they have been changed since.
+func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, back string) error {
+	changed, since := 0, 0
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		changed, since = 0, 0
+		for _, what := range []string{"status", "assignee"} {
+			// As many as can have been changed, each of which was something else.
+			for _, part := range strings.SplitN(form.Get(what), ",", maxSelected) {
+				n, all, err := p.undoPart(r, tx, what, form.Get("from-"+what), part)
+				if err != nil {
+					return err
+				}
+				changed, since = changed+n, since+all-n
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n := web.Notice{Text: countNoun(changed, "ticket is", "tickets are") + " as before."}
+	if since > 0 {
+		n.Text += " " + countNoun(since, "ticket", "tickets") + " had been changed since."
+	}
+	return p.Redirect(w, back, n)
+}
+
+// undoPart makes the tickets of "open 12 13" what it says, those of them that are
+// from still, and returns how many there were of each kind.
+func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (changed, all int, err error) {
+	words := strings.Fields(part)
+	if len(words) == 0 {
+		return 0, 0, nil
+	}
+	numbers := parseNumbers(words[1:])
+	if len(numbers) == 0 { // a query without any would be of all tickets
+		return 0, 0, nil
+	}
+	u := desk.BulkUpdate{}
+	value := func(t *desk.Ticket) string { return string(t.Status) }
+	if what == "status" {
+		u.Status = new(desk.Status(words[0]))
+	} else {
+		u.AssigneeID = new(strings.TrimPrefix(words[0], unassigned))
+		value = func(t *desk.Ticket) string { return cmp.Or(t.AssigneeID, unassigned) }
+	}
+	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
+	if err != nil {
+		return 0, 0, err
+	}
+	var ids []string
+	for i := range tickets {
+		if value(&tickets[i]) == from {
+			ids = append(ids, tickets[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return 0, len(numbers), nil
+	}
+	done, err := p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+	for _, d := range done {
+		if d.Err == nil {
+			changed++
+		}
+	}
+	return changed, len(numbers), err
+}
+
+// markAll marks tickets as read, or as unread.
+func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, read bool, back string) error {
+	mark, word := p.Desk.MarkUnread, "unread"
+	if read {
+		mark, word = p.Desk.MarkRead, "read"
+	}
+	n := 0
+	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		ids, err := p.ticketIDs(r, tx, numbers)
+		if err != nil {
+			return err
+		}
+		n = len(ids)
+		for _, id := range slices.Sorted(slices.Values(ids)) {
+			if err := mark(r.Context(), tx, r.OrganizationID, r.UserID, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, back, web.Notice{Text: countNoun(n, "ticket", "tickets") + " marked as " + word + "."})
+}
+
+// returnPath is where a form says that it was: a list or a ticket.
+func returnPath(form url.Values) string {
+	u, err := url.Parse(form.Get("back"))
+	if err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && !strings.ContainsAny(form.Get("back"), "\\\r\n\t") &&
+		(u.Path == "/inbox" || strings.HasPrefix(u.Path, "/inbox/") || strings.HasPrefix(u.Path, "/tickets/")) {
+		return u.RequestURI()
+	}
+	return "/inbox"
+}
+
+// countNoun is a number of things: "1 ticket", "2 tickets".
+func countNoun(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// problemText is a problem in one sentence without its end.
+func problemText(p *problem.Error) string {
+	if p == nil {
+		return "something went wrong"
+	}
+	for _, i := range p.Issues {
+		return strings.ReplaceAll(i.Path, "_id", "") + " " + i.Message
+	}
+	return p.Message
+}

@@ -1,0 +1,219 @@
+package inbox
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// newTicketPath is the form that makes a ticket. ?customer=ID makes it one of
+// somebody who is known.
+const newTicketPath = "/tickets/new"
+
+// newTicket is what its template shows beside the fields.
+type newTicket struct {
+	Customer *desk.Customer // whom it is for; nil: the fields say
+	Cancel   string
+	Once     string // makes sending twice by mistake the same as sending once
+}
+
+// showNewTicket shows the form of a new ticket.
+func (p *pages) showNewTicket(w http.ResponseWriter, r *web.Request) error {
+	c, err := p.knownCustomer(r)
+	if err != nil {
+		return err
+	}
+	fields, err := p.newTicketFields(r, c)
+	if err != nil {
+		return err
+	}
+	fields.Focus()
+	return p.renderNewTicket(w, r, c, fields, 0)
+}
+
+func (p *pages) renderNewTicket(w http.ResponseWriter, r *web.Request, c *desk.Customer, fields web.Fields, status int) error {
+	body := newTicket{c, "/inbox", rand.Text()}
+	if c != nil {
+		body.Cancel = "/customers/" + c.ID
+	}
+	return p.Render(w, r, "new", web.Page{Title: "New ticket", At: "/inbox", Status: status, Fields: fields, Body: body})
+}
+
+// knownCustomer is whom the address of the form names; nil for nobody.
+func (p *pages) knownCustomer(r *web.Request) (*desk.Customer, error) {
+	id := r.URL.Query().Get("customer")
+	if id == "" {
+		return nil, nil
+	}
+	c, err := p.Desk.Customer(r.Context(), p.DB, r.OrganizationID, id)
+	if err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// replyChannels are how a new ticket can begin, by the connections that there are.
+func (p *pages) replyChannels(r *web.Request, c *desk.Customer) ([]web.Option, error) {
+	options := []web.Option{{Value: desk.ChannelAPI, Label: "Nothing is sent: it is what the customer said"}}
+	if p.Connections == nil {
+		return options, nil
+	}
+	list, err := p.Connections.List(r.Context(), r.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range list {
+		medium, what := "", ""
+		switch {
+		case at.Channel == "sms" && (c == nil || len(c.Phones) > 0):
+			medium, what = "sms", "SMS from "
+		case strings.HasPrefix(at.Channel, "email-") && at.Channel != "email-delivery" && (c == nil || len(c.Emails) > 0):
+			medium, what = "email", "E-mail from "
+		}
+		if medium != "" && at.Enabled {
+			options = append(options, web.Option{Value: medium + " " + at.ID, Label: what + at.Address})
+		}
+	}
+	return options, nil
+}
+
+func (p *pages) newTicketFields(r *web.Request, c *desk.Customer) (web.Fields, error) {
+	ways, err := p.replyChannels(r, c)
+	if err != nil {
+		return nil, err
+	}
+	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	var fields web.Fields
+	if c == nil {
+		fields = append(fields,
+			web.Field{Name: "customer.name", Label: "Name", Type: "text", Optional: true, Most: 255},
+			web.Field{Name: "customer.email", Label: "E-mail", Type: "email", Optional: true, Most: 254, Help: "Whoever has the address or the number already is found by it."},
+			web.Field{Name: "customer.phone", Label: "Phone", Type: "tel", Optional: true, Most: 40, Placeholder: "+4915112345678"},
+		)
+	}
+	channel := web.Field{Name: "channel", Label: "How it begins", Type: "select", Options: ways, Value: ways[len(ways)-1].Value}
+	if len(ways) == 1 {
+		channel.Help = "A message can be sent where a channel for e-mail or SMS is connected."
+	}
+	return append(fields, channel,
+		web.Field{Name: "subject", Label: "Subject", Type: "text", Least: 1, Most: 500},
+		web.Field{Name: "text", Label: "Message", Type: "textarea", Rows: 6, Optional: true, Most: 100_000},
+		web.Field{Name: "priority", Label: "Priority", Type: "select", Value: string(desk.PriorityNormal), Options: selectable("", desk.Priorities[:], priorityLabel)[1:]},
+		web.Field{Name: "assignee_id", Label: "Assignee", Type: "select", Value: r.UserID, Options: memberOptions(members)},
+		web.Field{Name: "tags", Label: "Tags", Type: "text", Optional: true, Most: 500, Help: "With commas between them."},
+	), nil
+}
+
+// memberOptions are to whom a ticket can be given, nobody first.
+func memberOptions(members []account.User) []web.Option {
+	options := []web.Option{{Label: "Nobody"}}
+	for _, m := range members {
+		options = append(options, web.Option{Value: m.ID, Label: cmp.Or(m.Name, m.Email)})
+	}
+	return options
+}
+
+// submitNewTicket makes the ticket of the form.
+func (p *pages) submitNewTicket(w http.ResponseWriter, r *web.Request) error {
+	// Without files, but a message may be longer than other forms are.
+	upload, ok := p.Upload(w, r, 0)
+	if !ok {
+		return nil
+	}
+	form := upload.Values
+	c, err := p.knownCustomer(r)
+	if err != nil {
+		return err
+	}
+	key := submissionKey(r, form)
+	if key != "" && !p.once.first(key, r.Now) {
+		return p.Redirect(w, "/inbox", web.Notice{Text: "The ticket was made when the form was sent first."})
+	}
+	t, err := p.createTicket(r, form, c)
+	if err != nil {
+		p.once.undo(key)
+	}
+	if err == nil {
+		return p.Redirect(w, "/tickets/"+strconv.FormatInt(t.Number, 10), web.Notice{Text: "Ticket " + strconv.FormatInt(t.Number, 10) + " is made."})
+	}
+	fields, ferr := p.newTicketFields(r, c)
+	if ferr != nil {
+		return ferr
+	}
+	fields.Fill(form)
+	if !refused(fields, err) {
+		return err
+	}
+	return p.renderNewTicket(w, r, c, fields, http.StatusUnprocessableEntity)
+}
+
+func (p *pages) createTicket(r *web.Request, form url.Values, c *desk.Customer) (desk.Ticket, error) {
+	says, err := p.Desk.Compose(r.Context(), desk.Draft{Text: strings.ReplaceAll(form.Get("text"), "\r\n", "\n")})
+	if err != nil {
+		return desk.Ticket{}, err
+	}
+	n := desk.NewTicket{
+		Subject: form.Get("subject"), Priority: desk.Priority(form.Get("priority")), AssigneeID: form.Get("assignee_id"), Tags: parseTags(form.Get("tags")),
+		By: desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}, Says: says,
+	}
+	n.Channel, n.ConnectionID, _ = strings.Cut(form.Get("channel"), " ")
+	if c != nil {
+		n.CustomerID = c.ID
+	} else {
+		n.Customer = &desk.Person{
+			Name: strings.TrimSpace(form.Get("customer.name")), Email: strings.TrimSpace(form.Get("customer.email")), Phone: strings.TrimSpace(form.Get("customer.phone")),
+		}
+	}
+	var t desk.Ticket
+	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
+		if t, err = p.Desk.CreateTicket(r.Context(), tx, r.OrganizationID, n); err != nil {
+			return err
+		}
+		return p.Desk.MarkRead(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
+	})
+	return t, err
+}
+
+// refused is [web.Fields.Refused], of a form in which one field has a whole list:
+// what is said of "emails.2" is said of "emails", and a conflict of its member.
+func refused(fields web.Fields, err error) bool {
+	pr, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return false
+	}
+	if member, _ := pr.Details["member"].(string); pr.Kind == problem.Conflict && fields.Field(member) != nil {
+		fields.Mark([]problem.Issue{{Path: member, Message: "cannot be this: " + pr.Message}})
+		fields.Focus()
+		return true
+	}
+	shown := *pr
+	shown.Issues = nil
+	for _, i := range pr.Issues {
+		for name := i.Path; ; {
+			if fields.Field(name) != nil {
+				i.Path = name
+				break
+			}
+			dot := strings.LastIndexByte(name, '.')
+			if dot < 0 {
+				break
+			}
+			name = name[:dot]
+		}
+		shown.Issues = append(shown.Issues, i)
+	}
+	return fields.Refused(&shown)
+}

@@ -1,0 +1,405 @@
+package inbox
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// changeProperties changes the fields that a form has; each of them is one that is
+// undone by sending the old value. Beside each a form has, as "was.status", what the
+// reader saw: what somebody else has changed meanwhile is not changed back unseen.
+func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	var before, after desk.Ticket
+	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) (err error) {
+		before = t
+		if err := changedSince(&t, form); err != nil {
+			return err
+		}
+		u := desk.Update{}
+		if form.Has("status") {
+			u.Status = new(desk.Status(form.Get("status")))
+		}
+		if form.Has("priority") {
+			u.Priority = new(desk.Priority(form.Get("priority")))
+		}
+		if form.Has("assignee") {
+			u.AssigneeID = new(form.Get("assignee"))
+		}
+		if form.Has("subject") {
+			u.Subject = new(strings.TrimSpace(form.Get("subject")))
+		}
+		if form.Has("tags") {
+			u.Tags = new(readTags(form.Get("tags")))
+			if form.Has("was.tags") {
+				u.Tags = new(retag(t.Tags, readTags(form.Get("was.tags")), *u.Tags))
+			}
+		}
+		after, err = p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, u)
+		return err
+	})
+	if e, ok := submitError(err); ok && before.ID != "" {
+		if form.Has("undo") {
+			return p.Redirect(w, ticketPath(before.Number)+listQuery(r), web.Notice{Text: "That was not undone. " + asSentence(e.Message), Bad: true})
+		}
+		return p.showTicket(w, r, before, draftForm{}, wrongProperties(form, e))
+	}
+	if err != nil {
+		return err
+	}
+	n := changeNotice(&before, &after)
+	if n.Undo != "" {
+		n.Undo += listQuery(r)
+	}
+	return p.Redirect(w, ticketPath(before.Number)+listQuery(r), n)
+}
+
+// changedSince refuses a form whose reader saw another value than there is now,
+// unless it asks for that one. Tags are changed one by one instead, see [retag].
+func changedSince(t *desk.Ticket, form url.Values) error {
+	for name, now := range map[string]string{"status": string(t.Status), "priority": string(t.Priority), "assignee": t.AssigneeID, "subject": t.Subject} {
+		if was := "was." + name; form.Has(name) && form.Has(was) && form.Get(was) != now && strings.TrimSpace(form.Get(name)) != now {
+			return problem.New(problem.Conflict, "Somebody else has changed it meanwhile, so it was left as it is now.")
+		}
+	}
+	return nil
+}
+
+// retag does to tags what made others of what they were.
+func retag(now, was, wanted []string) []string {
+	tags := slices.DeleteFunc(slices.Clone(now), func(tag string) bool { return slices.Contains(was, tag) && !slices.Contains(wanted, tag) })
+	for _, tag := range wanted {
+		if !slices.Contains(was, tag) && !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// readTags reads tags with commas between them.
+func readTags(text string) []string {
+	tags := []string{}
+	for tag := range strings.SplitSeq(text, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" && !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// changeNotice says what a change did, and how it is undone.
+func changeNotice(before, after *desk.Ticket) web.Notice {
+	n := web.Notice{Undo: ticketPath(before.Number) + "/properties", Fields: map[string]string{"undo": "1"}}
+	back := func(name, from, to string) { n.Fields[name], n.Fields["was."+name] = from, to }
+	var words []string
+	if before.Status != after.Status {
+		back("status", string(before.Status), string(after.Status))
+		words = append(words, "The ticket is "+strings.ToLower(statusLabel(after.Status))+".")
+	}
+	if before.Priority != after.Priority {
+		back("priority", string(before.Priority), string(after.Priority))
+		words = append(words, "The priority is "+strings.ToLower(priorityLabel(after.Priority))+".")
+	}
+	if before.AssigneeID != after.AssigneeID {
+		back("assignee", before.AssigneeID, after.AssigneeID)
+		if words = append(words, "The ticket is assigned."); after.AssigneeID == "" {
+			words[len(words)-1] = "The ticket is nobody's."
+		}
+	}
+	if before.Subject != after.Subject {
+		back("subject", before.Subject, after.Subject)
+		words = append(words, "The subject is changed.")
+	}
+	if !slices.Equal(before.Tags, after.Tags) {
+		back("tags", strings.Join(before.Tags, ", "), strings.Join(after.Tags, ", "))
+		words = append(words, "The tags are changed.")
+	}
+	if len(words) == 0 {
+		return web.Notice{Text: "Nothing was changed: it was so already."}
+	}
+	n.Text = strings.Join(words, " ")
+	// The notice is kept in a cookie, which cannot hold much.
+	size := 0
+	for _, v := range n.Fields {
+		size += len(v)
+	}
+	if size > 1500 {
+		n.Undo, n.Fields = "", nil
+	}
+	return n
+}
+
+// wrongProperties are the fields of a refused form.
+func wrongProperties(form url.Values, e *problem.Error) web.Fields {
+	fs := web.Fields{}
+	for _, f := range []web.Field{
+		{Name: "status", Label: "Status"}, {Name: "priority", Label: "Priority"}, {Name: "assignee", Label: "Assignee"},
+		{Name: "subject", Label: "Subject"}, {Name: "tags", Label: "Tags"},
+	} {
+		if form.Has(f.Name) {
+			fs = append(fs, f)
+		}
+	}
+	fs.Fill(form)
+	for i, issue := range e.Issues {
+		name, _, _ := strings.Cut(issue.Path, ".")
+		e.Issues[i].Path = strings.TrimSuffix(name, "_id")
+	}
+	fs.Refused(e)
+	return fs
+}
+
+// candidate is a ticket that another one may be merged into.
+type candidate struct {
+	ID, Path string
+	Number   int64
+	Subject  string
+	Customer      string
+	Status   web.Badge
+	Updated  web.Time
+	Merge    string // where merging into it is posted
+}
+
+func newCandidate(r *web.Request, t *desk.Ticket, merge string) candidate {
+	return candidate{t.ID, ticketPath(t.Number), t.Number, t.Subject, requesterName(t), statusBadge(t.Status), r.Time(t.UpdatedAt), merge}
+}
+
+// mergePage is the page that asks into which ticket one is merged.
+type mergePage struct {
+	desk.Ticket
+	Path, In string
+	Search   string
+	Own      []candidate // of the same customer
+	Found    []candidate // by the search
+	Nothing  bool        // there was a search, and it found nothing
+}
+
+const maxCandidates = 15
+
+// showMergeForm shows the tickets of the same customer first, and those that a search
+// by number or words finds.
+func (p *pages) showMergeForm(w http.ResponseWriter, r *web.Request) error {
+	b := mergePage{Search: strings.TrimSpace(r.URL.Query().Get("find")), In: listQuery(r)}
+	err := p.DB.Read(r.Context(), func(tx *db.Tx) error {
+		t, err := p.found(r, tx)
+		if err != nil {
+			return err
+		}
+		if t.MergedIntoID != "" {
+			return problem.New(problem.Conflict, "This ticket is merged into another one already.")
+		}
+		b.Ticket, b.Path = t, ticketPath(t.Number)
+		list := func(q desk.TicketQuery) ([]candidate, error) {
+			q.Limit = maxCandidates
+			tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, q)
+			var out []candidate
+			for _, o := range tickets {
+				if o.ID != t.ID && o.MergedIntoID == "" {
+					out = append(out, newCandidate(r, &o, b.Path+"/merge"+b.In))
+				}
+			}
+			return out, err
+		}
+		if b.Own, err = list(desk.TicketQuery{CustomerID: []string{t.Customer.ID}}); err != nil {
+			return err
+		}
+		if b.Search == "" {
+			return nil
+		}
+		q := desk.TicketQuery{Text: b.Search}
+		if n, err := strconv.ParseInt(strings.TrimPrefix(b.Search, "#"), 10, 64); err == nil && n > 0 {
+			q = desk.TicketQuery{Number: []int64{n}}
+		}
+		if b.Found, err = list(q); problem.Of(err) == problem.Invalid {
+			b.Found, err = nil, nil
+		}
+		b.Nothing = len(b.Found) == 0
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.Render(w, r, "merge", web.Page{Title: "Merge ticket #" + strconv.FormatInt(b.Number, 10), At: "/inbox", Body: b})
+}
+
+func (p *pages) merge(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	var merged, survivor desk.Ticket
+	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) (err error) {
+		merged = t
+		survivor, err = p.Desk.Merge(ctx, tx, r.OrganizationID, t.ID, form.Get("into"))
+		return err
+	})
+	if problem.Of(err) == problem.Invalid {
+		return problem.New(problem.Conflict, "The ticket that was chosen is not there any more.")
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, ticketPath(survivor.Number)+listQuery(r), web.Notice{
+		Text: "Ticket #" + strconv.FormatInt(merged.Number, 10) + " is merged into this one.",
+		Undo: ticketPath(merged.Number) + "/unmerge" + listQuery(r),
+	})
+}
+
+func (p *pages) unmerge(w http.ResponseWriter, r *web.Request) error {
+	if _, ok := p.Form(w, r); !ok {
+		return nil
+	}
+	var t desk.Ticket
+	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, found desk.Ticket) (err error) {
+		t, err = p.Desk.Unmerge(ctx, tx, r.OrganizationID, found.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), web.Notice{Text: "The merge is undone: what came from this ticket is back."})
+}
+
+// splitPage is the page that asks which messages are split off.
+type splitPage struct {
+	desk.Ticket
+	Path, In string
+	Messages []splitChoice
+	More     bool // there are older ones, which are not offered
+	Wrong    string
+}
+
+type splitChoice struct {
+	ID, Sender, Text string
+	Note, Chosen  bool
+	Icon, Channel string
+	At            web.Time
+}
+
+// maxSplit is from how many messages, the newest, one chooses.
+const maxSplit = 200
+
+func (p *pages) showSplitForm(w http.ResponseWriter, r *web.Request) error {
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	return p.renderSplit(w, r, t, r.URL.Query()["message"], "")
+}
+
+func (p *pages) renderSplit(w http.ResponseWriter, r *web.Request, t desk.Ticket, chosen []string, wrong string) error {
+	b := splitPage{Ticket: t, Path: ticketPath(t.Number), In: listQuery(r), Wrong: wrong}
+	messages, next, err := p.Desk.FindMessages(r.Context(), p.DB, r.OrganizationID, t.ID, desk.MessageQuery{Limit: maxSplit})
+	if err != nil {
+		return err
+	}
+	b.More = next != nil
+	for _, m := range slices.Backward(messages) {
+		text := m.Text
+		if m.Stripped != "" {
+			text = m.Stripped
+		}
+		text = strings.Join(strings.Fields(short(text)), " ")
+		if runes := []rune(text); len(runes) > 200 {
+			text = string(runes[:200]) + "…"
+		}
+		switch {
+		case text == "" && len(m.Attachments) > 0:
+			text = "File: " + m.Attachments[0].Name
+		case text == "":
+			text = "(says nothing)"
+		}
+		who := m.Author.Name
+		if who == "" {
+			if who = "Kickstand"; m.Author.Type == desk.AuthorCustomer {
+				who = requesterName(&t)
+			}
+		}
+		b.Messages = append(b.Messages, splitChoice{
+			ID: m.ID, Sender: who, Text: text, Note: m.Kind == desk.KindNote, Chosen: slices.Contains(chosen, m.ID),
+			Icon: channelIcon(m.Channel), Channel: channelLabel(m.Channel), At: r.Time(m.CreatedAt),
+		})
+	}
+	page := web.Page{Title: "Split ticket #" + strconv.FormatInt(t.Number, 10), At: "/inbox", Body: b}
+	if wrong != "" {
+		page.Status = http.StatusUnprocessableEntity
+	}
+	return p.Render(w, r, "split", page)
+}
+
+func (p *pages) split(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	var from, t desk.Ticket
+	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, found desk.Ticket) (err error) {
+		from = found
+		if len(form["message"]) == 0 {
+			return problem.New(problem.Invalid, "choose the messages that go into a ticket of their own")
+		}
+		t, err = p.Desk.Split(ctx, tx, r.OrganizationID, found.ID, form["message"])
+		return err
+	})
+	if e, ok := submitError(err); ok && from.ID != "" {
+		wrong := asSentence(e.Message)
+		if len(e.Issues) > 0 {
+			wrong = "A message that was chosen is not in this ticket any more."
+		}
+		return p.renderSplit(w, r, from, form["message"], wrong+" Nothing was changed.")
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), web.Notice{
+		Text: "This ticket has the messages that were split off #" + strconv.FormatInt(from.Number, 10) + ".",
+		Undo: ticketPath(t.Number) + "/merge" + listQuery(r), Fields: map[string]string{"into": from.ID},
+	})
+}
+
+// confirmDeleteTicket and delete remove a ticket for good.
+func (p *pages) confirmDeleteTicket(w http.ResponseWriter, r *web.Request) error {
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	return p.Confirm(w, r, "Delete ticket #"+strconv.FormatInt(t.Number, 10), web.Page{At: "/inbox"}, deleteConfirmation(r, &t))
+}
+
+func deleteConfirmation(r *web.Request, t *desk.Ticket) web.Confirm {
+	return web.Confirm{
+		Text: "“" + t.Subject + "” goes for good, with everything that was said in it, and with the tickets that were merged into it. " +
+			"What waits to be sent is not sent any more. Nobody can bring it back.",
+		Type: strconv.FormatInt(t.Number, 10), Label: "Delete the ticket", Cancel: ticketPath(t.Number) + listQuery(r),
+	}
+}
+
+func (p *pages) deleteTicket(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	if c := deleteConfirmation(r, &t); !p.Confirmed(form, c) {
+		return p.Confirm(w, r, "Delete ticket #"+strconv.FormatInt(t.Number, 10), web.Page{At: "/inbox"}, c)
+	}
+	if err := p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.Desk.Delete(r.Context(), tx, r.OrganizationID, t.ID) }); err != nil {
+		return err
+	}
+	return p.Redirect(w, "/inbox", web.Notice{Text: "Ticket #" + strconv.FormatInt(t.Number, 10) + " is deleted."})
+}

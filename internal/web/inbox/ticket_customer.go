@@ -1,0 +1,254 @@
+package inbox
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/call"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// Of each kind the panel beside a ticket shows the newest few.
+const (
+	fewOthers = 5
+	fewOrders = 3
+	fewCalls  = 3
+	fewRiders = 3
+	fewRides  = 3
+)
+
+// customerPanel is what is known of a ticket's customer.
+type customerPanel struct {
+	ID, Name   string
+	Avatar     web.Avatar
+	Emails     []contactPoint
+	Phones     []string
+	Identities []pair
+	ExternalID string
+	Gone       bool // they were deleted
+	Others     []candidate
+	More       bool // there are more tickets
+	Orders     []orderLine
+	Calls      []callLine
+	Riders     []rider
+
+	emails, phones []string
+}
+
+type contactPoint struct {
+	Email string
+	Fails bool // mail to it has failed for good
+}
+
+type orderLine struct {
+	Number, Status, Total, URL string
+	Items                      []string
+	Returns                    []string
+	At                         web.Time
+}
+
+type callLine struct {
+	Words, With string
+	At          web.Time
+}
+
+// rider is somebody whom the fleet knows by the customer's address or number.
+type rider struct {
+	Path   string
+	Name   string
+	Status web.Badge
+	Says   string // "12 rides"
+	Open   *rideLine
+	Rides  []rideLine
+}
+
+type rideLine struct {
+	Path  string
+	Words string
+	Price string
+	At    web.Time
+}
+
+// readCustomerPanel reads what the desk, shops and telephones know of a ticket's customer.
+func (p *pages) readCustomerPanel(r *web.Request, tx *db.Tx, t *desk.Ticket) (customerPanel, error) {
+	ctx := r.Context()
+	b := customerPanel{ID: t.Customer.ID, Name: cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone)}
+	c, err := p.Desk.Customer(ctx, tx, r.OrganizationID, t.Customer.ID)
+	switch {
+	case problem.Of(err) == problem.NotFound:
+		b.Gone = true
+	case err != nil:
+		return b, err
+	default:
+		b.Name, b.Phones, b.ExternalID = cmp.Or(c.Name, b.Name), c.Phones, c.ExternalID
+		b.emails, b.phones = c.Emails, c.Phones
+		for _, e := range c.Emails {
+			b.Emails = append(b.Emails, contactPoint{e, slices.Contains(c.Undeliverable, e)})
+		}
+		for _, i := range c.Identities {
+			b.Identities = append(b.Identities, pair{channelLabel(i.Channel), i.ExternalID})
+		}
+	}
+	b.Avatar = web.NewAvatar(cmp.Or(b.Name, "?"))
+	others, next, err := p.Desk.FindTickets(ctx, tx, r.OrganizationID, desk.TicketQuery{CustomerID: []string{t.Customer.ID}, Limit: fewOthers + 1})
+	if err != nil {
+		return b, err
+	}
+	for _, o := range others {
+		if o.ID != t.ID && len(b.Others) < fewOthers {
+			b.Others = append(b.Others, newCandidate(r, &o, ""))
+		}
+	}
+	b.More = next != nil || len(others) > len(b.Others)+1
+	if p.Shop != nil {
+		orders, err := p.Shop.Orders(ctx, tx, r.OrganizationID, t.Customer.ID)
+		if err != nil {
+			return b, err
+		}
+		for i := range orders[:min(len(orders), fewOrders)] {
+			b.Orders = append(b.Orders, newOrderLine(r, &orders[i]))
+		}
+	}
+	if p.Calls != nil && len(b.phones) > 0 {
+		calls, err := p.Calls.List(ctx, tx, r.OrganizationID, call.Filter{Phone: b.phones[0]})
+		if err != nil {
+			return b, err
+		}
+		for _, c := range calls[:min(len(calls), fewCalls)] {
+			e := newCallEntry(r, c)
+			if e.Duration != "" {
+				e.Words += ", " + e.Duration
+			}
+			b.Calls = append(b.Calls, callLine{e.Words, e.Target, e.At})
+		}
+	}
+	return b, nil
+}
+
+func newOrderLine(r *web.Request, o *shop.Order) orderLine {
+	l := orderLine{Number: cmp.Or(o.Number, o.ExternalID), Status: o.Status, At: r.Time(o.PlacedAt), Total: strings.TrimSpace(o.Total + " " + o.Currency)}
+	if strings.HasPrefix(o.URL, "https://") {
+		l.URL = o.URL
+	}
+	for i, item := range o.Items {
+		if i == 3 && len(o.Items) > 4 {
+			l.Items = append(l.Items, strconv.Itoa(len(o.Items)-i)+" more")
+			break
+		}
+		l.Items = append(l.Items, strconv.FormatInt(item.Quantity, 10)+" × "+item.Name)
+	}
+	for _, back := range o.Returns {
+		text := "Return: " + back.Status
+		if back.Reason != "" {
+			text += " (" + back.Reason + ")"
+		}
+		l.Returns = append(l.Returns, text)
+	}
+	return l
+}
+
+// riders are whom the fleet, in production, knows by some addresses and numbers.
+func (p *pages) riders(r *web.Request, emails, phones []string) ([]rider, error) {
+	if p.Fleet == nil || len(emails) == 0 && len(phones) == 0 {
+		return nil, nil
+	}
+	var list []rider
+	err := p.FleetDB.Read(r.Context(), func(tx *db.Tx) error {
+		list = nil
+		var found []fleet.Customer
+		find := func(q fleet.CustomerQuery) error {
+			q.Limit = fewRiders
+			docs, _, err := p.Fleet.FindCustomers(r.Context(), tx, r.OrganizationID, q)
+			if err != nil {
+				return err
+			}
+			for _, d := range docs {
+				if len(found) == fewRiders || slices.ContainsFunc(found, func(c fleet.Customer) bool { return c.ID == d.ID }) {
+					continue
+				}
+				var c fleet.Customer
+				if err := json.Unmarshal(d.JSON, &c); err != nil {
+					return fmt.Errorf("read rider %s: %w", d.ID, err)
+				}
+				found = append(found, c)
+			}
+			return nil
+		}
+		if len(emails) > 0 {
+			if err := find(fleet.CustomerQuery{Email: emails}); err != nil {
+				return err
+			}
+		}
+		if len(phones) > 0 {
+			if err := find(fleet.CustomerQuery{Phone: phones}); err != nil {
+				return err
+			}
+		}
+		for i := range found {
+			one, err := p.oneRider(r, tx, &found[i])
+			if err != nil {
+				return err
+			}
+			list = append(list, one)
+		}
+		return nil
+	})
+	return list, err
+}
+
+func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, error) {
+	b := rider{Path: "/fleet/riders/" + c.ID, Name: cmp.Or(string(c.Name), string(c.Email), string(c.Phone)), Status: web.Badge{Text: "Active", Tone: web.Good}}
+	if c.Status == fleet.CustomerBlocked {
+		b.Status = web.Badge{Text: "Blocked", Tone: web.Bad, Icon: "alert"}
+	}
+	b.Says = web.Number(c.RideCount) + plural(int(c.RideCount), " ride", " rides")
+	docs, _, err := p.Fleet.FindRides(r.Context(), tx, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: fewRides + 1})
+	if err != nil {
+		return b, err
+	}
+	for _, d := range docs {
+		var ride fleet.Ride
+		if err := json.Unmarshal(d.JSON, &ride); err != nil {
+			return b, fmt.Errorf("read ride %s: %w", d.ID, err)
+		}
+		l := newRideLine(r, &ride)
+		if string(c.OpenRideID) == ride.ID {
+			b.Open = &l
+		} else if len(b.Rides) < fewRides {
+			b.Rides = append(b.Rides, l)
+		}
+	}
+	return b, nil
+}
+
+func newRideLine(r *web.Request, ride *fleet.Ride) rideLine {
+	l := rideLine{Path: "/fleet/rides/" + ride.ID, Words: strings.ReplaceAll(string(ride.Status), "_", " ")}
+	at := time.Time(ride.StartedAt)
+	if at.IsZero() {
+		at = time.Time(ride.CreatedAt)
+	}
+	l.At = r.Time(at)
+	if l.Words != "" {
+		l.Words = strings.ToUpper(l.Words[:1]) + l.Words[1:]
+	}
+	if ride.DistanceMeters != nil && *ride.DistanceMeters > 0 {
+		l.Words += ", " + strconv.FormatFloat(float64(*ride.DistanceMeters)/1000, 'f', 1, 64) + " km"
+	}
+	if ride.Price != nil {
+		l.Price = web.Money(ride.Price.TotalAmount, ride.Price.Currency)
+		if status := strings.ReplaceAll(ride.PaymentStatus, "_", " "); status != "" && status != "paid" {
+			l.Price += ", " + status
+		}
+	}
+	return l
+}

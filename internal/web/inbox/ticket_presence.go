@@ -1,0 +1,112 @@
+package inbox
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// presence is who has which ticket open, as far as their browsers say so every now
+// and then. It is kept in this process only, and for a short time.
+type presence struct {
+	mu      sync.Mutex
+	tickets map[string]map[string]sighting // by ticket and member
+}
+
+type sighting struct {
+	name    string
+	writing bool
+	at      time.Time
+}
+
+// presenceLife is how long somebody is taken to be there who was seen once.
+const presenceLife = 45 * time.Second
+
+// see notes that somebody looks at a ticket, and reports whether that changes who is
+// there.
+func (p *presence) see(ticketID, userID, name string, writing bool, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tickets == nil {
+		p.tickets = make(map[string]map[string]sighting)
+	}
+	there := p.tickets[ticketID]
+	if there == nil {
+		there = make(map[string]sighting)
+		p.tickets[ticketID] = there
+	}
+	before, was := there[userID]
+	there[userID] = sighting{name, writing, now}
+	news := !was || before.writing != writing
+	for id, s := range there {
+		if now.Sub(s.at) > presenceLife {
+			delete(there, id)
+			news = true
+		}
+	}
+	if len(p.tickets) > 1000 {
+		maps.DeleteFunc(p.tickets, func(_ string, there map[string]sighting) bool {
+			maps.DeleteFunc(there, func(_ string, s sighting) bool { return now.Sub(s.at) > presenceLife })
+			return len(there) == 0
+		})
+	}
+	return news
+}
+
+// leave notes that somebody went away, and reports whether they were there.
+func (p *presence) leave(ticketID, userID string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, was := p.tickets[ticketID][userID]
+	delete(p.tickets[ticketID], userID)
+	if len(p.tickets[ticketID]) == 0 {
+		delete(p.tickets, ticketID)
+	}
+	return was
+}
+
+// others says who else has a ticket open: "Ben is writing. Ada has it open too."
+func (p *presence) others(ticketID, userID string, now time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var writing, looking []string
+	for id, s := range p.tickets[ticketID] {
+		switch {
+		case id == userID || now.Sub(s.at) > presenceLife:
+		case s.writing:
+			writing = append(writing, s.name)
+		default:
+			looking = append(looking, s.name)
+		}
+	}
+	slices.Sort(writing)
+	slices.Sort(looking)
+	var text []string
+	if len(writing) > 0 {
+		text = append(text, joinNames(writing)+plural(len(writing), " is writing here.", " are writing here."))
+	}
+	if len(looking) > 0 {
+		text = append(text, joinNames(looking)+plural(len(looking), " has this ticket open.", " have this ticket open."))
+	}
+	return strings.Join(text, " ")
+}
+
+// joinNames lists a few names as people say them.
+func joinNames(list []string) string {
+	switch {
+	case len(list) > 3:
+		return strings.Join(list[:2], ", ") + " and others"
+	case len(list) > 1:
+		return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
+	}
+	return list[0]
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

@@ -1,0 +1,436 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// maxAttached is how many bytes the files of one message may have together, as in
+// the API.
+const maxAttached = 25 << 20
+
+// composer is the form in which replies and notes are written.
+type composer struct {
+	Kind        string // which of the two is in front
+	Reply, Note string
+	Options        []replyOption
+	Refusal       string // why nothing can be answered; empty: something can
+	Wrong       string // why what was sent was refused
+	Files       bool   // there were files, which have to be chosen again
+	DraftSavedAt        web.Time
+	Once        string // makes sending twice by mistake the same as sending once
+	Seen        string // the newest message that the page shows; empty: there is none
+	Crossed     *crossedReply
+	MaxMB       int
+}
+
+// crossedReply asks whether a reply shall leave although its writer has not seen another.
+type crossedReply struct {
+	Author  string
+	When string // "20 s ago"
+	Do   string // the button that was pressed
+}
+
+// replyOption is a conversation in which the ticket can be answered.
+type replyOption struct {
+	ID      string
+	Icon    string
+	Channel string
+	From    string
+	To      string
+	Copies  string
+	Refusal string
+	Warning string
+	Until   web.Time // when the channel's window closes, or has closed
+	Left    string   // how long that is
+	Chosen  bool
+	// What mails ask for and do not prove: other recipients, and more copies.
+	Address string // the recipient's own
+	Offers  []recipientOption
+	Copy    []recipientOption
+}
+
+// HasSelection reports whether one of the offers is chosen.
+func (w replyOption) HasSelection() bool {
+	return slices.ContainsFunc(w.Offers, func(o recipientOption) bool { return o.Chosen })
+}
+
+// recipientOption is an address that the writer may choose.
+type recipientOption struct {
+	Address, Name, Why string
+	Chosen             bool
+}
+
+// draftForm is what somebody sent by the composer.
+type draftForm struct {
+	kind         string
+	reply, note  string
+	conversation string
+	to           string
+	cc           []string
+	seen         *string // see [desk.Reply]
+	wrong        string  // why it was refused
+	crossed      *crossedReply
+	files        bool
+}
+
+// refused reports whether it has to be shown again.
+func (s *draftForm) refused() bool { return s.wrong != "" || s.crossed != nil }
+
+func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm) (composer, error) {
+	ctx := r.Context()
+	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20}
+	drafts, err := p.Desk.KeptDrafts(ctx, q, r.OrganizationID, r.UserID, t.ID)
+	if err != nil {
+		return c, err
+	}
+	reply, note := drafts[desk.KindReply], drafts[desk.KindNote]
+	chosen := reply.ConversationID
+	c.Reply, c.Note = reply.Text, note.Text
+	if c.Reply == "" && c.Note != "" {
+		c.Kind = desk.KindNote
+	}
+	if c.DraftSavedAt = r.Time(reply.UpdatedAt); note.UpdatedAt.After(reply.UpdatedAt) {
+		c.DraftSavedAt = r.Time(note.UpdatedAt)
+	}
+	if id := r.URL.Query().Get("again"); id != "" && c.Reply == "" {
+		if m, err := p.Desk.Message(ctx, q, r.OrganizationID, t.ID, id); err == nil && m.Direction == desk.DirectionOutbound && m.Kind == desk.KindReply {
+			c.Kind, c.Reply, chosen = desk.KindReply, m.Text, m.ConversationID
+		} else if err != nil && problem.Of(err) != problem.NotFound {
+			return c, err
+		}
+	}
+	if said.refused() {
+		c.Kind, c.Reply, c.Note, c.Wrong, c.Crossed, c.Files, c.DraftSavedAt = said.kind, said.reply, said.note, said.wrong, said.crossed, said.files, web.Time{}
+		chosen = said.conversation
+	}
+	ways, err := p.Desk.WaysOut(ctx, q, r.OrganizationID, t.ID)
+	if err != nil {
+		return c, err
+	}
+	first, can := -1, false
+	for i := range ways {
+		w := newReplyOption(r, &ways[i], said)
+		if w.ID == chosen || first < 0 && w.Refusal == "" {
+			first = i
+		}
+		can = can || w.Refusal == ""
+		c.Options = append(c.Options, w)
+	}
+	if chosen != "" {
+		for i := range c.Options {
+			if c.Options[i].ID == chosen {
+				first = i
+			}
+		}
+	}
+	if first >= 0 {
+		c.Options[first].Chosen = true
+	}
+	switch {
+	case len(ways) == 0:
+		c.Refusal = "There is no conversation in this ticket yet, so there is nobody to answer. Write a note, or begin with a new ticket to the customer."
+	case !can && len(ways) == 1:
+		c.Refusal = asSentence(c.Options[0].Refusal)
+	case !can:
+		c.Refusal = "Nothing can leave by any of the conversations now."
+	}
+	if c.Refusal != "" && c.Reply == "" {
+		c.Kind = desk.KindNote
+	}
+	return c, nil
+}
+
+func newReplyOption(r *web.Request, o *desk.WayOut, said draftForm) replyOption {
+	w := replyOption{
+		ID: o.ConversationID, Icon: channelIcon(o.Channel), Channel: channelLabel(o.Channel), From: o.From,
+		To: partyName(o.To), Refusal: o.Refusal, Warning: o.Warning, Until: r.Time(o.OpenUntil), Address: o.To.Email,
+	}
+	for _, c := range o.Offers {
+		w.Offers = append(w.Offers, recipientOption{c.To, partyName(channel.Party{Name: c.Name, Email: c.To}), asSentence(c.Reason), said.to == c.To})
+	}
+	for _, a := range o.Withheld {
+		w.Copy = append(w.Copy, recipientOption{Address: a.Email, Name: partyName(channel.Party{Name: a.Name, Email: a.Email}), Chosen: slices.Contains(said.cc, a.Email)})
+	}
+	var copies []string
+	for _, c := range o.Cc {
+		copies = append(copies, partyName(c))
+	}
+	w.Copies = strings.Join(copies, ", ")
+	if left := o.OpenUntil.Sub(r.Now); !o.OpenUntil.IsZero() && left > 0 {
+		w.Left = approximate(left)
+	}
+	return w
+}
+
+// partyName is what one end of a conversation is called, with the address.
+func partyName(p channel.Party) string {
+	address := cmp.Or(p.Email, p.Phone)
+	switch {
+	case p.Name != "" && address != "" && p.Name != address:
+		return p.Name + " (" + address + ")"
+	case p.Name != "" || address != "":
+		return cmp.Or(p.Name, address)
+	}
+	return p.ID
+}
+
+// asSentence is what a service says as a person writes it.
+func asSentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
+		text += "."
+	}
+	return text
+}
+
+// submissions remembers the forms that were sent a moment ago.
+type submissions struct {
+	mu   sync.Mutex
+	seen map[string]time.Time
+}
+
+// submissionKey is what a form is remembered by; empty when it has nothing of the kind.
+func submissionKey(r *web.Request, form url.Values) string {
+	if text := form.Get("once"); text != "" && len(text) <= 64 {
+		return r.UserID + " " + text
+	}
+	return ""
+}
+
+// maxSeen bounds what is remembered.
+const maxSeen = 10_000
+
+// first reports whether a key is new. It is forgotten after a while, or by undo.
+func (o *submissions) first(key string, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at, ok := o.seen[key]; ok && now.Sub(at) < 10*time.Minute {
+		return false
+	}
+	if o.seen == nil || len(o.seen) >= maxSeen {
+		old := o.seen
+		o.seen = make(map[string]time.Time)
+		for k, at := range old {
+			if now.Sub(at) < time.Minute {
+				o.seen[k] = at
+			}
+		}
+	}
+	o.seen[key] = now
+	return true
+}
+
+func (o *submissions) undo(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.seen, key)
+}
+
+// submitReply sends a reply, adds a note, or keeps a draft of them.
+func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Upload(w, r, maxAttached)
+	if !ok {
+		return nil
+	}
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	s := draftForm{
+		kind: form.Get("kind"), reply: form.Get("reply"), note: form.Get("note"),
+		conversation: form.Get("conversation"), files: len(form.Files) > 0 || form.TooLarge,
+	}
+	s.to, s.cc = form.Get("to."+s.conversation), form.Values["cc."+s.conversation]
+	if s.kind != desk.KindNote {
+		s.kind = desk.KindReply
+	}
+	if form.Has("seen") {
+		s.seen = new(form.Get("seen"))
+	}
+	back := ticketPath(t.Number) + listQuery(r)
+	if form.Get("do") == "draft" {
+		if err := p.saveDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
+			return p.refuse(w, r, t, s, err)
+		}
+		p.presence.see(t.ID, r.UserID, cmp.Or(r.User.Name, r.User.Email), true, r.Now)
+		if r.Header.Get("X-Draft") != "" {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return p.Redirect(w, back, web.Notice{Text: "Your draft is kept, for you alone."})
+	}
+	if form.TooLarge {
+		s.wrong = "The files are larger than " + strconv.Itoa(maxAttached>>20) + " MB together. Choose fewer or smaller ones; nothing was sent, and what you wrote is kept."
+		return p.showTicket(w, r, t, s, nil)
+	}
+	key := submissionKey(r, form.Values)
+	if key != "" && !p.once.first(key, r.Now) {
+		return p.Redirect(w, back, web.Notice{})
+	}
+	n, err := p.send(r, &t, s, form)
+	if err != nil {
+		p.once.undo(key)
+		if c, ok := desk.AsCrossedReply(err); ok {
+			s.crossed = &crossedReply{cmp.Or(c.Author.Name, "A colleague"), since(r.Now.Sub(c.CreatedAt)), form.Get("do")}
+		}
+		return p.refuse(w, r, t, s, err)
+	}
+	return p.Redirect(w, back, n)
+}
+
+// send writes what was typed.
+func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Upload) (web.Notice, error) {
+	d := desk.Draft{Text: s.reply}
+	if s.kind == desk.KindNote {
+		d.Text = s.note
+	}
+	for _, f := range form.Files {
+		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: f.Data})
+	}
+	says, err := p.Desk.Compose(r.Context(), d)
+	if err != nil {
+		return web.Notice{}, err
+	}
+	if says.Empty() {
+		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
+	}
+	by := desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
+	notice := web.Notice{Text: "The note is added. Only your team sees it."}
+	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
+		if s.kind == desk.KindNote {
+			if _, err := p.Desk.AddNote(ctx, tx, r.OrganizationID, t.ID, by, says); err != nil {
+				return err
+			}
+		} else {
+			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
+			if err != nil {
+				return err
+			}
+			if notice.Text = "Your reply is on its way."; m.Delivery.State == "" {
+				notice.Text = "Your reply is written down. Whoever connected the API carries it on."
+			}
+		}
+		// What was begun of the other kind is in the form too.
+		other := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindNote, Text: s.note}
+		if s.kind == desk.KindNote {
+			other.Kind, other.Text, other.ConversationID = desk.KindReply, s.reply, s.conversation
+		}
+		if form.Has(other.Kind) && problem.Check(other) == nil {
+			if err := p.Desk.KeepDraft(ctx, tx, r.OrganizationID, other); err != nil {
+				return err
+			}
+		}
+		status := desk.Status(form.Get("do"))
+		if status != desk.StatusResolved && status != desk.StatusPending || status == t.Status || t.MergedIntoID != "" {
+			return nil
+		}
+		if _, err := p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: &status}); err != nil {
+			return err
+		}
+		notice.Text += " The ticket is " + strings.ToLower(statusLabel(status)) + " now."
+		notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+listQuery(r), map[string]string{"status": string(t.Status), "was.status": string(status), "undo": "1"}
+		return nil
+	})
+	return notice, err
+}
+
+// saveDrafts keeps what was typed, of these kinds.
+func (p *pages) saveDrafts(r *web.Request, t *desk.Ticket, s draftForm, kinds ...string) error {
+	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
+		for _, kind := range kinds {
+			d := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: kind, Text: s.note}
+			if kind == desk.KindReply {
+				d.Text, d.ConversationID = s.reply, s.conversation
+			}
+			if err := p.Desk.KeepDraft(r.Context(), tx, r.OrganizationID, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// refuse shows the ticket again with what was typed, which is kept as a draft too:
+// whoever goes away now finds it again.
+func (p *pages) refuse(w http.ResponseWriter, r *web.Request, t desk.Ticket, s draftForm, err error) error {
+	e, ok := submitError(err)
+	if !ok {
+		return err
+	}
+	if s.crossed == nil {
+		s.wrong = asSentence(e.Message)
+		if len(e.Issues) > 0 {
+			s.wrong = asSentence(issueText(e.Issues[0]))
+		}
+		s.wrong += " Nothing was sent."
+	}
+	if err := p.saveDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
+		if _, ok := submitError(err); !ok {
+			return err
+		}
+	}
+	return p.showTicket(w, r, t, s, nil)
+}
+
+// issueText says what is wrong with a draft.
+func issueText(i problem.Issue) string {
+	what, rest, _ := strings.Cut(i.Path, ".")
+	switch what {
+	case "attachments":
+		if n, _, _ := strings.Cut(rest, "."); n != "" {
+			if at, err := strconv.Atoi(n); err == nil {
+				return "the name of file " + strconv.Itoa(at+1) + " " + i.Message
+			}
+		}
+		return "the files " + i.Message
+	case "to", "cc":
+		return "the recipients have changed; look at them again"
+	case "seen_message_id":
+		return "messages were moved to another ticket; look at this one again"
+	case "conversation_id":
+		return "the conversation is not in this ticket any more; choose another one"
+	}
+	return "the text " + i.Message
+}
+
+// reportPresence notes that somebody looks at a ticket, and tells the others when that is news.
+func (p *pages) reportPresence(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	name := cmp.Or(r.User.Name, r.User.Email)
+	news := false
+	if form.Get("state") == "gone" {
+		news = p.presence.leave(t.ID, r.UserID)
+	} else {
+		news = p.presence.see(t.ID, r.UserID, name, form.Get("state") == "writing", r.Now)
+	}
+	if news && p.Live != nil {
+		p.Live.Publish(r.OrganizationID, "presence:"+t.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,570 @@
+package inbox
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"mime"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/call"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+const (
+	// messagesOfPage is how many messages a page of a ticket has, the newest first.
+	messagesOfPage = 50
+	// maxShown is how many bytes of a message's text a page has; the rest is at an
+	// address of its own.
+	maxShown = 12_000
+)
+
+// thread is what was said in a ticket.
+type thread struct {
+	Entries []threadEntry
+	Earlier string // the path of the page before; empty: it begins here
+	Newest  string // the path of the newest page; empty: it is this
+	Last    string // the id of the ticket's newest message, on whichever page; empty: it has none
+}
+
+// threadEntry is one thing of a thread: one of its members is set.
+type threadEntry struct {
+	ID      string
+	Day     *web.Time // begins
+	Message *messageView
+	Call    *callEntry
+}
+
+// messageView is a message, as it is shown.
+type messageView struct {
+	ID        string
+	Class     string // of whom it is: "customer", "agent", "note", "system"
+	Sender       string
+	Avatar    web.Avatar
+	Note      bool
+	At        web.Time
+	Sent      web.Time // where the sender's clock says something else
+	Icon      string
+	Channel   string
+	Subject   string // of mail, where it is not the ticket's
+	Text      []span
+	Quoted    []span // what it quotes; nil: nothing
+	Cut       string // where the whole text is; empty: it is here
+	Gone      string // why there is nothing of it
+	HTMLPath    string // where its HTML is shown; empty: it has none worth showing
+	Open      bool   // the HTML is shown in place of the text
+	Waits     bool   // pictures of its own are still being fetched
+	Remote    int    // pictures in it that are not loaded
+	Load      string // where it is with them; empty: they cannot be loaded
+	Files     []file
+	Delivery  *delivery
+	Again     string // where it can be written again; empty: there is no need
+	Badges     []web.Badge
+	Why       string // why it is in this ticket
+	Facts     []fact
+	Reactions []reaction
+	Original  string // what it said before it was edited
+	Folded    bool   // it is of little interest
+}
+
+// span is a part of a text, perhaps a link.
+type span struct{ Text, Link string }
+
+type fact struct{ Label, Value string }
+
+type reaction struct{ Text, By string }
+
+// file is an attachment.
+type file struct {
+	Name, Size, Path, Type string
+	Picture, Audio         bool
+	Pending                bool   // it is still being fetched
+	Error                  string // why its content is not there
+}
+
+// delivery is how far a message of ours got.
+type delivery struct {
+	Icon   string
+	Tone   web.Tone
+	Words  string
+	Error  string
+	Advice string
+}
+
+// callEntry is a telephone call.
+type callEntry struct {
+	Inbound    bool
+	Words      string // "Answered call"
+	With       string
+	Duration   string
+	At         web.Time
+	Steps      []fact
+	Recordings []pair // name and address at the provider
+	Target     string
+}
+
+// readThread reads the page of a ticket that the address asks for.
+func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []account.User) (thread, error) {
+	var th thread
+	before := readPosition(r.URL.Query().Get("before"))
+	messages, next, err := p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, desk.MessageQuery{After: before, Limit: messagesOfPage})
+	if err != nil {
+		return th, err
+	}
+	newest := messages
+	if before != nil {
+		if newest, _, err = p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, desk.MessageQuery{Limit: 1}); err != nil {
+			return th, err
+		}
+	}
+	if len(newest) > 0 {
+		th.Last = newest[0].ID
+	}
+	slices.Reverse(messages)
+	at := func(q url.Values) string {
+		for name, v := range r.URL.Query() {
+			if name == "in" || name == "q" {
+				q[name] = v
+			}
+		}
+		if len(q) == 0 {
+			return ticketPath(t.Number)
+		}
+		return ticketPath(t.Number) + "?" + q.Encode()
+	}
+	if next != nil {
+		th.Earlier = at(url.Values{"before": {writePosition(next)}})
+	}
+	if before != nil {
+		th.Newest = at(url.Values{})
+	}
+	var calls []*call.Call
+	if p.Calls != nil {
+		if calls, err = p.Calls.List(r.Context(), tx, r.OrganizationID, call.Filter{TicketID: t.ID}); err != nil {
+			return th, err
+		}
+	}
+	slices.Reverse(calls)
+	names := make(map[string]string, len(members))
+	for _, m := range members {
+		names[m.ID] = cmp.Or(m.Name, m.Email)
+	}
+	var last string
+	add := func(at time.Time, e threadEntry) {
+		when := r.Time(at)
+		if day := when.Day(); day != last {
+			last = day
+			th.Entries = append(th.Entries, threadEntry{ID: "day-" + at.In(r.Now.Location()).Format(time.DateOnly), Day: &when})
+		}
+		th.Entries = append(th.Entries, e)
+	}
+	// Calls stand among the messages of their time; those of earlier pages are there.
+	pass := func(until time.Time) {
+		for len(calls) > 0 && (until.IsZero() || startTime(calls[0]).Before(until)) {
+			if c := calls[0]; len(messages) == 0 || next == nil || !startTime(c).Before(messages[0].CreatedAt) {
+				add(startTime(c), threadEntry{ID: "call-" + c.ID, Call: newCallEntry(r, c)})
+			}
+			calls = calls[1:]
+		}
+	}
+	for i := range messages {
+		m := &messages[i]
+		pass(m.CreatedAt)
+		s := newMessageView(r, t, m, names)
+		if p.Pictures != nil && s.Remote > 0 {
+			s.Load = s.HTMLPath + "?pictures=1"
+		}
+		add(m.CreatedAt, threadEntry{ID: "m-" + m.ID, Message: s})
+	}
+	if before == nil {
+		pass(time.Time{})
+	}
+	// A day can come twice where clocks differ; an id cannot.
+	seen := make(map[string]bool)
+	th.Entries = slices.DeleteFunc(th.Entries, func(e threadEntry) bool {
+		twice := seen[e.ID]
+		seen[e.ID] = true
+		return twice
+	})
+	return th, nil
+}
+
+func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[string]string) *messageView {
+	d := &m.Details
+	s := &messageView{
+		ID: m.ID, Class: m.Author.Type, Sender: m.Author.Name, Note: m.Kind == desk.KindNote, At: r.Time(m.CreatedAt),
+		Icon: channelIcon(m.Channel), Channel: channelLabel(m.Channel), Why: routingReason(m), Original: d.OriginalText,
+		Folded: d.Collapsed,
+	}
+	if s.Note {
+		s.Class = "note"
+	}
+	switch m.Author.Type {
+	case desk.AuthorCustomer:
+		s.Sender = cmp.Or(s.Sender, requesterName(t))
+	case desk.AuthorAgent:
+		s.Sender = cmp.Or(names[m.Author.ID], s.Sender, "Our side")
+	default:
+		s.Sender = cmp.Or(s.Sender, "Kickstand")
+	}
+	s.Avatar = web.NewAvatar(s.Sender)
+	if d.Subject != "" && plainSubject(d.Subject) != plainSubject(t.Subject) {
+		s.Subject = d.Subject
+	}
+	path := "/messages/" + m.TicketID + "/" + m.ID
+	switch {
+	case d.Redacted:
+		s.Gone = "What was said here was erased, because the customer asked to be forgotten."
+	case d.Deleted:
+		s.Gone = "Its author deleted this message."
+	default:
+		text := m.Text
+		if m.Stripped != "" && m.Stripped != m.Text {
+			text = m.Stripped
+			s.Quoted = spans(short(strings.TrimSpace(strings.TrimPrefix(m.Text, m.Stripped))))
+		}
+		cut := short(text)
+		if s.Text = spans(cut); len(cut) < len(text) || len(short(m.Text)) < len(m.Text) {
+			s.Cut = path + "/text"
+		}
+		if m.HTML != "" {
+			s.HTMLPath, s.Remote = path+"/letter", len(safehtml.Remote(m.HTML))
+			s.Open = s.Quoted == nil && rich(m.HTML)
+		}
+	}
+	for i := range m.Attachments {
+		a := &m.Attachments[i]
+		if strings.Contains(m.HTML, a.ID) {
+			s.Waits = s.Waits || a.Pending
+			if a.Inline && s.Open {
+				continue // it is in the letter
+			}
+		}
+		s.Files = append(s.Files, newFile(a))
+	}
+	if m.Direction == desk.DirectionOutbound && !s.Note {
+		s.Delivery = newDelivery(r, m)
+		if m.Delivery.State == channel.ReceiptFailed {
+			s.Again = ticketPath(t.Number) + "?again=" + m.ID + "#reply"
+		}
+	}
+	s.Badges, s.Facts = messageBadges(m), facts(r, m)
+	for _, a := range d.Annotations {
+		if a.Kind == channel.Reacted && a.Text != "" {
+			s.Reactions = append(s.Reactions, reaction{a.Text, cmp.Or(a.By, a.ByID, "Somebody")})
+		}
+	}
+	for _, a := range d.Annotations { // a reaction that was taken back is none
+		if a.Kind == channel.Unreacted {
+			by := cmp.Or(a.By, a.ByID, "Somebody")
+			if i := slices.IndexFunc(s.Reactions, func(r reaction) bool { return r.By == by && (a.Text == "" || a.Text == r.Text) }); i >= 0 {
+				s.Reactions = slices.Delete(s.Reactions, i, i+1)
+			}
+		}
+	}
+	return s
+}
+
+// plainSubject is a subject without what answering adds to it.
+func plainSubject(s string) string {
+	for {
+		s = strings.TrimSpace(s)
+		head, rest, ok := strings.Cut(s, ":")
+		switch {
+		case ok && slices.Contains([]string{"re", "aw", "fw", "fwd", "wg"}, strings.ToLower(head)):
+			s = rest
+			continue
+		case strings.HasPrefix(s, "[Ticket #"):
+			if _, rest, ok := strings.Cut(s, "]"); ok {
+				s = rest
+				continue
+			}
+		}
+		return s
+	}
+}
+
+// short is the beginning of a text, as much of it as a page has.
+func short(text string) string {
+	if len(text) <= maxShown {
+		return text
+	}
+	cut := maxShown
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut]
+}
+
+var link = regexp.MustCompile(`https?://[^\s<>"'\x{00a0}]+`)
+
+// spans finds the links in a text.
+func spans(text string) []span {
+	if text == "" {
+		return nil
+	}
+	var out []span
+	at := 0
+	for _, m := range link.FindAllStringIndex(text, 200) {
+		address := strings.TrimRight(text[m[0]:m[1]], ".,;:!?)]}*_")
+		if u, err := url.Parse(address); err != nil || u.Host == "" {
+			continue
+		}
+		if m[0] > at {
+			out = append(out, span{Text: text[at:m[0]]})
+		}
+		at = m[0] + len(address)
+		out = append(out, span{address, address})
+	}
+	if at < len(text) {
+		out = append(out, span{Text: text[at:]})
+	}
+	return out
+}
+
+// rich reports whether markup says more than its text does.
+func rich(markup string) bool {
+	return slices.ContainsFunc([]string{"<img", "<table", "color:", "<center", "<h1", "<h2"}, func(mark string) bool { return strings.Contains(markup, mark) })
+}
+
+// imageTypes are the types that browsers show and that are nothing but pictures.
+var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp", "image/avif"}
+
+func newFile(a *desk.Attachment) file {
+	f := file{Name: a.Name, Size: size(a.Size), Path: "/attachments/" + a.ID}
+	if f.Type = a.SafeType(); f.Type == "application/octet-stream" {
+		f.Type = ""
+	}
+	if a.Pending {
+		f.Path, f.Size, f.Pending = "", "", true
+		return f
+	}
+	if a.BlobKey == "" {
+		f.Path, f.Size, f.Error = "", "", cmp.Or(a.Error, "the content is missing")
+		return f
+	}
+	if t, _, err := mime.ParseMediaType(a.SafeType()); err == nil {
+		f.Picture = slices.Contains(imageTypes, t) && a.Size <= 10<<20
+		f.Audio = strings.HasPrefix(t, "audio/")
+	}
+	return f
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 1_000_000:
+		return strconv.FormatInt((n+500)/1000, 10) + " kB"
+	}
+	return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB"
+}
+
+func newDelivery(r *web.Request, m *desk.Message) *delivery {
+	d := &delivery{Error: m.Delivery.Error}
+	at := ""
+	if !m.SentAt.IsZero() {
+		at = r.Time(m.SentAt).Clock()
+	}
+	switch m.Delivery.State {
+	case channel.ReceiptQueued:
+		d.Icon, d.Words = "clock", "Waiting to be sent"
+		if d.Error != "" {
+			d.Tone, d.Words, d.Advice = web.Warning, "Not sent yet", "It is tried again by itself; there is nothing to do."
+		}
+	case channel.ReceiptSent:
+		d.Icon, d.Words, d.Error = "sent", strings.TrimSpace("Sent "+at), ""
+	case channel.ReceiptDelivered:
+		d.Icon, d.Words, d.Error = "delivered", strings.TrimSpace("Delivered "+at), ""
+	case channel.ReceiptRead:
+		d.Icon, d.Words, d.Error, d.Tone = "eye", "Read", "", web.Good
+		if at != "" {
+			d.Words += ", sent " + at
+		}
+	case channel.ReceiptFailed:
+		d.Icon, d.Words, d.Tone = "alert", "Not delivered", web.Bad
+		d.Advice = "It will not arrive. Write it again, or reach them another way."
+	default:
+		return nil
+	}
+	return d
+}
+
+// routingReason says in words why a message is in this ticket.
+func routingReason(m *desk.Message) string {
+	switch m.PlacedBy {
+	case desk.RuleNone:
+		return "It started this ticket: it belongs to no other conversation that we know."
+	case desk.RuleThreadKey:
+		return "It came from the number or in the thread whose messages are all in this ticket."
+	case desk.RuleInReplyTo:
+		return "It answers a message of this ticket."
+	case desk.RuleReference:
+		return "It refers to a message of this ticket."
+	case desk.RuleTicketTag:
+		return "Its subject names this ticket, and its sender takes part in it."
+	case desk.RuleMessageID:
+		return "It is a copy of a message of this ticket, or has one inside."
+	case desk.RuleReceipt:
+		return "It reports what became of a message of this ticket."
+	case desk.RuleWritten:
+		if m.Author.Type == desk.AuthorSystem || m.Details.Automatic {
+			return "It was written here by itself."
+		}
+		return "It was written here."
+	}
+	return ""
+}
+
+// messageBadges are the short words about a message.
+func messageBadges(m *desk.Message) []web.Badge {
+	d := &m.Details
+	var list []web.Badge
+	add := func(is bool, c web.Badge) {
+		if is {
+			list = append(list, c)
+		}
+	}
+	if a := m.Authentication(); a != nil {
+		list = append(list, proofBadge(a.Verdict))
+	}
+	add(d.NewParticipant, web.Badge{Text: "New in this conversation", Tone: web.Warning, Icon: "users"})
+	add(d.RecipientChanged != nil, web.Badge{Text: "Asks for another recipient", Tone: web.Warning, Icon: "alert"})
+	add(d.Flood, web.Badge{Text: "One of very many", Tone: web.Warning, Icon: "alert"})
+	add(d.Class == channel.ClassAutoReply, web.Badge{Text: "Automatic reply"})
+	add(d.Class == channel.ClassBounce, web.Badge{Text: "Returned mail", Tone: web.Warning, Icon: "alert"})
+	add(d.Class == channel.ClassVoicemail, web.Badge{Text: "Voicemail"})
+	add(d.Automatic, web.Badge{Text: "Automatic"})
+	add(d.SentElsewhere, web.Badge{Text: "Sent with another program"})
+	add(slices.ContainsFunc(d.Annotations, func(a desk.Annotation) bool { return a.Kind == channel.Edited }), web.Badge{Text: "Edited"})
+	return list
+}
+
+// proofBadge is the badge for whether a mail proves its sender.
+func proofBadge(v mailproof.Verdict) web.Badge {
+	switch v {
+	case mailproof.Proven:
+		return web.Badge{Text: "Sender proven", Tone: web.Good, Icon: "shield"}
+	case mailproof.Failed:
+		return web.Badge{Text: "Sender may be forged", Tone: web.Bad, Icon: "alert"}
+	}
+	return web.Badge{Text: "Sender not proven", Icon: "shield"}
+}
+
+// facts are what is known of a message beside what it says.
+func facts(r *web.Request, m *desk.Message) []fact {
+	d := &m.Details
+	var list []fact
+	add := func(label, value string) {
+		if value != "" {
+			list = append(list, fact{label, value})
+		}
+	}
+	add("Sender", d.Sender)
+	if a := m.Authentication(); a != nil {
+		add("Proof of sender", asSentence(a.Reason))
+	}
+	if d.ReplyTo != "" && d.ReplyTo != d.Sender {
+		add("Reply-To", d.ReplyTo)
+	}
+	if c := d.RecipientChanged; c != nil {
+		add("Asks for answers to", c.To+" – "+asSentence(c.Reason))
+	}
+	add("To", addresses(d.To))
+	add("Copies to", addresses(d.Cc))
+	add("Subject", d.Subject)
+	if !m.SentAt.IsZero() && m.SentAt.Sub(m.CreatedAt).Abs() > time.Minute {
+		add("Sent", r.Time(m.SentAt).Exact())
+	}
+	if d.ClassRule != "" {
+		add("Taken for automatic by", d.ClassRule)
+	}
+	add("Channel", channelLabel(m.Channel))
+	if d.Flood {
+		add("Flood", "Its sender wrote very many mails within minutes, so it was not answered and told of nobody")
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Metadata)) {
+		add(name, d.Metadata[name])
+	}
+	add("Id there", m.ExternalID)
+	add("Id here", m.ID)
+	return list
+}
+
+// maxNamed is how many addresses a list of them names.
+const maxNamed = 20
+
+func addresses(list []desk.Address) string {
+	var out []string
+	for i, a := range list {
+		if i == maxNamed {
+			out = append(out, fmt.Sprintf("%d more", len(list)-i))
+			break
+		}
+		if a.Name != "" && a.Name != a.Email {
+			out = append(out, a.Name+" <"+a.Email+">")
+		} else {
+			out = append(out, a.Email)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// startTime is when a call began, or when we heard of it.
+func startTime(c *call.Call) time.Time {
+	if c.StartedAt.IsZero() {
+		return c.CreatedAt
+	}
+	return c.StartedAt
+}
+
+func newCallEntry(r *web.Request, c *call.Call) *callEntry {
+	e := &callEntry{
+		Inbound: c.Inbound, At: r.Time(startTime(c)), Words: "Call", With: cmp.Or(c.Contact.Name, c.Contact.Phone, c.Contact.ID),
+		Target: cmp.Or(c.Target.Name, c.Target.Phone),
+	}
+	switch {
+	case c.Missed:
+		e.Words = "Missed call"
+	case !c.LeftAt.IsZero():
+		e.Words = "Voicemail"
+	case !c.AnsweredAt.IsZero() && c.EndedAt.IsZero():
+		e.Words = "Call under way"
+	case !c.AnsweredAt.IsZero():
+		e.Words = "Answered call"
+	case !c.EndedAt.IsZero():
+		e.Words = "Call that nobody answered"
+	}
+	if c.Redacted {
+		e.With = ""
+	}
+	if d := c.Duration.Round(time.Second); d > 0 {
+		e.Duration = fmt.Sprintf("%d:%02d", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	for _, s := range c.Steps {
+		at := ""
+		if !s.At.IsZero() {
+			at = r.Time(s.At).Clock()
+		}
+		e.Steps = append(e.Steps, fact{strings.ReplaceAll(s.State, "_", " "), at})
+	}
+	for _, f := range c.Recordings {
+		if u, err := url.Parse(f.URL); err == nil && u.Scheme == "https" {
+			e.Recordings = append(e.Recordings, pair{cmp.Or(f.Name, "Recording"), f.URL})
+		}
+	}
+	return e
+}

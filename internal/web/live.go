@@ -1,0 +1,170 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/live"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	// newsBeat is the interval at which a quiet stream sends a comment, and checks its
+	// session where no news of its end has come.
+	newsBeat = 20 * time.Second
+	// newsLife is the longest life of one stream; the browser opens another.
+	newsLife = 30 * time.Minute
+	// newsWait is the pause that a client over its limit is asked for.
+	newsWait = time.Minute
+)
+
+// liveEvents streams changes in the caller's organization as server-sent events (HTML,
+// section 9.2): each has the topics of package live, one to a line, and the mark of
+// the news as its id. A client that sends the last mark it knows, of a page or of the
+// stream before, hears whether it missed any.
+//
+// A stream ends at once when its session ends or no longer grants the same: other
+// processes announce that, too, and the absolute end has a timer. Streams are limited
+// for each session, person and network; one too many is answered 429. HEAD has the
+// status that GET would have.
+func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
+	id, ok := s.identifyListener(w, r)
+	if !ok {
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if id.OrganizationID == "" || s.live == nil {
+		w.WriteHeader(http.StatusNoContent) // a browser does not ask again
+		return
+	}
+	leave, ok := s.streams.enter(streamOwner{id.SessionID, id.UserID, account.Network(s.gate.Client(r).IP)})
+	if !ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(newsWait/time.Second)))
+		http.Error(w, "Too many streams of news are open. Close some of this site's pages.", http.StatusTooManyRequests)
+		return
+	}
+	defer leave()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Accel-Buffering", "no")
+	if r.Method == http.MethodHead {
+		return
+	}
+	n := eventStream{site: s, w: w, out: http.NewResponseController(w), id: id,
+		sub: s.live.Subscribe(id.OrganizationID), session: s.live.Subscribe(account.UserNews(id.UserID))}
+	defer n.sub.Close()
+	defer n.session.Close()
+	n.run(r)
+}
+
+// eventStream is one open stream.
+type eventStream struct {
+	site    *Site
+	w       http.ResponseWriter
+	out     *http.ResponseController
+	id      account.Identity
+	sub     *live.Subscription // to the organization's news
+	session *live.Subscription // to changes of the user's sessions
+}
+
+// run sends news until the stream ends.
+func (n *eventStream) run(r *http.Request) {
+	// The session may have ended before the subscription.
+	until, ok := n.check(r.Context())
+	if !ok {
+		return
+	}
+	hub, organization := n.site.live, n.id.OrganizationID
+	// The mark is taken before the news, so that none is between the two.
+	mark := hub.Mark(organization)
+	first := "retry: 2000\nid: " + mark + "\n"
+	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
+		first += "data: " + live.Everything + "\n"
+	}
+	if !n.send(first + "\n") {
+		return
+	}
+	beat, end := time.NewTicker(newsBeat), time.NewTimer(min(newsLife, time.Until(until)))
+	defer beat.Stop()
+	defer end.Stop()
+	for {
+		var text string
+		check := false
+		select {
+		case <-r.Context().Done():
+			return
+		case <-end.C:
+			return
+		case <-beat.C:
+			check, text = true, ": still here\n\n"
+		case _, ok := <-n.session.Ready():
+			if !ok {
+				return
+			}
+			n.session.Drain()
+			check = true
+		case _, ok := <-n.sub.Ready():
+			if !ok {
+				return
+			}
+			mark, topics := hub.Mark(organization), n.sub.Drain()
+			if len(topics) == 0 {
+				continue
+			}
+			// The organization's rules may end sessions.
+			check = slices.Contains(topics, "organization") || slices.Contains(topics, live.Everything)
+			text = "id: " + mark + "\ndata: " + strings.Join(topics, "\ndata: ") + "\n\n"
+		}
+		if check {
+			if _, ok := n.check(r.Context()); !ok {
+				return
+			}
+		}
+		if text != "" && !n.send(text) {
+			return
+		}
+	}
+}
+
+// check reports whether the session still grants the same, and until when at most.
+func (n *eventStream) check(ctx context.Context) (until time.Time, ok bool) {
+	now, until, err := n.site.accounts.CheckSession(ctx, n.id.SessionID)
+	return until, err == nil && now.Restricted() == nil && now.OrganizationID == n.id.OrganizationID && now.Role == n.id.Role
+}
+
+// send reports whether the client takes text.
+func (n *eventStream) send(text string) bool {
+	// The server's limit is for answers that end.
+	if err := n.out.SetWriteDeadline(time.Now().Add(newsBeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return false
+	}
+	if _, err := fmt.Fprint(n.w, text); err != nil {
+		return false
+	}
+	return n.out.Flush() == nil
+}
+
+// identifyListener returns the caller of a request for news. Without a session ok is false,
+// and the answer is written.
+func (s *Site) identifyListener(w http.ResponseWriter, r *http.Request) (id account.Identity, ok bool) {
+	ctx, err := s.gate.Authenticate(w, r)
+	switch {
+	case problem.Of(err) == problem.Unauthorized, code(err) == account.SecondFactorSetupRequired:
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, "Sign in first.", http.StatusUnauthorized)
+		return account.Identity{}, false
+	case err != nil:
+		http.Error(w, "Not available right now.", http.StatusServiceUnavailable)
+		return account.Identity{}, false
+	}
+	return account.FromContext(ctx)
+}

@@ -1,0 +1,101 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// resetDonePath is where a browser is sent once the password is changed, so
+// that neither the address nor a reload holds the token.
+const resetDonePath = account.ResetPath + "/done"
+
+// reset is the form for a new password.
+type reset struct {
+	Token string
+	Email string
+}
+
+// showReset shows whose password a link lets one choose. Opening it, however
+// often and by whomever, does not use the link up.
+func (s *Site) showReset(w http.ResponseWriter, r *http.Request) {
+	token := r.URL.Query().Get("token")
+	email, err := s.accounts.ResetFor(r.Context(), token)
+	if err != nil {
+		s.resetFailed(w, r, err)
+		return
+	}
+	s.renderReset(w, r, http.StatusOK, reset{token, email}, resetFields())
+}
+
+// resetPassword changes the password, and signs out this browser too: all
+// sessions of the account have ended.
+func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	token, password := form.Get("token"), form.Get("password")
+	email, err := s.accounts.ResetFor(r.Context(), token)
+	if err != nil {
+		s.resetFailed(w, r, err)
+		return
+	}
+	fs := resetFields()
+	if form.Get("repeat") != password {
+		fs[1].Error = "The two passwords are not the same. Type both again."
+		s.renderReset(w, r, http.StatusUnprocessableEntity, reset{token, email}, fs)
+		return
+	}
+	err = s.accounts.ResetPassword(r.Context(), token, password)
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 {
+		fs.Mark(p.Issues)
+		s.renderReset(w, r, http.StatusUnprocessableEntity, reset{token, email}, fs)
+		return
+	}
+	if err != nil {
+		s.resetFailed(w, r, err)
+		return
+	}
+	for _, c := range s.gate.SignedOut() {
+		http.SetCookie(w, c)
+	}
+	seeOther(w, resetDonePath)
+}
+
+// resetDone says what has become of the old password.
+func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
+	s.renderMessage(w, r, http.StatusOK, "Your password is changed", message{
+		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.",
+		SignInPath, "Sign in",
+	})
+}
+
+func (s *Site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
+		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", message{
+			p.Message, "If you have just chosen a new password, sign in with it. If not, ask for a new link.", forgotPath, "Ask for a new link",
+		})
+		return
+	}
+	if !s.signUpRefused(w, r, err) {
+		s.fail(w, r, err)
+	}
+}
+
+func resetFields() Fields {
+	return Fields{
+		{
+			Name: "password", Label: "New password", Type: "password", Autocomplete: "new-password", Least: 8,
+			Help: "At least 8 characters. Several words are easy to remember and hard to guess.",
+		},
+		{Name: "repeat", Label: "New password, once more", Type: "password", Autocomplete: "new-password"},
+	}
+}
+
+func (s *Site) renderReset(w http.ResponseWriter, r *http.Request, status int, body reset, fs Fields) {
+	fs.Focus()
+	s.render(w, r, status, "resetpassword", page{Title: "Choose a new password", Posts: true, Script: passwordScript, Fields: fs, Body: body})
+}

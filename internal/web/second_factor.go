@@ -1,0 +1,191 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/account/browser"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Steps of a sign-in beside the first.
+const (
+	passkeyPath    = SignInPath + "/passkey"
+	secondFactorPath = SignInPath + "/second-factor"
+	newPasskeyPath = WelcomePath + "/passkey"
+)
+
+// passkeys reports whether people can sign in with a passkey here.
+func (s *Site) passkeys() bool { return s.factors != nil && s.factors.HasPasskeys() }
+
+// signInWithPasskey opens a session for the owner of a passkey.
+func (s *Site) signInWithPasskey(w http.ResponseWriter, r *http.Request) {
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	d := signForm{Next: next(r.URL.Query().Get("next"))}
+	in, err := s.factors.SignIn(r.Context(), form.Get("proof-passkey"), d.Next, s.gate.Client(r))
+	if err != nil {
+		fs := signFields(false)
+		if status := fs.Answer(w, err); status != 0 {
+			// It is not about the address that nobody has typed.
+			d.Error, fs[0].Error = fs[0].Error, ""
+			s.renderSignForm(w, r, status, d, fs)
+			return
+		}
+		s.fail(w, r, err)
+		return
+	}
+	s.enter(w, in)
+}
+
+// storePendingSignIn sends the browser of a sign-in that needs a second step to its page.
+func (s *Site) storePendingSignIn(w http.ResponseWriter, in account.SignIn) {
+	http.SetCookie(w, s.gate.KeepPending(in.Pending))
+	http.SetCookie(w, s.gate.KeepIntent(""))
+	to := secondFactorPath
+	if path := next(in.RedirectTo); path != "" {
+		to += "?next=" + url.QueryEscape(path)
+	}
+	seeOther(w, to)
+}
+
+// secondFactorPage asks for the second factor of a sign-in.
+type secondFactorPage struct {
+	Email  string
+	Next   string
+	Answer *Answer
+}
+
+func (s *Site) showSecondFactor(w http.ResponseWriter, r *http.Request) {
+	s.renderSecondFactor(w, r, next(r.URL.Query().Get("next")), nil, nil)
+}
+
+// renderSecondFactor shows the page; wrong is why the answer in form was refused.
+func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to string, form url.Values, wrong error) {
+	p, err := s.accounts.Pending(r.Context(), browser.Pending(r))
+	if problem.Of(err) == problem.Unauthorized {
+		http.SetCookie(w, s.gate.KeepPending(""))
+		if err := s.redirect(w, SignInPath, Notice{Text: "That sign-in took too long, or was completed already. Sign in again.", Bad: true}); err != nil {
+			s.fail(w, r, err)
+		}
+		return
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	o, err := s.factors.PendingOptions(r.Context(), p)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	body := secondFactorPage{p.User.Email, to, newAnswer(o, "", false)}
+	status := http.StatusOK
+	if wrong != nil {
+		if status = body.Answer.refused(w, form, wrong); status == 0 {
+			s.fail(w, r, wrong)
+			return
+		}
+	}
+	s.render(w, r, status, "secondfactor", page{Title: "One more step", Posts: true, Script: passkeyScript, Body: body})
+}
+
+// completeSignIn checks the second factor and opens the session.
+func (s *Site) completeSignIn(w http.ResponseWriter, r *http.Request) {
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	to := next(form.Get("next"))
+	in, err := s.factors.Complete(r.Context(), browser.Pending(r), readAnswer(form), s.gate.Client(r))
+	if err != nil {
+		s.renderSecondFactor(w, r, to, form, err)
+		return
+	}
+	if to != "" {
+		in.RedirectTo = to
+	}
+	http.SetCookie(w, s.gate.KeepPending(""))
+	s.enter(w, in)
+}
+
+// newPasskey offers a passkey to somebody who has just signed up or joined.
+type newPasskey struct {
+	Email   string
+	Next    string
+	Options string
+	Error   string
+}
+
+func (s *Site) showNewPasskey(w http.ResponseWriter, r *http.Request) { s.offerPasskey(w, r, nil) }
+
+// offerPasskey shows the page, unless the person has a passkey already. wrong is
+// why the one in the form was refused.
+func (s *Site) offerPasskey(w http.ResponseWriter, r *http.Request, wrong error) {
+	s.withConfirmForm(w, r, func(req *Request) error {
+		to := afterPasskey(r)
+		list, err := s.factors.Passkeys(r.Context(), req.UserID)
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			seeOther(w, to)
+			return nil
+		}
+		body := newPasskey{Email: req.User.Email, Next: to}
+		if body.Options, err = s.factors.RegistrationOptions(r.Context(), req.Identity); err != nil {
+			return err
+		}
+		status := http.StatusOK
+		if wrong != nil {
+			fs := Fields{{}}
+			if status = fs.Answer(w, wrong); status == 0 {
+				return wrong
+			}
+			body.Error = fs[0].Error
+		}
+		s.render(w, r, status, "newpasskey", page{Title: "Create a passkey", Posts: true, Script: passkeyScript, Body: body})
+		return nil
+	})
+}
+
+// afterPasskey is where the offer of a passkey leads in the end.
+func afterPasskey(r *http.Request) string {
+	if to := next(r.URL.Query().Get("next")); to != "" {
+		return to
+	}
+	return "/"
+}
+
+func (s *Site) addNewPasskey(w http.ResponseWriter, r *http.Request) {
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	s.withConfirmForm(w, r, func(req *Request) error {
+		_, err := s.factors.AddPasskey(r.Context(), req.Identity, account.Device(r.UserAgent()), form.Get("proof-passkey"))
+		switch {
+		case code(err) == account.FreshProofRequired:
+			seeOther(w, ConfirmPath+"?next="+url.QueryEscape(r.URL.RequestURI()))
+			return nil
+		case err != nil:
+			s.offerPasskey(w, r, err)
+			return nil
+		}
+		return s.redirect(w, afterPasskey(r), Notice{Text: "Your passkey is ready. Sign in with it from now on."})
+	})
+}
+
+// passkeyFirst returns the address that offers a passkey on the way to another.
+func (s *Site) passkeyFirst(to string) string {
+	if !s.passkeys() {
+		return to
+	}
+	if to == "" {
+		return newPasskeyPath
+	}
+	return newPasskeyPath + "?next=" + url.QueryEscape(to)
+}

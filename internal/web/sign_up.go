@@ -1,0 +1,186 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/billing"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Plan is a plan as people choose among them.
+type Plan struct {
+	Tier  account.Plan
+	Name  string
+	Features []string // what it gives, a sentence each
+	Price string
+}
+
+// Plans are all, the one that gives least first. What a paid one costs is with
+// the payment provider, whose page says it.
+func Plans() []Plan {
+	limit := func(p account.Plan) string { return Number(billing.KeyPlan(p).Limit(0)) }
+	return []Plan{
+		{account.Free, "Free", []string{
+			"The helpdesk and the fleet, with everything in them.",
+			limit(account.Free) + " requests a minute for each API key.",
+		}, "Costs nothing."},
+		{account.Pro, "Pro", []string{
+			"Everything there is.",
+			limit(account.Pro) + " requests a minute for each API key.",
+		}, "The payment page says the price."},
+		{account.Business, "Business", []string{
+			"Everything there is.",
+			limit(account.Business) + " requests a minute for each API key, or more by agreement.",
+		}, "The payment page says the price."},
+	}
+}
+
+// PlanName is a plan as people read it.
+func PlanName(p account.Plan) string {
+	for _, known := range Plans() {
+		if known.Tier == p {
+			return known.Name
+		}
+	}
+	return string(p)
+}
+
+// signupForm is who completes a sign-up.
+type signupForm struct {
+	Email  string
+	Plans  []Plan
+	Chosen account.Plan
+	Error  string // of the choice
+}
+
+func welcomeFields(name string) Fields {
+	return Fields{
+		{Name: "name", Label: "Your name", Type: "text", Autocomplete: "name", Most: 255, Value: name, Help: "Colleagues and customers see it beside what you write."},
+		{Name: "organizationName", Label: "Organization", Type: "text", Autocomplete: "organization", Most: 255, Help: "The company that you work for. You will be its admin, and can invite others."},
+		{Name: "planTier", Label: "Plan", Type: "plan"},
+	}
+}
+
+// identifyNewcomer returns who is signed in and belongs to no organization yet. Anybody
+// else it sends where they belong, and reports false.
+func (s *Site) identifyNewcomer(w http.ResponseWriter, r *http.Request) (*Request, bool) {
+	req, err := s.identify(w, r)
+	switch {
+	case err == nil && req.OrganizationID == "":
+		return req, true
+	case err == nil:
+		seeOther(w, "/inbox")
+	case problem.Of(err) == problem.Unauthorized:
+		s.redirectToSignIn(w, r)
+	case code(err) == account.SecondFactorSetupRequired:
+		s.restricted(w, req)
+	default:
+		s.fail(w, r, err)
+	}
+	return nil, false
+}
+
+// showWelcome asks who is new for what a sign-up needs.
+func (s *Site) showWelcome(w http.ResponseWriter, r *http.Request) {
+	req, ok := s.identifyNewcomer(w, r)
+	if !ok {
+		return
+	}
+	err := s.accounts.MayCompleteSignup(r.Context(), req.UserID)
+	p, known := errors.AsType[*problem.Error](err)
+	switch {
+	case err == nil:
+		s.renderWelcome(w, req, http.StatusOK, account.Free, welcomeFields(req.User.Name))
+	case known && p.Kind == problem.Forbidden:
+		s.notAdmitted(w, req, p)
+	default:
+		s.fail(w, r, err)
+	}
+}
+
+// notAdmitted answers a user without an organization whom the sign-up policy does
+// not let found one.
+func (s *Site) notAdmitted(w http.ResponseWriter, r *Request, p *problem.Error) {
+	s.render(w, r.Request, http.StatusForbidden, "notadmitted", page{
+		Title: "You belong to no organization", Posts: true, Notice: s.popNotice(w, r.Request),
+		Body: refusedNewcomer{r.User.Email, p.Message},
+	})
+}
+
+// refusedNewcomer is a user who may not found an organization.
+type refusedNewcomer struct{ Email, Reason string }
+
+func (s *Site) renderWelcome(w http.ResponseWriter, r *Request, status int, chosen account.Plan, fs Fields) {
+	body := signupForm{Email: r.User.Email, Chosen: chosen, Error: fs.Field("planTier").Error}
+	for _, p := range Plans() {
+		if p.Tier == account.Free || s.billing != nil && s.billing.Sells(p.Tier) {
+			body.Plans = append(body.Plans, p)
+		}
+	}
+	fs.Focus()
+	s.render(w, r.Request, status, "welcome", page{
+		Title: "Welcome to Kickstand", Wide: true, Posts: true, Script: zoneScript, Notice: s.popNotice(w, r.Request), Fields: fs, Body: body,
+	})
+}
+
+// completeSignup makes the organization and, when a plan is to be paid for, leads
+// to where that is done.
+func (s *Site) completeSignup(w http.ResponseWriter, r *http.Request) {
+	req, ok := s.identifyNewcomer(w, r)
+	if !ok {
+		return
+	}
+	form, ok := s.form(w, r)
+	if !ok {
+		return
+	}
+	in := account.SignupRequest{Name: form.Get("name"), OrganizationName: form.Get("organizationName"), Plan: account.Plan(form.Get("planTier"))}
+	done, err := s.accounts.CompleteSignup(r.Context(), req.UserID, in)
+	fs := welcomeFields("")
+	fs.Fill(form)
+	p, known := errors.AsType[*problem.Error](err)
+	switch {
+	case known && p.Kind == problem.Conflict: // in another tab, a moment ago
+		seeOther(w, "/inbox")
+	case known && p.Kind == problem.Forbidden:
+		s.notAdmitted(w, req, p)
+	case known && (p.Kind == problem.Unavailable || p.Kind == problem.Precondition) && in.Plan != account.Free && in.Plan != "":
+		status := http.StatusUnprocessableEntity
+		if p.Kind == problem.Unavailable {
+			s.log.WarnContext(r.Context(), "sign-up could not lead to a checkout", "error", err)
+			status = http.StatusServiceUnavailable
+		}
+		fs.Field("planTier").Error = sentence(p.Message) + " Or begin with Free, and change the plan later in the settings."
+		s.renderWelcome(w, req, status, in.Plan, fs)
+	case err != nil:
+		if status := fs.Answer(w, err); status != 0 {
+			s.renderWelcome(w, req, status, in.Plan, fs)
+			return
+		}
+		s.fail(w, r, err)
+	case done.CheckoutURL == "":
+		if err := s.redirect(w, "/inbox", Notice{Text: "Welcome to Kickstand, " + strings.TrimSpace(in.Name) + "."}); err != nil {
+			s.fail(w, r, err)
+		}
+	default:
+		s.toCheckout(w, r, in.Plan, done.CheckoutURL)
+	}
+}
+
+// toCheckout leads to the page where a plan is paid for: ours, or the payment
+// provider's.
+func (s *Site) toCheckout(w http.ResponseWriter, r *http.Request, plan account.Plan, to string) {
+	if s.billing.HasDevCheckout() {
+		seeOther(w, to)
+		return
+	}
+	s.redirectExternal(w, r, "On to the payment", "Kickstand "+PlanName(plan)+" is paid for at the payment provider, who sends you back here.", to)
+}
+
+// ToCheckout leads to where a plan is paid for, which package billing has said.
+func (a *Section) ToCheckout(w http.ResponseWriter, r *Request, plan account.Plan, to string) {
+	a.site.toCheckout(w, r.Request, plan, to)
+}
