@@ -14,11 +14,10 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// assets are what pages load beside themselves: the style sheet of all, made of
-// the files of static/css whose names begin with a number, in that order; the
-// sheets that only an area has, by name; the modules of static/js, and the icons.
-// All are below a path that changes with the content of any, so that browsers
-// may keep them for good, and so that modules can import each other by name.
+// assets serves the static files: style.css, concatenated from the files of static/css
+// that begin with a number; the section sheets; the modules of static/js; and the icons.
+// Their base path contains a hash of all contents, so that browsers can cache them
+// forever and modules can import each other by name.
 type assets struct {
 	base  string // "/static/0123456789ab/"
 	files map[string]asset
@@ -64,7 +63,7 @@ func loadAssets() *assets {
 	return a
 }
 
-// path returns where an asset is.
+// path returns the path of an asset.
 func (a *assets) path(name string) string {
 	if _, ok := a.files[name]; !ok {
 		panic("web: no asset " + name)
@@ -72,7 +71,7 @@ func (a *assets) path(name string) string {
 	return a.base + name
 }
 
-// ServeHTTP serves an asset, to be kept: what changes has another path.
+// ServeHTTP serves an asset as immutable: changed assets have another path.
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.files[strings.TrimPrefix(r.URL.Path, a.base)]
 	if !ok {

@@ -12,9 +12,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// attachment serves a file of a message to members of its organization, and to
-// everybody with a signed link. Its sender chose its bytes and its type, so it is
-// served for saving, and no browser may run it as a page of ours.
+// attachment serves a message's file to members of its organization and to holders of a
+// signed link. The sender chose its bytes and type, so it is always a download that no
+// browser renders on our origin.
 func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("sig") {
 		s.sharedFile(w, r)
@@ -43,8 +43,8 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, &a, content)
 }
 
-// sharedFile serves a file by its signed link: to a provider that sends it on to a
-// customer, or to the receiver of a webhook.
+// sharedFile serves a file by its signed link: to a provider that forwards it to a
+// customer, or to a webhook receiver.
 func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
@@ -60,7 +60,7 @@ func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, &a, content)
 }
 
-// attachmentFailed answers that there is no such file, or not yet.
+// attachmentFailed renders that the file does not exist or is still being fetched.
 func (s *Site) attachmentFailed(w http.ResponseWriter, r *http.Request, e *problem.Error) {
 	if e.RetryAfter == 0 {
 		s.notFound(w, r)
@@ -70,8 +70,8 @@ func (s *Site) attachmentFailed(w http.ResponseWriter, r *http.Request, e *probl
 	s.showMessage(w, r, http.StatusNotFound, "Not here yet", "This file is still being fetched from where it was sent.", "Try again in a moment.")
 }
 
-// serveFile serves a file for saving. No cache stores it: it may be a customer's
-// passport, and the next person at this browser must not find it there.
+// serveFile serves a file as a download. It forbids caching: the file may be a customer's
+// passport on a shared computer.
 func serveFile(w http.ResponseWriter, a *desk.Attachment, content io.Reader) {
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": a.Name})
 	if disposition == "" {

@@ -7,22 +7,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Where the browser goes from a checkout, ours or a payment provider's (package
-// billing sends people there too). Relative, so that it stays the origin which
-// the form came from.
+// Redirect targets after a checkout, built-in or of a payment provider; package billing
+// uses them too. They are relative, so that the origin of the form stays.
 const (
 	paidPath      = "/?checkout=paid"
 	cancelledPath = "/?checkout=cancelled"
 )
 
-// checkout is the page that takes the place of a payment provider's.
+// checkout is the built-in checkout page, for servers without a payment provider.
 type checkout struct {
 	billing.DevCheckout
-	Path   string // of the page itself
+	Path   string // of this page
 	Cancel string
 }
 
-// showCheckout says what would be paid for.
+// showCheckout shows the plan and its organization.
 func (s *Site) showCheckout(w http.ResponseWriter, r *http.Request) {
 	token := r.PathValue("token")
 	c, err := s.billing.DevCheckout(token)
@@ -34,7 +33,7 @@ func (s *Site) showCheckout(w http.ResponseWriter, r *http.Request) {
 	s.render(w, r, http.StatusOK, "checkout", page{Title: "Pay for Kickstand " + body.PlanName(), Posts: true, Body: body})
 }
 
-// pay has the payment reported as the provider would.
+// pay posts the provider's event for a successful payment.
 func (s *Site) pay(w http.ResponseWriter, r *http.Request) {
 	if _, ok := s.form(w, r); !ok {
 		return
@@ -62,5 +61,5 @@ func (s *Site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error)
 	}
 }
 
-// PlanName is the plan as people read it.
+// PlanName returns the plan's display name.
 func (c checkout) PlanName() string { return PlanName(c.Plan) }

@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// Badge is a short word about a state. The template "chip" shows it.
+// Badge is a label of a state. The template "badge" renders it.
 type Badge struct {
 	Text string
 	Tone Tone
 	Icon string // of static/icons.svg; empty for none
 }
 
-// Tone is a colour with a meaning. Beside it there is always a word.
+// Tone is a semantic colour; a word always accompanies it.
 type Tone string
 
-// The tones.
+// Tones.
 const (
 	Neutral Tone = ""
 	Good    Tone = "good"
@@ -27,14 +27,14 @@ const (
 	Accent  Tone = "accent"
 )
 
-// Avatar stands for a person. The template "avatar" shows it.
+// Avatar represents a user or customer by initials. The template "avatar" renders it.
 type Avatar struct {
 	Name     string
 	Initials string
 	Shade    int // 0 to 7
 }
 
-// NewAvatar returns the avatar of a person by name, or by address where they have none.
+// NewAvatar returns the avatar for a name, or for an e-mail address if there is no name.
 func NewAvatar(name string) Avatar {
 	a := Avatar{Name: name}
 	words := strings.FieldsFunc(name, func(c rune) bool { return strings.ContainsRune(" .-_@", c) })
@@ -50,16 +50,16 @@ func NewAvatar(name string) Avatar {
 	return a
 }
 
-// Empty says that there is nothing yet, and what to do about it. The template
-// "empty" shows it.
+// Empty is an empty state: a sentence and the next action. The template "empty" renders
+// it.
 type Empty struct {
 	Text    string // one sentence
-	Path    string // where the next action is; empty for none
-	Label   string // what that link says
-	Command string // a command to paste; empty for none
+	Path    string // of the next action; empty: none
+	Label   string // of the link
+	Command string // to paste in a shell; empty: none
 }
 
-// newEmpty returns an [Empty] of as many of its members as there are, in order.
+// newEmpty returns an [Empty] with its fields set in order; missing ones stay empty.
 func newEmpty(members ...string) Empty {
 	var e Empty
 	for i, to := range []*string{&e.Text, &e.Path, &e.Label, &e.Command} {
@@ -70,26 +70,26 @@ func newEmpty(members ...string) Empty {
 	return e
 }
 
-// Code is a text to copy. The template "code" shows it.
+// Code is a text with a copy button. The template "code" renders it.
 type Code struct {
-	Label string // what it is, for who cannot see it
+	Label string // for screen readers
 	Text  string
 }
 
-// Secret is a value that is shown this once. The template "secret" shows it.
+// Secret is a value that is shown once. The template "secret" renders it.
 type Secret struct {
 	Label string // "API key"
 	Value string
-	Note  string // what to do with it
+	Note  string // how to use it
 }
 
-// Pager leads to the pages before and after; empty paths where there are none.
-// The template "pager" shows it.
+// Pager links to the previous and next page; an empty path means none. The template
+// "pager" renders it.
 type Pager struct {
 	Newer, Older string
 }
 
-// Address is a path with a query, if there is any.
+// Address returns path with query, if any.
 func Address(path string, query url.Values) string {
 	if len(query) == 0 {
 		return path
@@ -97,8 +97,8 @@ func Address(path string, query url.Values) string {
 	return path + "?" + query.Encode()
 }
 
-// icon returns an icon of static/icons.svg. It says nothing to who cannot see
-// it: the word is beside it, or in the label around it.
+// icon returns an icon of static/icons.svg. It is hidden from screen readers: the text
+// beside it, or the label around it, has its meaning.
 func (a *assets) icon(name string) template.HTML {
 	return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + a.path("icons.svg") + "#" + template.HTMLEscapeString(name) + `"></use></svg>`)
 }

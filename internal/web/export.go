@@ -7,8 +7,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// export serves the archive of what is known of a customer to whoever has the link,
-// which only the organization's administrators got, by mail.
+// export serves a customer's data archive to holders of its link, which is mailed to the
+// organization's admins.
 func (s *Site) export(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

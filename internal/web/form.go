@@ -16,11 +16,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// maxForm is the largest form that is read, in bytes.
+// maxForm is the size limit of forms, in bytes.
 const maxForm = 64 << 10
 
-// form reads what a form of ours posts; the query is no part of it. What is no
-// such thing it answers with a page, and reports false.
+// form returns the fields of a posted form, without the query. On an invalid request it
+// writes the response and returns false.
 func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	const again = "Go back, load the page again and send the form from there."
 	if !isForm(r.Header.Get("Content-Type")) {
@@ -47,8 +47,7 @@ func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	return values, true
 }
 
-// addressable reports whether an address can be one of ours: it is text, without
-// NUL, which is in no record.
+// addressable reports whether a path is valid text without NUL.
 func addressable(u *url.URL) bool {
 	query := u.Query()
 	if !utf8.ValidString(u.Path) || strings.Contains(u.Path, "\x00") || !validText(query) {
@@ -62,8 +61,7 @@ func addressable(u *url.URL) bool {
 	return true
 }
 
-// isForm reports whether a body of this type is what browsers send for a form
-// without files.
+// isForm reports whether contentType is a browser's for a form without files.
 func isForm(contentType string) bool {
 	t, params, err := mime.ParseMediaType(contentType)
 	if err != nil || t != "application/x-www-form-urlencoded" {
@@ -87,35 +85,35 @@ func validText(values url.Values) bool {
 	return true
 }
 
-// Field is one input that a person fills in. The template "field" shows it.
+// Field is an input of a form. The template "field" renders it.
 type Field struct {
 	Name         string
 	Label        string
 	Type         string // of the input; or "textarea", "select", "checkbox"
-	Autocomplete string // what password managers and browsers may fill in
-	Optional     bool   // it may be left empty
-	OneOf        bool   // one of several fields, of which one is filled in
-	Least, Most  int    // characters; 0 when the browser need not count
+	Autocomplete string // value of the autocomplete attribute
+	Optional     bool   // may be empty
+	OneOf        bool   // exactly one of several fields is required
+	Least, Most  int    // characters; 0: no limit in the browser
 	Rows         int    // of a textarea
-	Mode         string // which keyboard a telephone shows: "decimal", "numeric"; empty for letters
+	Mode         string // inputmode: "decimal", "numeric"; empty: text
 	Options      []Option
 	Placeholder  string
-	Help         string // empty for none
-	Value        string // never that of a password; "on" for a checkbox that is set
-	Error        string // what is wrong with the value, as a sentence; empty if nothing is
-	Focus        bool   // whether typing begins here
+	Help         string // empty: none
+	Value        string // never a password; "on" for a checked checkbox
+	Error        string // a sentence; empty: valid
+	Focus        bool   // autofocus
 }
 
-// Option is one choice of a select.
+// Option is an option of a select.
 type Option struct{ Value, Label string }
 
-// ID names the field within the page.
+// ID returns the element id of the field.
 func (f Field) ID() string { return "field-" + f.Name }
 
-// Fields are those of one form, in order.
+// Fields are the fields of a form, in order.
 type Fields []Field
 
-// Wrong returns those that have to be changed.
+// Wrong returns the fields with an error.
 func (fs Fields) Wrong() Fields {
 	var wrong Fields
 	for _, f := range fs {
@@ -126,8 +124,8 @@ func (fs Fields) Wrong() Fields {
 	return wrong
 }
 
-// Mark notes each issue with its field, the first of each counts. An issue with
-// something that is no field goes to the first one, to be seen at all.
+// Mark sets the error of each field to its first issue. An issue without a field goes to
+// the first field, so that it is visible.
 func (fs Fields) Mark(issues []problem.Issue) {
 	for _, issue := range issues {
 		at := 0
@@ -142,8 +140,7 @@ func (fs Fields) Mark(issues []problem.Issue) {
 	}
 }
 
-// Focus has typing begin at the first field that has to be changed, or at the
-// first one.
+// Focus sets the focus to the first invalid field, or to the first field.
 func (fs Fields) Focus() {
 	for i := range fs {
 		if fs[i].Error != "" {
@@ -156,7 +153,7 @@ func (fs Fields) Focus() {
 	}
 }
 
-// Fill puts what was typed into the fields, passwords aside.
+// Fill sets the values of all fields but passwords.
 func (fs Fields) Fill(typed url.Values) {
 	for i := range fs {
 		if fs[i].Type != "password" {
@@ -165,7 +162,7 @@ func (fs Fields) Fill(typed url.Values) {
 	}
 }
 
-// Field returns the one with a name; nil when there is none.
+// Field returns the field name, or nil.
 func (fs Fields) Field(name string) *Field {
 	for i := range fs {
 		if fs[i].Name == name {
@@ -175,8 +172,8 @@ func (fs Fields) Field(name string) *Field {
 	return nil
 }
 
-// Refused marks what err says of the fields, and reports whether it is about what
-// was typed: then the form is shown again. Any other error is for the caller.
+// Refused marks the fields with the issues of err and reports whether err was about the
+// input: then render the form again. Other errors are for the caller.
 func (fs Fields) Refused(err error) bool {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || len(fs) == 0 {
@@ -194,9 +191,8 @@ func (fs Fields) Refused(err error) bool {
 	return true
 }
 
-// Answer marks what err says of the fields, as [Fields.Refused] does, and also
-// that it was tried too often. The form is shown again with the status; it is 0
-// for an error that is for the caller.
+// Answer marks the fields as [Fields.Refused] does, and also handles rate limits. status
+// is that of the form to render again, or 0 for an error that is for the caller.
 func (fs Fields) Answer(w http.ResponseWriter, err error) (status int) {
 	if fs.Refused(err) {
 		return http.StatusUnprocessableEntity
@@ -213,7 +209,8 @@ func (fs Fields) Answer(w http.ResponseWriter, err error) (status int) {
 	return http.StatusTooManyRequests
 }
 
-// sentence is what a service says as a person writes it. Addresses stay as they are.
+// sentence returns a service's message with a capital letter and a full stop. A leading
+// address stays as it is.
 func sentence(text string) string {
 	if text == "" {
 		return text

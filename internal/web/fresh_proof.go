@@ -13,30 +13,30 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Where people prove their identity before a page, and look after their factors.
+// Paths of the identity check and of the user's factors.
 const (
 	ConfirmPath  = "/confirm"
 	SecurityPath = "/settings/security"
 )
 
-// maxHeldForm is the largest form that a proof page carries, in bytes: the largest
-// form there is, sealed.
+// maxHeldForm is the size limit of a proof page's form, in bytes: a sealed form of
+// maxForm bytes, in base64.
 const maxHeldForm = 2*maxForm + 16<<10
 
-// passkeyScript reads data-passkey, and keeps the browser's time zone.
+// passkeyScript handles data-passkey and stores the browser's time zone.
 const passkeyScript = "passkeys.js"
 
-// Answer asks for a proof of identity, by any of several ways. The template
-// "answer" shows it, within a form.
+// Answer is a form for a proof of identity by one of several methods. The template
+// "answer" renders it.
 type Answer struct {
-	Passkey string // the argument of navigator.credentials.get; empty: no passkeys
-	First   *Field // the way that is at hand; nil: the passkey, or a mailed code
-	Others  Fields // ways that are one step away
-	MailTo  string // where a code can be mailed; empty: nowhere
+	Passkey string // argument of navigator.credentials.get; empty: no passkeys
+	First   *Field // the primary field; nil: the passkey, or a mailed code
+	Others  Fields // of further methods
+	MailTo  string // address for a mailed code; empty: none
 	Error   string
 }
 
-// newAnswer asks for what o offers. sent says that a code was mailed already.
+// newAnswer returns the form for the methods of o. sent: a code was already mailed.
 func newAnswer(o factor.Options, email string, sent bool) *Answer {
 	a := &Answer{Passkey: o.Passkey}
 	var ways Fields
@@ -68,7 +68,7 @@ func newAnswer(o factor.Options, email string, sent bool) *Answer {
 	return a
 }
 
-// readAnswer reads the answer of a form.
+// readAnswer returns the answer in a posted form.
 func readAnswer(form url.Values) factor.Answer {
 	return factor.Answer{
 		Code: form.Get("proof-code"), RecoveryCode: form.Get("proof-recovery"), Passkey: form.Get("proof-passkey"),
@@ -76,8 +76,8 @@ func readAnswer(form url.Values) factor.Answer {
 	}
 }
 
-// refused notes in a why an answer was refused, and returns the status; 0 for an
-// error that is for the caller.
+// refused sets the errors for err and returns the response status, or 0 if the error is
+// for the caller.
 func (a *Answer) refused(w http.ResponseWriter, form url.Values, err error) int {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok {
@@ -126,16 +126,16 @@ func (a *Answer) mark(name, text string) {
 	f.Focus = true
 }
 
-// proofPage asks somebody who is signed in to prove their identity.
+// proofPage is the identity check of a signed-in user.
 type proofPage struct {
 	Text   string
-	Action string // where the form leads: the interrupted one's address
+	Action string // path of the interrupted form
 	Held   string // the interrupted form, sealed; empty: none
-	Next   string // where to go on; of [ConfirmPath] only
+	Next   string // redirect target; of [ConfirmPath] only
 	Answer *Answer
 }
 
-// code returns the [problem.Error.Code] of err; empty for none.
+// code returns the [problem.Error.Code] of err, or "".
 func code(err error) string {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p.Code
@@ -143,8 +143,8 @@ func code(err error) string {
 	return ""
 }
 
-// withProof runs a form that needs a fresh proof of identity. Without one it asks on
-// a page that carries the form, and runs it once that is answered.
+// withProof calls h if the session's proof of identity is fresh. If not, it renders a
+// page that requests one and carries the form; [Section.resume] then continues it.
 func (a *Section) withProof(w http.ResponseWriter, r *Request, h Handler) error {
 	s := a.site
 	if s.factors == nil || !isForm(r.Header.Get("Content-Type")) {
@@ -166,7 +166,7 @@ func (a *Section) withProof(w http.ResponseWriter, r *Request, h Handler) error 
 	return err
 }
 
-// failingBody is a body that broke off with an error; nil: that has ended.
+// failingBody is a request body that fails with an error, or ends if it is nil.
 type failingBody struct{ error }
 
 func (f failingBody) Read([]byte) (int, error) {
@@ -176,7 +176,7 @@ func (f failingBody) Read([]byte) (int, error) {
 	return 0, f.error
 }
 
-// resume checks an answer and then runs the form that it interrupted.
+// resume checks the proof and then handles the interrupted form.
 func (a *Section) resume(w http.ResponseWriter, r *Request, form url.Values, h Handler) error {
 	s := a.site
 	held, err := s.factors.HeldForm(r.Identity, r.URL.RequestURI(), form.Get("proof-form"))
@@ -196,8 +196,8 @@ func (a *Section) resume(w http.ResponseWriter, r *Request, form url.Values, h H
 	return h(w, r)
 }
 
-// checkProof checks the answer in a form. When it does not hold, the page is shown
-// again.
+// checkProof checks the proof in a form. If it is wrong, it renders the page again and
+// returns false.
 func (s *Site) checkProof(w http.ResponseWriter, r *Request, held string, form url.Values) (bool, error) {
 	if form.Get("proof-do") == "mail" {
 		err := s.factors.MailCode(r.Context(), r.Identity)
@@ -210,9 +210,8 @@ func (s *Site) checkProof(w http.ResponseWriter, r *Request, held string, form u
 	return false, s.renderProof(w, r, held, form, http.StatusUnprocessableEntity, err)
 }
 
-// renderProof shows the page that asks for a proof of identity. The status of a form
-// that is shown again has dialogs show it as well. wrong is why an answer was
-// refused.
+// renderProof renders the identity check. The status for a repeated form makes dialogs
+// show it too. wrong is the reason why an answer was refused; nil at first.
 func (s *Site) renderProof(w http.ResponseWriter, r *Request, held string, form url.Values, status int, wrong error) error {
 	o, err := s.factors.ProofOptions(r.Context(), r.Identity)
 	if err != nil {
@@ -236,8 +235,8 @@ func (s *Site) renderProof(w http.ResponseWriter, r *Request, held string, form 
 	return nil
 }
 
-// restricted answers somebody whose organization requires a second factor that
-// their session lacks: it leads to where they prove theirs, or add one.
+// restricted handles users whose organization requires a second factor that their session
+// lacks: it redirects to the check, or to enrolment.
 func (s *Site) restricted(w http.ResponseWriter, r *Request) {
 	if r.Method == http.MethodPost {
 		s.renderMessage(w, r.Request, http.StatusForbidden, "A second factor is required", message{
@@ -260,12 +259,12 @@ func (s *Site) restricted(w http.ResponseWriter, r *Request) {
 	seeOther(w, to)
 }
 
-// showConfirm asks for a proof of identity before a page.
+// showConfirm renders the identity check before a page.
 func (s *Site) showConfirm(w http.ResponseWriter, r *http.Request) {
 	s.withConfirmForm(w, r, func(req *Request) error { return s.renderProof(w, req, "", nil, http.StatusOK, nil) })
 }
 
-// submitConfirm checks the proof and goes on to that page.
+// submitConfirm checks the proof and redirects to the page.
 func (s *Site) submitConfirm(w http.ResponseWriter, r *http.Request) {
 	s.withConfirmForm(w, r, func(req *Request) error {
 		form, ok := s.form(w, r)

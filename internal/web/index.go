@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// index leads who is signed in to their work, and shows others the way in, and
-// where things are for developers.
+// index redirects signed-in users to the inbox. Others see links to sign in and sign up,
+// and the endpoints for developers.
 func (s *Site) index(w http.ResponseWriter, r *http.Request) {
 	n := checkoutNotice(r)
 	if browser.HasSession(r) {
@@ -42,7 +42,7 @@ func (s *Site) index(w http.ResponseWriter, r *http.Request) {
 	s.render(w, r, http.StatusOK, "index", p)
 }
 
-// checkoutNotice is for whoever comes back from a checkout.
+// checkoutNotice returns the notice after a checkout.
 func checkoutNotice(r *http.Request) Notice {
 	switch r.URL.Query().Get("checkout") {
 	case "paid":

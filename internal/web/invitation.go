@@ -9,14 +9,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// invitation is what somebody is invited to.
+// invitation is the body of the invitation page.
 type invitation struct {
 	Token string
 	account.Welcome
 }
 
-// showInvitation says who invites to what. Opening it, however often and by
-// whomever, does not use the link up.
+// showInvitation shows the organization and role of an invitation. It does not use the
+// link up.
 func (s *Site) showInvitation(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	welcome, err := s.accounts.Welcome(r.Context(), token)
@@ -27,7 +27,7 @@ func (s *Site) showInvitation(w http.ResponseWriter, r *http.Request) {
 	s.invite(w, r, http.StatusOK, invitation{token, welcome}, invitationFields(welcome, ""))
 }
 
-// acceptInvitation makes the person a member and opens a session.
+// acceptInvitation adds the user to the organization and creates a session.
 func (s *Site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -39,7 +39,7 @@ func (s *Site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 		s.invitationFailed(w, r, err)
 		return
 	}
-	var name string // who has one keeps it, whatever was sent
+	var name string // users with a name don't change it here
 	if welcome.Name == "" {
 		name = form.Get("name")
 	}
@@ -77,7 +77,7 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 	}
 }
 
-// invitationFields asks for a name from who has none yet.
+// invitationFields returns the name field for users without a name.
 func invitationFields(w account.Welcome, typed string) Fields {
 	if w.Name != "" {
 		return nil

@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// newsBeat is the interval at which a quiet stream sends a comment, and checks its
-	// session where no news of its end has come.
+	// newsBeat is the interval at which an idle stream sends a comment and checks its
+	// session, in case the announcement of its end was lost.
 	newsBeat = 20 * time.Second
-	// newsLife is the longest life of one stream; the browser opens another.
+	// newsLife is the maximum duration of a stream; the browser then opens another.
 	newsLife = 30 * time.Minute
-	// newsWait is the pause that a client over its limit is asked for.
+	// newsWait is the Retry-After of a client over its limit.
 	newsWait = time.Minute
 )
 
 // liveEvents streams changes in the caller's organization as server-sent events (HTML,
-// section 9.2): each has the topics of package live, one to a line, and the mark of
-// the news as its id. A client that sends the last mark it knows, of a page or of the
-// stream before, hears whether it missed any.
+// section 9.2). An event has topics of package live, one per line, and a live mark as its
+// id. A client that sends the last mark it has, of a page or an earlier stream, is told
+// whether it missed any.
 //
-// A stream ends at once when its session ends or no longer grants the same: other
-// processes announce that, too, and the absolute end has a timer. Streams are limited
-// for each session, person and network; one too many is answered 429. HEAD has the
-// status that GET would have.
+// A stream ends as soon as its session ends or its permissions change: other processes
+// announce both, and a timer covers the session's absolute end. Streams are limited per
+// session, user and network; beyond that the response is 429. HEAD has the status that
+// GET would have.
 func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	id, ok := s.identifyListener(w, r)
 	if !ok {
@@ -42,7 +42,7 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	if id.OrganizationID == "" || s.live == nil {
-		w.WriteHeader(http.StatusNoContent) // a browser does not ask again
+		w.WriteHeader(http.StatusNoContent) // 204 stops a browser from reconnecting
 		return
 	}
 	leave, ok := s.streams.enter(streamOwner{id.SessionID, id.UserID, account.Network(s.gate.Client(r).IP)})
@@ -66,17 +66,17 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	n.run(r)
 }
 
-// eventStream is one open stream.
+// eventStream is an open stream.
 type eventStream struct {
 	site    *Site
 	w       http.ResponseWriter
 	out     *http.ResponseController
 	id      account.Identity
-	sub     *live.Subscription // to the organization's news
+	sub     *live.Subscription // to the organization's changes
 	session *live.Subscription // to changes of the user's sessions
 }
 
-// run sends news until the stream ends.
+// run sends events until the stream ends.
 func (n *eventStream) run(r *http.Request) {
 	// The session may have ended before the subscription.
 	until, ok := n.check(r.Context())
@@ -84,7 +84,7 @@ func (n *eventStream) run(r *http.Request) {
 		return
 	}
 	hub, organization := n.site.live, n.id.OrganizationID
-	// The mark is taken before the news, so that none is between the two.
+	// The mark is read before the events, so that no event falls between.
 	mark := hub.Mark(organization)
 	first := "retry: 2000\nid: " + mark + "\n"
 	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
@@ -120,7 +120,7 @@ func (n *eventStream) run(r *http.Request) {
 			if len(topics) == 0 {
 				continue
 			}
-			// The organization's rules may end sessions.
+			// A changed organization policy may end sessions.
 			check = slices.Contains(topics, "organization") || slices.Contains(topics, live.Everything)
 			text = "id: " + mark + "\ndata: " + strings.Join(topics, "\ndata: ") + "\n\n"
 		}
@@ -135,15 +135,15 @@ func (n *eventStream) run(r *http.Request) {
 	}
 }
 
-// check reports whether the session still grants the same, and until when at most.
+// check reports whether the session still grants the same permissions, and when it ends.
 func (n *eventStream) check(ctx context.Context) (until time.Time, ok bool) {
 	now, until, err := n.site.accounts.CheckSession(ctx, n.id.SessionID)
 	return until, err == nil && now.Restricted() == nil && now.OrganizationID == n.id.OrganizationID && now.Role == n.id.Role
 }
 
-// send reports whether the client takes text.
+// send writes text and reports whether that succeeded.
 func (n *eventStream) send(text string) bool {
-	// The server's limit is for answers that end.
+	// The server's write timeout is for finite responses.
 	if err := n.out.SetWriteDeadline(time.Now().Add(newsBeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return false
 	}
@@ -153,8 +153,8 @@ func (n *eventStream) send(text string) bool {
 	return n.out.Flush() == nil
 }
 
-// identifyListener returns the caller of a request for news. Without a session ok is false,
-// and the answer is written.
+// identifyListener returns the caller of a stream. Without a session it writes the
+// response and ok is false.
 func (s *Site) identifyListener(w http.ResponseWriter, r *http.Request) (id account.Identity, ok bool) {
 	ctx, err := s.gate.Authenticate(w, r)
 	switch {

@@ -7,8 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// Money is an amount in the minor unit of a currency, as people write it: "€12.50",
-// "CHF 3.00", "−¥250".
+// Money formats an amount in minor units of currency: "€12.50", "CHF 3.00", "−¥250".
 func Money(amount int64, currency string) string {
 	text := strconv.FormatInt(amount, 10)
 	sign := ""
@@ -29,8 +28,8 @@ func Money(amount int64, currency string) string {
 	return sign + symbol(currency) + grouped(whole) + rest
 }
 
-// symbol returns what stands before amounts of a currency that is known by it
-// everywhere; of others its code does.
+// symbol returns the prefix of amounts: a currency's symbol if it is unambiguous, or its
+// code and a space.
 func symbol(currency string) string {
 	switch currency {
 	case "EUR":
@@ -45,7 +44,7 @@ func symbol(currency string) string {
 	return currency + "\u00a0"
 }
 
-// Number is a count as people write it: "12,345".
+// Number formats a count: "12,345".
 func Number(n int64) string {
 	if n < 0 {
 		return "−" + grouped(strconv.FormatInt(n, 10)[1:])
@@ -53,7 +52,7 @@ func Number(n int64) string {
 	return grouped(strconv.FormatInt(n, 10))
 }
 
-// grouped puts a comma between each three digits.
+// grouped inserts a comma between groups of three digits.
 func grouped(digits string) string {
 	var b strings.Builder
 	for i, c := range digits {

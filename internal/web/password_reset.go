@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// resetDonePath is where a browser is sent once the password is changed, so
-// that neither the address nor a reload holds the token.
+// resetDonePath is the redirect target after a reset, so that neither the address nor a
+// reload has the token.
 const resetDonePath = account.ResetPath + "/done"
 
 // reset is the form for a new password.
@@ -18,8 +18,7 @@ type reset struct {
 	Email string
 }
 
-// showReset shows whose password a link lets one choose. Opening it, however
-// often and by whomever, does not use the link up.
+// showReset shows the account of a reset link. It does not use the link up.
 func (s *Site) showReset(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	email, err := s.accounts.ResetFor(r.Context(), token)
@@ -30,8 +29,8 @@ func (s *Site) showReset(w http.ResponseWriter, r *http.Request) {
 	s.renderReset(w, r, http.StatusOK, reset{token, email}, resetFields())
 }
 
-// resetPassword changes the password, and signs out this browser too: all
-// sessions of the account have ended.
+// resetPassword sets the password and deletes the session cookies: all sessions of the
+// account have ended.
 func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -65,7 +64,7 @@ func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, resetDonePath)
 }
 
-// resetDone says what has become of the old password.
+// resetDone confirms the new password.
 func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
 	s.renderMessage(w, r, http.StatusOK, "Your password is changed", message{
 		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.",

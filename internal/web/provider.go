@@ -9,15 +9,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// maxProviderError is how much of a provider's error code is kept, in bytes.
-// Real ones are single words (RFC 6749, section 4.1.2.1).
+// maxProviderError is the length to which a provider's error code is cut, in bytes. Error
+// codes are single words (RFC 6749, section 4.1.2.1).
 const maxProviderError = 100
 
-// providerCallback is where an identity provider sends a browser back to: it
-// opens a session and sends the browser on. An answer that does not do sets no
-// cookie.
+// providerCallback handles an identity provider's redirect: it creates a session and
+// redirects. A failed sign-in sets no cookie.
 func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
-	if s.isSpeculative(w, r) {
+	if s.handleSpeculative(w, r) {
 		return
 	}
 	q := r.URL.Query()
@@ -35,7 +34,7 @@ func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Invalid:
-		if p.Cause != nil { // what only the operator can do something about
+		if p.Cause != nil { // only the operator can fix it
 			s.log.WarnContext(r.Context(), "identity provider's answer refused", "error", err)
 		}
 		s.renderMessage(w, r, http.StatusBadRequest, "You are not signed in", message{
@@ -46,7 +45,7 @@ func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 		s.renderMessage(w, r, http.StatusServiceUnavailable, "You are not signed in", message{
 			p.Message, "Start again in a moment, or ask for a sign-in link by e-mail instead.", SignInPath, "Sign in",
 		})
-	case ok && p.Kind == problem.Precondition: // there is no provider, so nothing leads here
+	case ok && p.Kind == problem.Precondition: // no provider is configured
 		s.notFound(w, r)
 	default:
 		s.fail(w, r, err)

@@ -9,17 +9,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Steps of a sign-in beside the first.
+// Paths of sign-in after the first factor.
 const (
-	passkeyPath    = SignInPath + "/passkey"
+	passkeyPath      = SignInPath + "/passkey"
 	secondFactorPath = SignInPath + "/second-factor"
-	newPasskeyPath = WelcomePath + "/passkey"
+	newPasskeyPath   = WelcomePath + "/passkey"
 )
 
-// passkeys reports whether people can sign in with a passkey here.
+// passkeys reports whether passkeys are available.
 func (s *Site) passkeys() bool { return s.factors != nil && s.factors.HasPasskeys() }
 
-// signInWithPasskey opens a session for the owner of a passkey.
+// signInWithPasskey creates a session for the owner of a passkey.
 func (s *Site) signInWithPasskey(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -30,7 +30,7 @@ func (s *Site) signInWithPasskey(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		fs := signFields(false)
 		if status := fs.Answer(w, err); status != 0 {
-			// It is not about the address that nobody has typed.
+			// The error is about the passkey, not about the empty address field.
 			d.Error, fs[0].Error = fs[0].Error, ""
 			s.renderSignForm(w, r, status, d, fs)
 			return
@@ -41,7 +41,8 @@ func (s *Site) signInWithPasskey(w http.ResponseWriter, r *http.Request) {
 	s.enter(w, in)
 }
 
-// storePendingSignIn sends the browser of a sign-in that needs a second step to its page.
+// storePendingSignIn stores a sign-in that needs a second factor in a cookie and
+// redirects to its page.
 func (s *Site) storePendingSignIn(w http.ResponseWriter, in account.SignIn) {
 	http.SetCookie(w, s.gate.KeepPending(in.Pending))
 	http.SetCookie(w, s.gate.KeepIntent(""))
@@ -52,7 +53,7 @@ func (s *Site) storePendingSignIn(w http.ResponseWriter, in account.SignIn) {
 	seeOther(w, to)
 }
 
-// secondFactorPage asks for the second factor of a sign-in.
+// secondFactorPage is the body of the second factor's page.
 type secondFactorPage struct {
 	Email  string
 	Next   string
@@ -63,7 +64,8 @@ func (s *Site) showSecondFactor(w http.ResponseWriter, r *http.Request) {
 	s.renderSecondFactor(w, r, next(r.URL.Query().Get("next")), nil, nil)
 }
 
-// renderSecondFactor shows the page; wrong is why the answer in form was refused.
+// renderSecondFactor renders the page; wrong is the reason why the answer in form was
+// refused.
 func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to string, form url.Values, wrong error) {
 	p, err := s.accounts.Pending(r.Context(), browser.Pending(r))
 	if problem.Of(err) == problem.Unauthorized {
@@ -93,7 +95,7 @@ func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to str
 	s.render(w, r, status, "secondfactor", page{Title: "One more step", Posts: true, Script: passkeyScript, Body: body})
 }
 
-// completeSignIn checks the second factor and opens the session.
+// completeSignIn checks the second factor and creates the session.
 func (s *Site) completeSignIn(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -112,7 +114,7 @@ func (s *Site) completeSignIn(w http.ResponseWriter, r *http.Request) {
 	s.enter(w, in)
 }
 
-// newPasskey offers a passkey to somebody who has just signed up or joined.
+// newPasskey offers a passkey after sign-up or joining.
 type newPasskey struct {
 	Email   string
 	Next    string
@@ -122,8 +124,8 @@ type newPasskey struct {
 
 func (s *Site) showNewPasskey(w http.ResponseWriter, r *http.Request) { s.offerPasskey(w, r, nil) }
 
-// offerPasskey shows the page, unless the person has a passkey already. wrong is
-// why the one in the form was refused.
+// offerPasskey renders the offer unless the user has a passkey. wrong is the reason why
+// the one in the form was refused.
 func (s *Site) offerPasskey(w http.ResponseWriter, r *http.Request, wrong error) {
 	s.withConfirmForm(w, r, func(req *Request) error {
 		to := afterPasskey(r)
@@ -152,7 +154,7 @@ func (s *Site) offerPasskey(w http.ResponseWriter, r *http.Request, wrong error)
 	})
 }
 
-// afterPasskey is where the offer of a passkey leads in the end.
+// afterPasskey returns the redirect target after the offer.
 func afterPasskey(r *http.Request) string {
 	if to := next(r.URL.Query().Get("next")); to != "" {
 		return to
@@ -179,7 +181,8 @@ func (s *Site) addNewPasskey(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// passkeyFirst returns the address that offers a passkey on the way to another.
+// passkeyFirst returns the path of the offer of a passkey, with to as its redirect
+// target.
 func (s *Site) passkeyFirst(to string) string {
 	if !s.passkeys() {
 		return to

@@ -23,61 +23,60 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Where somebody is sent who is not signed in, or belongs to no organization yet.
+// Redirect targets for users without a session or without an organization.
 const (
 	SignInPath  = "/sign-in"
 	WelcomePath = "/welcome"
 )
 
-// Section is a part of the dashboard: pages in the frame, for who is signed in.
+// Section is a part of the dashboard: pages with the sidebar, for signed-in users.
 type Section struct {
 	site      *Site
 	styles    []string
 	templates templates
 }
 
-// Request is a request of somebody who is signed in.
+// Request is an authenticated request.
 type Request struct {
 	*http.Request
 	account.Identity
-	Organization account.Organization // zero on pages that are [Route.WithoutOrganization], for who has none
-	Now          time.Time            // in the reader's zone
-	Client       account.Client       // what they ask with
+	Organization account.Organization // zero on pages with [Route.WithoutOrganization] for users without one
+	Now          time.Time            // in the user's time zone
+	Client       account.Client       // the user agent and IP address
 
-	liveMark string // where the organization's news was before anything was looked at
+	liveMark string // the live mark before the page's first query
 }
 
-// Admin reports whether an admin of the organization asks.
+// Admin reports whether the user is an admin of the organization.
 func (r *Request) Admin() bool { return r.Role == account.Admin }
 
-// Time is t as the reader is told it.
+// Time returns t in the user's time zone.
 func (r *Request) Time(t time.Time) Time { return At(t, r.Now) }
 
-// Handler answers a request. An error that it returns is shown as a page: a
-// [problem.Error] with what it says, any other with an id under which the log
-// has the rest. It must not have answered then.
+// Handler handles a request. It returns an error only if it has written nothing: a
+// [problem.Error] is rendered with its message, any other error with an id under which it
+// is logged.
 type Handler func(w http.ResponseWriter, r *Request) error
 
-// Route is what an address does.
+// Route is the handlers of a path and their access rules.
 type Route struct {
-	Get   Handler // nil: there is no page
-	Post  Handler // nil: there is no form
-	Admin bool    // only for admins
-	WithoutOrganization bool    // also for who belongs to no organization yet
+	Get                 Handler // nil: none
+	Post                Handler // nil: none
+	Admin               bool    // admins only
+	WithoutOrganization bool    // also users without an organization
 
-	// Proof says that the form needs a fresh proof of identity. Forms below
-	// /settings need one unless they are Routine.
+	// Proof requires a fresh proof of identity for the form. Forms below /settings
+	// require one unless Routine is set.
 	Proof, Routine bool
-	// Enrol says that the page is also for sessions that lack a second factor which
-	// the organization requires.
+	// Enrol admits sessions without the second factor that the organization requires.
 	Enrol bool
 }
 
-// Section returns an area whose pages are the templates of files: the folder
-// "templates" has a file for each, which defines "body". Files whose names begin
-// with "_" are parts that all of them may use, beside those of the kit. Styles
-// are the sheets of static/css that its pages have beside the one of all. A template is
-// parsed when its page is first shown; see [Site.ParseTemplates].
+// Section returns a section with the templates of files: each file in its folder
+// "templates" defines "body" for one page. Files that begin with "_" define shared
+// templates, in addition to those of this package. styles names the section's sheets of
+// static/css beside the common one. Templates are parsed on first use; see
+// [Site.ParseTemplates].
 func (s *Site) Section(files fs.FS, styles ...string) *Section {
 	a := &Section{site: s, styles: styles, templates: make(templates)}
 	s.sections = append(s.sections, a)
@@ -106,16 +105,16 @@ func (s *Site) Section(files fs.FS, styles ...string) *Section {
 	return a
 }
 
-// templates are those of pages by name. Parsed, they take most of the memory of a
-// server at rest, and few pages are shown on most days.
+// templates maps page names to their templates. They are parsed on first use: parsed,
+// they would be most of an idle server's memory.
 type templates map[string]func() *template.Template
 
 func (ts templates) add(name string, parse func() *template.Template) {
 	ts[name] = sync.OnceValue(parse)
 }
 
-// execute executes a template of the page with a name. It panics on one that cannot be
-// parsed.
+// execute executes the template name of a page. It panics if the page's templates don't
+// parse.
 func (ts templates) execute(page, name string, data any) ([]byte, error) {
 	parsed, ok := ts[page]
 	if !ok {
@@ -128,8 +127,7 @@ func (ts templates) execute(page, name string, data any) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// ParseTemplates parses the templates of all pages now. It panics on one that cannot be
-// parsed.
+// ParseTemplates parses the templates of all pages now. It panics on an invalid one.
 func (s *Site) ParseTemplates() {
 	all := []templates{s.templates}
 	for _, a := range s.sections {
@@ -142,8 +140,8 @@ func (s *Site) ParseTemplates() {
 	}
 }
 
-// Handle has an address answered: a path with wildcards as [http.ServeMux] takes
-// them, without a method.
+// Handle registers the handlers of a path, which may have wildcards of [http.ServeMux]
+// but no method.
 func (a *Section) Handle(path string, rt Route) {
 	if strings.HasPrefix(path, "/settings/") && !rt.Routine {
 		rt.Proof = rt.Post != nil
@@ -161,8 +159,8 @@ func (a *Section) Handle(path string, rt Route) {
 	if rt.Get != nil {
 		allow = append(allow, "HEAD")
 	}
-	// Method by method: a pattern for all of them would be at odds with that of
-	// another page, as "/tickets/new" with "GET /tickets/{number}".
+	// One pattern per method: a pattern without a method would conflict with that of
+	// another page, such as "/tickets/new" with "GET /tickets/{number}".
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 		if !slices.Contains(allow, method) {
 			a.site.mux.HandleFunc(method+" "+path, a.site.notAllowed(strings.Join(allow, ", ")))
@@ -170,7 +168,7 @@ func (a *Section) Handle(path string, rt Route) {
 	}
 }
 
-// serve finds out who asks, whether they may, and has the handler answer.
+// serve authenticates and authorizes the request and calls the handler.
 func (a *Section) serve(w http.ResponseWriter, r *http.Request, rt Route, h Handler) {
 	req, err := a.site.authenticate(w, r)
 	if err != nil {
@@ -203,8 +201,8 @@ func (a *Section) serve(w http.ResponseWriter, r *http.Request, rt Route, h Hand
 	}
 }
 
-// identify returns who sent r. The error is Unauthorized when nobody is signed in,
-// and that of [account.Identity.Restricted].
+// identify returns the authenticated request. The error is Unauthorized without a
+// session, or that of [account.Identity.Restricted].
 func (s *Site) identify(w http.ResponseWriter, r *http.Request) (*Request, error) {
 	req, err := s.authenticate(w, r)
 	if err == nil {
@@ -232,8 +230,8 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 	return req, nil
 }
 
-// redirectToSignIn sends who asks for a page to sign in first and back, and tells who
-// posts a form that nothing was changed.
+// redirectToSignIn redirects GET requests to sign-in and back. POST requests get 401 and
+// a message that nothing was changed.
 func (s *Site) redirectToSignIn(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		s.renderMessage(w, r, http.StatusUnauthorized, "Sign in first", message{
@@ -245,48 +243,48 @@ func (s *Site) redirectToSignIn(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, SignInPath+"?next="+url.QueryEscape(r.URL.RequestURI()))
 }
 
-// Page is a page in the frame.
+// Page is the data of a dashboard page.
 type Page struct {
 	Title   string
-	At      string   // the path of the entry of the rail where it belongs: "/inbox"
-	Views   []NavItem  // what that entry has below it
-	Class   string   // of main: "panes" for a page that scrolls within itself
-	Scripts []string // modules of static/js beside app.js
-	Status  int      // 0: 200
-	Fields  Fields   // of its form; those in which something is wrong are told of first
-	Body    any      // for its template, as .Body
+	At      string    // path of the current item of the sidebar: "/inbox"
+	Views   []NavItem // its subitems
+	Class   string    // of main: "panes" for a page that scrolls in panes
+	Scripts []string  // modules of static/js beside app.js
+	Status  int       // 0: 200
+	Fields  Fields    // of its form; the errors are listed above it
+	Body    any       // read by its template as .Body
 
-	// Sandbox and Other are for pages of the fleet: whether what they show is the
-	// sandbox's, and where the other environment has the same page.
+	// Sandbox marks fleet pages that show sandbox data. Other is the path of the same
+	// page in the other environment.
 	Sandbox bool
 	Other   string
 
-	// Secret says that the page shows a secret: it must not be compressed, here or by a
-	// proxy, since its length would say something about it.
+	// Secret marks a page that shows a secret. Neither this server nor a proxy may
+	// compress it: its length would leak information (BREACH).
 	Secret bool
 }
 
-// NavItem is a place in the rail.
+// NavItem is a link in the sidebar.
 type NavItem struct {
 	Path    string
 	Label   string
 	Icon    string
-	Count   string // empty for none
+	Count   string // empty: none
 	Present bool
 	Under   []NavItem
 }
 
-// frame is what the layout is executed with.
+// frame is the data of the dashboard's layout.
 type frame struct {
 	Page
-	Request *Request
-	Styles  []string
-	Sidebar    []NavItem
-	Notice  *Notice
-	LiveMark    string // see live.Hub.Mark
+	Request  *Request
+	Styles   []string
+	Sidebar  []NavItem
+	Notice   *Notice
+	LiveMark string // see live.Hub.Mark
 }
 
-// Render sends the page whose template has this name.
+// Render renders the page with the template name.
 func (a *Section) Render(w http.ResponseWriter, r *Request, name string, p Page) error {
 	f := frame{Page: p, Request: r, Styles: a.styles, Sidebar: sidebar(p), Notice: a.site.popNotice(w, r.Request), LiveMark: r.liveMark}
 	body, err := a.templates.execute(name, "layout", f)
@@ -305,8 +303,8 @@ func (a *Section) Render(w http.ResponseWriter, r *Request, name string, p Page)
 	return nil
 }
 
-// Fragment sends what a template named part of a page's file makes of data, without
-// the frame: for scripts that put it into a page.
+// Fragment renders the template part of a page without the layout, for scripts that
+// insert it into the page.
 func (a *Section) Fragment(w http.ResponseWriter, page, part string, data any) error {
 	body, err := a.templates.execute(page, part, data)
 	if err != nil {
@@ -316,7 +314,7 @@ func (a *Section) Fragment(w http.ResponseWriter, page, part string, data any) e
 	return nil
 }
 
-// fail shows an error in the frame.
+// fail renders an error inside the dashboard.
 func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok {
@@ -357,26 +355,26 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 	}
 }
 
-// Form reads what a form of ours posts. What is none it answers, and reports
-// false.
+// Form returns the fields of a posted form. On an invalid request it writes the response
+// and returns false.
 func (a *Section) Form(w http.ResponseWriter, r *Request) (url.Values, bool) {
 	return a.site.form(w, r.Request)
 }
 
-// Confirm asks before something is done for good. Its page is a form that posts
-// to its own address, with the field "confirm" when there is a word to type.
+// Confirm is a confirmation page for an action that cannot be undone. Its form posts to
+// the page's own path, with the field "confirm" if a word must be typed.
 type Confirm struct {
-	Text   string // what will happen
-	Type   string // a word that must be typed, such as the name of what goes; empty: none
-	Label  string // of the button: "Delete the key"
-	Cancel string // where to go instead
+	Text   string // the consequences
+	Type   string // a word to type, such as the record's name; empty: none
+	Label  string // of the button: "Delete key"
+	Cancel string // path of the link that cancels
 
 	ListTitle string
-	List      []string // records that it concerns, each in a line
-	Choice    *Field   // a checkbox below the list; nil for none
+	List      []string // affected records, one per line
+	Choice    *Field   // a checkbox below the list; nil: none
 }
 
-// Confirm shows the page that asks. at and views are those of [Page].
+// Confirm renders the confirmation page c. p gives its navigation.
 func (a *Section) Confirm(w http.ResponseWriter, r *Request, title string, p Page, c Confirm) error {
 	p.Title, p.Body = title, c
 	if c.Type != "" {
@@ -393,26 +391,25 @@ func confirmFields(c Confirm) Fields {
 	return Fields{{Name: "confirm", Label: "Type " + c.Type + " to confirm", Type: "text", Autocomplete: "off", Focus: true}}
 }
 
-// Confirmed reads the form of [Section.Confirm] and reports whether what was to be
-// typed was; otherwise show the page again.
+// Confirmed reports whether the word that c requires was typed. If not, render the page
+// again.
 func (a *Section) Confirmed(form url.Values, c Confirm) bool {
 	return strings.TrimSpace(form.Get("confirm")) == strings.TrimSpace(c.Type)
 }
 
-// Notice is told once on the next page: what was done.
+// Notice is shown once, on the next page: the result of an action.
 type Notice struct {
 	Text string
-	Bad  bool // it was not done
-	// Undo is the form that takes it back: where it is posted, and its fields.
-	// Empty: there is none.
+	Bad  bool // the action failed
+	// Undo and Fields are the path and fields of a form that reverts the action. Empty:
+	// it cannot be undone.
 	Undo   string            `json:",omitempty"`
 	Fields map[string]string `json:",omitempty"`
 }
 
-// noticeCookie names the cookie that holds a [Notice] between a form and the page
-// after it. What undoes something is in it, so no other host of the domain, and
-// nobody on a way that is not encrypted, may be able to set it: the prefix has
-// browsers see to that.
+// noticeCookie returns the name of the cookie that carries a [Notice] from a form to the
+// next page. It contains an undo form, so no other host of the domain and no attacker on
+// an unencrypted connection may set it: the __Host- prefix prevents both.
 func (s *Site) noticeCookie() string {
 	if s.secure() {
 		return "__Host-kickstand-notice"
@@ -422,7 +419,7 @@ func (s *Site) noticeCookie() string {
 
 func (s *Site) secure() bool { return s.gate != nil && s.gate.Secure }
 
-// Redirect sends the browser on after a form, to a path of ours, where it is told n.
+// Redirect redirects to a path of this site, where n is shown.
 func (a *Section) Redirect(w http.ResponseWriter, to string, n Notice) error {
 	return a.site.redirect(w, to, n)
 }
@@ -439,21 +436,21 @@ func (s *Site) redirect(w http.ResponseWriter, to string, n Notice) error {
 	return nil
 }
 
-// SignOut has the browser forget a session that has ended.
+// SignOut deletes the session cookies.
 func (a *Section) SignOut(w http.ResponseWriter) { a.site.clearSession(w) }
 
 func (s *Site) cookie(name, value string, seconds int) *http.Cookie {
 	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.secure()}
 }
 
-// popNotice returns what is to be told, once. Whatever is no such thing is
-// nothing.
+// popNotice returns the notice of the cookie and deletes the cookie. An invalid cookie is
+// ignored.
 func (s *Site) popNotice(w http.ResponseWriter, r *http.Request) *Notice {
 	c, err := r.Cookie(s.noticeCookie())
 	if err != nil || c.Value == "" {
 		return nil
 	}
-	// A page that a script fetches to look for news is not the one people read.
+	// Scripts that poll for changes must not consume the notice.
 	if r.Header.Get("X-Live") != "" {
 		return nil
 	}
@@ -466,12 +463,12 @@ func (s *Site) popNotice(w http.ResponseWriter, r *http.Request) *Notice {
 	return &n
 }
 
-// local reports whether a path leads to this server.
+// local reports whether to is a path on this server.
 func local(to string) bool {
 	return strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.ContainsAny(to, "\\\r\n\t")
 }
 
-// sidebar is what is at the left of every page.
+// sidebar returns the items of the main navigation.
 func sidebar(p Page) []NavItem {
 	fleet := "/fleet"
 	if p.Sandbox {
@@ -493,21 +490,20 @@ func sidebar(p Page) []NavItem {
 	return entries
 }
 
-// Context is r's, for services.
+// Context returns the request's context.
 func (r *Request) Context() context.Context { return r.Request.Context() }
 
-// appPolicy lets a page of the frame load what is ours, frame letters, which have
-// a policy of their own, and hear news.
+// appPolicy is the content security policy of the dashboard: own scripts, styles, media
+// and event stream, and frames for HTML mails, which have a policy of their own.
 const appPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// How pages may be kept and changed on the way. Those with secrets, and those of signing
-// in, are not compressed.
+// Values of Cache-Control. Pages with secrets and sign-in pages must not be compressed.
 const (
 	noStore   = "no-store"
 	untouched = "no-store, no-transform"
 )
 
-// send sends a page that was rendered.
+// send writes a rendered page.
 func send(w http.ResponseWriter, status int, body []byte, policy, referrer, cache string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -517,5 +513,5 @@ func send(w http.ResponseWriter, status int, body []byte, policy, referrer, cach
 	h.Set("Referrer-Policy", referrer)
 	h.Set("Cache-Control", cache)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // only fails when nobody is there to see it
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }

@@ -2,9 +2,8 @@ package web
 
 import "strings"
 
-// SettingsViews is what the rail has below Settings for who asks, with the place
-// marked that path is, or is below. What only admins may look at is there for
-// admins only, by the rules of package rpc.
+// SettingsViews returns the settings pages for the sidebar, with the one at or above path
+// marked. Pages for admins follow the rules of package rpc.
 func SettingsViews(r *Request, path string) []NavItem {
 	views := []NavItem{
 		{Path: "/settings/profile", Label: "Profile"},

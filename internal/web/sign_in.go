@@ -12,27 +12,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Where people come in who are not signed in, beside [SignInPath].
+// Paths of users without a session, beside [SignInPath].
 const (
 	signUpPath = "/sign-up"
 	forgotPath = "/forgot-password"
 )
 
-// zoneScript keeps the browser's time zone, so that the first page behind the
-// door has it already.
+// zoneScript stores the browser's time zone before the first dashboard page.
 const zoneScript = "times.js"
 
-// passwordScript shows passwords on demand and estimates new ones. It keeps the time
-// zone too.
+// passwordScript toggles and rates passwords, and stores the time zone.
 const passwordScript = "passwords.js"
 
-// signForm is where people come in: the same for who is known and who is new.
+// signForm is the body of the sign-in and sign-up pages.
 type signForm struct {
-	New      bool   // asked for by who has no account yet
-	Next     string // where it leads in the end; empty for the start
-	Provider bool   // whether an identity provider can be asked
-	Open     bool   // whether anybody may sign up
-	Passkey  string // the argument of navigator.credentials.get; empty: no passkeys
+	New      bool   // sign-up
+	Next     string // redirect target; empty: the start page
+	Provider bool   // an identity provider is available
+	Open     bool   // sign-up is open to all addresses
+	Passkey  string // argument of navigator.credentials.get; empty: no passkeys
 	Error    string // of the passkey
 }
 
@@ -52,7 +50,7 @@ func (s *Site) showSignUp(w http.ResponseWriter, r *http.Request) { s.showSignFo
 func (s *Site) signIn(w http.ResponseWriter, r *http.Request)     { s.submitSignForm(w, r, false) }
 func (s *Site) signUp(w http.ResponseWriter, r *http.Request)     { s.submitSignForm(w, r, true) }
 
-// showSignForm asks who is there, unless that is known.
+// showSignForm renders the form, or redirects a user with a session.
 func (s *Site) showSignForm(w http.ResponseWriter, r *http.Request, isNew bool) {
 	d := signForm{New: isNew, Next: next(r.URL.Query().Get("next"))}
 	if browser.HasSession(r) {
@@ -95,8 +93,7 @@ func (s *Site) renderSignForm(w http.ResponseWriter, r *http.Request, status int
 	s.render(w, r, status, "signin", page{Title: title, Posts: true, Script: script, Notice: s.popNotice(w, r), Fields: fs, Body: d})
 }
 
-// submitSignForm opens a session for who brings a password, and mails a link to who does
-// not.
+// submitSignForm creates a session if a password was sent, and mails a link otherwise.
 func (s *Site) submitSignForm(w http.ResponseWriter, r *http.Request, isNew bool) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -141,7 +138,7 @@ func (s *Site) submitSignForm(w http.ResponseWriter, r *http.Request, isNew bool
 	s.sent(w, r, SignInPath+"/sent", "A mail with a link is on its way to %s.", form)
 }
 
-// refuse shows the door again with what was wrong, or what else has happened.
+// refuse renders the form again with the errors, or fails.
 func (s *Site) refuse(w http.ResponseWriter, r *http.Request, err error, d signForm, fs Fields) {
 	if status := fs.Answer(w, err); status != 0 {
 		s.renderSignForm(w, r, status, d, fs)
@@ -150,19 +147,19 @@ func (s *Site) refuse(w http.ResponseWriter, r *http.Request, err error, d signF
 	s.fail(w, r, err)
 }
 
-// sent leads to the page that says where to look now. The address that was typed
-// is in the notice there, and so not in the page's own.
+// sent redirects to the page that says that a mail was sent. A notice carries the address
+// there, since the URL must not.
 func (s *Site) sent(w http.ResponseWriter, r *http.Request, to, format string, form url.Values) {
 	if err := s.redirect(w, to, Notice{Text: fmt.Sprintf(format, strings.TrimSpace(form.Get("email")))}); err != nil {
 		s.fail(w, r, err)
 	}
 }
 
-// mailed says where to look for a mail, and for how long it is good for what.
+// mailed is the body of the page after a mail was sent.
 type mailed struct {
 	Text    string
-	Again   string // where another is asked for
-	Mailbox string // where mails are shown that are kept here; empty: they are sent
+	Again   string // path to request another mail
+	Mailbox string // path of the built-in mailbox; empty: mails are sent by SMTP
 }
 
 func (s *Site) linkSent(w http.ResponseWriter, r *http.Request) {
@@ -177,7 +174,7 @@ func (s *Site) showSent(w http.ResponseWriter, r *http.Request, m mailed) {
 	s.render(w, r, http.StatusOK, "sent", page{Title: "Look at your mail", Notice: s.popNotice(w, r), Body: m})
 }
 
-// signInWithProvider sends the browser to the identity provider.
+// signInWithProvider redirects to the identity provider.
 func (s *Site) signInWithProvider(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -188,7 +185,7 @@ func (s *Site) signInWithProvider(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case ok && p.Kind == problem.RateLimited:
 		s.renderMessage(w, r, http.StatusTooManyRequests, "Too fast", message{sentence(p.Message), "Or sign in by mailed link.", SignInPath, "Sign in"})
-	case ok && p.Kind == problem.Precondition: // there is no provider, so nothing leads here
+	case ok && p.Kind == problem.Precondition: // no provider is configured
 		s.notFound(w, r)
 	case err != nil:
 		s.fail(w, r, err)
@@ -211,7 +208,7 @@ func (s *Site) renderForgot(w http.ResponseWriter, r *http.Request, status int, 
 	s.render(w, r, status, "forgot", page{Title: "Choose a new password", Posts: true, Fields: fs})
 }
 
-// forgot mails a link to choose a new password.
+// forgot mails a link to reset the password.
 func (s *Site) forgot(w http.ResponseWriter, r *http.Request) {
 	form, ok := s.form(w, r)
 	if !ok {
@@ -237,8 +234,7 @@ func (s *Site) resetSent(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// signOut ends the session of who asks. Whoever has none is where they wanted to
-// be.
+// signOut ends the session of the request, if any.
 func (s *Site) signOut(w http.ResponseWriter, r *http.Request) {
 	req, err := s.authenticate(w, r)
 	switch problem.Of(err) {
@@ -252,25 +248,25 @@ func (s *Site) signOut(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	w.Header().Del("Set-Cookie") // of a session that was refreshed to be ended
+	w.Header().Del("Set-Cookie") // of a session that was refreshed just now
 	s.clearSession(w)
 	if err := s.redirect(w, SignInPath, Notice{Text: "You are signed out."}); err != nil {
 		s.fail(w, r, err)
 	}
 }
 
-// clearSession has the browser forget its session.
+// clearSession deletes the session cookies.
 func (s *Site) clearSession(w http.ResponseWriter) {
 	for _, c := range s.gate.SignedOut() {
 		http.SetCookie(w, c)
 	}
 }
 
-// maxNext is the longest path that a sign-in leads to, in bytes.
+// maxNext is the length limit of a redirect target, in bytes.
 const maxNext = 1024
 
-// next returns where a sign-in was asked to lead: a path of ours, and none that
-// leads here again. Anything else is empty, which leads to the start.
+// next returns the redirect target to if it is a path of this site other than sign-in, or
+// "".
 func next(to string) string {
 	if !local(to) || len(to) > maxNext {
 		return ""

@@ -10,18 +10,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// linkPath takes the form with which a sign-in link is used.
+// linkPath receives the form that confirms a sign-in link.
 const linkPath = SignInPath + "/link"
 
-// callback is where a sign-in link leads: it opens a session and sends the
-// browser on. A link that does not work sets no cookie.
+// callback handles a sign-in link: it creates a session and redirects. A link that does
+// not work sets no cookie.
 //
-// A person may have been sent somebody else's link, to be signed in to an account
-// that is not theirs (login CSRF). So a browser other than the one that asked for
-// the link gets a form that names the account; a GET there signs nobody in.
-// Programs, which have no person to ask, use the link at once.
+// An attacker may mail somebody a link to an account of the attacker (login CSRF). So a
+// browser that did not request the link gets a form that names the account, and GET does
+// not sign in. Clients that are not browsers use the link at once.
 func (s *Site) callback(w http.ResponseWriter, r *http.Request) {
-	if s.isSpeculative(w, r) {
+	if s.handleSpeculative(w, r) {
 		return
 	}
 	token := r.URL.Query().Get("token")
@@ -39,7 +38,7 @@ func (s *Site) callback(w http.ResponseWriter, r *http.Request) {
 	s.follow(w, r, token)
 }
 
-// followLink takes the form of [Site.confirmLink].
+// followLink handles the form of [Site.confirmLink].
 func (s *Site) followLink(w http.ResponseWriter, r *http.Request) {
 	if form, ok := s.form(w, r); ok {
 		s.follow(w, r, form.Get("token"))
@@ -67,11 +66,11 @@ func (s *Site) linkFailed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// linkForm asks whether to use a sign-in link.
+// linkForm is the page that confirms the use of a sign-in link.
 type linkForm struct {
 	Token   string
-	Email   string // of the account that the link signs in to
-	Present string // of the account that this browser is signed in to; empty for none
+	Email   string // of the link's account
+	Present string // of the account signed in to in this browser; empty: none
 }
 
 func (s *Site) confirmLink(w http.ResponseWriter, r *http.Request, body linkForm) {
@@ -89,17 +88,16 @@ func (s *Site) confirmLink(w http.ResponseWriter, r *http.Request, body linkForm
 	s.render(w, r, http.StatusOK, "link", page{Title: "Sign in", Posts: true, Script: zoneScript, Body: body})
 }
 
-// isBrowser reports whether a person's browser sends r. Browsers say from where a
-// request comes by Fetch metadata; those from before it, and those on a plain
-// connection, are known by what they accept.
+// isBrowser reports whether a browser sent r: by its Fetch metadata, and for older
+// browsers and plain connections by its Accept header.
 func isBrowser(r *http.Request) bool {
 	h := r.Header
 	return h.Get("Sec-Fetch-Site") != "" || h.Get("Sec-Fetch-Mode") == "navigate" ||
 		strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") && strings.Contains(h.Get("Accept"), "text/html")
 }
 
-// signUpRefused answers a person whom the sign-up policy or their organization's
-// provider policy does not admit, and reports whether err says so.
+// signUpRefused renders the page for err if the sign-up policy or the organization's
+// provider policy refused the user, and reports whether it did.
 func (s *Site) signUpRefused(w http.ResponseWriter, r *http.Request, err error) bool {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || p.Kind != problem.Forbidden {
@@ -115,7 +113,7 @@ func (s *Site) signUpRefused(w http.ResponseWriter, r *http.Request, err error) 
 	return true
 }
 
-// enter gives the browser a session that was just opened and sends it on.
+// enter sets the cookies of a new session and redirects.
 func (s *Site) enter(w http.ResponseWriter, in account.SignIn) {
 	if in.Pending != "" {
 		s.storePendingSignIn(w, in)
@@ -127,25 +125,24 @@ func (s *Site) enter(w http.ResponseWriter, in account.SignIn) {
 	seeOther(w, in.RedirectTo)
 }
 
-// seeOther sends the browser on to a target that was checked, and which
-// [http.Redirect] would rewrite.
+// seeOther redirects to a validated target, which [http.Redirect] would rewrite.
 func seeOther(w http.ResponseWriter, target string) {
 	h := w.Header()
 	h.Set("Location", target)
 	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer") // there may be a token in the address
+	h.Set("Referrer-Policy", "no-referrer") // the address may contain a token
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// isSpeculative answers whoever asks for an address that works once without
-// somebody having opened it, and reports whether it did.
-func (s *Site) isSpeculative(w http.ResponseWriter, r *http.Request) bool {
+// handleSpeculative answers requests for a one-time link that no user has opened, such as
+// HEAD and prefetches, and reports whether it did.
+func (s *Site) handleSpeculative(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case r.Method == http.MethodHead:
 		w.Header().Set("Cache-Control", "no-store")
 	case prefetch(r):
-		// A browser throws a prefetched failure away, and asks again when the
-		// link is really followed.
+		// A browser discards a failed prefetch and requests the page when the user
+		// follows the link.
 		s.showMessage(w, r, http.StatusServiceUnavailable, "Not opened yet",
 			"This sign-in was fetched ahead of time and has not been used.", "Open it again to sign in.")
 	default:
@@ -154,8 +151,8 @@ func (s *Site) isSpeculative(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// prefetch reports whether r fetches ahead of time what nobody has opened yet.
-// The first is the standard's header, the others are of older browsers.
+// prefetch reports whether r is a prefetch, by the standard's header or those of older
+// browsers.
 func prefetch(r *http.Request) bool {
 	for _, name := range []string{"Sec-Purpose", "Purpose", "X-Purpose", "X-Moz"} {
 		purpose := strings.ToLower(r.Header.Get(name))

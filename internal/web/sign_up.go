@@ -10,16 +10,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Plan is a plan as people choose among them.
+// Plan describes a plan for display.
 type Plan struct {
-	Tier  account.Plan
-	Name  string
-	Features []string // what it gives, a sentence each
-	Price string
+	Tier     account.Plan
+	Name     string
+	Features []string // one sentence each
+	Price    string
 }
 
-// Plans are all, the one that gives least first. What a paid one costs is with
-// the payment provider, whose page says it.
+// Plans returns all plans, smallest first. The payment provider's page has their prices.
 func Plans() []Plan {
 	limit := func(p account.Plan) string { return Number(billing.KeyPlan(p).Limit(0)) }
 	return []Plan{
@@ -38,7 +37,7 @@ func Plans() []Plan {
 	}
 }
 
-// PlanName is a plan as people read it.
+// PlanName returns the display name of a plan.
 func PlanName(p account.Plan) string {
 	for _, known := range Plans() {
 		if known.Tier == p {
@@ -48,12 +47,12 @@ func PlanName(p account.Plan) string {
 	return string(p)
 }
 
-// signupForm is who completes a sign-up.
+// signupForm is the body of the page that completes a sign-up.
 type signupForm struct {
 	Email  string
 	Plans  []Plan
 	Chosen account.Plan
-	Error  string // of the choice
+	Error  string // of the plan
 }
 
 func welcomeFields(name string) Fields {
@@ -64,8 +63,8 @@ func welcomeFields(name string) Fields {
 	}
 }
 
-// identifyNewcomer returns who is signed in and belongs to no organization yet. Anybody
-// else it sends where they belong, and reports false.
+// identifyNewcomer returns the request of a user without an organization. Other users are
+// redirected and ok is false.
 func (s *Site) identifyNewcomer(w http.ResponseWriter, r *http.Request) (*Request, bool) {
 	req, err := s.identify(w, r)
 	switch {
@@ -83,7 +82,7 @@ func (s *Site) identifyNewcomer(w http.ResponseWriter, r *http.Request) (*Reques
 	return nil, false
 }
 
-// showWelcome asks who is new for what a sign-up needs.
+// showWelcome renders the form that completes a sign-up.
 func (s *Site) showWelcome(w http.ResponseWriter, r *http.Request) {
 	req, ok := s.identifyNewcomer(w, r)
 	if !ok {
@@ -101,8 +100,7 @@ func (s *Site) showWelcome(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// notAdmitted answers a user without an organization whom the sign-up policy does
-// not let found one.
+// notAdmitted renders the refusal of a user that the sign-up policy does not admit.
 func (s *Site) notAdmitted(w http.ResponseWriter, r *Request, p *problem.Error) {
 	s.render(w, r.Request, http.StatusForbidden, "notadmitted", page{
 		Title: "You belong to no organization", Posts: true, Notice: s.popNotice(w, r.Request),
@@ -110,7 +108,7 @@ func (s *Site) notAdmitted(w http.ResponseWriter, r *Request, p *problem.Error) 
 	})
 }
 
-// refusedNewcomer is a user who may not found an organization.
+// refusedNewcomer is a user that may not create an organization.
 type refusedNewcomer struct{ Email, Reason string }
 
 func (s *Site) renderWelcome(w http.ResponseWriter, r *Request, status int, chosen account.Plan, fs Fields) {
@@ -126,8 +124,8 @@ func (s *Site) renderWelcome(w http.ResponseWriter, r *Request, status int, chos
 	})
 }
 
-// completeSignup makes the organization and, when a plan is to be paid for, leads
-// to where that is done.
+// completeSignup creates the organization and, for a paid plan, redirects to its
+// checkout.
 func (s *Site) completeSignup(w http.ResponseWriter, r *http.Request) {
 	req, ok := s.identifyNewcomer(w, r)
 	if !ok {
@@ -143,7 +141,7 @@ func (s *Site) completeSignup(w http.ResponseWriter, r *http.Request) {
 	fs.Fill(form)
 	p, known := errors.AsType[*problem.Error](err)
 	switch {
-	case known && p.Kind == problem.Conflict: // in another tab, a moment ago
+	case known && p.Kind == problem.Conflict: // done in another tab a moment ago
 		seeOther(w, "/inbox")
 	case known && p.Kind == problem.Forbidden:
 		s.notAdmitted(w, req, p)
@@ -170,8 +168,7 @@ func (s *Site) completeSignup(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// toCheckout leads to the page where a plan is paid for: ours, or the payment
-// provider's.
+// toCheckout redirects to the checkout of a plan: built-in, or the payment provider's.
 func (s *Site) toCheckout(w http.ResponseWriter, r *http.Request, plan account.Plan, to string) {
 	if s.billing.HasDevCheckout() {
 		seeOther(w, to)
@@ -180,7 +177,7 @@ func (s *Site) toCheckout(w http.ResponseWriter, r *http.Request, plan account.P
 	s.redirectExternal(w, r, "On to the payment", "Kickstand "+PlanName(plan)+" is paid for at the payment provider, who sends you back here.", to)
 }
 
-// ToCheckout leads to where a plan is paid for, which package billing has said.
+// ToCheckout redirects to the checkout URL of a plan, as package billing returned it.
 func (a *Section) ToCheckout(w http.ResponseWriter, r *Request, plan account.Plan, to string) {
 	a.site.toCheckout(w, r.Request, plan, to)
 }

@@ -2,28 +2,27 @@ package web
 
 import "sync"
 
-// The most open streams of news of one session, one person and one network. A
-// browser needs one for all its tabs. A dead connection holds its place until the
-// operating system gives it up, so the bounds leave room for some; that of networks
-// also for an office behind one address.
+// Limits of open event streams per session, user and network. A browser needs one for all
+// tabs. A dead connection counts until the operating system closes it, so the limits
+// leave room; that of networks also for an office behind one address.
 const (
 	sessionStreams = 6
 	userStreams    = 24
 	networkStreams = 500
 )
 
-// streams counts the open streams of news. The zero value is ready, and safe for
-// concurrent use.
+// streams counts open event streams. The zero value is ready, and safe for concurrent
+// use.
 type streams struct {
 	mu   sync.Mutex
 	open map[string]int
 }
 
-// streamOwner identifies the owners of a stream, each with a bound of its own.
+// streamOwner holds the keys of a stream's three limits.
 type streamOwner struct{ session, user, network string }
 
-// enter counts a stream of an owner. The caller calls leave at its end. Beyond a
-// bound ok is false, leave is nil and nothing is counted.
+// enter counts a stream of an owner; the caller calls leave when it ends. At a limit ok
+// is false, leave is nil and the stream is not counted.
 func (s *streams) enter(o streamOwner) (leave func(), ok bool) {
 	keys := [...]string{"session " + o.session, "user " + o.user, "network " + o.network}
 	s.mu.Lock()

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// zoneCookie is where a browser keeps the name of its time zone (IANA), which a
-// script of ours finds out. It only changes how times are written.
+// zoneCookie holds the browser's time zone (an IANA name), set by times.js. It affects
+// only how times are formatted.
 const zoneCookie = "kickstand-zone"
 
-// readerZone returns the zone of whoever sent r; UTC until it is known.
+// readerZone returns the time zone of the browser that sent r, or UTC if unknown.
 func readerZone(r *http.Request) *time.Location {
 	c, err := r.Cookie(zoneCookie)
 	if err != nil {
@@ -28,13 +28,13 @@ func readerZone(r *http.Request) *time.Location {
 	return zone
 }
 
-// Time is a moment as its reader is told it. The template "when" shows it whole,
-// "ago" and "clock" shorter with the whole on hover. The zero value shows nothing.
+// Time is a time in the user's zone. The template "when" renders it in full, "ago" and
+// "clock" short with the full one on hover. The zero value renders nothing.
 type Time struct {
 	at, now time.Time
 }
 
-// At returns t in the zone of now, which is when the page is made.
+// At returns t in the zone of now, the time of the page.
 func At(t, now time.Time) Time {
 	if t.IsZero() {
 		return Time{}
@@ -42,22 +42,22 @@ func At(t, now time.Time) Time {
 	return Time{t.In(now.Location()), now}
 }
 
-// IsZero reports whether there is nothing to show.
 func (t Time) IsZero() bool { return t.at.IsZero() }
 
-// Machine is the moment for the attribute datetime.
+// Machine formats the time for the datetime attribute.
 func (t Time) Machine() string { return t.at.UTC().Format(time.RFC3339) }
 
-// Exact is the moment in full: "Sat 21 Nov 2026, 10:42:07 CET".
+// Exact formats the full time: "Sat 21 Nov 2026, 10:42:07 CET".
 func (t Time) Exact() string { return t.at.Format("Mon 2 Jan 2006, 15:04:05 MST") }
 
-// When is date and time: "21 Nov 2026, 10:42".
+// When formats date and time: "21 Nov 2026, 10:42".
 func (t Time) When() string { return t.at.Format("2 Jan 2006, 15:04") }
 
-// Clock is the time of day: "10:42".
+// Clock formats the time of day: "10:42".
 func (t Time) Clock() string { return t.at.Format("15:04") }
 
-// Day is the date: "Today", "Yesterday", "Fri 20 Nov" or, of another year, "20 Nov 2025".
+// Day formats the date: "Today", "Yesterday", "Fri 20 Nov" or, in another year, "20 Nov
+// 2025".
 func (t Time) Day() string {
 	y, m, d := t.now.Date()
 	for back, name := range []string{"Today", "Yesterday"} {
@@ -71,8 +71,8 @@ func (t Time) Day() string {
 	return t.at.Format("2 Jan 2006")
 }
 
-// Ago is how long it is to or from now, in one unit: "now", "5 min", "in 3 h",
-// "2 d"; from a month on the date. The script times.js writes the same.
+// Ago formats the distance from now in one unit: "now", "5 min", "in 3 h", "2 d"; from a
+// month on the date. times.js must match.
 func (t Time) Ago() string {
 	d := t.now.Sub(t.at)
 	format := "%d %s"

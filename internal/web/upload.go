@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// maxTyped is how many bytes may be typed into a form that takes files.
+	// maxTyped is the size limit of the text fields of a form with files, in bytes.
 	maxTyped = 2 << 20
-	// maxUpload is as much of such a form as is read, so that too much can be
-	// answered in words. A connection that is cut says nothing.
+	// maxUpload is the size up to which a request is read, in bytes, so that a form that
+	// is too large gets a page. A closed connection would show none.
 	maxUpload = 128 << 20
-	// maxParts bounds what a form consists of.
+	// maxParts is the limit of parts of a form.
 	maxParts = 200
 )
 
-// File is a file that somebody chose in a form.
+// File is a file of a form.
 type File struct {
 	Name        string
-	ContentType string // as the browser says, which only guesses
+	ContentType string // as the browser guesses it
 	Data        []byte
 }
 
@@ -29,14 +29,14 @@ type File struct {
 type Upload struct {
 	url.Values
 	Files []File
-	// TooLarge says that the files were larger than they may be together. They are
-	// not in Files then, but what was typed is there, to be shown again.
+	// TooLarge reports that the files exceed the limit. Files is then empty, but the
+	// fields are set, so that the form can be rendered again.
 	TooLarge bool
 }
 
-// Upload reads what a form of ours posts that takes files (multipart/form-data), of
-// at most limit bytes together; one without files as [Section.Form] does. What is none
-// it answers, and reports false.
+// Upload returns a posted form with files (multipart/form-data) of at most limit bytes in
+// total; without files it is [Section.Form]. On an invalid request it writes the response
+// and returns false.
 func (a *Section) Upload(w http.ResponseWriter, r *Request, limit int64) (Upload, bool) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "multipart/form-data" {
 		form, ok := a.Form(w, r)
@@ -88,7 +88,7 @@ func readUpload(r *http.Request, limit int64) (Upload, error) {
 			form.Add(part.FormName(), string(text))
 			continue
 		}
-		if form.TooLarge { // NextPart passes over what is not read
+		if form.TooLarge { // NextPart skips the rest of a part
 			continue
 		}
 		f := File{Name: part.FileName(), ContentType: part.Header.Get("Content-Type")}

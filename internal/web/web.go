@@ -1,26 +1,24 @@
-// Package web serves the pages that people look at: HTML made on the server,
-// that works without JavaScript and is better with it.
+// Package web serves the dashboard and the pages outside of it as HTML rendered on the
+// server. All pages work without JavaScript.
 //
-// It is the kit of the dashboard and the pages outside of it. A page of the
-// dashboard belongs to an [Section], which a package below this one makes: a file
-// with its handlers and the struct that its template is executed with as .Body,
-// and the template of the same name. Pages hold no rules and no SQL: they show
-// what services return, and run a service's change in a transaction. A page is
-// rendered completely before anything is sent, so nobody sees half of one.
+// A page of the dashboard belongs to a [Section], which a subpackage registers. It
+// consists of a file with its handlers, a struct that the template reads as .Body, and
+// the template of the same name. Pages hold no rules and no SQL: they show values of
+// services and call a service in a transaction. A page is rendered completely before any
+// byte is sent.
 //
-// What all pages share are the templates that begin with "_" (a [Field], a [Badge],
-// a [Time], ...), the style sheet made of static/css, and the modules in static/js,
-// of which app.js is on every page. The content security policy lets a page load
-// nothing but these: no script and no style is in a page, and no request leaves
-// for another host.
+// All pages share the templates that begin with "_" (a [Field], a [Badge], a [Time],
+// ...), the style sheet built from static/css, and the modules in static/js, of which
+// app.js is on every page. The content security policy allows nothing else: no inline
+// script, no inline style, no request to another host.
 //
-// A part of a page that has an id and the attribute data-live with topics of
-// package live ("ticket:ID", or "ticket" for any) is fetched again when one of
-// them is told, and what is different in it is put in place; see static/js/live.js.
-// Attributes that scripts go by, beside: data-hotkey="r" and data-hotkey-label on
-// what a key presses or focuses, data-dialog on a link whose page opens as a
-// dialog, data-copy on a button after what it copies, data-send on a form that
-// Ctrl-Enter sends, data-submit on a field that sends its form when it changes.
+// An element with an id and the attribute data-live lists topics of package live
+// ("ticket:ID", or "ticket" for any). The browser fetches it again when a topic changes
+// and replaces the changed nodes; see static/js/live.js. Other attributes that scripts
+// read: data-hotkey="r" and data-hotkey-label on an element that a key presses or
+// focuses, data-dialog on a link whose page opens as a dialog, data-copy on a button that
+// copies the text before it, data-send on a form that Ctrl-Enter sends, data-submit on a
+// field that submits its form on change.
 package web
 
 import (
@@ -47,32 +45,32 @@ import (
 //go:embed all:templates
 var templateFiles embed.FS
 
-// Config is what [New] needs.
+// Config configures [New].
 type Config struct {
-	Accounts *account.Service
-	Desk     *desk.Service
-	Gate     *browser.Gate
-	Factors  *factor.Service  // nil: no passkeys, no second step, and no fresh proof is asked for
-	Billing  *billing.Service // nil: there is no checkout page
-	Shop     *shop.Service    // nil: there are no archives of customers
-	Live     *live.Hub        // nil: pages that are open hear no news
-	Endpoints   []Endpoint          // what the start page points at, for developers
-	Mailbox  string           // where mails are shown that are kept here; empty: they are sent
-	Logger   *slog.Logger     // nil discards
-	// NotFound is called with the id in the path of a page that is not there, in case
-	// it is another organization's. Nil: nothing is.
+	Accounts  *account.Service
+	Desk      *desk.Service
+	Gate      *browser.Gate
+	Factors   *factor.Service  // nil: no passkeys, second factors or fresh proofs
+	Billing   *billing.Service // nil: no checkout page
+	Shop      *shop.Service    // nil: no customer archives
+	Live      *live.Hub        // nil: no live updates
+	Endpoints []Endpoint       // listed for developers on the start page
+	Mailbox   string           // path of the built-in mailbox; empty: mails are sent by SMTP
+	Logger    *slog.Logger     // nil discards
+	// NotFound is called with the id in the path of a page that does not exist in the
+	// caller's organization; another organization may have it. May be nil.
 	NotFound func(ctx context.Context, organizationID, id string)
 }
 
-// Endpoint is something that this server offers.
+// Endpoint is an entry in the start page's list of endpoints.
 type Endpoint struct {
-	Path string // below the base URL
-	Link bool   // whether a browser can open it
+	Path        string // below the base URL
+	Link        bool   // a browser can open it
 	Description string // a phrase
 }
 
-// Site is all pages. Its areas are added before it serves; then it is safe for
-// concurrent use.
+// Site is an [http.Handler] of all pages. Sections are added before it serves; after that
+// it is safe for concurrent use.
 type Site struct {
 	accounts  *account.Service
 	desk      *desk.Service
@@ -81,33 +79,33 @@ type Site struct {
 	billing   *billing.Service
 	shop      *shop.Service
 	live      *live.Hub
-	endpoints    []Endpoint
+	endpoints []Endpoint
 	mailbox   string
 	log       *slog.Logger
 	mux       *http.ServeMux
 	routes    []RouteInfo
 	templates templates
-	sections     []*Section
+	sections  []*Section
 	assets    *assets
 	streams   streams
 
 	onNotFound func(ctx context.Context, organizationID, id string)
 }
 
-// New returns the pages that are outside of the dashboard's frame. [Site.Section]
-// adds those within. It answers 404 to any other path.
+// New returns a site with the pages outside of the dashboard. [Site.Section] adds the
+// dashboard's. Unknown paths get 404.
 func New(c Config) *Site {
 	s := &Site{
-		accounts: c.Accounts,
-		desk:     c.Desk,
-		gate:     c.Gate,
-		factors:  c.Factors,
-		billing:  c.Billing,
-		shop:     c.Shop,
-		live:     c.Live,
-		endpoints:   c.Endpoints,
-		mailbox:  c.Mailbox,
-		log:      c.Logger,
+		accounts:  c.Accounts,
+		desk:      c.Desk,
+		gate:      c.Gate,
+		factors:   c.Factors,
+		billing:   c.Billing,
+		shop:      c.Shop,
+		live:      c.Live,
+		endpoints: c.Endpoints,
+		mailbox:   c.Mailbox,
+		log:       c.Logger,
 
 		onNotFound: c.NotFound,
 		mux:        http.NewServeMux(),
@@ -160,7 +158,6 @@ func New(c Config) *Site {
 	return s
 }
 
-// ServeHTTP implements [http.Handler].
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !addressable(r.URL) {
 		s.notFound(w, r)
@@ -169,7 +166,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// funcs are what templates can call beside what html/template has.
+// funcs returns the functions of templates beside those of html/template.
 func (s *Site) funcs() template.FuncMap {
 	return template.FuncMap{
 		"asset": s.assets.path, "icon": s.assets.icon,
@@ -178,19 +175,19 @@ func (s *Site) funcs() template.FuncMap {
 	}
 }
 
-// RouteInfo is an address of a site, for tests that walk all of them.
+// RouteInfo describes a path of a site, for tests that visit all of them.
 type RouteInfo struct {
-	Path      string // a pattern of [http.ServeMux], without a method
-	Get, Post bool
-	InDashboard      bool // in the frame of the dashboard, for people who are signed in
-	Proof     bool // its form needs a fresh proof of identity
+	Path        string // a pattern of [http.ServeMux], without a method
+	Get, Post   bool
+	InDashboard bool // a dashboard page: requires a session
+	Proof       bool // its form requires a fresh proof of identity
 }
 
 // Routes returns all addresses of the site.
 func (s *Site) Routes() []RouteInfo { return slices.Clone(s.routes) }
 
-// handle has one address show a page, unless get is nil, and take a form, unless
-// post is. Other methods are told which there are.
+// handle registers the GET and POST handlers of a path; nil for none. Other methods get
+// 405 with Allow.
 func (s *Site) handle(path string, get, post http.HandlerFunc) {
 	s.routes = append(s.routes, RouteInfo{Path: path, Get: get != nil, Post: post != nil})
 	var allow []string
@@ -212,18 +209,17 @@ func (s *Site) notAllowed(allow string) http.HandlerFunc {
 	}
 }
 
-// page is what the layout shows around every page.
+// page is the data of the layout around every page outside of the dashboard.
 type page struct {
 	Title  string
-	Wide   bool    // more than a card with one thing to do
-	Posts  bool    // there is a form on it
-	Script string  // a module of static/js; empty for none
-	Fields Fields  // of the form; those in which something is wrong are told of first
-	Notice *Notice // what has just happened; nil for nothing
-	Body   any     // for the page's own template
+	Wide   bool    // wider than a card
+	Posts  bool    // contains a form
+	Script string  // a module of static/js; empty: none
+	Fields Fields  // of the form; the errors are listed above it
+	Notice *Notice // of the action before; nil: none
+	Body   any     // for the page's template
 }
 
-// render sends a page.
 func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
 	body, err := s.templates.execute(name, "layout", p)
 	if err != nil {
@@ -233,10 +229,10 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	}
 	referrer := "no-referrer"
 	if p.Posts {
-		// Still never more than our origin, so no token. Under no-referrer a
-		// browser posts even to where the form came from with "Origin: null";
-		// over plain http, where it sends no Sec-Fetch-Site either, that is what
-		// a post from another site looks like, and is refused as one.
+		// This still discloses no more than our origin, so no token. With no-referrer a
+		// browser posts even a same-origin form with "Origin: null". Over plain http,
+		// which has no Sec-Fetch-Site, such a request is indistinguishable from a
+		// cross-site one and refused.
 		referrer = "strict-origin"
 	}
 	policy := "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -246,15 +242,15 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	send(w, status, body, policy, referrer, untouched)
 }
 
-// message is a page that says what happened and what to do next.
+// message is the body of a page with a text and one link.
 type message struct {
 	Text  string
-	Next  string // empty when the link says it all
-	Path  string // where the link leads
-	Label string // what it says
+	Next  string // the next step; empty if the link suffices
+	Path  string // of the link
+	Label string // of the link
 }
 
-// showMessage sends one that leads to the start page.
+// showMessage renders a message that links to the start page.
 func (s *Site) showMessage(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
 	s.renderMessage(w, r, status, title, message{text, next, "/", "To the start page"})
 }
@@ -263,23 +259,23 @@ func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int,
 	s.render(w, r, status, "message", page{Title: title, Body: m})
 }
 
-// redirectExternal sends the browser on to another host after a form. A redirect would not
-// do: the policy of the page with the form lets it lead to our own origin only.
+// redirectExternal sends the browser to another host after a form, by a Refresh header:
+// the form-action policy would block a redirect to another origin.
 func (s *Site) redirectExternal(w http.ResponseWriter, r *http.Request, title, text, to string) {
 	w.Header().Set("Refresh", "0; url="+to)
 	s.renderMessage(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Go on"})
 }
 
-// fail shows an error that has no page of its own: what may be said about it,
-// or an id under which the log tells the rest. The log names the page by its
-// pattern: paths hold tokens.
+// fail renders err: a [problem.Unavailable] with its message, any other with an id under
+// which it is logged. The log has the page's pattern instead of its path, since paths
+// contain tokens.
 func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Unavailable:
 		s.log.WarnContext(r.Context(), "page unavailable", "page", r.Pattern, "error", err)
 		s.showMessage(w, r, http.StatusServiceUnavailable, "Not available right now", p.Message, "Try again in a moment.")
-	case r.Context().Err() != nil: // nobody is there to see it
+	case r.Context().Err() != nil: // the client has disconnected
 	default:
 		id := rand.Text()[:12]
 		s.log.ErrorContext(r.Context(), "page failed", "id", id, "page", r.Pattern, "error", err)

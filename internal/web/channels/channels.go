@@ -1,8 +1,8 @@
-// Package channels is the part of the dashboard where admins connect channels, and
-// look at what came in by them.
+// Package channels serves the dashboard's pages where admins connect channels and inspect
+// inbound events.
 //
-// A secret of a channel is shown once, to who had it made. Whoever gives one never
-// sees it again.
+// A generated secret is shown once, to the admin that created it. A secret that an admin
+// enters is never shown.
 package channels
 
 import (
@@ -24,7 +24,7 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// Config is what [Register] needs.
+// Config configures [Register].
 type Config struct {
 	DB          *db.DB
 	Connections *connection.Service
@@ -60,12 +60,12 @@ func page(r *web.Request, path, title string, body any) web.Page {
 	return web.Page{Title: title, At: "/settings", Views: web.SettingsViews(r, path), Body: body}
 }
 
-// row is a connection in a list.
+// row is a connection in the list.
 type row struct {
 	connection.Connection
 	Guide *guide
 	State web.Badge
-	Last  web.Time // when something last came in; zero where nothing did for a month
+	Last  web.Time // the last inbound event; zero: none within a month
 	Since web.Time
 }
 
@@ -83,8 +83,8 @@ func (p *pages) stateBadge(c *connection.Connection) web.Badge {
 	return web.Badge{Text: "Connected", Tone: web.Good, Icon: "check"}
 }
 
-// newRow is a connection as a list shows it. One whose channel is none of ours any
-// more still has its name.
+// newRow returns the row of a connection. A connection of an unknown channel has the
+// channel's name only.
 func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
 	g := findGuide(c.Channel)
 	if g == nil {
@@ -98,7 +98,7 @@ func (p *pages) newRow(r *web.Request, c connection.Connection) (row, error) {
 	return one, err
 }
 
-// list shows what is connected, and what can be.
+// list shows the connections and the channels that can be connected.
 func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	all, err := p.Connections.List(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -107,7 +107,7 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	body := struct {
 		Connected []row
 		Guides    []guide
-		Dead      string // how many inbound events could not be processed; empty for none
+		Dead      string // number of dead inbound events, as a sentence; empty: none
 	}{Guides: guides}
 	if body.Dead, err = p.deadEvents(r); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "list", page(r, "/settings/channels", "Channels", body))
 }
 
-// form is what [pages.connect] and [pages.change] ask for.
+// form is the body of the pages of [pages.connect] and [pages.change].
 type form struct {
 	Guide    *guide
 	Endpoint web.Code
@@ -145,8 +145,8 @@ func (p *pages) newForm(g *guide, c *connection.Connection) form {
 	return f
 }
 
-// fields asks for what a channel needs. set are the credentials that a connection
-// has, which are not shown: nil before it is connected.
+// fields returns the fields of a channel. set are the connection's credentials, which are
+// not shown; nil before it is connected.
 func fields(g *guide, set map[string]string, connected bool) web.Fields {
 	var fs web.Fields
 	add := func(prefix string, in input, optional bool) *web.Field {
@@ -195,7 +195,7 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 	return fs
 }
 
-// typedValues are the entries of a form below a prefix that say something.
+// typedValues returns the non-empty fields of a form with a prefix.
 func typedValues(values url.Values, prefix string, inputs []input) map[string]string {
 	m := make(map[string]string)
 	for _, in := range inputs {
@@ -222,8 +222,8 @@ func (p *pages) renderConnect(w http.ResponseWriter, r *web.Request, g *guide, f
 	return p.Render(w, r, "connect", pg)
 }
 
-// connect makes a connection. Its answer is the page on which a secret that was made
-// is shown, this once; sending the form again finds the address taken.
+// connect creates a connection and shows its generated secret once. A repeated form
+// fails: the address is taken.
 func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	g := findGuide(r.PathValue("channel"))
 	if g == nil {
@@ -265,7 +265,7 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: p.connected(g, &c)})
 }
 
-// connected says what comes after connecting.
+// connected returns the notice after connecting.
 func (p *pages) connected(g *guide, c *connection.Connection) string {
 	if len(p.Connections.Needs(c)) > 0 {
 		return g.Title + " is connected. Now prove that the address is yours, and have the provider post here."
@@ -273,7 +273,7 @@ func (p *pages) connected(g *guide, c *connection.Connection) string {
 	return g.Title + " is connected. Now have the provider post here."
 }
 
-// renderSecret is the page of a connection with a secret that was just made.
+// renderSecret renders a connection's page with its new secret.
 func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, c connection.Connection, secret, note string) error {
 	return p.renderConnection(w, r, c, nil, http.StatusOK, shownOnce{secret: &web.Secret{Label: "Secret", Value: secret, Note: note}})
 }
@@ -287,7 +287,7 @@ func (p *pages) find(r *web.Request) (connection.Connection, *guide, error) {
 	return c, g, err
 }
 
-// filledFields are the fields of a connection as it is.
+// filledFields returns the fields with the connection's values.
 func filledFields(g *guide, c *connection.Connection) web.Fields {
 	fs := fields(g, c.CredentialValues(), true)
 	fs.Field("name").Value = c.Name
@@ -312,13 +312,13 @@ func (p *pages) show(w http.ResponseWriter, r *web.Request) error {
 	return p.renderConnection(w, r, c, nil, http.StatusOK, shownOnce{})
 }
 
-// shownOnce is what one answer shows and the page does not show again.
+// shownOnce holds values that only one response shows.
 type shownOnce struct {
 	secret *web.Secret
-	wrong  string // why a proof failed
+	wrong  string // the error of a proof
 }
 
-// renderConnection shows a connection, with its form as it was typed if fs is not nil.
+// renderConnection renders a connection, with the form fs if it is not nil.
 func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int, once shownOnce) error {
 	g := findGuide(c.Channel)
 	if g == nil {
@@ -359,7 +359,7 @@ func (p *pages) renderConnection(w http.ResponseWriter, r *web.Request, c connec
 	return p.Render(w, r, "connection", pg)
 }
 
-// change sets name, settings and credentials. A credential that is left empty stays.
+// change updates name, settings and credentials. An empty credential stays unchanged.
 func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
@@ -401,8 +401,8 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "Saved."})
 }
 
-// inputSettings is a copy of settings without those that a form asks for: what it does not
-// know, it leaves alone.
+// inputSettings returns the settings without those in the form, so that settings unknown
+// to the form stay.
 func inputSettings(settings map[string]string, asked []input) map[string]string {
 	rest := make(map[string]string)
 	for name, value := range settings {
@@ -413,7 +413,7 @@ func inputSettings(settings map[string]string, asked []input) map[string]string 
 	return rest
 }
 
-// setEnabled switches a connection on or off.
+// setEnabled enables or disables a connection.
 func (p *pages) setEnabled(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
@@ -435,7 +435,7 @@ func (p *pages) setEnabled(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/channels/"+id, n)
 }
 
-// overlaps are how long replaced secrets may stay valid.
+// overlaps are the periods for which a replaced secret may stay valid.
 var overlaps = []struct {
 	web.Option
 	seconds int
@@ -477,7 +477,7 @@ func (p *pages) renderRotate(w http.ResponseWriter, r *web.Request, c connection
 	return p.Render(w, r, "rotate", pg)
 }
 
-// rotate gives a connection a new secret.
+// rotate replaces a connection's secret.
 func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {

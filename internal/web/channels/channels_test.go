@@ -35,7 +35,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// harness is a site with the channels, and the endpoints at which they are posted to.
+// harness is a site with the channels and their endpoints.
 type harness struct {
 	*webtest.Harness
 	t           *testing.T
@@ -76,7 +76,7 @@ func newHarness(t *testing.T) *harness {
 	return h
 }
 
-// only is the one connection that there is.
+// only returns the only connection.
 func (h *harness) only() connection.Connection {
 	h.t.Helper()
 	list, err := h.connections.List(h.t.Context(), h.Organization.ID)
@@ -86,7 +86,7 @@ func (h *harness) only() connection.Connection {
 	return list[0]
 }
 
-// text has the provider post a text.
+// text posts an SMS as the provider does.
 func (h *harness) text(secret, id, says string) int {
 	h.t.Helper()
 	form := url.Values{"MessageSid": {id}, "AccountSid": {"AC1"}, "From": {"+4915112345678"}, "To": {"+14155550100"}, "Body": {says}, "NumMedia": {"0"}}
@@ -109,8 +109,8 @@ func (h *harness) text(secret, id, says string) int {
 	return w.Code
 }
 
-// TestGuides: every channel that can be connected has a guide, and none other; each
-// page of it can be shown.
+// TestGuides checks that exactly the connectable channels have guides, and that each
+// guide renders.
 func TestGuides(t *testing.T) {
 	h := newHarness(t)
 	d := h.admin.Page("/settings/channels")
@@ -140,7 +140,7 @@ func TestGuides(t *testing.T) {
 	h.admin.WantRefused(h.admin.Get("/settings/connect/telex"), http.StatusNotFound)
 }
 
-// TestConnect connects a number, has the provider post, and looks at what came.
+// TestConnect connects a number, posts an event and reads it on the page.
 func TestConnect(t *testing.T) {
 	const secret = "an auth token"
 	h := newHarness(t)
@@ -188,7 +188,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("got notice %q", notice)
 	}
 	h.admin.Page("/settings/inbound?state=dead").Want("Nothing fits.")
-	// Who looks at the channels hears of events that could not be processed.
+	// Dead events are announced on the channels' pages.
 	const trouble = "An inbound event could not be processed."
 	shows := func(path string, want bool) {
 		t.Helper()
@@ -208,8 +208,8 @@ func TestConnect(t *testing.T) {
 	shows("/settings/inbound?state=dead", false)
 }
 
-// TestChange: what a form leaves empty stays, what it forgets goes, and what it does
-// not know is left alone.
+// TestChange checks that an empty credential stays, a cleared setting is removed and an
+// unknown setting stays.
 func TestChange(t *testing.T) {
 	h := newHarness(t)
 	c, _, err := h.connections.Connect(t.Context(), connection.New{
@@ -255,8 +255,8 @@ func TestChange(t *testing.T) {
 	h.admin.WantRefused(h.admin.Get(path), http.StatusNotFound)
 }
 
-// TestForgottenKeyIsRefused: a key of a delivery provider cannot go while the address
-// that gets it stays.
+// TestForgottenKeyIsRefused checks that a delivery provider's key cannot be removed while
+// its address stays.
 func TestForgottenKeyIsRefused(t *testing.T) {
 	h := newHarness(t)
 	c, _, err := h.connections.Connect(t.Context(), connection.New{
@@ -273,7 +273,7 @@ func TestForgottenKeyIsRefused(t *testing.T) {
 	}
 }
 
-// TestSecretOnce: a secret that is made is on one page, and on no other.
+// TestSecretOnce checks that a generated secret is on exactly one page.
 func TestSecretOnce(t *testing.T) {
 	h := newHarness(t)
 	w := h.admin.Post("/settings/connect/email-json", url.Values{"address": {"help@example.com"}})
@@ -295,7 +295,7 @@ func TestSecretOnce(t *testing.T) {
 	d.Want("This is shown only now.", next[0])
 }
 
-// TestOthers: agents have no business here, and other organizations no connections.
+// TestOthers checks that agents have no access, and other organizations no connections.
 func TestOthers(t *testing.T) {
 	h := newHarness(t)
 	c, _, err := h.connections.Connect(t.Context(), connection.New{OrganizationID: h.Organization.ID, Channel: "sms", Address: "+14155550100", Secrets: []string{"an auth token"}})

@@ -20,10 +20,10 @@ import (
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// eventRow is an inbound event in a list.
+// eventRow is an inbound event in the list.
 type eventRow struct {
 	*inbound.Event
-	Channel  string // as people call it
+	Channel  string // its label
 	Icon     string
 	State    web.Badge
 	Received web.Time
@@ -52,7 +52,7 @@ func eventState(s inbound.State) web.Badge {
 	return web.Badge{Text: "Waiting", Icon: "clock"}
 }
 
-// eventStates are those that a list can be restricted to.
+// eventStates are the states of the filter.
 var eventStates = []web.Option{
 	{Value: "", Label: "Any state"}, {Value: string(inbound.Accepted), Label: "Waiting"}, {Value: string(inbound.Processed), Label: "Processed"},
 	{Value: string(inbound.Rejected), Label: "Unreadable"}, {Value: string(inbound.Dead), Label: "Failed"},
@@ -60,7 +60,7 @@ var eventStates = []web.Option{
 
 const eventsPage = 50
 
-// events lists what came in for the organization, the newest first.
+// events lists the organization's inbound events, newest first.
 func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 	q := r.URL.Query()
 	f := inbound.Filter{OrganizationID: r.OrganizationID, Channel: q.Get("channel"), ConnectionID: q.Get("connection"), Before: q.Get("before"), Limit: eventsPage + 1}
@@ -75,7 +75,7 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 		States, Channels []web.Option
 		State, Channel   string
 		Filtered         bool
-		Dead             string // how many could not be processed, where others are shown; empty for none
+		Dead             string // number of dead events, if the list does not show them; empty: none
 		Events           []eventRow
 		Pager            web.Pager
 	}{
@@ -103,7 +103,7 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "events", page(r, "/settings/inbound", "Inbound events", body))
 }
 
-// deadEvents says how many events could not be processed; empty for none.
+// deadEvents returns the number of dead events as a sentence; empty for none.
 func (p *pages) deadEvents(r *web.Request) (string, error) {
 	n, err := p.Inbound.DeadCount(r.Context(), r.OrganizationID)
 	switch {
@@ -115,7 +115,7 @@ func (p *pages) deadEvents(r *web.Request) (string, error) {
 	return strconv.Itoa(n) + " inbound events could not be processed.", nil
 }
 
-// withParam is the list's address with a parameter changed.
+// withParam returns the list's address with one parameter changed.
 func withParam(q url.Values, name, value string) string {
 	q = maps.Clone(q)
 	q.Del(name)
@@ -125,10 +125,10 @@ func withParam(q url.Values, name, value string) string {
 	return web.Address("/settings/inbound", q)
 }
 
-// maxShown bounds the text of a body on a page, in bytes.
+// maxShown is the length to which a body is shown, in bytes.
 const maxShown = 32 << 10
 
-// view returns an event whose request is about to be shown, and records that.
+// view returns an event for display, and records that in the audit log.
 func (p *pages) view(r *web.Request) (*inbound.Event, error) {
 	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *pages) view(r *web.Request) (*inbound.Event, error) {
 	return e, p.Inbound.RecordView(r.Context(), e)
 }
 
-// event shows one, to the byte.
+// event shows an event with its exact request.
 func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
 	e, err := p.view(r)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
 	body := struct {
 		Row      eventRow
 		Headers  []string
-		Readable *web.Code // JSON, set out; nil for what is none
+		Readable *web.Code // indented JSON; nil: not JSON
 		Raw      web.Code
 		Cut      bool
 		Text     bool
@@ -178,14 +178,14 @@ func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
 		var result struct {
 			Ticket int64 `json:"ticket_number"`
 		}
-		_ = json.Unmarshal(e.Result, &result) // what is not there is not shown
+		_ = json.Unmarshal(e.Result, &result) // missing fields are not shown
 		body.Ticket = result.Ticket
 	}
 	body.Replay = e.State != inbound.Accepted
 	return p.Render(w, r, "event", page(r, "/settings/inbound", "Inbound event", body))
 }
 
-// body hands the bytes over for saving.
+// body serves the request's body as a download.
 func (p *pages) body(w http.ResponseWriter, r *web.Request) error {
 	e, err := p.view(r)
 	if err != nil {
@@ -198,11 +198,11 @@ func (p *pages) body(w http.ResponseWriter, r *web.Request) error {
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(e.Body) // only fails when nobody is there to get it
+	_, _ = w.Write(e.Body) // fails only if the client has disconnected
 	return nil
 }
 
-// replay has an event processed again.
+// replay processes an event again.
 func (p *pages) replay(w http.ResponseWriter, r *web.Request) error {
 	id := r.PathValue("id")
 	if _, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, id); err != nil {
@@ -218,7 +218,7 @@ func (p *pages) replay(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/inbound/"+e.ID, web.Notice{Text: "It will be processed again. What took effect already does not take effect twice."})
 }
 
-// privacy lists what the law has shops ask for.
+// privacy lists the GDPR requests of shops.
 func (p *pages) privacy(w http.ResponseWriter, r *web.Request) error {
 	type request struct {
 		*shop.Request

@@ -2,29 +2,28 @@ package channels
 
 import "github.com/kickstand-dev/kickstand/internal/connection"
 
-// guide is what somebody has to know who connects a channel: what to click at the
-// provider, and what is asked for here. docs/channels has the whole story.
+// guide describes how to connect a channel: the steps at the provider, and the fields
+// here. docs/channels has the details.
 type guide struct {
 	Name     string // of the adapter
 	Title    string
 	Icon     string
-	Provider string // who speaks it
+	Provider string // the companies
 	Text     string // a sentence
 	Steps    []string
 	Doc      string // the page in docs/channels
 
 	Address input
-	Secret  input // Label is empty where there is nothing that people could give
-	// Made says that a secret is made here when none is given, for the provider.
+	Secret  input // Label is empty if there is no secret
+	// Made: a secret is generated for the provider if none is entered.
 	Made        bool
 	Credentials []input
 	Settings    []input
-	// Named says that the provider has to post to the address with the connection's
-	// id in it.
+	// Named: the provider must post to the endpoint with the connection's id.
 	Named bool
 }
 
-// input is one thing that is asked for.
+// input is a field of the form.
 type input struct {
 	Name        string
 	Label       string
@@ -35,7 +34,7 @@ type input struct {
 	Choices     []string
 }
 
-// settings that several channels have.
+// Settings of several channels.
 var (
 	autoAnswer = input{Name: "auto_reply", Label: "Automatic answer", Long: true,
 		Help: "Sent once for each new ticket that a person begins. Empty: none."}
@@ -51,8 +50,7 @@ var (
 	apiVersion  = input{Name: "api_version", Label: "Version of the API", Placeholder: "v25.0"}
 )
 
-// guides are the channels that an organization can connect, in the order in which
-// people look for them.
+// guides lists the channels that an organization can connect, most common first.
 var guides = []guide{{
 	Name: "email-raw", Title: "E-mail from a converter", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any converter of mail to HTTP", Doc: "email-raw.md",
 	Text:  "Mail that something in front of Kickstand receives by SMTP and posts here, message by message.",
@@ -169,7 +167,7 @@ var guides = []guide{{
 	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: events of the provider's test mode are taken, too."}},
 }}
 
-// findGuide returns the guide of a channel; nil when there is none.
+// findGuide returns the guide of a channel, or nil.
 func findGuide(name string) *guide {
 	for i := range guides {
 		if guides[i].Name == name {
@@ -179,11 +177,11 @@ func findGuide(name string) *guide {
 	return nil
 }
 
-// privacyPath is where a shop's compliance webhooks go.
+// privacyPath is the endpoint of shops' compliance webhooks.
 const privacyPath = "/api/webhooks/storefront/gdpr"
 
-// endpoint is where the provider posts for a connection; for none yet, where it
-// will.
+// endpoint returns the URL to which the provider posts for a connection; without a
+// connection, the channel's.
 func (p *pages) endpoint(g *guide, c *connection.Connection) string {
 	if c != nil && !g.Named {
 		return p.BaseURL + p.Connections.Endpoint(c)

@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
 )
 
-// TestGuidesNameDeclaredCredentials: a credential that the adapter does not declare is
-// hidden from it, so a form must not ask for one.
+// TestGuidesNameDeclaredCredentials checks that forms request only credentials that the
+// adapter declares: it cannot read any other.
 func TestGuidesNameDeclaredCredentials(t *testing.T) {
 	apis := make(map[string]channel.API)
 	for _, a := range []channel.Adapter{

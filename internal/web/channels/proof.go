@@ -11,19 +11,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// proofView is what a page shows of a connection's proof.
+// proofView is the proof section of a connection's page.
 type proofView struct {
-	Badge      web.Badge
+	Badge     web.Badge
 	Text      string
 	At        web.Time // when it was proven
 	Command   *web.Code
-	Methods      []methodView
-	Challenge *challengeView // that a code answers
-	Error     string         // why the last attempt failed
+	Methods   []methodView
+	Challenge *challengeView // awaits a code
+	Error     string         // of the last attempt
 }
 
 type methodView struct {
-	Method    channel.ProofWay
+	Method channel.ProofWay
 	Title  string
 	Text   string
 	Codes  []web.Code
@@ -36,7 +36,7 @@ type challengeView struct {
 	Code              web.Field
 }
 
-// methods says how an address was proven.
+// methods describes how an address was proven.
 var methods = map[connection.Method]string{
 	connection.ByOperator:   "The operator of this server vouches for it.",
 	connection.ByAllowList:  "The configuration of this server says so.",
@@ -48,7 +48,7 @@ var methods = map[connection.Method]string{
 	connection.BeforeProofs: "Connected before proofs were asked for. You can prove it now, which nobody else's proof then replaces as easily.",
 }
 
-// usesText says what a connection cannot do before its address is proven.
+// usesText returns the uses that a connection lacks until its address is proven.
 func usesText(uses []connection.Use) string {
 	var missing []string
 	for _, u := range uses {
@@ -65,7 +65,7 @@ func usesText(uses []connection.Use) string {
 	return "Prove that the address is yours. Until then " + strings.Join(missing, ", and ") + "."
 }
 
-// newProof returns what to show of a proof.
+// newProof returns the proof section of a connection.
 func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string) (*proofView, error) {
 	s, err := p.Connections.FullProofStatus(r.Context(), p.DB, c)
 	if err != nil {
@@ -102,7 +102,7 @@ func pendingBadge() web.Badge {
 	return web.Badge{Text: "Pending: waiting for proof", Tone: web.Warning, Icon: "clock"}
 }
 
-// newMethodView describes one way of proving an address.
+// newMethodView describes a method of proof.
 func newMethodView(c *connection.Connection, way channel.ProofWay, s *connection.Status) methodView {
 	v := methodView{Method: way}
 	sent := s.Challenge != nil && s.Challenge.Way == way
@@ -137,7 +137,7 @@ func newMethodView(c *connection.Connection, way channel.ProofWay, s *connection
 	return v
 }
 
-// prove begins a proof, or answers a challenge.
+// prove starts a proof, or checks the code of a challenge.
 func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
@@ -171,7 +171,7 @@ func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/channels/"+id, n)
 }
 
-// problemText are what a problem says to people, as a sentence.
+// problemText returns a problem's message and issues as a sentence.
 func problemText(e *problem.Error) string {
 	text := e.Message
 	if len(e.Issues) > 0 {

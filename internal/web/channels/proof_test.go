@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// post is where challenges go.
+// post records challenges.
 type post struct{ mails []mail.Message }
 
 func (p *post) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
@@ -22,8 +22,8 @@ func (p *post) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
 	return nil
 }
 
-// TestProof: the page of a channel says what waits for the proof, leads through the ways
-// to it, and says what is wrong.
+// TestProof checks that a channel's page shows the missing uses, the methods of proof and
+// their errors.
 func TestProof(t *testing.T) {
 	h, p := newHarness(t), new(post)
 	var records []string

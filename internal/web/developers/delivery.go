@@ -19,21 +19,21 @@ import (
 
 const deliveriesPath = "/settings/deliveries"
 
-// deliveryPage is what the page of a delivery shows.
+// deliveryPage is the body of a delivery's page.
 type deliveryPage struct {
 	deliveryRow
 	Hook     webhook.Webhook
 	Address  string
 	Attempts []attemptRow
-	Shown    *attemptRow // the one that is looked at; nil when there was none
-	Request  string      // to the byte; empty when it is not known
-	Lost     bool        // the body of the request is not known any more
-	Pretty   string      // the body as it is easier to read; empty when it is none
-	Steps    *steps      // nil when it was not signed
-	Coming   string      // what the next attempt would post; empty when there is none
+	Shown    *attemptRow // the selected attempt; nil: there was none
+	Request  string      // with its exact bytes; empty: unknown
+	Lost     bool        // the request's body is no longer available
+	Pretty   string      // the body, indented; empty: not JSON
+	Steps    *steps      // nil: not signed
+	Coming   string      // the body of the next attempt; empty: there is none
 }
 
-// attemptRow is an attempt as it is listed.
+// attemptRow is an attempt in the list.
 type attemptRow struct {
 	webhook.Attempt
 	Badge   web.Badge
@@ -43,13 +43,13 @@ type attemptRow struct {
 	Present bool
 }
 
-// steps are what there is to verify a delivery with, but for the secret.
+// steps are the values that verify a delivery, except for the secret.
 type steps struct {
 	ID, Timestamp string
-	Signed        string // what is signed, up to the body
+	Signed        string // the signed text up to the body
 	Signatures    []string
-	Form          string // the header of the payload form
-	Command       string // computes both
+	Form          string // the payload's signature header
+	Command       string // computes both signatures
 }
 
 func (p *pages) delivery(w http.ResponseWriter, r *web.Request) error {
@@ -90,7 +90,7 @@ func (p *pages) delivery(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "delivery", page(r, webhooksPath, string(d.Event), body))
 }
 
-// readRequest takes a request apart.
+// readRequest sets the request and the steps that verify it.
 func (p *deliveryPage) readRequest(q *webhook.Request) error {
 	if q == nil {
 		return nil
@@ -110,7 +110,7 @@ func (p *deliveryPage) readRequest(q *webhook.Request) error {
 	}
 	p.Steps = &steps{
 		ID: id, Timestamp: at, Signed: id + "." + at + ".", Signatures: strings.Fields(q.Header.Get("Webhook-Signature")), Form: q.Header.Get("X-Service-Signature"),
-		// The key of a secret whsec_… is what its base64 says, of any other its bytes.
+		// A secret whsec_… is base64 of the key; any other secret is the key itself.
 		Command: "BODY=" + quoted(string(q.Body)) + `
 case $SECRET in whsec_*) KEY=$(printf %s "${SECRET#whsec_}" | base64 -d | od -An -v -tx1 | tr -d ' \n') ;;
 *) KEY=$(printf %s "$SECRET" | od -An -v -tx1 | tr -d ' \n') ;; esac
@@ -120,10 +120,10 @@ printf %s "$BODY" | openssl dgst -sha256 -hmac "$SECRET"`,
 	return nil
 }
 
-// quoted is a text as a shell takes it.
+// quoted quotes text for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// replayDelivery sends the event of one delivery again, and shows the new one.
+// replayDelivery delivers the event of a delivery again and redirects to the new one.
 func (p *pages) replayDelivery(w http.ResponseWriter, r *web.Request) error {
 	if _, ok := p.Form(w, r); !ok {
 		return nil
@@ -139,11 +139,11 @@ func (p *pages) replayDelivery(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, deliveriesPath+"/"+made[0], web.Notice{Text: "The event is sent again: this is its new delivery."})
 }
 
-// replayForm is what the form for a time shows, and how far it is.
+// replayForm is the body of the replay form and of its progress.
 type replayForm struct {
 	Hook    webhook.Webhook
 	Address string
-	Under   bool // it is under way
+	Under   bool // in progress
 	Hidden  url.Values
 	Sent    string
 	Percent int
@@ -169,12 +169,12 @@ func (p *pages) showReplayForm(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "replay", pg)
 }
 
-// replayParts is how many parts of a range one request sends again: what takes a
-// second or so, after which the page tells how far it is.
+// replayParts is the number of parts of a range that one request replays: about a second
+// of work, after which the page shows progress.
 const replayParts = 5
 
-// replayRange sends again what a time's deliveries were about. A long time is sent
-// request by request, each with where the next one goes on.
+// replayRange replays all deliveries of a time range, in several requests if there are
+// many. Each response carries the cursor of the next.
 func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 	h, err := p.hook(r)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// deliveryHistory is how a webhook's attempts went in the last 24 hours, as bars: green for
-// delivered, amber for those with another to follow, red where it was the last.
+// deliveryHistory is a bar chart of a webhook's attempts in the last 24 hours: delivered
+// in green, failed with a retry to follow in amber, failed for good in red.
 type deliveryHistory struct {
 	Width, Height int
-	// The bars of each colour as a path of thick lines.
+	// SVG paths, one thick line per bar.
 	Delivered, Retried, Failed string
-	Words                      string       // the same in words
-	Bars                       []historyBar // those that are not empty, to look at one by one; nil in a list
+	Words                      string       // a summary
+	Bars                       []historyBar // bars with attempts, with tooltips; nil in a list
 	Begin, End                 web.Time
 }
 
-// historyBar is the space of one time in a strip.
+// historyBar is the tooltip area of a bar.
 type historyBar struct {
 	X, Width int
 	Words    string
@@ -29,11 +29,11 @@ type historyBar struct {
 const (
 	stripHours  = 24
 	stripHeight = 32
-	barWidth    = 5 // a pixel of which is the gap
+	barWidth    = 5 // pixels, one of which is the gap
 )
 
-// newDeliveryHistory draws what was counted. In a list two bars are one, which halves what
-// it weighs.
+// newDeliveryHistory draws counts. In a list, two bars are drawn as one, which halves its
+// size.
 func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deliveryHistory {
 	span := webhook.CountInterval
 	if listed {
@@ -65,7 +65,7 @@ func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deli
 			if count == 0 {
 				continue
 			}
-			// Never so little that it is not seen.
+			// At least 2 pixels, to be visible.
 			h := max(int(count*(stripHeight-4)/most), 2)
 			fmt.Fprintf(&paths[part], "M%d.5 %dv-%d", i*barWidth+2, y, h)
 			y -= h

@@ -11,7 +11,7 @@ func TestStrip(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 40, 0, 0, time.FixedZone("", 3600))
 	at := func(h, m int) time.Time { return time.Date(2026, 11, 21, h, m, 0, 0, time.UTC) }
 	counts := []webhook.Count{
-		{At: at(-15, 30), Delivered: 9}, // the day before, and not within
+		{At: at(-15, 30), Delivered: 9}, // before the 24 hours
 		{At: at(8, 0), Delivered: 7},
 		{At: at(9, 0), Delivered: 1, Retried: 1, Failed: 1},
 		{At: at(9, 30), Delivered: 14, Failed: 14},
@@ -20,7 +20,7 @@ func TestStrip(t *testing.T) {
 	if s.Width != 240 || s.Words != "22 delivered, 1 to be tried again, 15 failed" || s.Begin.Clock() != "11:00" || s.End.Clock() != "11:00" {
 		t.Errorf("got %+v", s)
 	}
-	// 28 pixels for 28 attempts, and 2 at least.
+	// 28 pixels for 28 attempts; at least 2.
 	if want := "M222.5 32v-7M232.5 32v-2M237.5 32v-14"; s.Delivered != want {
 		t.Errorf("delivered: got %s, want %s", s.Delivered, want)
 	}

@@ -1,10 +1,8 @@
-// Package developers is the part of the dashboard for who connects systems of
-// their own: API keys, webhooks and what was delivered to them.
+// Package developers serves the dashboard's pages for API keys, webhooks and deliveries.
 //
-// All of it is for admins, as it is elsewhere (package rpc). A value that opens
-// something is on the page that answers the form which made it and nowhere else:
-// in no address, cookie or log. Such a form has the id of what it makes in it, so
-// that sending it again makes nothing more.
+// All pages are for admins, as in package rpc. A secret is on the page that answers the
+// form which created it and nowhere else: in no address, cookie or log. Such a form
+// carries the id of the record to create, so that a repeated form creates nothing.
 package developers
 
 import (
@@ -24,7 +22,7 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// Config is what [Register] needs.
+// Config configures [Register].
 type Config struct {
 	DB       *db.DB // of the webhooks
 	Keys     *apikey.Service
@@ -32,14 +30,14 @@ type Config struct {
 	Webhooks *webhook.Service
 	Fleet    Fleet // production
 	Sandbox  Fleet
-	DeskAPI  string // where the helpdesk's API answers: "https://help.example.com/api/v1"
+	DeskAPI  string // base URL of the helpdesk's API: "https://help.example.com/api/v1"
 }
 
-// Fleet is an environment of the fleet, whose subaccounts keys can be bound to.
+// Fleet is an environment of the fleet. Keys can be bound to its subaccounts.
 type Fleet struct {
 	*fleet.Service
 	DB  *db.DB
-	API string // where it answers
+	API string // base URL of its API
 }
 
 type pages struct {
@@ -80,22 +78,21 @@ func Register(s *web.Site, c Config) {
 	routine("/settings/deliveries/{id}/replay", nil, p.replayDelivery)
 }
 
-// page is the frame of a page. path is the place in the settings it belongs to.
+// page returns a page of the settings; path is its item in the navigation.
 func page(r *web.Request, path, title string, body any) web.Page {
 	return web.Page{Title: title, At: "/settings", Views: web.SettingsViews(r, path), Body: body}
 }
 
-// refused is a page whose form comes back with what is wrong.
+// refused returns pg with the status of a refused form.
 func refused(pg web.Page) web.Page {
 	pg.Status = http.StatusUnprocessableEntity
 	return pg
 }
 
-// newID is what a form has that makes something.
+// newID returns the id of a record to create.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// formID returns the id that a form has. One that is none, which no form of ours
-// has, becomes another.
+// formID returns the id in a form, or a new one if it is invalid.
 func formID(text string) string {
 	if id, err := uuid.Parse(text); err == nil && id.String() == text {
 		return text
@@ -103,12 +100,12 @@ func formID(text string) string {
 	return newID()
 }
 
-// Made is what a page shows of a value that is shown once.
+// createdPage is the body of the page that shows a secret once.
 type createdPage struct {
 	Secret  web.Secret
-	Code    web.Code // how it is used
-	Summary string   // what was made; empty: the title says it
-	Path    string   // where it is looked after
-	Label   string   // what the link there says
-	Lines   []string // what else to know
+	Code    web.Code // an example of its use
+	Summary string   // of the created record; empty: the title suffices
+	Path    string   // of the record's page
+	Label   string   // of the link to it
+	Lines   []string // further hints
 }

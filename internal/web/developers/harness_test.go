@@ -26,10 +26,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// hostile is text that tries to be more than text.
+// hostile contains HTML and control characters.
 const hostile = `<script>alert("1")</script>' & ` + "\u202eRTL "
 
-// harness is a site with the pages, and a receiver of webhooks that needs no network.
+// harness is a site with the pages, and a webhook receiver without a network.
 type harness struct {
 	*webtest.Harness
 	t         *testing.T
@@ -43,7 +43,7 @@ type harness struct {
 	receiver  receiver
 }
 
-// receiver answers what is posted to it.
+// receiver responds to deliveries.
 type receiver struct {
 	mu     sync.Mutex
 	status int
@@ -134,7 +134,7 @@ func newHarness(t *testing.T) *harness {
 	return h
 }
 
-// hook makes a webhook.
+// hook creates a webhook.
 func (h *harness) hook(n webhook.New) webhook.Webhook {
 	h.t.Helper()
 	if n.URL == "" {
@@ -150,7 +150,7 @@ func (h *harness) hook(n webhook.New) webhook.Webhook {
 	return w
 }
 
-// emit has something happen to tickets, n times.
+// emit emits n ticket events.
 func (h *harness) emit(n int) {
 	h.t.Helper()
 	var events []event.Event
@@ -164,7 +164,7 @@ func (h *harness) emit(n int) {
 	}
 }
 
-// deliver has what is due posted, which are n deliveries, and recorded.
+// deliver delivers the n deliveries that are due and waits until they are recorded.
 func (h *harness) deliver(n int) []*http.Request {
 	h.t.Helper()
 	if err := h.queue.Start(h.t.Context()); err != nil {
@@ -183,7 +183,7 @@ func (h *harness) deliver(n int) []*http.Request {
 	return got
 }
 
-// deliveries are those of a webhook, newest first.
+// deliveries returns the deliveries of a webhook, newest first.
 func (h *harness) deliveries(w webhook.Webhook) []webhook.Delivery {
 	h.t.Helper()
 	page, err := h.hooks.Search(h.t.Context(), h.Organization.ID, webhook.Query{WebhookID: w.ID, Limit: webhook.MaxPage})

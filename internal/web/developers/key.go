@@ -19,7 +19,7 @@ import (
 
 const keysPath = "/settings/keys"
 
-// kind is what keys can be of: a service and one of its environments.
+// kind is a service in one of its environments. Each key belongs to one.
 type kind struct {
 	Name        string // in addresses
 	Label       string
@@ -27,11 +27,11 @@ type kind struct {
 	Environment apikey.Environment
 	Catalogue   apikey.Catalogue
 	API         string
-	where       string // what keys of it reach
-	fleet       *Fleet // nil: the helpdesk's
+	where       string // its records
+	fleet       *Fleet // nil: the helpdesk
 }
 
-// kinds are all there are.
+// kinds returns all kinds.
 func (p *pages) kinds() []kind {
 	desk, _ := p.Keys.Catalogue(apikey.Helpdesk)
 	rides, _ := p.Keys.Catalogue(apikey.Fleet)
@@ -42,7 +42,7 @@ func (p *pages) kinds() []kind {
 	}
 }
 
-// kindNamed returns the one with a name; the first when there is none.
+// kindNamed returns the kind name, or the first if there is none.
 func (p *pages) kindNamed(name string) *kind {
 	all := p.kinds()
 	for i := range all {
@@ -63,7 +63,7 @@ func (p *pages) keyKind(k *apikey.Key) *kind {
 	return &all[0]
 }
 
-// Badge tells keys that touch real data from those that do not.
+// Badge distinguishes live keys from test keys.
 func (k *kind) Badge() web.Badge {
 	if k.Environment == apikey.Test {
 		return web.Badge{Text: "Test", Tone: web.Warning}
@@ -71,10 +71,10 @@ func (k *kind) Badge() web.Badge {
 	return web.Badge{Text: "Live", Tone: web.Accent}
 }
 
-// Prefix is how its keys begin.
+// Prefix returns the prefix of its keys.
 func (k *kind) Prefix() string { return "sk_" + string(k.Environment) + "_…" }
 
-// subaccounts returns those that keys can be bound to.
+// subaccounts returns the subaccounts that its keys can be bound to.
 func (p *pages) subaccounts(r *web.Request, k *kind) ([]fleet.Subaccount, error) {
 	if k.fleet == nil {
 		return nil, nil
@@ -86,25 +86,25 @@ func (p *pages) subaccounts(r *web.Request, k *kind) ([]fleet.Subaccount, error)
 	return k.fleet.Subaccounts(r.Context(), k.fleet.DB, r.OrganizationID)
 }
 
-// keyRow is a key as it is listed.
+// keyRow is a key in the list.
 type keyRow struct {
 	apikey.Key
-	Kind                        *kind
-	State                       web.Badge
-	Permissions                 []string
-	Used, Expires, Made, Ended  web.Time
-	Active                      bool
-	By, EndedBy, Addresses, Cap string
+	Kind                          *kind
+	State                         web.Badge
+	Permissions                   []string
+	Used, Expires, Created, Ended web.Time
+	Active                        bool
+	By, EndedBy, Addresses, Cap   string
 }
 
-// expiryWarning is how long before a key expires one is told of it.
+// expiryWarning is the time before a key's expiry at which its badge warns.
 const expiryWarning = 14 * 24 * time.Hour
 
 func (p *pages) row(r *web.Request, k apikey.Key) keyRow {
 	kd := p.keyKind(&k)
 	row := keyRow{
 		Key: k, Kind: kd, Permissions: permissionLabels(kd.Catalogue, k.Permissions),
-		Used: r.Time(k.LastUsedAt), Expires: r.Time(k.ExpiresAt), Made: r.Time(k.CreatedAt), Ended: r.Time(k.RevokedAt),
+		Used: r.Time(k.LastUsedAt), Expires: r.Time(k.ExpiresAt), Created: r.Time(k.CreatedAt), Ended: r.Time(k.RevokedAt),
 		By: actor(k.CreatedBy), EndedBy: actor(k.RevokedBy), Addresses: joinAnd(k.AllowedIPs.Strings()),
 	}
 	if k.RateLimit != 0 {
@@ -125,7 +125,7 @@ func (p *pages) row(r *web.Request, k apikey.Key) keyRow {
 	return row
 }
 
-// actor names who did something.
+// actor returns the name of an actor.
 func actor(a audit.Actor) string {
 	switch {
 	case a.Email != "":
@@ -138,7 +138,7 @@ func actor(a audit.Actor) string {
 	return "somebody"
 }
 
-// keyList is what the page of keys shows.
+// keyList is the body of the list of keys.
 type keyList struct {
 	Kinds []kind
 	Kind  *kind
@@ -146,7 +146,7 @@ type keyList struct {
 	Empty web.Empty
 }
 
-// keys lists those of one kind.
+// keys lists the keys of one kind.
 func (p *pages) keys(w http.ResponseWriter, r *web.Request) error {
 	k := p.kindNamed(r.URL.Query().Get("of"))
 	list, err := p.Keys.List(r.Context(), r.OrganizationID, k.Service, k.Environment)
@@ -154,7 +154,7 @@ func (p *pages) keys(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	slices.Reverse(list)
-	// What works comes before what does not.
+	// Active keys first.
 	slices.SortStableFunc(list, func(a, b apikey.Key) int {
 		works := func(k apikey.Key) int { return map[bool]int{true: 0, false: 1}[k.Status(r.Now) == apikey.Active] }
 		return works(a) - works(b)
@@ -169,26 +169,26 @@ func (p *pages) keys(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "keys", page(r, keysPath, "API keys", body))
 }
 
-// find returns the key that an address is about.
+// find returns the key in the request's path.
 func (p *pages) find(r *web.Request) (apikey.Key, error) {
 	return p.Keys.Find(r.Context(), r.OrganizationID, r.PathValue("id"))
 }
 
-// keyPage is what the page of a key shows.
+// keyPage is the body of a key's page.
 type keyPage struct {
 	keyRow
 	Summary     string
 	Subaccounts []string
 	Limit       string
-	From, To    *apikey.Key // that it replaces, and that replaces it
+	From, To    *apikey.Key // its predecessor and successor by rotation
 	History     []keyEvent
-	More        bool // there is more of it in the audit log
+	More        bool // the audit log has more
 }
 
-// keyEvent is an entry of the audit log.
+// keyEvent is an audit entry of a key.
 type keyEvent struct {
 	At      web.Time
-	Actor   string // empty: nobody did it
+	Actor   string // empty: the system
 	Action  string
 	IP      string
 	Changes []keyChange
@@ -196,7 +196,7 @@ type keyEvent struct {
 
 type keyChange struct{ Field, From, To string }
 
-// key shows one key, what was done with it, and what can be done.
+// key shows a key, its permissions and its history.
 func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 	k, err := p.find(r)
 	if err != nil {
@@ -256,7 +256,7 @@ func newKeyEvent(r *web.Request, e audit.Entry) keyEvent {
 	return out
 }
 
-// value is a setting as the audit log has it, for people.
+// value formats a setting of an audit entry.
 func value(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -275,7 +275,7 @@ func value(v any) string {
 	return string(text)
 }
 
-// names returns the names of the subaccounts of a scope; nil when it is all.
+// names returns the names of a scope's subaccounts; nil for all.
 func (p *pages) names(r *web.Request, k *kind, s apikey.Scope) ([]string, error) {
 	if s.Mode == apikey.AllSubaccounts {
 		return nil, nil
@@ -297,7 +297,7 @@ func (p *pages) names(r *web.Request, k *kind, s apikey.Scope) ([]string, error)
 	return out, nil
 }
 
-// renderSecret is the page that a key is shown on, once.
+// renderSecret renders the page that shows a new key once.
 func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, title string, k apikey.Key, t apikey.Token, lines ...string) error {
 	kd := p.keyKind(&k)
 	limit, err := p.Keys.Limit(r.Context(), &k)
@@ -319,8 +319,8 @@ func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, title string
 	return p.Render(w, r, "created", pg)
 }
 
-// confirmKey asks about a key before something is done to it. do is nil while it
-// is asked.
+// confirmKey renders the confirmation c of an action on a key and, for a POST, runs do.
+// do is nil for a GET.
 func (p *pages) confirmKey(w http.ResponseWriter, r *web.Request, title string, c func(k *apikey.Key) web.Confirm, do func(k *apikey.Key) error) error {
 	k, err := p.find(r)
 	if err != nil {
@@ -367,8 +367,8 @@ func (p *pages) confirmRotateKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Rotate the key", rotation, nil)
 }
 
-// rotateKey makes the second key. Sent again it makes none: the service refuses to
-// rotate a key whose replacement works.
+// rotateKey creates the successor of a key. A repeated form creates none: the service
+// refuses to rotate a key with an active successor.
 func (p *pages) rotateKey(w http.ResponseWriter, r *web.Request) error {
 	return p.confirmKey(w, r, "Rotate the key", rotation, func(old *apikey.Key) error {
 		k, t, err := p.Keys.Rotate(r.Context(), r.OrganizationID, old.ID)

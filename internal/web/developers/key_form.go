@@ -16,39 +16,38 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// keyForm is what the form of a key shows.
+// keyForm is the body of the key form.
 type keyForm struct {
-	Kinds       []kind // to choose from; nil when the key is there
+	Kinds       []kind // to choose from; nil when editing
 	Kind        *kind
-	ID          string // of the key to be made, or that is changed
+	ID          string // of the key
 	Actions     []apikey.Action
 	Grid        []gridRow
 	Subaccounts []check
 	Summary     string
-	Mine        string // where the request comes from; empty when it is not known
-	Back        string // where to go instead
+	Mine        string // the client's IP address; empty: unknown
+	Back        string // path of the link that cancels
 }
 
-// gridRow is a resource with a box for each action, or with none where there is no
-// such thing.
+// gridRow is a resource with a checkbox per action; actions that it lacks have none.
 type gridRow struct {
 	Label string
 	Boxes []check
 }
 
-// check is a box to tick. Without a Value there is none.
+// check is a checkbox; none if Value is empty.
 type check struct {
 	Value, Label string
 	Checked      bool
 }
 
-// What the choices of a key are, in the form.
+// Values of the form's choices.
 const (
-	every = "every" // of all resources, or subaccounts
-	some  = "some"  // those that are ticked
+	every = "every" // all resources, or subaccounts
+	some  = "some"  // the checked ones
 )
 
-// keyChoice is what a form says of a key.
+// keyChoice is the parsed key form.
 type keyChoice struct {
 	permissions apikey.Permissions
 	subaccounts []string
@@ -58,8 +57,8 @@ type keyChoice struct {
 	wrong       []problem.Issue
 }
 
-// readKeyForm understands what was typed. What is wrong with the parts is the service's
-// to say, but for what cannot be understood.
+// readKeyForm parses the form. It reports only unreadable values; the service validates
+// the rest.
 func (p *pages) readKeyForm(r *web.Request, form url.Values, k *kind, plan int64) keyChoice {
 	c := keyChoice{permissions: apikey.Permissions{Level: apikey.Level(form.Get("level"))}}
 	if form.Get("resources") == some {
@@ -108,7 +107,7 @@ func (p *pages) readKeyForm(r *web.Request, form url.Values, k *kind, plan int64
 	return c
 }
 
-// keyValues is what the form says of a key that is there.
+// keyValues returns the form values of an existing key.
 func keyValues(k *apikey.Key) url.Values {
 	form := url.Values{
 		"name": {k.Name}, "level": {string(k.Level)}, "resources": {every}, "subaccount_scope": {every},
@@ -128,7 +127,7 @@ func keyValues(k *apikey.Key) url.Values {
 	return form
 }
 
-// keyFields are those of the form, filled in.
+// keyFields returns the fields of the form with their values.
 func (p *pages) keyFields(r *web.Request, k *kind, plan int64, made bool, form url.Values) web.Fields {
 	fields := web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 100, Help: "What it is for, so that everybody knows later."},
@@ -168,8 +167,7 @@ func (p *pages) keyFields(r *web.Request, k *kind, plan int64, made bool, form u
 	return fields
 }
 
-// grid has a box for each action of each resource that a key can be given, and
-// for no others.
+// grid returns a checkbox per action of each resource that keys of a catalogue can have.
 func grid(c apikey.Catalogue, form url.Values) []gridRow {
 	var rows []gridRow
 	for _, res := range c.Resources {
@@ -190,7 +188,7 @@ func grid(c apikey.Catalogue, form url.Values) []gridRow {
 	return rows
 }
 
-// keyFormPage is the page with the form of a key. made is nil for one that is to be made.
+// keyFormPage returns the page of the key form. made is nil for a new key.
 func (p *pages) keyFormPage(r *web.Request, k *kind, made *apikey.Key, form url.Values) (web.Page, keyChoice, error) {
 	plan, err := p.Keys.PlanLimit(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -235,7 +233,7 @@ func named(subaccounts []fleet.Subaccount, ids []string) []string {
 	return out
 }
 
-// newKey shows the form for another key.
+// newKey renders the form for a new key.
 func (p *pages) newKey(w http.ResponseWriter, r *web.Request) error {
 	form := url.Values{"level": {string(apikey.ReadOnly)}, "resources": {every}, "subaccount_scope": {every}}
 	pg, _, err := p.keyFormPage(r, p.kindNamed(r.URL.Query().Get("of")), nil, form)
@@ -246,7 +244,7 @@ func (p *pages) newKey(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "keyform", pg)
 }
 
-// keySummaryPart tells a script what the key will be able to do that is in the form.
+// keySummaryPart renders the sentence about the key in the form, for a script.
 func (p *pages) keySummaryPart(w http.ResponseWriter, r *web.Request) error {
 	form := r.URL.Query()
 	k := p.kindNamed(form.Get("of"))
@@ -265,7 +263,7 @@ func (p *pages) keySummaryPart(w http.ResponseWriter, r *web.Request) error {
 	return p.Fragment(w, "keyform", "summary", pg.Body)
 }
 
-// createKey makes a key and shows it.
+// createKey creates a key and shows it.
 func (p *pages) createKey(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -290,7 +288,7 @@ func (p *pages) createKey(w http.ResponseWriter, r *web.Request) error {
 		Permissions: c.permissions, Scope: apikey.ScopeOf(c.subaccounts), AllowedIPs: c.addresses, RateLimit: c.limit, ExpiresAt: c.expires,
 	})
 	if err != nil {
-		// Sent twice at once: the other was faster.
+		// The form was posted twice concurrently; the other request won.
 		if answered, err := p.isCreated(w, r, body.ID); answered || err != nil {
 			return err
 		}
@@ -302,7 +300,7 @@ func (p *pages) createKey(w http.ResponseWriter, r *web.Request) error {
 	return p.renderSecret(w, r, "The key is made", k, t)
 }
 
-// isCreated answers a form that was sent before, and reports whether it was.
+// isCreated answers a repeated form and reports whether it did.
 func (p *pages) isCreated(w http.ResponseWriter, r *web.Request, id string) (answered bool, err error) {
 	switch _, err := p.Keys.Find(r.Context(), r.OrganizationID, id); {
 	case problem.Of(err) == problem.NotFound:
@@ -313,7 +311,7 @@ func (p *pages) isCreated(w http.ResponseWriter, r *web.Request, id string) (ans
 	return true, p.Redirect(w, keysPath+"/"+id, web.Notice{Text: "This key was made when the form was sent first, and shown then. If it was not kept, rotate it."})
 }
 
-// editKey shows the form of a key that is there.
+// editKey renders the form of an existing key.
 func (p *pages) editKey(w http.ResponseWriter, r *web.Request) error {
 	k, err := p.find(r)
 	if err != nil {
@@ -329,7 +327,7 @@ func (p *pages) editKey(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "keyform", pg)
 }
 
-// updateKey changes a key, from its next request on.
+// updateKey updates a key, with effect from its next request.
 func (p *pages) updateKey(w http.ResponseWriter, r *web.Request) error {
 	k, err := p.find(r)
 	if err != nil {
@@ -348,7 +346,7 @@ func (p *pages) updateKey(w http.ResponseWriter, r *web.Request) error {
 		pg.Fields.Focus()
 		return p.Render(w, r, "keyform", refused(pg))
 	}
-	// Both ways to say "every resource" are the same with a level; it stays as it was.
+	// With a level, All and a nil list of names are equivalent; the stored form stays.
 	if c.permissions.Resources.Named == nil && k.Resources.All {
 		c.permissions.Resources.All = true
 	}

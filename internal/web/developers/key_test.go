@@ -17,7 +17,7 @@ const keysPath = "/settings/keys"
 
 var tokens = regexp.MustCompile(`sk_(live|test)_[0-9A-Za-z]{38}`)
 
-// form is what the form of a page has before anything is typed.
+// form returns the initial values of a page's form.
 func form(d webtest.Document) url.Values {
 	out := url.Values{}
 	for _, in := range d.All("input") {
@@ -45,7 +45,7 @@ func form(d webtest.Document) url.Values {
 	return out
 }
 
-// set returns a form with some fields as they were typed.
+// set returns f with some fields set.
 func set(f url.Values, typed ...string) url.Values {
 	for i := 0; i < len(typed); i += 2 {
 		f.Del(typed[i])
@@ -56,7 +56,7 @@ func set(f url.Values, typed ...string) url.Values {
 	return f
 }
 
-// keysOf are those of a service.
+// keysOf returns the keys of a service.
 func (h *harness) keysOf(s apikey.ServiceName) []apikey.Key {
 	h.t.Helper()
 	list, err := h.keys.List(h.t.Context(), h.Organization.ID, s, "")
@@ -66,7 +66,7 @@ func (h *harness) keysOf(s apikey.ServiceName) []apikey.Key {
 	return list
 }
 
-// opens reports whether a token opens a service.
+// opens reports whether a token authenticates.
 func (h *harness) opens(token string, s apikey.ServiceName, e apikey.Environment) bool {
 	_, err := h.keys.Authenticate(h.t.Context(), apikey.Request{Token: token, Service: s, Environment: e, IP: netip.MustParseAddr("192.0.2.1")})
 	return err == nil
@@ -109,7 +109,7 @@ func TestKeyLife(t *testing.T) {
 	}
 	path := keysPath + "/" + list[0].ID
 
-	// Loaded again, the page makes no second key, and nothing shows this one again.
+	// A reload creates no second key, and the key is not shown again.
 	d, notice := b.Follow(b.Post(keysPath+"/new?of=fleet", typed))
 	if len(h.keysOf(apikey.Fleet)) != 1 || !strings.Contains(notice, "made when the form was sent first") {
 		t.Errorf("again: %d keys, notice %q", len(h.keysOf(apikey.Fleet)), notice)
@@ -124,7 +124,7 @@ func TestKeyLife(t *testing.T) {
 	b.Page(keysPath+"?of=fleet").Want("…"+token[38:], "Rides: read, create", "Vehicles: read", "Live", "Active", "never")
 	b.Page(keysPath + "?of=sandbox").Want("There is no key for the fleet's sandbox yet.")
 
-	// Changed, from the next request on.
+	// Updates apply from the next request.
 	d = b.Page(path + "/edit")
 	if len(d.WithAttr("name", "expires_at")) != 0 || len(d.WithAttr("name", "subaccount_scope")) != 0 {
 		t.Error("what never changes can be changed")
@@ -135,7 +135,7 @@ func TestKeyLife(t *testing.T) {
 	}
 	d.Want("This key can read rides and vehicles in the fleet", "300 requests a minute, the plan's", "changed the key", "limit: 20 to nothing")
 
-	// Rotated: a second key, once.
+	// Rotation creates one successor.
 	w = b.Post(path+"/rotate", nil)
 	b.WantRefused(w, http.StatusCreated).Want("The second key", "works on. Revoke it once nothing uses it any more.")
 	second := tokens.FindString(w.Body.String())
@@ -149,7 +149,7 @@ func TestKeyLife(t *testing.T) {
 	d.Want("Export (2)", "Replaces")
 	b.Page(path).Want("was rotated: Export (2) replaces it.")
 
-	// Revoked at once, and deleted only by who types its name.
+	// Revocation is immediate; deletion requires the name.
 	b.Page(path + "/revoke").Want("stops working at once, for good")
 	d, _ = b.Follow(b.Post(path+"/revoke", nil))
 	d.Want("Revoked", "It no longer works.")
@@ -171,7 +171,7 @@ func TestKeyLife(t *testing.T) {
 func TestKeyForms(t *testing.T) {
 	h := newHarness(t)
 	b := h.admin
-	// Of each kind, with the boxes that there are.
+	// Each kind offers its own checkboxes.
 	for of, want := range map[string]string{
 		"helpdesk": "This key can read tickets and analytics in the helpdesk, from any address",
 		"sandbox":  "Nothing that is done with it is real.", "nonsense": "in the helpdesk",
@@ -213,11 +213,11 @@ func TestKeyForms(t *testing.T) {
 	if n := len(h.keysOf("")); n != 0 {
 		t.Fatalf("%d keys were made", n)
 	}
-	// A key that could do nothing is told of before it is made.
+	// A key without any permission is refused.
 	b.WantRefused(b.Post(keysPath+"/new?of=fleet", set(blank("fleet"), "level", "read_only", "resources", "some", "may", "vehicles:delete", "expires_at", "day")), http.StatusUnprocessableEntity).
 		Want("This key could do nothing")
 
-	// The same name twice is refused beside the name, and the token of the form stays.
+	// A duplicate name is refused at the field, and the form's id stays.
 	b.WantRefused(b.Post(keysPath+"/new", blank("helpdesk")), http.StatusCreated)
 	typed := blank("helpdesk")
 	d := b.WantRefused(b.Post(keysPath+"/new", typed), http.StatusUnprocessableEntity)
@@ -229,7 +229,7 @@ func TestKeyForms(t *testing.T) {
 	}
 	b.WantRefused(b.Post(keysPath+"/new", set(typed, "name", "Other", "id", "<nonsense>")), http.StatusCreated)
 
-	// What it will be able to do is said while one types.
+	// The summary follows the form.
 	w := b.Get(keysPath + "/says?of=fleet&level=&resources=some&may=pricing:update&allowed_ips=" + url.QueryEscape("<b>"))
 	if got := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(got, "This key can update pricing in the fleet") || strings.Contains(got, "<b>") || strings.Contains(got, "<main") {
 		t.Errorf("got %d %s", w.Code, got)
@@ -240,8 +240,8 @@ func TestKeyForms(t *testing.T) {
 	}
 }
 
-// TestKeysForAdmins: nobody else sees, makes or changes keys, and an admin none of
-// another organization.
+// TestKeysForAdmins checks that agents and other organizations can neither read nor
+// change keys.
 func TestKeysForAdmins(t *testing.T) {
 	h := newHarness(t)
 	mine := form(h.admin.Page(keysPath + "/new"))
@@ -263,7 +263,8 @@ func TestKeysForAdmins(t *testing.T) {
 		}
 	}
 	other.Page(keysPath).Want("There is no key for the helpdesk yet.")
-	// The id of another organization's key in a form makes no key, and tells nothing.
+	// A form with the id of another organization's key creates nothing and reveals
+	// nothing.
 	other.WantRefused(other.Post(keysPath+"/new", set(form(other.Page(keysPath+"/new")), "name", "Theirs", "id", id)), http.StatusUnprocessableEntity)
 	if list := h.keysOf(""); len(list) != 1 || list[0].Name != "Mine" || !list[0].RevokedAt.IsZero() {
 		t.Errorf("got %+v", list)

@@ -10,15 +10,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// actions are all there are, in the order of the grid.
+// actions lists all actions, in the grid's order.
 var actions = []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
 
-// levels says what each level is.
+// levels describes each level.
 var levels = map[apikey.Level]string{
 	"": "No level", apikey.ReadOnly: "Read only", apikey.ReadWrite: "Read and write", apikey.Admin: "Admin",
 }
 
-// joinAnd joins words as a sentence has them.
+// joinAnd joins words with commas and "and".
 func joinAnd(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -26,7 +26,7 @@ func joinAnd(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
-// capitalize begins a word with a capital.
+// capitalize capitalizes the first letter.
 func capitalize(word string) string {
 	if word == "" {
 		return word
@@ -34,7 +34,7 @@ func capitalize(word string) string {
 	return strings.ToUpper(word[:1]) + word[1:]
 }
 
-// allowed returns what permissions let a key do with a resource.
+// allowed returns the actions that permissions grant on a resource.
 func allowed(c apikey.Catalogue, p apikey.Permissions, resource string) []string {
 	var out []string
 	for _, a := range actions {
@@ -45,8 +45,8 @@ func allowed(c apikey.Catalogue, p apikey.Permissions, resource string) []string
 	return out
 }
 
-// permissionLabels says what permissions are, as a list has it: "Read only", or resource by
-// resource what a key can do.
+// permissionLabels describes permissions as list items: "Read only", or the actions per
+// resource.
 func permissionLabels(c apikey.Catalogue, p apikey.Permissions) []string {
 	if p.Resources.Named == nil {
 		if p.Level == "" {
@@ -66,8 +66,8 @@ func permissionLabels(c apikey.Catalogue, p apikey.Permissions) []string {
 	return out
 }
 
-// permissionSentence says what permissions let a key do, as a part of a sentence: "read, create
-// and update rides; and read vehicles and pricing". It is empty for nothing.
+// permissionSentence describes permissions as part of a sentence: "read, create and
+// update rides; and read vehicles and pricing". It returns "" for no permissions.
 func permissionSentence(c apikey.Catalogue, p apikey.Permissions) string {
 	type group struct{ does, with []string }
 	var groups []group
@@ -92,7 +92,7 @@ func permissionSentence(c apikey.Catalogue, p apikey.Permissions) string {
 	return strings.Join(parts, "")
 }
 
-// keySummary is one sentence or two about what a key will be able to do.
+// keySummary describes a key in one or two sentences.
 func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses []string, limit int64, expires time.Time, now time.Time) string {
 	does := permissionSentence(k.Catalogue, p)
 	if does == "" {
@@ -131,7 +131,7 @@ func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses [
 	return text
 }
 
-// fieldLabel is what the audit log calls a setting of a key, in words.
+// fieldLabel returns the label of a key's field in the audit log.
 func fieldLabel(name string) string {
 	words := map[string]string{
 		"subaccount_scope": "subaccounts", "allowed_ips": "addresses", "rate_limit_per_minute": "limit", "expires_at": "expiry",
@@ -143,7 +143,7 @@ func fieldLabel(name string) string {
 	return strings.ReplaceAll(name, "_", " ")
 }
 
-// actionLabel says what an entry of the audit log is.
+// actionLabel returns the label of an audit action on a key.
 func actionLabel(a audit.Action) string {
 	switch a {
 	case apikey.KeyCreated:

@@ -20,14 +20,14 @@ import (
 
 const webhooksPath = "/settings/webhooks"
 
-// hookRow is a webhook as it is listed.
+// hookRow is a webhook in the list.
 type hookRow struct {
 	webhook.Webhook
-	Badge   web.Badge
-	Events  string // its events, in a few words
-	History deliveryHistory
-	Queued  string
-	Last    web.Time
+	Badge      web.Badge
+	EventsText string // summary of the subscribed events
+	History    deliveryHistory
+	Queued     string
+	Last       web.Time
 }
 
 func hookBadge(w *webhook.Webhook) web.Badge {
@@ -46,21 +46,21 @@ func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Coun
 	row := hookRow{Webhook: w, Badge: hookBadge(&w), History: newDeliveryHistory(counts, r.Now, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
 	switch {
 	case slices.Contains(w.Events, "*"):
-		row.Events = "Every event"
+		row.EventsText = "Every event"
 	case len(w.Events) > 2:
-		row.Events = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
+		row.EventsText = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
 	default:
-		row.Events = strings.Join(w.Events, ", ")
+		row.EventsText = strings.Join(w.Events, ", ")
 	}
 	return row
 }
 
-// counts are how the attempts went in the time that strips show.
+// counts returns the attempts of the charted hours by webhook.
 func (p *pages) counts(r *web.Request) (map[string][]webhook.Count, error) {
 	return p.Webhooks.Counts(r.Context(), r.OrganizationID, r.Now.Add(-stripHours*time.Hour))
 }
 
-// hookList is what the page of webhooks shows.
+// hookList is the body of the list of webhooks.
 type hookList struct {
 	Rows  []hookRow
 	Empty web.Empty
@@ -85,7 +85,7 @@ func (p *pages) webhooks(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "webhooks", page(r, webhooksPath, "Webhooks", body))
 }
 
-// hookPage is what the page of a webhook shows.
+// hookPage is the body of a webhook's page.
 type hookPage struct {
 	hookRow
 	Form, Schedule string
@@ -96,12 +96,12 @@ type hookPage struct {
 	Filtered       bool
 	Rows           []deliveryRow
 	None           web.Empty
-	Older          string // the page after; empty at the end
+	Older          string // the next page; empty on the last
 	Newest         string // the first page; empty on it
 	Since          web.Time
 }
 
-// queuedRow is a delivery that waits.
+// queuedRow is a delivery in the queue.
 type queuedRow struct {
 	webhook.UpcomingDelivery
 	Number  int // of the next attempt
@@ -110,7 +110,7 @@ type queuedRow struct {
 	Further []web.Time
 }
 
-// deliveryRow is a delivery as it is listed.
+// deliveryRow is a delivery in the list.
 type deliveryRow struct {
 	webhook.Delivery
 	Badge         web.Badge
@@ -118,14 +118,14 @@ type deliveryRow struct {
 	Answer        string
 }
 
-// hook returns the webhook that an address is about.
+// hook returns the webhook in the request's path.
 func (p *pages) hook(r *web.Request) (webhook.Webhook, error) {
 	return p.Webhooks.Find(r.Context(), r.OrganizationID, r.PathValue("id"))
 }
 
 const maxQueuedRows = 10
 
-// webhook shows one webhook: how it goes, what waits, and what was delivered.
+// webhook shows a webhook with its history, queue and deliveries.
 func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
 	h, err := p.hook(r)
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "webhook", pg)
 }
 
-// hookPage is all of the page but the deliveries, and the search for those.
+// hookPage returns the body without its deliveries, and the query for them.
 func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Query, error) {
 	counts, err := p.counts(r)
 	if err != nil {
@@ -243,7 +243,7 @@ func eventOptions() []web.Option {
 
 var errTime = errors.New("must be a date and a time, such as 2027-03-31T18:00")
 
-// parseTime reads what a field for date and time has, in the reader's zone.
+// parseTime parses a datetime-local value in the user's zone.
 func parseTime(r *web.Request, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -278,7 +278,7 @@ func newDeliveryRow(r *web.Request, d webhook.Delivery) deliveryRow {
 	return row
 }
 
-// answerText says what came of an attempt in short: "200 in 31 ms".
+// answerText summarizes the response of an attempt: "200 in 31 ms".
 func answerText(a webhook.Attempt) string {
 	took := durationText(a.Latency)
 	if a.Status == 0 {
@@ -287,7 +287,7 @@ func answerText(a webhook.Attempt) string {
 	return strconv.Itoa(a.Status) + " in " + took
 }
 
-// durationText is a length of time as people read it.
+// durationText formats a duration.
 func durationText(d time.Duration) string {
 	if d < time.Millisecond {
 		return "less than 1 ms"
@@ -298,7 +298,7 @@ func durationText(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
 }
 
-// address is a URL as a title has it: without what all have.
+// address returns a URL without its scheme, for titles.
 func address(raw string) string {
 	if u, err := url.Parse(raw); err == nil && u.Host != "" {
 		return u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
@@ -306,12 +306,12 @@ func address(raw string) string {
 	return raw
 }
 
-// write runs a change in a transaction.
+// write runs fn in a transaction.
 func (p *pages) write(r *web.Request, fn func(ctx context.Context, tx *db.Tx) error) error {
 	return p.DB.Write(r.Context(), func(tx *db.Tx) error { return fn(r.Context(), tx) })
 }
 
-// replaySelected sends again what is ticked in the list.
+// replaySelected replays the selected deliveries.
 func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -345,8 +345,7 @@ func replayedText(n int) string {
 	return web.Number(int64(n)) + " events are sent again."
 }
 
-// changeState pauses or resumes a webhook, or changes how fast what waited goes
-// out.
+// changeState pauses or resumes a webhook, or sets the rate at which its queue drains.
 func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -380,7 +379,7 @@ func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, back, web.Notice{Text: text})
 }
 
-// testWebhook sends a made-up event and shows what came of it.
+// testWebhook sends a test event and shows the delivery.
 func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
 	if _, ok := p.Form(w, r); !ok {
 		return nil

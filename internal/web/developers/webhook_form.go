@@ -16,23 +16,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// hookForm is what the form of a webhook shows.
+// hookForm is the body of the webhook form.
 type hookForm struct {
-	ID     string // of the webhook to be made, or that is changed
-	Made   bool   // it is there
-	All    bool   // every event
+	ID     string // of the webhook
+	Exists bool   // false: to be created
+	All    bool   // all events
 	Groups []eventGroup
-	Error  string // what is wrong with the events
+	Error  string // of the events
 	Back   string
 }
 
-// eventGroup is events that are about the same.
+// eventGroup is a group of events in the form.
 type eventGroup struct {
 	Label  string
 	Events []check
 }
 
-// groups are the events, with those ticked that are wanted.
+// groups returns all events, with the wanted ones checked.
 func groups(wanted []string) []eventGroup {
 	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}, {Label: "Security: never part of every event"}}
 	of := map[string]int{"ticket": 0, "conversation": 1, "message": 1, "customer": 2, "sla": 3, "audit": 4}
@@ -44,7 +44,7 @@ func groups(wanted []string) []eventGroup {
 	return out
 }
 
-// The ways to have deliveries signed.
+// Values of the field "signing".
 const (
 	ownSecret = "own"
 	noSecret  = "none"
@@ -59,8 +59,8 @@ func secretFields(noneLabel string) web.Fields {
 	}
 }
 
-// parseSecret returns the secret that a form asks for, nil for none, and whether it
-// was generated here.
+// parseSecret returns the secret of the form, or nil for none, and whether it was
+// generated here.
 func parseSecret(form url.Values) (secret *string, generated bool) {
 	switch form.Get("signing") {
 	case ownSecret:
@@ -76,7 +76,7 @@ func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) we
 	title := "Add a webhook"
 	fields := web.Fields{{Name: "url", Label: "Address", Type: "url", Autocomplete: "url", Most: 2048, Placeholder: "https://example.com/hooks/kickstand", Help: "Where events are posted to: https, and publicly reachable."}}
 	if h != nil {
-		title, body.ID, body.Made, body.Back = "Change "+address(h.URL), h.ID, true, webhooksPath+"/"+h.ID
+		title, body.ID, body.Exists, body.Back = "Change "+address(h.URL), h.ID, true, webhooksPath+"/"+h.ID
 	} else {
 		fields = append(fields, secretFields("Not at all")...)
 	}
@@ -91,8 +91,8 @@ func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) we
 	return pg
 }
 
-// renderRefused shows the form again if that is what err is about. What is wrong with
-// the events is said beside them.
+// renderRefused renders the form again if err is about it. Errors of the events appear
+// beside them.
 func (p *pages) renderRefused(w http.ResponseWriter, r *web.Request, pg web.Page, err error) error {
 	pg.Fields = append(pg.Fields, web.Field{Name: "events", Label: "Events"})
 	if refusal, ok := errors.AsType[*problem.Error](err); ok {
@@ -117,7 +117,7 @@ func (p *pages) newWebhook(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "webhookform", pg)
 }
 
-// createWebhook makes a webhook and, if that was made too, shows its secret.
+// createWebhook creates a webhook and shows its secret if it was generated.
 func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -127,7 +127,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	n := webhook.New{
 		ID: pg.Body.(hookForm).ID, URL: strings.TrimSpace(form.Get("url")), Events: form["events"],
 		PayloadForm: webhook.Form(form.Get("payloadForm")), RetrySchedule: webhook.Schedule(form.Get("retrySchedule")), Ordered: form.Get("ordered") != "",
-		MayAudit: true, // admins only, as the page
+		MayAudit: true, // the page is for admins only
 	}
 	var fresh bool
 	n.Secret, fresh = parseSecret(form)
@@ -150,7 +150,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	return p.renderHookSecret(w, r, "The webhook is made", &made, *n.Secret)
 }
 
-// renderHookSecret is the page that a secret is shown on, once.
+// renderHookSecret renders the page that shows a generated secret once.
 func (p *pages) renderHookSecret(w http.ResponseWriter, r *web.Request, title string, h *webhook.Webhook, secret string, lines ...string) error {
 	pg := page(r, webhooksPath, title, createdPage{
 		Secret: web.Secret{Label: "Secret", Value: secret, Note: "It is for the receiver, which checks with it that a delivery is from here. A library for Standard Webhooks takes it as it is."},
@@ -162,7 +162,7 @@ func (p *pages) renderHookSecret(w http.ResponseWriter, r *web.Request, title st
 	return p.Render(w, r, "created", pg)
 }
 
-// hookValues is what the form says of a webhook that is there.
+// hookValues returns the form values of an existing webhook.
 func hookValues(h *webhook.Webhook) url.Values {
 	form := url.Values{"url": {h.URL}, "events": h.Events, "payloadForm": {string(h.PayloadForm)}, "retrySchedule": {string(h.RetrySchedule)}}
 	if h.Ordered {
@@ -198,10 +198,10 @@ func (p *pages) updateWebhook(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: "The webhook is changed. What waits goes out as it is now."})
 }
 
-// secretForm is what the form for another secret shows.
+// secretForm is the body of the form that replaces a secret.
 type secretForm struct {
 	Webhook webhook.Webhook
-	Version string // of the webhook; the form is for this one only
+	Version string // of the webhook
 }
 
 func (p *pages) secretForm(r *web.Request, h *webhook.Webhook) web.Page {
@@ -218,8 +218,8 @@ func (p *pages) showSecretForm(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "websecret", p.secretForm(r, &h))
 }
 
-// replaceSecret has another secret sign. The form is for the webhook as it was
-// when the page was made, so that sending it again does not replace it again.
+// replaceSecret replaces the signing secret. The form carries the webhook's version, so
+// that a repeated form does not replace it again.
 func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
 	h, err := p.hook(r)
 	if err != nil {

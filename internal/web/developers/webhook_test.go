@@ -23,7 +23,7 @@ const (
 
 var secrets = regexp.MustCompile(`whsec_[A-Za-z0-9+/=&#;]{44,}`)
 
-// secretIn returns the one that a page shows.
+// secretIn returns the secret on a page.
 func secretIn(d webtest.Document) string {
 	for _, pre := range d.All("pre") {
 		if text := webtest.Text(pre); strings.HasPrefix(text, "whsec_") {
@@ -33,7 +33,7 @@ func secretIn(d webtest.Document) string {
 	return ""
 }
 
-// fact is what a page says of something in a list of facts.
+// fact returns the value of a term in a list of facts.
 func fact(d webtest.Document, name string) string {
 	for _, dt := range d.All("dt") {
 		if webtest.Text(dt) == name && dt.NextSibling != nil {
@@ -52,7 +52,7 @@ func (h *harness) hooksOf() []webhook.Webhook {
 	return list
 }
 
-// TestWebhookLife: made, tested, failed, replayed, paused, resumed, deleted.
+// TestWebhookLife creates, tests, replays, pauses, resumes and deletes a webhook.
 func TestWebhookLife(t *testing.T) {
 	h := newHarness(t)
 	b := h.admin
@@ -79,7 +79,7 @@ func TestWebhookLife(t *testing.T) {
 	}
 	d.Want("receiver.example.com/hook", "ticket.created, message.created", "Nothing waits.", "No delivery is stored.", "no attempts")
 
-	// A test, to the byte.
+	// The test delivery's exact bytes.
 	d, notice = b.Follow(b.Post(path+"/test", nil))
 	if !strings.HasPrefix(notice, "The receiver accepted the test: 200 in ") {
 		t.Errorf("got notice %q", notice)
@@ -101,7 +101,7 @@ func TestWebhookLife(t *testing.T) {
 	}
 	b.Page(hooksPath).Want("ticket.created, message.created", "1 delivered", "Active")
 
-	// One that fails, is tried again, and is replayed.
+	// A failed delivery is retried and replayed.
 	h.receiver.set(http.StatusGone, "")
 	h.emit(1)
 	h.deliver(1)
@@ -121,7 +121,7 @@ func TestWebhookLife(t *testing.T) {
 		t.Errorf("got notice %q", notice)
 	}
 
-	// Paused, with a preview of what waits; resumed at a rate.
+	// Paused, with a preview of the queue; resumed at a rate.
 	d, _ = b.Follow(b.Post(path+"/state", url.Values{"do": {"pause"}}))
 	d.Want("Paused", "2 deliveries wait, until you resume.", "That you resume")
 	for _, rate := range []string{"many", "1001", "-1"} {
@@ -135,7 +135,7 @@ func TestWebhookLife(t *testing.T) {
 		t.Errorf("got notice %q", notice)
 	}
 
-	// Deleted only by who types its address.
+	// Deletion requires the address.
 	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("2 in all, is not sent.")
 	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "The webhook is deleted." || len(h.hooksOf()) != 0 {
 		t.Errorf("got notice %q", notice)
@@ -144,7 +144,7 @@ func TestWebhookLife(t *testing.T) {
 	b.WantRefused(b.Get(deliveriesPath+"/"+failed.ID), http.StatusNotFound)
 }
 
-// TestWebhookShowsRetries: each attempt of a delivery is there to be looked at.
+// TestWebhookShowsRetries checks that each attempt of a delivery is shown.
 func TestWebhookShowsRetries(t *testing.T) {
 	h := newHarness(t)
 	hook := h.hook(webhook.New{PayloadForm: webhook.FormA, Ordered: true})
@@ -200,7 +200,7 @@ func TestWebhookForms(t *testing.T) {
 		t.Fatalf("%d webhooks were made", n)
 	}
 
-	// With a secret of one's own nothing is shown; the form of it says what is.
+	// The user's own secret is not shown; the form describes the present one.
 	d, notice := b.Follow(b.Post(hooksPath+"/new", set(blank(), "signing", "own", "secret", "a secret of mine", "events", "*", "retrySchedule", "one")))
 	d.Want("every event", "and 24 h")
 	if fact(d, "Signed") != "yes" {
@@ -223,7 +223,7 @@ func TestWebhookForms(t *testing.T) {
 		t.Error("what was typed is gone")
 	}
 
-	// Another secret, once.
+	// A generated replacement is shown once.
 	typed = form(b.Page(path + "/secret"))
 	d = b.WantRefused(b.Post(path+"/secret", typed), http.StatusCreated)
 	d.Want("The secret is replaced", "For 24 hours")
@@ -244,7 +244,7 @@ func TestWebhookForms(t *testing.T) {
 	}
 }
 
-// TestDeliveryFilter: filters and pages of the list, and what is wrong with them.
+// TestDeliveryFilter checks the filters and pages of the list, and their errors.
 func TestDeliveryFilter(t *testing.T) {
 	h := newHarness(t)
 	hook := h.hook(webhook.New{Disabled: true})
@@ -284,8 +284,7 @@ func TestDeliveryFilter(t *testing.T) {
 	}
 }
 
-// TestReplayTime: what a time's deliveries were about is sent again, and a long
-// time tells how far it is.
+// TestReplayTime replays a time range; a long one shows progress.
 func TestReplayTime(t *testing.T) {
 	h := newHarness(t)
 	hook := h.hook(webhook.New{Disabled: true})
@@ -302,7 +301,7 @@ func TestReplayTime(t *testing.T) {
 		}
 	}
 
-	const n = 1100 // more than one request sends
+	const n = 1100 // more than one request replays
 	for range n / 100 {
 		h.emit(100)
 	}
@@ -328,7 +327,7 @@ func TestReplayTime(t *testing.T) {
 	}
 }
 
-// TestCommandVerifies: what the page gives to paste computes the signatures.
+// TestCommandVerifies runs the shown command and compares its signatures.
 func TestCommandVerifies(t *testing.T) {
 	for _, tool := range []string{"sh", "openssl", "base64", "od", "tr"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -366,8 +365,8 @@ func TestCommandVerifies(t *testing.T) {
 	}
 }
 
-// TestWebhooksForAdmins: nobody else sees or changes webhooks, and an admin none of
-// another organization.
+// TestWebhooksForAdmins checks that agents and other organizations can neither read nor
+// change webhooks.
 func TestWebhooksForAdmins(t *testing.T) {
 	h := newHarness(t)
 	hook := h.hook(webhook.New{})
@@ -399,7 +398,7 @@ func TestWebhooksForAdmins(t *testing.T) {
 	other.Page(hooksPath).Want("There is no webhook yet.")
 }
 
-// deliveriesOf are all of a webhook.
+// deliveriesOf returns all deliveries of a webhook.
 func (h *harness) deliveriesOf(w webhook.Webhook) []webhook.Delivery {
 	h.t.Helper()
 	var out []webhook.Delivery

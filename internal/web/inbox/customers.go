@@ -18,18 +18,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// handleCustomers adds the pages of customers, and that of a new ticket.
+// handleCustomers registers the pages of customers, and that of a new ticket.
 func (p *pages) handleCustomers() {
 	p.Handle(newTicketPath, web.Route{Get: p.showNewTicket, Post: p.submitNewTicket})
 	p.Handle("/customers", web.Route{Get: p.customers})
 	p.Handle("/customers/new", web.Route{Get: p.showNewCustomer, Post: p.createCustomer})
 	p.Handle("/customers/{id}", web.Route{Get: p.customer})
 	p.Handle("/customers/{id}/edit", web.Route{Get: p.editCustomer, Post: p.updateCustomer})
-	// As with keys of the API, whose permission to delete only admins give.
+	// Like keys of the API, which only admins can permit to delete.
 	p.Handle("/customers/{id}/delete", web.Route{Get: p.confirmDeleteCustomer, Post: p.deleteCustomer, Admin: true, Proof: true})
 }
 
-// customerList is a page of customers.
+// customerList is the body of the customers' list.
 type customerList struct {
 	Search string
 	Rows   []customerRow
@@ -44,7 +44,7 @@ type customerRow struct {
 	Changed web.Time
 }
 
-// displayName is what a customer is called.
+// displayName returns a customer's name, address or number.
 func displayName(c *desk.Customer) string {
 	if c.Name != "" {
 		return c.Name
@@ -60,14 +60,14 @@ func displayName(c *desk.Customer) string {
 	return "Somebody"
 }
 
-// customers lists who writes to the organization.
+// customers lists the organization's customers.
 func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	asked := r.URL.Query()
 	l := customerList{Search: strings.TrimSpace(asked.Get("q"))}
 	query := customerQuery(l.Search)
 	query.After = readPosition(asked.Get("after"))
 	list, next, err := p.Desk.FindCustomers(r.Context(), p.DB, r.OrganizationID, query)
-	if problem.Of(err) == problem.Invalid { // an address that somebody made up, or nothing that a customer can have
+	if problem.Of(err) == problem.Invalid { // a forged cursor, or a search that no customer can match
 		list, next, err = nil, nil, nil
 	}
 	if err != nil {
@@ -93,8 +93,8 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Body: l})
 }
 
-// customerQuery is what a search asks for: a whole address, a whole number, or how
-// a name begins.
+// customerQuery returns the query for a search: a whole address, a whole number, or the
+// beginning of a name.
 func customerQuery(search string) desk.CustomerQuery {
 	q := desk.CustomerQuery{Limit: 50, Sort: desk.Sort{Member: desk.ByUpdatedAt, Descending: true}}
 	switch {
@@ -109,7 +109,7 @@ func customerQuery(search string) desk.CustomerQuery {
 	return q
 }
 
-// customerPage is somebody with all that is known of them.
+// customerPage is the body of a customer's page.
 type customerPage struct {
 	desk.Customer
 	Called  string
@@ -123,24 +123,24 @@ type customerPage struct {
 	Admin   bool
 }
 
-// order is an order in a shop.
+// order is an order of a shop.
 type order struct {
 	shop.Order
 	Placed web.Time
 	Amount string // with its currency
-	Shop   string // where it leads; empty: nowhere
+	Shop   string // URL; empty: none
 }
 
-// callRow is a telephone call.
+// callRow is a phone call.
 type callRow struct {
 	*call.Call
-	Started web.Time
-	State string
-	Duration  string
-	Path  string // of its ticket; empty: there is none
+	Started  web.Time
+	State    string
+	Duration string
+	Path     string // of its ticket; empty: none
 }
 
-// customer shows somebody.
+// customer shows a customer with tickets, orders and calls.
 func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	body := customerPage{Admin: r.Admin()}
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
@@ -180,7 +180,7 @@ func (p *pages) customer(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "customer", web.Page{Title: body.Called, At: "/customers", Body: body})
 }
 
-// maxCalls is how many calls the page of a customer shows.
+// maxCalls is the number of calls that a customer's page shows.
 const maxCalls = 10
 
 // readHistory adds a customer's orders and calls.
@@ -251,7 +251,7 @@ func newCallRow(r *web.Request, c *call.Call) callRow {
 	return line
 }
 
-// customerFields are those of the form of a customer.
+// customerFields returns the fields of a customer's form.
 func customerFields(c *desk.Customer) web.Fields {
 	return web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Optional: true, Most: 255, Value: c.Name},
@@ -261,7 +261,7 @@ func customerFields(c *desk.Customer) web.Fields {
 	}
 }
 
-// lines are the lines of a field that say something.
+// lines returns the non-empty lines of text.
 func lines(text string) []string {
 	list := []string{}
 	for l := range strings.Lines(text) {
@@ -272,15 +272,15 @@ func lines(text string) []string {
 	return list
 }
 
-// customerForm shows the form of a customer.
+// customerForm renders a customer's form.
 func (p *pages) customerForm(w http.ResponseWriter, r *web.Request, title, cancel, was string, fields web.Fields, status int) error {
 	fields.Focus()
 	body := struct{ Cancel, Was string }{cancel, was}
 	return p.Render(w, r, "customerform", web.Page{Title: title, At: "/customers", Status: status, Fields: fields, Body: body})
 }
 
-// revision tells apart what a form has changed of a customer: colleagues and what
-// comes in change the same.
+// revision returns a hash of a customer's editable fields. It detects changes by
+// colleagues and inbound messages since the form was rendered.
 func revision(c *desk.Customer) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q %q %q", c.Name, c.Emails, c.Phones, c.ExternalID)
@@ -353,7 +353,7 @@ func (p *pages) updateCustomer(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/customers/"+id, web.Notice{Text: "The customer is changed."})
 }
 
-// customerSummary is what a form can change of a customer.
+// customerSummary returns a customer's editable fields as text.
 func customerSummary(c *desk.Customer) string {
 	said := []string{"the name “" + c.Name + "”"}
 	said = append(append(said, c.Emails...), c.Phones...)
@@ -363,7 +363,7 @@ func customerSummary(c *desk.Customer) string {
 	return strings.Join(said, ", ")
 }
 
-// customerDeletion is what is asked before a customer is deleted.
+// customerDeletion returns the confirmation page of a deletion.
 func (p *pages) customerDeletion(r *web.Request) (web.Confirm, error) {
 	c, err := p.Desk.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	return web.Confirm{

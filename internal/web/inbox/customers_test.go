@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// person makes a customer.
+// person creates a customer.
 func (h *harness) person(n desk.NewCustomer) desk.Customer {
 	h.t.Helper()
 	var c desk.Customer
@@ -28,7 +28,7 @@ func (h *harness) person(n desk.NewCustomer) desk.Customer {
 	return c
 }
 
-// people are those of a list.
+// people returns the names in a list.
 func people(d webtest.Document) (list []string) {
 	for _, n := range d.WithAttr("class", "person") {
 		list = append(list, webtest.Text(n.LastChild))
@@ -45,7 +45,7 @@ func TestCustomers(t *testing.T) {
 	h.person(desk.NewCustomer{Name: "Ana Lopez", Emails: []string{"ana@c.example", "lopez@c.example"}})
 	h.person(desk.NewCustomer{Name: `<b>"Anatol" & Sons`, Phones: []string{"+4915112345678"}})
 	h.text("+14155550101", "SM1", "hello")
-	h.take("chat", channel.Message{ExternalID: "1", ThreadKey: "C1:2", From: channel.Party{ID: "U1"}, Text: "hi"})
+	h.receive("chat", channel.Message{ExternalID: "1", ThreadKey: "C1:2", From: channel.Party{ID: "U1"}, Text: "hi"})
 	for path, want := range map[string][]string{
 		"/customers":                    {`+14155550101`, `<b>"Anatol" & Sons`, "Ana Lopez", "U1"},
 		"/customers?q=ana":              {"Ana Lopez"},
@@ -70,7 +70,7 @@ func TestCustomerPage(t *testing.T) {
 	h := newHarness(t)
 	browsers := map[account.Role]*webtest.Browser{account.Agent: h.SignIn(h.Agent), account.Admin: h.SignIn(h.Admin)}
 	for i, text := range hostile {
-		id := h.take("sms", channel.Message{
+		id := h.receive("sms", channel.Message{
 			ExternalID: fmt.Sprint("SM", i), ThreadKey: fmt.Sprintf("+1415555010%d", i), From: channel.Party{Phone: fmt.Sprintf("+1415555010%d", i), Name: text}, Text: text,
 		}).CustomerID
 		short := strings.Join(strings.Fields(text[:min(len(text), 100)]), " ")
@@ -135,7 +135,7 @@ func TestEditCustomer(t *testing.T) {
 
 func TestDeleteCustomer(t *testing.T) {
 	h := newHarness(t)
-	id := h.take("sms", channel.Message{ExternalID: "1", ThreadKey: "+14155550101", From: channel.Party{Phone: "+14155550101", Name: "Ana <b>"}, Text: "hello"}).CustomerID
+	id := h.receive("sms", channel.Message{ExternalID: "1", ThreadKey: "+14155550101", From: channel.Party{Phone: "+14155550101", Name: "Ana <b>"}, Text: "hello"}).CustomerID
 	agent, admin := h.SignIn(h.Agent), h.SignIn(h.Admin)
 	path := "/customers/" + id + "/delete"
 	agent.WantRefused(agent.Get(path), http.StatusForbidden)
@@ -153,7 +153,7 @@ func TestDeleteCustomer(t *testing.T) {
 	}
 }
 
-// TestNewTicket makes tickets of somebody new and of somebody who is known.
+// TestNewTicket creates tickets of a new and of an existing customer.
 func TestNewTicket(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
@@ -223,7 +223,8 @@ func TestNewTicket(t *testing.T) {
 	}
 }
 
-// TestStaleCustomer: an address that came meanwhile is not lost unseen.
+// TestStaleCustomer checks that a stale form does not remove an address that was added
+// meanwhile.
 func TestStaleCustomer(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
@@ -244,8 +245,8 @@ func TestStaleCustomer(t *testing.T) {
 	}
 }
 
-// TestLongNewTicket: a message may be as long as the form says in any alphabet, and
-// a form that is sent twice makes one ticket.
+// TestLongNewTicket checks the length limit in any alphabet, and that a repeated form
+// creates one ticket.
 func TestLongNewTicket(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
@@ -261,7 +262,7 @@ func TestLongNewTicket(t *testing.T) {
 	}
 }
 
-// TestMadeUpAddresses: what can be no address of a record is none.
+// TestMadeUpAddresses checks that malformed paths are not found.
 func TestMadeUpAddresses(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)

@@ -30,10 +30,10 @@ func (post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m 
 	return connectionID, nil
 }
 
-// unassigned has channel addresses here.
-type unassigned struct{}
+// noAddresses owns no channel address.
+type noAddresses struct{}
 
-func (unassigned) Owns(context.Context, db.Querier, string, string, string) (bool, error) {
+func (noAddresses) Owns(context.Context, db.Querier, string, string, string) (bool, error) {
 	return false, nil
 }
 
@@ -52,7 +52,7 @@ func newHarnessWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Confi
 	t.Cleanup(func() { files.Close() })
 	h.desk = desk.Open(desk.Config{
 		DB: h.DB, Queue: queue.Open(h.DB, queue.Config{Poll: time.Hour}), Events: new(event.Log), Blob: files,
-		Directory: h.Accounts, Addresses: unassigned{}, Dispatcher: d, BaseURL: webtest.BaseURL, Logger: h.Log,
+		Directory: h.Accounts, Addresses: noAddresses{}, Dispatcher: d, BaseURL: webtest.BaseURL, Logger: h.Log,
 	})
 	c := inbox.Config{DB: h.DB, Accounts: h.Accounts, Desk: h.desk, Live: h.Live}
 	for _, fn := range change {
@@ -62,8 +62,8 @@ func newHarnessWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Confi
 	return h
 }
 
-// take has the desk take a message in, and returns where it is.
-func (h *harness) take(medium string, m channel.Message) desk.Result {
+// receive passes an inbound message to the desk.
+func (h *harness) receive(medium string, m channel.Message) desk.Result {
 	h.t.Helper()
 	var res desk.Result
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
@@ -75,8 +75,8 @@ func (h *harness) take(medium string, m channel.Message) desk.Result {
 	return res
 }
 
-// text has a customer text us.
+// text receives an SMS from a customer.
 func (h *harness) text(from, id, says string) desk.Result {
 	h.t.Helper()
-	return h.take("sms", channel.Message{ExternalID: id, ThreadKey: from, From: channel.Party{Phone: from}, Text: says})
+	return h.receive("sms", channel.Message{ExternalID: id, ThreadKey: from, From: channel.Party{Phone: from}, Text: says})
 }

@@ -1,8 +1,8 @@
-// Package inbox is the part of the dashboard where messages are answered: lists of
-// tickets, a ticket with what was said in it, and who the customers are.
+// Package inbox serves the dashboard's pages for tickets and customers: lists of tickets,
+// a ticket with its thread, and customers.
 //
-// A list is a [view], which has an address of its own. Beside a ticket the list is
-// shown that it was opened from: "in" in the ticket's address says which.
+// A list of tickets is a [view] with an address of its own. A ticket's page shows the
+// list from which it was opened; "in" in its query names that list.
 package inbox
 
 import (
@@ -23,18 +23,18 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// Config is what [Register] needs.
+// Config configures [Register].
 type Config struct {
 	DB       *db.DB
 	Accounts *account.Service
 	Desk     *desk.Service
-	// What is known beside; nil: nothing is.
+	// Optional sources for the customer panel.
 	Connections *connection.Service
 	Shop        *shop.Service
 	Calls       *call.Service
 	Live        *live.Hub
 	Pictures    *picture.Service
-	// Fleet is production's, on FleetDB.
+	// Fleet is the production fleet, on FleetDB.
 	Fleet   *fleet.Service
 	FleetDB *db.DB
 }

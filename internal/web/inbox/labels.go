@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// statusLabel and the others are how people read what the desk calls by names.
+// statusLabel returns the label of a status.
 func statusLabel(s desk.Status) string {
 	switch s {
 	case desk.StatusOpen:
@@ -26,7 +26,7 @@ func statusLabel(s desk.Status) string {
 	return string(s)
 }
 
-// statusBadge is a status with the colour it has everywhere.
+// statusBadge returns the badge of a status.
 func statusBadge(s desk.Status) web.Badge {
 	c := web.Badge{Text: statusLabel(s)}
 	switch s {
@@ -67,14 +67,14 @@ func priorityBadge(p desk.Priority) web.Badge {
 	return c
 }
 
-// channels are the channels of tickets, in the order in which they are shown.
+// channels lists the channels of tickets, in display order.
 var channels = []struct{ name, label string }{
 	{"email", "E-mail"}, {"sms", "SMS"}, {"business_messaging", "Business messaging"}, {"social_messenger", "Social messenger"},
 	{"voice", "Voice"}, {"chat", "Team chat"}, {"storefront", "Storefront"}, {"marketplace", "Marketplace"}, {"payments", "Payments"},
 	{desk.ChannelAPI, "API"},
 }
 
-// channelLabel is a channel as people call it.
+// channelLabel returns the label of a channel.
 func channelLabel(name string) string {
 	for _, c := range channels {
 		if c.name == name {
@@ -84,7 +84,7 @@ func channelLabel(name string) string {
 	return name
 }
 
-// channelIcon is the icon of a channel.
+// channelIcon returns the icon of a channel.
 func channelIcon(name string) string {
 	for _, c := range channels {
 		if c.name == name {
@@ -94,15 +94,15 @@ func channelIcon(name string) string {
 	return "channel-" + desk.ChannelAPI
 }
 
-// targetBar is the most pressing promise of a ticket, as a bar that fills.
+// targetBar is the next SLA target of a ticket as a progress bar.
 type targetBar struct {
-	Filled int    // of 100
+	Filled int    // percent
 	State  string // "", "soon" or "late"
 	Words  string // "First response due in 25 min"
 	Short  string // "Due in 25 min"; empty while there is time
 }
 
-// nextTarget is what a ticket's customer waits for first; nil: nothing.
+// nextTarget returns the SLA target that is due first; nil for none.
 func nextTarget(r *web.Request, t *desk.Ticket) *targetBar {
 	if t.DueAt.IsZero() {
 		return nil
@@ -125,7 +125,7 @@ func nextTarget(r *web.Request, t *desk.Ticket) *targetBar {
 		case !s.WarnedAt.IsZero() || 5*left <= target:
 			p.State, p.Short = "soon", "Due in "+approximate(left)
 		}
-		p.Filled = 4 // that there is a bar at all
+		p.Filled = 4 // so that the bar is visible
 		if left < target {
 			p.Filled = max(p.Filled, int(100*(target-left)/target))
 		}
@@ -135,7 +135,7 @@ func nextTarget(r *web.Request, t *desk.Ticket) *targetBar {
 	return nil
 }
 
-// since is how long something is past, to the second where it has just been: "20 s ago".
+// since formats a past duration: "20 s ago".
 func since(d time.Duration) string {
 	if d < time.Minute {
 		return strconv.Itoa(max(1, int(d/time.Second))) + " s ago"
@@ -143,7 +143,7 @@ func since(d time.Duration) string {
 	return approximate(d) + " ago"
 }
 
-// approximate is a duration in one unit, at least a minute.
+// approximate formats a duration in one unit, at least a minute.
 func approximate(d time.Duration) string {
 	switch {
 	case d < time.Hour:

@@ -18,11 +18,11 @@ import (
 
 const (
 	rowsOfPage = 25
-	// countsUpTo is the highest number that a view shows: "1,000+".
+	// countsUpTo is the highest count of a view: "1,000+".
 	countsUpTo = 1000
 )
 
-// handleLists adds the lists of tickets.
+// handleLists registers the lists of tickets.
 func (p *pages) handleLists() {
 	p.Handle("/inbox", web.Route{Get: p.list, Post: p.bulkChange})
 	p.Handle("/inbox/{view}", web.Route{Get: p.list})
@@ -31,11 +31,11 @@ func (p *pages) handleLists() {
 
 // view is a list of tickets with an address.
 type view struct {
-	name  string // what its address has after "/inbox/"; empty for the first
+	name  string // its path after "/inbox/"; empty for the first
 	label string
 	icon  string
 	query desk.TicketQuery
-	count int  // of its tickets, as far as they are counted
+	count int  // of its tickets, up to a limit
 	least bool // there may be more
 	empty web.Empty
 }
@@ -58,7 +58,7 @@ const (
 
 var openOnly = []desk.Status{desk.StatusOpen}
 
-// viewNamed returns the view of an address; false when there is none.
+// viewNamed returns the view of a path; false if there is none.
 func viewNamed(name, userID string) (view, bool) {
 	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: desk.Sort{Member: desk.ByUpdatedAt, Descending: true}}}
 	kind, of, _ := strings.Cut(name, "/")
@@ -113,7 +113,7 @@ func viewNamed(name, userID string) (view, bool) {
 	return v, of == ""
 }
 
-// views are all that the rail shows, with their counts.
+// views returns all views of the sidebar, with their counts.
 func views(userID string, t *desk.Tally) []view {
 	var list []view
 	add := func(name string, count int, least bool) {
@@ -141,9 +141,8 @@ func views(userID string, t *desk.Tally) []view {
 	return list
 }
 
-// entries are the views as the rail has them. Those of a priority or a channel
-// that nothing open has are left out, and the ordinary priority, but for the
-// present one.
+// entries returns the sidebar items of views. It omits priorities and channels without
+// open tickets, and the normal priority, unless present.
 func entries(list []view, present string) []web.NavItem {
 	var out []web.NavItem
 	for _, v := range list {
@@ -156,7 +155,7 @@ func entries(list []view, present string) []web.NavItem {
 	return out
 }
 
-// countText is a count as people read it; empty for none.
+// countText formats a count; empty for none.
 func countText(n int, least bool) string {
 	if n == 0 {
 		return ""
@@ -169,18 +168,18 @@ func countText(n int, least bool) string {
 	return text
 }
 
-// list is a page of a view, as the template "list" shows it.
+// list is a page of a view; the template "list" renders it.
 type list struct {
 	Title   string
 	Path    string // of the view
-	Back    string // where the form leads back to
-	Alone   bool   // no ticket is shown beside it
+	Back    string // return path of the form
+	Alone   bool   // no ticket beside it
 	Search  string
 	Rows    []row
-	Found   []desk.Customer // whom the search names
+	Found   []desk.Customer // customers that match the search
 	Pager   web.Pager
 	Empty   *web.Empty
-	Members []web.Option // to whom tickets can be given
+	Members []web.Option // possible assignees
 	Views   []web.NavItem
 }
 
@@ -188,28 +187,28 @@ type list struct {
 type row struct {
 	Path     string
 	Number   int64
-	Present  bool // it is what is shown beside the list
+	Present  bool // the ticket beside the list
 	Unread   bool
 	Draft    bool
-	Customer      string
+	Customer string
 	Subject  string
-	By       string // who says Says: "Grace", "Note"; empty for the customer
-	Preview     string
+	By       string // author of Preview: "Grace", "Note"; empty for the customer
+	Preview  string
 	Updated  web.Time
-	Channel  string // in words
+	Channel  string // label
 	Icon     string
-	Status   *web.Badge // where it is not what the view is about
-	Priority *web.Badge // where it is not ordinary
-	Tags     []string  // the first few
+	Status   *web.Badge // nil if the view implies it
+	Priority *web.Badge // nil if normal
+	Tags     []string   // the first maxRowTags
 	MoreTags int
 	Assignee *web.Avatar
-	Target  *targetBar
+	Target   *targetBar
 }
 
-// maxRowTags is how many tags a row shows.
+// maxRowTags is the number of tags that a row shows.
 const maxRowTags = 2
 
-// list shows a view.
+// list renders a view.
 func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	name := r.PathValue("view")
 	if of := r.PathValue("of"); of != "" {
@@ -226,8 +225,8 @@ func (p *pages) list(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "list", web.Page{Title: title, At: "/inbox", Views: l.Views, Class: "panes", Scripts: []string{"inbox.js"}, Body: l})
 }
 
-// listBeside is the list that a ticket was opened from, which the address of the ticket
-// says.
+// listBeside returns the list from which a ticket was opened, by the query of its
+// address.
 func (p *pages) listBeside(r *web.Request, number int64) (*list, error) {
 	name := r.FormValue("in")
 	if _, ok := viewNamed(name, r.UserID); !ok {
@@ -236,7 +235,7 @@ func (p *pages) listBeside(r *web.Request, number int64) (*list, error) {
 	return p.newList(r, name, number)
 }
 
-// newList reads a page of a view. number is that of the ticket beside it; 0: none.
+// newList returns a page of a view. number is that of the ticket beside it; 0: none.
 func (p *pages) newList(r *web.Request, name string, number int64) (*list, error) {
 	v, ok := viewNamed(name, r.UserID)
 	if !ok {
@@ -257,7 +256,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 		return nil, err
 	}
 	err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readList(r, tx, &v, l, members, number) })
-	if problem.Of(err) == problem.Invalid && after != nil { // an address that somebody made up
+	if problem.Of(err) == problem.Invalid && after != nil { // a forged cursor
 		v.query.After = nil
 		err = p.DB.Read(r.Context(), func(tx *db.Tx) error { return p.readList(r, tx, &v, l, members, number) })
 	}
@@ -279,7 +278,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	return l, nil
 }
 
-// readList fills l with what one moment's state has.
+// readList fills l from one snapshot.
 func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []account.User, number int64) error {
 	ctx := r.Context()
 	l.Rows, l.Pager = nil, web.Pager{}
@@ -331,7 +330,7 @@ func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []
 	return nil
 }
 
-// newRow is a ticket as every list shows it.
+// newRow returns the row of a ticket.
 func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]string) row {
 	row := row{
 		Path: "/tickets/" + strconv.FormatInt(t.Number, 10), Number: t.Number, Subject: t.Subject, Customer: requesterName(t), Updated: r.Time(t.UpdatedAt),
@@ -356,7 +355,7 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 			row.By = "You"
 		}
 	}
-	// A text begins its ticket's subject, which is not said twice.
+	// The subject of an SMS is the beginning of its text; don't repeat it.
 	if rest, ok := strings.CutPrefix(row.Preview, row.Subject); ok && row.By == "" {
 		row.Preview = strings.TrimSpace(rest)
 	}
@@ -376,12 +375,12 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 	return row
 }
 
-// requesterName is what a ticket's customer is called.
+// requesterName returns the display name of a ticket's customer.
 func requesterName(t *desk.Ticket) string {
 	return cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone, "Somebody")
 }
 
-// inQuery is what the address of a ticket says of the list that it is opened from.
+// inQuery returns the query that names the list from which a ticket is opened.
 func inQuery(name, search string) string {
 	q := url.Values{}
 	if name != viewOpen {
@@ -396,8 +395,7 @@ func inQuery(name, search string) string {
 	return "?" + q.Encode()
 }
 
-// listPath is the address of a list's page, of what a search finds, that begins after
-// a position.
+// listPath returns the address of a list's page after a position.
 func listPath(path, search string, after *desk.Position) string {
 	q := url.Values{}
 	if search != "" {
@@ -409,7 +407,7 @@ func listPath(path, search string, after *desk.Position) string {
 	return web.Address(path, q)
 }
 
-// writePosition is a place in a list, for an address.
+// writePosition encodes a cursor.
 func writePosition(p *desk.Position) string { return p.Value + "~" + p.ID }
 
 func readPosition(text string) *desk.Position {
@@ -420,7 +418,7 @@ func readPosition(text string) *desk.Position {
 	return &desk.Position{Value: value, ID: id}
 }
 
-// matchingCustomers are the customers whom a search names by their address or number.
+// matchingCustomers returns the customers with the searched address or number.
 func (p *pages) matchingCustomers(ctx context.Context, q db.Querier, organizationID, search string) ([]desk.Customer, error) {
 	query := desk.CustomerQuery{Limit: 3}
 	switch {
@@ -435,8 +433,7 @@ func (p *pages) matchingCustomers(ctx context.Context, q db.Querier, organizatio
 	return list, err
 }
 
-// selectable are the choices of what is changed of many tickets. The first one
-// changes nothing.
+// selectable returns the options of a bulk change. The first one changes nothing.
 func selectable[T ~string](what string, values []T, label func(T) string) []web.Option {
 	out := []web.Option{{Label: what}}
 	for _, v := range values {
@@ -445,12 +442,12 @@ func selectable[T ~string](what string, values []T, label func(T) string) []web.
 	return out
 }
 
-// StatusOptions are for the template.
+// StatusOptions is for the template.
 func (*list) StatusOptions() []web.Option {
 	return selectable("Status", desk.Statuses[:], statusLabel)
 }
 
-// PriorityOptions are for the template.
+// PriorityOptions is for the template.
 func (*list) PriorityOptions() []web.Option {
 	return selectable("Priority", desk.Priorities[:], priorityLabel)
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// unassigned is the value of a choice of assignees that takes tickets from everybody.
+// unassigned is the option that unassigns tickets.
 const unassigned = "nobody"
 
-// bulkChange changes the tickets that are selected in a list, or whether they are read.
+// bulkChange updates the selected tickets, or marks them as read or unread.
 func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -58,7 +58,7 @@ func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, back, bulkNotice(done, len(numbers), what, u, back))
 }
 
-// parseBulkUpdate is what a form wants changed, and that in words; nil when nothing.
+// parseBulkUpdate returns the update in a form and its description; nil for none.
 func parseBulkUpdate(form url.Values) (u desk.BulkUpdate, what []string) {
 	if s := desk.Status(form.Get("status")); s != "" {
 		u.Status = &s
@@ -84,7 +84,7 @@ func parseBulkUpdate(form url.Values) (u desk.BulkUpdate, what []string) {
 	return u, what
 }
 
-// parseTags are tags as they are typed, with commas between them.
+// parseTags parses comma-separated tags.
 func parseTags(text string) (tags []string) {
 	for tag := range strings.SplitSeq(text, ",") {
 		if tag = strings.TrimSpace(tag); tag != "" {
@@ -94,8 +94,7 @@ func parseTags(text string) (tags []string) {
 	return tags
 }
 
-// parseNumbers are the tickets that a form names, each once, at most as many as can be
-// selected.
+// parseNumbers returns the distinct ticket numbers in a form, at most maxSelected.
 func parseNumbers(values []string) []int64 {
 	var numbers []int64
 	for _, v := range values[:min(len(values), maxSelected)] {
@@ -107,10 +106,10 @@ func parseNumbers(values []string) []int64 {
 	return slices.Compact(numbers)
 }
 
-// maxSelected is how many tickets a filter of the desk takes.
+// maxSelected is the maximum of tickets in a filter of package desk.
 const maxSelected = 100
 
-// ticketIDs are the ids of those of some tickets that are there.
+// ticketIDs returns the ids of the existing tickets with numbers.
 func (p *pages) ticketIDs(r *web.Request, tx *db.Tx, numbers []int64) ([]string, error) {
 	tickets, _, err := p.Desk.FindTickets(r.Context(), tx, r.OrganizationID, desk.TicketQuery{Number: numbers, Limit: len(numbers)})
 	ids := make([]string, len(tickets))
@@ -120,7 +119,7 @@ func (p *pages) ticketIDs(r *web.Request, tx *db.Tx, numbers []int64) ([]string,
 	return ids, err
 }
 
-// bulkNotice says what became of so many tickets, and how to undo it.
+// bulkNotice returns the notice of a bulk update, with its undo.
 func bulkNotice(done []desk.Updated, all int, what []string, u desk.BulkUpdate, back string) web.Notice {
 	changed := 0
 	var refused *desk.Updated
@@ -153,14 +152,14 @@ func bulkNotice(done []desk.Updated, all int, what []string, u desk.BulkUpdate, 
 	for _, v := range undo {
 		size += len(v)
 	}
-	// What else was changed is not undone, nor what a cookie cannot hold.
+	// Only status and assignee can be undone, and only what fits in a cookie.
 	if size > 0 && size < 2000 && undo["status"]+undo["assignee"] != "" && u.Priority == nil && len(u.AddTags)+len(u.RemoveTags) == 0 {
 		n.Undo, n.Fields = "/inbox", undo
 	}
 	return n
 }
 
-// previousValues is what tickets were that were changed: "open 12 13,pending 15".
+// previousValues encodes the tickets' values before the update: "open 12 13,pending 15".
 func previousValues(done []desk.Updated, value func(*desk.Ticket) string) string {
 	numbers := make(map[string][]string)
 	var order []string
@@ -180,13 +179,13 @@ func previousValues(done []desk.Updated, value func(*desk.Ticket) string) string
 	return strings.Join(order, ",")
 }
 
-// undo makes tickets what they were, unless they have been changed since.
+// undo restores the tickets that have not changed since.
 func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, back string) error {
 	changed, since := 0, 0
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		changed, since = 0, 0
 		for _, what := range []string{"status", "assignee"} {
-			// As many as can have been changed, each of which was something else.
+			// A ticket has one value, so there are at most maxSelected parts.
 			for _, part := range strings.SplitN(form.Get(what), ",", maxSelected) {
 				n, all, err := p.undoPart(r, tx, what, form.Get("from-"+what), part)
 				if err != nil {
@@ -207,15 +206,15 @@ func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, bac
 	return p.Redirect(w, back, n)
 }
 
-// undoPart makes the tickets of "open 12 13" what it says, those of them that are
-// from still, and returns how many there were of each kind.
+// undoPart restores the tickets of a part such as "open 12 13" whose value is still from.
+// It returns the number of restored and of all tickets.
 func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (changed, all int, err error) {
 	words := strings.Fields(part)
 	if len(words) == 0 {
 		return 0, 0, nil
 	}
 	numbers := parseNumbers(words[1:])
-	if len(numbers) == 0 { // a query without any would be of all tickets
+	if len(numbers) == 0 { // a filter without numbers would match all tickets
 		return 0, 0, nil
 	}
 	u := desk.BulkUpdate{}
@@ -248,7 +247,7 @@ func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (ch
 	return changed, len(numbers), err
 }
 
-// markAll marks tickets as read, or as unread.
+// markAll marks tickets as read or unread.
 func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, read bool, back string) error {
 	mark, word := p.Desk.MarkUnread, "unread"
 	if read {
@@ -274,7 +273,7 @@ func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, 
 	return p.Redirect(w, back, web.Notice{Text: countNoun(n, "ticket", "tickets") + " marked as " + word + "."})
 }
 
-// returnPath is where a form says that it was: a list or a ticket.
+// returnPath returns the path of the list or ticket that a form came from.
 func returnPath(form url.Values) string {
 	u, err := url.Parse(form.Get("back"))
 	if err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && !strings.ContainsAny(form.Get("back"), "\\\r\n\t") &&
@@ -284,7 +283,7 @@ func returnPath(form url.Values) string {
 	return "/inbox"
 }
 
-// countNoun is a number of things: "1 ticket", "2 tickets".
+// countNoun returns a count with its noun: "1 ticket", "2 tickets".
 func countNoun(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -292,7 +291,7 @@ func countNoun(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// problemText is a problem in one sentence without its end.
+// problemText returns a problem as one sentence without its full stop.
 func problemText(p *problem.Error) string {
 	if p == nil {
 		return "something went wrong"

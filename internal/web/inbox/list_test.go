@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// subjects are those of a list, in order.
+// subjects returns the subjects of a list, in order.
 func subjects(d webtest.Document) (list []string) {
 	for _, n := range d.WithAttr("class", "subject") {
 		list = append(list, webtest.Text(n))
@@ -26,7 +26,7 @@ func subjects(d webtest.Document) (list []string) {
 	return list
 }
 
-// rowOf is the row of a ticket.
+// rowOf returns the row of a ticket.
 func rowOf(t testing.TB, d webtest.Document, number int64) *html.Node {
 	t.Helper()
 	found := d.WithAttr("id", fmt.Sprint("t", number))
@@ -36,7 +36,7 @@ func rowOf(t testing.TB, d webtest.Document, number int64) *html.Node {
 	return found[0]
 }
 
-// counts are what the rail says beside each view.
+// counts returns the counts of the sidebar by view.
 func counts(d webtest.Document) map[string]string {
 	found := make(map[string]string)
 	for _, ul := range d.WithAttr("id", "views") {
@@ -67,12 +67,12 @@ func (h *harness) update(id string, u desk.Update) {
 	}
 }
 
-// hostile are texts that try to be more.
+// hostile contains HTML and control characters.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "\u202egnp.exe & 'quotes' \"double\"", strings.Repeat("Donaudampfschifffahrt", 40), "</bdi></a></li>", "{{.}}",
 }
 
-// noView are the views of an inbox, and what each of them says when there is nothing.
+// noView maps views to their empty states.
 var noView = map[string]string{
 	"/inbox": "Nothing is open.", "/inbox/mine": "Nothing open is assigned to you.", "/inbox/unassigned": "Every open ticket is somebody's.",
 	"/inbox/due": "No promise to a customer is running.", "/inbox/all": "There are no tickets yet.",
@@ -164,7 +164,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestUnreadRows: what is read is not bold, and what is closed is nobody's work.
+// TestUnreadRows checks that read and closed tickets are not bold.
 func TestUnreadRows(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550101", "SM1", "one")
@@ -191,12 +191,12 @@ func TestUnreadRows(t *testing.T) {
 	}
 }
 
-// TestHostileRows: whatever is written is text.
+// TestHostileRows checks that all texts are escaped.
 func TestHostileRows(t *testing.T) {
 	h := newHarness(t)
 	for i, text := range hostile {
 		phone := fmt.Sprintf("+1415555010%d", i)
-		id := h.take("sms", channel.Message{ExternalID: fmt.Sprint("SM", i), ThreadKey: phone, From: channel.Party{Phone: phone, Name: text}, Text: "subject\n" + text}).TicketID
+		id := h.receive("sms", channel.Message{ExternalID: fmt.Sprint("SM", i), ThreadKey: phone, From: channel.Party{Phone: phone, Name: text}, Text: "subject\n" + text}).TicketID
 		h.update(id, desk.Update{Subject: new(text[:min(len(text), 400)]), Tags: &[]string{strings.ToValidUTF8(text[:min(len(text), 40)], "")}})
 	}
 	b := h.SignIn(h.Agent)
@@ -296,7 +296,7 @@ func TestPreviewRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	says(b, "") // the subject says it
+	says(b, "") // the subject has it
 	write(func(tx *db.Tx, w desk.Written) error {
 		_, err := h.desk.Reply(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Reply{By: by, Says: w})
 		return err
@@ -411,7 +411,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// TestBack: forms lead to a list or a ticket of ours and nowhere else.
+// TestBack checks that forms redirect only to lists and tickets.
 func TestBack(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
@@ -426,7 +426,7 @@ func TestBack(t *testing.T) {
 	}
 }
 
-// TestManyCounts: a view says when it has more than it counts.
+// TestManyCounts checks the count of a view above its limit.
 func TestManyCounts(t *testing.T) {
 	h := newHarness(t)
 	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {

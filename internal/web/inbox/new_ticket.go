@@ -16,18 +16,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// newTicketPath is the form that makes a ticket. ?customer=ID makes it one of
-// somebody who is known.
+// newTicketPath is the path of the new ticket's form; ?customer=ID selects a customer.
 const newTicketPath = "/tickets/new"
 
-// newTicket is what its template shows beside the fields.
+// newTicket is the body of the form.
 type newTicket struct {
-	Customer *desk.Customer // whom it is for; nil: the fields say
+	Customer *desk.Customer // nil: from the fields
 	Cancel   string
-	Once     string // makes sending twice by mistake the same as sending once
+	Once     string // idempotency key of the form
 }
 
-// showNewTicket shows the form of a new ticket.
+// showNewTicket renders the form of a new ticket.
 func (p *pages) showNewTicket(w http.ResponseWriter, r *web.Request) error {
 	c, err := p.knownCustomer(r)
 	if err != nil {
@@ -49,7 +48,7 @@ func (p *pages) renderNewTicket(w http.ResponseWriter, r *web.Request, c *desk.C
 	return p.Render(w, r, "new", web.Page{Title: "New ticket", At: "/inbox", Status: status, Fields: fields, Body: body})
 }
 
-// knownCustomer is whom the address of the form names; nil for nobody.
+// knownCustomer returns the customer in the query; nil for none.
 func (p *pages) knownCustomer(r *web.Request) (*desk.Customer, error) {
 	id := r.URL.Query().Get("customer")
 	if id == "" {
@@ -62,7 +61,8 @@ func (p *pages) knownCustomer(r *web.Request) (*desk.Customer, error) {
 	return &c, nil
 }
 
-// replyChannels are how a new ticket can begin, by the connections that there are.
+// replyChannels returns the channels in which a new ticket can start, by the
+// organization's connections.
 func (p *pages) replyChannels(r *web.Request, c *desk.Customer) ([]web.Option, error) {
 	options := []web.Option{{Value: desk.ChannelAPI, Label: "Nothing is sent: it is what the customer said"}}
 	if p.Connections == nil {
@@ -117,7 +117,7 @@ func (p *pages) newTicketFields(r *web.Request, c *desk.Customer) (web.Fields, e
 	), nil
 }
 
-// memberOptions are to whom a ticket can be given, nobody first.
+// memberOptions returns the possible assignees, unassigned first.
 func memberOptions(members []account.User) []web.Option {
 	options := []web.Option{{Label: "Nobody"}}
 	for _, m := range members {
@@ -126,9 +126,9 @@ func memberOptions(members []account.User) []web.Option {
 	return options
 }
 
-// submitNewTicket makes the ticket of the form.
+// submitNewTicket creates the ticket of the form.
 func (p *pages) submitNewTicket(w http.ResponseWriter, r *web.Request) error {
-	// Without files, but a message may be longer than other forms are.
+	// No files, but longer text than other forms.
 	upload, ok := p.Upload(w, r, 0)
 	if !ok {
 		return nil
@@ -187,8 +187,8 @@ func (p *pages) createTicket(r *web.Request, form url.Values, c *desk.Customer) 
 	return t, err
 }
 
-// refused is [web.Fields.Refused], of a form in which one field has a whole list:
-// what is said of "emails.2" is said of "emails", and a conflict of its member.
+// refused is [web.Fields.Refused] for a form with list fields: an issue of "emails.2"
+// belongs to "emails", and so does a conflict.
 func refused(fields web.Fields, err error) bool {
 	pr, ok := errors.AsType[*problem.Error](err)
 	if !ok {

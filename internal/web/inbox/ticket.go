@@ -19,7 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// handleTickets adds the pages of a ticket.
+// handleTickets registers the pages of a ticket.
 func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}", web.Route{Get: p.ticket})
 	p.Handle("/tickets/{number}/write", web.Route{Post: p.submitReply})
@@ -27,7 +27,7 @@ func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}/merge", web.Route{Get: p.showMergeForm, Post: p.merge})
 	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})
 	p.Handle("/tickets/{number}/split", web.Route{Get: p.showSplitForm, Post: p.split})
-	// As members of a team are told apart elsewhere: what cannot be undone is for admins.
+	// Only admins may do what cannot be undone.
 	p.Handle("/tickets/{number}/delete", web.Route{Get: p.confirmDeleteTicket, Post: p.deleteTicket, Admin: true, Proof: true})
 	p.Handle("/tickets/{number}/here", web.Route{Post: p.reportPresence})
 	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.htmlBody})
@@ -35,39 +35,39 @@ func (p *pages) handleTickets() {
 	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.fullText})
 }
 
-// ticketPage is a ticket, as the template "ticket" shows it.
+// ticketPage is the body of the template "ticket".
 type ticketPage struct {
 	desk.Ticket
 	Path       string // "/tickets/12"
-	In         string // "?in=mine": the list that it was opened from; empty for the first
+	In         string // "?in=mine": the list from which it was opened; empty: the first
 	List       *list
 	Status     web.Badge
-	Priority   *web.Badge // where it is not ordinary
-	Channel    string    // in words
+	Priority   *web.Badge // nil if normal
+	Channel    string     // label
 	Icon       string
-	Done       bool   // it is resolved or closed
-	Mine       bool   // the reader is the assignee
-	Survivor   string // the path of the ticket that it was merged into; empty: it was not
+	Done       bool   // resolved or closed
+	Mine       bool   // assigned to the user
+	Survivor   string // path of the ticket it was merged into; empty: not merged
 	Thread     thread
 	Composer   composer
 	Properties properties
-	Panel     customerPanel
+	Panel      customerPanel
 	Related    []relation
-	Colleagues string // who else has it open; empty: nobody
+	Colleagues string // other members who view it; empty: none
 	Admin      bool
 }
 
-// relation is another ticket that this one has to do with.
+// relation is a related ticket.
 type relation struct {
-	Label    string // "Continues", "Merged in"
+	Label   string // "Continues", "Merged in"
 	Path    string
 	Number  int64
 	Subject string
 	Status  web.Badge
-	Undo    string // where undoing the merge is posted; empty: there is nothing to undo
+	Undo    string // path of the form that undoes the merge; empty: none
 }
 
-// propertyButton is a form of one button that sets a property.
+// propertyButton is a form with one button that sets a property.
 type propertyButton struct {
 	Page                         *ticketPage
 	Name, Value, Was, Label, Key string
@@ -82,12 +82,12 @@ func (b ticketPage) Set(name, value, label, key string) propertyButton {
 	return propertyButton{&b, name, value, was, label, key}
 }
 
-// propertyField is the form of one property. Its id changes with the value, so that a page
-// that is open takes the new one, whatever was chosen there.
+// propertyField is the form of a property. Its id changes with the value, so that live
+// updates replace it even if the user has changed the selection.
 type propertyField struct {
 	Page                    *ticketPage
 	Name, Label, Value, Key string
-	Was                     string // what the ticket has; Value may be what was typed
+	Was                     string // the ticket's value; Value may be a refused one
 	Options                 []web.Option
 	Wrong, Mark             string
 }
@@ -106,7 +106,7 @@ func (b ticketPage) Choice(name, label, value string, options []web.Option, key 
 	return propertyField{&b, name, label, value, key, was, options, b.Properties.Wrong[name], strconv.FormatUint(uint64(h.Sum32()), 36)}
 }
 
-// found returns the ticket whose number is in the address.
+// found returns the ticket in the request's path.
 func (p *pages) found(r *web.Request, q db.Querier) (desk.Ticket, error) {
 	text := r.PathValue("number")
 	number, err := strconv.ParseInt(text, 10, 64)
@@ -116,10 +116,10 @@ func (p *pages) found(r *web.Request, q db.Querier) (desk.Ticket, error) {
 	return p.Desk.TicketByNumber(r.Context(), q, r.OrganizationID, number)
 }
 
-// ticketPath is where a ticket is.
+// ticketPath returns the path of a ticket.
 func ticketPath(number int64) string { return "/tickets/" + strconv.FormatInt(number, 10) }
 
-// listQuery is the part of the address that says which list the ticket was opened from.
+// listQuery returns the query that names the list from which the ticket was opened.
 func listQuery(r *web.Request) string {
 	asked, q := r.URL.Query(), url.Values{}
 	for _, name := range []string{"in", "q"} {
@@ -133,7 +133,7 @@ func listQuery(r *web.Request) string {
 	return "?" + q.Encode()
 }
 
-// ticket shows a ticket, and notes that it was read.
+// ticket shows a ticket and marks it as read.
 func (p *pages) ticket(w http.ResponseWriter, r *web.Request) error {
 	t, err := p.found(r, p.DB)
 	if err != nil {
@@ -145,8 +145,8 @@ func (p *pages) ticket(w http.ResponseWriter, r *web.Request) error {
 	return p.showTicket(w, r, t, draftForm{}, nil)
 }
 
-// markRead notes that the reader has seen what is in a ticket. It writes only when
-// there is something new, so that looking costs nothing.
+// markRead marks the ticket's messages as read by the user. It writes only if there are
+// unread ones, so that viewing a ticket costs no write.
 func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
 	if r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
 		return nil
@@ -158,14 +158,13 @@ func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		return p.Desk.MarkRead(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
 	})
-	if problem.Of(err) == problem.Unavailable { // it can be read all the same
+	if problem.Of(err) == problem.Unavailable { // the ticket is readable all the same
 		return nil
 	}
 	return err
 }
 
-// showTicket renders a ticket. said is what was typed into the composer and refused,
-// and wrong are the properties that were.
+// showTicket renders a ticket. said is a refused draft, wrong are refused properties.
 func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket, said draftForm, wrong web.Fields) error {
 	b := ticketPage{
 		Ticket: t, Path: ticketPath(t.Number), In: listQuery(r), Admin: r.Admin(),
@@ -204,7 +203,7 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 	return p.Render(w, r, "ticket", page)
 }
 
-// readTicket fills b with what one moment's state has.
+// readTicket fills b from one snapshot.
 func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []account.User, said draftForm) error {
 	ctx := r.Context()
 	var err error
@@ -252,12 +251,12 @@ func newRelation(t, other *desk.Ticket) relation {
 	return r
 }
 
-// properties are the fields of a ticket that agents change.
+// properties are a ticket's editable fields.
 type properties struct {
 	Statuses, Priorities, Assignees []web.Option
 	Status, Priority, Assignee      string
 	Subject, Tags                   string
-	Wrong                           map[string]string // what is wrong with those that were refused
+	Wrong                           map[string]string // errors of refused fields
 	SLA                             []targetRow
 	Created, Updated, Resolved      web.Time
 	Answered                        web.Time
@@ -266,11 +265,11 @@ type properties struct {
 
 type pair struct{ Name, Value string }
 
-// targetRow is how a promise of the ticket stands.
+// targetRow is an SLA target of the ticket.
 type targetRow struct {
 	Label  string
 	Chip   web.Badge
-	Filled int // of 100
+	Filled int // percent
 	Says   string
 	At     web.Time
 }
@@ -350,7 +349,8 @@ func newTargetRow(r *web.Request, s *desk.SLA) targetRow {
 	return l
 }
 
-// submitError reports whether err is about what was typed, which is then shown again.
+// submitError returns err as a problem if it is about the input, which is then rendered
+// again.
 func submitError(err error) (*problem.Error, bool) {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok {
@@ -363,7 +363,7 @@ func submitError(err error) (*problem.Error, bool) {
 	return nil, false
 }
 
-// inTransaction runs a change of the ticket whose number is in the address.
+// inTransaction runs fn in a transaction with the ticket in the request's path.
 func (p *pages) inTransaction(r *web.Request, fn func(ctx context.Context, tx *db.Tx, t desk.Ticket) error) error {
 	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		t, err := p.found(r, tx)

@@ -14,9 +14,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// changeProperties changes the fields that a form has; each of them is one that is
-// undone by sending the old value. Beside each a form has, as "was.status", what the
-// reader saw: what somebody else has changed meanwhile is not changed back unseen.
+// changeProperties updates the fields in a form and offers an undo that posts the old
+// values. For each field, "was.status" and so on has the value that the user saw, so that
+// a colleague's change is not overwritten unseen.
 func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -66,8 +66,8 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, ticketPath(before.Number)+listQuery(r), n)
 }
 
-// changedSince refuses a form whose reader saw another value than there is now,
-// unless it asks for that one. Tags are changed one by one instead, see [retag].
+// changedSince returns a conflict if a field has changed since the form was rendered,
+// unless it already has the wanted value. Tags are merged instead; see [retag].
 func changedSince(t *desk.Ticket, form url.Values) error {
 	for name, now := range map[string]string{"status": string(t.Status), "priority": string(t.Priority), "assignee": t.AssigneeID, "subject": t.Subject} {
 		if was := "was." + name; form.Has(name) && form.Has(was) && form.Get(was) != now && strings.TrimSpace(form.Get(name)) != now {
@@ -77,7 +77,7 @@ func changedSince(t *desk.Ticket, form url.Values) error {
 	return nil
 }
 
-// retag does to tags what made others of what they were.
+// retag applies the difference between was and wanted to now.
 func retag(now, was, wanted []string) []string {
 	tags := slices.DeleteFunc(slices.Clone(now), func(tag string) bool { return slices.Contains(was, tag) && !slices.Contains(wanted, tag) })
 	for _, tag := range wanted {
@@ -88,7 +88,7 @@ func retag(now, was, wanted []string) []string {
 	return tags
 }
 
-// readTags reads tags with commas between them.
+// readTags parses comma-separated tags.
 func readTags(text string) []string {
 	tags := []string{}
 	for tag := range strings.SplitSeq(text, ",") {
@@ -99,7 +99,7 @@ func readTags(text string) []string {
 	return tags
 }
 
-// changeNotice says what a change did, and how it is undone.
+// changeNotice returns the notice of an update, with its undo.
 func changeNotice(before, after *desk.Ticket) web.Notice {
 	n := web.Notice{Undo: ticketPath(before.Number) + "/properties", Fields: map[string]string{"undo": "1"}}
 	back := func(name, from, to string) { n.Fields[name], n.Fields["was."+name] = from, to }
@@ -130,7 +130,7 @@ func changeNotice(before, after *desk.Ticket) web.Notice {
 		return web.Notice{Text: "Nothing was changed: it was so already."}
 	}
 	n.Text = strings.Join(words, " ")
-	// The notice is kept in a cookie, which cannot hold much.
+	// The notice is stored in a cookie, which is limited to about 4 KB.
 	size := 0
 	for _, v := range n.Fields {
 		size += len(v)
@@ -141,7 +141,7 @@ func changeNotice(before, after *desk.Ticket) web.Notice {
 	return n
 }
 
-// wrongProperties are the fields of a refused form.
+// wrongProperties returns the fields of a refused form with their errors.
 func wrongProperties(form url.Values, e *problem.Error) web.Fields {
 	fs := web.Fields{}
 	for _, f := range []web.Field{
@@ -161,35 +161,35 @@ func wrongProperties(form url.Values, e *problem.Error) web.Fields {
 	return fs
 }
 
-// candidate is a ticket that another one may be merged into.
+// candidate is a ticket to merge into.
 type candidate struct {
 	ID, Path string
 	Number   int64
 	Subject  string
-	Customer      string
+	Customer string
 	Status   web.Badge
 	Updated  web.Time
-	Merge    string // where merging into it is posted
+	Merge    string // path of the form that merges into it
 }
 
 func newCandidate(r *web.Request, t *desk.Ticket, merge string) candidate {
 	return candidate{t.ID, ticketPath(t.Number), t.Number, t.Subject, requesterName(t), statusBadge(t.Status), r.Time(t.UpdatedAt), merge}
 }
 
-// mergePage is the page that asks into which ticket one is merged.
+// mergePage is the body of the merge page.
 type mergePage struct {
 	desk.Ticket
 	Path, In string
 	Search   string
 	Own      []candidate // of the same customer
-	Found    []candidate // by the search
-	Nothing  bool        // there was a search, and it found nothing
+	Found    []candidate // matches of the search
+	Nothing  bool        // the search has no match
 }
 
 const maxCandidates = 15
 
-// showMergeForm shows the tickets of the same customer first, and those that a search
-// by number or words finds.
+// showMergeForm lists the customer's other tickets, and the matches of a search by number
+// or words.
 func (p *pages) showMergeForm(w http.ResponseWriter, r *web.Request) error {
 	b := mergePage{Search: strings.TrimSpace(r.URL.Query().Get("find")), In: listQuery(r)}
 	err := p.DB.Read(r.Context(), func(tx *db.Tx) error {
@@ -272,23 +272,23 @@ func (p *pages) unmerge(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), web.Notice{Text: "The merge is undone: what came from this ticket is back."})
 }
 
-// splitPage is the page that asks which messages are split off.
+// splitPage is the body of the split page.
 type splitPage struct {
 	desk.Ticket
 	Path, In string
 	Messages []splitChoice
-	More     bool // there are older ones, which are not offered
+	More     bool // there are older messages
 	Wrong    string
 }
 
 type splitChoice struct {
 	ID, Sender, Text string
-	Note, Chosen  bool
-	Icon, Channel string
-	At            web.Time
+	Note, Chosen     bool
+	Icon, Channel    string
+	At               web.Time
 }
 
-// maxSplit is from how many messages, the newest, one chooses.
+// maxSplit is the number of messages, newest first, that can be split off.
 const maxSplit = 200
 
 func (p *pages) showSplitForm(w http.ResponseWriter, r *web.Request) error {
@@ -369,7 +369,7 @@ func (p *pages) split(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// confirmDeleteTicket and delete remove a ticket for good.
+// confirmDeleteTicket and deleteTicket delete a ticket.
 func (p *pages) confirmDeleteTicket(w http.ResponseWriter, r *web.Request) error {
 	t, err := p.found(r, p.DB)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// Of each kind the panel beside a ticket shows the newest few.
+// Limits of the lists in the panel.
 const (
 	fewOthers = 5
 	fewOrders = 3
@@ -27,7 +27,7 @@ const (
 	fewRides  = 3
 )
 
-// customerPanel is what is known of a ticket's customer.
+// customerPanel is the panel about a ticket's customer.
 type customerPanel struct {
 	ID, Name   string
 	Avatar     web.Avatar
@@ -35,7 +35,7 @@ type customerPanel struct {
 	Phones     []string
 	Identities []pair
 	ExternalID string
-	Gone       bool // they were deleted
+	Gone       bool // deleted
 	Others     []candidate
 	More       bool // there are more tickets
 	Orders     []orderLine
@@ -47,7 +47,7 @@ type customerPanel struct {
 
 type contactPoint struct {
 	Email string
-	Fails bool // mail to it has failed for good
+	Fails bool // mail to it bounces
 }
 
 type orderLine struct {
@@ -62,7 +62,7 @@ type callLine struct {
 	At          web.Time
 }
 
-// rider is somebody whom the fleet knows by the customer's address or number.
+// rider is a fleet customer with the same address or number.
 type rider struct {
 	Path   string
 	Name   string
@@ -79,7 +79,7 @@ type rideLine struct {
 	At    web.Time
 }
 
-// readCustomerPanel reads what the desk, shops and telephones know of a ticket's customer.
+// readCustomerPanel reads the customer's tickets, orders, calls and rides.
 func (p *pages) readCustomerPanel(r *web.Request, tx *db.Tx, t *desk.Ticket) (customerPanel, error) {
 	ctx := r.Context()
 	b := customerPanel{ID: t.Customer.ID, Name: cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone)}
@@ -157,7 +157,7 @@ func newOrderLine(r *web.Request, o *shop.Order) orderLine {
 	return l
 }
 
-// riders are whom the fleet, in production, knows by some addresses and numbers.
+// riders returns the production fleet's customers with one of the addresses or numbers.
 func (p *pages) riders(r *web.Request, emails, phones []string) ([]rider, error) {
 	if p.Fleet == nil || len(emails) == 0 && len(phones) == 0 {
 		return nil, nil

@@ -21,19 +21,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// shopDesk is the desk as shops know it.
+// shopDesk implements [shop.Desk] with the desk.
 type shopDesk struct{ *desk.Service }
 
-// Dossier implements [shop.Desk].
 func (shopDesk) Dossier(context.Context, db.Querier, string, string) (*shop.Dossier, error) {
 	return nil, nil
 }
 
-// TestCustomerOfATicket: the panel has what the desk, the fleet, shops and telephones
-// know of the customer, and nothing of others.
+// TestCustomerOfATicket checks that the panel has the customer's records of the desk,
+// fleet, shops and calls, and no other customer's.
 func TestCustomerOfATicket(t *testing.T) {
 	garage := dbtest.NewFleet(t)
-	f := fleet.Open(fleet.Config{DB: garage}) // which is full, unlike production
+	f := fleet.Open(fleet.Config{DB: garage}) // not empty, unlike production
 	var calls *call.Service
 	var shops *shop.Service
 	h := newHarness(t, func(c *inbox.Config) {
@@ -130,8 +129,7 @@ func TestCustomerOfATicket(t *testing.T) {
 	}
 }
 
-// ways answers as some are: the number of one customer opted out, another's window
-// is open for a while.
+// ways is a dispatcher: one customer opted out, another's reply window is open.
 type ways struct{}
 
 func (ways) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
@@ -139,8 +137,8 @@ func (ways) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m 
 	return connectionID, nil
 }
 
-// TestWaysOut: the form says where a reply goes and for how long it can, and takes
-// the choice where there are several.
+// TestWaysOut checks that the composer shows recipient and reply window, and the choice
+// between several conversations.
 func TestWaysOut(t *testing.T) {
 	h := newHarnessWith(t, ways{})
 	one := h.text("+14155550111", "SM1", "Hello?")
@@ -157,7 +155,7 @@ func TestWaysOut(t *testing.T) {
 	if last := list[len(list)-1]; last.ConversationID != one.ConversationID {
 		t.Errorf("the reply went to %s, want %s rather than %s", last.ConversationID, one.ConversationID, two.ConversationID)
 	}
-	// What was chosen is kept with the draft.
+	// The choice is saved with the draft.
 	b.Follow(b.Post("/tickets/1/write", reply("reply", "Later.", "conversation", one.ConversationID, "do", "draft")))
 	for _, n := range b.Page("/tickets/1").WithAttr("name", "conversation") {
 		if webtest.Has(n, "checked") != (webtest.Attr(n, "value") == one.ConversationID) {
@@ -166,11 +164,12 @@ func TestWaysOut(t *testing.T) {
 	}
 }
 
-// TestOptedOut: to whom nothing may be sent, nothing is sent, and the page says why.
+// TestOptedOut checks that nothing is sent to a customer that opted out, and that the
+// page says why.
 func TestOptedOut(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
-	h.take("sms", channel.Message{ExternalID: "SM2", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "STOP", OptOut: true})
+	h.receive("sms", channel.Message{ExternalID: "SM2", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "STOP", OptOut: true})
 	b := h.SignIn(h.Agent)
 	d := b.Page("/tickets/1")
 	var said strings.Builder

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// maxLetter and maxNesting bound the HTML of a mail that is shown. Browsers slow
-	// down with the first and break with the second.
+	// maxLetter (bytes) and maxNesting bound the HTML of a mail. Browsers are slow beyond
+	// the first and fail beyond the second.
 	maxLetter  = 1 << 20
 	maxNesting = 100
 
-	// letterPolicy lets a letter show the pictures that came with it. The style that
-	// package safehtml leaves stands in attributes, and can load nothing. Nothing in
-	// it runs, and links open elsewhere.
+	// letterPolicy lets a mail show its own inline images. The styles that package
+	// safehtml leaves are in attributes and load nothing. Scripts don't run, and links
+	// open in another tab.
 	letterPolicy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; " +
 		"sandbox allow-same-origin allow-popups allow-popups-to-escape-sandbox"
 )
 
-// htmlBodyPage is the document in the frame. A mail that chooses colours is read on
-// paper, as its sender saw it; any other in the scheme of the reader.
+// htmlBodyPage is the document in the frame. A mail with colours of its own is shown on
+// white, any other in the user's colour scheme.
 var htmlBodyPage = template.Must(template.New("letter").Parse(`<!doctype html>
 <html lang="en">
 <head>
@@ -61,11 +61,11 @@ a { color: light-dark(#3f4bd1, #a5b0ff); }
 </html>
 `))
 
-// missing finds the pictures that a mail says it brings and does not: a browser would
-// ask for them elsewhere, and be refused.
+// missing matches references to inline images that the mail does not have. The browser
+// must not request them.
 var missing = regexp.MustCompile(`(?i) src="cid:`)
 
-// message returns the message that the address names.
+// message returns the message in the request's path.
 func (p *pages) message(r *web.Request) (desk.Message, error) {
 	m, err := p.Desk.Message(r.Context(), p.DB, r.OrganizationID, r.PathValue("ticket"), r.PathValue("id"))
 	if err == nil && (m.Details.Deleted || m.Details.Redacted) {
@@ -74,7 +74,7 @@ func (p *pages) message(r *web.Request) (desk.Message, error) {
 	return m, err
 }
 
-// htmlBody serves the HTML of a mail, for a frame that keeps it apart.
+// htmlBody serves the HTML of a mail, for a sandboxed frame.
 func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 	m, err := p.message(r)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 		Title       string
 		Paper, Rest bool
 		Text        string
-		Markup      template.HTML // sanitized when it came; package safehtml
+		Markup      template.HTML // sanitized on arrival by package safehtml
 	}{
 		"Mail from " + m.Author.Name, safehtml.Coloured(m.HTML), rest,
 		"/messages/" + m.TicketID + "/" + m.ID + "/text", template.HTML(markup),
@@ -116,11 +116,12 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
-	_, _ = body.WriteTo(w) // only fails when nobody is there to see it
+	_, _ = body.WriteTo(w) // fails only if the client has disconnected
 	return nil
 }
 
-// inlineImage serves a picture that a mail only links to, from here.
+// inlineImage proxies a remote image of a mail, so that its sender does not see the
+// user's address.
 func (p *pages) inlineImage(w http.ResponseWriter, r *web.Request) error {
 	if p.Pictures == nil {
 		return problem.New(problem.NotFound, "pictures are not loaded here")
@@ -141,11 +142,11 @@ func (p *pages) inlineImage(w http.ResponseWriter, r *web.Request) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "private, no-store")
-	_, _ = io.Copy(w, content) // only fails when nobody is there to see it
+	_, _ = io.Copy(w, content) // fails only if the client has disconnected
 	return nil
 }
 
-// fullText serves the text of a message that is too long for its page.
+// fullText serves the text of a message that its page truncates.
 func (p *pages) fullText(w http.ResponseWriter, r *web.Request) error {
 	m, err := p.message(r)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// presence is who has which ticket open, as far as their browsers say so every now
-// and then. It is kept in this process only, and for a short time.
+// presence records the members that have a ticket open, from the heartbeats of their
+// browsers. It is in memory, for this process only.
 type presence struct {
 	mu      sync.Mutex
 	tickets map[string]map[string]sighting // by ticket and member
@@ -21,11 +21,10 @@ type sighting struct {
 	at      time.Time
 }
 
-// presenceLife is how long somebody is taken to be there who was seen once.
+// presenceLife is the time after its last heartbeat for which a member is present.
 const presenceLife = 45 * time.Second
 
-// see notes that somebody looks at a ticket, and reports whether that changes who is
-// there.
+// see records a heartbeat and reports whether the set of viewers changed.
 func (p *presence) see(ticketID, userID, name string, writing bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +54,7 @@ func (p *presence) see(ticketID, userID, name string, writing bool, now time.Tim
 	return news
 }
 
-// leave notes that somebody went away, and reports whether they were there.
+// leave removes a member and reports whether they were present.
 func (p *presence) leave(ticketID, userID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +66,7 @@ func (p *presence) leave(ticketID, userID string) bool {
 	return was
 }
 
-// others says who else has a ticket open: "Ben is writing. Ada has it open too."
+// others describes the other viewers: "Ben is writing. Ada has it open too."
 func (p *presence) others(ticketID, userID string, now time.Time) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +92,7 @@ func (p *presence) others(ticketID, userID string, now time.Time) string {
 	return strings.Join(text, " ")
 }
 
-// joinNames lists a few names as people say them.
+// joinNames joins names with commas and "and".
 func joinNames(list []string) string {
 	switch {
 	case len(list) > 3:

@@ -19,33 +19,32 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// maxAttached is how many bytes the files of one message may have together, as in
-// the API.
+// maxAttached is the limit of a message's files, in bytes, as in the API.
 const maxAttached = 25 << 20
 
-// composer is the form in which replies and notes are written.
+// composer is the form for replies and notes.
 type composer struct {
-	Kind        string // which of the two is in front
-	Reply, Note string
-	Options        []replyOption
-	Refusal       string // why nothing can be answered; empty: something can
-	Wrong       string // why what was sent was refused
-	Files       bool   // there were files, which have to be chosen again
-	DraftSavedAt        web.Time
-	Once        string // makes sending twice by mistake the same as sending once
-	Seen        string // the newest message that the page shows; empty: there is none
-	Crossed     *crossedReply
-	MaxMB       int
+	Kind         string // the selected tab
+	Reply, Note  string
+	Options      []replyOption
+	Refusal      string // why no reply is possible; empty: possible
+	Wrong        string // error of the refused form
+	Files        bool   // it had files, which must be selected again
+	DraftSavedAt web.Time
+	Once         string // idempotency key of the form
+	Seen         string // id of the newest message on the page; empty: none
+	Crossed      *crossedReply
+	MaxMB        int
 }
 
-// crossedReply asks whether a reply shall leave although its writer has not seen another.
+// crossedReply asks for confirmation of a reply whose author has not seen a newer one.
 type crossedReply struct {
-	Author  string
-	When string // "20 s ago"
-	Do   string // the button that was pressed
+	Author string
+	When   string // "20 s ago"
+	Do     string // the pressed button
 }
 
-// replyOption is a conversation in which the ticket can be answered.
+// replyOption is a conversation in which a reply can be sent.
 type replyOption struct {
 	ID      string
 	Icon    string
@@ -55,27 +54,27 @@ type replyOption struct {
 	Copies  string
 	Refusal string
 	Warning string
-	Until   web.Time // when the channel's window closes, or has closed
-	Left    string   // how long that is
+	Until   web.Time // end of the channel's reply window, future or past
+	Left    string   // time left
 	Chosen  bool
-	// What mails ask for and do not prove: other recipients, and more copies.
-	Address string // the recipient's own
+	// Unauthenticated wishes of the mail: other recipients and more copies.
+	Address string // of the customer
 	Offers  []recipientOption
 	Copy    []recipientOption
 }
 
-// HasSelection reports whether one of the offers is chosen.
+// HasSelection reports whether an offered recipient is selected.
 func (w replyOption) HasSelection() bool {
 	return slices.ContainsFunc(w.Offers, func(o recipientOption) bool { return o.Chosen })
 }
 
-// recipientOption is an address that the writer may choose.
+// recipientOption is an address that the author may select.
 type recipientOption struct {
 	Address, Name, Why string
 	Chosen             bool
 }
 
-// draftForm is what somebody sent by the composer.
+// draftForm is the posted composer.
 type draftForm struct {
 	kind         string
 	reply, note  string
@@ -83,12 +82,12 @@ type draftForm struct {
 	to           string
 	cc           []string
 	seen         *string // see [desk.Reply]
-	wrong        string  // why it was refused
+	wrong        string  // error
 	crossed      *crossedReply
 	files        bool
 }
 
-// refused reports whether it has to be shown again.
+// refused reports whether the form must be rendered again.
 func (s *draftForm) refused() bool { return s.wrong != "" || s.crossed != nil }
 
 func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm) (composer, error) {
@@ -177,7 +176,7 @@ func newReplyOption(r *web.Request, o *desk.WayOut, said draftForm) replyOption 
 	return w
 }
 
-// partyName is what one end of a conversation is called, with the address.
+// partyName returns a party's name and address.
 func partyName(p channel.Party) string {
 	address := cmp.Or(p.Email, p.Phone)
 	switch {
@@ -189,7 +188,7 @@ func partyName(p channel.Party) string {
 	return p.ID
 }
 
-// asSentence is what a service says as a person writes it.
+// asSentence returns a service's message with a capital letter and a full stop.
 func asSentence(text string) string {
 	if text == "" {
 		return ""
@@ -201,13 +200,14 @@ func asSentence(text string) string {
 	return text
 }
 
-// submissions remembers the forms that were sent a moment ago.
+// submissions records the keys of recent forms, to reject repeated ones. It is safe for
+// concurrent use.
 type submissions struct {
 	mu   sync.Mutex
 	seen map[string]time.Time
 }
 
-// submissionKey is what a form is remembered by; empty when it has nothing of the kind.
+// submissionKey returns the key of a form; empty: none.
 func submissionKey(r *web.Request, form url.Values) string {
 	if text := form.Get("once"); text != "" && len(text) <= 64 {
 		return r.UserID + " " + text
@@ -215,10 +215,10 @@ func submissionKey(r *web.Request, form url.Values) string {
 	return ""
 }
 
-// maxSeen bounds what is remembered.
+// maxSeen is the maximum of recorded keys.
 const maxSeen = 10_000
 
-// first reports whether a key is new. It is forgotten after a while, or by undo.
+// first reports whether a key is new. Keys expire, and undo removes one.
 func (o *submissions) first(key string, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -244,7 +244,7 @@ func (o *submissions) undo(key string) {
 	delete(o.seen, key)
 }
 
-// submitReply sends a reply, adds a note, or keeps a draft of them.
+// submitReply sends a reply, adds a note, or saves drafts.
 func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Upload(w, r, maxAttached)
 	if !ok {
@@ -296,7 +296,7 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, back, n)
 }
 
-// send writes what was typed.
+// send sends the reply or adds the note.
 func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Upload) (web.Notice, error) {
 	d := desk.Draft{Text: s.reply}
 	if s.kind == desk.KindNote {
@@ -328,7 +328,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 				notice.Text = "Your reply is written down. Whoever connected the API carries it on."
 			}
 		}
-		// What was begun of the other kind is in the form too.
+		// The form has the draft of the other kind too.
 		other := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindNote, Text: s.note}
 		if s.kind == desk.KindNote {
 			other.Kind, other.Text, other.ConversationID = desk.KindReply, s.reply, s.conversation
@@ -352,7 +352,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	return notice, err
 }
 
-// saveDrafts keeps what was typed, of these kinds.
+// saveDrafts saves the drafts of these kinds.
 func (p *pages) saveDrafts(r *web.Request, t *desk.Ticket, s draftForm, kinds ...string) error {
 	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		for _, kind := range kinds {
@@ -368,8 +368,8 @@ func (p *pages) saveDrafts(r *web.Request, t *desk.Ticket, s draftForm, kinds ..
 	})
 }
 
-// refuse shows the ticket again with what was typed, which is kept as a draft too:
-// whoever goes away now finds it again.
+// refuse renders the ticket with the refused form, and saves it as a draft in case the
+// user leaves the page.
 func (p *pages) refuse(w http.ResponseWriter, r *web.Request, t desk.Ticket, s draftForm, err error) error {
 	e, ok := submitError(err)
 	if !ok {
@@ -390,7 +390,7 @@ func (p *pages) refuse(w http.ResponseWriter, r *web.Request, t desk.Ticket, s d
 	return p.showTicket(w, r, t, s, nil)
 }
 
-// issueText says what is wrong with a draft.
+// issueText returns the message for an issue of a draft.
 func issueText(i problem.Issue) string {
 	what, rest, _ := strings.Cut(i.Path, ".")
 	switch what {
@@ -411,7 +411,7 @@ func issueText(i problem.Issue) string {
 	return "the text " + i.Message
 }
 
-// reportPresence notes that somebody looks at a ticket, and tells the others when that is news.
+// reportPresence records the user's heartbeat and notifies other viewers of changes.
 func (p *pages) reportPresence(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {

@@ -26,10 +26,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// evil is what a page must show as it is, and nothing else.
+// evil must be escaped on every page.
 const evil = `<script>alert(1)</script>"'&<img src=x onerror=alert(2)>` + "\u202eevil\u2066"
 
-// mail has a customer write us one.
+// mail receives a mail from a customer.
 func (h *harness) mail(from, id string, change ...func(*channel.Message)) desk.Result {
 	h.t.Helper()
 	m := channel.Message{
@@ -39,10 +39,10 @@ func (h *harness) mail(from, id string, change ...func(*channel.Message)) desk.R
 	for _, fn := range change {
 		fn(&m)
 	}
-	return h.take("email", m)
+	return h.receive("email", m)
 }
 
-// write runs a change of the desk.
+// write runs fn in a transaction.
 func (h *harness) write(fn func(tx *db.Tx) error) {
 	h.t.Helper()
 	if err := h.DB.Write(h.t.Context(), fn); err != nil {
@@ -68,7 +68,7 @@ func (h *harness) ticket(number int64) desk.Ticket {
 	return t
 }
 
-// shown is the part of the page with an id.
+// shown returns the text of the element with an id.
 func shown(t testing.TB, d webtest.Document, id string) string {
 	t.Helper()
 	found := d.WithAttr("id", id)
@@ -78,11 +78,13 @@ func shown(t testing.TB, d webtest.Document, id string) string {
 	return webtest.Text(found[0])
 }
 
-// value is what a field of the page has in it.
+// value returns the value of a field.
 func value(d webtest.Document, name string) string { return valueOf(d.Field(name)) }
 
-// property is what the field of a property has in it.
-func property(d webtest.Document, name string) string { return valueOf(d.WithAttr("id", "field-"+name)[0]) }
+// property returns the value of a property's field.
+func property(d webtest.Document, name string) string {
+	return valueOf(d.WithAttr("id", "field-"+name)[0])
+}
 
 func valueOf(n *html.Node) string {
 	switch n.Data {
@@ -101,7 +103,7 @@ func valueOf(n *html.Node) string {
 	return webtest.Attr(n, "value")
 }
 
-// TestTicket: the page says all that is known, by whom and why, as text.
+// TestTicket checks all parts of a ticket's page, and that they are escaped.
 func TestTicket(t *testing.T) {
 	h := newHarness(t)
 	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
@@ -152,7 +154,7 @@ func TestTicket(t *testing.T) {
 	}
 }
 
-// TestEmptyTicket: a ticket in which nothing was said, of a customer without a name.
+// TestEmptyTicket: a ticket without messages, of a customer without a name.
 func TestEmptyTicket(t *testing.T) {
 	h := newHarness(t)
 	h.write(func(tx *db.Tx) error {
@@ -166,7 +168,8 @@ func TestEmptyTicket(t *testing.T) {
 	}
 }
 
-// TestTicketOfOthers: what is another organization's is not there, by any address.
+// TestTicketOfOthers checks that another organization's tickets are not found by any
+// path.
 func TestTicketOfOthers(t *testing.T) {
 	h := newHarness(t)
 	h.mail("ana@example.com", "m1", func(m *channel.Message) { m.HTML = "<p>secret</p>" })
@@ -194,8 +197,8 @@ func TestTicketOfOthers(t *testing.T) {
 	}
 }
 
-// TestLetter: the HTML of a mail is a document of its own, in which nothing runs and
-// which loads nothing from elsewhere.
+// TestLetter checks that a mail's HTML is a document of its own, without scripts and
+// remote content.
 func TestLetter(t *testing.T) {
 	h := newHarness(t)
 	clean := safehtml.NewSanitizer().Sanitize
@@ -256,7 +259,7 @@ func TestLetter(t *testing.T) {
 	b.WantRefused(b.Get("/messages/"+plain.TicketID+"/"+plain.MessageID+"/letter"), http.StatusNotFound)
 }
 
-// TestLongText: a page has the beginning of a text, and the rest elsewhere.
+// TestLongText checks that a long text is truncated, with a link to all of it.
 func TestLongText(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", strings.Repeat("ä", 50_000))
@@ -268,7 +271,7 @@ func TestLongText(t *testing.T) {
 	b.Page("/tickets/1").Want("Read all of its text")
 }
 
-// reply sends the composer's form.
+// reply returns the composer's form.
 func reply(kind, text string, more ...string) url.Values {
 	form := url.Values{"kind": {kind}, kind: {text}, "do": {"send"}}
 	for i := 0; i < len(more); i += 2 {
@@ -277,7 +280,7 @@ func reply(kind, text string, more ...string) url.Values {
 	return form
 }
 
-// TestWrite: replies leave, notes stay here, and both can change the status.
+// TestWrite checks that replies are sent, notes are not, and both can set the status.
 func TestWrite(t *testing.T) {
 	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
@@ -309,7 +312,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("got messages %q, want %q", got, want)
 	}
 
-	// Once is once.
+	// A repeated form is ignored.
 	form := reply("note", "Twice?", "once", "a key")
 	for range 2 {
 		b.Follow(b.Post("/tickets/1/write", form))
@@ -319,7 +322,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// undo presses the button of the notice.
+// undo posts the notice's undo form.
 func undo(t testing.TB, b *webtest.Browser, d webtest.Document) (webtest.Document, string) {
 	t.Helper()
 	form, action := url.Values{}, ""
@@ -337,8 +340,7 @@ func undo(t testing.TB, b *webtest.Browser, d webtest.Document) (webtest.Documen
 	return b.Follow(b.Post(action, form))
 }
 
-// TestRefusedWriting: what is refused is said in words, and what was typed is there
-// again, also for who comes back later.
+// TestRefusedWriting checks the errors of a refused form, and that its text is saved.
 func TestRefusedWriting(t *testing.T) {
 	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
@@ -382,7 +384,8 @@ func TestRefusedWriting(t *testing.T) {
 	}
 }
 
-// TestDrafts: both are kept, by the button and by the script, until they are sent.
+// TestDrafts checks that both drafts are saved, by button and by script, until they are
+// sent.
 func TestDrafts(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
@@ -406,7 +409,8 @@ func TestDrafts(t *testing.T) {
 	}
 }
 
-// TestProperties: each is changed alone and undone; what is wrong is said beside it.
+// TestProperties checks that each property is updated and undone alone, with its error
+// beside it.
 func TestProperties(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
@@ -450,8 +454,8 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestStaleProperties: what a colleague has changed meanwhile is not changed back by
-// who has not seen it, nor by an undoing that comes late.
+// TestStaleProperties checks that neither a stale form nor a late undo overwrites a
+// colleague's change.
 func TestStaleProperties(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
@@ -483,7 +487,7 @@ func TestStaleProperties(t *testing.T) {
 		if got := webtest.Attr(d.WithAttr("name", "was."+c.name)[0], "value"); got != c.left {
 			t.Errorf("%s: the form that comes back says that it was %q", c.name, got)
 		}
-		b.Follow(b.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.first}})) // the same is no quarrel
+		b.Follow(b.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.first}})) // the same value is no conflict
 	}
 	late, _ := b.Follow(b.Post("/tickets/1/properties", url.Values{"tags": {"b, mine"}, "was.tags": {"a, b"}}))
 	colleague.Follow(colleague.Post("/tickets/1/properties", url.Values{"tags": {"a, theirs"}, "was.tags": {"a, b"}}))
@@ -496,7 +500,7 @@ func TestStaleProperties(t *testing.T) {
 	}
 }
 
-// TestBothKinds: a form without scripts has what was begun of the other kind too.
+// TestBothKinds: without scripts the form carries the draft of the other kind too.
 func TestBothKinds(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
@@ -511,7 +515,7 @@ func TestBothKinds(t *testing.T) {
 	}
 }
 
-// TestMergeAndSplit: both lead to where the messages are, and can be undone.
+// TestMergeAndSplit checks the redirects of both and their undo.
 func TestMergeAndSplit(t *testing.T) {
 	h := newHarness(t)
 	one := h.mail("ana@example.com", "m1")
@@ -571,7 +575,7 @@ func TestMergeAndSplit(t *testing.T) {
 	}
 }
 
-// TestDelete: only admins delete, who have to type the number.
+// TestDelete checks that deletion is for admins and requires the number.
 func TestDelete(t *testing.T) {
 	h := newHarness(t)
 	h.text("+14155550111", "SM1", "Hello?")
@@ -591,7 +595,7 @@ func TestDelete(t *testing.T) {
 	agent.WantRefused(agent.Get("/tickets/1"), http.StatusNotFound)
 }
 
-// TestPresence: others hear who looks and who writes, for as long as they say so.
+// TestPresence checks that viewers see each other while their heartbeats last.
 func TestPresence(t *testing.T) {
 	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
@@ -627,7 +631,7 @@ func TestPresence(t *testing.T) {
 	sees(ada, "")
 }
 
-// TestDelivery: how far a message got is said in words, with what to do.
+// TestDelivery checks the labels of delivery states, with advice.
 func TestDelivery(t *testing.T) {
 	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
@@ -658,7 +662,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestPagesOfAThread: all messages are on some page, in order.
+// TestPagesOfAThread checks that the pages have all messages, in order.
 func TestPagesOfAThread(t *testing.T) {
 	h := newHarness(t)
 	for i := range 60 {
@@ -692,8 +696,8 @@ func TestPagesOfAThread(t *testing.T) {
 	}
 }
 
-// TestComposerAsks: where a mail wants answers to go somewhere that it does not prove,
-// the writer is asked, and the answer is the one who was there before unless chosen.
+// TestComposerAsks: a mail without authenticated sender that redirects replies makes the
+// composer ask for the recipient; the default is the previous one.
 func TestComposerAsks(t *testing.T) {
 	h := newHarness(t)
 	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
@@ -748,8 +752,8 @@ func TestComposerAsks(t *testing.T) {
 	}
 }
 
-// TestCrossedReply: who has not seen a colleague's reply is asked before theirs leaves,
-// with what they typed kept. Sending it again says yes, unless one more has come.
+// TestCrossedReply: a reply whose author has not seen a colleague's reply needs a
+// confirmation, which a further reply invalidates. The text is saved.
 func TestCrossedReply(t *testing.T) {
 	h := newHarness(t)
 	r := h.text("+14155550111", "SM1", "Hello?")
@@ -776,15 +780,15 @@ func TestCrossedReply(t *testing.T) {
 	if n := len(h.messages(r.TicketID)); n != 4 || h.ticket(1).Status != desk.StatusResolved {
 		t.Errorf("there are %d messages, and the ticket is %s", n, h.ticket(1).Status)
 	}
-	// Notes cross nothing.
+	// Notes need no confirmation.
 	a.Follow(a.Post("/tickets/1/write", reply("note", "n", "seen", seen)))
-	// On a page of earlier messages, what is newer is newer all the same.
+	// A page of earlier messages has the id of the newest message too.
 	if d := a.Page("/tickets/1?before=1"); value(d, "seen") != h.messages(r.TicketID)[4].ID {
 		t.Errorf("got %q", value(d, "seen"))
 	}
 }
 
-// TestPendingFiles: a message shows before its files, which then take their places.
+// TestPendingFiles checks that a message appears before its files are fetched.
 func TestPendingFiles(t *testing.T) {
 	h := newHarness(t)
 	var r desk.Result
@@ -833,7 +837,7 @@ func TestPendingFiles(t *testing.T) {
 	}
 }
 
-// senders is the server of somebody who sends mails with pictures.
+// senders is the web server of a sender with remote images.
 type senders struct{ asked []*http.Request }
 
 func (s *senders) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -841,7 +845,7 @@ func (s *senders) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("\x89PNG\r\n\x1a\nx")), Request: r}, nil
 }
 
-// TestLoadPictures: pictures from elsewhere are loaded when somebody asks, by this server.
+// TestLoadPictures checks that remote images are fetched on request, by this server.
 func TestLoadPictures(t *testing.T) {
 	far := new(senders)
 	h := newHarness(t, func(c *inbox.Config) {
@@ -886,7 +890,7 @@ func TestLoadPictures(t *testing.T) {
 	if len(far.asked) != 1 || far.asked[0].URL.String() != "https://sender.example/1.png?who=you" || far.asked[0].Header.Get("Cookie") != "" || far.asked[0].Header.Get("Referer") != "" {
 		t.Fatalf("asked %d times: %+v", len(far.asked), far.asked)
 	}
-	// Nobody else, and nothing else.
+	// Other users and other addresses are refused.
 	b.WantRefused(b.Get(path+"0"), http.StatusNotFound)
 	b.WantRefused(b.Get(path[:strings.Index(path, "?")]), http.StatusNotFound)
 	b.WantRefused(b.Get(letter[:len(letter)-len("letter")]+"pictures/https:%2F%2Fevil.example%2F?sig="+path[strings.Index(path, "=")+1:]), http.StatusNotFound)

@@ -24,62 +24,62 @@ import (
 )
 
 const (
-	// messagesOfPage is how many messages a page of a ticket has, the newest first.
+	// messagesOfPage is the number of messages per page, newest first.
 	messagesOfPage = 50
-	// maxShown is how many bytes of a message's text a page has; the rest is at an
-	// address of its own.
+	// maxShown is the length to which a message's text is shown, in bytes; the rest has
+	// an address of its own.
 	maxShown = 12_000
 )
 
-// thread is what was said in a ticket.
+// thread is a page of the ticket's messages and calls.
 type thread struct {
 	Entries []threadEntry
-	Earlier string // the path of the page before; empty: it begins here
-	Newest  string // the path of the newest page; empty: it is this
-	Last    string // the id of the ticket's newest message, on whichever page; empty: it has none
+	Earlier string // path of the previous page; empty: none
+	Newest  string // path of the newest page; empty: this one
+	Last    string // id of the ticket's newest message; empty: none
 }
 
-// threadEntry is one thing of a thread: one of its members is set.
+// threadEntry is a message or a call.
 type threadEntry struct {
 	ID      string
-	Day     *web.Time // begins
+	Day     *web.Time // set on the first entry of a day
 	Message *messageView
 	Call    *callEntry
 }
 
-// messageView is a message, as it is shown.
+// messageView is a message of the thread.
 type messageView struct {
 	ID        string
-	Class     string // of whom it is: "customer", "agent", "note", "system"
-	Sender       string
+	Class     string // by author: "customer", "agent", "note", "system"
+	Sender    string
 	Avatar    web.Avatar
 	Note      bool
 	At        web.Time
-	Sent      web.Time // where the sender's clock says something else
+	Sent      web.Time // by the sender's clock, if it differs
 	Icon      string
 	Channel   string
-	Subject   string // of mail, where it is not the ticket's
+	Subject   string // of a mail, if it is not the ticket's
 	Text      []span
-	Quoted    []span // what it quotes; nil: nothing
-	Cut       string // where the whole text is; empty: it is here
-	Gone      string // why there is nothing of it
-	HTMLPath    string // where its HTML is shown; empty: it has none worth showing
-	Open      bool   // the HTML is shown in place of the text
-	Waits     bool   // pictures of its own are still being fetched
-	Remote    int    // pictures in it that are not loaded
-	Load      string // where it is with them; empty: they cannot be loaded
+	Quoted    []span // quoted text; nil: none
+	Cut       string // path of the full text; empty: not truncated
+	Gone      string // why it has no content
+	HTMLPath  string // path of its HTML; empty: the text suffices
+	Open      bool   // show the HTML instead of the text
+	Waits     bool   // inline images are still being fetched
+	Remote    int    // number of remote images
+	Load      string // path of the HTML with remote images; empty: cannot be loaded
 	Files     []file
 	Delivery  *delivery
-	Again     string // where it can be written again; empty: there is no need
-	Badges     []web.Badge
-	Why       string // why it is in this ticket
+	Again     string // path to compose it again; empty: not needed
+	Badges    []web.Badge
+	Why       string // the routing reason
 	Facts     []fact
 	Reactions []reaction
-	Original  string // what it said before it was edited
-	Folded    bool   // it is of little interest
+	Original  string // text before it was edited
+	Folded    bool   // collapsed
 }
 
-// span is a part of a text, perhaps a link.
+// span is a part of a text, with an optional link.
 type span struct{ Text, Link string }
 
 type fact struct{ Label, Value string }
@@ -90,11 +90,11 @@ type reaction struct{ Text, By string }
 type file struct {
 	Name, Size, Path, Type string
 	Picture, Audio         bool
-	Pending                bool   // it is still being fetched
-	Error                  string // why its content is not there
+	Pending                bool   // still being fetched
+	Error                  string // why its content is missing
 }
 
-// delivery is how far a message of ours got.
+// delivery is the delivery state of an outbound message.
 type delivery struct {
 	Icon   string
 	Tone   web.Tone
@@ -103,7 +103,7 @@ type delivery struct {
 	Advice string
 }
 
-// callEntry is a telephone call.
+// callEntry is a phone call.
 type callEntry struct {
 	Inbound    bool
 	Words      string // "Answered call"
@@ -111,11 +111,11 @@ type callEntry struct {
 	Duration   string
 	At         web.Time
 	Steps      []fact
-	Recordings []pair // name and address at the provider
+	Recordings []pair // name and URL at the provider
 	Target     string
 }
 
-// readThread reads the page of a ticket that the address asks for.
+// readThread returns the page of the thread that the query selects.
 func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []account.User) (thread, error) {
 	var th thread
 	before := readPosition(r.URL.Query().Get("before"))
@@ -170,7 +170,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 		}
 		th.Entries = append(th.Entries, e)
 	}
-	// Calls stand among the messages of their time; those of earlier pages are there.
+	// Calls appear between the messages of their time, on the same page.
 	pass := func(until time.Time) {
 		for len(calls) > 0 && (until.IsZero() || startTime(calls[0]).Before(until)) {
 			if c := calls[0]; len(messages) == 0 || next == nil || !startTime(c).Before(messages[0].CreatedAt) {
@@ -191,7 +191,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	if before == nil {
 		pass(time.Time{})
 	}
-	// A day can come twice where clocks differ; an id cannot.
+	// With clock differences a day may recur, but ids must be unique.
 	seen := make(map[string]bool)
 	th.Entries = slices.DeleteFunc(th.Entries, func(e threadEntry) bool {
 		twice := seen[e.ID]
@@ -249,7 +249,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 		if strings.Contains(m.HTML, a.ID) {
 			s.Waits = s.Waits || a.Pending
 			if a.Inline && s.Open {
-				continue // it is in the letter
+				continue // shown in the HTML
 			}
 		}
 		s.Files = append(s.Files, newFile(a))
@@ -266,7 +266,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 			s.Reactions = append(s.Reactions, reaction{a.Text, cmp.Or(a.By, a.ByID, "Somebody")})
 		}
 	}
-	for _, a := range d.Annotations { // a reaction that was taken back is none
+	for _, a := range d.Annotations { // skip removed reactions
 		if a.Kind == channel.Unreacted {
 			by := cmp.Or(a.By, a.ByID, "Somebody")
 			if i := slices.IndexFunc(s.Reactions, func(r reaction) bool { return r.By == by && (a.Text == "" || a.Text == r.Text) }); i >= 0 {
@@ -277,7 +277,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	return s
 }
 
-// plainSubject is a subject without what answering adds to it.
+// plainSubject returns a subject without prefixes such as "Re:".
 func plainSubject(s string) string {
 	for {
 		s = strings.TrimSpace(s)
@@ -296,7 +296,7 @@ func plainSubject(s string) string {
 	}
 }
 
-// short is the beginning of a text, as much of it as a page has.
+// short truncates a text to maxShown.
 func short(text string) string {
 	if len(text) <= maxShown {
 		return text
@@ -310,7 +310,7 @@ func short(text string) string {
 
 var link = regexp.MustCompile(`https?://[^\s<>"'\x{00a0}]+`)
 
-// spans finds the links in a text.
+// spans splits a text at its links.
 func spans(text string) []span {
 	if text == "" {
 		return nil
@@ -334,12 +334,12 @@ func spans(text string) []span {
 	return out
 }
 
-// rich reports whether markup says more than its text does.
+// rich reports whether HTML has more than its text.
 func rich(markup string) bool {
 	return slices.ContainsFunc([]string{"<img", "<table", "color:", "<center", "<h1", "<h2"}, func(mark string) bool { return strings.Contains(markup, mark) })
 }
 
-// imageTypes are the types that browsers show and that are nothing but pictures.
+// imageTypes are the image types that browsers display without active content.
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp", "image/avif"}
 
 func newFile(a *desk.Attachment) file {
@@ -362,7 +362,7 @@ func newFile(a *desk.Attachment) file {
 	return f
 }
 
-// size is a number of bytes as people read it.
+// size formats a number of bytes.
 func size(n int64) string {
 	switch {
 	case n < 1000:
@@ -403,7 +403,7 @@ func newDelivery(r *web.Request, m *desk.Message) *delivery {
 	return d
 }
 
-// routingReason says in words why a message is in this ticket.
+// routingReason explains why a message belongs to this ticket.
 func routingReason(m *desk.Message) string {
 	switch m.PlacedBy {
 	case desk.RuleNone:
@@ -429,7 +429,7 @@ func routingReason(m *desk.Message) string {
 	return ""
 }
 
-// messageBadges are the short words about a message.
+// messageBadges returns the badges of a message.
 func messageBadges(m *desk.Message) []web.Badge {
 	d := &m.Details
 	var list []web.Badge
@@ -453,7 +453,7 @@ func messageBadges(m *desk.Message) []web.Badge {
 	return list
 }
 
-// proofBadge is the badge for whether a mail proves its sender.
+// proofBadge returns the badge of a mail's sender authentication.
 func proofBadge(v mailproof.Verdict) web.Badge {
 	switch v {
 	case mailproof.Proven:
@@ -464,7 +464,7 @@ func proofBadge(v mailproof.Verdict) web.Badge {
 	return web.Badge{Text: "Sender not proven", Icon: "shield"}
 }
 
-// facts are what is known of a message beside what it says.
+// facts returns a message's details.
 func facts(r *web.Request, m *desk.Message) []fact {
 	d := &m.Details
 	var list []fact
@@ -504,7 +504,7 @@ func facts(r *web.Request, m *desk.Message) []fact {
 	return list
 }
 
-// maxNamed is how many addresses a list of them names.
+// maxNamed is the number of addresses that a list shows.
 const maxNamed = 20
 
 func addresses(list []desk.Address) string {
@@ -523,7 +523,7 @@ func addresses(list []desk.Address) string {
 	return strings.Join(out, ", ")
 }
 
-// startTime is when a call began, or when we heard of it.
+// startTime returns the start of a call, or the time of its first event.
 func startTime(c *call.Call) time.Time {
 	if c.StartedAt.IsZero() {
 		return c.CreatedAt

@@ -11,11 +11,11 @@ import (
 
 const deleteAccountPath = "/settings/profile/delete"
 
-// revokeField is the choice to revoke the credentials of somebody that leaves.
+// revokeField is the checkbox that revokes the credentials of a leaving user.
 const revokeField = "revoke"
 
-// withCredentials adds the API keys and webhooks that a user created in the
-// organization to the page that confirms their exit.
+// withCredentials adds the user's API keys and webhooks to the confirmation of the user's
+// exit.
 func (p *pages) withCredentials(r *web.Request, c web.Confirm, userID string) (web.Confirm, error) {
 	if r.OrganizationID == "" {
 		return c, nil
@@ -35,7 +35,7 @@ func (p *pages) withCredentials(r *web.Request, c web.Confirm, userID string) (w
 		if w.State != webhook.Enabled {
 			continue
 		}
-		host := w.URL // the rest may hold a secret
+		host := w.URL // the rest may contain a secret
 		if u, err := url.Parse(w.URL); err == nil {
 			host = u.Host
 		}

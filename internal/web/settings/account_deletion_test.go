@@ -14,7 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// create has a user create a key and a webhook, and returns the key's token.
+// create creates a key and a webhook as a user, and returns the key's token and the
+// webhook's id.
 func (h *harness) create(t *testing.T, u account.User, name string) (token, hook string) {
 	t.Helper()
 	ctx := audit.WithSource(t.Context(), audit.Source{Actor: audit.Actor{Type: audit.User, ID: u.ID, Email: u.Email}})
@@ -31,7 +32,7 @@ func (h *harness) create(t *testing.T, u account.User, name string) (token, hook
 	return key.Reveal(), w.ID
 }
 
-// opens reports whether a key and a webhook work.
+// opens reports whether a key authenticates and a webhook is enabled.
 func (h *harness) opens(t *testing.T, token, hook, organizationID string) (key, enabled bool) {
 	t.Helper()
 	_, err := h.keys.Authenticate(t.Context(), apikey.Request{Token: token, Service: apikey.Helpdesk, Environment: apikey.Live})
@@ -42,8 +43,8 @@ func (h *harness) opens(t *testing.T, token, hook, organizationID string) (key, 
 	return err == nil, w.State == webhook.Enabled
 }
 
-// TestAttackKeyOfALeaver: somebody who is removed goes on with the API key and the
-// webhook that they created. Both are listed, and end in the same step.
+// TestAttackKeyOfALeaver: a removed member tries to use an API key and a webhook created
+// before. The removal lists both and ends them in the same transaction.
 func TestAttackKeyOfALeaver(t *testing.T) {
 	h := newHarness(t)
 	admin := h.SignIn(h.Admin)
@@ -59,7 +60,7 @@ func TestAttackKeyOfALeaver(t *testing.T) {
 	if got := d.Field("revoke"); got == nil {
 		t.Fatal("nothing to choose")
 	}
-	// Not without the address typed; and then all at once.
+	// Refused without the typed address; then all at once.
 	admin.WantRefused(admin.Post(path, url.Values{"revoke": {"on"}}), http.StatusUnprocessableEntity)
 	if key, enabled := h.opens(t, token, hook, h.Organization.ID); !key || !enabled {
 		t.Error("revoked without confirmation")
@@ -72,7 +73,7 @@ func TestAttackKeyOfALeaver(t *testing.T) {
 		t.Errorf("of somebody else: the key works %t, the webhook is enabled %t", key, enabled)
 	}
 
-	// Whoever keeps them says so.
+	// Keeping them is an explicit choice.
 	cyn := h.NewUser(h.Organization, "cyn@example.com", "Cyn", account.Admin)
 	kept, keptHook := h.create(t, cyn, "kept")
 	admin.Follow(admin.Post("/settings/members/"+cyn.ID+"/remove", url.Values{"confirm": {"cyn@example.com"}}))

@@ -21,7 +21,7 @@ import (
 
 const auditPath = "/settings/audit"
 
-// auditPage is a page of the audit log.
+// auditPage is the body of the audit log.
 type auditPage struct {
 	Verified auditVerified
 	Filters  web.Fields
@@ -33,35 +33,35 @@ type auditPage struct {
 	Commands []web.Code
 }
 
-// auditRow is something that was done, in words.
+// auditRow is an audit entry in words.
 type auditRow struct {
 	ID         string
 	At         web.Time
 	By         string
-	ByPath     string // of what else they did; empty where that cannot be told
+	ByPath     string // of the entries of the same actor; empty: the system
 	IP         string
 	UserAgent  string
-	Label       string
+	Label      string
 	Sandbox    bool
 	Refused    bool
 	Target     string
-	TargetPath string // of what else was done with it
+	TargetPath string // of the entries of the same target
 	Request    string
 	Changes    []auditChange
-	Open       bool // few enough to be seen at once
+	Open       bool // expanded: few changes
 }
 
-// auditChange is a member before and after, as people read it.
+// auditChange is a field before and after.
 type auditChange struct {
 	Member   string
 	From, To string
-	New      bool // there was nothing before
+	New      bool // was not set before
 }
 
-// systemActor is what the filter calls what nobody did.
+// systemActor is the filter's value for entries without an actor.
 const systemActor = "system"
 
-// audit lists what was done, filtered by what the address says.
+// audit lists audit entries by the filters in the query.
 func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	asked := r.URL.Query()
 	fs, err := p.auditFields(r, asked)
@@ -112,7 +112,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	names := make(map[string]string) // of who is a member still
+	names := make(map[string]string) // of present members
 	for _, o := range fs.Field("actor").Options {
 		names[o.Value] = o.Label
 	}
@@ -129,8 +129,8 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "audit", pg)
 }
 
-// auditURL is the address of what was asked with one value changed, or left out when
-// it is empty.
+// auditURL returns the log's address with one filter changed, or removed if value is
+// empty.
 func auditURL(asked url.Values, name, value string) string {
 	out := url.Values{}
 	for _, known := range []string{"actor", "group", "action", "target", "from", "to", "before"} {
@@ -144,7 +144,7 @@ func auditURL(asked url.Values, name, value string) string {
 	return web.Address(auditPath, out)
 }
 
-// auditFields are the filters. What is asked for and not in a list is added to it.
+// auditFields returns the filters. A value that is in no list is added to it.
 func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error) {
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error
 	return fs, nil
 }
 
-// exports are the commands with which a key takes the whole log.
+// exports returns the commands that export the whole log with an API key.
 func (p *pages) exports() []web.Code {
 	var out []web.Code
 	for _, address := range p.Exports {
@@ -225,7 +225,7 @@ func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *a
 	return row
 }
 
-// Summary says how much has changed.
+// Summary returns the number of changes.
 func (a auditRow) Summary() string {
 	if len(a.Changes) == 1 {
 		return "1 change"
@@ -233,11 +233,11 @@ func (a auditRow) Summary() string {
 	return fmt.Sprint(len(a.Changes), " changes")
 }
 
-// maxValue bounds what is shown of a value, in bytes.
+// maxValue is the length to which a value is shown, in bytes.
 const maxValue = 2000
 
-// valueText is a value as people read it: texts and numbers as they are, lists with
-// commas, and what is deeper as JSON.
+// valueText formats a value: texts and numbers as they are, lists with commas, deeper
+// values as JSON.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -2,7 +2,7 @@ package settings
 
 import "github.com/kickstand-dev/kickstand/internal/audit"
 
-// groupTexts are the groups of actions, the part before the dot, as people say them.
+// groupTexts are the labels of action groups, the part before the dot.
 var groupTexts = [][2]string{
 	{"sign_in", "Sign-ins"}, {"sign_out", "Sign-outs"}, {"session", "Sessions"}, {"password", "Passwords"}, {"second_factor", "Second factors"},
 	{"passkey", "Passkeys"}, {"totp", "Authenticator apps"}, {"user", "Users"}, {"member", "Members"}, {"invitation", "Invitations"},
@@ -12,7 +12,7 @@ var groupTexts = [][2]string{
 	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
 }
 
-// actions are the actions as people say them, in the order of the filter.
+// actions are the labels of the actions, in the filter's order.
 var actions = [][2]string{
 	{"sign_in.completed", "Signed in"}, {"sign_in.refused", "Sign-in refused"}, {"sign_in.limited", "Too many sign-in attempts"},
 	{"sign_in_link.created", "Sign-in link created by the operator"}, {"sign_up.refused", "Sign-up refused"}, {"sign_out.completed", "Signed out"},
@@ -47,7 +47,7 @@ var actions = [][2]string{
 	{"audit.chain_started", "Audit log started"}, {"refusals.merged", "Further refusals"}, {"request.foreign_host", "Request for another host refused"}, {"tenant.refused", "Request for a foreign record refused"},
 }
 
-// actionText is an action in words; one that has none yet is shown as it is.
+// actionText returns the label of an action, or its name if it has none.
 func actionText(a audit.Action) string {
 	for _, known := range actions {
 		if known[0] == a {

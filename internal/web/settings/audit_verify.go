@@ -17,11 +17,11 @@ import (
 const (
 	verifyPath = auditPath + "/verify"
 	exportPath = auditPath + "/export"
-	// verifyStep is how many entries one request verifies.
+	// verifyStep is the number of entries that one request verifies.
 	verifyStep = 20_000
 )
 
-// auditVerified is the newest verification of the organization's chains.
+// auditVerified is the last verification of the organization's chains.
 type auditVerified struct {
 	At     web.Time
 	By     string
@@ -30,7 +30,7 @@ type auditVerified struct {
 	Total  string // entries
 }
 
-// verified returns the newest verification that somebody asked for.
+// verified returns the last verification that a user started.
 func (p *pages) verified(r *web.Request) (auditVerified, error) {
 	var newest *audit.Entry
 	for _, action := range []audit.Action{audit.Verified, audit.Broken} {
@@ -51,16 +51,15 @@ func (p *pages) verified(r *web.Request) (auditVerified, error) {
 	}, nil
 }
 
-// verifying is where a verification in steps is: ledger by ledger, in the order of
-// the logs.
+// verifying is the progress of a verification in steps, log by log.
 type verifying struct {
-	Log   int   // which of the logs is next
-	Total int64 // entries of those before
+	Log   int   // index of the next log
+	Total int64 // entries of the logs before
 	From  audit.Head
 }
 
-// verify verifies the next entries. What is left is for another request, by a form
-// with where this one ended.
+// verify verifies the next entries. If some are left, it renders a form with the
+// progress, which continues.
 func (p *pages) verify(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -99,7 +98,7 @@ func (p *pages) verify(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, auditPath, web.Notice{Text: fmt.Sprintf("Verified: %d entries, none altered, removed or moved.", at.Total)})
 }
 
-// parseVerifying reads where a verification is.
+// parseVerifying parses the progress.
 func parseVerifying(form url.Values, logs int) (at verifying, err error) {
 	if form.Get("log") == "" {
 		return at, nil
@@ -125,8 +124,8 @@ func (p *pages) verificationFailed(w http.ResponseWriter, r *web.Request, report
 	return p.Redirect(w, auditPath, web.Notice{Bad: true, Text: fmt.Sprintf("Verification failed in %s: %s. Keep a copy of the database and ask the operator.", report.Ledger, report.Problem)})
 }
 
-// export hands out the whole log as NDJSON, as the command of the operator does. It is
-// recorded first: an export that cannot be must not happen.
+// export serves the whole log as NDJSON, as the operator's command does. It records the
+// export first: an export that cannot be recorded fails.
 func (p *pages) export(w http.ResponseWriter, r *web.Request) error {
 	if err := p.Logs[0].Record(r.Context(), audit.Entry{
 		OrganizationID: r.OrganizationID, Action: audit.Exported, Target: audit.Target{Type: "audit_log"}, Details: map[string]any{"format": "ndjson"},
@@ -141,7 +140,7 @@ func (p *pages) export(w http.ResponseWriter, r *web.Request) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	err := audit.Each(r.Context(), p.Logs, r.OrganizationID, audit.Query{}, func(e *audit.Entry) error { return enc.Encode(e.Record()) })
-	if err != nil { // the transfer is cut off, so that nobody takes a part for the whole
+	if err != nil { // abort the response, so that a part is not mistaken for the whole
 		panic(http.ErrAbortHandler)
 	}
 	return nil

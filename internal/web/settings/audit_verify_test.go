@@ -15,8 +15,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// TestVerifyAuditLog verifies an organization's chains from the page, and once more
-// after somebody changed a row of the database.
+// TestVerifyAuditLog verifies an organization's chains on the page, and again after a row
+// was changed in the database.
 func TestVerifyAuditLog(t *testing.T) {
 	const path = "/settings/audit"
 	h := newHarness(t)
@@ -50,7 +50,7 @@ func TestVerifyAuditLog(t *testing.T) {
 	b.Page(path).Want("Verification failed", "entry 2 was altered")
 }
 
-// TestExportAuditLog takes the whole log, which leaves an entry.
+// TestExportAuditLog exports the whole log, which is recorded.
 func TestExportAuditLog(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Admin)
@@ -76,8 +76,7 @@ func TestExportAuditLog(t *testing.T) {
 
 var actionName = regexp.MustCompile(`(?:audit\.Action\s*=\s*|Action:\s*|Action\s+= +)"([a-z_]+\.[a-z_]+)"`)
 
-// TestActionsHaveWords holds that every action that the program records has plain words
-// on the page.
+// TestActionsHaveWords checks that every recorded action has a label.
 func TestActionsHaveWords(t *testing.T) {
 	h := newHarness(t)
 	d := h.SignIn(h.Admin).Page("/settings/audit")

@@ -11,10 +11,10 @@ import (
 
 const membersPath = "/settings/members"
 
-// memberList is who belongs to the organization, and who is invited.
+// memberList is the body of the members' page.
 type memberList struct {
 	Members     []memberRow
-	Invitations []invitationRow // only admins see them
+	Invitations []invitationRow // admins only
 	Admin       bool
 }
 
@@ -65,7 +65,7 @@ func (p *pages) members(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "members", page(r, membersPath, "Members", body))
 }
 
-// member returns the one that the address names.
+// member returns the member in the request's path.
 func (p *pages) member(r *web.Request) (account.User, error) {
 	list, err := p.Accounts.Members(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -81,7 +81,7 @@ func (p *pages) member(r *web.Request) (account.User, error) {
 
 var roles = []web.Option{{Value: string(account.Agent), Label: "Agent: answers messages"}, {Value: string(account.Admin), Label: "Admin: also manages members, channels, webhooks, keys and the plan"}}
 
-// roleForm asks for a role.
+// roleForm is the body of the role form.
 type roleForm struct {
 	Name string
 	Self bool
@@ -123,7 +123,7 @@ func (p *pages) changeRole(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	n := web.Notice{Text: cmp.Or(u.Name, u.Email) + " is an " + string(role) + " now."}
-	if u.ID != r.UserID && role != u.Role { // who gives up being an admin cannot take it back
+	if u.ID != r.UserID && role != u.Role { // admins that demote themselves cannot undo it
 		n.Undo, n.Fields = membersPath+"/"+u.ID, map[string]string{"role": string(u.Role)}
 	}
 	return p.Redirect(w, membersPath, n)
@@ -221,7 +221,7 @@ func (p *pages) invite(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, membersPath, web.Notice{Text: "An invitation is on its way to " + i.Email + "."})
 }
 
-// changeInvitation revokes an invitation, or sends it again.
+// changeInvitation revokes or resends an invitation.
 func (p *pages) changeInvitation(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {

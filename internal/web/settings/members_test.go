@@ -25,7 +25,7 @@ func TestProfile(t *testing.T) {
 	if err != nil || notice != "Your profile is saved." || u.Name != `Ada "L" <b>` || u.AvatarURL != "https://pictures.example/ada.png?a=1&b=2" {
 		t.Errorf("got %+v, %v, notice %q", u, err, notice)
 	}
-	// It is written down as it is, and loaded from nowhere.
+	// The avatar is no image.
 	if len(b.Page(path).All("img")) != 0 {
 		t.Error("the page loads a picture")
 	}
@@ -39,7 +39,7 @@ func TestProfile(t *testing.T) {
 		t.Errorf("got %+v, %v", u, err)
 	}
 
-	// Where there is little room, the settings are a list first.
+	// Narrow screens show the settings as a list first.
 	d = b.Page("/settings")
 	list := d.WithAttr("class", "settings-list")
 	if len(list) != 1 || !strings.Contains(webtest.Text(list[0]), "Audit log") {
@@ -82,7 +82,7 @@ func TestPassword(t *testing.T) {
 		t.Errorf("got alert %q", d.Alert())
 	}
 
-	// Who has none sets one, and has one then. Somebody without an organization may, too.
+	// A user without a password sets one, also without an organization.
 	in, err := h.Accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "new@example.com"}, "", account.Client{})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestMembers(t *testing.T) {
 	stranger := h.NewUser(elsewhere, "eve@example.com", "Eve", account.Admin)
 	admin, agent := h.SignIn(h.Admin), h.SignIn(h.Agent)
 
-	// An agent sees who is there, and can do nothing about it.
+	// An agent sees the members and cannot change them.
 	d := agent.Page(path)
 	d.Want(h.Admin.Name, "ben@example.com", "Agent", "Admin")
 	if len(d.WithAttr("href", path+"/"+h.Admin.ID)) != 0 || len(d.WithAttr("id", "invitations")) != 0 {
@@ -116,7 +116,7 @@ func TestMembers(t *testing.T) {
 		agent.WantRefused(agent.Get(p), http.StatusForbidden)
 		agent.WantRefused(agent.Post(p, url.Values{"role": {"admin"}, "confirm": {h.Admin.Email}, "email": {"x@example.com"}}), http.StatusForbidden)
 	}
-	// Nobody reaches into another organization.
+	// Other organizations' members are not found.
 	for _, p := range []string{path + "/" + stranger.ID, path + "/" + stranger.ID + "/remove", path + "/x"} {
 		admin.WantRefused(admin.Get(p), http.StatusNotFound)
 		admin.WantRefused(admin.Post(p, url.Values{"role": {"agent"}, "confirm": {stranger.Email}}), http.StatusNotFound)
@@ -137,7 +137,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("got alert %q", d.Alert())
 	}
 
-	// Removal takes the address typed, and not that of the last admin.
+	// Removal requires the typed address and spares the last admin.
 	d = admin.Page(to + "/remove")
 	d.Want("Type ben@example.com to confirm")
 	admin.WantRefused(admin.Post(to+"/remove", url.Values{"confirm": {"ben"}}), 422)
@@ -186,7 +186,7 @@ func TestInvitations(t *testing.T) {
 	d, _ = b.Follow(b.Post(second, url.Values{"do": {"revoke"}}))
 	d.Want("Nobody is invited")
 
-	// Not so often.
+	// Rate limit.
 	for range 3 {
 		b.Post(path, url.Values{"email": {"zoe@example.com"}, "role": {"agent"}})
 	}
@@ -214,7 +214,7 @@ func TestOrganization(t *testing.T) {
 	}
 }
 
-// TestTold: whoever looks at the organization meanwhile sees what others do.
+// TestTold checks that open pages show changes of the organization.
 func TestTold(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Admin)
@@ -273,7 +273,7 @@ func TestPlan(t *testing.T) {
 	if strings.Contains(webtest.Text(d.Root), "not paid yet") {
 		t.Error("it is paid")
 	}
-	// Who pays already does not pay for another.
+	// A subscriber cannot subscribe again.
 	d = b.WantRefused(b.Post(path, url.Values{"plan": {"business"}}), 422)
 	if !strings.Contains(d.Alert(), "pays for a subscription already") {
 		t.Errorf("got alert %q", d.Alert())

@@ -15,7 +15,7 @@ const (
 	planPath         = "/settings/plan"
 )
 
-// organization is what an organization is called, and how programs name it.
+// organization is the body of the organization's page.
 type organization struct {
 	account.Organization
 	Plan  string
@@ -23,10 +23,10 @@ type organization struct {
 	Admin bool
 
 	HasProvider bool
-	SignIn      string // whether members choose how they sign in, in words
+	SignIn      string // the provider policy, as a sentence
 }
 
-// signInText is a provider policy in words.
+// signInText describes a provider policy.
 func signInText(p account.ProviderPolicy) string {
 	switch p {
 	case account.ProviderForNobody:
@@ -54,7 +54,7 @@ func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs web.F
 }
 
 func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
-	if !r.Admin() { // agents look at the page
+	if !r.Admin() { // agents can read the page
 		return problem.New(problem.Forbidden, "Only admins of %s may change this.", r.Organization.Name)
 	}
 	form, ok := p.Form(w, r)
@@ -76,30 +76,30 @@ func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, organizationPath, n)
 }
 
-// plan is what an organization pays for, and what it could.
+// plan is the body of the plan's page.
 type plan struct {
 	billing.State
 	Name, Pending string
-	Limit         string // requests a minute of a key
+	Limit         string // requests per minute of a key
 	Until         web.Time
 	Plans         []planRow
 	Subscribed    bool // at the payment provider
 	Sells         bool // there is a plan to change to
-	Built         bool // the checkout is ours, and no money moves
+	Built         bool // built-in checkout: no payment
 }
 
 type planRow struct {
 	web.Plan
 	Current bool
 	Buy     bool
-	Wanted  bool // went to the checkout, and did not pay
+	Wanted  bool // its checkout was not completed
 }
 
 func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 	return p.showPlan(w, r, "", 0)
 }
 
-// showPlan shows the page, with what went wrong when something did.
+// showPlan renders the page with an error, if any.
 func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, wrong string, status int) error {
 	state, err := p.Billing.State(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, wrong string, st
 	return p.Render(w, r, "plan", pg)
 }
 
-// changePlan leads to where a plan is paid for.
+// changePlan redirects to the checkout of a plan.
 func (p *pages) changePlan(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {

@@ -10,13 +10,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// profile is what people say of themselves, and how they sign in.
+// profile is the body of the profile page.
 type profile struct {
 	Email       string
 	HasPassword bool
 	Profile     web.Fields
 	Password    web.Fields
-	Places      []web.NavItem // of the settings; nil on the page that is only this
+	Places      []web.NavItem // items of the settings; nil on the page of the profile alone
 }
 
 func (p *pages) newProfile(r *web.Request) (*profile, error) {
@@ -52,7 +52,7 @@ func (p *pages) profile(w http.ResponseWriter, r *web.Request) error {
 	return p.showProfile(w, r, body, nil, http.StatusOK)
 }
 
-// showProfile shows the page again, with what was wrong in one of its forms.
+// showProfile renders the page, with the fields of the form that was refused.
 func (p *pages) showProfile(w http.ResponseWriter, r *web.Request, body *profile, wrong web.Fields, status int) error {
 	pg := page(r, "/settings/profile", "Profile", body)
 	pg.Fields, pg.Status, pg.Scripts = wrong, status, []string{"passwords.js"}
@@ -79,8 +79,7 @@ func (p *pages) saveProfile(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, "/settings/profile", web.Notice{Text: "Your profile is saved."})
 }
 
-// savePassword sets the first password, or changes it, which ends all other
-// sessions.
+// savePassword sets or changes the password, which ends all other sessions.
 func (p *pages) savePassword(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {

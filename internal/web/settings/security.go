@@ -19,20 +19,20 @@ const (
 	passkeysPath = securityPath + "/passkeys"
 )
 
-// passkeyScript asks the browser for a passkey.
+// passkeyScript creates passkeys in the browser.
 const passkeyScript = "passkeys.js"
 
-// security is the factors of the reader.
+// security is the body of the security page.
 type security struct {
 	factor.State
 	Passkeys     []passkeyRow
 	Since        web.Time // of the authenticator app
-	Options      string   // for a new passkey; empty: browsers have none here
+	Options      string   // for a new passkey; empty: browsers have none at this origin
 	New          web.Fields
-	Organization string // that requires a second factor, which this session lacks; empty: nothing is missing
+	Organization string // requires a second factor that this session lacks; empty: none
 }
 
-// On says that the authenticator app is in use.
+// On is the badge of an enabled authenticator app.
 func (*security) On() web.Badge { return web.Badge{Text: "On", Tone: web.Good, Icon: "check"} }
 
 type passkeyRow struct {
@@ -100,14 +100,13 @@ func (p *pages) addPasskey(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey " + k.Name + " is ready."})
 }
 
-// needsProof reports whether an error asks for a proof of identity, which the kit
-// does.
+// needsProof reports whether err requests a proof of identity, which package web handles.
 func needsProof(err error) bool {
 	p, ok := errors.AsType[*problem.Error](err)
 	return ok && p.Code == account.FreshProofRequired
 }
 
-// passkey returns the one of the reader's that the address names.
+// passkey returns the user's passkey in the request's path.
 func (p *pages) passkey(r *web.Request) (factor.Passkey, error) {
 	list, err := p.Factors.Passkeys(r.Context(), r.UserID)
 	if err != nil {
@@ -171,7 +170,7 @@ func (p *pages) removePasskey(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey is removed."})
 }
 
-// totp is an authenticator app that is being set up.
+// totp is the body of the authenticator app's setup.
 type totp struct {
 	factor.Enrolment
 	Replaces bool
@@ -243,7 +242,7 @@ func (p *pages) removeTOTP(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, securityPath, web.Notice{Text: "The authenticator app is removed."})
 }
 
-// recoveryCodes are recovery codes, shown this once.
+// recoveryCodes is the page that shows new recovery codes once.
 type recoveryCodes struct {
 	Text   string
 	Secret web.Secret
@@ -306,7 +305,7 @@ func (p *pages) resetFactors(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, membersPath, web.Notice{Text: cmp.Or(u.Name, u.Email) + " signs in without a second factor until a new one is added."})
 }
 
-// requireSecondFactor switches whether members need a second factor.
+// requireSecondFactor sets whether members need a second factor.
 func (p *pages) requireSecondFactor(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {

@@ -8,13 +8,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// sessionRow is one place where the reader is signed in.
+// sessionRow is a session of the user.
 type sessionRow struct {
 	account.Session
 	Since, Used web.Time
 }
 
-// sessions lists where somebody is signed in.
+// sessions lists the user's sessions.
 func (p *pages) sessions(w http.ResponseWriter, r *web.Request) error {
 	list, err := p.Accounts.Sessions(r.Context(), r.Identity)
 	if err != nil {

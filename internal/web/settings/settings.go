@@ -1,7 +1,7 @@
-// Package settings is the part of the dashboard where people look after
-// themselves and, if they are admins, after their organization.
+// Package settings serves the dashboard's pages for the user's own account and, for
+// admins, the organization.
 //
-// What only admins may do is what only they may do elsewhere (package rpc).
+// Access follows package rpc.
 package settings
 
 import (
@@ -22,7 +22,7 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// Config is what [Register] needs.
+// Config configures [Register].
 type Config struct {
 	Accounts *account.Service
 	Factors  *factor.Service
@@ -31,8 +31,8 @@ type Config struct {
 	DB       *db.DB
 	Keys     *apikey.Service
 	Webhooks *webhook.Service
-	Logs     []*audit.Log // all of them
-	// Exports are where keys can have the whole audit log: addresses of lists.
+	Logs     []*audit.Log // all logs
+	// Exports are the URLs from which keys can export the audit log.
 	Exports []string
 }
 
@@ -79,12 +79,12 @@ func Register(s *web.Site, c Config) {
 	p.Handle(exportPath, web.Route{Post: p.export, Admin: true})
 }
 
-// page is the frame of a page of the settings.
+// page returns a page of the settings; path is its item in the navigation.
 func page(r *web.Request, path, title string, body any) web.Page {
 	return web.Page{Title: title, At: "/settings", Views: web.SettingsViews(r, path), Body: body}
 }
 
-// index is the profile, and where there is little room a list of all places.
+// index shows the profile and, on narrow screens, the list of all pages.
 func (p *pages) index(w http.ResponseWriter, r *web.Request) error {
 	body, err := p.newProfile(r)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// newHarness is a site with the settings.
+// newHarness returns a site with the settings.
 func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	t.Helper()
 	h := &harness{fleet: dbtest.NewFleet(t)}
@@ -92,7 +92,8 @@ func TestSessions(t *testing.T) {
 	here.Page(path)
 }
 
-// TestFrame: the page around every page says whose it is, and a notice comes once.
+// TestFrame checks the organization's name in the layout, and that a notice is shown
+// once.
 func TestFrame(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Admin)
@@ -117,7 +118,7 @@ func mustRequest(method, path string) *http.Request {
 	return r
 }
 
-// TestViews: everybody sees where they may go, and where they are.
+// TestViews checks the navigation by role, and the current item.
 func TestViews(t *testing.T) {
 	h := newHarness(t)
 	views := func(u account.User) (paths []string, present string) {

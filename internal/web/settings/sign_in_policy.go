@@ -11,7 +11,7 @@ import (
 
 const signInPath = organizationPath + "/sign-in"
 
-// Choices of the field "provider" beside the policies of package account.
+// Values of the field "provider" beside the policies of package account.
 const (
 	providerOff     = "off"
 	providerAll     = "all"
@@ -37,7 +37,7 @@ func signInFields(p account.ProviderPolicy) web.Fields {
 	}
 }
 
-// signInPolicy reads the form.
+// signInPolicy parses the form.
 func signInPolicy(choice, domains string) (account.ProviderPolicy, error) {
 	if choice == providerDomains {
 		choice = "domain:" + domains

@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// provider knows one person.
+// provider is an identity provider with one user.
 type provider struct{ who account.ProviderIdentity }
 
 func (p provider) AuthorizationURL(_ context.Context, s account.ProviderSecrets) (string, error) {
@@ -31,7 +31,7 @@ func TestSignInPolicy(t *testing.T) {
 	agent.WantRefused(agent.Get(path), http.StatusForbidden)
 	agent.WantRefused(agent.Post(path, url.Values{"provider": {"all"}}), http.StatusForbidden)
 
-	// Not from a session that the policy would end.
+	// Refused from a session that the policy would end.
 	byPassword := h.SignIn(h.Admin)
 	byPassword.Page("/settings/organization").Want("Members sign in as they like")
 	d := byPassword.WantRefused(byPassword.Post(path, url.Values{"provider": {"all"}}), http.StatusUnprocessableEntity)
@@ -66,7 +66,7 @@ func TestSignInPolicy(t *testing.T) {
 	admin.Follow(admin.Post(path, url.Values{"provider": {"off"}}))
 	agent.Page("/settings/organization").Want("Members sign in as they like")
 
-	// Without a provider there is nothing to choose.
+	// Without a provider there is no policy.
 	h = newHarness(t)
 	admin = h.SignIn(h.Admin)
 	admin.WantRefused(admin.Get(path), http.StatusNotFound)

@@ -18,33 +18,34 @@ import (
 
 const slaPath = "/settings/sla"
 
-// levels are what is promised to customers, by priority.
+// levels is the body of the SLA page: the policies by priority.
 type levels struct {
 	Rows  []levelRow
 	Admin bool
 }
 
 type levelRow struct {
-	Priority string // as it is in addresses
+	Priority string // in addresses
 	Name     string
 	target
 	Since web.Time
 }
 
-// target is a policy in words.
+// target describes an SLA policy.
 type target struct {
 	Set      bool
-	Response string // "30 minutes"; empty: not promised
+	Response string // "30 minutes"; empty: no target
 	Solution string
-	Hours    []dayHours // nil: day and night
+	Hours    []dayHours // nil: 24 hours a day
 	Zone     string
 	Holidays []string
 
-	// When a ticket that is made now would be due.
+	// Due times of a ticket created now.
 	ResponseBy, SolutionBy web.Time
 }
 
-// dayHours are the hours of some days: "Monday to Friday", "09:00 to 12:00 and ...".
+// dayHours are the hours of consecutive days: "Monday to Friday", "09:00 to 12:00 and
+// ...".
 type dayHours struct{ Days, Hours string }
 
 var priorityNames = map[desk.Priority]string{desk.PriorityLow: "Low", desk.PriorityNormal: "Normal", desk.PriorityHigh: "High", desk.PriorityUrgent: "Urgent"}
@@ -67,7 +68,7 @@ func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "sla", page(r, slaPath, "Service levels", body))
 }
 
-// newTarget says what a policy promises.
+// newTarget describes a policy.
 func newTarget(r *web.Request, policy desk.SLAPolicy) target {
 	out := target{Set: true, Response: minutesText(policy.FirstResponseMinutes), Solution: minutesText(policy.ResolutionMinutes)}
 	if h := policy.Hours; h != nil {
@@ -85,7 +86,7 @@ func newTarget(r *web.Request, policy desk.SLAPolicy) target {
 	return out
 }
 
-// minutesText is a span as people say it: "1 hour 30 minutes".
+// minutesText formats a duration: "1 hour 30 minutes".
 func minutesText(n int64) string {
 	plural := func(n int64, unit string) string {
 		if n == 1 {
@@ -106,7 +107,7 @@ func minutesText(n int64) string {
 
 var dayNames = [...]string{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
-// weekText puts days with the same hours together; free ones are not there.
+// weekText groups days with the same hours and omits free days.
 func weekText(week desk.Week) []dayHours {
 	hours := func(day int) string {
 		var parts []string
@@ -133,25 +134,25 @@ func weekText(week desk.Week) []dayHours {
 	return out
 }
 
-// levelForm is the form of one priority's policy.
+// levelForm is the form of a priority's policy.
 type levelForm struct {
 	Name     string
 	Exists   bool
 	Priority string
 	Times    web.Fields
-	Round    web.Field // whether it is day and night
+	Round    web.Field // 24 hours a day
 	Zone     web.Field
 	Week     web.Fields
 	Holidays web.Field
-	Preview  *target // what is in the form; nil unless it was asked for
+	Preview  *target // the policy in the form; nil unless requested
 }
 
-// fields are all of the form, to be told of what is wrong.
+// fields returns all fields of the form, for their errors.
 func (f *levelForm) fields() web.Fields {
 	return slices.Concat(f.Times, web.Fields{f.Round, f.Zone}, f.Week, web.Fields{f.Holidays})
 }
 
-// newLevelForm is the form as a policy fills it in, which may be none yet.
+// newLevelForm returns the form with the values of a policy; nil for none.
 func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy, example *desk.Hours) *levelForm {
 	f := &levelForm{
 		Name: priorityNames[priority], Priority: string(priority), Exists: policy != nil,
@@ -203,7 +204,7 @@ func shortMinutes(n int64) string {
 	return fmt.Sprintf("%dh%dm", n/60, n%60)
 }
 
-// fill puts what was typed into the form.
+// fill sets the posted values.
 func (f *levelForm) fill(form url.Values) {
 	f.Times.Fill(form)
 	f.Week.Fill(form)
@@ -212,11 +213,10 @@ func (f *levelForm) fill(form url.Values) {
 	}
 }
 
-// spanText is a span as people type it; a number alone is of minutes.
+// spanText matches a duration such as "1 h 30 min"; a bare number is in minutes.
 var spanText = regexp.MustCompile(`^(?:(\d{1,6})\s*h(?:ours?|rs?)?)?\s*(?:(\d{1,6})\s*(?:m(?:in(?:ute)?s?)?)?)?$`)
 
-// read returns the policy in the form. What cannot be read is marked, and then it
-// reports false.
+// read parses the policy in the form. It marks unreadable fields and then returns false.
 func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SLAPolicy, bool) {
 	policy := desk.SLAPolicy{OrganizationID: organizationID, Priority: priority}
 	ok := true
@@ -259,8 +259,7 @@ func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SL
 	return policy, ok
 }
 
-// answer marks what the service says of the policy with the fields it is about,
-// and reports whether it is about any.
+// answer marks the fields with the issues of err and reports whether it had any.
 func (f *levelForm) answer(err error) bool {
 	issues := issues(err)
 	for _, issue := range issues {
@@ -300,8 +299,8 @@ func issues(err error) []problem.Issue {
 	return nil
 }
 
-// level returns the priority that the address names, its policy, nil for none, and
-// the hours of any other.
+// level returns the priority in the request's path, its policy (nil: none) and the
+// business hours of any other policy.
 func (p *pages) level(r *web.Request) (priority desk.Priority, policy *desk.SLAPolicy, example *desk.Hours, err error) {
 	priority = desk.Priority(r.PathValue("priority"))
 	if !slices.Contains(desk.Priorities[:], priority) {
@@ -332,7 +331,7 @@ func (p *pages) showLevel(w http.ResponseWriter, r *web.Request, f *levelForm, s
 	return p.Render(w, r, "level", pg)
 }
 
-// saveLevel puts the policy in force, or shows what it would be.
+// saveLevel saves the policy, or previews it.
 func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {

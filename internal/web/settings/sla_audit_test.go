@@ -92,7 +92,7 @@ func TestServiceLevels(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 
-	// The words come before the change.
+	// The preview comes before the change.
 	form = full()
 	form.Set("do", "preview")
 	w := admin.Post(path+"/normal", form)
@@ -109,7 +109,7 @@ func TestServiceLevels(t *testing.T) {
 		got[0].Hours.Weekly.String() != "mon-tue 09:00-12:00 13:00-17:00, wed 00:00-24:00, sat 10:00-14:00" || !strings.HasPrefix(notice, "Saved for tickets of priority normal") {
 		t.Errorf("got %+v, notice %q", got, notice)
 	}
-	// It comes back as it is, and another priority begins with its hours.
+	// The form has the saved policy; another priority starts with its business hours.
 	for _, priority := range []string{"normal", "urgent"} {
 		d = admin.Page(path + "/" + priority)
 		if webtest.Attr(d.Field("mon"), "value") != "09:00-12:00 13:00-17:00" || webtest.Attr(d.Field("zone"), "value") != "Europe/Berlin" ||
@@ -177,7 +177,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	b.Page(path + "?actor=%25").Want("No entries match these filters.")
-	// What is filtered stays in the form, and every entry leads to those like it.
+	// Filters stay in the form, and entries link to similar ones.
 	d = b.Page(path + "?action=api_key.updated&from=2020-01-01")
 	if len(d.WithAttr("href", path+"?action=api_key.updated&actor="+h.Admin.ID+"&from=2020-01-01")) != 1 || webtest.Attr(d.Field("from"), "value") != "2020-01-01" {
 		t.Error("the filters do not stay")
@@ -185,7 +185,7 @@ func TestAudit(t *testing.T) {
 	b.WantRefused(b.Get(path+"?from=yesterday"), 422).Want("From must be a date such as 2026-12-25.")
 	b.WantRefused(b.Get(path+"?before=x"), 404)
 
-	// Page by page.
+	// Pages.
 	for i := range 60 {
 		record(h.Audit, ada, audit.Entry{OrganizationID: h.Organization.ID, Service: "fleet", Environment: "live", Action: apikey.KeyCreated, Target: audit.Target{ID: fmt.Sprint("key_x", i)}})
 	}

@@ -1,4 +1,4 @@
-// Package webtest reads pages in tests and holds what must be so on all of them.
+// Package webtest parses pages in tests and asserts the rules that hold for all of them.
 package webtest
 
 import (
@@ -11,16 +11,15 @@ import (
 	"golang.org/x/net/html"
 )
 
-// Document is a page as a browser reads it.
+// Document is a parsed page.
 type Document struct {
 	T    testing.TB
 	Root *html.Node
 }
 
-// Parse reads a page and holds what must be so on each: tags balance, there are
-// no other elements than our templates write, none of it runs or loads anything
-// of others, no two have one id, what refers to an id refers to one, each field
-// has a name that is read out, and there is one heading.
+// Parse parses a page and asserts: tags balance, only known elements occur, no inline
+// script and no foreign resource, ids are unique and references to ids resolve, each
+// field has an accessible name, and there is one heading.
 func Parse(t testing.TB, body string) Document {
 	t.Helper()
 	if !strings.HasPrefix(body, "<!doctype html>\n") {
@@ -86,10 +85,10 @@ func Parse(t testing.TB, body string) Document {
 	return d
 }
 
-// void are the elements that have no end.
+// void lists the elements without an end tag.
 var void = []string{"meta", "link", "input", "br", "hr", "img", "wbr", "col"}
 
-// elements are those that our templates write. Letters are in frames of their own.
+// elements lists the elements of the templates. HTML mails have frames of their own.
 var elements = strings.Fields(`html head meta title link script body header footer main nav section article aside h1 h2 h3 h4
 	p dl dt dd ul ol li div span a strong b em i code pre kbd bdi time small mark abbr blockquote q br hr wbr img figure figcaption
 	form fieldset legend label input textarea select option optgroup button output progress meter datalist
@@ -118,13 +117,12 @@ func checkTag(t testing.TB, token html.Token) {
 	}
 }
 
-// local reports whether an address is ours.
+// local reports whether an address is on this site.
 func local(address string) bool {
 	return strings.HasPrefix(address, "#") || strings.HasPrefix(address, "?") || strings.HasPrefix(address, "/") && !strings.HasPrefix(address, "//")
 }
 
-// named reports whether a field has a name: a label that points at it or is around
-// it, or one in an attribute.
+// named reports whether a field has an accessible name: a label or an ARIA attribute.
 func named(d Document, in *html.Node) bool {
 	if Attr(in, "aria-label") != "" || Attr(in, "aria-labelledby") != "" {
 		return true
@@ -140,7 +138,7 @@ func named(d Document, in *html.Node) bool {
 	return false
 }
 
-// Attr returns the value of an attribute; empty when there is none.
+// Attr returns the value of an attribute, or "".
 func Attr(n *html.Node, key string) string {
 	for _, a := range n.Attr {
 		if a.Key == key {
@@ -155,7 +153,7 @@ func Has(n *html.Node, key string) bool {
 	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == key })
 }
 
-// Text is what an element says, with each run of white space as one space.
+// Text returns the text of an element, with white space collapsed.
 func Text(n *html.Node) string {
 	var b strings.Builder
 	for c := range n.Descendants() {
@@ -166,7 +164,7 @@ func Text(n *html.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// All returns the elements of one kind.
+// All returns the elements with a tag name.
 func (d Document) All(name string) []*html.Node {
 	var out []*html.Node
 	for n := range d.Root.Descendants() {
@@ -177,7 +175,7 @@ func (d Document) All(name string) []*html.Node {
 	return out
 }
 
-// WithAttr returns the elements that have an attribute of this value.
+// WithAttr returns the elements with an attribute of this value.
 func (d Document) WithAttr(key, value string) []*html.Node {
 	var out []*html.Node
 	for n := range d.Root.Descendants() {
@@ -188,7 +186,7 @@ func (d Document) WithAttr(key, value string) []*html.Node {
 	return out
 }
 
-// Field returns the input with a name.
+// Field returns the input name.
 func (d Document) Field(name string) *html.Node {
 	d.T.Helper()
 	found := d.WithAttr("name", name)
@@ -198,7 +196,7 @@ func (d Document) Field(name string) *html.Node {
 	return found[0]
 }
 
-// DescribedBy returns what is said about a field beside it.
+// DescribedBy returns the texts that describe a field.
 func (d Document) DescribedBy(name string) []string {
 	d.T.Helper()
 	var out []string
@@ -210,7 +208,7 @@ func (d Document) DescribedBy(name string) []string {
 	return out
 }
 
-// Want holds that the page says each of these.
+// Want asserts that the page contains each text.
 func (d Document) Want(parts ...string) {
 	d.T.Helper()
 	all := Text(d.Root)
@@ -221,7 +219,7 @@ func (d Document) Want(parts ...string) {
 	}
 }
 
-// Alert is what the page says first went wrong; empty when nothing did.
+// Alert returns the first error message of the page, or "".
 func (d Document) Alert() string {
 	for _, n := range d.WithAttr("role", "alert") {
 		return Text(n)

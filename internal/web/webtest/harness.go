@@ -29,11 +29,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// BaseURL is where a [Harness] says that it is.
+// BaseURL is the base URL of a [Harness].
 const BaseURL = "https://help.example.com"
 
-// Harness is a site with accounts: an organization with an admin and an agent,
-// whose names try to be more than text. Areas are registered on Site.
+// Harness is a site with an organization, an admin and an agent, whose names contain
+// HTML. Register sections on Site.
 type Harness struct {
 	Site         *web.Site
 	DB           *db.DB
@@ -50,13 +50,12 @@ type Harness struct {
 	t testing.TB
 }
 
-// EnqueueMail implements account's Mailer.
 func (h *Harness) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { h.Mails = append(h.Mails, m) })
 	return nil
 }
 
-// pay takes what the payment provider says, as the endpoint for it does.
+// pay handles the payment provider's event as its endpoint does.
 func (h *Harness) pay(ctx context.Context, event []byte) error {
 	e, err := payments.New().Parse(&channel.Request{Body: event}, channel.Part{})
 	if err != nil {
@@ -70,8 +69,7 @@ func (h *Harness) pay(ctx context.Context, event []byte) error {
 
 const password = "correct horse"
 
-// NewHarness returns a house on a database of its own, with accounts as change
-// configures them.
+// NewHarness returns a harness on a database of its own; change configures its accounts.
 func NewHarness(t testing.TB, change ...func(*account.Config)) *Harness {
 	t.Helper()
 	h := &Harness{t: t, DB: dbtest.New(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -101,7 +99,7 @@ func NewHarness(t testing.TB, change ...func(*account.Config)) *Harness {
 	return h
 }
 
-// NewOrganization makes another organization.
+// NewOrganization creates another organization.
 func (h *Harness) NewOrganization(name string) account.Organization {
 	h.t.Helper()
 	o, err := h.Accounts.CreateOrganization(h.t.Context(), account.NewOrganization{Name: name})
@@ -111,7 +109,7 @@ func (h *Harness) NewOrganization(name string) account.Organization {
 	return o
 }
 
-// NewUser makes a member of an organization.
+// NewUser creates a member of an organization.
 func (h *Harness) NewUser(o account.Organization, email, name string, role account.Role) account.User {
 	h.t.Helper()
 	u, err := h.Accounts.CreateUser(h.t.Context(), account.NewUser{Email: email, Name: name, Password: password, Organization: o.Slug, Role: role})
@@ -121,13 +119,13 @@ func (h *Harness) NewUser(o account.Organization, email, name string, role accou
 	return u
 }
 
-// Browser is a browser in which somebody is signed in. It keeps its cookies.
+// Browser is a signed-in browser with a cookie jar.
 type Browser struct {
 	h       *Harness
 	cookies map[string]*http.Cookie
 }
 
-// SignIn returns a browser with a session of somebody; of nobody for the zero user.
+// SignIn returns a browser with a session of u, or without a session for the zero user.
 func (h *Harness) SignIn(u account.User) *Browser {
 	h.t.Helper()
 	if u.ID == "" {
@@ -141,7 +139,7 @@ func (h *Harness) SignIn(u account.User) *Browser {
 	return h.SignInWith(in.Tokens)
 }
 
-// SignInWith returns a browser with a session.
+// SignInWith returns a browser with the session of t.
 func (h *Harness) SignInWith(t account.Tokens) *Browser {
 	b := &Browser{h: h, cookies: make(map[string]*http.Cookie)}
 	if t.Access != "" {
@@ -152,7 +150,7 @@ func (h *Harness) SignInWith(t account.Tokens) *Browser {
 	return b
 }
 
-// Do sends a request with the browser's cookies and keeps those it gets.
+// Do sends a request with the browser's cookies and stores those of the response.
 func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	for _, c := range b.cookies {
 		r.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
@@ -169,7 +167,7 @@ func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// Get asks for a page.
+// Get requests a page.
 func (b *Browser) Get(path string) *httptest.ResponseRecorder {
 	return b.Do(httptest.NewRequest(http.MethodGet, path, nil))
 }
@@ -181,7 +179,7 @@ func (b *Browser) Post(path string, form url.Values) *httptest.ResponseRecorder 
 	return b.Do(r)
 }
 
-// PostFiles sends a form that has files.
+// PostFiles sends a form with files.
 func (b *Browser) PostFiles(path string, form url.Values, files ...web.File) *httptest.ResponseRecorder {
 	b.h.t.Helper()
 	var body bytes.Buffer
@@ -213,7 +211,7 @@ func (b *Browser) PostFiles(path string, form url.Values, files ...web.File) *ht
 	return b.Do(r)
 }
 
-// Page asks for a page, which must be there and be as all pages must be.
+// Page requests a page and asserts status 200 and the rules of all pages.
 func (b *Browser) Page(path string) Document {
 	b.h.t.Helper()
 	w := b.Get(path)
@@ -223,8 +221,7 @@ func (b *Browser) Page(path string) Document {
 	return b.check(w)
 }
 
-// WantRefused reads what a request was answered with, which must be a page with this
-// status.
+// WantRefused asserts that w is a page with this status, and parses it.
 func (b *Browser) WantRefused(w *httptest.ResponseRecorder, status int) Document {
 	b.h.t.Helper()
 	if w.Code != status {
@@ -233,8 +230,7 @@ func (b *Browser) WantRefused(w *httptest.ResponseRecorder, status int) Document
 	return b.check(w)
 }
 
-// Follow follows a form that must have been taken: it returns the page after it,
-// and the notice there.
+// Follow asserts that w redirects after a form, and returns the next page and its notice.
 func (b *Browser) Follow(w *httptest.ResponseRecorder) (d Document, notice string) {
 	b.h.t.Helper()
 	if w.Code != http.StatusSeeOther {
@@ -249,8 +245,8 @@ func (b *Browser) Follow(w *httptest.ResponseRecorder) (d Document, notice strin
 
 func (b *Browser) check(w *httptest.ResponseRecorder) Document {
 	b.h.t.Helper()
-	// Pages that show a secret, and those of signing in, are not compressed, here or by a
-	// proxy: their length would say something about it.
+	// Pages with a secret and sign-in pages must not be compressed: their length would
+	// leak information.
 	cache := "no-store"
 	if bytes.Contains(w.Body.Bytes(), []byte(`class="secret"`)) || bytes.Contains(w.Body.Bytes(), []byte(`<body class="out"`)) {
 		cache = "no-store, no-transform"
