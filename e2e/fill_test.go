@@ -219,7 +219,7 @@ func (w *world) tell(i int, tale told, number, mailbox string) int64 {
 		return err
 	})
 	robin := desk.Actor{ID: w.people[admin].ID, Name: w.people[admin].Name}
-	say := func(text string) desk.Written {
+	say := func(text string) desk.Content {
 		says, err := w.Desk.Compose(ctx, desk.Draft{Text: text})
 		if err != nil {
 			w.t.Fatal(err)
@@ -236,7 +236,7 @@ func (w *world) tell(i int, tale told, number, mailbox string) int64 {
 	if tale.reply != "" {
 		says := say(tale.reply)
 		w.write(func(tx *db.Tx) error {
-			_, err := w.Desk.Reply(ctx, tx, w.acme.ID, first.TicketID, desk.Reply{By: robin, Says: says})
+			_, err := w.Desk.Reply(ctx, tx, w.acme.ID, first.TicketID, desk.Reply{By: robin, Content: says})
 			return err
 		})
 	}

@@ -321,7 +321,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	outbox := a.openOutbox(server, from, box)
 	events := new(event.Log)
 	a.live = live.Open(a.DB)
-	events.After(a.tellPages)
+	events.AfterCommit(a.tellPages)
 	newLimiter, err := a.openLimits()
 	if err != nil {
 		return nil, err
@@ -431,7 +431,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
-		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.Copy, Box: box, Audit: a.Audit, Logger: log,
+		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.VerifyCopyHeader, Box: box, Audit: a.Audit, Logger: log,
 		Changed: func(organizationID, ticketID string) { a.live.PublishSoon(organizationID, "ticket:"+ticketID) },
 	})
 	sender.Work(a.queue, a.Desk)

@@ -57,7 +57,7 @@ func TestAttachmentURLOfPayloads(t *testing.T) {
 		},
 		Mail: &channel.Mail{},
 	}
-	files, err := a.Desk.Prepare(t.Context(), message)
+	files, err := a.Desk.StoreFiles(t.Context(), message)
 	if err != nil {
 		t.Fatal(err)
 	}

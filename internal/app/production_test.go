@@ -123,7 +123,7 @@ func TestNoDevPagesInProduction(t *testing.T) {
 	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.Precondition || !strings.Contains(p.Message, "KICKSTAND_PAYMENTS_API_KEY") {
 		t.Errorf("got %v for a checkout, want a precondition with the remedy", err)
 	}
-	if closed.Billing.Sells(account.Pro) || closed.Billing.HasDevCheckout() {
+	if closed.Billing.CanBuy(account.Pro) || closed.Billing.HasDevCheckout() {
 		t.Error("plans are sold without a payment provider")
 	}
 	if err := closed.Billing.Pay(t.Context(), strings.TrimPrefix(checkout, billing.DevCheckoutPath)); problem.Of(err) != problem.NotFound {

@@ -33,12 +33,12 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 	}
 	s := shop.Open(shop.Config{
 		DB: a.DB, Queue: a.queue, Blob: blobs, Box: a.box, Desk: shopDesk{a.Desk},
-		Keepers:     []shop.Keeper{rawEvents{a}, toldEvents{a}, calls{a}},
+		Redactors:   []shop.Redactor{rawEvents{a}, storedEvents{a}, calls{a}},
 		Connections: shopConnections{a.Connections}, Admins: admins{a.Accounts},
 		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
 	})
 	a.Connections.OnChange(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
-		return s.Changed(ctx, tx, shopConnection(c), gone)
+		return s.ConnectionChanged(ctx, tx, shopConnection(c), gone)
 	})
 	return s, nil
 }
@@ -68,40 +68,42 @@ func (d shopDesk) Dossier(ctx context.Context, q db.Querier, organizationID, cus
 // rawEvents are the requests as they came in.
 type rawEvents struct{ *App }
 
-// Forget implements [shop.Keeper].
-func (k rawEvents) Forget(ctx context.Context, p *shop.Person) error { return k.Inbound.Forget(ctx, p) }
-
-// ForgetPlace implements [shop.Keeper].
-func (k rawEvents) ForgetPlace(ctx context.Context, organizationID, place string) error {
-	return k.Inbound.ForgetPlace(ctx, organizationID, place)
+// RedactPerson implements [shop.Redactor].
+func (k rawEvents) RedactPerson(ctx context.Context, p *shop.Person) error {
+	return k.Inbound.RedactPerson(ctx, p)
 }
 
-// toldEvents are those that receivers are told.
-type toldEvents struct{ *App }
+// RedactPlace implements [shop.Redactor].
+func (k rawEvents) RedactPlace(ctx context.Context, organizationID, place string) error {
+	return k.Inbound.RedactPlace(ctx, organizationID, place)
+}
 
-// Forget implements [shop.Keeper].
-func (k toldEvents) Forget(ctx context.Context, p *shop.Person) error {
+// storedEvents are those that receivers are told.
+type storedEvents struct{ *App }
+
+// RedactPerson implements [shop.Redactor].
+func (k storedEvents) RedactPerson(ctx context.Context, p *shop.Person) error {
 	if p.CustomerID == "" {
 		return nil
 	}
-	return event.Forget(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEvents)
+	return event.Redact(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEvents)
 }
 
-// ForgetPlace implements [shop.Keeper]. No event tells of a connection alone.
-func (toldEvents) ForgetPlace(context.Context, string, string) error { return nil }
+// RedactPlace implements [shop.Redactor]. No event tells of a connection alone.
+func (storedEvents) RedactPlace(context.Context, string, string) error { return nil }
 
 // calls are telephone calls.
 type calls struct{ *App }
 
-// Forget implements [shop.Keeper].
-func (k calls) Forget(ctx context.Context, p *shop.Person) error {
+// RedactPerson implements [shop.Redactor].
+func (k calls) RedactPerson(ctx context.Context, p *shop.Person) error {
 	return k.DB.Write(ctx, func(tx *db.Tx) error {
 		return k.Calls.Redact(ctx, tx, p.OrganizationID, append([]string{}, p.TicketIDs...), append([]string{}, p.Contacts...))
 	})
 }
 
-// ForgetPlace implements [shop.Keeper]. Nobody calls a shop's connection.
-func (calls) ForgetPlace(context.Context, string, string) error { return nil }
+// RedactPlace implements [shop.Redactor]. Nobody calls a shop's connection.
+func (calls) RedactPlace(context.Context, string, string) error { return nil }
 
 // shopConnections are the connections as package shop knows them.
 type shopConnections struct{ *connection.Service }

@@ -279,7 +279,7 @@ func TestShop(t *testing.T) {
 
 	find := func(organizationID string) string {
 		t.Helper()
-		id, err := r.Desk.Whose(t.Context(), r.DB, organizationID, channel.Party{Email: "ana@client.example"})
+		id, err := r.Desk.CustomerByContact(t.Context(), r.DB, organizationID, channel.Party{Email: "ana@client.example"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,11 +101,11 @@ func (s *Service) State(ctx context.Context, organizationID string) (State, erro
 		return State{}, err
 	}
 	state := State{Plan: o.Plan, PendingPlan: o.PendingPlan, PastDue: o.PastDue}
-	list, err := subscriptionsOf(ctx, s.db, organizationID)
+	list, err := loadSubscriptions(ctx, s.db, organizationID)
 	if err != nil {
 		return State{}, err
 	}
-	if sub := s.foremost(list); sub != nil {
+	if sub := s.primary(list); sub != nil {
 		state.SubscriptionID, state.CustomerID, state.Status = sub.id, sub.customerID, sub.Facts.State.Status
 		state.PeriodEnd, state.CancelAtPeriodEnd = sub.periodEnd(), sub.Facts.State.CancelAtPeriodEnd
 	}
@@ -133,12 +133,12 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 	if wanted.Compare(o.Plan) <= 0 {
 		return "", problem.New(problem.Conflict, "%s has the plan %s already", o.Name, o.Plan)
 	}
-	list, err := subscriptionsOf(ctx, s.db, o.ID)
+	list, err := loadSubscriptions(ctx, s.db, o.ID)
 	if err != nil {
 		return "", err
 	}
 	for _, sub := range list {
-		if sub.goesOn() {
+		if sub.isRenewing() {
 			return "", problem.New(problem.Conflict,
 				"%s pays for a subscription already; it is changed or cancelled with the payment provider, not by paying for another", o.Name)
 		}
@@ -161,8 +161,8 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 	return url, nil
 }
 
-// Sells reports whether a plan can be paid for here.
-func (s *Service) Sells(p account.Plan) bool {
+// CanBuy reports whether a plan can be paid for here.
+func (s *Service) CanBuy(p account.Plan) bool {
 	return p != account.Free && (s.checkout.builtIn || s.checkout.key != "" && s.checkout.prices[p] != "")
 }
 
@@ -177,29 +177,29 @@ func KeyPlan(p account.Plan) apikey.Plan {
 	return apikey.Standard
 }
 
-// wish is the plan for which an organization went to the checkout last.
-type wish struct {
+// planRequest is the plan for which an organization went to the checkout last.
+type planRequest struct {
 	plan account.Plan // empty: it never did
 	at   time.Time
 }
 
-func wishOf(ctx context.Context, q db.Querier, organizationID string) (wish, error) {
-	w, err := db.One(ctx, q, func(row db.Row) (wish, error) {
-		var w wish
+func loadPlanRequest(ctx context.Context, q db.Querier, organizationID string) (planRequest, error) {
+	w, err := db.One(ctx, q, func(row db.Row) (planRequest, error) {
+		var w planRequest
 		err := row.Scan((*string)(&w.plan), db.IntoTime(&w.at))
 		return w, err
 	}, "SELECT plan, wanted_at FROM billing_wishes WHERE organization_id = $1", organizationID)
 	if errors.Is(err, db.ErrNoRows) {
-		return wish{}, nil
+		return planRequest{}, nil
 	}
 	if err != nil {
-		return wish{}, fmt.Errorf("read wanted plan: %w", err)
+		return planRequest{}, fmt.Errorf("read wanted plan: %w", err)
 	}
 	return w, nil
 }
 
-// keepWish notes for which plan an organization goes to the checkout.
-func keepWish(ctx context.Context, d *db.DB, organizationID string, wanted account.Plan) error {
+// savePlanRequest notes for which plan an organization goes to the checkout.
+func savePlanRequest(ctx context.Context, d *db.DB, organizationID string, wanted account.Plan) error {
 	err := d.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO billing_wishes (organization_id, plan, wanted_at) VALUES ($1, $2, $3)
 			ON CONFLICT (organization_id) DO UPDATE SET plan = excluded.plan, wanted_at = excluded.wanted_at`,

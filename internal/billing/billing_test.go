@@ -120,8 +120,8 @@ func (f *fixture) user(t testing.TB, o account.Organization, role account.Role) 
 	return u
 }
 
-// take has events take effect, each in a transaction of its own.
-func (f *fixture) take(t testing.TB, events ...channel.Payment) billing.Result {
+// intake has events take effect, each in a transaction of its own.
+func (f *fixture) intake(t testing.TB, events ...channel.Payment) billing.Result {
 	t.Helper()
 	var last billing.Result
 	for _, e := range events {
@@ -190,18 +190,18 @@ func invoice(kind channel.PaymentKind, minute int, id string, attempt int64) cha
 func TestSignup(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o := f.organization(t, "Acme", account.Free)
-	r := f.take(t, subscription(channel.SubscriptionCreated, 0, "active", "price_pro"))
+	r := f.intake(t, subscription(channel.SubscriptionCreated, 0, "active", "price_pro"))
 	if want := (billing.Result{Outcome: billing.Unlinked, SubscriptionID: "sub_1"}); r != want {
 		t.Errorf("a subscription of nobody: got %+v, want %+v", r, want)
 	}
 	if got := f.standing(t, o); got != (account.Standing{Plan: account.Free}) {
 		t.Errorf("before it is linked: got %+v, want free", got)
 	}
-	r = f.take(t, checkout(0, "paid", o, "pro"))
+	r = f.intake(t, checkout(0, "paid", o, "pro"))
 	if want := (billing.Result{Outcome: billing.Applied, SubscriptionID: "sub_1", OrganizationID: o.ID, Plan: account.Pro}); r != want {
 		t.Errorf("a paid checkout: got %+v, want %+v", r, want)
 	}
-	f.take(t, subscription(channel.SubscriptionUpdated, 5, "active", "price_pro"))
+	f.intake(t, subscription(channel.SubscriptionUpdated, 5, "active", "price_pro"))
 	want := billing.State{
 		Plan: account.Pro, SubscriptionID: "sub_1", CustomerID: "cus_1", Status: "active", PeriodEnd: at(43_205),
 	}
@@ -210,11 +210,11 @@ func TestSignup(t *testing.T) {
 	}
 	cancelled := subscription(channel.SubscriptionUpdated, 6, "active", "price_pro")
 	cancelled.CancelAtPeriodEnd = true
-	f.take(t, cancelled)
+	f.intake(t, cancelled)
 	if got := f.state(t, o); !got.CancelAtPeriodEnd || got.Plan != account.Pro {
 		t.Errorf("cancelled at the end of the period: %+v, want pro until then", got)
 	}
-	f.take(t, subscription(channel.SubscriptionDeleted, 43_205, "canceled", "price_pro"))
+	f.intake(t, subscription(channel.SubscriptionDeleted, 43_205, "canceled", "price_pro"))
 	if got := f.state(t, o); got.Plan != account.Free || got.Status != "canceled" {
 		t.Errorf("deleted: %+v, want free", got)
 	}
@@ -227,10 +227,10 @@ func TestSignup(t *testing.T) {
 func TestUntouched(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	given, other := f.organization(t, "Given", account.Business), f.organization(t, "Other", account.Free)
-	f.take(t, checkout(0, "paid", other, "pro"), subscription(channel.SubscriptionDeleted, 9, "canceled", ""))
+	f.intake(t, checkout(0, "paid", other, "pro"), subscription(channel.SubscriptionDeleted, 9, "canceled", ""))
 	once := checkout(1, "paid", given, "pro")
 	once.SubscriptionID, once.CustomerID = "", "cus_given"
-	if r := f.take(t, once); r != (billing.Result{Outcome: billing.NoSubscription}) {
+	if r := f.intake(t, once); r != (billing.Result{Outcome: billing.NoSubscription}) {
 		t.Errorf("bought once: got %+v, want that it is no subscription", r)
 	}
 	// A first payment that fails has not begun anything.
@@ -238,7 +238,7 @@ func TestUntouched(t *testing.T) {
 	begun.SubscriptionID, begun.CustomerID = "sub_given", "cus_given"
 	tried := invoice(channel.InvoiceFailed, 2, "in_given", 1)
 	tried.SubscriptionID, tried.CustomerID = "sub_given", "cus_given"
-	r := f.take(t, begun, tried)
+	r := f.intake(t, begun, tried)
 	if want := (billing.Result{Outcome: billing.Applied, SubscriptionID: "sub_given", OrganizationID: given.ID, Plan: account.Business}); r != want {
 		t.Errorf("a first payment that failed: got %+v, want %+v", r, want)
 	}
@@ -253,7 +253,7 @@ func TestUntouched(t *testing.T) {
 // TestUnknownOrganization: an organization of another installation is no error.
 func TestUnknownOrganization(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
-	r := f.take(t, checkout(0, "paid", account.Organization{ID: "elsewhere"}, "pro"), invoice(channel.InvoiceFailed, 1, "in_1", 1))
+	r := f.intake(t, checkout(0, "paid", account.Organization{ID: "elsewhere"}, "pro"), invoice(channel.InvoiceFailed, 1, "in_1", 1))
 	if want := (billing.Result{Outcome: billing.Unlinked, SubscriptionID: "sub_1", OrganizationID: "elsewhere"}); r != want {
 		t.Errorf("got %+v, want %+v", r, want)
 	}
@@ -305,7 +305,7 @@ func TestPlan(t *testing.T) {
 		o := f.organization(t, fmt.Sprintf("Plan %d", i), account.Free)
 		events := tt.events(o)
 		own(events, fmt.Sprint(i))
-		f.take(t, events...)
+		f.intake(t, events...)
 		if got := f.state(t, o).Plan; got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
@@ -332,11 +332,11 @@ func TestWantedPlan(t *testing.T) {
 	if got, want := f.standing(t, o), (account.Standing{Plan: account.Free, PendingPlan: account.Business}); got != want {
 		t.Errorf("at the checkout: got %+v, want %+v", got, want)
 	}
-	f.take(t, checkout(0, "paid", o, ""))
+	f.intake(t, checkout(0, "paid", o, ""))
 	if got, want := f.standing(t, o), (account.Standing{Plan: account.Business}); got != want {
 		t.Errorf("paid: got %+v, want %+v", got, want)
 	}
-	f.take(t, subscription(channel.SubscriptionDeleted, 1, "canceled", ""))
+	f.intake(t, subscription(channel.SubscriptionDeleted, 1, "canceled", ""))
 	if got, want := f.standing(t, o), (account.Standing{Plan: account.Free}); got != want {
 		t.Errorf("deleted: got %+v, want %+v", got, want)
 	}
@@ -344,7 +344,7 @@ func TestWantedPlan(t *testing.T) {
 	if _, err := f.StartForOrganization(t.Context(), f.user(t, o, account.Admin), account.Pro); err != nil {
 		t.Fatal(err)
 	}
-	f.take(t, subscription(channel.SubscriptionDeleted, 1, "canceled", ""))
+	f.intake(t, subscription(channel.SubscriptionDeleted, 1, "canceled", ""))
 	if got, want := f.standing(t, o), (account.Standing{Plan: account.Free, PendingPlan: account.Pro}); got != want {
 		t.Errorf("wanted again: got %+v, want %+v", got, want)
 	}
@@ -383,18 +383,18 @@ func TestStartForOrganization(t *testing.T) {
 			t.Errorf("StartForOrganization() = %q, %v; want a checkout", url, err)
 		}
 	}
-	f.take(t, checkout(0, "paid", o, "pro"))
+	f.intake(t, checkout(0, "paid", o, "pro"))
 	if err := start(admin, account.Pro); problem.Of(err) != problem.Conflict {
 		t.Errorf("what is paid already: %v, want a conflict", err)
 	}
 	if err := start(admin, account.Business); problem.Of(err) != problem.Conflict || !strings.Contains(err.Error(), "payment provider") {
 		t.Errorf("a second subscription: %v, want a conflict that tells where to go", err)
 	}
-	f.take(t, subscription(channel.SubscriptionUpdated, 1, "unpaid", "price_pro"))
+	f.intake(t, subscription(channel.SubscriptionUpdated, 1, "unpaid", "price_pro"))
 	if err := start(admin, account.Business); problem.Of(err) != problem.Conflict {
 		t.Errorf("beside a subscription that is not paid for: %v, want a conflict", err)
 	}
-	f.take(t, subscription(channel.SubscriptionDeleted, 2, "canceled", "price_pro"))
+	f.intake(t, subscription(channel.SubscriptionDeleted, 2, "canceled", "price_pro"))
 	if err := start(admin, account.Pro); err != nil {
 		t.Errorf("after the subscription: %v", err)
 	}
@@ -405,10 +405,10 @@ func TestStartForOrganization(t *testing.T) {
 func TestLinkMoves(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	a, b := f.organization(t, "A", account.Free), f.organization(t, "B", account.Free)
-	f.take(t, checkout(0, "paid", a, "pro"))
+	f.intake(t, checkout(0, "paid", a, "pro"))
 	moved := subscription(channel.SubscriptionUpdated, 1, "active", "price_pro")
 	moved.OrganizationID = b.ID
-	f.take(t, moved, checkout(0, "paid", a, "pro"))
+	f.intake(t, moved, checkout(0, "paid", a, "pro"))
 	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Free || pb != account.Pro {
 		t.Errorf("A has %s and B %s, want free and pro", pa, pb)
 	}
@@ -421,20 +421,20 @@ func TestCustomerMoves(t *testing.T) {
 	a, b, given := f.organization(t, "A", account.Free), f.organization(t, "B", account.Free), f.organization(t, "Given", account.Business)
 	once := checkout(0, "paid", given, "")
 	once.SubscriptionID = ""
-	f.take(t, once)
+	f.intake(t, once)
 	once.OrganizationID, once.Created = a.ID, at(1)
-	f.take(t, once, subscription(channel.SubscriptionCreated, 1, "active", "price_pro"))
+	f.intake(t, once, subscription(channel.SubscriptionCreated, 1, "active", "price_pro"))
 	if got := f.state(t, a).Plan; got != account.Pro {
 		t.Fatalf("A has %s, want pro by its customer", got)
 	}
 	once.OrganizationID, once.Created = b.ID, at(2)
-	f.take(t, once)
+	f.intake(t, once)
 	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Free || pb != account.Pro {
 		t.Errorf("the customer is B's: A has %s and B %s, want free and pro", pa, pb)
 	}
 	named := subscription(channel.SubscriptionUpdated, 1, "active", "price_pro") // no news of the customer
 	named.OrganizationID = a.ID
-	f.take(t, named)
+	f.intake(t, named)
 	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Pro || pb != account.Free {
 		t.Errorf("the subscription is A's: A has %s and B %s, want pro and free", pa, pb)
 	}
@@ -457,13 +457,13 @@ func TestOtherProduct(t *testing.T) {
 		}
 		own(events, o.ID)
 		for _, i := range order {
-			f.take(t, events[i])
+			f.intake(t, events[i])
 		}
 		if got := f.state(t, o).Plan; got != account.Free {
 			t.Errorf("told in the order %v: got %s, want free", order, got)
 		}
 		events[1].Plan, events[1].Created = "pro", at(1)
-		f.take(t, events[1])
+		f.intake(t, events[1])
 		if got := f.state(t, o).Plan; got != account.Pro {
 			t.Errorf("with metadata: got %s, want pro", got)
 		}
@@ -482,7 +482,7 @@ func TestParallel(t *testing.T) {
 			e.Plan = "business"
 		}
 		e.SubscriptionID = fmt.Sprintf("sub_%d", i)
-		wg.Go(func() { f.take(t, e) })
+		wg.Go(func() { f.intake(t, e) })
 	}
 	wg.Wait()
 	if got := f.standing(t, o); got != (account.Standing{Plan: account.Business}) {

@@ -135,7 +135,7 @@ func (k *Checkout) StartCheckout(ctx context.Context, c account.CheckoutRequest)
 	if err != nil {
 		return "", err
 	}
-	return page, keepWish(ctx, k.db, c.OrganizationID, c.Plan)
+	return page, savePlanRequest(ctx, k.db, c.OrganizationID, c.Plan)
 }
 
 // hostedPage has the provider make a page for one checkout.
@@ -217,11 +217,11 @@ func (k *Checkout) call(ctx context.Context, path string, form url.Values, into 
 			case <-ctx.Done():
 			}
 		}
-		if err = k.try(ctx, path, idempotency, form, into); err == nil {
+		if err = k.post(ctx, path, idempotency, form, into); err == nil {
 			return nil
 		}
 		if refused, ok := errors.AsType[*apiError](err); ok && !refused.temporary() {
-			return k.misconfigured(refused)
+			return k.configurationError(refused)
 		}
 		if ctx.Err() != nil {
 			break
@@ -230,8 +230,8 @@ func (k *Checkout) call(ctx context.Context, path string, form url.Values, into 
 	return problem.New(problem.Unavailable, "the payment provider cannot be reached at the moment; try again in a minute").Because(err)
 }
 
-// misconfigured is a refusal that only whoever runs this can mend.
-func (k *Checkout) misconfigured(refused *apiError) error {
+// configurationError is a refusal that only whoever runs this can mend.
+func (k *Checkout) configurationError(refused *apiError) error {
 	switch {
 	case refused.status == http.StatusUnauthorized, refused.status == http.StatusForbidden:
 		return fmt.Errorf("the payment provider does not take the API key (payments-api-key): %w", refused)
@@ -241,8 +241,8 @@ func (k *Checkout) misconfigured(refused *apiError) error {
 	return fmt.Errorf("the payment provider refuses the checkout: %w", refused)
 }
 
-// try posts once. Its error is an [*apiError] when the provider has answered.
-func (k *Checkout) try(ctx context.Context, path, idempotency string, form url.Values, into any) error {
+// post posts once. Its error is an [*apiError] when the provider has answered.
+func (k *Checkout) post(ctx context.Context, path, idempotency string, form url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, k.api.String()+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		return err

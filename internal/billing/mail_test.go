@@ -85,7 +85,7 @@ func TestFailureMail(t *testing.T) {
 		events := tt.events(o)
 		own(events, o.ID)
 		f.mail.mails = nil
-		f.take(t, events...)
+		f.intake(t, events...)
 		if got := len(f.mail.mails); got != tt.want {
 			t.Errorf("%s: %d mails, want %d", tt.name, got, tt.want)
 		}
@@ -101,7 +101,7 @@ func TestFailureMailText(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o := f.organization(t, "Größe & <Co>", account.Free)
 	event := invoice(channel.InvoiceFailed, 9, "in_2", 1)
-	r := f.take(t, checkout(0, "paid", o, "pro"), event)
+	r := f.intake(t, checkout(0, "paid", o, "pro"), event)
 	if r.Mails != 1 || !r.PastDue || r.Plan != account.Pro {
 		t.Errorf("the failure came to %+v, want pro, past due, and one mail", r)
 	}
@@ -121,12 +121,12 @@ func TestFailureMailText(t *testing.T) {
 		t.Errorf("the text does not say that nothing changes:\n%s", m.Text)
 	}
 	event.Attempt, event.Created, event.PayURL = 2, at(19), ""
-	f.take(t, event)
+	f.intake(t, event)
 	if last := f.mail.mails[1]; !strings.Contains(last.Text, "Open Kickstand:\n\nhttps://help.example/\n") {
 		t.Errorf("without a page to pay at:\n%s", last.Text)
 	}
 	event.Attempt, event.Created = 3, at(29)
-	f.take(t, subscription(channel.SubscriptionUpdated, 29, "unpaid", "price_pro"), event)
+	f.intake(t, subscription(channel.SubscriptionUpdated, 29, "unpaid", "price_pro"), event)
 	last := f.mail.mails[2].Text
 	if !strings.Contains(last, "the plan pro of Größe & <Co> could not") || !strings.Contains(last, "Until it is paid, Größe & <Co> has the plan free.") ||
 		strings.Contains(last, "Nothing changes") {

@@ -140,7 +140,7 @@ const jobKind = "call"
 func (s *Service) Work(p Placer) {
 	s.placer = p
 	s.queue.Handle(queue.Worker{
-		Kind: jobKind, Run: s.run,
+		Kind: jobKind, Run: s.placeNext,
 		Retry: retry,
 	})
 }

@@ -231,7 +231,7 @@ func TestEveryOrder(t *testing.T) {
 				t.Errorf("%v: %d messages at once", o, len(got))
 			}
 		}
-		time.Sleep(call.Patience)
+		time.Sleep(call.TranscriptionWait)
 		synctest.Wait()
 		tickets = f.desk.all()
 		for i, o := range sequences {
@@ -534,11 +534,11 @@ func TestUnion(t *testing.T) {
 					for _, step := range order {
 						f.intake(steps[step]())
 						if patient { // so that each call makes a ticket while it is alone
-							time.Sleep(call.Patience)
+							time.Sleep(call.TranscriptionWait)
 						}
 						synctest.Wait()
 					}
-					time.Sleep(2 * call.Patience)
+					time.Sleep(2 * call.TranscriptionWait)
 					synctest.Wait()
 					all := f.desk.all()
 					if len(all) != 1 {
@@ -697,7 +697,7 @@ func TestRedact(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * call.Patience)
+		time.Sleep(2 * call.TranscriptionWait)
 		synctest.Wait()
 		if got := len(f.desk.list); got != 2 {
 			t.Errorf("placed %d messages, want that of before and the other's", got)

@@ -92,11 +92,11 @@ func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string)
 	return a, content, nil
 }
 
-// Prepare stores the contents of a message's attachments, so that the transaction
+// StoreFiles stores the contents of a message's attachments, so that the transaction
 // of [Service.Intake] need not. It returns one reference per attachment, zero for
 // those without content, to be handed over in Inbound.Files. A nil message has
 // none. Repeating it is harmless.
-func (s *Service) Prepare(ctx context.Context, m *channel.Message) ([]blob.Ref, error) {
+func (s *Service) StoreFiles(ctx context.Context, m *channel.Message) ([]blob.Ref, error) {
 	if m == nil || len(m.Attachments) == 0 {
 		return nil, nil
 	}
@@ -114,7 +114,7 @@ func (s *Service) Prepare(ctx context.Context, m *channel.Message) ([]blob.Ref, 
 }
 
 // attach gives m the attachments of what came in, and rewrites the links to them.
-func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref, promises []Promise) {
+func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref, promises []FetchJob) {
 	links := make(map[string]string)
 	for i, a := range from {
 		id := newID()

@@ -112,9 +112,9 @@ func BenchmarkCreateTicket(b *testing.B) {
 		name   string
 		ticket func(i int) desk.NewTicket
 	}{
-		{"known", func(int) desk.NewTicket { return desk.NewTicket{CustomerID: ana.ID, Says: says} }},
+		{"known", func(int) desk.NewTicket { return desk.NewTicket{CustomerID: ana.ID, Content: says} }},
 		{"new", func(i int) desk.NewTicket {
-			return desk.NewTicket{Customer: &desk.Person{Email: fmt.Sprintf("%d-%d@c.example", i, rand.Uint64())}, Says: says}
+			return desk.NewTicket{Customer: &desk.Person{Email: fmt.Sprintf("%d-%d@c.example", i, rand.Uint64())}, Content: says}
 		}},
 		{"empty", func(int) desk.NewTicket { return desk.NewTicket{CustomerID: ana.ID} }},
 	} {

@@ -186,25 +186,25 @@ type Config struct {
 
 // Service is the helpdesk. It is safe for concurrent use.
 type Service struct {
-	db         *db.DB
-	queue      *queue.Queue
-	events     *event.Log
-	blob       blob.Store
-	directory  Directory
-	addresses  Addresses
-	baseURL    string
-	dispatcher Dispatcher
-	mailer     Mailer
-	copyMAC    func(organizationID, header string) (string, bool)
-	closeAfter time.Duration
-	onChange   func(organizationID, ticketID string) // nil: nobody listens
-	box        *seal.Box
-	audit      *audit.Log
-	policies   policies
-	pace       pace
-	log        *slog.Logger
-	sanitizer  *safehtml.Sanitizer
-	pending    chan struct{} // capacity 1: something was written that is to be indexed
+	db          *db.DB
+	queue       *queue.Queue
+	events      *event.Log
+	blob        blob.Store
+	directory   Directory
+	addresses   Addresses
+	baseURL     string
+	dispatcher  Dispatcher
+	mailer      Mailer
+	copyMAC     func(organizationID, header string) (string, bool)
+	closeAfter  time.Duration
+	onChanged   func(organizationID, ticketID string) // nil: nobody listens
+	box         *seal.Box
+	audit       *audit.Log
+	policies    policies
+	budget      budget
+	log         *slog.Logger
+	sanitizer   *safehtml.Sanitizer
+	indexNeeded chan struct{} // capacity 1: something was written that is to be indexed
 }
 
 // Open returns the service and registers its workers with the queue.
@@ -213,20 +213,20 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		pending:   make(chan struct{}, 1),
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChange: c.Changed, audit: c.Audit,
+		indexNeeded: make(chan struct{}, 1),
+		sanitizer:   safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, audit: c.Audit,
 	}
-	s.pace = defaultPace(s.db.Postgres())
+	s.budget = defaultBudget(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.closeAfter == 0 {
 		s.closeAfter = 7 * 24 * time.Hour
 	}
-	c.Queue.Handle(queue.Worker{Kind: forgetKind, Concurrency: 1, Run: s.forgetDue})
-	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.closeDue})
+	c.Queue.Handle(queue.Worker{Kind: blobDeletionKind, Concurrency: 1, Run: s.runBlobDeletion})
+	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.runCloseJob})
 	c.Queue.Handle(queue.Worker{
-		Kind: slaKind, Run: s.slaDue,
+		Kind: slaKind, Run: s.runSLAJob,
 		// Nothing else would ever start the clock again.
 		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
 	})

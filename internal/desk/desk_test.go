@@ -28,7 +28,7 @@ func (f *fixture) intake(in desk.Inbound) desk.Result {
 func (f *fixture) tryIntake(in desk.Inbound) (r desk.Result, err error) {
 	ctx := f.Context()
 	if in.Files == nil {
-		if in.Files, err = f.desk.Prepare(ctx, in.Event.Message); err != nil {
+		if in.Files, err = f.desk.StoreFiles(ctx, in.Event.Message); err != nil {
 			return r, err
 		}
 	}
@@ -253,10 +253,10 @@ func TestShortCode(t *testing.T) {
 	if err != nil || !slices.Equal(c.Identities, []desk.Identity{{Channel: "sms", ExternalID: "ALERTS"}}) {
 		t.Errorf("customer: %+v, %v", c, err)
 	}
-	if known, err := f.desk.KnowsThread(t.Context(), f.db, smsA, "ALERTS"); err != nil || !known {
+	if known, err := f.desk.HasThread(t.Context(), f.db, smsA, "ALERTS"); err != nil || !known {
 		t.Errorf("known: %v, %v", known, err)
 	}
-	if known, err := f.desk.KnowsThread(t.Context(), f.db, smsA, "OTHERS"); err != nil || known {
+	if known, err := f.desk.HasThread(t.Context(), f.db, smsA, "OTHERS"); err != nil || known {
 		t.Errorf("unknown: %v, %v", known, err)
 	}
 }

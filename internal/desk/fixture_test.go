@@ -98,7 +98,7 @@ func fixtureOn(t testing.TB, d *db.DB, change ...func(*desk.Config)) *fixture {
 	}
 	f.desk = desk.Open(c)
 	if _, ok := t.(*testing.B); !ok {
-		events.After(func(e []event.Event) {
+		events.AfterCommit(func(e []event.Event) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.log = append(f.log, e...)

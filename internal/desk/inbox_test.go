@@ -25,7 +25,7 @@ const fredID = "0190c0de-0000-7000-8000-0000000000d3"
 // unread are the numbers of all tickets that somebody has not read, in order.
 func (f *fixture) unread(userID string) string {
 	f.Helper()
-	tickets, _, err := f.desk.FindTickets(f.Context(), f.db, orgA, desk.TicketQuery{Sort: desk.Sort{Member: desk.ByNumber}})
+	tickets, _, err := f.desk.FindTickets(f.Context(), f.db, orgA, desk.TicketQuery{Sort: desk.Sort{Field: desk.ByNumber}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestUnread(t *testing.T) {
 	f.read(graceID, one.TicketID)
 	w := f.waiting(m.ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.Failed(t.Context(), tx, &w, channel.SendResult{Reason: "no such number"})
+		return f.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Reason: "no such number"})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -159,14 +159,14 @@ func TestUnreadWhenMerged(t *testing.T) {
 	}
 }
 
-func (f *fixture) keep(org string, d desk.KeptDraft) error {
-	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.KeepDraft(f.Context(), tx, org, d) })
+func (f *fixture) saveDraft(org string, d desk.SavedDraft) error {
+	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.SaveDraft(f.Context(), tx, org, d) })
 }
 
 // drafts are somebody's in a ticket, by kind.
 func (f *fixture) drafts(userID, ticketID string) string {
 	f.Helper()
-	kept, err := f.desk.KeptDrafts(f.Context(), f.db, orgA, userID, ticketID)
+	kept, err := f.desk.SavedDrafts(f.Context(), f.db, orgA, userID, ticketID)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -181,10 +181,10 @@ func TestDrafts(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	r := f.intake(text(number, "one"))
 	id := r.TicketID
-	keep := func(d desk.KeptDraft) {
+	keep := func(d desk.SavedDraft) {
 		t.Helper()
 		d.TicketID = id
-		if err := f.keep(orgA, d); err != nil {
+		if err := f.saveDraft(orgA, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,34 +194,34 @@ func TestDrafts(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", what, got, want)
 		}
 	}
-	keep(desk.KeptDraft{UserID: graceID, Kind: desk.KindReply, Text: "Dear", ConversationID: r.ConversationID})
-	keep(desk.KeptDraft{UserID: graceID, Kind: desk.KindNote, Text: "who?"})
-	keep(desk.KeptDraft{UserID: fredID, Kind: desk.KindReply, Text: "Hi"})
-	keep(desk.KeptDraft{UserID: graceID, Kind: desk.KindReply, Text: "Dear Ana", ConversationID: r.ConversationID})
+	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: "Dear", ConversationID: r.ConversationID})
+	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindNote, Text: "who?"})
+	keep(desk.SavedDraft{UserID: fredID, Kind: desk.KindReply, Text: "Hi"})
+	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: "Dear Ana", ConversationID: r.ConversationID})
 	want("kept", graceID, "note: who?, reply: Dear Ana")
 	want("somebody else's", fredID, "reply: Hi")
-	kept, err := f.desk.KeptDrafts(t.Context(), f.db, orgA, graceID, id)
+	kept, err := f.desk.SavedDrafts(t.Context(), f.db, orgA, graceID, id)
 	if d := kept[desk.KindReply]; err != nil || d.ConversationID != r.ConversationID || d.UpdatedAt.IsZero() || d.TicketID != id || d.UserID != graceID {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	if kept, err := f.desk.KeptDrafts(t.Context(), f.db, orgB, graceID, id); err != nil || len(kept) != 0 {
+	if kept, err := f.desk.SavedDrafts(t.Context(), f.db, orgB, graceID, id); err != nil || len(kept) != 0 {
 		t.Errorf("of another organization: got %+v, %v", kept, err)
 	}
 	other := f.intake(text("+4915112345672", "two"))
-	drafted, err := f.desk.Drafted(t.Context(), f.db, graceID, []desk.Ticket{f.ticket(id), f.ticket(other.TicketID)})
+	drafted, err := f.desk.TicketsWithDrafts(t.Context(), f.db, graceID, []desk.Ticket{f.ticket(id), f.ticket(other.TicketID)})
 	if err != nil || len(drafted) != 1 || !drafted[id] {
 		t.Errorf("got drafts in %v, %v", drafted, err)
 	}
 
-	for what, d := range map[string]desk.KeptDraft{
+	for what, d := range map[string]desk.SavedDraft{
 		"no kind":  {TicketID: id, UserID: graceID, Text: "x"},
 		"too long": {TicketID: id, UserID: graceID, Kind: desk.KindNote, Text: strings.Repeat("é", 100_001)},
 	} {
-		if err := f.keep(orgA, d); problem.Of(err) != problem.Invalid {
+		if err := f.saveDraft(orgA, d); problem.Of(err) != problem.Invalid {
 			t.Errorf("%s: got %v, want invalid", what, err)
 		}
 	}
-	if err := f.keep(orgB, desk.KeptDraft{TicketID: id, UserID: heidiID, Kind: desk.KindNote, Text: "x"}); problem.Of(err) != problem.NotFound {
+	if err := f.saveDraft(orgB, desk.SavedDraft{TicketID: id, UserID: heidiID, Kind: desk.KindNote, Text: "x"}); problem.Of(err) != problem.NotFound {
 		t.Errorf("another organization's ticket: got %v, want not found", err)
 	}
 
@@ -233,10 +233,10 @@ func TestDrafts(t *testing.T) {
 	want("after the note", graceID, "")
 	want("after another's reply", fredID, "reply: Hi")
 
-	keep(desk.KeptDraft{UserID: graceID, Kind: desk.KindReply, Text: "x"})
+	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: "x"})
 	says, failure := f.compose(desk.Draft{Text: "x"}), problem.New(problem.Conflict, "changed my mind")
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		if _, err := f.desk.Reply(t.Context(), tx, orgA, id, desk.Reply{By: grace, Says: says}); err != nil {
+		if _, err := f.desk.Reply(t.Context(), tx, orgA, id, desk.Reply{By: grace, Content: says}); err != nil {
 			return err
 		}
 		return failure
@@ -244,10 +244,10 @@ func TestDrafts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("after a reply that was not written", graceID, "reply: x")
-	keep(desk.KeptDraft{UserID: graceID, Kind: desk.KindReply, Text: " \n"})
+	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: " \n"})
 	want("after an empty one", graceID, "")
 
-	keep(desk.KeptDraft{UserID: graceID, Kind: desk.KindReply, Text: "x"})
+	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: "x"})
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.Unassign(t.Context(), tx, orgA, graceID) }); err != nil {
 		t.Fatal(err)
 	}
@@ -263,11 +263,11 @@ func TestDrafts(t *testing.T) {
 func TestDraftsWhenMerged(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	one, two := f.intake(text("+4915112345671", "one")), f.intake(text("+4915112345672", "two"))
-	for _, d := range []desk.KeptDraft{
+	for _, d := range []desk.SavedDraft{
 		{TicketID: one.TicketID, UserID: graceID, Kind: desk.KindReply, Text: "1"}, {TicketID: one.TicketID, UserID: graceID, Kind: desk.KindNote, Text: "1"},
 		{TicketID: two.TicketID, UserID: graceID, Kind: desk.KindReply, Text: "2"},
 	} {
-		if err := f.keep(orgA, d); err != nil {
+		if err := f.saveDraft(orgA, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestDraftsWhenMerged(t *testing.T) {
 func TestDraftsAreRedacted(t *testing.T) {
 	f := newFixture(t)
 	r := f.intake(text(number, "I am Ana"))
-	if err := f.keep(orgA, desk.KeptDraft{TicketID: r.TicketID, UserID: graceID, Kind: desk.KindReply, Text: "Dear Ana"}); err != nil {
+	if err := f.saveDraft(orgA, desk.SavedDraft{TicketID: r.TicketID, UserID: graceID, Kind: desk.KindReply, Text: "Dear Ana"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.desk.Redact(t.Context(), orgA, r.CustomerID); err != nil {
@@ -399,7 +399,7 @@ func TestDueAt(t *testing.T) {
 			}
 			var listed []int64
 			for _, q := range []desk.TicketQuery{
-				{Sort: desk.Sort{Member: desk.ByDueAt}}, {DueAt: period.Range{High: new(time.Now().Add(1000 * time.Hour))}},
+				{Sort: desk.Sort{Field: desk.ByDueAt}}, {DueAt: period.Range{High: new(time.Now().Add(1000 * time.Hour))}},
 			} {
 				if listed = f.numbers(orgA, q); (len(listed) == 1) != (want >= 0) {
 					t.Errorf("%s: %+v lists %v", what, q, listed)
@@ -465,11 +465,11 @@ func TestTally(t *testing.T) {
 	w.base = time.Now().Add(time.Hour) // of due times to come
 	w.add(r, 150)
 	for _, most := range []int{5, 1000} {
-		got, err := f.desk.TallyTickets(t.Context(), f.db, w.org, graceID, most)
+		got, err := f.desk.TicketCounts(t.Context(), f.db, w.org, graceID, most)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := desk.Tally{Status: map[desk.Status]int{}, Channel: map[string]int{}, Priority: map[desk.Priority]int{}}
+		want := desk.TicketCounts{Status: map[desk.Status]int{}, Channel: map[string]int{}, Priority: map[desk.Priority]int{}}
 		for _, p := range w.tickets {
 			want.Status[p.Status]++
 			if !p.DueAt.IsZero() {
@@ -506,7 +506,7 @@ func TestTallyOfMany(t *testing.T) {
 	f.desk.SmallSteps()
 	for i := range 9 {
 		f.intake(text(fmt.Sprintf("+491511234567%d", i), "hello"))
-		got, err := f.desk.TallyTickets(t.Context(), f.db, orgA, graceID, 100)
+		got, err := f.desk.TicketCounts(t.Context(), f.db, orgA, graceID, 100)
 		want := min(i+1, 7)
 		if err != nil || got.More != (i >= 7) || got.Unassigned != want || got.Status[desk.StatusOpen] != want || got.Channel["sms"] != want {
 			t.Errorf("of %d: got %+v, %v", i+1, got, err)
@@ -514,8 +514,10 @@ func TestTallyOfMany(t *testing.T) {
 	}
 }
 
-func (f *fixture) updateAll(org string, u desk.BulkUpdate, ids ...string) ([]desk.Updated, error) {
-	return write(f, func(tx *db.Tx) ([]desk.Updated, error) { return f.desk.UpdateTickets(f.Context(), tx, org, ids, u) })
+func (f *fixture) updateAll(org string, u desk.BulkUpdate, ids ...string) ([]desk.UpdateResult, error) {
+	return write(f, func(tx *db.Tx) ([]desk.UpdateResult, error) {
+		return f.desk.UpdateTickets(f.Context(), tx, org, ids, u)
+	})
 }
 
 func TestUpdateTickets(t *testing.T) {
@@ -572,7 +574,7 @@ func TestUpdateTickets(t *testing.T) {
 		}
 	}
 	other, err := f.updateAll(orgB, desk.BulkUpdate{Update: desk.Update{Subject: new("x")}}, ids...)
-	if err != nil || slices.ContainsFunc(other, func(u desk.Updated) bool { return problem.Of(u.Err) != problem.NotFound }) {
+	if err != nil || slices.ContainsFunc(other, func(u desk.UpdateResult) bool { return problem.Of(u.Err) != problem.NotFound }) {
 		t.Errorf("another organization's: got %+v, %v", other, err)
 	}
 }

@@ -268,7 +268,7 @@ func BenchmarkLists(b *testing.B) {
 		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority} {
 			for _, descending := range []bool{true, false} {
 				q := filter.query
-				q.Sort = desk.Sort{Member: member, Descending: descending}
+				q.Sort = desk.Sort{Field: member, Descending: descending}
 				var times, used []time.Duration
 				var found int
 				for run := range 20 {
@@ -276,11 +276,11 @@ func BenchmarkLists(b *testing.B) {
 					if run >= 5 { // a page from anywhere
 						switch member {
 						case desk.ByCreatedAt:
-							q.After = &desk.Position{Value: strconv.Itoa(1 + r.IntN(tickets))}
+							q.After = &desk.Cursor{Value: strconv.Itoa(1 + r.IntN(tickets))}
 						case desk.ByUpdatedAt:
-							q.After = &desk.Position{Value: strconv.FormatInt(at(r.Float64()).UnixMicro(), 10)}
+							q.After = &desk.Cursor{Value: strconv.FormatInt(at(r.Float64()).UnixMicro(), 10)}
 						case desk.ByPriority:
-							q.After = &desk.Position{Value: string(desk.Priorities[r.IntN(4)]), ID: strconv.Itoa(1 + r.IntN(tickets))}
+							q.After = &desk.Cursor{Value: string(desk.Priorities[r.IntN(4)]), ID: strconv.Itoa(1 + r.IntN(tickets))}
 						}
 					}
 					began, before := time.Now(), cpu()

@@ -208,7 +208,7 @@ func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (boo
 	if n == 0 {
 		return false, nil
 	}
-	return true, s.pendMessage(ctx, tx, m)
+	return true, s.enqueueMessageIndexing(ctx, tx, m)
 }
 
 func (d *Details) zero() bool {
@@ -277,7 +277,7 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 // AddNote writes a note on a ticket, in the caller's transaction; on a merged
 // ticket's survivor. The member's draft of a note is dropped with it. It emits
 // nothing. Errors: NotFound; Invalid when nothing is said.
-func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Written) (Message, error) {
+func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
 	if w.Empty() {
 		var v problem.Validation
 		v.AddCode("required", "text", "must be given")
@@ -291,23 +291,23 @@ func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticket
 		ID: newID(), TicketID: t.ID, Direction: DirectionOutbound, Author: by.author(),
 		Channel: t.Channel, Kind: KindNote, PlacedBy: RuleWritten, CreatedAt: tx.Now,
 	}
-	s.says(&m, &w)
+	s.setContent(&m, &w)
 	if err := s.addNote(ctx, tx, &m); err != nil {
 		return Message{}, err
 	}
-	if err := dropDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
+	if err := deleteDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
 		return Message{}, err
 	}
-	s.changed(tx, organizationID, t.ID)
+	s.notifyChanged(tx, organizationID, t.ID)
 	return m, insertAttachments(ctx, tx, organizationID, &m)
 }
 
 // addNote writes a note and the ticket's time.
 // changed tells, once it is durable, that something changed in a ticket that no event
 // tells of.
-func (s *Service) changed(tx *db.Tx, organizationID, ticketID string) {
-	if s.onChange != nil && ticketID != "" {
-		tx.AfterCommit(func() { s.onChange(organizationID, ticketID) })
+func (s *Service) notifyChanged(tx *db.Tx, organizationID, ticketID string) {
+	if s.onChanged != nil && ticketID != "" {
+		tx.AfterCommit(func() { s.onChanged(organizationID, ticketID) })
 	}
 }
 
@@ -317,7 +317,7 @@ func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	}
 	heard := ""
 	if m.Direction == DirectionInbound {
-		heard = ", " + heardNow
+		heard = ", " + setHeardAt
 	}
 	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2"+heard+" WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)

@@ -10,9 +10,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Changed is what to change of a record's metadata (fleet-api.md 0), key by key:
+// MetadataUpdate is what to change of a record's metadata (fleet-api.md 0), key by key:
 // nil removes a key, and what is not named stays.
-type Changed map[string]*string
+type MetadataUpdate map[string]*string
 
 // The bounds of metadata, the last two in characters.
 const (
@@ -22,7 +22,7 @@ const (
 	maxExternal = 128
 )
 
-func (c Changed) check(v *problem.Validation) {
+func (c MetadataUpdate) check(v *problem.Validation) {
 	for key, value := range c {
 		path := "metadata." + key
 		if n := utf8.RuneCountInString(key); n == 0 || n > maxMetaKey {
@@ -38,7 +38,7 @@ func (c Changed) check(v *problem.Validation) {
 
 // apply changes a record's metadata and says how; nil when nothing changes. The
 // error is Invalid when there would be too much of it.
-func (c Changed) apply(to *map[string]string) (*event.Change, error) {
+func (c MetadataUpdate) apply(to *map[string]string) (*event.Change, error) {
 	after := maps.Clone(*to)
 	if after == nil {
 		after = make(map[string]string)
@@ -92,22 +92,22 @@ func orNil(s string) any {
 	return s
 }
 
-// fewMetadata is what of a channel's metadata is kept: as much as a record may have.
-func fewMetadata(all map[string]string) map[string]string {
+// boundMetadata is what of a channel's metadata is kept: as much as a record may have.
+func boundMetadata(all map[string]string) map[string]string {
 	var few map[string]string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if short := line(key, maxMetaKey); short != "" && len(few) < maxKeys {
 			if few == nil {
 				few = make(map[string]string)
 			}
-			few[short] = cut(clean(all[key]), maxValue)
+			few[short] = truncate(clean(all[key]), maxValue)
 		}
 	}
 	return few
 }
 
-// cut makes text at most max characters long.
-func cut(text string, max int) string {
+// truncate makes text at most max characters long.
+func truncate(text string, max int) string {
 	if r := []rune(text); len(r) > max {
 		return string(r[:max-1]) + "…"
 	}

@@ -261,8 +261,8 @@ func (m *slaModel) runs(metric desk.Metric) bool {
 	return m.status == desk.StatusOpen || metric == desk.FirstResponse && m.status != desk.StatusResolved && m.status != desk.StatusClosed
 }
 
-// look tells what is due.
-func (m *slaModel) look() {
+// advance tells what is due.
+func (m *slaModel) advance() {
 	for metric, c := range m.clocks {
 		c.met = m.over(metric)
 		if !m.runs(metric) {
@@ -287,7 +287,7 @@ func (m *slaModel) pass(minutes int) {
 				c.used++
 			}
 		}
-		m.look()
+		m.advance()
 	}
 }
 
@@ -339,7 +339,7 @@ func TestSLAIsLikeTheModel(t *testing.T) {
 				})
 			}
 			for i, steps := range stories {
-				if wrong = tellSLA(f, fmt.Sprintf("+49151%08d", i), steps); wrong != nil {
+				if wrong = compareSLA(f, fmt.Sprintf("+49151%08d", i), steps); wrong != nil {
 					return
 				}
 			}
@@ -350,8 +350,8 @@ func TestSLAIsLikeTheModel(t *testing.T) {
 	})
 }
 
-// tellSLA has a ticket go through steps and says what is not like the model.
-func tellSLA(f *fixture, number string, steps []slaStep) error {
+// compareSLA has a ticket go through steps and says what is not like the model.
+func compareSLA(f *fixture, number string, steps []slaStep) error {
 	said := 0
 	say := func(in desk.Inbound) desk.Result {
 		said++
@@ -394,7 +394,7 @@ func tellSLA(f *fixture, number string, steps []slaStep) error {
 		if u.Status != nil {
 			m.status = s.status
 		}
-		m.look()
+		m.advance()
 		synctest.Wait()
 	}
 	var told []string

@@ -73,13 +73,13 @@ func TestListsGoByIndexes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := f.desk.TallyTickets(t.Context(), e, w.org, graceID, 3); err != nil {
+		if _, err := f.desk.TicketCounts(t.Context(), e, w.org, graceID, 3); err != nil {
 			return err
 		}
 		if _, err := f.desk.Unread(t.Context(), e, graceID, tickets); err != nil {
 			return err
 		}
-		if _, err := f.desk.Drafted(t.Context(), e, graceID, tickets); err != nil {
+		if _, err := f.desk.TicketsWithDrafts(t.Context(), e, graceID, tickets); err != nil {
 			return err
 		}
 		if _, err := f.desk.Previews(t.Context(), e, tickets); err != nil {
@@ -87,7 +87,7 @@ func TestListsGoByIndexes(t *testing.T) {
 		}
 		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName} {
 			for _, name := range []string{"", "cust"} {
-				q := desk.CustomerQuery{Name: name, Sort: desk.Sort{Member: member}, Limit: 2}
+				q := desk.CustomerQuery{Name: name, Sort: desk.Sort{Field: member}, Limit: 2}
 				for range 3 {
 					_, next, err := f.desk.FindCustomers(t.Context(), e, w.org, q)
 					if err != nil {

@@ -32,7 +32,7 @@ func (h *house) hears(m *channel.Message) *channel.Outgoing {
 		if err != nil {
 			return err
 		}
-		w, err := h.desk.Waiting(h.Context(), tx, list[len(list)-1].ID)
+		w, err := h.desk.OutboxMessage(h.Context(), tx, list[len(list)-1].ID)
 		answer = &w.Outgoing
 		return err
 	}); err != nil {

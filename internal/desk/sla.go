@@ -67,7 +67,7 @@ func (p SLAPolicy) Check(v *problem.Validation) {
 	}
 	p.Hours.check(v, "businessHours")
 	for _, m := range targets {
-		if week := p.Hours.week(); week > 0 && m.minutes > maxWeeks*week {
+		if week := p.Hours.weeklyMinutes(); week > 0 && m.minutes > maxWeeks*week {
 			v.Add(m.path, "must be at most %d minutes, which are %d weeks of these business hours", maxWeeks*week, maxWeeks)
 		}
 	}
@@ -109,7 +109,7 @@ func (s *Service) SetSLAPolicyIn(ctx context.Context, tx *db.Tx, p SLAPolicy) (S
 	}
 	var hours any
 	if p.Hours != nil {
-		p.Hours = new(p.Hours.normal())
+		p.Hours = new(p.Hours.normalized())
 		hours = db.JSON(p.Hours)
 	}
 	p.id, p.CreatedAt, p.UpdatedAt = newID(), tx.Now, tx.Now
@@ -293,8 +293,8 @@ func (c *clock) stop(at int64, p *SLAPolicy) {
 	c.Since, c.WarnAt, c.DueAt = 0, 0, 0
 }
 
-// next is the moment at which something is to happen by itself; 0: none.
-func (c *clock) next() int64 {
+// nextMoment is the moment at which something is to happen by itself; 0: none.
+func (c *clock) nextMoment() int64 {
 	switch {
 	case c.Since == 0:
 		return 0
@@ -304,28 +304,28 @@ func (c *clock) next() int64 {
 	return c.DueAt
 }
 
-// over reports whether the clock has nothing to wait for in a ticket like t.
-func (c *clock) over(t *Ticket) bool {
+// isDone reports whether the clock has nothing to wait for in a ticket like t.
+func (c *clock) isDone(t *Ticket) bool {
 	if c.Metric == FirstResponse {
 		return !t.FirstRespondedAt.IsZero()
 	}
 	return t.Status == StatusResolved || t.Status == StatusClosed
 }
 
-// runs reports whether the clock of a metric runs in a ticket of that status,
+// runsIn reports whether the clock of a metric runs in a ticket of that status,
 // as long as it is not over.
-func (c *clock) runs(status Status) bool {
+func (c *clock) runsIn(status Status) bool {
 	if c.Metric == FirstResponse {
 		return status != StatusResolved && status != StatusClosed
 	}
 	return status == StatusOpen
 }
 
-// follow makes the clock what it must be in a ticket like t, which became so at
+// sync makes the clock what it must be in a ticket like t, which became so at
 // a time. p is the clock's policy.
-func (c *clock) follow(t *Ticket, at int64, p *SLAPolicy) {
-	over := c.over(t)
-	if run := !over && c.BreachedAt == 0 && c.Minutes > 0 && c.runs(t.Status); run && c.Since == 0 {
+func (c *clock) sync(t *Ticket, at int64, p *SLAPolicy) {
+	over := c.isDone(t)
+	if run := !over && c.BreachedAt == 0 && c.Minutes > 0 && c.runsIn(t.Status); run && c.Since == 0 {
 		c.start(at, p)
 	} else if !run && c.Since != 0 {
 		due := c.DueAt
@@ -355,7 +355,7 @@ func (s *Service) startClocks(ctx context.Context, tx *db.Tx, t *Ticket, policyI
 	for _, m := range []Metric{FirstResponse, Resolution} {
 		if minutes := p.minutes(m); minutes > 0 && (m != FirstResponse || !spoken) {
 			c := clock{Metric: m, PolicyID: p.id, Minutes: minutes}
-			c.follow(t, t.CreatedAt.UnixMicro(), p)
+			c.sync(t, t.CreatedAt.UnixMicro(), p)
 			t.clocks = append(t.clocks, c)
 		}
 	}
@@ -390,7 +390,7 @@ func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) erro
 				continue
 			}
 			if m == FirstResponse {
-				if spoken, err := agentHasSpoken(ctx, tx, t); err != nil {
+				if spoken, err := hasAgentMessage(ctx, tx, t); err != nil {
 					return err
 				} else if spoken {
 					continue
@@ -418,9 +418,9 @@ func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	return nil
 }
 
-// agentHasSpoken reports whether there is a public message of an agent, as in a
+// hasAgentMessage reports whether there is a public message of an agent, as in a
 // ticket that one began.
-func agentHasSpoken(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
+func hasAgentMessage(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
 	if !t.FirstRespondedAt.IsZero() {
 		return true, nil
 	}
@@ -432,11 +432,11 @@ func agentHasSpoken(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
 	return n > 0, nil
 }
 
-// followTicket brings the clocks of a ticket in line with it, after it became what
+// syncClocks brings the clocks of a ticket in line with it, after it became what
 // t says at a time, perhaps of another priority, and writes them. The ticket is
 // locked. Whatever changes a status, a priority or the first response calls
 // catchUp before and this after.
-func (s *Service) followTicket(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time, newPriority bool) error {
+func (s *Service) syncClocks(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time, newPriority bool) error {
 	before := slices.Clone(t.clocks)
 	if newPriority {
 		if err := s.changePriority(ctx, tx, t); err != nil {
@@ -449,7 +449,7 @@ func (s *Service) followTicket(ctx context.Context, tx *db.Tx, t *Ticket, at tim
 		if err != nil {
 			return err
 		}
-		c.follow(t, at.UnixMicro(), p)
+		c.sync(t, at.UnixMicro(), p)
 	}
 	if slices.Equal(before, t.clocks) && t.due().Equal(t.DueAt) {
 		return nil
@@ -481,7 +481,7 @@ func (t *Ticket) due() time.Time {
 			due = c.DueAt
 		}
 	}
-	return micro(due)
+	return microTime(due)
 }
 
 // clocksJSON is the stored form of t's clocks.
@@ -498,15 +498,15 @@ func (t *Ticket) showClocks() {
 	for i := range t.clocks {
 		if c := &t.clocks[i]; c.state() != "" {
 			t.SLA = append(t.SLA, SLA{
-				Metric: c.Metric, State: c.state(), DueAt: micro(c.DueAt), TargetMinutes: c.Minutes,
-				WarnedAt: micro(c.WarnedAt), BreachedAt: micro(c.BreachedAt), MetAt: micro(c.MetAt),
+				Metric: c.Metric, State: c.state(), DueAt: microTime(c.DueAt), TargetMinutes: c.Minutes,
+				WarnedAt: microTime(c.WarnedAt), BreachedAt: microTime(c.BreachedAt), MetAt: microTime(c.MetAt),
 			})
 		}
 	}
 }
 
-// micro is a stored time; 0 is none.
-func micro(t int64) time.Time {
+// microTime is a stored time; 0 is none.
+func microTime(t int64) time.Time {
 	if t == 0 {
 		return time.Time{}
 	}
@@ -516,8 +516,8 @@ func micro(t int64) time.Time {
 // slaKind is the queue's name for the next moment of a clock.
 const slaKind = "sla"
 
-// moment is the payload of such a job. Which moment it is, the ticket knows.
-type moment struct {
+// slaJob is the payload of such a job. Which moment it is, the ticket knows.
+type slaJob struct {
 	OrganizationID string `json:"organization_id"`
 	TicketID       string `json:"ticket_id"`
 }
@@ -528,7 +528,7 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	var fresh []queue.New
 	for i := range t.clocks {
 		c := &t.clocks[i]
-		next := c.next()
+		next := c.nextMoment()
 		if next == c.JobAt {
 			continue
 		}
@@ -537,7 +537,7 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		}
 		c.Job, c.JobAt = "", next
 		if next != 0 {
-			payload, err := json.Marshal(moment{t.OrganizationID, t.ID})
+			payload, err := json.Marshal(slaJob{t.OrganizationID, t.ID})
 			if err != nil {
 				return err
 			}
@@ -571,9 +571,9 @@ func (s *Service) stopClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	return s.queue.Delete(ctx, tx, jobs...)
 }
 
-// slaDue runs the job of a clock.
-func (s *Service) slaDue(ctx context.Context, j *queue.Job) error {
-	var m moment
+// runSLAJob runs the job of a clock.
+func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
+	var m slaJob
 	if err := json.Unmarshal(j.Payload, &m); err != nil {
 		return fmt.Errorf("read job: %w", err)
 	}
@@ -626,7 +626,7 @@ func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Tim
 		if c.Since == 0 {
 			continue
 		}
-		sla := event.SLA{Metric: string(c.Metric), DueAt: micro(c.DueAt)}
+		sla := event.SLA{Metric: string(c.Metric), DueAt: microTime(c.DueAt)}
 		if c.WarnedAt == 0 && c.WarnAt <= at.UnixMicro() {
 			c.WarnedAt = tx.Now.UnixMicro()
 			list = append(list, due{c.WarnAt, event.SLAWarning, sla})

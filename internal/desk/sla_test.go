@@ -507,7 +507,7 @@ func (s *story) age(d time.Duration) {
 		defer s.mu.Unlock()
 		return len(s.log) == s.count("events")
 	}
-	s.settle(heard)
+	s.waitForTimers(heard)
 	for d > 0 {
 		var next *int64
 		if err := s.db.QueryRow(s.Context(), "SELECT min(run_at) FROM jobs WHERE state = 1").Scan(&next); err != nil {
@@ -527,7 +527,7 @@ func (s *story) age(d time.Duration) {
 		s.begin = s.begin.Add(-step)
 		s.older(step)
 		d -= step
-		s.settle(heard)
+		s.waitForTimers(heard)
 	}
 }
 
@@ -607,8 +607,8 @@ func (f *fixture) older(d time.Duration) {
 	}
 }
 
-// settle waits until no timer is due any more, and all of also hold.
-func (f *fixture) settle(also ...func() bool) {
+// waitForTimers waits until no timer is due any more, and all of also hold.
+func (f *fixture) waitForTimers(also ...func() bool) {
 	f.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -765,7 +765,7 @@ func TestSLATimerThatFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := fixtureOn(t, dbtest.NewSQLite(t))
 				failed := false
-				f.events.Inside(func(ctx context.Context, tx *db.Tx, events []event.Event) error {
+				f.events.BeforeCommit(func(ctx context.Context, tx *db.Tx, events []event.Event) error {
 					if events[0].Name == event.SLAWarning && !failed {
 						failed = true
 						return c.fail(ctx, tx)
@@ -818,12 +818,12 @@ func TestSLATwoProcesses(t *testing.T) {
 		}
 		defer f.queue.Stop(context.Background())
 	}
-	one.settle()
+	one.waitForTimers()
 	if n := one.count("events WHERE name = 'sla.warning'"); n != tickets {
 		t.Errorf("%d warnings, want %d", n, tickets)
 	}
 	one.older(time.Minute)
-	one.settle()
+	one.waitForTimers()
 	if n := one.count("events WHERE name LIKE 'sla.%'"); n != 2*tickets {
 		t.Errorf("%d events, want %d", n, 2*tickets)
 	}
@@ -844,7 +844,7 @@ func TestSLATimerRunsTwice(t *testing.T) {
 	one.intake(text(ana, "hello"))
 	one.emitted()
 	told, goOn := make(chan struct{}), make(chan struct{})
-	one.events.Inside(func(context.Context, *db.Tx, []event.Event) error {
+	one.events.BeforeCommit(func(context.Context, *db.Tx, []event.Event) error {
 		close(told)
 		<-goOn
 		return nil
@@ -871,7 +871,7 @@ func TestSLATimerRunsTwice(t *testing.T) {
 		<-tick.C
 	}
 	close(goOn)
-	one.settle()
+	one.waitForTimers()
 	for _, name := range []event.Name{event.SLAWarning, event.SLABreached} {
 		if n := one.count(fmt.Sprintf("events WHERE name = '%s'", name)); n != 1 {
 			t.Errorf("%d events %s, want 1", n, name)

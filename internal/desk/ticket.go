@@ -199,7 +199,7 @@ type Update struct {
 	AssigneeID *string // a member of the organization; empty: nobody
 	Tags       *[]string
 	ExternalID *string // unique among the organization's tickets; empty: none
-	Metadata   Changed
+	Metadata   MetadataUpdate
 }
 
 // Check implements [problem.Checker].
@@ -257,7 +257,7 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketI
 		return Ticket{}, notFound(err, "ticket")
 	}
 	if t.MergedIntoID != "" {
-		return Ticket{}, merged(&t)
+		return Ticket{}, mergedError(&t)
 	}
 	return t, s.update(ctx, tx, &t, u)
 }
@@ -303,7 +303,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 	changes := make(map[string]event.Change)
 	if u.Subject != nil && *u.Subject != t.Subject {
 		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
-		if err := s.pendTicket(ctx, tx, t); err != nil {
+		if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
 			return err
 		}
 		t.Subject = *u.Subject
@@ -322,11 +322,11 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		}
 	}
 	if u.AssigneeID != nil && *u.AssigneeID != t.AssigneeID {
-		from, err := s.person(ctx, tx, t.OrganizationID, t.AssigneeID)
+		from, err := s.agentSnapshot(ctx, tx, t.OrganizationID, t.AssigneeID)
 		if err != nil {
 			return err
 		}
-		to, err := s.member(ctx, tx, t.OrganizationID, *u.AssigneeID)
+		to, err := s.checkAssignee(ctx, tx, t.OrganizationID, *u.AssigneeID)
 		if err != nil {
 			return err
 		}
@@ -361,7 +361,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 		return fmt.Errorf("change ticket: %w", err)
 	}
 	if newPriority || newStatus {
-		if err := s.followTicket(ctx, tx, t, tx.Now, newPriority); err != nil {
+		if err := s.syncClocks(ctx, tx, t, tx.Now, newPriority); err != nil {
 			return err
 		}
 	}
@@ -378,7 +378,7 @@ func (s *Service) setStatus(ctx context.Context, tx *db.Tx, t *Ticket, status St
 	switch status {
 	case StatusResolved:
 		t.ResolvedAt = tx.Now
-		return s.closeLater(ctx, tx, t)
+		return s.enqueueClose(ctx, tx, t)
 	case StatusClosed:
 		t.closedAt = tx.Now
 		if t.ResolvedAt.IsZero() {
@@ -450,7 +450,7 @@ func updateEvents(t *event.Ticket, organizationID string, changes map[string]eve
 
 // ticketSnapshot is t as events tell of it.
 func (s *Service) ticketSnapshot(ctx context.Context, q db.Querier, t *Ticket) (*event.Ticket, error) {
-	assignee, err := s.person(ctx, q, t.OrganizationID, t.AssigneeID)
+	assignee, err := s.agentSnapshot(ctx, q, t.OrganizationID, t.AssigneeID)
 	if err != nil {
 		return nil, err
 	}
@@ -462,8 +462,8 @@ func (s *Service) ticketSnapshot(ctx context.Context, q db.Querier, t *Ticket) (
 	}, nil
 }
 
-// person is a member, known by id only if they have left; nil for nobody.
-func (s *Service) person(ctx context.Context, q db.Querier, organizationID, id string) (*event.Person, error) {
+// agentSnapshot is a member, known by id only if they have left; nil for nobody.
+func (s *Service) agentSnapshot(ctx context.Context, q db.Querier, organizationID, id string) (*event.Person, error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -490,13 +490,13 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	}
 	going := []*Ticket{&t}
 	if !t.movedAt.IsZero() {
-		f, err := lockFamily(ctx, tx, organizationID, ticketID)
+		f, err := lockMergeTree(ctx, tx, organizationID, ticketID)
 		if err != nil {
 			return notFound(err, "ticket")
 		}
 		going[0] = f.tickets[ticketID]
 		if going[0].MergedIntoID != "" {
-			if err := f.forget(ctx, tx, going[0]); err != nil {
+			if err := f.removeMerged(ctx, tx, going[0]); err != nil {
 				return err
 			}
 		} else {
@@ -534,7 +534,7 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := setTags(ctx, tx, new(*t), nil); err != nil {
 		return err
 	}
-	if err := s.pendTicket(ctx, tx, t); err != nil {
+	if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
 		return err
 	}
 	if err := s.recall(ctx, tx, t.ID); err != nil {

@@ -277,12 +277,12 @@ func TestMetadataAndExternalID(t *testing.T) {
 		update  desk.Update
 		changes string
 	}{
-		{desk.Update{Metadata: desk.Changed{"a": new("1"), "b": new("2"), "c": nil}}, `{"metadata":{"from":{},"to":{"a":"1","b":"2"}}}`},
-		{desk.Update{Metadata: desk.Changed{"b": new("3"), "a": nil}}, `{"metadata":{"from":{"a":"1","b":"2"},"to":{"b":"3"}}}`},
-		{desk.Update{Metadata: desk.Changed{"b": new("3")}}, ``},
+		{desk.Update{Metadata: desk.MetadataUpdate{"a": new("1"), "b": new("2"), "c": nil}}, `{"metadata":{"from":{},"to":{"a":"1","b":"2"}}}`},
+		{desk.Update{Metadata: desk.MetadataUpdate{"b": new("3"), "a": nil}}, `{"metadata":{"from":{"a":"1","b":"2"},"to":{"b":"3"}}}`},
+		{desk.Update{Metadata: desk.MetadataUpdate{"b": new("3")}}, ``},
 		{desk.Update{ExternalID: new("T-1")}, `{"external_id":{"from":null,"to":"T-1"}}`},
 		{desk.Update{ExternalID: new("")}, `{"external_id":{"from":"T-1","to":null}}`},
-		{desk.Update{ExternalID: new("T-2"), Metadata: desk.Changed{"b": nil}}, `{"external_id":{"from":null,"to":"T-2"},"metadata":{"from":{"b":"3"},"to":{}}}`},
+		{desk.Update{ExternalID: new("T-2"), Metadata: desk.MetadataUpdate{"b": nil}}, `{"external_id":{"from":null,"to":"T-2"},"metadata":{"from":{"b":"3"},"to":{}}}`},
 	} {
 		got, err := f.update(orgA, r.TicketID, c.update)
 		if err != nil {
@@ -306,13 +306,13 @@ func TestMetadataAndExternalID(t *testing.T) {
 	_, err := f.update(orgA, other.TicketID, desk.Update{ExternalID: new("T-2")})
 	refused(t, "another's external id", err, problem.Conflict, "already_exists", "external_id")
 
-	many := make(desk.Changed)
+	many := make(desk.MetadataUpdate)
 	for i := range 51 {
 		many[fmt.Sprint("k", i)] = new("v")
 	}
 	for path, u := range map[string]desk.Update{
-		"metadata":    {Metadata: desk.Changed{strings.Repeat("k", 41): new("v")}},
-		"metadata.k":  {Metadata: desk.Changed{"k": &long}},
+		"metadata":    {Metadata: desk.MetadataUpdate{strings.Repeat("k", 41): new("v")}},
+		"metadata.k":  {Metadata: desk.MetadataUpdate{"k": &long}},
 		"external_id": {ExternalID: new(strings.Repeat("x", 129))},
 	} {
 		_, err := f.update(orgA, r.TicketID, u)

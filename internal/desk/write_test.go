@@ -28,7 +28,7 @@ func (f *fixture) tryDelete(org, ticketID string) error {
 	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.Delete(f.Context(), tx, org, ticketID) })
 }
 
-func (f *fixture) compose(d desk.Draft) desk.Written {
+func (f *fixture) compose(d desk.Draft) desk.Content {
 	f.Helper()
 	w, err := f.desk.Compose(f.Context(), d)
 	if err != nil {

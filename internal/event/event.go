@@ -7,8 +7,8 @@
 // says the same thing however late it is told.
 //
 // Listeners are registered once, by the composition of the program. Those
-// registered with [Log.Inside] run in the transaction and can refuse it; those
-// registered with [Log.After] run once it is durable and can only look on.
+// registered with [Log.BeforeCommit] run in the transaction and can refuse it; those
+// registered with [Log.AfterCommit] run once it is durable and can only look on.
 package event
 
 import (
@@ -153,18 +153,18 @@ type Change struct {
 // Log writes events and calls the listeners. Register listeners before the
 // first Emit; after that it is safe for concurrent use.
 type Log struct {
-	inside []func(ctx context.Context, tx *db.Tx, events []Event) error
-	after  []func(events []Event)
+	beforeCommit []func(ctx context.Context, tx *db.Tx, events []Event) error
+	afterCommit  []func(events []Event)
 }
 
-// Inside registers a listener that runs in the transaction. Its error fails
+// BeforeCommit registers a listener that runs in the transaction. Its error fails
 // the whole change.
-func (l *Log) Inside(fn func(ctx context.Context, tx *db.Tx, events []Event) error) {
-	l.inside = append(l.inside, fn)
+func (l *Log) BeforeCommit(fn func(ctx context.Context, tx *db.Tx, events []Event) error) {
+	l.beforeCommit = append(l.beforeCommit, fn)
 }
 
-// After registers a listener that runs after the commit. It must be quick.
-func (l *Log) After(fn func(events []Event)) { l.after = append(l.after, fn) }
+// AfterCommit registers a listener that runs after the commit. It must be quick.
+func (l *Log) AfterCommit(fn func(events []Event)) { l.afterCommit = append(l.afterCommit, fn) }
 
 // eventRows are the placeholders of events that are written by one statement. Most
 // changes have no more.
@@ -201,14 +201,14 @@ func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
 			return fmt.Errorf("write event %s: %w", few[0].Name, err)
 		}
 	}
-	for _, fn := range l.inside {
+	for _, fn := range l.beforeCommit {
 		if err := fn(ctx, tx, events); err != nil {
 			return err
 		}
 	}
-	if len(l.after) > 0 {
+	if len(l.afterCommit) > 0 {
 		tx.AfterCommit(func() {
-			for _, fn := range l.after {
+			for _, fn := range l.afterCommit {
 				fn(events)
 			}
 		})

@@ -89,9 +89,9 @@ func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn 
 	})
 }
 
-// common are the events that most are: they have no index by name, but are met
+// frequentNames are the events that most are: they have no index by name, but are met
 // soon among all. The list is that of the index events_name.
-const common = "('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply')"
+const frequentNames = "('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply')"
 
 // maxTransaction is how much later than its transaction's time an id may be made.
 const maxTransaction = time.Hour
@@ -131,7 +131,7 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 	}
 	rare := query.TicketID == "" && len(query.Names) > 0
 	for _, name := range query.Names {
-		rare = rare && !strings.Contains(common, "'"+string(name)+"'")
+		rare = rare && !strings.Contains(frequentNames, "'"+string(name)+"'")
 	}
 	limit := query.Limit + 1
 	bounds := fmt.Sprintf(" AND id >= %s AND id <= %s", arg(low), arg(high))
@@ -144,7 +144,7 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 		slices.Sort(names)
 		for i, name := range slices.Compact(names) {
 			parts = append(parts, fmt.Sprintf("SELECT * FROM (SELECT id FROM events WHERE %s AND name = %s AND name NOT IN %s%s%s ORDER BY id %s LIMIT %d) AS p%d",
-				from, arg(string(name)), common, bounds, tests.String(), order, limit, i))
+				from, arg(string(name)), frequentNames, bounds, tests.String(), order, limit, i))
 		}
 	} else {
 		if len(query.Names) > 0 {

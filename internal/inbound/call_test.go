@@ -228,7 +228,7 @@ func TestVoicemailAlone(t *testing.T) {
 		h.connect(t, "voice", telephone)
 		h.run(t)
 		h.wantAnswer(t, voiceRequest(step("voicemail_uploaded", 45), secretOf(telephone)), 200, accepted)
-		time.Sleep(call.Patience - time.Second)
+		time.Sleep(call.TranscriptionWait - time.Second)
 		synctest.Wait()
 		h.wantTickets(t, "org-1")
 		time.Sleep(time.Second)

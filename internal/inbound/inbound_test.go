@@ -131,7 +131,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	log := slog.New(slog.NewTextHandler(h, nil))
 	h.queue = queue.Open(d, queue.Config{Logger: log})
 	events := new(event.Log)
-	events.After(func(list []event.Event) {
+	events.AfterCommit(func(list []event.Event) {
 		if h.committed != nil {
 			h.committed(list)
 		}

@@ -57,14 +57,14 @@ func (p *promise) attachment() channel.Attachment {
 
 // promises returns how the attachments of a message are fetched that came as an address
 // only. Attachments that the channel cannot fetch get the reason as their Error.
-func (s *Service) promises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.Promise, error) {
+func (s *Service) promises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.FetchJob, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
 	source := s.byName[o.Channel]
 	_, fetches := source.(channel.MediaSource)
 	_, locates := source.(channel.MediaLocator)
-	promises := make([]desk.Promise, len(list))
+	promises := make([]desk.FetchJob, len(list))
 	for i := range list {
 		a := &list[i]
 		if a.URL == "" && a.Lookup == "" || a.Error != "" {
@@ -81,7 +81,7 @@ func (s *Service) promises(o channel.Source, verifiedBy string, list []channel.A
 		if err != nil {
 			return nil, fmt.Errorf("describe attachment %d: %w", i+1, err)
 		}
-		promises[i] = desk.Promise{Lane: mediaLane(o, a.URL), Payload: payload}
+		promises[i] = desk.FetchJob{Lane: mediaLane(o, a.URL), Payload: payload}
 	}
 	return promises, nil
 }

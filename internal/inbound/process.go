@@ -76,9 +76,9 @@ type work struct {
 	// What it means, with everything that has to be had for it from elsewhere, but for
 	// files: those follow.
 	parsed   channel.Event
-	files    []blob.Ref     // of parsed's attachments
-	promises []desk.Promise // of those that have no file yet
-	thanks   string         // what the first message of a new ticket is answered with
+	files    []blob.Ref      // of parsed's attachments
+	promises []desk.FetchJob // of those that have no file yet
+	thanks   string          // what the first message of a new ticket is answered with
 	visit    *visited
 }
 
@@ -175,7 +175,7 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
 	return s.desk.Intake(ctx, tx, desk.Inbound{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
-		Event: e, Files: w.files, Promises: w.promises, ReceivedAt: w.origin.ReceivedAt,
+		Event: e, Files: w.files, FetchJobs: w.promises, ReceivedAt: w.origin.ReceivedAt,
 	})
 }
 
@@ -246,7 +246,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	}
 	e.Body = nil
 	list := w.attachments()
-	if w.files, err = s.desk.Prepare(ctx, &channel.Message{Attachments: list}); err != nil {
+	if w.files, err = s.desk.StoreFiles(ctx, &channel.Message{Attachments: list}); err != nil {
 		return fmt.Errorf("store attachments: %w", err)
 	}
 	for i := range list {

@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-var _ shop.Keeper = (*Service)(nil)
+var _ shop.Redactor = (*Service)(nil)
 
 // forgetPage is how many events are looked at together when something is to be
 // forgotten.
@@ -27,12 +27,12 @@ type forgotten struct {
 	Outcome string `json:"outcome"`
 }
 
-// Forget takes the content of every event of a person's out of what is stored, as
+// RedactPerson takes the content of every event of a person's out of what is stored, as
 // it came in. What is left says that there was an event, and when; the same event
 // sent again is still a duplicate. An event is the person's when it has come to
 // something of theirs, or when they are named in it. One of somebody else, which only
 // names them, is processed first: until then, there is an error.
-func (s *Service) Forget(ctx context.Context, p *shop.Person) error {
+func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 	known := slices.DeleteFunc(slices.Clone(p.Contacts), isCount)
 	contacts, names := needles(known), needles(p.Names)
 	err := s.forgetWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) claim {
@@ -74,9 +74,9 @@ func (s *Service) Forget(ctx context.Context, p *shop.Person) error {
 	})
 }
 
-// ForgetPlace takes the content of every event that came by a connection out of
+// RedactPlace takes the content of every event that came by a connection out of
 // what is stored; in place of a connection stands what [shop] calls a place.
-func (s *Service) ForgetPlace(ctx context.Context, organizationID, place string) error {
+func (s *Service) RedactPlace(ctx context.Context, organizationID, place string) error {
 	return s.forgetWhere(ctx, "organization_id = $1", organizationID, func(e *Event) claim {
 		if placeOf(s, e) == place {
 			return theirs

@@ -33,7 +33,7 @@ func TestForgotten(t *testing.T) {
 	}
 	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs}}
 	for range 2 {
-		if err := h.Forget(t.Context(), person); err != nil {
+		if err := h.RedactPerson(t.Context(), person); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,16 +73,16 @@ func testForgetWaits(t *testing.T) {
 	h.wantAnswer(t, smsRequest(text("SM1", "+14155550112", "my friend is +14155550111, ask her"), secretOf(ours)), 200, twiml)
 	h.wantAnswer(t, smsRequest(text("SM2", "+14155550112", "order 1001 please"), secretOf(ours)), 200, twiml)
 	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs, "1001"}} // a number in one shop means nothing elsewhere
-	if err := h.Forget(t.Context(), person); err == nil {
-		t.Error("Forget() is done while an event waits that mentions the person")
+	if err := h.RedactPerson(t.Context(), person); err == nil {
+		t.Error("RedactPerson() is done while an event waits that mentions the person")
 	}
 	if n := h.count(t, "SELECT count(*) FROM inbound_events WHERE state = 'accepted' AND sender = '+14155550112'"); n != 2 {
 		t.Fatalf("%d events wait, want both of somebody else", n)
 	}
 	h.run(t)
 	h.settled(t)
-	if err := h.Forget(t.Context(), person); err != nil {
-		t.Errorf("Forget() when everything is processed: %v", err)
+	if err := h.RedactPerson(t.Context(), person); err != nil {
+		t.Errorf("RedactPerson() when everything is processed: %v", err)
 	}
 	list := h.list(t)
 	if list[1].Sender != "" || list[0].Sender != "+14155550112" {

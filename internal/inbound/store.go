@@ -273,7 +273,7 @@ func (s *Service) greeting(ctx context.Context, a channel.Adapter, req *channel.
 	if err != nil || parsed.Message == nil || parsed.Message.Outbound || parsed.Message.OptOut {
 		return "", nil // an error is for the worker to find
 	}
-	known, err := s.desk.KnowsThread(ctx, s.db, p.to.ID, p.Sender)
+	known, err := s.desk.HasThread(ctx, s.db, p.to.ID, p.Sender)
 	if err != nil {
 		return "", fmt.Errorf("look for earlier messages: %w", err)
 	}

@@ -109,7 +109,7 @@ func TestChat(t *testing.T) {
 				w := &wire{to: tt.far, lose: tt.lose}
 				r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = w })
 				c := r.connect("chat", "T1", func(n *connection.New) { n.Credentials = map[string]string{"bot_token": "token"} })
-				ticket := r.take(c, "chat", channel.Event{Message: &channel.Message{
+				ticket := r.intake(c, "chat", channel.Event{Message: &channel.Message{
 					ExternalID: thread, ThreadKey: thread, From: channel.Party{ID: "U7", Name: "Ana"}, Text: "printer is down",
 				}}).TicketID
 				r.run()

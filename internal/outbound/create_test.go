@@ -21,7 +21,7 @@ func (r *rig) create(text string, n desk.NewTicket) (desk.Ticket, error) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	n.Subject, n.Says, n.By = "Your car", says, desk.Actor{ID: graceID, Name: "Grace"}
+	n.Subject, n.Content, n.By = "Your car", says, desk.Actor{ID: graceID, Name: "Grace"}
 	var ticket desk.Ticket
 	err = r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
 		ticket, err = r.desk.CreateTicket(r.Context(), tx, org, n)

@@ -75,7 +75,7 @@ func TestDeliveryProvider(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := r.take(c, "email", e); got.Outcome != desk.ReceiptApplied || got.MessageID != m.ID {
+			if got := r.intake(c, "email", e); got.Outcome != desk.ReceiptApplied || got.MessageID != m.ID {
 				t.Errorf("%s by %s: %+v, want it applied to %s", tt.kind, known, got, m.ID)
 			}
 			if got := r.message(m).Delivery; got != tt.want {
@@ -271,7 +271,7 @@ func TestComplaint(t *testing.T) {
 	r.run()
 	m := r.reply(ticket, "Under the mat.")
 	r.until(m, channel.ReceiptSent, "")
-	r.take(c, "email", channel.Event{Receipt: &channel.Receipt{
+	r.intake(c, "email", channel.Event{Receipt: &channel.Receipt{
 		ExternalIDs: []string{p.Deliveries()[0].ID}, State: channel.ReceiptDelivered, Recipient: anasMail, Permanent: true, OptedOut: true,
 		Note: "The recipient reported the mail as unwanted.",
 	}})

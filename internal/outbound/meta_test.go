@@ -99,7 +99,7 @@ func TestMessengers(t *testing.T) {
 					medium := strings.ReplaceAll(adapter, "-", "_")
 					reported := make(chan string, 1)
 					far.later = func(ours string) { reported <- ours }
-					ticket := r.take(c, medium, channel.Event{Message: &channel.Message{
+					ticket := r.intake(c, medium, channel.Event{Message: &channel.Message{
 						ExternalID: "in-1", ThreadKey: "9001", From: channel.Party{ID: "9001", Name: "Ana"}, Text: "Hello?", SentAt: time.Now().Add(-tt.heard),
 					}}).TicketID
 					r.run()
@@ -107,7 +107,7 @@ func TestMessengers(t *testing.T) {
 					if tt.report != "" {
 						ours := <-reported
 						time.Sleep(20 * time.Second)
-						res := r.take(c, medium, channel.Event{Receipt: &channel.Receipt{ExternalIDs: []string{"their id", ours}, State: tt.report}})
+						res := r.intake(c, medium, channel.Event{Receipt: &channel.Receipt{ExternalIDs: []string{"their id", ours}, State: tt.report}})
 						if res.Outcome != desk.ReceiptApplied {
 							t.Errorf("the report came to %+v", res)
 						}

@@ -140,15 +140,17 @@ func (s *Service) Work(q *queue.Queue, d *desk.Service) {
 		q.Handle(queue.Worker{
 			Kind: desk.SendKind(medium), Ordered: true, Concurrency: concurrency, Run: s.run,
 			// What goes wrong at the far side, run deals with. This is ours.
-			Retry:   func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), attempt < ourTries },
-			Discard: s.bury,
+			Retry: func(attempt int, _ error) (time.Duration, bool) {
+				return queue.Backoff(attempt), attempt < maxInternalFailures
+			},
+			Discard: s.discard,
 		})
 	}
 }
 
-// ourTries is how often something of ours may go wrong before a message fails:
+// maxInternalFailures is how often something of ours may go wrong before a message fails:
 // about two days.
-const ourTries = 300
+const maxInternalFailures = 300
 
 // Admit implements [desk.Dispatcher].
 func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, connectionID, medium string, m *channel.Outgoing) (string, error) {
@@ -175,7 +177,7 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 		return c.ID, err
 	}
 	if _, ok := sender.(channel.MailComposer); ok {
-		m.MessageID = s.wireID(m)
+		m.MessageID = s.messageID(m)
 	}
 	credentials := c.Credentials()
 	if w, ok := sender.(channel.WindowedSender); ok && !m.LastInboundAt.IsZero() {
@@ -195,20 +197,20 @@ func (s *Service) sender(c *connection.Connection, medium string) channel.Sender
 }
 
 const (
-	wireIDPurpose = "message id"
-	copyPurpose   = "message copy"
-	copySize      = 16 // bytes of the MAC in X-Helpdesk-Message
+	messageIDPurpose = "message id"
+	copyPurpose      = "message copy"
+	copySize         = 16 // bytes of the MAC in X-Helpdesk-Message
 )
 
-// wireID is the Message-ID of a mail of ours. Nobody can guess it, so that who
+// messageID is the Message-ID of a mail of ours. Nobody can guess it, so that who
 // names it has got the mail, or an answer to it.
-func (s *Service) wireID(m *channel.Outgoing) string {
+func (s *Service) messageID(m *channel.Outgoing) string {
 	_, domain, _ := strings.Cut(m.From, "@")
 	domain, err := idna.Lookup.ToASCII(domain)
 	if err != nil || domain == "" {
 		domain = "kickstand.invalid"
 	}
-	return fmt.Sprintf("t.%s.%s.%s@%s", m.TicketID, m.ID, hex.EncodeToString(s.box.MAC(wireIDPurpose, m.TicketID, m.ID)[:5]), domain)
+	return fmt.Sprintf("t.%s.%s.%s@%s", m.TicketID, m.ID, hex.EncodeToString(s.box.MAC(messageIDPurpose, m.TicketID, m.ID)[:5]), domain)
 }
 
 // copyHeader is the value of X-Helpdesk-Message.
@@ -216,9 +218,9 @@ func (s *Service) copyHeader(organizationID, messageID string) string {
 	return messageID + "." + hex.EncodeToString(s.box.MAC(copyPurpose, organizationID, messageID)[:copySize])
 }
 
-// Copy returns which message of the organization's a value of X-Helpdesk-Message
+// VerifyCopyHeader returns which message of the organization's a value of X-Helpdesk-Message
 // names; false when we did not write it. It is what [desk.Config.CopyMAC] wants.
-func (s *Service) Copy(organizationID, header string) (messageID string, ok bool) {
+func (s *Service) VerifyCopyHeader(organizationID, header string) (messageID string, ok bool) {
 	messageID, text, _ := strings.Cut(strings.TrimSpace(header), ".")
 	if len(text) != hex.EncodedLen(copySize) {
 		return "", false

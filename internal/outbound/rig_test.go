@@ -150,9 +150,9 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	events := new(event.Log)
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: staff{}, Addresses: r.connections, BaseURL: "https://help.example",
-		Dispatcher: r.Service, CopyMAC: r.Copy, Box: r.box,
+		Dispatcher: r.Service, CopyMAC: r.VerifyCopyHeader, Box: r.box,
 	})
-	events.After(func(list []event.Event) {
+	events.AfterCommit(func(list []event.Event) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.events = append(r.events, list...)
@@ -191,19 +191,19 @@ func (r *rig) connect(adapter, address string, change ...func(*connection.New)) 
 func (r *rig) handsOver(m desk.Message, by string) {
 	r.Helper()
 	err := r.db.Write(r.Context(), func(tx *db.Tx) error {
-		w, err := r.desk.Waiting(r.Context(), tx, m.ID)
+		w, err := r.desk.OutboxMessage(r.Context(), tx, m.ID)
 		if err != nil {
 			return err
 		}
-		return r.desk.HandOver(r.Context(), tx, &w, by)
+		return r.desk.RecordHandover(r.Context(), tx, &w, by)
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
 }
 
-// take has the desk take an event in.
-func (r *rig) take(c connection.Connection, medium string, e channel.Event) desk.Result {
+// intake has the desk take an event in.
+func (r *rig) intake(c connection.Connection, medium string, e channel.Event) desk.Result {
 	r.Helper()
 	var res desk.Result
 	err := r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
@@ -219,7 +219,7 @@ func (r *rig) take(c connection.Connection, medium string, e channel.Event) desk
 // texts has a customer text us.
 func (r *rig) texts(c connection.Connection, sid, from, text string) desk.Result {
 	r.Helper()
-	return r.take(c, "sms", channel.Event{Message: &channel.Message{
+	return r.intake(c, "sms", channel.Event{Message: &channel.Message{
 		ExternalID: sid, ThreadKey: from, From: channel.Party{Phone: from}, Text: text,
 	}})
 }
@@ -231,7 +231,7 @@ func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	if err != nil {
 		r.Fatal(err)
 	}
-	return r.take(c, "email", channel.Event{Message: m})
+	return r.intake(c, "email", channel.Event{Message: m})
 }
 
 // reply has Grace answer a ticket.
@@ -249,7 +249,7 @@ func (r *rig) tryReply(ticketID, text string, change ...func(*desk.Reply)) (desk
 	if err != nil {
 		return desk.Message{}, err
 	}
-	reply := desk.Reply{By: desk.Actor{ID: graceID, Name: "Grace"}, Says: says}
+	reply := desk.Reply{By: desk.Actor{ID: graceID, Name: "Grace"}, Content: says}
 	for _, f := range change {
 		f(&reply)
 	}
@@ -353,7 +353,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refuse != nil && refuse(w, r) {
 		return
 	}
-	p.take(w, r)
+	p.accept(w, r)
 }
 
 // answer has f answer requests, as far as it returns true.
@@ -377,8 +377,8 @@ func (r *rig) delete(ticketID string) {
 	}
 }
 
-// take is the provider's ordinary answer.
-func (p *provider) take(w http.ResponseWriter, r *http.Request) {
+// accept is the provider's ordinary answer.
+func (p *provider) accept(w http.ResponseWriter, r *http.Request) {
 	token := base64.StdEncoding.EncodeToString([]byte("AC1:token of AC1"))
 	if r.URL.Path != "/2010-04-01/Accounts/AC1/Messages.json" || r.Header.Get("Authorization") != "Basic "+token {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -431,5 +431,5 @@ func (r *rig) receipt(c connection.Connection, callback, sid, state, code string
 	if err != nil {
 		r.Fatal(err)
 	}
-	return r.take(c, "sms", e)
+	return r.intake(c, "sms", e)
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// sending is one attempt to send a message.
-type sending struct {
+// attempt is one attempt to send a message.
+type attempt struct {
 	*Service
 	job        *queue.Job
-	w          desk.Waiting
+	w          desk.OutboxMessage
 	connection connection.Connection
 }
 
-// end is how an attempt ended, and with it perhaps the message's time in the
+// outcome is how an attempt ended, and with it perhaps the message's time in the
 // outbox.
-type end struct {
+type outcome struct {
 	verdict channel.SendResult
 	wait    time.Duration // until the next attempt; for Later and Unclear
 	giveUp  bool          // there is no next attempt
@@ -34,7 +34,7 @@ type end struct {
 
 // run sends the message of a job, or finds out what became of it.
 func (s *Service) run(ctx context.Context, j *queue.Job) error {
-	w, err := s.desk.Waiting(ctx, s.db, j.ID)
+	w, err := s.desk.OutboxMessage(ctx, s.db, j.ID)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil // deleted with its ticket
 	}
@@ -43,30 +43,30 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	}
 	if w.State != channel.ReceiptQueued {
 		// What the far side reports was here before its answer.
-		return s.record(ctx, func(tx *db.Tx) error {
-			if err := s.desk.Sent(ctx, tx, &w, nil); err != nil {
+		return s.recordOutcome(ctx, func(tx *db.Tx) error {
+			if err := s.desk.RecordSent(ctx, tx, &w, nil); err != nil {
 				return err
 			}
 			return j.Finish(ctx, tx)
 		})
 	}
 	c, err := s.connections.Find(ctx, w.ConnectionID)
-	a := &sending{Service: s, job: j, w: w, connection: c}
+	a := &attempt{Service: s, job: j, w: w, connection: c}
 	if errors.Is(err, db.ErrNoRows) {
 		reason := "the connection by which it should leave was removed"
 		if !w.HandedAt.IsZero() {
 			reason = mayHaveArrived
 		}
-		return a.conclude(ctx, end{verdict: refused(reason)})
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
 	}
 	if err != nil {
 		return fmt.Errorf("load connection: %w", err)
 	}
 	if !c.Enabled {
-		return a.later(ctx, "the connection is switched off", offWait)
+		return a.postpone(ctx, "the connection is switched off", disabledWait)
 	}
 	if refusal := s.connections.SendRefusal(&c); refusal != nil {
-		return a.later(ctx, problemText(refusal), offWait)
+		return a.postpone(ctx, problemText(refusal), disabledWait)
 	}
 	if a.w.FromName, err = s.fromName(ctx, &c); err != nil {
 		return err
@@ -76,17 +76,17 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 
 	switch sender := s.sender(&c, w.Channel).(type) {
 	case channel.MailComposer:
-		return a.byMail(ctx, sender)
+		return a.sendByMail(ctx, sender)
 	case channel.APISender:
-		return a.byCall(ctx, sender)
+		return a.sendByAPI(ctx, sender)
 	}
-	return a.conclude(ctx, end{verdict: refused("messages cannot be sent on this channel")})
+	return a.conclude(ctx, outcome{verdict: refusedVerdict("messages cannot be sent on this channel")})
 }
 
-// offWait is how often a connection that is off is looked at.
-const offWait = 5 * time.Minute
+// disabledWait is how often a connection that is off is looked at.
+const disabledWait = 5 * time.Minute
 
-func refused(reason string) channel.SendResult {
+func refusedVerdict(reason string) channel.SendResult {
 	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: reason}
 }
 
@@ -104,39 +104,39 @@ func (s *Service) fromName(ctx context.Context, c *connection.Connection) (strin
 	return name, nil
 }
 
-// barred concludes the attempt if the message must not go any more.
-func (a *sending) barred(ctx context.Context) (bool, error) {
-	reason, err := a.desk.Barred(ctx, a.db, &a.w)
+// isBlocked concludes the attempt if the message must not go any more.
+func (a *attempt) isBlocked(ctx context.Context) (bool, error) {
+	reason, err := a.desk.SendBlock(ctx, a.db, &a.w)
 	if err != nil || reason == "" {
 		return false, err
 	}
-	return true, a.conclude(ctx, end{verdict: refused(reason)})
+	return true, a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
 }
 
-// handOver records that the message is about to be handed over, and by which way.
-func (a *sending) handOver(ctx context.Context, by string) error {
-	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.HandOver(ctx, tx, &a.w, by) })
+// recordHandover records that the message is about to be handed over, and by which way.
+func (a *attempt) recordHandover(ctx context.Context, by string) error {
+	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordHandover(ctx, tx, &a.w, by) })
 }
 
 // conclude records how an attempt ended.
-func (a *sending) conclude(ctx context.Context, e end) error {
+func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	v := e.verdict
 	log := a.log.With("message", a.w.ID, "connection", a.w.ConnectionID, "channel", a.w.Channel, "attempt", a.w.Attempts+1)
 	again := (v.Verdict == channel.VerdictRetry || v.Verdict == channel.VerdictUnclear) && !e.giveUp
 	if e.giveUp && v.Verdict == channel.VerdictUnclear {
 		v.Reason = mayHaveArrived + " (" + v.Reason + ")"
 	}
-	err := a.record(ctx, func(tx *db.Tx) error {
+	err := a.recordOutcome(ctx, func(tx *db.Tx) error {
 		var err error
 		switch {
 		case v.Verdict == channel.VerdictSent:
-			err = a.desk.Sent(ctx, tx, &a.w, v.ExternalIDs)
+			err = a.desk.RecordSent(ctx, tx, &a.w, v.ExternalIDs)
 		case again:
-			if err = a.desk.Postponed(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
+			if err = a.desk.RecordRetry(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
 				return a.job.Wait(ctx, tx, tx.Now.Add(e.wait))
 			}
 		default:
-			err = a.desk.Failed(ctx, tx, &a.w, v)
+			err = a.desk.RecordFailure(ctx, tx, &a.w, v)
 		}
 		if err != nil {
 			return err
@@ -156,11 +156,11 @@ func (a *sending) conclude(ctx context.Context, e end) error {
 	return nil
 }
 
-// later has the job come back without an attempt having been made.
-func (a *sending) later(ctx context.Context, reason string, wait time.Duration) error {
-	return a.record(ctx, func(tx *db.Tx) error {
+// postpone has the job come back without an attempt having been made.
+func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duration) error {
+	return a.recordOutcome(ctx, func(tx *db.Tx) error {
 		if reason != "" {
-			if err := a.desk.Explain(ctx, tx, &a.w, reason); err != nil {
+			if err := a.desk.SetDelayReason(ctx, tx, &a.w, reason); err != nil {
 				return err
 			}
 		}
@@ -170,36 +170,36 @@ func (a *sending) later(ctx context.Context, reason string, wait time.Duration) 
 
 // interrupted records an attempt that our own end, or the loss of the job, cut
 // short: no fault of the far side's. The job is made ready again.
-func (a *sending) interrupted(ctx context.Context, unclear bool) error {
+func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	cause := context.Cause(ctx)
 	if unclear || a.w.HandedAt.IsZero() {
 		return cause
 	}
-	err := a.record(ctx, func(tx *db.Tx) error { return a.desk.TakeBack(ctx, tx, &a.w) })
+	err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.CancelHandover(ctx, tx, &a.w) })
 	if err != nil && !errors.Is(err, desk.ErrRecalled) {
 		return err
 	}
 	return cause
 }
 
-// ours reports whether err is a failure of our own database or files. The queue has
+// isInternal reports whether err is a failure of our own database or files. The queue has
 // such work run again, without counting an attempt.
-func ours(err error) bool { return problem.Of(err) == problem.Unavailable }
+func isInternal(err error) bool { return problem.Of(err) == problem.Unavailable }
 
 const (
 	recordPause    = 100 * time.Millisecond
 	maxRecordPause = time.Second
 )
 
-// record writes what became of an attempt, even if the work was cancelled: what
+// recordOutcome writes what became of an attempt, even if the work was cancelled: what
 // is not recorded is in doubt. While the database cannot be used it tries again,
 // until the work is cancelled.
-func (s *Service) record(work context.Context, change func(tx *db.Tx) error) error {
+func (s *Service) recordOutcome(work context.Context, change func(tx *db.Tx) error) error {
 	ctx := context.WithoutCancel(work)
 	for pause := recordPause; ; pause = min(2*pause, maxRecordPause) {
 		last := work.Err() != nil
 		err := s.db.Write(ctx, change)
-		if last || !ours(err) {
+		if last || !isInternal(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -211,9 +211,9 @@ func (s *Service) record(work context.Context, change func(tx *db.Tx) error) err
 	}
 }
 
-// bury gives up a message that something of ours kept from being sent.
-func (s *Service) bury(ctx context.Context, tx *db.Tx, j *queue.Job, _ error) error {
-	w, err := s.desk.Waiting(ctx, tx, j.ID)
+// discard gives up a message that something of ours kept from being sent.
+func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error) error {
+	w, err := s.desk.OutboxMessage(ctx, tx, j.ID)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil
 	}
@@ -224,26 +224,26 @@ func (s *Service) bury(ctx context.Context, tx *db.Tx, j *queue.Job, _ error) er
 	if !w.HandedAt.IsZero() {
 		reason = mayHaveArrived
 	}
-	return s.desk.Failed(ctx, tx, &w, refused(reason))
+	return s.desk.RecordFailure(ctx, tx, &w, refusedVerdict(reason))
 }
 
 // The waits between attempts at an API: as those at a mail server that cannot be
 // reached. A provider that says "later" is believed for two days; one that cannot
 // be reached, for a week.
-var waits = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
+var backoffSchedule = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
 
 const (
-	longWait       = 30 * time.Minute // after those
-	laterTries     = 2 * 48
-	unreachedTries = 7 * 48
+	maxBackoff          = 30 * time.Minute // after those
+	maxLaterRetries     = 2 * 48
+	maxUnreachedRetries = 7 * 48
 )
 
-// retry is how long to wait after the attempt-th failure (from 1), at least what
+// backoff is how long to wait after the attempt-th failure (from 1), at least what
 // the provider asks for.
-func (s *Service) retry(attempt int, asked time.Duration) time.Duration {
-	wait := longWait
-	if attempt <= len(waits) {
-		wait = waits[attempt-1]
+func (s *Service) backoff(attempt int, asked time.Duration) time.Duration {
+	wait := maxBackoff
+	if attempt <= len(backoffSchedule) {
+		wait = backoffSchedule[attempt-1]
 	}
 	return s.scaled(max(wait, asked))
 }
@@ -256,7 +256,7 @@ func (s *Service) scaled(wait time.Duration) time.Duration {
 }
 
 // content reads the i-th file of the message.
-func (a *sending) content(ctx context.Context, i int) ([]byte, error) {
+func (a *attempt) content(ctx context.Context, i int) ([]byte, error) {
 	r, err := a.blob.Open(ctx, a.w.File(i))
 	if err != nil {
 		return nil, err

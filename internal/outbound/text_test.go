@@ -471,7 +471,7 @@ func TestRefusedReplies(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = r.tryReply(ticket, "", func(r *desk.Reply) { r.Says = says })
+			_, err = r.tryReply(ticket, "", func(r *desk.Reply) { r.Content = says })
 			return err
 		}, problem.Invalid, "cannot be sent on this channel: carriers take pictures, audio, video, contacts and PDF, and this is application/octet-stream"},
 		{"nothing", func() error {
@@ -491,17 +491,17 @@ func TestRefusedReplies(t *testing.T) {
 			return err
 		}, problem.Precondition, "the connection of +14155550101 cannot send: its credentials need account_sid with auth_token, or with api_key and api_secret"},
 		{"a name", func() error {
-			res := r.take(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM3", ThreadKey: "BANK", From: channel.Party{ID: "BANK"}, Text: "Your code"}})
+			res := r.intake(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM3", ThreadKey: "BANK", From: channel.Party{ID: "BANK"}, Text: "Your code"}})
 			_, err := r.tryReply(res.TicketID, "Hi")
 			return err
 		}, problem.Precondition, "BANK cannot be answered: it is a name and not a number"},
 		{"opted out", func() error {
-			r.take(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM4", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+			r.intake(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM4", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
 			_, err := r.tryReply(ticket, "Hi")
 			return err
 		}, problem.Conflict, "the customer has opted out: no more messages may be sent in this conversation"},
 		{"opted in again", func() error {
-			r.take(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM5", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "START", OptIn: true}})
+			r.intake(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM5", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "START", OptIn: true}})
 			_, err := r.tryReply(ticket, "Hi")
 			return err
 		}, 0, ""},

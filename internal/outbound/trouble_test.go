@@ -75,14 +75,14 @@ func TestBarred(t *testing.T) {
 		want   desk.Delivery
 	}{
 		{"opted out", func(r *rig, m desk.Message, _ string) error {
-			r.take(r.connection, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+			r.intake(r.connection, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
 			return nil
 		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer has opted out: no more messages may be sent in this conversation"}},
 		{"split off, then opted out", func(r *rig, m desk.Message, _ string) error {
 			if err := r.split(m); err != nil {
 				return err
 			}
-			r.take(r.connection, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+			r.intake(r.connection, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
 			return nil
 		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer has opted out: no more messages may be sent in this conversation"}},
 		{"split off", func(r *rig, m desk.Message, _ string) error { return r.split(m) }, desk.Delivery{State: channel.ReceiptSent}},
@@ -133,7 +133,7 @@ func TestOptedOutThread(t *testing.T) {
 	}
 	split := r.ticketOf(m)
 	word := func(sid, text string, out bool) {
-		r.take(c, "sms", channel.Event{Message: &channel.Message{
+		r.intake(c, "sms", channel.Event{Message: &channel.Message{
 			ExternalID: sid, ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: text, OptOut: out, OptIn: !out,
 		}})
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-func (r *rig) ways(ticketID string) []desk.WayOut {
+func (r *rig) ways(ticketID string) []desk.ReplyOption {
 	r.Helper()
-	ways, err := r.desk.WaysOut(r.Context(), r.db, org, ticketID)
+	ways, err := r.desk.ReplyOptions(r.Context(), r.db, org, ticketID)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestWaysOut(t *testing.T) {
 	sms, mailbox := r.connect("sms", ourNumber), r.connect("email-raw", ourMail)
 	texted := r.texts(sms, "SM1", anasPhone, "Hello?")
 	mailed := r.mails(mailbox, "From: Ana <"+anasMail+">\nTo: "+ourMail+"\nCc: Bob <bob@c.example>\nMessage-ID: <m1@c.example>\nSubject: Help\n\nHello?\n")
-	only := func(what, ticketID string) desk.WayOut {
+	only := func(what, ticketID string) desk.ReplyOption {
 		t.Helper()
 		ways := r.ways(ticketID)
 		if len(ways) != 1 {
@@ -53,11 +53,11 @@ func TestWaysOut(t *testing.T) {
 		t.Errorf("mail: got %+v", w)
 	}
 
-	r.take(sms, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
+	r.intake(sms, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM2", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
 	if w := only("opted out", texted.TicketID); !strings.HasPrefix(w.Refusal, "the customer has opted out") {
 		t.Errorf("opted out: got %+v", w)
 	}
-	r.take(sms, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM3", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "START", OptIn: true}})
+	r.intake(sms, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM3", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "START", OptIn: true}})
 	if err := r.connections.SetEnabled(t.Context(), org, sms.ID, false); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestWaysOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-		bare, err = r.desk.CreateTicket(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, Says: says})
+		bare, err = r.desk.CreateTicket(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, Content: says})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestWaysOut(t *testing.T) {
 	if w := only("by the API", bare.ID); w.Channel != desk.ChannelAPI || w.Refusal != "" || w.To.Name != "Ana" {
 		t.Errorf("by the API: got %+v", w)
 	}
-	if _, err := r.desk.WaysOut(t.Context(), r.db, "0190c0de-0000-7000-8000-00000000000b", texted.TicketID); problem.Of(err) != problem.NotFound {
+	if _, err := r.desk.ReplyOptions(t.Context(), r.db, "0190c0de-0000-7000-8000-00000000000b", texted.TicketID); problem.Of(err) != problem.NotFound {
 		t.Errorf("another organization's: got %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestWindow(t *testing.T) {
 				}
 			})
 			at := time.Now().Add(-time.Hour).UTC()
-			ticket := r.take(c, strings.ReplaceAll(tt.adapter, "-", "_"), channel.Event{Message: &channel.Message{
+			ticket := r.intake(c, strings.ReplaceAll(tt.adapter, "-", "_"), channel.Event{Message: &channel.Message{
 				ExternalID: "in-1", ThreadKey: "9001", From: channel.Party{ID: "9001", Name: "Ana"}, Text: "Hello?", SentAt: at,
 			}}).TicketID
 			for _, passed := range []time.Duration{0, tt.window - 2*time.Hour, 2 * time.Hour} {

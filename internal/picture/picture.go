@@ -36,9 +36,9 @@ import (
 
 const (
 	// maxSize and maxTime bound a picture, in bytes, and how long its host takes for it.
-	maxSize = 5 << 20
-	maxTime = 10 * time.Second
-	maxHops = 3
+	maxSize      = 5 << 20
+	maxTime      = 10 * time.Second
+	maxRedirects = 3
 	// maxAtOnce bounds the downloads of this process.
 	maxAtOnce = 32
 	// userAgent names the program, not the reader's.
@@ -48,9 +48,9 @@ const (
 	macSize = 16 // bytes
 )
 
-// types are the formats that are served: those that browsers show, without SVG, which is
+// contentTypes are the formats that are served: those that browsers show, without SVG, which is
 // a document.
-var types = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+var contentTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // Config holds the parts of a [Service]. All are required.
 type Config struct {
@@ -117,7 +117,7 @@ func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature strin
 
 // load returns a picture, fetched for the first of simultaneous requests.
 func (s *Service) load(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
-	if p, err := s.known(ctx, messageID, id); err != nil || p != (desk.Picture{}) {
+	if p, err := s.stored(ctx, messageID, id); err != nil || p != (desk.Picture{}) {
 		return p, err
 	}
 	// The request may end: others wait for the same picture, which is fetched once.
@@ -132,8 +132,8 @@ func (s *Service) load(ctx context.Context, messageID, id, address string) (desk
 	}
 }
 
-// known returns the result for a picture; the zero value: none yet.
-func (s *Service) known(ctx context.Context, messageID, id string) (desk.Picture, error) {
+// stored returns the result for a picture; the zero value: none yet.
+func (s *Service) stored(ctx context.Context, messageID, id string) (desk.Picture, error) {
 	p, err := s.c.Desk.Picture(ctx, s.c.DB, messageID, id)
 	if errors.Is(err, db.ErrNoRows) {
 		return desk.Picture{}, nil
@@ -152,7 +152,7 @@ func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (
 		p, claimed, err := s.claim(ctx, messageID, id)
 		switch {
 		case claimed:
-			return s.keep(ctx, messageID, id, address)
+			return s.fetchClaimed(ctx, messageID, id, address)
 		case err != nil && ctx.Err() == nil, p != (desk.Picture{}):
 			return p, err
 		}
@@ -173,12 +173,12 @@ func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Pictu
 	if err != nil || claimed {
 		return p, claimed && err == nil, err
 	}
-	p, err = s.known(ctx, messageID, id)
+	p, err = s.stored(ctx, messageID, id)
 	return p, false, err
 }
 
-// keep fetches a picture that this process has claimed, and records the result.
-func (s *Service) keep(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
+// fetchClaimed fetches a picture that this process has claimed, and records the result.
+func (s *Service) fetchClaimed(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
 	p, err := s.fetch(ctx, address)
 	ctx = context.WithoutCancel(ctx) // a result is recorded, however late
 	if err == nil {
@@ -223,7 +223,7 @@ func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, erro
 		return desk.Picture{}, err
 	}
 	kind := http.DetectContentType(content)
-	if !slices.Contains(types, kind) {
+	if !slices.Contains(contentTypes, kind) {
 		return desk.Picture{}, &refusal{why: "it is no picture", final: true}
 	}
 	ref, err := s.c.Blob.Put(ctx, bytes.NewReader(content))
@@ -235,16 +235,16 @@ func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, erro
 
 func (s *Service) download(ctx context.Context, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil || !plain(req.URL) {
+	if err != nil || !isPlainURL(req.URL) {
 		return nil, &refusal{why: "its address is not a plain one", final: true}
 	}
 	req.Header.Set("User-Agent", userAgent)
-	req.Header.Set("Accept", strings.Join(types, ", "))
+	req.Header.Set("Accept", strings.Join(contentTypes, ", "))
 	client := http.Client{
 		Transport: s.c.Transport,
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			next.Header.Del("Referer")
-			if len(via) > maxHops || !plain(next.URL) {
+			if len(via) > maxRedirects || !isPlainURL(next.URL) {
 				return &refusal{why: "it leads elsewhere too often, or to no plain address", final: true}
 			}
 			return nil
@@ -252,7 +252,7 @@ func (s *Service) download(ctx context.Context, address string) ([]byte, error) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, refused(err)
+		return nil, refusalOf(err)
 	}
 	defer resp.Body.Close()
 	switch {
@@ -266,15 +266,15 @@ func (s *Service) download(ctx context.Context, address string) ([]byte, error) 
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxSize+1))
 	switch {
 	case err != nil:
-		return nil, refused(err)
+		return nil, refusalOf(err)
 	case len(content) > maxSize:
 		return nil, &refusal{why: "it is too large", final: true}
 	}
 	return content, nil
 }
 
-// refused maps the error of a request to a refusal.
-func refused(err error) *refusal {
+// refusalOf maps the error of a request to a refusal.
+func refusalOf(err error) *refusal {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r
 	}
@@ -284,8 +284,8 @@ func refused(err error) *refusal {
 	return &refusal{why: "its host could not be reached in time"}
 }
 
-// plain reports whether a picture may be at an address: on the web's own ports, without
+// isPlainURL reports whether a picture may be at an address: on the web's own ports, without
 // credentials.
-func plain(u *url.URL) bool {
+func isPlainURL(u *url.URL) bool {
 	return (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.Hostname() != "" && slices.Contains([]string{"", "80", "443"}, u.Port())
 }

@@ -8,7 +8,7 @@ import (
 
 // CarryOut is one attempt at a request.
 func (s *Service) CarryOut(ctx context.Context, id string) error {
-	return s.carryOut(ctx, &queue.Job{Payload: []byte(id)})
+	return s.runRequest(ctx, &queue.Job{Payload: []byte(id)})
 }
 
 // MaxMailed is the size of an archive that goes along with a mail.

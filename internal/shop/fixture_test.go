@@ -71,7 +71,7 @@ func newFixture(t *testing.T, d *db.DB) *fixture {
 		t.Fatal(err)
 	}
 	f.Service = shop.Open(shop.Config{
-		DB: d, Queue: f.queue, Blob: store, Box: seal.New(key[0]), Desk: f, Keepers: []shop.Keeper{f}, Connections: f, Admins: f, Mail: f,
+		DB: d, Queue: f.queue, Blob: store, Box: seal.New(key[0]), Desk: f, Redactors: []shop.Redactor{f}, Connections: f, Admins: f, Mail: f,
 		MailFrom: mail.Address{Address: "no-reply@help.example"}, BaseURL: "https://help.example", HTTP: f,
 	})
 	return f
@@ -82,8 +82,8 @@ func open(t *testing.T) *fixture { return newFixture(t, dbtest.New(t)) }
 // RoundTrip implements [http.RoundTripper].
 func (f *fixture) RoundTrip(r *http.Request) (*http.Response, error) { return f.far(r) }
 
-// Know implements [shop.Desk].
-func (f *fixture) Know(_ context.Context, _ *db.Tx, o channel.Source, p, was channel.Party) (string, bool, error) {
+// MatchCustomer implements [shop.Desk].
+func (f *fixture) MatchCustomer(_ context.Context, _ *db.Tx, o channel.Source, p, was channel.Party) (string, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	point := o.ConnectionID + " " + p.ID
@@ -134,8 +134,8 @@ func (f *fixture) Know(_ context.Context, _ *db.Tx, o channel.Source, p, was cha
 	return id, made, nil
 }
 
-// Whose implements [shop.Desk].
-func (f *fixture) Whose(_ context.Context, _ db.Querier, _ string, p channel.Party) (string, error) {
+// CustomerByContact implements [shop.Desk].
+func (f *fixture) CustomerByContact(_ context.Context, _ db.Querier, _ string, p channel.Party) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, c := range f.customers {
@@ -177,8 +177,8 @@ func (f *fixture) Redact(_ context.Context, _, id string) error {
 	return nil
 }
 
-// Unlink implements [shop.Desk].
-func (f *fixture) Unlink(_ context.Context, _ *db.Tx, _, connectionID, id string) error {
+// RemoveIdentities implements [shop.Desk].
+func (f *fixture) RemoveIdentities(_ context.Context, _ *db.Tx, _, connectionID, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.customers[id]; c != nil {
@@ -187,16 +187,16 @@ func (f *fixture) Unlink(_ context.Context, _ *db.Tx, _, connectionID, id string
 	return nil
 }
 
-// Forget implements [shop.Keeper].
-func (f *fixture) Forget(_ context.Context, p *shop.Person) error {
+// RedactPerson implements [shop.Redactor].
+func (f *fixture) RedactPerson(_ context.Context, p *shop.Person) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgotten = append(f.forgotten, *p)
 	return f.refuse
 }
 
-// ForgetPlace implements [shop.Keeper].
-func (f *fixture) ForgetPlace(_ context.Context, _, connectionID string) error {
+// RedactPlace implements [shop.Redactor].
+func (f *fixture) RedactPlace(_ context.Context, _, connectionID string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.places = append(f.places, connectionID)
@@ -274,8 +274,8 @@ func (f *fixture) intake(o channel.Source, r channel.Record) (result shop.Result
 	return result, m
 }
 
-// ask has a request of the law come in, and returns its id.
-func (f *fixture) ask(o channel.Source, p channel.PrivacyRequest) string {
+// intakeRequest has a request of the law come in, and returns its id.
+func (f *fixture) intakeRequest(o channel.Source, p channel.PrivacyRequest) string {
 	f.t.Helper()
 	var result struct {
 		RequestID string `json:"request_id"`

@@ -77,8 +77,8 @@ func TestShow(t *testing.T) {
 	}
 	f.files[id] = []shop.File{{Name: "a1/photo.jpg", BlobKey: photo.Key}, {Name: "a2/lost.jpg", BlobKey: strings.Repeat("0", 64)}}
 
-	request := f.ask(o, see("9999"))
-	if again := f.ask(o, see("9999")); again != request {
+	request := f.intakeRequest(o, see("9999"))
+	if again := f.intakeRequest(o, see("9999")); again != request {
 		t.Errorf("the same request again is %s, want %s", again, request)
 	}
 	if r := f.request(request); !r.DueAt.Equal(o.ReceivedAt.Add(30*24*time.Hour)) || !r.CompletedAt.IsZero() || r.Subject != "191167" {
@@ -126,14 +126,14 @@ func TestShow(t *testing.T) {
 
 func TestShowNobody(t *testing.T) {
 	f := open(t)
-	request := f.ask(at("acme", "shop-1"), see(""))
+	request := f.intakeRequest(at("acme", "shop-1"), see(""))
 	if err := f.CarryOut(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 	if len(f.mails) != 1 || !strings.Contains(f.mails[0].Text, "knows nothing of this person") {
 		t.Errorf("the mails are %+v, want one that says that nobody is known", f.mails)
 	}
-	nobody := f.ask(at("nobody", "shop-2"), see(""))
+	nobody := f.intakeRequest(at("nobody", "shop-2"), see(""))
 	if err := f.CarryOut(t.Context(), nobody); err == nil || !strings.Contains(f.request(nobody).Error, "no administrator") {
 		t.Errorf("without an administrator: %v, want it said and tried again", err)
 	}
@@ -160,7 +160,7 @@ func TestLargeArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.files[id] = []shop.File{{Name: "a1/film.mp4", BlobKey: ref.Key}}
-		request := f.ask(o, see("1"))
+		request := f.intakeRequest(o, see("1"))
 		pass(time.Minute)
 		if f.request(request).CompletedAt.IsZero() {
 			t.Fatalf("the request is not done: %+v", f.request(request))
@@ -206,7 +206,7 @@ func TestClaimIsNoFormerOwner(t *testing.T) {
 	f := open(t)
 	change := func(id, organization string, proven, gone bool) {
 		c := shop.Connection{ID: id, OrganizationID: organization, Channel: "storefront", Address: domain, Enabled: true, Proven: proven}
-		f.write(func(ctx context.Context, tx *db.Tx) error { return f.Changed(ctx, tx, c, gone) })
+		f.write(func(ctx context.Context, tx *db.Tx) error { return f.ConnectionChanged(ctx, tx, c, gone) })
 	}
 	want := func(when, owner string) {
 		t.Helper()
@@ -233,7 +233,7 @@ func TestForgetCustomer(t *testing.T) {
 	o := at("acme", "shop-1")
 	id := f.ana(o)
 	f.tickets[id] = []string{"ticket-1"}
-	seen := f.ask(o, see("9999"))
+	seen := f.intakeRequest(o, see("9999"))
 	if err := f.CarryOut(t.Context(), seen); err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +241,8 @@ func TestForgetCustomer(t *testing.T) {
 	if other != id {
 		t.Fatal("one person is two customers")
 	}
-	request := f.ask(o, redact())
-	if again := f.ask(o, redact()); again != request {
+	request := f.intakeRequest(o, redact())
+	if again := f.intakeRequest(o, redact()); again != request {
 		t.Errorf("the same request again is %s, want %s as long as it waits", again, request)
 	}
 	f.refuse = errFar
@@ -285,13 +285,13 @@ func TestForgetCustomer(t *testing.T) {
 		}
 	}
 	// What is older does not bring them back; what is newer does.
-	if result, _ := f.intake(o, channel.Record{ExternalID: "191167", Customer: channel.Party{Email: "ana@client.example"}, UpdatedAt: noon}); result.Outcome != shop.Forgotten {
+	if result, _ := f.intake(o, channel.Record{ExternalID: "191167", Customer: channel.Party{Email: "ana@client.example"}, UpdatedAt: noon}); result.Outcome != shop.Redacted {
 		t.Errorf("old news of the customer is %s, want it not taken", result.Outcome)
 	}
-	if result, _ := f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "299938"}}); result.Outcome != shop.Forgotten {
+	if result, _ := f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "299938"}}); result.Outcome != shop.Redacted {
 		t.Errorf("old news of the order is %s, want it not taken", result.Outcome)
 	}
-	if result, _ := f.intake(at("acme", "shop-2"), channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "299938"}}); result.Outcome == shop.Forgotten {
+	if result, _ := f.intake(at("acme", "shop-2"), channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "299938"}}); result.Outcome == shop.Redacted {
 		t.Error("another shop's order with the same id counts as forgotten")
 	}
 	if result, _ := f.intake(o, channel.Record{ExternalID: "191167", Customer: channel.Party{Email: "ana@client.example"}, UpdatedAt: noon.Add(2 * time.Hour)}); result.Outcome != shop.Recorded {
@@ -307,7 +307,7 @@ func TestForgetTheRightOne(t *testing.T) {
 	result, _ := f.intake(o, channel.Record{ExternalID: "2", Customer: channel.Party{ID: "2", Name: "Bob", Email: "bob@client.example"}, UpdatedAt: noon})
 	p := redact()
 	p.Email = "bob@client.example"
-	if err := f.CarryOut(t.Context(), f.ask(o, p)); err != nil {
+	if err := f.CarryOut(t.Context(), f.intakeRequest(o, p)); err != nil {
 		t.Fatal(err)
 	}
 	if !f.customers[id].redacted || f.customers[result.CustomerID].redacted {
@@ -328,8 +328,8 @@ func TestForgetShop(t *testing.T) {
 	for i := range 250 {
 		f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: fmt.Sprint(i), Returns: []channel.Return{{ExternalID: "r"}}}})
 	}
-	f.ask(o, see("9999"))
-	request := f.ask(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain})
+	f.intakeRequest(o, see("9999"))
+	request := f.intakeRequest(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain})
 	if err := f.CarryOut(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
@@ -360,12 +360,12 @@ func TestForgetShop(t *testing.T) {
 	if !slices.Equal(f.places, []string{"shop-1"}) || !slices.Equal(f.retired, []string{"shop-1"}) {
 		t.Errorf("keepers were told of %q, and %q was switched off; want the shop's connection", f.places, f.retired)
 	}
-	if result, _ := f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "1"}}); result.Outcome != shop.Forgotten {
+	if result, _ := f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "1"}}); result.Outcome != shop.Redacted {
 		t.Errorf("old news of the shop is %s, want it not taken", result.Outcome)
 	}
 	// The shop comes back and goes again.
 	o.ReceivedAt = noon.Add(24 * time.Hour)
-	if again := f.ask(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain}); again == request {
+	if again := f.intakeRequest(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain}); again == request {
 		t.Error("a shop that went a second time is not erased again")
 	}
 }
@@ -379,7 +379,7 @@ func TestForgetBothShops(t *testing.T) {
 	f.intake(second, channel.Record{ExternalID: "9", Customer: channel.Party{ID: "9", Email: "ana@client.example"}, UpdatedAt: noon})
 	erase := func(o channel.Source, shopDomain string) {
 		t.Helper()
-		if err := f.CarryOut(t.Context(), f.ask(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: shopDomain})); err != nil {
+		if err := f.CarryOut(t.Context(), f.intakeRequest(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: shopDomain})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,9 +18,9 @@ type Outcome string
 
 // The outcomes.
 const (
-	Recorded  Outcome = "recorded"
-	Older     Outcome = "older"     // than what is known
-	Forgotten Outcome = "forgotten" // it tells of whom, or what, we had to forget
+	Recorded Outcome = "recorded"
+	Older    Outcome = "older"     // than what is known
+	Redacted Outcome = "forgotten" // it tells of whom, or what, we had to forget
 )
 
 // Result says what [Service.IntakeRecord] did.
@@ -34,12 +34,12 @@ type Result struct {
 // that it returns is the record's, addressed to the order's thread; nil when there
 // is none.
 func (s *Service) IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
-	result, m, err := s.record(ctx, tx, o, r)
+	result, m, err := s.applyRecord(ctx, tx, o, r)
 	return result, m, err
 }
 
-func (s *Service) record(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (Result, *channel.Message, error) {
-	at := place(o)
+func (s *Service) applyRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (Result, *channel.Message, error) {
+	at := placeKey(o)
 	news := r.UpdatedAt
 	if news.IsZero() {
 		news = o.ReceivedAt
@@ -48,16 +48,16 @@ func (s *Service) record(ctx context.Context, tx *db.Tx, o channel.Source, r *ch
 	if r.Order != nil {
 		result.OrderID = r.Order.ExternalID
 	}
-	forgotten, err := isForgotten(ctx, tx, at, r, news)
+	forgotten, err := isRedacted(ctx, tx, at, r, news)
 	if err != nil {
 		return result, nil, err
 	}
 	if forgotten {
-		result.Outcome = Forgotten
+		result.Outcome = Redacted
 		return result, nil, nil
 	}
 	fresh := false
-	if result.CustomerID, fresh, err = s.customer(ctx, tx, o, at, r, news); err != nil {
+	if result.CustomerID, fresh, err = s.matchCustomer(ctx, tx, o, at, r, news); err != nil {
 		return result, nil, err
 	}
 	if r.Order != nil {
@@ -95,8 +95,8 @@ func message(r *channel.Record) *channel.Message {
 // nothing else of them is.
 func orderKey(id string) string { return "order:" + id }
 
-// forgottenKey is what is kept of somebody, or something, that was forgotten.
-func forgottenKey(place, kind, id string) []byte {
+// redactionKey is what is kept of somebody, or something, that was forgotten.
+func redactionKey(place, kind, id string) []byte {
 	h := sha256.New()
 	for _, part := range []string{place, kind, id} {
 		io.WriteString(h, part) // a hash does not fail
@@ -112,15 +112,15 @@ const (
 	ofPlace    = "place"
 )
 
-// isForgotten reports whether a record tells of whom, or what, we had to forget
+// isRedacted reports whether a record tells of whom, or what, we had to forget
 // since.
-func isForgotten(ctx context.Context, q db.Querier, at string, r *channel.Record, news time.Time) (bool, error) {
-	keys := [][]byte{forgottenKey(at, ofPlace, "")}
+func isRedacted(ctx context.Context, q db.Querier, at string, r *channel.Record, news time.Time) (bool, error) {
+	keys := [][]byte{redactionKey(at, ofPlace, "")}
 	if r.ExternalID != "" {
-		keys = append(keys, forgottenKey(at, ofCustomer, r.ExternalID))
+		keys = append(keys, redactionKey(at, ofCustomer, r.ExternalID))
 	}
 	if r.Order != nil {
-		keys = append(keys, forgottenKey(at, ofOrder, r.Order.ExternalID))
+		keys = append(keys, redactionKey(at, ofOrder, r.Order.ExternalID))
 	}
 	for _, key := range keys {
 		var n int
@@ -135,19 +135,19 @@ func isForgotten(ctx context.Context, q db.Querier, at string, r *channel.Record
 	return false, nil
 }
 
-// forget notes that news of something from before a time is not taken any more.
-func forget(ctx context.Context, tx *db.Tx, place, kind, id string, at time.Time) error {
+// recordRedaction notes that news of something from before a time is not taken any more.
+func recordRedaction(ctx context.Context, tx *db.Tx, place, kind, id string, at time.Time) error {
 	if _, err := tx.Exec(ctx, `INSERT INTO shop_forgotten (digest, at) VALUES ($1, $2)
 		ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE shop_forgotten.at < excluded.at`,
-		forgottenKey(place, kind, id), at.UnixMicro()); err != nil {
+		redactionKey(place, kind, id), at.UnixMicro()); err != nil {
 		return fmt.Errorf("note what is forgotten: %w", err)
 	}
 	return nil
 }
 
-// customer returns who a record's customer is at the desk, empty when it names
+// matchCustomer returns who a record's customer is at the desk, empty when it names
 // nobody, and whether it is news of them.
-func (s *Service) customer(ctx context.Context, tx *db.Tx, o channel.Source, at string, r *channel.Record, news time.Time) (id string, fresh bool, err error) {
+func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, at string, r *channel.Record, news time.Time) (id string, fresh bool, err error) {
 	p := r.Customer
 	if p.ID == "" {
 		p.ID = r.ExternalID
@@ -156,7 +156,7 @@ func (s *Service) customer(ctx context.Context, tx *db.Tx, o channel.Source, at 
 		return "", false, nil
 	}
 	if r.ExternalID == "" {
-		customerID, made, err := s.desk.Know(ctx, tx, o, p, channel.Party{})
+		customerID, made, err := s.desk.MatchCustomer(ctx, tx, o, p, channel.Party{})
 		if err != nil {
 			return "", false, err
 		}
@@ -206,7 +206,7 @@ func (s *Service) customer(ctx context.Context, tx *db.Tx, o channel.Source, at 
 	if !known || !fresh || !own {
 		was = channel.Party{} // nothing is replaced
 	}
-	customerID, made, err := s.desk.Know(ctx, tx, o, p, was)
+	customerID, made, err := s.desk.MatchCustomer(ctx, tx, o, p, was)
 	if err != nil {
 		return "", false, err
 	}
@@ -336,7 +336,7 @@ func (s *Service) Orders(ctx context.Context, q db.Querier, organizationID, cust
 
 // Order returns one order, or [db.ErrNoRows].
 func (s *Service) Order(ctx context.Context, q db.Querier, o channel.Source, externalID string) (Order, error) {
-	list, err := orders(ctx, q, "place = $1 AND external_id = $2", place(o), externalID)
+	list, err := orders(ctx, q, "place = $1 AND external_id = $2", placeKey(o), externalID)
 	if err != nil {
 		return Order{}, err
 	}

@@ -20,7 +20,7 @@
 // job of the queue, in steps that can be taken again: a process that stops in the
 // middle leaves a job that goes on. To show what is known of somebody, it is put
 // into an archive and mailed to the organization's administrators. To forget
-// somebody, the desk and every [Keeper] take what is theirs out of what they have,
+// somebody, the desk and every [Redactor] take what is theirs out of what they have,
 // and what is written down of the request itself ends up naming nobody. What was
 // forgotten does not come back by news that is older.
 //
@@ -53,20 +53,20 @@ import (
 
 // Desk keeps the customers, and what was said with them.
 type Desk interface {
-	// Know finds the customer whom the id, the address or the number of p belongs
+	// MatchCustomer finds the customer whom the id, the address or the number of p belongs
 	// to, in this order, or makes one, and emits what that changes. What of p is
 	// not known of them is added; where they have still what was says, p's comes in
 	// its place. made says that nobody was known.
-	Know(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error)
-	// Whose returns whose the address or the number of p is; empty: nobody's.
-	Whose(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error)
+	MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error)
+	// CustomerByContact returns whose the address or the number of p is; empty: nobody's.
+	CustomerByContact(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error)
 	// Dossier returns all that there is of a customer, or a NotFound problem.
 	Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error)
 	// Redact takes everything personal from a customer and all that was said with
 	// them, for good, and their files. Somebody who is not there is no error.
 	Redact(ctx context.Context, organizationID, customerID string) error
-	// Unlink takes from a customer what they are known by on one connection only.
-	Unlink(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error
+	// RemoveIdentities takes from a customer what they are known by on one connection only.
+	RemoveIdentities(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error
 }
 
 // Dossier is what the desk has of a customer.
@@ -98,14 +98,14 @@ type Person struct {
 	Contacts []string `json:"contacts,omitempty"`
 }
 
-// Keeper keeps, beside the desk, what customers have said or what tells of them:
+// Redactor keeps, beside the desk, what customers have said or what tells of them:
 // requests as they came in, events, calls.
-type Keeper interface {
-	// Forget takes what is the person's out of what it keeps. It works in bounded
+type Redactor interface {
+	// RedactPerson takes what is the person's out of what it keeps. It works in bounded
 	// steps and may be called again.
-	Forget(ctx context.Context, p *Person) error
-	// ForgetPlace takes out everything that came by a connection.
-	ForgetPlace(ctx context.Context, organizationID, connectionID string) error
+	RedactPerson(ctx context.Context, p *Person) error
+	// RedactPlace takes out everything that came by a connection.
+	RedactPlace(ctx context.Context, organizationID, connectionID string) error
 }
 
 // Admins are the people that an organization's notices go to.
@@ -145,7 +145,7 @@ type Config struct {
 	Blob        blob.Store
 	Box         *seal.Box
 	Desk        Desk
-	Keepers     []Keeper
+	Redactors   []Redactor
 	Connections Connections
 	Admins      Admins
 	Mail        mail.Sender
@@ -168,7 +168,7 @@ type Service struct {
 	blob        blob.Store
 	box         *seal.Box
 	desk        Desk
-	keepers     []Keeper
+	redactors   []Redactor
 	connections Connections
 	admins      Admins
 	mail        mail.Sender
@@ -184,7 +184,7 @@ type Service struct {
 // Open returns the service and registers its workers with the queue.
 func Open(c Config) *Service {
 	s := &Service{
-		db: c.DB, queue: c.Queue, blob: c.Blob, box: c.Box, desk: c.Desk, keepers: c.Keepers, connections: c.Connections,
+		db: c.DB, queue: c.Queue, blob: c.Blob, box: c.Box, desk: c.Desk, redactors: c.Redactors, connections: c.Connections,
 		admins: c.Admins, mail: c.Mail, mailFrom: c.MailFrom, baseURL: strings.TrimRight(c.BaseURL, "/"),
 		http: c.HTTP, apiURL: c.APIURL, version: c.Version, audit: c.Audit, log: c.Logger,
 	}
@@ -202,14 +202,14 @@ func Open(c Config) *Service {
 	forever := func(attempt int, _ error) (time.Duration, bool) {
 		return min(queue.Backoff(attempt)*time.Duration(max(attempt-6, 1)), time.Hour), true
 	}
-	c.Queue.Handle(queue.Worker{Kind: privacyKind, Concurrency: 4, Run: s.carryOut, Retry: forever})
+	c.Queue.Handle(queue.Worker{Kind: privacyKind, Concurrency: 4, Run: s.runRequest, Retry: forever})
 	c.Queue.Handle(queue.Worker{Kind: expiryKind, Concurrency: 1, Run: s.expire, Retry: forever})
-	c.Queue.Handle(queue.Worker{Kind: subscriptionKind, Concurrency: 4, Run: s.subscribe, Retry: forever})
+	c.Queue.Handle(queue.Worker{Kind: subscriptionKind, Concurrency: 4, Run: s.runSubscriptions, Retry: forever})
 	return s
 }
 
-// place is where the ids of what came in have their meaning.
-func place(o channel.Source) string {
+// placeKey is where the ids of what came in have their meaning.
+func placeKey(o channel.Source) string {
 	if o.ConnectionID != "" {
 		return o.ConnectionID
 	}

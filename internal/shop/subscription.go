@@ -52,14 +52,14 @@ const (
 	maxPages         = 20
 )
 
-// farewell is what is needed to end the subscriptions of a connection that is gone.
-type farewell struct {
+// unsubscribeJob is what is needed to end the subscriptions of a connection that is gone.
+type unsubscribeJob struct {
 	Connection Connection `json:"connection"`
 }
 
-// Changed has the subscriptions of a connection that was made or changed looked
+// ConnectionChanged has the subscriptions of a connection that was made or changed looked
 // after, or, when it is gone, ended, in the transaction of the change.
-func (s *Service) Changed(ctx context.Context, tx *db.Tx, c Connection, gone bool) error {
+func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection, gone bool) error {
 	if c.Channel != storefront {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (s *Service) Changed(ctx context.Context, tx *db.Tx, c Connection, gone boo
 		if c.Credentials[AccessToken] == "" {
 			return nil
 		}
-		plain, err := json.Marshal(farewell{c})
+		plain, err := json.Marshal(unsubscribeJob{c})
 		if err != nil {
 			return err
 		}
@@ -117,10 +117,10 @@ func (s *Service) Subscriptions(ctx context.Context, q db.Querier, connectionID 
 	return sub, err
 }
 
-// subscribe makes the subscriptions of a connection right, and comes again tomorrow.
-func (s *Service) subscribe(ctx context.Context, j *queue.Job) error {
+// runSubscriptions makes the subscriptions of a connection right, and comes again tomorrow.
+func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 	if len(j.Payload) > 0 {
-		return s.sayFarewell(ctx, j)
+		return s.unsubscribe(ctx, j)
 	}
 	c, err := s.connections.Connection(ctx, j.Lane)
 	if errors.Is(err, db.ErrNoRows) {
@@ -132,7 +132,7 @@ func (s *Service) subscribe(ctx context.Context, j *queue.Job) error {
 	if c.Credentials[AccessToken] == "" {
 		// Whoever wants no subscriptions from us makes them in the shop.
 		return s.db.Write(ctx, func(tx *db.Tx) error {
-			if err := s.note(ctx, tx, j, &c, ""); err != nil {
+			if err := s.recordCheck(ctx, tx, j, &c, ""); err != nil {
 				return err
 			}
 			return j.Finish(ctx, tx)
@@ -148,14 +148,14 @@ func (s *Service) subscribe(ctx context.Context, j *queue.Job) error {
 			return err
 		}
 		problems = []string{"The shop's API cannot be reached: " + err.Error()}
-		noted := s.db.Write(ctx, func(tx *db.Tx) error { return s.note(ctx, tx, j, &c, problems[0]) })
+		noted := s.db.Write(ctx, func(tx *db.Tx) error { return s.recordCheck(ctx, tx, j, &c, problems[0]) })
 		return errors.Join(err, noted)
 	}
 	if isRefused {
 		problems = []string{refused.Error()}
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := s.note(ctx, tx, j, &c, strings.Join(problems, "\n")); err != nil {
+		if err := s.recordCheck(ctx, tx, j, &c, strings.Join(problems, "\n")); err != nil {
 			return err
 		}
 		if !c.Enabled {
@@ -165,9 +165,9 @@ func (s *Service) subscribe(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// note shows what is wrong with a connection's subscriptions, if the job is still
+// recordCheck shows what is wrong with a connection's subscriptions, if the job is still
 // the one that looks after them.
-func (s *Service) note(ctx context.Context, tx *db.Tx, j *queue.Job, c *Connection, problem string) error {
+func (s *Service) recordCheck(ctx context.Context, tx *db.Tx, j *queue.Job, c *Connection, problem string) error {
 	n, err := tx.Exec(ctx, "UPDATE shop_subscriptions SET checked_at = $3, problem = $4 WHERE connection_id = $1 AND job_id = $2",
 		c.ID, j.ID, tx.Now.UnixMicro(), db.Text(clean(problem)))
 	if err != nil {
@@ -179,13 +179,13 @@ func (s *Service) note(ctx context.Context, tx *db.Tx, j *queue.Job, c *Connecti
 	return s.connections.Notice(ctx, tx, c, problem)
 }
 
-// sayFarewell ends the subscriptions of a connection that is gone.
-func (s *Service) sayFarewell(ctx context.Context, j *queue.Job) error {
+// unsubscribe ends the subscriptions of a connection that is gone.
+func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 	plain, err := s.box.Open(sealPurpose, j.Payload, j.ID)
 	if err != nil {
 		return fmt.Errorf("what is needed to end subscriptions: %w", err)
 	}
-	var f farewell
+	var f unsubscribeJob
 	if err := json.Unmarshal(plain, &f); err != nil {
 		return fmt.Errorf("what is needed to end subscriptions: %w", err)
 	}
@@ -380,12 +380,12 @@ type userError struct {
 	Message string   `json:"message"`
 }
 
-// changed is what any of our mutations answers.
-type changed map[string]struct {
+// mutationResult is what any of our mutations answers.
+type mutationResult map[string]struct {
 	UserErrors []userError `json:"userErrors"`
 }
 
-func (c changed) err(what string) error {
+func (c mutationResult) err(what string) error {
 	var why []string
 	for _, m := range c {
 		for _, e := range m.UserErrors {
@@ -410,7 +410,7 @@ func (a *api) create(ctx context.Context, topic, address string) error {
   webhookSubscriptionCreate(topic: $topic, webhookSubscription: $sub) { webhookSubscription { id } userErrors { field message } }
 }`
 	what := "subscribe to " + topicName(topic)
-	var data changed
+	var data mutationResult
 	if err := a.call(ctx, what, mutation, map[string]any{"topic": topic, "sub": a.input(address)}, &data); err != nil {
 		return err
 	}
@@ -422,7 +422,7 @@ func (a *api) update(ctx context.Context, id, address string) error {
   webhookSubscriptionUpdate(id: $id, webhookSubscription: $sub) { webhookSubscription { id } userErrors { field message } }
 }`
 	const what = "change a subscription"
-	var data changed
+	var data mutationResult
 	if err := a.call(ctx, what, mutation, map[string]any{"id": id, "sub": a.input(address)}, &data); err != nil {
 		return err
 	}
@@ -434,7 +434,7 @@ func (a *api) delete(ctx context.Context, id string) error {
   webhookSubscriptionDelete(id: $id) { deletedWebhookSubscriptionId userErrors { field message } }
 }`
 	const what = "end a subscription"
-	var data changed
+	var data mutationResult
 	if err := a.call(ctx, what, mutation, map[string]any{"id": id}, &data); err != nil {
 		return err
 	}
@@ -477,7 +477,7 @@ func (a *api) call(ctx context.Context, what, query string, variables map[string
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		seconds, _ := strconv.ParseFloat(resp.Header.Get("Retry-After"), 64)
-		return &busyError{inReason(seconds)}
+		return &busyError{retryAfter(seconds)}
 	case resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusPaymentRequired,
 		resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusLocked:
 		return &refusedError{fmt.Sprintf("The shop refuses our access token, or is closed (status %d). Install the app anew and give the connection the new token.", resp.StatusCode)}
@@ -509,7 +509,7 @@ func (a *api) call(ctx context.Context, what, query string, variables map[string
 		switch {
 		case e.Extensions.Code == "THROTTLED":
 			cost := answer.Extensions.Cost
-			return &busyError{inReason((cost.Requested - cost.Throttle.Available) / max(cost.Throttle.Restore, 1))}
+			return &busyError{retryAfter((cost.Requested - cost.Throttle.Available) / max(cost.Throttle.Restore, 1))}
 		case e.Extensions.Code == "ACCESS_DENIED" || strings.Contains(strings.ToLower(e.Message), "access denied"):
 			return &deniedError{what, clip(e.Message) + " The app needs the scopes read_orders and read_customers, and the platform's approval of protected customer data."}
 		}
@@ -523,8 +523,8 @@ func (a *api) call(ctx context.Context, what, query string, variables map[string
 	return nil
 }
 
-// inReason is how long to wait where so many seconds are asked for.
-func inReason(seconds float64) time.Duration {
+// retryAfter is how long to wait where so many seconds are asked for.
+func retryAfter(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, 1), 3600) * float64(time.Second))
 }
 

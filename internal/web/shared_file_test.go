@@ -49,7 +49,7 @@ func TestSharedFile(t *testing.T) {
 			ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Text: "Hello?",
 		}}})
 		if err == nil {
-			_, err = s.Reply(t.Context(), tx, "org", in.TicketID, desk.Reply{Says: says})
+			_, err = s.Reply(t.Context(), tx, "org", in.TicketID, desk.Reply{Content: says})
 		}
 		return err
 	}); err != nil {
@@ -103,7 +103,7 @@ func TestFileOnItsWay(t *testing.T) {
 	t.Cleanup(func() { files.Close() })
 	var told event.Attachment
 	events := new(event.Log)
-	events.After(func(list []event.Event) {
+	events.AfterCommit(func(list []event.Event) {
 		for _, e := range list {
 			if e.Data.Message != nil {
 				told = e.Data.Message.Attachments[0]
@@ -115,7 +115,7 @@ func TestFileOnItsWay(t *testing.T) {
 	})
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := s.Intake(t.Context(), tx, desk.Inbound{
-			OrganizationID: "org", Channel: "sms", Promises: []desk.Promise{{Lane: "l", Payload: []byte("{}")}},
+			OrganizationID: "org", Channel: "sms", FetchJobs: []desk.FetchJob{{Lane: "l", Payload: []byte("{}")}},
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Attachments: []channel.Attachment{{Name: "a.png"}},
 			}},

@@ -114,7 +114,7 @@ type refusedNewcomer struct{ Email, Reason string }
 func (s *Site) renderWelcome(w http.ResponseWriter, r *Request, status int, chosen account.Plan, fs Fields) {
 	body := signupForm{Email: r.User.Email, Chosen: chosen, Error: fs.Field("planTier").Error}
 	for _, p := range Plans() {
-		if p.Tier == account.Free || s.billing != nil && s.billing.Sells(p.Tier) {
+		if p.Tier == account.Free || s.billing != nil && s.billing.CanBuy(p.Tier) {
 			body.Plans = append(body.Plans, p)
 		}
 	}

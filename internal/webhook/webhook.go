@@ -238,7 +238,7 @@ func Open(c Config) *Service {
 	if s.scale == 0 {
 		s.scale = 1
 	}
-	c.Events.Inside(s.fanOut)
+	c.Events.BeforeCommit(s.fanOut)
 	// What a receiver does wrong is recorded by deliver. Errors that get to the
 	// queue are ours, and no reason to give up.
 	forever := func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true }

@@ -41,7 +41,7 @@ var analyticsRecord = &rest.Record{Name: "analytics.tickets", Members: []rest.Me
 	{Name: "to", Type: rest.Timestamp()},
 	{Name: "timezone", Type: rest.Text()},
 	{Name: "granularity", Type: rest.Enum(words(period.Granularities[:])...)},
-	{Name: "group_by", Type: rest.Array(rest.Enum(desk.GroupMembers[:]...), rest.MaxGroupBy)},
+	{Name: "group_by", Type: rest.Array(rest.Enum(desk.GroupFields[:]...), rest.MaxGroupBy)},
 	{Name: "generated_at", Type: rest.Timestamp()},
 	{Name: "data", Type: rest.Array(rest.Nested(analyticsRow), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period in which nothing happened is there too."},
 	{Name: "totals", Type: rest.Object(figureMembers()...), Doc: "Of the whole range."},
@@ -71,7 +71,7 @@ func (a *API) analyticsRoutes() []rest.Route {
 		Method: "GET", Path: "/analytics/tickets", ID: "getTicketAnalytics", Tag: "Analytics", Summary: "Count tickets",
 		Doc: "By periods of a time zone, and in each by up to two members of the tickets as they are now. Read from live data. " +
 			"An export has the rows.",
-		Query: rest.IntervalParams("UTC", desk.GroupMembers[:], "something"),
+		Query: rest.IntervalParams("UTC", desk.GroupFields[:], "something"),
 		Needs: needs("analytics", apikey.Read), Export: true, Output: analyticsRecord, Rows: analyticsRow,
 		Codes: []string{"range_too_large"}, Handle: a.ticketAnalytics,
 	}}

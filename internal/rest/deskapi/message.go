@@ -433,7 +433,7 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
 			m, err = a.Desk.Reply(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
-				By: by, Says: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(),
+				By: by, Content: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(),
 			})
 		}
 		if err != nil {

@@ -247,10 +247,10 @@ func TestCrossedReply(t *testing.T) {
 func TestAttachmentStates(t *testing.T) {
 	r := newRig(t)
 	var in desk.Result
-	promise := desk.Promise{Lane: "l", Payload: []byte("{}")}
+	promise := desk.FetchJob{Lane: "l", Payload: []byte("{}")}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
 		in, err = r.desk.Intake(t.Context(), tx, desk.Inbound{
-			OrganizationID: r.ours.ID, Channel: "sms", Promises: []desk.Promise{promise, promise, promise},
+			OrganizationID: r.ours.ID, Channel: "sms", FetchJobs: []desk.FetchJob{promise, promise, promise},
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!",
 				Attachments: []channel.Attachment{{Name: "a"}, {Name: "b"}, {Name: "c"}},

@@ -18,11 +18,11 @@ func orNull[T comparable](v T) *T {
 
 // changed says how stored metadata becomes what a body, merged into it already,
 // has made of it.
-func changed(stored map[string]string, sent rest.Optional[map[string]string]) desk.Changed {
+func changed(stored map[string]string, sent rest.Optional[map[string]string]) desk.MetadataUpdate {
 	if !sent.Set {
 		return nil
 	}
-	c := make(desk.Changed)
+	c := make(desk.MetadataUpdate)
 	for key := range stored {
 		c[key] = nil
 	}
@@ -34,12 +34,12 @@ func changed(stored map[string]string, sent rest.Optional[map[string]string]) de
 
 // order is how the request wants a list of the desk sorted.
 func order(r *rest.Request) desk.Sort {
-	return desk.Sort{Member: r.Sort(), Descending: r.Descending()}
+	return desk.Sort{Field: r.Sort(), Descending: r.Descending()}
 }
 
 // place is where the request wants a list of the desk to go on.
-func place(r *rest.Request) (*desk.Position, error) {
-	var p desk.Position
+func place(r *rest.Request) (*desk.Cursor, error) {
+	var p desk.Cursor
 	more, err := r.Cursor(&p)
 	if err != nil || !more {
 		return nil, err
@@ -48,7 +48,7 @@ func place(r *rest.Request) (*desk.Position, error) {
 }
 
 // paged is one page of a list of the desk.
-func paged[T any](list []T, next *desk.Position) rest.Response {
+func paged[T any](list []T, next *desk.Cursor) rest.Response {
 	if next == nil {
 		return rest.List(list, nil)
 	}

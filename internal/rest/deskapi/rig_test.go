@@ -163,7 +163,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	})
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: r.accounts, Addresses: r.connections, BaseURL: origin,
-		Dispatcher: sender, CopyMAC: sender.Copy, Audit: r.audit,
+		Dispatcher: sender, CopyMAC: sender.VerifyCopyHeader, Audit: r.audit,
 	})
 	sender.Work(r.queue, r.desk)
 	r.webhooks = webhook.Open(webhook.Config{
@@ -175,7 +175,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	})
 	r.mux = http.NewServeMux()
 	r.inbound.Register(r.mux)
-	events.After(func(list []event.Event) {
+	events.AfterCommit(func(list []event.Event) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.events = append(r.events, list...)

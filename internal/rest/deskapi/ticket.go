@@ -404,7 +404,7 @@ func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	if in.Text.Value != "" || in.HTML.Value != "" {
 		var err error
-		if n.Says, err = a.Desk.Compose(ctx, desk.Draft{Text: in.Text.Value, HTML: in.HTML.Value}); err != nil {
+		if n.Content, err = a.Desk.Compose(ctx, desk.Draft{Text: in.Text.Value, HTML: in.HTML.Value}); err != nil {
 			return rest.Response{}, err
 		}
 	}

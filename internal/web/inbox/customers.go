@@ -96,7 +96,7 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 // customerQuery returns the query for a search: a whole address, a whole number, or the
 // beginning of a name.
 func customerQuery(search string) desk.CustomerQuery {
-	q := desk.CustomerQuery{Limit: 50, Sort: desk.Sort{Member: desk.ByUpdatedAt, Descending: true}}
+	q := desk.CustomerQuery{Limit: 50, Sort: desk.Sort{Field: desk.ByUpdatedAt, Descending: true}}
 	switch {
 	case search == "":
 	case strings.Contains(search, "@"):

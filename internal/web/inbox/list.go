@@ -60,7 +60,7 @@ var openOnly = []desk.Status{desk.StatusOpen}
 
 // viewNamed returns the view of a path; false if there is none.
 func viewNamed(name, userID string) (view, bool) {
-	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: desk.Sort{Member: desk.ByUpdatedAt, Descending: true}}}
+	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: desk.Sort{Field: desk.ByUpdatedAt, Descending: true}}}
 	kind, of, _ := strings.Cut(name, "/")
 	switch kind {
 	case viewOpen:
@@ -76,7 +76,7 @@ func viewNamed(name, userID string) (view, bool) {
 		v.empty = web.Empty{Text: "Every open ticket is somebody's.", Path: "/inbox", Label: "See all open"}
 	case viewDue:
 		v.label, v.icon = "SLA due", "clock"
-		v.query.Status, v.query.Sort = nil, desk.Sort{Member: desk.ByDueAt}
+		v.query.Status, v.query.Sort = nil, desk.Sort{Field: desk.ByDueAt}
 		v.empty = web.Empty{Text: "No promise to a customer is running.", Path: "/settings/sla", Label: "See what is promised"}
 	case viewAll:
 		v.label, v.icon = "All tickets", "search"
@@ -114,7 +114,7 @@ func viewNamed(name, userID string) (view, bool) {
 }
 
 // views returns all views of the sidebar, with their counts.
-func views(userID string, t *desk.Tally) []view {
+func views(userID string, t *desk.TicketCounts) []view {
 	var list []view
 	add := func(name string, count int, least bool) {
 		v, ok := viewNamed(name, userID)
@@ -282,7 +282,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []account.User, number int64) error {
 	ctx := r.Context()
 	l.Rows, l.Pager = nil, web.Pager{}
-	tally, err := p.Desk.TallyTickets(ctx, tx, r.OrganizationID, r.UserID, countsUpTo)
+	tally, err := p.Desk.TicketCounts(ctx, tx, r.OrganizationID, r.UserID, countsUpTo)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []
 	if err != nil {
 		return err
 	}
-	drafted, err := p.Desk.Drafted(ctx, tx, r.UserID, tickets)
+	drafted, err := p.Desk.TicketsWithDrafts(ctx, tx, r.UserID, tickets)
 	if err != nil {
 		return err
 	}
@@ -396,7 +396,7 @@ func inQuery(name, search string) string {
 }
 
 // listPath returns the address of a list's page after a position.
-func listPath(path, search string, after *desk.Position) string {
+func listPath(path, search string, after *desk.Cursor) string {
 	q := url.Values{}
 	if search != "" {
 		q.Set("q", search)
@@ -408,14 +408,14 @@ func listPath(path, search string, after *desk.Position) string {
 }
 
 // writePosition encodes a cursor.
-func writePosition(p *desk.Position) string { return p.Value + "~" + p.ID }
+func writePosition(p *desk.Cursor) string { return p.Value + "~" + p.ID }
 
-func readPosition(text string) *desk.Position {
+func readPosition(text string) *desk.Cursor {
 	if text == "" || len(text) > 300 {
 		return nil
 	}
 	value, id, _ := strings.Cut(text, "~")
-	return &desk.Position{Value: value, ID: id}
+	return &desk.Cursor{Value: value, ID: id}
 }
 
 // matchingCustomers returns the customers with the searched address or number.

@@ -39,7 +39,7 @@ func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
 	if what == nil {
 		return p.Redirect(w, back, web.Notice{Text: "Nothing to change was chosen.", Bad: true})
 	}
-	var done []desk.Updated
+	var done []desk.UpdateResult
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		ids, err := p.ticketIDs(r, tx, numbers)
 		if err != nil || len(ids) == 0 {
@@ -120,9 +120,9 @@ func (p *pages) ticketIDs(r *web.Request, tx *db.Tx, numbers []int64) ([]string,
 }
 
 // bulkNotice returns the notice of a bulk update, with its undo.
-func bulkNotice(done []desk.Updated, all int, what []string, u desk.BulkUpdate, back string) web.Notice {
+func bulkNotice(done []desk.UpdateResult, all int, what []string, u desk.BulkUpdate, back string) web.Notice {
 	changed := 0
-	var refused *desk.Updated
+	var refused *desk.UpdateResult
 	for i := range done {
 		if done[i].Err != nil {
 			refused = &done[i]
@@ -160,7 +160,7 @@ func bulkNotice(done []desk.Updated, all int, what []string, u desk.BulkUpdate, 
 }
 
 // previousValues encodes the tickets' values before the update: "open 12 13,pending 15".
-func previousValues(done []desk.Updated, value func(*desk.Ticket) string) string {
+func previousValues(done []desk.UpdateResult, value func(*desk.Ticket) string) string {
 	numbers := make(map[string][]string)
 	var order []string
 	for i := range done {

@@ -286,7 +286,7 @@ func TestPreviewRows(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	write := func(fn func(tx *db.Tx, w desk.Written) error, d desk.Draft) {
+	write := func(fn func(tx *db.Tx, w desk.Content) error, d desk.Draft) {
 		t.Helper()
 		w, err := h.desk.Compose(t.Context(), d)
 		if err != nil {
@@ -297,13 +297,13 @@ func TestPreviewRows(t *testing.T) {
 		}
 	}
 	says(b, "") // the subject has it
-	write(func(tx *db.Tx, w desk.Written) error {
-		_, err := h.desk.Reply(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Reply{By: by, Says: w})
+	write(func(tx *db.Tx, w desk.Content) error {
+		_, err := h.desk.Reply(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Reply{By: by, Content: w})
 		return err
 	}, desk.Draft{Text: "We will\nlook."})
 	says(b, "You: We will look.")
 	says(other, "Ben: We will look.")
-	note := func(tx *db.Tx, w desk.Written) error {
+	note := func(tx *db.Tx, w desk.Content) error {
 		_, err := h.desk.AddNote(t.Context(), tx, h.Organization.ID, r.TicketID, by, w)
 		return err
 	}
@@ -312,7 +312,7 @@ func TestPreviewRows(t *testing.T) {
 	write(note, desk.Draft{Attachments: []channel.Attachment{{Name: "<b>.png", Data: []byte("x")}}})
 	says(b, "Note: File: <b>.png")
 	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
-		return h.desk.KeepDraft(t.Context(), tx, h.Organization.ID, desk.KeptDraft{TicketID: r.TicketID, UserID: h.Agent.ID, Kind: desk.KindReply, Text: "Dear"})
+		return h.desk.SaveDraft(t.Context(), tx, h.Organization.ID, desk.SavedDraft{TicketID: r.TicketID, UserID: h.Agent.ID, Kind: desk.KindReply, Text: "Dear"})
 	}); err != nil {
 		t.Fatal(err)
 	}

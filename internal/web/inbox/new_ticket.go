@@ -167,7 +167,7 @@ func (p *pages) createTicket(r *web.Request, form url.Values, c *desk.Customer) 
 	}
 	n := desk.NewTicket{
 		Subject: form.Get("subject"), Priority: desk.Priority(form.Get("priority")), AssigneeID: form.Get("assignee_id"), Tags: parseTags(form.Get("tags")),
-		By: desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}, Says: says,
+		By: desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}, Content: says,
 	}
 	n.Channel, n.ConnectionID, _ = strings.Cut(form.Get("channel"), " ")
 	if c != nil {

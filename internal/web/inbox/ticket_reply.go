@@ -93,7 +93,7 @@ func (s *draftForm) refused() bool { return s.wrong != "" || s.crossed != nil }
 func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm) (composer, error) {
 	ctx := r.Context()
 	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20}
-	drafts, err := p.Desk.KeptDrafts(ctx, q, r.OrganizationID, r.UserID, t.ID)
+	drafts, err := p.Desk.SavedDrafts(ctx, q, r.OrganizationID, r.UserID, t.ID)
 	if err != nil {
 		return c, err
 	}
@@ -117,7 +117,7 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 		c.Kind, c.Reply, c.Note, c.Wrong, c.Crossed, c.Files, c.DraftSavedAt = said.kind, said.reply, said.note, said.wrong, said.crossed, said.files, web.Time{}
 		chosen = said.conversation
 	}
-	ways, err := p.Desk.WaysOut(ctx, q, r.OrganizationID, t.ID)
+	ways, err := p.Desk.ReplyOptions(ctx, q, r.OrganizationID, t.ID)
 	if err != nil {
 		return c, err
 	}
@@ -154,7 +154,7 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 	return c, nil
 }
 
-func newReplyOption(r *web.Request, o *desk.WayOut, said draftForm) replyOption {
+func newReplyOption(r *web.Request, o *desk.ReplyOption, said draftForm) replyOption {
 	w := replyOption{
 		ID: o.ConversationID, Icon: channelIcon(o.Channel), Channel: channelLabel(o.Channel), From: o.From,
 		To: partyName(o.To), Refusal: o.Refusal, Warning: o.Warning, Until: r.Time(o.OpenUntil), Address: o.To.Email,
@@ -320,7 +320,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 				return err
 			}
 		} else {
-			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Says: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
+			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Content: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
 			if err != nil {
 				return err
 			}
@@ -329,12 +329,12 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			}
 		}
 		// The form has the draft of the other kind too.
-		other := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindNote, Text: s.note}
+		other := desk.SavedDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindNote, Text: s.note}
 		if s.kind == desk.KindNote {
 			other.Kind, other.Text, other.ConversationID = desk.KindReply, s.reply, s.conversation
 		}
 		if form.Has(other.Kind) && problem.Check(other) == nil {
-			if err := p.Desk.KeepDraft(ctx, tx, r.OrganizationID, other); err != nil {
+			if err := p.Desk.SaveDraft(ctx, tx, r.OrganizationID, other); err != nil {
 				return err
 			}
 		}
@@ -356,11 +356,11 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 func (p *pages) saveDrafts(r *web.Request, t *desk.Ticket, s draftForm, kinds ...string) error {
 	return p.DB.Write(r.Context(), func(tx *db.Tx) error {
 		for _, kind := range kinds {
-			d := desk.KeptDraft{TicketID: t.ID, UserID: r.UserID, Kind: kind, Text: s.note}
+			d := desk.SavedDraft{TicketID: t.ID, UserID: r.UserID, Kind: kind, Text: s.note}
 			if kind == desk.KindReply {
 				d.Text, d.ConversationID = s.reply, s.conversation
 			}
-			if err := p.Desk.KeepDraft(r.Context(), tx, r.OrganizationID, d); err != nil {
+			if err := p.Desk.SaveDraft(r.Context(), tx, r.OrganizationID, d); err != nil {
 				return err
 			}
 		}

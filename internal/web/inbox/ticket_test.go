@@ -638,18 +638,18 @@ func TestDelivery(t *testing.T) {
 	b := h.SignIn(h.Agent)
 	b.Follow(b.Post("/tickets/1/write", reply("reply", "It is here.")))
 	id := h.messages(r.TicketID)[1].ID
-	w, err := h.desk.Waiting(t.Context(), h.DB, id)
+	w, err := h.desk.OutboxMessage(t.Context(), h.DB, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.write(func(tx *db.Tx) error { return h.desk.Postponed(t.Context(), tx, &w, "the line <is> busy", false) })
+	h.write(func(tx *db.Tx) error { return h.desk.RecordRetry(t.Context(), tx, &w, "the line <is> busy", false) })
 	b.Page("/tickets/1").Want("Not sent yet: the line <is> busy", "tried again by itself")
-	w, err = h.desk.Waiting(t.Context(), h.DB, id)
+	w, err = h.desk.OutboxMessage(t.Context(), h.DB, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.write(func(tx *db.Tx) error {
-		return h.desk.Failed(t.Context(), tx, &w, channel.SendResult{Reason: "the number is not in use"})
+		return h.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Reason: "the number is not in use"})
 	})
 	d := b.Page("/tickets/1")
 	d.Want("Not delivered: the number is not in use", "Write it again")
@@ -799,7 +799,7 @@ func TestPendingFiles(t *testing.T) {
 				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!", HTML: `<p>Look! <img src="cid:1"></p>`,
 				Attachments: []channel.Attachment{{Name: "a.png", ContentType: "image/png", ContentID: "1", Inline: true, URL: "https://far.example/a"}, {Name: "b.png", URL: "https://far.example/b"}},
 			}},
-			Promises: []desk.Promise{{Lane: "l", Payload: []byte("{}")}, {Lane: "l", Payload: []byte("{}")}},
+			FetchJobs: []desk.FetchJob{{Lane: "l", Payload: []byte("{}")}, {Lane: "l", Payload: []byte("{}")}},
 		})
 		return err
 	})

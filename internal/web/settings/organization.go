@@ -115,7 +115,7 @@ func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, wrong string, st
 	for _, known := range web.Plans() {
 		row := planRow{
 			Plan: known, Current: known.Tier == state.Plan, Wanted: known.Tier == state.PendingPlan,
-			Buy: known.Tier.Compare(state.Plan) > 0 && p.Billing.Sells(known.Tier),
+			Buy: known.Tier.Compare(state.Plan) > 0 && p.Billing.CanBuy(known.Tier),
 		}
 		body.Plans = append(body.Plans, row)
 		body.Sells = body.Sells || row.Buy

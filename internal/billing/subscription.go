@@ -1,0 +1,356 @@
+package billing
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+)
+
+// subscription is what the provider's events told of one.
+type subscription struct {
+	id             string
+	customerID     string    // empty: no event has named it
+	organizationID string    // likewise
+	createdAt      time.Time // when its first event was processed
+	Facts          facts
+}
+
+// facts are the newest of each kind, by the provider's clock. Two that were made
+// in the same second are in an order all the same, so that it does not matter
+// which is told first.
+type facts struct {
+	LinkedAt time.Time    `json:"linked_at,omitzero"` // of the event that names the organization
+	State    stateFact    `json:"state,omitzero"`
+	Checkout checkoutFact `json:"checkout,omitzero"`
+	Invoice  invoiceFact  `json:"invoice,omitzero"`
+
+	PaidAt    time.Time `json:"paid_at,omitzero"`    // when something was paid for it last
+	PaidUntil time.Time `json:"paid_until,omitzero"` // the end of the last period that was paid
+
+	// Wanted is the plan for which its organization had gone to the checkout, if
+	// it ever did: for events that do not tell which plan was bought.
+	Wanted account.Plan `json:"wanted,omitempty"`
+
+	Told reportedFailure `json:"told,omitzero"`
+}
+
+// stateFact is what an event of the subscription itself says.
+type stateFact struct {
+	At                time.Time `json:"at,omitzero"`
+	Event             string    `json:"event,omitempty"`
+	Rank              int       `json:"rank,omitempty"` // 0 created, 1 updated, 2 deleted
+	Status            string    `json:"status,omitempty"`
+	Plan              string    `json:"plan,omitempty"`
+	Prices            []string  `json:"prices,omitempty"`
+	PeriodEnd         time.Time `json:"period_end,omitzero"`
+	CancelAtPeriodEnd bool      `json:"cancel_at_period_end,omitempty"`
+}
+
+const (
+	rankCreated = iota
+	rankUpdated
+	rankDeleted
+)
+
+// compare orders what is told of one subscription: that it was deleted is final.
+// In the same second creation comes first, then what is further in the life of
+// a subscription.
+func (f *stateFact) compare(other *stateFact) int {
+	return cmp.Or(
+		cmp.Compare(f.Rank/rankDeleted, other.Rank/rankDeleted),
+		f.At.Compare(other.At),
+		cmp.Compare(f.Rank, other.Rank),
+		cmp.Compare(progress(f.Status), progress(other.Status)),
+		cmp.Compare(f.Event, other.Event),
+	)
+}
+
+// progress says how far in the life of a subscription a status is.
+func progress(status string) int {
+	switch status {
+	case "incomplete":
+		return 1
+	case "trialing":
+		return 2
+	case "active":
+		return 3
+	case "past_due":
+		return 4
+	case "unpaid", "paused":
+		return 5
+	case "incomplete_expired", "canceled":
+		return 6
+	}
+	return 0
+}
+
+// checkoutFact is what the checkout says that the subscription came from.
+type checkoutFact struct {
+	At     time.Time `json:"at,omitzero"`
+	Event  string    `json:"event,omitempty"`
+	Paid   bool      `json:"paid,omitempty"`
+	Plan   string    `json:"plan,omitempty"`
+	Prices []string  `json:"prices,omitempty"`
+}
+
+func (f *checkoutFact) compare(other *checkoutFact) int {
+	return cmp.Or(compareBool(f.Paid, other.Paid), f.At.Compare(other.At), cmp.Compare(f.Event, other.Event))
+}
+
+// invoiceFact is what became of a try to collect an invoice.
+type invoiceFact struct {
+	At      time.Time `json:"at,omitzero"`
+	Event   string    `json:"event,omitempty"`
+	Failed  bool      `json:"failed,omitempty"`
+	Invoice string    `json:"invoice,omitempty"`
+	First   bool      `json:"first,omitempty"`
+	Attempt int64     `json:"attempt,omitempty"`
+	PayURL  string    `json:"pay_url,omitempty"`
+	Plan    string    `json:"plan,omitempty"`
+}
+
+func (f *invoiceFact) compare(other *invoiceFact) int {
+	return cmp.Or(
+		f.At.Compare(other.At),
+		compareBool(!f.Failed, !other.Failed), // what is paid cannot fail any more
+		cmp.Compare(f.Attempt, other.Attempt),
+		cmp.Compare(f.Event, other.Event),
+	)
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// reportedFailure is the failure of which the admins were told last.
+type reportedFailure struct {
+	At      time.Time `json:"at,omitzero"`
+	Failure string    `json:"failure,omitempty"`
+}
+
+// failure is what two events that tell of the same failure have in common; empty
+// when the event does not say.
+func (f *invoiceFact) failure() string {
+	if f.Invoice == "" || f.Attempt == 0 {
+		return ""
+	}
+	return f.Invoice + "/" + strconv.FormatInt(f.Attempt, 10)
+}
+
+// apply adds what an event says. To add it again changes nothing, unless it is
+// read in another way by now.
+func (s *subscription) apply(p *channel.Payment) {
+	s.customerID = cmp.Or(s.customerID, p.CustomerID)
+	f := &s.Facts
+	if p.OrganizationID != "" && cmp.Or(p.Created.Compare(f.LinkedAt), strings.Compare(p.OrganizationID, s.organizationID)) > 0 {
+		s.organizationID, f.LinkedAt = p.OrganizationID, p.Created
+	}
+	switch p.Kind {
+	case channel.SubscriptionCreated, channel.SubscriptionUpdated, channel.SubscriptionDeleted:
+		now := stateFact{
+			At: p.Created, Event: p.EventID, Status: p.Status, Plan: p.Plan, Prices: p.PriceIDs,
+			PeriodEnd: p.PeriodEnd, CancelAtPeriodEnd: p.CancelAtPeriodEnd,
+		}
+		switch p.Kind {
+		case channel.SubscriptionUpdated:
+			now.Rank = rankUpdated
+		case channel.SubscriptionDeleted:
+			now.Rank = rankDeleted
+		}
+		if now.compare(&f.State) >= 0 {
+			f.State = now
+		}
+	case channel.CheckoutCompleted:
+		now := checkoutFact{
+			At: p.Created, Event: p.EventID, Plan: p.Plan, Prices: p.PriceIDs,
+			Paid: p.PaymentStatus == "paid" || p.PaymentStatus == "no_payment_required",
+		}
+		if now.compare(&f.Checkout) >= 0 {
+			f.Checkout = now
+		}
+		if now.Paid {
+			f.PaidAt = later(f.PaidAt, now.At)
+		}
+	case channel.InvoicePaid, channel.InvoiceFailed:
+		now := invoiceFact{
+			At: p.Created, Event: p.EventID, Failed: p.Kind == channel.InvoiceFailed,
+			Invoice: p.InvoiceID, First: p.First, Attempt: p.Attempt, PayURL: p.PayURL, Plan: p.Plan,
+		}
+		if now.compare(&f.Invoice) >= 0 {
+			f.Invoice = now
+		}
+		if !now.Failed {
+			f.PaidAt, f.PaidUntil = later(f.PaidAt, now.At), later(f.PaidUntil, p.PeriodEnd)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (s *subscription) deleted() bool { return s.Facts.State.Rank == rankDeleted }
+
+// isEntitled reports whether the subscription is to be served. One whose payment
+// failed is: a bad card does not end it at once. A payment counts before the
+// event that tells of its effect on the subscription.
+func (s *subscription) isEntitled() bool {
+	f := &s.Facts
+	if s.deleted() {
+		return false
+	}
+	switch f.State.Status {
+	case "active", "trialing", "past_due":
+		return true
+	case "", "incomplete":
+		return !f.PaidAt.IsZero() && !f.PaidAt.Before(f.State.At)
+	}
+	return false
+}
+
+// hasBegun reports whether the subscription ever came to something. One that did
+// not, as its first payment failed or was never made, decides nothing.
+func (s *subscription) hasBegun() bool {
+	if s.deleted() || !s.Facts.PaidAt.IsZero() {
+		return true
+	}
+	switch s.Facts.State.Status {
+	case "", "incomplete", "incomplete_expired":
+		return false
+	}
+	return true
+}
+
+// isRenewing reports whether the provider will go on asking for payment.
+func (s *subscription) isRenewing() bool {
+	switch s.Facts.State.Status {
+	case "unpaid", "paused":
+		return !s.deleted()
+	}
+	return s.isEntitled()
+}
+
+// pastDue reports whether a payment failed and was not made up for, by the
+// newest word. In the same second the invoice's own counts.
+func (s *subscription) pastDue() bool {
+	state, invoice := &s.Facts.State, &s.Facts.Invoice
+	if s.deleted() {
+		return false
+	}
+	switch state.Status {
+	case "incomplete", "incomplete_expired", "canceled", "paused":
+		return false // nothing has begun, or nothing goes on
+	case "":
+		if invoice.First && s.Facts.PaidAt.IsZero() {
+			return false // nothing has begun, as far as we know: "incomplete" may be on its way
+		}
+	}
+	if state.At.After(invoice.At) {
+		return state.Status == "past_due" || state.Status == "unpaid"
+	}
+	return invoice.Failed
+}
+
+// unreportedFailure returns the failed payment of which the admins are to be told, if there
+// is one: it was not made up for, and they do not know of it.
+func (s *subscription) unreportedFailure() (*invoiceFact, bool) {
+	f := &s.Facts
+	if !s.pastDue() || !f.Invoice.Failed || !f.Invoice.At.After(f.Told.At) {
+		return nil, false
+	}
+	if same := f.Invoice.failure(); same != "" && same == f.Told.Failure {
+		return nil, false
+	}
+	return &f.Invoice, true
+}
+
+// plan is what was bought: by its price, else by what we had handed over at
+// checkout, else by what the organization had gone there for. It is empty when
+// nothing tells. Where prices are known, one that is none of them is of
+// something else, whatever the organization may have wished for: who pays at
+// another page of the operator's can name any organization there.
+func (s *subscription) plan(prices map[string]account.Plan) account.Plan {
+	f := &s.Facts
+	best := account.Free
+	for _, ids := range [][]string{f.State.Prices, f.Checkout.Prices} {
+		for _, id := range ids {
+			if p, ok := prices[id]; ok && p.Compare(best) > 0 {
+				best = p
+			}
+		}
+		if best != account.Free {
+			return best
+		}
+	}
+	wanted := f.Wanted
+	if len(prices) > 0 && len(f.State.Prices)+len(f.Checkout.Prices) > 0 {
+		wanted = ""
+	}
+	for _, text := range []string{f.State.Plan, f.Checkout.Plan, f.Invoice.Plan, string(wanted)} {
+		if p, ok := account.ParsePlan(text); ok && p != account.Free {
+			return p
+		}
+	}
+	return ""
+}
+
+// periodEnd is until when is paid; zero when not known.
+func (s *subscription) periodEnd() time.Time {
+	if s.deleted() {
+		return s.Facts.State.PeriodEnd
+	}
+	return later(s.Facts.State.PeriodEnd, s.Facts.PaidUntil)
+}
+
+// computeStanding is what an organization's subscriptions entitle it to. Where none
+// decides, its Plan is empty.
+func computeStanding(list []*subscription, w planRequest, prices map[string]account.Plan) account.Standing {
+	var now account.Standing
+	var answered time.Time // the wish, if it was made before
+	for _, s := range list {
+		now.PastDue = now.PastDue || s.pastDue()
+		p, entitles := s.plan(prices), s.isEntitled()
+		// What is of no plan decides nothing, unless it may have counted as the
+		// wanted one until its price was told.
+		if !s.hasBegun() || entitles && p == "" && s.Facts.Wanted == "" {
+			continue
+		}
+		now.Plan = cmp.Or(now.Plan, account.Free)
+		if entitles && p.Compare(now.Plan) > 0 {
+			now.Plan = p
+		}
+		answered = later(answered, s.createdAt)
+	}
+	if now.Plan != "" && w.plan.Compare(now.Plan) > 0 && w.at.After(answered) {
+		now.PendingPlan = w.plan
+	}
+	return now
+}
+
+// primary returns the subscription that gives the plan, or else the last one;
+// nil when there is none. The list is oldest first.
+func (s *Service) primary(list []*subscription) *subscription {
+	var best *subscription
+	prices := s.checkout.plans
+	for _, sub := range list {
+		switch {
+		case best == nil, !best.isEntitled(),
+			sub.isEntitled() && sub.plan(prices).Compare(best.plan(prices)) > 0:
+			best = sub
+		}
+	}
+	return best
+}

@@ -1,0 +1,245 @@
+package call
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// TranscriptionWait is how long a voicemail waits for its transcription.
+const TranscriptionWait = 5 * time.Minute
+
+// The setting of a connection that says what comes of calls that nobody answered,
+// and its value for a ticket each.
+const (
+	SettingMissedCalls = "missed_calls"
+	MissedCallsTicket  = "ticket"
+)
+
+// pendingMessage is a message that a call owes to its ticket.
+type pendingMessage struct {
+	message *channel.Message
+	// optional says that the connection's settings decide about it.
+	optional bool
+	// markPlaced marks what it holds as placed.
+	markPlaced func(f *Facts)
+}
+
+// nextMessage returns the next message that a call owes at a time, nil if there is none.
+// It depends on nothing else.
+func (c *Call) nextMessage(now time.Time) *pendingMessage {
+	left := c.Inbound && !c.LeftAt.IsZero()
+	switch {
+	case left && !c.Placed.Voicemail && (c.Transcribed || !now.Before(c.LeftAt.Add(TranscriptionWait))):
+		m := c.newMessage("voicemail", "Voicemail")
+		m.Voicemail = true
+		m.Text = c.Transcription
+		if m.Text == "" {
+			m.Text = "A voicemail" + c.durationSuffix() + ", without a transcription."
+		}
+		if c.Audio == nil {
+			m.Text += "\n\n(The provider did not say where the recording is.)"
+		} else {
+			m.Attachments = []channel.Attachment{c.Audio.attachment()}
+		}
+		text, audio := c.Transcription != "", c.Audio != nil
+		return &pendingMessage{message: m, markPlaced: func(f *Facts) {
+			f.Placed.Voicemail = true
+			f.Placed.Text, f.Placed.Audio = f.Placed.Text || text, f.Placed.Audio || audio
+		}}
+	case left && c.Placed.Voicemail && !c.Placed.Text && c.Transcription != "":
+		m := c.newMessage("transcription", "Voicemail")
+		m.Text = c.Transcription
+		return &pendingMessage{message: m, markPlaced: func(f *Facts) { f.Placed.Text = true }}
+	case left && c.Placed.Voicemail && !c.Placed.Audio && c.Audio != nil:
+		m := c.newMessage("audio", "Voicemail")
+		m.Text = "The recording of the voicemail" + c.durationSuffix() + "."
+		m.Attachments = []channel.Attachment{c.Audio.attachment()}
+		return &pendingMessage{message: m, markPlaced: func(f *Facts) { f.Placed.Audio = true }}
+	case c.Missed && c.Inbound && !left && c.TicketID == "" && !c.Placed.Missed:
+		m := c.newMessage("missed", "Missed call")
+		m.Text = "Nobody answered this call."
+		return &pendingMessage{message: m, optional: true, markPlaced: func(f *Facts) { f.Placed.Missed = true }}
+	case c.TicketID != "":
+		return c.recordingsMessage()
+	}
+	return nil
+}
+
+// recordingsMessage are those of the conversation, which is neither the customer's word
+// nor news to anybody: they are filed in the ticket as said at our side.
+func (c *Call) recordingsMessage() *pendingMessage {
+	var files []channel.Attachment
+	held := make(map[string]bool)
+	for _, r := range c.Recordings {
+		if !r.Placed {
+			files = append(files, r.attachment())
+			held[r.URL] = true
+		}
+	}
+	if files == nil {
+		return nil
+	}
+	m := c.newMessage("recording "+files[0].URL, "Call")
+	m.Text = "The recording of the call" + c.durationSuffix() + "."
+	m.Attachments = files
+	m.Outbound = true
+	m.To, m.From = []channel.Party{m.From}, channel.Party{Name: c.Target.Name, Phone: c.Target.Phone}
+	return &pendingMessage{message: m, markPlaced: func(f *Facts) {
+		for i := range f.Recordings {
+			f.Recordings[i].Placed = f.Recordings[i].Placed || held[f.Recordings[i].URL]
+		}
+	}}
+}
+
+// dueAt returns when the call owes something: now, later, or, if zero, not as far as
+// is known.
+func (c *Call) dueAt(now time.Time) time.Time {
+	switch {
+	case c.nextMessage(now) != nil:
+		return now
+	case c.Inbound && !c.LeftAt.IsZero() && !c.Placed.Voicemail:
+		return c.LeftAt.Add(TranscriptionWait)
+	}
+	return time.Time{}
+}
+
+func (f *File) attachment() channel.Attachment {
+	return channel.Attachment{Name: f.Name, ContentType: f.ContentType, URL: f.URL}
+}
+
+// newMessage is one from the caller, in the thread of the call: with the facts about it
+// and without text. The key tells it from the others of the call.
+func (c *Call) newMessage(key, what string) *channel.Message {
+	m := &channel.Message{
+		ExternalID: "call " + c.ID + " " + key,
+		ThreadKey:  "call " + c.ID,
+		From:       channel.Party{Name: c.Contact.Name, Phone: c.Contact.Phone, ID: c.Contact.ID},
+		Subject:    what + " from " + c.Contact.displayName("a withheld number"),
+		SentAt:     c.StartedAt,
+		Metadata:   map[string]string{"call": c.ID, "caller": c.Contact.displayName("a withheld number")},
+	}
+	if c.Target != (Party{}) {
+		m.Metadata["called"] = c.Target.displayName("")
+	}
+	if !c.StartedAt.IsZero() {
+		m.Metadata["started_at"] = c.StartedAt.Format(time.RFC3339)
+	}
+	if d := c.duration(); d > 0 {
+		m.Metadata["duration_seconds"] = strconv.FormatInt(int64(d.Round(time.Second)/time.Second), 10)
+	}
+	return m
+}
+
+// displayName is who p is, for people.
+func (p Party) displayName(nobody string) string {
+	number := cmp.Or(p.Phone, p.ID)
+	switch {
+	case p.Name != "" && number != "":
+		return p.Name + " (" + number + ")"
+	default:
+		return cmp.Or(p.Name, number, nobody)
+	}
+}
+
+// duration is for how long somebody spoke; where that is not known, how long the call
+// took with all its ringing.
+func (f *Facts) duration() time.Duration {
+	if f.Duration > 0 || f.StartedAt.IsZero() {
+		return f.Duration
+	}
+	return max(0, f.EndedAt.Sub(f.StartedAt))
+}
+
+// durationSuffix is how long the call took, to follow what it is called; empty when not
+// known.
+func (f *Facts) durationSuffix() string {
+	seconds := int64(f.duration().Round(time.Second) / time.Second)
+	if seconds <= 0 {
+		return ""
+	}
+	minutes, rest := seconds/60, strconv.FormatInt(seconds%60, 10)
+	return " (" + strconv.FormatInt(minutes, 10) + ":" + strings.Repeat("0", 2-len(rest)) + rest + ")"
+}
+
+// placeNext looks at a call and places the next message that it owes.
+func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
+	c, err := db.One(ctx, s.db, scan, "SELECT "+columns+" FROM calls WHERE id = $1", j.Lane)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil // it turned out to be another, which has its own job
+	}
+	if err != nil {
+		return fmt.Errorf("load call: %w", err)
+	}
+	d := c.nextMessage(time.Now())
+	if d == nil {
+		return s.db.Write(ctx, func(tx *db.Tx) error { return s.finishOrWait(ctx, tx, j) })
+	}
+	if d.optional {
+		settings, err := s.settings(ctx, c.ConnectionID)
+		if err != nil {
+			return fmt.Errorf("load settings: %w", err)
+		}
+		if settings[SettingMissedCalls] != MissedCallsTicket {
+			d.message = nil
+		}
+	}
+	o := channel.Source{OrganizationID: c.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.channel, Medium: c.medium}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		now, err := lock(ctx, tx, c.ID)
+		switch {
+		case errors.Is(err, db.ErrNoRows):
+			return j.Finish(ctx, tx)
+		case err != nil:
+			return err
+		case now.version != c.version:
+			// What is owed may be something else by now.
+			return j.Wait(ctx, tx, tx.Now)
+		}
+		if d.message != nil {
+			ticketID, err := s.placer.Place(ctx, tx, o, d.message)
+			if err != nil {
+				return fmt.Errorf("place what came of a call: %w", err)
+			}
+			now.TicketID = cmp.Or(now.TicketID, ticketID)
+		}
+		d.markPlaced(&now.Facts)
+		if err := s.schedule(ctx, tx, now); err != nil {
+			return err
+		}
+		if err := now.save(ctx, tx); err != nil {
+			return err
+		}
+		return j.Finish(ctx, tx)
+	})
+}
+
+// finishOrWait ends a job that found nothing to do: another one comes when something is due.
+func (s *Service) finishOrWait(ctx context.Context, tx *db.Tx, j *queue.Job) error {
+	c, err := lock(ctx, tx, j.Lane)
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return err
+	}
+	if err == nil {
+		if at := c.dueAt(tx.Now); !at.IsZero() {
+			return j.Wait(ctx, tx, at)
+		}
+	}
+	return j.Finish(ctx, tx)
+}
+
+func lock(ctx context.Context, tx *db.Tx, id string) (*Call, error) {
+	c, err := db.One(ctx, tx, scan, "SELECT "+columns+" FROM calls WHERE id = $1 FOR UPDATE", id)
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return nil, fmt.Errorf("load call: %w", err)
+	}
+	return c, err
+}

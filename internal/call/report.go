@@ -1,0 +1,283 @@
+package call
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+
+	"github.com/google/uuid"
+)
+
+// Result says what news of a call did, for people to look at.
+type Result struct {
+	CallID string   `json:"call_id"`
+	State  string   `json:"state"`            // of the call now
+	Merged []string `json:"united,omitempty"` // calls that turned out to be this one
+	Ticket string   `json:"ticket_id,omitempty"`
+}
+
+// scope is where a provider's ids of legs have their meaning.
+func scope(o channel.Source) string {
+	return cmp.Or(o.ConnectionID, o.OrganizationID+"/"+o.Medium)
+}
+
+// IntakeCall gives news of a call its effect, in the caller's transaction. The same
+// news may come again, and older after newer.
+func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, news *channel.PhoneCall) (any, error) {
+	if len(news.IDs) == 0 || o.OrganizationID == "" {
+		return nil, fmt.Errorf("call: news needs an organization and the id of a leg")
+	}
+	// Which calls are one may depend on any of a connection's.
+	if err := tx.Lock(ctx, "call/"+scope(o)); err != nil {
+		return nil, err
+	}
+	list, err := db.All(ctx, tx, scan, "SELECT "+columns+` FROM calls
+		WHERE id IN (SELECT call_id FROM call_legs WHERE scope = $1 AND leg = ANY($2)) ORDER BY id FOR UPDATE`, scope(o), news.IDs)
+	if err != nil {
+		return nil, fmt.Errorf("load calls: %w", err)
+	}
+	c, united, err := s.mergeCalls(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		c = &Call{
+			ID: uuid.Must(uuid.NewV7()).String(), OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID,
+			channel: o.Channel, medium: o.Medium, CreatedAt: tx.Now,
+		}
+	}
+	for _, leg := range news.IDs {
+		if _, err := tx.Exec(ctx, "INSERT INTO call_legs (scope, leg, call_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", scope(o), leg, c.ID); err != nil {
+			return nil, fmt.Errorf("write leg: %w", err)
+		}
+	}
+	c.applyReport(news, tx.Now)
+	if err := s.schedule(ctx, tx, c); err != nil {
+		return nil, err
+	}
+	return Result{CallID: c.ID, State: c.State, Merged: united, Ticket: c.TicketID}, c.save(ctx, tx)
+}
+
+// save writes a call as it is.
+func (c *Call) save(ctx context.Context, tx *db.Tx) error {
+	c.version++
+	c.UpdatedAt = tx.Now
+	if _, err := tx.Exec(ctx, `INSERT INTO calls (id, organization_id, connection_id, channel, medium, phone, ticket_id, facts, version, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+		ON CONFLICT (id) DO UPDATE SET phone = excluded.phone, ticket_id = excluded.ticket_id, facts = excluded.facts,
+			version = excluded.version, updated_at = excluded.updated_at`,
+		c.ID, c.OrganizationID, c.ConnectionID, c.channel, c.medium, db.Text(c.Contact.Phone), db.Text(c.TicketID), db.JSON(c.Facts),
+		c.version, c.CreatedAt.UnixMicro(), c.UpdatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("write call: %w", err)
+	}
+	return nil
+}
+
+// mergeCalls makes one call of those in list, nil if there is none: the one that has a
+// ticket, else the oldest. Where several have, their tickets become one.
+func (s *Service) mergeCalls(ctx context.Context, tx *db.Tx, list []*Call) (*Call, []string, error) {
+	if len(list) == 0 {
+		return nil, nil, nil
+	}
+	// The oldest first: ids are in order of time.
+	slices.SortStableFunc(list, func(a, b *Call) int {
+		return cmp.Or(cmp.Compare(empty(a.TicketID), empty(b.TicketID)), strings.Compare(a.ID, b.ID))
+	})
+	c := list[0]
+	var united []string
+	for _, other := range list[1:] {
+		c.merge(&other.Facts)
+		if other.TicketID != "" && other.TicketID != c.TicketID {
+			if err := s.merge(ctx, tx, c.OrganizationID, other.TicketID, c.TicketID); err != nil {
+				return nil, nil, fmt.Errorf("merge the tickets of one call: %w", err)
+			}
+		}
+		if _, err := tx.Exec(ctx, "UPDATE call_legs SET call_id = $1 WHERE call_id = $2", c.ID, other.ID); err != nil {
+			return nil, nil, fmt.Errorf("unite legs: %w", err)
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM calls WHERE id = $1", other.ID); err != nil {
+			return nil, nil, fmt.Errorf("unite calls: %w", err)
+		}
+		united = append(united, other.ID)
+	}
+	return c, united, nil
+}
+
+func empty(s string) int {
+	if s == "" {
+		return 1
+	}
+	return 0
+}
+
+// The states that have a meaning of their own.
+const (
+	stateMissed        = "missed"
+	stateTranscription = "transcription"
+)
+
+// stateOrder is how far a call is in the contract's states. Where the provider's clock
+// says nothing, a call does not go back in it.
+var stateOrder = map[string]int{
+	"calling": 1, "ringing": 2, "connected": 3, "hold": 3, "voicemail": 4, stateMissed: 5, "hangup": 6,
+	"voicemail_uploaded": 7, stateTranscription: 8, "recording": 9,
+}
+
+// supersedes reports whether a call that was in one state is in another now.
+func supersedes(from, to Step) bool {
+	if !from.At.IsZero() && !to.At.IsZero() && !from.At.Equal(to.At) {
+		return to.At.After(from.At)
+	}
+	if a, b := stateOrder[from.State], stateOrder[to.State]; a != b {
+		return b > a
+	}
+	return to.State > from.State || stateOrder[to.State] == stateOrder["connected"]
+}
+
+// maxSteps bounds the steps that are kept; a call that is put on hold and taken back
+// again and again has more.
+const maxSteps = 200
+
+// addState notes that the call was in a state.
+func (f *Facts) addState(to Step) {
+	if f.State == "" || supersedes(Step{f.State, f.StateAt}, to) {
+		f.State, f.StateAt = to.State, to.At
+	}
+	same := func(s Step) bool { return s.State == to.State && s.At.Equal(to.At) }
+	if len(f.Steps) >= maxSteps || slices.ContainsFunc(f.Steps, same) {
+		return
+	}
+	f.Steps = append(f.Steps, to)
+	slices.SortStableFunc(f.Steps, func(a, b Step) int {
+		if a.At.IsZero() || b.At.IsZero() || a.At.Equal(b.At) {
+			return cmp.Compare(stateOrder[a.State], stateOrder[b.State])
+		}
+		return a.At.Compare(b.At)
+	})
+}
+
+// applyReport adds what news says.
+func (c *Call) applyReport(news *channel.PhoneCall, now time.Time) {
+	f := Facts{
+		Inbound:   news.Inbound,
+		Contact:   Party{news.Contact.Name, news.Contact.Phone, news.Contact.ID},
+		Target:    Party{news.Target.Name, news.Target.Phone, news.Target.ID},
+		StartedAt: micro(news.StartedAt), AnsweredAt: micro(news.AnsweredAt), EndedAt: micro(news.EndedAt),
+		Duration:      news.Duration,
+		Transcription: news.Transcription,
+		Transcribed:   news.State == stateTranscription || news.Transcription != "",
+		Missed:        news.State == stateMissed && news.Inbound,
+	}
+	if news.Voicemail || f.Transcribed {
+		f.LeftAt = now.UTC()
+	}
+	// What was announced may turn out to be there only with a later step.
+	if len(news.Audio) > 0 {
+		f.Audio = new(fileOf(news.Audio[0]))
+	}
+	for _, a := range news.Recordings {
+		f.Recordings = append(f.Recordings, fileOf(a))
+	}
+	f.addState(Step{news.State, micro(news.At)})
+	c.merge(&f)
+}
+
+func micro(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
+func fileOf(a channel.Attachment) File {
+	return File{Name: a.Name, ContentType: a.ContentType, URL: a.URL}
+}
+
+// maxRecordings bounds the recordings of one call.
+const maxRecordings = 50
+
+// merge adds what another call, or news, says of the same call. Which of the two is
+// the other makes no difference where both say something, but for names and numbers:
+// there, who was first is believed. What is due when stays as it was: another call's
+// jobs do not look at this one.
+func (f *Facts) merge(o *Facts) {
+	for _, s := range o.Steps {
+		f.addState(s)
+	}
+	f.Inbound = f.Inbound || o.Inbound
+	f.Contact.merge(o.Contact)
+	f.Target.merge(o.Target)
+	f.StartedAt = earlier(f.StartedAt, o.StartedAt)
+	f.AnsweredAt = earlier(f.AnsweredAt, o.AnsweredAt)
+	if o.EndedAt.After(f.EndedAt) {
+		f.EndedAt = o.EndedAt
+	}
+	f.Duration = max(f.Duration, o.Duration)
+	f.LeftAt = earlier(f.LeftAt, o.LeftAt)
+	f.Transcribed = f.Transcribed || o.Transcribed
+	if f.Transcription == "" {
+		f.Transcription = o.Transcription
+	}
+	if o.Audio != nil && (f.Audio == nil || !f.Placed.Audio) {
+		f.Audio = o.Audio // an address of later is good for longer
+	}
+	f.Missed = f.Missed || o.Missed
+	for _, r := range o.Recordings {
+		i := slices.IndexFunc(f.Recordings, func(have File) bool { return sameFile(have.URL, r.URL) })
+		switch {
+		case i >= 0:
+			f.Recordings[i].Placed = f.Recordings[i].Placed || r.Placed
+		case len(f.Recordings) < maxRecordings:
+			f.Recordings = append(f.Recordings, r)
+		}
+	}
+	f.Placed.Voicemail = f.Placed.Voicemail || o.Placed.Voicemail
+	f.Placed.Text = f.Placed.Text || o.Placed.Text
+	f.Placed.Audio = f.Placed.Audio || o.Placed.Audio
+	f.Placed.Missed = f.Placed.Missed || o.Placed.Missed
+	if f.Redacted || o.Redacted {
+		f.redact()
+	}
+}
+
+// merge takes what is not known yet from what somebody else says of the same party.
+func (p *Party) merge(o Party) {
+	if p.Phone != "" && o.Phone != "" && p.Phone != o.Phone {
+		return // of another leg
+	}
+	p.Name, p.Phone, p.ID = cmp.Or(p.Name, o.Name), cmp.Or(p.Phone, o.Phone), cmp.Or(p.ID, o.ID)
+}
+
+// earlier returns the earlier of two times that are known.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// sameFile reports whether two addresses are of one file: what signs an address
+// differs each time.
+func sameFile(a, b string) bool {
+	x, errX := url.Parse(a)
+	y, errY := url.Parse(b)
+	return a == b || errX == nil && errY == nil && x.Host == y.Host && x.Path == y.Path && x.Path != "" && x.Path != "/"
+}
+
+// schedule sees to it that a job looks at the call when something is owed.
+func (s *Service) schedule(ctx context.Context, tx *db.Tx, c *Call) error {
+	at := c.dueAt(tx.Now)
+	if at.IsZero() || at.Equal(c.DueAt) && at.After(tx.Now) {
+		return nil
+	}
+	c.DueAt = at
+	return s.queue.Enqueue(ctx, tx, queue.New{Kind: jobKind, Lane: c.ID, RunAt: at})
+}

@@ -1,0 +1,72 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// blobDeletionKind is the queue's name for deleting files that no message has any more.
+const blobDeletionKind = "desk.forget"
+
+// deleteFiles takes the files of some messages of tickets from them, and has their
+// content deleted where nobody else has the same.
+func (s *Service) deleteFiles(ctx context.Context, tx *db.Tx, messageIDs []string, ticketIDs ...string) error {
+	var keys []string
+	for _, statement := range []string{
+		"DELETE FROM attachments WHERE ticket_id = ANY($2) AND message_id = ANY($1) RETURNING blob_key",
+		"DELETE FROM letter_pictures WHERE message_id = ANY($1) AND (SELECT count(*) FROM messages m WHERE m.ticket_id = ANY($2) AND m.id = message_id) > 0 RETURNING blob_key",
+	} {
+		some, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
+			err = row.Scan(db.IntoText(&key))
+			return key, err
+		}, statement, messageIDs, ticketIDs)
+		if err != nil {
+			return fmt.Errorf("remove files: %w", err)
+		}
+		keys = append(keys, some...)
+	}
+	return s.deleteUnusedBlobs(ctx, tx, keys)
+}
+
+// deleteUnusedBlobs has files deleted that nobody else has. Empty keys are none.
+func (s *Service) deleteUnusedBlobs(ctx context.Context, tx *db.Tx, keys []string) error {
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
+	if len(keys) == 0 {
+		return nil
+	}
+	slices.Sort(keys)
+	payload, err := json.Marshal(slices.Compact(keys))
+	if err != nil {
+		return err
+	}
+	return s.queue.Enqueue(ctx, tx, queue.New{Kind: blobDeletionKind, Payload: payload})
+}
+
+// runBlobDeletion deletes the files of a job that no message has. A message with the very
+// same file that is on its way in at this moment would lose it: it would be shown
+// as missing.
+func (s *Service) runBlobDeletion(ctx context.Context, j *queue.Job) error {
+	var keys []string
+	if err := json.Unmarshal(j.Payload, &keys); err != nil {
+		return fmt.Errorf("read job: %w", err)
+	}
+	for _, key := range keys {
+		var used bool
+		if err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM attachments WHERE blob_key = $1)
+			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1)`, key).Scan(&used); err != nil {
+			return fmt.Errorf("look for who has a file: %w", err)
+		}
+		if used {
+			continue
+		}
+		if err := s.blob.Delete(ctx, key); err != nil {
+			return fmt.Errorf("delete file: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// FetchKind is the queue's name for fetching a file after its message. A job's id is that
+// of the attachment, which is pending until [Service.CompleteFile] or [Service.FailFile].
+const FetchKind = "media"
+
+// FetchJob is how a file is fetched after its message: the lane and the payload of the job
+// of kind [FetchKind], in the terms of the worker that runs it.
+type FetchJob struct {
+	Lane    string
+	Payload []byte
+}
+
+// pendingRetry is the wait that requests for a pending file are given as Retry-After.
+const pendingRetry = 10 * time.Second
+
+func errPending() error {
+	p := problem.New(problem.NotFound, "this file is still being fetched")
+	p.RetryAfter = pendingRetry
+	return p
+}
+
+// enqueueFetches has the pending files of a new message fetched, once it is durable.
+func (s *Service) enqueueFetches(ctx context.Context, tx *db.Tx, list []Attachment, promises []FetchJob) error {
+	var jobs []queue.New
+	for i := range list {
+		if list[i].Pending {
+			jobs = append(jobs, queue.New{ID: list[i].ID, Kind: FetchKind, Lane: promises[i].Lane, Payload: promises[i].Payload})
+		}
+	}
+	if jobs == nil {
+		return nil
+	}
+	return s.queue.Enqueue(ctx, tx, jobs...)
+}
+
+// FilePending reports whether an attachment is there and its file still to be fetched.
+func (s *Service) FilePending(ctx context.Context, q db.Querier, attachmentID string) (bool, error) {
+	var pending bool
+	err := q.QueryRow(ctx, "SELECT pending FROM attachments WHERE id = $1", attachmentID).Scan(&pending)
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return false, fmt.Errorf("look up attachment: %w", err)
+	}
+	return pending, nil
+}
+
+// File is a file that was fetched.
+type File struct {
+	blob.Ref
+	Name        string // empty: as before
+	ContentType string
+}
+
+// CompleteFile stores the file of a pending attachment, in the caller's transaction. An attachment
+// that was deleted meanwhile, as a redacted customer's is, leaves no file behind.
+func (s *Service) CompleteFile(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
+	done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
+			name = CASE WHEN $5 = '' THEN name ELSE $5 END
+		WHERE id = $1 AND pending RETURNING organization_id, ticket_id`,
+		attachmentID, f.Key, f.Size, line(f.ContentType, 255), line(f.Name, 255))
+	if err != nil || done {
+		return err
+	}
+	return s.deleteUnusedBlobs(ctx, tx, []string{f.Key})
+}
+
+// FailFile records why the file of a pending attachment could not be fetched, in words for
+// an agent, in the caller's transaction.
+func (s *Service) FailFile(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
+	_, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
+		attachmentID, line(why, 500))
+	return err
+}
+
+// endFetch ends the pending state of an attachment, and reports whether it was in it.
+func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (bool, error) {
+	var organizationID, ticketID string
+	err := tx.QueryRow(ctx, query, args...).Scan(&organizationID, &ticketID)
+	if errors.Is(err, db.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("complete attachment: %w", err)
+	}
+	s.notifyChanged(tx, organizationID, ticketID)
+	return true, nil
+}

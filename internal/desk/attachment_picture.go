@@ -1,0 +1,66 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// Picture is a picture that the HTML of a message only links to, and that somebody has
+// loaded. The zero value is one that is being loaded, or was given up by a process that
+// died.
+type Picture struct {
+	BlobKey     string // empty: there is no file
+	Size        int64  // bytes
+	ContentType string // of the bytes, not as declared
+	Error       string // why there never will be a file
+}
+
+// claimLife is how long a claim of [Service.ClaimPicture] keeps others away.
+const claimLife = time.Minute
+
+// Picture returns the record of a message's picture by the digest of its address;
+// [db.ErrNoRows] if it was never requested.
+func (s *Service) Picture(ctx context.Context, q db.Querier, messageID, digest string) (Picture, error) {
+	return db.One(ctx, q, func(row db.Row) (p Picture, err error) {
+		err = row.Scan(db.IntoText(&p.BlobKey), &p.Size, db.IntoText(&p.ContentType), db.IntoText(&p.Error))
+		return p, err
+	}, "SELECT blob_key, coalesce(size, 0), content_type, error FROM letter_pictures WHERE message_id = $1 AND digest = $2", messageID, digest)
+}
+
+// ClaimPicture claims the loading of a picture, in the caller's transaction. It returns
+// false while another process has a claim, and once there is a result.
+func (s *Service) ClaimPicture(ctx context.Context, tx *db.Tx, messageID, digest string) (bool, error) {
+	n, err := tx.Exec(ctx, `INSERT INTO letter_pictures (message_id, digest, claimed_at) VALUES ($1, $2, $3)
+		ON CONFLICT (message_id, digest) DO UPDATE SET claimed_at = excluded.claimed_at
+		WHERE letter_pictures.blob_key IS NULL AND letter_pictures.error IS NULL AND letter_pictures.claimed_at < $4`,
+		messageID, digest, tx.Now.UnixMicro(), tx.Now.Add(-claimLife).UnixMicro())
+	if err != nil {
+		return false, fmt.Errorf("claim picture: %w", err)
+	}
+	return n > 0, nil
+}
+
+// CompletePicture records the result of a claim, in the caller's transaction. If the
+// message was erased meanwhile, its file is deleted, too.
+func (s *Service) CompletePicture(ctx context.Context, tx *db.Tx, messageID, digest string, p Picture) error {
+	n, err := tx.Exec(ctx, "UPDATE letter_pictures SET blob_key = $3, size = $4, content_type = $5, error = $6 WHERE message_id = $1 AND digest = $2",
+		messageID, digest, db.Text(p.BlobKey), p.Size, db.Text(p.ContentType), db.Text(line(p.Error, 500)))
+	if err != nil {
+		return fmt.Errorf("keep picture: %w", err)
+	}
+	if n == 0 && p.BlobKey != "" {
+		return s.deleteUnusedBlobs(ctx, tx, []string{p.BlobKey})
+	}
+	return nil
+}
+
+// ReleasePicture ends a claim without a result, so that the picture can be loaded again.
+func (s *Service) ReleasePicture(ctx context.Context, tx *db.Tx, messageID, digest string) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM letter_pictures WHERE message_id = $1 AND digest = $2 AND blob_key IS NULL AND error IS NULL", messageID, digest); err != nil {
+		return fmt.Errorf("release picture: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// LockTicket is [Service.Ticket], of a ticket that nobody else changes until the
+// caller's transaction ends.
+func (s *Service) LockTicket(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
+	t, err := lockTicket(ctx, tx, organizationID, id)
+	return t, notFound(err, "ticket")
+}
+
+// LockCustomer is [Service.Customer], of a customer whom nobody else changes until
+// the caller's transaction ends.
+func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+	c, err := lockCustomer(ctx, tx, organizationID, id)
+	return c.Customer, err
+}
+
+// CustomersByID returns those of some customers that the organization has, by id,
+// also deleted ones: all are somebody's tickets'.
+func (s *Service) CustomersByID(ctx context.Context, q db.Querier, organizationID string, ids []string) (map[string]Customer, error) {
+	list, err := db.All(ctx, q, scanCustomer, selectCustomer+"WHERE id = ANY($1) AND organization_id = $2", ids, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("load customers: %w", err)
+	}
+	found := make(map[string]Customer, len(list))
+	for i := range list {
+		if err := list[i].loadContacts(ctx, q); err != nil {
+			return nil, err
+		}
+		found[list[i].ID] = list[i].Customer
+	}
+	return found, nil
+}
+
+// Message returns a message of a ticket, or a NotFound problem: also when it was
+// moved to another ticket.
+func (s *Service) Message(ctx context.Context, q db.Querier, organizationID, ticketID, id string) (Message, error) {
+	m, err := db.One(ctx, q, scanMessage, "SELECT "+messageColumns+` FROM messages WHERE ticket_id = $1 AND id = $2
+		AND EXISTS (SELECT 1 FROM tickets t WHERE t.id = $1 AND t.organization_id = $3)`, ticketID, id, organizationID)
+	if err != nil {
+		return Message{}, notFound(err, "message")
+	}
+	m.Attachments, err = db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
+		WHERE ticket_id = $1 AND message_id = $2 ORDER BY id`, ticketID, id)
+	if err != nil {
+		return Message{}, fmt.Errorf("load attachments: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,151 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// MatchCustomer finds or makes the customer whom somebody else's records call p, in the
+// caller's transaction, and emits customer.created or customer.updated. Whose the id
+// is, by the place that o is, decides; then the address; then the number. What of p
+// is not known of them is added. What is known stays, unless it is still what was
+// says: then p's comes in its place, and an address or number stays as a further
+// one. What cannot be an address or a number is left out. made says that nobody was
+// known.
+func (s *Service) MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
+	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.Medium}
+	p, was = normalizeParty(p), normalizeParty(was)
+	id := newID()
+	points := in.contactPoints(p)
+	owners, err := s.claimAnyPoints(ctx, tx, points, id)
+	if err != nil {
+		return "", false, err
+	}
+	// They are taken in the order in which all do that, but here the id decides.
+	if n := len(points); n > 1 && p.ID != "" {
+		points = append(points[n-1:n:n], points[:n-1]...)
+		owners = append(owners[n-1:n:n], owners[:n-1]...)
+	}
+	k, err := s.resolveCustomer(ctx, tx, in, p, id, points, owners)
+	if err != nil {
+		return "", false, err
+	}
+	if k.ID != id {
+		if err := s.replaceProfile(ctx, tx, in, &k, withoutForeign(p, points, owners, k.ID, id), was); err != nil {
+			return "", false, err
+		}
+	}
+	return k.ID, k.ID == id, s.events.Emit(ctx, tx, k.events...)
+}
+
+// claimAnyPoints is claim for points of which there may be none.
+func (s *Service) claimAnyPoints(ctx context.Context, tx *db.Tx, points []contactPoint, customerID string) ([]pointOwner, error) {
+	if len(points) == 0 {
+		return nil, nil
+	}
+	return claimPoints(ctx, tx, points, customerID, "", "")
+}
+
+// normalizeParty is p with what can be an address and a number only.
+func normalizeParty(p channel.Party) channel.Party {
+	p.Phone = e164(p.Phone)
+	p.Email = strings.TrimSpace(p.Email)
+	var v problem.Validation
+	if checkEmail(&v, "email", p.Email); v.Err() != nil {
+		p.Email = ""
+	}
+	p.ID, p.Name = clean(p.ID), line(p.Name, maxName)
+	return p
+}
+
+// replaceProfile puts p's name, address and number in the place of those that a customer
+// still has from was.
+func (s *Service) replaceProfile(ctx context.Context, tx *db.Tx, in *Inbound, k *customerRef, p, was channel.Party) error {
+	before, err := loadContacts(ctx, tx, k.ID, k.Email, k.Phone)
+	if err != nil {
+		return err
+	}
+	changes := make(map[string]event.Change)
+	for _, f := range []struct {
+		name     string
+		has      *string
+		was, get string
+		key      func(string) string
+	}{
+		{"name", &k.Name, was.Name, p.Name, func(s string) string { return s }},
+		{"email", &k.Email, was.Email, line(p.Email, maxKey), emailKey},
+		{"phone", &k.Phone, was.Phone, p.Phone, func(s string) string { return s }},
+	} {
+		if f.was != "" && f.get != "" && *f.has != f.get && f.key(*f.has) == f.key(f.was) {
+			changes[f.name] = event.Change{From: *f.has, To: f.get}
+			*f.has = f.get
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	after, err := loadContacts(ctx, tx, k.ID, k.Email, k.Phone)
+	if err != nil {
+		return err
+	}
+	before.changes(&after, changes)
+	return saveProfile(ctx, tx, in.OrganizationID, k, changes)
+}
+
+// CustomerByContact returns whose the address or the number of p is; empty: nobody's.
+func (s *Service) CustomerByContact(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error) {
+	p = normalizeParty(p)
+	p.ID = ""
+	in := &Inbound{OrganizationID: organizationID}
+	for _, pt := range in.contactPoints(p) {
+		k, err := findCustomer(ctx, q, pt.value, pt.scope)
+		if errors.Is(err, db.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("find customer: %w", err)
+		}
+		return k.ID, nil
+	}
+	return "", nil
+}
+
+// RemoveIdentities takes from a customer what they are known by on one connection only, or in
+// the place that stands for one, in the caller's transaction, and emits
+// customer.updated. Threads go on. Error: NotFound.
+func (s *Service) RemoveIdentities(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error {
+	c, err := lockCustomer(ctx, tx, organizationID, customerID)
+	if err != nil {
+		return err
+	}
+	before := c
+	for _, change := range []string{
+		"DELETE FROM contact_points WHERE customer_id = $1 AND scope = $2 AND conversation_id IS NULL",
+		"UPDATE contact_points SET customer_id = NULL, kind = 'thread' WHERE customer_id = $1 AND scope = $2",
+	} {
+		if _, err := tx.Exec(ctx, change, c.ID, connectionID); err != nil {
+			return fmt.Errorf("remove contact points: %w", err)
+		}
+	}
+	if err := c.loadContacts(ctx, tx); err != nil {
+		return err
+	}
+	if slices.Equal(before.Identities, c.Identities) {
+		return nil
+	}
+	k := customerRef{Customer: *c.snapshot()}
+	changes := make(map[string]event.Change)
+	c.changesFrom(&before, changes)
+	if err := saveProfile(ctx, tx, organizationID, &k, changes); err != nil {
+		return err
+	}
+	return s.events.Emit(ctx, tx, k.events...)
+}

@@ -1,0 +1,417 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+// Dossier is all that there is of a customer.
+type Dossier struct {
+	Record    json.RawMessage // the customer, the tickets and the messages
+	TicketIDs []string        // in which something was said with them, or by them
+	Contacts  []string        // addresses, numbers and ids of channels that they are known by
+	Files     []Attachment    // of the messages, those whose content is there
+}
+
+// dossierTicket is what one ticket has of a customer.
+type dossierTicket struct {
+	Ticket
+	Conversations []Conversation `json:"conversations"`
+	Messages      []Message      `json:"messages"`
+}
+
+// Dossier returns all that there is of a customer: their record, their tickets
+// with all that was said there, and what they said in those of others. Error:
+// NotFound, also for one who was deleted.
+func (s *Service) Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error) {
+	var d *Dossier
+	err := s.snapshot(ctx, q, func(q db.Querier) (err error) {
+		d, err = s.dossier(ctx, q, organizationID, customerID)
+		return err
+	})
+	return d, err
+}
+
+func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error) {
+	c, err := s.Customer(ctx, q, organizationID, customerID)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dossier{TicketIDs: []string{}, Contacts: slices.Concat(c.Emails, c.Phones)}
+	for _, i := range c.Identities {
+		d.Contacts = append(d.Contacts, i.ExternalID)
+	}
+	ids, err := ticketsInvolving(ctx, q, customerID)
+	if err != nil {
+		return nil, err
+	}
+	tickets := []dossierTicket{}
+	for _, id := range ids {
+		t, err := s.Ticket(ctx, q, organizationID, id)
+		if err != nil {
+			return nil, err
+		}
+		theirs, err := s.loadCustomerPart(ctx, q, &t, customerID)
+		if err != nil {
+			return nil, err
+		}
+		of := dossierTicket{Ticket: t, Conversations: theirs.conversations, Messages: theirs.messages}
+		if t.Customer.ID != customerID {
+			if len(of.Messages) == 0 {
+				continue // merged into it, and nothing was said there
+			}
+			// The rest of it is somebody else's.
+			of.Ticket = Ticket{ID: t.ID, OrganizationID: t.OrganizationID, Number: t.Number, Channel: t.Channel, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+		}
+		if err := s.fillAttachments(ctx, q, t.ID, of.Messages); err != nil {
+			return nil, err
+		}
+		for i := range of.Messages {
+			m := &of.Messages[i]
+			m.Details.Recipient, m.Details.RecipientChanged = nil, nil // may be somebody else
+			for _, a := range m.Attachments {
+				if a.BlobKey != "" {
+					d.Files = append(d.Files, a)
+				}
+			}
+		}
+		tickets = append(tickets, of)
+		d.TicketIDs = append(d.TicketIDs, t.ID)
+	}
+	d.Record, err = json.Marshal(struct {
+		Customer Customer        `json:"customer"`
+		Tickets  []dossierTicket `json:"tickets"`
+	}{c, tickets})
+	return d, err
+}
+
+// ticketsInvolving returns the tickets that a customer may have to do with, in order:
+// theirs, those that these were merged into, and those in which they said
+// something.
+func ticketsInvolving(ctx context.Context, q db.Querier, customerID string) ([]string, error) {
+	ids, err := db.All(ctx, q, scanText, `WITH RECURSIVE up(id, merged_into_id) AS (
+			SELECT id, merged_into_id FROM tickets WHERE customer_id = $1
+			UNION SELECT t.id, t.merged_into_id FROM tickets t JOIN up ON t.id = up.merged_into_id
+		) SELECT id FROM up
+		UNION SELECT ticket_id FROM messages WHERE author_id = $1 AND author_type = 'customer' AND channel <> 'sms'
+		UNION SELECT c.ticket_id FROM contact_points p JOIN conversations c ON c.ticket_id = p.ticket_id AND c.id = p.conversation_id
+			WHERE p.customer_id = $1 AND c.customer_id = $1
+		ORDER BY id`, customerID)
+	if err != nil {
+		return nil, fmt.Errorf("find tickets: %w", err)
+	}
+	return ids, nil
+}
+
+// customerPart is what is a customer's in a ticket.
+type customerPart struct {
+	conversations []Conversation
+	messages      []Message
+}
+
+// loadCustomerPart returns what is a customer's in a ticket: what was said in their
+// conversations, but for what other customers said in a thread of several, what
+// they said themselves, and what was noted on their ticket.
+func (s *Service) loadCustomerPart(ctx context.Context, q db.Querier, t *Ticket, customerID string) (customerPart, error) {
+	p := customerPart{conversations: []Conversation{}, messages: []Message{}}
+	all, err := db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", t.ID)
+	if err != nil {
+		return p, fmt.Errorf("load conversations: %w", err)
+	}
+	with := make(map[string]bool)
+	for _, c := range all {
+		if c.CustomerID == customerID {
+			with[c.ID] = true
+			p.conversations = append(p.conversations, c)
+		}
+	}
+	noted, err := db.All(ctx, q, scanText, `SELECT m.id FROM messages m WHERE m.ticket_id = $1 AND m.conversation_id = ''
+		AND coalesce(m.home_id, m.ticket_id) IN (SELECT id FROM tickets WHERE customer_id = $2)`, t.ID, customerID)
+	if err != nil {
+		return p, fmt.Errorf("find notes: %w", err)
+	}
+	messages, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 ORDER BY id", t.ID)
+	if err != nil {
+		return p, fmt.Errorf("load messages: %w", err)
+	}
+	for _, m := range messages {
+		byOther := m.Author.Type == AuthorCustomer && m.Author.ID != "" && m.Author.ID != customerID
+		switch {
+		case with[m.ConversationID] && (!byOther || m.Channel == channelEmail),
+			m.Author.Type == AuthorCustomer && m.Author.ID == customerID,
+			slices.Contains(noted, m.ID):
+			p.messages = append(p.messages, m)
+		}
+	}
+	return p, nil
+}
+
+// redactedSubject is what a ticket is called whose customer was taken out of it.
+const redactedSubject = "(redacted)"
+
+// Redact takes everything personal from a customer and all that was said with
+// them, for good: names and addresses, texts, files, what waits to be sent, and what
+// searches find. Tickets stay, with nothing in them but that something was said, by
+// which side and when. It emits customer.updated and ticket.updated, which say what
+// it is now and nothing of what it was. It works ticket by ticket, and may be called
+// again; somebody who is not there is no error. What was said of them in events, or
+// is kept as it came in, is for those who have that.
+func (s *Service) Redact(ctx context.Context, organizationID, customerID string) error {
+	// Twice: what came in meanwhile is theirs too, and nothing is after the first.
+	for range 2 {
+		ids, err := ticketsInvolving(ctx, s.db, customerID)
+		if err != nil {
+			return err
+		}
+		addresses, known, err := s.redactMentions(ctx, organizationID, customerID)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			err := s.db.Write(ctx, func(tx *db.Tx) error {
+				t, err := lockTicket(ctx, tx, organizationID, id)
+				if errors.Is(err, db.ErrNoRows) {
+					return nil // deleted this moment, or another organization's
+				}
+				if err != nil {
+					return fmt.Errorf("load ticket: %w", err)
+				}
+				if err := redactAnnotations(ctx, tx, t.ID, known); err != nil {
+					return err
+				}
+				return s.redactTicket(ctx, tx, &t, customerID, addresses)
+			})
+			if err != nil {
+				return fmt.Errorf("redact ticket: %w", err)
+			}
+		}
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			c, err := lockCustomer(ctx, tx, organizationID, customerID)
+			if isNotFound(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return s.deleteCustomer(ctx, tx, c, false)
+		}); err != nil {
+			return fmt.Errorf("redact customer: %w", err)
+		}
+	}
+	return nil
+}
+
+// redactTicket takes out of a locked ticket what is a customer's.
+func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) error {
+	p, err := s.loadCustomerPart(ctx, tx, t, customerID)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, m := range p.messages {
+		if !m.Details.Redacted {
+			ids = append(ids, m.ID)
+		}
+	}
+	own := t.Customer.ID == customerID
+	renamed := own && (t.Subject != redactedSubject || t.ExternalID != "" || len(t.Metadata) > 0)
+	if len(ids) == 0 && !renamed {
+		return nil
+	}
+	if err := s.clearMessages(ctx, tx, t, ids); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
+		return fmt.Errorf("delete drafts: %w", err)
+	}
+	if len(addresses) > 0 {
+		if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
+			return fmt.Errorf("remove participants: %w", err)
+		}
+	}
+	if renamed {
+		if err := s.redactTicketFields(ctx, tx, t); err != nil {
+			return err
+		}
+	}
+	return s.enqueueTicketIndexing(ctx, tx, t)
+}
+
+// clearMessages takes from messages of a ticket whatever they said, to whom, and by
+// which ids others know them, and keeps those that wait from leaving.
+func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	waiting, err := db.All(ctx, tx, scanText, "DELETE FROM outbox WHERE ticket_id = $1 AND message_id = ANY($2) RETURNING message_id", t.ID, ids)
+	if err != nil {
+		return fmt.Errorf("empty outbox: %w", err)
+	}
+	if len(waiting) > 0 {
+		if err := s.queue.Delete(ctx, tx, waiting...); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_state = $3 WHERE ticket_id = $1 AND id = ANY($2)",
+			t.ID, waiting, string(channel.ReceiptFailed)); err != nil {
+			return fmt.Errorf("change delivery state: %w", err)
+		}
+	}
+	if err := s.deleteFiles(ctx, tx, ids, t.ID); err != nil {
+		return err
+	}
+	for _, change := range []struct {
+		statement string
+		args      []any
+	}{
+		{`UPDATE messages SET body = '', stripped = NULL, html = NULL, external_id = NULL, delivery_error = NULL, details = $3,
+			author_name = CASE WHEN author_type = 'customer' THEN '' ELSE author_name END WHERE ticket_id = $1 AND id = ANY($2)`,
+			[]any{t.ID, ids, db.JSON(Details{Redacted: true})}},
+		{"DELETE FROM message_ids WHERE ticket_id = $1 AND message_id = ANY($2)", []any{t.ID, ids}},
+	} {
+		if _, err := tx.Exec(ctx, change.statement, change.args...); err != nil {
+			return fmt.Errorf("empty messages: %w", err)
+		}
+	}
+	return nil
+}
+
+// redactTicketFields takes from a ticket what it was called, and what the API noted
+// with it.
+func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	changes := make(map[string]event.Change)
+	if t.Subject != redactedSubject {
+		changes["subject"] = event.Change{From: nil, To: redactedSubject}
+	}
+	if t.ExternalID != "" {
+		changes["external_id"] = event.Change{From: nil, To: nil}
+	}
+	if len(t.Metadata) > 0 {
+		changes["metadata"] = event.Change{From: nil, To: map[string]string{}}
+	}
+	t.Subject, t.ExternalID, t.Metadata, t.UpdatedAt = redactedSubject, "", nil, tx.Now
+	// The customer's own record may still be as it was.
+	t.Customer = event.Customer{ID: t.Customer.ID}
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET subject = $2, external_id = NULL, metadata = NULL, updated_at = $3 WHERE id = $1",
+		t.ID, t.Subject, t.UpdatedAt.UnixMicro()); err != nil {
+		return fmt.Errorf("change ticket: %w", err)
+	}
+	snapshot, err := s.ticketSnapshot(ctx, tx, t)
+	if err != nil {
+		return err
+	}
+	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
+}
+
+// redactMentions takes a customer's addresses out of the lists of recipients of
+// others' mails, and returns the addresses, and all that the customer is known by.
+func (s *Service) redactMentions(ctx context.Context, organizationID, customerID string) (keys, known []string, err error) {
+	c, err := s.Customer(ctx, s.db, organizationID, customerID)
+	if isNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	known = slices.Concat(c.Emails, c.Phones)
+	for _, i := range c.Identities {
+		known = append(known, i.ExternalID)
+	}
+	for _, p := range emailPoints(organizationID, c.Emails) {
+		keys = append(keys, p.value)
+	}
+	if len(keys) == 0 {
+		return nil, known, nil
+	}
+	tickets, err := db.All(ctx, s.db, scanText, `SELECT DISTINCT p.ticket_id FROM participants p JOIN tickets t ON t.id = p.ticket_id
+		WHERE p.email = ANY($1) AND t.organization_id = $2 ORDER BY p.ticket_id`, keys, organizationID)
+	if err != nil {
+		return nil, nil, fmt.Errorf("find tickets: %w", err)
+	}
+	for _, id := range tickets {
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			if _, err := lockTicket(ctx, tx, organizationID, id); err != nil {
+				if errors.Is(err, db.ErrNoRows) {
+					return nil
+				}
+				return fmt.Errorf("load ticket: %w", err)
+			}
+			return removeMentions(ctx, tx, id, keys)
+		}); err != nil {
+			return nil, nil, fmt.Errorf("redact ticket: %w", err)
+		}
+	}
+	return keys, known, nil
+}
+
+// redactAnnotations takes out of the messages of a ticket who did something to them, where it was
+// somebody known by one of ids.
+func redactAnnotations(ctx context.Context, tx *db.Tx, ticketID string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	messages, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+` FROM messages WHERE ticket_id = $1 AND details LIKE '%"annotations"%'`, ticketID)
+	if err != nil {
+		return fmt.Errorf("load messages: %w", err)
+	}
+	for _, m := range messages {
+		found := false
+		for i := range m.Details.Annotations {
+			if a := &m.Details.Annotations[i]; a.ByID != "" && slices.Contains(ids, a.ByID) {
+				a.By, a.ByID, found = "", "", true
+			}
+		}
+		if !found {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(m.Details)); err != nil {
+			return fmt.Errorf("change message: %w", err)
+		}
+	}
+	return nil
+}
+
+func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []string) error {
+	messages, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND channel = 'email' AND details IS NOT NULL", ticketID)
+	if err != nil {
+		return fmt.Errorf("load messages: %w", err)
+	}
+	theirs := func(a Address) bool { return slices.Contains(keys, emailKey(a.Email)) }
+	for _, m := range messages {
+		d := &m.Details
+		before := len(d.To) + len(d.Cc)
+		d.To, d.Cc = slices.DeleteFunc(d.To, theirs), slices.DeleteFunc(d.Cc, theirs)
+		changed := len(d.To)+len(d.Cc) < before
+		if d.Recipient != nil && theirs(*d.Recipient) {
+			d.Recipient, changed = &Address{}, true
+		}
+		if r := d.RecipientChanged; r != nil && (theirs(Address{Email: r.To}) || theirs(Address{Email: r.From})) {
+			d.RecipientChanged, changed = nil, true
+		}
+		if !changed {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(d)); err != nil {
+			return fmt.Errorf("change message: %w", err)
+		}
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", ticketID, keys); err != nil {
+		return fmt.Errorf("remove participants: %w", err)
+	}
+	return nil
+}
+
+// withoutOldValues are changes without what was before.
+func withoutOldValues(changes map[string]event.Change) map[string]event.Change {
+	for _, name := range slices.Collect(maps.Keys(changes)) {
+		changes[name] = event.Change{From: nil, To: changes[name].To}
+	}
+	return changes
+}

@@ -1,0 +1,305 @@
+package desk_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const shopA = "0190c0de-0000-7000-8000-0000000000a6"
+
+var shopOrigin = channel.Source{OrganizationID: orgA, ConnectionID: shopA, Channel: "storefront", Medium: "storefront"}
+
+func (f *fixture) matchCustomer(p, was channel.Party) (id string, made bool) {
+	f.Helper()
+	if err := f.db.Write(f.Context(), func(tx *db.Tx) (err error) {
+		id, made, err = f.desk.MatchCustomer(f.Context(), tx, shopOrigin, p, was)
+		return err
+	}); err != nil {
+		f.Fatal(err)
+	}
+	return id, made
+}
+
+func TestKnow(t *testing.T) {
+	f := newFixture(t)
+	one := f.intake(text(number, "hello")).CustomerID
+	f.emitted()
+	ana := channel.Party{ID: "191167", Name: "Ana", Email: "Ana@client.example", Phone: "+49 1511 2345678"}
+	id, made := f.matchCustomer(ana, channel.Party{})
+	if id != one || made {
+		t.Errorf("by number: got %s, %v, want %s", id, made, one)
+	}
+	if got := f.emitted(); got != "customer.updated" {
+		t.Errorf("got events %s", got)
+	}
+	f.matchCustomer(ana, channel.Party{})
+	if got := f.emitted(); got != "" {
+		t.Errorf("the same again: got events %s", got)
+	}
+	// The id decides, whose ever the address is; and nothing known is replaced but
+	// what the shop itself said before.
+	other, made := f.matchCustomer(channel.Party{ID: "2", Name: "Bo", Email: "bo@client.example"}, channel.Party{})
+	if !made || other == one {
+		t.Errorf("somebody else: got %s, %v", other, made)
+	}
+	if id, _ := f.matchCustomer(channel.Party{ID: "2", Name: "Ana M", Email: "ana@client.example"}, channel.Party{}); id != other {
+		t.Errorf("by id: got %s, want %s", id, other)
+	}
+	if got := f.customer(other); got.Name != "Bo" || asJSON(got.Emails) != `["bo@client.example"]` {
+		t.Errorf("got %+v, want them as they were", got)
+	}
+	f.matchCustomer(channel.Party{ID: "2", Name: "Bob", Email: "bob@client.example", Phone: "call me"}, channel.Party{Name: "Bo", Email: "bo@client.example"})
+	if got := f.customer(other); got.Name != "Bob" || asJSON(got.Emails) != `["bob@client.example","bo@client.example"]` || len(got.Phones) != 0 {
+		t.Errorf("got %+v, want what the shop has now first", got)
+	}
+	if id, made := f.matchCustomer(channel.Party{}, channel.Party{}); !made || id == "" {
+		t.Errorf("nobody: got %s, %v", id, made)
+	}
+	for _, tt := range []struct {
+		p    channel.Party
+		want string
+	}{
+		{channel.Party{Email: "BOB@client.example"}, other},
+		{channel.Party{Phone: number}, one},
+		{channel.Party{ID: "191167"}, ""},
+		{channel.Party{Email: "nobody@client.example"}, ""},
+	} {
+		if got, err := f.desk.CustomerByContact(t.Context(), f.db, orgA, tt.p); err != nil || got != tt.want {
+			t.Errorf("%+v is %q, %v, want %q", tt.p, got, err, tt.want)
+		}
+		if got, err := f.desk.CustomerByContact(t.Context(), f.db, orgB, tt.p); err != nil || got != "" {
+			t.Errorf("%+v is %q, %v in another organization", tt.p, got, err)
+		}
+	}
+	unlink := func(org string) error {
+		return f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RemoveIdentities(t.Context(), tx, org, shopA, one) })
+	}
+	if err := unlink(orgB); problem.Of(err) != problem.NotFound {
+		t.Errorf("got %v, want not found", err)
+	}
+	if err := unlink(orgA); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.customer(one); len(got.Identities) != 0 || len(got.Emails) != 1 {
+		t.Errorf("got %+v, want no id", got)
+	}
+}
+
+func TestParallelKnow(t *testing.T) {
+	f := newFixture(t)
+	var wg sync.WaitGroup
+	for i := range 24 {
+		wg.Go(func() {
+			p := channel.Party{ID: "191167", Email: "ana@client.example"}
+			if i%3 == 0 {
+				p.Phone = number
+			}
+			if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+				_, _, err := f.desk.MatchCustomer(t.Context(), tx, shopOrigin, p, channel.Party{})
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for table, want := range map[string]int{"customers": 1, "contact_points": 3} {
+		if got := f.count(table); got != want {
+			t.Errorf("got %d %s, want %d", got, table, want)
+		}
+	}
+}
+
+// TestRedact: afterwards no table of the desk's, no search and no file has anything
+// of somebody, and what is others' is as it was.
+func TestRedact(t *testing.T) {
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	// Each word is to be found nowhere afterwards.
+	const word = "zanzibar"
+	first := mail("ana."+word+"@client.example", "1."+word+"@client.example")
+	m := first.Event.Message
+	m.From.Name, m.Subject, m.Text, m.HTML = "Ana "+word, "My "+word, "Hello\n"+word, "<p>"+word+"</p>"
+	m.Cc = []channel.Party{{Name: "Other", Email: "other@client.example"}}
+	m.Attachments = []channel.Attachment{{Name: word + ".txt", Data: []byte("a file of " + word)}}
+	one := f.intake(first)
+	waits := f.reply(one.TicketID, "Dear "+word)
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
+		says, err := f.desk.Compose(t.Context(), desk.Draft{Text: word + " is a good customer"})
+		if err == nil {
+			_, err = f.desk.AddNote(t.Context(), tx, orgA, one.TicketID, desk.Actor{Name: "Grace"}, says)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sms := said(number, userID, "text "+word)
+	sms.Event.Message.From.Name = "Ana " + word
+	sms.Event.Message.From.Email = "ana." + word + "@client.example"
+	chat := f.intake(sms)
+	// In somebody else's ticket.
+	of := f.intake(mail("bob@client.example", "2@client.example"))
+	answer := reply("ana."+word+"@client.example", "3."+word+"@client.example", "2@client.example")
+	answer.Event.Message.Text = "me too, says " + word
+	in := f.intake(answer)
+	bobs := reply("bob@client.example", "4@client.example", "2@client.example")
+	bobs.Event.Message.Cc = []channel.Party{{Email: "ana." + word + "@client.example"}}
+	f.intake(bobs)
+	f.index()
+
+	customer := one.CustomerID
+	if chat.CustomerID != customer || in.TicketID != of.TicketID || in.CustomerID != customer {
+		t.Fatalf("the customer is not one: %+v, %+v, %+v", one, chat, in)
+	}
+	d, err := f.desk.Dossier(t.Context(), f.db, orgA, customer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asJSON(d.TicketIDs) != asJSON([]string{one.TicketID, chat.TicketID, of.TicketID}) || len(d.Files) != 1 || len(d.Contacts) != 3 {
+		t.Errorf("got dossier %v, %v, %d files", d.TicketIDs, d.Contacts, len(d.Files))
+	}
+	if text := string(d.Record); !strings.Contains(text, "a good customer") || !strings.Contains(text, "me too") || strings.Contains(text, "bob@client") {
+		t.Errorf("got record %s", text)
+	}
+	if _, err := f.desk.Dossier(t.Context(), f.db, orgB, customer); problem.Of(err) != problem.NotFound {
+		t.Errorf("another organization's: %v", err)
+	}
+	if err := f.desk.Redact(t.Context(), orgB, customer); err != nil || !strings.Contains(f.customer(customer).Name, word) {
+		t.Errorf("another organization redacts: %v", err)
+	}
+
+	f.emitted()
+	for range 2 {
+		if err := f.desk.Redact(t.Context(), orgA, customer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := f.emitted(), "ticket.updated ticket.updated customer.updated"; got != want {
+		t.Errorf("got events %s, want %s", got, want)
+	}
+	f.index()
+	for _, table := range []string{
+		"customers", "contact_points", "tickets", "conversations", "messages", "message_ids", "participants", "attachments", "outbox", "mail_senders", "acknowledgements",
+	} {
+		rows, err := f.db.Query(t.Context(), "SELECT * FROM "+table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns, _ := rows.Columns()
+		for rows.Next() {
+			values, into := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			if err := rows.Scan(into...); err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range values {
+				text, _ := v.(string)
+				if b, ok := v.([]byte); ok {
+					text = string(b)
+				}
+				for _, trace := range []string{word, number, userID} {
+					if strings.Contains(strings.ToLower(text), strings.ToLower(trace)) {
+						t.Errorf("%s.%s still has %s", table, columns[i], text)
+					}
+				}
+			}
+		}
+		if err := rows.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.numbers(orgA, desk.TicketQuery{Text: word}); len(got) != 0 {
+		t.Errorf("found tickets %v", got)
+	}
+	if got := f.messages(one.TicketID); len(got) != 3 || got[0].Text != "" || !got[0].Details.Redacted || got[1].ID != waits.ID || got[1].Delivery.State != channel.ReceiptFailed {
+		t.Errorf("got %s", asJSON(got))
+	}
+	if got := f.ticket(one.TicketID); got.Subject != "(redacted)" || got.Customer.Name != "" {
+		t.Errorf("got %+v", got)
+	}
+	if got := f.messages(of.TicketID); len(got) != 3 || got[0].Text == "" || got[1].Text != "" || got[2].Text == "" {
+		t.Errorf("of others: got %s", asJSON(got))
+	}
+	if got := f.intake(said("", userID, "back")); got.Outcome != desk.TicketCreated || got.CustomerID == customer {
+		t.Errorf("who writes again: got %+v, want somebody new", got)
+	}
+}
+
+// TestForgottenFile: the content of a file goes when nobody has it any more.
+func TestForgottenFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fixtureOn(t, dbtest.NewSQLite(t))
+		if err := f.queue.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer f.queue.Stop(context.Background())
+		sent := func(from string, text string) (desk.Result, string) {
+			in := said("", from, text)
+			in.Event.Message.Attachments = []channel.Attachment{{Name: "a.txt", Data: []byte("shared")}}
+			r := f.intake(in)
+			return r, f.messages(r.TicketID)[0].Attachments[0].BlobKey
+		}
+		one, key := sent("DE.1", "one")
+		two, _ := sent("DE.2", "two")
+		for _, tt := range []struct {
+			customer string
+			want     error
+		}{{one.CustomerID, nil}, {two.CustomerID, blob.ErrNotFound}} {
+			if err := f.desk.Redact(t.Context(), orgA, tt.customer); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			r, err := f.blob.Open(t.Context(), key)
+			if err == nil {
+				r.Close()
+			}
+			if !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		}
+	})
+}
+
+// TestRedactReactions: who did something to a message of somebody else is not named
+// there any more; what others did stays.
+func TestRedactReactions(t *testing.T) {
+	f := newFixture(t)
+	in := func(user string, e channel.Event) desk.Result {
+		t.Helper()
+		if m := e.Message; m != nil {
+			m.ThreadKey, m.From = "C9:1763", channel.Party{ID: user, Name: "Name of " + user}
+		}
+		return f.intake(desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: e})
+	}
+	one := in("U1", channel.Event{Message: &channel.Message{ExternalID: "C9:1", Text: "printer is down"}})
+	two := in("U2", channel.Event{Message: &channel.Message{ExternalID: "C9:2", Text: "for me too"}})
+	for _, user := range []string{"U2", "U3"} {
+		in(user, channel.Event{Annotation: &channel.Annotation{Kind: channel.Reacted, ExternalID: "C9:1", By: channel.Party{ID: user, Name: "Name of " + user}, Text: "+1"}})
+	}
+	for range 2 {
+		if err := f.desk.Redact(t.Context(), orgA, two.CustomerID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := f.messages(one.TicketID)
+	if m[0].Text != "printer is down" || m[1].Text != "" || len(m[0].Details.Annotations) != 2 {
+		t.Fatalf("got %s", asJSON(m))
+	}
+	if a := m[0].Details.Annotations; a[0].By != "" || a[0].ByID != "" || a[0].Text != "+1" || a[1].By != "Name of U3" || a[1].ByID != "U3" {
+		t.Errorf("got annotations %s, want only the redacted customer's without a name", asJSON(a))
+	}
+}

@@ -1,0 +1,709 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// inboundMail is a mail on its way in, with what we know of it.
+type inboundMail struct {
+	*channel.Message
+	ids     messageRefs     // the messages that it names
+	sender  channel.Party   // the From header; Message.From is the same, or a Reply-To that counts
+	agent   event.Person    // who the sender is, if isAgent
+	isAgent bool            // the sender has a member's address
+	own     bool            // the sender has one of our channel addresses
+	others  []channel.Party // visible recipients that are neither ours nor the sender
+	visible bool            // our address is among the visible recipients
+	copyOf  string          // the id of our message that a valid X-Helpdesk-Message names
+	replyTo channel.Party   // where the mail asks for answers, if elsewhere and not at one of us
+}
+
+// placementHeaders are the header fields that a proof must cover before a mail counts as one
+// of ours: somebody who got such a mail could add them, and send it again.
+var placementHeaders = []string{"to", "cc", "in-reply-to", "references", "message-id"}
+
+// isAuthentic reports whether the sender is one of us beyond doubt.
+func (l *inboundMail) isAuthentic() bool {
+	return l.Mail.Proof.Covers(placementHeaders...) && (l.isAgent || l.own)
+}
+
+// intakeMail classifies a mail (helpdesk.md part 2) and gives it its effect.
+func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
+	mail := m.Mail
+	if mail.MessageID != "" {
+		// One mail to two of our addresses comes as two events, perhaps at once.
+		if err := tx.Lock(ctx, "desk/mail/"+in.OrganizationID+"/"+foldID(mail.MessageID)); err != nil {
+			return Result{}, err
+		}
+	}
+	l, err := s.analyzeMail(ctx, tx, in, m)
+	if err != nil {
+		return Result{}, err
+	}
+	class, rule, original := l.classify()
+	res := Result{Class: class, ClassRule: rule}
+	if original.messageID != "" {
+		// Sent by us, and seen again. It may have been given another id on the
+		// way, which answers will name.
+		res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, original.ticketID, original.conversationID, original.messageID
+		return res, insertID(ctx, tx, in.OrganizationID, mail.MessageID, &Message{
+			ID: original.messageID, TicketID: original.ticketID, ConversationID: original.conversationID, Direction: DirectionOutbound,
+		})
+	}
+	e := newMailMessage(in, l, class, rule)
+	if k, ok := l.ids.find(mail.MessageID); ok {
+		same, err := sameMail(ctx, tx, k, in, e)
+		if err != nil {
+			return Result{}, err
+		}
+		if same {
+			res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, k.ticketID, k.conversationID, k.messageID
+			return res, nil
+		}
+		e.ExternalID = "" // the id names the mail that had it first
+	}
+	if class == channel.ClassInbound || class == channel.ClassAutoReply {
+		if e.Details.Flood, err = countMail(ctx, tx, in, l); err != nil {
+			return Result{}, err
+		}
+		e.Details.NoAutoAnswer = e.Details.NoAutoAnswer || e.Details.Flood
+	}
+	switch class {
+	case channel.ClassBounce:
+		return s.bounce(ctx, tx, in, l, e)
+	case channel.ClassVoicemail:
+		return s.intakeVoicemailMail(ctx, tx, in, l, e)
+	}
+
+	p, link, err := s.placeMail(ctx, tx, in, l, e)
+	if err != nil {
+		return Result{}, err
+	}
+	threaded := p.ticket.ID != ""
+	if class == channel.ClassAutoReply && mail.Doubtful && !threaded {
+		// It answers nothing of ours, so its subject may mean anything.
+		class = channel.ClassInbound
+		e.Details.Class, e.Details.ClassRule = class, "no other rule"
+		res.Class, res.ClassRule = class, e.Details.ClassRule
+	}
+	switch {
+	case class == channel.ClassOutboundCopy && (threaded || len(l.others) > 0):
+		return s.outboundCopy(ctx, tx, in, l, e, p, link)
+	case class == channel.ClassAutoReply && threaded:
+		return s.autoReply(ctx, tx, in, l, e, p)
+	case class == channel.ClassAutoReply && !mail.Generated:
+		res.Outcome, res.Reason = Recorded, "an automatic reply to nothing that is known"
+		return res, nil
+	case class == channel.ClassAutoReply && in.RefuseGenerated:
+		res.Outcome, res.Reason = Recorded, "mail made by a system starts no ticket here"
+		return res, nil
+	}
+	if threaded && l.isAgent && l.isAuthentic() && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
+		// To us alone: the customer has not seen it.
+		e.Author = event.Author{Type: AuthorAgent, ID: l.agent.ID, Name: l.agent.Name}
+		return s.appendNote(ctx, tx, in, &p, e)
+	}
+	if threaded && p.ticket.Status == StatusClosed {
+		if p, link, err = s.findContinuation(ctx, tx, in, l, p.ticket); err != nil {
+			return Result{}, err
+		}
+		threaded = p.ticket.ID != ""
+	}
+	if l.replyTo.Email != "" && l.trustsReplyTo(threaded) {
+		l.From = l.replyTo
+	}
+	k, err := s.findOrCreateCustomer(ctx, tx, in, l.From)
+	if err != nil {
+		return Result{}, err
+	}
+	e.byCustomer(k)
+	if !threaded {
+		l.setFirstRecipient(e)
+		return s.startMail(ctx, tx, in, l, e, link)
+	}
+	if err := s.setNextRecipient(ctx, tx, in, l, e, &p); err != nil {
+		return Result{}, err
+	}
+	if err := s.addMailParticipants(ctx, tx, l, e, &p); err != nil {
+		return Result{}, err
+	}
+	return s.append(ctx, tx, in, &p, e)
+}
+
+// analyzeMail gathers what the desk knows about a mail.
+func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (*inboundMail, error) {
+	copied := *m
+	l := &inboundMail{Message: &copied, sender: m.Mail.Sender}
+	if l.sender.Email == "" {
+		l.sender = m.From
+	}
+	var reported []string
+	if m.Mail.Receipt != nil {
+		reported = m.Mail.Receipt.ExternalIDs
+	}
+	if s.copyMAC != nil && m.Mail.CopyHeader != "" {
+		if id, ok := s.copyMAC(in.OrganizationID, m.Mail.CopyHeader); ok {
+			l.copyOf = id
+		}
+	}
+	var err error
+	if l.ids, err = findMessageIDs(ctx, tx, []string{in.OrganizationID},
+		[]string{m.Mail.MessageID}, m.Mail.InReplyTo, m.Mail.References, m.Mail.EmbeddedIDs, reported, []string{l.copyOf}); err != nil {
+		return nil, err
+	}
+	if l.sender.Email != "" {
+		if l.agent, l.isAgent, err = s.directory.AgentByEmail(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
+			return nil, fmt.Errorf("look up agent: %w", err)
+		}
+		if l.own, err = s.isOwnAddress(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
+			return nil, err
+		}
+	}
+	sender := emailKey(l.sender.Email)
+	if key := emailKey(m.From.Email); key != sender && key != "" {
+		// Answers shall go elsewhere, but not to one of us.
+		_, ours, err := s.directory.AgentByEmail(ctx, tx, in.OrganizationID, m.From.Email)
+		if err != nil {
+			return nil, fmt.Errorf("look up agent: %w", err)
+		}
+		if !ours {
+			if ours, err = s.isOwnAddress(ctx, tx, in.OrganizationID, m.From.Email); err != nil {
+				return nil, err
+			}
+		}
+		if !ours {
+			l.replyTo = m.From
+		}
+		l.From = l.sender
+	}
+	for i, p := range slices.Concat(m.To, m.Cc) {
+		key := emailKey(p.Email)
+		if key == "" || key == sender || i >= maxIDs {
+			continue
+		}
+		own := key == emailKey(m.Mail.Recipient)
+		if !own {
+			if own, err = s.isOwnAddress(ctx, tx, in.OrganizationID, p.Email); err != nil {
+				return nil, err
+			}
+		}
+		if own {
+			l.visible = true
+		} else {
+			l.others = append(l.others, p)
+		}
+	}
+	return l, nil
+}
+
+// isOwnAddress reports whether a mail address is a channel address of ours, with or
+// without a plus-tag.
+func (s *Service) isOwnAddress(ctx context.Context, q db.Querier, organizationID, address string) (bool, error) {
+	key := emailKey(address)
+	local, domain, _ := strings.Cut(key, "@")
+	plain, _, tagged := strings.Cut(local, "+")
+	own, err := s.addresses.Owns(ctx, q, organizationID, "email", key)
+	if err == nil && !own && tagged {
+		own, err = s.addresses.Owns(ctx, q, organizationID, "email", plain+"@"+domain)
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up channel address: %w", err)
+	}
+	return own, nil
+}
+
+// classify decides the class. Whether a mail is a copy of what we sent comes
+// first and takes what is stored; the rest is the adapter's decision, from the
+// headers. original is the message that a copy is of, if it is there.
+func (l *inboundMail) classify() (class channel.Class, rule string, original messageRef) {
+	mail := l.Mail
+	if l.copyOf != "" {
+		// Whoever got the message can show its header, too, and some programs copy
+		// it into answers. So the mail must seem to be from us, and where the message
+		// is gone, it must prove that.
+		original, there := l.ids.find(l.copyOf)
+		if there && (l.own || l.isAgent) || l.isAuthentic() {
+			return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
+		}
+	}
+	if k, ok := l.ids.find(mail.MessageID); ok && k.outbound {
+		return channel.ClassOutboundCopy, "message-id: one that we sent", k
+	}
+	if l.isAuthentic() && (len(l.others) > 0 || !l.visible) {
+		if l.isAgent {
+			return channel.ClassOutboundCopy, "from: an agent, to somebody else", messageRef{}
+		}
+		return channel.ClassOutboundCopy, "from: our own address, to somebody else", messageRef{}
+	}
+	return mail.Class, mail.Rule, messageRef{}
+}
+
+func newMailMessage(in *Inbound, l *inboundMail, class channel.Class, rule string) *unsavedMessage {
+	mail := l.Mail
+	e := newInboundMessage(in, l.Message)
+	e.ExternalID = boundedKey(mail.MessageID)
+	e.PlacedBy = RuleNone
+	if mail.MessageID != "" {
+		e.ids = []string{mail.MessageID}
+	}
+	references := mail.References
+	if len(references) == 0 {
+		references = mail.InReplyTo
+	}
+	e.Details = Details{
+		ReplyTo: emailKey(l.replyTo.Email), References: boundReferences(references),
+		Class: class, ClassRule: line(rule, maxKey), Subject: line(l.Subject, maxSubject), Sender: emailKey(l.sender.Email),
+		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Proof.Failed(), Authentication: newAuthentication(mail.Proof),
+		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || l.own ||
+			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.IsUnattended(l.sender.Email) || l.replyTo.Email != "" && channel.IsUnattended(l.replyTo.Email),
+	}
+	return e
+}
+
+// maxReferences is how many ids a mail of ours refers to, beside its own.
+const maxReferences = 19
+
+// boundReferences are the first and the last ones of a mail's references, which is what
+// an answer to it repeats.
+func boundReferences(ids []string) []string {
+	var few []string
+	for i, id := range ids {
+		if (i == 0 || i > len(ids)-maxReferences) && id != "" && len(id) <= maxKey {
+			few = append(few, clean(id))
+		}
+	}
+	return few
+}
+
+func addresses(parties []channel.Party) []Address {
+	var list []Address
+	for _, p := range parties[:min(len(parties), maxIDs)] {
+		if p.Email != "" {
+			list = append(list, Address{Name: line(p.Name, maxName), Email: line(p.Email, maxKey)})
+		}
+	}
+	return list
+}
+
+// sameMail reports whether e is the mail that is stored under its Message-ID,
+// rather than another of a sender that repeats its ids: it says the same and
+// brings the same files. A bounce is the same whatever its text.
+func sameMail(ctx context.Context, tx *db.Tx, k messageRef, in *Inbound, e *unsavedMessage) (bool, error) {
+	m, err := db.One(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = $2", k.ticketID, k.messageID)
+	if err != nil {
+		return false, fmt.Errorf("load message: %w", err)
+	}
+	if m.Details.Sender != e.Details.Sender {
+		return false, nil
+	}
+	if e.Details.Class == channel.ClassBounce {
+		return true, nil
+	}
+	if m.Text != e.Text || m.HTML == "" != (e.HTML == "") {
+		return false, nil
+	}
+	files, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
+		err = row.Scan(db.IntoText(&key))
+		return key, err
+	}, "SELECT blob_key FROM attachments WHERE ticket_id = $1 AND message_id = $2", k.ticketID, k.messageID)
+	if err != nil {
+		return false, fmt.Errorf("load attachments: %w", err)
+	}
+	var brought []string
+	for _, f := range in.Files {
+		brought = append(brought, f.Key)
+	}
+	return sameFiles(files, brought), nil
+}
+
+// sameFiles reports whether two mails can have the same files, by their keys. An empty key
+// is of a file that is not fetched, or not yet, and can be any.
+func sameFiles(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	others, pairs, known := slices.Clone(b), 0, 0
+	for _, key := range a {
+		if i := slices.Index(others, key); key != "" && i >= 0 {
+			others = slices.Delete(others, i, i+1)
+			continue
+		}
+		pairs++
+		if key != "" {
+			known++
+		}
+	}
+	for _, key := range others {
+		if key != "" {
+			known++
+		}
+	}
+	return known <= pairs
+}
+
+// ticketLink is a ticket that a new one shall point at, and why.
+type ticketLink struct{ ticketID, reason string }
+
+// placeMail finds the ticket that a mail belongs to, by the four rules in order, and
+// locks it. Without one, the place is empty, and link may say what a new ticket
+// shall point at.
+func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
+	mail := l.Mail
+	var link *ticketLink
+	backwards := slices.Clone(mail.References)
+	slices.Reverse(backwards)
+
+	for _, step := range []struct {
+		rule Rule
+		ids  []string
+	}{
+		{RuleInReplyTo, mail.InReplyTo},
+		{RuleReference, backwards},
+		{RuleTicketTag, nil},
+		{RuleMessageID, append([]string{mail.MessageID}, mail.EmbeddedIDs...)},
+	} {
+		if step.rule == RuleTicketTag {
+			p, l, err := s.placeByTag(ctx, tx, in, l)
+			if err != nil {
+				return destination{}, nil, err
+			}
+			if p.ticket.ID != "" {
+				e.PlacedBy = RuleTicketTag
+				return p, nil, nil
+			}
+			link = l
+		}
+		for _, id := range step.ids {
+			k, ok := l.ids.find(id)
+			if !ok {
+				continue
+			}
+			p, err := placeByID(ctx, tx, in, id, k)
+			if errors.Is(err, db.ErrNoRows) {
+				continue // deleted this moment
+			}
+			if err != nil {
+				return destination{}, nil, err
+			}
+			e.PlacedBy = step.rule
+			return p, nil, nil
+		}
+	}
+	return destination{}, link, nil
+}
+
+// placeByID locks the ticket of the message that id names, found as k before;
+// [db.ErrNoRows] when it is gone.
+func placeByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k messageRef) (destination, error) {
+	for {
+		t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return destination{}, fmt.Errorf("load ticket: %w", err)
+		}
+		p := destination{ticket: t, conversationID: k.conversationID}
+		if err == nil {
+			if ok, err := p.isCurrent(ctx, tx); err != nil || ok {
+				return p, err
+			}
+		}
+		// Moved, or deleted, this moment.
+		ids, err := findMessageIDs(ctx, tx, []string{in.OrganizationID}, []string{id})
+		if err != nil {
+			return destination{}, err
+		}
+		found, ok := ids.find(id)
+		if !ok || found == k {
+			return destination{}, db.ErrNoRows
+		}
+		k = found
+	}
+}
+
+// findContinuation finds the ticket that goes on with a closed one: it was begun by a
+// message to that, or by one to such a ticket that was closed in turn. Without
+// one, the place is empty, and a new ticket shall point at the last.
+func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, closed Ticket) (destination, *ticketLink, error) {
+	seen := []string{closed.ID}
+	for {
+		var id string
+		err := tx.QueryRow(ctx, `SELECT id FROM tickets WHERE linked_ticket_id = $1 AND organization_id = $2 AND link_reason = $3
+			ORDER BY number DESC LIMIT 1`, closed.ID, in.OrganizationID, LinkClosed).Scan(&id)
+		if errors.Is(err, db.ErrNoRows) {
+			return destination{}, &ticketLink{closed.ID, LinkClosed}, nil
+		}
+		if err != nil {
+			return destination{}, nil, fmt.Errorf("find what continues a ticket: %w", err)
+		}
+		t, err := lockSurvivor(ctx, tx, in.OrganizationID, id)
+		if errors.Is(err, db.ErrNoRows) {
+			continue // deleted this moment
+		}
+		if err != nil {
+			return destination{}, nil, fmt.Errorf("load ticket: %w", err)
+		}
+		if t.Status != StatusClosed {
+			p, err := mailDestination(ctx, tx, in, l, t)
+			return p, nil, err
+		}
+		if slices.Contains(seen, t.ID) { // merged into one that it continued
+			return destination{}, &ticketLink{t.ID, LinkClosed}, nil
+		}
+		seen, closed = append(seen, t.ID), t
+	}
+}
+
+// placeByTag follows "[Ticket #n]", which anybody could write: it holds only for
+// somebody who takes part in that ticket, by a sender address that its domain has
+// not disowned, or for one of us by an address that is proven. For others it is a
+// ticket to point at.
+func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (destination, *ticketLink, error) {
+	if l.Mail.TicketTag <= 0 {
+		return destination{}, nil, nil
+	}
+	t, err := s.TicketByNumber(ctx, tx, in.OrganizationID, l.Mail.TicketTag)
+	if problem.Of(err) == problem.NotFound {
+		return destination{}, nil, nil
+	}
+	if err != nil {
+		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
+	}
+	takesPart := false
+	if !l.Mail.Proof.Failed() {
+		if takesPart, err = s.isParticipant(ctx, tx, in, l, &t); err != nil {
+			return destination{}, nil, err
+		}
+	}
+	if !takesPart && t.MergedIntoID == "" {
+		return destination{}, &ticketLink{t.ID, LinkTicketTag}, nil
+	}
+	if t, err = lockSurvivor(ctx, tx, in.OrganizationID, t.ID); errors.Is(err, db.ErrNoRows) {
+		return destination{}, nil, nil
+	} else if err != nil {
+		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
+	}
+	if !takesPart && !l.Mail.Proof.Failed() { // in what was merged
+		if takesPart, err = s.isParticipant(ctx, tx, in, l, &t); err != nil {
+			return destination{}, nil, err
+		}
+	}
+	if !takesPart {
+		return destination{}, &ticketLink{t.ID, LinkTicketTag}, nil
+	}
+	p, err := mailDestination(ctx, tx, in, l, t)
+	return p, nil, err
+}
+
+// mailDestination is where a mail goes in a ticket that it names without naming a
+// message: into the conversation of its channel, or a new one.
+func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, t Ticket) (destination, error) {
+	p := destination{ticket: t}
+	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
+		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		// The ticket began on another channel.
+		p.newConversation = &Conversation{
+			ID: newID(), TicketID: t.ID, ConnectionID: in.ConnectionID, Channel: in.Channel,
+			ThreadKey: boundedKey(l.Mail.MessageID), CustomerID: t.Customer.ID, CreatedAt: tx.Now,
+		}
+		p.conversationID = p.newConversation.ID
+	} else if err != nil {
+		return destination{}, fmt.Errorf("find conversation: %w", err)
+	}
+	return p, nil
+}
+
+// isParticipant reports whether the sender is one of us, the ticket's customer, or a
+// participant.
+func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, t *Ticket) (bool, error) {
+	if l.isAuthentic() {
+		return true, nil
+	}
+	key := emailKey(l.sender.Email)
+	if key == "" {
+		return false, nil
+	}
+	var n int
+	if err := tx.QueryRow(ctx, `SELECT
+			(SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3) +
+			(SELECT count(*) FROM participants WHERE ticket_id = $4 AND email = $1)`,
+		key, in.OrganizationID, t.Customer.ID, t.ID).Scan(&n); err != nil {
+		return false, fmt.Errorf("look up participants: %w", err)
+	}
+	return n > 0, nil
+}
+
+// participant is somebody who takes part in a ticket beside its customer.
+type participant struct {
+	email, name, role string
+	unconfirmed       bool // named by mail that does not prove it, and gets no copies
+}
+
+// roleCustomer is the role of the customer of a ticket that was merged. The others
+// are sender and recipient.
+const roleCustomer = "customer"
+
+// recipients are the participants that a mail brings along.
+func (l *inboundMail) recipients(customer event.Customer) []participant {
+	var list []participant
+	for _, p := range l.others {
+		if key := emailKey(p.Email); key != emailKey(customer.Email) {
+			list = append(list, participant{email: key, name: line(p.Name, maxName), role: "recipient"})
+		}
+	}
+	return list
+}
+
+func insertParticipants(ctx context.Context, tx *db.Tx, p *destination, list []participant) error {
+	for _, who := range list {
+		if _, err := insertParticipant(ctx, tx, p, who); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertParticipant reports whether somebody is new in a ticket. Where the
+// conversation came by a merge, they take part in what it came from; and who takes
+// part in the ticket itself does so whatever was merged into it.
+func insertParticipant(ctx context.Context, tx *db.Tx, p *destination, who participant) (bool, error) {
+	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6), $7)
+		ON CONFLICT (ticket_id, email) DO UPDATE SET home_id = NULL WHERE participants.home_id IS NOT NULL AND excluded.home_id IS NULL`,
+		p.ticket.ID, who.email, who.name, who.role, tx.Now.UnixMicro(), p.conversationID, who.unconfirmed)
+	if err == nil && !p.ticket.movedAt.IsZero() {
+		_, err = tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, unconfirmed)
+			SELECT home_id, $3, $4, $5, CAST($6 AS BIGINT), CAST($7 AS BOOLEAN) FROM conversations WHERE ticket_id = $1 AND id = $2 AND home_id IS NOT NULL
+			ON CONFLICT DO NOTHING`,
+			p.ticket.ID, p.conversationID, who.email, who.name, who.role, tx.Now.UnixMicro(), who.unconfirmed)
+	}
+	if err == nil && !who.unconfirmed {
+		_, err = tx.Exec(ctx, `UPDATE participants SET unconfirmed = FALSE WHERE email = $3 AND unconfirmed
+			AND (ticket_id = $1 OR ticket_id = (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $2))`,
+			p.ticket.ID, p.conversationID, who.email)
+	}
+	if err != nil {
+		return false, fmt.Errorf("write participant: %w", err)
+	}
+	return n == 1, nil
+}
+
+// addMailParticipants has a mail's sender and recipients take part in a ticket that it is
+// appended to, and marks a sender who did not before. Whoever asks for answers to
+// go to the ticket's customer is not the customer by that. Those for whom there is no
+// proof get no copies until an agent chooses them.
+func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, l *inboundMail, e *unsavedMessage, p *destination) error {
+	tagged := e.PlacedBy == RuleTicketTag
+	e.participants = l.recipients(p.ticket.Customer)
+	for i := range e.participants {
+		e.participants[i].unconfirmed = tagged || !l.Mail.Proof.Covers("to", "cc")
+	}
+	if l.own || l.isAuthentic() {
+		return nil
+	}
+	from, customer := emailKey(l.From.Email), emailKey(p.ticket.Customer.Email)
+	for i, who := range []channel.Party{l.From, l.sender} {
+		key := emailKey(who.Email)
+		switch {
+		case key == "", key == customer:
+			continue
+		case i == 0 && e.customer.ID == p.ticket.Customer.ID: // by another address
+			continue
+		case i == 1 && key == from:
+			continue
+		}
+		fresh, err := insertParticipant(ctx, tx, p, participant{
+			email: key, name: line(who.Name, maxName), role: "sender", unconfirmed: tagged || l.isAgent || !l.Mail.Proof.Proven(),
+		})
+		if err != nil {
+			return err
+		}
+		e.Details.NewParticipant = e.Details.NewParticipant || fresh
+	}
+	return nil
+}
+
+// startMail starts a ticket with a mail.
+func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, link *ticketLink) (Result, error) {
+	e.PlacedBy = RuleNone
+	e.participants = l.recipients(e.customer.Customer)
+	var p destination
+	if link != nil {
+		p.ticket.LinkedTicketID, p.ticket.LinkReason = link.ticketID, link.reason
+	}
+	title := line(l.Subject, maxSubject)
+	if title == "" {
+		title = "(no subject)"
+	}
+	return s.start(ctx, tx, in, &p, Conversation{ThreadKey: boundedKey(l.Mail.MessageID)}, title, e)
+}
+
+// outboundCopy keeps what one of us sent with another program: in its ticket, or
+// in a new one of whom it was sent to. Nothing is mailed.
+func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+	agent := l.agent
+	if !l.isAgent {
+		agent = event.Person{Name: line(l.sender.Name, maxName)}
+	}
+	e.byAgent(agent)
+	if p.ticket.ID != "" {
+		e.customer = customerRef{Customer: p.ticket.Customer}
+		e.participants = l.recipients(p.ticket.Customer)
+		return s.append(ctx, tx, in, &p, e)
+	}
+	k, err := s.findOrCreateCustomer(ctx, tx, in, l.others[0])
+	if err != nil {
+		return Result{}, err
+	}
+	e.customer = k
+	return s.startMail(ctx, tx, in, l, e, link)
+}
+
+// autoReply keeps an automatic reply where it belongs, out of the way. Whoever it
+// is from becomes nobody's customer by it.
+func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination) (Result, error) {
+	e.Details.Collapsed = true
+	e.Author = event.Author{Type: AuthorCustomer, Name: line(l.From.Name, maxName)}
+	if e.Author.Name == "" {
+		e.Author.Name = line(l.From.Email, maxName)
+	}
+	k, err := findCustomer(ctx, tx, emailKey(l.From.Email), in.OrganizationID)
+	switch {
+	case err == nil:
+		e.customer, e.Author.ID = k, k.ID
+	case !errors.Is(err, db.ErrNoRows):
+		return Result{}, fmt.Errorf("look up sender: %w", err)
+	}
+	return s.appendNote(ctx, tx, in, &p, e)
+}
+
+// bounce reports to the message that came back, if it is ours.
+func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
+	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}
+	r := l.Mail.Receipt
+	if r == nil {
+		res.Reason = "a bounce that does not say what became of what"
+		return res, nil
+	}
+	backwards := slices.Clone(l.Mail.References)
+	slices.Reverse(backwards)
+	for _, id := range slices.Concat(r.ExternalIDs, l.Mail.EmbeddedIDs, l.Mail.InReplyTo, backwards) {
+		k, ok := l.ids.find(id)
+		if !ok || !k.outbound {
+			continue
+		}
+		applied, err := s.applyReceipt(ctx, tx, in, k, r, e)
+		applied.Class, applied.ClassRule = res.Class, res.ClassRule
+		return applied, err
+	}
+	res.Reason = "the message that came back is not ours"
+	return res, nil
+}

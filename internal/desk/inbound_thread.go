@@ -1,0 +1,393 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+// maxThreadKeys bounds the keys of one message's thread; further ones are not
+// looked at.
+const maxThreadKeys = 4
+
+// threadKeys are the distinct keys of a thread in the form in which they are
+// compared, the first deciding.
+func threadKeys(first string, others []string) []string {
+	var keys []string
+	for _, key := range append([]string{first}, others...) {
+		if key = threadValue(key); key != "" && !slices.Contains(keys, key) && len(keys) < maxThreadKeys {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// threadPoints are what a message in a thread is recognised by: what its party is,
+// and the keys, in the order in which all take them: mail address, number, and the
+// connection's own by value.
+func (in *Inbound) threadPoints(p channel.Party, keys []string) []contactPoint {
+	points, scope := in.contactPoints(p), in.scope()
+	for _, key := range keys {
+		i := slices.IndexFunc(points, func(p contactPoint) bool { return p.value == key && p.scope == scope })
+		if i < 0 {
+			i = len(points)
+			pt := contactPoint{value: key, scope: scope, kind: pointThread}
+			if in.Channel == channelVoice {
+				pt.display = p.Phone // the thread is a call, and that is who called
+			}
+			points = append(points, pt)
+		}
+		points[i].thread = true
+	}
+	if i := slices.IndexFunc(points, func(p contactPoint) bool { return p.scope == scope }); i >= 0 {
+		slices.SortFunc(points[i:], func(a, b contactPoint) int { return strings.Compare(a.value, b.value) })
+	}
+	return points
+}
+
+// isPersonal reports whether a thread is with one person, who is its key, rather than
+// one in which several write.
+func isPersonal(p channel.Party, keys []string) bool {
+	return p.Phone != "" && slices.Contains(keys, threadValue(p.Phone)) || p.ID != "" && slices.Contains(keys, boundedKey(p.ID))
+}
+
+// hasProviderIDs reports whether what comes in on a channel may be named by others later:
+// annotated, or repeated after its thread went on elsewhere.
+func hasProviderIDs(channel string) bool { return channel != channelSMS && channel != channelEmail }
+
+// intakeThreaded places a message by the keys of its thread.
+func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
+	e := newInboundMessage(in, m)
+	e.PlacedBy, e.optOut, e.optIn = RuleThreadKey, m.OptOut, m.OptIn
+	party := m.From
+	if m.Outbound {
+		if len(m.To) == 0 {
+			return Result{}, errors.New("desk: an outbound message needs a recipient")
+		}
+		party = m.To[0]
+		e.byAgent(event.Person{Name: line(m.From.Name, maxName)})
+	}
+	keys, scope := threadKeys(m.ThreadKey, m.OtherKeys), in.scope()
+
+	p, err := findThread(ctx, tx, keys, scope)
+	if errors.Is(err, db.ErrNoRows) {
+		return s.beginThread(ctx, tx, in, m, e, party, keys)
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("find thread: %w", err)
+	}
+	there, known, err := s.findDuplicate(ctx, tx, in, e, &p)
+	if err != nil {
+		return Result{}, err
+	}
+	if known {
+		r := e.result(Duplicate, &Ticket{ID: there.ticketID})
+		r.ConversationID, r.MessageID = there.conversationID, there.messageID
+		return r, nil
+	}
+	p, next, err := s.leaveClosedTicket(ctx, tx, in, m.StaleAfter, keys, p)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := s.threadCustomer(ctx, tx, in, m, party, keys, &p)
+	if err != nil {
+		return Result{}, err
+	}
+	if !m.Outbound {
+		e.byCustomer(k)
+	}
+	e.customer = k
+	if next != nil {
+		e.PlacedBy = RuleNone
+		return s.start(ctx, tx, in, &next.place, next.conversation, subject(m, party), e)
+	}
+	return s.append(ctx, tx, in, &p, e)
+}
+
+// findDuplicate finds the message that e repeats in another conversation than the
+// one of its thread by now, or e is the far side's report of: what we sent ourselves
+// may come back before its sending is recorded.
+func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *unsavedMessage, p *destination) (messageRef, bool, error) {
+	if e.ExternalID == "" {
+		return messageRef{}, false, nil
+	}
+	if hasProviderIDs(in.Channel) || !p.ticket.movedAt.IsZero() {
+		ids, err := findMessageIDs(ctx, tx, []string{in.scope()}, []string{e.ExternalID})
+		if err != nil {
+			return messageRef{}, false, err
+		}
+		if k, ok := ids.find(e.ExternalID); ok && k.exact == e.ExternalID && (hasProviderIDs(in.Channel) || k.conversationID != p.conversationID) {
+			return k, true, nil
+		}
+	}
+	if e.Direction != DirectionOutbound {
+		return messageRef{}, false, nil
+	}
+	k := messageRef{ticketID: p.ticket.ID, conversationID: p.conversationID, outbound: true}
+	err := tx.QueryRow(ctx, `SELECT m.id FROM outbox o JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
+		WHERE o.ticket_id = $1 AND o.conversation_id = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.id LIMIT 1`,
+		k.ticketID, k.conversationID, e.Text).Scan(&k.messageID)
+	if errors.Is(err, db.ErrNoRows) && in.Channel == channelVoice {
+		// Calls are answered by texts, which have a thread of their own.
+		err = tx.QueryRow(ctx, `SELECT m.id, o.ticket_id, o.conversation_id FROM outbox o
+			JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
+			WHERE o.connection_id = $1 AND o.recipient = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.id LIMIT 1`,
+			in.ConnectionID, in.Event.Message.To[0].Phone, e.Text).Scan(&k.messageID, &k.ticketID, &k.conversationID)
+	}
+	if errors.Is(err, db.ErrNoRows) {
+		return messageRef{}, false, nil
+	}
+	if err != nil {
+		return messageRef{}, false, fmt.Errorf("look for what is on its way: %w", err)
+	}
+	return k, true, insertID(ctx, tx, in.scope(), e.ExternalID, &Message{
+		ID: k.messageID, TicketID: k.ticketID, ConversationID: k.conversationID, Direction: DirectionOutbound,
+	})
+}
+
+// beginThread starts a ticket with the first message of a thread, or joins one that
+// somebody else's first message began this moment.
+func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, e *unsavedMessage, party channel.Party, keys []string) (Result, error) {
+	points := in.threadPoints(party, keys)
+	p := destination{ticket: Ticket{ID: newID()}, conversationID: newID()}
+	customerID := newID()
+	owners, err := claimPoints(ctx, tx, points, customerID, p.ticket.ID, p.conversationID)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := s.resolveCustomer(ctx, tx, in, party, customerID, points, owners)
+	if err != nil {
+		return Result{}, err
+	}
+	if !m.Outbound {
+		e.byCustomer(k)
+	}
+	e.customer = k
+	ours := p.conversationID
+	var theirs []string
+	for _, key := range keys {
+		i := slices.IndexFunc(points, func(p contactPoint) bool { return p.thread && p.value == key })
+		if owners[i].conversationID != ours {
+			theirs = append(theirs, key)
+		}
+	}
+	if theirs == nil {
+		e.PlacedBy = RuleNone
+		return s.start(ctx, tx, in, &p, Conversation{ThreadKey: keys[0]}, subject(m, party), e)
+	}
+	if p, err = findThread(ctx, tx, theirs, in.scope()); err != nil {
+		return Result{}, fmt.Errorf("find the thread that was just made: %w", err)
+	}
+	if len(theirs) < len(keys) {
+		if _, err := moveKeys(ctx, tx, ours, &p); err != nil {
+			return Result{}, err
+		}
+	}
+	return s.append(ctx, tx, in, &p, e)
+}
+
+// moveKeys has what leads to a conversation lead to another place, and reports
+// whether anything did.
+func moveKeys(ctx context.Context, tx *db.Tx, conversationID string, to *destination) (bool, error) {
+	n, err := tx.Exec(ctx, "UPDATE contact_points SET ticket_id = $2, conversation_id = $3 WHERE conversation_id = $1",
+		conversationID, to.ticket.ID, to.conversationID)
+	if err != nil {
+		return false, fmt.Errorf("move thread: %w", err)
+	}
+	return n > 0, nil
+}
+
+// followUp is where a thread goes on that left a closed ticket.
+type followUp struct {
+	place        destination
+	conversation Conversation
+}
+
+// leaveClosedTicket has a thread leave its ticket for a new one if that was closed for
+// longer than after; 0 is for ever. It returns where the thread is otherwise. Of two
+// who have it leave at the same moment, the second finds it where the first took it.
+func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *Inbound, after time.Duration, keys []string, p destination) (destination, *followUp, error) {
+	for {
+		t := &p.ticket
+		since := t.closedAt
+		if since.IsZero() {
+			since = t.ResolvedAt
+		}
+		if after == 0 || t.Status != StatusClosed || in.ReceivedAt.Sub(since) <= after {
+			return p, nil, nil
+		}
+		old, err := db.One(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, p.conversationID)
+		if err != nil {
+			return destination{}, nil, fmt.Errorf("load conversation: %w", err)
+		}
+		next := followUp{
+			destination{ticket: Ticket{ID: newID(), LinkedTicketID: t.ID, LinkReason: LinkClosed}, conversationID: newID()},
+			Conversation{ThreadKey: old.ThreadKey, OptedOutAt: old.OptedOutAt},
+		}
+		first, err := moveKeys(ctx, tx, p.conversationID, &next.place)
+		if err != nil {
+			return destination{}, nil, err
+		}
+		if first {
+			return p, &next, nil
+		}
+		if p, err = findThread(ctx, tx, keys, in.scope()); err != nil {
+			return destination{}, nil, fmt.Errorf("find where a thread went on: %w", err)
+		}
+	}
+}
+
+// threadCustomer returns whose a message in a thread is: of a thread with one
+// person, its conversation's customer, who is known by all keys from now on.
+func (s *Service) threadCustomer(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, party channel.Party, keys []string, p *destination) (customerRef, error) {
+	one := isPersonal(party, keys)
+	if !one && !m.Outbound && len(in.contactPoints(party)) > 0 {
+		if len(keys) > 1 {
+			if _, err := claimPoints(ctx, tx, in.threadPoints(channel.Party{}, keys), "", p.ticket.ID, p.conversationID); err != nil {
+				return customerRef{}, err
+			}
+		}
+		return s.findOrCreateCustomer(ctx, tx, in, party)
+	}
+	k := customerRef{Customer: p.ticket.Customer}
+	if p.customerID != k.ID {
+		var err error
+		if k, err = loadCustomer(ctx, tx, p.customerID); err != nil {
+			return customerRef{}, err
+		}
+	}
+	var err error
+	if one && len(keys) > 1 {
+		err = s.addIdentities(ctx, tx, in, &k, party, keys, p)
+	} else if k.Name == "" && party.Name != "" {
+		err = updateProfile(ctx, tx, in.OrganizationID, &k, channel.Party{Name: party.Name})
+	}
+	if err == nil && p.customerID == p.ticket.Customer.ID {
+		p.ticket.Customer = k.Customer
+	}
+	return k, err
+}
+
+// addIdentities has a thread and its customer be known by all that party and keys are,
+// but what is somebody else's already.
+func (s *Service) addIdentities(ctx context.Context, tx *db.Tx, in *Inbound, k *customerRef, party channel.Party, keys []string, p *destination) error {
+	points := in.threadPoints(party, keys)
+	values := make([]string, len(points))
+	for i, pt := range points {
+		values[i] = pt.value
+	}
+	type has struct {
+		value, scope             string
+		customerID, conversation string
+	}
+	found, err := db.All(ctx, tx, func(row db.Row) (h has, err error) {
+		err = row.Scan(&h.value, &h.scope, db.IntoText(&h.customerID), db.IntoText(&h.conversation))
+		return h, err
+	}, "SELECT value, scope, customer_id, conversation_id FROM contact_points WHERE value = ANY($1) AND scope IN ($2, $3)",
+		values, in.OrganizationID, in.scope())
+	if err != nil {
+		return fmt.Errorf("look up contact points: %w", err)
+	}
+	owners := make([]pointOwner, len(points))
+	free := false
+	for i, pt := range points {
+		for _, h := range found {
+			if h.value == pt.value && h.scope == pt.scope {
+				owners[i] = pointOwner{h.customerID, h.conversation}
+			}
+		}
+		free = free || pt.customer && owners[i].customerID == "" || pt.thread && owners[i].conversationID == ""
+	}
+	if !free {
+		return updateProfile(ctx, tx, in.OrganizationID, k, withoutForeign(party, points, owners, k.ID, ""))
+	}
+	before, err := loadContacts(ctx, tx, k.ID, k.Email, k.Phone)
+	if err != nil {
+		return err
+	}
+	if owners, err = claimPoints(ctx, tx, points, k.ID, p.ticket.ID, p.conversationID); err != nil {
+		return err
+	}
+	changes := k.mergeProfile(withoutForeign(party, points, owners, k.ID, ""))
+	after, err := loadContacts(ctx, tx, k.ID, k.Email, k.Phone)
+	if err != nil {
+		return err
+	}
+	before.changes(&after, changes)
+	return saveProfile(ctx, tx, in.OrganizationID, k, changes)
+}
+
+// findThread finds the thread of the first of some keys that has one, and locks its
+// ticket; [db.ErrNoRows] when none has.
+func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (destination, error) {
+	for _, key := range keys {
+		for {
+			p, err := readThread(ctx, tx, key, scope)
+			if errors.Is(err, db.ErrNoRows) {
+				break
+			}
+			if err != nil {
+				return destination{}, err
+			}
+			// A merge may have been quicker.
+			if ok, err := p.isCurrent(ctx, tx); err != nil || ok {
+				return p, err
+			}
+		}
+	}
+	return destination{}, db.ErrNoRows
+}
+
+func readThread(ctx context.Context, tx *db.Tx, key, scope string) (destination, error) {
+	var p destination
+	err := tx.QueryRow(ctx, "SELECT "+ticketColumns+`, c.id, c.customer_id
+		FROM contact_points p
+		JOIN tickets t ON t.id = p.ticket_id
+		JOIN conversations c ON c.ticket_id = p.ticket_id AND c.id = p.conversation_id
+		JOIN customers u ON u.id = t.customer_id
+		WHERE p.value = $1 AND p.scope = $2 FOR UPDATE OF t`, key, scope).
+		Scan(ticketFields(&p.ticket, &p.conversationID, &p.customerID)...)
+	return p, err
+}
+
+// HasThread reports whether a sender has a thread on a connection, and so a
+// ticket: whether whoever writes is not new there.
+func (s *Service) HasThread(ctx context.Context, q db.Querier, connectionID, sender string) (bool, error) {
+	var n int
+	err := q.QueryRow(ctx, "SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND conversation_id IS NOT NULL",
+		threadValue(sender), connectionID).Scan(&n)
+	return n > 0, err
+}
+
+// subject is what a ticket is called whose channel has no subjects.
+func subject(m *channel.Message, p channel.Party) string {
+	if text := line(m.Subject, maxSubject); text != "" {
+		return text
+	}
+	if text := title(m.Text); text != "" {
+		return text
+	}
+	for _, who := range []string{p.Name, p.Phone, p.Email, p.ID} {
+		if who != "" {
+			return "Message from " + line(who, 80)
+		}
+	}
+	return "Message"
+}
+
+// title is the first line of a text, as what begins with it is called.
+func title(text string) string {
+	for text := range strings.SplitSeq(text[:min(len(text), 1000)], "\n") {
+		if text = line(text, 80); text != "" {
+			return text
+		}
+	}
+	return ""
+}

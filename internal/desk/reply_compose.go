@@ -1,0 +1,95 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
+)
+
+// Actor is who acts for the organization: one of its members, or an API key.
+// Whoever asks has been recognised by the surface; the desk believes it.
+type Actor struct {
+	ID   string // of the member or the key
+	Name string
+}
+
+func (a Actor) author() event.Author {
+	return event.Author{Type: AuthorAgent, ID: a.ID, Name: line(a.Name, maxName)}
+}
+
+// Draft is what somebody writes here, as it was given.
+type Draft struct {
+	Text        string // empty: HTML says it
+	HTML        string // empty: Text is all; need not be clean
+	Attachments []channel.Attachment
+}
+
+// Content is a [Draft] made ready for a transaction by [Service.Compose]: its
+// HTML is clean, and its files are stored. The zero value says nothing.
+type Content struct {
+	text, html  string
+	attachments []channel.Attachment
+	files       []blob.Ref
+}
+
+// maxText and the others bound a draft, in characters and in number.
+const (
+	maxText  = 100_000
+	maxHTML  = 500_000
+	maxFiles = 50
+)
+
+// Empty reports whether nothing is said: no text, and no files.
+func (w *Content) Empty() bool { return w.text == "" && len(w.attachments) == 0 }
+
+// Compose checks a draft, cleans its HTML, writes its text if there is only HTML,
+// and stores its files. Repeating it is harmless. Errors: Invalid, with the paths
+// text, html, attachments.N.name and so on.
+func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
+	var v problem.Validation
+	v.Length("text", d.Text, 0, maxText)
+	v.Length("html", d.HTML, 0, maxHTML)
+	if len(d.Attachments) > maxFiles {
+		v.AddCode("too_long", "attachments", "must be at most %d", maxFiles)
+	}
+	for i, a := range d.Attachments {
+		path := "attachments." + strconv.Itoa(i)
+		v.Line(path+".name", a.Name, 1, 255)
+		v.Line(path+".content_type", a.ContentType, 0, 255)
+	}
+	if err := v.Err(); err != nil {
+		return Content{}, err
+	}
+	w := Content{text: safehtml.Clean(d.Text), attachments: d.Attachments}
+	if strings.TrimSpace(w.text) == "" {
+		w.text = ""
+	}
+	if d.HTML != "" {
+		w.html = s.sanitizer.Sanitize(d.HTML)
+		if w.text == "" {
+			w.text = safehtml.Text(w.html, 4*maxText)
+		}
+	}
+	for i, a := range d.Attachments {
+		ref, err := s.blob.Put(ctx, bytes.NewReader(a.Data))
+		if err != nil {
+			return Content{}, fmt.Errorf("store attachment %d: %w", i+1, err)
+		}
+		w.files = append(w.files, ref)
+	}
+	return w, nil
+}
+
+// setContent makes m the message that w is, of a ticket and place that m has already.
+func (s *Service) setContent(m *Message, w *Content) {
+	m.Text, m.HTML, m.Attachments = w.text, w.html, []Attachment{}
+	s.attach(m, w.attachments, w.files, nil)
+}

@@ -1,0 +1,289 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+// OutboxMessage is a message in the outbox.
+type OutboxMessage struct {
+	channel.Outgoing // without what [Dispatcher.Admit] fills in, but MessageID
+	OrganizationID   string
+	ConversationID   string
+	ConnectionID     string
+	Channel          string
+	State            channel.ReceiptState // a receipt may have been quicker than the answer to the sending
+	Attempts         int                  // that failed
+	HandedAt         time.Time            // when it was handed over without a known outcome, last; zero: not so
+	DoubtedAt        time.Time            // when that was first, of several times in a row
+	HandedBy         string               // by which way, last
+
+	blobs []string // keys of the files
+}
+
+// ErrRecalled is returned when a message is no longer in the outbox as it was read:
+// its ticket was deleted, or somebody else has it in hand.
+var ErrRecalled = errors.New("desk: the message is not to be sent any more, or by somebody else")
+
+// OutboxMessage returns a message of the outbox; [db.ErrNoRows] when it is not there.
+func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID string) (OutboxMessage, error) {
+	var d Details
+	w, err := db.One(ctx, q, func(row db.Row) (w OutboxMessage, err error) {
+		var html, externalID, recipient, recipientID string
+		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
+			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.DoubtedAt), db.IntoText(&w.HandedBy))
+		w.HTML = html
+		w.Automatic = d.Automatic
+		if w.Channel == channelEmail {
+			w.MessageID, w.ThreadKey = externalID, ""
+			d.fillOutgoing(&w.Outgoing)
+		} else if w.To = recipientParty(recipient); recipientID != "" {
+			w.To.ID = recipientID
+		}
+		return w, err
+	}, `SELECT o.message_id, o.organization_id, o.ticket_id, o.conversation_id, o.connection_id, o.recipient, o.attempts, o.handed_at,
+			m.channel, m.body, m.html, m.external_id, m.delivery_state, m.details, t.number,
+			o.recipient_id, (SELECT c.thread_key FROM conversations c WHERE c.ticket_id = o.ticket_id AND c.id = o.conversation_id), o.doubted_at, o.handed_by
+		FROM outbox o
+		JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
+		JOIN tickets t ON t.id = o.ticket_id
+		WHERE o.message_id = $1`, messageID)
+	if err != nil {
+		return w, err
+	}
+	if err := loadLastInbound(ctx, q, w.TicketID, w.ConversationID, &w.Outgoing); err != nil {
+		return w, err
+	}
+	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+` FROM attachments
+		WHERE ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1) AND message_id = $1 ORDER BY id`, w.ID)
+	if err != nil {
+		return w, fmt.Errorf("load attachments: %w", err)
+	}
+	since := w.HandedAt
+	if since.IsZero() {
+		since = time.Now()
+	}
+	w.Files = s.outgoingFiles(w.Channel, attachments, since)
+	for _, a := range attachments {
+		w.blobs = append(w.blobs, a.BlobKey)
+	}
+	return w, nil
+}
+
+// SendBlock returns why a message must not be handed over: its customer opted out, or
+// was deleted, since it was written. Empty: it may go.
+func (s *Service) SendBlock(ctx context.Context, q db.Querier, w *OutboxMessage) (string, error) {
+	c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", w.TicketID, w.ConversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", ErrRecalled // moved, or deleted, this moment
+	}
+	if err != nil {
+		return "", fmt.Errorf("load conversation: %w", err)
+	}
+	barred, err := sendBlock(ctx, q, w.OrganizationID, &c)
+	if err != nil || barred == nil {
+		return "", err
+	}
+	return barred.Message, nil
+}
+
+// File returns where the content of the i-th file is, in the blob store.
+func (w *OutboxMessage) File(i int) string { return w.blobs[i] }
+
+func (w *OutboxMessage) scope() string {
+	return threadScope(w.OrganizationID, w.ConnectionID, w.Channel)
+}
+
+// RecordHandover records, before it is done, that a message is handed over: until Sent,
+// Failed or Postponed record what became of it, it may be there or not. By names the
+// way that it takes, for the caller to know again. It returns [ErrRecalled] when that
+// is not for the caller to do any more.
+func (s *Service) RecordHandover(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
+	at := tx.Now.UTC().Truncate(time.Microsecond)
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
+		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0), by)
+	if err != nil {
+		return fmt.Errorf("record handing over: %w", err)
+	}
+	if n == 0 {
+		return ErrRecalled
+	}
+	tx.AfterCommit(func() {
+		w.HandedAt, w.HandedBy = at, by
+		if w.DoubtedAt.IsZero() {
+			w.DoubtedAt = at
+		}
+	})
+	return s.claimReplyThread(ctx, tx, w)
+}
+
+// RecordSent records that the far side has taken a message, and the ids that it gave it.
+func (s *Service) RecordSent(ctx context.Context, tx *db.Tx, w *OutboxMessage, externalIDs []string) error {
+	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE messages SET delivery_state = CASE WHEN delivery_state = $4 THEN $3 ELSE delivery_state END,
+			delivery_error = CASE WHEN delivery_state = $4 THEN NULL ELSE delivery_error END, sent_at = $5 WHERE ticket_id = $1 AND id = $2`,
+		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued), db.Time(w.HandedAt)); err != nil {
+		return fmt.Errorf("change delivery state: %w", err)
+	}
+	for i, id := range externalIDs {
+		if err := insertID(ctx, tx, w.scope(), id, w.message()); err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if _, err := tx.Exec(ctx, `UPDATE messages SET external_id = $3 WHERE ticket_id = $1 AND id = $2 AND external_id IS NULL
+			AND NOT EXISTS (SELECT 1 FROM messages o WHERE o.conversation_id = $4 AND o.external_id = $3)`,
+			w.TicketID, w.ID, boundedKey(id), w.ConversationID); err != nil {
+			return fmt.Errorf("write external id: %w", err)
+		}
+	}
+	return nil
+}
+
+// RecordFailure records that a message will never arrive, as v says, and leaves a note.
+func (s *Service) RecordFailure(ctx context.Context, tx *db.Tx, w *OutboxMessage, v channel.SendResult) error {
+	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
+		return err
+	}
+	for _, id := range v.ExternalIDs {
+		if err := insertID(ctx, tx, w.scope(), id, w.message()); err != nil {
+			return err
+		}
+	}
+	in := &Inbound{OrganizationID: w.OrganizationID, ConnectionID: w.ConnectionID, Channel: w.Channel, ReceivedAt: tx.Now}
+	k := messageRef{ticketID: w.TicketID, conversationID: w.ConversationID, messageID: w.ID, outbound: true}
+	_, err := s.applyReceipt(ctx, tx, in, k, &channel.Receipt{
+		State: channel.ReceiptFailed, Error: v.Reason, Recipient: v.Recipient, Permanent: v.Unreachable, OptedOut: v.OptedOut,
+	}, nil)
+	return err
+}
+
+// handoverBefore is what is left of a handing over that did not take place: an earlier
+// one may have.
+const handoverBefore = "CASE WHEN doubted_at < handed_at THEN doubted_at END"
+
+// RecordRetry records that an attempt failed and there will be another, and shows
+// why. unclear says that the message may have been taken all the same.
+func (s *Service) RecordRetry(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string, unclear bool) error {
+	n, err := tx.Exec(ctx, `UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE `+handoverBefore+` END,
+			doubted_at = CASE WHEN $3 THEN doubted_at ELSE `+handoverBefore+` END WHERE message_id = $1 AND attempts = $2`,
+		w.ID, w.Attempts, unclear)
+	if err != nil {
+		return fmt.Errorf("record attempt: %w", err)
+	}
+	if n == 0 {
+		return ErrRecalled
+	}
+	return s.SetDelayReason(ctx, tx, w, reason)
+}
+
+// RemoveCc records that a mail goes without the copy for an address that the mail
+// server refuses for good, and why, so that the others get it. The message was not
+// handed over.
+func (s *Service) RemoveCc(ctx context.Context, tx *db.Tx, w *OutboxMessage, address, reason string) error {
+	err := tx.QueryRow(ctx, "SELECT ticket_id, conversation_id FROM outbox WHERE message_id = $1 FOR UPDATE", w.ID).Scan(&w.TicketID, &w.ConversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrRecalled
+	}
+	if err != nil {
+		return fmt.Errorf("find message: %w", err)
+	}
+	var d Details
+	if err := tx.QueryRow(ctx, "SELECT details FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", w.TicketID, w.ID).Scan(db.IntoJSON(&d)); err != nil {
+		return fmt.Errorf("load message: %w", err)
+	}
+	key := emailKey(address)
+	d.Cc = slices.DeleteFunc(d.Cc, func(a Address) bool { return emailKey(a.Email) == key })
+	if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
+		return fmt.Errorf("drop copy: %w", err)
+	}
+	w.Cc = slices.DeleteFunc(w.Cc, func(p channel.Party) bool { return emailKey(p.Email) == key })
+	m := Message{
+		ID: newID(), TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionInbound, Author: event.Author{Type: AuthorSystem},
+		Channel: w.Channel, Kind: KindNote, PlacedBy: RuleReceipt, CreatedAt: tx.Now,
+		Text: fmt.Sprintf("No copy goes to %s: %s", line(address, maxKey), line(reason, 500)),
+	}
+	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
+	return s.addNote(ctx, tx, &m)
+}
+
+// CancelHandover records that a message was not handed over after all.
+func (s *Service) CancelHandover(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+handoverBefore+", doubted_at = "+handoverBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
+		w.ID, w.Attempts, w.HandedAt.UnixMicro())
+	if err == nil && n == 0 {
+		return ErrRecalled
+	}
+	return err
+}
+
+// SetDelayReason shows beside a message that waits why it does.
+func (s *Service) SetDelayReason(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string) error {
+	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
+		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
+		return fmt.Errorf("explain delay: %w", err)
+	}
+	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
+	return nil
+}
+
+// removeFromOutbox removes a message from the outbox, and notes where it is by now: its
+// ticket may have been merged since w was read.
+func (s *Service) removeFromOutbox(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
+	err := tx.QueryRow(ctx, "DELETE FROM outbox WHERE message_id = $1 RETURNING ticket_id, conversation_id", w.ID).
+		Scan(&w.TicketID, &w.ConversationID)
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrRecalled
+	}
+	if err != nil {
+		return fmt.Errorf("leave outbox: %w", err)
+	}
+	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
+	return nil
+}
+
+// message is as much of w's message as its ids need.
+func (w *OutboxMessage) message() *Message {
+	return &Message{ID: w.ID, TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionOutbound}
+}
+
+// FirstUnusedID returns the first of some ids of the provider's that no other message
+// has; empty when there is none.
+func (s *Service) FirstUnusedID(ctx context.Context, q db.Querier, w *OutboxMessage, ids []string) (string, error) {
+	found, err := findMessageIDs(ctx, q, []string{w.scope(), w.OrganizationID}, ids)
+	if err != nil {
+		return "", err
+	}
+	for _, id := range ids {
+		if k, ok := found.find(id); !ok || k.messageID == w.ID {
+			return id, nil
+		}
+	}
+	return "", nil
+}
+
+// recall takes the messages of a ticket that goes out of the outbox.
+func (s *Service) recall(ctx context.Context, tx *db.Tx, ticketID string) error {
+	ids, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
+		err = row.Scan(&id)
+		return id, err
+	}, "SELECT message_id FROM outbox WHERE ticket_id = $1", ticketID)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM outbox WHERE ticket_id = $1", ticketID); err != nil {
+		return fmt.Errorf("empty outbox: %w", err)
+	}
+	return s.queue.Delete(ctx, tx, ids...)
+}

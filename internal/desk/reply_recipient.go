@@ -1,0 +1,274 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// RecipientChange is the wish of a mail that answers go to an address which the mail
+// does not prove. Answers go on to From until an agent chooses To.
+type RecipientChange struct {
+	From   string `json:"from,omitempty"` // empty: no address is known
+	To     string `json:"to"`
+	Name   string `json:"name,omitempty"` // of To, as given
+	Reason string `json:"reason"`         // in plain words, without a full stop
+}
+
+// trustsReplyTo reports whether answers may follow a mail's Reply-To without a
+// question: its proof covers the header, and the address is of the sender's own
+// organization.
+//
+// The first mail of a ticket may follow it further: there the Reply-To becomes the
+// customer, in the open. That is for contact forms, which write in the name of the
+// address that they write to, or of one that nobody reads.
+func (l *inboundMail) trustsReplyTo(threaded bool) bool {
+	from, to := mailDomain(l.sender.Email), mailDomain(l.replyTo.Email)
+	if l.Mail.Proof.Covers("reply-to") && from != "" && from == to {
+		return true
+	}
+	return !threaded && (from != "" && from == mailDomain(l.Mail.Recipient) || channel.IsUnattended(l.sender.Email))
+}
+
+// mailDomain is the organizational domain of a mail address.
+func mailDomain(address string) string {
+	return mailproof.Organization(address[strings.LastIndexByte(address, '@')+1:])
+}
+
+// setFirstRecipient decides where answers go to the first mail of a ticket.
+func (l *inboundMail) setFirstRecipient(e *unsavedMessage) {
+	e.Details.Recipient = &Address{Name: line(l.From.Name, maxName), Email: line(l.From.Email, maxKey)}
+	if asked := emailKey(l.replyTo.Email); asked != "" && asked != emailKey(l.From.Email) {
+		e.Details.RecipientChanged = l.recipientChange(l.From.Email, l.replyTo, l.replyToReason())
+	}
+}
+
+// setNextRecipient decides where answers go after a mail in a ticket, which is locked.
+// Somebody who is known there may be answered anywhere that is known; everybody else
+// must prove the address, and does so in vain where only a ticket number led here.
+func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p *destination) error {
+	c := Conversation{ID: p.conversationID, TicketID: p.ticket.ID, CustomerID: p.ticket.Customer.ID}
+	if p.newConversation == nil {
+		var err error
+		if c, err = db.One(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", p.ticket.ID, p.conversationID); err != nil {
+			return fmt.Errorf("load conversation: %w", err)
+		}
+	}
+	known, err := loadMailThread(ctx, tx, &p.ticket, &c)
+	if err != nil {
+		return err
+	}
+	current := known.recipient
+	to, asked, reason := current, l.sender, cmp.Or(l.Mail.Proof.Reason, "nothing proves the sender")
+	senderKnown, err := s.isKnownAddress(ctx, tx, in, &c, current, l.sender.Email)
+	if err != nil {
+		return err
+	}
+	if senderKnown || l.Mail.Proof.Proven() && !l.isAgent && !l.own {
+		to = Address{Name: line(l.sender.Name, maxName), Email: line(l.sender.Email, maxKey)}
+	}
+	if l.replyTo.Email != "" {
+		there, err := s.isKnownAddress(ctx, tx, in, &c, current, l.replyTo.Email)
+		if err != nil {
+			return err
+		}
+		asked, reason = l.replyTo, l.replyToReason()
+		if there || l.trustsReplyTo(true) {
+			to = Address{Name: line(l.replyTo.Name, maxName), Email: line(l.replyTo.Email, maxKey)}
+		}
+	}
+	if e.PlacedBy == RuleTicketTag && current.Email != "" {
+		to, reason = current, "only the ticket's number in the subject led here, which anybody can write"
+	}
+	e.Details.Recipient = &to
+	ours := l.replyTo.Email == "" && (l.isAgent || l.own)
+	if key := emailKey(asked.Email); key != "" && key != emailKey(to.Email) && !ours {
+		e.Details.RecipientChanged = l.recipientChange(to.Email, asked, reason)
+	}
+	return nil
+}
+
+func (l *inboundMail) recipientChange(from string, to channel.Party, reason string) *RecipientChange {
+	return &RecipientChange{From: line(from, maxKey), To: line(to.Email, maxKey), Name: line(to.Name, maxName), Reason: line(reason, 500)}
+}
+
+// replyToReason says why a Reply-To is not followed.
+func (l *inboundMail) replyToReason() string {
+	switch {
+	case !l.Mail.Proof.Proven():
+		return "the mail asks for answers there (Reply-To) and does not prove its sender: " + cmp.Or(l.Mail.Proof.Reason, "nothing was checked")
+	case !l.Mail.Proof.Covers("reply-to"):
+		return "the mail asks for answers there (Reply-To), which its signature does not cover"
+	}
+	return "the mail asks for answers there (Reply-To), which is another domain than that of its sender"
+}
+
+// isKnownAddress reports whether a mail address is part of a conversation already: where
+// answers go, an address of its customer, or a participant who gets copies.
+func (s *Service) isKnownAddress(ctx context.Context, q db.Querier, in *Inbound, c *Conversation, current Address, address string) (bool, error) {
+	key := emailKey(address)
+	if key == "" {
+		return false, nil
+	}
+	if key == emailKey(current.Email) {
+		return true, nil
+	}
+	var n int
+	if err := q.QueryRow(ctx, `SELECT
+			(SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3) +
+			(SELECT count(*) FROM participants WHERE ticket_id = $4 AND email = $1 AND NOT unconfirmed)`,
+		key, in.OrganizationID, c.CustomerID, c.TicketID).Scan(&n); err != nil {
+		return false, fmt.Errorf("look up participants: %w", err)
+	}
+	return n > 0, nil
+}
+
+// mailThread is what an answer by mail follows from.
+type mailThread struct {
+	recipient Address // empty: no address is known
+	offers    []RecipientChange
+	mails     []pastMail // newest first; those that we wrote only where there are no others
+}
+
+// pastMail is a message of a mail conversation.
+type pastMail struct {
+	direction, author, externalID string
+	details                       Details
+}
+
+const (
+	maxPastMails = 20 // messages that an answer looks back on
+	maxOffers    = 5
+)
+
+// loadMailThread finds where answers in a mail conversation go: as the newest
+// message of the other side or the newest choice of an agent says.
+func loadMailThread(ctx context.Context, q db.Querier, t *Ticket, c *Conversation) (k mailThread, err error) {
+	k.mails, err = db.All(ctx, q, func(row db.Row) (m pastMail, err error) {
+		err = row.Scan(&m.direction, &m.author, db.IntoText(&m.externalID), db.IntoJSON(&m.details))
+		return m, err
+	}, `SELECT direction, author_name, external_id, details FROM messages
+		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = 'reply'
+		ORDER BY CASE WHEN direction = 'inbound' OR details LIKE '%"chosen":true%' THEN 0 ELSE 1 END, id DESC LIMIT $3`, t.ID, c.ID, maxPastMails)
+	if err != nil {
+		return k, fmt.Errorf("find the mail to answer: %w", err)
+	}
+	if len(k.mails) > 0 {
+		k.recipient = k.mails[0].recipient()
+	}
+	if k.recipient.Email == "" {
+		of := customerRef{Customer: t.Customer}
+		if c.CustomerID != of.ID {
+			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
+				return k, err
+			}
+		}
+		k.recipient = Address{Name: of.Name, Email: of.Email}
+	}
+	seen := []string{emailKey(k.recipient.Email)}
+	for _, m := range k.mails {
+		change := m.details.RecipientChanged
+		if change == nil || len(k.offers) == maxOffers || slices.Contains(seen, emailKey(change.To)) {
+			continue
+		}
+		seen = append(seen, emailKey(change.To))
+		offer := *change
+		offer.From = k.recipient.Email
+		k.offers = append(k.offers, offer)
+	}
+	return k, nil
+}
+
+// recipient is where answers go as of a message.
+func (m *pastMail) recipient() Address {
+	switch d := &m.details; {
+	case m.direction == DirectionOutbound:
+		if len(d.To) > 0 {
+			return d.To[0]
+		}
+	case d.Recipient != nil:
+		return *d.Recipient
+	case d.ReplyTo != "": // from before this was decided on arrival
+		return Address{Name: m.author, Email: d.ReplyTo}
+	default:
+		return Address{Name: m.author, Email: d.Sender}
+	}
+	return Address{}
+}
+
+// mailToAnswer returns the mail that an answer to an address refers to: the newest that
+// did not ask for another, or that asked for this one.
+func (k *mailThread) mailToAnswer(to string) *pastMail {
+	for i := range k.mails {
+		change := k.mails[i].details.RecipientChanged
+		if k.mails[i].direction == DirectionInbound && (change == nil || emailKey(change.To) == emailKey(to) || emailKey(k.mails[i].details.Sender) == emailKey(to)) {
+			return &k.mails[i]
+		}
+	}
+	if len(k.mails) > 0 {
+		return &k.mails[0]
+	}
+	return nil
+}
+
+// chosenRecipients are the recipients that an agent chose for a reply by mail.
+type chosenRecipients struct {
+	to string
+	cc []string
+}
+
+// chosenRecipient returns the recipient that an agent chose. ok is false if they chose none.
+// Invalid at to: neither the recipient nor on offer.
+func (k *mailThread) chosenRecipient(c chosenRecipients) (to Address, ok bool, err error) {
+	key := emailKey(c.to)
+	if key == "" || key == emailKey(k.recipient.Email) {
+		return k.recipient, false, nil
+	}
+	for _, o := range k.offers {
+		if emailKey(o.To) == key {
+			return Address{Name: o.Name, Email: o.To}, true, nil
+		}
+	}
+	var v problem.Validation
+	v.AddCode("invalid_value", "to", "must be the recipient of the conversation, or the address that a message of it asks for (recipient_changed)")
+	return Address{}, false, v.Err()
+}
+
+// unconfirmedParticipants returns the participants of a conversation who get no copies, since
+// only mail that proves nothing named them.
+func unconfirmedParticipants(ctx context.Context, q db.Querier, ticketID, home string) ([]Address, error) {
+	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
+		err = row.Scan(&a.Email, &a.Name)
+		return a, err
+	}, `SELECT email, name FROM participants WHERE ticket_id = $1 AND unconfirmed AND role <> $2 AND coalesce(home_id, '') = $3
+		ORDER BY created_at, email LIMIT 100`, ticketID, roleCustomer, home)
+	if err != nil {
+		return nil, fmt.Errorf("find participants: %w", err)
+	}
+	return list, nil
+}
+
+// confirmParticipants has participants whom an agent chose get copies from now on.
+func confirmParticipants(ctx context.Context, tx *db.Tx, p *destination, c chosenRecipients, name string) error {
+	for i, address := range append([]string{c.to}, c.cc...) {
+		key := emailKey(address)
+		if key == "" {
+			continue
+		}
+		who := participant{email: key, role: "recipient"}
+		if i == 0 {
+			who.name = name
+		}
+		if _, err := insertParticipant(ctx, tx, p, who); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,466 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// Reply is what an agent writes to a customer.
+type Reply struct {
+	By      Actor
+	Content Content // must say something
+	// ConversationID says in which conversation of the ticket. Empty: in that of
+	// the customer's newest message that can be answered.
+	ConversationID string
+	// To is for replies by mail, where a message asks for another recipient than the
+	// one who is answered: either of the two. Empty: the one who is answered. From
+	// then on that is the one who was chosen.
+	To string
+	// Cc are participants who get no copies, because only mail that proves nothing
+	// named them, and shall from now on.
+	Cc []string
+	// Seen is the id of the newest message of the ticket that the author has seen, and
+	// empty where there was none: a reply by another agent or API key since then
+	// refuses this one. nil: no reply does.
+	Seen *string
+}
+
+// Reply writes an agent's message to the customer, in the caller's transaction,
+// and has it leave by its conversation's channel: its delivery state is queued. A
+// merged ticket's is the survivor's. In a conversation without a far side
+// ([ChannelAPI]) the message is kept and told of by events, and its state is empty.
+// The status of the ticket stays. The member's draft of a reply is dropped with it.
+// Errors: NotFound; Invalid; TooLarge; Conflict crossed_reply when the author has not seen another reply, see
+// [CrossedReply]; Conflict invalid_transition when the customer has opted out; Precondition when nothing can
+// leave there, with the reason.
+func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
+	if r.Content.Empty() {
+		var v problem.Validation
+		v.AddCode("required", "text", "must be given")
+		return Message{}, v.Err()
+	}
+	t, err := lockSurvivor(ctx, tx, organizationID, ticketID)
+	if err != nil {
+		return Message{}, notFound(err, "ticket")
+	}
+	newest, err := newestMessage(ctx, tx, t.ID)
+	if err != nil {
+		return Message{}, err
+	}
+	if r.Seen != nil {
+		if err := checkCrossing(ctx, tx, &t, r.By, *r.Seen, newest); err != nil {
+			return Message{}, err
+		}
+	}
+	candidates, err := replyCandidates(ctx, tx, &t, r.ConversationID)
+	if err != nil {
+		return Message{}, err
+	}
+	var refused error
+	for i := range candidates {
+		c := &candidates[i]
+		isNew := c.ID == ""
+		if isNew {
+			c.ID, c.CreatedAt = newID(), tx.Now
+		}
+		e := s.newOutboundMessage(newIDAfter(newest), tx.Now, &t, c, &r.Content)
+		e.Author, e.chosen = r.By.author(), chosenRecipients{r.To, r.Cc}
+		err := s.enqueueSend(ctx, tx, &t, c, e)
+		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
+			if refused == nil {
+				refused = err
+			}
+			continue
+		}
+		if err != nil {
+			return Message{}, err
+		}
+		p := destination{ticket: t, conversationID: c.ID}
+		if isNew {
+			p.newConversation = c
+		}
+		if c.Channel == channelEmail {
+			if err := confirmParticipants(ctx, tx, &p, e.chosen, ""); err != nil {
+				return Message{}, err
+			}
+		}
+		if _, err := s.append(ctx, tx, c.inbound(&t), &p, e); err != nil {
+			return Message{}, err
+		}
+		return e.Message, deleteDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)
+	}
+	if refused == nil {
+		refused = problem.New(problem.Precondition, "this ticket has no conversation that could be answered")
+	}
+	return Message{}, refused
+}
+
+// inbound is where c is, in the terms of what comes in.
+func (c *Conversation) inbound(t *Ticket) *Inbound {
+	return &Inbound{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
+}
+
+const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at, c.home_id FROM conversations c "
+
+func scanConversation(row db.Row) (Conversation, error) {
+	var c Conversation
+	err := row.Scan(&c.ID, &c.TicketID, &c.ConnectionID, &c.Channel, db.IntoText(&c.ThreadKey), &c.CustomerID,
+		db.IntoTime(&c.OptedOutAt), db.IntoTime(&c.CreatedAt), db.IntoText(&c.home))
+	return c, err
+}
+
+// replyCandidates returns the conversations that a reply may be meant for, the likeliest
+// first: the one named, or all by their customer's newest message. A ticket of the API
+// that has none yet has one without an id, which the first reply creates.
+func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationID string) ([]Conversation, error) {
+	if conversationID != "" {
+		c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
+		if errors.Is(err, db.ErrNoRows) {
+			var v problem.Validation
+			v.AddCode("not_found", "conversation_id", "must be a conversation of the ticket")
+			return nil, v.Err()
+		}
+		return []Conversation{c}, err
+	}
+	all, err := db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1
+		ORDER BY coalesce((SELECT max(m.id) FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
+			AND m.direction = 'inbound' AND m.kind = 'reply' AND m.placed_by <> 'ticket_tag'), '') DESC, c.id DESC`, t.ID)
+	if err == nil && len(all) == 0 && t.Channel == ChannelAPI {
+		all = []Conversation{{TicketID: t.ID, Channel: ChannelAPI, CustomerID: t.Customer.ID}}
+	}
+	return all, err
+}
+
+// newOutboundMessage is a message of ours in a conversation, without its author.
+func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Conversation, w *Content) *unsavedMessage {
+	e := &unsavedMessage{Message: Message{
+		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
+		PlacedBy: RuleWritten, CreatedAt: now,
+	}}
+	s.setContent(&e.Message, w)
+	e.customer = customerRef{Customer: t.Customer}
+	return e
+}
+
+// enqueueSend has e, an outbound message about to be written in conversation c of t,
+// leave: it addresses it, puts it into the outbox and enqueues it. Whoever writes
+// a message that shall reach a customer calls this first, in the same transaction,
+// with an entry of newOutbound; c and t need not be written yet, nor t have its
+// number. It changes nothing when it returns a problem. It sets the connection of
+// a conversation that has none.
+func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, e *unsavedMessage) error {
+	if c.Channel == ChannelAPI {
+		return nil
+	}
+	out := &channel.Outgoing{
+		ID: e.ID, TicketID: t.ID, TicketNumber: t.Number, Text: e.Text, HTML: e.HTML, Files: s.outgoingFiles(c.Channel, e.Attachments, tx.Now), Automatic: e.Details.Automatic,
+	}
+	r, err := s.route(ctx, tx, t, c, out, e.Details, e.chosen)
+	if err != nil {
+		return err
+	}
+	connectionID := r.connectionID
+	c.ConnectionID = connectionID
+	e.Details, e.Delivery.State, e.Delivery.Error = r.details, channel.ReceiptQueued, r.warning
+	if out.MessageID != "" {
+		e.ExternalID, e.ids = out.MessageID, []string{out.MessageID}
+	}
+	recipient, id := "", any(nil)
+	if c.Channel != channelEmail {
+		recipient, id = outboxRecipient(out.To)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient, recipient_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id); err != nil {
+		return fmt.Errorf("write outbox: %w", err)
+	}
+	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
+}
+
+// sendRoute is what a message leaves with, beside what it is completed with itself.
+type sendRoute struct {
+	details      Details // of mail: whom it goes to, and what it answers
+	connectionID string
+	warning      string // what speaks against its arrival; empty: nothing
+}
+
+// route completes out, a message to be sent in conversation c of t, or refuses it
+// with a problem. It changes nothing.
+func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, out *channel.Outgoing, d Details, pick chosenRecipients) (r sendRoute, err error) {
+	if barred, err := sendBlock(ctx, q, t.OrganizationID, c); err != nil {
+		return r, err
+	} else if barred != nil {
+		return r, barred
+	}
+	if s.dispatcher == nil {
+		return r, problem.New(problem.Precondition, "messages cannot leave from here")
+	}
+	key := ""
+	if c.Channel != channelEmail && (pick.to != "" || len(pick.cc) > 0) {
+		var v problem.Validation
+		v.AddCode("conflict", "to", "is for replies by mail")
+		return r, v.Err()
+	}
+	if r.details = d; c.Channel == channelEmail {
+		if r.details, err = s.addressMail(ctx, q, t, c, d, pick); err != nil {
+			return r, err
+		}
+		r.details.fillOutgoing(out)
+		key = emailKey(out.To.Email)
+	} else {
+		if out.To, err = s.findRecipient(ctx, q, t.OrganizationID, c); err != nil {
+			return r, err
+		}
+		out.ThreadKey = c.ThreadKey
+		key = threadValue(cmp.Or(out.To.Phone, out.To.ID))
+	}
+	if err := loadLastInbound(ctx, q, t.ID, c.ID, out); err != nil {
+		return r, err
+	}
+	if r.connectionID, err = s.dispatcher.Admit(ctx, q, t.OrganizationID, c.ConnectionID, c.Channel, out); err != nil {
+		return r, err
+	}
+	failedAt, err := undeliverable(ctx, q, t.OrganizationID, key)
+	if err == nil && !failedAt.IsZero() {
+		r.warning = fmt.Sprintf("an earlier message to %s could not be delivered", line(cmp.Or(out.To.Phone, out.To.ID, out.To.Email), maxKey))
+	}
+	return r, err
+}
+
+// sendBlock returns why nothing may be sent in a conversation: its customer said so, or
+// was deleted. What is said in a thread holds for what was split off it, too.
+func sendBlock(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (*problem.Error, error) {
+	var deletedAt, optedOutAt time.Time
+	err := q.QueryRow(ctx, `SELECT u.deleted_at, (SELECT o.opted_out_at FROM contact_points p
+			JOIN conversations o ON o.ticket_id = p.ticket_id AND o.id = p.conversation_id WHERE p.value = $2 AND p.scope = $3)
+		FROM customers u WHERE u.id = $1`, c.CustomerID, c.ThreadKey, threadScope(organizationID, c.ConnectionID, c.Channel)).
+		Scan(db.IntoTime(&deletedAt), db.IntoTime(&optedOutAt))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look up customer: %w", err)
+	case !deletedAt.IsZero():
+		return problem.New(problem.Precondition, "the customer was deleted, and nothing is known of where to reach them"), nil
+	case !c.OptedOutAt.IsZero() || !optedOutAt.IsZero():
+		return transitionError("the customer has opted out: no more messages may be sent in this conversation", nil), nil
+	}
+	return nil, nil
+}
+
+// SendKind is the queue's name for sending the messages of a channel, in the lane
+// of their conversation. A job's id is that of its message.
+func SendKind(channel string) string { return "outbound/" + channel }
+
+// outgoingFiles are the files of a message that leaves by a channel.
+func (s *Service) outgoingFiles(channelName string, attachments []Attachment, now time.Time) []channel.OutgoingFile {
+	var files []channel.OutgoingFile
+	for i := range attachments {
+		a := &attachments[i]
+		f := channel.OutgoingFile{Name: a.Name, ContentType: a.ContentType, Size: a.Size}
+		if channelName != channelEmail {
+			f.URL = s.shareFile(a.ID, now)
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
+// recipientParty is whom a channel other than mail knows by a number or an id.
+func recipientParty(recipient string) channel.Party {
+	if len(recipient) > 1 && recipient[0] == '+' {
+		return channel.Party{Phone: recipient}
+	}
+	return channel.Party{ID: recipient}
+}
+
+// findRecipient returns whom a conversation is with: by number and id where both are
+// known, in the form in which the channel gave them. Where several write in a
+// thread, that is its customer.
+func (s *Service) findRecipient(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (channel.Party, error) {
+	if c.ThreadKey == "" && c.Channel != channelVoice {
+		return channel.Party{}, problem.New(problem.Precondition, "whom this conversation is with is not known")
+	}
+	// First by the key itself, then by what leads to the same thread, and, where
+	// neither is anybody, by what else the customer is known by on the connection.
+	const byCustomer = 2
+	type known struct {
+		kind, shown string
+		by          int
+	}
+	list, err := db.All(ctx, q, func(row db.Row) (k known, err error) {
+		err = row.Scan(&k.kind, &k.shown, &k.by)
+		return k, err
+	}, `SELECT kind, coalesce(display, value) AS shown, 0 AS rank FROM contact_points WHERE value = $1 AND scope IN ($2, $3)
+		UNION ALL
+		SELECT p.kind, coalesce(p.display, p.value), CASE WHEN EXISTS (
+				SELECT 1 FROM contact_points k JOIN contact_points t ON t.conversation_id = k.conversation_id
+				WHERE k.value = $1 AND k.scope = $3 AND t.value = p.value AND t.scope = $3) THEN 1 ELSE 2 END
+			FROM contact_points p WHERE p.customer_id = $4 AND p.value <> $1 AND (p.scope = $3 OR p.kind = 'phone')
+		ORDER BY rank, shown`, c.ThreadKey, organizationID, threadScope(organizationID, c.ConnectionID, c.Channel), c.CustomerID)
+	if err != nil {
+		return channel.Party{}, fmt.Errorf("look up recipient: %w", err)
+	}
+	var to channel.Party
+	found := false
+	for _, k := range list {
+		switch {
+		case k.kind == pointThread || k.by == byCustomer && (found || k.kind == pointPhone):
+		case k.kind == pointPhone && to.Phone == "":
+			to.Phone, found = k.shown, true
+		case k.kind != pointPhone && to.ID == "":
+			to.ID, found = k.shown, true
+		}
+	}
+	switch {
+	case found:
+		return to, nil
+	case c.Channel == channelVoice && !strings.HasPrefix(c.ThreadKey, "+"):
+		return callRecipient(ctx, q, c, threadScope(organizationID, c.ConnectionID, c.Channel))
+	}
+	return recipientParty(c.ThreadKey), nil
+}
+
+// outboxRecipient are the columns of the outbox for whom a message goes to.
+func outboxRecipient(to channel.Party) (recipient string, id any) {
+	if to.Phone == "" {
+		return to.ID, nil
+	}
+	return to.Phone, db.Text(to.ID)
+}
+
+// loadLastInbound fills in when the customer last wrote in a conversation, by the provider's
+// clock where that is known, and which message that was.
+func loadLastInbound(ctx context.Context, q db.Querier, ticketID, conversationID string, out *channel.Outgoing) error {
+	err := q.QueryRow(ctx, `SELECT CASE WHEN sent_at < created_at THEN sent_at ELSE created_at END AS at, external_id FROM messages
+		WHERE ticket_id = $1 AND conversation_id = $2 AND direction = 'inbound' AND kind = 'reply' ORDER BY at DESC, id DESC LIMIT 1`,
+		ticketID, conversationID).Scan(db.IntoTime(&out.LastInboundAt), db.IntoText(&out.LastInboundID))
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return fmt.Errorf("find the message to answer: %w", err)
+	}
+	return nil
+}
+
+// undeliverable returns since when an address is known to fail; zero: it is not.
+func undeliverable(ctx context.Context, q db.Querier, organizationID, key string) (at time.Time, err error) {
+	err = q.QueryRow(ctx, "SELECT undeliverable_at FROM contact_points WHERE value = $1 AND scope = $2", key, organizationID).Scan(db.IntoTime(&at))
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return at, fmt.Errorf("look up address: %w", err)
+	}
+	return at, nil
+}
+
+// maxCc bounds who gets a copy of an answer.
+const maxCc = 20
+
+// addressMail completes d with whom a mail in conversation c goes to and what it
+// answers: the newest mail there, or, where we began, nothing. Whoever else takes
+// part in the ticket gets a copy, but nobody at our own addresses, no program, and
+// nobody whom only mail named that proves nothing, unless pick has them.
+// Invalid at to or cc: pick has what the conversation does not offer.
+func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details, pick chosenRecipients) (Details, error) {
+	past, err := loadMailThread(ctx, q, t, c)
+	if err != nil {
+		return d, err
+	}
+	to, picked, err := past.chosenRecipient(pick)
+	if err != nil {
+		return d, err
+	}
+	d.Subject, d.Chosen = t.Subject, picked
+	if m := past.mailToAnswer(to.Email); m != nil {
+		if m.details.Subject != "" {
+			d.Subject = m.details.Subject
+		}
+		d.Subject = "Re: " + line(d.Subject, maxSubject)
+		if id := m.externalID; id != "" && len(id) < maxKey {
+			d.InReplyTo = id
+		}
+		d.References = m.details.References
+	}
+	if own, err := s.isOwnOrEmpty(ctx, q, t, to.Email); err != nil {
+		return d, err
+	} else if own {
+		of := customerRef{Customer: t.Customer}
+		if c.CustomerID != of.ID {
+			if of, err = loadCustomer(ctx, q, c.CustomerID); err != nil {
+				return d, err
+			}
+		}
+		to = Address{Name: of.Name, Email: of.Email}
+	}
+	held, err := unconfirmedParticipants(ctx, q, t.ID, c.home)
+	if err != nil {
+		return d, err
+	}
+	var more []Address
+	for i, address := range pick.cc {
+		at := slices.IndexFunc(held, func(a Address) bool { return emailKey(a.Email) == emailKey(address) })
+		if at < 0 {
+			var v problem.Validation
+			v.AddCode("invalid_value", fmt.Sprintf("cc.%d", i), "must be a participant who gets no copies yet")
+			return d, v.Err()
+		}
+		more = append(more, held[at])
+	}
+	d.To = nil
+	if to.Email != "" {
+		d.To = []Address{to}
+	}
+	others, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
+		err = row.Scan(&a.Email, &a.Name)
+		return a, err
+	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2 AND NOT p.unconfirmed
+			AND (coalesce(p.home_id, '') = $3 OR p.email IN (SELECT h.email FROM participants h WHERE h.ticket_id = $3))
+		ORDER BY p.created_at, p.email LIMIT 100`, t.ID, roleCustomer, c.home)
+	if err != nil {
+		return d, fmt.Errorf("find participants: %w", err)
+	}
+	d.Cc = nil
+	if d.Automatic {
+		return d, nil
+	}
+	others = append(others, more...)
+	if c.home == "" { // in what was merged, whoever the survivor is of has no part
+		others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
+	}
+	for _, a := range others {
+		key := emailKey(a.Email)
+		known := key == emailKey(to.Email) || slices.ContainsFunc(d.Cc, func(b Address) bool { return emailKey(b.Email) == key })
+		if key == "" || known || channel.IsUnattended(key) || len(d.Cc) == maxCc {
+			continue
+		}
+		if own, err := s.isOwnOrEmpty(ctx, q, t, key); err != nil {
+			return d, err
+		} else if !own {
+			d.Cc = append(d.Cc, a)
+		}
+	}
+	return d, nil
+}
+
+// isOwnOrEmpty reports whether a mail address is a channel address of ours, or none.
+func (s *Service) isOwnOrEmpty(ctx context.Context, q db.Querier, t *Ticket, address string) (bool, error) {
+	if address == "" {
+		return true, nil
+	}
+	return s.isOwnAddress(ctx, q, t.OrganizationID, address)
+}
+
+// fillOutgoing fills in what d says of a mail that we send.
+func (d *Details) fillOutgoing(out *channel.Outgoing) {
+	for _, a := range d.To {
+		out.To = channel.Party{Name: a.Name, Email: a.Email}
+	}
+	for _, a := range d.Cc {
+		out.Cc = append(out.Cc, channel.Party{Name: a.Name, Email: a.Email})
+	}
+	out.Subject, out.InReplyTo, out.References = d.Subject, d.InReplyTo, d.References
+}

@@ -1,0 +1,291 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// GroupFields lists what [Service.TicketAnalytics] groups by: members of a
+// ticket as they are now.
+var GroupFields = [...]string{"status", "priority", "channel", "assignee_id"}
+
+// maxGroupBy is by how many members at once.
+const maxGroupBy = 2
+
+// TicketFigures are what is counted of some tickets in some time. What was made
+// in it has its first response counted with it, whenever that came; what was
+// resolved in it, whenever it was made. Deleted tickets are not counted.
+type TicketFigures struct {
+	CreatedCount       int64 `json:"created_count"`        // made in the time
+	ResolvedCount      int64 `json:"resolved_count"`       // resolved, or closed at once, in the time, and not reopened since
+	FirstResponseCount int64 `json:"first_response_count"` // made in the time and answered by now
+	SLABreachedCount   int64 `json:"sla_breached_count"`   // promises that were broken in the time, of which a ticket has two at most at once
+	// From creation to the first answer, of those of FirstResponseCount. Half a
+	// second counts as one; nil where there are none. The median of an even
+	// number is the mean of the two in the middle.
+	AverageFirstResponseSeconds *int64 `json:"average_first_response_seconds"`
+	MedianFirstResponseSeconds  *int64 `json:"median_first_response_seconds"`
+	// From creation to resolution, pauses included, of those of ResolvedCount.
+	AverageResolutionSeconds *int64 `json:"average_resolution_seconds"`
+	MedianResolutionSeconds  *int64 `json:"median_resolution_seconds"`
+}
+
+// TicketRow is the figures of a period, or of one group of its tickets.
+type TicketRow struct {
+	Period period.Period
+	Group  []string // the values of the members that it is grouped by; an assignee may be empty
+	TicketFigures
+}
+
+// TicketAnalytics is the answer of [Service.TicketAnalytics].
+type TicketAnalytics struct {
+	GeneratedAt time.Time
+	Rows        []TicketRow // by period, then by group
+	Totals      TicketFigures
+}
+
+// figureSums gathers the figures of one row.
+type figureSums struct {
+	created, breached   int64
+	responses, resolved []int64 // microseconds
+}
+
+func (y *figureSums) add(o *figureSums) {
+	y.created += o.created
+	y.breached += o.breached
+	y.responses = append(y.responses, o.responses...)
+	y.resolved = append(y.resolved, o.resolved...)
+}
+
+func (y *figureSums) figures() TicketFigures {
+	f := TicketFigures{
+		CreatedCount: y.created, SLABreachedCount: y.breached,
+		FirstResponseCount: int64(len(y.responses)), ResolvedCount: int64(len(y.resolved)),
+	}
+	f.AverageFirstResponseSeconds, f.MedianFirstResponseSeconds = averages(y.responses)
+	f.AverageResolutionSeconds, f.MedianResolutionSeconds = averages(y.resolved)
+	return f
+}
+
+// averages are the mean and the median of some microseconds, in seconds.
+func averages(list []int64) (mean, median *int64) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	slices.Sort(list)
+	var sum int64 // of a million times a century, it would not fit
+	for _, v := range list {
+		sum += v / 1000
+	}
+	middle := list[len(list)/2]
+	if len(list)%2 == 0 {
+		middle = (middle + list[len(list)/2-1]) / 2
+	}
+	half := func(v, unit int64) *int64 { return new((v + unit/2) / unit) }
+	return half(sum, 1000*int64(len(list))), half(middle, 1_000_000)
+}
+
+// TicketAnalytics counts an organization's tickets by periods, and in each by up
+// to two of [GroupFields]. Without those a period in which nothing happened has
+// a row of zeros; with them there are rows only for groups that have something.
+//
+// Errors: Invalid, with code range_too_large for more than 5,000 periods.
+func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizationID string, from, to time.Time, g period.Granularity, loc *time.Location, groupBy []string) (TicketAnalytics, error) {
+	var v problem.Validation
+	for i, member := range groupBy {
+		if !slices.Contains(GroupFields[:], member) {
+			v.Add("group_by", "must be of status, priority, channel, assignee_id")
+		} else if slices.Contains(groupBy[:i], member) {
+			v.Add("group_by", "must not repeat a member")
+		}
+	}
+	if len(groupBy) > maxGroupBy {
+		v.Add("group_by", "must be at most %d", maxGroupBy)
+	}
+	periods, err := period.Split(from, to, g, loc)
+	switch {
+	case errors.Is(err, period.ErrTooMany):
+		v.AddCode("range_too_large", "to", "%v", err)
+	case errors.Is(err, period.ErrUnknown):
+		v.Add("granularity", "%v", err)
+	case err != nil:
+		v.Add("to", "%v", err)
+	}
+	if err := v.Err(); err != nil {
+		return TicketAnalytics{}, err
+	}
+	c := counter{organization: organizationID, groupBy: groupBy, periods: periods, rows: make(map[rowKey]*figureSums)}
+	err = s.snapshot(ctx, q, func(q db.Querier) error {
+		c.ctx, c.q = ctx, q
+		return c.count(from.UnixMicro(), to.UnixMicro())
+	})
+	if err != nil {
+		return TicketAnalytics{}, fmt.Errorf("count tickets: %w", err)
+	}
+	return c.result(), nil
+}
+
+// rowKey is where a ticket is counted.
+type rowKey struct {
+	period int
+	group  string // values, each ended by |
+}
+
+// counter counts tickets.
+type counter struct {
+	ctx          context.Context
+	q            db.Querier
+	organization string
+	groupBy      []string
+	periods      []period.Period
+	rows         map[rowKey]*figureSums
+}
+
+func (c *counter) result() TicketAnalytics {
+	out := TicketAnalytics{GeneratedAt: time.Now().UTC()}
+	if len(c.groupBy) == 0 {
+		for i := range c.periods {
+			c.row(rowKey{period: i})
+		}
+	}
+	places := make([]rowKey, 0, len(c.rows))
+	for p := range c.rows {
+		places = append(places, p)
+	}
+	slices.SortFunc(places, func(a, b rowKey) int {
+		return cmp.Or(cmp.Compare(a.period, b.period), strings.Compare(a.group, b.group))
+	})
+	var total figureSums
+	for _, p := range places {
+		row := TicketRow{Period: c.periods[p.period], TicketFigures: c.rows[p].figures()}
+		if len(c.groupBy) > 0 {
+			row.Group = strings.Split(strings.TrimSuffix(p.group, "|"), "|")
+		}
+		out.Rows = append(out.Rows, row)
+		total.add(c.rows[p])
+	}
+	out.Totals = total.figures()
+	return out
+}
+
+func (c *counter) row(p rowKey) *figureSums {
+	y := c.rows[p]
+	if y == nil {
+		y = new(figureSums)
+		c.rows[p] = y
+	}
+	return y
+}
+
+// group writes the values that a ticket t is grouped by, each ended by |.
+func (c *counter) group() string {
+	var text strings.Builder
+	text.WriteString("''")
+	for _, member := range c.groupBy {
+		text.WriteString(" || coalesce(t." + member + ", '') || '|'")
+	}
+	return text.String()
+}
+
+func (c *counter) count(from, to int64) error {
+	for i := range c.periods {
+		begin, end := max(c.periods[i].Start.UnixMicro(), from), to
+		if i+1 < len(c.periods) {
+			end = c.periods[i+1].Start.UnixMicro()
+		}
+		err := c.readPeriod(i, "created_at", "first_responded_at", begin, end, func(y *figureSums, value string) error {
+			y.created++
+			return appendMicros(&y.responses, value)
+		})
+		if err != nil {
+			return err
+		}
+		err = c.readPeriod(i, "resolved_at", "resolved_at", begin, end, func(y *figureSums, value string) error {
+			return appendMicros(&y.resolved, value)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return c.breaches(from, to)
+}
+
+func appendMicros(list *[]int64, value string) error {
+	if value == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	*list = append(*list, max(n, 0)) // an answer may be older than what told us of the ticket
+	return err
+}
+
+// readPeriod tells count of each ticket whose time in a column is in the i-th period:
+// how long after its creation it had what until names, empty where it has not. The
+// index on the column has all that is read, and the engines put it into one text:
+// rows would cost several times as much.
+func (c *counter) readPeriod(i int, column, until string, begin, end int64, count func(y *figureSums, value string) error) error {
+	value := "coalesce(CAST(t." + until + " - t.created_at AS TEXT), '')"
+	if len(c.groupBy) > 0 {
+		value += " || ',' || " + c.group()
+	}
+	var n int
+	var text string
+	err := c.q.QueryRow(c.ctx, fmt.Sprintf(`SELECT count(*), coalesce(string_agg(%[2]s, ';'), '')
+		FROM tickets t WHERE t.organization_id = $1 AND t.%[1]s >= $2 AND t.%[1]s < $3 AND t.%[1]s IS NOT NULL`, column, value),
+		c.organization, begin, end).Scan(&n, &text)
+	if err != nil || n == 0 {
+		return err
+	}
+	var y *figureSums
+	var last string
+	for item := range strings.SplitSeq(text, ";") {
+		value, group, _ := strings.Cut(item, ",")
+		if y == nil || group != last {
+			y, last = c.row(rowKey{i, group}), group
+		}
+		if err := count(y, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// period is the place of the period that a time is in.
+func (c *counter) period(micros int64) int {
+	i, found := slices.BinarySearchFunc(c.periods, micros, func(p period.Period, micros int64) int {
+		return cmp.Compare(p.Start.UnixMicro(), micros)
+	})
+	if !found {
+		i--
+	}
+	return i
+}
+
+// breaches counts broken promises.
+func (c *counter) breaches(from, to int64) error {
+	rows, err := c.q.Query(c.ctx, `SELECT b.breached_at, `+c.group()+` FROM sla_breaches b JOIN tickets t ON t.id = b.ticket_id
+		WHERE b.organization_id = $1 AND b.breached_at >= $2 AND b.breached_at < $3`, c.organization, from, to)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var at int64
+		var group string
+		if err := rows.Scan(&at, &group); err != nil {
+			return err
+		}
+		c.row(rowKey{c.period(at), group}).breached++
+	}
+	return rows.Err()
+}

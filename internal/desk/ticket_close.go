@@ -1,0 +1,55 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+)
+
+// closeKind is the queue's name for closing a ticket that stayed resolved.
+const closeKind = "desk.close"
+
+// closeJob is the payload of such a job. It is about one resolution: a ticket that
+// was reopened and resolved again has another job.
+type closeJob struct {
+	OrganizationID string `json:"organization_id"`
+	TicketID       string `json:"ticket_id"`
+	ResolvedAt     int64  `json:"resolved_at"` // microseconds
+}
+
+func (s *Service) enqueueClose(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	payload, err := json.Marshal(closeJob{t.OrganizationID, t.ID, t.ResolvedAt.UnixMicro()})
+	if err != nil {
+		return err
+	}
+	return s.queue.Enqueue(ctx, tx, queue.New{
+		Kind: closeKind, Lane: t.ID, Payload: payload, RunAt: t.ResolvedAt.Add(s.closeAfter),
+	})
+}
+
+// runCloseJob closes the ticket of a job, unless something happened to it since.
+func (s *Service) runCloseJob(ctx context.Context, j *queue.Job) error {
+	var c closeJob
+	if err := json.Unmarshal(j.Payload, &c); err != nil {
+		return fmt.Errorf("read job: %w", err)
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		t, err := lockTicket(ctx, tx, c.OrganizationID, c.TicketID)
+		switch {
+		case errors.Is(err, db.ErrNoRows):
+			return j.Finish(ctx, tx)
+		case err != nil:
+			return fmt.Errorf("load ticket: %w", err)
+		}
+		if t.Status == StatusResolved && t.ResolvedAt.UnixMicro() == c.ResolvedAt {
+			if err := s.update(ctx, tx, &t, Update{Status: new(StatusClosed)}); err != nil {
+				return err
+			}
+		}
+		return j.Finish(ctx, tx)
+	})
+}

@@ -1,0 +1,279 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// ChannelAPI is the channel of what was handed to the API. It has no far side: what
+// is said there is kept and told of by events, and whoever integrates carries it
+// further.
+const ChannelAPI = "api"
+
+// The channels by which a ticket can begin with a message of ours.
+const (
+	channelEmail = "email"
+	channelSMS   = "sms"
+)
+
+// NewTicket is a ticket that somebody makes here, rather than by a message that
+// comes in.
+type NewTicket struct {
+	Subject      string
+	Channel      string  // empty: [ChannelAPI]; email or sms, to write to the customer
+	ConnectionID string  // of that channel; empty: the organization's only one
+	CustomerID   string  // or Customer
+	Customer     *Person // found or made, by the rules that hold for messages
+	Priority     Priority
+	AssigneeID   string // a member of the organization; empty: nobody
+	Tags         []string
+	ExternalID   string // unique among the organization's tickets; empty: none
+	Metadata     MetadataUpdate
+	By           Actor // who makes it
+	// Content is what the customer wrote, and may say nothing; on another channel
+	// than the API's it is what By writes to the customer.
+	Content Content
+}
+
+// Person is who a new ticket is for. At least one member is set.
+type Person struct {
+	Name  string
+	Email string
+	Phone string // in any international spelling
+}
+
+// Check implements [problem.Checker].
+func (n *NewTicket) Check(v *problem.Validation) {
+	v.Length("subject", strings.TrimSpace(n.Subject), 1, maxSubject)
+	switch n.Channel {
+	case "", ChannelAPI:
+	case channelEmail, channelSMS:
+		if n.Content.Empty() {
+			v.AddCode("required", "text", "must be given: it is what the customer gets")
+		}
+	default:
+		v.Add("channel", "must be one of api, email, sms")
+	}
+	switch {
+	case n.CustomerID != "" && n.Customer != nil:
+		v.AddCode("conflict", "customer", "must not be given beside customer_id")
+	case n.CustomerID == "" && n.Customer == nil:
+		v.AddCode("required", "customer_id", "or customer must be given")
+	case n.Customer != nil:
+		n.Customer.check(v)
+	}
+	if n.Priority != "" {
+		checkPriority(v, n.Priority)
+	}
+	checkTags(v, n.Tags)
+	checkExternalID(v, n.ExternalID)
+	n.Metadata.check(v)
+}
+
+func (p *Person) check(v *problem.Validation) {
+	if *p == (Person{}) {
+		v.AddCode("required", "customer", "must have a name, an email or a phone")
+	}
+	v.Line("customer.name", p.Name, 0, maxName)
+	if p.Email != "" {
+		checkEmail(v, "customer.email", p.Email)
+	}
+	if p.Phone != "" {
+		checkPhone(v, "customer.phone", p.Phone)
+	}
+}
+
+// CreateTicket makes a ticket in the caller's transaction, with what n says as its
+// first message, and emits what the package comment lists; ticket.created alone
+// where nothing is said, followed by ticket.assigned where it is somebody's.
+//
+// On another channel than the API's the message leaves for the customer, as a
+// [Service.Reply] does, and what they answer comes to the ticket. Where all
+// messages of a number are one thread, and there is one, that is a Conflict
+// already_exists with the member customer and the ticket_id and ticket_number.
+//
+// Errors: Invalid, with code not_found for a customer or an assignee whom the
+// organization does not have; Conflict already_exists for an external id that
+// another ticket has.
+func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID string, n NewTicket) (Ticket, error) {
+	if err := problem.Check(&n); err != nil {
+		return Ticket{}, err
+	}
+	t := Ticket{
+		ID: newID(), OrganizationID: organizationID, Subject: strings.TrimSpace(n.Subject), Status: StatusOpen,
+		Priority: n.Priority, Channel: cmp.Or(n.Channel, ChannelAPI), AssigneeID: n.AssigneeID, Tags: tagSet(n.Tags), ExternalID: n.ExternalID,
+		CreatedAt: tx.Now, UpdatedAt: tx.Now,
+	}
+	if t.Priority == "" {
+		t.Priority = PriorityNormal
+	}
+	if _, err := n.Metadata.apply(&t.Metadata); err != nil {
+		return Ticket{}, err
+	}
+	if _, err := s.checkAssignee(ctx, tx, organizationID, t.AssigneeID); err != nil {
+		return Ticket{}, err
+	}
+	k, err := s.ticketCustomer(ctx, tx, organizationID, &n)
+	if err != nil {
+		return Ticket{}, err
+	}
+	t.Customer = k.Customer
+
+	var e *unsavedMessage
+	if !n.Content.Empty() {
+		if e, err = s.writeFirstMessage(ctx, tx, &t, k, &n); err != nil {
+			return Ticket{}, err
+		}
+	}
+	if err := s.insertTicket(ctx, tx, &t, e != nil && e.Direction == DirectionOutbound); err != nil {
+		return Ticket{}, err
+	}
+	if e == nil { // a message would have the subject indexed too
+		if err := s.enqueueTicketIndexing(ctx, tx, &t); err != nil {
+			return Ticket{}, err
+		}
+	}
+	t.showClocks()
+	snapshot, err := s.ticketSnapshot(ctx, tx, &t)
+	if err != nil {
+		return Ticket{}, err
+	}
+	events := append(k.events, createEvents(snapshot, organizationID)...)
+	if e != nil {
+		events = append(events, s.messageEvents(organizationID, snapshot, e, true)...)
+	}
+	return t, s.events.Emit(ctx, tx, events...)
+}
+
+// writeFirstMessage writes the first message of a new ticket, with its conversation.
+func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k customerRef, n *NewTicket) (*unsavedMessage, error) {
+	c := Conversation{ID: newID(), TicketID: t.ID, ConnectionID: n.ConnectionID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: tx.Now}
+	e := s.newOutboundMessage(newID(), tx.Now, t, &c, &n.Content)
+	e.customer = k
+	if t.Channel == ChannelAPI {
+		c.ConnectionID = ""
+		e.Direction, e.PlacedBy = DirectionInbound, RuleNone
+		e.byCustomer(k)
+	} else {
+		e.Author = n.By.author()
+		if err := checkReachable(n, k); err != nil {
+			return nil, err
+		}
+		if t.Channel == channelSMS {
+			c.ThreadKey = threadValue(k.Phone)
+		}
+		err := s.enqueueSend(ctx, tx, t, &c, e)
+		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == ConnectionNeeded {
+			var v problem.Validation
+			v.AddCode("required", "channel_id", "must be given: %s", p.Message)
+			return nil, v.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if t.Channel == channelSMS {
+			if err := claimThread(ctx, tx, t, &c); err != nil {
+				return nil, err
+			}
+		} else {
+			c.ThreadKey = boundedKey(e.ExternalID)
+		}
+	}
+	_, err := s.write(ctx, tx, c.inbound(t), &destination{ticket: *t, conversationID: c.ID, newConversation: &c}, e)
+	return e, err
+}
+
+// checkReachable refuses a customer without an address on the channel.
+func checkReachable(n *NewTicket, k customerRef) error {
+	what, has := "email", k.Email
+	if n.Channel == channelSMS {
+		what, has = "phone", k.Phone
+	}
+	if has != "" {
+		return nil
+	}
+	var v problem.Validation
+	if n.Customer != nil {
+		v.AddCode("required", "customer."+what, "must be given for this channel")
+	} else {
+		v.Add("customer_id", "must be a customer with an address on this channel: this one has no %s", what)
+	}
+	return v.Err()
+}
+
+// claimThread makes a new conversation the thread of its key.
+func claimThread(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) error {
+	thread := contactPoint{value: c.ThreadKey, scope: threadScope(t.OrganizationID, c.ConnectionID, c.Channel), kind: pointThread, thread: true}
+	owners, err := claimPoints(ctx, tx, []contactPoint{thread}, "", t.ID, c.ID)
+	if err != nil || owners[0].conversationID == c.ID {
+		return err
+	}
+	var id string
+	var number int64
+	if err := tx.QueryRow(ctx, "SELECT t.id, t.number FROM contact_points p JOIN tickets t ON t.id = p.ticket_id WHERE p.value = $1 AND p.scope = $2",
+		thread.value, thread.scope).Scan(&id, &number); err != nil {
+		return fmt.Errorf("find the ticket of a thread: %w", err)
+	}
+	e := problem.New(problem.Conflict, "ticket #%d has all messages of this number; reply there", number)
+	e.Code, e.Details = "already_exists", map[string]any{"member": "customer", "ticket_id": id, "ticket_number": number}
+	return e
+}
+
+// createEvents tell of a new ticket.
+func createEvents(t *event.Ticket, organizationID string) []event.Event {
+	events := []event.Event{{OrganizationID: organizationID, Name: event.TicketCreated, Data: event.Data{Ticket: t}}}
+	if t.Assignee != nil {
+		events = append(events, event.Event{
+			OrganizationID: organizationID, Name: event.TicketAssigned,
+			Data: event.Data{Ticket: t, Changes: map[string]event.Change{"assignee": {From: nil, To: t.Assignee}}},
+		})
+	}
+	return events
+}
+
+// checkAssignee returns somebody to whom a ticket may be given; nil for nobody. Whoever
+// is not a member is Invalid at assignee_id.
+func (s *Service) checkAssignee(ctx context.Context, tx *db.Tx, organizationID, id string) (*event.Person, error) {
+	if id == "" {
+		return nil, nil
+	}
+	p, ok, err := s.directory.Agent(ctx, tx, organizationID, id)
+	if err != nil {
+		return nil, fmt.Errorf("look up assignee: %w", err)
+	}
+	if !ok {
+		var v problem.Validation
+		v.AddCode("not_found", "assignee_id", "must be a member of the organization")
+		return nil, v.Err()
+	}
+	return &p, nil
+}
+
+// ticketCustomer finds or makes the customer of a new ticket.
+func (s *Service) ticketCustomer(ctx context.Context, tx *db.Tx, organizationID string, n *NewTicket) (customerRef, error) {
+	if n.Customer == nil {
+		k, err := db.One(ctx, tx, func(row db.Row) (k customerRef, err error) {
+			err = row.Scan(&k.ID, &k.Name, &k.Email, &k.Phone)
+			return k, err
+		}, "SELECT id, name, email, phone FROM customers WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL", n.CustomerID, organizationID)
+		if problem.Of(notFound(err, "customer")) == problem.NotFound {
+			var v problem.Validation
+			v.AddCode("not_found", "customer_id", "must be a customer of the organization")
+			return customerRef{}, v.Err()
+		}
+		return k, err
+	}
+	party := channel.Party{Name: n.Customer.Name, Email: strings.TrimSpace(n.Customer.Email)}
+	if n.Customer.Phone != "" {
+		party.Phone = e164(n.Customer.Phone)
+	}
+	return s.findOrCreateCustomer(ctx, tx, &Inbound{OrganizationID: organizationID, Channel: ChannelAPI}, party)
+}

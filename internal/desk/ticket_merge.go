@@ -1,0 +1,319 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Merge merges a ticket into another one, the survivor, in the caller's
+// transaction, and returns the survivor: what was said in the ticket is moved
+// there, and whatever names it from now on, by a thread, a message's id or its
+// number, leads there. The ticket itself stays, closed and empty. [Service.Unmerge]
+// undoes it. It emits ticket.updated of both, and ticket.status_changed of the
+// merged one.
+//
+// Errors: NotFound; Invalid with code not_found at into; Conflict
+// invalid_transition for a ticket and itself, and where either is merged already.
+// So there are no cycles.
+func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) (Ticket, error) {
+	if ticketID == into {
+		return Ticket{}, transitionError("a ticket cannot be merged into itself", nil)
+	}
+	locked, err := lockTickets(ctx, tx, organizationID, []string{ticketID, into})
+	if err != nil {
+		return Ticket{}, err
+	}
+	t, to := locked[ticketID], locked[into]
+	switch {
+	case t == nil:
+		return Ticket{}, notFound(db.ErrNoRows, "ticket")
+	case to == nil:
+		var v problem.Validation
+		v.AddCode("not_found", "into", "must be a ticket of the organization")
+		return Ticket{}, v.Err()
+	case t.MergedIntoID != "":
+		return Ticket{}, mergedError(t)
+	case to.MergedIntoID != "":
+		return Ticket{}, mergedError(to)
+	}
+	for _, move := range []string{
+		"UPDATE contact_points SET ticket_id = $2 WHERE conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)",
+		"UPDATE conversations SET ticket_id = $2, home_id = coalesce(home_id, ticket_id) WHERE ticket_id = $1",
+		`UPDATE messages SET ticket_id = $2,
+			home_id = CASE WHEN conversation_id = '' THEN coalesce(home_id, ticket_id) END WHERE ticket_id = $1`,
+		"UPDATE message_ids SET ticket_id = $2 WHERE ticket_id = $1",
+		"UPDATE attachments SET ticket_id = $2 WHERE ticket_id = $1",
+		"UPDATE outbox SET ticket_id = $2 WHERE ticket_id = $1",
+		`INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+			SELECT $2, email, name, role, created_at, coalesce(home_id, ticket_id), unconfirmed FROM participants WHERE ticket_id = $1
+			ON CONFLICT DO NOTHING`,
+		`UPDATE ticket_drafts SET ticket_id = $2 WHERE ticket_id = $1 AND NOT EXISTS (
+			SELECT 1 FROM ticket_drafts d WHERE d.ticket_id = $2 AND d.user_id = ticket_drafts.user_id AND d.kind = ticket_drafts.kind)`,
+		// Who had not read all of what comes has not read all of the survivor.
+		`DELETE FROM ticket_reads WHERE ticket_id = $2 AND NOT EXISTS (SELECT 1 FROM ticket_reads r JOIN tickets t ON t.id = r.ticket_id
+			WHERE r.ticket_id = $1 AND r.user_id = ticket_reads.user_id AND r.read_at >= coalesce(t.heard_at, t.created_at))`,
+	} {
+		if _, err := tx.Exec(ctx, move, t.ID, to.ID); err != nil {
+			return Ticket{}, fmt.Errorf("move what is in a ticket: %w", err)
+		}
+	}
+	if t.Customer.ID != to.Customer.ID {
+		if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
+			SELECT $1, value, $2, $7, CAST($3 AS BIGINT), $4 FROM contact_points WHERE customer_id = $5 AND kind = $6 ON CONFLICT DO NOTHING`,
+			to.ID, t.Customer.Name, tx.Now.UnixMicro(), t.ID, t.Customer.ID, pointEmail, roleCustomer); err != nil {
+			return Ticket{}, fmt.Errorf("write participant: %w", err)
+		}
+	}
+	before := t.Status
+	changes := map[string]event.Change{"merged_into_id": {From: nil, To: to.ID}}
+	t.MergedIntoID, t.MergedAt = to.ID, tx.Now
+	if err := s.writeMergeState(ctx, tx, t, StatusClosed, before, changes); err != nil {
+		return Ticket{}, err
+	}
+	if err := s.recordTicketTx(ctx, tx, AuditTicketMerged, t, map[string]any{"into": to.ID, "into_number": to.Number}); err != nil {
+		return Ticket{}, err
+	}
+	return s.emitMerge(ctx, tx, t, to, changes, event.Change{From: nil, To: t.ID})
+}
+
+// Unmerge undoes [Service.Merge], in the caller's transaction, and returns the
+// ticket: what came from it goes back, with what its threads have brought since,
+// and what answered its messages. What was written on the survivor as a whole
+// stays there, and so does what was split off. The ticket gets the status that it
+// had, or is open when its customer has written since; an answer that an agent
+// gave there since is its first response, if it had none. Undoing the merge of a
+// ticket into which others were merged before leaves those in it. It emits what
+// Merge does.
+//
+// Errors: NotFound; Conflict invalid_transition when the ticket is not merged.
+func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticketID string) (Ticket, error) {
+	f, err := lockMergeTree(ctx, tx, organizationID, ticketID)
+	if err != nil {
+		return Ticket{}, notFound(err, "ticket")
+	}
+	t, root := f.tickets[ticketID], f.root()
+	if t.MergedIntoID == "" {
+		return Ticket{}, transitionError("the ticket is not merged into another", nil)
+	}
+	const theirs = "(SELECT id FROM conversations WHERE ticket_id = $1 AND home_id = ANY($3))"
+	for _, move := range []string{
+		"UPDATE contact_points SET ticket_id = $2 WHERE conversation_id IN " + theirs,
+		`UPDATE messages SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
+			WHERE ticket_id = $1 AND (conversation_id IN ` + theirs + ` OR home_id = ANY($3))`,
+		`UPDATE conversations SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
+			WHERE ticket_id = $1 AND home_id = ANY($3)`,
+	} {
+		if _, err := tx.Exec(ctx, move, root.ID, t.ID, f.down); err != nil {
+			return Ticket{}, fmt.Errorf("move back what was in a ticket: %w", err)
+		}
+	}
+	for _, table := range []string{"message_ids", "attachments", "outbox"} {
+		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET ticket_id = $2 WHERE ticket_id = $1
+			AND message_id IN (SELECT id FROM messages WHERE ticket_id = $2)`, root.ID, t.ID); err != nil {
+			return Ticket{}, fmt.Errorf("move back what was in a ticket: %w", err)
+		}
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+		SELECT $2, email, name, role, created_at, CASE WHEN home_id <> $2 THEN home_id END, unconfirmed FROM participants
+		WHERE ticket_id = $1 AND home_id = ANY($3) AND (role <> $4 OR home_id <> $2) ON CONFLICT DO NOTHING`,
+		root.ID, t.ID, f.down, roleCustomer); err != nil {
+		return Ticket{}, fmt.Errorf("write participants: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = ANY($1) AND home_id = ANY($2)", f.up[1:], f.down); err != nil {
+		return Ticket{}, fmt.Errorf("remove participants: %w", err)
+	}
+	var status Status
+	var since int
+	var answered time.Time
+	if err := tx.QueryRow(ctx, `SELECT merged_status,
+			(SELECT count(*) FROM messages m WHERE m.ticket_id = $1 AND m.author_type = $2 AND m.kind = $4 AND m.created_at > $5),
+			(SELECT min(m.created_at) FROM messages m WHERE m.ticket_id = $1 AND m.author_type = $3 AND m.kind = $4 AND m.created_at > $5)
+		FROM tickets WHERE id = $1`,
+		t.ID, AuthorCustomer, AuthorAgent, KindReply, t.MergedAt.UnixMicro()).Scan(&status, &since, db.IntoTime(&answered)); err != nil {
+		return Ticket{}, fmt.Errorf("look for messages since: %w", err)
+	}
+	if since > 0 {
+		status = StatusOpen
+		if _, err := tx.Exec(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+			return Ticket{}, fmt.Errorf("note news: %w", err)
+		}
+	}
+	if t.FirstRespondedAt.IsZero() {
+		t.FirstRespondedAt = answered
+	}
+	if err := s.recordTicketTx(ctx, tx, AuditTicketUnmerged, t, map[string]any{"from": root.ID, "from_number": root.Number}); err != nil {
+		return Ticket{}, err
+	}
+	changes := map[string]event.Change{"merged_into_id": {From: t.MergedIntoID, To: nil}}
+	t.MergedIntoID, t.MergedAt = "", time.Time{}
+	if err := s.writeMergeState(ctx, tx, t, status, "", changes); err != nil {
+		return Ticket{}, err
+	}
+	if _, err := s.emitMerge(ctx, tx, t, root, changes, event.Change{From: t.ID, To: nil}); err != nil {
+		return Ticket{}, err
+	}
+	return *t, nil
+}
+
+// writeMergeState writes that a ticket is merged, or not any more, as t says already, and
+// its status with what follows. before is what it was.
+func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, status, before Status, changes map[string]event.Change) error {
+	if status != t.Status {
+		if err := s.catchUp(ctx, tx, t, tx.Now); err != nil {
+			return err
+		}
+		changes["status"] = event.Change{From: string(t.Status), To: string(status)}
+		if err := s.setStatus(ctx, tx, t, status); err != nil {
+			return err
+		}
+	}
+	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
+	if _, err := tx.Exec(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,
+			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8, closed_at = $9 WHERE id = $1`,
+		t.ID, string(t.Status), db.Time(t.ResolvedAt), tx.Now.UnixMicro(),
+		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt), db.Time(t.closedAt)); err != nil {
+		return fmt.Errorf("change ticket: %w", err)
+	}
+	if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
+		return err
+	}
+	return s.syncClocks(ctx, tx, t, tx.Now, false)
+}
+
+// emitMerge emits the events of a merge or its undoing, and notes it with the survivor.
+func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket, changes map[string]event.Change, change event.Change) (Ticket, error) {
+	if err := s.touchMoved(ctx, tx, survivor); err != nil {
+		return Ticket{}, err
+	}
+	of, err := s.ticketSnapshot(ctx, tx, t)
+	if err != nil {
+		return Ticket{}, err
+	}
+	in, err := s.ticketSnapshot(ctx, tx, survivor)
+	if err != nil {
+		return Ticket{}, err
+	}
+	events := append(updateEvents(of, t.OrganizationID, changes),
+		updateEvents(in, t.OrganizationID, map[string]event.Change{"merged_ticket_id": change})...)
+	return *survivor, s.events.Emit(ctx, tx, events...)
+}
+
+// touchMoved notes that something came to a ticket, or left it for another.
+func (s *Service) touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
+		return err
+	}
+	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, moved_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("touch ticket: %w", err)
+	}
+	return nil
+}
+
+func transitionError(message string, details map[string]any) *problem.Error {
+	return &problem.Error{Kind: problem.Conflict, Message: message, Code: "invalid_transition", Details: details}
+}
+
+// mergedError refuses what cannot be done to a merged ticket.
+func mergedError(t *Ticket) error {
+	return transitionError(fmt.Sprintf("ticket #%d is merged into another; undo that first", t.Number), map[string]any{"merged_into_id": t.MergedIntoID})
+}
+
+// lockTickets returns those of some tickets that are there, locked in the order of
+// their ids, so that two of these wait for each other instead of for ever.
+func lockTickets(ctx context.Context, tx *db.Tx, organizationID string, ids []string) (map[string]*Ticket, error) {
+	list, err := db.All(ctx, tx, scanTicket, selectTicket+"WHERE t.id = ANY($1) AND t.organization_id = $2 ORDER BY t.id FOR UPDATE OF t", ids, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("load tickets: %w", err)
+	}
+	found := make(map[string]*Ticket, len(list))
+	for i := range list {
+		found[list[i].ID] = &list[i]
+	}
+	return found, nil
+}
+
+// lockSurvivor returns a ticket, or what it was merged into in the end, locked.
+func lockSurvivor(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
+	for {
+		t, err := lockTicket(ctx, tx, organizationID, id)
+		if err != nil || t.MergedIntoID == "" {
+			return t, err
+		}
+		id = t.MergedIntoID
+	}
+}
+
+// mergeTree is a ticket with those that it was merged into and those merged into it.
+type mergeTree struct {
+	up, down []string // from it to the survivor; it, and what was merged into it
+	tickets  map[string]*Ticket
+}
+
+func (f *mergeTree) root() *Ticket { return f.tickets[f.up[len(f.up)-1]] }
+
+// lockMergeTree returns the family of a ticket, locked; [db.ErrNoRows] when there is
+// no such ticket. Nothing is merged into it, or taken from it, meanwhile: that
+// would need its survivor.
+func lockMergeTree(ctx context.Context, tx *db.Tx, organizationID, id string) (*mergeTree, error) {
+	var f mergeTree
+	for {
+		up, err := db.All(ctx, tx, scanText, `WITH RECURSIVE up(id, merged_into_id, step) AS (
+				SELECT id, merged_into_id, 0 FROM tickets WHERE id = $1 AND organization_id = $2
+				UNION ALL SELECT t.id, t.merged_into_id, step + 1 FROM tickets t JOIN up ON t.id = up.merged_into_id
+			) SELECT id FROM up ORDER BY step`, id, organizationID)
+		if err != nil {
+			return nil, fmt.Errorf("find survivors: %w", err)
+		}
+		down, err := db.All(ctx, tx, scanText, `WITH RECURSIVE down(id) AS (
+				SELECT id FROM tickets WHERE id = $1 AND organization_id = $2
+				UNION ALL SELECT t.id FROM tickets t JOIN down ON t.merged_into_id = down.id
+			) SELECT id FROM down ORDER BY id`, id, organizationID)
+		if err != nil {
+			return nil, fmt.Errorf("find merged tickets: %w", err)
+		}
+		if len(up) == 0 {
+			return nil, db.ErrNoRows
+		}
+		if f.tickets != nil && slices.Equal(f.up, up) && slices.Equal(f.down, down) {
+			return &f, nil
+		}
+		f.up, f.down = up, down
+		if f.tickets, err = lockTickets(ctx, tx, organizationID, slices.Concat(up, down)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// removeMerged makes a merged ticket that is deleted never have been: what came from it
+// is the survivor's, or that of what stands between.
+func (f *mergeTree) removeMerged(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	for _, table := range []string{"conversations", "messages", "participants"} {
+		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET home_id = CASE WHEN ticket_id <> $1 THEN $1 END
+			WHERE ticket_id = ANY($2) AND home_id = $3`, t.MergedIntoID, f.up[1:], t.ID); err != nil {
+			return fmt.Errorf("forget a merged ticket: %w", err)
+		}
+	}
+	if _, err := tx.Exec(ctx, "UPDATE tickets SET merged_into_id = $1 WHERE merged_into_id = $2", t.MergedIntoID, t.ID); err != nil {
+		return fmt.Errorf("forget a merged ticket: %w", err)
+	}
+	return nil
+}
+
+// isCurrent reports whether a place is still in its ticket, which is locked.
+func (p *destination) isCurrent(ctx context.Context, tx *db.Tx) (bool, error) {
+	if p.ticket.movedAt.IsZero() {
+		return true, nil
+	}
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM conversations WHERE ticket_id = $1 AND id = $2", p.ticket.ID, p.conversationID).Scan(&n); err != nil {
+		return false, fmt.Errorf("look for conversation: %w", err)
+	}
+	return n > 0, nil
+}

@@ -1,0 +1,84 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+)
+
+// Preview is the newest message of a ticket, in short.
+type Preview struct {
+	TicketID  string
+	MessageID string
+	Text      string // one line, without what it quotes; empty: there is only what else is said here
+	Direction string
+	Kind      string
+	Channel   string
+	Author    event.Author
+	Deleted   bool      // by its author
+	Redacted  bool      // its customer was taken out of it
+	Files     int       // how many came with it, of one that says nothing
+	FileName  string    // the first of them
+	At        time.Time // when it reached us
+}
+
+const (
+	previewText = 140  // characters
+	previewRead = 2000 // characters of a message in which they are looked for
+)
+
+// Previews returns the newest message of each of some tickets, by the ticket's id.
+// Automatic replies in between do not count; a ticket without any message has none.
+func (s *Service) Previews(ctx context.Context, q db.Querier, tickets []Ticket) (map[string]Preview, error) {
+	if len(tickets) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(tickets))
+	for i := range tickets {
+		ids[i] = tickets[i].ID
+	}
+	list, err := db.All(ctx, q, func(row db.Row) (p Preview, err error) {
+		var d Details
+		var text string
+		err = row.Scan(&p.TicketID, &p.MessageID, &text, &p.Direction, &p.Kind, &p.Channel,
+			&p.Author.Type, db.IntoText(&p.Author.ID), &p.Author.Name, db.IntoJSON(&d), db.IntoTime(&p.At))
+		p.Text, p.Deleted, p.Redacted = previewLine(text), d.Deleted, d.Redacted
+		return p, err
+	}, fmt.Sprintf(`SELECT m.ticket_id, m.id, substr(coalesce(m.stripped, m.body), 1, %d), m.direction, m.kind, m.channel,
+			m.author_type, m.author_id, m.author_name, m.details, m.created_at
+		FROM unnest($1::text[]) AS l(value) JOIN messages m ON m.ticket_id = l.value AND m.id = (SELECT n.id FROM messages n
+			WHERE n.ticket_id = l.value AND coalesce(n.details, '') NOT LIKE '%%"collapsed":true%%' ORDER BY n.id DESC LIMIT 1)`, previewRead), ids)
+	if err != nil {
+		return nil, fmt.Errorf("load previews: %w", err)
+	}
+	previews := make(map[string]Preview, len(list))
+	for _, p := range list {
+		if p.Text == "" && !p.Deleted && !p.Redacted {
+			if err := q.QueryRow(ctx, `SELECT count(*), (SELECT name FROM attachments WHERE ticket_id = $1 AND message_id = $2 ORDER BY id LIMIT 1)
+				FROM attachments WHERE ticket_id = $1 AND message_id = $2`, p.TicketID, p.MessageID).Scan(&p.Files, db.IntoText(&p.FileName)); err != nil {
+				return nil, fmt.Errorf("look for attachments: %w", err)
+			}
+		}
+		previews[p.TicketID] = p
+	}
+	return previews, nil
+}
+
+// previewLine is a text in one line, without what it quotes; with it, if there is
+// nothing else.
+func previewLine(text string) string {
+	var own []string
+	for l := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(l), ">") {
+			own = append(own, l)
+		}
+	}
+	if short := line(strings.Join(own, " "), previewText); short != "" {
+		return short
+	}
+	return line(text, previewText)
+}

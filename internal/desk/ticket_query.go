@@ -1,0 +1,1107 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// What lists are sorted by.
+const (
+	ByCreatedAt = "created_at"
+	ByUpdatedAt = "updated_at"
+	ByPriority  = "priority" // low before urgent
+	ByNumber    = "number"
+	ByDueAt     = "due_at" // of tickets only those that have a due time
+	ByName      = "name"   // in lower case; those without a name come last
+)
+
+// Sort is the order of a list. The zero value is the newest first. Ties are
+// ordered by id, or by what was given in the same order as ids, in the same
+// direction.
+type Sort struct {
+	Field      string // one of the list's; empty: created_at, and then Descending does not count
+	Descending bool
+}
+
+func (o Sort) check(v *problem.Validation, members ...string) {
+	if o.Field != "" && !slices.Contains(members, o.Field) {
+		v.Add("sort", "must be one of %s", strings.Join(members, ", "))
+	}
+}
+
+// orDefault is o with what its zero value stands for.
+func (o Sort) orDefault() Sort {
+	if o.Field == "" {
+		return Sort{ByCreatedAt, true}
+	}
+	return o
+}
+
+// direction is o's in SQL, and compare what is true of whatever comes later.
+func (o Sort) direction() (order, compare string) {
+	if o.Descending {
+		return "DESC", "<"
+	}
+	return "ASC", ">"
+}
+
+// Cursor is a place in a list of some sort: after the record that had these
+// values. It is of use with the same sort only, and for ever: that record may have
+// gone since.
+type Cursor struct {
+	Value string `json:"value"`
+	ID    string `json:"id,omitempty"`
+}
+
+// integer is Value as a number.
+func (p *Cursor) integer() (int64, error) {
+	n, err := strconv.ParseInt(p.Value, 10, 64)
+	if err != nil {
+		return 0, problem.New(problem.Invalid, "the position is not one of this list")
+	}
+	return n, nil
+}
+
+// TicketQuery says which tickets a list has. Of a member with several values any
+// one will do; a member without any does not restrict the list.
+type TicketQuery struct {
+	Status     []Status
+	Priority   []Priority
+	AssigneeID []string // an empty one is for the tickets that are nobody's
+	CustomerID []string
+	Channel    []string
+	Tags       []string
+	Number     []int64
+	ExternalID []string
+	CreatedAt  period.Range
+	UpdatedAt  period.Range
+	DueAt      period.Range // of what is promised, see [Ticket]; tickets without lie in none
+	Text       string       // what the subject or a message must say, see the package comment
+	Sort       Sort         // by created_at, updated_at, priority, number or due_at
+	After      *Cursor
+	Limit      int // 0: 30; at most 200
+}
+
+// maxValues bounds the values of one filter.
+const maxValues = 100
+
+// Check implements [problem.Checker].
+func (q TicketQuery) Check(v *problem.Validation) {
+	for _, s := range q.Status {
+		checkStatus(v, s)
+	}
+	for _, p := range q.Priority {
+		checkPriority(v, p)
+	}
+	checkValues(v, "status", q.Status)
+	checkValues(v, "priority", q.Priority)
+	checkValues(v, "assignee_id", q.AssigneeID)
+	checkValues(v, "customer_id", q.CustomerID)
+	checkValues(v, "channel", q.Channel)
+	checkValues(v, "tags", q.Tags)
+	checkValues(v, "external_id", q.ExternalID)
+	if len(q.Number) > maxValues {
+		v.Add("number", "must be at most %d", maxValues)
+	}
+	v.Length("q", q.Text, 0, maxSubject)
+	q.Sort.check(v, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber, ByDueAt)
+	checkLimit(v, q.Limit)
+}
+
+func checkValues[T ~string](v *problem.Validation, path string, values []T) {
+	if len(values) > maxValues {
+		v.Add(path, "must be at most %d", maxValues)
+	}
+	for _, value := range values {
+		v.Text(path, string(value))
+	}
+}
+
+func checkLimit(v *problem.Validation, limit int) {
+	if limit < 0 || limit > maxPage {
+		v.Add("limit", "must be from 1 to %d", maxPage)
+	}
+}
+
+// FindTickets returns a page of a list of tickets, and where the next one begins;
+// nil after the last. Each page is of one moment. A ticket that stays in the list
+// while the pages are read is on exactly one of them, unless what the list is
+// sorted by changes: then it is where the new value puts it. Errors: Invalid.
+func (s *Service) FindTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery) ([]Ticket, *Cursor, error) {
+	if err := problem.Check(query); err != nil {
+		return nil, nil, err
+	}
+	if query.Limit == 0 {
+		query.Limit = defaultPage
+	}
+	var tickets []Ticket
+	var next *Cursor
+	err := s.snapshot(ctx, q, func(q db.Querier) error {
+		var err error
+		tickets, next, err = s.findTickets(ctx, q, organizationID, &query)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("find tickets: %w", err)
+	}
+	return tickets, next, nil
+}
+
+const (
+	defaultPage = 30
+	exportPage  = 500
+	// maxExport is how long an export may take. On SQLite its snapshot keeps
+	// the write-ahead log from being merged, on PostgreSQL dead rows from being
+	// removed.
+	maxExport = time.Hour
+)
+
+// EachTicket calls fn with every ticket of a list, in order, as all of them were
+// at one moment. query's After and Limit do not count. An error of fn ends it and
+// is returned. It may take an hour at most.
+func (s *Service) EachTicket(ctx context.Context, organizationID string, query TicketQuery, fn func(*Ticket) error) error {
+	query.After, query.Limit = nil, 0
+	if err := problem.Check(query); err != nil {
+		return err
+	}
+	query.Limit = exportPage
+	return s.each(ctx, func(q db.Querier) error {
+		return eachOf("tickets", fn, func(after *Cursor) ([]Ticket, *Cursor, error) {
+			query.After = after
+			return s.findTickets(ctx, q, organizationID, &query)
+		})
+	})
+}
+
+// eachOf calls fn with the records of all pages of a list of what.
+func eachOf[T any](what string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
+	var after *Cursor
+	for {
+		records, next, err := page(after)
+		if err != nil {
+			return fmt.Errorf("export %s: %w", what, err)
+		}
+		for i := range records {
+			if err := fn(&records[i]); err != nil {
+				return err
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		after = next
+	}
+}
+
+// each runs fn over one snapshot, for as long as an export may take.
+func (s *Service) each(ctx context.Context, fn func(q db.Querier) error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxExport)
+	defer cancel()
+	return s.db.ReadBulk(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
+}
+
+// snapshot runs fn over one moment's state: q's, or, where q has none, a new one.
+// PostgreSQL keeps plans from when a table was all but empty; it is told to go by
+// indexes all the same, and not to compile what is dear by its guess.
+func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Querier) error) error {
+	if d, ok := q.(*db.DB); ok {
+		return d.Read(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
+	}
+	if s.db.Postgres() {
+		var set string
+		if err := q.QueryRow(ctx, "SELECT set_config('enable_seqscan', 'off', true) || set_config('jit', 'off', true)").Scan(&set); err != nil {
+			return err
+		}
+	}
+	return fn(q)
+}
+
+// statement is a query that is put together from parts.
+type statement struct {
+	strings.Builder
+	args []any
+}
+
+// arg adds an argument and returns its placeholder.
+func (st *statement) arg(v any) string {
+	st.args = append(st.args, v)
+	return "$" + strconv.Itoa(len(st.args))
+}
+
+// list adds arguments and returns their placeholders.
+func list[T ~string](st *statement, values []T) string {
+	places := make([]string, len(values))
+	for i, v := range values {
+		places[i] = st.arg(string(v))
+	}
+	return strings.Join(places, ", ")
+}
+
+func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
+
+// budget is the sizes of the steps in which tickets are found. Each step is some
+// milliseconds' work at most.
+type budget struct {
+	smallSet       int // sets of so many are read at once, and so many rows sorted
+	probe          int // how far ahead it is looked where to go
+	minChunk       int // tickets looked at in one step
+	maxChunk       int // likewise, where most are passed over
+	wordChunk      int // likewise, where it is looked up whether they have words
+	sortAfter      int // tickets passed over before all that are not closed are sorted
+	intersectAfter int // tickets passed over before larger sets are read
+	largeSet       int // sets of so many are read then
+	largeSort      int // so many rows are sorted then
+	documents      int // so many documents that have the words are read
+	indexEntries   int // so many entries of an index are sorted
+	openTickets    int // open tickets that a tally looks at
+}
+
+func defaultBudget(postgres bool) budget {
+	words := 40_000
+	if postgres {
+		words = 20_000
+	}
+	return budget{smallSet: 1500, probe: 200, minChunk: 64, maxChunk: 1024, wordChunk: 256, sortAfter: 1000, intersectAfter: 6000, largeSet: 50_000, largeSort: 10_000, documents: words, indexEntries: 20_000, openTickets: 20_000}
+}
+
+// accessPath is a set of tickets, given by a filter, that an index has in the order of
+// their numbers.
+type accessPath struct {
+	from   string     // table and condition
+	keys   []any      // each of them adds a part of the set: %s in from
+	unique bool       // no ticket is in two parts
+	words  *wordQuery // instead of the others: what documents have
+}
+
+// dueAt is the condition on due_at.
+func (f *finder) dueAt(st *statement) string {
+	first, last := f.query.DueAt.Micros()
+	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
+}
+
+// updatedAt is the condition on updated_at.
+func (f *finder) updatedAt(st *statement) string {
+	first, last := f.query.UpdatedAt.Micros()
+	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
+}
+
+// candidate is a ticket that may belong on the page.
+type candidate struct {
+	id    string
+	value int64 // what it is sorted by: number, updated_at, due_at, or the priority's rank
+	tie   int64 // the number, beside the priority
+}
+
+// finder finds the tickets of one page.
+type finder struct {
+	ctx          context.Context
+	q            db.Querier
+	postgres     bool
+	budget       budget
+	organization string
+	query        *TicketQuery
+	sort         Sort
+	words        *wordQuery // of query.Text; nil when there are none
+	first, last  int64      // numbers lie between, by created_at; inclusive
+	allowed      []int64    // among which the numbers are, ascending; nil: not known
+	wordsChecked bool       // all of only have the words
+	priority     Priority   // the priority that is walked; empty: any
+	scanned      int        // tickets passed over
+	intersected  bool       // larger sets were read
+	want         int
+	found        []candidate
+}
+
+func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery) ([]Ticket, *Cursor, error) {
+	f := finder{
+		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: query.Sort.orDefault(),
+		first: 1, last: maxNumber, want: query.Limit + 1,
+	}
+	if some, err := f.readWords(); err != nil || !some {
+		return nil, nil, err
+	}
+	some, err := f.bounds()
+	if err != nil || !some {
+		return nil, nil, err
+	}
+	switch f.sort.Field {
+	case ByUpdatedAt, ByDueAt:
+		err = f.byTime()
+	case ByPriority:
+		err = f.byPriority()
+	default:
+		err = f.byNumber(query.After)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var next *Cursor
+	if len(f.found) > query.Limit {
+		f.found = f.found[:query.Limit]
+		next = f.position(&f.found[query.Limit-1])
+	}
+	tickets, err := f.load()
+	return tickets, next, err
+}
+
+// maxNumber is more than any ticket's number.
+const maxNumber = 1<<numberBits - 1
+
+// position is the one after c.
+func (f *finder) position(c *candidate) *Cursor {
+	switch f.sort.Field {
+	case ByUpdatedAt, ByDueAt:
+		return &Cursor{Value: strconv.FormatInt(c.value, 10), ID: c.id}
+	case ByPriority:
+		return &Cursor{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.tie, 10)}
+	default:
+		return &Cursor{Value: strconv.FormatInt(c.value, 10)}
+	}
+}
+
+// load reads the tickets that were found.
+func (f *finder) load() ([]Ticket, error) {
+	if len(f.found) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(f.found))
+	place := make(map[string]int, len(f.found))
+	for i, c := range f.found {
+		ids[i], place[c.id] = c.id, i
+	}
+	slices.Sort(ids) // neighbours are together on disk
+	rows, err := db.All(f.ctx, f.q, scanTicket, selectTicket+"WHERE t.id = ANY($1)", ids)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rows, func(a, b Ticket) int { return place[a.ID] - place[b.ID] })
+	return rows, nil
+}
+
+// bounds turns created_at into numbers. It reports false when no ticket can be in
+// the list.
+func (f *finder) bounds() (bool, error) {
+	r := f.query.CreatedAt
+	if r.Whole() {
+		return true, nil
+	}
+	first, last := r.Micros()
+	var low, high *int64
+	err := f.q.QueryRow(f.ctx, `SELECT
+		(SELECT number FROM tickets WHERE organization_id = $1 AND created_at >= $2 ORDER BY created_at, number LIMIT 1),
+		(SELECT number FROM tickets WHERE organization_id = $1 AND created_at <= $3 ORDER BY created_at DESC, number DESC LIMIT 1)`,
+		f.organization, first, last).Scan(&low, &high)
+	if err != nil || low == nil || high == nil || *low > *high {
+		return false, err
+	}
+	f.first, f.last = *low, *high
+	return true, nil
+}
+
+// accessPaths are the filters' sets.
+func (f *finder) accessPaths() []accessPath {
+	q := f.query
+	var ways []accessPath
+	if len(q.CustomerID) > 0 {
+		ways = append(ways, accessPath{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", keys: values(q.CustomerID), unique: true})
+	}
+	if len(q.AssigneeID) > 0 {
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", keys: values(q.AssigneeID), unique: true})
+	}
+	if len(q.Tags) > 0 {
+		ways = append(ways, accessPath{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", keys: values(q.Tags), unique: len(q.Tags) == 1})
+	}
+	if len(q.Status) > 0 {
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND status = %s", keys: values(q.Status), unique: true})
+	}
+	if wanted := f.priorities(); len(wanted) > 0 && !slices.Contains(wanted, PriorityNormal) {
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", keys: values(wanted), unique: true})
+	}
+	if len(q.Channel) > 0 {
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND channel = %s", keys: values(q.Channel), unique: true})
+	}
+	if f.words != nil {
+		ways = append(ways, accessPath{words: f.words})
+	}
+	return ways
+}
+
+// priorities are those that are looked for now; none: any.
+func (f *finder) priorities() []Priority {
+	if f.priority != "" {
+		return []Priority{f.priority}
+	}
+	return f.query.Priority
+}
+
+// allTickets is the way that passes all tickets.
+var allTickets = accessPath{from: "tickets WHERE organization_id = $1", keys: []any{nil}, unique: true}
+
+// values are the different ones of a filter; nil for an empty one.
+func values[T ~string](list []T) []any {
+	set := slices.Clone(list)
+	slices.Sort(set)
+	var out []any
+	for _, v := range slices.Compact(set) {
+		out = append(out, db.Text(string(v)))
+	}
+	return out
+}
+
+// scanQuery writes a query of the next tickets of w: number and id, in order.
+func (f *finder) scanQuery(st *statement, w accessPath, from, to int64, descending bool, limit int) {
+	order, _ := Sort{Descending: descending}.direction()
+	id := "id"
+	if strings.HasPrefix(w.from, "ticket_tags") {
+		id = "ticket_id AS id"
+	}
+	if w.words != nil {
+		w.words.scanQuery(st, from, to, order, limit)
+		return
+	}
+	low, high := st.arg(from), st.arg(to)
+	for i, v := range w.keys {
+		if i > 0 && w.unique {
+			st.WriteString(" UNION ALL ")
+		} else if i > 0 {
+			st.WriteString(" UNION ")
+		}
+		part := w.from
+		if strings.Contains(part, "%s") {
+			if v == nil {
+				part = strings.Replace(part, "= %s", "IS NULL", 1)
+			} else {
+				part = fmt.Sprintf(part, st.arg(v))
+			}
+		}
+		st.addf("SELECT * FROM (SELECT number, %s FROM %s AND number >= %s AND number <= %s ORDER BY number %s LIMIT %d) AS w%d",
+			id, part, low, high, order, limit, i)
+	}
+	if len(w.keys) > 1 {
+		st.addf(" ORDER BY number %s LIMIT %d", order, limit)
+	}
+}
+
+// newStatement starts a statement whose $1 is the organization.
+func (f *finder) newStatement() *statement { return &statement{args: []any{f.organization}} }
+
+// predicate writes what t, a ticket's row or its entry of an index, must be like. Of
+// the entry of an index what it lacks is looked up last, and so are words.
+func (f *finder) predicate(st *statement, entry bool) string {
+	return f.entryPredicate(st) + " AND " + f.rowPredicate(st, entry) + " AND " + f.wordPredicate(st)
+}
+
+// wordPredicate is the part of tests that is about words.
+func (f *finder) wordPredicate(st *statement) string {
+	if f.words == nil || f.wordsChecked {
+		return "TRUE"
+	}
+	return f.words.ticketCondition(st)
+}
+
+// entryPredicate is the part of tests that the entry of an index answers.
+func (f *finder) entryPredicate(st *statement) string {
+	q := f.query
+	tests := []string{"TRUE"}
+	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
+	if len(q.Status) > 0 {
+		addf("t.status IN (%s)", list(st, q.Status))
+	}
+	if wanted := f.priorities(); len(wanted) > 0 {
+		addf("t.priority IN (%s)", list(st, wanted))
+	}
+	if len(q.Channel) > 0 {
+		addf("t.channel IN (%s)", list(st, q.Channel))
+	}
+	if len(q.AssigneeID) > 0 {
+		addf("coalesce(t.assignee_id, '') IN (%s)", list(st, q.AssigneeID))
+	}
+	if len(q.Number) > 0 {
+		addf("t.number = ANY(%s)", st.arg(q.Number))
+	}
+	if f.first > 1 {
+		addf("t.number >= %s", st.arg(f.first))
+	}
+	if f.last < maxNumber {
+		addf("t.number <= %s", st.arg(f.last))
+	}
+	if !q.UpdatedAt.Whole() {
+		addf("t.%s", f.updatedAt(st))
+	}
+	return strings.Join(tests, " AND ")
+}
+
+// rowPredicate is the part of tests that an entry does not answer.
+func (f *finder) rowPredicate(st *statement, entry bool) string {
+	q := f.query
+	tests := []string{"TRUE"}
+	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
+	if len(q.ExternalID) > 0 && entry {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.arg(q.ExternalID))
+	} else if len(q.ExternalID) > 0 {
+		addf("t.external_id = ANY(%s)", st.arg(q.ExternalID))
+	}
+	if len(q.Tags) > 0 {
+		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", list(st, q.Tags))
+	}
+	if !q.DueAt.Whole() && entry {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.dueAt(st))
+	} else if !q.DueAt.Whole() {
+		addf("t.%s", f.dueAt(st))
+	}
+	if len(q.CustomerID) > 0 && entry {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", list(st, q.CustomerID))
+	} else if len(q.CustomerID) > 0 {
+		addf("t.customer_id IN (%s)", list(st, q.CustomerID))
+	}
+	return strings.Join(tests, " AND ")
+}
+
+// mostSelective is that of ways which advances most: it has the fewest tickets just
+// ahead, from a number on.
+func (f *finder) mostSelective(ways []accessPath, from, to int64, descending bool) (accessPath, error) {
+	if len(ways) == 1 {
+		return ways[0], nil
+	}
+	var best accessPath
+	var most float64
+	for _, w := range ways {
+		st := f.newStatement()
+		st.WriteString("SELECT count(*), coalesce(min(number), 0), coalesce(max(number), 0) FROM (")
+		f.scanQuery(st, w, from, to, descending, f.budget.probe)
+		st.WriteString(") AS p")
+		var n, low, high int64
+		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &low, &high); err != nil {
+			return accessPath{}, err
+		}
+		var advance float64
+		switch {
+		case n < int64(f.budget.probe):
+			advance = 1e12 - float64(n) // and then it ends
+		case descending:
+			advance = float64(to-low) / float64(n)
+		default:
+			advance = float64(high-from) / float64(n)
+		}
+		if advance > most {
+			best, most = w, advance
+		}
+	}
+	return best, nil
+}
+
+// setLimit is how large the sets are that are read at once. What has words takes
+// long to find out of one ticket after the other, so then it is more.
+func (f *finder) setLimit() int {
+	if f.words != nil {
+		return f.budget.indexEntries
+	}
+	return f.budget.smallSet
+}
+
+// byNumber finds tickets in the order of their numbers: by walking whichever of
+// the filters' indexes has the fewest tickets just ahead, and looking at each.
+func (f *finder) byNumber(after *Cursor) error {
+	from, to := f.first, f.last
+	if after != nil {
+		n, err := after.integer()
+		if err != nil {
+			return err
+		}
+		if f.sort.Descending {
+			to = min(to, n-1)
+		} else {
+			from = max(from, n+1)
+		}
+	}
+	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil && len(f.accessPaths()) > 1 {
+		if done, err := f.intersect(f.setLimit()); err != nil || done {
+			return err
+		}
+	}
+	if !f.query.UpdatedAt.Whole() {
+		if done, err := f.sortEntries(); err != nil || done {
+			return err
+		}
+	}
+	_, err := f.scanNumbers(from, to, f.sort.Descending, 0)
+	return err
+}
+
+// scanNumbers adds what it finds between two numbers. rank is that of the
+// priority whose tickets these are, where it matters. It reports true when it has
+// found the whole page in another way.
+func (f *finder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
+	ways := f.accessPaths()
+	if f.words != nil && len(ways) > 1 && (f.wordsChecked || f.postgres) {
+		ways = ways[:len(ways)-1] // on PostgreSQL it takes long to walk what has the words
+	}
+	tested := len(ways) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil ||
+		slices.Contains(f.priorities(), PriorityNormal)
+	if len(ways) == 0 {
+		ways = append(ways, allTickets)
+		tested = len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || len(f.priorities()) > 0
+	}
+	for chunk := f.budget.minChunk; len(f.found) < f.want && from <= to; chunk = min(4*chunk, f.budget.maxChunk) {
+		if !tested && f.allowed == nil {
+			chunk = f.want - len(f.found)
+		}
+		w, err := f.mostSelective(ways, from, to, descending)
+		if err != nil {
+			return false, err
+		}
+		if f.words != nil && !f.wordsChecked && w.words == nil {
+			chunk = min(chunk, f.budget.wordChunk)
+		}
+		st := f.newStatement()
+		if tested {
+			said := f.wordsChecked
+			f.wordsChecked = said || w.words != nil // it has them
+			st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
+			st.WriteString(f.predicate(st, false))
+			st.WriteString(" THEN 1 ELSE 0 END FROM (")
+			f.wordsChecked = said
+		} else {
+			st.WriteString("SELECT d.number, d.id, 1 FROM (")
+		}
+		f.scanQuery(st, w, from, to, descending, chunk)
+		st.WriteString(") AS d")
+		switch {
+		case w.words != nil:
+			st.WriteString(" LEFT JOIN tickets t ON t.organization_id = $1 AND t.number = d.number")
+		case tested:
+			st.WriteString(" LEFT JOIN tickets t ON t.id = d.id")
+		}
+		order, _ := Sort{Descending: descending}.direction()
+		st.addf(" ORDER BY d.number %s", order)
+		n, err := f.readCandidates(st, rank, func(number int64) {
+			if descending {
+				to = number - 1
+			} else {
+				from = number + 1
+			}
+		})
+		if err != nil || n < chunk {
+			return false, err
+		}
+		if done, err := f.countScanned(n); err != nil || done {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+// countScanned counts tickets that were looked at. Once they are many, it looks for
+// another way to the page, and reports whether that has found it.
+func (f *finder) countScanned(n int) (bool, error) {
+	if f.scanned += n; f.scanned <= f.budget.intersectAfter || f.intersected || len(f.found) >= f.want {
+		return false, nil
+	}
+	f.intersected = true
+	return f.intersect(f.budget.largeSet)
+}
+
+// readCandidates runs a query of number, id and whether the ticket belongs to the list. It
+// tells seen of each number, and returns how many there were.
+func (f *finder) readCandidates(st *statement, rank int64, seen func(number int64)) (int, error) {
+	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	n := 0
+	for last := int64(-1); rows.Next(); {
+		var c candidate
+		var in int64
+		if err := rows.Scan(&c.value, &c.id, &in); err != nil {
+			return 0, err
+		}
+		n++
+		seen(c.value)
+		if in == 0 || c.value == last || !f.isAllowed(c.value) {
+			continue
+		}
+		last = c.value
+		if f.sort.Field == ByPriority {
+			c.value, c.tie = rank, c.value
+		}
+		if f.found = append(f.found, c); len(f.found) == f.want {
+			break
+		}
+	}
+	return n, rows.Err()
+}
+
+// isAllowed reports whether a ticket is one that the page may have.
+func (f *finder) isAllowed(number int64) bool {
+	if f.allowed == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(f.allowed, number)
+	return found
+}
+
+// readNumbers reads a set of numbers, which write selects, in order; false when there are
+// more than limit. The engines put them into one text: rows would cost several
+// times as much.
+func (f *finder) readNumbers(limit int, write func(st *statement)) ([]int64, bool, error) {
+	st := f.newStatement()
+	st.WriteString("SELECT count(*), coalesce(string_agg(CAST(number AS TEXT), ','), '') FROM (")
+	write(st)
+	st.WriteString(") AS s")
+	var n int
+	var text string
+	if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &text); err != nil || n > limit {
+		return nil, false, err
+	}
+	numbers := make([]int64, 0, n)
+	for item := range strings.SplitSeq(text, ",") {
+		if number, err := strconv.ParseInt(item, 10, 64); err == nil {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers), true, nil
+}
+
+// intersect reads the filters' sets, of each up to limit, and what is in all of them.
+// Where that is little, it sorts it, which makes the page, and reports true.
+func (f *finder) intersect(limit int) (bool, error) {
+	q, one := f.query, f.priority
+	f.priority = ""
+	only, some := f.allowed, f.allowed != nil
+	both := func(list []int64) {
+		if some {
+			only = slices.DeleteFunc(only, func(n int64) bool { _, found := slices.BinarySearch(list, n); return !found })
+			return
+		}
+		only, some = list, true
+	}
+	if len(q.Number) > 0 {
+		list := slices.Clone(q.Number)
+		slices.Sort(list)
+		both(slices.Compact(list))
+	}
+	try := func(limit int, write func(st *statement)) (bool, error) {
+		list, ok, err := f.readNumbers(limit, write)
+		if ok {
+			both(list)
+		}
+		return ok, err
+	}
+	if len(q.ExternalID) > 0 {
+		if _, err := try(maxValues, func(st *statement) {
+			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.arg(q.ExternalID))
+		}); err != nil {
+			return false, err
+		}
+	}
+	ways := f.accessPaths()
+	if f.first > 1 || f.last < maxNumber {
+		ways = slices.Insert(ways, 0, allTickets)
+	}
+	for _, w := range ways {
+		if w.words != nil {
+			continue
+		}
+		if _, err := try(limit, func(st *statement) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
+			return false, err
+		}
+	}
+	if !q.UpdatedAt.Whole() {
+		if _, err := try(limit, func(st *statement) {
+			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
+		}); err != nil {
+			return false, err
+		}
+	}
+	if !q.DueAt.Whole() {
+		if _, err := try(limit, func(st *statement) {
+			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.dueAt(st), limit+1)
+		}); err != nil {
+			return false, err
+		}
+	}
+	if f.words != nil && !f.wordsChecked && (!some || len(only) > f.budget.smallSet/3) {
+		list, ok, err := f.readDocuments(f.budget.documents)
+		if err != nil {
+			return false, err
+		}
+		if f.wordsChecked = ok; ok {
+			both(list)
+		}
+	}
+	if !some {
+		f.priority = one
+		return false, nil
+	}
+	most := f.budget.smallSet
+	if f.intersected {
+		most = f.budget.largeSort
+	}
+	if f.allowed = only; len(only) > most {
+		f.priority = one
+		return false, nil
+	}
+	return true, f.sortCandidates(func(st *statement) string {
+		return "unnest(" + st.arg(only) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
+	}, false)
+}
+
+// priorityRank is the place of a ticket's priority among [Priorities].
+const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHEN 'high' THEN 2 ELSE 3 END"
+
+// sortCandidates finds the page by sorting tickets t, or the entries of an index. What is
+// dear to look up is looked up in the end, and of no more than are needed.
+func (f *finder) sortCandidates(from func(st *statement) string, entry bool) error {
+	order, later := f.sort.direction()
+	value, tie := "t.number", "t.number"
+	switch f.sort.Field {
+	case ByUpdatedAt:
+		value, tie = "t.updated_at", "t.id"
+	case ByDueAt:
+		value, tie = "t.due_at", "t.id"
+	case ByPriority:
+		value = priorityRank
+	}
+	st := f.newStatement()
+	st.addf("SELECT t.rank, t.number, t.id FROM (SELECT %s AS rank, t.number, t.id FROM ", value)
+	st.addf("%s AND coalesce(%s, FALSE)", from(st), f.entryPredicate(st))
+	if !entry {
+		st.addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, false))
+	}
+	if f.sort.Field == ByDueAt {
+		st.WriteString(" AND coalesce(t.due_at, 0) > 0")
+	}
+	if after := f.query.After; after != nil {
+		a, b, err := f.after(after)
+		if err != nil {
+			return err
+		}
+		st.addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.arg(a), st.arg(b))
+	}
+	st.addf(" ORDER BY 1 %s, %s %s LIMIT %d) AS t WHERE coalesce(%s, FALSE)", order, tie, order, maxNumber, f.wordPredicate(st))
+	if entry {
+		st.addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, true))
+	}
+	f.found = nil
+	return f.collect(st)
+}
+
+// excludesClosed reports whether the list has no closed tickets. An index has the others.
+func (f *finder) excludesClosed() bool {
+	return len(f.query.Status) > 0 && !slices.Contains(f.query.Status, StatusClosed)
+}
+
+// sortEntries finds the page by sorting the entries of an index that has all that
+// filters look at, and reports whether they are few enough.
+func (f *finder) sortEntries() (bool, error) {
+	var froms []func(st *statement) string
+	if f.excludesClosed() {
+		froms = append(froms, func(st *statement) string {
+			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + list(st, f.query.Status) + ")"
+		})
+	}
+	if !f.query.UpdatedAt.Whole() {
+		froms = append(froms, func(st *statement) string {
+			return "tickets t WHERE t.organization_id = $1 AND t." + f.updatedAt(st)
+		})
+	}
+	for _, from := range froms {
+		st := f.newStatement()
+		st.addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", from(st), f.budget.indexEntries+1)
+		var n int
+		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n); err != nil {
+			return false, err
+		}
+		if n <= f.budget.indexEntries {
+			return true, f.sortCandidates(from, true)
+		}
+	}
+	return false, nil
+}
+
+// after is a position's value and tie, as they compare.
+func (f *finder) after(p *Cursor) (value int64, tie any, err error) {
+	if f.sort.Field == ByPriority {
+		i := slices.Index(Priorities[:], Priority(p.Value))
+		n, err := (&Cursor{Value: p.ID}).integer()
+		if i < 0 || err != nil {
+			return 0, nil, problem.New(problem.Invalid, "the position is not one of this list")
+		}
+		return int64(i), n, nil
+	}
+	n, err := p.integer()
+	if err != nil {
+		return 0, nil, err
+	}
+	if f.sort.Field == ByUpdatedAt || f.sort.Field == ByDueAt {
+		return n, p.ID, nil
+	}
+	return n, n, nil
+}
+
+// byPriority finds tickets of one priority after the other, unless a filter's set
+// or the tickets that are not closed are few.
+func (f *finder) byPriority() error {
+	if done, err := f.intersect(f.setLimit()); err != nil || done {
+		return err
+	}
+	if done, err := f.sortEntries(); err != nil || done {
+		return err
+	}
+	order := []int64{0, 1, 2, 3}
+	if f.sort.Descending {
+		slices.Reverse(order)
+	}
+	begin, from, to := order[0], f.first, f.last
+	if after := f.query.After; after != nil {
+		value, tie, err := f.after(after)
+		if err != nil {
+			return err
+		}
+		begin = value
+		if number := tie.(int64); f.sort.Descending {
+			to = min(to, number-1)
+		} else {
+			from = max(from, number+1)
+		}
+	}
+	wanted := f.query.Priority
+	for _, p := range order[slices.Index(order, begin):] {
+		if len(wanted) == 0 || slices.Contains(wanted, Priorities[p]) {
+			f.priority = Priorities[p]
+			if done, err := f.scanNumbers(from, to, f.sort.Descending, p); err != nil || done {
+				return err
+			}
+		}
+		if len(f.found) == f.want {
+			break
+		}
+		from, to = f.first, f.last
+	}
+	return nil
+}
+
+// byTime finds tickets in the order of their changes, or of their due times: by
+// sorting a filter's set, where that is small, and else by walking all, or all that
+// are not closed, with what filters look at in the index.
+func (f *finder) byTime() error {
+	if done, err := f.intersect(f.setLimit()); err != nil || done {
+		return err
+	}
+	order, later := f.sort.direction()
+	column, within := "updated_at", f.query.UpdatedAt
+	entry := "updated_at, id, number, status, priority, channel, assignee_id"
+	due := f.sort.Field == ByDueAt
+	if due {
+		column, within = "due_at", f.query.DueAt
+		entry = "due_at, id, number, status, priority, channel, assignee_id"
+		if !f.query.UpdatedAt.Whole() {
+			entry += ", updated_at" // which the index lacks
+		}
+	}
+	first, last := within.Micros()
+	value, id := first, ""
+	if f.sort.Descending {
+		value, id = last, "~" // after every id
+	}
+	if f.query.After != nil {
+		n, tie, err := f.after(f.query.After)
+		if err != nil {
+			return err
+		}
+		value, id = n, tie.(string)
+	}
+	parts := []string{""}
+	if due {
+		parts = []string{" AND due_at IS NOT NULL"}
+	} else if f.excludesClosed() {
+		parts = nil
+		for _, status := range slices.Compact(slices.Sorted(slices.Values(f.query.Status))) {
+			parts = append(parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
+		}
+	}
+	sorted := false
+	for chunk := f.budget.minChunk; ; chunk = min(4*chunk, 4*f.budget.maxChunk) {
+		entries := func(st *statement) {
+			// The range says again where the position is, for engines to begin there.
+			low, high := max(first, value), last
+			if f.sort.Descending {
+				low, high = first, min(last, value)
+			}
+			at := fmt.Sprintf("%s >= %s AND %s <= %s AND (%s, id) %s (%s, %s)",
+				column, st.arg(low), column, st.arg(high), column, later, st.arg(value), st.arg(id))
+			end := fmt.Sprintf("ORDER BY %s %s, id %s LIMIT %d", column, order, order, chunk)
+			for i, part := range parts {
+				if i > 0 {
+					st.WriteString(" UNION ALL ")
+				}
+				st.addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", entry, part, at, end, i)
+			}
+			if len(parts) > 1 {
+				st.WriteString(" " + end)
+			}
+		}
+		st := f.newStatement()
+		st.addf("SELECT t.%s, t.number, t.id FROM (", column)
+		entries(st)
+		st.addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", f.predicate(st, true), column, order, order)
+		if err := f.collect(st); err != nil || len(f.found) == f.want {
+			return err
+		}
+		// There may be hardly any: then it is quicker to look at all at once.
+		if f.scanned+chunk > f.budget.sortAfter && !sorted && !due {
+			sorted = true
+			if done, err := f.sortEntries(); err != nil || done {
+				return err
+			}
+		}
+		// The last of what was passed over is where the next step begins.
+		st = f.newStatement()
+		st.addf("SELECT t.%s, t.id FROM (", column)
+		entries(st)
+		st.addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", column, order, order, chunk-1)
+		err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&value, &id)
+		if errors.Is(err, db.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if done, err := f.countScanned(chunk); err != nil || done {
+			return err
+		}
+	}
+}
+
+// collect adds what a query of value, number and id finds, as far as is wanted.
+func (f *finder) collect(st *statement) error {
+	if f.allowed == nil {
+		st.addf(" LIMIT %d", f.want-len(f.found))
+	}
+	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for len(f.found) < f.want && rows.Next() {
+		var c candidate
+		if err := rows.Scan(&c.value, &c.tie, &c.id); err != nil {
+			return err
+		}
+		if f.isAllowed(c.tie) {
+			f.found = append(f.found, c)
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,77 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// setHeardAt sets tickets.heard_at when there is news of the customer's, at the time
+// $2. It grows every time, so that a mark which was set between two messages of the
+// same moment is of the first only.
+const setHeardAt = "heard_at = CASE WHEN coalesce(heard_at, created_at) >= $2 THEN coalesce(heard_at, created_at) + 1 ELSE $2 END"
+
+// MarkRead notes, in the caller's transaction, that a member has read all that is in
+// a ticket as the transaction sees it: a page marks first and reads then. Error:
+// NotFound.
+func (s *Service) MarkRead(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
+	n, err := tx.Exec(ctx, `INSERT INTO ticket_reads (ticket_id, user_id, read_at)
+		SELECT id, $3, coalesce(heard_at, created_at) FROM tickets WHERE id = $1 AND organization_id = $2
+		ON CONFLICT (ticket_id, user_id) DO UPDATE SET read_at = excluded.read_at`, ticketID, organizationID, userID)
+	if err != nil {
+		return fmt.Errorf("mark ticket as read: %w", err)
+	}
+	if n == 0 {
+		return notFound(db.ErrNoRows, "ticket")
+	}
+	return nil
+}
+
+// MarkUnread undoes [Service.MarkRead]. Error: NotFound.
+func (s *Service) MarkUnread(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
+	if err := hasTicket(ctx, tx, organizationID, ticketID); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM ticket_reads WHERE ticket_id = $1 AND user_id = $2", ticketID, userID); err != nil {
+		return fmt.Errorf("mark ticket as unread: %w", err)
+	}
+	return nil
+}
+
+func hasTicket(ctx context.Context, q db.Querier, organizationID, ticketID string) error {
+	var id string
+	return notFound(q.QueryRow(ctx, "SELECT id FROM tickets WHERE id = $1 AND organization_id = $2", ticketID, organizationID).Scan(&id), "ticket")
+}
+
+// Unread returns which of some tickets are unread for a member, by id: those that
+// they never read, and those whose customer has said more since, or of which there
+// is other news.
+func (s *Service) Unread(ctx context.Context, q db.Querier, userID string, tickets []Ticket) (map[string]bool, error) {
+	unread := make(map[string]bool, len(tickets))
+	if len(tickets) == 0 {
+		return unread, nil
+	}
+	ids := make([]string, len(tickets))
+	heard := make(map[string]int64, len(tickets))
+	for i := range tickets {
+		t := &tickets[i]
+		ids[i], unread[t.ID], heard[t.ID] = t.ID, true, t.heardAt.UnixMicro()
+	}
+	rows, err := q.Query(ctx, "SELECT ticket_id, read_at FROM ticket_reads WHERE ticket_id = ANY($1) AND user_id = $2", ids, userID)
+	if err != nil {
+		return nil, fmt.Errorf("look up what is read: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		var at int64
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, err
+		}
+		if at >= heard[id] {
+			delete(unread, id)
+		}
+	}
+	return unread, rows.Err()
+}

@@ -1,0 +1,258 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+)
+
+// A search looks for words in documents: a ticket's subject is one, each of its
+// messages another. Both engines index the words that this file makes of a text,
+// so that they agree. What only one organization's searches may find begins with
+// its code, which makes the words of each organization words of their own:
+// nobody's are found, passed over or counted in anybody else's search.
+//
+// A document's number holds the code, the ticket's number, and its place in the
+// ticket. So documents are in the order of tickets.
+const (
+	placeBits  = 18
+	numberBits = 29
+	maxPlace   = 1<<placeBits - 1
+	maxCode    = 1<<16 - 1
+)
+
+// documentRange are the numbers of the first and last document of some tickets.
+func documentRange(code, from, to int64) (first, last int64) {
+	return (code<<numberBits | from) << placeBits, (code<<numberBits|to)<<placeBits | maxPlace
+}
+
+// maxWords bounds the words of a document, and maxWord the bytes of a word.
+const (
+	maxWords = 16_000
+	maxWord  = 60
+)
+
+// splitWords makes words of a text: runs of letters and digits without accents, in
+// one case. Writings that put no spaces between words give a word for each sign.
+func splitWords(text string) []string {
+	text = norm.NFKD.String(cases.Fold().String(text))
+	var words []string
+	var word strings.Builder
+	end := func() {
+		if word.Len() > 0 {
+			words = append(words, word.String())
+			word.Reset()
+		}
+	}
+	for _, r := range text {
+		switch {
+		case len(words) == maxWords:
+			return words
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) && unicode.IsLetter(r):
+			end()
+			words = append(words, string(r))
+		case unicode.IsLetter(r) || unicode.IsNumber(r):
+			if word.Len()+utf8.RuneLen(r) <= maxWord {
+				word.WriteRune(r)
+			}
+		case unicode.Is(unicode.M, r): // an accent
+		default:
+			end()
+		}
+	}
+	end()
+	return words
+}
+
+// term is words that must follow each other.
+type term struct {
+	words  []string
+	prefix bool // the last one need only begin so
+}
+
+// minPrefix is from how many letters on the last word of a search may be the
+// beginning of one.
+const minPrefix = 3
+
+// parseSearch reads what somebody looks for. All of it must be found: words, and
+// between quotes words that follow each other. The last word may go on, unless
+// something follows it. Whatever is not a word or a quote separates words.
+func parseSearch(text string) []term {
+	var terms []term
+	for i, part := range strings.Split(text, `"`) {
+		if i%2 == 1 {
+			if words := splitWords(part); len(words) > 0 {
+				terms = append(terms, term{words: words})
+			}
+			continue
+		}
+		for field := range strings.FieldsSeq(part) {
+			if words := splitWords(field); len(words) > 0 {
+				terms = append(terms, term{words: words})
+			}
+		}
+	}
+	if last := len(terms) - 1; last >= 0 {
+		r, _ := utf8.DecodeLastRuneInString(text)
+		words := terms[last].words
+		if (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.Is(unicode.M, r)) && strings.Count(text, `"`)%2 == 0 {
+			terms[last].prefix = utf8.RuneCountInString(words[len(words)-1]) >= minPrefix
+		}
+	}
+	return terms
+}
+
+// codePrefix is what the words of an organization begin with.
+func codePrefix(code int64) string { return fmt.Sprintf("%04x", code) }
+
+// wordQuery is what a search looks for.
+type wordQuery struct {
+	postgres bool
+	code     int64
+	query    string // in the language of the engine; made of letters, digits and what is written here
+}
+
+// readWords reads the query's text. It reports false when nothing can be found.
+func (f *finder) readWords() (bool, error) {
+	if strings.TrimSpace(f.query.Text) == "" {
+		return true, nil
+	}
+	terms := parseSearch(f.query.Text)
+	if len(terms) == 0 {
+		return false, nil
+	}
+	code, err := searchCode(f.ctx, f.q, f.organization)
+	if err != nil || code == 0 {
+		return false, err
+	}
+	f.words = &wordQuery{postgres: f.postgres, code: code}
+	var all []string
+	for _, t := range terms {
+		var quoted []string
+		for _, w := range t.words {
+			quoted = append(quoted, codePrefix(code)+w)
+		}
+		switch {
+		case f.postgres:
+			for i := range quoted {
+				quoted[i] = "'" + quoted[i] + "'"
+			}
+			text := strings.Join(quoted, " <-> ")
+			if t.prefix {
+				text += ":*"
+			}
+			all = append(all, "("+text+")")
+		case t.prefix:
+			all = append(all, `"`+strings.Join(quoted, " ")+`" *`)
+		default:
+			all = append(all, `"`+strings.Join(quoted, " ")+`"`)
+		}
+	}
+	if f.postgres {
+		f.words.query = strings.Join(all, " & ")
+	} else {
+		f.words.query = strings.Join(all, " AND ")
+	}
+	return true, nil
+}
+
+// searchCode is the organization's code; 0 when nothing of it is indexed.
+func searchCode(ctx context.Context, q db.Querier, organizationID string) (int64, error) {
+	var code int64
+	err := q.QueryRow(ctx, "SELECT coalesce((SELECT code FROM search_organizations WHERE organization_id = $1), 0)", organizationID).Scan(&code)
+	return code, err
+}
+
+// matchCondition is the condition that a document has the words. PostgreSQL must see the
+// words when it makes its plan: whether to go by them depends on how common they
+// are.
+func (w *wordQuery) matchCondition(st *statement) string {
+	if w.postgres {
+		return "words @@ '" + strings.ReplaceAll(w.query, "'", "''") + "'::tsquery"
+	}
+	return "ticket_words MATCH " + st.arg(w.query)
+}
+
+// ticketCondition is the condition that a document of t has the words.
+func (w *wordQuery) ticketCondition(st *statement) string {
+	first, _ := documentRange(w.code, 0, 0)
+	if w.postgres {
+		return fmt.Sprintf("EXISTS (SELECT 1 FROM search_docs WHERE doc >= %s + (t.number << %d) AND doc <= %s + (t.number << %d) + %d AND coalesce(%s, FALSE))",
+			castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace, w.matchCondition(st))
+	}
+	return fmt.Sprintf("EXISTS (SELECT 1 FROM ticket_words WHERE %s AND rowid >= %s + (t.number << %d) AND rowid <= %s + (t.number << %d) + %d)",
+		w.matchCondition(st), castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace)
+}
+
+func castBig(st *statement, n int64) string { return "CAST(" + st.arg(n) + " AS BIGINT)" }
+
+// scanQuery writes a query of the next documents that have the words: the numbers of
+// their tickets, in order, a ticket's as often as it has such documents. Without
+// an order they are any, which PostgreSQL finds by the words, however few of all.
+func (w *wordQuery) scanQuery(st *statement, from, to int64, order string, limit int) {
+	first, last := documentRange(w.code, from, to)
+	doc, table := "rowid", "ticket_words"
+	if w.postgres {
+		doc, table = "doc", "search_docs"
+	}
+	if order != "" {
+		order = "ORDER BY " + doc + " " + order
+	}
+	// PostgreSQL must know what $1 is.
+	st.addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s %s LIMIT %d",
+		doc, placeBits, int64(maxNumber), table, w.matchCondition(st), doc, st.arg(first), doc, st.arg(last), order, limit)
+}
+
+// readDocuments reads which tickets have the words; false when more documents than
+// limit seem to have them. On PostgreSQL that is what it knows of them, since there
+// it takes long to pass over what has not; on SQLite how dense the last ones are.
+func (f *finder) readDocuments(limit int) ([]int64, bool, error) {
+	read := func(limit int, order string) ([]int64, bool, error) {
+		return f.readNumbers(limit, func(st *statement) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })
+	}
+	var guess float64
+	if f.postgres {
+		first, last := documentRange(f.words.code, f.first, f.last)
+		st := new(statement)
+		st.addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.matchCondition(st), first, last)
+		var text string
+		if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {
+			return nil, false, err
+		}
+		var plans []struct {
+			Plan struct {
+				Rows float64 `json:"Plan Rows"`
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) == 0 {
+			return nil, false, err
+		}
+		guess = plans[0].Plan.Rows
+	} else {
+		some := f.budget.probe
+		if list, ok, err := read(some, "DESC"); err != nil || ok {
+			return list, ok, err // these are all
+		}
+		st := f.newStatement()
+		st.WriteString("SELECT min(number), max(number) FROM (")
+		f.words.scanQuery(st, f.first, f.last, "DESC", some)
+		st.WriteString(") AS p")
+		var low, high int64
+		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&low, &high); err != nil {
+			return nil, false, err
+		}
+		guess = float64(some) * float64(high-f.first+1) / float64(high-low+1)
+	}
+	if guess > float64(limit) {
+		return nil, false, nil
+	}
+	return read(limit, "")
+}

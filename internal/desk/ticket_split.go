@@ -1,0 +1,198 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// maxSplit bounds how many messages are split off at once.
+const maxSplit = 1000
+
+// Split moves messages of a ticket, notes too, into a new one, in the caller's
+// transaction, and returns that. Its customer is who wrote the first of the moved
+// messages of customers; it has the priority, the tags and the assignee of the
+// ticket, and points at it. Answers to the moved messages come to it. The threads
+// of numbers stay where they were: the next message from there is in the old
+// ticket. It emits ticket.created, as [Service.CreateTicket] does, and
+// ticket.updated of the old one.
+//
+// Errors: NotFound; Invalid, with code not_found for what is no message of the
+// ticket; Conflict invalid_transition when nothing would be left, or the ticket is
+// merged.
+func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID string, messageIDs []string) (Ticket, error) {
+	var v problem.Validation
+	if len(messageIDs) == 0 {
+		v.AddCode("required", "message_ids", "must name a message")
+	} else if len(messageIDs) > maxSplit {
+		v.AddCode("too_long", "message_ids", "must be at most %d", maxSplit)
+	}
+	if err := v.Err(); err != nil {
+		return Ticket{}, err
+	}
+	from, err := lockTicket(ctx, tx, organizationID, ticketID)
+	if err != nil {
+		return Ticket{}, notFound(err, "ticket")
+	}
+	if from.MergedIntoID != "" {
+		return Ticket{}, mergedError(&from)
+	}
+	list, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = ANY($2) ORDER BY id", from.ID, messageIDs)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("load messages: %w", err)
+	}
+	for i, id := range messageIDs {
+		if !slices.ContainsFunc(list, func(m Message) bool { return m.ID == id }) {
+			v.AddCode("not_found", fmt.Sprintf("message_ids.%d", i), "must be a message of the ticket")
+		}
+	}
+	if err := v.Err(); err != nil {
+		return Ticket{}, err
+	}
+	var total int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM messages WHERE ticket_id = $1", from.ID).Scan(&total); err != nil {
+		return Ticket{}, fmt.Errorf("count messages: %w", err)
+	}
+	if total == len(list) {
+		return Ticket{}, transitionError("a message must be left in the ticket", nil)
+	}
+
+	t := Ticket{
+		ID: newID(), OrganizationID: organizationID, Subject: from.Subject, Status: StatusOpen, Priority: from.Priority,
+		Channel: from.Channel, Customer: from.Customer, AssigneeID: from.AssigneeID, Tags: from.Tags,
+		LinkedTicketID: from.ID, LinkReason: LinkSplit, CreatedAt: tx.Now, UpdatedAt: tx.Now, movedAt: tx.Now,
+	}
+	spoken, err := splitInto(ctx, tx, &t, list)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if err := moveMessages(ctx, tx, &from, &t, list); err != nil {
+		return Ticket{}, err
+	}
+	if err := s.insertTicket(ctx, tx, &t, spoken); err != nil {
+		return Ticket{}, err
+	}
+	if err := s.enqueueTicketIndexing(ctx, tx, &t); err != nil {
+		return Ticket{}, err
+	}
+	t.showClocks()
+	if err := s.touchMoved(ctx, tx, &from); err != nil {
+		return Ticket{}, err
+	}
+	snapshot, err := s.ticketSnapshot(ctx, tx, &t)
+	if err != nil {
+		return Ticket{}, err
+	}
+	left, err := s.ticketSnapshot(ctx, tx, &from)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if err := s.recordTicketTx(ctx, tx, AuditTicketSplit, &from, map[string]any{"new_ticket": t.ID, "new_number": t.Number, "messages": len(list)}); err != nil {
+		return Ticket{}, err
+	}
+	events := append(createEvents(snapshot, organizationID),
+		updateEvents(left, organizationID, map[string]event.Change{"split_ticket_id": {From: nil, To: t.ID}})...)
+	return t, s.events.Emit(ctx, tx, events...)
+}
+
+// splitInto gives a new ticket what it takes from its first messages, and reports
+// whether an agent begins it.
+func splitInto(ctx context.Context, tx *db.Tx, t *Ticket, list []Message) (spoken bool, err error) {
+	asked, begun := false, false
+	for _, m := range list {
+		if m.Kind != KindReply {
+			continue
+		}
+		if !begun {
+			begun, spoken = true, m.Author.Type == AuthorAgent
+			t.Channel = m.Channel
+			if title := messageTitle(&m); title != "" {
+				t.Subject = title
+			}
+		}
+		switch {
+		case m.Author.Type == AuthorCustomer && m.Author.ID != "" && !asked:
+			asked = true
+			k, err := loadCustomer(ctx, tx, m.Author.ID)
+			if err != nil {
+				return false, err
+			}
+			t.Customer = k.Customer
+		case m.Author.Type == AuthorAgent && !spoken && t.FirstRespondedAt.IsZero():
+			t.FirstRespondedAt = m.CreatedAt
+		}
+	}
+	return spoken, nil
+}
+
+// messageTitle is what a ticket is called that begins with m.
+func messageTitle(m *Message) string {
+	if m.Details.Subject != "" {
+		return m.Details.Subject
+	}
+	return title(m.Text)
+}
+
+// moveMessages moves messages to a new ticket, each conversation's into one like it.
+func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Message) error {
+	conversations, err := db.All(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", from.ID)
+	if err != nil {
+		return fmt.Errorf("load conversations: %w", err)
+	}
+	ids := make(map[string][]string) // by conversation
+	emails := make(map[string]bool)
+	for _, m := range list {
+		ids[m.ConversationID] = append(ids[m.ConversationID], m.ID)
+		emails[m.Details.Sender] = true
+		for _, a := range slices.Concat(m.Details.To, m.Details.Cc) {
+			emails[emailKey(a.Email)] = true
+		}
+	}
+	for _, old := range slices.Sorted(maps.Keys(ids)) {
+		fresh := ""
+		if i := slices.IndexFunc(conversations, func(c Conversation) bool { return c.ID == old }); i >= 0 {
+			c := conversations[i]
+			c.ID, c.TicketID, c.CreatedAt = newID(), to.ID, tx.Now
+			threaded := c.ThreadKey != "" && c.Channel != "email"
+			if !threaded {
+				c.CustomerID = to.Customer.ID
+			}
+			if err := insertConversation(ctx, tx, &c); err != nil {
+				return err
+			}
+			fresh = c.ID
+			for _, m := range list {
+				if m.ConversationID == old && threaded {
+					// The thread goes on elsewhere, and must still know it.
+					m.TicketID, m.ConversationID = to.ID, fresh
+					if err := insertID(ctx, tx, threadScope(to.OrganizationID, c.ConnectionID, c.Channel), m.ExternalID, &m); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		for _, move := range []string{
+			"UPDATE messages SET ticket_id = $2, conversation_id = $3, home_id = NULL WHERE ticket_id = $1 AND id = ANY($4)",
+			"UPDATE message_ids SET ticket_id = $2, conversation_id = $3 WHERE ticket_id = $1 AND message_id = ANY($4)",
+			"UPDATE outbox SET ticket_id = $2, conversation_id = $3 WHERE ticket_id = $1 AND message_id = ANY($4)",
+		} {
+			if _, err := tx.Exec(ctx, move, from.ID, to.ID, fresh, ids[old]); err != nil {
+				return fmt.Errorf("move messages: %w", err)
+			}
+		}
+		if _, err := tx.Exec(ctx, "UPDATE attachments SET ticket_id = $2 WHERE ticket_id = $1 AND message_id = ANY($3)", from.ID, to.ID, ids[old]); err != nil {
+			return fmt.Errorf("move attachments: %w", err)
+		}
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, unconfirmed)
+		SELECT $2, email, name, role, created_at, unconfirmed FROM participants WHERE ticket_id = $1 AND email = ANY($3)`,
+		from.ID, to.ID, slices.Sorted(maps.Keys(emails))); err != nil {
+		return fmt.Errorf("write participants: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package event
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// redactBatch is how many events one transaction changes.
+const redactBatch = 200
+
+// RedactedText stands where a subject was.
+const RedactedText = "(redacted)"
+
+// Redact takes out of an organization's events what they tell of a customer, for
+// good: names and addresses, subjects, texts and files. tickets are those that the
+// customer had to do with. It works in steps and may be called again. What was made
+// of the events must go, too: changed is given the ids of some that were changed, in
+// the transaction that does so.
+func Redact(ctx context.Context, d *db.DB, organizationID, customerID string, tickets []string, changed func(ctx context.Context, tx *db.Tx, ids []string) error) error {
+	for _, of := range append([]string{""}, tickets...) {
+		column, value := "ticket_id", of
+		if of == "" {
+			column, value = "customer_id", customerID
+		}
+		for after := ""; ; {
+			var events []Event
+			err := d.Write(ctx, func(tx *db.Tx) (err error) {
+				var ids []string
+				events, err = db.All(ctx, tx, scan, `SELECT id, organization_id, name, data, created_at FROM events
+					WHERE `+column+` = $1 AND id > $2 ORDER BY id LIMIT $3`, value, after, redactBatch)
+				if err != nil {
+					return err
+				}
+				for i := range events {
+					e := &events[i]
+					if e.OrganizationID != organizationID || !e.redact(customerID) {
+						continue
+					}
+					if _, err := tx.Exec(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
+						return err
+					}
+					ids = append(ids, e.ID)
+				}
+				if len(ids) == 0 {
+					return nil
+				}
+				return changed(ctx, tx, ids)
+			})
+			if err != nil {
+				return fmt.Errorf("forget events: %w", err)
+			}
+			if len(events) < redactBatch {
+				break
+			}
+			after = events[len(events)-1].ID
+		}
+	}
+	return nil
+}
+
+// redact takes out of e what it tells of a customer, and reports whether that was
+// anything.
+func (e *Event) redact(customerID string) bool {
+	d, found := &e.Data, false
+	if c := d.Customer; c != nil && c.ID == customerID && *c != (Customer{ID: customerID}) {
+		d.Customer, found = &Customer{ID: customerID}, true
+	}
+	if d.Customer != nil && d.Customer.ID == customerID {
+		found = e.clearChanges(slices.Collect(maps.Keys(d.Changes))...) || found
+	}
+	if m := d.Message; m != nil && (m.Text != "" || m.HTML != "" || len(m.Attachments) > 0) && (m.Author.ID == customerID || d.Ticket != nil && d.Ticket.Customer != nil && d.Ticket.Customer.ID == customerID) {
+		found = true
+		m.Text, m.HTML, m.ExternalID, m.Attachments = "", "", "", []Attachment{}
+		if m.Author.Type == "customer" {
+			m.Author.Name = ""
+		}
+	}
+	if t := d.Ticket; t != nil && t.Customer != nil && t.Customer.ID == customerID {
+		if t.Subject != RedactedText || *t.Customer != (Customer{ID: customerID}) {
+			t.Subject, t.Customer, found = RedactedText, &Customer{ID: customerID}, true
+		}
+		found = e.clearChanges("subject", "metadata", "external_id") || found
+	}
+	return found
+}
+
+// clearChanges takes from changes what was before and what is now, and reports whether
+// there was anything before.
+func (e *Event) clearChanges(names ...string) bool {
+	found := false
+	for _, name := range names {
+		if c, ok := e.Data.Changes[name]; ok && c.From != nil {
+			e.Data.Changes[name], found = Change{}, true
+		}
+	}
+	return found
+}

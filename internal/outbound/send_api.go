@@ -1,0 +1,198 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+const (
+	callTimeout = 30 * time.Second
+	maxAnswer   = 4 << 20 // bytes; a list of a hundred messages is far smaller
+	// inFlightTime is for how long after a call began the provider may be at it,
+	// also when nobody waits for its answer any more, and what it took not be in
+	// its lists yet.
+	inFlightTime = callTimeout + 10*time.Second
+	// maxPages bounds a search.
+	maxPages = 20
+)
+
+// sendByAPI sends the message by the provider's API.
+func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
+	route := "api/" + a.connection.ID
+	if wait := a.routes.acquire(route, 0); wait > 0 {
+		return a.postpone(ctx, "", wait)
+	}
+	defer a.routes.release(route, 0)
+	credentials := a.connection.Credentials()
+	a.w.ReceiptURL = a.receiptURL()
+	tooLate := c.Check(&a.w.Outgoing, credentials)
+	if tooLate != nil && !errors.Is(tooLate, channel.ErrTooLate) {
+		// It could be sent when it was written; the credentials are others now.
+		return a.postpone(ctx, "the connection is not usable: "+problemText(tooLate), disabledWait)
+	}
+	call := c.SendCall(&a.w.Outgoing, credentials)
+	by := callRoute(call)
+	if !a.w.HandedAt.IsZero() && a.w.HandedBy != by {
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+	}
+	if !a.w.HandedAt.IsZero() {
+		if wait := time.Until(a.w.HandedAt.Add(a.scaled(inFlightTime))); wait > 0 {
+			return a.postpone(ctx, "", wait)
+		}
+		switch c := c.(type) {
+		case channel.Searcher:
+			id, err := a.search(ctx, c, credentials)
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case isInternal(err):
+				return err
+			case errors.Is(err, channel.ErrUnsearchable):
+				return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived + " (" + err.Error() + ")")})
+			case err != nil:
+				return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: err.Error()}, maxUnreachedRetries)
+			case id != "":
+				return a.conclude(ctx, outcome{verdict: channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{id}}})
+			}
+		case channel.IdempotentSender:
+			if tooLate != nil || !a.canRepeat(by, c.IdempotencyWindow()) {
+				return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+			}
+		default: // nor was there a receipt meanwhile
+			return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+		}
+	}
+	if tooLate != nil {
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(problemText(tooLate))})
+	}
+	if barred, err := a.isBlocked(ctx); barred || err != nil {
+		return err
+	}
+	if err := a.recordHandover(ctx, by); err != nil {
+		return err
+	}
+	answer, began, err := a.call(ctx, call)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return a.interrupted(ctx, began)
+	case err != nil && began:
+		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider did not answer: " + err.Error()}, maxUnreachedRetries)
+	case err != nil:
+		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider cannot be reached: " + err.Error()}, maxUnreachedRetries)
+	}
+	v := c.ReadSendResponse(&a.w.Outgoing, answer)
+	switch v.Verdict {
+	case channel.VerdictRetry, channel.VerdictUnclear:
+		if v.RetryAfter > 0 {
+			a.routes.pause(route, a.scaled(v.RetryAfter))
+		}
+		return a.retryOrFail(ctx, v, maxLaterRetries)
+	}
+	return a.conclude(ctx, outcome{verdict: v})
+}
+
+// callRoute names where a call goes: the provider, and the account at it where the
+// address names that.
+func callRoute(c channel.Call) string {
+	where, _, _ := strings.Cut(c.URL, "?")
+	return "call " + where
+}
+
+// retryOrFail concludes an attempt after which another may follow. One that may have
+// had its effect is looked at again when that can be found out: from the provider,
+// or by then from its receipt.
+func (a *attempt) retryOrFail(ctx context.Context, v channel.SendResult, tries int) error {
+	wait := a.backoff(a.w.Attempts+1, v.RetryAfter)
+	giveUp := a.w.Attempts+1 > len(backoffSchedule)+tries
+	if v.Verdict == channel.VerdictUnclear {
+		wait = max(wait, a.scaled(inFlightTime))
+	}
+	return a.conclude(ctx, outcome{verdict: v, wait: wait, giveUp: giveUp})
+}
+
+// receiptURL is where the provider reports what became of the message.
+func (a *attempt) receiptURL() string {
+	info := a.adapters[a.connection.Channel].Info()
+	return a.baseURL + info.Path + "?message=" + url.QueryEscape(a.w.ID)
+}
+
+// search asks the provider whether it has the message, and returns its id there;
+// empty when it does not.
+func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials channel.Credentials) (string, error) {
+	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.HandedAt)
+	for range maxPages {
+		answer, _, err := a.call(ctx, call)
+		if err != nil {
+			return "", fmt.Errorf("the provider cannot be asked whether it has the message: %w", err)
+		}
+		ids, more, err := c.ReadSearchResponse(&a.w.Outgoing, credentials, a.w.HandedAt, answer)
+		if err != nil {
+			return "", err
+		}
+		id, err := a.desk.FirstUnusedID(ctx, a.db, &a.w, ids)
+		if err != nil || id != "" {
+			return id, err
+		}
+		if more == nil {
+			return "", nil
+		}
+		call = *more
+	}
+	return "", errors.New("the provider's list of messages does not end")
+}
+
+// call makes a request. began says that the provider may have got it. The error
+// repeats neither address nor credentials.
+func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Response, began bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var wrote atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
+	req, err := c.Request(ctx)
+	if err != nil {
+		return a, false, err
+	}
+	transport := s.http
+	if c.Public() {
+		transport = s.publicHTTP
+	}
+	if transport == nil {
+		return a, false, errors.New("nothing in this program calls addresses of an organization's own")
+	}
+	// Not an http.Client: it would follow redirects.
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer within %s", callTimeout)
+		}
+		return a, wrote.Load(), err
+	}
+	defer resp.Body.Close()
+	a = channel.Response{Status: resp.StatusCode, Header: resp.Header}
+	if a.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return a, true, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return a, true, nil
+}
+
+// problemText is what a problem says to people.
+func problemText(err error) string {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return "it is not known why"
+	}
+	if len(p.Issues) > 0 {
+		return p.Issues[0].Path + " " + p.Issues[0].Message
+	}
+	return p.Message
+}

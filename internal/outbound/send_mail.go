@@ -1,0 +1,181 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/mail"
+)
+
+// sendByMail sends the message as a mail.
+func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error {
+	server, route := a.mail, "mail"
+	own, err := a.openMail(a.connection.Credentials())
+	if err != nil && a.w.HandedAt.IsZero() {
+		return a.postpone(ctx, "the connection cannot send: "+err.Error(), disabledWait)
+	}
+	if own != nil {
+		server, route = own, "mail/"+a.connection.ID
+	}
+	by := bySMTP
+	repeater, repeats := server.(mail.IdempotentSender)
+	if repeats {
+		by = "api " + repeater.IdempotencyScope()
+	}
+	repeats = repeats && err == nil && a.canRepeat(by, repeater.IdempotencyWindow())
+	if !a.w.HandedAt.IsZero() && !repeats {
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+	}
+	if barred, err := a.isBlocked(ctx); barred || err != nil {
+		return err
+	}
+	var memory int64
+	for _, f := range a.w.Files {
+		memory += 3 * f.Size // as it is, as base64, and as part of the mail
+	}
+	memory = min(memory, maxMemory)
+	if wait := a.routes.acquire(route, memory); wait > 0 {
+		return a.postpone(ctx, "", wait)
+	}
+	defer a.routes.release(route, memory)
+
+	for i := range a.w.Files {
+		data, err := a.content(ctx, i)
+		if errors.Is(err, blob.ErrNotFound) {
+			return a.conclude(ctx, outcome{verdict: refusedVerdict("the file " + a.w.Files[i].Name + " is gone")})
+		}
+		if err != nil {
+			return fmt.Errorf("load attachment: %w", err)
+		}
+		a.w.Files[i].Data = data
+	}
+	id, err := server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordHandover(ctx, by) })
+	for {
+		gone := a.refusedCc(err)
+		if gone == "" {
+			break
+		}
+		reason := mailErrorText(err)
+		if err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.RemoveCc(ctx, tx, &a.w, gone, reason) }); err != nil {
+			return fmt.Errorf("drop copy: %w", err)
+		}
+		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordHandover(ctx, by) })
+	}
+	if err == nil {
+		v := channel.SendResult{Verdict: channel.VerdictSent}
+		if id != "" {
+			v.ExternalIDs = []string{id}
+		}
+		return a.conclude(ctx, outcome{verdict: v})
+	}
+	e, _ := errors.AsType[*mail.Error](err)
+	unclear := e != nil && e.Unclear
+	switch {
+	case errors.Is(err, desk.ErrRecalled), isInternal(err):
+		return err
+	case ctx.Err() != nil && !unclear:
+		return a.interrupted(ctx, false)
+	case ctx.Err() != nil && repeats:
+		return a.interrupted(ctx, true)
+	case unclear && repeats && e.Temporary:
+		wait := max(a.backoff(a.w.Attempts+1, e.RetryAfter), a.scaled(inFlightTime))
+		return a.conclude(ctx, outcome{verdict: channel.SendResult{Verdict: channel.VerdictUnclear, Reason: mailErrorText(err)}, wait: wait})
+	case unclear:
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+	}
+	if e != nil && isThrottled(e) {
+		rest := e.RetryAfter
+		if rest == 0 {
+			rest = time.Minute
+		}
+		a.routes.pause(route, a.scaled(rest))
+	}
+	v := channel.SendResult{Verdict: channel.VerdictRetry, Reason: mailErrorText(err)}
+	wait, again := mail.Retry(a.w.Attempts+1, err)
+	if !again && e != nil && e.Op == mail.OpRecipient {
+		v.Recipient, v.Unreachable = strings.Trim(e.Recipient, "<>"), strings.HasPrefix(e.EnhancedCode, "5.1.")
+	}
+	return a.conclude(ctx, outcome{verdict: v, wait: a.scaled(wait), giveUp: !again})
+}
+
+// bySMTP is the way by a mail server, any: none recognises what it was handed.
+const bySMTP = "smtp"
+
+// canRepeat reports whether a far side that recognises what it was handed by a way
+// within a time still does, for the first that it may have been. What was handed over
+// by another way, it knows nothing of.
+func (a *attempt) canRepeat(by string, within time.Duration) bool {
+	return a.w.HandedAt.IsZero() || a.w.HandedBy == by && time.Since(a.w.DoubtedAt) < within
+}
+
+// refusedCc returns who of those who were to get a copy is what the mail server
+// refuses for good; empty when that is not the trouble.
+func (a *attempt) refusedCc(err error) string {
+	e, ok := errors.AsType[*mail.Error](err)
+	if !ok || e.Op != mail.OpRecipient || e.Temporary || e.Code == 530 {
+		return ""
+	}
+	for _, p := range a.w.Cc {
+		if a, err := mail.EnvelopeAddress(p.Email); err == nil && strings.EqualFold(a, e.Recipient) {
+			return p.Email
+		}
+	}
+	return ""
+}
+
+// isThrottled reports whether a mail server wants less of us, rather than not this
+// mail now.
+func isThrottled(e *mail.Error) bool {
+	if e.API {
+		return e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable
+	}
+	return e.Code == 421 || e.Code == 450 && strings.HasPrefix(e.EnhancedCode, "4.7.")
+}
+
+// mailErrorText says what went wrong with a mail.
+func mailErrorText(err error) string {
+	e, ok := errors.AsType[*mail.Error](err)
+	if !ok {
+		return "the mail could not be sent"
+	}
+	said := e.Text
+	if e.Code != 0 {
+		said = strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Code, e.EnhancedCode, e.Text))
+		said = strings.Join(strings.Fields(said), " ")
+	} else if e.Err != nil {
+		said = e.Err.Error()
+	}
+	by := "the mail server"
+	if e.API {
+		by = "the delivery provider"
+	}
+	what := by + " did not take the mail"
+	switch e.Op {
+	case mail.OpCompose:
+		what = "the mail cannot be written"
+	case mail.OpConnect:
+		what = by + " cannot be reached"
+	case mail.OpTLS:
+		what = "there is no safe connection to " + by
+	case mail.OpLogin:
+		what = by + " does not let us in"
+		if e.API {
+			what = by + " refuses the API key"
+		}
+	case mail.OpSender:
+		what = by + " does not take mail from our address"
+	case mail.OpRecipient:
+		what = by + " does not take mail for " + strings.Trim(e.Recipient, "<>")
+	case mail.OpStore:
+		what = "the mail could not be kept"
+	}
+	return what + ": " + said
+}

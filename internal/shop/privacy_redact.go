@@ -1,0 +1,287 @@
+package shop
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// batch bounds what one transaction deletes.
+const batch = 200
+
+func isNotFound(err error) bool { return err != nil && problem.Of(err) == problem.NotFound }
+
+// redactCustomer takes a customer, and all that was said with them, out of
+// everything. Who it is was written down first, since afterwards only that tells
+// what is left to do.
+func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
+	p, err := s.identify(ctx, r)
+	if err != nil {
+		return err
+	}
+	if p.CustomerID != "" {
+		if err := s.desk.Redact(ctx, p.OrganizationID, p.CustomerID); err != nil {
+			return fmt.Errorf("redact the customer: %w", err)
+		}
+	}
+	for _, k := range s.redactors {
+		if err := k.RedactPerson(ctx, p); err != nil {
+			return fmt.Errorf("redact what tells of the customer: %w", err)
+		}
+	}
+	if err := s.deletePersonExports(ctx, p, r.Subject); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		orders, err := deleteOrders(ctx, tx, p.Places, p.CustomerID, r.details.OrderIDs)
+		if err != nil {
+			return err
+		}
+		// What another shop of the organization has of them is that shop's, but it
+		// does not say any more whose it is.
+		for _, change := range []struct {
+			statement string
+			args      []any
+		}{
+			{"UPDATE shop_orders SET customer_id = NULL WHERE customer_id = $1 AND organization_id = $2", []any{p.CustomerID, p.OrganizationID}},
+			{"DELETE FROM shop_customers WHERE customer_id = $1 AND organization_id = $2 AND customer_id <> ''", []any{p.CustomerID, p.OrganizationID}},
+			{"DELETE FROM shop_customers WHERE place = ANY($1) AND external_id = $2", []any{p.Places, r.Subject}},
+			{"UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1) AND subject = $2", []any{p.Places, r.Subject}},
+		} {
+			if _, err := tx.Exec(ctx, change.statement, change.args...); err != nil {
+				return fmt.Errorf("forget customer: %w", err)
+			}
+		}
+		for _, at := range p.Places {
+			if r.Subject != "" {
+				if err := recordRedaction(ctx, tx, at, ofCustomer, r.Subject, r.ReceivedAt); err != nil {
+					return err
+				}
+			}
+			for _, id := range p.Names {
+				if err := recordRedaction(ctx, tx, at, ofOrder, id, r.ReceivedAt); err != nil {
+					return err
+				}
+			}
+		}
+		return s.complete(ctx, tx, r, map[string]any{"customer_known": p.CustomerID != "", "tickets": len(p.TicketIDs), "orders": orders})
+	})
+}
+
+// deleteOrders deletes orders, and returns of them, and returns how many.
+func deleteOrders(ctx context.Context, tx *db.Tx, places []string, customerID string, ids []string) (int, error) {
+	type key struct{ place, id string }
+	list, err := db.All(ctx, tx, func(row db.Row) (k key, err error) {
+		err = row.Scan(&k.place, &k.id)
+		return k, err
+	}, `DELETE FROM shop_orders WHERE place = ANY($1) AND (external_id = ANY($2) OR customer_id = $3)
+		RETURNING place, external_id`, places, append([]string{}, ids...), customerID)
+	if err != nil {
+		return 0, fmt.Errorf("delete orders: %w", err)
+	}
+	for _, k := range list {
+		if _, err := tx.Exec(ctx, "DELETE FROM shop_returns WHERE place = $1 AND order_id = $2", k.place, k.id); err != nil {
+			return 0, fmt.Errorf("delete returns: %w", err)
+		}
+	}
+	return len(list), nil
+}
+
+// redactShop takes everything that came from a shop out of everything.
+func (s *Service) redactShop(ctx context.Context, r *Request) error {
+	places, err := s.places(ctx, r)
+	if err != nil {
+		return err
+	}
+	var outcome struct {
+		Customers int `json:"customers"` // who were known only from it
+		Orders    int `json:"orders"`
+	}
+	for _, at := range places {
+		n, err := s.deletePlaceOrders(ctx, at)
+		if err != nil {
+			return err
+		}
+		outcome.Orders += n
+		if n, err = s.redactPlaceCustomers(ctx, r.OrganizationID, at); err != nil {
+			return err
+		}
+		outcome.Customers += n
+		for _, k := range s.redactors {
+			if err := k.RedactPlace(ctx, r.OrganizationID, at); err != nil {
+				return fmt.Errorf("redact what came from the shop: %w", err)
+			}
+		}
+	}
+	if err := s.deleteExports(ctx, "SELECT e.digest, e.blob_key FROM privacy_exports e JOIN privacy_requests q ON q.id = e.request_id WHERE q.place = ANY($1)", places); err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		for _, at := range places {
+			if err := recordRedaction(ctx, tx, at, ofPlace, "", r.ReceivedAt); err != nil {
+				return err
+			}
+			if err := s.connections.Retire(ctx, tx, r.OrganizationID, at); err != nil {
+				return fmt.Errorf("retire connection: %w", err)
+			}
+		}
+		if _, err := tx.Exec(ctx, "UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1)", places); err != nil {
+			return fmt.Errorf("forget whom requests were about: %w", err)
+		}
+		return s.complete(ctx, tx, r, map[string]any{"customers": outcome.Customers, "orders": outcome.Orders})
+	})
+}
+
+// deletePlaceOrders deletes a place's orders.
+func (s *Service) deletePlaceOrders(ctx context.Context, at string) (total int, err error) {
+	for {
+		n := 0
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			ids, err := db.All(ctx, tx, scanText, `DELETE FROM shop_orders WHERE place = $1 AND external_id IN (
+				SELECT external_id FROM shop_orders WHERE place = $1 ORDER BY external_id LIMIT $2) RETURNING external_id`, at, batch)
+			if err != nil {
+				return err
+			}
+			n = len(ids)
+			_, err = tx.Exec(ctx, "DELETE FROM shop_returns WHERE place = $1 AND order_id = ANY($2)", at, append([]string{}, ids...))
+			return err
+		})
+		if err != nil {
+			return total, fmt.Errorf("delete orders: %w", err)
+		}
+		if total += n; n == 0 {
+			return total, nil
+		}
+	}
+}
+
+// redactPlaceCustomers redacts those whom the desk knows only from a place, and takes
+// from the others what that place knows them by. It returns how many were redacted.
+func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at string) (total int, err error) {
+	type link struct {
+		externalID, customerID string
+		made                   bool
+	}
+	for {
+		links, err := db.All(ctx, s.db, func(row db.Row) (l link, err error) {
+			err = row.Scan(&l.externalID, &l.customerID, &l.made)
+			return l, err
+		}, "SELECT external_id, customer_id, made FROM shop_customers WHERE place = $1 ORDER BY external_id LIMIT $2", at, batch)
+		if err != nil {
+			return total, fmt.Errorf("find customers: %w", err)
+		}
+		if len(links) == 0 {
+			return total, nil
+		}
+		for _, l := range links {
+			alone, err := s.knownOnlyFrom(ctx, organizationID, at, l.customerID, l.made)
+			if err != nil {
+				return total, err
+			}
+			if alone != nil {
+				if err := s.redactPerson(ctx, alone); err != nil {
+					return total, err
+				}
+				total++
+			}
+			err = s.db.Write(ctx, func(tx *db.Tx) error {
+				if alone == nil && l.customerID != "" {
+					if err := s.desk.RemoveIdentities(ctx, tx, organizationID, at, l.customerID); err != nil && !isNotFound(err) {
+						return err
+					}
+				}
+				if alone == nil && l.made {
+					// Who stays for another place goes with that one.
+					if _, err := tx.Exec(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", l.customerID, at, true); err != nil {
+						return err
+					}
+				}
+				_, err := tx.Exec(ctx, "DELETE FROM shop_customers WHERE place = $1 AND external_id = $2", at, l.externalID)
+				return err
+			})
+			if err != nil {
+				return total, fmt.Errorf("forget customer: %w", err)
+			}
+		}
+	}
+}
+
+// knownOnlyFrom returns who a customer is, if the desk knows them only from a place:
+// they came from there, nothing was ever said with them, and no other place has
+// them.
+func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, customerID string, made bool) (*Person, error) {
+	if !made || customerID == "" {
+		return nil, nil
+	}
+	var elsewhere int
+	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM shop_customers WHERE customer_id = $1 AND place <> $2", customerID, at).Scan(&elsewhere); err != nil {
+		return nil, fmt.Errorf("look for the customer elsewhere: %w", err)
+	}
+	if elsewhere > 0 {
+		return nil, nil
+	}
+	d, err := s.desk.Dossier(ctx, s.db, organizationID, customerID)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find what there is of the customer: %w", err)
+	}
+	if len(d.Person.TicketIDs) > 0 {
+		return nil, nil
+	}
+	p := d.Person
+	p.OrganizationID, p.CustomerID, p.Places = organizationID, customerID, []string{at}
+	return &p, nil
+}
+
+func (s *Service) redactPerson(ctx context.Context, p *Person) error {
+	if err := s.desk.Redact(ctx, p.OrganizationID, p.CustomerID); err != nil {
+		return fmt.Errorf("redact the customer: %w", err)
+	}
+	for _, k := range s.redactors {
+		if err := k.RedactPerson(ctx, p); err != nil {
+			return fmt.Errorf("redact what tells of the customer: %w", err)
+		}
+	}
+	return nil
+}
+
+// deletePersonExports deletes the archives of what is known of somebody.
+func (s *Service) deletePersonExports(ctx context.Context, p *Person, subject string) error {
+	if subject == "" {
+		return nil
+	}
+	return s.deleteExports(ctx, `SELECT e.digest, e.blob_key FROM privacy_exports e JOIN privacy_requests q ON q.id = e.request_id
+		WHERE q.place = ANY($1) AND q.subject = $2`, p.Places, subject)
+}
+
+// deleteExports deletes archives that a query chooses. The content of each is its own,
+// so nothing else needs it.
+func (s *Service) deleteExports(ctx context.Context, query string, args ...any) error {
+	type export struct {
+		digest []byte
+		key    string
+	}
+	list, err := db.All(ctx, s.db, func(row db.Row) (e export, err error) {
+		err = row.Scan(&e.digest, &e.key)
+		return e, err
+	}, query, args...)
+	if err != nil {
+		return fmt.Errorf("find archives: %w", err)
+	}
+	for _, e := range list {
+		if err := s.blob.Delete(ctx, e.key); err != nil {
+			return fmt.Errorf("delete archive: %w", err)
+		}
+		if err := s.db.Write(ctx, func(tx *db.Tx) error {
+			_, err := tx.Exec(ctx, "DELETE FROM privacy_exports WHERE digest = $1", e.digest)
+			return err
+		}); err != nil {
+			return fmt.Errorf("delete archive: %w", err)
+		}
+	}
+	return nil
+}
