@@ -50,7 +50,7 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	}
 	debug.FreeOSMemory() // what was used before is not this measurement's
 	peak := watchMemory()
-	got, err := signInElsewhere(ctx, crowd{URL: p.url, Clients: 500, N: n})
+	got, err := signInElsewhere(ctx, crowdOrder{URL: p.url, Clients: 500, N: n})
 	used := peak()
 	if err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	}, p.stop()
 }
 
-// crowd is the people that createPeople made, who sign in one after the other
+// crowdOrder is the people that createPeople made, who sign in one after the other
 // from each of so many clients.
-type crowd struct {
+type crowdOrder struct {
 	URL        string
 	Clients, N int
 	// Wrong is the address that all come from with wrong passwords for people that do
@@ -84,37 +84,37 @@ type crowd struct {
 	Wrong string
 }
 
-// crowded is how long all of a crowd took, and each one.
-type crowded struct {
+// crowdResult is how long all of a crowd took, and each one.
+type crowdResult struct {
 	Took      time.Duration
 	Latencies []time.Duration
 }
 
 // signInElsewhere has this program run once more, to be the crowd: 500 clients
 // need as much memory as what serves them.
-func signInElsewhere(ctx context.Context, c crowd) (crowded, error) {
+func signInElsewhere(ctx context.Context, c crowdOrder) (crowdResult, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return crowded{}, err
+		return crowdResult{}, err
 	}
 	in, err := json.Marshal(c)
 	if err != nil {
-		return crowded{}, err
+		return crowdResult{}, err
 	}
 	cmd := exec.CommandContext(ctx, self, "-crowd", string(in))
 	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()
 	if err != nil {
-		return crowded{}, fmt.Errorf("clients: %w", err)
+		return crowdResult{}, fmt.Errorf("clients: %w", err)
 	}
-	var out crowded
+	var out crowdResult
 	err = json.Unmarshal(text, &out)
 	return out, err
 }
 
-// beCrowd is what the other process does. The outcome goes to standard output.
-func beCrowd(ctx context.Context, order string) error {
-	var c crowd
+// runCrowd is what the other process does. The outcome goes to standard output.
+func runCrowd(ctx context.Context, order string) error {
+	var c crowdOrder
 	if err := json.Unmarshal([]byte(order), &c); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func beCrowd(ctx context.Context, order string) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(crowded{took, latencies})
+	return json.NewEncoder(os.Stdout).Encode(crowdResult{took, latencies})
 }
 
 // createPeople makes n people with the same password, and returns its hash.

@@ -31,7 +31,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	if b.short {
 		size.Rides = 10_000
 	}
-	data := filepath.Join(cmp.Or(b.keep, b.dir), "fleet")
+	data := filepath.Join(cmp.Or(b.dataDir, b.dir), "fleet")
 	_, err := os.Stat(data)
 	made := err == nil
 	p, err := b.open(ctx, data, false)
@@ -61,7 +61,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	f := &fleetLoad{program: p, key: key, size: size}
-	if err := f.look(ctx); err != nil {
+	if err := f.readPlaces(ctx); err != nil {
 		return nil, err
 	}
 	for _, measure := range []func(ctx context.Context, b *bench) ([]row, error){f.space, f.analytics, f.export, f.rides, f.bulk} {
@@ -105,8 +105,8 @@ func (f *fleetLoad) request(ctx context.Context, method, path, body string, head
 	return r, nil
 }
 
-// look reads who can ride what, and where vehicles are.
-func (f *fleetLoad) look(ctx context.Context) error {
+// readPlaces reads who can ride what, and where vehicles are.
+func (f *fleetLoad) readPlaces(ctx context.Context) error {
 	each := func(path string, fn func(line []byte) error) error {
 		r, err := f.request(ctx, http.MethodGet, path, "", "Accept", "application/x-ndjson")
 		if err != nil {

@@ -22,8 +22,8 @@ func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 		n = 2_000
 	}
 	dir := b.dir
-	if b.keep != "" && !b.short {
-		dir = b.keep
+	if b.dataDir != "" && !b.short {
+		dir = b.dataDir
 	}
 	p, err := b.open(ctx, filepath.Join(dir, "inbox"), false)
 	if err != nil {

@@ -77,8 +77,8 @@ func (b *bench) open(ctx context.Context, data string, worker bool) (*program, e
 	return p, err
 }
 
-// hold keeps the deliveries of webhooks waiting until release.
-func (p *program) hold(ctx context.Context, webhooks ...string) error {
+// holdLanes keeps the deliveries of webhooks waiting until release.
+func (p *program) holdLanes(ctx context.Context, webhooks ...string) error {
 	return p.DB.Write(ctx, func(tx *db.Tx) error {
 		for _, id := range webhooks {
 			if _, err := tx.Exec(ctx, "INSERT INTO held_lanes (kind, lane) VALUES ('webhook', $1)", id); err != nil {
@@ -89,7 +89,7 @@ func (p *program) hold(ctx context.Context, webhooks ...string) error {
 	})
 }
 
-func (p *program) release(ctx context.Context) error {
+func (p *program) releaseLanes(ctx context.Context) error {
 	return p.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "DELETE FROM held_lanes")
 		return err

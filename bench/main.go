@@ -48,7 +48,7 @@ var benchmarks = []benchmark{
 	{"sms accept while busy", acceptWhileBusy},
 	{"sms to ticket", smsToTicket},
 	{"deliveries", deliveries},
-	{"hanging receivers", hangingReceivers},
+	{"hanging receivers", slowReceivers},
 	{"beside a backlog", besideBacklog},
 	{"password sign-ins", passwordSignIns},
 	{"signin beside wrong ones", signInBesideWrong},
@@ -64,9 +64,9 @@ var benchmarks = []benchmark{
 
 // bench is what the benchmarks share.
 type bench struct {
-	short bool
-	dir   string // removed at the end
-	keep  string // for the fleet and the inbox, instead; empty: none
+	short   bool
+	dir     string // removed at the end
+	dataDir string // for the fleet and the inbox, instead; empty: none
 }
 
 // scale returns n, or a small part of it in a short run.
@@ -99,7 +99,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if *clients != "" {
-		if err := beCrowd(ctx, *clients); err != nil {
+		if err := runCrowd(ctx, *clients); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -118,7 +118,7 @@ func measure(ctx context.Context, only string, short bool, keep string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{short: short, dir: dir, keep: keep}
+	b := &bench{short: short, dir: dir, dataDir: keep}
 	var rows []row
 	for _, m := range benchmarks {
 		if !strings.Contains(m.name, only) {

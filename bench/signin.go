@@ -34,7 +34,7 @@ func signInBesideWrong(ctx context.Context, b *bench) ([]row, error) {
 		ended := make(chan error, 1)
 		attacker := fmt.Sprintf("203.0.113.%d", round+1)
 		go func() {
-			_, err := signInElsewhere(ctx, crowd{URL: p.url, Clients: clients, N: wrong, Wrong: attacker})
+			_, err := signInElsewhere(ctx, crowdOrder{URL: p.url, Clients: clients, N: wrong, Wrong: attacker})
 			ended <- err
 		}()
 		before := len(beside)

@@ -199,7 +199,7 @@ func smsToTicket(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.hold(ctx, w.ID); err != nil {
+	if err := p.holdLanes(ctx, w.ID); err != nil {
 		return nil, err
 	}
 	if _, _, err := post(ctx, texts(p.url, n, n), clients); err != nil {

@@ -71,7 +71,7 @@ func deliver(ctx context.Context, b *bench, receivers, n int) (got, bare float64
 		if err != nil {
 			return 0, 0, err
 		}
-		if err := p.hold(ctx, w.ID); err != nil {
+		if err := p.holdLanes(ctx, w.ID); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -84,7 +84,7 @@ func deliver(ctx context.Context, b *bench, receivers, n int) (got, bare float64
 	}); err != nil {
 		return 0, 0, err
 	}
-	if err := p.release(ctx); err != nil {
+	if err := p.releaseLanes(ctx); err != nil {
 		return 0, 0, err
 	}
 	if err := p.stop(); err != nil {
@@ -146,10 +146,10 @@ func ceilingPost(ctx context.Context, to []*receiver, n int) (float64, error) {
 	return perSecond(n, time.Since(start)), nil
 }
 
-// hangingReceivers measures the time from an event to its arrival, at 200
+// slowReceivers measures the time from an event to its arrival, at 200
 // deliveries a second in all, without and with receivers that hold every request
 // for 30 s: one beside nine, and 100 beside 100.
-func hangingReceivers(ctx context.Context, b *bench) ([]row, error) {
+func slowReceivers(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for _, c := range []struct {
 		healthy, hanging int

@@ -174,8 +174,8 @@ func (p *program) session(u account.User) []*http.Cookie {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	gate := browser.Gate{Accounts: p.Accounts}
-	p.opened[u.ID] = gate.SignedIn(in.Tokens)
+	gate := browser.SessionAuth{Accounts: p.Accounts}
+	p.opened[u.ID] = gate.SetSession(in.Tokens)
 	return p.opened[u.ID]
 }
 

@@ -75,8 +75,8 @@ func (c *auditListCmd) Run(ctx context.Context, e *env) error {
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(t, "TIME\tACTION\tOUTCOME\tACTOR\tTARGET\tADDRESS")
 			for _, s := range shown {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.At.Format(time.RFC3339), s.Action, orElse(s.Outcome, "done"),
-					oneLine(string(s.Actor.Type)+" "+orElse(s.Actor.Email, s.Actor.ID)), orElse(oneLine(orElse(s.Target.Name, s.Target.ID)), "-"), orElse(s.IP, "-"))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.At.Format(time.RFC3339), s.Action, firstNonEmpty(s.Outcome, "done"),
+					oneLine(string(s.Actor.Type)+" "+firstNonEmpty(s.Actor.Email, s.Actor.ID)), firstNonEmpty(oneLine(firstNonEmpty(s.Target.Name, s.Target.ID)), "-"), firstNonEmpty(s.IP, "-"))
 			}
 			t.Flush()
 		})
@@ -167,12 +167,12 @@ func printReports(w io.Writer, reports []audit.Report) {
 		entries += r.Sequence
 		before += r.BeforeChain
 		if !r.OK {
-			fmt.Fprintf(w, "BROKEN  %s  organization %s  entry %d: %s\n", r.Ledger, orElse(r.OrganizationID, "(the deployment)"), r.FirstBad, r.Problem)
+			fmt.Fprintf(w, "BROKEN  %s  organization %s  entry %d: %s\n", r.Ledger, firstNonEmpty(r.OrganizationID, "(the deployment)"), r.FirstBad, r.Problem)
 		}
 	}
 	fmt.Fprintf(w, "Verified %d entries in %d chains, and %d from before the chains.\n", entries, len(reports)-len(empty), before)
 	for _, r := range empty {
-		fmt.Fprintf(w, "EMPTY   %s  organization %s: no entry was ever recorded\n", r.Ledger, orElse(r.OrganizationID, "(the deployment)"))
+		fmt.Fprintf(w, "EMPTY   %s  organization %s: no entry was ever recorded\n", r.Ledger, firstNonEmpty(r.OrganizationID, "(the deployment)"))
 	}
 }
 
@@ -204,7 +204,7 @@ func (e *env) progress() func(organizationID string, done, total int64) {
 	return func(organizationID string, done, total int64) {
 		if now := time.Now(); now.Sub(last) >= time.Second {
 			last = now
-			fmt.Fprintf(e.err, "organization %s: %d of %d entries\n", orElse(organizationID, "(the deployment)"), done, total)
+			fmt.Fprintf(e.err, "organization %s: %d of %d entries\n", firstNonEmpty(organizationID, "(the deployment)"), done, total)
 		}
 	}
 }

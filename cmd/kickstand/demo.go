@@ -98,7 +98,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 			return fmt.Errorf("demo: %w", err)
 		}
 		password := strings.ToLower(rand.Text()[:12])
-		organization, err := fillDemo(ctx, a, demoFilling{here: ln.Addr().String(), secrets: secrets, listenSecret: listenSecret, password: password})
+		organization, err := fillDemo(ctx, a, demoData{here: ln.Addr().String(), secrets: secrets, listenSecret: listenSecret, password: password})
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
@@ -200,7 +200,7 @@ func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	if err != nil {
 		return "", false
 	}
-	return file.BaseURL, accepted(req) == nil
+	return file.BaseURL, sendExpectingOK(req) == nil
 }
 
 // demoConnections are of every channel that can be connected.
@@ -219,20 +219,20 @@ var demoConnections = []connection.New{
 	{Channel: "payments-connect", Address: demoAccount, Name: "Connected account"},
 }
 
-// writing is something that comes in when the demo begins.
-type writing struct {
+// demoMessage is something that comes in when the demo begins.
+type demoMessage struct {
 	channel, event string // of the trigger; no event: its first
 	from, text     string // empty: as the trigger has it
 	mail           []byte // nil: none
 }
 
-// demoWritings are something for every channel.
-func demoWritings() []writing {
+// demoMessages are something for every channel.
+func demoMessages() []demoMessage {
 	letter := func(to, from, name, subject, text string) []byte {
 		return fmt.Appendf(nil, "From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
 			name, from, to, subject, time.Now().Format(time.RFC1123Z), randomHex(12), text)
 	}
-	return []writing{
+	return []demoMessage{
 		{channel: "sms", from: "+14155550171", text: "Hi, scooter B-0417 beeps but does not start. I am at Market Street."},
 		{channel: "sms", from: "+14155550172", text: "I was charged twice for my ride this morning."},
 		{channel: "sms", from: "+14155550171", text: "Update: it works now, thanks!"},
@@ -256,8 +256,8 @@ func demoWritings() []writing {
 	}
 }
 
-// demoFilling is what the demo's organization is made with.
-type demoFilling struct {
+// demoData is what the demo's organization is made with.
+type demoData struct {
 	here         string            // host and port of the server
 	secrets      map[string]string // of the channels
 	listenSecret string            // of the webhook
@@ -266,7 +266,7 @@ type demoFilling struct {
 
 // fillDemo makes the organization, whose id it returns, and has its first
 // customers write, by the same signed requests that a provider would send.
-func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization string, err error) {
+func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string, err error) {
 	o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: demoOrg, Plan: account.Business})
 	if err != nil {
 		return "", err
@@ -289,16 +289,16 @@ func fillDemo(ctx context.Context, a *app.App, f demoFilling) (organization stri
 	for _, c := range triggers() {
 		channels[c.name] = c
 	}
-	for _, w := range demoWritings() {
+	for _, w := range demoMessages() {
 		c := channels[w.channel]
 		// Signed for the public address, which may lead here only from outside.
-		s := triggering{ctx: ctx, base: a.BaseURL, secret: f.secrets[w.channel], event: orElse(w.event, c.events[0]), file: w.mail}
+		s := triggerRequest{ctx: ctx, base: a.BaseURL, secret: f.secrets[w.channel], event: firstNonEmpty(w.event, c.events[0]), file: w.mail}
 		req, err := c.request(&triggerCmd{From: w.from, Text: w.text}, s)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", w.channel, err)
 		}
 		req.URL.Scheme, req.Host, req.URL.Host = "http", req.URL.Host, f.here
-		if err := accepted(req); err != nil {
+		if err := sendExpectingOK(req); err != nil {
 			return "", err
 		}
 	}
@@ -331,7 +331,7 @@ func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[api
 	return keys, nil
 }
 
-func accepted(req *http.Request) error {
+func sendExpectingOK(req *http.Request) error {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 			fmt.Fprintln(t, "ID\tRECEIVED\tCHANNEL\tSTATE\tKIND\tFROM\tTO\tORGANIZATION\tWHY")
 			for _, s := range shown.Events {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, at(&s.ReceivedAt), s.Channel, s.State,
-					cell(s.Kind), cell(s.Sender), cell(s.Address), orElse(s.Organization, "-"), cell(s.Error))
+					cell(s.Kind), cell(s.Sender), cell(s.Address), firstNonEmpty(s.Organization, "-"), cell(s.Error))
 			}
 			t.Flush()
 			if shown.Next != "" {
@@ -141,7 +141,7 @@ func cell(s string) string {
 	if utf8.RuneCountInString(s) > 60 {
 		s = string([]rune(s)[:59]) + "…"
 	}
-	return orElse(s, "-")
+	return firstNonEmpty(s, "-")
 }
 
 type inboundShowCmd struct {
@@ -170,7 +170,7 @@ func (c *inboundShowCmd) Run(ctx context.Context, e *env) error {
 	return e.with(ctx, func(a *app.App) error {
 		found, err := a.Inbound.Find(ctx, c.Event)
 		if err != nil {
-			return seek(err, "inbound list")
+			return withListHint(err, "inbound list")
 		}
 		if err := a.Inbound.RecordView(ctx, found); err != nil {
 			return err
@@ -197,7 +197,7 @@ func (c *inboundShowCmd) Run(ctx context.Context, e *env) error {
 const maxShown = 32 << 10
 
 func (s *shownRaw) write(w io.Writer) {
-	fmt.Fprintf(w, "%s, %s of %s, received %s: %s\n", s.ID, orElse(s.Kind, "event"), s.Channel, at(&s.ReceivedAt), s.State)
+	fmt.Fprintf(w, "%s, %s of %s, received %s: %s\n", s.ID, firstNonEmpty(s.Kind, "event"), s.Channel, at(&s.ReceivedAt), s.State)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, line := range [][2]string{
 		{"From", s.Sender}, {"To", s.Address}, {"Organization", s.Organization}, {"Connection", s.ConnectionID}, {"Verified by", s.VerifiedBy},
@@ -251,11 +251,11 @@ func (c *inboundRouteCmd) Run(ctx context.Context, e *env) error {
 	if c.Connection != "" {
 		return e.with(ctx, func(a *app.App) error {
 			if _, err := a.Inbound.Find(ctx, c.Event); err != nil {
-				return seek(err, "inbound list --state unrouted")
+				return withListHint(err, "inbound list --state unrouted")
 			}
 			routed, err := a.Inbound.Route(ctx, c.Event, c.Connection)
 			if err != nil {
-				return seek(err, "channel list --org SLUG")
+				return withListHint(err, "channel list --org SLUG")
 			}
 			return e.printRouted(ctx, a, routed)
 		})
@@ -263,7 +263,7 @@ func (c *inboundRouteCmd) Run(ctx context.Context, e *env) error {
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
 		routed, err := a.Inbound.RouteTo(ctx, c.Event, organizationID)
 		if err != nil {
-			return seek(err, "inbound list --state unrouted")
+			return withListHint(err, "inbound list --state unrouted")
 		}
 		return e.printRouted(ctx, a, routed)
 	})
@@ -276,16 +276,16 @@ func (e *env) printRouted(ctx context.Context, a *app.App, routed *inbound.Event
 	}
 	routed.URL, routed.Header = "", nil
 	return e.print(shownEvent{routed, bySlug[routed.OrganizationID]}, func(w io.Writer) {
-		fmt.Fprintln(w, fate(routed))
+		fmt.Fprintln(w, processingState(routed))
 	})
 }
 
-// fate says what becomes of an event that was to be processed.
-func fate(e *inbound.Event) string {
+// processingState says what becomes of an event that was to be processed.
+func processingState(e *inbound.Event) string {
 	if e.State == inbound.Accepted {
 		return e.ID + " will be processed by the server.\nNext: kickstand inbound show " + e.ID
 	}
-	return e.ID + " is " + string(e.State) + ": " + oneLine(printable(orElse(e.Error, string(e.Result))))
+	return e.ID + " is " + string(e.State) + ": " + oneLine(printable(firstNonEmpty(e.Error, string(e.Result))))
 }
 
 type inboundReplayCmd struct {
@@ -349,7 +349,7 @@ func (c *inboundReplayCmd) byID(ctx context.Context, e *env, a *app.App) error {
 		replayed, err := a.Inbound.Replay(ctx, id)
 		switch {
 		case problem.Of(err) == problem.NotFound:
-			failed = append(failed, seek(err, "inbound list"))
+			failed = append(failed, withListHint(err, "inbound list"))
 		case err != nil:
 			failed = append(failed, fmt.Errorf("%s: %w", id, err))
 		default:
@@ -359,7 +359,7 @@ func (c *inboundReplayCmd) byID(ctx context.Context, e *env, a *app.App) error {
 	}
 	err = e.print(shown, func(w io.Writer) {
 		for _, s := range shown {
-			fmt.Fprintln(w, fate(s.Event))
+			fmt.Fprintln(w, processingState(s.Event))
 		}
 	})
 	return errors.Join(append(failed, err)...)

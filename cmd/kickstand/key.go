@@ -64,24 +64,24 @@ type shownKey struct {
 
 func showKey(k apikey.Key) shownKey {
 	return shownKey{
-		ID: k.ID, Name: k.Name, Service: k.Service, Environment: k.Environment, PartialKey: k.PartialKey, Level: given(k.Level),
-		Resources: k.Resources, Scope: k.Scope, AllowedIPs: k.AllowedIPs.Strings(), RateLimit: given(k.RateLimit),
+		ID: k.ID, Name: k.Name, Service: k.Service, Environment: k.Environment, PartialKey: k.PartialKey, Level: orNil(k.Level),
+		Resources: k.Resources, Scope: k.Scope, AllowedIPs: k.AllowedIPs.Strings(), RateLimit: orNil(k.RateLimit),
 		ExpiresAt: momentOf(k.ExpiresAt), Status: k.Status(time.Now()), CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt,
-		LastUsedAt: momentOf(k.LastUsedAt), LastUsedIP: given(k.LastUsedIP), RevokedAt: momentOf(k.RevokedAt),
-		RevokedBy: given(k.RevokedBy), RotatedFrom: given(k.RotatedFrom), ReplacedBy: given(k.ReplacedBy), OrganizationID: k.OrganizationID,
+		LastUsedAt: momentOf(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), RevokedAt: momentOf(k.RevokedAt),
+		RevokedBy: orNil(k.RevokedBy), RotatedFrom: orNil(k.RotatedFrom), ReplacedBy: orNil(k.ReplacedBy), OrganizationID: k.OrganizationID,
 	}
 }
 
-// given is nil for what was not given.
-func given[T comparable](v T) *T {
+// orNil is nil for what was not given.
+func orNil[T comparable](v T) *T {
 	if v == *new(T) {
 		return nil
 	}
 	return &v
 }
 
-// may says what a key may do, for a person.
-func (s *shownKey) may() string {
+// permissions says what a key may do, for a person.
+func (s *shownKey) permissions() string {
 	var parts []string
 	if s.Level != nil {
 		parts = append(parts, strings.ReplaceAll(string(*s.Level), "_", " "))
@@ -96,10 +96,10 @@ func (s *shownKey) may() string {
 			for i, a := range actions {
 				words[i] = string(a)
 			}
-			named = append(named, resource+": "+orElse(strings.Join(words, ", "), "nothing"))
+			named = append(named, resource+": "+firstNonEmpty(strings.Join(words, ", "), "nothing"))
 		}
 		slices.Sort(named)
-		parts = append(parts, orElse(strings.Join(named, "; "), "nothing"))
+		parts = append(parts, firstNonEmpty(strings.Join(named, "; "), "nothing"))
 	}
 	return strings.Join(parts, ", of which ")
 }
@@ -109,7 +109,7 @@ func (e *env) printToken(k apikey.Key, t apikey.Token, next string) error {
 	shown := showKey(k)
 	shown.Key = t.Reveal()
 	return e.print(shown, func(w io.Writer) {
-		fmt.Fprintf(w, "%s\n\n%s key %q may: %s.\n", shown.Key, shown.Service, shown.Name, shown.may())
+		fmt.Fprintf(w, "%s\n\n%s key %q may: %s.\n", shown.Key, shown.Service, shown.Name, shown.permissions())
 		fmt.Fprintln(w, "The key is shown only now. Whoever has it may do the same: keep it where you keep secrets.")
 		if shown.Environment == apikey.Live {
 			fmt.Fprintln(w, "It is a live key: what is done with it is done with real data.")
@@ -204,7 +204,7 @@ func (c *keyListCmd) Run(ctx context.Context, e *env) error {
 			fmt.Fprintln(t, "NAME\tSERVICE\tENVIRONMENT\tKEY\tSTATUS\tMAY\tLAST USED\tEXPIRES\tID")
 			for _, s := range shown {
 				fmt.Fprintf(t, "%s\t%s\t%s\t…%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(s.Name), s.Service, s.Environment, s.PartialKey, s.Status,
-					s.may(), at(s.LastUsedAt), at(s.ExpiresAt), s.ID)
+					s.permissions(), at(s.LastUsedAt), at(s.ExpiresAt), s.ID)
 			}
 			t.Flush()
 		})
@@ -216,7 +216,7 @@ func (e *env) withKey(ctx context.Context, id string, fn func(a *app.App, k apik
 	return e.with(ctx, func(a *app.App) error {
 		k, err := a.Keys.FindAnywhere(ctx, id)
 		if err != nil {
-			return seek(err, "key list --org SLUG")
+			return withListHint(err, "key list --org SLUG")
 		}
 		return fn(a, k)
 	})

@@ -44,7 +44,7 @@ func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(t, "RECEIVED\tSHOP\tASKED\tCUSTOMER\tDUE\tDONE\tTRIES\tTROUBLE")
 			for _, r := range list {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", at(&r.ReceivedAt), oneLine(r.Shop), asked(r.Kind), orElse(oneLine(r.Subject), "-"),
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", at(&r.ReceivedAt), oneLine(r.Shop), privacyText(r.Kind), firstNonEmpty(oneLine(r.Subject), "-"),
 					r.DueAt.Format(time.DateOnly), at(momentOf(r.CompletedAt)), r.Attempts, oneLine(r.Error))
 			}
 			t.Flush()
@@ -52,8 +52,8 @@ func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// asked says in words what the law asks for.
-func asked(k channel.PrivacyKind) string {
+// privacyText says in words what the law asks for.
+func privacyText(k channel.PrivacyKind) string {
 	switch k {
 	case channel.PrivacyDataRequest:
 		return "show a customer's data"

@@ -96,7 +96,7 @@ func (c *orgDefaultCmd) Run(ctx context.Context, e *env) error {
 	return e.with(ctx, func(a *app.App) error {
 		o, err := a.Accounts.SetDefaultOrganization(ctx, c.Slug)
 		if err != nil {
-			return seek(err, "org list")
+			return withListHint(err, "org list")
 		}
 		record := struct {
 			ID      string `json:"id"`
@@ -132,12 +132,12 @@ func (c *orgSignInCmd) Run(ctx context.Context, e *env) error {
 		var err error
 		if c.ProviderOnly != nil {
 			if o, err = a.Accounts.RequireProviderByOperator(ctx, c.Slug, policy); err != nil {
-				return seek(err, "org list")
+				return withListHint(err, "org list")
 			}
 		}
 		if c.SecondFactor != "" {
 			if o, err = a.Accounts.RequireSecondFactorByOperator(ctx, c.Slug, c.SecondFactor == "required"); err != nil {
-				return seek(err, "org list")
+				return withListHint(err, "org list")
 			}
 		}
 		record := struct {
@@ -159,16 +159,16 @@ type orgListCmd struct{}
 
 // shownOrganization is an organization with what it pays for.
 type shownOrganization struct {
-	ID           string        `json:"id"`
-	Name         string        `json:"name"`
-	Slug         string        `json:"slug"`
-	Default      bool          `json:"default"` // it gets what no connection claims
-	MadeBy       account.Maker `json:"made_by"`
-	Plan         account.Plan  `json:"plan"`
-	PendingPlan  account.Plan  `json:"pending_plan,omitempty"`
-	PastDue      bool          `json:"past_due"`
-	Subscription string        `json:"subscription,omitempty"` // the payment provider's id
-	Status       string        `json:"subscription_status,omitempty"`
+	ID           string          `json:"id"`
+	Name         string          `json:"name"`
+	Slug         string          `json:"slug"`
+	Default      bool            `json:"default"` // it gets what no connection claims
+	MadeBy       account.Creator `json:"made_by"`
+	Plan         account.Plan    `json:"plan"`
+	PendingPlan  account.Plan    `json:"pending_plan,omitempty"`
+	PastDue      bool            `json:"past_due"`
+	Subscription string          `json:"subscription,omitempty"` // the payment provider's id
+	Status       string          `json:"subscription_status,omitempty"`
 }
 
 func (*orgListCmd) Run(ctx context.Context, e *env) error {
@@ -187,7 +187,7 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 			if err != nil {
 				return err
 			}
-			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, o.ID == byDefault, o.MadeBy, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status}
+			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, o.ID == byDefault, o.CreatedBy, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status}
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
@@ -208,7 +208,7 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 				if s.Default {
 					byDefault = "yes"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Slug, oneLine(s.Name), byDefault, s.MadeBy, s.Plan, orElse(payment, "-"), orElse(s.Subscription, "-"), s.ID)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Slug, oneLine(s.Name), byDefault, s.MadeBy, s.Plan, firstNonEmpty(payment, "-"), firstNonEmpty(s.Subscription, "-"), s.ID)
 			}
 			t.Flush()
 			if byDefault == "" {
@@ -464,13 +464,13 @@ func (c *channelListCmd) Run(ctx context.Context, e *env) error {
 // table prints connections for people.
 func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
 	if len(shown) == 0 {
-		fmt.Fprintf(w, "No channel is connected yet.\nNext: kickstand channel connect sms --org %s --address +14155550100\n", orElse(c.Org, "SLUG"))
+		fmt.Fprintf(w, "No channel is connected yet.\nNext: kickstand channel connect sms --org %s --address +14155550100\n", firstNonEmpty(c.Org, "SLUG"))
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "CHANNEL\tADDRESS\tNAME\tENABLED\tPROOF\tORGANIZATION\tID")
 	for _, s := range shown {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", s.Channel, s.Address, cell(s.Name), s.Enabled, orElse(string(s.Proof.Method), string(s.Proof.State)), s.Organization, s.ID)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", s.Channel, s.Address, cell(s.Name), s.Enabled, firstNonEmpty(string(s.Proof.Method), string(s.Proof.State)), s.Organization, s.ID)
 	}
 	t.Flush()
 	for _, s := range shown {

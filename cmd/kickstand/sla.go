@@ -114,13 +114,13 @@ func (c *slaSetCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(set, func(w io.Writer) {
 			fmt.Fprintf(w, "New %s tickets of %s: first response %s, resolution %s, %s.\n",
-				set.Priority, c.Org, promised(set.FirstResponseMinutes), promised(set.ResolutionMinutes), counted(set.Hours))
+				set.Priority, c.Org, targetText(set.FirstResponseMinutes), targetText(set.ResolutionMinutes), hoursText(set.Hours))
 		})
 	})
 }
 
-// promised is a time as people read it.
-func promised(minutes int64) string {
+// targetText is a time as people read it.
+func targetText(minutes int64) string {
 	if minutes == 0 {
 		return "not promised"
 	}
@@ -131,8 +131,8 @@ func promised(minutes int64) string {
 	return "within " + text
 }
 
-// counted says which time counts.
-func counted(h *desk.Hours) string {
+// hoursText says which time counts.
+func hoursText(h *desk.Hours) string {
 	if h == nil {
 		return "day and night"
 	}
@@ -168,7 +168,7 @@ func (c *slaListCmd) Run(ctx context.Context, e *env) error {
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(t, "PRIORITY\tFIRST RESPONSE\tRESOLUTION\tCOUNTED")
 			for _, p := range list {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Priority, promised(p.FirstResponseMinutes), promised(p.ResolutionMinutes), counted(p.Hours))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Priority, targetText(p.FirstResponseMinutes), targetText(p.ResolutionMinutes), hoursText(p.Hours))
 			}
 			t.Flush()
 		})
@@ -183,7 +183,7 @@ type slaDeleteCmd struct {
 func (c *slaDeleteCmd) Run(ctx context.Context, e *env) error {
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
 		if err := a.Desk.DeleteSLAPolicy(ctx, organizationID, desk.Priority(c.Priority)); err != nil {
-			return seek(err, "sla list --org "+c.Org)
+			return withListHint(err, "sla list --org "+c.Org)
 		}
 		record := struct {
 			Priority string `json:"priority"`

@@ -37,11 +37,11 @@ type trigger struct {
 	file   bool     // a message can be given as a file
 	// newSecret makes a secret, where not any text will do.
 	newSecret func() (string, error)
-	request   func(t *triggerCmd, s triggering) (*http.Request, error)
+	request   func(t *triggerCmd, s triggerRequest) (*http.Request, error)
 }
 
-// triggering is what one request is made of.
-type triggering struct {
+// triggerRequest is what one request is made of.
+type triggerRequest struct {
 	ctx    context.Context
 	base   string // public address of the server
 	secret string
@@ -50,7 +50,7 @@ type triggering struct {
 }
 
 // post makes the request of a provider, unsigned.
-func (s *triggering) post(path, contentType string, body []byte) (*http.Request, error) {
+func (s *triggerRequest) post(path, contentType string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(s.ctx, http.MethodPost, s.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	s := triggering{ctx: ctx, base: set.BaseURL, event: orElse(t.Event, c.events[0])}
+	s := triggerRequest{ctx: ctx, base: set.BaseURL, event: firstNonEmpty(t.Event, c.events[0])}
 	if !slices.Contains(c.events, s.event) {
 		return usageError{fmt.Errorf("%s has no event %q; one of %s", c.name, s.event, strings.Join(c.events, ", "))}
 	}
@@ -150,7 +150,7 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 	case t.File != "" && t.Sample:
 		return usageError{errors.New("--sample prints the message that is sent without --file; give one of them")}
 	case t.Sample:
-		_, _, raw := t.letter(s)
+		_, _, raw := t.message(s)
 		_, err := e.out.Write(raw)
 		return err
 	}
@@ -181,7 +181,7 @@ func (t *triggerCmd) find() (trigger, error) {
 }
 
 // send makes the requests, and prints what is answered.
-func (t *triggerCmd) send(e *env, c trigger, s triggering) error {
+func (t *triggerCmd) send(e *env, c trigger, s triggerRequest) error {
 	client := &http.Client{Timeout: 30 * time.Second}
 	outcomes := []outcome{}
 	refused := 0
@@ -239,7 +239,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-func orElse(candidates ...string) string {
+func firstNonEmpty(candidates ...string) string {
 	for _, c := range candidates {
 		if c != "" {
 			return c

@@ -33,12 +33,12 @@ var errNoChatMessage = usageError{errors.New("--to must name the message too, as
 
 // chat makes an event of the team chat. --to is the workspace, or where it matters
 // WORKSPACE/CHANNEL or WORKSPACE/CHANNEL:TIME, which is a message.
-func (t *triggerCmd) chat(s triggering) (*http.Request, error) {
-	workspace, rest, _ := strings.Cut(orElse(t.To, demoWorkspace), "/")
-	place, about, _ := strings.Cut(orElse(rest, demoChatChannel), ":")
-	user, now := orElse(t.From, demoChatUser), time.Now()
+func (t *triggerCmd) chat(s triggerRequest) (*http.Request, error) {
+	workspace, rest, _ := strings.Cut(firstNonEmpty(t.To, demoWorkspace), "/")
+	place, about, _ := strings.Cut(firstNonEmpty(rest, demoChatChannel), ":")
+	user, now := firstNonEmpty(t.From, demoChatUser), time.Now()
 	ts := fmt.Sprintf("%d.%06d", now.Unix(), now.Nanosecond()/1000)
-	text := orElse(t.Text, "Hello, the scooter at the station does not unlock.")
+	text := firstNonEmpty(t.Text, "Hello, the scooter at the station does not unlock.")
 	message := func(ts string) map[string]any {
 		return map[string]any{
 			"type": "message", "channel": place, "channel_type": "channel", "user": user, "text": text, "ts": ts, "event_ts": ts,
@@ -64,7 +64,7 @@ func (t *triggerCmd) chat(s triggering) (*http.Request, error) {
 		}
 	case "reaction_added", "reaction_removed":
 		event = map[string]any{
-			"type": s.event, "user": user, "reaction": orElse(t.Text, "thumbsup"), "event_ts": ts,
+			"type": s.event, "user": user, "reaction": firstNonEmpty(t.Text, "thumbsup"), "event_ts": ts,
 			"item": map[string]any{"type": "message", "channel": place, "ts": about},
 		}
 	case "app_uninstalled":
@@ -81,7 +81,7 @@ func (t *triggerCmd) chat(s triggering) (*http.Request, error) {
 		"authorizations": []any{map[string]any{"team_id": workspace, "user_id": "U0KICKSTAND", "is_bot": true}}, "event": event,
 	}
 	if s.event == "url_verification" {
-		envelope = map[string]any{"type": s.event, "challenge": orElse(t.Text, randomHex(16))}
+		envelope = map[string]any{"type": s.event, "challenge": firstNonEmpty(t.Text, randomHex(16))}
 	}
 	body, err := json.Marshal(envelope)
 	if err != nil {

@@ -26,8 +26,8 @@ func connectTrigger() trigger {
 
 // connect makes an event of a connected account, --to, about a customer whose mail
 // address --from is. --text is what they buy.
-func (t *triggerCmd) connect(s triggering) (*http.Request, error) {
-	now, email, what := time.Now(), orElse(t.From, "ana@client.example"), orElse(t.Text, "Day pass")
+func (t *triggerCmd) connect(s triggerRequest) (*http.Request, error) {
+	now, email, what := time.Now(), firstNonEmpty(t.From, "ana@client.example"), firstNonEmpty(t.Text, "Day pass")
 	customer := "cus_" + strings.NewReplacer("@", "", ".", "").Replace(email)
 	price := map[string]any{"id": "price_demo", "nickname": what, "unit_amount": 1990, "currency": "eur"}
 	o := map[string]any{"id": "cs_" + randomHex(12), "customer": customer, "currency": "eur", "created": now.Unix(), "status": "complete"}
@@ -56,7 +56,7 @@ func (t *triggerCmd) connect(s triggering) (*http.Request, error) {
 	}
 	body, err := json.Marshal(map[string]any{
 		"id": "evt_" + randomHex(12), "object": "event", "type": s.event, "created": now.Unix(), "livemode": true,
-		"account": orElse(t.To, demoAccount), "data": map[string]any{"object": o},
+		"account": firstNonEmpty(t.To, demoAccount), "data": map[string]any{"object": o},
 	})
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ func emailRawTrigger() trigger {
 	}
 }
 
-func (t *triggerCmd) emailRaw(s triggering) (*http.Request, error) {
-	from, to, raw := t.letter(s)
+func (t *triggerCmd) emailRaw(s triggerRequest) (*http.Request, error) {
+	from, to, raw := t.message(s)
 	req, err := s.post("/api/webhooks/inbound-email?style=raw", "message/rfc822", raw)
 	if err != nil {
 		return nil, err
@@ -31,11 +31,11 @@ func (t *triggerCmd) emailRaw(s triggering) (*http.Request, error) {
 	return req, nil
 }
 
-// letter returns a mail and its envelope: the one that was given as a file, or one
+// message returns a mail and its envelope: the one that was given as a file, or one
 // that is made up.
-func (t *triggerCmd) letter(s triggering) (from, to string, raw []byte) {
+func (t *triggerCmd) message(s triggerRequest) (from, to string, raw []byte) {
 	raw = s.file
-	from, to = orElse(t.From, senderOf(raw), "ana@client.example"), orElse(t.To, demoMailbox)
+	from, to = firstNonEmpty(t.From, senderOf(raw), "ana@client.example"), firstNonEmpty(t.To, demoMailbox)
 	if raw == nil {
 		raw = t.compose(from, to)
 	}
@@ -53,7 +53,7 @@ func (t *triggerCmd) compose(from, to string) []byte {
 	header("Message-ID", "<"+randomHex(12)+"@client.example>")
 	header("MIME-Version", "1.0")
 	header("Content-Type", "text/plain; charset=utf-8")
-	b.WriteString("\r\n" + orElse(t.Text, "Hello,\r\nthe scooter at the station does not unlock.\r\n\r\nAna") + "\r\n")
+	b.WriteString("\r\n" + firstNonEmpty(t.Text, "Hello,\r\nthe scooter at the station does not unlock.\r\n\r\nAna") + "\r\n")
 	return b.Bytes()
 }
 

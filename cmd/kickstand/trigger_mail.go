@@ -19,9 +19,9 @@ const inboundMail = "/api/webhooks/inbound-email"
 // What a mail of each style says, unless it is told otherwise, and where it goes in
 // the demo: the mailbox of its connection takes raw mail only.
 const (
-	demoLetter   = "Hello,\r\nthe scooter at the station does not unlock.\r\n\r\nAna"
+	demoMailText = "Hello,\r\nthe scooter at the station does not unlock.\r\n\r\nAna"
 	demoSubject  = "The scooter does not unlock"
-	demoWriter   = "ana@client.example"
+	demoSender   = "ana@client.example"
 	demoFormBox  = "form@demo.example"
 	demoParseBox = "parse@demo.example"
 	demoJSONBox  = "json@demo.example"
@@ -36,8 +36,8 @@ func emailFormTrigger() trigger {
 
 // emailForm makes a post of style A; mime is its raw variant, which a file always
 // makes.
-func (t *triggerCmd) emailForm(s triggering) (*http.Request, error) {
-	from, to := orElse(t.From, senderOf(s.file), demoWriter), orElse(t.To, demoFormBox)
+func (t *triggerCmd) emailForm(s triggerRequest) (*http.Request, error) {
+	from, to := firstNonEmpty(t.From, senderOf(s.file), demoSender), firstNonEmpty(t.To, demoFormBox)
 	token := randomHex(25)
 	timestamp, signature := email.SignForm(token, time.Now(), s.secret)
 	form := url.Values{
@@ -47,10 +47,10 @@ func (t *triggerCmd) emailForm(s triggering) (*http.Request, error) {
 	path := inboundMail
 	if s.file != nil || s.event == "mime" {
 		path += "?format=mime"
-		_, _, raw := t.letter(s)
+		_, _, raw := t.message(s)
 		form.Set("body-mime", string(raw))
 	} else {
-		said := orElse(t.Text, demoLetter)
+		said := firstNonEmpty(t.Text, demoMailText)
 		headers, err := json.Marshal([][2]string{
 			{"Message-Id", "<" + randomHex(12) + "@client.example>"}, {"Date", time.Now().Format(time.RFC1123Z)},
 			{"From", "Ana Client <" + from + ">"}, {"To", to}, {"Subject", demoSubject},
@@ -75,12 +75,12 @@ func emailParseTrigger() trigger {
 
 // emailParse makes a post of style B, signed with a key of our own: the provider's is
 // nobody else's. raw is the message as it was received, which a file always makes.
-func (t *triggerCmd) emailParse(s triggering) (*http.Request, error) {
+func (t *triggerCmd) emailParse(s triggerRequest) (*http.Request, error) {
 	key, err := email.PrivateParseKey(s.secret)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--email-parse-public-key: it %w", err)}
 	}
-	from, to := orElse(t.From, senderOf(s.file), demoWriter), orElse(t.To, demoParseBox)
+	from, to := firstNonEmpty(t.From, senderOf(s.file), demoSender), firstNonEmpty(t.To, demoParseBox)
 	envelope, err := json.Marshal(map[string]any{"to": []string{to}, "from": from})
 	if err != nil {
 		return nil, err
@@ -89,12 +89,12 @@ func (t *triggerCmd) emailParse(s triggering) (*http.Request, error) {
 		{"from", "Ana Client <" + from + ">"}, {"to", to}, {"subject", demoSubject}, {"envelope", string(envelope)}, {"SPF", "none"}, {"dkim", "none"},
 	}
 	if s.file != nil || s.event == "raw" {
-		_, _, raw := t.letter(s)
+		_, _, raw := t.message(s)
 		fields = append(fields, [2]string{"email", string(raw)})
 	} else {
 		fields = append(fields, [][2]string{
 			{"headers", "Message-ID: <" + randomHex(12) + "@client.example>\nFrom: Ana Client <" + from + ">\nTo: " + to + "\nSubject: " + demoSubject + "\n"},
-			{"text", orElse(t.Text, demoLetter)}, {"charsets", `{"text":"UTF-8"}`}, {"attachments", "0"},
+			{"text", firstNonEmpty(t.Text, demoMailText)}, {"charsets", `{"text":"UTF-8"}`}, {"attachments", "0"},
 		}...)
 	}
 	var body bytes.Buffer
@@ -122,16 +122,16 @@ func emailJSONTrigger() trigger {
 
 // emailJSON makes a post of style C; raw has the message as it was received, too,
 // which a file always makes.
-func (t *triggerCmd) emailJSON(s triggering) (*http.Request, error) {
-	from, to := orElse(t.From, senderOf(s.file), demoWriter), orElse(t.To, demoJSONBox)
+func (t *triggerCmd) emailJSON(s triggerRequest) (*http.Request, error) {
+	from, to := firstNonEmpty(t.From, senderOf(s.file), demoSender), firstNonEmpty(t.To, demoJSONBox)
 	mail := map[string]any{
 		"From": from, "FromName": "Ana Client", "To": to, "OriginalRecipient": to, "Subject": demoSubject, "MessageID": uuid.NewString(),
-		"TextBody": orElse(t.Text, demoLetter), "HtmlBody": "", "StrippedTextReply": "", "ReplyTo": "", "MailboxHash": "",
+		"TextBody": firstNonEmpty(t.Text, demoMailText), "HtmlBody": "", "StrippedTextReply": "", "ReplyTo": "", "MailboxHash": "",
 		"Date":    time.Now().Format(time.RFC1123Z),
 		"Headers": []map[string]string{{"Name": "Message-ID", "Value": "<" + randomHex(12) + "@client.example>"}}, "Attachments": []any{},
 	}
 	if s.file != nil || s.event == "raw" {
-		_, _, raw := t.letter(s)
+		_, _, raw := t.message(s)
 		mail["RawEmail"] = string(raw)
 	}
 	body, err := json.Marshal(mail)
@@ -159,8 +159,8 @@ func emailDeliveryTrigger() trigger {
 
 // emailDelivery makes an event about a mail of ours to --to, whose message's id
 // --text is, or about mail that the provider received for --to.
-func (t *triggerCmd) emailDelivery(s triggering) (*http.Request, error) {
-	ours, theirs := orElse(t.From, demoMailbox), orElse(t.To, demoWriter)
+func (t *triggerCmd) emailDelivery(s triggerRequest) (*http.Request, error) {
+	ours, theirs := firstNonEmpty(t.From, demoMailbox), firstNonEmpty(t.To, demoSender)
 	now := time.Now().UTC().Format(time.RFC3339Nano)
 	data := map[string]any{"email_id": uuid.NewString(), "created_at": now, "from": ours, "to": []string{theirs}, "subject": "Re: " + demoSubject}
 	switch s.event {
@@ -171,7 +171,7 @@ func (t *triggerCmd) emailDelivery(s triggering) (*http.Request, error) {
 	case "email.suppressed":
 		data["suppressed"] = map[string]string{"type": "OnAccountSuppressionList", "message": "the address bounced before"}
 	case "email.received":
-		data["from"], data["to"] = orElse(t.From, demoWriter), []string{orElse(t.To, demoMailbox)}
+		data["from"], data["to"] = firstNonEmpty(t.From, demoSender), []string{firstNonEmpty(t.To, demoMailbox)}
 		data["subject"], data["message_id"] = demoSubject, "<"+randomHex(12)+"@client.example>"
 	}
 	if t.Text != "" && s.event != "email.received" {

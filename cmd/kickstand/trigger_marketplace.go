@@ -24,14 +24,14 @@ func marketplaceTrigger() trigger {
 
 // marketplace makes a notification about the order whose id --from is. --text is the
 // reason, or the state.
-func (t *triggerCmd) marketplace(s triggering) (*http.Request, error) {
+func (t *triggerCmd) marketplace(s triggerRequest) (*http.Request, error) {
 	key, err := marketplace.ParseTestKey(s.secret)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--marketplace-test-key: it %w", err)}
 	}
 	now := time.Now().UTC()
 	at := now.Format(time.RFC3339)
-	order := orElse(t.From, "903-1234567-7654321")
+	order := firstNonEmpty(t.From, "903-1234567-7654321")
 	kind, name := "ORDER_CHANGE", "OrderChangeNotification"
 	item := map[string]any{"OrderItemId": "O1", "SellerSKU": "HELMET-M", "Quantity": 1, "IsBuyerRequestedCancel": s.event == "cancellation"}
 	var about map[string]any
@@ -39,16 +39,16 @@ func (t *triggerCmd) marketplace(s triggering) (*http.Request, error) {
 	case "return", "return_status":
 		kind, name = "RETURN_CREATED", "ReturnNotification"
 		about = map[string]any{
-			"OrderId": order, "ReturnId": "R-" + order, "Status": "Requested", "Reason": orElse(t.Text, "It does not fit"),
+			"OrderId": order, "ReturnId": "R-" + order, "Status": "Requested", "Reason": firstNonEmpty(t.Text, "It does not fit"),
 			"Items": []any{map[string]any{"Sku": "HELMET-M", "Title": "Helmet, M", "Quantity": 1}},
 		}
 		if s.event == "return_status" {
-			kind, about = "RETURN_STATUS_CHANGE", map[string]any{"OrderId": order, "ReturnId": "R-" + order, "Status": orElse(t.Text, "Received")}
+			kind, about = "RETURN_STATUS_CHANGE", map[string]any{"OrderId": order, "ReturnId": "R-" + order, "Status": firstNonEmpty(t.Text, "Received")}
 		}
 	default:
-		change, status, reason := "BuyerRequestedChange", "Unshipped", orElse(t.Text, "Buyer Requested Cancel")
+		change, status, reason := "BuyerRequestedChange", "Unshipped", firstNonEmpty(t.Text, "Buyer Requested Cancel")
 		if s.event == "status" {
-			change, status, reason = "OrderStatusChange", orElse(t.Text, "Shipped"), ""
+			change, status, reason = "OrderStatusChange", firstNonEmpty(t.Text, "Shipped"), ""
 		}
 		about = map[string]any{
 			"NotificationLevel": "OrderLevel", "SellerId": "A3SELLER", "AmazonOrderId": order, "OrderChangeType": change,
@@ -63,7 +63,7 @@ func (t *triggerCmd) marketplace(s triggering) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	topic := orElse(t.To, demoTopic)
+	topic := firstNonEmpty(t.To, demoTopic)
 	message := map[string]any{
 		"Type": "Notification", "MessageId": randomHex(16), "TopicArn": topic, "Message": string(inner),
 		"Timestamp": now.Format("2006-01-02T15:04:05.000Z"), "SignatureVersion": "2",

@@ -29,9 +29,9 @@ func businessTrigger() trigger {
 
 // business makes a notification of business messaging. A reaction and the states of
 // what we sent are about the message whose id --text is, the provider's or ours.
-func (t *triggerCmd) business(s triggering) (*http.Request, error) {
+func (t *triggerCmd) business(s triggerRequest) (*http.Request, error) {
 	now := strconv.FormatInt(time.Now().Unix(), 10)
-	from := orElse(t.From, demoCaller)
+	from := firstNonEmpty(t.From, demoCaller)
 	who, recipient := map[string]any{}, map[string]any{}
 	if number, ok := strings.CutPrefix(from, "+"); ok {
 		who["from"], recipient["recipient_id"] = number, number
@@ -40,9 +40,9 @@ func (t *triggerCmd) business(s triggering) (*http.Request, error) {
 	}
 	value := map[string]any{
 		"messaging_product": "whatsapp",
-		"metadata":          map[string]any{"display_phone_number": strings.TrimPrefix(demoNumber, "+"), "phone_number_id": orElse(t.To, demoNumberID)},
+		"metadata":          map[string]any{"display_phone_number": strings.TrimPrefix(demoNumber, "+"), "phone_number_id": firstNonEmpty(t.To, demoNumberID)},
 	}
-	about := orElse(t.Text, "wamid."+randomHex(16))
+	about := firstNonEmpty(t.Text, "wamid."+randomHex(16))
 	switch s.event {
 	case "sent", "delivered", "read", "failed":
 		recipient["id"], recipient["biz_opaque_callback_data"], recipient["status"], recipient["timestamp"] = about, about, s.event, now
@@ -52,15 +52,15 @@ func (t *triggerCmd) business(s triggering) (*http.Request, error) {
 		value["statuses"] = []any{recipient}
 	default:
 		who["id"], who["timestamp"] = "wamid."+randomHex(16), now
-		kind, content := "text", map[string]any{"body": orElse(t.Text, "Hello, the scooter at the station does not unlock.")}
+		kind, content := "text", map[string]any{"body": firstNonEmpty(t.Text, "Hello, the scooter at the station does not unlock.")}
 		switch s.event {
 		case "image":
 			kind, content = "image", map[string]any{"id": "1003383421387256", "mime_type": "image/jpeg", "caption": t.Text}
 		case "button":
 			kind = "interactive"
-			content = map[string]any{"type": "button_reply", "button_reply": map[string]any{"id": "unlock", "title": orElse(t.Text, "Unlock it for me")}}
+			content = map[string]any{"type": "button_reply", "button_reply": map[string]any{"id": "unlock", "title": firstNonEmpty(t.Text, "Unlock it for me")}}
 		case "location":
-			kind, content = "location", map[string]any{"latitude": 52.5251, "longitude": 13.3694, "name": orElse(t.Text, "Central station")}
+			kind, content = "location", map[string]any{"latitude": 52.5251, "longitude": 13.3694, "name": firstNonEmpty(t.Text, "Central station")}
 		case "reaction":
 			kind, content = "reaction", map[string]any{"message_id": about, "emoji": "👍"}
 		}
@@ -89,12 +89,12 @@ func messengerTrigger() trigger {
 
 // messenger makes a notification of the social messenger. An echo is what somebody
 // at the page wrote with another program; a receipt is of all that was sent so far.
-func (t *triggerCmd) messenger(s triggering) (*http.Request, error) {
+func (t *triggerCmd) messenger(s triggerRequest) (*http.Request, error) {
 	now := time.Now().UnixMilli()
-	page := orElse(t.To, demoPageID)
-	customer, us := map[string]any{"id": orElse(t.From, demoPersonID)}, map[string]any{"id": page}
+	page := firstNonEmpty(t.To, demoPageID)
+	customer, us := map[string]any{"id": firstNonEmpty(t.From, demoPersonID)}, map[string]any{"id": page}
 	e := map[string]any{"sender": customer, "recipient": us, "timestamp": now}
-	message := map[string]any{"mid": "m_" + randomHex(16), "text": orElse(t.Text, "Hello, the scooter at the station does not unlock.")}
+	message := map[string]any{"mid": "m_" + randomHex(16), "text": firstNonEmpty(t.Text, "Hello, the scooter at the station does not unlock.")}
 	switch s.event {
 	case "message":
 		e["message"] = message
@@ -103,11 +103,11 @@ func (t *triggerCmd) messenger(s triggering) (*http.Request, error) {
 		message["attachments"] = []any{map[string]any{"type": "image", "payload": map[string]any{"url": "https://scontent.xx.fbcdn.net/v/" + randomHex(8) + ".jpg"}}}
 		e["message"] = message
 	case "postback":
-		e["postback"] = map[string]any{"mid": message["mid"], "title": orElse(t.Text, "Get started"), "payload": "GET_STARTED"}
+		e["postback"] = map[string]any{"mid": message["mid"], "title": firstNonEmpty(t.Text, "Get started"), "payload": "GET_STARTED"}
 	case "echo":
 		e["sender"], e["recipient"] = us, customer
 		message["is_echo"], message["app_id"] = true, 1517776481860111
-		message["text"] = orElse(t.Text, "We are on our way.")
+		message["text"] = firstNonEmpty(t.Text, "We are on our way.")
 		e["message"] = message
 	default:
 		e[s.event] = map[string]any{"watermark": now}
@@ -119,7 +119,7 @@ func (t *triggerCmd) messenger(s triggering) (*http.Request, error) {
 }
 
 // meta makes the signed request of a notification.
-func (s *triggering) meta(a channel.Adapter, notification map[string]any) (*http.Request, error) {
+func (s *triggerRequest) meta(a channel.Adapter, notification map[string]any) (*http.Request, error) {
 	body, err := json.Marshal(notification)
 	if err != nil {
 		return nil, err

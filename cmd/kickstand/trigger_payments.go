@@ -24,11 +24,11 @@ func paymentsTrigger() trigger {
 	return c
 }
 
-func (t *triggerCmd) payments(s triggering) (*http.Request, error) {
+func (t *triggerCmd) payments(s triggerRequest) (*http.Request, error) {
 	if t.To == "" {
 		return nil, usageError{fmt.Errorf("--to must be an organization's id: `kickstand org list` shows it, of a demo with --config=%s/kickstand.toml", demoFolder)}
 	}
-	plan, ok := account.ParsePlan(orElse(t.Text, string(account.Pro)))
+	plan, ok := account.ParsePlan(firstNonEmpty(t.Text, string(account.Pro)))
 	if !ok || plan == account.Free {
 		return nil, usageError{fmt.Errorf("--text must be the plan that is paid for, pro or business, not %q", t.Text)}
 	}

@@ -15,11 +15,11 @@ func smsTrigger() trigger {
 	}
 }
 
-func (t *triggerCmd) sms(s triggering) (*http.Request, error) {
+func (t *triggerCmd) sms(s triggerRequest) (*http.Request, error) {
 	sid := "SM" + randomHex(16)
 	form := url.Values{
 		"MessageSid": {sid}, "SmsSid": {sid}, "AccountSid": {"AC" + strings.Repeat("0", 32)},
-		"From": {orElse(t.From, demoCaller)}, "To": {orElse(t.To, demoNumber)},
+		"From": {firstNonEmpty(t.From, demoCaller)}, "To": {firstNonEmpty(t.To, demoNumber)},
 	}
 	switch s.event {
 	case "delivered", "failed":
@@ -29,11 +29,11 @@ func (t *triggerCmd) sms(s triggering) (*http.Request, error) {
 			form.Set("ErrorCode", "30003")
 		}
 	default:
-		form.Set("Body", orElse(t.Text, "Hello, the scooter at the station does not unlock."))
+		form.Set("Body", firstNonEmpty(t.Text, "Hello, the scooter at the station does not unlock."))
 		form.Set("NumSegments", "1")
 		form.Set("NumMedia", "0")
 		if s.event == "stop" {
-			form.Set("Body", orElse(t.Text, "STOP"))
+			form.Set("Body", firstNonEmpty(t.Text, "STOP"))
 			form.Set("OptOutType", "STOP")
 		}
 		if s.event == "media" {

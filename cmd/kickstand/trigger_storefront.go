@@ -35,11 +35,11 @@ func storefrontPrivacyTrigger() trigger {
 
 // storefront makes what a shop says of a customer and an order. --to is the shop,
 // --from the customer's mail address, --text their name.
-func (t *triggerCmd) storefront(s triggering) (*http.Request, error) {
-	domain, now := orElse(t.To, demoShop), time.Now().Format(time.RFC3339)
+func (t *triggerCmd) storefront(s triggerRequest) (*http.Request, error) {
+	domain, now := firstNonEmpty(t.To, demoShop), time.Now().Format(time.RFC3339)
 	customer := map[string]any{
 		"id": int64(demoShopCustomer), "admin_graphql_api_id": "gid://shopify/Customer/115310627314723954",
-		"email": orElse(t.From, "ana@client.example"), "first_name": orElse(t.Text, "Ana"), "last_name": "", "phone": nil,
+		"email": firstNonEmpty(t.From, "ana@client.example"), "first_name": firstNonEmpty(t.Text, "Ana"), "last_name": "", "phone": nil,
 		"created_at": now, "updated_at": now,
 	}
 	body := customer
@@ -63,10 +63,10 @@ func (t *triggerCmd) storefront(s triggering) (*http.Request, error) {
 
 // storefrontPrivacy makes what the law has a shop ask for. --to is the shop, --from
 // the customer's mail address, --text the shop's id of the customer.
-func (t *triggerCmd) storefrontPrivacy(s triggering) (*http.Request, error) {
-	domain := orElse(t.To, demoShop)
+func (t *triggerCmd) storefrontPrivacy(s triggerRequest) (*http.Request, error) {
+	domain := firstNonEmpty(t.To, demoShop)
 	body := map[string]any{"shop_id": 690933842, "shop_domain": domain}
-	customer := map[string]any{"id": orElse(t.Text, "115310627314723954"), "email": orElse(t.From, "ana@client.example"), "phone": nil}
+	customer := map[string]any{"id": firstNonEmpty(t.Text, "115310627314723954"), "email": firstNonEmpty(t.From, "ana@client.example"), "phone": nil}
 	switch channel.PrivacyKind(s.event) {
 	case channel.PrivacyDataRequest:
 		body["customer"], body["orders_requested"], body["data_request"] = customer, []int64{demoShopOrder}, map[string]any{"id": rand.Int64N(1 << 40)}
@@ -77,7 +77,7 @@ func (t *triggerCmd) storefrontPrivacy(s triggering) (*http.Request, error) {
 }
 
 // shop makes a signed request of the storefront platform.
-func (s *triggering) shop(path, domain string, body map[string]any) (*http.Request, error) {
+func (s *triggerRequest) shop(path, domain string, body map[string]any) (*http.Request, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err

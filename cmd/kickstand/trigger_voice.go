@@ -26,20 +26,20 @@ func voiceTrigger() trigger {
 
 // voice makes the whole body a token, as the provider does. Each event is of a call
 // of its own, as far as it got.
-func (t *triggerCmd) voice(s triggering) (*http.Request, error) {
+func (t *triggerCmd) voice(s triggerRequest) (*http.Request, error) {
 	now := time.Now()
-	from, to := orElse(t.From, demoCaller), orElse(t.To, demoTelephone)
+	from, to := firstNonEmpty(t.From, demoCaller), firstNonEmpty(t.To, demoTelephone)
 	body := voiceCall(s.event, from, to, t.Text, now)
 	switch s.event {
 	case "sms":
-		body = voiceText(from, to, orElse(t.Text, "Is there a scooter at the station?"), now)
+		body = voiceText(from, to, firstNonEmpty(t.Text, "Is there a scooter at the station?"), now)
 	case "sms-sent":
-		body = voiceText(from, to, orElse(t.Text, "There are three."), now)
+		body = voiceText(from, to, firstNonEmpty(t.Text, "There are three."), now)
 		body["direction"], body["from_number"], body["to_number"], body["message_status"] = "outbound", to, []string{from}, "success"
 	case "sms-delivered", "sms-failed":
 		// --text is the provider's id of the text.
 		body = voiceText(to, from, "", now)
-		body["id"], body["direction"], body["target"], body["message_status"] = orElse(t.Text, fmt.Sprint(voiceID())), "outbound", voiceTarget(to), "success"
+		body["id"], body["direction"], body["target"], body["message_status"] = firstNonEmpty(t.Text, fmt.Sprint(voiceID())), "outbound", voiceTarget(to), "success"
 		if s.event == "sms-failed" {
 			body["message_status"], body["message_delivery_result"] = "failed", "invalid_destination"
 		}
@@ -89,7 +89,7 @@ func voiceCall(state, from, to, text string, now time.Time) map[string]any {
 	case "voicemail":
 		call["voicemail_link"] = file("voicemail")
 	case "transcription":
-		call["transcription_text"] = orElse(text, "Hello, this is Ana. The scooter at the station does not unlock. Please call me back.")
+		call["transcription_text"] = firstNonEmpty(text, "Hello, this is Ana. The scooter at the station does not unlock. Please call me back.")
 		fallthrough
 	case "voicemail_uploaded":
 		call["voicemail_link"], call["voicemail_recording_id"] = file("voicemail"), voiceID()

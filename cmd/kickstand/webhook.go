@@ -50,22 +50,22 @@ func (e *env) withOrganization(ctx context.Context, slug string, fn func(a *app.
 	})
 }
 
-// seek says where to find what a command was told to look for and did not find.
-func seek(err error, command string) error {
+// withListHint says where to find what a command was told to look for and did not find.
+func withListHint(err error, command string) error {
 	if problem.Of(err) == problem.NotFound {
 		return fmt.Errorf("%w\nrun `kickstand %s` for those there are", err, command)
 	}
 	return err
 }
 
-// seekWebhook looks for the webhook that a flag names, if it names one: what else
+// requireWebhook looks for the webhook that a flag names, if it names one: what else
 // is not there is then something else.
-func seekWebhook(ctx context.Context, a *app.App, organizationID, slug, id string) error {
+func requireWebhook(ctx context.Context, a *app.App, organizationID, slug, id string) error {
 	if id == "" {
 		return nil
 	}
 	_, err := a.Webhooks.Find(ctx, organizationID, id)
-	return seek(err, "webhook list --org "+slug)
+	return withListHint(err, "webhook list --org "+slug)
 }
 
 // moment is a time, or how long ago it was.
@@ -143,7 +143,7 @@ func (c *webhookListCmd) Run(ctx context.Context, e *env) error {
 				if s.DrainRate > 0 {
 					state += fmt.Sprintf(", draining %d/s", s.DrainRate)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, state, s.QueuedEvents, s.DroppedEvents, at(s.LastDeliveryAt), orElse(oneLine(printable(s.LastError)), "-"), s.URL)
+				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, state, s.QueuedEvents, s.DroppedEvents, at(s.LastDeliveryAt), firstNonEmpty(oneLine(printable(s.LastError)), "-"), s.URL)
 			}
 			t.Flush()
 		})
@@ -227,7 +227,7 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 		return usageError{errors.New("--limit must be from 1 to 500")}
 	}
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
-		if err := seekWebhook(ctx, a, organizationID, c.Org, c.Webhook); err != nil {
+		if err := requireWebhook(ctx, a, organizationID, c.Org, c.Webhook); err != nil {
 			return err
 		}
 		// A person wants deliveries and not to be told to look on.
@@ -325,7 +325,7 @@ func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
 		d, attempts, err := a.Webhooks.Delivery(ctx, organizationID, c.Delivery)
 		if err != nil {
-			return seek(err, "webhook deliveries --org "+c.Org)
+			return withListHint(err, "webhook deliveries --org "+c.Org)
 		}
 		shown := struct {
 			shownDelivery
@@ -339,7 +339,7 @@ func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
 		return e.print(shown, func(w io.Writer) {
 			fmt.Fprintf(w, "%s of event %s to webhook %s: %s\n", d.Event, d.EventID, d.WebhookID, d.State)
 			for _, a := range shown.Attempts {
-				outcome := orElse(a.Error, fmt.Sprint(a.StatusCode))
+				outcome := firstNonEmpty(a.Error, fmt.Sprint(a.StatusCode))
 				fmt.Fprintf(w, "\nAttempt %d, %s, %d ms: %s\n", a.Number, at(&a.At), a.DurationMs, oneLine(printable(outcome)))
 				if a.Request != nil {
 					fmt.Fprintf(w, "> %s\n%s", a.Request.URL, indented("> ", a.Request.wire))
@@ -456,7 +456,7 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 			Deliveries []string `json:"deliveries,omitempty"` // the new ones; not of a range
 			DryRun     bool     `json:"dry_run,omitempty"`    // nothing was sent
 		}{}
-		err := seekWebhook(ctx, a, organizationID, c.Org, c.Webhook)
+		err := requireWebhook(ctx, a, organizationID, c.Org, c.Webhook)
 		if err != nil {
 			return err
 		}
@@ -472,7 +472,7 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 			shown.Replayed, err = c.ofRange(ctx, a, organizationID)
 		}
 		if err != nil {
-			return seek(err, "webhook deliveries --org "+c.Org)
+			return withListHint(err, "webhook deliveries --org "+c.Org)
 		}
 		return e.print(shown, func(w io.Writer) {
 			if c.DryRun {
@@ -518,11 +518,11 @@ func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook
 		// What waits is counted before: a running server is quick.
 		before, err := a.Webhooks.Find(ctx, organizationID, id)
 		if err != nil {
-			return seek(err, "webhook list --org "+slug)
+			return withListHint(err, "webhook list --org "+slug)
 		}
 		w, err := a.Webhooks.Update(ctx, organizationID, id, change)
 		if err != nil {
-			return seek(err, "webhook list --org "+slug)
+			return withListHint(err, "webhook list --org "+slug)
 		}
 		return e.print(showWebhook(w), func(out io.Writer) {
 			switch {

@@ -93,12 +93,12 @@ type Config struct {
 	// organization. Nil for nothing.
 	OnDelete func(ctx context.Context, tx *db.Tx, userID string) error
 
-	// Tell announces a change to open pages of an organization: "member" for its
+	// Notify announces a change to open pages of an organization: "member" for its
 	// members and invitations, "organization" for its name, plan and rules. Under the
-	// key [UserNews] it announces to open streams of a user, in place of an
+	// key [SessionsTopic] it announces to open streams of a user, in place of an
 	// organization, that sessions have changed. It is called after the commit. Nil
 	// announces nothing.
-	Tell func(key string, topics ...string)
+	Notify func(key string, topics ...string)
 
 	// FirstIsDefault makes the first organization of all the default one, where the
 	// operator neither named nor created any. Only for servers of one's own machine.
@@ -132,7 +132,7 @@ type Service struct {
 	onRemove       func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 	onRevoke       func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 	onDelete       func(ctx context.Context, tx *db.Tx, userID string) error
-	tell           func(key string, topics ...string)
+	notify         func(key string, topics ...string)
 	audit          *audit.Log
 	firstIsDefault bool
 	log            *slog.Logger
@@ -141,14 +141,14 @@ type Service struct {
 
 	// One for each way to sign in, so that whoever uses up another's tries at
 	// one leaves them the others.
-	linkTries     limit   // by mailbox
-	signInTries   limit   // by e-mail
-	resetTries    limit   // by mailbox
-	providerTries limit   // by network
-	failedSignIns Limiter // by network: with a wrong password
-	inviteTries   Limiter // by mailbox
-	inviteCounts  Limiter // by organization
-	changeTries   Limiter // by user
+	linkAttempts     limit   // by mailbox
+	signInAttempts   limit   // by e-mail
+	resetAttempts    limit   // by mailbox
+	providerAttempts limit   // by network
+	failedSignIns    Limiter // by network: with a wrong password
+	inviteAttempts   Limiter // by mailbox
+	inviteCounts     Limiter // by organization
+	changeAttempts   Limiter // by user
 
 	mu   sync.Mutex
 	used map[string]struct{} // sessions whose last use is to be written
@@ -185,21 +185,21 @@ func New(c Config) (*Service, error) {
 		onRemove:    c.OnRemove,
 		onRevoke:    c.OnRevoke,
 		onDelete:    c.OnDelete,
-		tell:        c.Tell,
+		notify:      c.Notify,
 		audit:       c.Audit, firstIsDefault: c.FirstIsDefault,
 		log: c.Logger,
 
-		linkTries:      newLimit(c.NewLimiter, "sign-in-link", true),
-		signInTries:    newLimit(c.NewLimiter, "sign-in", false),
-		resetTries:     newLimit(c.NewLimiter, "password-reset", true),
-		providerTries:  newLimit(c.NewLimiter, "sign-in-provider", false),
-		failedSignIns:  c.NewLimiter("sign-in-failed", networkLimit, signInWindow),
-		inviteTries:    c.NewLimiter("invitation", signInLimit, signInWindow),
-		inviteCounts:   c.NewLimiter("invitations", inviteLimit, time.Hour),
-		changeTries:    c.NewLimiter("password-change", changeLimit, signInWindow),
-		freshProof:     c.FreshProof,
-		browserNotices: c.BrowserNotices,
-		used:           make(map[string]struct{}),
+		linkAttempts:     newLimit(c.NewLimiter, "sign-in-link", true),
+		signInAttempts:   newLimit(c.NewLimiter, "sign-in", false),
+		resetAttempts:    newLimit(c.NewLimiter, "password-reset", true),
+		providerAttempts: newLimit(c.NewLimiter, "sign-in-provider", false),
+		failedSignIns:    c.NewLimiter("sign-in-failed", networkLimit, signInWindow),
+		inviteAttempts:   c.NewLimiter("invitation", signInLimit, signInWindow),
+		inviteCounts:     c.NewLimiter("invitations", inviteLimit, time.Hour),
+		changeAttempts:   c.NewLimiter("password-change", changeLimit, signInWindow),
+		freshProof:       c.FreshProof,
+		browserNotices:   c.BrowserNotices,
+		used:             make(map[string]struct{}),
 	}
 	if s.accessLife == 0 {
 		s.accessLife = time.Hour
@@ -224,9 +224,9 @@ type Client struct {
 	Browser   string // what the browser keeps of earlier sign-ins, as from [Tokens]
 }
 
-// told has who looks at an organization told, once tx has committed.
-func (s *Service) told(tx *db.Tx, organizationID string, topics ...string) {
-	if s.tell != nil {
-		tx.AfterCommit(func() { s.tell(organizationID, topics...) })
+// notifyAfterCommit has who looks at an organization told, once tx has committed.
+func (s *Service) notifyAfterCommit(tx *db.Tx, organizationID string, topics ...string) {
+	if s.notify != nil {
+		tx.AfterCommit(func() { s.notify(organizationID, topics...) })
 	}
 }

@@ -85,9 +85,9 @@ func (s *Service) refuseSignUp(ctx context.Context) error {
 	return s.signUp.refusal()
 }
 
-// noteRefusal records that a sign-in was refused, if err says so. The address that
+// recordRefusal records that a sign-in was refused, if err says so. The address that
 // was typed in is not recorded where nobody has it: people type passwords there.
-func (s *Service) noteRefusal(ctx context.Context, emailKey string, way Way, err error) {
+func (s *Service) recordRefusal(ctx context.Context, emailKey string, way Method, err error) {
 	e := audit.Entry{Action: AuditSignInRefused, Target: audit.Target{Type: "user"}, Details: map[string]any{"method": string(way)}}
 	switch problem.Of(err) {
 	case problem.Unauthorized, problem.Forbidden:

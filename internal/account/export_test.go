@@ -4,7 +4,7 @@ import "context"
 
 // OccupyHasher takes the turn of one hash until release is called.
 func (s *Service) OccupyHasher() (release func()) {
-	release, err := s.hashers.turn(context.Background(), "")
+	release, err := s.hashers.acquire(context.Background(), "")
 	if err != nil {
 		panic(err)
 	}

@@ -20,7 +20,7 @@ func (w *waitingTurn) granted() bool { return w.release != nil }
 
 func askTurn(ctx context.Context, h *hashers, party string) *waitingTurn {
 	w := new(waitingTurn)
-	go func() { w.release, w.err = h.turn(ctx, party) }()
+	go func() { w.release, w.err = h.acquire(ctx, party) }()
 	synctest.Wait()
 	return w
 }
@@ -37,7 +37,7 @@ func TestSuspectsShareLittle(t *testing.T) {
 				} else {
 					w.release()
 				}
-				h.failed(t.Context(), party)
+				h.recordFailure(t.Context(), party)
 			}
 		}
 		first := askTurn(t.Context(), h, "suspect")
@@ -71,11 +71,11 @@ func TestAttackQueuedBeforeSuspicion(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiting []*waitingTurn
-		for range 2 + 1 + waitingSuspectHashes + 3 {
+		for range 2 + 1 + maxWaitingPerSuspect + 3 {
 			waiting = append(waiting, askTurn(ctx, h, "greedy"))
 		}
 		for range suspectLimit {
-			h.failed(t.Context(), "greedy")
+			h.recordFailure(t.Context(), "greedy")
 		}
 		waiting[0].release()
 		waiting[1].release()

@@ -55,8 +55,8 @@ func (n NewInvitation) Check(v *problem.Validation) {
 	n.Role.Check(v, "role")
 }
 
-// dropInvitations ends what somebody has invited to who may not invite any more.
-func dropInvitations(ctx context.Context, tx *db.Tx, organizationID, inviterID string) error {
+// deleteInvitations ends what somebody has invited to who may not invite any more.
+func deleteInvitations(ctx context.Context, tx *db.Tx, organizationID, inviterID string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND inviter_id = $2", organizationID, inviterID); err != nil {
 		return fmt.Errorf("drop invitations: %w", err)
 	}
@@ -72,7 +72,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		return Invitation{}, err
 	}
 	key := emailKey(n.Email)
-	if err := allowFew(ctx, s.inviteTries, mailbox(n.Email), "too many invitations to this address"); err != nil {
+	if err := allowFew(ctx, s.inviteAttempts, mailbox(n.Email), "too many invitations to this address"); err != nil {
 		return Invitation{}, err
 	}
 	if err := allowFew(ctx, s.inviteCounts, by.OrganizationID, "too many invitations"); err != nil {
@@ -125,8 +125,8 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		}); err != nil {
 			return err
 		}
-		s.told(tx, by.OrganizationID, "member")
-		return s.post(ctx, tx, to, s.invitationLetter(i, organization, by.User.Email, t))
+		s.notifyAfterCommit(tx, by.OrganizationID, "member")
+		return s.sendMail(ctx, tx, to, s.invitationMail(i, organization, by.User.Email, t))
 	})
 	if err != nil {
 		return Invitation{}, err
@@ -134,10 +134,10 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 	return i, nil
 }
 
-// invitationLetter reaches people who never asked for mail from here. The names
+// invitationMail reaches people who never asked for mail from here. The names
 // in it are whatever an inviter chose, so only [mail.PlainName] of them goes
 // out; the inviter's e-mail address, which was proven, says who it is.
-func (s *Service) invitationLetter(i Invitation, organization, inviter string, t token) mail.Notification {
+func (s *Service) invitationMail(i Invitation, organization, inviter string, t token) mail.Notification {
 	organization = mail.PlainName(organization, "an organization")
 	if strings.ContainsAny(inviter, "/:") { // a local part may hold a path, and so look like a URL
 		inviter = mail.PlainName(inviter, "a user")
@@ -148,7 +148,7 @@ func (s *Service) invitationLetter(i Invitation, organization, inviter string, t
 			fmt.Sprintf("%s invites you to work with %s on Kickstand, as %s.", mail.PlainName(i.InvitedBy, "Somebody"), organization, i.Role),
 			"The invitation comes from the account of " + inviter + ".",
 		},
-		Action: mail.Action{Label: "See the invitation", URL: s.link(InvitationPath, t)},
+		Action: mail.Action{Label: "See the invitation", URL: s.tokenURL(InvitationPath, t)},
 		After: []string{
 			fmt.Sprintf("It can be accepted for %d days.", InvitationLife/(24*time.Hour)),
 			"If you do not know this sender, ignore this mail: nothing happens unless you accept.",
@@ -184,44 +184,44 @@ func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id strin
 		if err != nil {
 			return fmt.Errorf("revoke invitation: %w", err)
 		}
-		s.told(tx, organizationID, "member")
+		s.notifyAfterCommit(tx, organizationID, "member")
 		return s.audit.RecordTx(ctx, tx, audit.Entry{
 			OrganizationID: organizationID, Action: AuditUninvited, Target: audit.Target{Type: "invitation", ID: id, Name: email},
 		})
 	})
 }
 
-// Welcome is an invitation as the person sees it who holds its link.
-type Welcome struct {
+// InvitationPreview is an invitation as the person sees it who holds its link.
+type InvitationPreview struct {
 	Invitation
 	Organization string // its name
 	Name         string // what the user is called; empty for who has no name yet
 }
 
-// Welcome returns the invitation of a link's token. One that does not work is a
+// PreviewInvitation returns the invitation of a link's token. One that does not work is a
 // [problem.Invalid] that says why.
-func (s *Service) Welcome(ctx context.Context, invitationToken string) (Welcome, error) {
-	return findWelcome(ctx, s.db, invitationToken, time.Now())
+func (s *Service) PreviewInvitation(ctx context.Context, invitationToken string) (InvitationPreview, error) {
+	return findInvitation(ctx, s.db, invitationToken, time.Now())
 }
 
-func findWelcome(ctx context.Context, q db.Querier, invitationToken string, now time.Time) (Welcome, error) {
+func findInvitation(ctx context.Context, q db.Querier, invitationToken string, now time.Time) (InvitationPreview, error) {
 	t, ok := parseToken(invitationToken)
 	if !ok {
-		return Welcome{}, errUnknownInvitation()
+		return InvitationPreview{}, errUnknownInvitation()
 	}
-	var w Welcome
+	var w InvitationPreview
 	err := q.QueryRow(ctx, "SELECT "+invitationColumns+`, o.name, coalesce((SELECT name FROM users WHERE email_key = i.email_key), '')
 		FROM invitations i JOIN organizations o ON o.id = i.organization_id WHERE i.digest = $1`, t.digest()).
 		Scan(append(invitationFields(&w.Invitation), &w.Organization, &w.Name)...)
 	if errors.Is(err, db.ErrNoRows) {
-		return Welcome{}, errUnknownInvitation()
+		return InvitationPreview{}, errUnknownInvitation()
 	}
 	if err != nil {
-		return Welcome{}, fmt.Errorf("find invitation: %w", err)
+		return InvitationPreview{}, fmt.Errorf("find invitation: %w", err)
 	}
 	w.ExpiresAt = w.CreatedAt.Add(InvitationLife)
 	if !now.Before(w.ExpiresAt) {
-		return Welcome{}, problem.New(problem.Invalid, "This invitation is older than %d days. Ask for a new one.", InvitationLife/(24*time.Hour))
+		return InvitationPreview{}, problem.New(problem.Invalid, "This invitation is older than %d days. Ask for a new one.", InvitationLife/(24*time.Hour))
 	}
 	return w, nil
 }
@@ -247,7 +247,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 	var organization string
 	var elsewhere bool
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		w, err := findWelcome(ctx, tx, invitationToken, tx.Now)
+		w, err := findInvitation(ctx, tx, invitationToken, tx.Now)
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 			return err
 		}
 		// It may have been accepted or replaced in the meantime.
-		if w, err = findWelcome(ctx, tx, invitationToken, tx.Now); err != nil {
+		if w, err = findInvitation(ctx, tx, invitationToken, tx.Now); err != nil {
 			return err
 		}
 		u, err := findOrCreate(ctx, tx, w.Email, name, "")
@@ -282,7 +282,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("join organization: %w", err)
 		}
-		s.told(tx, w.OrganizationID, "member")
+		s.notifyAfterCommit(tx, w.OrganizationID, "member")
 		n, err := tx.Exec(ctx, "DELETE FROM invitations WHERE id = $1", w.ID)
 		if err != nil {
 			return fmt.Errorf("use up invitation: %w", err)
@@ -296,7 +296,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 		}); err != nil {
 			return err
 		}
-		if err = s.admit(ctx, tx, &in, ByInvitation, client); isProviderRequired(err) {
+		if err = s.completeSignIn(ctx, tx, &in, ByInvitation, client); isProviderRequired(err) {
 			elsewhere = true // a member, who signs in another way
 			return nil
 		}

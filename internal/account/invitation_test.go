@@ -39,7 +39,7 @@ func (f *fixture) invitations(t *testing.T, o account.Organization) []account.In
 // wantRefused checks that a link works neither to look at nor to accept.
 func wantRefused(t *testing.T, f *fixture, token, why string) {
 	t.Helper()
-	_, looked := f.Welcome(t.Context(), token)
+	_, looked := f.PreviewInvitation(t.Context(), token)
 	_, accepted := f.AcceptInvitation(t.Context(), token, "Somebody", client)
 	for _, err := range []error{looked, accepted} {
 		p, ok := errors.AsType[*problem.Error](err)
@@ -81,7 +81,7 @@ func TestInvite(t *testing.T) {
 		t.Errorf("got invitations %+v, want %+v", list, i)
 	}
 	for range 2 { // looking changes nothing
-		if w, err := f.Welcome(t.Context(), token); err != nil || w.Invitation != i || w.Organization != "Acme" || w.Name != "" {
+		if w, err := f.PreviewInvitation(t.Context(), token); err != nil || w.Invitation != i || w.Organization != "Acme" || w.Name != "" {
 			t.Errorf("got welcome %+v, error %v", w, err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestInvitationReplacedAndRevoked(t *testing.T) {
 		t.Fatalf("got user %+v, error %v, want an admin of Acme", in.User, err)
 	}
 	// The other organization's link still shows, and cannot be accepted.
-	if w, err := f.Welcome(t.Context(), elsewhere); err != nil || w.Organization != "Other" || w.Name != "Bob" {
+	if w, err := f.PreviewInvitation(t.Context(), elsewhere); err != nil || w.Organization != "Other" || w.Name != "Bob" {
 		t.Errorf("got welcome %+v, error %v", w, err)
 	}
 	_, err = f.AcceptInvitation(t.Context(), elsewhere, "", client)
@@ -192,7 +192,7 @@ func TestAcceptKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, token := f.invite(t, ada, "bob@EXAMPLE.com", account.Agent)
-	if w, err := f.Welcome(t.Context(), token); err != nil || w.Name != "Bob B." {
+	if w, err := f.PreviewInvitation(t.Context(), token); err != nil || w.Name != "Bob B." {
 		t.Errorf("got welcome %+v, error %v, want it to know Bob's name", w, err)
 	}
 	in, err := f.AcceptInvitation(t.Context(), token, "Robert", client)
@@ -372,7 +372,7 @@ func TestInvitationLife(t *testing.T) {
 				wantRefused(t, f, token, "older than 7 days")
 				return
 			}
-			if _, err := f.Welcome(t.Context(), token); err != nil {
+			if _, err := f.PreviewInvitation(t.Context(), token); err != nil {
 				t.Errorf("after %v: %v", tt.after, err)
 			}
 			if _, err := f.AcceptInvitation(t.Context(), token, "Bob", client); err != nil {

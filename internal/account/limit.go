@@ -59,7 +59,7 @@ func newLimit(make func(name string, limit int, window time.Duration) Limiter, n
 }
 
 // allow counts an attempt for a subject, or returns its refusal.
-func (l limit) allow(ctx context.Context, subject string, by knownAs, c Client) error {
+func (l limit) allow(ctx context.Context, subject string, by browserRecognition, c Client) error {
 	if by.digest != nil {
 		if err := allow(ctx, l.known, string(by.digest)); err != nil {
 			return err

@@ -37,7 +37,7 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 		if u.Role == r {
 			return nil
 		}
-		if err := keepAdmin(ctx, tx, u); err != nil {
+		if err := requireAdminLeft(ctx, tx, u); err != nil {
 			return err
 		}
 		if err := s.audit.RecordTx(ctx, tx, audit.Entry{
@@ -50,12 +50,12 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 		if _, err := tx.Exec(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("change role: %w", err)
 		}
-		s.told(tx, organizationID, "member")
+		s.notifyAfterCommit(tx, organizationID, "member")
 		s.sessionsChanged(tx, u.ID)
 		if r == Admin {
 			return nil
 		}
-		return dropInvitations(ctx, tx, organizationID, u.ID)
+		return deleteInvitations(ctx, tx, organizationID, u.ID)
 	})
 	if err != nil {
 		return User{}, err
@@ -82,7 +82,7 @@ func (s *Service) removeMember(ctx context.Context, organizationID, userID strin
 		if err != nil {
 			return err
 		}
-		if err := s.leaveTx(ctx, tx, u, revoke); err != nil {
+		if err := s.removeFromOrganizationTx(ctx, tx, u, revoke); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
@@ -99,10 +99,10 @@ func (s *Service) removeMember(ctx context.Context, organizationID, userID strin
 	})
 }
 
-// leaveTx ends what a member, whose organization is locked, has to do with it: all
+// removeFromOrganizationTx ends what a member, whose organization is locked, has to do with it: all
 // but the membership itself and the sessions.
-func (s *Service) leaveTx(ctx context.Context, tx *db.Tx, u User, revoke bool) error {
-	if err := keepAdmin(ctx, tx, u); err != nil {
+func (s *Service) removeFromOrganizationTx(ctx context.Context, tx *db.Tx, u User, revoke bool) error {
+	if err := requireAdminLeft(ctx, tx, u); err != nil {
 		return err
 	}
 	if s.onRemove != nil {
@@ -115,8 +115,8 @@ func (s *Service) leaveTx(ctx context.Context, tx *db.Tx, u User, revoke bool) e
 			return fmt.Errorf("revoke credentials of member: %w", err)
 		}
 	}
-	s.told(tx, u.OrganizationID, "member")
-	return dropInvitations(ctx, tx, u.OrganizationID, u.ID)
+	s.notifyAfterCommit(tx, u.OrganizationID, "member")
+	return deleteInvitations(ctx, tx, u.OrganizationID, u.ID)
 }
 
 // lockMember locks an organization's row, so that its admins are changed by one
@@ -142,9 +142,9 @@ func lockOrganization(ctx context.Context, tx *db.Tx, id string) (Organization, 
 	return db.One(ctx, tx, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1 FOR NO KEY UPDATE", id)
 }
 
-// keepAdmin refuses to do without u if that would leave an organization that
+// requireAdminLeft refuses to do without u if that would leave an organization that
 // nobody can manage.
-func keepAdmin(ctx context.Context, tx *db.Tx, u User) error {
+func requireAdminLeft(ctx context.Context, tx *db.Tx, u User) error {
 	if u.Role != Admin {
 		return nil
 	}

@@ -36,7 +36,7 @@ type Organization struct {
 	PendingPlan    Plan  // wanted but not paid yet; empty for none
 	PastDue        bool  // a payment failed and was not made up for
 	FleetRateLimit int64 // fleet requests a minute, as agreed; 0 for the plan's own
-	MadeBy         Maker
+	CreatedBy      Creator
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 
@@ -48,7 +48,7 @@ const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coale
 
 func scanOrganization(row db.Row) (Organization, error) {
 	var o Organization
-	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit, &o.SecondFactorRequired, &o.MadeBy,
+	err := row.Scan(&o.ID, &o.Name, &o.Slug, &o.Plan, db.IntoText((*string)(&o.PendingPlan)), &o.PastDue, &o.FleetRateLimit, &o.SecondFactorRequired, &o.CreatedBy,
 		db.IntoText((*string)(&o.ProviderOnly)),
 		db.IntoTime(&o.CreatedAt), db.IntoTime(&o.UpdatedAt))
 	if errors.Is(err, db.ErrNoRows) {
@@ -131,7 +131,7 @@ func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Or
 	if n.Plan == "" {
 		n.Plan = Free
 	}
-	o := Organization{ID: newID(), Name: strings.TrimSpace(n.Name), Plan: n.Plan, FleetRateLimit: n.FleetRateLimit, MadeBy: MadeByOperator}
+	o := Organization{ID: newID(), Name: strings.TrimSpace(n.Name), Plan: n.Plan, FleetRateLimit: n.FleetRateLimit, CreatedBy: CreatedByOperator}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		if err := insertOrganization(ctx, tx, &o); err != nil {
 			return err
@@ -169,7 +169,7 @@ func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Orga
 		if _, err := tx.Exec(ctx, "UPDATE organizations SET name = $2, updated_at = $3 WHERE id = $1", id, o.Name, o.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("rename organization: %w", err)
 		}
-		s.told(tx, id, "organization")
+		s.notifyAfterCommit(tx, id, "organization")
 		return s.audit.RecordTx(ctx, tx, audit.Entry{
 			OrganizationID: id, Action: AuditOrganization, Target: organizationTarget(o), Changes: map[string]audit.Change{"name": {From: former, To: name}},
 		})
@@ -191,7 +191,7 @@ func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
 	if _, err = tx.Exec(ctx, `INSERT INTO organizations
 			(id, name, slug, plan, pending_plan, fleet_rate_limit, made_by, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		o.ID, o.Name, o.Slug, string(o.Plan), db.Text(string(o.PendingPlan)), limit, string(o.MadeBy),
+		o.ID, o.Name, o.Slug, string(o.Plan), db.Text(string(o.PendingPlan)), limit, string(o.CreatedBy),
 		o.CreatedAt.UnixMicro(), o.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("insert organization: %w", err)
 	}

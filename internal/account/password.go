@@ -71,7 +71,7 @@ func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, cli
 	}
 	out, err := s.signInWithPassword(ctx, in, client)
 	if err != nil {
-		s.noteRefusal(ctx, emailKey(in.Email), ByPassword, err)
+		s.recordRefusal(ctx, emailKey(in.Email), ByPassword, err)
 	}
 	return out, err
 }
@@ -82,11 +82,11 @@ func (s *Service) signInWithPassword(ctx context.Context, in PasswordSignIn, cli
 	if err != nil {
 		return SignIn{}, err
 	}
-	try := passwordTry{s, browser, client}
+	try := passwordAttempt{s, browser, client}
 	if err := try.blocked(ctx); err != nil {
 		return SignIn{}, err
 	}
-	if err := s.signInTries.allow(ctx, key, browser, client); err != nil {
+	if err := s.signInAttempts.allow(ctx, key, browser, client); err != nil {
 		return SignIn{}, err
 	}
 
@@ -118,7 +118,7 @@ func (s *Service) signInWithPassword(ctx context.Context, in PasswordSignIn, cli
 		if n == 0 {
 			return errWrongPassword()
 		}
-		return s.admit(ctx, tx, &out, ByPassword, client)
+		return s.completeSignIn(ctx, tx, &out, ByPassword, client)
 	})
 	if err != nil {
 		return SignIn{}, err
@@ -130,15 +130,15 @@ func errWrongPassword() error {
 	return problem.New(problem.Unauthorized, "the e-mail address or the password is wrong")
 }
 
-// passwordTry is an attempt to sign in by password.
-type passwordTry struct {
+// passwordAttempt is an attempt to sign in by password.
+type passwordAttempt struct {
 	s       *Service
-	browser knownAs
+	browser browserRecognition
 	client  Client
 }
 
 // party is on whose behalf the password is hashed.
-func (t passwordTry) party() string {
+func (t passwordAttempt) party() string {
 	if t.browser.digest != nil {
 		return "browser " + string(t.browser.digest)
 	}
@@ -147,7 +147,7 @@ func (t passwordTry) party() string {
 
 // blocked returns the refusal of an attempt from a network with too many failed
 // ones. A known browser is not refused for those of its neighbours.
-func (t passwordTry) blocked(ctx context.Context) error {
+func (t passwordAttempt) blocked(ctx context.Context) error {
 	network := Network(t.client.IP)
 	if t.browser.digest != nil || network == "" {
 		return nil
@@ -160,8 +160,8 @@ func (t passwordTry) blocked(ctx context.Context) error {
 
 // verify returns nil if stored is a hash of password. Of a network's attempts that
 // wait at the same time, as many are answered as the limit lets fail.
-func (t passwordTry) verify(ctx context.Context, stored, password string) error {
-	release, err := t.s.hashers.turn(ctx, t.party())
+func (t passwordAttempt) verify(ctx context.Context, stored, password string) error {
+	release, err := t.s.hashers.acquire(ctx, t.party())
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (t passwordTry) verify(ctx context.Context, stored, password string) error 
 	if ok || err != nil {
 		return err
 	}
-	t.s.hashers.failed(ctx, t.party())
+	t.s.hashers.recordFailure(ctx, t.party())
 	if network := Network(t.client.IP); t.browser.digest == nil && network != "" {
 		if err := allow(ctx, t.s.failedSignIns, network); err != nil {
 			return err
@@ -185,7 +185,7 @@ func (t passwordTry) verify(ctx context.Context, stored, password string) error 
 // hash returns password's hash, under a new salt, as it is stored. It waits for
 // the party's turn as long as ctx lets it.
 func (s *Service) hash(ctx context.Context, party, password string) (string, error) {
-	release, err := s.hashers.turn(ctx, party)
+	release, err := s.hashers.acquire(ctx, party)
 	if err != nil {
 		return "", err
 	}
@@ -199,7 +199,7 @@ func (s *Service) hash(ctx context.Context, party, password string) (string, err
 // verify reports whether stored is a hash of password. It waits for the party's
 // turn as long as ctx lets it.
 func (s *Service) verify(ctx context.Context, party, stored, password string) (bool, error) {
-	release, err := s.hashers.turn(ctx, party)
+	release, err := s.hashers.acquire(ctx, party)
 	if err != nil {
 		return false, err
 	}

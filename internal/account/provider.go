@@ -76,13 +76,13 @@ func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, int
 	if err != nil {
 		return "", "", err
 	}
-	if err := s.providerTries.allow(ctx, Network(client.IP), browser, client); err != nil {
+	if err := s.providerAttempts.allow(ctx, Network(client.IP), browser, client); err != nil {
 		return "", "", err
 	}
 	if s.provider == nil {
 		return "", "", errNoProvider()
 	}
-	asker := askerOf(intent)
+	asker := browserSecret(intent)
 	state := newToken()
 	if url, err = s.provider.AuthorizationURL(ctx, providerSecrets(asker, state)); err != nil {
 		return "", "", err
@@ -146,7 +146,7 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 	asker, asked := parseToken(intent)
 	state, ok := parseToken(a.State)
 	if !ok {
-		return SignIn{}, errForeignAnswer()
+		return SignIn{}, errStateMismatch()
 	}
 	in := SignIn{}
 	var expired bool
@@ -157,7 +157,7 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 			Scan(&want, &in.RedirectTo, db.IntoTime(&createdAt))
 		if errors.Is(err, db.ErrNoRows) || err == nil && (!asked || subtle.ConstantTimeCompare(want, asker.digest()) != 1) {
 			// Somebody else's answer, in a browser that did not ask for it.
-			return errForeignAnswer()
+			return errStateMismatch()
 		}
 		if err != nil {
 			return fmt.Errorf("find provider login: %w", err)
@@ -189,7 +189,7 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 			return err
 		}
 		in.User = u
-		return s.admit(ctx, tx, &in, ByProvider, client)
+		return s.completeSignIn(ctx, tx, &in, ByProvider, client)
 	})
 	if err != nil {
 		return SignIn{}, err
@@ -197,7 +197,7 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 	return in, nil
 }
 
-func errForeignAnswer() error {
+func errStateMismatch() error {
 	return problem.New(problem.Invalid, "This sign-in was not started in this browser, or it was completed already.")
 }
 

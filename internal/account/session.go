@@ -148,7 +148,7 @@ type newSession struct {
 // openSession adds a session and its first tokens. The browser is known from then
 // on.
 func (s *Service) openSession(ctx context.Context, tx *db.Tx, n newSession, c Client) (Tokens, error) {
-	visit, err := s.visitTx(ctx, tx, n.userID, c)
+	visit, err := s.recordVisitTx(ctx, tx, n.userID, c)
 	if err != nil {
 		return Tokens{}, err
 	}
@@ -167,7 +167,7 @@ func (s *Service) openSession(ctx context.Context, tx *db.Tx, n newSession, c Cl
 	}
 	t := s.tokens(p, 0)
 	t.Browser = visit.cookie
-	return t, s.noteBrowserTx(ctx, tx, n.userID, visit, c)
+	return t, s.notifyNewBrowserTx(ctx, tx, n.userID, visit, c)
 }
 
 // issue adds a pair of tokens to a session.
@@ -212,27 +212,27 @@ func errNotSignedIn() error {
 	return problem.New(problem.Unauthorized, "you are not signed in")
 }
 
-// held is a token with the session and the user that it stands for.
-type held struct {
-	sessionID string
-	openedAt  time.Time // of the session: when its sign-in was
-	usedAt    time.Time // of the session
-	provenAt  time.Time // of the session
-	strong    bool      // the session has two factors
-	required  bool      // the organization requires two factors
-	trusted   bool      // the session holds where only the identity provider is admitted
-	policy    ProviderPolicy
-	user      User
-	issuedAt  time.Time
-	consumed  time.Time
-	successor []byte
+// tokenState is a token with the session and the user that it stands for.
+type tokenState struct {
+	sessionID  string
+	openedAt   time.Time // of the session: when its sign-in was
+	usedAt     time.Time // of the session
+	provenAt   time.Time // of the session
+	twoFactors bool      // the session has two factors
+	required   bool      // the organization requires two factors
+	byProvider bool      // the session holds where only the identity provider is admitted
+	policy     ProviderPolicy
+	user       User
+	issuedAt   time.Time
+	consumed   time.Time
+	successor  []byte
 }
 
-func (h *held) identity() Identity {
+func (h *tokenState) identity() Identity {
 	return Identity{
 		UserID: h.user.ID, OrganizationID: h.user.OrganizationID, Role: h.user.Role,
 		SessionID: h.sessionID, User: h.user,
-		SecondFactor: h.strong, ByProvider: h.trusted, ProvenAt: h.provenAt, NeedsSecondFactor: h.required && !h.strong,
+		SecondFactor: h.twoFactors, ByProvider: h.byProvider, ProvenAt: h.provenAt, NeedsSecondFactor: h.required && !h.twoFactors,
 	}
 }
 
@@ -245,25 +245,25 @@ const findToken = `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor,
 	LEFT JOIN organizations o ON o.id = u.organization_id
 	WHERE t.digest = $1 AND t.kind = $2`
 
-// found reads the row of [findToken].
-func found(row db.Row) (held, error) {
-	var h held
+// scanToken reads the row of [findToken].
+func scanToken(row db.Row) (tokenState, error) {
+	var h tokenState
 	err := row.Scan(append([]any{&h.sessionID, db.IntoTime(&h.issuedAt), db.IntoTime(&h.consumed), &h.successor, db.IntoTime(&h.openedAt), db.IntoTime(&h.usedAt),
-		db.IntoTime(&h.provenAt), &h.strong, &h.required, &h.trusted, (*string)(&h.policy)}, userFields(&h.user)...)...)
+		db.IntoTime(&h.provenAt), &h.twoFactors, &h.required, &h.byProvider, (*string)(&h.policy)}, userFields(&h.user)...)...)
 	if errors.Is(err, db.ErrNoRows) {
-		return held{}, errNotSignedIn()
+		return tokenState{}, errNotSignedIn()
 	}
 	if err != nil {
-		return held{}, fmt.Errorf("find session: %w", err)
+		return tokenState{}, fmt.Errorf("find session: %w", err)
 	}
-	if !h.trusted && h.policy != ProviderForNobody && h.policy.covers(emailKey(h.user.Email)) {
-		return held{}, errNotSignedIn()
+	if !h.byProvider && h.policy != ProviderOptional && h.policy.covers(emailKey(h.user.Email)) {
+		return tokenState{}, errNotSignedIn()
 	}
 	return h, nil
 }
 
 func (s *Service) identify(ctx context.Context, access token) (Identity, error) {
-	h, err := found(s.db.Lookup(ctx, findToken, access.digest(), accessToken))
+	h, err := scanToken(s.db.Lookup(ctx, findToken, access.digest(), accessToken))
 	if err != nil {
 		return Identity{}, err
 	}
@@ -282,11 +282,11 @@ func (s *Service) identify(ctx context.Context, access token) (Identity, error) 
 // refresh exchanges a refresh token. It looks before it locks, because of many
 // parallel requests only one has anything to write.
 func (s *Service) refresh(ctx context.Context, old token, client Client) (Identity, *Tokens, error) {
-	h, err := found(s.db.Lookup(ctx, findToken, old.digest(), refreshToken))
+	h, err := scanToken(s.db.Lookup(ctx, findToken, old.digest(), refreshToken))
 	if err != nil {
 		return Identity{}, nil, err
 	}
-	if next, ok := s.again(h, old, time.Now()); ok {
+	if next, ok := s.replayRefresh(h, old, time.Now()); ok {
 		return h.identity(), &next, nil
 	}
 	var fresh Tokens
@@ -299,11 +299,11 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 		if err != nil {
 			return err
 		}
-		if h, err = found(tx.QueryRow(ctx, findToken, old.digest(), refreshToken)); err != nil {
+		if h, err = scanToken(tx.QueryRow(ctx, findToken, old.digest(), refreshToken)); err != nil {
 			return err
 		}
 		var ok bool
-		if fresh, ok = s.again(h, old, tx.Now); ok {
+		if fresh, ok = s.replayRefresh(h, old, tx.Now); ok {
 			return nil
 		}
 		if tx.Now.Sub(h.usedAt) >= s.refreshLife || tx.Now.Sub(h.openedAt) >= s.sessionLife {
@@ -343,8 +343,8 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 	return h.identity(), &fresh, nil
 }
 
-// again returns what a refresh token was exchanged for a moment ago.
-func (s *Service) again(h held, old token, now time.Time) (Tokens, bool) {
+// replayRefresh returns what a refresh token was exchanged for a moment ago.
+func (s *Service) replayRefresh(h tokenState, old token, now time.Time) (Tokens, bool) {
 	if h.consumed.IsZero() || now.Sub(h.consumed) > refreshGrace || len(h.successor) != 2*len(token{}) ||
 		now.Sub(h.openedAt) >= s.sessionLife {
 		return Tokens{}, false
@@ -400,19 +400,21 @@ func (s *Service) endSession(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// UserNews is the key under which Config.Tell announces that a user's sessions may
+// SessionsTopic is the key under which Config.Tell announces that a user's sessions may
 // have ended, or grant something else than before.
-func UserNews(userID string) string { return "@" + userID }
+func SessionsTopic(userID string) string { return "@" + userID }
 
 // sessionsChanged announces, after the commit, that a user's sessions may have ended,
 // or grant something else: open streams of that user check their session again.
-func (s *Service) sessionsChanged(tx *db.Tx, userID string) { s.told(tx, UserNews(userID), "session") }
+func (s *Service) sessionsChanged(tx *db.Tx, userID string) {
+	s.notifyAfterCommit(tx, SessionsTopic(userID), "session")
+}
 
 // CheckSession returns the identity of a session that was authenticated earlier, and
 // the time of its absolute end. It neither renews the session nor counts as its use.
 // A session that has ended is [problem.Unauthorized].
 func (s *Service) CheckSession(ctx context.Context, sessionID string) (id Identity, end time.Time, err error) {
-	h, err := found(s.db.Lookup(ctx, `SELECT s.id, s.used_at, CAST(NULL AS BIGINT), NULL, s.created_at, s.used_at, s.proven_at, s.second_factor,
+	h, err := scanToken(s.db.Lookup(ctx, `SELECT s.id, s.used_at, CAST(NULL AS BIGINT), NULL, s.created_at, s.used_at, s.proven_at, s.second_factor,
 			coalesce(o.second_factor_required, FALSE), s.by_provider, coalesce(o.provider_only, ''), `+userColumns+`
 		FROM sessions s
 		JOIN users u ON u.id = s.user_id

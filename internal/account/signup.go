@@ -46,7 +46,7 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 		return Signup{}, err
 	}
 	wanted := cmp.Or(r.Plan, Free)
-	o := Organization{ID: newID(), Name: strings.TrimSpace(r.OrganizationName), Plan: Free, MadeBy: MadeBySignUp}
+	o := Organization{ID: newID(), Name: strings.TrimSpace(r.OrganizationName), Plan: Free, CreatedBy: CreatedBySignUp}
 	var done Signup
 	if wanted != Free {
 		var err error
@@ -63,7 +63,7 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 		if u.OrganizationID != "" {
 			return errSignedUp()
 		}
-		if err := s.mayFound(ctx, tx, u, tx.Now); err != nil {
+		if err := s.checkMayCreateOrganization(ctx, tx, u, tx.Now); err != nil {
 			return err
 		}
 		if s.signUp.invited {
@@ -103,7 +103,7 @@ func (s *Service) startCheckout(ctx context.Context, userID string, o Organizati
 	if u.OrganizationID != "" {
 		return "", errSignedUp()
 	}
-	if err := s.mayFound(ctx, s.db, u, time.Now()); err != nil {
+	if err := s.checkMayCreateOrganization(ctx, s.db, u, time.Now()); err != nil {
 		return "", err
 	}
 	url, err := s.checkout.StartCheckout(ctx, CheckoutRequest{

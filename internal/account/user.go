@@ -164,14 +164,14 @@ func insertUser(ctx context.Context, tx *db.Tx, u User, hash string) (bool, erro
 
 // Agent finds a user of an organization; false when there is none.
 func (s *Service) Agent(ctx context.Context, q db.Querier, organizationID, userID string) (event.Person, bool, error) {
-	return person(db.One(ctx, q, scanPerson,
+	return optionalPerson(db.One(ctx, q, scanPerson,
 		"SELECT id, name, email FROM users WHERE id = $1 AND organization_id = $2", userID, organizationID))
 }
 
 // AgentByEmail finds a user of an organization by e-mail address; false when
 // there is none.
 func (s *Service) AgentByEmail(ctx context.Context, q db.Querier, organizationID, email string) (event.Person, bool, error) {
-	return person(db.One(ctx, q, scanPerson,
+	return optionalPerson(db.One(ctx, q, scanPerson,
 		"SELECT id, name, email FROM users WHERE email_key = $1 AND organization_id = $2", emailKey(email), organizationID))
 }
 
@@ -181,7 +181,7 @@ func scanPerson(row db.Row) (event.Person, error) {
 	return p, err
 }
 
-func person(p event.Person, err error) (event.Person, bool, error) {
+func optionalPerson(p event.Person, err error) (event.Person, bool, error) {
 	if errors.Is(err, db.ErrNoRows) {
 		return event.Person{}, false, nil
 	}

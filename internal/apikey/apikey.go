@@ -40,8 +40,8 @@ type Service struct {
 	planLimit  func(ctx context.Context, organizationID string) (int64, error)
 	audit      *audit.Log
 	log        *slog.Logger
-	memory     memory
-	plans      plans
+	keys       keyCache
+	plans      planCache
 
 	mu   sync.Mutex
 	used map[string]use // by key id, not yet written
@@ -149,43 +149,43 @@ func (s *Service) PlanLimit(ctx context.Context, organizationID string) (int64, 
 // is now, or was within the last second.
 func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {
 	now := time.Now()
-	plan, ok := s.plans.recall(k.OrganizationID, now)
+	plan, ok := s.plans.get(k.OrganizationID, now)
 	if !ok {
 		var err error
 		if plan, err = s.planLimit(ctx, k.OrganizationID); err != nil {
 			return 0, fmt.Errorf("limit of the plan: %w", err)
 		}
-		s.plans.keep(k.OrganizationID, plan, now)
+		s.plans.put(k.OrganizationID, plan, now)
 	}
 	return Limit(k.RateLimit, plan), nil
 }
 
-// plans remembers for a second what the plans of organizations give, which is
+// planCache remembers for a second what the plans of organizations give, which is
 // asked for with every request.
-type plans struct {
+type planCache struct {
 	mu sync.RWMutex
-	by map[string]planned
+	by map[string]cachedLimit
 }
 
-type planned struct {
+type cachedLimit struct {
 	limit int64
 	until time.Time
 }
 
-func (p *plans) recall(organizationID string, now time.Time) (int64, bool) {
+func (p *planCache) get(organizationID string, now time.Time) (int64, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	got, ok := p.by[organizationID]
 	return got.limit, ok && now.Before(got.until)
 }
 
-func (p *plans) keep(organizationID string, limit int64, now time.Time) {
+func (p *planCache) put(organizationID string, limit int64, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.by == nil || len(p.by) >= maxRemembered {
-		p.by = make(map[string]planned)
+	if p.by == nil || len(p.by) >= maxCached {
+		p.by = make(map[string]cachedLimit)
 	}
-	p.by[organizationID] = planned{limit, now.Add(time.Second)}
+	p.by[organizationID] = cachedLimit{limit, now.Add(time.Second)}
 }
 
 // Limit returns the limit of a key: the lower of its own and the plan's, and

@@ -468,8 +468,8 @@ func TestFlush(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for i, s := range nodes {
 		for _, id := range ids {
-			s.note(id, at.Add(time.Duration(i)*time.Hour), netip.MustParseAddr("192.0.2.1"))
-			s.note(id, at, netip.MustParseAddr("192.0.2.2")) // later, with an older time, or the same
+			s.recordUse(id, at.Add(time.Duration(i)*time.Hour), netip.MustParseAddr("192.0.2.1"))
+			s.recordUse(id, at, netip.MustParseAddr("192.0.2.2")) // later, with an older time, or the same
 		}
 	}
 	var wg sync.WaitGroup
@@ -507,7 +507,7 @@ func TestNoteExpiredOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if err := open(d).noteExpired(t.Context()); err != nil {
+			if err := open(d).recordExpired(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -90,39 +90,39 @@ func (s *Service) Authenticate(ctx context.Context, r Request) (*Key, error) {
 	now := time.Now()
 	switch k.Status(now) {
 	case Revoked:
-		return nil, s.refused(ctx, k, KeyIsRevoked)
+		return nil, s.recordRefusal(ctx, k, KeyIsRevoked)
 	case Expired:
-		return nil, s.refused(ctx, k, KeyIsExpired)
+		return nil, s.recordRefusal(ctx, k, KeyIsExpired)
 	}
 	if !k.AllowedIPs.Allow(r.IP) {
-		return nil, s.refused(ctx, k, IPNotAllowed)
+		return nil, s.recordRefusal(ctx, k, IPNotAllowed)
 	}
-	s.note(k.ID, now, r.IP)
+	s.recordUse(k.ID, now, r.IP)
 	return k, nil
 }
 
-// Place is where a key works: the API of a service in an environment.
-type Place struct {
+// API is where a key works: the API of a service in an environment.
+type API struct {
 	Service     ServiceName
 	Environment Environment
 }
 
-// PlaceOf returns where the key of a token works; false if the token is malformed or
+// APIOf returns where the key of a token works; false if the token is malformed or
 // opens nothing. It serves answers to requests that came to the wrong address.
-func (s *Service) PlaceOf(ctx context.Context, token string) (Place, bool) {
+func (s *Service) APIOf(ctx context.Context, token string) (API, bool) {
 	t, err := Parse(token)
 	if err != nil {
-		return Place{}, false
+		return API{}, false
 	}
 	k, err := s.current(ctx, t.digest())
 	if err != nil || k.Status(time.Now()) != Active {
-		return Place{}, false
+		return API{}, false
 	}
-	return Place{k.Service, k.Environment}, true
+	return API{k.Service, k.Environment}, true
 }
 
-// refused records that a known key was refused, and returns the refusal.
-func (s *Service) refused(ctx context.Context, k *Key, r Refusal) error {
+// recordRefusal records that a known key was refused, and returns the refusal.
+func (s *Service) recordRefusal(ctx context.Context, k *Key, r Refusal) error {
 	e := k.entry(KeyRefused, nil)
 	e.Details = map[string]any{"reason": r.Error()}
 	s.audit.Refuse(ctx, e)
@@ -135,37 +135,37 @@ func (s *Service) current(ctx context.Context, digest [sha256.Size]byte) (*Key, 
 	if err := s.db.Lookup(ctx, "SELECT version FROM api_keys WHERE digest = $1", digest[:]).Scan(&version); err != nil {
 		return nil, err
 	}
-	if k := s.memory.recall(digest); k != nil && k.version == version {
+	if k := s.keys.get(digest); k != nil && k.version == version {
 		return k, nil
 	}
 	k, err := scan(s.db.Lookup(ctx, "SELECT "+columns+" FROM api_keys WHERE digest = $1", digest[:]))
 	if err != nil {
 		return nil, err
 	}
-	s.memory.keep(digest, &k)
+	s.keys.put(digest, &k)
 	return &k, nil
 }
 
-// maxRemembered bounds the keys in memory.
-const maxRemembered = 10_000
+// maxCached bounds the keys in memory.
+const maxCached = 10_000
 
-// memory keeps keys as they were at their version. Whether that is still theirs
+// keyCache keeps keys as they were at their version. Whether that is still theirs
 // is for the database to say.
-type memory struct {
+type keyCache struct {
 	mu sync.RWMutex
 	by map[[sha256.Size]byte]*Key
 }
 
-func (m *memory) recall(digest [sha256.Size]byte) *Key {
+func (m *keyCache) get(digest [sha256.Size]byte) *Key {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.by[digest]
 }
 
-func (m *memory) keep(digest [sha256.Size]byte, k *Key) {
+func (m *keyCache) put(digest [sha256.Size]byte, k *Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.by == nil || len(m.by) >= maxRemembered {
+	if m.by == nil || len(m.by) >= maxCached {
 		m.by = make(map[[sha256.Size]byte]*Key)
 	}
 	m.by[digest] = k

@@ -189,7 +189,7 @@ func (s *Service) Create(ctx context.Context, n New) (Key, Token, error) {
 		return err
 	})
 	if err != nil {
-		return Key{}, Token{}, taken(err, k.Name)
+		return Key{}, Token{}, errNameTaken(err, k.Name)
 	}
 	return k, t, nil
 }
@@ -214,8 +214,8 @@ func (s *Service) checkRateLimit(ctx context.Context, v *problem.Validation, org
 	return nil
 }
 
-// taken tells of a name that is in use already.
-func taken(err error, name string) error {
+// errNameTaken tells of a name that is in use already.
+func errNameTaken(err error, name string) error {
 	if db.IsUnique(err) {
 		return problem.New(problem.Conflict, "there is a key named %q already", name).Because(err)
 	}
@@ -283,8 +283,8 @@ func scan(row db.Row) (Key, error) {
 	return k, err
 }
 
-// found turns a row that is not there into a [problem.NotFound].
-func found(err error) error {
+// notFound turns a row that is not there into a [problem.NotFound].
+func notFound(err error) error {
 	if errors.Is(err, db.ErrNoRows) {
 		return problem.New(problem.NotFound, "there is no such key")
 	}
@@ -307,7 +307,7 @@ func (s *Service) List(ctx context.Context, organizationID string, service Servi
 func (s *Service) Find(ctx context.Context, organizationID, id string) (Key, error) {
 	k, err := s.FindAnywhere(ctx, id)
 	if err == nil && k.OrganizationID != organizationID {
-		return Key{}, found(db.ErrNoRows)
+		return Key{}, notFound(db.ErrNoRows)
 	}
 	return k, err
 }
@@ -316,7 +316,7 @@ func (s *Service) Find(ctx context.Context, organizationID, id string) (Key, err
 // see the keys of any organization.
 func (s *Service) FindAnywhere(ctx context.Context, id string) (Key, error) {
 	k, err := db.One(ctx, s.db, scan, "SELECT "+columns+" FROM api_keys WHERE id = $1 AND deleted_at IS NULL", id)
-	if err := found(err); err != nil {
+	if err := notFound(err); err != nil {
 		return Key{}, fmt.Errorf("find key: %w", err)
 	}
 	return k, nil
@@ -330,7 +330,7 @@ func (s *Service) change(ctx context.Context, organizationID, id string, fn func
 		k, err = db.One(ctx, tx, scan, "SELECT "+columns+` FROM api_keys WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL
 			FOR UPDATE`, id, organizationID)
 		if err != nil {
-			return found(err)
+			return notFound(err)
 		}
 		return fn(tx, &k)
 	})
@@ -415,7 +415,7 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 		return s.audit.RecordTx(ctx, tx, k.entry(KeyUpdated, changes))
 	})
 	if db.IsUnique(err) {
-		return Key{}, taken(err, *e.Name) // nothing else in it is unique
+		return Key{}, errNameTaken(err, *e.Name) // nothing else in it is unique
 	}
 	if err != nil {
 		return Key{}, fmt.Errorf("edit key: %w", err)
@@ -516,7 +516,7 @@ func (s *Service) Rotate(ctx context.Context, organizationID, id string) (Key, T
 		return s.audit.RecordTx(ctx, tx, old.entry(KeyRotated, map[string]audit.Change{"replaced_by": {From: before, To: made.ID}}))
 	})
 	if err != nil {
-		return Key{}, Token{}, fmt.Errorf("rotate key: %w", taken(err, made.Name))
+		return Key{}, Token{}, fmt.Errorf("rotate key: %w", errNameTaken(err, made.Name))
 	}
 	return made, t, nil
 }

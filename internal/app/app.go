@@ -321,7 +321,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	outbox := a.openOutbox(server, from, box)
 	events := new(event.Log)
 	a.live = live.Open(a.DB)
-	events.AfterCommit(a.tellPages)
+	events.AfterCommit(a.notifyPages)
 	newLimiter, err := a.openLimits()
 	if err != nil {
 		return nil, err
@@ -358,7 +358,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 			}
 			return a.Keys.RedactUserTx(ctx, tx, userID)
 		},
-		Tell: a.live.Publish, Audit: a.Audit, Logger: log,
+		Notify: a.live.Publish, Audit: a.Audit, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -461,8 +461,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	})
 	a.Calls.Work(a.Inbound)
 	a.pictures = a.openPictures(blobs, box)
-	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Production)})
-	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetTeller(fleetpages.Sandbox)})
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production)})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox)})
 	return a, nil
 }
 

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// leastCompressed is the size in bytes from which a body is compressed: less fits
+	// minCompressed is the size in bytes from which a body is compressed: less fits
 	// into one packet anyway.
-	leastCompressed = 1024
+	minCompressed = 1024
 	// padding is how many random bytes are added to a compressed body, at most, so that
 	// its length says less about what is in it (BREACH).
 	padding = 64
@@ -35,14 +35,14 @@ var compressible = []string{"text/html", "text/css", "text/javascript", "applica
 // length.
 func compressed(next http.Handler) (http.Handler, error) {
 	wrap, err := gzhttp.NewWrapper(
-		gzhttp.MinSize(leastCompressed), gzhttp.ContentTypeFilter(isCompressible), gzhttp.SuffixETag(tagSuffix),
+		gzhttp.MinSize(minCompressed), gzhttp.ContentTypeFilter(isCompressible), gzhttp.SuffixETag(tagSuffix),
 		gzhttp.RandomJitter(padding, -1, false), gzhttp.SetContentType(false),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("compression: %w", err)
 	}
 	packing := wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(&judged{ResponseWriter: w, request: r, suffix: withoutSuffix(r.Header)}, r)
+		next.ServeHTTP(&compressWriter{ResponseWriter: w, request: r, suffix: withoutSuffix(r.Header)}, r)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		safe := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -87,9 +87,9 @@ func withoutSuffix(h http.Header) string {
 	return found
 }
 
-// judged decides by the header of an answer whether it may be compressed. It is below
+// compressWriter decides by the header of an answer whether it may be compressed. It is below
 // [gzhttp.GzipResponseWriter], which is told by a header that it removes.
-type judged struct {
+type compressWriter struct {
 	http.ResponseWriter
 	request *http.Request
 	suffix  string // of the tag that the client has; empty: none
@@ -98,9 +98,9 @@ type judged struct {
 }
 
 // Unwrap is for [http.ResponseController].
-func (j *judged) Unwrap() http.ResponseWriter { return j.ResponseWriter }
+func (j *compressWriter) Unwrap() http.ResponseWriter { return j.ResponseWriter }
 
-func (j *judged) WriteHeader(status int) {
+func (j *compressWriter) WriteHeader(status int) {
 	if status >= 200 && !j.decided {
 		j.decided = true
 		j.decide(status)
@@ -108,7 +108,7 @@ func (j *judged) WriteHeader(status int) {
 	j.ResponseWriter.WriteHeader(status)
 }
 
-func (j *judged) Write(b []byte) (int, error) {
+func (j *compressWriter) Write(b []byte) (int, error) {
 	if !j.decided {
 		j.WriteHeader(http.StatusOK)
 	}
@@ -118,7 +118,7 @@ func (j *judged) Write(b []byte) (int, error) {
 	return j.ResponseWriter.Write(b)
 }
 
-func (j *judged) decide(status int) {
+func (j *compressWriter) decide(status int) {
 	h := j.Header()
 	disposition := h.Get("Content-Disposition")
 	switch {
@@ -132,7 +132,7 @@ func (j *judged) decide(status int) {
 	case j.request.Method == http.MethodHead && j.request.Header.Get("Accept-Encoding") != "" && isCompressible(h.Get("Content-Type")):
 		// A GET would be answered with another length, which is not known.
 		j.empty = true
-		if n, err := strconv.Atoi(h.Get("Content-Length")); err == nil && n >= leastCompressed {
+		if n, err := strconv.Atoi(h.Get("Content-Length")); err == nil && n >= minCompressed {
 			h.Del("Content-Length")
 		}
 	}

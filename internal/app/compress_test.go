@@ -152,7 +152,7 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 			header["Sec-Fetch-Site"] = tt.site
 		}
 		w := exchange(s.handler, "GET", tt.path, header)
-		if got := w.Header().Get("Content-Encoding") != ""; w.Code != 200 || got != tt.packed || w.Body.Len() < leastCompressed && !got {
+		if got := w.Header().Get("Content-Encoding") != ""; w.Code != 200 || got != tt.packed || w.Body.Len() < minCompressed && !got {
 			t.Errorf("%s from %q: %d, compressed: %t, want %t (%d bytes)", tt.path, tt.site, w.Code, got, tt.packed, w.Body.Len())
 		}
 	}
@@ -185,7 +185,7 @@ func kinds(t *testing.T) http.Handler {
 	mux.Handle("/events", answer("Content-Type", "text/event-stream"))
 	mux.Handle("/small", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", json)
-		w.Write(body[:leastCompressed-1])
+		w.Write(body[:minCompressed-1])
 	}))
 	mux.Handle("/tagged", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"v1"`)

@@ -73,7 +73,7 @@ func (c Config) checks(stored []doctor.Database, store func() (blob.Store, func(
 		{Name: "mail sender", Run: judge(doctor.MailSender)},
 	}
 	for _, d := range stored {
-		list = append(list, doctor.Check{Name: "database " + d.Name, Run: func(ctx context.Context) doctor.Finding { return doctor.Stored(ctx, d) }})
+		list = append(list, doctor.Check{Name: "database " + d.Name, Run: func(ctx context.Context) doctor.Finding { return doctor.DatabaseHealth(ctx, d) }})
 	}
 	list = append(list,
 		doctor.Check{Name: "clock", Run: func(ctx context.Context) doctor.Finding { return doctor.Clock(ctx, s, client, stored) }},

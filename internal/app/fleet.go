@@ -144,9 +144,9 @@ func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi
 	return fleetapi.Account{Name: o.Name, Plan: plan, RateLimit: plan.Limit(o.FleetRateLimit)}, nil
 }
 
-// fleetTeller has pages that are open look at what has changed in the fleet of an
+// fleetNotifier has pages that are open look at what has changed in the fleet of an
 // environment.
-func (a *App) fleetTeller(e fleetpages.Environment) func(organizationID, kind, id string) {
+func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind, id string) {
 	return func(organizationID, kind, id string) {
 		if kind == "" {
 			a.live.Publish(organizationID, live.Everything)

@@ -35,13 +35,13 @@ func (a *App) newHandler() (http.Handler, error) {
 	if !a.config.Web {
 		return a.config.withHeaders(mux), nil
 	}
-	gate := &browser.Gate{Accounts: a.Accounts, Secure: base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
+	gate := &browser.SessionAuth{Accounts: a.Accounts, Secure: base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
 	a.Inbound.Register(mux)
 	procedures := rpc.New(rpc.Config{
 		Procedures: slices.Concat(
 			rpc.AccountProcedures(a.Accounts, gate),
 			rpc.FactorProcedures(a.Factors, gate),
-			rpc.PeopleProcedures(a.Accounts, gate),
+			rpc.MemberProcedures(a.Accounts, gate),
 			rpc.BillingProcedures(a.Billing),
 			rpc.WebhookProcedures(a.Webhooks),
 			rpc.SLAProcedures(a.Desk),
@@ -134,7 +134,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarded{trusted: a.config.TrustedProxies, path: a.config.forwardedPath(), log: a.log}
+	f := &proxyMonitor{trusted: a.config.TrustedProxies, path: a.config.forwardedPath(), log: a.log}
 	packing, err := compressed(known.guard(handler, gate, a.Audit))
 	if err != nil {
 		return nil, err

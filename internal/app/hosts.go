@@ -113,7 +113,7 @@ var healthPaths = []string{"/healthz", "/readyz"}
 const auditForeignHost audit.Action = "request.foreign_host"
 
 // guard refuses requests for other hosts with 421 (RFC 9110, section 15.5.20).
-func (h hosts) guard(next http.Handler, gate *browser.Gate, log *audit.Log) http.Handler {
+func (h hosts) guard(next http.Handler, gate *browser.SessionAuth, log *audit.Log) http.Handler {
 	refused := gate.Source(audit.Web, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		name, _ := hostName(r.Host)
 		log.Refuse(r.Context(), audit.Entry{Action: auditForeignHost, Target: audit.Target{Type: "host", ID: name}})

@@ -21,7 +21,7 @@ import (
 const mailboxPath = "/dev/mailbox"
 
 // newPages is what people look at.
-func (a *App) newPages(gate *browser.Gate, places []web.Endpoint, live, sandbox fleetBase) *web.Site {
+func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, sandbox fleetBase) *web.Site {
 	mailbox := ""
 	if a.mailbox != nil {
 		mailbox = mailboxPath
@@ -57,8 +57,8 @@ func (a *App) newPages(gate *browser.Gate, places []web.Endpoint, live, sandbox 
 	return site
 }
 
-// tellPages has pages that are open look at what events are about.
-func (a *App) tellPages(events []event.Event) {
+// notifyPages has pages that are open look at what events are about.
+func (a *App) notifyPages(events []event.Event) {
 	for _, e := range events {
 		if e.Data.Ticket != nil {
 			a.live.PublishSoon(e.OrganizationID, "ticket:"+e.Data.Ticket.ID)

@@ -63,7 +63,7 @@ func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set(payments.SignatureHeader, payments.Sign(event, time.Now(), secrets[0]))
-		w := answer{header: make(http.Header), status: http.StatusOK}
+		w := posterResponse{header: make(http.Header), status: http.StatusOK}
 		a.handler.ServeHTTP(&w, req)
 		switch w.status {
 		case http.StatusOK:
@@ -75,8 +75,8 @@ func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []
 	}
 }
 
-// answer is the response to a request that does not leave the process.
-type answer struct {
+// posterResponse is the response to a request that does not leave the process.
+type posterResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
@@ -84,17 +84,17 @@ type answer struct {
 }
 
 // Header implements [http.ResponseWriter].
-func (a *answer) Header() http.Header { return a.header }
+func (a *posterResponse) Header() http.Header { return a.header }
 
 // WriteHeader implements [http.ResponseWriter].
-func (a *answer) WriteHeader(status int) {
+func (a *posterResponse) WriteHeader(status int) {
 	if !a.wrote {
 		a.status, a.wrote = status, true
 	}
 }
 
 // Write implements [http.ResponseWriter].
-func (a *answer) Write(p []byte) (int, error) {
+func (a *posterResponse) Write(p []byte) (int, error) {
 	a.wrote = true
 	return a.body.Write(p)
 }

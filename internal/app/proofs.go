@@ -40,7 +40,7 @@ func (a *App) openProofs(secrets map[string][]string, outbox *outbox, providers 
 		return fmt.Errorf("allowed-addresses: %w", err)
 	}
 	a.Connections.UseProofs(connection.Proofs{
-		Mailer: outbox, Text: a.texter(providers), LookupTXT: a.config.lookupTXT(), HTTP: providers,
+		Mailer: outbox, Text: a.smsSender(providers), LookupTXT: a.config.lookupTXT(), HTTP: providers,
 		Allowed: allowed, Slug: a.Accounts.Slug, Shared: sharedChannels(a.adapters, secrets),
 		MailStays: a.mailbox != nil, BaseURL: a.BaseURL, Logger: a.log,
 	})
@@ -90,12 +90,12 @@ func sharedChannels(adapters []channel.Adapter, secrets map[string][]string) map
 }
 
 const (
-	textTimeout   = 20 * time.Second
-	maxTextAnswer = 1 << 20 // bytes
+	smsTimeout     = 20 * time.Second
+	maxSMSResponse = 1 << 20 // bytes
 )
 
-// texter returns what sends texts by the operator's account; nil when there is none.
-func (a *App) texter(providers http.RoundTripper) func(ctx context.Context, number, text string) error {
+// smsSender returns what sends texts by the operator's account; nil when there is none.
+func (a *App) smsSender(providers http.RoundTripper) func(ctx context.Context, number, text string) error {
 	account := a.config.TextAccount
 	if account.SID == "" {
 		return nil
@@ -110,7 +110,7 @@ func (a *App) texter(providers http.RoundTripper) func(ctx context.Context, numb
 		sms.CredentialAccount: account.SID, sms.CredentialToken: account.Token,
 	})
 	return func(ctx context.Context, number, text string) error {
-		ctx, cancel := context.WithTimeout(ctx, textTimeout)
+		ctx, cancel := context.WithTimeout(ctx, smsTimeout)
 		defer cancel()
 		m := &channel.Outgoing{ID: uuid.NewString(), From: account.From, To: channel.Party{Phone: number}, Text: text}
 		call := adapter.SendCall(m, credentials)
@@ -124,7 +124,7 @@ func (a *App) texter(providers http.RoundTripper) func(ctx context.Context, numb
 		}
 		defer resp.Body.Close()
 		answer := channel.Response{Status: resp.StatusCode, Header: resp.Header}
-		if answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxTextAnswer)); err != nil {
+		if answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxSMSResponse)); err != nil {
 			return errors.New("the SMS provider's answer broke off")
 		}
 		switch v := adapter.ReadSendResponse(m, answer); {

@@ -155,7 +155,7 @@ func TestChannelsRefuseUntilConfigured(t *testing.T) {
 // a problem that may be shown; the provider's other words, which can name the account,
 // are not.
 func TestTexter(t *testing.T) {
-	if a := (&App{}).texter(nil); a != nil {
+	if a := (&App{}).smsSender(nil); a != nil {
 		t.Error("without an account there is something that texts")
 	}
 	const taken = `{"sid":"SM1","status":"queued"}`
@@ -193,7 +193,7 @@ func TestTexter(t *testing.T) {
 		})
 		a := &App{adapters: []channel.Adapter{sms.New(sms.Config{APIURL: "https://provider.example"})}}
 		a.config.TextAccount = TextAccount{SID: "AC0operator", Token: "hush", From: "+14155550199"}
-		err := a.texter(providers)(t.Context(), "+14155550100", channel.ProofText("12345678"))
+		err := a.smsSender(providers)(t.Context(), "+14155550100", channel.ProofText("12345678"))
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -23,17 +23,17 @@ import (
 const (
 	// readyLimit bounds what /readyz takes.
 	readyLimit = 2 * time.Second
-	// readyFor is how long an answer is used again: strangers may ask.
-	readyFor = time.Second
-	// lateJob is how long the oldest due job may wait before the server is not ready.
-	lateJob = 15 * time.Minute
-	// lateTwice is after what time a job that waits too long is looked at again: in a
+	// reportLife is how long an answer is used again: strangers may ask.
+	reportLife = time.Second
+	// overdueAfter is how long the oldest due job may wait before the server is not ready.
+	overdueAfter = 15 * time.Minute
+	// recheckAfter is after what time a job that waits too long is looked at again: in a
 	// lane with a long line, each has waited before its turn comes.
-	lateTwice = 300 * time.Millisecond
+	recheckAfter = 300 * time.Millisecond
 )
 
-// part is one thing that the server needs.
-type part struct {
+// readinessCheck is one thing that the server needs.
+type readinessCheck struct {
 	name  string
 	check func(ctx context.Context) outcome
 	busy  atomic.Bool // a check has not ended
@@ -64,21 +64,21 @@ type report struct {
 
 // readiness answers whether the server can do its work. It is safe for concurrent use.
 type readiness struct {
-	parts []*part
+	parts []*readinessCheck
 	limit time.Duration
 	log   *slog.Logger
 
-	asking singleflight.Group
-	mu     sync.Mutex
-	last   report
-	at     time.Time // of last
+	group singleflight.Group
+	mu    sync.Mutex
+	last  report
+	at    time.Time // of last
 }
 
 // openReadiness returns the parts of the program.
 func (a *App) openReadiness() *readiness {
 	clock := []doctor.Database{{Name: databases[0].name, Schema: databases[0].schema,
 		Open: func(context.Context) (*db.DB, func(), error) { return a.DB, func() {}, nil }}}
-	return &readiness{limit: readyLimit, log: a.log, parts: []*part{
+	return &readiness{limit: readyLimit, log: a.log, parts: []*readinessCheck{
 		{name: "database", check: a.databaseReady},
 		{name: "blobs", check: func(ctx context.Context) outcome {
 			f := doctor.Attachments(ctx, "the store", func() (blob.Store, func(), error) { return a.blobs, func() {}, nil })
@@ -123,11 +123,11 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	if !ok {
 		return outcome{Status: partOK, Seconds: new(int64(0))}
 	}
-	if time.Since(first.At) < lateJob {
+	if time.Since(first.At) < overdueAfter {
 		return outcome{Status: partOK, Seconds: age(first.At)}
 	}
 	select {
-	case <-time.After(lateTwice):
+	case <-time.After(recheckAfter):
 	case <-ctx.Done():
 	}
 	again, ok, err := a.queue.OldestDue(ctx)
@@ -142,21 +142,21 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	return o
 }
 
-// ask checks all parts at once, within the limit, or returns an answer that is new enough.
-func (r *readiness) ask() report {
+// report checks all parts at once, within the limit, or returns an answer that is new enough.
+func (r *readiness) report() report {
 	r.mu.Lock()
-	last, fresh := r.last, time.Since(r.at) < readyFor && !r.at.IsZero()
+	last, fresh := r.last, time.Since(r.at) < reportLife && !r.at.IsZero()
 	r.mu.Unlock()
 	if fresh {
 		return last
 	}
-	got, _, _ := r.asking.Do("", func() (any, error) {
+	got, _, _ := r.group.Do("", func() (any, error) {
 		now := r.check()
 		r.mu.Lock()
 		before := r.last
 		r.last, r.at = now, time.Now()
 		r.mu.Unlock()
-		r.tell(before, now)
+		r.logChange(before, now)
 		return now, nil
 	})
 	return got.(report)
@@ -181,7 +181,7 @@ func (r *readiness) check() report {
 }
 
 // run checks the part until ctx ends. What hangs is not checked a second time beside it.
-func (p *part) run(ctx context.Context) outcome {
+func (p *readinessCheck) run(ctx context.Context) outcome {
 	const late = "it does not answer in time"
 	if !p.busy.CompareAndSwap(false, true) {
 		return failed(late, "an earlier check has not ended")
@@ -199,8 +199,8 @@ func (p *part) run(ctx context.Context) outcome {
 	}
 }
 
-// tell logs a change.
-func (r *readiness) tell(before, now report) {
+// logChange logs a change.
+func (r *readiness) logChange(before, now report) {
 	reasons := func(of report) string {
 		var list []string
 		for _, name := range slices.Sorted(maps.Keys(of.Parts)) {
@@ -228,7 +228,7 @@ func (r *readiness) tell(before, now report) {
 
 // ServeHTTP answers /readyz: 200, or 503 when a part failed.
 func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	now := r.ask()
+	now := r.report()
 	body, err := json.Marshal(now)
 	status := http.StatusOK
 	if err != nil || now.Status != partOK {

@@ -127,7 +127,7 @@ func TestReadyHangs(t *testing.T) {
 		end := make(chan struct{})
 		defer close(end)
 		fine := func(context.Context) outcome { return outcome{Status: partOK} }
-		r := &readiness{limit: readyLimit, log: quiet, parts: []*part{
+		r := &readiness{limit: readyLimit, log: quiet, parts: []*readinessCheck{
 			{name: "database", check: func(context.Context) outcome { begun++; <-end; return outcome{Status: partOK} }},
 			{name: "blobs", check: fine}, {name: "clock", check: fine}, {name: "queue_age", check: fine},
 		}}

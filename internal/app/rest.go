@@ -45,8 +45,8 @@ func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 }
 
 // apiAddresses returns the base URL of each API, by the keys that work there.
-func (a *App) apiAddresses(live, sandbox fleetBase) map[apikey.Place]string {
-	return map[apikey.Place]string{
+func (a *App) apiAddresses(live, sandbox fleetBase) map[apikey.API]string {
+	return map[apikey.API]string{
 		{Service: apikey.Helpdesk, Environment: apikey.Live}: a.BaseURL + deskapi.Base,
 		{Service: apikey.Fleet, Environment: apikey.Live}:    live.String(),
 		{Service: apikey.Fleet, Environment: apikey.Test}:    sandbox.String(),

@@ -26,9 +26,9 @@ type Retention struct {
 var DefaultRetention = Retention{Events: 90 * day, Attempts: 30 * day, Inbound: 30 * day, Requests: 7 * day}
 
 const (
-	day            = 24 * time.Hour
-	leastRetention = time.Hour
-	mostRetention  = 3650 * day
+	day          = 24 * time.Hour
+	minRetention = time.Hour
+	maxRetention = 3650 * day
 )
 
 // ParseRetention reads times by kind, such as "events=90d,inbound=12h,attempts=never". What
@@ -64,7 +64,7 @@ func ParseRetention(list []string) (Retention, error) {
 		if i < 0 {
 			return r, fmt.Errorf("%q is not one of events, attempts, inbound, requests, audit", name)
 		}
-		kept, err := parseKept(text)
+		kept, err := parseRetention(text)
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", name, err)
 		}
@@ -73,9 +73,9 @@ func ParseRetention(list []string) (Retention, error) {
 	return r, nil
 }
 
-// parseKept reads how long something is stored: days, or what [time.ParseDuration] reads, or
+// parseRetention reads how long something is stored: days, or what [time.ParseDuration] reads, or
 // never.
-func parseKept(text string) (time.Duration, error) {
+func parseRetention(text string) (time.Duration, error) {
 	if text == "never" {
 		return 0, nil
 	}
@@ -87,7 +87,7 @@ func parseKept(text string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a time such as 90d or 12h, nor never", text)
 	}
-	if kept < leastRetention || kept > mostRetention {
+	if kept < minRetention || kept > maxRetention {
 		return 0, fmt.Errorf("%s is not from 1h to 3650d; never keeps it without end", text)
 	}
 	return kept, nil
@@ -99,9 +99,9 @@ func cutoff(now time.Time, kept time.Duration) (before time.Time, ok bool) {
 	return now.Add(-kept), kept > 0
 }
 
-// tend does the housekeeping: what has had its time is deleted once an hour, by its
+// runMaintenance does the housekeeping: what has had its time is deleted once an hour, by its
 // package, in small steps.
-func (a *App) tend(ctx context.Context) {
+func (a *App) runMaintenance(ctx context.Context) {
 	hour := time.NewTicker(time.Hour)
 	defer hour.Stop()
 	for {
@@ -109,13 +109,13 @@ func (a *App) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-hour.C:
-			a.tidy(ctx, now)
+			a.maintain(ctx, now)
 		}
 	}
 }
 
-// tidy does the housekeeping once. What fails is logged, and done an hour later.
-func (a *App) tidy(ctx context.Context, now time.Time) {
+// maintain does the housekeeping once. What fails is logged, and done an hour later.
+func (a *App) maintain(ctx context.Context, now time.Time) {
 	for _, work := range []struct {
 		what string
 		do   func() error
@@ -142,7 +142,7 @@ func (a *App) tidy(ctx context.Context, now time.Time) {
 			_, err := a.Webhooks.Purge(ctx, a.config.Retention.Attempts)
 			return err
 		}},
-		{"deleting old events", func() error { return a.endEvents(ctx, now) }}, // after the deliveries that name them
+		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that name them
 	} {
 		if err := work.do(); err != nil && ctx.Err() == nil {
 			a.log.ErrorContext(ctx, work.what, "error", err)
@@ -150,8 +150,8 @@ func (a *App) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// endEvents deletes the events whose time is over.
-func (a *App) endEvents(ctx context.Context, now time.Time) error {
+// purgeEvents deletes the events whose time is over.
+func (a *App) purgeEvents(ctx context.Context, now time.Time) error {
 	before, ok := cutoff(now, a.config.Retention.Events)
 	if !ok {
 		return nil

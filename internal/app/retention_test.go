@@ -63,7 +63,7 @@ func TestHistoryEnds(t *testing.T) {
 		for range 10 {
 			emit()
 			time.Sleep(day)
-			if err := a.endEvents(t.Context(), time.Now()); err != nil {
+			if err := a.purgeEvents(t.Context(), time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -77,7 +77,7 @@ func TestHistoryEnds(t *testing.T) {
 		}
 		a.config.Retention.Events = 0
 		time.Sleep(1000 * day)
-		if err := a.endEvents(t.Context(), time.Now()); err != nil {
+		if err := a.purgeEvents(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM events").Scan(&count); err != nil || count != 3 {

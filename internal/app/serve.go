@@ -47,7 +47,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	}
 	tending.Go(func() { a.protectAttachments(background) })
 	if a.config.Worker {
-		tending.Go(func() { a.tend(background) })
+		tending.Go(func() { a.runMaintenance(background) })
 		tending.Go(func() { a.Webhooks.RunAudit(background) })
 		tending.Go(func() { a.Desk.Run(background) })
 		tending.Go(func() { a.Fleet.Run(background) })

@@ -120,7 +120,7 @@ func (l *Log) extend(ctx context.Context, tx *db.Tx, h *head, r *row) error {
 	r.id = uuid.Must(uuid.NewV7()).String()
 	r.sequence, r.previous, r.keyID = h.sequence+1, h.hash, l.signer.KeyID()
 	r.hash = l.signer.Sign(r.canonical(l.c.Ledger)...)
-	if err := one(tx.Exec(ctx, "INSERT INTO audit_entries ("+columns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+	if err := expectOneRow(tx.Exec(ctx, "INSERT INTO audit_entries ("+columns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
 		$13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`,
 		r.organizationID, r.sequence, r.id, r.at, r.action, r.outcome, r.service, r.environment, r.surface,
 		r.actorType, r.actorID, r.actorEmail, r.targetType, r.targetID, r.targetName, r.partialKey,
@@ -133,13 +133,13 @@ func (l *Log) extend(ctx context.Context, tx *db.Tx, h *head, r *row) error {
 
 // store signs and writes h.
 func (l *Log) store(ctx context.Context, tx *db.Tx, h *head) error {
-	return one(tx.Exec(ctx, "UPDATE audit_heads SET sequence = $2, hash = $3, key_id = $4, mac = $5 WHERE organization_id = $1",
+	return expectOneRow(tx.Exec(ctx, "UPDATE audit_heads SET sequence = $2, hash = $3, key_id = $4, mac = $5 WHERE organization_id = $1",
 		h.organizationID, h.sequence, h.hash, h.keyID, l.signer.Sign(h.canonical(l.c.Ledger)...)))
 }
 
-// one fails a change that the database did not write as exactly one row: a trigger
+// expectOneRow fails a change that the database did not write as exactly one row: a trigger
 // or a rule suppressed it, and nothing may happen unrecorded.
-func one(n int64, err error) error {
+func expectOneRow(n int64, err error) error {
 	if err == nil && n != 1 {
 		err = fmt.Errorf("the database wrote %d rows instead of 1: look for triggers, rules and views on the tables of the audit log", n)
 	}

@@ -153,7 +153,7 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 		if err := lock(ctx, tx); err != nil {
 			return err
 		}
-		return s.accounts.WantPlan(ctx, tx, o.ID, wanted)
+		return s.accounts.SetPendingPlanTx(ctx, tx, o.ID, wanted)
 	})
 	if err != nil {
 		return "", err

@@ -148,10 +148,10 @@ func (f *fixture) state(t testing.TB, o account.Organization) billing.State {
 }
 
 // standing is the part of a state that a table compares.
-func (f *fixture) standing(t testing.TB, o account.Organization) account.Standing {
+func (f *fixture) standing(t testing.TB, o account.Organization) account.PlanState {
 	t.Helper()
 	s := f.state(t, o)
-	return account.Standing{Plan: s.Plan, PendingPlan: s.PendingPlan, PastDue: s.PastDue}
+	return account.PlanState{Plan: s.Plan, PendingPlan: s.PendingPlan, PastDue: s.PastDue}
 }
 
 // at is a time by the provider's clock, in minutes.
@@ -194,7 +194,7 @@ func TestSignup(t *testing.T) {
 	if want := (billing.Result{Outcome: billing.Unlinked, SubscriptionID: "sub_1"}); r != want {
 		t.Errorf("a subscription of nobody: got %+v, want %+v", r, want)
 	}
-	if got := f.standing(t, o); got != (account.Standing{Plan: account.Free}) {
+	if got := f.standing(t, o); got != (account.PlanState{Plan: account.Free}) {
 		t.Errorf("before it is linked: got %+v, want free", got)
 	}
 	r = f.intake(t, checkout(0, "paid", o, "pro"))
@@ -242,7 +242,7 @@ func TestUntouched(t *testing.T) {
 	if want := (billing.Result{Outcome: billing.Applied, SubscriptionID: "sub_given", OrganizationID: given.ID, Plan: account.Business}); r != want {
 		t.Errorf("a first payment that failed: got %+v, want %+v", r, want)
 	}
-	if got := f.standing(t, given); got != (account.Standing{Plan: account.Business}) {
+	if got := f.standing(t, given); got != (account.PlanState{Plan: account.Business}) {
 		t.Errorf("the organization with a given plan stands at %+v, want business", got)
 	}
 	if n := len(f.mail.mails); n != 0 {
@@ -329,15 +329,15 @@ func TestWantedPlan(t *testing.T) {
 	if _, err := f.StartForOrganization(t.Context(), f.user(t, o, account.Admin), account.Business); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := f.standing(t, o), (account.Standing{Plan: account.Free, PendingPlan: account.Business}); got != want {
+	if got, want := f.standing(t, o), (account.PlanState{Plan: account.Free, PendingPlan: account.Business}); got != want {
 		t.Errorf("at the checkout: got %+v, want %+v", got, want)
 	}
 	f.intake(t, checkout(0, "paid", o, ""))
-	if got, want := f.standing(t, o), (account.Standing{Plan: account.Business}); got != want {
+	if got, want := f.standing(t, o), (account.PlanState{Plan: account.Business}); got != want {
 		t.Errorf("paid: got %+v, want %+v", got, want)
 	}
 	f.intake(t, subscription(channel.SubscriptionDeleted, 1, "canceled", ""))
-	if got, want := f.standing(t, o), (account.Standing{Plan: account.Free}); got != want {
+	if got, want := f.standing(t, o), (account.PlanState{Plan: account.Free}); got != want {
 		t.Errorf("deleted: got %+v, want %+v", got, want)
 	}
 	// A wish that comes after that is not answered by the old subscription.
@@ -345,7 +345,7 @@ func TestWantedPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.intake(t, subscription(channel.SubscriptionDeleted, 1, "canceled", ""))
-	if got, want := f.standing(t, o), (account.Standing{Plan: account.Free, PendingPlan: account.Pro}); got != want {
+	if got, want := f.standing(t, o), (account.PlanState{Plan: account.Free, PendingPlan: account.Pro}); got != want {
 		t.Errorf("wanted again: got %+v, want %+v", got, want)
 	}
 }
@@ -485,7 +485,7 @@ func TestParallel(t *testing.T) {
 		wg.Go(func() { f.intake(t, e) })
 	}
 	wg.Wait()
-	if got := f.standing(t, o); got != (account.Standing{Plan: account.Business}) {
+	if got := f.standing(t, o); got != (account.PlanState{Plan: account.Business}) {
 		t.Errorf("got %+v, want business", got)
 	}
 }

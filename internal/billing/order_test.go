@@ -63,57 +63,57 @@ func TestAnyOrder(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		story func(o account.Organization) []channel.Payment
-		want  account.Standing
+		want  account.PlanState
 	}{
 		{"sign-up", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "incomplete", "price_pro"), invoice(paid, 0, "in_1", 1),
 				subscription(updated, 0, "active", "price_pro"), checkout(0, "paid", o, "pro"),
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"sign-up to a deployment that knows no prices", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "active", ""), invoice(paid, 0, "in_1", 1), checkout(0, "paid", o, ""),
 			}
-		}, account.Standing{Plan: account.Business}},
+		}, account.PlanState{Plan: account.Business}},
 		{"trial", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "trialing", "price_pro"), checkout(0, "no_payment_required", o, "pro"),
 				subscription(updated, 20_000, "active", "price_pro"), invoice(paid, 20_000, "in_1", 1),
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"renewal fails", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "active", "price_pro"), checkout(0, "paid", o, "pro"), invoice(paid, 0, "in_1", 1),
 				invoice(failed, 43_260, "in_2", 1), subscription(updated, 43_260, "past_due", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Pro, PastDue: true}},
+		}, account.PlanState{Plan: account.Pro, PastDue: true}},
 		{"renewal fails and is made up for", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "active", "price_pro"), checkout(0, "paid", o, "pro"),
 				invoice(failed, 43_260, "in_2", 1), subscription(updated, 43_260, "past_due", "price_pro"),
 				invoice(paid, 47_580, "in_2", 2), subscription(updated, 47_580, "active", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"renewal fails for good", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "paid", o, "pro"), subscription(created, 0, "active", "price_pro"),
 				invoice(failed, 43_260, "in_2", 1), invoice(failed, 47_580, "in_2", 2),
 				subscription(updated, 47_580, "unpaid", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Free, PastDue: true}},
+		}, account.PlanState{Plan: account.Free, PastDue: true}},
 		{"upgrade", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "paid", o, "pro"), subscription(created, 0, "active", "price_pro"), invoice(paid, 0, "in_1", 1),
 				subscription(updated, 90, "active", "price_business"), invoice(paid, 90, "in_2", 1),
 			}
-		}, account.Standing{Plan: account.Business}},
+		}, account.PlanState{Plan: account.Business}},
 		{"downgrade", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "paid", o, "business"), subscription(created, 0, "active", "price_business"),
 				subscription(updated, 90, "active", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"cancelled at the end of the period, then deleted", func(o account.Organization) []channel.Payment {
 			cancelled := subscription(updated, 90, "active", "price_pro")
 			cancelled.CancelAtPeriodEnd = true
@@ -121,55 +121,55 @@ func TestAnyOrder(t *testing.T) {
 				checkout(0, "paid", o, "pro"), subscription(created, 0, "active", "price_pro"), invoice(paid, 0, "in_1", 1),
 				cancelled, subscription(deleted, 43_200, "canceled", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Free}},
+		}, account.PlanState{Plan: account.Free}},
 		{"all in one second", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "paid", o, "pro"), subscription(created, 0, "active", "price_pro"), invoice(failed, 0, "in_1", 1),
 				subscription(updated, 0, "past_due", "price_pro"), subscription(deleted, 0, "canceled", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Free}},
+		}, account.PlanState{Plan: account.Free}},
 		{"made and changed in one second", func(o account.Organization) []channel.Payment {
 			first, second := subscription(created, 0, "active", "price_pro"), subscription(updated, 0, "active", "price_business")
 			first.EventID, second.EventID = "evt_z", "evt_a"
 			return []channel.Payment{checkout(0, "paid", o, "pro"), first, second}
-		}, account.Standing{Plan: account.Business}},
+		}, account.PlanState{Plan: account.Business}},
 		{"changed twice in one second", func(o account.Organization) []channel.Payment {
 			first, second := subscription(updated, 0, "incomplete", "price_pro"), subscription(updated, 0, "active", "price_pro")
 			first.EventID, second.EventID = "evt_z", "evt_a"
 			return []channel.Payment{checkout(0, "unpaid", o, "pro"), first, second}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"failed and paid in one second", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{checkout(0, "paid", o, "pro"), invoice(failed, 9, "in_2", 2), invoice(paid, 9, "in_2", 1)}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"deletion is final, whatever the clocks say", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "paid", o, "pro"), subscription(created, 0, "active", "price_pro"),
 				subscription(deleted, 5, "canceled", "price_pro"), subscription(updated, 9, "active", "price_pro"), invoice(paid, 9, "in_2", 1),
 			}
-		}, account.Standing{Plan: account.Free}},
+		}, account.PlanState{Plan: account.Free}},
 		{"a payment fails before anything is linked", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "active", "price_pro"), invoice(failed, 1, "in_1", 1), checkout(2, "paid", o, "pro"),
 			}
-		}, account.Standing{Plan: account.Pro, PastDue: true}},
+		}, account.PlanState{Plan: account.Pro, PastDue: true}},
 		{"the first payment fails, the second does not", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "incomplete", "price_pro"), invoice(failed, 0, "in_1", 1), invoice(paid, 1, "in_1", 2),
 				subscription(updated, 1, "active", "price_pro"), checkout(1, "paid", o, "pro"),
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"the first payment fails for good", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				subscription(created, 0, "incomplete", "price_pro"), invoice(failed, 0, "in_1", 1), checkout(0, "unpaid", o, "pro"),
 				subscription(updated, 1380, "incomplete_expired", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Free, PendingPlan: account.Business}},
+		}, account.PlanState{Plan: account.Free, PendingPlan: account.Business}},
 		{"a bank debit that takes some days", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "unpaid", o, "pro"), subscription(created, 0, "incomplete", "price_pro"),
 				invoice(paid, 5760, "in_1", 1), subscription(updated, 5760, "active", "price_pro"),
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"two subscriptions, of which the higher ends", func(o account.Organization) []channel.Payment {
 			second := checkout(90, "paid", o, "business")
 			second.SubscriptionID = "sub_2"
@@ -179,12 +179,12 @@ func TestAnyOrder(t *testing.T) {
 				checkout(0, "paid", o, "pro"), subscription(created, 0, "active", "price_pro"),
 				second, upgraded(90, "active", "price_business", "sub_2"), end,
 			}
-		}, account.Standing{Plan: account.Pro}},
+		}, account.PlanState{Plan: account.Pro}},
 		{"only the customer tells whose the second subscription is", func(o account.Organization) []channel.Payment {
 			return []channel.Payment{
 				checkout(0, "paid", o, "pro"), upgraded(90, "active", "price_business", "sub_2"), upgraded(91, "past_due", "price_business", "sub_2"),
 			}
-		}, account.Standing{Plan: account.Business, PastDue: true}},
+		}, account.PlanState{Plan: account.Business, PastDue: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := len(tt.story(account.Organization{}))

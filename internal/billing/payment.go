@@ -142,7 +142,7 @@ func subscriptionOwner(ctx context.Context, tx *db.Tx, sub *subscription) (strin
 // tells its admins of a payment that failed. It returns the standing, how many
 // were told, and whether there is such an organization. One without
 // subscriptions is left alone, unless it has just lost one to another.
-func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool) (now account.Standing, mails int, known bool, err error) {
+func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool) (now account.PlanState, mails int, known bool, err error) {
 	list, err := loadSubscriptions(ctx, tx, id)
 	if err != nil || len(list) == 0 && !lost {
 		return now, 0, false, err
@@ -164,7 +164,7 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool
 	if len(list) == 0 {
 		now.Plan = account.Free
 	}
-	before, err := s.accounts.SetStanding(ctx, tx, id, now)
+	before, err := s.accounts.SetPlanStateTx(ctx, tx, id, now)
 	if problem.Of(err) == problem.NotFound {
 		return now, 0, false, nil
 	}

@@ -317,8 +317,8 @@ func (s *subscription) periodEnd() time.Time {
 
 // computeStanding is what an organization's subscriptions entitle it to. Where none
 // decides, its Plan is empty.
-func computeStanding(list []*subscription, w planRequest, prices map[string]account.Plan) account.Standing {
-	var now account.Standing
+func computeStanding(list []*subscription, w planRequest, prices map[string]account.Plan) account.PlanState {
+	var now account.PlanState
 	var answered time.Time // the wish, if it was made before
 	for _, s := range list {
 		now.PastDue = now.PastDue || s.pastDue()

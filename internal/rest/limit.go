@@ -107,8 +107,8 @@ func (a *API) addressOfKey(r *Request) string {
 	if err != nil {
 		return ""
 	}
-	place, ok := a.c.Keys.PlaceOf(r.http.Context(), token)
-	if !ok || place == (apikey.Place{Service: a.c.Service, Environment: a.c.Environment}) {
+	place, ok := a.c.Keys.APIOf(r.http.Context(), token)
+	if !ok || place == (apikey.API{Service: a.c.Service, Environment: a.c.Environment}) {
 		return ""
 	}
 	return a.c.Addresses[place]

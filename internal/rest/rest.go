@@ -70,7 +70,7 @@ type Config struct {
 
 	// Addresses are the base URLs of all APIs of the deployment, for keys that are
 	// sent to the wrong one.
-	Addresses map[apikey.Place]string
+	Addresses map[apikey.API]string
 
 	Title       string // of the document
 	Description string

@@ -11,7 +11,7 @@ import (
 )
 
 // Authorize is the [Config.Authorize] that goes with
-// [browser.Gate.Authenticate]: roles are those of package account.
+// [browser.SessionAuth.Authenticate]: roles are those of package account.
 func Authorize(ctx context.Context, need Auth) error {
 	id, ok := account.FromContext(ctx)
 	switch {
@@ -28,7 +28,7 @@ func Authorize(ctx context.Context, need Auth) error {
 }
 
 // AccountProcedures are the procedures of helpdesk.md 4.2, and auth.deleteAccount.
-func AccountProcedures(accounts *account.Service, gate *browser.Gate) []Procedure {
+func AccountProcedures(accounts *account.Service, gate *browser.SessionAuth) []Procedure {
 	a := accountProcedures{accounts, gate}
 	return []Procedure{
 		Mutation("auth.signInWithEmail", Public, a.signInWithEmail),
@@ -48,7 +48,7 @@ func AccountProcedures(accounts *account.Service, gate *browser.Gate) []Procedur
 
 type accountProcedures struct {
 	accounts *account.Service
-	gate     *browser.Gate
+	auth     *browser.SessionAuth
 }
 
 type successOutput struct {
@@ -86,11 +86,11 @@ func orNull[S ~string](s S) *S {
 
 func (a accountProcedures) signInWithEmail(ctx context.Context, in account.EmailSignIn) (successOutput, error) {
 	r := Request(ctx)
-	intent, err := a.accounts.SignInWithEmail(ctx, in, browser.Intent(r), a.gate.Client(r))
+	intent, err := a.accounts.SignInWithEmail(ctx, in, browser.Intent(r), a.auth.Client(r))
 	if err != nil {
 		return successOutput{}, err
 	}
-	SetCookie(ctx, a.gate.KeepIntent(intent))
+	SetCookie(ctx, a.auth.SetIntent(intent))
 	return successOutput{true}, nil
 }
 
@@ -105,23 +105,23 @@ type passwordSignInOutput struct {
 
 func (a accountProcedures) signInWithPassword(ctx context.Context, in account.PasswordSignIn) (passwordSignInOutput, error) {
 	var out passwordSignInOutput
-	s, err := a.accounts.SignInWithPassword(ctx, in, a.gate.Client(Request(ctx)))
+	s, err := a.accounts.SignInWithPassword(ctx, in, a.auth.Client(Request(ctx)))
 	if err != nil {
 		return out, err
 	}
 	if s.Pending != "" {
-		SetCookie(ctx, a.gate.KeepPending(s.Pending))
+		SetCookie(ctx, a.auth.SetPending(s.Pending))
 		return out, &problem.Error{
 			Kind: problem.Unauthorized, Code: account.SecondFactorRequired,
 			Message: "a second factor is required; call auth.verifyTotp or auth.verifyRecoveryCode",
 		}
 	}
-	return signedIn(ctx, a.gate, s), nil
+	return signedIn(ctx, a.auth, s), nil
 }
 
 // signedIn hands out a session.
-func signedIn(ctx context.Context, gate *browser.Gate, s account.SignIn) passwordSignInOutput {
-	for _, c := range gate.SignedIn(s.Tokens) {
+func signedIn(ctx context.Context, gate *browser.SessionAuth, s account.SignIn) passwordSignInOutput {
+	for _, c := range gate.SetSession(s.Tokens) {
 		SetCookie(ctx, c)
 	}
 	out := passwordSignInOutput{Success: true}
@@ -135,11 +135,11 @@ type providerSignInOutput struct {
 
 func (a accountProcedures) signInWithProvider(ctx context.Context, in account.ProviderSignIn) (providerSignInOutput, error) {
 	r := Request(ctx)
-	url, intent, err := a.accounts.SignInWithProvider(ctx, in, browser.Intent(r), a.gate.Client(r))
+	url, intent, err := a.accounts.SignInWithProvider(ctx, in, browser.Intent(r), a.auth.Client(r))
 	if err != nil {
 		return providerSignInOutput{}, err
 	}
-	SetCookie(ctx, a.gate.KeepIntent(intent))
+	SetCookie(ctx, a.auth.SetIntent(intent))
 	return providerSignInOutput{url}, nil
 }
 
@@ -154,7 +154,7 @@ func (a accountProcedures) signOut(ctx context.Context, _ None) (successOutput, 
 	if err := a.accounts.SignOut(ctx, id.SessionID); err != nil {
 		return successOutput{}, err
 	}
-	for _, c := range a.gate.SignedOut() {
+	for _, c := range a.auth.ClearSession() {
 		SetCookie(ctx, c)
 	}
 	return successOutput{true}, nil
@@ -189,7 +189,7 @@ func (a accountProcedures) hasPassword(ctx context.Context, _ None) (hasPassword
 }
 
 func (a accountProcedures) sendPasswordReset(ctx context.Context, in account.PasswordReset) (successOutput, error) {
-	err := a.accounts.SendPasswordReset(ctx, in, a.gate.Client(Request(ctx)))
+	err := a.accounts.SendPasswordReset(ctx, in, a.auth.Client(Request(ctx)))
 	return successOutput{err == nil}, err
 }
 
@@ -198,7 +198,7 @@ func (a accountProcedures) deleteAccount(ctx context.Context, in account.Deletio
 	if err := a.accounts.DeleteAccount(ctx, id, in); err != nil {
 		return successOutput{}, err
 	}
-	for _, c := range a.gate.SignedOut() {
+	for _, c := range a.auth.ClearSession() {
 		SetCookie(ctx, c)
 	}
 	return successOutput{true}, nil

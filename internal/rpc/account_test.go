@@ -82,12 +82,12 @@ func newAccountFixture(t testing.TB, change ...func(*account.Config)) *accountFi
 	if f.accounts, err = account.New(c); err != nil {
 		t.Fatal(err)
 	}
-	gate := &browser.Gate{Accounts: f.accounts, Secure: true}
+	gate := &browser.SessionAuth{Accounts: f.accounts, Secure: true}
 	probe := func(name string, need rpc.Auth) rpc.Procedure {
 		return rpc.Query(name, need, func(context.Context, rpc.None) (string, error) { return "in", nil })
 	}
 	f.router = rpc.New(rpc.Config{
-		Procedures: slices.Concat(rpc.AccountProcedures(f.accounts, gate), rpc.PeopleProcedures(f.accounts, gate), []rpc.Procedure{
+		Procedures: slices.Concat(rpc.AccountProcedures(f.accounts, gate), rpc.MemberProcedures(f.accounts, gate), []rpc.Procedure{
 			probe("probe.session", rpc.Session), probe("probe.member", rpc.Member), probe("probe.admin", rpc.Admin),
 		}),
 		Authenticate: gate.Authenticate,
@@ -510,7 +510,7 @@ func BenchmarkGetUser(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	gate := &browser.Gate{Accounts: accounts}
+	gate := &browser.SessionAuth{Accounts: accounts}
 	router := rpc.New(rpc.Config{Procedures: rpc.AccountProcedures(accounts, gate), Authenticate: gate.Authenticate, Authorize: rpc.Authorize})
 	request := func(url string) *http.Request {
 		r, err := http.NewRequestWithContext(b.Context(), "GET", url+rpc.Prefix+"auth.getUser", nil)

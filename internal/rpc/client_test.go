@@ -137,13 +137,13 @@ func newClientHandler(t *testing.T, f *accountFixture) http.Handler {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	webhooks := webhook.Open(webhook.Config{
 		DB: f.db, Queue: queue.Open(f.db, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()),
-		Admins: noAdmins{}, Mailer: f.box, Transport: &answers{status: http.StatusOK}, Logger: log,
+		Admins: noAdmins{}, Mailer: f.box, Transport: &responsePool{status: http.StatusOK}, Logger: log,
 	})
-	gate := &browser.Gate{Accounts: f.accounts}
+	gate := &browser.SessionAuth{Accounts: f.accounts}
 	waiting, gone := make(chan struct{}, 1), make(chan struct{}, 1)
 	router := rpc.New(rpc.Config{
 		Procedures: slices.Concat(
-			rpc.AccountProcedures(f.accounts, gate), rpc.PeopleProcedures(f.accounts, gate), rpc.WebhookProcedures(webhooks),
+			rpc.AccountProcedures(f.accounts, gate), rpc.MemberProcedures(f.accounts, gate), rpc.WebhookProcedures(webhooks),
 			[]rpc.Procedure{
 				rpc.Query("test.fault", rpc.Session, func(context.Context, rpc.None) (string, error) { return "", errors.New("a fault") }),
 				rpc.Query("test.wait", rpc.Session, func(ctx context.Context, _ rpc.None) (string, error) {

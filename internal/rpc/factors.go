@@ -13,7 +13,7 @@ import (
 // FactorProcedures are the second step of a sign-in, the fresh proof of identity,
 // and the caller's own factors. The contract names none of them; the names follow
 // its own. Passkeys are created on the pages: browsers bind them to our host.
-func FactorProcedures(factors *factor.Service, gate *browser.Gate) []Procedure {
+func FactorProcedures(factors *factor.Service, gate *browser.SessionAuth) []Procedure {
 	f := factorProcedures{factors, gate}
 	return []Procedure{
 		Mutation("auth.verifyTotp", Public, f.verifyTOTP),
@@ -51,7 +51,7 @@ func RequireProof(factors *factor.Service) func(context.Context, Proof) error {
 
 type factorProcedures struct {
 	factors *factor.Service
-	gate    *browser.Gate
+	auth    *browser.SessionAuth
 }
 
 type codeInput struct {
@@ -71,12 +71,12 @@ func (f factorProcedures) verifyRecoveryCode(ctx context.Context, in codeInput) 
 
 func (f factorProcedures) complete(ctx context.Context, a factor.Answer) (passwordSignInOutput, error) {
 	r := Request(ctx)
-	s, err := f.factors.Complete(ctx, browser.Pending(r), a, f.gate.Client(r))
+	s, err := f.factors.Complete(ctx, browser.Pending(r), a, f.auth.Client(r))
 	if err != nil {
 		return passwordSignInOutput{}, err
 	}
-	SetCookie(ctx, f.gate.KeepPending(""))
-	return signedIn(ctx, f.gate, s), nil
+	SetCookie(ctx, f.auth.SetPending(""))
+	return signedIn(ctx, f.auth, s), nil
 }
 
 // proofInput is one of several proofs.

@@ -35,9 +35,9 @@ func newFactorFixture(t *testing.T) *accountFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := &browser.Gate{Accounts: f.accounts, Secure: true}
+	gate := &browser.SessionAuth{Accounts: f.accounts, Secure: true}
 	f.router = rpc.New(rpc.Config{
-		Procedures:   slices.Concat(rpc.AccountProcedures(f.accounts, gate), rpc.FactorProcedures(factors, gate), rpc.PeopleProcedures(f.accounts, gate)),
+		Procedures:   slices.Concat(rpc.AccountProcedures(f.accounts, gate), rpc.FactorProcedures(factors, gate), rpc.MemberProcedures(f.accounts, gate)),
 		Authenticate: gate.AuthenticateRestricted, Authorize: rpc.Authorize, RequireProof: rpc.RequireProof(factors),
 	})
 	return f

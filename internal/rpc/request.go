@@ -35,10 +35,10 @@ var errGone = errors.New("client went away")
 
 // request is one HTTP request while it is served by one goroutine.
 type request struct {
-	rt     *Router
-	w      http.ResponseWriter
-	r      *http.Request
-	answer *answer
+	rt       *Router
+	w        http.ResponseWriter
+	r        *http.Request
+	response *response
 
 	batch  bool
 	params string // the undecoded ?input=
@@ -54,9 +54,9 @@ type request struct {
 
 // ServeHTTP answers one call, or a batch of calls one after the other.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := newAnswer()
+	a := newResponse()
 	defer a.release()
-	q := &request{rt: rt, w: w, r: r, answer: a}
+	q := &request{rt: rt, w: w, r: r, response: a}
 	q.batch, q.params = parseQuery(r.URL.RawQuery)
 	q.plain = &callContext{Context: r.Context(), w: w, r: r}
 	q.session = sync.OnceValues(q.authenticate)
@@ -87,27 +87,27 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Refuse answers r with err in place of calling anything, for what decides in
 // front of the router.
 func (rt *Router) Refuse(w http.ResponseWriter, r *http.Request, err error) {
-	a := newAnswer()
+	a := newResponse()
 	defer a.release()
-	q := &request{rt: rt, w: w, r: r, answer: a}
+	q := &request{rt: rt, w: w, r: r, response: a}
 	q.fail(strings.TrimPrefix(r.URL.Path, Prefix), err)
 	a.send(w)
 }
 
 // serve adds the outcome of call number i to the answer.
 func (q *request) serve(i int, name string) {
-	start := q.answer.body.Len()
+	start := q.response.body.Len()
 	if err := q.call(i, name); err != nil {
-		q.answer.body.Truncate(start) // a result may have been begun
+		q.response.body.Truncate(start) // a result may have been begun
 		q.fail(name, err)
 		return
 	}
-	q.answer.note(http.StatusOK)
+	q.response.addStatus(http.StatusOK)
 }
 
-// maxHeldInput bounds the input in which the id of a record that was not found is
+// maxRetainedInput bounds the input in which the id of a record that was not found is
 // looked for, in bytes.
-const maxHeldInput = 1 << 10
+const maxRetainedInput = 1 << 10
 
 // call runs call number i. It is the one place where a panic is caught.
 func (q *request) call(i int, name string) (err error) {
@@ -121,7 +121,7 @@ func (q *request) call(i int, name string) (err error) {
 		return problem.New(problem.NotFound, "there is no procedure %q", name)
 	}
 	if q.r.Method != p.method {
-		q.answer.allow(p.method)
+		q.response.allow(p.method)
 		return problem.New(problem.MethodNotAllowed, "%s is called with %s", name, p.method)
 	}
 	ctx := q.plain
@@ -143,10 +143,10 @@ func (q *request) call(i int, name string) (err error) {
 		return err
 	}
 	var short []byte // a long input is not held while the call waits
-	if p.auth != Public && q.rt.onNotFound != nil && len(input) <= maxHeldInput {
+	if p.auth != Public && q.rt.onNotFound != nil && len(input) <= maxRetainedInput {
 		short = bytes.Clone(input)
 	}
-	err = p.run(ctx, input, q.answer)
+	err = p.run(ctx, input, q.response)
 	if short != nil && problem.Of(err) == problem.NotFound {
 		var in struct{ ID string }
 		if json.Unmarshal(short, &in) == nil && in.ID != "" {
@@ -187,7 +187,7 @@ func (q *request) inputOf(i int) (json.RawMessage, error) {
 	members, err := parseObject(envelope)
 	if !q.batch {
 		q.input = nil
-		q.answer.forgetRequest()
+		q.response.clearRequest()
 	}
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (q *request) readInput() error {
 		return nil
 	}
 	q.inputs, err = parseObject(raw)
-	q.answer.forgetRequest()
+	q.response.clearRequest()
 	return err
 }
 
@@ -235,7 +235,7 @@ func (q *request) readBytes() ([]byte, error) {
 	if q.r.ContentLength > maxInput {
 		return nil, errTooLarge(maxInput)
 	}
-	body := &q.answer.request
+	body := &q.response.request
 	if _, err := body.ReadFrom(http.MaxBytesReader(q.w, q.r.Body, maxInput)); err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return nil, errTooLarge(maxInput)

@@ -66,7 +66,7 @@ type Procedure struct {
 
 	// run decodes input (nil for none), calls the function and encodes what
 	// it returned into a.
-	run func(ctx context.Context, input []byte, a *answer) error
+	run func(ctx context.Context, input []byte, a *response) error
 }
 
 // Query returns a procedure that only reads; it is called with GET.
@@ -114,7 +114,7 @@ func adapt[In, Out any](method, name string, auth Auth, fn func(context.Context,
 		name:   name,
 		method: method,
 		auth:   auth,
-		run: func(ctx context.Context, input []byte, a *answer) error {
+		run: func(ctx context.Context, input []byte, a *response) error {
 			var in In
 			if err := shape.decode(input, &in); err != nil {
 				return err

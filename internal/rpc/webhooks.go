@@ -233,12 +233,12 @@ func (in findDeliveries) Check(v *problem.Validation) {
 	}
 }
 
-type foundDeliveries struct {
+type deliveriesOutput struct {
 	Deliveries []deliveryRecord `json:"deliveries"`
 	Next       *string          `json:"next"` // the before of the next page
 }
 
-func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (foundDeliveries, error) {
+func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (deliveriesOutput, error) {
 	q := webhook.Query{
 		WebhookID: string(in.WebhookID), EventID: string(in.EventID), TicketID: string(in.TicketID),
 		From: in.From, To: in.To, Before: in.Before,
@@ -257,20 +257,20 @@ func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (f
 		q.States = append(q.States, state)
 	}
 	page, err := p.webhooks.Search(ctx, organization(ctx), q)
-	out := foundDeliveries{Deliveries: make([]deliveryRecord, len(page.Deliveries)), Next: orNull(page.Next)}
+	out := deliveriesOutput{Deliveries: make([]deliveryRecord, len(page.Deliveries)), Next: orNull(page.Next)}
 	for i, d := range page.Deliveries {
 		out.Deliveries[i] = newDeliveryRecord(d)
 	}
 	return out, err
 }
 
-// shownDelivery is a delivery with all that is known of its attempts.
-type shownDelivery struct {
+// deliveryDetail is a delivery with all that is known of its attempts.
+type deliveryDetail struct {
 	deliveryRecord
-	Attempts []shownAttempt `json:"attempts"`
+	Attempts []attemptDetail `json:"attempts"`
 }
 
-type shownAttempt struct {
+type attemptDetail struct {
 	attemptRecord
 	Request *requestRecord `json:"request"` // null when nothing was sent
 }
@@ -283,12 +283,12 @@ type requestRecord struct {
 	Body    *string           `json:"body"` // null when it is not known any more
 }
 
-func (p webhookProcedures) delivery(ctx context.Context, in recordID) (shownDelivery, error) {
+func (p webhookProcedures) delivery(ctx context.Context, in recordID) (deliveryDetail, error) {
 	d, attempts, err := p.webhooks.Delivery(ctx, organization(ctx), in.ID)
 	if err != nil {
-		return shownDelivery{}, err
+		return deliveryDetail{}, err
 	}
-	out := shownDelivery{newDeliveryRecord(d), make([]shownAttempt, len(attempts))}
+	out := deliveryDetail{newDeliveryRecord(d), make([]attemptDetail, len(attempts))}
 	for i, a := range attempts {
 		out.Attempts[i].attemptRecord = newAttemptRecord(a)
 		if q := a.Request; q != nil {
@@ -313,7 +313,7 @@ type upcomingInput struct {
 // Check implements [problem.Checker].
 func (in upcomingInput) Check(v *problem.Validation) { in.WebhookID.check(v, "webhookId") }
 
-type comingRecord struct {
+type upcomingRecord struct {
 	ID        string       `json:"id"`
 	EventID   string       `json:"eventId"`
 	Event     event.Name   `json:"event"`
@@ -324,7 +324,7 @@ type comingRecord struct {
 	CreatedAt time.Time    `json:"created_at"`
 }
 
-func (p webhookProcedures) upcoming(ctx context.Context, in upcomingInput) ([]comingRecord, error) {
+func (p webhookProcedures) upcoming(ctx context.Context, in upcomingInput) ([]upcomingRecord, error) {
 	limit := 50
 	if in.Limit != nil {
 		limit = *in.Limit
@@ -333,9 +333,9 @@ func (p webhookProcedures) upcoming(ctx context.Context, in upcomingInput) ([]co
 	if err != nil {
 		return nil, err
 	}
-	out := make([]comingRecord, len(list))
+	out := make([]upcomingRecord, len(list))
 	for i, c := range list {
-		out[i] = comingRecord{c.ID, c.EventID, c.Event, c.Attempts + 1, c.Wait, c.Due, c.Further, c.CreatedAt}
+		out[i] = upcomingRecord{c.ID, c.EventID, c.Event, c.Attempts + 1, c.Wait, c.Due, c.Further, c.CreatedAt}
 		if c.Further == nil {
 			out[i].Further = []time.Time{}
 		}

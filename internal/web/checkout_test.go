@@ -47,7 +47,7 @@ func newCheckoutFixture(t *testing.T, change ...func(*billing.CheckoutConfig)) *
 	}
 	f.Handler = web.New(web.Config{
 		Accounts: f.accounts,
-		Gate:     &browser.Gate{Accounts: f.accounts, Secure: true},
+		Gate:     &browser.SessionAuth{Accounts: f.accounts, Secure: true},
 		Billing: billing.Open(billing.Config{
 			DB: f.db, Accounts: f.accounts, Checkout: f.checkout, Mailer: f, MailFrom: mail.Address{Address: "no-reply@example.com"},
 			BaseURL: baseURL, Post: f.handleEvent,

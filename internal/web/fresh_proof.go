@@ -179,7 +179,7 @@ func (f failingBody) Read([]byte) (int, error) {
 // resume checks the proof and then handles the interrupted form.
 func (a *Section) resume(w http.ResponseWriter, r *Request, form url.Values, h Handler) error {
 	s := a.site
-	held, err := s.factors.HeldForm(r.Identity, r.URL.RequestURI(), form.Get("proof-form"))
+	held, err := s.factors.OpenForm(r.Identity, r.URL.RequestURI(), form.Get("proof-form"))
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (s *Site) renderProof(w http.ResponseWriter, r *Request, held string, form 
 		return err
 	}
 	sent := form.Get("proof-do") == "mail" && wrong == nil || form.Get("proof-mailed") != ""
-	body := proofPage{Action: r.URL.RequestURI(), Held: s.factors.HoldForm(r.Identity, r.URL.RequestURI(), held), Answer: newAnswer(o, r.User.Email, sent)}
+	body := proofPage{Action: r.URL.RequestURI(), Held: s.factors.SealForm(r.Identity, r.URL.RequestURI(), held), Answer: newAnswer(o, r.User.Email, sent)}
 	body.Text = "This change needs a fresh proof of your identity. What you typed is kept."
 	if r.URL.Path == ConfirmPath {
 		body.Held, body.Text, body.Next = "", "Before you go on, prove your identity once more.", next(r.URL.Query().Get("next"))

@@ -12,14 +12,14 @@ import (
 // invitation is the body of the invitation page.
 type invitation struct {
 	Token string
-	account.Welcome
+	account.InvitationPreview
 }
 
 // showInvitation shows the organization and role of an invitation. It does not use the
 // link up.
 func (s *Site) showInvitation(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
-	welcome, err := s.accounts.Welcome(r.Context(), token)
+	welcome, err := s.accounts.PreviewInvitation(r.Context(), token)
 	if err != nil {
 		s.invitationFailed(w, r, err)
 		return
@@ -34,7 +34,7 @@ func (s *Site) acceptInvitation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token := form.Get("token")
-	welcome, err := s.accounts.Welcome(r.Context(), token)
+	welcome, err := s.accounts.PreviewInvitation(r.Context(), token)
 	if err != nil {
 		s.invitationFailed(w, r, err)
 		return
@@ -78,7 +78,7 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 }
 
 // invitationFields returns the name field for users without a name.
-func invitationFields(w account.Welcome, typed string) Fields {
+func invitationFields(w account.InvitationPreview, typed string) Fields {
 	if w.Name != "" {
 		return nil
 	}

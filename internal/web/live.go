@@ -60,7 +60,7 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n := eventStream{site: s, w: w, out: http.NewResponseController(w), id: id,
-		sub: s.live.Subscribe(id.OrganizationID), session: s.live.Subscribe(account.UserNews(id.UserID))}
+		sub: s.live.Subscribe(id.OrganizationID), session: s.live.Subscribe(account.SessionsTopic(id.UserID))}
 	defer n.sub.Close()
 	defer n.session.Close()
 	n.run(r)

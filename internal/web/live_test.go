@@ -36,14 +36,14 @@ func withLiveFixture(t *testing.T, test func(t *testing.T, n *liveFixture), chan
 		n.live = live.Open(n.db)
 		n.accounts = n.newAccounts(n.live, n.db, change...)
 		n.elsewhere = n.accounts
-		n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.Gate{Accounts: n.accounts}, Live: n.live})
+		n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.SessionAuth{Accounts: n.accounts}, Live: n.live})
 		test(t, n)
 	})
 }
 
 func (n *liveFixture) newAccounts(hub *live.Hub, d *db.DB, change ...func(*account.Config)) *account.Service {
 	n.t.Helper()
-	c := account.Config{DB: d, Mailer: n, BaseURL: baseURL, Provider: new(provider), Tell: hub.Publish}
+	c := account.Config{DB: d, Mailer: n, BaseURL: baseURL, Provider: new(provider), Notify: hub.Publish}
 	for _, f := range change {
 		f(&c)
 	}
@@ -63,7 +63,7 @@ func newLiveFixture(t *testing.T) *liveFixture {
 	n.accounts = n.newAccounts(n.live, n.db)
 	there := dbtest.Open(t, url)
 	n.elsewhere = n.newAccounts(live.Open(there), there)
-	n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.Gate{Accounts: n.accounts}, Live: n.live})
+	n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.SessionAuth{Accounts: n.accounts}, Live: n.live})
 
 	s := n.live.Subscribe("") // before there is anything to hear
 	defer s.Close()

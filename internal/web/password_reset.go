@@ -58,7 +58,7 @@ func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 		s.resetFailed(w, r, err)
 		return
 	}
-	for _, c := range s.gate.SignedOut() {
+	for _, c := range s.gate.ClearSession() {
 		http.SetCookie(w, c)
 	}
 	seeOther(w, resetDonePath)

@@ -161,7 +161,7 @@ func TestNoProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, Handler: web.New(web.Config{Accounts: accounts, Gate: &browser.Gate{Accounts: accounts}})}
+	f := &fixture{t: t, Handler: web.New(web.Config{Accounts: accounts, Gate: &browser.SessionAuth{Accounts: accounts}})}
 	w := f.serve("GET", "/api/auth/provider/callback?code=c&state="+strings.Repeat("A", 43))
 	if w.Code != 404 || len(w.Result().Cookies()) != 0 {
 		t.Errorf("got %d with cookies %v, want 404", w.Code, w.Result().Cookies())

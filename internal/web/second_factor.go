@@ -44,8 +44,8 @@ func (s *Site) signInWithPasskey(w http.ResponseWriter, r *http.Request) {
 // storePendingSignIn stores a sign-in that needs a second factor in a cookie and
 // redirects to its page.
 func (s *Site) storePendingSignIn(w http.ResponseWriter, in account.SignIn) {
-	http.SetCookie(w, s.gate.KeepPending(in.Pending))
-	http.SetCookie(w, s.gate.KeepIntent(""))
+	http.SetCookie(w, s.gate.SetPending(in.Pending))
+	http.SetCookie(w, s.gate.SetIntent(""))
 	to := secondFactorPath
 	if path := next(in.RedirectTo); path != "" {
 		to += "?next=" + url.QueryEscape(path)
@@ -69,7 +69,7 @@ func (s *Site) showSecondFactor(w http.ResponseWriter, r *http.Request) {
 func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to string, form url.Values, wrong error) {
 	p, err := s.accounts.Pending(r.Context(), browser.Pending(r))
 	if problem.Of(err) == problem.Unauthorized {
-		http.SetCookie(w, s.gate.KeepPending(""))
+		http.SetCookie(w, s.gate.SetPending(""))
 		if err := s.redirect(w, SignInPath, Notice{Text: "That sign-in took too long, or was completed already. Sign in again.", Bad: true}); err != nil {
 			s.fail(w, r, err)
 		}
@@ -110,7 +110,7 @@ func (s *Site) completeSignIn(w http.ResponseWriter, r *http.Request) {
 	if to != "" {
 		in.RedirectTo = to
 	}
-	http.SetCookie(w, s.gate.KeepPending(""))
+	http.SetCookie(w, s.gate.SetPending(""))
 	s.enter(w, in)
 }
 

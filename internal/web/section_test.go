@@ -229,7 +229,7 @@ func TestNotice(t *testing.T) {
 // of this name, no other cookie is a notice.
 func TestPlantedNotice(t *testing.T) {
 	h := webtest.NewHarness(t)
-	site := web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts, Secure: true}})
+	site := web.New(web.Config{Accounts: h.Accounts, Gate: &browser.SessionAuth{Accounts: h.Accounts, Secure: true}})
 	for name, want := range map[string]bool{"kickstand-notice": false, "__Host-kickstand-notice": true} {
 		r := httptest.NewRequest("GET", "/sign-in", nil)
 		r.AddCookie(&http.Cookie{Name: name, Value: encode(`{"Text":"planted"}`)})

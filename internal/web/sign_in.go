@@ -134,7 +134,7 @@ func (s *Site) submitSignForm(w http.ResponseWriter, r *http.Request, isNew bool
 		s.refuse(w, r, err, d, fs)
 		return
 	}
-	http.SetCookie(w, s.gate.KeepIntent(intent))
+	http.SetCookie(w, s.gate.SetIntent(intent))
 	s.sent(w, r, SignInPath+"/sent", "A mail with a link is on its way to %s.", form)
 }
 
@@ -190,7 +190,7 @@ func (s *Site) signInWithProvider(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.fail(w, r, err)
 	default:
-		http.SetCookie(w, s.gate.KeepIntent(intent))
+		http.SetCookie(w, s.gate.SetIntent(intent))
 		s.redirectExternal(w, r, "On to your identity provider", "It sends you back here once it knows you.", to)
 	}
 }
@@ -257,7 +257,7 @@ func (s *Site) signOut(w http.ResponseWriter, r *http.Request) {
 
 // clearSession deletes the session cookies.
 func (s *Site) clearSession(w http.ResponseWriter) {
-	for _, c := range s.gate.SignedOut() {
+	for _, c := range s.gate.ClearSession() {
 		http.SetCookie(w, c)
 	}
 }

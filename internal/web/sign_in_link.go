@@ -30,7 +30,7 @@ func (s *Site) callback(w http.ResponseWriter, r *http.Request) {
 			s.linkFailed(w, r, err)
 			return
 		}
-		if !link.Asked {
+		if !link.SameBrowser {
 			s.confirmLink(w, r, linkForm{Token: token, Email: link.Email})
 			return
 		}
@@ -119,7 +119,7 @@ func (s *Site) enter(w http.ResponseWriter, in account.SignIn) {
 		s.storePendingSignIn(w, in)
 		return
 	}
-	for _, c := range append(s.gate.SignedIn(in.Tokens), s.gate.KeepIntent("")) {
+	for _, c := range append(s.gate.SetSession(in.Tokens), s.gate.SetIntent("")) {
 		http.SetCookie(w, c)
 	}
 	seeOther(w, in.RedirectTo)

@@ -306,7 +306,7 @@ func TestSignInWithProvider(t *testing.T) {
 	if plain.accounts, err = account.New(account.Config{DB: f.db, Mailer: f, BaseURL: baseURL}); err != nil {
 		t.Fatal(err)
 	}
-	plain.Handler = web.New(web.Config{Accounts: plain.accounts, Gate: &browser.Gate{Accounts: plain.accounts}})
+	plain.Handler = web.New(web.Config{Accounts: plain.accounts, Gate: &browser.SessionAuth{Accounts: plain.accounts}})
 	if page := wantPage(t, plain.serve("GET", "/sign-in")); len(page.WithAttr("action", "/sign-in/provider")) != 0 {
 		t.Error("a way to a provider that there is not")
 	}

@@ -72,7 +72,7 @@ var endCases = []endCase{
 		if err != nil {
 			return err
 		}
-		_, err = n.elsewhere.RequireProviderByOperator(n.t.Context(), o.Slug, account.ProviderForAll)
+		_, err = n.elsewhere.RequireProviderByOperator(n.t.Context(), o.Slug, account.ProviderForEveryone)
 		return err
 	}},
 	{"second factor required", func(n *liveFixture, a, _ account.SignIn) error {

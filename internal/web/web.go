@@ -49,7 +49,7 @@ var templateFiles embed.FS
 type Config struct {
 	Accounts  *account.Service
 	Desk      *desk.Service
-	Gate      *browser.Gate
+	Gate      *browser.SessionAuth
 	Factors   *factor.Service  // nil: no passkeys, second factors or fresh proofs
 	Billing   *billing.Service // nil: no checkout page
 	Shop      *shop.Service    // nil: no customer archives
@@ -74,7 +74,7 @@ type Endpoint struct {
 type Site struct {
 	accounts  *account.Service
 	desk      *desk.Service
-	gate      *browser.Gate
+	gate      *browser.SessionAuth
 	factors   *factor.Service
 	billing   *billing.Service
 	shop      *shop.Service

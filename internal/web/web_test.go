@@ -49,7 +49,7 @@ func newFixture(t testing.TB) *fixture {
 	}
 	f.Handler = web.New(web.Config{
 		Accounts: f.accounts,
-		Gate:     &browser.Gate{Accounts: f.accounts, Secure: true},
+		Gate:     &browser.SessionAuth{Accounts: f.accounts, Secure: true},
 		Endpoints: []web.Endpoint{
 			{Path: "/dev/mailbox", Link: true, Description: "mails that were <sent>"},
 			{Path: "/api/trpc", Description: "procedures"},

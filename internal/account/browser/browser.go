@@ -1,7 +1,7 @@
 // Package browser is the HTTP side of sessions: the cookies in which a browser
 // keeps them, and where a request comes from.
 //
-// Every surface that people's browsers talk to shares one [Gate], so that a
+// Every surface that people's browsers talk to shares one [SessionAuth], so that a
 // session looks the same whoever opened, refreshed or ended it.
 package browser
 
@@ -26,8 +26,8 @@ const (
 	BrowserCookie = "svc-browser"       // by which a browser is known at later sign-ins
 )
 
-// Gate lets browsers in. It is immutable and safe for concurrent use.
-type Gate struct {
+// SessionAuth lets browsers in. It is immutable and safe for concurrent use.
+type SessionAuth struct {
 	Accounts *account.Service
 
 	// Secure keeps cookies off plain connections: whether the base URL is https.
@@ -41,7 +41,7 @@ type Gate struct {
 // [account.FromContext]. When the session was refreshed on the way it adds the
 // new cookies to w. Its errors are those of [account.Service.Authenticate] and of
 // [account.Identity.Restricted].
-func (g *Gate) Authenticate(w http.ResponseWriter, r *http.Request) (context.Context, error) {
+func (g *SessionAuth) Authenticate(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	ctx, err := g.AuthenticateRestricted(w, r)
 	if err != nil {
 		return nil, err
@@ -53,16 +53,16 @@ func (g *Gate) Authenticate(w http.ResponseWriter, r *http.Request) (context.Con
 	return ctx, nil
 }
 
-// AuthenticateRestricted is [Gate.Authenticate] without the check of
+// AuthenticateRestricted is [SessionAuth.Authenticate] without the check of
 // [account.Identity.Restricted], which is the caller's: for adding a second factor
 // and for signing out.
-func (g *Gate) AuthenticateRestricted(w http.ResponseWriter, r *http.Request) (context.Context, error) {
+func (g *SessionAuth) AuthenticateRestricted(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	id, fresh, err := g.Accounts.Authenticate(r.Context(), value(r, AccessCookie), value(r, RefreshCookie), g.Client(r))
 	if err != nil {
 		return nil, err
 	}
 	if fresh != nil {
-		for _, c := range g.SignedIn(*fresh) {
+		for _, c := range g.SetSession(*fresh) {
 			http.SetCookie(w, c)
 		}
 	}
@@ -71,8 +71,8 @@ func (g *Gate) AuthenticateRestricted(w http.ResponseWriter, r *http.Request) (c
 
 // Source has what next does audited as of the client that asks, on a surface: with
 // its address, its user agent and an id of the request, which the answer's header
-// X-Request-Id carries. The actor is anonymous until [Gate.Authenticate] finds out.
-func (g *Gate) Source(surface string, next http.Handler) http.Handler {
+// X-Request-Id carries. The actor is anonymous until [SessionAuth.Authenticate] finds out.
+func (g *SessionAuth) Source(surface string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := audit.Source{
 			Actor: audit.Actor{Type: audit.Anonymous}, Address: ClientIP(r, g.TrustedProxies),
@@ -88,9 +88,9 @@ func HasSession(r *http.Request) bool {
 	return value(r, AccessCookie) != "" || value(r, RefreshCookie) != ""
 }
 
-// SignedIn returns the cookies of a session, and after a sign-in the one by which
+// SetSession returns the cookies of a session, and after a sign-in the one by which
 // the browser is known at the next.
-func (g *Gate) SignedIn(t account.Tokens) []*http.Cookie {
+func (g *SessionAuth) SetSession(t account.Tokens) []*http.Cookie {
 	list := []*http.Cookie{
 		g.cookie(AccessCookie, t.Access, t.AccessLife),
 		g.cookie(RefreshCookie, t.Refresh, t.RefreshLife),
@@ -101,17 +101,17 @@ func (g *Gate) SignedIn(t account.Tokens) []*http.Cookie {
 	return list
 }
 
-// SignedOut returns cookies that take the place of a session's and vanish. The
+// ClearSession returns cookies that take the place of a session's and vanish. The
 // browser stays known.
-func (g *Gate) SignedOut() []*http.Cookie {
+func (g *SessionAuth) ClearSession() []*http.Cookie {
 	return []*http.Cookie{g.cookie(AccessCookie, "", 0), g.cookie(RefreshCookie, "", 0)}
 }
 
 // Intent returns what r says in proof of having asked for a sign-in link.
 func Intent(r *http.Request) string { return value(r, IntentCookie) }
 
-// KeepIntent returns the cookie of that proof. An empty one makes it vanish.
-func (g *Gate) KeepIntent(intent string) *http.Cookie {
+// SetIntent returns the cookie of that proof. An empty one makes it vanish.
+func (g *SessionAuth) SetIntent(intent string) *http.Cookie {
 	if intent == "" {
 		return g.cookie(IntentCookie, "", 0)
 	}
@@ -121,15 +121,15 @@ func (g *Gate) KeepIntent(intent string) *http.Cookie {
 // Pending returns the token of the sign-in that waits for its second step.
 func Pending(r *http.Request) string { return value(r, PendingCookie) }
 
-// KeepPending returns the cookie of that token. An empty one makes it vanish.
-func (g *Gate) KeepPending(token string) *http.Cookie {
+// SetPending returns the cookie of that token. An empty one makes it vanish.
+func (g *SessionAuth) SetPending(token string) *http.Cookie {
 	if token == "" {
 		return g.cookie(PendingCookie, "", 0)
 	}
 	return g.cookie(PendingCookie, token, account.PendingLife)
 }
 
-func (g *Gate) cookie(name, value string, life time.Duration) *http.Cookie {
+func (g *SessionAuth) cookie(name, value string, life time.Duration) *http.Cookie {
 	c := &http.Cookie{
 		Name: name, Value: value, Path: "/", MaxAge: int(life / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: g.Secure,
@@ -149,7 +149,7 @@ func value(r *http.Request, name string) string {
 }
 
 // Client returns where r comes from and what it says of itself.
-func (g *Gate) Client(r *http.Request) account.Client {
+func (g *SessionAuth) Client(r *http.Request) account.Client {
 	c := account.Client{UserAgent: r.UserAgent(), Browser: value(r, BrowserCookie)}
 	if ip := ClientIP(r, g.TrustedProxies); ip.IsValid() {
 		c.IP = ip.String()

@@ -13,26 +13,26 @@ import (
 
 func TestCookies(t *testing.T) {
 	tokens := account.Tokens{Access: "a", Refresh: "r", AccessLife: time.Hour, RefreshLife: 30 * 24 * time.Hour}
-	plain, secure := &browser.Gate{}, &browser.Gate{Secure: true}
+	plain, secure := &browser.SessionAuth{}, &browser.SessionAuth{Secure: true}
 	for _, tt := range []struct {
 		name    string
 		cookies []*http.Cookie
 		want    []string
 	}{
-		{"signed in", plain.SignedIn(tokens), []string{
+		{"signed in", plain.SetSession(tokens), []string{
 			"svc-access-token=a; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax",
 			"svc-refresh-token=r; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax",
 		}},
-		{"signed in over TLS", secure.SignedIn(tokens), []string{
+		{"signed in over TLS", secure.SetSession(tokens), []string{
 			"svc-access-token=a; Path=/; Max-Age=3600; HttpOnly; Secure; SameSite=Lax",
 			"svc-refresh-token=r; Path=/; Max-Age=2592000; HttpOnly; Secure; SameSite=Lax",
 		}},
-		{"signed out", secure.SignedOut(), []string{
+		{"signed out", secure.ClearSession(), []string{
 			"svc-access-token=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax",
 			"svc-refresh-token=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax",
 		}},
-		{"intent", []*http.Cookie{plain.KeepIntent("i")}, []string{"svc-login-intent=i; Path=/; Max-Age=900; HttpOnly; SameSite=Lax"}},
-		{"no intent", []*http.Cookie{plain.KeepIntent("")}, []string{"svc-login-intent=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"}},
+		{"intent", []*http.Cookie{plain.SetIntent("i")}, []string{"svc-login-intent=i; Path=/; Max-Age=900; HttpOnly; SameSite=Lax"}},
+		{"no intent", []*http.Cookie{plain.SetIntent("")}, []string{"svc-login-intent=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"}},
 	} {
 		for i, c := range tt.cookies {
 			if got := c.String(); got != tt.want[i] {

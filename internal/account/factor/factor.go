@@ -44,11 +44,11 @@ import (
 // are valid at a time: 20 tries an hour find one within a day with a chance of
 // 0.15 %, and the person hears of it.
 const (
-	minuteTries = 5
-	hourTries   = 20
-	// addressTries are sign-ins by passkey from one network in a minute. There is
+	minuteAttempts = 5
+	hourAttempts   = 20
+	// addressAttempts are sign-ins by passkey from one network in a minute. There is
 	// nothing to guess; the limit bounds the work.
-	addressTries = 60
+	addressAttempts = 60
 )
 
 // Config is the configuration of a [Service].
@@ -104,11 +104,11 @@ func Open(c Config) (*Service, error) {
 	}
 	return &Service{
 		db: c.DB, accounts: c.Accounts, box: c.Box, relying: relying, fresh: c.FreshProof, audit: c.Audit, log: c.Logger,
-		minute:    c.NewLimiter("factor-minute", minuteTries, time.Minute),
-		hour:      c.NewLimiter("factor-hour", hourTries, time.Hour),
+		minute:    c.NewLimiter("factor-minute", minuteAttempts, time.Minute),
+		hour:      c.NewLimiter("factor-hour", hourAttempts, time.Hour),
 		warnings:  c.NewLimiter("factor-warning", 1, 24*time.Hour),
-		mails:     c.NewLimiter("factor-mail", minuteTries, time.Minute),
-		addresses: c.NewLimiter("passkey-address", addressTries, time.Minute),
+		mails:     c.NewLimiter("factor-mail", minuteAttempts, time.Minute),
+		addresses: c.NewLimiter("passkey-address", addressAttempts, time.Minute),
 	}, nil
 }
 
@@ -222,8 +222,8 @@ func (s *Service) warn(ctx context.Context, u account.User) {
 		return
 	}
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		return s.accounts.PostTx(ctx, tx, u.Email, notice(fmt.Sprintf(
-			"%d codes in one hour were wrong when somebody tried to sign in as you or to confirm a change.", hourTries),
+		return s.accounts.SendMailTx(ctx, tx, u.Email, notice(fmt.Sprintf(
+			"%d codes in one hour were wrong when somebody tried to sign in as you or to confirm a change.", hourAttempts),
 			"If this was not you, somebody knows your password or reads your mail. Change the password, and look at your sessions in the settings."))
 	})
 	if err != nil {
@@ -236,10 +236,10 @@ func notice(text, advice string) mail.Notification {
 	return mail.Notification{Subject: "The security of your Kickstand account", Before: []string{text}, After: []string{advice}}
 }
 
-const notYou = "If this was not you, change your password and look at your sessions and passkeys in the settings at once, and write to an admin of your organization."
+const notYouHint = "If this was not you, change your password and look at your sessions and passkeys in the settings at once, and write to an admin of your organization."
 
-// changed records a change of a user's factors and mails the user.
-func (s *Service) changed(ctx context.Context, tx *db.Tx, u account.User, action audit.Action, details map[string]any, text string) error {
+// recordChangeTx records a change of a user's factors and mails the user.
+func (s *Service) recordChangeTx(ctx context.Context, tx *db.Tx, u account.User, action audit.Action, details map[string]any, text string) error {
 	e := audit.Entry{
 		OrganizationID: u.OrganizationID, Action: action, Details: details,
 		Target: audit.Target{Type: "user", ID: u.ID, Name: u.Email},
@@ -247,44 +247,44 @@ func (s *Service) changed(ctx context.Context, tx *db.Tx, u account.User, action
 	if err := s.audit.RecordTx(ctx, tx, e); err != nil {
 		return err
 	}
-	return s.accounts.PostTx(ctx, tx, u.Email, notice(text, notYou))
+	return s.accounts.SendMailTx(ctx, tx, u.Email, notice(text, notYouHint))
 }
 
-// refused records that somebody gave a wrong answer in place of a user.
-func (s *Service) refused(ctx context.Context, u account.User, method string) {
+// recordRefusal records that somebody gave a wrong answer in place of a user.
+func (s *Service) recordRefusal(ctx context.Context, u account.User, method string) {
 	s.audit.Refuse(ctx, audit.Entry{
 		OrganizationID: u.OrganizationID, Action: "second_factor.refused",
 		Target: audit.Target{Type: "user", ID: u.ID, Name: u.Email}, Details: map[string]any{"method": method},
 	})
 }
 
-// mayChange returns the refusal of a change to the caller's own factors: the proof
+// requireChangeAllowed returns the refusal of a change to the caller's own factors: the proof
 // of identity must be fresh and, where a sign-in would need two factors, the
 // session must have two.
-func (s *Service) mayChange(ctx context.Context, q db.Querier, id account.Identity) error {
+func (s *Service) requireChangeAllowed(ctx context.Context, q db.Querier, id account.Identity) error {
 	if err := s.RequireFresh(id); err != nil {
 		return err
 	}
 	if id.SecondFactor {
 		return nil
 	}
-	due, err := s.accounts.SecondStepDue(ctx, q, id.UserID)
+	due, err := s.accounts.SecondFactorDue(ctx, q, id.UserID)
 	if err == nil && due {
-		err = errProveSecond()
+		err = errSecondFactorDue()
 	}
 	return err
 }
 
-func errProveSecond() error {
+func errSecondFactorDue() error {
 	return &problem.Error{
 		Kind: problem.Precondition, Code: account.FreshProofRequired,
 		Message: "confirm with a passkey, a code of your authenticator app or a recovery code first",
 	}
 }
 
-// keepSecond refuses to delete a user's last second factor where their
+// requireFactorLeft refuses to delete a user's last second factor where their
 // organization requires one.
-func keepSecond(ctx context.Context, tx *db.Tx, userID string) error {
+func requireFactorLeft(ctx context.Context, tx *db.Tx, userID string) error {
 	var factors int64
 	var required bool
 	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM passkeys WHERE user_id = $1) + (SELECT count(*) FROM totp_secrets WHERE user_id = $1),
@@ -299,11 +299,11 @@ func keepSecond(ctx context.Context, tx *db.Tx, userID string) error {
 	return nil
 }
 
-// withoutFactor ends what rests on a factor that the caller has just removed: their
+// endFactorSessions ends what rests on a factor that the caller has just removed: their
 // other sessions, which its holder may have opened. After the last second factor
 // the recovery codes go, and the caller's session has one factor, so that an
 // organization which requires two later asks for them.
-func (s *Service) withoutFactor(ctx context.Context, tx *db.Tx, id account.Identity) error {
+func (s *Service) endFactorSessions(ctx context.Context, tx *db.Tx, id account.Identity) error {
 	if err := s.accounts.EndSessionsTx(ctx, tx, id.UserID, id.SessionID); err != nil {
 		return err
 	}

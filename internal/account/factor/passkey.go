@@ -174,7 +174,7 @@ func (s *Service) insertPasskey(ctx context.Context, tx *db.Tx, id account.Ident
 	if err != nil {
 		return err
 	}
-	if err := s.mayChange(ctx, tx, id); err != nil {
+	if err := s.requireChangeAllowed(ctx, tx, id); err != nil {
 		return err
 	}
 	var count int
@@ -198,7 +198,7 @@ func (s *Service) insertPasskey(ctx context.Context, tx *db.Tx, id account.Ident
 	if err := s.accounts.ProveTx(ctx, tx, id.SessionID, true); err != nil {
 		return err
 	}
-	return s.changed(ctx, tx, u, "passkey.added", map[string]any{"name": p.Name},
+	return s.recordChangeTx(ctx, tx, u, "passkey.added", map[string]any{"name": p.Name},
 		fmt.Sprintf("The passkey “%s” was added to your account. Anybody who holds it can sign in as you.", p.Name))
 }
 
@@ -258,19 +258,19 @@ func (s *Service) RemovePasskey(ctx context.Context, id account.Identity, passke
 		if err != nil {
 			return fmt.Errorf("find passkey: %w", err)
 		}
-		if err := s.mayChange(ctx, tx, id); err != nil {
+		if err := s.requireChangeAllowed(ctx, tx, id); err != nil {
 			return err
 		}
-		if err := keepSecond(ctx, tx, u.ID); err != nil {
+		if err := requireFactorLeft(ctx, tx, u.ID); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "DELETE FROM passkeys WHERE id = $1", p.ID); err != nil {
 			return fmt.Errorf("delete passkey: %w", err)
 		}
-		if err := s.withoutFactor(ctx, tx, id); err != nil {
+		if err := s.endFactorSessions(ctx, tx, id); err != nil {
 			return err
 		}
-		return s.changed(ctx, tx, u, "passkey.removed", map[string]any{"name": p.Name},
+		return s.recordChangeTx(ctx, tx, u, "passkey.removed", map[string]any{"name": p.Name},
 			fmt.Sprintf("The passkey “%s” was removed from your account. It no longer signs in, and all other sessions were signed out.", p.Name))
 	})
 }

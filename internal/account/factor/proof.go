@@ -20,10 +20,10 @@ import (
 
 // Mailed codes, for people without any other factor.
 const (
-	mailedLife    = 10 * time.Minute
-	mailedTries   = 5 // wrong ones, then another code is needed
-	mailedDigits  = 8
-	mailedPurpose = "mailed proof code"
+	mailedLife     = 10 * time.Minute
+	mailedAttempts = 5 // wrong ones, then another code is needed
+	mailedDigits   = 8
+	mailedPurpose  = "mailed proof code"
 )
 
 // Answer is a proof of identity: one of its fields is set.
@@ -97,7 +97,7 @@ func (s *Service) secondOnly(ctx context.Context, id account.Identity) (bool, er
 	if id.SecondFactor {
 		return false, nil
 	}
-	return s.accounts.SecondStepDue(ctx, s.db, id.UserID)
+	return s.accounts.SecondFactorDue(ctx, s.db, id.UserID)
 }
 
 // Complete is the second step of a sign-in, by a code of the authenticator app, a
@@ -160,7 +160,7 @@ func (s *Service) verify(ctx context.Context, u account.User, p purpose, subject
 			err = errUnknownPasskey()
 		}
 		if problem.Of(err) == problem.Invalid {
-			s.refused(ctx, u, "passkey")
+			s.recordRefusal(ctx, u, "passkey")
 		}
 		return verified{true, func(ctx context.Context, tx *db.Tx) error { return s.acceptAssertion(ctx, tx, got) }}, err
 	}
@@ -172,7 +172,7 @@ func (s *Service) verify(ctx context.Context, u account.User, p purpose, subject
 	}
 	v, method, err := s.verifyGuessable(ctx, u, subject, a)
 	if problem.Of(err) == problem.Unauthorized {
-		s.refused(ctx, u, method)
+		s.recordRefusal(ctx, u, method)
 	}
 	return v, err
 }
@@ -221,9 +221,9 @@ func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 			id.SessionID, s.box.MAC(mailedPurpose, id.SessionID, code), tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert mailed code: %w", err)
 		}
-		return s.accounts.PostTx(ctx, tx, id.User.Email, mail.Notification{
+		return s.accounts.SendMailTx(ctx, tx, id.User.Email, mail.Notification{
 			Subject: "Your Kickstand code",
-			Before:  []string{"Enter this code to confirm that it is you:", groups(code)},
+			Before:  []string{"Enter this code to confirm that it is you:", groupSecret(code)},
 			After: []string{
 				fmt.Sprintf("It works once, for %d minutes, in the browser in which you asked for it.", mailedLife/time.Minute),
 				"If you did not ask for it, somebody uses a session of yours: sign in and end your other sessions in the settings.",
@@ -242,7 +242,7 @@ func (s *Service) verifyMailed(ctx context.Context, sessionID, code string) erro
 		var createdAt time.Time
 		err := tx.QueryRow(ctx, "SELECT mac, tries, created_at FROM proof_codes WHERE session_id = $1 FOR UPDATE", sessionID).
 			Scan(&mac, &tries, db.IntoTime(&createdAt))
-		if errors.Is(err, db.ErrNoRows) || err == nil && (tries >= mailedTries || tx.Now.Sub(createdAt) >= mailedLife) {
+		if errors.Is(err, db.ErrNoRows) || err == nil && (tries >= mailedAttempts || tx.Now.Sub(createdAt) >= mailedLife) {
 			right = false
 			return nil
 		}
@@ -295,23 +295,23 @@ func (s *Service) RequireFresh(id account.Identity) error {
 
 // Interrupted forms.
 const (
-	heldPurpose = "interrupted form"
-	heldLife    = time.Hour
+	formPurpose = "interrupted form"
+	formLife    = time.Hour
 )
 
-// HoldForm seals what somebody has typed into a form until they have proven their
+// SealForm seals what somebody has typed into a form until they have proven their
 // identity. Only the same session opens it, for the same address, for an hour.
-func (s *Service) HoldForm(id account.Identity, address, form string) string {
-	text := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(heldLife).Unix()))
-	return base64.RawURLEncoding.EncodeToString(s.box.Seal(heldPurpose, append(text, form...), id.SessionID+" "+address))
+func (s *Service) SealForm(id account.Identity, address, form string) string {
+	text := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(formLife).Unix()))
+	return base64.RawURLEncoding.EncodeToString(s.box.Seal(formPurpose, append(text, form...), id.SessionID+" "+address))
 }
 
-// HeldForm returns a form that [Service.HoldForm] has sealed. Any other is
+// OpenForm returns a form that [Service.SealForm] has sealed. Any other is
 // [problem.Invalid].
-func (s *Service) HeldForm(id account.Identity, address, sealed string) (string, error) {
+func (s *Service) OpenForm(id account.Identity, address, sealed string) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err == nil {
-		raw, err = s.box.Open(heldPurpose, raw, id.SessionID+" "+address)
+		raw, err = s.box.Open(formPurpose, raw, id.SessionID+" "+address)
 	}
 	if err != nil || len(raw) < 8 || time.Now().Unix() >= int64(binary.BigEndian.Uint64(raw)) {
 		return "", problem.New(problem.Invalid, "this page was open for too long; send the form again")

@@ -36,7 +36,7 @@ func newRecoveryCodes(ctx context.Context, tx *db.Tx, userID string) ([]string, 
 			userID, recoveryDigest(salt, code), salt, tx.Now.UnixMicro()); err != nil {
 			return nil, fmt.Errorf("insert recovery code: %w", err)
 		}
-		codes[i] = strings.ReplaceAll(groups(code), " ", "-")
+		codes[i] = strings.ReplaceAll(groupSecret(code), " ", "-")
 	}
 	return codes, nil
 }
@@ -55,7 +55,7 @@ func (s *Service) NewRecoveryCodes(ctx context.Context, id account.Identity) ([]
 		if err != nil {
 			return err
 		}
-		if err := s.mayChange(ctx, tx, id); err != nil {
+		if err := s.requireChangeAllowed(ctx, tx, id); err != nil {
 			return err
 		}
 		var second bool
@@ -69,7 +69,7 @@ func (s *Service) NewRecoveryCodes(ctx context.Context, id account.Identity) ([]
 		if codes, err = newRecoveryCodes(ctx, tx, u.ID); err != nil {
 			return err
 		}
-		return s.changed(ctx, tx, u, "recovery_codes.created", nil, "New recovery codes were created for your account. The ones before no longer work.")
+		return s.recordChangeTx(ctx, tx, u, "recovery_codes.created", nil, "New recovery codes were created for your account. The ones before no longer work.")
 	})
 	return codes, err
 }
@@ -118,5 +118,5 @@ func (s *Service) useRecoveryCode(ctx context.Context, tx *db.Tx, u account.User
 		return fmt.Errorf("count recovery codes: %w", err)
 	}
 	ctx = audit.WithActor(ctx, audit.Actor{Type: audit.User, ID: u.ID, Email: u.Email})
-	return s.changed(ctx, tx, u, "recovery_code.used", map[string]any{"left": left}, fmt.Sprintf("A recovery code of your account was used. %d are left.", left))
+	return s.recordChangeTx(ctx, tx, u, "recovery_code.used", map[string]any{"left": left}, fmt.Sprintf("A recovery code of your account was used. %d are left.", left))
 }

@@ -77,7 +77,7 @@ func (s *Service) reset(ctx context.Context, tx *db.Tx, u account.User, by strin
 	}); err != nil {
 		return err
 	}
-	return s.accounts.PostTx(ctx, tx, u.Email, notice(
+	return s.accounts.SendMailTx(ctx, tx, u.Email, notice(
 		by+" removed your passkeys, your authenticator app and your recovery codes. All sessions were signed out; sign in by your password or a mailed link.",
 		"If you did not ask for this, write to an admin of your organization."))
 }

@@ -67,11 +67,11 @@ func newEnrolment(secret []byte, email, sealed string) (Enrolment, error) {
 	if err != nil {
 		return Enrolment{}, err
 	}
-	return Enrolment{Secret: groups(text), URI: uri.String(), QR: code, Sealed: sealed}, nil
+	return Enrolment{Secret: groupSecret(text), URI: uri.String(), QR: code, Sealed: sealed}, nil
 }
 
-// groups separates text into groups of four.
-func groups(text string) string {
+// groupSecret separates text into groups of four.
+func groupSecret(text string) string {
 	var b strings.Builder
 	for i, r := range text {
 		if i > 0 && i%4 == 0 {
@@ -117,7 +117,7 @@ func (s *Service) EnableTOTP(ctx context.Context, id account.Identity, sealed, c
 		if err != nil {
 			return err
 		}
-		if err := s.mayChange(ctx, tx, id); err != nil {
+		if err := s.requireChangeAllowed(ctx, tx, id); err != nil {
 			return err
 		}
 		recoveryCodes, err = s.storeTOTP(ctx, tx, id, u, s.box.Seal(totpPurpose, secret, u.ID), step)
@@ -152,7 +152,7 @@ func (s *Service) storeTOTP(ctx context.Context, tx *db.Tx, id account.Identity,
 	if err := s.accounts.EndSessionsTx(ctx, tx, u.ID, id.SessionID); err != nil {
 		return nil, err
 	}
-	return recoveryCodes, s.changed(ctx, tx, u, action, nil, text)
+	return recoveryCodes, s.recordChangeTx(ctx, tx, u, action, nil, text)
 }
 
 // DisableTOTP has the caller's sign-ins need no codes any more, and ends their other
@@ -164,10 +164,10 @@ func (s *Service) DisableTOTP(ctx context.Context, id account.Identity) error {
 		if err != nil {
 			return err
 		}
-		if err := s.mayChange(ctx, tx, id); err != nil {
+		if err := s.requireChangeAllowed(ctx, tx, id); err != nil {
 			return err
 		}
-		if err := keepSecond(ctx, tx, u.ID); err != nil {
+		if err := requireFactorLeft(ctx, tx, u.ID); err != nil {
 			return err
 		}
 		n, err := tx.Exec(ctx, "DELETE FROM totp_secrets WHERE user_id = $1", u.ID)
@@ -177,10 +177,10 @@ func (s *Service) DisableTOTP(ctx context.Context, id account.Identity) error {
 		if n == 0 {
 			return problem.New(problem.NotFound, "there is no authenticator app")
 		}
-		if err := s.withoutFactor(ctx, tx, id); err != nil {
+		if err := s.endFactorSessions(ctx, tx, id); err != nil {
 			return err
 		}
-		return s.changed(ctx, tx, u, "totp.disabled", nil, "Your authenticator app was removed. Signing in no longer asks for its codes. All other sessions were signed out.")
+		return s.recordChangeTx(ctx, tx, u, "totp.disabled", nil, "Your authenticator app was removed. Signing in no longer asks for its codes. All other sessions were signed out.")
 	})
 }
 

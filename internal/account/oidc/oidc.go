@@ -87,7 +87,7 @@ func New(c Config) (*Provider, error) {
 	return &Provider{
 		issuer: c.Issuer,
 		client: &http.Client{
-			Transport:     bounded{c.Transport},
+			Transport:     boundedTransport{c.Transport},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Timeout:       requestLimit,
 		},
@@ -255,7 +255,7 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 		return account.ProviderIdentity{}, problem.New(problem.Invalid, "The answer is from another identity provider.")
 	}
 	if code == "" || s.Nonce == "" || s.Verifier == "" {
-		return account.ProviderIdentity{}, errSpent(nil)
+		return account.ProviderIdentity{}, errCodeUsed(nil)
 	}
 
 	ctx = oidc.ClientContext(ctx, p.client)
@@ -265,7 +265,7 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	}
 	raw, _ := token.Extra("id_token").(string)
 	if raw == "" {
-		return account.ProviderIdentity{}, errNotBelieved("there is no ID token")
+		return account.ProviderIdentity{}, errUnverified("there is no ID token")
 	}
 	subject, who, err := p.verify(ctx, m, raw, token.AccessToken, s.Nonce)
 	if err != nil {
@@ -290,19 +290,19 @@ func (p *Provider) verify(ctx context.Context, m *metadata, raw, accessToken, no
 	case keys.fault != nil:
 		return "", claims{}, unavailable("keys", keys.fault)
 	case err != nil:
-		return "", claims{}, errNotBelieved("%s", brief(err))
+		return "", claims{}, errUnverified("%s", truncate(err))
 	case token.Subject == "":
-		return "", claims{}, errNotBelieved("the ID token names no subject")
+		return "", claims{}, errUnverified("the ID token names no subject")
 	case subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(nonce)) != 1:
-		return "", claims{}, errNotBelieved("the ID token answers another request: its nonce is not ours")
+		return "", claims{}, errUnverified("the ID token answers another request: its nonce is not ours")
 	case token.AccessTokenHash != "" && token.VerifyAccessToken(accessToken) != nil:
-		return "", claims{}, errNotBelieved("the ID token is for another access token")
+		return "", claims{}, errUnverified("the ID token is for another access token")
 	}
 	if err := token.Claims(&who); err != nil {
-		return "", claims{}, errNotBelieved("claims of the ID token: %s", brief(err))
+		return "", claims{}, errUnverified("claims of the ID token: %s", truncate(err))
 	}
 	if who.AuthorizedParty != "" && who.AuthorizedParty != p.oauth.ClientID {
-		return "", claims{}, errNotBelieved("the ID token was issued to another client")
+		return "", claims{}, errUnverified("the ID token was issued to another client")
 	}
 	return token.Subject, who, nil
 }
@@ -341,17 +341,17 @@ func (p *Provider) complete(ctx context.Context, m *metadata, token *oauth2.Toke
 func userInfo(ctx context.Context, m *metadata, token *oauth2.Token, subject string) (claims, error) {
 	info, err := m.provider.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
-		if isFault(err) {
+		if isTransportError(err) {
 			return claims{}, unavailable("userinfo", err)
 		}
-		return claims{}, errNotBelieved("userinfo: %s", brief(err))
+		return claims{}, errUnverified("userinfo: %s", truncate(err))
 	}
 	if info.Subject != subject { // OpenID Connect Core 1.0, section 5.3.2
-		return claims{}, errNotBelieved("the userinfo is about somebody else")
+		return claims{}, errUnverified("the userinfo is about somebody else")
 	}
 	var more claims
 	if err := info.Claims(&more); err != nil {
-		return claims{}, errNotBelieved("userinfo: %s", brief(err))
+		return claims{}, errUnverified("userinfo: %s", truncate(err))
 	}
 	return more, nil
 }
@@ -359,11 +359,11 @@ func userInfo(ctx context.Context, m *metadata, token *oauth2.Token, subject str
 // claims are what a provider says about a person (OpenID Connect Core 1.0,
 // section 5.1), and who may read it.
 type claims struct {
-	Email           string `json:"email"`
-	EmailVerified   *truth `json:"email_verified"` // nil when not said
-	Name            string `json:"name"`
-	Picture         string `json:"picture"`
-	AuthorizedParty string `json:"azp"`
+	Email           string        `json:"email"`
+	EmailVerified   *boolOrString `json:"email_verified"` // nil when not said
+	Name            string        `json:"name"`
+	Picture         string        `json:"picture"`
+	AuthorizedParty string        `json:"azp"`
 }
 
 func (c *claims) identity() account.ProviderIdentity {
@@ -378,11 +378,11 @@ func (c *claims) identity() account.ProviderIdentity {
 	return id
 }
 
-// truth is a boolean that some providers write as a string. Whatever is not
+// boolOrString is a boolean that some providers write as a string. Whatever is not
 // surely true is false.
-type truth bool
+type boolOrString bool
 
-func (t *truth) UnmarshalJSON(b []byte) error {
+func (t *boolOrString) UnmarshalJSON(b []byte) error {
 	*t = string(b) == "true" || string(b) == `"true"`
 	return nil
 }
@@ -396,7 +396,7 @@ type keySet struct {
 
 func (k *keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
 	payload, err := k.remote.VerifySignature(ctx, jwt)
-	if isFault(err) {
+	if isTransportError(err) {
 		k.fault = err
 	}
 	return payload, err
@@ -409,25 +409,25 @@ func exchangeError(err error) error {
 		// RFC 6749, section 5.2.
 		switch refused.ErrorCode {
 		case "invalid_grant":
-			return errSpent(errors.New("token endpoint: invalid_grant"))
+			return errCodeUsed(errors.New("token endpoint: invalid_grant"))
 		case "invalid_request", "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope":
 			return unavailable("token endpoint refuses this client", errors.New(refused.ErrorCode))
 		}
 		return unavailable("token endpoint", fmt.Errorf("status %d", refused.Response.StatusCode))
 	}
-	if isFault(err) {
+	if isTransportError(err) {
 		return unavailable("token endpoint", err)
 	}
-	return errNotBelieved("the token endpoint's answer holds no tokens")
+	return errUnverified("the token endpoint's answer holds no tokens")
 }
 
-func errSpent(cause error) error {
+func errCodeUsed(cause error) error {
 	return problem.New(problem.Invalid, "This sign-in is over or was used already. Please start again.").Because(cause)
 }
 
-// errNotBelieved is for a word of the provider that does not hold. The cause is
+// errUnverified is for a word of the provider that does not hold. The cause is
 // for the log.
-func errNotBelieved(format string, args ...any) error {
+func errUnverified(format string, args ...any) error {
 	return problem.New(problem.Invalid, "The identity provider's answer could not be verified. Please start again.").
 		Because(fmt.Errorf(format, args...))
 }

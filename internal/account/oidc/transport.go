@@ -13,49 +13,49 @@ import (
 	"unicode/utf8"
 )
 
-// maxAnswer is the size of the largest answer, in bytes. Metadata and keys have
+// maxResponse is the size of the largest answer, in bytes. Metadata and keys have
 // a few thousand.
-const maxAnswer = 1 << 20
+const maxResponse = 1 << 20
 
-// fault is why an answer of the provider is none: nobody there, a failure over
+// transportError is why an answer of the provider is none: nobody there, a failure over
 // there, or nothing that we could read.
-type fault struct{ cause error }
+type transportError struct{ cause error }
 
-func (f *fault) Error() string { return f.cause.Error() }
-func (f *fault) Unwrap() error { return f.cause }
+func (f *transportError) Error() string { return f.cause.Error() }
+func (f *transportError) Unwrap() error { return f.cause }
 
-// isFault reports whether err is of the way to the provider, as opposed to what
+// isTransportError reports whether err is of the way to the provider, as opposed to what
 // it said.
-func isFault(err error) bool {
-	if _, ok := errors.AsType[*fault](err); ok {
+func isTransportError(err error) bool {
+	if _, ok := errors.AsType[*transportError](err); ok {
 		return true
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// bounded hands on complete answers of bounded size that are JSON, and turns
-// all else into a [fault]. What the libraries make of an answer after that
+// boundedTransport hands on complete answers of bounded size that are JSON, and turns
+// all else into a [transportError]. What the libraries make of an answer after that
 // cannot fail for want of the network, and of other statuses than 200 they see
 // only the refusals of the token endpoint.
-type bounded struct{ next http.RoundTripper }
+type boundedTransport struct{ next http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(r)
 	if err != nil {
-		return nil, &fault{err}
+		return nil, &transportError{err}
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
 	res.Body.Close()
 	refusal := r.Method == http.MethodPost && (res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusUnauthorized)
 	switch {
 	case err != nil:
-		return nil, &fault{fmt.Errorf("read the answer: %w", err)}
+		return nil, &transportError{fmt.Errorf("read the answer: %w", err)}
 	case res.StatusCode != http.StatusOK && !refusal:
-		return nil, &fault{fmt.Errorf("status %d", res.StatusCode)}
-	case len(body) > maxAnswer:
-		return nil, &fault{fmt.Errorf("the answer is larger than %d bytes", maxAnswer)}
+		return nil, &transportError{fmt.Errorf("status %d", res.StatusCode)}
+	case len(body) > maxResponse:
+		return nil, &transportError{fmt.Errorf("the answer is larger than %d bytes", maxResponse)}
 	case !json.Valid(body):
-		return nil, &fault{fmt.Errorf("status %d, and the answer is not JSON", res.StatusCode)}
+		return nil, &transportError{fmt.Errorf("status %d, and the answer is not JSON", res.StatusCode)}
 	}
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	res.ContentLength = int64(len(body))
@@ -71,9 +71,9 @@ func defaultTransport() *http.Transport {
 	return t
 }
 
-// brief is the beginning of err's text in one line: some errors of the
+// truncate is the beginning of err's text in one line: some errors of the
 // libraries repeat a whole answer.
-func brief(err error) string {
+func truncate(err error) string {
 	const limit = 300
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if len(text) <= limit {

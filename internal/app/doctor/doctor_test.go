@@ -183,9 +183,9 @@ func TestStored(t *testing.T) {
 	of := func(d *db.DB, err error) Database {
 		return Database{"helpdesk", db.Helpdesk, func(context.Context) (*db.DB, func(), error) { return d, func() {}, err }}
 	}
-	want(t, "migrated", Stored(t.Context(), of(d, nil)), OK, ", schema ")
-	want(t, "missing", Stored(t.Context(), of(nil, fs.ErrNotExist)), Warn, "does not exist yet")
-	want(t, "lost", Stored(t.Context(), of(nil, errors.New("connection refused"))), Fail, "connection refused")
+	want(t, "migrated", DatabaseHealth(t.Context(), of(d, nil)), OK, ", schema ")
+	want(t, "missing", DatabaseHealth(t.Context(), of(nil, fs.ErrNotExist)), Warn, "does not exist yet")
+	want(t, "lost", DatabaseHealth(t.Context(), of(nil, errors.New("connection refused"))), Fail, "connection refused")
 	change := func(statement string, args ...any) {
 		t.Helper()
 		if err := d.Write(t.Context(), func(tx *db.Tx) error { _, err := tx.Exec(t.Context(), statement, args...); return err }); err != nil {
@@ -194,15 +194,15 @@ func TestStored(t *testing.T) {
 	}
 	change("ALTER TABLE audit_heads RENAME TO hidden")
 	change("CREATE VIEW audit_heads AS SELECT * FROM hidden")
-	want(t, "a view in place of the audit log", Stored(t.Context(), of(d, nil)), Fail, `the view "audit_heads"`)
+	want(t, "a view in place of the audit log", DatabaseHealth(t.Context(), of(d, nil)), Fail, `the view "audit_heads"`)
 	change("INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'later', 0)")
-	want(t, "newer", Stored(t.Context(), of(d, nil)), Fail, "Upgrade this program")
+	want(t, "newer", DatabaseHealth(t.Context(), of(d, nil)), Fail, "Upgrade this program")
 	change("DELETE FROM schema_migrations WHERE version > 1")
-	want(t, "older", Stored(t.Context(), of(d, nil)), Warn, "kickstand migrate")
+	want(t, "older", DatabaseHealth(t.Context(), of(d, nil)), Warn, "kickstand migrate")
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "closed", Stored(t.Context(), of(d, nil)), Fail, "cannot be written")
+	want(t, "closed", DatabaseHealth(t.Context(), of(d, nil)), Fail, "cannot be written")
 }
 
 func TestAttachments(t *testing.T) {

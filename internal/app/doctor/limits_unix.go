@@ -13,9 +13,9 @@ import (
 
 // What a server needs at least.
 const (
-	leastFiles   = 256     // SQLite has about 100 open, or PostgreSQL's connections are as many
-	leastSpace   = 2 << 30 // bytes of address space: the runtime and the databases reserve much more than they use
-	leastMemory  = 64 << 20
+	minFiles     = 256     // SQLite has about 100 open, or PostgreSQL's connections are as many
+	minSpace     = 2 << 30 // bytes of address space: the runtime and the databases reserve much more than they use
+	minMemory    = 64 << 20
 	memoryFiles  = "memory.max"
 	cgroupFolder = "/sys/fs/cgroup"
 )
@@ -24,16 +24,16 @@ const (
 // open, or too little memory. Go has raised the soft limit of files to the hard one already.
 func Limits() error {
 	var files, space syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < leastFiles {
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < minFiles {
 		return fmt.Errorf("the process may have only %d files and connections open, and a server needs %d: raise the limit (ulimit -n, or LimitNOFILE of systemd)",
-			files.Cur, leastFiles)
+			files.Cur, minFiles)
 	}
-	if err := syscall.Getrlimit(syscall.RLIMIT_AS, &space); err == nil && space.Cur < leastSpace {
+	if err := syscall.Getrlimit(syscall.RLIMIT_AS, &space); err == nil && space.Cur < minSpace {
 		return fmt.Errorf("the process may have only %d MB of address space, and a server needs %d MB: raise the limit (ulimit -v, or LimitAS of systemd)",
-			space.Cur>>20, leastSpace>>20)
+			space.Cur>>20, minSpace>>20)
 	}
-	if limit := MemoryLimit(); limit > 0 && limit < leastMemory {
-		return fmt.Errorf("the process may have only %d MB of memory, and a server needs %d MB: raise the limit of its container or service", limit>>20, leastMemory>>20)
+	if limit := MemoryLimit(); limit > 0 && limit < minMemory {
+		return fmt.Errorf("the process may have only %d MB of memory, and a server needs %d MB: raise the limit of its container or service", limit>>20, minMemory>>20)
 	}
 	return nil
 }

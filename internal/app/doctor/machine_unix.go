@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	leastDisk  = 100 << 20 // bytes: with less, uploads of a few minutes fill it
-	scarceDisk = 1 << 30
-	fewFiles   = 1024
+	minDisk  = 100 << 20 // bytes: with less, uploads of a few minutes fill it
+	lowDisk  = 1 << 30
+	lowFiles = 1024
 )
 
 // Disk judges the space that is left where a folder is or will be.
@@ -30,9 +30,9 @@ func Disk(folder string) Finding {
 	found := fmt.Sprintf("%d MB free at %s", free>>20, folder)
 	const remedy = "Free space, or move KICKSTAND_DATA to a larger disk: a full disk refuses every request that writes."
 	switch {
-	case free < leastDisk:
+	case free < minDisk:
 		return fail(found, remedy)
-	case free < scarceDisk:
+	case free < lowDisk:
 		return warn(found, remedy)
 	}
 	return ok("%s", found)
@@ -44,8 +44,8 @@ func Descriptors() Finding {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return warn(fmt.Sprintf("unknown: %v", err), "Look at ulimit -n.")
 	}
-	if limit.Cur < fewFiles {
-		return warn(fmt.Sprintf("at most %d files and connections at once", limit.Cur), fmt.Sprintf("Raise the limit to %d or more (ulimit -n, LimitNOFILE).", 4*fewFiles))
+	if limit.Cur < lowFiles {
+		return warn(fmt.Sprintf("at most %d files and connections at once", limit.Cur), fmt.Sprintf("Raise the limit to %d or more (ulimit -n, LimitNOFILE).", 4*lowFiles))
 	}
 	return ok("%d files and connections at once", limit.Cur)
 }

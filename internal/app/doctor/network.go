@@ -97,8 +97,8 @@ func answers(ctx context.Context, address string, client *http.Client) (f Findin
 	return Finding{}, false
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
-const maxAnswer = 64 << 10
+// maxResponse bounds what is read of an answer, in bytes.
+const maxResponse = 64 << 10
 
 func get(ctx context.Context, client *http.Client, address string) (status int, body string, state *tls.ConnectionState, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -111,7 +111,7 @@ func get(ctx context.Context, client *http.Client, address string) (status int, 
 		return 0, "", nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	return resp.StatusCode, string(text), resp.TLS, err
 }
 

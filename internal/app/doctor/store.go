@@ -28,9 +28,9 @@ type Database struct {
 // oldestPostgres is the oldest release that is supported.
 const oldestPostgres = 15
 
-// Stored looks whether a database can be written, at the version of its schema, and
+// DatabaseHealth looks whether a database can be written, at the version of its schema, and
 // for triggers and views that hide entries of the audit log.
-func Stored(ctx context.Context, d Database) Finding {
+func DatabaseHealth(ctx context.Context, d Database) Finding {
 	handle, done, err := d.Open(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		found := "it does not exist yet"

@@ -29,9 +29,9 @@ type organization struct {
 // signInText describes a provider policy.
 func signInText(p account.ProviderPolicy) string {
 	switch p {
-	case account.ProviderForNobody:
+	case account.ProviderOptional:
 		return "Members sign in as they like"
-	case account.ProviderForAll:
+	case account.ProviderForEveryone:
 		return "All members sign in with the identity provider only"
 	}
 	return "Members of " + strings.Join(p.Domains(), ", ") + " sign in with the identity provider only"

@@ -21,9 +21,9 @@ const (
 func signInFields(p account.ProviderPolicy) web.Fields {
 	choice, domains := providerDomains, strings.Join(p.Domains(), ", ")
 	switch p {
-	case account.ProviderForNobody:
+	case account.ProviderOptional:
 		choice = providerOff
-	case account.ProviderForAll:
+	case account.ProviderForEveryone:
 		choice = providerAll
 	}
 	return web.Fields{
@@ -63,7 +63,7 @@ func (p *pages) saveSignIn(w http.ResponseWriter, r *web.Request) error {
 	if !ok {
 		return nil
 	}
-	fs := signInFields(account.ProviderForNobody)
+	fs := signInFields(account.ProviderOptional)
 	fs.Fill(form)
 	policy, err := signInPolicy(form.Get("provider"), form.Get("domains"))
 	if err != nil {

@@ -78,7 +78,7 @@ func NewHarness(t testing.TB, change ...func(*account.Config)) *Harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Tell: h.Live.Publish, Audit: h.Audit, Logger: h.Log}
+	c := account.Config{DB: h.DB, Mailer: h, BaseURL: BaseURL, Checkout: checkout, Notify: h.Live.Publish, Audit: h.Audit, Logger: h.Log}
 	for _, f := range change {
 		f(&c)
 	}
@@ -95,7 +95,7 @@ func NewHarness(t testing.TB, change ...func(*account.Config)) *Harness {
 	h.Organization = h.NewOrganization(`Lime & <b>"Sons"</b>`)
 	h.Admin = h.NewUser(h.Organization, "ada@example.com", "Ada <script>alert(1)</script>", account.Admin)
 	h.Agent = h.NewUser(h.Organization, "ben@example.com", "Ben", account.Agent)
-	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.Gate{Accounts: h.Accounts}, Factors: h.Factors, Billing: h.Billing, Live: h.Live, Mailbox: "/dev/mailbox", Logger: h.Log})
+	h.Site = web.New(web.Config{Accounts: h.Accounts, Gate: &browser.SessionAuth{Accounts: h.Accounts}, Factors: h.Factors, Billing: h.Billing, Live: h.Live, Mailbox: "/dev/mailbox", Logger: h.Log})
 	return h
 }
 
@@ -143,7 +143,7 @@ func (h *Harness) SignIn(u account.User) *Browser {
 func (h *Harness) SignInWith(t account.Tokens) *Browser {
 	b := &Browser{h: h, cookies: make(map[string]*http.Cookie)}
 	if t.Access != "" {
-		for _, c := range (&browser.Gate{}).SignedIn(t) {
+		for _, c := range (&browser.SessionAuth{}).SetSession(t) {
 			b.cookies[c.Name] = c
 		}
 	}

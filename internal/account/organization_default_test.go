@@ -44,13 +44,13 @@ func TestSignUpNeverBecomesDefault(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.wantDefault(t, "empty", "")
 	first := f.signUp(t, "mallory@evil.example", "First")
-	if first.MadeBy != account.MadeBySignUp {
-		t.Errorf("the organization was made by %q", first.MadeBy)
+	if first.CreatedBy != account.CreatedBySignUp {
+		t.Errorf("the organization was made by %q", first.CreatedBy)
 	}
 	f.wantDefault(t, "one sign-up", "")
 	acme := f.create(t, account.NewOrganization{Name: "Acme"})
-	if acme.MadeBy != account.MadeByOperator {
-		t.Errorf("the organization was made by %q", acme.MadeBy)
+	if acme.CreatedBy != account.CreatedByOperator {
+		t.Errorf("the organization was made by %q", acme.CreatedBy)
 	}
 	f.wantDefault(t, "one of the operator's", acme.ID)
 	f.signUp(t, "eve@evil.example", "Later")

@@ -70,9 +70,9 @@ type errorData struct {
 	Issues     []problem.Issue `json:"issues,omitempty"`
 }
 
-// answer gathers the response to one request, and lends the buffer that the
+// response gathers the response to one request, and lends the buffer that the
 // request is read into. Answers are pooled.
-type answer struct {
+type response struct {
 	request bytes.Buffer
 	body    bytes.Buffer
 	enc     *json.Encoder // writes to body
@@ -82,48 +82,48 @@ type answer struct {
 	allowed    []string      // methods that would have been right
 }
 
-// keepBuffer is the largest buffer that outlives its use, so that one large
+// maxPooledBuffer is the largest buffer that outlives its use, so that one large
 // request does not pin its memory.
-const keepBuffer = 64 << 10
+const maxPooledBuffer = 64 << 10
 
-var answers = sync.Pool{New: func() any {
-	a := new(answer)
+var responsePool = sync.Pool{New: func() any {
+	a := new(response)
 	a.enc = json.NewEncoder(&a.body)
 	a.enc.SetEscapeHTML(false)
 	return a
 }}
 
-func newAnswer() *answer { return answers.Get().(*answer) }
+func newResponse() *response { return responsePool.Get().(*response) }
 
 // release gives the answer back. Nothing decoded from the request refers to its
 // buffer: encoding/json copies what it hands out.
-func (a *answer) release() {
-	if a.request.Cap() > keepBuffer || a.body.Cap() > keepBuffer {
+func (a *response) release() {
+	if a.request.Cap() > maxPooledBuffer || a.body.Cap() > maxPooledBuffer {
 		return
 	}
 	a.request.Reset()
 	a.body.Reset()
 	a.status, a.retryAfter, a.allowed = 0, 0, nil
-	answers.Put(a)
+	responsePool.Put(a)
 }
 
-// forgetRequest gives back what was read, once it is decoded: a call may wait
+// clearRequest gives back what was read, once it is decoded: a call may wait
 // long, and what clients sent must not fill the memory while many do.
-func (a *answer) forgetRequest() {
-	if a.request.Cap() > keepBuffer {
+func (a *response) clearRequest() {
+	if a.request.Cap() > maxPooledBuffer {
 		a.request = bytes.Buffer{}
 	}
 }
 
-// note counts the status of one call.
-func (a *answer) note(status int) {
+// addStatus counts the status of one call.
+func (a *response) addStatus(status int) {
 	if a.status != 0 && a.status != status {
 		status = http.StatusMultiStatus
 	}
 	a.status = status
 }
 
-func (a *answer) allow(method string) {
+func (a *response) allow(method string) {
 	if !slices.Contains(a.allowed, method) {
 		a.allowed = append(a.allowed, method)
 	}
@@ -131,7 +131,7 @@ func (a *answer) allow(method string) {
 
 // result writes a success. After an error or a panic the body holds a part of
 // it, which is the caller's to cut off.
-func (a *answer) result(out any) error {
+func (a *response) result(out any) error {
 	a.body.WriteString(`{"result":{"data":{"json":`)
 	if err := a.enc.Encode(out); err != nil {
 		return fmt.Errorf("encode output: %w", err)
@@ -141,11 +141,11 @@ func (a *answer) result(out any) error {
 	return nil
 }
 
-func (a *answer) error(name string, c code, message, reason string, issues []problem.Issue) {
+func (a *response) error(name string, c code, message, reason string, issues []problem.Issue) {
 	if !slices.Contains(reasons, reason) {
 		reason = ""
 	}
-	a.note(c.status)
+	a.addStatus(c.status)
 	a.body.WriteString(`{"error":{"json":`)
 	// Strings and integers always encode, and a bytes.Buffer takes everything.
 	_ = a.enc.Encode(wireError{message, c.number, errorData{c.name, c.status, name, reason, issues[:min(len(issues), maxIssues)]}})
@@ -153,7 +153,7 @@ func (a *answer) error(name string, c code, message, reason string, issues []pro
 	a.body.WriteString(`}}`)
 }
 
-func (a *answer) send(w http.ResponseWriter) {
+func (a *response) send(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Disposition", `attachment; filename="api.json"`) // under a fixed name, where a browser is led here
@@ -182,7 +182,7 @@ func (q *request) fail(name string, err error) {
 		// The end of the server, as opposed to the client's, has its own cause.
 		if cause := context.Cause(ctx); cause == nil || cause == context.Canceled {
 			q.rt.log.InfoContext(ctx, "client went away", "procedure", name, "status", gone.status, "error", err)
-			q.answer.error(name, gone, errGone.Error(), "", nil)
+			q.response.error(name, gone, errGone.Error(), "", nil)
 			return
 		}
 		err = problem.New(problem.Unavailable, "the request was interrupted, try again").Because(err)
@@ -196,7 +196,7 @@ func (q *request) fail(name string, err error) {
 			attrs = append(attrs, slog.String("stack", string(p.stack)))
 		}
 		q.rt.log.LogAttrs(ctx, slog.LevelError, "procedure failed", attrs...)
-		q.answer.error(name, codes[problem.Internal], "internal error (id "+id+")", "", nil)
+		q.response.error(name, codes[problem.Internal], "internal error (id "+id+")", "", nil)
 		return
 	}
 
@@ -213,8 +213,8 @@ func (q *request) fail(name string, err error) {
 	} else if p.Cause != nil {
 		q.rt.log.DebugContext(ctx, "procedure refused", "procedure", name, "error", err)
 	}
-	q.answer.retryAfter = max(q.answer.retryAfter, p.RetryAfter)
-	q.answer.error(name, codes[p.Kind], p.Message, p.Code, p.Issues)
+	q.response.retryAfter = max(q.response.retryAfter, p.RetryAfter)
+	q.response.error(name, codes[p.Kind], p.Message, p.Code, p.Issues)
 }
 
 // interrupted reports whether err came of the end of the request rather than of

@@ -98,10 +98,10 @@ func (p SignUpPolicy) refusal() error {
 	if len(p.domains) > 0 {
 		reason = "Sign-up here is limited to certain e-mail domains."
 	}
-	return problem.New(problem.Forbidden, "%s %s", reason, askForInvitation)
+	return problem.New(problem.Forbidden, "%s %s", reason, invitationHint)
 }
 
-const askForInvitation = "Ask an admin of your organization to invite this address. " +
+const invitationHint = "Ask an admin of your organization to invite this address. " +
 	"If your organization is not here yet, ask the operator of this server to create it."
 
 // SignUp returns the policy.
@@ -114,12 +114,12 @@ func (s *Service) MayCompleteSignup(ctx context.Context, userID string) error {
 	if err != nil {
 		return err
 	}
-	return s.mayFound(ctx, s.db, u, time.Now())
+	return s.checkMayCreateOrganization(ctx, s.db, u, time.Now())
 }
 
-// mayFound refuses a user whose address the policy does not admit: one who was
+// checkMayCreateOrganization refuses a user whose address the policy does not admit: one who was
 // removed from an organization, or signed up under another policy.
-func (s *Service) mayFound(ctx context.Context, q db.Querier, u User, now time.Time) error {
+func (s *Service) checkMayCreateOrganization(ctx context.Context, q db.Querier, u User, now time.Time) error {
 	key := emailKey(u.Email)
 	invited, err := isInvited(ctx, q, key, now)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Service) useInvitation(ctx context.Context, tx *db.Tx, key string) erro
 	if err != nil {
 		return fmt.Errorf("use up invitation: %w", err)
 	}
-	s.told(tx, organizationID, "member")
+	s.notifyAfterCommit(tx, organizationID, "member")
 	return nil
 }
 

@@ -48,12 +48,12 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 	if err != nil {
 		return "", err
 	}
-	if err := s.linkTries.allow(ctx, mailbox(email), browser, client); err != nil {
-		s.noteRefusal(ctx, key, ByLink, err)
+	if err := s.linkAttempts.allow(ctx, mailbox(email), browser, client); err != nil {
+		s.recordRefusal(ctx, key, ByLink, err)
 		return "", err
 	}
 
-	asker := askerOf(intent)
+	asker := browserSecret(intent)
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		t := newToken()
 		to, err := s.recipient(ctx, tx, key, email)
@@ -67,15 +67,15 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 			t.digest(), asker.digest(), to.address, key, redirect, tx.Now.UnixMicro(), false); err != nil {
 			return fmt.Errorf("insert link: %w", err)
 		}
-		letter := s.linkLetter(t)
+		letter := s.linkMail(t)
 		switch {
 		case to.providerOnly:
-			letter = s.providerLetter(letter.Subject)
+			letter = s.providerMail(letter.Subject)
 		case !to.admitted:
 			_ = s.refuseSignUp(ctx) // the answer is the same for everybody
-			letter = s.noAccountLetter()
+			letter = s.noAccountMail()
 		}
-		return s.post(ctx, tx, to.address, letter)
+		return s.sendMail(ctx, tx, to.address, letter)
 	})
 	if err != nil {
 		return "", err
@@ -108,22 +108,22 @@ func (s *Service) recipient(ctx context.Context, tx *db.Tx, key, email string) (
 	return r, nil
 }
 
-// askerOf returns the secret of a browser that asks to sign in: the one that it
+// browserSecret returns the secret of a browser that asks to sign in: the one that it
 // keeps, or its first.
-func askerOf(intent string) token {
+func browserSecret(intent string) token {
 	if asker, ok := parseToken(intent); ok {
 		return asker
 	}
 	return newToken()
 }
 
-// linkLetter says the same to everyone, so that a mail tells no more than the
+// linkMail says the same to everyone, so that a mail tells no more than the
 // answer did.
-func (s *Service) linkLetter(t token) mail.Notification {
+func (s *Service) linkMail(t token) mail.Notification {
 	return mail.Notification{
 		Subject: "Sign in to Kickstand",
 		Before:  []string{"Follow this link to sign in to Kickstand."},
-		Action:  mail.Action{Label: "Sign in", URL: s.link(CallbackPath, t)},
+		Action:  mail.Action{Label: "Sign in", URL: s.tokenURL(CallbackPath, t)},
 		After: []string{
 			fmt.Sprintf("It works once, for %d minutes, and best in the browser in which you asked for it.", LinkLife/time.Minute),
 			"If you did not ask to sign in, ignore this mail: nothing happens unless the link is followed.",
@@ -131,14 +131,14 @@ func (s *Service) linkLetter(t token) mail.Notification {
 	}
 }
 
-// noAccountLetter answers an address that has no account and cannot get one by
+// noAccountMail answers an address that has no account and cannot get one by
 // itself.
-func (s *Service) noAccountLetter() mail.Notification {
+func (s *Service) noAccountMail() mail.Notification {
 	return mail.Notification{
 		Subject: "Sign in to Kickstand",
 		Before: []string{
 			"Somebody, probably you, asked for a sign-in link for Kickstand. There is no account with this e-mail address, and it cannot sign up by itself.",
-			askForInvitation + " If you have an invitation, open the link in it.",
+			invitationHint + " If you have an invitation, open the link in it.",
 		},
 		Action: mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"},
 		After:  []string{"If you did not ask for it, ignore this mail."},
@@ -163,7 +163,7 @@ func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, clie
 		if err != nil {
 			return err
 		}
-		owner := l.askedBy(intent)
+		owner := l.requestedBy(intent)
 		if err := l.usable(tx.Now, owner); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, clie
 		if l.operator {
 			way = ByOperator
 		}
-		if err := s.admit(ctx, tx, &in, way, client); err != nil {
+		if err := s.completeSignIn(ctx, tx, &in, way, client); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE login_links SET used_at = $2, session_id = $3, owned = $4 WHERE digest = $1",
@@ -231,8 +231,8 @@ func findLink(ctx context.Context, q db.Querier, t token, lock string) (loginLin
 	return l, nil
 }
 
-// askedBy reports whether the browser with an intent asked for the link.
-func (l *loginLink) askedBy(intent string) bool {
+// requestedBy reports whether the browser with an intent asked for the link.
+func (l *loginLink) requestedBy(intent string) bool {
 	asker, ok := parseToken(intent)
 	return ok && subtle.ConstantTimeCompare(l.intent, asker.digest()) == 1
 }
@@ -251,8 +251,8 @@ func (l *loginLink) usable(now time.Time, owner bool) error {
 
 // SignInLink is a sign-in link before it is used.
 type SignInLink struct {
-	Email string // of the account
-	Asked bool   // by the browser that looks at it
+	Email       string // of the account
+	SameBrowser bool   // by the browser that looks at it
 }
 
 // SignInLink returns the link of a token without using it up. Errors are those of
@@ -266,8 +266,8 @@ func (s *Service) SignInLink(ctx context.Context, linkToken, intent string) (Sig
 	if err != nil {
 		return SignInLink{}, err
 	}
-	asked := l.askedBy(intent)
-	return SignInLink{Email: l.email, Asked: asked}, l.usable(time.Now(), asked)
+	asked := l.requestedBy(intent)
+	return SignInLink{Email: l.email, SameBrowser: asked}, l.usable(time.Now(), asked)
 }
 
 // findOrCreate returns the user with an e-mail address whose owner has just

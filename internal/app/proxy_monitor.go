@@ -15,15 +15,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 )
 
-// forwardedMemory is how long the last such request is worth a warning.
-const forwardedMemory = 7 * 24 * time.Hour
+// forwardedLife is how long the last such request is worth a warning.
+const forwardedLife = 7 * 24 * time.Hour
 
 // forwardedPath is where the server leaves what the command `doctor` reads.
 func (c Config) forwardedPath() string { return filepath.Join(c.Data, "forwarded.json") }
 
-// forwarded counts requests with X-Forwarded-For whose peer is not a trusted proxy:
+// proxyMonitor counts requests with X-Forwarded-For whose peer is not a trusted proxy:
 // where that is a proxy, all clients share its limits.
-type forwarded struct {
+type proxyMonitor struct {
 	trusted []netip.Prefix
 	path    string
 	log     *slog.Logger
@@ -35,7 +35,7 @@ type forwarded struct {
 
 // watch counts, and has next answer. The first request is logged, and the file is
 // written at each power of ten.
-func (f *forwarded) watch(next http.Handler) http.Handler {
+func (f *proxyMonitor) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.Header["X-Forwarded-For"]) > 0 {
 			if peer := browser.ClientIP(r, nil); !slices.ContainsFunc(f.trusted, func(p netip.Prefix) bool { return p.Contains(peer) }) {
@@ -46,7 +46,7 @@ func (f *forwarded) watch(next http.Handler) http.Handler {
 	})
 }
 
-func (f *forwarded) count(r *http.Request, peer netip.Addr) {
+func (f *proxyMonitor) count(r *http.Request, peer netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen.Count++
@@ -73,7 +73,7 @@ func (f *forwarded) count(r *http.Request, peer netip.Addr) {
 func (c Config) forwarded() doctor.Forwarded {
 	var seen doctor.Forwarded
 	text, err := os.ReadFile(c.forwardedPath())
-	if err != nil || json.Unmarshal(text, &seen) != nil || time.Since(seen.At) > forwardedMemory ||
+	if err != nil || json.Unmarshal(text, &seen) != nil || time.Since(seen.At) > forwardedLife ||
 		slices.ContainsFunc(c.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(seen.Peer) }) {
 		return doctor.Forwarded{}
 	}

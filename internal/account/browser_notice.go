@@ -13,9 +13,9 @@ import (
 // hour: a program that signs in without cookies is a new browser each time.
 const maxBrowserNotices = 5
 
-// noteBrowserTx mails a person that somebody signed in to their account in a new
+// notifyNewBrowserTx mails a person that somebody signed in to their account in a new
 // browser. The first sign-in ever is not news, and each browser is new once.
-func (s *Service) noteBrowserTx(ctx context.Context, tx *db.Tx, userID string, visit browserVisit, c Client) error {
+func (s *Service) notifyNewBrowserTx(ctx context.Context, tx *db.Tx, userID string, visit browserVisit, c Client) error {
 	var email string
 	var before time.Time
 	if err := tx.QueryRow(ctx, "SELECT email, signed_in_at FROM users WHERE id = $1", userID).Scan(&email, db.IntoTime(&before)); err != nil {
@@ -38,12 +38,12 @@ func (s *Service) noteBrowserTx(ctx context.Context, tx *db.Tx, userID string, v
 	if recent > maxBrowserNotices {
 		return nil
 	}
-	return s.post(ctx, tx, email, s.browserLetter(tx.Now, c))
+	return s.sendMail(ctx, tx, email, s.newBrowserMail(tx.Now, c))
 }
 
-// browserLetter contains nothing that the client chose beyond the browser and
+// newBrowserMail contains nothing that the client chose beyond the browser and
 // the operating system that its user agent parses to.
-func (s *Service) browserLetter(at time.Time, c Client) mail.Notification {
+func (s *Service) newBrowserMail(at time.Time, c Client) mail.Notification {
 	where := device(c.UserAgent)
 	if where == "" {
 		where = "an unknown browser or program"

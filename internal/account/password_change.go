@@ -104,7 +104,7 @@ func (s *Service) SetPassword(ctx context.Context, by Identity, in FirstPassword
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, password_unproven = $4, updated_at = $3 WHERE id = $1 AND password_hash IS NULL",
-			userID, hash, tx.Now.UnixMicro(), !s.fresh(by, tx.Now))
+			userID, hash, tx.Now.UnixMicro(), !s.isFresh(by, tx.Now))
 		if err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
@@ -114,7 +114,7 @@ func (s *Service) SetPassword(ctx context.Context, by Identity, in FirstPassword
 		if err := s.recordUserTx(ctx, tx, AuditPasswordSet, userID, nil); err != nil {
 			return err
 		}
-		return s.post(ctx, tx, owner.email, changedLetter("A password was set for your account. You can sign in with it from now on."))
+		return s.sendMail(ctx, tx, owner.email, passwordChangeMail("A password was set for your account. You can sign in with it from now on."))
 	})
 }
 
@@ -141,7 +141,7 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 		return problem.New(problem.Precondition, "you have no password yet; set one with auth.setPassword")
 	}
 	// Whoever took over a session must not find out the password by trying.
-	if err := allowFew(ctx, s.changeTries, by.UserID, "too many attempts to change the password"); err != nil {
+	if err := allowFew(ctx, s.changeAttempts, by.UserID, "too many attempts to change the password"); err != nil {
 		return err
 	}
 	party := "user " + by.UserID
@@ -160,14 +160,14 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		// Holds only if the password is still the one that was verified.
 		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3, password_unproven = $5, updated_at = $4 WHERE id = $1 AND password_hash = $2",
-			by.UserID, stored, hash, tx.Now.UnixMicro(), owner.unproven && !s.fresh(by, tx.Now))
+			by.UserID, stored, hash, tx.Now.UnixMicro(), owner.unproven && !s.isFresh(by, tx.Now))
 		if err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
 		if n == 0 {
 			return errWrongCurrent()
 		}
-		if err := dropLinks(ctx, tx, by.UserID, owner.email); err != nil {
+		if err := deleteLinks(ctx, tx, by.UserID, owner.email); err != nil {
 			return err
 		}
 		if _, err := s.endSessions(ctx, tx, by.UserID, by.SessionID); err != nil {
@@ -176,13 +176,13 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 		if err := s.recordUserTx(ctx, tx, AuditPasswordChanged, by.UserID, nil); err != nil {
 			return err
 		}
-		return s.post(ctx, tx, owner.email, changedLetter("Your password was changed, and all other sessions were signed out."))
+		return s.sendMail(ctx, tx, owner.email, passwordChangeMail("Your password was changed, and all other sessions were signed out."))
 	})
 }
 
-// fresh reports whether the last proof of identity of a session is recent enough
+// isFresh reports whether the last proof of identity of a session is recent enough
 // for a password to rest on it.
-func (s *Service) fresh(by Identity, now time.Time) bool {
+func (s *Service) isFresh(by Identity, now time.Time) bool {
 	return s.freshProof == 0 || now.Sub(by.ProvenAt) < s.freshProof
 }
 
@@ -190,8 +190,8 @@ func errWrongCurrent() error {
 	return problem.New(problem.Unauthorized, "the current password is wrong")
 }
 
-// changedLetter tells the owner of an account what was done in their name.
-func changedLetter(what string) mail.Notification {
+// passwordChangeMail tells the owner of an account what was done in their name.
+func passwordChangeMail(what string) mail.Notification {
 	return mail.Notification{
 		Subject: "Your Kickstand password",
 		Before:  []string{what},
@@ -211,7 +211,7 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, clien
 	if err != nil {
 		return err
 	}
-	if err := s.resetTries.allow(ctx, mailbox(in.Email), browser, client); err != nil {
+	if err := s.resetAttempts.allow(ctx, mailbox(in.Email), browser, client); err != nil {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
@@ -228,19 +228,19 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, clien
 			t.digest(), db.Text(id), tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert reset: %w", err)
 		}
-		letter := s.resetLetter(t, id != "")
+		letter := s.resetMail(t, id != "")
 		if policy.covers(key) {
-			letter = s.providerLetter(letter.Subject)
+			letter = s.providerMail(letter.Subject)
 		}
-		return s.post(ctx, tx, to, letter)
+		return s.sendMail(ctx, tx, to, letter)
 	})
 }
 
-func (s *Service) resetLetter(t token, known bool) mail.Notification {
+func (s *Service) resetMail(t token, known bool) mail.Notification {
 	l := mail.Notification{
 		Subject: "A new password for Kickstand",
 		Before:  []string{"Follow this link to choose a new password for Kickstand."},
-		Action:  mail.Action{Label: "Choose a new password", URL: s.link(ResetPath, t)},
+		Action:  mail.Action{Label: "Choose a new password", URL: s.tokenURL(ResetPath, t)},
 		After: []string{
 			fmt.Sprintf("It works once, for %d minutes. Choosing a new password signs you out everywhere.", ResetLife/time.Minute),
 			"If you did not ask for it, ignore this mail: your password stays as it is.",
@@ -252,7 +252,7 @@ func (s *Service) resetLetter(t token, known bool) mail.Notification {
 			"You may have signed up with another address. To start with this one, ask for a sign-in link where you sign in.",
 		}
 		if !s.signUp.Open() {
-			l.Before[1] = "You may have signed up with another address. " + askForInvitation
+			l.Before[1] = "You may have signed up with another address. " + invitationHint
 		}
 		l.Action = mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"}
 		l.After = []string{"If you did not ask for it, ignore this mail."}
@@ -318,7 +318,7 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 			r.userID, hash, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
-		if err := dropLinks(ctx, tx, r.userID, r.email); err != nil {
+		if err := deleteLinks(ctx, tx, r.userID, r.email); err != nil {
 			return err
 		}
 		if _, err := s.endSessions(ctx, tx, r.userID, ""); err != nil {
@@ -327,13 +327,13 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 		if err := s.recordUserTx(ctx, tx, AuditPasswordReset, r.userID, nil); err != nil {
 			return err
 		}
-		return s.post(ctx, tx, r.email, changedLetter("Your password was changed, and all sessions were signed out."))
+		return s.sendMail(ctx, tx, r.email, passwordChangeMail("Your password was changed, and all sessions were signed out."))
 	})
 }
 
-// dropLinks uses up all of a user's links, to choose a password and to sign in:
+// deleteLinks uses up all of a user's links, to choose a password and to sign in:
 // a new password ends every way in that was open before.
-func dropLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
+func deleteLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
 	if _, err := tx.Exec(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("use up resets: %w", err)
 	}

@@ -94,8 +94,8 @@ func (list browserTokens) digests() []any {
 // browserDigests compares a digest with those of a cookie: parameters 3 to 10.
 const browserDigests = "IN ($3, $4, $5, $6, $7, $8, $9, $10)"
 
-// knownAs is how a browser is known to a user. The zero value is unknown.
-type knownAs struct {
+// browserRecognition is how a browser is known to a user. The zero value is unknown.
+type browserRecognition struct {
 	digest []byte
 	since  time.Time
 }
@@ -103,21 +103,21 @@ type knownAs struct {
 // recognize returns how the browser that sends cookie is known to the user with
 // an e-mail address; with an empty key, to any user. It reads nothing where there
 // is no cookie, and the same for addresses with and without an account.
-func (s *Service) recognize(ctx context.Context, key, cookie string) (knownAs, error) {
+func (s *Service) recognize(ctx context.Context, key, cookie string) (browserRecognition, error) {
 	list := parseBrowser(cookie)
 	if len(list) == 0 {
-		return knownAs{}, nil
+		return browserRecognition{}, nil
 	}
-	var k knownAs
+	var k browserRecognition
 	err := s.db.QueryRow(ctx, `SELECT b.digest, b.first_seen_at FROM known_browsers b JOIN users u ON u.id = b.user_id
 		WHERE ($1 = '' OR u.email_key = $1) AND b.last_seen_at > $2 AND b.digest `+browserDigests+`
 		ORDER BY b.first_seen_at LIMIT 1`,
 		append([]any{key, time.Now().Add(-BrowserLife).UnixMicro()}, list.digests()...)...).Scan(&k.digest, db.IntoTime(&k.since))
 	if errors.Is(err, db.ErrNoRows) {
-		return knownAs{}, nil
+		return browserRecognition{}, nil
 	}
 	if err != nil {
-		return knownAs{}, fmt.Errorf("look for a known browser: %w", err)
+		return browserRecognition{}, fmt.Errorf("look for a known browser: %w", err)
 	}
 	return k, nil
 }
@@ -129,8 +129,8 @@ type browserVisit struct {
 	isNew  bool   // the user has not signed in there during the last BrowserLife
 }
 
-// visitTx records that a user signs in with a client. The user's row exists.
-func (s *Service) visitTx(ctx context.Context, tx *db.Tx, userID string, c Client) (browserVisit, error) {
+// recordVisitTx records that a user signs in with a client. The user's row exists.
+func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c Client) (browserVisit, error) {
 	list := parseBrowser(c.Browser)
 	agent := shortAgent(c.UserAgent)
 	var v browserVisit
@@ -172,9 +172,9 @@ func (s *Service) visitTx(ctx context.Context, tx *db.Tx, userID string, c Clien
 	return v, nil
 }
 
-// dropBrowsers makes all browsers of a user unknown but the one of a session that
+// deleteBrowsers makes all browsers of a user unknown but the one of a session that
 // goes on; all, when except is empty.
-func dropBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error {
+func deleteBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1
 		AND digest NOT IN (SELECT browser FROM sessions WHERE id = $2 AND browser IS NOT NULL)`, userID, except); err != nil {
 		return fmt.Errorf("drop known browsers: %w", err)
@@ -182,9 +182,9 @@ func dropBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error {
 	return nil
 }
 
-// dropBrowser makes one browser of a user unknown, unless another session goes on
+// deleteBrowser makes one browser of a user unknown, unless another session goes on
 // there.
-func dropBrowser(ctx context.Context, tx *db.Tx, userID string, digest []byte) error {
+func deleteBrowser(ctx context.Context, tx *db.Tx, userID string, digest []byte) error {
 	if len(digest) == 0 {
 		return nil
 	}

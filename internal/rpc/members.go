@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// PeopleProcedures are who is signed in where, and who belongs to the caller's
+// MemberProcedures are who is signed in where, and who belongs to the caller's
 // organization. The contract names none of them; the names follow its own.
-func PeopleProcedures(accounts *account.Service, gate *browser.Gate) []Procedure {
-	p := peopleProcedures{accounts, gate}
+func MemberProcedures(accounts *account.Service, gate *browser.SessionAuth) []Procedure {
+	p := memberProcedures{accounts, gate}
 	return []Procedure{
 		Query("sessions.list", Session, p.listSessions),
 		Mutation("sessions.end", Session, p.endSession),
@@ -31,9 +31,9 @@ func PeopleProcedures(accounts *account.Service, gate *browser.Gate) []Procedure
 	}
 }
 
-type peopleProcedures struct {
+type memberProcedures struct {
 	accounts *account.Service
-	gate     *browser.Gate
+	auth     *browser.SessionAuth
 }
 
 // recordID is the input of procedures on one record.
@@ -63,7 +63,7 @@ type sessionRecord struct {
 	LastUsedAt time.Time `json:"lastUsedAt"`
 }
 
-func (p peopleProcedures) listSessions(ctx context.Context, _ None) ([]sessionRecord, error) {
+func (p memberProcedures) listSessions(ctx context.Context, _ None) ([]sessionRecord, error) {
 	id, _ := account.FromContext(ctx)
 	list, err := p.accounts.Sessions(ctx, id)
 	if err != nil {
@@ -79,13 +79,13 @@ func (p peopleProcedures) listSessions(ctx context.Context, _ None) ([]sessionRe
 	return out, nil
 }
 
-func (p peopleProcedures) endSession(ctx context.Context, in recordID) (successOutput, error) {
+func (p memberProcedures) endSession(ctx context.Context, in recordID) (successOutput, error) {
 	id, _ := account.FromContext(ctx)
 	if err := p.accounts.EndSession(ctx, id.UserID, in.ID); err != nil {
 		return successOutput{}, err
 	}
 	if in.ID == id.SessionID {
-		p.forgetCookies(ctx)
+		p.clearCookies(ctx)
 	}
 	return successOutput{true}, nil
 }
@@ -99,7 +99,7 @@ type endSessionsOutput struct {
 	Ended   int64 `json:"ended"`
 }
 
-func (p peopleProcedures) endSessions(ctx context.Context, in endSessionsInput) (endSessionsOutput, error) {
+func (p memberProcedures) endSessions(ctx context.Context, in endSessionsInput) (endSessionsOutput, error) {
 	id, _ := account.FromContext(ctx)
 	except := id.SessionID
 	if in.IncludeCurrent {
@@ -110,13 +110,13 @@ func (p peopleProcedures) endSessions(ctx context.Context, in endSessionsInput) 
 		return endSessionsOutput{}, err
 	}
 	if in.IncludeCurrent {
-		p.forgetCookies(ctx)
+		p.clearCookies(ctx)
 	}
 	return endSessionsOutput{true, n}, nil
 }
 
-func (p peopleProcedures) forgetCookies(ctx context.Context) {
-	for _, c := range p.gate.SignedOut() {
+func (p memberProcedures) clearCookies(ctx context.Context) {
+	for _, c := range p.auth.ClearSession() {
 		SetCookie(ctx, c)
 	}
 }
@@ -137,7 +137,7 @@ func newMemberRecord(u account.User) memberRecord {
 	return memberRecord{u.ID, u.Email, u.Name, orNull(u.AvatarURL), u.Role, u.CreatedAt, u.UpdatedAt}
 }
 
-func (p peopleProcedures) listMembers(ctx context.Context, _ None) ([]memberRecord, error) {
+func (p memberProcedures) listMembers(ctx context.Context, _ None) ([]memberRecord, error) {
 	list, err := p.accounts.Members(ctx, organization(ctx))
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (in updateMember) Check(v *problem.Validation) {
 	in.Role.Check(v, "role")
 }
 
-func (p peopleProcedures) updateMember(ctx context.Context, in updateMember) (memberRecord, error) {
+func (p memberProcedures) updateMember(ctx context.Context, in updateMember) (memberRecord, error) {
 	u, err := p.accounts.ChangeRole(ctx, organization(ctx), in.ID, in.Role)
 	return newMemberRecord(u), err
 }
@@ -172,7 +172,7 @@ type removeMember struct {
 	RevokeCredentials bool `json:"revokeCredentials,omitempty"`
 }
 
-func (p peopleProcedures) removeMember(ctx context.Context, in removeMember) (successOutput, error) {
+func (p memberProcedures) removeMember(ctx context.Context, in removeMember) (successOutput, error) {
 	id, _ := account.FromContext(ctx)
 	remove := p.accounts.RemoveMember
 	if in.RevokeCredentials {
@@ -182,7 +182,7 @@ func (p peopleProcedures) removeMember(ctx context.Context, in removeMember) (su
 		return successOutput{}, err
 	}
 	if in.ID == id.UserID {
-		p.forgetCookies(ctx)
+		p.clearCookies(ctx)
 	}
 	return successOutput{true}, nil
 }
@@ -200,7 +200,7 @@ func newInvitationRecord(i account.Invitation) invitationRecord {
 	return invitationRecord{i.ID, i.Email, i.Role, i.InvitedBy, i.CreatedAt, i.ExpiresAt}
 }
 
-func (p peopleProcedures) listInvitations(ctx context.Context, _ None) ([]invitationRecord, error) {
+func (p memberProcedures) listInvitations(ctx context.Context, _ None) ([]invitationRecord, error) {
 	list, err := p.accounts.Invitations(ctx, organization(ctx))
 	if err != nil {
 		return nil, err
@@ -212,13 +212,13 @@ func (p peopleProcedures) listInvitations(ctx context.Context, _ None) ([]invita
 	return out, nil
 }
 
-func (p peopleProcedures) createInvitation(ctx context.Context, in account.NewInvitation) (invitationRecord, error) {
+func (p memberProcedures) createInvitation(ctx context.Context, in account.NewInvitation) (invitationRecord, error) {
 	id, _ := account.FromContext(ctx)
 	i, err := p.accounts.Invite(ctx, id, in)
 	return newInvitationRecord(i), err
 }
 
-func (p peopleProcedures) revokeInvitation(ctx context.Context, in recordID) (successOutput, error) {
+func (p memberProcedures) revokeInvitation(ctx context.Context, in recordID) (successOutput, error) {
 	err := p.accounts.RevokeInvitation(ctx, organization(ctx), in.ID)
 	return successOutput{err == nil}, err
 }
@@ -230,11 +230,11 @@ type signInPolicyRecord struct {
 	SecondFactorRequired bool `json:"secondFactorRequired"`
 }
 
-func (p peopleProcedures) newSignInPolicy(o account.Organization) signInPolicyRecord {
+func (p memberProcedures) newSignInPolicy(o account.Organization) signInPolicyRecord {
 	return signInPolicyRecord{o.ProviderOnly.String(), p.accounts.HasProvider(), o.SecondFactorRequired}
 }
 
-func (p peopleProcedures) signInPolicy(ctx context.Context, _ None) (signInPolicyRecord, error) {
+func (p memberProcedures) signInPolicy(ctx context.Context, _ None) (signInPolicyRecord, error) {
 	o, err := p.accounts.Organization(ctx, organization(ctx))
 	return p.newSignInPolicy(o), err
 }
@@ -250,7 +250,7 @@ func (in setSignInPolicy) Check(v *problem.Validation) {
 	}
 }
 
-func (p peopleProcedures) setSignInPolicy(ctx context.Context, in setSignInPolicy) (signInPolicyRecord, error) {
+func (p memberProcedures) setSignInPolicy(ctx context.Context, in setSignInPolicy) (signInPolicyRecord, error) {
 	policy, err := account.ParseProviderPolicy(in.ProviderOnly)
 	if err != nil {
 		return signInPolicyRecord{}, err // checked before
@@ -264,7 +264,7 @@ type requireSecondFactor struct {
 	Required bool `json:"required"`
 }
 
-func (p peopleProcedures) requireSecondFactor(ctx context.Context, in requireSecondFactor) (signInPolicyRecord, error) {
+func (p memberProcedures) requireSecondFactor(ctx context.Context, in requireSecondFactor) (signInPolicyRecord, error) {
 	id, _ := account.FromContext(ctx)
 	o, err := p.accounts.RequireSecondFactor(ctx, id, in.Required)
 	return p.newSignInPolicy(o), err

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	every = time.Minute // how often uses and expirations are written down
-	chunk = 500         // rows changed in one transaction, so that others need not wait
+	flushInterval = time.Minute // how often uses and expirations are written down
+	chunk         = 500         // rows changed in one transaction, so that others need not wait
 )
 
 // Run writes down when keys were last used, and in the audit log those that
 // have expired, until ctx ends; then it writes what is left and returns. Keys
 // work and expire without it all the same. Failures are logged and tried again.
 func (s *Service) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
 	for {
-		s.attempt(ctx, "note expired keys", s.noteExpired)
+		s.attempt(ctx, "note expired keys", s.recordExpired)
 		select {
 		case <-tick.C:
 			s.attempt(ctx, "write last use of keys", s.flush)
@@ -43,8 +43,8 @@ func (s *Service) attempt(ctx context.Context, what string, fn func(context.Cont
 	}
 }
 
-// note gathers a use of a key.
-func (s *Service) note(id string, at time.Time, from netip.Addr) {
+// recordUse gathers a use of a key.
+func (s *Service) recordUse(id string, at time.Time, from netip.Addr) {
 	ip := ""
 	if from.IsValid() {
 		ip = from.Unmap().String()
@@ -83,9 +83,9 @@ func (s *Service) flush(ctx context.Context) error {
 	return nil
 }
 
-// noteExpired writes the keys that have expired into the audit log, each once,
+// recordExpired writes the keys that have expired into the audit log, each once,
 // whichever node finds it.
-func (s *Service) noteExpired(ctx context.Context) error {
+func (s *Service) recordExpired(ctx context.Context) error {
 	for {
 		var n int
 		err := s.db.Write(ctx, func(tx *db.Tx) error {

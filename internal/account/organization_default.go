@@ -9,13 +9,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Maker says on whose behalf an organization was created.
-type Maker string
+// Creator says on whose behalf an organization was created.
+type Creator string
 
 // The makers.
 const (
-	MadeByOperator Maker = "operator" // by command
-	MadeBySignUp   Maker = "sign-up"
+	CreatedByOperator Creator = "operator" // by command
+	CreatedBySignUp   Creator = "sign-up"
 )
 
 // DefaultOrganization returns the id of the organization that gets the inbound events

@@ -50,7 +50,7 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 			return err
 		}
 		if u.OrganizationID != "" {
-			if err := s.leaveTx(ctx, tx, u, revoke); err != nil {
+			if err := s.removeFromOrganizationTx(ctx, tx, u, revoke); err != nil {
 				return err
 			}
 		}
@@ -78,7 +78,7 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 		}); err != nil {
 			return err
 		}
-		return s.post(ctx, tx, u.Email, deletedLetter())
+		return s.sendMail(ctx, tx, u.Email, deletionMail())
 	})
 }
 
@@ -101,7 +101,7 @@ func (s *Service) lockWithOrganization(ctx context.Context, tx *db.Tx, userID st
 	return u, err
 }
 
-func deletedLetter() mail.Notification {
+func deletionMail() mail.Notification {
 	return mail.Notification{
 		Subject: "Your Kickstand account is deleted",
 		Before: []string{

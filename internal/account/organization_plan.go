@@ -23,16 +23,16 @@ func (p Plan) rank() int {
 	return 0
 }
 
-// Standing is where an organization stands by what is paid for it.
-type Standing struct {
+// PlanState is where an organization stands by what is paid for it.
+type PlanState struct {
 	Plan        Plan `json:"plan"`         // empty: nothing is known of it, and both plans stay as they are
 	PendingPlan Plan `json:"pending_plan"` // wanted but not paid yet; empty for none
 	PastDue     bool `json:"past_due"`     // a payment failed and was not made up for
 }
 
-// SetStanding gives an organization its standing and returns it as it was
+// SetPlanStateTx gives an organization its standing and returns it as it was
 // before, or a [problem.NotFound].
-func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID string, now Standing) (Organization, error) {
+func (s *Service) SetPlanStateTx(ctx context.Context, tx *db.Tx, organizationID string, now PlanState) (Organization, error) {
 	before, err := lockOrganization(ctx, tx, organizationID)
 	if err != nil {
 		return Organization{}, err
@@ -40,15 +40,15 @@ func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID str
 	if now.Plan == "" {
 		now.Plan, now.PendingPlan = before.Plan, before.PendingPlan
 	}
-	if now == (Standing{before.Plan, before.PendingPlan, before.PastDue}) {
+	if now == (PlanState{before.Plan, before.PendingPlan, before.PastDue}) {
 		return before, nil
 	}
 	if _, err := tx.Exec(ctx, "UPDATE organizations SET plan = $2, pending_plan = $3, past_due = $4, updated_at = $5 WHERE id = $1",
 		organizationID, string(now.Plan), db.Text(string(now.PendingPlan)), now.PastDue, tx.Now.UnixMicro()); err != nil {
 		return Organization{}, fmt.Errorf("set standing: %w", err)
 	}
-	s.told(tx, organizationID, "organization")
-	changes, err := audit.Diff(Standing{before.Plan, before.PendingPlan, before.PastDue}, now)
+	s.notifyAfterCommit(tx, organizationID, "organization")
+	changes, err := audit.Diff(PlanState{before.Plan, before.PendingPlan, before.PastDue}, now)
 	if err != nil {
 		return Organization{}, err
 	}
@@ -57,14 +57,14 @@ func (s *Service) SetStanding(ctx context.Context, tx *db.Tx, organizationID str
 	})
 }
 
-// WantPlan notes that an organization is about to pay for a plan, or returns a
+// SetPendingPlanTx notes that an organization is about to pay for a plan, or returns a
 // [problem.NotFound].
-func (s *Service) WantPlan(ctx context.Context, tx *db.Tx, organizationID string, wanted Plan) error {
+func (s *Service) SetPendingPlanTx(ctx context.Context, tx *db.Tx, organizationID string, wanted Plan) error {
 	o, err := lockOrganization(ctx, tx, organizationID)
 	if err != nil {
 		return err
 	}
-	_, err = s.SetStanding(ctx, tx, organizationID, Standing{o.Plan, wanted, o.PastDue})
+	_, err = s.SetPlanStateTx(ctx, tx, organizationID, PlanState{o.Plan, wanted, o.PastDue})
 	return err
 }
 

@@ -51,21 +51,21 @@ func Device(userAgent string) string { return device(userAgent) }
 func device(userAgent string) string {
 	ua := useragent.Parse(userAgent)
 	where := ua.Device
-	if !plainWords(where) || where == "K" { // what Chrome on Android says instead of a model
+	if !isProductName(where) || where == "K" { // what Chrome on Android says instead of a model
 		where = ua.OS
 	}
 	switch {
-	case !plainWords(ua.Name):
+	case !isProductName(ua.Name):
 		return ""
-	case where == ua.Name || !plainWords(where):
+	case where == ua.Name || !isProductName(where):
 		return ua.Name
 	}
 	return ua.Name + " on " + where
 }
 
-// plainWords reports whether s could be the name of a product. What clients say
+// isProductName reports whether s could be the name of a product. What clients say
 // of themselves may be anything, and parsed it may be any part of that.
-func plainWords(s string) bool {
+func isProductName(s string) bool {
 	if s == "" || len(s) > 60 || !isLetter(s[0]) {
 		return false
 	}
@@ -95,7 +95,7 @@ func (s *Service) EndSession(ctx context.Context, userID, sessionID string) erro
 			return err
 		}
 		s.sessionsChanged(tx, userID)
-		return dropBrowser(ctx, tx, userID, browser)
+		return deleteBrowser(ctx, tx, userID, browser)
 	})
 }
 
@@ -124,5 +124,5 @@ func (s *Service) endSessions(ctx context.Context, tx *db.Tx, userID, except str
 		return 0, fmt.Errorf("end sessions: %w", err)
 	}
 	s.sessionsChanged(tx, userID)
-	return n, dropBrowsers(ctx, tx, userID, except)
+	return n, deleteBrowsers(ctx, tx, userID, except)
 }

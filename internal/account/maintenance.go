@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	flushEvery = time.Minute    // how exact a session's last use is
-	pruneEvery = time.Hour      // how often what expired is deleted
-	linkMemory = 24 * time.Hour // how long after its life a link is known to have been one
-	chunk      = 500            // rows changed in one transaction, so that others need not wait
+	flushEvery    = time.Minute    // how exact a session's last use is
+	pruneEvery    = time.Hour      // how often what expired is deleted
+	linkRetention = 24 * time.Hour // how long after its life a link is known to have been one
+	chunk         = 500            // rows changed in one transaction, so that others need not wait
 )
 
 // Run writes down when sessions were last used, and deletes what has expired,
@@ -105,7 +105,7 @@ func (s *Service) prune(ctx context.Context) error {
 		{"DELETE FROM pending_sign_ins WHERE id IN (SELECT id FROM pending_sign_ins WHERE created_at < $1 LIMIT $2)", PendingLife},
 		{"DELETE FROM invitations WHERE digest IN (SELECT digest FROM invitations WHERE created_at < $1 LIMIT $2)", InvitationLife},
 	} {
-		if err := s.each(ctx, links.statement, links.life+linkMemory); err != nil {
+		if err := s.each(ctx, links.statement, links.life+linkRetention); err != nil {
 			return err
 		}
 	}

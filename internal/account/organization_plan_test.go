@@ -21,23 +21,23 @@ func TestSetStanding(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(func(tx *db.Tx) error { return f.WantPlan(t.Context(), tx, o.ID, account.Pro) })
+	write(func(tx *db.Tx) error { return f.SetPendingPlanTx(t.Context(), tx, o.ID, account.Pro) })
 	for _, tt := range []struct {
 		name      string
-		set, want account.Standing
+		set, want account.PlanState
 	}{
-		{"only a payment failed", account.Standing{PastDue: true}, account.Standing{Plan: account.Free, PendingPlan: account.Pro, PastDue: true}},
-		{"raised", account.Standing{Plan: account.Pro}, account.Standing{Plan: account.Pro}},
-		{"the same again", account.Standing{Plan: account.Pro}, account.Standing{Plan: account.Pro}},
-		{"wants more", account.Standing{Plan: account.Pro, PendingPlan: account.Business}, account.Standing{Plan: account.Pro, PendingPlan: account.Business}},
-		{"dropped", account.Standing{Plan: account.Free}, account.Standing{Plan: account.Free}},
+		{"only a payment failed", account.PlanState{PastDue: true}, account.PlanState{Plan: account.Free, PendingPlan: account.Pro, PastDue: true}},
+		{"raised", account.PlanState{Plan: account.Pro}, account.PlanState{Plan: account.Pro}},
+		{"the same again", account.PlanState{Plan: account.Pro}, account.PlanState{Plan: account.Pro}},
+		{"wants more", account.PlanState{Plan: account.Pro, PendingPlan: account.Business}, account.PlanState{Plan: account.Pro, PendingPlan: account.Business}},
+		{"dropped", account.PlanState{Plan: account.Free}, account.PlanState{Plan: account.Free}},
 	} {
 		was, err := f.Organization(t.Context(), o.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		write(func(tx *db.Tx) error {
-			before, err := f.SetStanding(t.Context(), tx, o.ID, tt.set)
+			before, err := f.SetPlanStateTx(t.Context(), tx, o.ID, tt.set)
 			if err == nil && before != was {
 				t.Errorf("%s: SetStanding() = %+v, want what was before, %+v", tt.name, before, was)
 			}
@@ -47,7 +47,7 @@ func TestSetStanding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (account.Standing{Plan: now.Plan, PendingPlan: now.PendingPlan, PastDue: now.PastDue}); got != tt.want {
+		if got := (account.PlanState{Plan: now.Plan, PendingPlan: now.PendingPlan, PastDue: now.PastDue}); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 		if changed := now.UpdatedAt != was.UpdatedAt; changed != (tt.name != "the same again") {
@@ -55,7 +55,7 @@ func TestSetStanding(t *testing.T) {
 		}
 	}
 	err = f.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := f.SetStanding(t.Context(), tx, "none", account.Standing{Plan: account.Pro})
+		_, err := f.SetPlanStateTx(t.Context(), tx, "none", account.PlanState{Plan: account.Pro})
 		return err
 	})
 	if problem.Of(err) != problem.NotFound {

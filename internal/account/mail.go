@@ -7,8 +7,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// post mails a letter if and when tx commits.
-func (s *Service) post(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
+// sendMail mails a letter if and when tx commits.
+func (s *Service) sendMail(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
 	m, err := l.Message(s.from, mail.Address{Address: to})
 	if err != nil {
 		return err
@@ -17,7 +17,7 @@ func (s *Service) post(ctx context.Context, tx *db.Tx, to string, l mail.Notific
 	return s.mailer.EnqueueMail(ctx, tx, m)
 }
 
-// link returns the address of something that a token opens.
-func (s *Service) link(path string, t token) string {
+// tokenURL returns the address of something that a token opens.
+func (s *Service) tokenURL(path string, t token) string {
 	return s.redirects.base + path + "?token=" + t.encode()
 }

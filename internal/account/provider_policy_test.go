@@ -213,15 +213,15 @@ func TestProviderPolicyLocksNobodyOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.RequireProvider(t.Context(), b.identity(t, in), account.ProviderForAll)
+	_, err = b.RequireProvider(t.Context(), b.identity(t, in), account.ProviderForEveryone)
 	wantKind(t, err, problem.Precondition)
 	agent, err := b.arrive(t, b.provider, identity("ben", "ben@acme.example"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.RequireProvider(t.Context(), b.identity(t, agent), account.ProviderForAll)
+	_, err = b.RequireProvider(t.Context(), b.identity(t, agent), account.ProviderForEveryone)
 	wantKind(t, err, problem.Forbidden)
-	if o, err := b.RequireProviderByOperator(t.Context(), b.acme.Slug, account.ProviderForAll); err != nil || o.ProviderOnly != account.ProviderForAll {
+	if o, err := b.RequireProviderByOperator(t.Context(), b.acme.Slug, account.ProviderForEveryone); err != nil || o.ProviderOnly != account.ProviderForEveryone {
 		t.Errorf("got %+v, error %v", o, err)
 	}
 
@@ -238,12 +238,12 @@ func TestProviderPolicyLocksNobodyOut(t *testing.T) {
 	wantInvalid(t, err, "used already")
 	_, err = b.OperatorLink(t.Context(), "nobody@acme.example")
 	wantKind(t, err, problem.NotFound)
-	_, err = b.RequireProviderByOperator(t.Context(), "nowhere", account.ProviderForNobody)
+	_, err = b.RequireProviderByOperator(t.Context(), "nowhere", account.ProviderOptional)
 	wantKind(t, err, problem.NotFound)
 
 	f := newFixture(t, dbtest.New(t)) // without a provider
 	o := f.organization(t, "Acme")
 	eve, _ := f.member(t, o, "eve@example.com", account.Admin)
-	_, err = f.RequireProvider(t.Context(), eve, account.ProviderForAll)
+	_, err = f.RequireProvider(t.Context(), eve, account.ProviderForEveryone)
 	wantKind(t, err, problem.Precondition)
 }

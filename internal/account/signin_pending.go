@@ -40,17 +40,17 @@ func (id Identity) Restricted() error {
 	}
 }
 
-// Way is a way to sign in.
-type Way string
+// Method is a way to sign in.
+type Method string
 
 // The ways to sign in. Only a passkey is two factors by itself.
 const (
-	ByPassword   Way = "password"
-	ByLink       Way = "link"
-	ByProvider   Way = "provider"
-	ByInvitation Way = "invitation"
-	ByPasskey    Way = "passkey"
-	ByOperator   Way = "operator" // a link that the operator created
+	ByPassword   Method = "password"
+	ByLink       Method = "link"
+	ByProvider   Method = "provider"
+	ByInvitation Method = "invitation"
+	ByPasskey    Method = "passkey"
+	ByOperator   Method = "operator" // a link that the operator created
 )
 
 // Pending is a sign-in after its first step, for a user with a second factor. It
@@ -66,14 +66,14 @@ type Pending struct {
 	byProvider   bool // as of the session
 }
 
-// admit completes a sign-in of in.User that leads to in.RedirectTo: with a
+// completeSignIn completes a sign-in of in.User that leads to in.RedirectTo: with a
 // session, or with in.Pending when a second factor is due. Every way to sign in
 // ends here.
 //
 // Where only the identity provider is admitted, other ways are a
 // [problem.Forbidden] of the code [ProviderRequired]; an admin's password waits
 // for a recovery code instead.
-func (s *Service) admit(ctx context.Context, tx *db.Tx, in *SignIn, way Way, c Client) error {
+func (s *Service) completeSignIn(ctx context.Context, tx *db.Tx, in *SignIn, way Method, c Client) error {
 	trusted := way == ByProvider || way == ByOperator
 	if !trusted {
 		rule, err := s.providerRule(ctx, tx, in.User.ID)
@@ -81,18 +81,18 @@ func (s *Service) admit(ctx context.Context, tx *db.Tx, in *SignIn, way Way, c C
 		case err != nil:
 			return err
 		case rule.required && rule.recovers && way == ByPassword:
-			return hold(ctx, tx, in, true, true)
+			return createPending(ctx, tx, in, true, true)
 		case rule.required:
 			return errProviderRequired()
 		}
 	}
 	if way != ByPasskey {
-		due, err := secondStepDue(ctx, tx, in.User.ID)
+		due, err := secondFactorDue(ctx, tx, in.User.ID)
 		if err != nil {
 			return err
 		}
 		if due {
-			return hold(ctx, tx, in, trusted, false)
+			return createPending(ctx, tx, in, trusted, false)
 		}
 	}
 	var err error
@@ -118,15 +118,15 @@ func unprovenPassword(ctx context.Context, tx *db.Tx, userID string) (bool, erro
 	return unproven, nil
 }
 
-// SecondStepDue reports whether a user's sign-in by one factor needs another.
-func (s *Service) SecondStepDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
-	return secondStepDue(ctx, q, userID)
+// SecondFactorDue reports whether a user's sign-in by one factor needs another.
+func (s *Service) SecondFactorDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
+	return secondFactorDue(ctx, q, userID)
 }
 
-// secondStepDue reports whether a sign-in by one factor needs another: users with
+// secondFactorDue reports whether a sign-in by one factor needs another: users with
 // an authenticator app always, users with nothing but passkeys where their
 // organization requires a second factor.
-func secondStepDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
+func secondFactorDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
 	var due bool
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1)
 		OR EXISTS (SELECT 1 FROM passkeys p JOIN users u ON u.id = p.user_id JOIN organizations o ON o.id = u.organization_id
@@ -137,9 +137,9 @@ func secondStepDue(ctx context.Context, q db.Querier, userID string) (bool, erro
 	return due, nil
 }
 
-// hold stores in until its second step, which is to be a recovery code if
+// createPending stores in until its second step, which is to be a recovery code if
 // recoveryOnly is set.
-func hold(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recoveryOnly bool) error {
+func createPending(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recoveryOnly bool) error {
 	t := newToken()
 	in.SessionID, in.Pending = newID(), t.encode()
 	if _, err := tx.Exec(ctx, `INSERT INTO pending_sign_ins (id, digest, user_id, redirect, created_at, by_provider, recovery_only)
@@ -207,7 +207,7 @@ func (s *Service) AdmitTx(ctx context.Context, tx *db.Tx, u User, redirectTo str
 	if in.RedirectTo == "" {
 		in.RedirectTo = s.redirects.home()
 	}
-	err := s.admit(ctx, tx, &in, ByPasskey, c)
+	err := s.completeSignIn(ctx, tx, &in, ByPasskey, c)
 	return in, err
 }
 
@@ -233,9 +233,9 @@ func (s *Service) EndSessionsTx(ctx context.Context, tx *db.Tx, userID, except s
 	return err
 }
 
-// PostTx mails a letter of package account/factor if and when tx commits.
-func (s *Service) PostTx(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
-	return s.post(ctx, tx, to, l)
+// SendMailTx mails a letter of package account/factor if and when tx commits.
+func (s *Service) SendMailTx(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
+	return s.sendMail(ctx, tx, to, l)
 }
 
 // RequireSecondFactor switches the requirement of a second factor for the
@@ -289,7 +289,7 @@ func (s *Service) setSecondFactorRequired(ctx context.Context, tx *db.Tx, o *Org
 		o.ID, required, o.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("require second factor: %w", err)
 	}
-	s.told(tx, o.ID, "organization")
+	s.notifyAfterCommit(tx, o.ID, "organization")
 	return s.audit.RecordTx(ctx, tx, audit.Entry{
 		OrganizationID: o.ID, Action: AuditOrganization, Target: organizationTarget(*o),
 		Changes: map[string]audit.Change{"second_factor_required": {From: !required, To: required}},

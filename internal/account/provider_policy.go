@@ -30,8 +30,8 @@ type ProviderPolicy string
 
 // The policies beside those for domains.
 const (
-	ProviderForNobody ProviderPolicy = ""
-	ProviderForAll    ProviderPolicy = "all"
+	ProviderOptional    ProviderPolicy = ""
+	ProviderForEveryone ProviderPolicy = "all"
 )
 
 // maxPolicyDomains is how many domains a policy names at most.
@@ -42,9 +42,9 @@ const maxPolicyDomains = 50
 func ParseProviderPolicy(text string) (ProviderPolicy, error) {
 	switch text = strings.TrimSpace(text); text {
 	case "off":
-		return ProviderForNobody, nil
+		return ProviderOptional, nil
 	case "all":
-		return ProviderForAll, nil
+		return ProviderForEveryone, nil
 	}
 	list, ok := strings.CutPrefix(text, domainPolicy)
 	if !ok {
@@ -66,7 +66,7 @@ func ParseProviderPolicy(text string) (ProviderPolicy, error) {
 
 // String returns the text that [ParseProviderPolicy] reads.
 func (p ProviderPolicy) String() string {
-	if p == ProviderForNobody {
+	if p == ProviderOptional {
 		return "off"
 	}
 	return string(p)
@@ -84,7 +84,7 @@ func (p ProviderPolicy) Domains() []string {
 // covers reports whether the policy is about a member's address, in the form of
 // [emailKey].
 func (p ProviderPolicy) covers(key string) bool {
-	return p == ProviderForAll || slices.Contains(p.Domains(), key[strings.LastIndexByte(key, '@')+1:])
+	return p == ProviderForEveryone || slices.Contains(p.Domains(), key[strings.LastIndexByte(key, '@')+1:])
 }
 
 // providerRule is the effect of the policy on one user.
@@ -124,8 +124,8 @@ func isProviderRequired(err error) bool {
 	return ok && p.Code == ProviderRequired
 }
 
-// providerLetter answers a member who asks for another way in.
-func (s *Service) providerLetter(subject string) mail.Notification {
+// providerMail answers a member who asks for another way in.
+func (s *Service) providerMail(subject string) mail.Notification {
 	return mail.Notification{
 		Subject: subject,
 		Before:  []string{"Your organization signs in to Kickstand with its identity provider only. Choose the identity provider where you sign in."},
@@ -139,7 +139,7 @@ func (s *Service) providerLetter(subject string) mail.Notification {
 // whose own session the policy would end.
 func (s *Service) RequireProvider(ctx context.Context, by Identity, p ProviderPolicy) (Organization, error) {
 	switch {
-	case p != ProviderForNobody && s.provider == nil:
+	case p != ProviderOptional && s.provider == nil:
 		return Organization{}, errNoProvider()
 	case p.covers(emailKey(by.User.Email)) && !by.ByProvider:
 		return Organization{}, problem.New(problem.Precondition, "sign in with the identity provider yourself first: this session would end")
@@ -162,7 +162,7 @@ func (s *Service) RequireProvider(ctx context.Context, by Identity, p ProviderPo
 // RequireProviderByOperator sets the provider policy of an organization, whoever
 // that shuts out. An unknown slug is [problem.NotFound].
 func (s *Service) RequireProviderByOperator(ctx context.Context, slug string, p ProviderPolicy) (Organization, error) {
-	if p != ProviderForNobody && s.provider == nil {
+	if p != ProviderOptional && s.provider == nil {
 		return Organization{}, errNoProvider()
 	}
 	var o Organization
@@ -188,7 +188,7 @@ func (s *Service) setProviderOnly(ctx context.Context, tx *db.Tx, organizationID
 		o.ID, db.Text(string(p)), o.UpdatedAt.UnixMicro()); err != nil {
 		return Organization{}, fmt.Errorf("set provider policy: %w", err)
 	}
-	s.told(tx, o.ID, "organization")
+	s.notifyAfterCommit(tx, o.ID, "organization")
 	return o, s.audit.RecordTx(ctx, tx, audit.Entry{
 		OrganizationID: o.ID, Action: "organization.updated", Target: audit.Target{Type: "organization", ID: o.ID, Name: o.Name},
 		Changes: map[string]audit.Change{"provider_only": {From: before.String(), To: p.String()}},
@@ -217,5 +217,5 @@ func (s *Service) OperatorLink(ctx context.Context, email string) (string, error
 	if err != nil {
 		return "", err
 	}
-	return s.link(CallbackPath, t), nil
+	return s.tokenURL(CallbackPath, t), nil
 }
