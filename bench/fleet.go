@@ -42,7 +42,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	if !made {
 		began := time.Now()
-		if err := p.Fleet.Fill(ctx, fleet.Organization{ID: p.org, Name: "Bench"}, size); err != nil {
+		if err := p.Fleet.BulkLoad(ctx, fleet.Organization{ID: p.org, Name: "Bench"}, size); err != nil {
 			return nil, err
 		}
 		rows = append(rows, row{fmt.Sprintf("fleet: %d vehicles and %d rides made up", size.Vehicles, size.Rides), rate(perSecond(size.Rides, time.Since(began))), "", "", ""})
@@ -53,7 +53,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 		if p, err = b.open(ctx, data, false); err != nil {
 			return nil, err
 		}
-	} else if err := p.Fleet.PackAll(ctx, p.org); err != nil { // the rides of the run before, as time would have
+	} else if err := p.Fleet.PackRollups(ctx, p.org); err != nil { // the rides of the run before, as time would have
 		return nil, err
 	}
 	key, err := p.createKey(ctx, apikey.Fleet)

@@ -17,7 +17,7 @@ func TestSandboxTimes(t *testing.T) {
 	p := start(t)
 	o, robin := p.organization("Acme Wheels")
 	of := fleet.Organization{ID: o.ID, Name: o.Name}
-	if err := p.Sandbox.Ensure(t.Context(), of); err != nil {
+	if err := p.Sandbox.Provision(t.Context(), of); err != nil {
 		t.Fatal(err)
 	}
 	travel := func(by time.Duration) {
@@ -27,13 +27,13 @@ func TestSandboxTimes(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return p.Sandbox.Travel(t.Context(), tx, o.ID, now.Add(by))
+			return p.Sandbox.AdvanceClock(t.Context(), tx, o.ID, now.Add(by))
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var vehicle string
-	if err := p.Sandbox.EachVehicle(t.Context(), o.ID, fleet.VehicleQuery{}, func(d *fleet.Doc) error {
+	if err := p.Sandbox.EachVehicle(t.Context(), o.ID, fleet.VehicleQuery{}, func(d *fleet.Record) error {
 		vehicle = d.ID
 		return nil
 	}); err != nil {

@@ -182,7 +182,7 @@ func (w *world) fill() {
 	if err := w.Fleet.Seed(ctx, o); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.Sandbox.Ensure(ctx, o); err != nil {
+	if err := w.Sandbox.Provision(ctx, o); err != nil {
 		w.t.Fatal(err)
 	}
 }

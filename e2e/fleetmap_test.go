@@ -99,7 +99,7 @@ func TestFleetMap(t *testing.T) {
 		}
 		var change fleet.VehicleChange
 		change.BatteryPercent.Set, change.BatteryPercent.Value = true, 63
-		_, err = f.UpdateVehicle(t.Context(), tx, o.ID, locked, change, fleet.By{Type: "system"})
+		_, err = f.UpdateVehicle(t.Context(), tx, o.ID, locked, change, fleet.Actor{Type: "system"})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -314,7 +314,7 @@ func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[api
 	if err := a.Fleet.Seed(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := a.Sandbox.Ensure(ctx, o); err != nil {
+	if err := a.Sandbox.Provision(ctx, o); err != nil {
 		return nil, err
 	}
 	keys := map[apikey.Environment]string{}

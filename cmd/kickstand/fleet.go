@@ -135,12 +135,12 @@ func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
-		if err := f.Ensure(ctx, o); err != nil {
+		if err := f.Provision(ctx, o); err != nil {
 			return err
 		}
 		var made fleet.Imported
 		err := f.DB.Write(ctx, func(tx *db.Tx) (err error) {
-			made, err = f.Import(ctx, tx, o.ID, file, fleet.By{Type: "system"})
+			made, err = f.Import(ctx, tx, o.ID, file, fleet.Actor{Type: "system"})
 			return err
 		})
 		if err != nil {
@@ -179,7 +179,7 @@ func (c *fleetExportCmd) Run(ctx context.Context, e *env) error {
 		return usageError{errors.New("--dir writes every kind of record; leave out --what")}
 	}
 	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
-		if err := f.Ensure(ctx, o); err != nil {
+		if err := f.Provision(ctx, o); err != nil {
 			return err
 		}
 		if err := f.Audit.Record(ctx, audit.Entry{
@@ -209,7 +209,7 @@ type exporter struct {
 // each gives every record of a kind to fn, as JSON.
 func (x *exporter) each(ctx context.Context, kind string, fn func(record []byte) error) error {
 	n := 0
-	next := func(d *fleet.Doc) error {
+	next := func(d *fleet.Record) error {
 		if n++; n%100_000 == 0 {
 			fmt.Fprintf(x.progress, "%d %s so far\n", n, kind)
 		}
@@ -218,10 +218,10 @@ func (x *exporter) each(ctx context.Context, kind string, fn func(record []byte)
 	switch kind {
 	case "subaccounts":
 		list, err := x.f.Subaccounts(ctx, x.f.DB, x.organizationID)
-		return eachDoc(list, err, (*fleet.Subaccount).Doc, next)
+		return eachDoc(list, err, (*fleet.Subaccount).Record, next)
 	case "pricing_plans":
 		list, err := x.f.Plans(ctx, x.f.DB, x.organizationID)
-		return eachDoc(list, err, (*fleet.Plan).Doc, next)
+		return eachDoc(list, err, (*fleet.Plan).Record, next)
 	case "customers":
 		return x.f.EachCustomer(ctx, x.organizationID, fleet.CustomerQuery{}, next)
 	case "zones":
@@ -232,12 +232,12 @@ func (x *exporter) each(ctx context.Context, kind string, fn func(record []byte)
 	return x.f.EachRide(ctx, x.organizationID, fleet.RideQuery{}, next)
 }
 
-func eachDoc[T any](list []T, err error, doc func(*T) (fleet.Doc, error), fn func(*fleet.Doc) error) error {
+func eachDoc[T any](list []T, err error, doc func(*T) (fleet.Record, error), fn func(*fleet.Record) error) error {
 	for i := range list {
 		if err != nil {
 			break
 		}
-		var d fleet.Doc
+		var d fleet.Record
 		if d, err = doc(&list[i]); err == nil {
 			err = fn(&d)
 		}

@@ -57,7 +57,7 @@ type RideFigures struct {
 // RideRow is the figures of a period, or of one group of its rides.
 type RideRow struct {
 	Period period.Period
-	Group  []Text // the values of the members that it is grouped by; empty is null, and comes first
+	Group  []NullString // the values of the members that it is grouped by; empty is null, and comes first
 	RideFigures
 }
 
@@ -91,7 +91,7 @@ type RevenueFigures struct {
 // RevenueRow is the figures of a period and a currency, or of one group of its rides.
 type RevenueRow struct {
 	Period period.Period
-	Group  []Text // as in RideRow
+	Group  []NullString // as in RideRow
 	RevenueFigures
 }
 
@@ -205,11 +205,11 @@ type analysis struct {
 	periods      []period.Period
 	edges        []int64 // of the periods, in milliseconds: one more than there are periods
 
-	slots   []slot     // of factGroups, by their numbers
-	groups  []groupKey // by the index in slots
-	indexes map[groupKey]int32
-	names   *names // of what is not packed; they may have numbers that mean nothing elsewhere
-	parts   []chan<- part
+	slots      []slot     // of factGroups, by their numbers
+	groups     []groupKey // by the index in slots
+	indexes    map[groupKey]int32
+	dictionary *dictionary // of what is not packed; they may have numbers that mean nothing elsewhere
+	parts      []chan<- factBatch
 }
 
 // slot is where the rides of a factGroup are counted.
@@ -225,8 +225,8 @@ type groupKey struct {
 	currency string
 }
 
-// part is facts of one period.
-type part struct {
+// factBatch is facts of one period.
+type factBatch struct {
 	period  int
 	columns []packedColumn
 	spans   []span
@@ -239,7 +239,7 @@ type span struct {
 }
 
 func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, error) {
-	a := &analysis{organization: organizationID, basis: b, query: q, indexes: make(map[groupKey]int32), names: newNames()}
+	a := &analysis{organization: organizationID, basis: b, query: q, indexes: make(map[groupKey]int32), dictionary: newDictionary()}
 	var v problem.Validation
 	for i, member := range q.GroupBy {
 		at := slices.Index(RideGroupMembers[:], member)
@@ -290,13 +290,13 @@ func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, e
 }
 
 // counter counts the parts that it is sent, until there are no more.
-type counter interface{ count(<-chan part) }
+type counter interface{ count(<-chan factBatch) }
 
 // run counts rides. Columns is how many a fact has of what is counted.
 func (a *analysis) run(ctx context.Context, tx *db.Tx, columns int, counters ...counter) error {
 	var wg sync.WaitGroup
 	for _, c := range counters {
-		parts := make(chan part, 64)
+		parts := make(chan factBatch, 64)
 		a.parts = append(a.parts, parts)
 		wg.Go(func() { c.count(parts) })
 	}
@@ -308,8 +308,8 @@ func (a *analysis) run(ctx context.Context, tx *db.Tx, columns int, counters ...
 	return err
 }
 
-// piece is a part of the range: facts that are packed, or rides.
-type piece struct {
+// timeRange is a part of the range: facts that are packed, or rides.
+type timeRange struct {
 	start, end int64 // microseconds
 	packed     bool
 }
@@ -320,7 +320,7 @@ func (a *analysis) read(ctx context.Context, tx *db.Tx, columns int) error {
 	if from == to { // less than a millisecond, and in it none
 		return nil
 	}
-	pieces, err := db.All(ctx, tx, func(r db.Row) (p piece, err error) {
+	pieces, err := db.All(ctx, tx, func(r db.Row) (p timeRange, err error) {
 		err = r.Scan(&p.start, &p.end, &p.packed)
 		return p, err
 	}, `SELECT start_at, end_at, runs IS NOT NULL FROM ride_facts WHERE organization_id = $1 AND basis = $2 AND start_at < $4 AND end_at > $3
@@ -371,7 +371,7 @@ func (a *analysis) nameGroup(name string) error {
 	if err != nil {
 		return err
 	}
-	a.names[groupName][name] = int64(len(a.slots))
+	a.dictionary[groupName][name] = int64(len(a.slots))
 	a.slots = append(a.slots, a.slot(&g))
 	return nil
 }
@@ -417,7 +417,7 @@ func (a *analysis) within(start, end int64) (first, last int, whole bool) {
 }
 
 // readPacked sends the facts of pieces that are packed.
-func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []piece, columns int) error {
+func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []timeRange, columns int) error {
 	var divided []int64 // those whose times are needed
 	for _, p := range pieces {
 		if first, last, whole := a.within(p.start, p.end); first != last || !whole {
@@ -436,7 +436,7 @@ func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []piece, co
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var p piece
+		var p timeRange
 		var f packedFacts
 		if err := rows.Scan(&p.start, &p.end, &f.runs, &f.rides, &f.times); err != nil {
 			return fmt.Errorf("read packed rides: %w", err)
@@ -457,7 +457,7 @@ const temporary = 1 << 40
 // readRides sends the facts of the rides from start on and before end.
 func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, columns int) error {
 	for start < end {
-		next, err := nextStretch(ctx, tx, a.organization, a.basis, start, end, rawRides, false)
+		next, err := nextChunkEnd(ctx, tx, a.organization, a.basis, start, end, rawRides, false)
 		if err != nil {
 			return fmt.Errorf("find rides: %w", err)
 		}
@@ -470,24 +470,24 @@ func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, c
 		}
 		facts = slices.DeleteFunc(facts, func(f fact) bool { return a.slot(&f.group).group < 0 })
 		if len(facts) > 0 {
-			if err := a.names.load(ctx, tx, a.organization, facts); err != nil {
+			if err := a.dictionary.load(ctx, tx, a.organization, facts); err != nil {
 				return fmt.Errorf("read numbers of ids: %w", err)
 			}
-			for kind, list := range a.names.missing(facts) {
+			for kind, list := range a.dictionary.missing(facts) {
 				for _, name := range list {
 					if kind != groupName {
-						a.names[kind][name] = int64(temporary + len(a.names[kind]))
+						a.dictionary[kind][name] = int64(temporary + len(a.dictionary[kind]))
 					} else if err := a.nameGroup(name); err != nil {
 						return err
 					}
 				}
 			}
-			packed := packFacts(a.names.number(facts))
+			packed := packFacts(a.dictionary.encode(facts))
 			what := packed.rides
 			if a.revenue {
 				what = packed.money
 			}
-			if err := a.send(piece{start, next, false}, packed.runs, what, packed.times, columns); err != nil {
+			if err := a.send(timeRange{start, next, false}, packed.runs, what, packed.times, columns); err != nil {
 				return err
 			}
 		}
@@ -498,7 +498,7 @@ func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, c
 
 // send sends packed facts to the counters, by periods. Where they are all in one
 // period, times may be nil.
-func (a *analysis) send(p piece, runText, columnText, timeText []byte, columns int) error {
+func (a *analysis) send(p timeRange, runText, columnText, timeText []byte, columns int) error {
 	runs, n, err := parseRuns(runText)
 	if err != nil {
 		return err
@@ -521,7 +521,7 @@ func (a *analysis) send(p piece, runText, columnText, timeText []byte, columns i
 	}
 	first, last, whole := a.within(p.start, p.end)
 	if first == last && whole {
-		a.sendPart(part{first, list, spans})
+		a.sendPart(factBatch{first, list, spans})
 		return nil
 	}
 	var times [1]packedColumn
@@ -553,12 +553,12 @@ func (a *analysis) send(p piece, runText, columnText, timeText []byte, columns i
 				s.lo = end
 			}
 		}
-		a.sendPart(part{at, list, here})
+		a.sendPart(factBatch{at, list, here})
 	}
 	return nil
 }
 
-func (a *analysis) sendPart(p part) {
+func (a *analysis) sendPart(p factBatch) {
 	if len(p.spans) > 0 {
 		for _, parts := range a.parts {
 			parts <- p
@@ -591,7 +591,7 @@ func newRideCounter(id, value int) *rideCounter {
 	return &rideCounter{id: id, value: value, period: -1}
 }
 
-func (c *rideCounter) count(parts <-chan part) {
+func (c *rideCounter) count(parts <-chan factBatch) {
 	for p := range parts {
 		if int32(p.period) != c.period {
 			c.flush()
@@ -739,7 +739,7 @@ func average(sum, n int64) *int64 {
 
 // order returns the groups in order: their keys', which is not that in which they
 // were met.
-func (a *analysis) order() (rank []int32, values [][]Text) {
+func (a *analysis) order() (rank []int32, values [][]NullString) {
 	sorted := make([]int32, len(a.groups))
 	for i := range sorted {
 		sorted[i] = int32(i)
@@ -748,11 +748,11 @@ func (a *analysis) order() (rank []int32, values [][]Text) {
 		p, q := &a.groups[x], &a.groups[y]
 		return cmp.Or(strings.Compare(p.values[0], q.values[0]), strings.Compare(p.values[1], q.values[1]), strings.Compare(p.currency, q.currency))
 	})
-	rank, values = make([]int32, len(sorted)), make([][]Text, len(sorted))
+	rank, values = make([]int32, len(sorted)), make([][]NullString, len(sorted))
 	for i, g := range sorted {
 		rank[g] = int32(i)
 		for m := range a.groupBy {
-			values[g] = append(values[g], Text(a.groups[g].values[m]))
+			values[g] = append(values[g], NullString(a.groups[g].values[m]))
 		}
 	}
 	return rank, values
@@ -802,7 +802,7 @@ type revenueCounter struct {
 	rows    []revenueCell
 }
 
-func (c *revenueCounter) count(parts <-chan part) {
+func (c *revenueCounter) count(parts <-chan factBatch) {
 	for p := range parts {
 		if int32(p.period) != c.period {
 			c.flush()

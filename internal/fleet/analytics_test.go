@@ -81,7 +81,7 @@ func putRide(ctx context.Context, s *Service, tx *db.Tx, before, r *Ride) error 
 		}
 		before = &read
 	}
-	return s.forgetFacts(ctx, tx, countedOrg, before, r)
+	return s.invalidateRollups(ctx, tx, countedOrg, before, r)
 }
 
 func putRides(t testing.TB, s *Service, rides ...*Ride) {
@@ -101,8 +101,8 @@ func putRides(t testing.TB, s *Service, rides ...*Ride) {
 
 // countedRide returns a completed ride of ten minutes and a kilometer.
 func countedRide(id int, start time.Time) *Ride {
-	r := &Ride{Head: Head{ID: fmt.Sprintf("ride_%d", id), Object: "ride", SubaccountID: "sub_0"}, Status: Completed, TripType: RiderTrip,
-		CustomerID: Text(fmt.Sprintf("cus_%d", id)), VehicleID: fmt.Sprintf("veh_%d", id), vehicleTypeID: "vt_0", StartedAt: rfc3339.Time(start),
+	r := &Ride{RecordHeader: RecordHeader{ID: fmt.Sprintf("ride_%d", id), Object: "ride", SubaccountID: "sub_0"}, Status: Completed, TripType: RiderTrip,
+		CustomerID: NullString(fmt.Sprintf("cus_%d", id)), VehicleID: fmt.Sprintf("veh_%d", id), vehicleTypeID: "vt_0", StartedAt: rfc3339.Time(start),
 		EndedAt: rfc3339.Time(start.Add(10 * time.Minute)), DurationSeconds: 600, DistanceMeters: new(int64(1000))}
 	r.Price = &Price{Currency: "EUR", UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 7, TotalAmount: 357}
 	r.Metadata = map[string]string{"price": `{"currency":"USD"}`}
@@ -147,7 +147,7 @@ func TestEdgesOfDays(t *testing.T) {
 					countedRide(2, first), countedRide(3, first.Add(time.Hour)), countedRide(4, next.Add(-time.Microsecond)),
 					countedRide(5, next), countedRide(6, next.Add(time.Microsecond)))
 				if packed {
-					if err := s.PackAll(t.Context(), countedOrg); err != nil {
+					if err := s.PackRollups(t.Context(), countedOrg); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -218,11 +218,11 @@ func TestRideAnalytics(t *testing.T) {
 	if rides, err = s.RideAnalytics(t.Context(), countedOrg, q); err != nil {
 		t.Fatal(err)
 	}
-	var groups [][]Text
+	var groups [][]NullString
 	for _, row := range rides.Rows {
 		groups = append(groups, row.Group)
 	}
-	if want := [][]Text{{"", "active"}, {"", "cancelled"}, {"zone_1", "completed"}, {"", "completed"}}; !reflect.DeepEqual(groups, want) {
+	if want := [][]NullString{{"", "active"}, {"", "cancelled"}, {"zone_1", "completed"}, {"", "completed"}}; !reflect.DeepEqual(groups, want) {
 		t.Errorf("groups: got %q, want %q", groups, want)
 	}
 
@@ -372,7 +372,7 @@ func naive(rides map[string]*Ride, q AnalyticsQuery, revenue bool) (rows map[nai
 			return fmt.Sprintf("%+v", f)
 		}
 		f := RideFigures{RideCount: int64(len(b.list))}
-		customers, vehicles, far := map[Text]bool{}, map[string]bool{}, int64(0)
+		customers, vehicles, far := map[NullString]bool{}, map[string]bool{}, int64(0)
 		for _, r := range b.list {
 			if r.CustomerID != "" {
 				customers[r.CustomerID] = true
@@ -438,7 +438,7 @@ func wantNaive(t rapid.TB, s *Service, rides map[string]*Ride, q AnalyticsQuery)
 	t.Helper()
 	periods, _ := period.Split(q.From, q.To, q.Granularity, q.Location)
 	place := func(p period.Period) int { return slices.Index(periods, p) }
-	group := func(key *naiveKey, values []Text) {
+	group := func(key *naiveKey, values []NullString) {
 		if len(values) > 0 {
 			key.a = string(values[0])
 		}
@@ -519,9 +519,9 @@ func drawRide(t *rapid.T, id string) *Ride {
 		return rfc3339.Time(time.UnixMicro(1774569600_000_000 + micros).UTC()) // 2026-03-27
 	}
 	amount := rapid.OneOf(rapid.Int64Range(0, 500), rapid.Int64Range(-1<<40, 1<<40))
-	r := &Ride{Head: Head{ID: id, Object: "ride", SubaccountID: pick("subaccount", "sub_0", "sub_1")}, TripType: TripType(pick("trip", "rider", "rider", "rebalance")),
-		CustomerID: Text(pick("customer", "", "cus_1", "cus_2", "cus_3")), VehicleID: pick("vehicle", "veh_1", "veh_2", "veh_3"), vehicleTypeID: pick("type", "vt_1", "vt_2"),
-		StartZoneID: Text(pick("zone", "", "zone_1", "zone_2")), PricingPlanID: Text(pick("plan", "", "plan_1")),
+	r := &Ride{RecordHeader: RecordHeader{ID: id, Object: "ride", SubaccountID: pick("subaccount", "sub_0", "sub_1")}, TripType: TripType(pick("trip", "rider", "rider", "rebalance")),
+		CustomerID: NullString(pick("customer", "", "cus_1", "cus_2", "cus_3")), VehicleID: pick("vehicle", "veh_1", "veh_2", "veh_3"), vehicleTypeID: pick("type", "vt_1", "vt_2"),
+		StartZoneID: NullString(pick("zone", "", "zone_1", "zone_2")), PricingPlanID: NullString(pick("plan", "", "plan_1")),
 		Status: RideStatus(pick("status", "completed", "completed", "cancelled", "active", "paused", "reserved"))}
 	if r.Status == Reserved || r.Status == Cancelled && rapid.Bool().Draw(t, "never started") {
 		r.ReservedAt = moment("reserved")
@@ -541,7 +541,7 @@ func drawRide(t *rapid.T, id string) *Ride {
 				SubtotalAmount: n("subtotal"), TaxAmount: n("tax"), AdjustmentAmount: n("adjustment"), TotalAmount: n("total")}
 		}
 	}
-	r.AdjustmentReason = Text(pick("reason", "", `sorry, "price":{`, "\\"))
+	r.AdjustmentReason = NullString(pick("reason", "", `sorry, "price":{`, "\\"))
 	r.Metadata = map[string]string{}
 	return r
 }
@@ -601,7 +601,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 			if _, err := tx.Exec(ctx, "DELETE FROM rides"); err != nil {
 				return err
 			}
-			return s.forgetAllFacts(ctx, tx, countedOrg)
+			return s.deleteRollups(ctx, tx, countedOrg)
 		}))
 		put := func() {
 			id := "ride_" + strconv.Itoa(len(rides))
@@ -625,15 +625,15 @@ func TestAnalyticsAreSums(t *testing.T) {
 		pack := func() {
 			for _, b := range []basis{startedBasis(), endedBasis()} {
 				for {
-					end, err := endOfFacts(ctx, s.db, countedOrg, b)
+					end, err := lastChunkEnd(ctx, s.db, countedOrg, b)
 					must(err)
-					next, err := nextStretch(ctx, s.db, countedOrg, b, end, 1<<62, rapid.IntRange(1, 8).Draw(t, "together"), rapid.Bool().Draw(t, "rest"))
+					next, err := nextChunkEnd(ctx, s.db, countedOrg, b, end, 1<<62, rapid.IntRange(1, 8).Draw(t, "together"), rapid.Bool().Draw(t, "rest"))
 					must(err)
 					if next == 0 {
 						break
 					}
 					must(s.db.Write(ctx, func(tx *db.Tx) error {
-						return insertStretch(ctx, tx, stretch{countedOrg, b, end, next, newStamp()})
+						return insertChunk(ctx, tx, chunk{countedOrg, b, end, next, newStamp()})
 					}))
 				}
 			}
@@ -641,7 +641,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 			for range rapid.IntRange(0, 3).Draw(t, "packed") {
 				if more {
 					var err error
-					more, err = s.packSome(ctx, 8, "runs IS NULL")
+					more, err = s.packWhere(ctx, 8, "runs IS NULL")
 					must(err)
 				}
 			}
@@ -678,8 +678,8 @@ func TestFactsOfRides(t *testing.T) {
 func TestPackedFacts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Just(int64(7)), rapid.Int64Range(0, 100), rapid.Int64Range(-1<<55, 1<<55), rapid.Int64())
-		facts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) numbered {
-			f := numbered{at: number.Draw(t, "at"), group: rapid.Int64Range(0, 3).Draw(t, "group")}
+		facts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) encodedFact {
+			f := encodedFact{at: number.Draw(t, "at"), group: rapid.Int64Range(0, 3).Draw(t, "group")}
 			for i := range f.rides {
 				f.rides[i] = number.Draw(t, "ride")
 			}
@@ -705,7 +705,7 @@ func TestPackedFacts(t *testing.T) {
 		for _, r := range runs {
 			sum := int64(0)
 			for i := r.lo; i < r.hi; i++ {
-				got := numbered{at: times[0].at(i), group: r.group}
+				got := encodedFact{at: times[0].at(i), group: r.group}
 				for c := range rides {
 					got.rides[c] = rides[c].at(i)
 				}
@@ -740,7 +740,7 @@ func TestPackBesideWriters(t *testing.T) {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			for _, b := range []basis{startedBasis(), endedBasis()} {
 				start := day.Add(time.Duration(i) * 10 * time.Minute).UnixMicro()
-				if err := insertStretch(ctx, tx, stretch{countedOrg, b, start, start + 600_000_000, newStamp()}); err != nil {
+				if err := insertChunk(ctx, tx, chunk{countedOrg, b, start, start + 600_000_000, newStamp()}); err != nil {
 					return err
 				}
 			}
@@ -756,7 +756,7 @@ func TestPackBesideWriters(t *testing.T) {
 	for range 2 {
 		packing.Go(func() {
 			for {
-				if _, err := s.packSome(ctx, 8, "runs IS NULL"); err != nil {
+				if _, err := s.packWhere(ctx, 8, "runs IS NULL"); err != nil {
 					t.Error(err)
 				}
 				select {
@@ -794,7 +794,7 @@ func TestPackBesideWriters(t *testing.T) {
 	for _, q.DateBasis = range RideBases {
 		wantNaive(t, s, all, q)
 	}
-	if err := s.PackAll(ctx, countedOrg); err != nil {
+	if err := s.PackRollups(ctx, countedOrg); err != nil {
 		t.Fatal(err)
 	}
 	for _, q.DateBasis = range RideBases {
@@ -818,7 +818,7 @@ func TestPack(t *testing.T) {
 	}
 	pack := func() {
 		t.Helper()
-		if err := s.pack(ctx); err != nil {
+		if err := s.packPending(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -886,13 +886,13 @@ func BenchmarkForgetFacts(b *testing.B) {
 	for i := range 10 {
 		putRides(b, s, countedRide(i, time.Now().Add(-time.Hour)))
 	}
-	if err := s.PackAll(b.Context(), countedOrg); err != nil {
+	if err := s.PackRollups(b.Context(), countedOrg); err != nil {
 		b.Fatal(err)
 	}
 	r := countedRide(100, time.Now())
 	err := s.db.Write(b.Context(), func(tx *db.Tx) error {
 		for b.Loop() {
-			if err := s.forgetFacts(b.Context(), tx, countedOrg, nil, r); err != nil {
+			if err := s.invalidateRollups(b.Context(), tx, countedOrg, nil, r); err != nil {
 				return err
 			}
 		}
@@ -920,7 +920,7 @@ func BenchmarkAnalytics(b *testing.B) {
 	year := time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 	loadYear(b, s, n, year)
 	began := time.Now()
-	if err := s.PackAll(b.Context(), countedOrg); err != nil {
+	if err := s.PackRollups(b.Context(), countedOrg); err != nil {
 		b.Fatal(err)
 	}
 	b.Logf("packed %d rides in %v", n, time.Since(began))

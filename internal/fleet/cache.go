@@ -29,7 +29,7 @@ const maxCached = 1000
 // get returns what id has under a stamp; load reads it when it is not here. Nobody
 // may change what is returned.
 func (c *cache[T]) get(id string, stamp int64, load func(*T) error) (*T, error) {
-	if value := c.has(id, stamp); value != nil {
+	if value := c.lookup(id, stamp); value != nil {
 		return value, nil
 	}
 	value := new(T)
@@ -40,8 +40,8 @@ func (c *cache[T]) get(id string, stamp int64, load func(*T) error) (*T, error) 
 	return value, nil
 }
 
-// has returns what id has under a stamp, nil if it is not here.
-func (c *cache[T]) has(id string, stamp int64) *T {
+// lookup returns what id has under a stamp, nil if it is not here.
+func (c *cache[T]) lookup(id string, stamp int64) *T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if got, ok := c.by[id]; ok && got.stamp == stamp {

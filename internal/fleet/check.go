@@ -40,7 +40,7 @@ const (
 
 // checkCommon records what is wrong with what every record has. metadata is the
 // whole.
-func checkCommon(v *problem.Validation, externalID Text, metadata map[string]string) {
+func checkCommon(v *problem.Validation, externalID NullString, metadata map[string]string) {
 	v.Line("external_id", string(externalID), 0, maxExternal)
 	if len(metadata) > maxKeys {
 		v.AddCode("too_long", "metadata", "must have at most %d keys", maxKeys)
@@ -108,7 +108,7 @@ func checkOneOf[T ~string](v *problem.Validation, path string, value T, list ...
 }
 
 // checkURL records an issue unless link is empty or an absolute web address.
-func checkURL(v *problem.Validation, path string, link Text) {
+func checkURL(v *problem.Validation, path string, link NullString) {
 	if link == "" {
 		return
 	}
@@ -130,7 +130,7 @@ func checkEmail(v *problem.Validation, path, address string) {
 }
 
 // normalPhone returns a number as E.164, and records an issue unless it is one.
-func normalPhone(v *problem.Validation, path string, number Text) Text {
+func normalPhone(v *problem.Validation, path string, number NullString) NullString {
 	if number == "" {
 		return ""
 	}
@@ -139,7 +139,7 @@ func normalPhone(v *problem.Validation, path string, number Text) Text {
 		v.AddCode("invalid_format", path, "must be a telephone number with its country code, as in +4915112345678")
 		return number
 	}
-	return Text(n.E164)
+	return NullString(n.E164)
 }
 
 // normalLanguage returns a BCP 47 tag in the usual case, and records an issue
@@ -162,7 +162,7 @@ func checkTimeZone(v *problem.Validation, path, name string) {
 }
 
 // checkBirthDate records an issue unless date is empty or a day before today.
-func checkBirthDate(v *problem.Validation, path string, date Text, now time.Time) {
+func checkBirthDate(v *problem.Validation, path string, date NullString, now time.Time) {
 	if date == "" {
 		return
 	}

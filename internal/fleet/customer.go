@@ -24,21 +24,21 @@ const (
 
 // Customer is somebody who rides (fleet-api.md 1.3).
 type Customer struct {
-	Head
-	Name             Text           `json:"name"`
-	Email            Text           `json:"email"`
-	Phone            Text           `json:"phone"`    // E.164
-	Language         Text           `json:"language"` // BCP 47
+	RecordHeader
+	Name             NullString     `json:"name"`
+	Email            NullString     `json:"email"`
+	Phone            NullString     `json:"phone"`    // E.164
+	Language         NullString     `json:"language"` // BCP 47
 	Status           CustomerStatus `json:"status"`
-	BlockReason      Text           `json:"block_reason"`
-	BirthDate        Text           `json:"birth_date"`
+	BlockReason      NullString     `json:"block_reason"`
+	BirthDate        NullString     `json:"birth_date"`
 	LicenseStatus    string         `json:"driver_license_status"`
 	MarketingConsent bool           `json:"marketing_consent"`
 	DefaultCurrency  string         `json:"default_currency"`
 	RideCount        int64          `json:"ride_count"`   // that were completed
 	LastRideAt       rfc3339.Time   `json:"last_ride_at"` // when the last one began
-	OpenRideID       Text           `json:"open_ride_id"`
-	Tail
+	OpenRideID       NullString     `json:"open_ride_id"`
+	Timestamps
 
 	revision int64
 }
@@ -46,14 +46,14 @@ type Customer struct {
 // NewCustomer is what a customer is made of who comes from elsewhere.
 type NewCustomer struct {
 	SubaccountID     string            `json:"subaccount_id"`
-	ExternalID       Text              `json:"external_id"`
-	Name             Text              `json:"name"`
-	Email            Text              `json:"email"`
-	Phone            Text              `json:"phone"`
-	Language         Text              `json:"language"`
+	ExternalID       NullString        `json:"external_id"`
+	Name             NullString        `json:"name"`
+	Email            NullString        `json:"email"`
+	Phone            NullString        `json:"phone"`
+	Language         NullString        `json:"language"`
 	Status           CustomerStatus    `json:"status"` // empty: active
-	BlockReason      Text              `json:"block_reason"`
-	BirthDate        Text              `json:"birth_date"`
+	BlockReason      NullString        `json:"block_reason"`
+	BirthDate        NullString        `json:"birth_date"`
 	LicenseStatus    string            `json:"driver_license_status"` // empty: none
 	MarketingConsent bool              `json:"marketing_consent"`
 	Metadata         map[string]string `json:"metadata"`
@@ -61,23 +61,23 @@ type NewCustomer struct {
 
 // CustomerChange is what a PUT changes of a customer. What is absent stays.
 type CustomerChange struct {
-	ExternalID       optional.Value[Text]              `json:"external_id"`
-	Name             optional.Value[Text]              `json:"name"`
-	Email            optional.Value[Text]              `json:"email"`
-	Phone            optional.Value[Text]              `json:"phone"`
-	Language         optional.Value[Text]              `json:"language"`
+	ExternalID       optional.Value[NullString]        `json:"external_id"`
+	Name             optional.Value[NullString]        `json:"name"`
+	Email            optional.Value[NullString]        `json:"email"`
+	Phone            optional.Value[NullString]        `json:"phone"`
+	Language         optional.Value[NullString]        `json:"language"`
 	Status           optional.Value[CustomerStatus]    `json:"status"`
-	BlockReason      optional.Value[Text]              `json:"block_reason"`
-	BirthDate        optional.Value[Text]              `json:"birth_date"`
+	BlockReason      optional.Value[NullString]        `json:"block_reason"`
+	BirthDate        optional.Value[NullString]        `json:"birth_date"`
 	LicenseStatus    optional.Value[string]            `json:"driver_license_status"`
 	MarketingConsent optional.Value[bool]              `json:"marketing_consent"`
 	Metadata         optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
 }
 
-// Doc returns the record as it is answered.
-func (c *Customer) Doc() (Doc, error) {
+// Record returns the record as it is answered.
+func (c *Customer) Record() (Record, error) {
 	text, err := encode(c)
-	return Doc{ID: c.ID, SubaccountID: c.SubaccountID, Revision: c.revision, JSON: text, Distance: -1}, err
+	return Record{ID: c.ID, SubaccountID: c.SubaccountID, Revision: c.revision, JSON: text, Distance: -1}, err
 }
 
 // Customer returns one. Error: NotFound.
@@ -88,11 +88,11 @@ func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id
 // LockCustomer is Customer for an update in the same transaction, as they are now:
 // a ride of theirs that is due has ended.
 func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
 	}
-	if err := s.settle(ctx, tx, a, "", id); err != nil {
+	if err := s.expireDueRides(ctx, tx, a, "", id); err != nil {
 		return Customer{}, err
 	}
 	return readCustomer(ctx, tx, organizationID, id, " FOR UPDATE")
@@ -101,7 +101,7 @@ func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, i
 // readCustomer returns a customer, locked by FOR UPDATE if lock says so.
 func readCustomer(ctx context.Context, q db.Querier, organizationID, id, lock string) (Customer, error) {
 	c, err := db.One(ctx, q, scanCustomer, "SELECT revision, doc FROM customers WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
-	return c, found(err, "customer")
+	return c, wrapReadError(err, "customer")
 }
 
 func scanCustomer(row db.Row) (c Customer, err error) {
@@ -111,12 +111,12 @@ func scanCustomer(row db.Row) (c Customer, err error) {
 // CreateCustomer makes a customer in the caller's transaction. Errors: Invalid;
 // Conflict already_exists with the member external_id.
 func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
 	}
 	var v problem.Validation
-	sub, err := s.home(ctx, tx, &v, organizationID, n.SubaccountID)
+	sub, err := s.subaccountForNew(ctx, tx, &v, organizationID, n.SubaccountID)
 	if err != nil {
 		return Customer{}, err
 	}
@@ -124,7 +124,7 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 		Name: n.Name, Email: n.Email, Phone: n.Phone, Language: n.Language, Status: n.Status, BlockReason: n.BlockReason,
 		BirthDate: n.BirthDate, LicenseStatus: n.LicenseStatus, MarketingConsent: n.MarketingConsent, revision: 1,
 	}
-	c.Head, c.Tail = s.newRecord(customerPrefix, "customer", n.SubaccountID, a.now)
+	c.RecordHeader, c.Timestamps = s.newRecord(customerPrefix, "customer", n.SubaccountID, a.now)
 	c.ExternalID, c.Metadata = n.ExternalID, metadataOf(n.Metadata)
 	if sub != nil {
 		c.DefaultCurrency = sub.Currency
@@ -151,9 +151,9 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 		return Customer{}, fmt.Errorf("insert a customer: %w", err)
 	}
 	if made == 0 {
-		return Customer{}, exists("external_id")
+		return Customer{}, alreadyExistsError("external_id")
 	}
-	s.tell(tx, organizationID, CustomerKind, c.ID)
+	s.notify(tx, organizationID, CustomerKind, c.ID)
 	return c, nil
 }
 
@@ -162,7 +162,7 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 // the block. Errors: Invalid; Conflict already_exists with the member external_id;
 // invalid_transition for somebody who is anonymised.
 func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID string, c Customer, change CustomerChange) (Customer, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
 	}
@@ -204,7 +204,7 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 		return former, err
 	}
 	if c.ExternalID != former.ExternalID {
-		err := taken(ctx, tx, "external_id", "customers WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
+		err := checkUnique(ctx, tx, "external_id", "customers WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
 			organizationID, c.SubaccountID, string(c.ExternalID), c.ID)
 		if err != nil {
 			return Customer{}, err
@@ -213,12 +213,12 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	if err := s.recordCustomer(ctx, tx, organizationID, c.ID, former.Status, c.Status); err != nil {
 		return Customer{}, err
 	}
-	return s.keepCustomer(ctx, tx, a, c)
+	return s.saveCustomer(ctx, tx, a, c)
 }
 
-// keepCustomer writes what a request has changed of a customer.
-func (s *Service) keepCustomer(ctx context.Context, tx *db.Tx, a account, c Customer) (Customer, error) {
-	c.UpdatedAt = moved(c.UpdatedAt, a.now)
+// saveCustomer writes what a request has changed of a customer.
+func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c Customer) (Customer, error) {
+	c.UpdatedAt = nextUpdatedAt(c.UpdatedAt, a.now)
 	c.revision++
 	doc, err := encode(c)
 	if err != nil {
@@ -229,12 +229,12 @@ func (s *Service) keepCustomer(ctx context.Context, tx *db.Tx, a account, c Cust
 		a.id, c.ID, c.revision, db.Text(string(c.ExternalID)), string(c.Status), db.Text(strings.ToLower(string(c.Email))), db.Text(string(c.Phone)),
 		db.Text(string(c.Name)), c.UpdatedAt.Std().UnixMicro(), string(doc))
 	if db.IsUnique(err) { // made meanwhile
-		return Customer{}, exists("external_id")
+		return Customer{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
 		return Customer{}, fmt.Errorf("update a customer: %w", err)
 	}
-	s.tell(tx, a.id, CustomerKind, c.ID)
+	s.notify(tx, a.id, CustomerKind, c.ID)
 	return c, nil
 }
 
@@ -242,7 +242,7 @@ func (s *Service) keepCustomer(ctx context.Context, tx *db.Tx, a account, c Cust
 // members, external_id and metadata. Rides stay. Errors: NotFound;
 // customer_has_open_ride. Doing it twice is fine.
 func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
 	}
@@ -258,19 +258,19 @@ func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organization
 		return Customer{}, err
 	}
 	c.Status, c.LicenseStatus, c.MarketingConsent, c.Metadata = CustomerAnonymised, "none", false, map[string]string{}
-	return s.keepCustomer(ctx, tx, a, c)
+	return s.saveCustomer(ctx, tx, a, c)
 }
 
 // check records what is wrong with a customer who is not anonymised, and puts
 // phone and language into the usual form.
-func (c *Customer) check(v *problem.Validation, a account) {
+func (c *Customer) check(v *problem.Validation, a orgContext) {
 	v.Line("name", string(c.Name), 0, maxName)
 	if c.Email != "" {
 		checkEmail(v, "email", string(c.Email))
 	}
 	c.Phone = normalPhone(v, "phone", c.Phone)
 	if c.Language != "" {
-		c.Language = Text(normalLanguage(v, "language", string(c.Language)))
+		c.Language = NullString(normalLanguage(v, "language", string(c.Language)))
 	}
 	checkOneOf(v, "status", c.Status, CustomerActive, CustomerBlocked)
 	v.Length("block_reason", string(c.BlockReason), 0, maxValue)

@@ -51,7 +51,7 @@ func (s *Service) Tariff(ctx context.Context, q db.Querier, organizationID, plan
 
 // RuleAt is ruleAt as of now.
 func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
-	a, err := s.account(ctx, q, time.Now(), organizationID)
+	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 	if err != nil {
 		return Rule{}, "", err
 	}
@@ -62,8 +62,8 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	return s.ruleAt(ctx, q, organizationID, sub, stamp, &Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
 }
 
-// Barren leaves a fleet with one subaccount and nothing else, as production begins.
-func (s *Service) Barren(ctx context.Context, tx *db.Tx, o Organization) error {
+// CreateWithoutRecords leaves a fleet with one subaccount and nothing else, as production begins.
+func (s *Service) CreateWithoutRecords(ctx context.Context, tx *db.Tx, o Organization) error {
 	if err := s.deleteAll(ctx, tx, o.ID); err != nil {
 		return err
 	}

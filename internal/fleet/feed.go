@@ -53,11 +53,11 @@ func (s *Service) System(ctx context.Context, systemID string) (System, error) {
 	if !s.Live() {
 		var ok bool
 		if systemID, ok = strings.CutPrefix(systemID, sandboxSystem); !ok {
-			return System{}, found(db.ErrNoRows, "system")
+			return System{}, wrapReadError(db.ErrNoRows, "system")
 		}
 	}
 	got, err := db.One(ctx, s.db, scanSystem, systemColumns+" = $1", systemID)
-	return got, found(err, "system")
+	return got, wrapReadError(err, "system")
 }
 
 // PublicVehicle is as much of a vehicle as the public may know. Its id is another
@@ -71,7 +71,7 @@ type PublicVehicle struct {
 	BatteryPercent     *int64       `json:"battery_percent"`
 	FuelPercent        *int64       `json:"fuel_percent"`
 	LastReportedAt     rfc3339.Time `json:"last_reported_at"`
-	PricingPlanID      Text         `json:"pricing_plan_id"`
+	PricingPlanID      NullString   `json:"pricing_plan_id"`
 }
 
 // Rentable reports whether a ride may start with a vehicle of the system.

@@ -36,11 +36,11 @@ func newSiteOn(t testing.TB, d *db.DB, live bool) *site {
 	t.Helper()
 	s := &site{Service: fleet.Open(fleet.Config{DB: d, Live: live}), db: d, org: "org-1"}
 	o := fleet.Organization{ID: s.org, Name: "Acme Mobility"}
-	if err := s.Ensure(t.Context(), o); err != nil {
+	if err := s.Provision(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if !live {
-		s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.Barren(ctx, tx, o) })
+		s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.CreateWithoutRecords(ctx, tx, o) })
 	}
 	subs, err := s.Subaccounts(t.Context(), d, s.org)
 	if err != nil || len(subs) != 1 {
@@ -53,7 +53,7 @@ func newSiteOn(t testing.TB, d *db.DB, live bool) *site {
 		s.plan, err = s.CreatePlan(ctx, tx, s.org, newPlan(s.sub.ID))
 		return err
 	})
-	s.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.Text(s.plan.ID))})
+	s.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(s.plan.ID))})
 	return s
 }
 

@@ -8,7 +8,7 @@
 // # Records
 //
 // A record is a document: the JSON that fleet-api.md section 1 shows is what is
-// stored ([Doc]), and the columns beside it are what it is found by. So what is
+// stored ([Record]), and the columns beside it are what it is found by. So what is
 // read most, a record or a million of them, leaves as it lies on the disk, and a
 // change decodes, changes and encodes. Each change makes a new revision, which is
 // the record's ETag.
@@ -58,7 +58,7 @@ type Service struct {
 	live   bool
 	audit  *audit.Log
 	log    *slog.Logger
-	pace   pace // of lists
+	budget scanBudget // of lists
 	tiling tiling
 
 	packedRides int // packedRides
@@ -74,10 +74,10 @@ type Service struct {
 	plans       cache[Plan]
 	fences      cache[fences]
 	layers      *layerCache
-	sizes       cache[size] // of sets that lists have looked at, see [search.setName]
+	rowCounts   cache[rowCount] // of sets that lists have looked at, see [listQuery.setName]
 
-	ensured sync.Map // ids of organizations that have a fleet, see Ensure
-	packed  string   // the organization that pack looked at last; only Run uses it
+	provisioned sync.Map // ids of organizations that have a fleet, see Ensure
+	packCursor  string   // the organization that pack looked at last; only Run uses it
 }
 
 // Config is what [Open] needs.
@@ -99,7 +99,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, pace: defaultPace(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
 	}
 }
@@ -107,11 +107,11 @@ func Open(c Config) *Service {
 // Live reports whether this is production.
 func (s *Service) Live() bool { return s.live }
 
-// Text is a string, or null when it is empty.
-type Text string
+// NullString is a string, or null when it is empty.
+type NullString string
 
 // MarshalJSON implements [json.Marshaler].
-func (t Text) MarshalJSON() ([]byte, error) {
+func (t NullString) MarshalJSON() ([]byte, error) {
 	if t == "" {
 		return []byte("null"), nil
 	}
@@ -123,10 +123,10 @@ func (t Text) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (t *Text) UnmarshalJSON(text []byte) error {
+func (t *NullString) UnmarshalJSON(text []byte) error {
 	*t = "" // which null leaves
 	if last := len(text) - 1; last > 0 && text[0] == '"' && plain(string(text[1:last])) {
-		*t = Text(text[1:last])
+		*t = NullString(text[1:last])
 		return nil
 	}
 	return json.Unmarshal(text, (*string)(t))
@@ -143,24 +143,24 @@ func plain(text string) bool {
 	return true
 }
 
-// Head is how every record begins.
-type Head struct {
-	ID           string `json:"id"`
-	Object       string `json:"object"`
-	Live         bool   `json:"livemode"`
-	SubaccountID string `json:"subaccount_id"`
-	ExternalID   Text   `json:"external_id"` // unique in the subaccount, among records of the type
+// RecordHeader is how every record begins.
+type RecordHeader struct {
+	ID           string     `json:"id"`
+	Object       string     `json:"object"`
+	Live         bool       `json:"livemode"`
+	SubaccountID string     `json:"subaccount_id"`
+	ExternalID   NullString `json:"external_id"` // unique in the subaccount, among records of the type
 }
 
-// Tail is how every record ends.
-type Tail struct {
+// Timestamps is how every record ends.
+type Timestamps struct {
 	Metadata  map[string]string `json:"metadata"`
 	CreatedAt rfc3339.Time      `json:"created_at"`
 	UpdatedAt rfc3339.Time      `json:"updated_at"`
 }
 
-// Doc is a record as it is answered.
-type Doc struct {
+// Record is a record as it is answered.
+type Record struct {
 	ID           string
 	SubaccountID string
 	Revision     int64 // from 1 on
@@ -170,14 +170,14 @@ type Doc struct {
 	Distance float64
 }
 
-// By is who does something, as events tell it.
-type By struct {
-	Type string `json:"type"` // "key", "user" or "system"
-	ID   Text   `json:"id"`
+// Actor is who does something, as events tell it.
+type Actor struct {
+	Type string     `json:"type"` // "key", "user" or "system"
+	ID   NullString `json:"id"`
 }
 
-// bySystem is time itself.
-var bySystem = By{Type: "system"}
+// systemActor is time itself.
+var systemActor = Actor{Type: "system"}
 
 // The prefixes of ids (fleet-api.md 0).
 const (
@@ -199,10 +199,10 @@ func newID(prefix string, at time.Time, entropy io.Reader) string {
 }
 
 // newRecord returns the head and the tail of a record that is made now.
-func (s *Service) newRecord(prefix, object, subaccountID string, now time.Time) (Head, Tail) {
+func (s *Service) newRecord(prefix, object, subaccountID string, now time.Time) (RecordHeader, Timestamps) {
 	now = now.Truncate(time.Millisecond) // as the id has it
-	return Head{ID: newID(prefix, now, s.entropy), Object: object, Live: s.live, SubaccountID: subaccountID},
-		Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(now), UpdatedAt: rfc3339.Time(now)}
+	return RecordHeader{ID: newID(prefix, now, s.entropy), Object: object, Live: s.live, SubaccountID: subaccountID},
+		Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(now), UpdatedAt: rfc3339.Time(now)}
 }
 
 // idsFrom returns the least id of a moment, as far as the order of ids goes:
@@ -231,9 +231,9 @@ func encode(v any) ([]byte, error) {
 	return []byte(text[:len(text)-1]), nil
 }
 
-// moved is when a record that is changed now was changed last: not earlier than
+// nextUpdatedAt is when a record that is changed now was changed last: not earlier than
 // before, whatever the clock, so that whoever reads by updated_at misses nothing.
-func moved(before rfc3339.Time, now time.Time) rfc3339.Time {
+func nextUpdatedAt(before rfc3339.Time, now time.Time) rfc3339.Time {
 	now = now.Truncate(time.Millisecond)
 	if now.Before(before.Std()) {
 		return before
@@ -241,13 +241,15 @@ func moved(before rfc3339.Time, now time.Time) rfc3339.Time {
 	return rfc3339.Time(now)
 }
 
-// notFound is the error of a record that does not exist.
-func notFound(what string) error { return problem.New(problem.NotFound, "there is no such %s", what) }
+// notFoundError is the error of a record that does not exist.
+func notFoundError(what string) error {
+	return problem.New(problem.NotFound, "there is no such %s", what)
+}
 
-// found turns the absence of a row into notFound.
-func found(err error, what string) error {
+// wrapReadError turns the absence of a row into notFound.
+func wrapReadError(err error, what string) error {
 	if errors.Is(err, db.ErrNoRows) {
-		return notFound(what)
+		return notFoundError(what)
 	}
 	if err != nil {
 		return fmt.Errorf("read a %s: %w", what, err)
@@ -263,8 +265,8 @@ func conflict(code, format string, args ...any) *problem.Error {
 	return e
 }
 
-// exists is the refusal of a second record with what must be unique.
-func exists(member string) error {
+// alreadyExistsError is the refusal of a second record with what must be unique.
+func alreadyExistsError(member string) error {
 	e := problem.New(problem.Conflict, "there is one with this %s already", member)
 	e.Code, e.Details = "already_exists", map[string]any{"member": member}
 	return e
@@ -272,12 +274,12 @@ func exists(member string) error {
 
 // Now returns what time it is for an organization.
 func (s *Service) Now(ctx context.Context, q db.Querier, organizationID string) (time.Time, error) {
-	a, err := s.account(ctx, q, time.Now(), organizationID)
+	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 	return a.now, err
 }
 
-// account is what the rules need of an organization.
-type account struct {
+// orgContext is what the rules need of an organization.
+type orgContext struct {
 	id       string
 	settings *Settings // must not be changed
 	revision int64
@@ -285,13 +287,13 @@ type account struct {
 	now      time.Time     // as its clock has it, whole microseconds
 }
 
-// account returns an organization as it is at a real time.
-func (s *Service) account(ctx context.Context, q db.Querier, now time.Time, organizationID string) (account, error) {
-	a := account{id: organizationID}
+// orgContext returns an organization as it is at a real time.
+func (s *Service) orgContext(ctx context.Context, q db.Querier, now time.Time, organizationID string) (orgContext, error) {
+	a := orgContext{id: organizationID}
 	var stamp, offset int64
 	err := q.QueryRow(ctx, "SELECT revision, stamp, clock_offset FROM settings WHERE organization_id = $1", organizationID).Scan(&a.revision, &stamp, &offset)
 	if err != nil {
-		return a, found(err, "fleet")
+		return a, wrapReadError(err, "fleet")
 	}
 	a.offset = time.Duration(offset) * time.Microsecond
 	a.now = now.UTC().Truncate(time.Microsecond).Add(a.offset)

@@ -32,7 +32,7 @@ const maxPositions = 10_000
 // Contains reports whether a point is inside. One on an outer edge is, one on
 // the edge of a hole is not.
 func (a Area) Contains(lng, lat float64) bool {
-	p := gridded(lng, lat)
+	p := toGrid(lng, lat)
 	return slices.ContainsFunc(a.polygons, func(rings polygon) bool {
 		if !rings[0].contains(p) {
 			return false
@@ -150,7 +150,7 @@ func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 		if !(math.Abs(p[0]) <= 180 && math.Abs(p[1]) <= 90) {
 			return nil, r, fmt.Errorf("leaves the world at position %d: longitudes are from -180 to 180, latitudes from -90 to 90", i)
 		}
-		at := gridded(p[0], p[1])
+		at := toGrid(p[0], p[1])
 		if n := len(r.points); n > 0 {
 			if r.points[n-1] == at {
 				continue

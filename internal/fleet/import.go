@@ -138,8 +138,8 @@ type Imported struct {
 //
 // The error is Invalid with the faults of all records, each with its path, such
 // as customers.12.email.
-func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, f File, by By) (Imported, error) {
-	im := importing{s: s, tx: tx, organizationID: organizationID, by: by,
+func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, f File, by Actor) (Imported, error) {
+	im := importRun{s: s, tx: tx, organizationID: organizationID, by: by,
 		subaccounts: map[string]string{}, types: map[string]string{}, plans: map[string]string{}}
 	for _, step := range []func(context.Context, *File) error{im.importSubaccounts, im.importTypes, im.importPlans, im.finish, im.importCustomers, im.importZones, im.importVehicles, im.archive} {
 		if err := step(ctx, &f); err != nil {
@@ -161,14 +161,14 @@ func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, 
 	})
 }
 
-// importing is an import under way. What is wrong with a record is noted, and
+// importRun is an import under way. What is wrong with a record is noted, and
 // something else put in its place, so that what refers to it can be checked; it
 // all comes to nothing in the end.
-type importing struct {
+type importRun struct {
 	s              *Service
 	tx             *db.Tx
 	organizationID string
-	by             By
+	by             Actor
 	faults         problem.Validation
 	made           Imported
 
@@ -187,31 +187,31 @@ type incoming struct {
 	path string
 }
 
-// actual returns what an id of the file stands for.
-func actual(ids map[string]string, id string) string {
+// resolveID returns what an id of the file stands for.
+func resolveID(ids map[string]string, id string) string {
 	if now, ok := ids[id]; ok {
 		return now
 	}
 	return id
 }
 
-func (im *importing) home(id string) string {
+func (im *importRun) home(id string) string {
 	if id == "" {
 		return im.only
 	}
-	return actual(im.subaccounts, id)
+	return resolveID(im.subaccounts, id)
 }
 
 // fail notes what is wrong with a record, and returns what is wrong beyond that.
-func (im *importing) fail(path string, err error) error {
+func (im *importRun) fail(path string, err error) error {
 	if err == nil || within(&im.faults, path, err) {
 		return nil
 	}
 	return fmt.Errorf("import %s: %w", path, err)
 }
 
-// twice notes ids that are given more than once, of a list.
-func twice[T any](im *importing, name string, list []T, id func(*T) string) {
+// checkDuplicates notes ids that are given more than once, of a list.
+func checkDuplicates[T any](im *importRun, name string, list []T, id func(*T) string) {
 	seen := make(map[string]bool, len(list))
 	for i := range list {
 		if at := id(&list[i]); at != "" {
@@ -223,8 +223,8 @@ func twice[T any](im *importing, name string, list []T, id func(*T) string) {
 	}
 }
 
-// present returns which of some ids the organization has in a table.
-func (im *importing) present(ctx context.Context, table string, ids []string) (map[string]bool, error) {
+// existingIDs returns which of some ids the organization has in a table.
+func (im *importRun) existingIDs(ctx context.Context, table string, ids []string) (map[string]bool, error) {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 	if len(ids) == 0 {
 		return nil, nil
@@ -250,9 +250,9 @@ func idsOf[T any](list []T, id func(*T) string) []string {
 	return ids
 }
 
-func (im *importing) importSubaccounts(ctx context.Context, f *File) error {
+func (im *importRun) importSubaccounts(ctx context.Context, f *File) error {
 	id := func(sub *Subaccount) string { return sub.ID }
-	twice(im, "subaccounts", f.Subaccounts, id)
+	checkDuplicates(im, "subaccounts", f.Subaccounts, id)
 	there, err := im.s.SubaccountIDs(ctx, im.tx, im.organizationID)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (im *importing) importSubaccounts(ctx context.Context, f *File) error {
 }
 
 // importTypes adds the vehicle types, without the plans that they name.
-func (im *importing) importTypes(ctx context.Context, f *File) error {
+func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	im.incoming = map[string][]incoming{}
 	note := func(home string, t VehicleType, path string) {
 		if _, ok := im.incoming[home]; !ok {
@@ -311,7 +311,7 @@ func (im *importing) importTypes(ctx context.Context, f *File) error {
 		path := "vehicle_types." + strconv.Itoa(i)
 		home := im.home(t.SubaccountID)
 		var v problem.Validation
-		if _, err := im.s.home(ctx, im.tx, &v, im.organizationID, home); err != nil {
+		if _, err := im.s.subaccountForNew(ctx, im.tx, &v, im.organizationID, home); err != nil {
 			return err
 		}
 		if err := im.fail(path, v.Err()); err != nil {
@@ -374,7 +374,7 @@ func (im *importing) importTypes(ctx context.Context, f *File) error {
 
 // failTypes is fail for a change of a subaccount at a path, whose vehicle types
 // from had on are those that were added.
-func (im *importing) failTypes(err error, path string, had int, added []incoming) error {
+func (im *importRun) failTypes(err error, path string, had int, added []incoming) error {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || len(e.Issues) == 0 {
 		return im.fail(path, err)
@@ -392,27 +392,27 @@ func (im *importing) failTypes(err error, path string, had int, added []incoming
 	return nil
 }
 
-// realTypes returns ids of vehicle types as they are.
-func (im *importing) realTypes(ids []string) []string {
+// resolveTypes returns ids of vehicle types as they are.
+func (im *importRun) resolveTypes(ids []string) []string {
 	now := slices.Clone(ids)
 	for i := range now {
-		now[i] = actual(im.types, now[i])
+		now[i] = resolveID(im.types, now[i])
 	}
 	return now
 }
 
-func (im *importing) realRules(rules []Rule) []Rule {
+func (im *importRun) resolveRules(rules []Rule) []Rule {
 	now := slices.Clone(rules)
 	for i := range now {
-		now[i].VehicleTypeIDs = im.realTypes(now[i].VehicleTypeIDs)
+		now[i].VehicleTypeIDs = im.resolveTypes(now[i].VehicleTypeIDs)
 	}
 	return now
 }
 
-func (im *importing) importPlans(ctx context.Context, f *File) error {
+func (im *importRun) importPlans(ctx context.Context, f *File) error {
 	id := func(p *FilePlan) string { return p.ID }
-	twice(im, "pricing_plans", f.Plans, id)
-	there, err := im.present(ctx, "plans", idsOf(f.Plans, id))
+	checkDuplicates(im, "pricing_plans", f.Plans, id)
+	there, err := im.existingIDs(ctx, "plans", idsOf(f.Plans, id))
 	if err != nil {
 		return err
 	}
@@ -422,7 +422,7 @@ func (im *importing) importPlans(ctx context.Context, f *File) error {
 			continue
 		}
 		n := p.NewPlan
-		n.SubaccountID, n.VehicleTypeIDs = im.home(n.SubaccountID), im.realTypes(n.VehicleTypeIDs)
+		n.SubaccountID, n.VehicleTypeIDs = im.home(n.SubaccountID), im.resolveTypes(n.VehicleTypeIDs)
 		made, err := im.s.createPlan(ctx, im.tx, im.organizationID, n)
 		if err != nil {
 			if err := im.fail("pricing_plans."+strconv.Itoa(i), err); err != nil {
@@ -444,7 +444,7 @@ func (im *importing) importPlans(ctx context.Context, f *File) error {
 
 // finish gives the new subaccounts and vehicle types what refers to what was made
 // after them.
-func (im *importing) finish(ctx context.Context, f *File) error {
+func (im *importRun) finish(ctx context.Context, f *File) error {
 	path := map[string]string{}
 	for i := range f.Subaccounts {
 		sub := &f.Subaccounts[i]
@@ -458,8 +458,8 @@ func (im *importing) finish(ctx context.Context, f *File) error {
 			alerts[j].ID = ""
 		}
 		c := SubaccountChange{
-			GlobalRules: optional.Of(im.realRules(sub.GlobalRules)), GBFS: optional.Of(sub.GBFS), Alerts: optional.Of(alerts),
-			DefaultPricingPlanID: optional.Of(Text(actual(im.plans, string(sub.DefaultPricingPlanID)))),
+			GlobalRules: optional.Of(im.resolveRules(sub.GlobalRules)), GBFS: optional.Of(sub.GBFS), Alerts: optional.Of(alerts),
+			DefaultPricingPlanID: optional.Of(NullString(resolveID(im.plans, string(sub.DefaultPricingPlanID)))),
 		}
 		if sub.Status != "" && sub.Status != subaccountArchived {
 			c.Status = optional.Of(sub.Status)
@@ -479,7 +479,7 @@ func (im *importing) finish(ctx context.Context, f *File) error {
 }
 
 // archive archives the new subaccounts that are to be, now that all is in them.
-func (im *importing) archive(ctx context.Context, f *File) error {
+func (im *importRun) archive(ctx context.Context, f *File) error {
 	for i := range f.Subaccounts {
 		home, isNew := im.subaccounts[f.Subaccounts[i].ID]
 		if !isNew || f.Subaccounts[i].Status != subaccountArchived {
@@ -493,7 +493,7 @@ func (im *importing) archive(ctx context.Context, f *File) error {
 }
 
 // change changes a subaccount, and its new vehicle types to have their plans.
-func (im *importing) change(ctx context.Context, home, path string, c SubaccountChange) error {
+func (im *importRun) change(ctx context.Context, home, path string, c SubaccountChange) error {
 	sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
 	if problem.Of(err) == problem.NotFound {
 		return nil // noted
@@ -505,7 +505,7 @@ func (im *importing) change(ctx context.Context, home, path string, c Subaccount
 	had := len(list) - len(added)
 	for i, t := range added {
 		if had >= 0 {
-			list[had+i].DefaultPricingPlanID = Text(actual(im.plans, string(t.DefaultPricingPlanID)))
+			list[had+i].DefaultPricingPlanID = NullString(resolveID(im.plans, string(t.DefaultPricingPlanID)))
 		}
 	}
 	c.VehicleTypes = optional.Of(list)
@@ -516,10 +516,10 @@ func (im *importing) change(ctx context.Context, home, path string, c Subaccount
 	return nil
 }
 
-func (im *importing) importCustomers(ctx context.Context, f *File) error {
+func (im *importRun) importCustomers(ctx context.Context, f *File) error {
 	id := func(c *FileCustomer) string { return c.ID }
-	twice(im, "customers", f.Customers, id)
-	there, err := im.present(ctx, "customers", idsOf(f.Customers, id))
+	checkDuplicates(im, "customers", f.Customers, id)
+	there, err := im.existingIDs(ctx, "customers", idsOf(f.Customers, id))
 	if err != nil {
 		return err
 	}
@@ -539,10 +539,10 @@ func (im *importing) importCustomers(ctx context.Context, f *File) error {
 	return nil
 }
 
-func (im *importing) importZones(ctx context.Context, f *File) error {
+func (im *importRun) importZones(ctx context.Context, f *File) error {
 	id := func(z *FileZone) string { return z.ID }
-	twice(im, "zones", f.Zones, id)
-	there, err := im.present(ctx, "zones", idsOf(f.Zones, id))
+	checkDuplicates(im, "zones", f.Zones, id)
+	there, err := im.existingIDs(ctx, "zones", idsOf(f.Zones, id))
 	if err != nil {
 		return err
 	}
@@ -551,7 +551,7 @@ func (im *importing) importZones(ctx context.Context, f *File) error {
 		if there[f.Zones[i].ID] {
 			continue
 		}
-		n.SubaccountID, n.Rules = im.home(n.SubaccountID), im.realRules(n.Rules)
+		n.SubaccountID, n.Rules = im.home(n.SubaccountID), im.resolveRules(n.Rules)
 		if _, err := im.s.createZone(ctx, im.tx, im.organizationID, n); err != nil {
 			if err := im.fail("zones."+strconv.Itoa(i), err); err != nil {
 				return err
@@ -562,10 +562,10 @@ func (im *importing) importZones(ctx context.Context, f *File) error {
 	return nil
 }
 
-func (im *importing) importVehicles(ctx context.Context, f *File) error {
+func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 	id := func(v *FileVehicle) string { return v.ID }
-	twice(im, "vehicles", f.Vehicles, id)
-	there, err := im.present(ctx, "vehicles", idsOf(f.Vehicles, id))
+	checkDuplicates(im, "vehicles", f.Vehicles, id)
+	there, err := im.existingIDs(ctx, "vehicles", idsOf(f.Vehicles, id))
 	if err != nil {
 		return err
 	}
@@ -575,7 +575,7 @@ func (im *importing) importVehicles(ctx context.Context, f *File) error {
 			continue
 		}
 		n.State = importedState(&n)
-		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), actual(im.types, n.VehicleTypeID), Text(actual(im.plans, string(n.PricingPlanID)))
+		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), resolveID(im.types, n.VehicleTypeID), NullString(resolveID(im.plans, string(n.PricingPlanID)))
 		resting := n.State == NonOperational && n.Location != nil
 		n.State = arriving(n.State, n.Location)
 		made, err := im.s.CreateVehicle(ctx, im.tx, im.organizationID, n, im.by)
@@ -607,7 +607,7 @@ func arriving(state VehicleState, location *Position) VehicleState {
 }
 
 // rest takes a vehicle out of service that was so where it comes from.
-func (im *importing) rest(ctx context.Context, id string) error {
+func (im *importRun) rest(ctx context.Context, id string) error {
 	v, err := im.s.LockVehicle(ctx, im.tx, im.organizationID, id)
 	if err != nil {
 		return err

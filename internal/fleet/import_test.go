@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-var byUser = fleet.By{Type: "user", ID: "user-1"}
+var byUser = fleet.Actor{Type: "user", ID: "user-1"}
 
 // goodFile refers to its own records by names of its own.
 const goodFile = `{

@@ -147,7 +147,7 @@ func TestFarBounds(t *testing.T) {
 	count := func(q RideQuery) int {
 		t.Helper()
 		q.Box, q.Limit = &Box{-180, -90, 180, 90}, 100
-		docs, _, err := s.FindRides(t.Context(), d, testOrg, q)
+		docs, _, err := s.ListRides(t.Context(), d, testOrg, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestRidesMoveAtTheSameTime(t *testing.T) {
 	g.Go(func() error { // each ride that began is listed once, whoever moves it
 		for changing.Err() == nil {
 			seen := make(map[string]bool)
-			err := nodes[0].EachRide(ctx, testOrg, RideQuery{Box: &box}, func(d *Doc) error {
+			err := nodes[0].EachRide(ctx, testOrg, RideQuery{Box: &box}, func(d *Record) error {
 				if seen[d.ID] {
 					return fmt.Errorf("%s is listed twice", d.ID)
 				}
@@ -357,7 +357,7 @@ func TestRidesMoveAtTheSameTime(t *testing.T) {
 			if is.StartLocation == nil && was.StartLocation != nil {
 				continue // where a ride began it began
 			}
-			is.Head, is.CreatedAt, is.revision, is.vehicleTypeID = was.Head, was.CreatedAt, was.revision+1, was.vehicleTypeID
+			is.RecordHeader, is.CreatedAt, is.revision, is.vehicleTypeID = was.RecordHeader, was.CreatedAt, was.revision+1, was.vehicleTypeID
 			var err error
 			if is.doc, err = encode(is); err != nil {
 				return err
@@ -408,7 +408,7 @@ func TestNothingStays(t *testing.T) {
 			t.Errorf("%s: %d rows are left, %v", table, n, err)
 		}
 	}
-	docs, _, err := s.FindRides(t.Context(), d, testOrg, RideQuery{Box: &Box{-180, -90, 180, 90}})
+	docs, _, err := s.ListRides(t.Context(), d, testOrg, RideQuery{Box: &Box{-180, -90, 180, 90}})
 	if err != nil || len(docs) > 0 {
 		t.Errorf("got %d rides, %v; want none", len(docs), err)
 	}
@@ -446,7 +446,7 @@ func TestDamagedTile(t *testing.T) {
 			}
 			mustWrite(t, d, damage)
 			list := func() error {
-				return s.EachRide(t.Context(), testOrg, RideQuery{Box: &Box{13, 52, 14, 53}}, func(*Doc) error { return nil })
+				return s.EachRide(t.Context(), testOrg, RideQuery{Box: &Box{13, 52, 14, 53}}, func(*Record) error { return nil })
 			}
 			if err := list(); !errors.Is(err, errTile) {
 				t.Errorf("a list: got %v, want %v", err, errTile)
@@ -455,7 +455,7 @@ func TestDamagedTile(t *testing.T) {
 			mustWrite(t, d, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ('zzz', 1, 1, 0, '{}')")
 			mustWrite(t, d, "INSERT INTO untiled_rides SELECT 'zzz', start_cell, id, revision, subaccount_id, status, trip_type, pricing_plan_id, payment_status, start_zone_id, "+
 				"updated_at, started_at, ended_at, total_amount, duration_seconds FROM untiled_rides")
-			if err := s.pack(t.Context()); !errors.Is(err, errTile) {
+			if err := s.packPending(t.Context()); !errors.Is(err, errTile) {
 				t.Errorf("moving rides: got %v, want %v", err, errTile)
 			}
 			if err := list(); !errors.Is(err, errTile) {
@@ -480,7 +480,7 @@ func TestFreshLists(t *testing.T) {
 	for _, status := range []RideStatus{Reserved, Active, Paused, Completed} {
 		r := m.ride()
 		r.Status, r.StartedAt, r.pausedAt, r.DurationSeconds, r.PausedSeconds = status, rfc3339.Time(started), rfc3339.Time{}, 0, 7
-		r.VehicleID, r.CustomerID = "veh_"+string(status), Text("cus_"+status)
+		r.VehicleID, r.CustomerID = "veh_"+string(status), NullString("cus_"+status)
 		r.Metadata = map[string]string{"duration_seconds": "1", "a": `,"paused_seconds":9,`, "paused_seconds": "3"}
 		if status == Paused {
 			r.pausedAt = rfc3339.Time(started.Add(time.Minute))
@@ -489,7 +489,7 @@ func TestFreshLists(t *testing.T) {
 		f.ride(r)
 	}
 	f.flush()
-	check := func(doc *Doc) error {
+	check := func(doc *Record) error {
 		var got Ride
 		if err := json.Unmarshal(doc.JSON, &got); err != nil {
 			return err
@@ -506,7 +506,7 @@ func TestFreshLists(t *testing.T) {
 		delete(rides, doc.ID)
 		return nil
 	}
-	docs, _, err := s.FindRides(t.Context(), d, testOrg, RideQuery{})
+	docs, _, err := s.ListRides(t.Context(), d, testOrg, RideQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

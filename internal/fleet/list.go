@@ -53,8 +53,8 @@ const (
 	maxExport = time.Hour
 )
 
-// key is what a list can be sorted by.
-type key struct {
+// sortKey is what a list can be sorted by.
+type sortKey struct {
 	column string // NULL comes last; empty: id
 	text   bool
 	always bool // it is never NULL
@@ -97,8 +97,8 @@ func (f *filter) text(st *statement) string {
 	return f.column + " IN (" + strings.Join(places, ", ") + ")"
 }
 
-// raw is text with what makes an index usable.
-func (f *filter) raw(st *statement) string {
+// indexedText is text with what makes an index usable.
+func (f *filter) indexedText(st *statement) string {
 	if f.where == "" {
 		return f.text(st)
 	}
@@ -108,60 +108,62 @@ func (f *filter) raw(st *statement) string {
 // ordered reports whether its index has those that meet it in the order of ids.
 func (f *filter) ordered() bool { return f.index && f.values != nil && len(f.values) <= 16 }
 
-// search is one list, or a page of it.
-type search struct {
-	ctx          context.Context
-	q            db.Querier
-	pace         pace
-	organization string
-	table        string
-	cell         string   // its column; empty: there is none
-	onCells      []string // what else its index has, beside ids
-	cellOn       []string // by which columns there are indexes that end with it
-	onRegion     []string // what is in order in an index of regions; empty: ids
-	alongRegion  []string // what else that of ids has
-	inRegion     []string // by which columns there are indexes of regions
-	rare         rare
-	sizes        *cache[size] // what sets had lately
-	rides        bool
-	layers       *layerCache // of rides; nil: there are none
-	tiling       tiling      // likewise
-	only         string      // what else is true of those that are looked for, so that an index of theirs is taken
-	now          time.Time   // of the organization's clock
+// listQuery is one list, or a page of it.
+type listQuery struct {
+	ctx            context.Context
+	q              db.Querier
+	budget         scanBudget
+	organization   string
+	table          string
+	cell           string   // its column; empty: there is none
+	onCells        []string // what else its index has, beside ids
+	cellOn         []string // by which columns there are indexes that end with it
+	onRegion       []string // what is in order in an index of regions; empty: ids
+	alongRegion    []string // what else that of ids has
+	inRegion       []string // by which columns there are indexes of regions
+	rare           partialIndex
+	rowCounts      *cache[rowCount] // what sets had lately
+	rides          bool
+	layers         *layerCache // of rides; nil: there are none
+	tiling         tiling      // likewise
+	indexCondition string      // what else is true of those that are looked for, so that an index of theirs is taken
+	now            time.Time   // of the organization's clock
 
 	filters     []filter
 	extra       []func(st *statement) string // conditions that no index has
 	first, last string                       // ids are from first on and before last; empty: any
-	never       bool                         // nothing meets the filters
+	empty       bool                         // nothing meets the filters
 	spatial     bool                         // only what is in rects
 	rects       []rect
 	inside      func(lat, lng int64) bool // exactly, beyond rects; nil: all are
 	near        *Near
-	key         key
+	key         sortKey
 	descending  bool
 	byDistance  bool
 	allNull     bool // nothing that meets the filters has a value
 	after       *Cursor
-	accept      func(d *Doc) (bool, error) // what only documents say; nil: all are
+	accept      func(d *Record) (bool, error) // what only documents say; nil: all are
 
-	docs    map[string]Doc // that were read when their records were found
-	null    bool           // those without a value are looked for now
-	counted map[int]size   // by set
+	docs    map[string]Record // that were read when their records were found
+	null    bool              // those without a value are looked for now
+	counted map[int]rowCount  // by set
 }
 
-// rare is an index of regions by a column, in the order of ids then, of the rows
+// partialIndex is an index of regions by a column, in the order of ids then, of the rows
 // where it has none of the values that most have.
-type rare struct {
+type partialIndex struct {
 	column string // empty: there is none
 	common []string
 	others []string // what else it has, beside the cell
 }
 
 // where is the condition of the index, as it was made.
-func (r *rare) where() string { return r.column + " NOT IN ('" + strings.Join(r.common, "', '") + "')" }
+func (r *partialIndex) where() string {
+	return r.column + " NOT IN ('" + strings.Join(r.common, "', '") + "')"
+}
 
-// size is how many rows a set has, as far as it was counted.
-type size struct {
+// rowCount is how many rows a set has, as far as it was counted.
+type rowCount struct {
 	rows  int
 	bound int // rows is exact if it is less
 }
@@ -187,14 +189,14 @@ func (st *statement) arg(v any) string {
 
 func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
 
-// hide adds a condition for what an index at hand finds: one that the engines do not
+// andUnindexed adds a condition for what an index at hand finds: one that the engines do not
 // look up in another, and of which they work out no more than they need.
-func (st *statement) hide(condition string) {
+func (st *statement) andUnindexed(condition string) {
 	st.addf(" AND CASE WHEN %s THEN TRUE ELSE FALSE END", condition)
 }
 
-// equal adds a filter of equality; no values: none.
-func (s *search) equal(column string, values []string, index bool, where string) {
+// whereEqual adds a filter of equality; no values: none.
+func (s *listQuery) whereEqual(column string, values []string, index bool, where string) {
 	if len(values) > 0 {
 		values = slices.Clone(values)
 		slices.Sort(values)
@@ -202,17 +204,17 @@ func (s *search) equal(column string, values []string, index bool, where string)
 	}
 }
 
-// during adds a filter of a time.
-func (s *search) during(column string, r period.Range, where string) {
+// whereTime adds a filter of a time.
+func (s *listQuery) whereTime(column string, r period.Range, where string) {
 	if !r.Whole() {
 		first, last := r.Micros()
 		s.filters = append(s.filters, filter{column: column, low: first, high: last, index: true, where: where})
-		s.never = s.never || first > last
+		s.empty = s.empty || first > last
 	}
 }
 
-// among adds a filter of a number.
-func (s *search) among(column string, r Integers, where string) {
+// whereInteger adds a filter of a number.
+func (s *listQuery) whereInteger(column string, r Integers, where string) {
 	if r.Low != nil || r.High != nil {
 		f := filter{column: column, low: math.MinInt64, high: math.MaxInt64, index: true, where: where}
 		if r.Low != nil {
@@ -222,17 +224,17 @@ func (s *search) among(column string, r Integers, where string) {
 			f.high = *r.High
 		}
 		s.filters = append(s.filters, f)
-		s.never = s.never || f.low > f.high
+		s.empty = s.empty || f.low > f.high
 	}
 }
 
-// created limits the ids to those of some time.
-func (s *search) created(prefix string, r period.Range) {
+// whereCreated limits the ids to those of some time.
+func (s *listQuery) whereCreated(prefix string, r period.Range) {
 	if r.Whole() {
 		return
 	}
 	first, last := r.Micros()
-	s.never = s.never || first > last
+	s.empty = s.empty || first > last
 	s.first, s.last = prefix+"_", ""
 	if first > math.MinInt64 {
 		s.first = idsFrom(prefix, time.UnixMicro(first))
@@ -242,27 +244,27 @@ func (s *search) created(prefix string, r period.Range) {
 	}
 }
 
-// of limits a list to subaccounts: those that may be seen, nil for all, and of
+// whereSubaccounts limits a list to subaccounts: those that may be seen, nil for all, and of
 // these the ones that were asked for, none for all.
-func (s *search) of(may, asked []string) {
+func (s *listQuery) whereSubaccounts(may, asked []string) {
 	list := asked
 	if may != nil {
 		list = may
 		if len(asked) > 0 {
 			list = slices.DeleteFunc(slices.Clone(may), func(id string) bool { return !slices.Contains(asked, id) })
 		}
-		s.never = s.never || len(list) == 0
+		s.empty = s.empty || len(list) == 0
 	}
-	s.equal("subaccount_id", list, true, "")
+	s.whereEqual("subaccount_id", list, true, "")
 }
 
-// within limits a list to rects, beside what it was limited to before.
-func (s *search) within(rects []rect) {
+// whereWithin limits a list to rects, beside what it was limited to before.
+func (s *listQuery) whereWithin(rects []rect) {
 	if s.spatial {
 		var both []rect
 		for _, a := range s.rects {
 			for _, b := range rects {
-				if c, ok := a.cut(b); ok {
+				if c, ok := a.intersect(b); ok {
 					both = append(both, c)
 				}
 			}
@@ -272,24 +274,24 @@ func (s *search) within(rects []rect) {
 	s.spatial, s.rects = true, nil
 	for _, r := range rects {
 		// A small box can be between two positions: they are whole millionths of a degree.
-		if r, ok := r.cut(world); ok {
+		if r, ok := r.intersect(world); ok {
 			s.rects = append(s.rects, r)
 		}
 	}
-	s.never = s.never || len(s.rects) == 0
+	s.empty = s.empty || len(s.rects) == 0
 }
 
-// also adds a test of positions.
-func (s *search) also(inside func(lat, lng int64) bool) {
+// wherePosition adds a test of positions.
+func (s *listQuery) wherePosition(inside func(lat, lng int64) bool) {
 	before := s.inside
 	s.inside = func(lat, lng int64) bool { return (before == nil || before(lat, lng)) && inside(lat, lng) }
 }
 
-// around limits a list to what is near a point.
-func (s *search) around(n *Near) {
+// whereNear limits a list to what is near a point.
+func (s *listQuery) whereNear(n *Near) {
 	s.near = n
-	s.within(n.rects(n.RadiusMeters))
-	s.also(func(lat, lng int64) bool { return n.distance(lat, lng) <= n.RadiusMeters })
+	s.whereWithin(n.rects(n.RadiusMeters))
+	s.wherePosition(func(lat, lng int64) bool { return n.distance(lat, lng) <= n.RadiusMeters })
 }
 
 func (n *Near) distance(lat, lng int64) float64 {
@@ -380,16 +382,16 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return fn(q)
 }
 
-// find runs one page of a search, which begin prepares over the snapshot.
-func (s *Service) find(ctx context.Context, q db.Querier, limit int, begin func(q db.Querier) (*search, error)) ([]Doc, *Cursor, error) {
-	var docs []Doc
+// listPage runs one page of a search, which begin prepares over the snapshot.
+func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin func(q db.Querier) (*listQuery, error)) ([]Record, *Cursor, error) {
+	var docs []Record
 	var next *Cursor
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
 		f, err := begin(q)
 		if err != nil {
 			return err
 		}
-		f.pace, f.sizes = s.pace, &s.sizes
+		f.budget, f.rowCounts = s.budget, &s.rowCounts
 		docs, next, err = f.page(cmp.Or(limit, defaultPage))
 		return err
 	})
@@ -399,9 +401,9 @@ func (s *Service) find(ctx context.Context, q db.Querier, limit int, begin func(
 	return docs, next, nil
 }
 
-// each calls fn with the documents of a search, which begin prepares over a snapshot
+// eachRecord calls fn with the documents of a search, which begin prepares over a snapshot
 // that may last as long as an export.
-func (s *Service) each(ctx context.Context, begin func(ctx context.Context, q db.Querier) (*search, error), fn func(*Doc) error) error {
+func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context, q db.Querier) (*listQuery, error), fn func(*Record) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
 	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
@@ -410,18 +412,18 @@ func (s *Service) each(ctx context.Context, begin func(ctx context.Context, q db
 			if err != nil {
 				return err
 			}
-			f.pace, f.sizes = s.pace, &s.sizes
+			f.budget, f.rowCounts = s.budget, &s.rowCounts
 			return f.each(fn)
 		})
 	})
 }
 
 // page returns some records, and where the next ones begin; nil after the last.
-func (s *search) page(limit int) ([]Doc, *Cursor, error) {
+func (s *listQuery) page(limit int) ([]Record, *Cursor, error) {
 	if s.accept != nil {
 		return s.acceptedPage(limit)
 	}
-	found, err := s.find(limit + 1)
+	found, err := s.findCandidates(limit + 1)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -430,21 +432,21 @@ func (s *search) page(limit int) ([]Doc, *Cursor, error) {
 		found = found[:limit]
 		next = s.cursor(&found[limit-1])
 	}
-	docs, err := s.load(found)
+	docs, err := s.loadRecords(found)
 	return docs, next, err
 }
 
 // acceptedPage is page where documents are tested, too. It ends when one more is
 // accepted than the page has, so that there is a next one only if it has something.
-func (s *search) acceptedPage(limit int) ([]Doc, *Cursor, error) {
-	var page []Doc
+func (s *listQuery) acceptedPage(limit int) ([]Record, *Cursor, error) {
+	var page []Record
 	var next *Cursor // after the last of page
 	for {
-		found, err := s.find(limit + 1)
+		found, err := s.findCandidates(limit + 1)
 		if err != nil {
 			return nil, nil, err
 		}
-		docs, err := s.load(found)
+		docs, err := s.loadRecords(found)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -467,7 +469,7 @@ func (s *search) acceptedPage(limit int) ([]Doc, *Cursor, error) {
 }
 
 // cursor is the one after c.
-func (s *search) cursor(c *candidate) *Cursor {
+func (s *listQuery) cursor(c *candidate) *Cursor {
 	if s.byDistance {
 		return &Cursor{Value: strconv.FormatFloat(c.distance, 'g', -1, 64), ID: c.id}
 	}
@@ -481,7 +483,7 @@ func (s *search) cursor(c *candidate) *Cursor {
 }
 
 // value returns what a cursor says as what the column has.
-func (s *search) value(c *Cursor) (any, error) {
+func (s *listQuery) value(c *Cursor) (any, error) {
 	if s.key.text {
 		return c.Value, nil
 	}

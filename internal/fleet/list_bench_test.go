@@ -60,8 +60,8 @@ func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 		if m.IntN(2000) == 0 {
 			v.VehicleTypeID = "vt_cargo"
 		}
-		v.Head = Head{ID: newID(vehiclePrefix, at, &entropy{m.Uint64()}), Object: "vehicle", SubaccountID: "sub_01KKNTQ222EMQ8K9W39QSAEKF4"}
-		v.Tail = Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(testNow.Add(-time.Duration(m.IntN(1e9)) * time.Microsecond))}
+		v.RecordHeader = RecordHeader{ID: newID(vehiclePrefix, at, &entropy{m.Uint64()}), Object: "vehicle", SubaccountID: "sub_01KKNTQ222EMQ8K9W39QSAEKF4"}
+		v.Timestamps = Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(testNow.Add(-time.Duration(m.IntN(1e9)) * time.Microsecond))}
 		v.LastReportedAt = v.UpdatedAt
 		f.vehicle(v)
 	}
@@ -69,11 +69,11 @@ func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 	for i := range rides {
 		at := start.Add(time.Duration(i) * step).Truncate(time.Millisecond)
 		n := m.IntN(1000)
-		r := &Ride{Status: Completed, TripType: RiderTrip, CustomerID: Text(fmt.Sprintf("cus_%022d", m.IntN(rides/20+1))), VehicleID: fmt.Sprintf("veh_%022d", m.IntN(vehicles+1)),
+		r := &Ride{Status: Completed, TripType: RiderTrip, CustomerID: NullString(fmt.Sprintf("cus_%022d", m.IntN(rides/20+1))), VehicleID: fmt.Sprintf("veh_%022d", m.IntN(vehicles+1)),
 			PricingPlanID: "plan_01KKNTQ5Z2E3PT0YEKQQME4QCM", PricingPlanVersion: new(int64(3)), StartedAt: rfc3339.Time(at.Add(time.Second)), StartLocation: m.city(), EndLocation: m.city(),
-			StartZoneID: Text(fmt.Sprintf("zone_%021d", m.IntN(100))), EndReason: "rider", ParkingCategory: "rack", PaymentStatus: "paid", DistanceMeters: new(int64(m.IntN(9000))),
+			StartZoneID: NullString(fmt.Sprintf("zone_%021d", m.IntN(100))), EndReason: "rider", ParkingCategory: "rack", PaymentStatus: "paid", DistanceMeters: new(int64(m.IntN(9000))),
 			DurationSeconds: int64(60 + m.IntN(3600))}
-		r.Head = Head{ID: newID(ridePrefix, at, &entropy{m.Uint64()}), Object: "ride", SubaccountID: "sub_01KKNTQ222EMQ8K9W39QSAEKF4"}
+		r.RecordHeader = RecordHeader{ID: newID(ridePrefix, at, &entropy{m.Uint64()}), Object: "ride", SubaccountID: "sub_01KKNTQ222EMQ8K9W39QSAEKF4"}
 		ended := at.Add(time.Duration(r.DurationSeconds) * time.Second)
 		r.EndedAt = rfc3339.Time(ended)
 		r.Price = &Price{Currency: "EUR", UnlockAmount: 100, TimeAmount: r.DurationSeconds / 2, TotalAmount: 100 + r.DurationSeconds/2}
@@ -89,9 +89,9 @@ func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 			r.PaymentStatus = "waived"
 		}
 		if i >= rides-rides/1000 {
-			r.Status, r.Price, r.EndedAt, r.VehicleID, r.CustomerID = Active, nil, rfc3339.Time{}, fmt.Sprintf("veh_open_%d", i), Text(fmt.Sprintf("cus_open_%d", i))
+			r.Status, r.Price, r.EndedAt, r.VehicleID, r.CustomerID = Active, nil, rfc3339.Time{}, fmt.Sprintf("veh_open_%d", i), NullString(fmt.Sprintf("cus_open_%d", i))
 		}
-		r.Tail = Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(ended)}
+		r.Timestamps = Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(ended)}
 		f.ride(r)
 	}
 	f.flush()
@@ -170,7 +170,7 @@ func BenchmarkLists(b *testing.B) {
 		shapes = append(shapes, listShape{"vehicles " + name, func(n int, after *Cursor) (*Cursor, error) {
 			q := query(n)
 			q.After = after
-			_, next, err := s.FindVehicles(ctx, s.db, testOrg, q)
+			_, next, err := s.ListVehicles(ctx, s.db, testOrg, q)
 			return next, err
 		}})
 	}
@@ -178,7 +178,7 @@ func BenchmarkLists(b *testing.B) {
 		shapes = append(shapes, listShape{"rides " + name, func(n int, after *Cursor) (*Cursor, error) {
 			q := query(n)
 			q.After = after
-			_, next, err := s.FindRides(ctx, s.db, testOrg, q)
+			_, next, err := s.ListRides(ctx, s.db, testOrg, q)
 			return next, err
 		}})
 	}
@@ -282,7 +282,7 @@ func BenchmarkExport(b *testing.B) {
 			rides, bytes := 0, 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.EachRide(b.Context(), testOrg, RideQuery{Sort: sort}, func(d *Doc) error {
+				if err := s.EachRide(b.Context(), testOrg, RideQuery{Sort: sort}, func(d *Record) error {
 					rides++
 					bytes += len(d.JSON)
 					return nil

@@ -36,34 +36,34 @@ func (q *CustomerQuery) Check(v *problem.Validation) {
 	checkValues(v, "external_id", q.ExternalID)
 }
 
-// FindCustomers is [Service.FindRides] for customers.
-func (s *Service) FindCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Doc, *Cursor, error) {
+// ListCustomers is [Service.ListRides] for customers.
+func (s *Service) ListCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Record, *Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
-	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return searchCustomers(ctx, q, organizationID, &query), nil })
+	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return customerListQuery(ctx, q, organizationID, &query), nil })
 }
 
 // EachCustomer is [Service.EachRide] for customers.
-func (s *Service) EachCustomer(ctx context.Context, organizationID string, query CustomerQuery, fn func(*Doc) error) error {
+func (s *Service) EachCustomer(ctx context.Context, organizationID string, query CustomerQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(&query); err != nil {
 		return err
 	}
-	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
-		return searchCustomers(ctx, q, organizationID, &query), nil
+	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {
+		return customerListQuery(ctx, q, organizationID, &query), nil
 	}, fn)
 }
 
-func searchCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) *search {
-	f := &search{
+func customerListQuery(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) *listQuery {
+	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "customers", after: query.After, descending: query.Sort.Descending,
 	}
 	switch query.Sort.Member {
 	case "updated_at":
-		f.key = key{column: "updated_at", always: true}
+		f.key = sortKey{column: "updated_at", always: true}
 	case "name":
-		f.key = key{column: "name", text: true}
+		f.key = sortKey{column: "name", text: true}
 	case "":
 		f.descending = true
 	}
@@ -71,13 +71,13 @@ func searchCustomers(ctx context.Context, q db.Querier, organizationID string, q
 	for i := range emails {
 		emails[i] = strings.ToLower(emails[i])
 	}
-	f.equal("email", emails, true, "")
-	f.equal("phone", query.Phone, true, "")
-	f.equal("external_id", query.ExternalID, true, "")
-	f.equal("status", texts(query.Status), !slices.Contains(query.Status, CustomerActive), "status <> 'active'")
-	f.of(query.Subaccounts, query.Subaccount)
-	f.created(customerPrefix, query.CreatedAt)
-	f.during("updated_at", query.UpdatedAt, "")
-	f.during("last_ride_at", query.LastRideAt, "")
+	f.whereEqual("email", emails, true, "")
+	f.whereEqual("phone", query.Phone, true, "")
+	f.whereEqual("external_id", query.ExternalID, true, "")
+	f.whereEqual("status", texts(query.Status), !slices.Contains(query.Status, CustomerActive), "status <> 'active'")
+	f.whereSubaccounts(query.Subaccounts, query.Subaccount)
+	f.whereCreated(customerPrefix, query.CreatedAt)
+	f.whereTime("updated_at", query.UpdatedAt, "")
+	f.whereTime("last_ride_at", query.LastRideAt, "")
 	return f
 }

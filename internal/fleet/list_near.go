@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// The sizes of the rings that [search.nearest] reads.
+// The sizes of the rings that [listQuery.nearest] reads.
 const (
 	ringRows  = 1000 // or fewer, where all rows are of use
 	ringsRows = 6000 // in all, before a filter's set is read instead
@@ -23,7 +23,7 @@ const (
 // nearest is find in the order of distance: ring by ring of the circle, each as
 // wide as it takes to have some rows in it. Where few meet a filter, it is those
 // that are measured.
-func (s *search) nearest(want int) ([]candidate, error) {
+func (s *listQuery) nearest(want int) ([]candidate, error) {
 	inner, outer := 0.0, s.near.RadiusMeters
 	after := candidate{distance: -1}
 	if s.descending {
@@ -41,7 +41,7 @@ func (s *search) nearest(want int) ([]candidate, error) {
 			inner = d
 		}
 	}
-	s.counted = make(map[int]size)
+	s.counted = make(map[int]rowCount)
 	compare := func(a, b candidate) int {
 		order := cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.id, b.id))
 		if s.descending {
@@ -57,22 +57,22 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	}
 	if inner == 0 && !s.descending {
 		var err error
-		if guess, err = s.guess(size); err != nil {
+		if guess, err = s.estimateArea(size); err != nil {
 			return nil, err
 		}
 	}
 	// A set that is very small comes first, one that is not so small after some rings.
 	for last := false; ; last = true {
-		budget := s.pace[0].set
+		budget := s.budget[0].set
 		if last {
-			budget = s.pace[2].set
+			budget = s.budget[2].set
 		}
-		least, small, err := s.count(budget)
+		least, small, err := s.cheapestSet(budget)
 		if err != nil {
 			return nil, err
 		}
 		if small {
-			if found, err = s.set(least, nil, math.MaxInt); err != nil {
+			if found, err = s.readSet(least, nil, math.MaxInt); err != nil {
 				return nil, err
 			}
 			found = slices.DeleteFunc(found, func(c candidate) bool { return compare(c, after) <= 0 })
@@ -81,12 +81,12 @@ func (s *search) nearest(want int) ([]candidate, error) {
 		for inner <= outer && len(found) < want && (last || passed < ringsRows && rings < maxRings) {
 			low, high, rows := inner, outer, mostRows
 			if rings++; rings <= 2*maxRings {
-				if low, high, rows, err = s.ring(inner, outer, size, guess); err != nil {
+				if low, high, rows, err = s.nextRing(inner, outer, size, guess); err != nil {
 					return nil, err
 				}
 			}
 			guess = (high*high - low*low) * float64(size) / float64(max(rows, size/8))
-			some, err := s.inRing(low, high)
+			some, err := s.readRing(low, high)
 			if err != nil {
 				return nil, err
 			}
@@ -104,7 +104,7 @@ func (s *search) nearest(want int) ([]candidate, error) {
 				// than the ring around this one.
 				wider := min(maxWider, max(2, 1.5*float64(want)/float64(max(1, len(found)))))
 				high, passed = min(outer, high*math.Sqrt(wider)), passed+int(float64(rows)*wider)
-				if some, err = s.inRing(low, high); err != nil {
+				if some, err = s.readRing(low, high); err != nil {
 					return nil, err
 				}
 				found = nil
@@ -125,10 +125,10 @@ func (s *search) nearest(want int) ([]candidate, error) {
 	return found[:min(want, len(found))], nil
 }
 
-// guess returns the area, over pi, of a circle around the point that may have about
+// estimateArea returns the area, over pi, of a circle around the point that may have about
 // size rows; 0 when it does not know. It is as wide as to those that are so many
 // cells away: mostly not much farther than the farthest of as many that are near.
-func (s *search) guess(size int) (float64, error) {
+func (s *listQuery) estimateArea(size int) (float64, error) {
 	cell := cellOf(millionths(s.near.Lat), millionths(s.near.Lng))
 	area := 0.0
 	for _, way := range [...]string{"cell >= $2 ORDER BY cell", "cell <= $2 ORDER BY cell DESC"} {
@@ -149,15 +149,15 @@ func (s *search) guess(size int) (float64, error) {
 	return area, nil
 }
 
-// ring returns the part of the ring between two distances to be read next, and how
+// nextRing returns the part of the ring between two distances to be read next, and how
 // many rows that takes: about as wide as it takes to have size of them, or what is read
 // in vain because few ranges of cells go only roughly around a ring. The area, over
 // pi, is guessed; 0: not yet.
-func (s *search) ring(inner, outer float64, size int, guess float64) (low, high float64, rows int, err error) {
+func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low, high float64, rows int, err error) {
 	count := func(low, high float64, bound int) (int, error) {
 		var st statement
 		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
-		s.from(&st, cellSet, s.about(low, high))
+		s.writeSet(&st, cellSet, s.ringRects(low, high))
 		st.addf(" LIMIT %s) AS c", st.arg(bound))
 		var n int
 		err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n)
@@ -217,13 +217,13 @@ func (s *search) ring(inner, outer float64, size int, guess float64) (low, high 
 	return low, high, bound, nil
 }
 
-// inRing returns the rows about a ring that meet the conditions, in no order; some
+// readRing returns the rows about a ring that meet the conditions, in no order; some
 // are nearer or farther.
-func (s *search) inRing(low, high float64) ([]candidate, error) {
+func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
 	var st statement
 	st.addf("SELECT id, NULL, %s", s.cell)
-	s.from(&st, cellSet, s.about(low, high))
-	s.test(&st, nil, s.onCells, false, false)
+	s.writeSet(&st, cellSet, s.ringRects(low, high))
+	s.writeResidual(&st, nil, s.onCells, false, false)
 	inside := s.inside
 	s.inside = func(lat, lng int64) bool {
 		return slices.ContainsFunc(s.rects, func(r rect) bool { return r.has(lat, lng) }) && inside(lat, lng)
@@ -232,16 +232,16 @@ func (s *search) inRing(low, high float64) ([]candidate, error) {
 	return s.read(&st, math.MaxInt)
 }
 
-// about are rects that hold every position of the list whose distance is between two.
-func (s *search) about(low, high float64) []rect {
-	ring := s.near.between(low, high)
+// ringRects are rects that hold every position of the list whose distance is between two.
+func (s *listQuery) ringRects(low, high float64) []rect {
+	ring := s.near.annulus(low, high)
 	if len(s.rects) > 3 { // too many together
 		return ring
 	}
 	var list []rect
 	for _, a := range ring {
 		for _, b := range s.rects {
-			if c, ok := a.cut(b); ok {
+			if c, ok := a.intersect(b); ok {
 				list = append(list, c)
 			}
 		}
@@ -249,8 +249,8 @@ func (s *search) about(low, high float64) []rect {
 	return list
 }
 
-// between are rects that hold every position whose distance is between two.
-func (n *Near) between(low, high float64) []rect {
+// annulus are rects that hold every position whose distance is between two.
+func (n *Near) annulus(low, high float64) []rect {
 	rects := n.rects(high)
 	// What is surely nearer is left out: a box whose corners are. Away from the
 	// poles they are what is farthest of it.
@@ -262,10 +262,10 @@ func (n *Near) between(low, high float64) []rect {
 	}
 	const rounding = 2e-6
 	lat, lng = lat-rounding, lng-rounding
-	for _, hole := range (Box{wrapped(n.Lng - lng), n.Lat - lat, wrapped(n.Lng + lng), n.Lat + lat}).rects() {
+	for _, hole := range (Box{wrapLongitude(n.Lng - lng), n.Lat - lat, wrapLongitude(n.Lng + lng), n.Lat + lat}).rects() {
 		var left []rect
 		for _, r := range rects {
-			left = append(left, r.without(hole)...)
+			left = append(left, r.subtract(hole)...)
 		}
 		rects = left
 	}

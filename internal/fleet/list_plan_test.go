@@ -103,7 +103,7 @@ func TestListsGoByIndexes(t *testing.T) {
 			} {
 				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
 					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
-					_, next, err := s.FindRides(t.Context(), e, testOrg, q)
+					_, next, err := s.ListRides(t.Context(), e, testOrg, q)
 					return next, err
 				})
 			}
@@ -117,13 +117,13 @@ func TestListsGoByIndexes(t *testing.T) {
 			} {
 				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
 					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
-					_, next, err := s.FindVehicles(t.Context(), e, testOrg, q)
+					_, next, err := s.ListVehicles(t.Context(), e, testOrg, q)
 					return next, err
 				})
 			}
 		}
 		pages("by distance", func(after *Cursor) (*Cursor, error) {
-			_, next, err := s.FindVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &Near{52.5, 13.4, 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
+			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &Near{52.5, 13.4, 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
 			return next, err
 		})
 		for _, member := range []string{"created_at", "updated_at", "name"} {
@@ -132,7 +132,7 @@ func TestListsGoByIndexes(t *testing.T) {
 			} {
 				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
 					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
-					_, next, err := s.FindCustomers(t.Context(), e, testOrg, q)
+					_, next, err := s.ListCustomers(t.Context(), e, testOrg, q)
 					return next, err
 				})
 			}

@@ -50,37 +50,37 @@ func (q *RideQuery) Check(v *problem.Validation) {
 	checkBox(v, q.Box)
 }
 
-// FindRides returns a page of a list of rides, and where the next one begins; nil
+// ListRides returns a page of a list of rides, and where the next one begins; nil
 // after the last. Each page is of one moment, q's where it has one. A ride that
 // stays in the list while the pages are read is on exactly one of them, unless what
 // the list is sorted by changes: then it is where the new value puts it. Errors:
 // Invalid.
-func (s *Service) FindRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Doc, *Cursor, error) {
+func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Record, *Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
-	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return s.searchRides(ctx, q, organizationID, &query) })
+	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return s.rideListQuery(ctx, q, organizationID, &query) })
 }
 
 // EachRide calls fn with every ride of a list, in order, as all of them were at one
 // moment. fn must not keep the document. query's After and Limit do not count. An
 // error of fn ends it and is returned. It may take an hour at most.
-func (s *Service) EachRide(ctx context.Context, organizationID string, query RideQuery, fn func(*Doc) error) error {
+func (s *Service) EachRide(ctx context.Context, organizationID string, query RideQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(&query); err != nil {
 		return err
 	}
-	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
-		return s.searchRides(ctx, q, organizationID, &query)
+	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {
+		return s.rideListQuery(ctx, q, organizationID, &query)
 	}, fn)
 }
 
-func (s *Service) searchRides(ctx context.Context, q db.Querier, organizationID string, query *RideQuery) (*search, error) {
-	a, err := s.account(ctx, q, time.Now(), organizationID)
+func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationID string, query *RideQuery) (*listQuery, error) {
+	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 	if err != nil {
 		return nil, err
 	}
-	f := &search{
+	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true, layers: s.layers, tiling: s.tiling,
 		cellOn: []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
 		now:    a.now, after: query.After, descending: query.Sort.Descending,
@@ -100,31 +100,31 @@ func (s *Service) searchRides(ctx context.Context, q db.Querier, organizationID 
 	open := []RideStatus{Reserved, Active, Paused}
 	switch query.Sort.Member {
 	case "updated_at":
-		f.key = key{column: "updated_at", always: true}
+		f.key = sortKey{column: "updated_at", always: true}
 	case "started_at":
-		f.key = key{column: "started_at", nulls: nulls([]RideStatus{Reserved, Cancelled}, []RideStatus{Reserved})}
+		f.key = sortKey{column: "started_at", nulls: nulls([]RideStatus{Reserved, Cancelled}, []RideStatus{Reserved})}
 	case "ended_at", "total_amount", "duration_seconds":
-		f.key = key{column: query.Sort.Member, nulls: nulls(open, open)}
+		f.key = sortKey{column: query.Sort.Member, nulls: nulls(open, open)}
 	case "":
 		f.descending = true
 	}
-	f.equal("customer_id", query.CustomerID, true, "")
-	f.equal("vehicle_id", query.VehicleID, true, "")
-	f.equal("external_id", query.ExternalID, true, "")
-	f.equal("start_zone_id", query.ZoneID, true, "")
-	f.equal("pricing_plan_id", query.PricingPlanID, true, "")
-	f.equal("status", texts(query.Status), !slices.Contains(query.Status, Completed), "status <> 'completed'")
-	f.equal("trip_type", texts(query.TripType), !slices.Contains(query.TripType, RiderTrip), "trip_type <> 'rider'")
-	f.equal("payment_status", query.PaymentStatus, !slices.Contains(query.PaymentStatus, "not_due"), "payment_status <> 'not_due'")
-	f.of(query.Subaccounts, query.Subaccount)
-	f.created(ridePrefix, query.CreatedAt)
-	f.during("updated_at", query.UpdatedAt, "")
-	f.during("started_at", query.StartedAt, "")
-	f.during("ended_at", query.EndedAt, "")
-	f.among("total_amount", query.TotalAmount, "")
-	f.among("duration_seconds", query.DurationSeconds, "")
+	f.whereEqual("customer_id", query.CustomerID, true, "")
+	f.whereEqual("vehicle_id", query.VehicleID, true, "")
+	f.whereEqual("external_id", query.ExternalID, true, "")
+	f.whereEqual("start_zone_id", query.ZoneID, true, "")
+	f.whereEqual("pricing_plan_id", query.PricingPlanID, true, "")
+	f.whereEqual("status", texts(query.Status), !slices.Contains(query.Status, Completed), "status <> 'completed'")
+	f.whereEqual("trip_type", texts(query.TripType), !slices.Contains(query.TripType, RiderTrip), "trip_type <> 'rider'")
+	f.whereEqual("payment_status", query.PaymentStatus, !slices.Contains(query.PaymentStatus, "not_due"), "payment_status <> 'not_due'")
+	f.whereSubaccounts(query.Subaccounts, query.Subaccount)
+	f.whereCreated(ridePrefix, query.CreatedAt)
+	f.whereTime("updated_at", query.UpdatedAt, "")
+	f.whereTime("started_at", query.StartedAt, "")
+	f.whereTime("ended_at", query.EndedAt, "")
+	f.whereInteger("total_amount", query.TotalAmount, "")
+	f.whereInteger("duration_seconds", query.DurationSeconds, "")
 	if query.Box != nil {
-		f.within(query.Box.rects())
+		f.whereWithin(query.Box.rects())
 	}
 	return f, nil
 }

@@ -57,8 +57,8 @@ type listing struct {
 	descending bool
 	limit      int
 	items      func() []item // that meet the filters, in any order
-	page       func(after *Cursor) ([]Doc, *Cursor, error)
-	each       func(fn func(*Doc) error) error
+	page       func(after *Cursor) ([]Record, *Cursor, error)
+	each       func(fn func(*Record) error) error
 }
 
 // check reads a list to its end, and changes what is in it between the pages.
@@ -70,7 +70,7 @@ func (l *listing) check(t *testing.T, change func()) {
 		return items
 	}
 	var got []item
-	if err := l.each(func(d *Doc) error {
+	if err := l.each(func(d *Record) error {
 		got = append(got, item{id: d.ID, distance: d.Distance})
 		return nil
 	}); err != nil {
@@ -185,7 +185,7 @@ func (m *maker) near() *Near {
 // small makes the steps of lists so small that each of them is taken, and tiles so
 // small that there are many.
 func small(s *Service) {
-	s.pace = pace{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
+	s.budget = scanBudget{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
 	s.tiling = tiling{tile: 8, young: 10, turn: 80, old: 40, home: 64, open: 3, gathered: 20}
 }
 
@@ -239,7 +239,7 @@ func TestVehicleLists(t *testing.T) {
 		}
 		areas := map[string]Area{"zone_a": square, "zone_b": across}
 		for id, a := range areas {
-			z := &Zone{Head: Head{ID: id, SubaccountID: "sub_0"}, Name: id, Type: Parking, Geometry: a}
+			z := &Zone{RecordHeader: RecordHeader{ID: id, SubaccountID: "sub_0"}, Name: id, Type: Parking, Geometry: a}
 			f.zone(z)
 		}
 		var all []*Vehicle
@@ -287,7 +287,7 @@ func TestVehicleLists(t *testing.T) {
 				q.Code = nil
 			}
 			if q.Near == nil && q.Sort.Member == "distance" {
-				if _, _, err := s.FindVehicles(t.Context(), d, testOrg, q); problem.Of(err) != problem.Invalid {
+				if _, _, err := s.ListVehicles(t.Context(), d, testOrg, q); problem.Of(err) != problem.Invalid {
 					t.Fatalf("by distance from nowhere: got %v, want it to be invalid", err)
 				}
 				q.Sort.Member = "code"
@@ -335,11 +335,11 @@ func TestVehicleLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Doc, *Cursor, error) {
+			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
 				q.After = after
-				return s.FindVehicles(t.Context(), d, testOrg, q)
+				return s.ListVehicles(t.Context(), d, testOrg, q)
 			}
-			l.each = func(fn func(*Doc) error) error { return s.EachVehicle(t.Context(), testOrg, q, fn) }
+			l.each = func(fn func(*Record) error) error { return s.EachVehicle(t.Context(), testOrg, q, fn) }
 			l.check(t, change)
 		}
 	})
@@ -445,11 +445,11 @@ func TestRideLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Doc, *Cursor, error) {
+			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
 				q.After = after
-				return s.FindRides(t.Context(), d, testOrg, q)
+				return s.ListRides(t.Context(), d, testOrg, q)
 			}
-			l.each = func(fn func(*Doc) error) error { return s.EachRide(t.Context(), testOrg, q, fn) }
+			l.each = func(fn func(*Record) error) error { return s.EachRide(t.Context(), testOrg, q, fn) }
 			l.check(t, change)
 		}
 	})
@@ -500,11 +500,11 @@ func TestCustomerLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Doc, *Cursor, error) {
+			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
 				q.After = after
-				return s.FindCustomers(t.Context(), d, testOrg, q)
+				return s.ListCustomers(t.Context(), d, testOrg, q)
 			}
-			l.each = func(fn func(*Doc) error) error { return s.EachCustomer(t.Context(), testOrg, q, fn) }
+			l.each = func(fn func(*Record) error) error { return s.EachCustomer(t.Context(), testOrg, q, fn) }
 			l.check(t, change)
 		}
 	})
@@ -518,7 +518,7 @@ func TestZoneLists(t *testing.T) {
 		bounds := make(map[string]plain)
 		add := func() {
 			z := &Zone{Type: pick(m, Parking, NoParking, Slow), Priority: int64(m.IntN(5)), Name: fmt.Sprintf("z%d", m.IntN(20))}
-			z.Head, z.Tail = m.head(zonePrefix)
+			z.RecordHeader, z.Timestamps = m.head(zonePrefix)
 			b := plain{pick(m, -180, 13.3, 13.4, 179.9), pick(m, -1.0, 52.4, 52.5), 0, 0}
 			b.maxLng, b.maxLat = min(180, b.minLng+m.Float64()*0.2), b.minLat+m.Float64()*0.2
 			var err error
@@ -581,11 +581,11 @@ func TestZoneLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Doc, *Cursor, error) {
+			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
 				q.After = after
-				return s.FindZones(t.Context(), d, testOrg, q)
+				return s.ListZones(t.Context(), d, testOrg, q)
 			}
-			l.each = func(fn func(*Doc) error) error { return s.EachZone(t.Context(), testOrg, q, fn) }
+			l.each = func(fn func(*Record) error) error { return s.EachZone(t.Context(), testOrg, q, fn) }
 			l.check(t, func() { add(); f.flush() })
 		}
 	})
@@ -607,7 +607,7 @@ func TestOpenRidesGoOn(t *testing.T) {
 	}
 	f.flush()
 	mustWrite(t, d, "UPDATE settings SET clock_offset = $1", (24 * time.Hour).Microseconds())
-	check := func(what string, docs []Doc) {
+	check := func(what string, docs []Record) {
 		t.Helper()
 		for i, want := range []struct{ duration, paused int64 }{{90_000, 10}, {90_000, 87_010}, {5, 10}} {
 			var r Ride
@@ -623,14 +623,14 @@ func TestOpenRidesGoOn(t *testing.T) {
 		}
 	}
 	query := RideQuery{Sort: Sort{Member: "created_at"}}
-	docs, _, err := s.FindRides(t.Context(), d, testOrg, query)
+	docs, _, err := s.ListRides(t.Context(), d, testOrg, query)
 	if err != nil || len(docs) != 3 {
 		t.Fatalf("rides: got %d, %v, want 3", len(docs), err)
 	}
 	check("a page", docs)
 	docs = nil
-	if err := s.EachRide(t.Context(), testOrg, query, func(d *Doc) error {
-		docs = append(docs, Doc{JSON: slices.Clone(d.JSON)})
+	if err := s.EachRide(t.Context(), testOrg, query, func(d *Record) error {
+		docs = append(docs, Record{JSON: slices.Clone(d.JSON)})
 		return nil
 	}); err != nil || len(docs) != 3 {
 		t.Fatalf("export: got %d, %v, want 3", len(docs), err)
@@ -643,39 +643,39 @@ func TestListErrors(t *testing.T) {
 	s := newService(t, d)
 	for name, find := range map[string]func(ctx context.Context) error{
 		"sort": func(ctx context.Context) error {
-			_, _, err := s.FindRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "distance"}})
+			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "distance"}})
 			return err
 		},
 		"limit": func(ctx context.Context) error {
-			_, _, err := s.FindCustomers(ctx, d, testOrg, CustomerQuery{Limit: 101})
+			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{Limit: 101})
 			return err
 		},
 		"bbox": func(ctx context.Context) error {
-			_, _, err := s.FindRides(ctx, d, testOrg, RideQuery{Box: &Box{0, 10, 0, 9}})
+			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Box: &Box{0, 10, 0, 9}})
 			return err
 		},
 		"not a number": func(ctx context.Context) error {
-			_, _, err := s.FindVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{math.NaN(), 0, 10}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{math.NaN(), 0, 10}})
 			return err
 		},
 		"radius": func(ctx context.Context) error {
-			_, _, err := s.FindVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50_001}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50_001}})
 			return err
 		},
 		"cursor": func(ctx context.Context) error {
-			_, _, err := s.FindRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "updated_at"}, After: &Cursor{Value: "x", ID: "ride_1"}})
+			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "updated_at"}, After: &Cursor{Value: "x", ID: "ride_1"}})
 			return err
 		},
 		"cursor that is no text": func(ctx context.Context) error {
-			_, _, err := s.FindCustomers(ctx, d, testOrg, CustomerQuery{After: &Cursor{ID: "cus_\x00"}})
+			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{After: &Cursor{ID: "cus_\x00"}})
 			return err
 		},
 		"value of a cursor that is no text": func(ctx context.Context) error {
-			_, _, err := s.FindCustomers(ctx, d, testOrg, CustomerQuery{Sort: Sort{Member: "name"}, After: &Cursor{Value: "\x00", ID: "cus_1"}})
+			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{Sort: Sort{Member: "name"}, After: &Cursor{Value: "\x00", ID: "cus_1"}})
 			return err
 		},
 		"cursor of a distance": func(ctx context.Context) error {
-			_, _, err := s.FindVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
 			return err
 		},
 	} {
@@ -694,7 +694,7 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 	var inside []string
 	for i := range 60 {
 		z := &Zone{Type: Parking, Name: fmt.Sprint(i)}
-		z.Head, z.Tail = m.head(zonePrefix)
+		z.RecordHeader, z.Timestamps = m.head(zonePrefix)
 		corner := "1,0" // of a triangle; the other one is not at the point
 		if m.IntN(3) == 0 {
 			corner = "0,1"
@@ -713,7 +713,7 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 			q.Limit, q.Sort.Member = limit, "created_at"
 			var got []string
 			for more := true; more; {
-				docs, next, err := s.FindZones(t.Context(), d, testOrg, q)
+				docs, next, err := s.ListZones(t.Context(), d, testOrg, q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -737,7 +737,7 @@ func TestListsAtTheEdgeOfAreas(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
 	f := &filler{t: t, db: d}
-	z := &Zone{Head: Head{ID: "zone_1", SubaccountID: "sub_0"}, Type: Parking, Name: "one"}
+	z := &Zone{RecordHeader: RecordHeader{ID: "zone_1", SubaccountID: "sub_0"}, Type: Parking, Name: "one"}
 	var err error
 	z.Geometry, err = areaFrom(`{"type":"Polygon","coordinates":[[[13.4000000004,52.5000000004],[13.5,52.5000000004],[13.5,52.6],[13.4000000004,52.6],[13.4000000004,52.5000000004]]]}`)
 	if err != nil {
@@ -751,10 +751,10 @@ func TestListsAtTheEdgeOfAreas(t *testing.T) {
 	if !z.Geometry.Contains(13.4, 52.5) {
 		t.Fatal("the corner is outside")
 	}
-	if docs, _, err := s.FindVehicles(t.Context(), d, testOrg, VehicleQuery{ZoneID: []string{z.ID}}); err != nil || len(docs) != 1 {
+	if docs, _, err := s.ListVehicles(t.Context(), d, testOrg, VehicleQuery{ZoneID: []string{z.ID}}); err != nil || len(docs) != 1 {
 		t.Errorf("got %d vehicles in the zone, %v, want 1", len(docs), err)
 	}
-	if docs, _, err := s.FindZones(t.Context(), d, testOrg, ZoneQuery{Point: &Point{52.5, 13.4}}); err != nil || len(docs) != 1 {
+	if docs, _, err := s.ListZones(t.Context(), d, testOrg, ZoneQuery{Point: &Point{52.5, 13.4}}); err != nil || len(docs) != 1 {
 		t.Errorf("got %d zones at the corner, %v, want 1", len(docs), err)
 	}
 }

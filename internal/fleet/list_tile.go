@@ -25,7 +25,7 @@ import (
 
 // inTiles reports whether a list is found in tiles: rides in a box, with filters on
 // what tiles have.
-func (s *search) inTiles() bool {
+func (s *listQuery) inTiles() bool {
 	return s.layers != nil && s.spatial && !slices.ContainsFunc(s.filters, func(f filter) bool {
 		return !slices.Contains(wordColumns[:], f.column) && !slices.Contains(valueColumns[:], f.column)
 	})
@@ -48,8 +48,8 @@ type sieve struct {
 	after       *hit
 	first, last int64 // first halves of ids are from first on and before last
 	rects       []rect
-	areas       []bounds // the same
-	ranges      []cells  // with all cells of them, and few others
+	areas       []bounds    // the same
+	ranges      []cellRange // with all cells of them, and few others
 	words       [len(wordColumns)][]string
 	limits      [len(valueColumns)]reach // if bound
 	bound       [len(valueColumns)]bool
@@ -57,16 +57,16 @@ type sieve struct {
 
 // bounds are a rect as the bits of cells compare: those that are of one coordinate
 // do as that does.
-type bounds struct{ lat, lng cells }
+type bounds struct{ lat, lng cellRange }
 
 func boundsOf(r rect) bounds {
 	c := square{part: r}.cells()
-	return bounds{cells{c.first & latBits, c.last & latBits}, cells{c.first & lngBits, c.last & lngBits}}
+	return bounds{cellRange{c.first & latBits, c.last & latBits}, cellRange{c.first & lngBits, c.last & lngBits}}
 }
 
-func (s *search) sieve(at *mark) (*sieve, error) {
+func (s *listQuery) sieve(at *scanPosition) (*sieve, error) {
 	v := &sieve{key: -1, descending: s.descending, first: math.MinInt64, last: math.MaxInt64}
-	if !s.plain() {
+	if !s.orderedByID() {
 		v.key = slices.Index(valueColumns[:], s.key.column)
 	}
 	var err error
@@ -166,8 +166,8 @@ func (v *sieve) may(x *extent) bool {
 		return false
 	}
 	if x.ids.greatest < v.first || x.ids.least >= v.last ||
-		!slices.ContainsFunc(v.rects, func(r rect) bool { _, ok := r.cut(x.part); return ok }) ||
-		!slices.ContainsFunc(v.ranges, func(r cells) bool { return r.first <= x.cells.greatest && r.last >= x.cells.least }) {
+		!slices.ContainsFunc(v.rects, func(r rect) bool { _, ok := r.intersect(x.part); return ok }) ||
+		!slices.ContainsFunc(v.ranges, func(r cellRange) bool { return r.first <= x.cells.greatest && r.last >= x.cells.least }) {
 		return false
 	}
 	for c, words := range v.words {
@@ -186,7 +186,7 @@ func (v *sieve) may(x *extent) bool {
 // located returns which rides of a tile are in the box, in place of a list.
 func (v *sieve) located(list []int, t *tile, x *extent) []int {
 	list = list[:0]
-	all := slices.ContainsFunc(v.rects, func(r rect) bool { c, _ := r.cut(x.part); return c == x.part })
+	all := slices.ContainsFunc(v.rects, func(r rect) bool { c, _ := r.intersect(x.part); return c == x.part })
 	for i := range t.rides {
 		cell := t.cells.at(i)
 		if all || slices.ContainsFunc(v.areas, func(a bounds) bool {
@@ -238,7 +238,7 @@ func (b *best) add(h hit) {
 	if b.full && b.compare(&h, &b.list[b.most-1]) > 0 {
 		return
 	}
-	if b.list = append(b.list, h); len(b.list) >= 2*b.most && b.most < everything {
+	if b.list = append(b.list, h); len(b.list) >= 2*b.most && b.most < noLimit {
 		b.settle()
 	}
 }
@@ -295,7 +295,7 @@ func (v *visits) Pop() any {
 }
 
 // tiled reads the layers of the organization.
-func (s *search) tiled() (tiled, error) {
+func (s *listQuery) tiled() (tiled, error) {
 	layers, err := layersOf(s.ctx, s.q, s.organization)
 	if err != nil {
 		return nil, err
@@ -335,8 +335,8 @@ func (t tiled) toVisit(list []visit, v *sieve) []visit {
 }
 
 // findTiled is findHere in tiles.
-func (s *search) findTiled(want int) ([]candidate, error) {
-	at, err := s.begin()
+func (s *listQuery) findTiled(want int) ([]candidate, error) {
+	at, err := s.startPosition()
 	if err != nil {
 		return nil, err
 	}
@@ -404,15 +404,15 @@ type weight struct{ all, inside float64 }
 func (w *weight) add(rects []rect, x *extent) {
 	w.all += float64(x.rides)
 	for _, r := range rects {
-		if c, ok := r.cut(x.part); ok {
+		if c, ok := r.intersect(x.part); ok {
 			w.inside += float64(x.rides) * c.size() / x.part.size()
 		}
 	}
 }
 
 // maySoon reports whether the index of the sort has all that a list is filtered by.
-func (s *search) maySoon(want int) bool {
-	return s.walkCost(nil) <= 1 && s.first == "" && !s.plain() && want < everything
+func (s *listQuery) maySoon(want int) bool {
+	return s.scanCost(nil) <= 1 && s.first == "" && !s.orderedByID() && want < noLimit
 }
 
 // soon returns how many rows along the index of the sort are worth a try; 0: none.
@@ -425,10 +425,10 @@ func soon(w weight, want int) int {
 }
 
 // inRows returns those in the area of so many rows along the index of the sort.
-func (s *search) inRows(at *mark, rows, want int) ([]candidate, error) {
+func (s *listQuery) inRows(at *scanPosition, rows, want int) ([]candidate, error) {
 	var st statement
 	st.WriteString("SELECT id, value, NULL AS cell FROM (")
-	s.along(&st, nil, "id, "+s.key.column+" AS value, "+s.cell, at, nil, false)
+	s.writeIndexScan(&st, nil, "id, "+s.key.column+" AS value, "+s.cell, at, nil, false)
 	st.addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st), s.ordering())
 	return s.read(&st, want)
 }
@@ -439,12 +439,12 @@ func (r rect) size() float64 {
 }
 
 // firstHits returns the first hits, in order.
-func (s *search) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]hit, error) {
+func (s *listQuery) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]hit, error) {
 	b := &best{sieve: v, most: most}
 	var err error
-	var at *mark
+	var at *scanPosition
 	if v.after != nil {
-		at = &mark{id: rideID(v.after.id)}
+		at = &scanPosition{id: rideID(v.after.id)}
 		if v.key >= 0 {
 			at.value = v.after.value
 		}
@@ -453,7 +453,7 @@ func (s *search) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]hit
 	if !s.null {
 		untiled := *s
 		untiled.table = "untiled_rides"
-		if rows, err = untiled.set(cellSet, at, most); err != nil {
+		if rows, err = untiled.readSet(cellSet, at, most); err != nil {
 			return nil, err
 		}
 	}
@@ -499,11 +499,11 @@ const tilesAtOnce = 16
 
 // fetch returns the tiles of some visits, of which it reads those that are not in
 // memory.
-func (s *search) fetch(tiles tiled, visits []visit) ([]*tile, error) {
+func (s *listQuery) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 	list := make([]*tile, len(visits))
 	var missing []int
 	for i := range visits {
-		if list[i] = s.layers.tiles.has(tiles.key(visits[i]), 0); list[i] == nil {
+		if list[i] = s.layers.tiles.lookup(tiles.key(visits[i]), 0); list[i] == nil {
 			missing = append(missing, i)
 		}
 	}
@@ -566,7 +566,7 @@ func (b *best) sift(t *tile, x *extent) {
 
 // mayBeOpen reports whether open rides can meet the conditions: nothing is due of
 // them, and what they come to is not known.
-func (s *search) mayBeOpen(v *sieve) bool {
+func (s *listQuery) mayBeOpen(v *sieve) bool {
 	for c, column := range wordColumns {
 		words := v.words[c]
 		switch {
@@ -585,29 +585,29 @@ func (s *search) mayBeOpen(v *sieve) bool {
 }
 
 // firstOpen returns the first of the rides that are going on.
-func (s *search) firstOpen(at *mark, most int) ([]candidate, error) {
+func (s *listQuery) firstOpen(at *scanPosition, most int) ([]candidate, error) {
 	open := *s
-	open.only = "status IN ('active', 'paused') AND start_cell IS NOT NULL"
-	if most >= everything || s.key.column == "updated_at" { // of which there is no index
-		return open.set(cellSet, at, most)
+	open.indexCondition = "status IN ('active', 'paused') AND start_cell IS NOT NULL"
+	if most >= noLimit || s.key.column == "updated_at" { // of which there is no index
+		return open.readSet(cellSet, at, most)
 	}
 	var st statement
 	st.WriteString("SELECT 1 AS one")
-	open.from(&st, cellSet, s.rects)
+	open.writeSet(&st, cellSet, s.rects)
 	st.addf(" LIMIT 1 OFFSET %s", st.arg(s.tiling.open-1))
 	one := 0
 	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&one); {
 	case errors.Is(err, db.ErrNoRows):
-		return open.set(cellSet, at, most)
+		return open.readSet(cellSet, at, most)
 	case err != nil:
 		return nil, err
 	}
-	return open.walk(nil, at, nil, most)
+	return open.scanIndex(nil, at, nil, most)
 }
 
 // believed returns the hits that are as rides are now. Where so many are wanted as a
 // page has, it reads their documents with that.
-func (s *search) believed(hits []hit, want int) ([]hit, error) {
+func (s *listQuery) believed(hits []hit, want int) ([]hit, error) {
 	var ids []string
 	for i := range hits {
 		if hits[i].revision != sure {
@@ -620,7 +620,7 @@ func (s *search) believed(hits []hit, want int) ([]hit, error) {
 	var err error
 	now := make(map[string]int64, len(ids))
 	if want <= maxPage+1 {
-		err = s.readDocs(ids)
+		err = s.readRecords(ids)
 		for id, d := range s.docs {
 			now[id] = d.Revision
 		}
@@ -634,7 +634,7 @@ func (s *search) believed(hits []hit, want int) ([]hit, error) {
 }
 
 // readRevisions adds the revisions that rides have.
-func (s *search) readRevisions(ids []string, now map[string]int64) error {
+func (s *listQuery) readRevisions(ids []string, now map[string]int64) error {
 	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
 		var id string
 		var revision int64

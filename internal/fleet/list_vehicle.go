@@ -52,41 +52,41 @@ func (q *VehicleQuery) Check(v *problem.Validation) {
 	checkNear(v, q.Near)
 }
 
-// FindVehicles is [Service.FindRides] for vehicles.
-func (s *Service) FindVehicles(ctx context.Context, q db.Querier, organizationID string, query VehicleQuery) ([]Doc, *Cursor, error) {
+// ListVehicles is [Service.ListRides] for vehicles.
+func (s *Service) ListVehicles(ctx context.Context, q db.Querier, organizationID string, query VehicleQuery) ([]Record, *Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
-	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return searchVehicles(ctx, q, organizationID, &query) })
+	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return vehicleListQuery(ctx, q, organizationID, &query) })
 }
 
 // EachVehicle is [Service.EachRide] for vehicles.
-func (s *Service) EachVehicle(ctx context.Context, organizationID string, query VehicleQuery, fn func(*Doc) error) error {
+func (s *Service) EachVehicle(ctx context.Context, organizationID string, query VehicleQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(&query); err != nil {
 		return err
 	}
-	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
-		return searchVehicles(ctx, q, organizationID, &query)
+	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {
+		return vehicleListQuery(ctx, q, organizationID, &query)
 	}, fn)
 }
 
-func searchVehicles(ctx context.Context, q db.Querier, organizationID string, query *VehicleQuery) (*search, error) {
-	f := &search{
+func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, query *VehicleQuery) (*listQuery, error) {
+	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "vehicles", cell: "cell", onRegion: []string{"", "code"}, alongRegion: []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
 		inRegion: []string{"vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
-		rare:     rare{"state", []string{string(Available), string(VehicleTaken), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
+		rare:     partialIndex{"state", []string{string(Available), string(VehicleTaken), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
 		cellOn:   []string{"state", "battery_percent", "last_reported_at", "updated_at"},
 		onCells:  []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
 		after:    query.After, descending: query.Sort.Descending,
 	}
 	switch query.Sort.Member {
 	case "updated_at":
-		f.key = key{column: "updated_at", always: true}
+		f.key = sortKey{column: "updated_at", always: true}
 	case "code":
-		f.key = key{column: "code", always: true, text: true}
+		f.key = sortKey{column: "code", always: true, text: true}
 	case "battery_percent", "last_reported_at":
-		f.key = key{column: query.Sort.Member}
+		f.key = sortKey{column: query.Sort.Member}
 	case "distance":
 		f.byDistance = true
 	case "":
@@ -97,28 +97,28 @@ func searchVehicles(ctx context.Context, q db.Querier, organizationID string, qu
 	for i := range codes {
 		codes[i] = strings.ToLower(codes[i])
 	}
-	f.equal("code", codes, true, "")
-	f.equal("device_id", query.DeviceID, true, "")
-	f.equal("external_id", query.ExternalID, true, "")
-	f.equal("state", texts(query.State), true, "")
-	f.equal("vehicle_type_id", query.VehicleTypeID, true, "")
-	f.equal("form_factor", query.FormFactor, true, "")
-	f.of(query.Subaccounts, query.Subaccount)
-	f.among("battery_percent", query.BatteryPercent, "")
-	f.during("last_reported_at", query.LastReportedAt, "")
-	f.during("updated_at", query.UpdatedAt, "")
+	f.whereEqual("code", codes, true, "")
+	f.whereEqual("device_id", query.DeviceID, true, "")
+	f.whereEqual("external_id", query.ExternalID, true, "")
+	f.whereEqual("state", texts(query.State), true, "")
+	f.whereEqual("vehicle_type_id", query.VehicleTypeID, true, "")
+	f.whereEqual("form_factor", query.FormFactor, true, "")
+	f.whereSubaccounts(query.Subaccounts, query.Subaccount)
+	f.whereInteger("battery_percent", query.BatteryPercent, "")
+	f.whereTime("last_reported_at", query.LastReportedAt, "")
+	f.whereTime("updated_at", query.UpdatedAt, "")
 	if query.Box != nil {
-		f.within(query.Box.rects())
+		f.whereWithin(query.Box.rects())
 	}
 	if query.Near != nil {
-		f.around(query.Near)
+		f.whereNear(query.Near)
 	}
-	if len(query.ZoneID) > 0 && !f.never {
+	if len(query.ZoneID) > 0 && !f.empty {
 		areas, err := areasOf(ctx, q, organizationID, query.Subaccounts, query.ZoneID)
 		if err != nil {
 			return nil, err
 		}
-		f.in(areas)
+		f.whereInAreas(areas)
 	}
 	return f, nil
 }
@@ -141,14 +141,14 @@ func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids 
 	return areas, nil
 }
 
-// in limits a list to what is in one of some areas.
-func (s *search) in(areas []Area) {
+// whereInAreas limits a list to what is in one of some areas.
+func (s *listQuery) whereInAreas(areas []Area) {
 	var rects []rect
 	for _, a := range areas {
 		for _, polygon := range a.shape {
 			b := polygon.Bound()
 			rects = append(rects, rect{
-				atLeast(b.Min[1] - areaSlack), atLeast(b.Min[0] - areaSlack), atMost(b.Max[1] + areaSlack), atMost(b.Max[0] + areaSlack),
+				ceilMillionths(b.Min[1] - areaSlack), ceilMillionths(b.Min[0] - areaSlack), floorMillionths(b.Max[1] + areaSlack), floorMillionths(b.Max[0] + areaSlack),
 			})
 		}
 	}
@@ -159,8 +159,8 @@ func (s *search) in(areas []Area) {
 		}
 		rects = []rect{all}
 	}
-	s.within(rects)
-	s.also(func(lat, lng int64) bool {
+	s.whereWithin(rects)
+	s.wherePosition(func(lat, lng int64) bool {
 		return slices.ContainsFunc(areas, func(a Area) bool { return a.Contains(degrees(lng), degrees(lat)) })
 	})
 }

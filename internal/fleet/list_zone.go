@@ -41,45 +41,45 @@ func (q *ZoneQuery) Check(v *problem.Validation) {
 	}
 }
 
-// FindZones is [Service.FindRides] for zones.
-func (s *Service) FindZones(ctx context.Context, q db.Querier, organizationID string, query ZoneQuery) ([]Doc, *Cursor, error) {
+// ListZones is [Service.ListRides] for zones.
+func (s *Service) ListZones(ctx context.Context, q db.Querier, organizationID string, query ZoneQuery) ([]Record, *Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
-	return s.find(ctx, q, query.Limit, func(q db.Querier) (*search, error) { return s.searchZones(ctx, q, organizationID, &query) })
+	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return s.zoneListQuery(ctx, q, organizationID, &query) })
 }
 
 // EachZone is [Service.EachRide] for zones.
-func (s *Service) EachZone(ctx context.Context, organizationID string, query ZoneQuery, fn func(*Doc) error) error {
+func (s *Service) EachZone(ctx context.Context, organizationID string, query ZoneQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(&query); err != nil {
 		return err
 	}
-	return s.each(ctx, func(ctx context.Context, q db.Querier) (*search, error) {
-		return s.searchZones(ctx, q, organizationID, &query)
+	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {
+		return s.zoneListQuery(ctx, q, organizationID, &query)
 	}, fn)
 }
 
-func (s *Service) searchZones(ctx context.Context, q db.Querier, organizationID string, query *ZoneQuery) (*search, error) {
-	f := &search{
+func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationID string, query *ZoneQuery) (*listQuery, error) {
+	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "zones", after: query.After, descending: query.Sort.Descending,
 	}
 	switch query.Sort.Member {
 	case "priority":
-		f.key = key{column: "priority", always: true}
+		f.key = sortKey{column: "priority", always: true}
 	case "name":
-		f.key = key{column: "name", always: true, text: true}
+		f.key = sortKey{column: "name", always: true, text: true}
 	case "":
 		f.descending = true
 	}
-	f.equal("type", texts(query.Type), false, "")
+	f.whereEqual("type", texts(query.Type), false, "")
 	// Its index has bounds before ids, so it is read for few only.
-	f.of(query.Subaccounts, query.Subaccount)
+	f.whereSubaccounts(query.Subaccounts, query.Subaccount)
 	for i := range f.filters {
 		f.filters[i].index = false
 	}
 	if query.InForce != nil {
-		a, err := s.account(ctx, q, time.Now(), organizationID)
+		a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 		if err != nil {
 			return nil, err
 		}
@@ -94,23 +94,23 @@ func (s *Service) searchZones(ctx context.Context, q db.Querier, organizationID 
 	var boxes []Box
 	if query.Box != nil {
 		boxes = query.Box.parts()
-		f.extra = append(f.extra, boundsMeet(boxes))
+		f.extra = append(f.extra, boundsIntersect(boxes))
 	}
 	var points []Box
 	if query.Point != nil {
 		at := query.Point
 		points = Box{at.Lng, at.Lat, at.Lng, at.Lat}.parts()
-		f.extra = append(f.extra, boundsMeet(points))
+		f.extra = append(f.extra, boundsIntersect(points))
 	}
 	if boxes != nil || points != nil {
-		f.accept = func(d *Doc) (bool, error) {
+		f.accept = func(d *Record) (bool, error) {
 			var z struct {
 				Geometry Area `json:"geometry"`
 			}
 			if err := json.Unmarshal(d.JSON, &z); err != nil {
 				return false, fmt.Errorf("decode a zone: %w", err)
 			}
-			meets := boxes == nil || slices.ContainsFunc(boxes, z.Geometry.meets)
+			meets := boxes == nil || slices.ContainsFunc(boxes, z.Geometry.intersects)
 			has := points == nil || slices.ContainsFunc(points, func(p Box) bool { return z.Geometry.Contains(p.MinLng, p.MinLat) })
 			return meets && has, nil
 		}
@@ -122,9 +122,9 @@ func (s *Service) searchZones(ctx context.Context, q db.Querier, organizationID 
 // by: what is inside may lie as far out of the bounds.
 const areaSlack = 2e-9
 
-// boundsMeet is the condition that a zone's bounds have something in common with
+// boundsIntersect is the condition that a zone's bounds have something in common with
 // one of some boxes, or nearly so.
-func boundsMeet(boxes []Box) func(st *statement) string {
+func boundsIntersect(boxes []Box) func(st *statement) string {
 	return func(st *statement) string {
 		parts := make([]string, len(boxes))
 		for i, b := range boxes {
@@ -135,13 +135,13 @@ func boundsMeet(boxes []Box) func(st *statement) string {
 	}
 }
 
-// meets reports whether an area has something in common with a box that is not
+// intersects reports whether an area has something in common with a box that is not
 // across the antimeridian, edges of both and of holes included.
-func (a Area) meets(b Box) bool {
+func (a Area) intersects(b Box) bool {
 	for _, polygon := range a.shape {
 		for _, ring := range polygon {
 			for i := range len(ring) - 1 {
-				if b.cuts(ring[i], ring[i+1]) {
+				if b.intersectsSegment(ring[i], ring[i+1]) {
 					return true
 				}
 			}
@@ -151,8 +151,8 @@ func (a Area) meets(b Box) bool {
 	return a.Contains(b.MinLng, b.MinLat)
 }
 
-// cuts reports whether a line between two points has something in common with b.
-func (b Box) cuts(from, to orb.Point) bool {
+// intersectsSegment reports whether a line between two points has something in common with b.
+func (b Box) intersectsSegment(from, to orb.Point) bool {
 	if max(from[0], to[0]) < b.MinLng || min(from[0], to[0]) > b.MaxLng || max(from[1], to[1]) < b.MinLat || min(from[1], to[1]) > b.MaxLat {
 		return false
 	}

@@ -13,15 +13,15 @@ import (
 // Plan is a pricing plan (fleet-api.md 1.5): a [Tariff], which rides keep in the
 // version they began with, and what is told about it.
 type Plan struct {
-	Head
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	URL         Text   `json:"url"`
+	RecordHeader
+	Name        string     `json:"name"`
+	Description string     `json:"description"`
+	URL         NullString `json:"url"`
 	Tariff
 	VehicleTypeIDs []string `json:"vehicle_type_ids"`
 	Active         bool     `json:"active"`
 	Version        int64    `json:"version"` // from 1 on; grows with every change
-	Tail
+	Timestamps
 
 	revision int64
 }
@@ -29,10 +29,10 @@ type Plan struct {
 // NewPlan is what a plan is made of.
 type NewPlan struct {
 	SubaccountID   string            `json:"subaccount_id"`
-	ExternalID     Text              `json:"external_id"`
+	ExternalID     NullString        `json:"external_id"`
 	Name           string            `json:"name"`
 	Description    string            `json:"description"`
-	URL            Text              `json:"url"`
+	URL            NullString        `json:"url"`
 	Tariff                           // its currency empty: that of the subaccount
 	VehicleTypeIDs []string          `json:"vehicle_type_ids"`
 	Active         *bool             `json:"active"` // nil: true
@@ -41,10 +41,10 @@ type NewPlan struct {
 
 // PlanChange is what a PUT changes of a plan. What is absent stays.
 type PlanChange struct {
-	ExternalID             optional.Value[Text]              `json:"external_id"`
+	ExternalID             optional.Value[NullString]        `json:"external_id"`
 	Name                   optional.Value[string]            `json:"name"`
 	Description            optional.Value[string]            `json:"description"`
-	URL                    optional.Value[Text]              `json:"url"`
+	URL                    optional.Value[NullString]        `json:"url"`
 	UnlockAmount           optional.Value[int64]             `json:"unlock_amount"`
 	PerMinute              optional.Value[[]Segment]         `json:"per_min_pricing"`
 	PerKilometer           optional.Value[[]Segment]         `json:"per_km_pricing"`
@@ -66,7 +66,7 @@ func (s *Service) plan(ctx context.Context, q db.Querier, organizationID, id str
 	var revision, stamp int64
 	err := q.QueryRow(ctx, "SELECT revision, stamp FROM plans WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&revision, &stamp)
 	if err != nil {
-		return nil, found(err, "pricing plan")
+		return nil, wrapReadError(err, "pricing plan")
 	}
 	return s.planAt(ctx, q, organizationID, id, revision, stamp)
 }
@@ -102,10 +102,10 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 	return t, nil
 }
 
-// Doc returns the record as it is answered.
-func (p *Plan) Doc() (Doc, error) {
+// Record returns the record as it is answered.
+func (p *Plan) Record() (Record, error) {
 	text, err := encode(p)
-	return Doc{ID: p.ID, SubaccountID: p.SubaccountID, Revision: p.revision, JSON: text, Distance: -1}, err
+	return Record{ID: p.ID, SubaccountID: p.SubaccountID, Revision: p.revision, JSON: text, Distance: -1}, err
 }
 
 // Plans returns those of an organization, the oldest first.
@@ -138,7 +138,7 @@ func (s *Service) LockPlan(ctx context.Context, tx *db.Tx, organizationID, id st
 
 func readPlan(ctx context.Context, q db.Querier, organizationID, id, lock string) (Plan, error) {
 	p, err := db.One(ctx, q, scanPlan, "SELECT revision, doc FROM plans WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
-	return p, found(err, "pricing plan")
+	return p, wrapReadError(err, "pricing plan")
 }
 
 func scanPlan(row db.Row) (p Plan, err error) {
@@ -158,12 +158,12 @@ func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 
 // createPlan is [Service.CreatePlan] without a record in the audit log.
 func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Plan{}, err
 	}
 	var v problem.Validation
-	sub, err := s.home(ctx, tx, &v, organizationID, n.SubaccountID)
+	sub, err := s.subaccountForNew(ctx, tx, &v, organizationID, n.SubaccountID)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -171,7 +171,7 @@ func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID stri
 		Name: n.Name, Description: n.Description, URL: n.URL, Tariff: n.Tariff, VehicleTypeIDs: n.VehicleTypeIDs,
 		Active: n.Active == nil || *n.Active, Version: 1, revision: 1,
 	}
-	p.Head, p.Tail = s.newRecord(planPrefix, "pricing_plan", n.SubaccountID, a.now)
+	p.RecordHeader, p.Timestamps = s.newRecord(planPrefix, "pricing_plan", n.SubaccountID, a.now)
 	p.ExternalID = n.ExternalID
 	p.Metadata = metadataOf(n.Metadata)
 	if sub != nil {
@@ -196,14 +196,14 @@ func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID stri
 		return Plan{}, fmt.Errorf("insert a pricing plan: %w", err)
 	}
 	if made == 0 {
-		return Plan{}, exists("external_id")
+		return Plan{}, alreadyExistsError("external_id")
 	}
-	s.tell(tx, organizationID, PlanKind, p.ID)
-	return p, keepVersion(ctx, tx, organizationID, &p)
+	s.notify(tx, organizationID, PlanKind, p.ID)
+	return p, insertPlanVersion(ctx, tx, organizationID, &p)
 }
 
-// keepVersion keeps what a plan charges in its present version.
-func keepVersion(ctx context.Context, tx *db.Tx, organizationID string, p *Plan) error {
+// insertPlanVersion keeps what a plan charges in its present version.
+func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p *Plan) error {
 	tariff, err := encode(p.Tariff)
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func keepVersion(ctx context.Context, tx *db.Tx, organizationID string, p *Plan)
 // always makes a new version of it. Rides keep the one they began with. Errors:
 // Invalid; Conflict already_exists with the member external_id.
 func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID string, p Plan, c PlanChange) (Plan, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -254,7 +254,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 		return Plan{}, err
 	}
 	if p.ExternalID != former.ExternalID {
-		err := taken(ctx, tx, "external_id", "plans WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
+		err := checkUnique(ctx, tx, "external_id", "plans WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
 			organizationID, p.SubaccountID, string(p.ExternalID), p.ID)
 		if err != nil {
 			return Plan{}, err
@@ -262,7 +262,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	}
 	p.Version++
 	p.revision++
-	p.UpdatedAt = moved(p.UpdatedAt, a.now)
+	p.UpdatedAt = nextUpdatedAt(p.UpdatedAt, a.now)
 	doc, err := encode(p)
 	if err != nil {
 		return Plan{}, err
@@ -270,21 +270,21 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	_, err = tx.Exec(ctx, "UPDATE plans SET revision = $3, stamp = $4, version = $5, external_id = $6, doc = $7 WHERE organization_id = $1 AND id = $2",
 		organizationID, p.ID, p.revision, newStamp(), p.Version, db.Text(string(p.ExternalID)), string(doc))
 	if db.IsUnique(err) { // made meanwhile
-		return Plan{}, exists("external_id")
+		return Plan{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
 		return Plan{}, fmt.Errorf("update a pricing plan: %w", err)
 	}
-	s.tell(tx, organizationID, PlanKind, p.ID)
+	s.notify(tx, organizationID, PlanKind, p.ID)
 	if err := s.recordChange(ctx, tx, organizationID, PricingUpdated, audit.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, former, p); err != nil {
 		return Plan{}, err
 	}
-	return p, keepVersion(ctx, tx, organizationID, &p)
+	return p, insertPlanVersion(ctx, tx, organizationID, &p)
 }
 
 // check records what is wrong with a plan of a subaccount, which may be nil, and
 // puts it into the usual form.
-func (p *Plan) check(v *problem.Validation, sub *Subaccount, a account) {
+func (p *Plan) check(v *problem.Validation, sub *Subaccount, a orgContext) {
 	checkLine(v, "name", p.Name, maxName)
 	v.Length("description", p.Description, 0, maxText)
 	checkURL(v, "url", p.URL)
@@ -300,12 +300,12 @@ func (p *Plan) check(v *problem.Validation, sub *Subaccount, a account) {
 		return
 	}
 	p.VehicleTypeIDs = checkTypes(v, "vehicle_type_ids", p.VehicleTypeIDs, sub)
-	p.Tariff.check(v, a.settings.MaxRideMinutes, sub.reservable())
+	p.Tariff.check(v, a.settings.MaxRideMinutes, sub.maxReservationMinutes())
 }
 
-// bearable reports whether what a tariff charges can be counted, for rides of up
+// withinLimits reports whether what a tariff charges can be counted, for rides of up
 // to some minutes.
-func (t *Tariff) bearable(maxRideMinutes, reservationMinutes int64) bool {
+func (t *Tariff) withinLimits(maxRideMinutes, reservationMinutes int64) bool {
 	var v problem.Validation
 	t.check(&v, maxRideMinutes, reservationMinutes)
 	return v.Err() == nil
@@ -324,7 +324,7 @@ func (s *Service) checkTariffs(ctx context.Context, tx *db.Tx, v *problem.Valida
 			return err
 		}
 		for _, p := range plans {
-			if !p.bearable(maxRideMinutes, sub.reservable()) {
+			if !p.withinLimits(maxRideMinutes, sub.maxReservationMinutes()) {
 				v.AddCode("conflict", "max_ride_minutes", "would let %s charge more than can be counted", p.ID)
 			}
 		}

@@ -82,10 +82,10 @@ type Price struct {
 func (t *Tariff) Price(u Usage) Price {
 	p := Price{Currency: t.Currency}
 	if u.Ridden {
-		t.ride(&p, u)
+		t.addRide(&p, u)
 	}
 	if u.Reserved {
-		t.reserve(&p, u)
+		t.addReservation(&p, u)
 	}
 	if u.Ridden && u.OutOfZone && t.OutOfZoneAmount != nil {
 		p.OutOfZoneAmount = *t.OutOfZoneAmount
@@ -112,8 +112,8 @@ func (p *Price) payment() string {
 	return "not_due"
 }
 
-// ride charges for riding: section 8, rules 1 and 2.
-func (t *Tariff) ride(p *Price, u Usage) {
+// addRide charges for riding: section 8, rules 1 and 2.
+func (t *Tariff) addRide(p *Price, u Usage) {
 	riding := u.Seconds
 	if t.PausePerMinAmount != nil {
 		riding -= u.PausedSeconds
@@ -182,8 +182,8 @@ func (s *Segment) before(length int64) int64 {
 	return divUp(length-s.Start, s.Interval)
 }
 
-// reserve charges for the reservation: section 8, rule 3.
-func (t *Tariff) reserve(p *Price, u Usage) {
+// addReservation charges for the reservation: section 8, rule 3.
+func (t *Tariff) addReservation(p *Price, u Usage) {
 	switch {
 	case t.ReservationFlat != nil:
 		p.ReservationAmount = *t.ReservationFlat
@@ -245,7 +245,7 @@ func (t *Tariff) check(v *problem.Validation, maxRideMinutes, reservationMinutes
 	}
 	checkSegments(v, "per_min_pricing", t.PerMinute)
 	checkSegments(v, "per_km_pricing", t.PerKilometer)
-	if v.Err() == nil && t.most(maxRideMinutes, reservationMinutes) > maxAmount {
+	if v.Err() == nil && t.maxCharge(maxRideMinutes, reservationMinutes) > maxAmount {
 		v.AddCode("too_large", "", "would charge more than %d for a ride of %d minutes and %d km", int64(maxAmount), maxRideMinutes, longestRide/1000)
 	}
 }
@@ -275,9 +275,9 @@ func checkSegments(v *problem.Validation, path string, list []Segment) {
 	}
 }
 
-// most is a bound of what a ride can cost, whatever cap there is, and of each
+// maxCharge is a bound of what a ride can cost, whatever cap there is, and of each
 // sum on the way; exact enough to refuse what could not be stored or shown.
-func (t *Tariff) most(maxRideMinutes, reservationMinutes int64) float64 {
+func (t *Tariff) maxCharge(maxRideMinutes, reservationMinutes int64) float64 {
 	sum := float64(t.UnlockAmount)
 	add := func(amount *int64, times int64) {
 		if amount != nil {

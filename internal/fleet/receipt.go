@@ -82,13 +82,13 @@ func (r *Ride) Usage() Usage {
 	case r.Status == Cancelled && r.CancelReason == "operator", r.Status.Open():
 		return Usage{}
 	case r.Status == Cancelled:
-		u := r.reservation()
+		u := r.reservationUsage()
 		if r.StartedAt.Std().IsZero() && u.Reserved {
 			u.ReservedSeconds = seconds(r.ReservedAt, r.EndedAt.Std())
 		}
 		return u
 	}
-	u := r.reservation()
+	u := r.reservationUsage()
 	u.Ridden, u.Seconds, u.PausedSeconds = true, r.DurationSeconds, r.PausedSeconds
 	if r.DistanceMeters != nil {
 		u.Meters = *r.DistanceMeters
@@ -109,8 +109,8 @@ func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, 
 
 // RideChanges returns what a ride has made of its vehicle's state, the first one
 // first: at most 100.
-func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]Change, error) {
-	list, err := db.All(ctx, q, func(row db.Row) (c Change, err error) {
+func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]StateChange, error) {
+	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
 		err = row.Scan(db.IntoJSON(&c))
 		return c, err
 	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 ORDER BY id LIMIT 100",
@@ -118,9 +118,9 @@ func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID 
 	if err != nil {
 		return nil, fmt.Errorf("read the changes of a ride's vehicle: %w", err)
 	}
-	var own []Change
+	var own []StateChange
 	for _, c := range list {
-		if c.RideID == Text(r.ID) {
+		if c.RideID == NullString(r.ID) {
 			own = append(own, c)
 		}
 	}

@@ -89,11 +89,11 @@ func TestUsageIsWhatWasCharged(t *testing.T) {
 		d := dbtest.NewFleet(t)
 		s := fleet.Open(fleet.Config{DB: d})
 		o := fleet.Organization{ID: "org-1", Name: "Acme"}
-		if err := s.Ensure(t.Context(), o); err != nil {
+		if err := s.Provision(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
-		err := s.EachRide(t.Context(), o.ID, fleet.RideQuery{}, func(doc *fleet.Doc) error {
+		err := s.EachRide(t.Context(), o.ID, fleet.RideQuery{}, func(doc *fleet.Record) error {
 			var r fleet.Ride
 			if err := json.Unmarshal(doc.JSON, &r); err != nil {
 				return err
@@ -134,7 +134,7 @@ func TestUsageIsWhatWasCharged(t *testing.T) {
 			}
 			holds(t, y.Service, y.db, y.org, &r)
 		}
-		completed, cancelled, operator := optional.Of(fleet.Completed), optional.Of(fleet.Cancelled), optional.Of(fleet.Text("operator"))
+		completed, cancelled, operator := optional.Of(fleet.Completed), optional.Of(fleet.Cancelled), optional.Of(fleet.NullString("operator"))
 		end(fleet.Active, fleet.RideChange{Status: completed})
 		end(fleet.Active, fleet.RideChange{Status: completed, AdjustmentAmount: optional.Of(int64(-50))})
 		end(fleet.Active, fleet.RideChange{Status: completed, EndReason: operator, EndLocation: optional.Of(*outside())})
@@ -174,7 +174,7 @@ func TestRideChanges(t *testing.T) {
 		var got []fleet.VehicleEvent
 		for _, c := range changes {
 			got = append(got, c.Event)
-			if c.Actor != key {
+			if c.Actor != sortKey {
 				t.Errorf("got %s by %+v", c.Event, c.Actor)
 			}
 		}

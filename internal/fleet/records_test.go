@@ -29,27 +29,27 @@ func TestRecords(t *testing.T) {
 		z, err = s.CreateZone(ctx, tx, s.org, newZone(t, s.sub.ID))
 		return err
 	})
-	same := func(what string, made, read fleet.Doc, err error) {
+	same := func(what string, made, read fleet.Record, err error) {
 		t.Helper()
 		if err != nil || string(made.JSON) != string(read.JSON) || made.Revision != read.Revision || made.Revision < 1 || made.SubaccountID != s.sub.ID {
 			t.Errorf("%s: made %+v\n%s, then read %+v\n%s, %v", what, made, made.JSON, read, read.JSON, err)
 		}
 	}
-	made, _ := c.Doc()
+	made, _ := c.Record()
 	customer, err := s.Customer(ctx, s.db, s.org, c.ID)
-	read, _ := customer.Doc()
+	read, _ := customer.Record()
 	same("customer", made, read, err)
-	made, _ = z.Doc()
+	made, _ = z.Record()
 	zone, err := s.Zone(ctx, s.db, s.org, z.ID)
-	read, _ = zone.Doc()
+	read, _ = zone.Record()
 	same("zone", made, read, err)
-	made, _ = s.plan.Doc()
+	made, _ = s.plan.Record()
 	plan, err := s.Plan(ctx, s.db, s.org, s.plan.ID)
-	read, _ = plan.Doc()
+	read, _ = plan.Record()
 	same("plan", made, read, err)
-	made, _ = s.sub.Doc()
+	made, _ = s.sub.Record()
 	sub, err := s.Subaccount(ctx, s.db, s.org, s.sub.ID)
-	read, _ = sub.Doc()
+	read, _ = sub.Record()
 	same("subaccount", made, read, err)
 
 	for what, read := range map[string]func(org, id string) error{
@@ -102,7 +102,7 @@ func TestCustomerFaults(t *testing.T) {
 		_, err := s.CreateCustomer(ctx, tx, s.org, n)
 		return err
 	})
-	tomorrow := fleet.Text(time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly))
+	tomorrow := fleet.NullString(time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly))
 	for _, tt := range []struct {
 		name   string
 		change func(*fleet.NewCustomer)
@@ -115,8 +115,8 @@ func TestCustomerFaults(t *testing.T) {
 		{"external id taken", func(n *fleet.NewCustomer) { n.ExternalID = "app-1" }, "already_exists external_id"},
 		{"everything", func(n *fleet.NewCustomer) {
 			*n = fleet.NewCustomer{
-				SubaccountID: "sub_1", ExternalID: fleet.Text(long(129)), Name: fleet.Text(long(257)), Email: "Ada <ada@example.com>", Phone: "123",
-				Language: "german", Status: "gone", BlockReason: fleet.Text(long(501)), BirthDate: "2.5.1994", LicenseStatus: "maybe", Metadata: manyKeys(51),
+				SubaccountID: "sub_1", ExternalID: fleet.NullString(long(129)), Name: fleet.NullString(long(257)), Email: "Ada <ada@example.com>", Phone: "123",
+				Language: "german", Status: "gone", BlockReason: fleet.NullString(long(501)), BirthDate: "2.5.1994", LicenseStatus: "maybe", Metadata: manyKeys(51),
 			}
 		}, "birth_date invalid_format, block_reason too_long, driver_license_status invalid_value, email invalid_format, external_id too_long, language invalid_format, " +
 			"metadata too_long, name too_long, phone invalid_format, status invalid_value, subaccount_id not_found"},
@@ -126,7 +126,7 @@ func TestCustomerFaults(t *testing.T) {
 		{"not UTF-8", func(n *fleet.NewCustomer) { n.ExternalID = "\xff" }, "external_id invalid_format"},
 		{"two addresses", func(n *fleet.NewCustomer) { n.Email = "a@example.com, b@example.com" }, "email invalid_format"},
 		{"address with spaces", func(n *fleet.NewCustomer) { n.Email = " a@example.com" }, "email invalid_format"},
-		{"address too long", func(n *fleet.NewCustomer) { n.Email = fleet.Text(long(250) + "@x.de") }, "email invalid_format"},
+		{"address too long", func(n *fleet.NewCustomer) { n.Email = fleet.NullString(long(250) + "@x.de") }, "email invalid_format"},
 		{"national number", func(n *fleet.NewCustomer) { n.Phone = "030 901820" }, "phone invalid_format"},
 		{"locale", func(n *fleet.NewCustomer) { n.Language = "de_DE" }, "language invalid_format"},
 		{"unregistered language", func(n *fleet.NewCustomer) { n.Language = "xq" }, "language invalid_format"},
@@ -172,19 +172,19 @@ func TestCustomerChanges(t *testing.T) {
 		writes bool
 	}{
 		{"nothing", fleet.CustomerChange{}, "none", func(fleet.Customer) bool { return true }, false},
-		{"the same", fleet.CustomerChange{Name: optional.Of[fleet.Text]("Ada Example"), Phone: optional.Of[fleet.Text]("+49 (30) 901820")}, "none", func(fleet.Customer) bool { return true }, false},
-		{"phone and language", fleet.CustomerChange{Phone: optional.Of[fleet.Text]("0049 151 12345678"), Language: optional.Of[fleet.Text]("PT-br")}, "phone invalid_format", nil, false},
-		{"in usual form", fleet.CustomerChange{Phone: optional.Of[fleet.Text]("+49 151 12345678"), Language: optional.Of[fleet.Text]("PT-br")}, "none",
+		{"the same", fleet.CustomerChange{Name: optional.Of[fleet.NullString]("Ada Example"), Phone: optional.Of[fleet.NullString]("+49 (30) 901820")}, "none", func(fleet.Customer) bool { return true }, false},
+		{"phone and language", fleet.CustomerChange{Phone: optional.Of[fleet.NullString]("0049 151 12345678"), Language: optional.Of[fleet.NullString]("PT-br")}, "phone invalid_format", nil, false},
+		{"in usual form", fleet.CustomerChange{Phone: optional.Of[fleet.NullString]("+49 151 12345678"), Language: optional.Of[fleet.NullString]("PT-br")}, "none",
 			func(c fleet.Customer) bool { return c.Phone == "+4915112345678" && c.Language == "pt-BR" }, true},
-		{"cleared", fleet.CustomerChange{Phone: optional.Value[fleet.Text]{Set: true, Null: true}}, "none", func(c fleet.Customer) bool { return c.Phone == "" }, true},
-		{"another's external id", fleet.CustomerChange{ExternalID: optional.Of[fleet.Text]("app-1")}, "already_exists external_id", nil, false},
-		{"block", fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of[fleet.Text]("fraud")}, "none",
+		{"cleared", fleet.CustomerChange{Phone: optional.Value[fleet.NullString]{Set: true, Null: true}}, "none", func(c fleet.Customer) bool { return c.Phone == "" }, true},
+		{"another's external id", fleet.CustomerChange{ExternalID: optional.Of[fleet.NullString]("app-1")}, "already_exists external_id", nil, false},
+		{"block", fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of[fleet.NullString]("fraud")}, "none",
 			func(c fleet.Customer) bool { return c.BlockReason == "fraud" }, true},
-		{"unblock, as it was read", fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive), BlockReason: optional.Of[fleet.Text]("fraud")}, "none",
+		{"unblock, as it was read", fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive), BlockReason: optional.Of[fleet.NullString]("fraud")}, "none",
 			func(c fleet.Customer) bool { return c.Status == fleet.CustomerActive && c.BlockReason == "" }, true},
 		{"anonymise", fleet.CustomerChange{Status: optional.Of(fleet.CustomerAnonymised)}, "status invalid_value", nil, false},
 		{"metadata", fleet.CustomerChange{Metadata: optional.Of(map[string]string{"tier": "gold"})}, "none", func(c fleet.Customer) bool { return c.Metadata["tier"] == "gold" }, true},
-		{"consent", fleet.CustomerChange{MarketingConsent: optional.Of(true), LicenseStatus: optional.Of("verified"), BirthDate: optional.Of[fleet.Text]("1994-05-02")}, "none",
+		{"consent", fleet.CustomerChange{MarketingConsent: optional.Of(true), LicenseStatus: optional.Of("verified"), BirthDate: optional.Of[fleet.NullString]("1994-05-02")}, "none",
 			func(c fleet.Customer) bool {
 				return c.MarketingConsent && c.LicenseStatus == "verified" && c.BirthDate == "1994-05-02"
 			}, true},
@@ -205,8 +205,8 @@ func TestCustomerChanges(t *testing.T) {
 		}
 		if tt.is != nil {
 			stored, err := s.Customer(t.Context(), s.db, s.org, c.ID)
-			before, _ := got.Doc()
-			after, _ := stored.Doc()
+			before, _ := got.Record()
+			after, _ := stored.Record()
 			if err != nil || string(before.JSON) != string(after.JSON) || after.Revision != revision || before.Revision != revision || !tt.is(stored) {
 				t.Errorf("%s: got revision %d of %s, want %d\nstored revision %d of %s, %v", tt.name, before.Revision, before.JSON, revision, after.Revision, after.JSON, err)
 			}
@@ -217,7 +217,7 @@ func TestCustomerChanges(t *testing.T) {
 		c, err = s.AnonymiseCustomer(ctx, tx, s.org, c.ID)
 		return err
 	})
-	text, _ := c.Doc()
+	text, _ := c.Record()
 	for _, secret := range []string{"Ada", "example.com", "app-2", "1994", "gold"} {
 		if strings.Contains(string(text.JSON), secret) {
 			t.Errorf("anonymised, there is still %q in %s", secret, text.JSON)
@@ -234,14 +234,14 @@ func TestCustomerChanges(t *testing.T) {
 		})
 	}
 	wantFaults(t, "the same again", update(fleet.CustomerChange{Status: optional.Of(fleet.CustomerAnonymised)}), "none")
-	wantFaults(t, "a name again", update(fleet.CustomerChange{Name: optional.Of[fleet.Text]("Ada")}), "invalid_transition")
+	wantFaults(t, "a name again", update(fleet.CustomerChange{Name: optional.Of[fleet.NullString]("Ada")}), "invalid_transition")
 	err := update(fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive)})
 	if e, _ := errors.AsType[*problem.Error](err); e == nil || e.Details["from"] != fleet.CustomerAnonymised || e.Details["to"] != fleet.CustomerActive || e.Details["allowed"] == nil {
 		t.Errorf("active again: got %v, want from, to and allowed", err)
 	}
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
 		twice, err := s.AnonymiseCustomer(ctx, tx, s.org, c.ID)
-		if again, _ := twice.Doc(); again.Revision != text.Revision {
+		if again, _ := twice.Record(); again.Revision != text.Revision {
 			t.Errorf("anonymised twice: got revision %d, want %d", again.Revision, text.Revision)
 		}
 		return err
@@ -299,7 +299,7 @@ func TestPlanVersions(t *testing.T) {
 	wantFaults(t, "both ways to charge for a reservation", update(fleet.PlanChange{ReservationPerMin: optional.Of(int64(10))}), "reservation_flat_amount conflict")
 	wantFaults(t, "without a list", update(fleet.PlanChange{PerMinute: optional.Value[[]fleet.Segment]{Set: true, Null: true}, ReservationFlat: optional.Value[int64]{Set: true, Null: true}}), "none")
 	p, err := s.Plan(t.Context(), s.db, s.org, s.plan.ID)
-	text, _ := p.Doc()
+	text, _ := p.Record()
 	if err != nil || p.Version != 4 || text.Revision != 4 || p.UnlockAmount != 200 || p.ReservationFlat != nil || !strings.Contains(string(text.JSON), `"per_min_pricing":[]`) {
 		t.Errorf("got revision %d of %s, %v", text.Revision, text.JSON, err)
 	}
@@ -336,7 +336,7 @@ func TestZoneFaults(t *testing.T) {
 		{"custom", func(n *fleet.NewZone) { n.Type = fleet.CustomZone }, "rules required"},
 		{"everything", func(n *fleet.NewZone) {
 			*n = fleet.NewZone{
-				SubaccountID: n.SubaccountID, Description: fleet.Text(long(5001)), Priority: new(int64(1001)),
+				SubaccountID: n.SubaccountID, Description: fleet.NullString(long(5001)), Priority: new(int64(1001)),
 				Rules:    []fleet.Rule{{}, {VehicleTypeIDs: []string{s.scooter, "vt_1"}, MaximumSpeed: new(int64(-1))}},
 				StartsAt: rfc3339.Time(moment), EndsAt: rfc3339.Time(moment),
 			}
@@ -395,7 +395,7 @@ func TestZoneChanges(t *testing.T) {
 		}
 	}
 	got, _ := s.Zone(t.Context(), s.db, s.org, z.ID)
-	if doc, _ := got.Doc(); doc.Revision != 8 {
+	if doc, _ := got.Record(); doc.Revision != 8 {
 		t.Errorf("after 7 changes: got revision %d, want 8", doc.Revision)
 	}
 	s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZone(ctx, tx, s.org, z.ID) })
@@ -432,8 +432,8 @@ func TestSubaccountFaults(t *testing.T) {
 		want   string
 	}{
 		{"everything", fleet.SubaccountChange{
-			Name: optional.Of(""), Status: optional.Of("closed"), TimeZone: optional.Of("Local"), Currency: optional.Of("eur"), CountryCode: optional.Of[fleet.Text]("UK"),
-			DefaultPricingPlanID: optional.Of[fleet.Text]("plan_1"), GlobalRules: optional.Of([]fleet.Rule{{VehicleTypeIDs: []string{"vt_2"}}}),
+			Name: optional.Of(""), Status: optional.Of("closed"), TimeZone: optional.Of("Local"), Currency: optional.Of("eur"), CountryCode: optional.Of[fleet.NullString]("UK"),
+			DefaultPricingPlanID: optional.Of[fleet.NullString]("plan_1"), GlobalRules: optional.Of([]fleet.Rule{{VehicleTypeIDs: []string{"vt_2"}}}),
 			VehicleTypes: optional.Of([]fleet.VehicleType{had, {ID: "vt_1"}, {Name: "Car", FormFactor: "car", PropulsionType: "combustion", ReservationMinutes: -1, MinAge: 121,
 				WheelCount: new(int64(0)), DefaultPricingPlanID: "plan_1"}, had}),
 			GBFS:   optional.Of(fleet.GBFS{Enabled: true, SystemID: "../x", ContactEmail: "nobody", LicenseID: "my own"}),
@@ -448,11 +448,11 @@ func TestSubaccountFaults(t *testing.T) {
 		{"another motor", typed(func(k *fleet.VehicleType) { k.PropulsionType = "human" }), "vehicle_types.0.propulsion_type read_only"},
 		{"a type that a zone names", fleet.SubaccountChange{VehicleTypes: optional.Of([]fleet.VehicleType{})}, "vehicle_types conflict"},
 		{"another currency", fleet.SubaccountChange{Currency: optional.Of("USD")}, "currency conflict"},
-		{"another's external id", fleet.SubaccountChange{ExternalID: optional.Of[fleet.Text]("osaka")}, "already_exists external_id"},
+		{"another's external id", fleet.SubaccountChange{ExternalID: optional.Of[fleet.NullString]("osaka")}, "already_exists external_id"},
 		{"another's system", fleet.SubaccountChange{GBFS: optional.Of(other.GBFS)}, "already_exists gbfs.system_id"},
 		{"but no system", fleet.SubaccountChange{GBFS: optional.Of(fleet.GBFS{SystemID: other.GBFS.SystemID})}, "none"},
-		{"no plan", fleet.SubaccountChange{DefaultPricingPlanID: optional.Value[fleet.Text]{Set: true, Null: true}}, "none"},
-		{"the plan", fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.Text(s.plan.ID))}, "none"},
+		{"no plan", fleet.SubaccountChange{DefaultPricingPlanID: optional.Value[fleet.NullString]{Set: true, Null: true}}, "none"},
+		{"the plan", fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(s.plan.ID))}, "none"},
 		{"two types and an alert", fleet.SubaccountChange{
 			VehicleTypes: optional.Of([]fleet.VehicleType{scooter(), had}), GlobalRules: optional.Of([]fleet.Rule{{VehicleTypeIDs: []string{had.ID}}}),
 			Alerts: optional.Of([]fleet.Alert{{Type: "other", Summary: "Marathon"}}),

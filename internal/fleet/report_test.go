@@ -31,7 +31,7 @@ func (y *yard) tryVehicle(t testing.TB, change func(*fleet.NewVehicle)) error {
 	n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: fmt.Sprintf("T-%04d", y.n), VehicleTypeID: y.scooter, State: fleet.Available, Location: inside()}
 	change(&n)
 	return y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := y.CreateVehicle(ctx, tx, y.org, n, key)
+		_, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey)
 		return err
 	})
 }
@@ -61,7 +61,7 @@ func TestOldReportIsIgnored(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
 	old := reportOf(20, v.LastReportedAt.Std().Add(-time.Minute))
-	old.Location, old.VIN = optional.Of(*outside()), optional.Of(fleet.Text("WVW"))
+	old.Location, old.VIN = optional.Of(*outside()), optional.Of(fleet.NullString("WVW"))
 	got := y.putVehicle(t, v.ID, old)
 	if want := []string{"location", "battery_percent", "last_reported_at"}; !slices.Equal(got.Ignored(), want) {
 		t.Errorf("ignored %v, want %v", got.Ignored(), want)

@@ -16,7 +16,7 @@ import (
 // everything was packed before it happened.
 func TestAnalyticsFollowRides(t *testing.T) {
 	s := newSite(t)
-	by := fleet.By{Type: "key"}
+	by := fleet.Actor{Type: "key"}
 	var rides []string
 	want := func(rideStatus fleet.RideStatus, count, completed, cancelled int64) {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestAnalyticsFollowRides(t *testing.T) {
 		if err != nil || len(revenue.Totals) != 1 || revenue.Totals[0].TotalAmount != total || revenue.Totals[0].RideCount != completed+cancelled {
 			t.Errorf("%s: got %+v, %v, want %d of %d rides", rideStatus, revenue.Totals, err, total, completed+cancelled)
 		}
-		if err := s.PackAll(t.Context(), s.org); err != nil {
+		if err := s.PackRollups(t.Context(), s.org); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestAnalyticsFollowRides(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r, err := s.StartRide(ctx, tx, s.org, fleet.NewRide{Status: status, CustomerID: fleet.Text(customer.ID), VehicleID: fleet.Text(vehicle.ID)}, by)
+			r, err := s.StartRide(ctx, tx, s.org, fleet.NewRide{Status: status, CustomerID: fleet.NullString(customer.ID), VehicleID: fleet.NullString(vehicle.ID)}, by)
 			rides = append(rides, r.ID)
 			return err
 		})
@@ -86,7 +86,7 @@ func TestAnalyticsFollowRides(t *testing.T) {
 	want("reserved", 1, 0, 0)
 	change(0, to(fleet.Completed))
 	want("completed", 1, 1, 0)
-	change(0, fleet.RideChange{AdjustmentAmount: optional.Of(int64(-30)), AdjustmentReason: optional.Of(fleet.Text("a flat tyre"))})
+	change(0, fleet.RideChange{AdjustmentAmount: optional.Of(int64(-30)), AdjustmentReason: optional.Of(fleet.NullString("a flat tyre"))})
 	want("adjusted", 1, 1, 0)
 	change(1, to(fleet.Active))
 	want("started", 2, 1, 0)

@@ -27,12 +27,12 @@ const (
 
 // Ride is a trip, or the reservation of one (fleet-api.md 1.1).
 type Ride struct {
-	Head
+	RecordHeader
 	Status               RideStatus   `json:"status"`
 	TripType             TripType     `json:"trip_type"`
-	CustomerID           Text         `json:"customer_id"`
+	CustomerID           NullString   `json:"customer_id"`
 	VehicleID            string       `json:"vehicle_id"`
-	PricingPlanID        Text         `json:"pricing_plan_id"` // null for other trips than a rider's
+	PricingPlanID        NullString   `json:"pricing_plan_id"` // null for other trips than a rider's
 	PricingPlanVersion   *int64       `json:"pricing_plan_version"`
 	ReservedAt           rfc3339.Time `json:"reserved_at"`
 	ReservationExpiresAt rfc3339.Time `json:"reservation_expires_at"`
@@ -43,17 +43,17 @@ type Ride struct {
 	DistanceMeters       *int64       `json:"distance_meters"`
 	StartLocation        *Position    `json:"start_location"`
 	EndLocation          *Position    `json:"end_location"`
-	StartZoneID          Text         `json:"start_zone_id"`
-	EndZoneID            Text         `json:"end_zone_id"`
-	EndReason            Text         `json:"end_reason"`
-	CancelReason         Text         `json:"cancel_reason"`
-	ParkingURL           Text         `json:"parking_verification_url"`
-	ParkingCategory      Text         `json:"parking_category"`
+	StartZoneID          NullString   `json:"start_zone_id"`
+	EndZoneID            NullString   `json:"end_zone_id"`
+	EndReason            NullString   `json:"end_reason"`
+	CancelReason         NullString   `json:"cancel_reason"`
+	ParkingURL           NullString   `json:"parking_verification_url"`
+	ParkingCategory      NullString   `json:"parking_category"`
 	Price                *Price       `json:"price"`
 	AdjustmentAmount     int64        `json:"adjustment_amount"`
-	AdjustmentReason     Text         `json:"adjustment_reason"`
+	AdjustmentReason     NullString   `json:"adjustment_reason"`
 	PaymentStatus        string       `json:"payment_status"`
-	Tail
+	Timestamps
 
 	// Not shown.
 	revision      int64
@@ -62,19 +62,19 @@ type Ride struct {
 	startOdometer *int64       // meters
 	dueAt         time.Time    // when it expires, or has lasted too long; zero: never
 	doc           []byte       // as stored; nil when that is not known
-	as            account      // as which it was read
+	org           orgContext   // as which it was read
 }
 
 // NewRide is what a ride is made of (fleet-api.md 1.1, R, O and C).
 type NewRide struct {
 	SubaccountID       string            `json:"subaccount_id"` // of the vehicle; empty: whichever it is
-	ExternalID         Text              `json:"external_id"`
+	ExternalID         NullString        `json:"external_id"`
 	Status             RideStatus        `json:"status"`    // empty: active
 	TripType           TripType          `json:"trip_type"` // empty: rider
-	CustomerID         Text              `json:"customer_id"`
-	VehicleID          Text              `json:"vehicle_id"`
-	VehicleCode        Text              `json:"vehicle_code"` // in place of its id
-	PricingPlanID      Text              `json:"pricing_plan_id"`
+	CustomerID         NullString        `json:"customer_id"`
+	VehicleID          NullString        `json:"vehicle_id"`
+	VehicleCode        NullString        `json:"vehicle_code"` // in place of its id
+	PricingPlanID      NullString        `json:"pricing_plan_id"`
 	PricingPlanVersion *int64            `json:"pricing_plan_version"`
 	StartLocation      *Position         `json:"start_location"`
 	Metadata           map[string]string `json:"metadata"`
@@ -83,28 +83,28 @@ type NewRide struct {
 // RideChange is what a PUT changes of a ride. What is absent stays.
 type RideChange struct {
 	Status             optional.Value[RideStatus]        `json:"status"`
-	ExternalID         optional.Value[Text]              `json:"external_id"`
+	ExternalID         optional.Value[NullString]        `json:"external_id"`
 	DistanceMeters     optional.Value[int64]             `json:"distance_meters"`
 	EndLocation        optional.Value[Position]          `json:"end_location"`
-	EndReason          optional.Value[Text]              `json:"end_reason"`
-	CancelReason       optional.Value[Text]              `json:"cancel_reason"`
+	EndReason          optional.Value[NullString]        `json:"end_reason"`
+	CancelReason       optional.Value[NullString]        `json:"cancel_reason"`
 	AcceptOutOfZoneFee optional.Value[bool]              `json:"accept_out_of_zone_fee"`
-	ParkingURL         optional.Value[Text]              `json:"parking_verification_url"`
-	ParkingCategory    optional.Value[Text]              `json:"parking_category"`
+	ParkingURL         optional.Value[NullString]        `json:"parking_verification_url"`
+	ParkingCategory    optional.Value[NullString]        `json:"parking_category"`
 	AdjustmentAmount   optional.Value[int64]             `json:"adjustment_amount"`
-	AdjustmentReason   optional.Value[Text]              `json:"adjustment_reason"`
+	AdjustmentReason   optional.Value[NullString]        `json:"adjustment_reason"`
 	PaymentStatus      optional.Value[string]            `json:"payment_status"`
 	Metadata           optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
 }
 
-// Doc returns the ride as it is answered: an open one as of when it was read.
-func (r *Ride) Doc() (Doc, error) {
-	shown := r.asOf(r.as.now)
+// Record returns the ride as it is answered: an open one as of when it was read.
+func (r *Ride) Record() (Record, error) {
+	shown := r.asOf(r.org.now)
 	doc, err := r.doc, error(nil)
 	if doc == nil || shown.DurationSeconds != r.DurationSeconds || shown.PausedSeconds != r.PausedSeconds {
 		doc, err = encode(&shown)
 	}
-	return Doc{ID: r.ID, SubaccountID: r.SubaccountID, Revision: r.revision, JSON: doc, Distance: -1}, err
+	return Record{ID: r.ID, SubaccountID: r.SubaccountID, Revision: r.revision, JSON: doc, Distance: -1}, err
 }
 
 // asOf returns an open ride with its duration so far, which is not stored, and
@@ -129,7 +129,7 @@ func seconds(from rfc3339.Time, to time.Time) int64 {
 func (r *Ride) columns() []column {
 	var cell, total, duration any
 	if !r.StartedAt.Std().IsZero() {
-		cell = place(r.StartLocation)
+		cell = cellValue(r.StartLocation)
 	}
 	if r.Price != nil {
 		total, duration = r.Price.TotalAmount, r.DurationSeconds
@@ -138,22 +138,22 @@ func (r *Ride) columns() []column {
 		{"id", r.ID},
 		{"subaccount_id", r.SubaccountID},
 		{"revision", r.revision},
-		{"external_id", idOf(r.ExternalID)},
+		{"external_id", idValue(r.ExternalID)},
 		{"status", string(r.Status)},
 		{"trip_type", string(r.TripType)},
-		{"customer_id", idOf(r.CustomerID)},
+		{"customer_id", idValue(r.CustomerID)},
 		{"vehicle_id", r.VehicleID},
 		{"vehicle_type_id", r.vehicleTypeID},
-		{"pricing_plan_id", idOf(r.PricingPlanID)},
+		{"pricing_plan_id", idValue(r.PricingPlanID)},
 		{"payment_status", r.PaymentStatus},
-		{"start_zone_id", idOf(r.StartZoneID)},
+		{"start_zone_id", idValue(r.StartZoneID)},
 		{"start_cell", cell},
 		{"reserved_at", db.Time(r.ReservedAt.Std())},
 		{"started_at", db.Time(r.StartedAt.Std())},
 		{"ended_at", db.Time(r.EndedAt.Std())},
 		{"paused_at", db.Time(r.pausedAt.Std())},
 		{"due_at", db.Time(r.dueAt)},
-		{"start_odometer", integer(r.startOdometer)},
+		{"start_odometer", integerValue(r.startOdometer)},
 		{"total_amount", total},
 		{"duration_seconds", duration},
 		{"updated_at", db.Time(r.UpdatedAt.Std())},
@@ -181,7 +181,7 @@ func (r *Ride) encode(settings *Settings) (err error) {
 
 // insertRide and updateRide are the one place through which rides are written.
 // before is nil for a new one; the other is locked and stored as before says.
-func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride) error {
+func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ride) error {
 	if err := r.encode(a.settings); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride)
 		return err
 	}
 	if !added {
-		if err := claim(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
+		if err := claimUnique(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
 			return err
 		}
 		// Not while records agree with each other: the locks see to it.
@@ -200,20 +200,20 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a account, r *Ride)
 	if err := placeRide(ctx, tx, a.id, nil, row); err != nil {
 		return err
 	}
-	s.tellRide(tx, a.id, r)
-	return s.forgetFacts(ctx, tx, a.id, nil, r)
+	s.notifyRide(tx, a.id, r)
+	return s.invalidateRollups(ctx, tx, a.id, nil, r)
 }
 
-func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, r *Ride) error {
+func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, before, r *Ride) error {
 	r.revision = before.revision + 1
-	r.UpdatedAt = moved(before.UpdatedAt, a.now)
+	r.UpdatedAt = nextUpdatedAt(before.UpdatedAt, a.now)
 	if err := r.encode(a.settings); err != nil {
 		return err
 	}
 	was, is := before.columns(), r.columns()
 	err := updateRow(ctx, tx, "rides", a.id, r.ID, was, is)
 	if db.IsUnique(err) { // made meanwhile
-		return exists("external_id")
+		return alreadyExistsError("external_id")
 	}
 	if err != nil {
 		return err
@@ -221,15 +221,15 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a account, before, 
 	if err := placeRide(ctx, tx, a.id, was, is); err != nil {
 		return err
 	}
-	s.tellRide(tx, a.id, r)
-	return s.forgetFacts(ctx, tx, a.id, before, r)
+	s.notifyRide(tx, a.id, r)
+	return s.invalidateRollups(ctx, tx, a.id, before, r)
 }
 
-// tellRide is tell for a ride, and for its customer, who has changed with it.
-func (s *Service) tellRide(tx *db.Tx, organizationID string, r *Ride) {
-	s.tell(tx, organizationID, RideKind, r.ID)
+// notifyRide is tell for a ride, and for its customer, who has changed with it.
+func (s *Service) notifyRide(tx *db.Tx, organizationID string, r *Ride) {
+	s.notify(tx, organizationID, RideKind, r.ID)
 	if r.CustomerID != "" {
-		s.tell(tx, organizationID, CustomerKind, string(r.CustomerID))
+		s.notify(tx, organizationID, CustomerKind, string(r.CustomerID))
 	}
 }
 
@@ -237,7 +237,7 @@ func (s *Service) tellRide(tx *db.Tx, organizationID string, r *Ride) {
 func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id string) (Ride, error) {
 	r, err := readRide(ctx, q, organizationID, id, "")
 	if err == nil && r.Status.Open() {
-		r.as, err = s.account(ctx, q, time.Now(), organizationID)
+		r.org, err = s.orgContext(ctx, q, time.Now(), organizationID)
 	}
 	return r, err
 }
@@ -248,7 +248,7 @@ func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string
 	err := q.QueryRow(ctx, "SELECT doc, revision, vehicle_type_id, paused_at, due_at, start_odometer FROM rides WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
 		Scan(&r.doc, &r.revision, &r.vehicleTypeID, db.IntoTime(&pausedAt), db.IntoTime(&dueAt), &r.startOdometer)
 	if err != nil {
-		return r, found(err, "ride")
+		return r, wrapReadError(err, "ride")
 	}
 	if err := json.Unmarshal(r.doc, &r); err != nil {
 		return r, fmt.Errorf("decode a ride: %w", err)
@@ -260,7 +260,7 @@ func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string
 // LockRide returns a ride as it is now, for [Service.UpdateRide] in the same
 // transaction.
 func (s *Service) LockRide(ctx context.Context, tx *db.Tx, organizationID, id string) (Ride, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Ride{}, err
 	}
@@ -268,21 +268,21 @@ func (s *Service) LockRide(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err != nil {
 		return r, err
 	}
-	r.as = a
-	return s.settleRide(ctx, tx, a, r)
+	r.org = a
+	return s.expireRide(ctx, tx, a, r)
 }
 
-// lockedAs is the account as which a record was locked; it is read for one that
+// reuseOrgContext is the account as which a record was locked; it is read for one that
 // was not.
-func (s *Service) lockedAs(ctx context.Context, tx *db.Tx, as account, organizationID string) (account, error) {
+func (s *Service) reuseOrgContext(ctx context.Context, tx *db.Tx, as orgContext, organizationID string) (orgContext, error) {
 	if as.id == organizationID {
 		return as, nil
 	}
-	return s.account(ctx, tx, tx.Now, organizationID)
+	return s.orgContext(ctx, tx, tx.Now, organizationID)
 }
 
-// settleRide ends a locked ride that is due, as of when it was.
-func (s *Service) settleRide(ctx context.Context, tx *db.Tx, a account, r Ride) (Ride, error) {
+// expireRide ends a locked ride that is due, as of when it was.
+func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Ride) (Ride, error) {
 	if !r.Status.Open() {
 		return r, nil
 	}
@@ -292,7 +292,7 @@ func (s *Service) settleRide(ctx context.Context, tx *db.Tx, a account, r Ride) 
 		return r, nil
 	}
 	before := r
-	end := ending{at: due, reason: "max_duration", by: bySystem}
+	end := rideEnd{at: due, reason: "max_duration", by: systemActor}
 	var err error
 	if r.Status == Reserved {
 		end.reason = "reservation_expired"
@@ -309,22 +309,22 @@ func (s *Service) settleRide(ctx context.Context, tx *db.Tx, a account, r Ride) 
 // openRides is the condition of the partial indexes of open rides.
 const openRides = "status IN ('reserved', 'active', 'paused')"
 
-// settle ends the ride of a vehicle, and that of a customer, if it is due. It goes
+// expireDueRides ends the ride of a vehicle, and that of a customer, if it is due. It goes
 // before the one or the other is locked.
-func (s *Service) settle(ctx context.Context, tx *db.Tx, a account, vehicleID, customerID string) error {
+func (s *Service) expireDueRides(ctx context.Context, tx *db.Tx, a orgContext, vehicleID, customerID string) error {
 	var due [2]string
 	err := tx.QueryRow(ctx, "SELECT "+dueRides, a.id, vehicleID, customerID, a.now.UnixMicro()).Scan(db.IntoText(&due[0]), db.IntoText(&due[1]))
 	if err != nil {
 		return fmt.Errorf("look for a ride that is due: %w", err)
 	}
-	return s.settleThese(ctx, tx, a, due)
+	return s.expireRides(ctx, tx, a, due)
 }
 
 // dueRides are the rides of vehicle $2 and of customer $3 that are due at $4.
 const dueRides = "(SELECT id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND due_at <= $4 AND " + openRides + "), " +
 	"(SELECT id FROM rides WHERE organization_id = $1 AND customer_id = $3 AND due_at <= $4 AND " + openRides + ")"
 
-func (s *Service) settleThese(ctx context.Context, tx *db.Tx, a account, ids [2]string) error {
+func (s *Service) expireRides(ctx context.Context, tx *db.Tx, a orgContext, ids [2]string) error {
 	slices.Sort(ids[:])
 	for i, id := range ids {
 		if id == "" || i > 0 && id == ids[i-1] {
@@ -334,33 +334,33 @@ func (s *Service) settleThese(ctx context.Context, tx *db.Tx, a account, ids [2]
 		if err != nil {
 			return err
 		}
-		if _, err := s.settleRide(ctx, tx, a, r); err != nil {
+		if _, err := s.expireRide(ctx, tx, a, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rider is a customer as a ride changes them.
-type rider struct{ stored, now Customer }
+// rideCustomer is a customer as a ride changes them.
+type rideCustomer struct{ stored, now Customer }
 
-// takeRider locks the customer of a ride. There is none for other trips than a
+// lockRideCustomer locks the customer of a ride. There is none for other trips than a
 // rider's: nil.
-func takeRider(ctx context.Context, tx *db.Tx, organizationID string, id Text) (*rider, error) {
+func lockRideCustomer(ctx context.Context, tx *db.Tx, organizationID string, id NullString) (*rideCustomer, error) {
 	if id == "" {
 		return nil, nil
 	}
 	c, err := readCustomer(ctx, tx, organizationID, string(id), " FOR UPDATE")
-	return &rider{c, c}, err
+	return &rideCustomer{c, c}, err
 }
 
 // save writes what has changed of a rider, who may be nil.
-func (r *rider) save(ctx context.Context, tx *db.Tx, a account) error {
+func (r *rideCustomer) save(ctx context.Context, tx *db.Tx, a orgContext) error {
 	if r == nil {
 		return nil
 	}
 	r.now.revision = r.stored.revision + 1
-	r.now.UpdatedAt = moved(r.stored.UpdatedAt, a.now)
+	r.now.UpdatedAt = nextUpdatedAt(r.stored.UpdatedAt, a.now)
 	doc, err := encode(&r.now)
 	if err != nil {
 		return err
@@ -377,8 +377,8 @@ func (r *rider) save(ctx context.Context, tx *db.Tx, a account) error {
 }
 
 // StartRide makes a ride, or a reservation, in the caller's transaction.
-func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID string, n NewRide, by By) (Ride, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID string, n NewRide, by Actor) (Ride, error) {
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Ride{}, err
 	}
@@ -404,7 +404,7 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 	if trip != RiderTrip && !faults.Has("trip_type") && (n.PricingPlanID != "" || n.PricingPlanVersion != nil) {
 		faults.AddCode("conflict", "pricing_plan_id", "must not be given for a %s trip", trip)
 	}
-	p, err := s.findParties(ctx, tx, a, n, &faults)
+	p, err := s.lockNewRideContext(ctx, tx, a, n, &faults)
 	if err != nil {
 		return Ride{}, err
 	}
@@ -421,7 +421,7 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 	}
 
 	if p.vehicle.State != Available || p.vehicle.CurrentRideID != "" {
-		return Ride{}, unavailable(&p.vehicle)
+		return Ride{}, unavailableError(&p.vehicle)
 	}
 	if p.rider != nil {
 		switch c := &p.rider.now; {
@@ -434,53 +434,53 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 		}
 	}
 	var r Ride
-	r.Head, r.Tail = s.newRecord(ridePrefix, "ride", p.vehicle.SubaccountID, a.now)
+	r.RecordHeader, r.Timestamps = s.newRecord(ridePrefix, "ride", p.vehicle.SubaccountID, a.now)
 	r.ExternalID, r.TripType, r.CustomerID, r.VehicleID = n.ExternalID, trip, n.CustomerID, p.vehicle.ID
 	r.PaymentStatus, r.StartLocation = "not_due", n.StartLocation
 	r.Metadata = metadataOf(n.Metadata)
-	r.revision, r.vehicleTypeID, r.as = 1, kind.ID, a
+	r.revision, r.vehicleTypeID, r.org = 1, kind.ID, a
 	if trip == RiderTrip {
-		if err := s.price(ctx, tx, a, &r, p, kind, n); err != nil {
+		if err := s.assignPlan(ctx, tx, a, &r, p, kind, n); err != nil {
 			return Ride{}, err
 		}
 	}
 	if status == Reserved {
-		if p.vehicle.low(a.settings) {
-			return Ride{}, lowBattery(&p.vehicle, a.settings)
+		if p.vehicle.batteryTooLow(a.settings) {
+			return Ride{}, lowBatteryError(&p.vehicle, a.settings)
 		}
 		r.reserve(p, kind, by)
-	} else if err := s.begin(ctx, tx, a, &r, p, kind, by); err != nil {
+	} else if err := s.activate(ctx, tx, a, &r, p, kind, by); err != nil {
 		return Ride{}, err
 	}
-	p.vehicle.CurrentRideID = Text(r.ID)
+	p.vehicle.CurrentRideID = NullString(r.ID)
 	if p.rider != nil {
-		p.rider.now.OpenRideID = Text(r.ID)
+		p.rider.now.OpenRideID = NullString(r.ID)
 	}
 	if err := s.insertRide(ctx, tx, a, &r); err != nil {
 		return Ride{}, err
 	}
-	return r, s.saveParties(ctx, tx, a, p)
+	return r, s.saveRideContext(ctx, tx, a, p)
 }
 
-// unavailable is the refusal of a ride on a vehicle that cannot have one.
-func unavailable(v *Vehicle) error {
+// unavailableError is the refusal of a ride on a vehicle that cannot have one.
+func unavailableError(v *Vehicle) error {
 	e := conflict("vehicle_unavailable", "the vehicle is %s", v.State)
 	e.Details = map[string]any{"state": string(v.State)}
 	return e
 }
 
-// parties are what a ride is about, locked but for the subaccount.
-type parties struct {
+// rideContext are what a ride is about, locked but for the subaccount.
+type rideContext struct {
 	sub           *Subaccount
 	stamp         int64 // of it
 	vehicle       Vehicle
 	storedVehicle Vehicle
-	rider         *rider // nil for other trips than a rider's
+	rider         *rideCustomer // nil for other trips than a rider's
 }
 
-// findParties locks those of a new ride, once no ride of theirs is due. There is
+// lockNewRideContext locks those of a new ride, once no ride of theirs is due. There is
 // none when there are faults.
-func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRide, faults *problem.Validation) (*parties, error) {
+func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContext, n NewRide, faults *problem.Validation) (*rideContext, error) {
 	member, condition, value := "vehicle_id", "v.id = $2", string(n.VehicleID)
 	switch {
 	case n.VehicleID == "" && n.VehicleCode == "":
@@ -489,7 +489,7 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 	case n.VehicleID == "":
 		member, condition, value = "vehicle_code", "v.code = $2", strings.ToLower(string(n.VehicleCode))
 	}
-	p := new(parties)
+	p := new(rideContext)
 	var due [2]string
 	var vehicleID, code, subID string
 	var revision int64
@@ -499,7 +499,7 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 		"FROM vehicles v JOIN subaccounts s ON s.organization_id = v.organization_id AND s.id = v.subaccount_id WHERE v.organization_id = $1 AND "+condition,
 		a.id, value, string(n.CustomerID), a.now.UnixMicro()).Scan(&vehicleID, &code, &subID, &revision, &p.stamp, db.IntoText(&due[0]), db.IntoText(&due[1]))
 	if err != nil {
-		if err = found(err, "vehicle"); problem.Of(err) != problem.NotFound {
+		if err = wrapReadError(err, "vehicle"); problem.Of(err) != problem.NotFound {
 			return nil, err
 		}
 		faults.AddCode("not_found", member, "does not exist")
@@ -516,17 +516,17 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 	if p.sub.Status == subaccountArchived {
 		faults.AddCode("conflict", member, "is in a subaccount that is archived: no new ride is made there")
 	}
-	if err := s.settleThese(ctx, tx, a, due); err != nil {
+	if err := s.expireRides(ctx, tx, a, due); err != nil {
 		return nil, err
 	}
-	if p.vehicle, p.storedVehicle, err = takeVehicle(ctx, tx, a, vehicleID, a.now); err != nil {
+	if p.vehicle, p.storedVehicle, err = lockVehicle(ctx, tx, a, vehicleID, a.now); err != nil {
 		if problem.Of(err) != problem.NotFound {
 			return nil, err
 		}
 		faults.AddCode("not_found", member, "does not exist") // any more
 		return nil, nil
 	}
-	if p.rider, err = takeRider(ctx, tx, a.id, n.CustomerID); err != nil {
+	if p.rider, err = lockRideCustomer(ctx, tx, a.id, n.CustomerID); err != nil {
 		if problem.Of(err) != problem.NotFound {
 			return nil, err
 		}
@@ -537,17 +537,17 @@ func (s *Service) findParties(ctx context.Context, tx *db.Tx, a account, n NewRi
 	return p, nil
 }
 
-// saveParties writes what a ride has made of its vehicle and its customer.
-func (s *Service) saveParties(ctx context.Context, tx *db.Tx, a account, p *parties) error {
+// saveRideContext writes what a ride has made of its vehicle and its customer.
+func (s *Service) saveRideContext(ctx context.Context, tx *db.Tx, a orgContext, p *rideContext) error {
 	if err := s.saveVehicle(ctx, tx, a, &p.storedVehicle, &p.vehicle); err != nil {
 		return err
 	}
 	return p.rider.save(ctx, tx, a)
 }
 
-// price fixes the plan of a new ride: the vehicle's, else its type's, else the
+// assignPlan fixes the plan of a new ride: the vehicle's, else its type's, else the
 // subaccount's, which must be active. One that was asked for must be it.
-func (s *Service) price(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties, kind *VehicleType, n NewRide) error {
+func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, n NewRide) error {
 	id := p.vehicle.PricingPlanID
 	if id == "" {
 		id = kind.DefaultPricingPlanID
@@ -586,18 +586,18 @@ func (s *Service) price(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 }
 
 // reserve makes a new ride a reservation.
-func (r *Ride) reserve(p *parties, kind *VehicleType, by By) {
+func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 	r.Status = Reserved
 	r.ReservedAt = r.CreatedAt
 	r.ReservationExpiresAt = rfc3339.Time(r.CreatedAt.Std().Add(time.Duration(kind.ReservationMinutes) * time.Minute))
-	p.vehicle.ride(VehicleTaken, "reservation_start", r.CreatedAt.Std(), Text(r.ID), by)
+	p.vehicle.setRideState(VehicleTaken, "reservation_start", r.CreatedAt.Std(), NullString(r.ID), by)
 }
 
-// begin starts a ride that is new or reserved, if it may.
-func (s *Service) begin(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties, kind *VehicleType, by By) error {
+// activate starts a ride that is new or reserved, if it may.
+func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, by Actor) error {
 	v, now := &p.vehicle, a.now.Truncate(time.Millisecond)
-	if v.low(a.settings) {
-		return lowBattery(v, a.settings)
+	if v.batteryTooLow(a.settings) {
+		return lowBatteryError(v, a.settings)
 	}
 	at := v.Location
 	if at == nil {
@@ -609,7 +609,7 @@ func (s *Service) begin(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 	}
 	if !rule.StartAllowed {
 		e := conflict("ride_start_not_allowed", "a ride cannot start where the vehicle is")
-		e.Details = map[string]any{"zone_id": Text(zoneID)}
+		e.Details = map[string]any{"zone_id": NullString(zoneID)}
 		return e
 	}
 	if p.rider != nil {
@@ -621,17 +621,17 @@ func (s *Service) begin(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 		}
 		p.rider.now.LastRideAt = rfc3339.Time(now)
 	}
-	r.Status, r.StartedAt, r.StartZoneID, r.startOdometer = Active, rfc3339.Time(now), Text(zoneID), v.OdometerMeters
+	r.Status, r.StartedAt, r.StartZoneID, r.startOdometer = Active, rfc3339.Time(now), NullString(zoneID), v.OdometerMeters
 	if r.StartLocation == nil {
 		r.StartLocation = v.Location
 	}
-	v.ride(OnTrip, "trip_start", now, Text(r.ID), by)
+	v.setRideState(OnTrip, "trip_start", now, NullString(r.ID), by)
 	return nil
 }
 
 // oldEnough refuses a rider who is known to be younger than age, on the day that
 // it is in a time zone.
-func oldEnough(birthDate Text, age int64, timeZone string, now time.Time) error {
+func oldEnough(birthDate NullString, age int64, timeZone string, now time.Time) error {
 	if birthDate == "" || age == 0 {
 		return nil
 	}
@@ -654,22 +654,22 @@ func oldEnough(birthDate Text, age int64, timeZone string, now time.Time) error 
 	return nil
 }
 
-// partiesOf locks the vehicle, as of a moment, and the customer of a ride.
-func (s *Service) partiesOf(ctx context.Context, tx *db.Tx, a account, r *Ride, at time.Time) (*parties, error) {
-	p := new(parties)
+// lockRideContext locks the vehicle, as of a moment, and the customer of a ride.
+func (s *Service) lockRideContext(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, at time.Time) (*rideContext, error) {
+	p := new(rideContext)
 	var err error
-	if p.vehicle, p.storedVehicle, err = takeVehicle(ctx, tx, a, r.VehicleID, at); err != nil {
+	if p.vehicle, p.storedVehicle, err = lockVehicle(ctx, tx, a, r.VehicleID, at); err != nil {
 		return nil, err
 	}
-	if p.rider, err = takeRider(ctx, tx, a.id, r.CustomerID); err != nil {
+	if p.rider, err = lockRideCustomer(ctx, tx, a.id, r.CustomerID); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// terms reads what a ride is priced and allowed by, into p. The tariff is nil for
+// readTerms reads what a ride is priced and allowed by, into p. The tariff is nil for
 // other trips than a rider's.
-func (s *Service) terms(ctx context.Context, tx *db.Tx, a account, r *Ride, p *parties) (*Tariff, error) {
+func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext) (*Tariff, error) {
 	var subRevision int64
 	var planRevision, planStamp *int64
 	err := tx.QueryRow(ctx, "SELECT s.revision, s.stamp, p.revision, p.stamp FROM subaccounts s LEFT JOIN plans p ON p.organization_id = s.organization_id AND p.id = $3 WHERE s.organization_id = $1 AND s.id = $2",
@@ -696,24 +696,24 @@ func (s *Service) terms(ctx context.Context, tx *db.Tx, a account, r *Ride, p *p
 	return s.tariff(ctx, tx, a.id, string(r.PricingPlanID), *r.PricingPlanVersion)
 }
 
-// ending is how a ride ends.
-type ending struct {
+// rideEnd is how a ride ends.
+type rideEnd struct {
 	at        time.Time
-	reason    Text
+	reason    NullString
 	location  *Position // nil: where the vehicle is
 	meters    *int64    // nil: as far as anybody knows
 	acceptFee bool
-	by        By
+	by        Actor
 }
 
 // complete ends a locked ride that was started, if it may end there, in all but
 // writing the ride itself.
-func (s *Service) complete(ctx context.Context, tx *db.Tx, a account, r *Ride, e ending) error {
-	p, err := s.partiesOf(ctx, tx, a, r, e.at)
+func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, e rideEnd) error {
+	p, err := s.lockRideContext(ctx, tx, a, r, e.at)
 	if err != nil {
 		return err
 	}
-	tariff, err := s.terms(ctx, tx, a, r, p)
+	tariff, err := s.readTerms(ctx, tx, a, r, p)
 	if err != nil {
 		return err
 	}
@@ -728,7 +728,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a account, r *Ride, e
 	outside := e.reason == "rider" && !rule.EndAllowed
 	if outside && (tariff == nil || tariff.OutOfZoneAmount == nil) {
 		refusal := conflict("ride_end_not_allowed", "a ride cannot end here")
-		refusal.Details = map[string]any{"zone_id": Text(zoneID)}
+		refusal.Details = map[string]any{"zone_id": NullString(zoneID)}
 		return refusal
 	}
 	if outside && !e.acceptFee {
@@ -738,32 +738,32 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a account, r *Ride, e
 	}
 
 	r.end(Completed, e.at)
-	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, v.Location, Text(zoneID)
+	r.EndReason, r.EndLocation, r.EndZoneID = e.reason, v.Location, NullString(zoneID)
 	r.DistanceMeters = e.meters
 	if r.DistanceMeters == nil {
-		r.DistanceMeters = r.travelled(v)
+		r.DistanceMeters = r.distanceTravelled(v)
 	}
-	usage := r.reservation()
+	usage := r.reservationUsage()
 	usage.Ridden, usage.Seconds, usage.PausedSeconds, usage.OutOfZone = true, r.DurationSeconds, r.PausedSeconds, outside
 	if r.DistanceMeters != nil {
 		usage.Meters = *r.DistanceMeters
 	}
 	r.charge(tariff, p.sub, usage)
-	v.release("trip_end", e.at, Text(r.ID), e.by, a.settings)
+	v.endRide("trip_end", e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
 		p.rider.now.RideCount++
 	}
-	return s.saveParties(ctx, tx, a, p)
+	return s.saveRideContext(ctx, tx, a, p)
 }
 
 // cancel ends a locked ride, if it may, in all but writing the ride itself.
-func (s *Service) cancel(ctx context.Context, tx *db.Tx, a account, r *Ride, e ending) error {
-	p, err := s.partiesOf(ctx, tx, a, r, e.at)
+func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, e rideEnd) error {
+	p, err := s.lockRideContext(ctx, tx, a, r, e.at)
 	if err != nil {
 		return err
 	}
-	tariff, err := s.terms(ctx, tx, a, r, p)
+	tariff, err := s.readTerms(ctx, tx, a, r, p)
 	if err != nil {
 		return err
 	}
@@ -776,7 +776,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a account, r *Ride, e e
 	}
 	var usage Usage
 	if e.reason != "operator" {
-		usage = r.reservation()
+		usage = r.reservationUsage()
 		if r.StartedAt.Std().IsZero() {
 			usage.ReservedSeconds = seconds(r.ReservedAt, e.at)
 		}
@@ -784,11 +784,11 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a account, r *Ride, e e
 	r.end(Cancelled, e.at)
 	r.CancelReason = e.reason
 	r.charge(tariff, p.sub, usage)
-	p.vehicle.release(event, e.at, Text(r.ID), e.by, a.settings)
+	p.vehicle.endRide(event, e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
 	}
-	return s.saveParties(ctx, tx, a, p)
+	return s.saveRideContext(ctx, tx, a, p)
 }
 
 // cancellable reports whether a ride that was started is within the grace.
@@ -796,7 +796,7 @@ func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
 	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
 		return false
 	}
-	meters := r.travelled(v)
+	meters := r.distanceTravelled(v)
 	return meters == nil || *meters <= settings.CancelGraceMeters
 }
 
@@ -814,10 +814,10 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 	r.Status, r.EndedAt = status, rfc3339.Time(at)
 }
 
-// travelled returns how far a vehicle has come in a ride: by its odometer, if that
+// distanceTravelled returns how far a vehicle has come in a ride: by its odometer, if that
 // was reported since the start, else along the great circle; nil when neither is
 // known.
-func (r *Ride) travelled(v *Vehicle) *int64 {
+func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
 		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
 	}
@@ -827,9 +827,9 @@ func (r *Ride) travelled(v *Vehicle) *int64 {
 	return nil
 }
 
-// reservation is what a ride is charged for that was one. For how long, the
+// reservationUsage is what a ride is charged for that was one. For how long, the
 // reservation itself knows: the type may say otherwise by now.
-func (r *Ride) reservation() Usage {
+func (r *Ride) reservationUsage() Usage {
 	if r.ReservedAt.Std().IsZero() {
 		return Usage{}
 	}
@@ -852,12 +852,12 @@ func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
 
 // UpdateRide changes a ride that [Service.LockRide] returned, in the caller's
 // transaction.
-func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID string, r Ride, c RideChange, by By) (Ride, error) {
-	a, err := s.lockedAs(ctx, tx, r.as, organizationID)
+func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID string, r Ride, c RideChange, by Actor) (Ride, error) {
+	a, err := s.reuseOrgContext(ctx, tx, r.org, organizationID)
 	if err != nil {
 		return r, err
 	}
-	r.as = a
+	r.org = a
 	before := r
 	to := r.Status
 	if c.Status.Set {
@@ -870,15 +870,15 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 		if !slices.Contains(r.Status.Next(), to) {
 			return r, invalidTransition(r.Status, to, r.Status.Next())
 		}
-		if err := s.turn(ctx, tx, a, &r, to, c, by); err != nil {
+		if err := s.setStatus(ctx, tx, a, &r, to, c, by); err != nil {
 			return r, err
 		}
-	} else if !r.Status.Open() && c.ending(&r) {
+	} else if !r.Status.Open() && c.changesOutcome(&r) {
 		e := invalidTransition(r.Status, to, r.Status.Next())
 		e.Message = "how a ride has ended cannot be changed any more"
 		return r, e
 	}
-	if err := c.settle(&r); err != nil {
+	if err := c.applyPayment(&r); err != nil {
 		return r, err
 	}
 	if before.Status.Open() && !r.Status.Open() && c.PaymentStatus.Or(before.PaymentStatus) == before.PaymentStatus {
@@ -886,7 +886,7 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 	}
 	c.ExternalID.Into(&r.ExternalID)
 	if r.ExternalID != before.ExternalID {
-		if err := claim(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
+		if err := claimUnique(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
 			return r, err
 		}
 	}
@@ -906,8 +906,8 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 	return r, s.updateRide(ctx, tx, a, &before, &r)
 }
 
-// turn puts a locked ride into one of the statuses that are next.
-func (s *Service) turn(ctx context.Context, tx *db.Tx, a account, r *Ride, to RideStatus, c RideChange, by By) error {
+// setStatus puts a locked ride into one of the statuses that are next.
+func (s *Service) setStatus(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, to RideStatus, c RideChange, by Actor) error {
 	now := a.now.Truncate(time.Millisecond)
 	switch {
 	case to == Active && r.Status == Reserved:
@@ -924,9 +924,9 @@ func (s *Service) turn(ctx context.Context, tx *db.Tx, a account, r *Ride, to Ri
 		if reason == "" {
 			reason = "rider"
 		}
-		return s.cancel(ctx, tx, a, r, ending{at: now, reason: reason, by: by})
+		return s.cancel(ctx, tx, a, r, rideEnd{at: now, reason: reason, by: by})
 	}
-	end := ending{at: now, reason: c.EndReason.Or(""), acceptFee: c.AcceptOutOfZoneFee.Or(false), by: by}
+	end := rideEnd{at: now, reason: c.EndReason.Or(""), acceptFee: c.AcceptOutOfZoneFee.Or(false), by: by}
 	if end.reason == "" {
 		end.reason = "rider"
 	}
@@ -936,8 +936,8 @@ func (s *Service) turn(ctx context.Context, tx *db.Tx, a account, r *Ride, to Ri
 }
 
 // startReserved starts a locked ride that is reserved, if it may.
-func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a account, r *Ride, by By) error {
-	p, err := s.partiesOf(ctx, tx, a, r, a.now)
+func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, by Actor) error {
+	p, err := s.lockRideContext(ctx, tx, a, r, a.now)
 	if err != nil {
 		return err
 	}
@@ -948,16 +948,16 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a account, r *Ri
 	if kind == nil {
 		return fmt.Errorf("ride %s has a vehicle type that its subaccount has not", r.ID)
 	}
-	if v := &p.vehicle; v.CurrentRideID != Text(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.former != VehicleTaken) {
-		return unavailable(v)
+	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.former != VehicleTaken) {
+		return unavailableError(v)
 	}
 	if p.rider != nil && p.rider.now.Status != CustomerActive {
 		return conflict("customer_blocked", "the customer is %s", p.rider.now.Status)
 	}
-	if err := s.begin(ctx, tx, a, r, p, kind, by); err != nil {
+	if err := s.activate(ctx, tx, a, r, p, kind, by); err != nil {
 		return err
 	}
-	return s.saveParties(ctx, tx, a, p)
+	return s.saveRideContext(ctx, tx, a, p)
 }
 
 // check returns what is wrong with a change that shall put a ride into a status.
@@ -1009,10 +1009,10 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 	return v.Err()
 }
 
-// ending reports whether a change would change how a ride has ended. Beside the
+// changesOutcome reports whether a change would change how a ride has ended. Beside the
 // status, null is what it was when that request came first: it leaves it to us.
-func (c *RideChange) ending(r *Ride) bool {
-	other := func(reason optional.Value[Text], was Text) bool {
+func (c *RideChange) changesOutcome(r *Ride) bool {
+	other := func(reason optional.Value[NullString], was NullString) bool {
 		return reason.Set && reason.Value != was && !(reason.Value == "" && c.Status.Set)
 	}
 	meters, location := r.DistanceMeters, r.EndLocation
@@ -1022,11 +1022,11 @@ func (c *RideChange) ending(r *Ride) bool {
 	if !c.EndLocation.Null || !c.Status.Set {
 		c.EndLocation.IntoPointer(&location)
 	}
-	return integer(meters) != integer(r.DistanceMeters) || !location.equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
+	return integerValue(meters) != integerValue(r.DistanceMeters) || !location.equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
 }
 
-// settle changes what is owed, and what became of that: of a ride that has ended.
-func (c *RideChange) settle(r *Ride) error {
+// applyPayment changes what is owed, and what became of that: of a ride that has ended.
+func (c *RideChange) applyPayment(r *Ride) error {
 	amount, reason, payment := r.AdjustmentAmount, r.AdjustmentReason, r.PaymentStatus
 	c.AdjustmentAmount.Into(&amount)
 	c.AdjustmentReason.Into(&reason)

@@ -30,23 +30,23 @@ func BenchmarkRides(b *testing.B) {
 				p := &list[client*pairs+n/clients/2%pairs]
 				var r fleet.Ride
 				err := y.db.Write(ctx, func(tx *db.Tx) (err error) {
-					r, err = y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.Text(p.vehicle.ID), CustomerID: fleet.Text(p.customer.ID)}, key)
+					r, err = y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.NullString(p.vehicle.ID), CustomerID: fleet.NullString(p.customer.ID)}, sortKey)
 					return err
 				})
 				if err == nil {
-					_, err = r.Doc()
+					_, err = r.Record()
 				}
 				if err == nil {
 					err = y.db.Write(ctx, func(tx *db.Tx) error {
 						if r, err = y.LockRide(ctx, tx, y.org, r.ID); err != nil {
 							return err
 						}
-						r, err = y.UpdateRide(ctx, tx, y.org, r, to(fleet.Completed), key)
+						r, err = y.UpdateRide(ctx, tx, y.org, r, to(fleet.Completed), sortKey)
 						return err
 					})
 				}
 				if err == nil {
-					_, err = r.Doc()
+					_, err = r.Record()
 				}
 				if err != nil {
 					b.Error(err)

@@ -24,7 +24,7 @@ func TestRides(t *testing.T) {
 		status fleet.RideStatus
 		state  fleet.VehicleState
 		events []string // since the vehicle was dropped off
-		reason fleet.Text
+		reason fleet.NullString
 		total  int64
 		count  int64 // of the customer's rides
 	}{
@@ -38,7 +38,7 @@ func TestRides(t *testing.T) {
 			status: fleet.Cancelled, state: fleet.Available, reason: "rider", total: 2 * 15,
 			events: []string{"reservation_start reserved", "reservation_cancel available"}},
 		{row: "reserved, PUT cancelled by the operator", first: fleet.Reserved, wait: 7 * time.Minute,
-			then:   []fleet.RideChange{{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.Text("operator"))}},
+			then:   []fleet.RideChange{{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.NullString("operator"))}},
 			status: fleet.Cancelled, state: fleet.Available, reason: "operator",
 			events: []string{"reservation_start reserved", "reservation_cancel available"}},
 		{row: "reserved, expiry reached", first: fleet.Reserved, wait: 15 * time.Minute, passes: true,
@@ -58,7 +58,7 @@ func TestRides(t *testing.T) {
 			status: fleet.Cancelled, state: fleet.Available, reason: "rider",
 			events: []string{"trip_start on_trip", "trip_cancel available"}},
 		{row: "active, PUT cancelled by the operator, late", first: fleet.Active, wait: time.Hour,
-			then:   []fleet.RideChange{{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.Text("operator"))}},
+			then:   []fleet.RideChange{{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.NullString("operator"))}},
 			status: fleet.Cancelled, state: fleet.NonContactable, reason: "operator",
 			events: []string{"trip_start on_trip", "comms_lost non_contactable"}},
 		{row: "active, max_ride_minutes since start", first: fleet.Active, wait: 20 * time.Minute, passes: true,
@@ -67,7 +67,7 @@ func TestRides(t *testing.T) {
 		{row: "paused, max_ride_minutes since start", first: fleet.Active, then: []fleet.RideChange{to(fleet.Paused)}, wait: 20 * time.Minute, passes: true,
 			status: fleet.Completed, state: fleet.Available, reason: "max_duration", total: 100 + 20*25, count: 1,
 			events: []string{"trip_start on_trip", "trip_end available"}},
-		{row: "the same status", first: fleet.Active, then: []fleet.RideChange{{Status: optional.Of(fleet.Active), ParkingCategory: optional.Of(fleet.Text("rack"))}},
+		{row: "the same status", first: fleet.Active, then: []fleet.RideChange{{Status: optional.Of(fleet.Active), ParkingCategory: optional.Of(fleet.NullString("rack"))}},
 			status: fleet.Active, state: fleet.OnTrip, events: []string{"trip_start on_trip"}},
 	} {
 		t.Run(tt.row, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestRides(t *testing.T) {
 				t.Errorf("got %d rides of the customer, want %d", c.RideCount, tt.count)
 			}
 			if tt.status.Open() {
-				if r.Price != nil || w.CurrentRideID != fleet.Text(r.ID) || c.OpenRideID != fleet.Text(r.ID) || w.PublicVehicleID != v.PublicVehicleID || !r.EndedAt.Std().IsZero() {
+				if r.Price != nil || w.CurrentRideID != fleet.NullString(r.ID) || c.OpenRideID != fleet.NullString(r.ID) || w.PublicVehicleID != v.PublicVehicleID || !r.EndedAt.Std().IsZero() {
 					t.Errorf("got %+v, %+v and %+v, want all to know of the ride", r, w, c)
 				}
 				return
@@ -150,7 +150,7 @@ func TestPause(t *testing.T) {
 // shown is a ride as it is answered.
 func shown(t *testing.T, r fleet.Ride) (shown fleet.Ride) {
 	t.Helper()
-	doc, err := r.Doc()
+	doc, err := r.Record()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestRidePrices(t *testing.T) {
 			want: fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, OutOfZoneAmount: 1500, SubtotalAmount: 1850, TaxAmount: 352, TotalAmount: 2202, BilledMinutes: 10, BilledKilometers: 3}},
 		{name: "outside, by the operator", first: fleet.Active, ridden: 10 * time.Minute, outside: true,
 			change: end(func(c *fleet.RideChange) {
-				c.EndLocation, c.EndReason, c.DistanceMeters = optional.Of(*outside()), optional.Of(fleet.Text("operator")), optional.Of(int64(0))
+				c.EndLocation, c.EndReason, c.DistanceMeters = optional.Of(*outside()), optional.Of(fleet.NullString("operator")), optional.Of(int64(0))
 			}),
 			want: fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, TotalAmount: 417, BilledMinutes: 10}},
 		{name: "reserved, started and cancelled within the grace", first: fleet.Reserved, reserved: 7 * time.Minute, ridden: 30 * time.Second, change: to(fleet.Cancelled),
@@ -204,9 +204,9 @@ func TestRidePrices(t *testing.T) {
 				Taxable: optional.Of(true), TaxBasisPoints: optional.Of(int64(1900)),
 			})
 			v := y.vehicle(t)
-			n := fleet.NewRide{Status: tt.first, TripType: tt.trip, VehicleCode: fleet.Text("b-0001")}
+			n := fleet.NewRide{Status: tt.first, TripType: tt.trip, VehicleCode: fleet.NullString("b-0001")}
 			if tt.trip == "" {
-				n.CustomerID = fleet.Text(y.customer(t).ID)
+				n.CustomerID = fleet.NullString(y.customer(t).ID)
 			}
 			r, err := y.tryRide(t, n)
 			if err != nil {
@@ -222,11 +222,11 @@ func TestRidePrices(t *testing.T) {
 			if r.Price == nil || *r.Price != tt.want {
 				t.Errorf("got %+v\nwant %+v", r.Price, tt.want)
 			}
-			zone := fleet.Text(y.zone.ID)
+			zone := fleet.NullString(y.zone.ID)
 			if tt.outside {
 				zone = ""
 			}
-			if r.StartZoneID != fleet.Text(y.zone.ID) || r.Status == fleet.Completed && r.EndZoneID != zone {
+			if r.StartZoneID != fleet.NullString(y.zone.ID) || r.Status == fleet.Completed && r.EndZoneID != zone {
 				t.Errorf("got zones %s and %s", r.StartZoneID, r.EndZoneID)
 			}
 			if got := y.storedVehicle(t, v.ID).Location; r.EndLocation != nil && *got != *r.EndLocation {
@@ -240,9 +240,13 @@ func TestRidePrices(t *testing.T) {
 // (fleet-api.md 2 and 5).
 func TestRideRefusals(t *testing.T) {
 	y := newYard(t)
-	text := func(s string) optional.Value[fleet.Text] { return optional.Of(fleet.Text(s)) }
-	customer := func(change ...func(*fleet.NewCustomer)) fleet.Text { return fleet.Text(y.customer(t, change...).ID) }
-	vehicle := func(change ...func(*fleet.NewVehicle)) fleet.Text { return fleet.Text(y.vehicle(t, change...).ID) }
+	text := func(s string) optional.Value[fleet.NullString] { return optional.Of(fleet.NullString(s)) }
+	customer := func(change ...func(*fleet.NewCustomer)) fleet.NullString {
+		return fleet.NullString(y.customer(t, change...).ID)
+	}
+	vehicle := func(change ...func(*fleet.NewVehicle)) fleet.NullString {
+		return fleet.NullString(y.vehicle(t, change...).ID)
+	}
 	details := func(name string, err error, want map[string]any) {
 		t.Helper()
 		e, _ := errors.AsType[*problem.Error](err)
@@ -259,8 +263,8 @@ func TestRideRefusals(t *testing.T) {
 	y.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of(types)})
 	// Vehicles that were available before the limit was raised.
 	y.changeSettings(t, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(10))})
-	low := func() fleet.Text {
-		return fleet.Text(y.vehicle(t, func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }).ID)
+	low := func() fleet.NullString {
+		return fleet.NullString(y.vehicle(t, func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }).ID)
 	}
 	low1, low2 := low(), low()
 	y.changeSettings(t, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(15))})
@@ -273,8 +277,8 @@ func TestRideRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	today := func(years, days int) fleet.Text {
-		return fleet.Text(now.AddDate(-years, 0, days).Format(time.DateOnly))
+	today := func(years, days int) fleet.NullString {
+		return fleet.NullString(now.AddDate(-years, 0, days).Format(time.DateOnly))
 	}
 	for _, tt := range []struct {
 		name string
@@ -286,14 +290,14 @@ func TestRideRefusals(t *testing.T) {
 		{"another status", fleet.NewRide{Status: fleet.Paused, TripType: "joy", VehicleID: vehicle(), CustomerID: customer()}, "status invalid_value, trip_type invalid_value"},
 		{"no such vehicle", fleet.NewRide{VehicleID: "veh_0", CustomerID: customer()}, "vehicle_id not_found"},
 		{"no such code", fleet.NewRide{VehicleCode: "Z-1", CustomerID: customer()}, "vehicle_code not_found"},
-		{"another subaccount's vehicle", fleet.NewRide{SubaccountID: other.sub.ID, VehicleID: vehicle(), CustomerID: fleet.Text(other.customer(t).ID)}, "customer_id not_found, vehicle_id not_found"},
+		{"another subaccount's vehicle", fleet.NewRide{SubaccountID: other.sub.ID, VehicleID: vehicle(), CustomerID: fleet.NullString(other.customer(t).ID)}, "customer_id not_found, vehicle_id not_found"},
 		{"code of another vehicle", fleet.NewRide{VehicleID: vehicle(), VehicleCode: "B-0001", CustomerID: customer()}, "vehicle_code conflict"},
 		{"no such customer", fleet.NewRide{VehicleID: vehicle(), CustomerID: "cus_0"}, "customer_id not_found"},
-		{"another subaccount's customer", fleet.NewRide{VehicleID: vehicle(), CustomerID: fleet.Text(other.customer(t).ID)}, "customer_id not_found"},
-		{"another subaccount's plan", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.Text(other.plan.ID)}, "pricing_plan_id not_found"},
-		{"another version", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.Text(y.plan.ID), PricingPlanVersion: new(int64(2))}, "pricing_changed"},
+		{"another subaccount's customer", fleet.NewRide{VehicleID: vehicle(), CustomerID: fleet.NullString(other.customer(t).ID)}, "customer_id not_found"},
+		{"another subaccount's plan", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.NullString(other.plan.ID)}, "pricing_plan_id not_found"},
+		{"another version", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.NullString(y.plan.ID), PricingPlanVersion: new(int64(2))}, "pricing_changed"},
 		{"a type that cannot be reserved", fleet.NewRide{Status: fleet.Reserved, VehicleID: vehicle(car), CustomerID: customer()}, "status invalid_value"},
-		{"a vehicle in use", fleet.NewRide{VehicleID: fleet.Text(busy.VehicleID), CustomerID: customer()}, "vehicle_unavailable"},
+		{"a vehicle in use", fleet.NewRide{VehicleID: fleet.NullString(busy.VehicleID), CustomerID: customer()}, "vehicle_unavailable"},
 		{"a vehicle that is away", fleet.NewRide{VehicleID: vehicle(func(n *fleet.NewVehicle) { n.State = fleet.Removed }), CustomerID: customer()}, "vehicle_unavailable"},
 		{"a customer who rides", fleet.NewRide{VehicleID: vehicle(), CustomerID: busy.CustomerID}, "customer_has_open_ride"},
 		{"a blocked customer", fleet.NewRide{Status: fleet.Reserved, VehicleID: vehicle(), CustomerID: customer(func(n *fleet.NewCustomer) { n.Status = fleet.CustomerBlocked })}, "customer_blocked"},
@@ -307,7 +311,7 @@ func TestRideRefusals(t *testing.T) {
 		{"a license", fleet.NewRide{VehicleID: vehicle(moped), CustomerID: customer(func(n *fleet.NewCustomer) { n.LicenseStatus = "verified" })}, "none"},
 		{"old enough today", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer(func(n *fleet.NewCustomer) { n.BirthDate = today(21, 0) })}, "none"},
 		{"an age nobody knows", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer()}, "none"},
-		{"the plan that applies", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.Text(y.plan.ID), PricingPlanVersion: new(int64(1)), ExternalID: "x-1"}, "none"},
+		{"the plan that applies", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.NullString(y.plan.ID), PricingPlanVersion: new(int64(1)), ExternalID: "x-1"}, "none"},
 		{"an external id once more", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), ExternalID: "x-1"}, "already_exists external_id"},
 		{"too much metadata", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), StartLocation: &fleet.Position{Lat: 91}}, "start_location.lat too_large"},
 	} {
@@ -367,10 +371,10 @@ func TestRideRefusals(t *testing.T) {
 	wantFaults(t, "another's external id", err, "already_exists external_id")
 
 	// Without a plan no rider starts.
-	y.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Value[fleet.Text]{Set: true, Null: true}})
+	y.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Value[fleet.NullString]{Set: true, Null: true}})
 	_, err = y.tryRide(t, fleet.NewRide{VehicleID: vehicle(), CustomerID: customer()})
 	wantFaults(t, "no plan", err, "no_pricing_plan")
-	own := vehicle(func(n *fleet.NewVehicle) { n.PricingPlanID = fleet.Text(y.plan.ID) })
+	own := vehicle(func(n *fleet.NewVehicle) { n.PricingPlanID = fleet.NullString(y.plan.ID) })
 	if _, err = y.tryRide(t, fleet.NewRide{VehicleID: own, CustomerID: customer()}); err != nil {
 		t.Errorf("a vehicle's own plan: got %v", err)
 	}

@@ -64,11 +64,11 @@ func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string,
 	return nil
 }
 
-// claim is the refusal of a value that another row of the organization has, where
+// claimUnique is the refusal of a value that another row of the organization has, where
 // it must be unique; also of two that get one at the same time, but not while one
 // with it is being added, which [db.IsUnique] tells in the end. subaccountID is
 // where it must be, empty for all of the organization.
-func claim(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, id, member string, value Text) error {
+func claimUnique(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, id, member string, value NullString) error {
 	if value == "" {
 		return nil
 	}
@@ -79,24 +79,24 @@ func claim(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, 
 	if subaccountID != "" {
 		from, args = from+" AND subaccount_id = $4", append(args, subaccountID)
 	}
-	return taken(ctx, tx, member, from, args...)
+	return checkUnique(ctx, tx, member, from, args...)
 }
 
-// idOf is the stored form of an id that may be missing.
-func idOf(t Text) any { return db.Text(string(t)) }
+// idValue is the stored form of an id that may be missing.
+func idValue(t NullString) any { return db.Text(string(t)) }
 
-// VehicleNamed returns the id of the vehicle that is meant: id if there is one, or else
+// FindVehicleID returns the id of the vehicle that is meant: id if there is one, or else
 // the one with this external id in the subaccount; empty: none.
-func (s *Service) VehicleNamed(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
-	return named(ctx, q, "vehicles", organizationID, id, subaccountID, externalID)
+func (s *Service) FindVehicleID(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
+	return findID(ctx, q, "vehicles", organizationID, id, subaccountID, externalID)
 }
 
-// ZoneNamed is [Service.VehicleNamed] for zones.
-func (s *Service) ZoneNamed(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
-	return named(ctx, q, "zones", organizationID, id, subaccountID, externalID)
+// FindZoneID is [Service.FindVehicleID] for zones.
+func (s *Service) FindZoneID(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
+	return findID(ctx, q, "zones", organizationID, id, subaccountID, externalID)
 }
 
-func named(ctx context.Context, q db.Querier, table, organizationID, id, subaccountID, externalID string) (string, error) {
+func findID(ctx context.Context, q db.Querier, table, organizationID, id, subaccountID, externalID string) (string, error) {
 	if id != "" {
 		return id, nil
 	}
@@ -110,16 +110,16 @@ func named(ctx context.Context, q db.Querier, table, organizationID, id, subacco
 	return id, nil
 }
 
-// integer is the stored form of an integer that may be missing.
-func integer(n *int64) any {
+// integerValue is the stored form of an integer that may be missing.
+func integerValue(n *int64) any {
 	if n == nil {
 		return nil
 	}
 	return *n
 }
 
-// place is the stored form of a position that may be missing.
-func place(p *Position) any {
+// cellValue is the stored form of a position that may be missing.
+func cellValue(p *Position) any {
 	if p == nil {
 		return nil
 	}

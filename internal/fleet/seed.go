@@ -12,10 +12,10 @@ import (
 
 // Seed fills the fleet of an organization with two cities, their vehicles, people
 // and rides, if there is nothing in it yet but, perhaps, the subaccount that
-// [Service.Ensure] makes, whose place they take. Error: Precondition when there is.
+// [Service.Provision] makes, whose place they take. Error: Precondition when there is.
 func (s *Service) Seed(ctx context.Context, o Organization) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		a, err := s.empty(ctx, tx, o)
+		a, err := s.requireEmpty(ctx, tx, o)
 		if err != nil {
 			return err
 		}
@@ -25,22 +25,22 @@ func (s *Service) Seed(ctx context.Context, o Organization) error {
 		return s.record(ctx, tx, o.ID, FleetSeeded, audit.Target{Type: "fleet", Name: o.Name}, nil)
 	})
 	if err == nil {
-		s.ensured.Store(o.ID, true)
+		s.provisioned.Store(o.ID, true)
 	}
 	return err
 }
 
-// empty returns a fleet that has settings and nothing else, because there was
+// requireEmpty returns a fleet that has settings and nothing else, because there was
 // nothing in it that anybody has made.
-func (s *Service) empty(ctx context.Context, tx *db.Tx, o Organization) (account, error) {
+func (s *Service) requireEmpty(ctx context.Context, tx *db.Tx, o Organization) (orgContext, error) {
 	first, err := s.createSettings(ctx, tx, o)
 	if err != nil {
-		return account{}, err
+		return orgContext{}, err
 	}
 	if _, _, err := s.LockSettings(ctx, tx, o.ID); err != nil {
-		return account{}, err
+		return orgContext{}, err
 	}
-	a, err := s.account(ctx, tx, tx.Now, o.ID)
+	a, err := s.orgContext(ctx, tx, tx.Now, o.ID)
 	if err != nil || first {
 		return a, err
 	}
@@ -65,10 +65,10 @@ func (s *Service) empty(ctx context.Context, tx *db.Tx, o Organization) (account
 	return a, nil
 }
 
-// seed fills a fleet that has only settings with a [fiction].
-func (s *Service) seed(ctx context.Context, tx *db.Tx, a account, o Organization) error {
-	f := newFiction(o, s.live, a.settings, a.now, sandboxSize)
-	err := f.play(func(r *Ride, changes []Change) error {
+// seed fills a fleet that has only settings with a [simulator].
+func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organization) error {
+	f := newSimulator(o, s.live, a.settings, a.now, sandboxSize)
+	err := f.run(func(r *Ride, changes []StateChange) error {
 		if r != nil {
 			// Nothing is packed of the rides of an empty fleet, so there is nothing
 			// to forget.
@@ -99,9 +99,9 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a account, o Organization
 		return fmt.Errorf("make up a fleet: %w", err)
 	}
 	for _, c := range f.cities {
-		err := c.insert(ctx, tx, a)
+		err := c.insertStatic(ctx, tx, a)
 		if err == nil {
-			err = c.insertMoving(ctx, tx, a)
+			err = c.insertCustomersAndVehicles(ctx, tx, a)
 		}
 		if err != nil {
 			return fmt.Errorf("make up a fleet: %w", err)
@@ -110,50 +110,50 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a account, o Organization
 	return nil
 }
 
-// insert writes what does not move in a city.
-func (c *city) insert(ctx context.Context, tx *db.Tx, a account) error {
+// insertStatic writes what does not move in a city.
+func (c *simCity) insertStatic(ctx context.Context, tx *db.Tx, a orgContext) error {
 	// The name of the feed may be somebody else's by now: anybody may take one that
 	// is free. Then there is no feed.
-	if err := taken(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1", string(c.sub.systemID())); problem.Of(err) == problem.Conflict {
+	if err := checkUnique(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1", string(c.sub.systemID())); problem.Of(err) == problem.Conflict {
 		c.sub.GBFS.Enabled = false
 	} else if err != nil {
 		return err
 	}
-	sub, err := c.sub.Doc()
+	sub, err := c.sub.Record()
 	if err != nil {
 		return err
 	}
 	err = insertOne(ctx, tx, "subaccounts", a.id, []column{
-		{"id", sub.ID}, {"revision", sub.Revision}, {"stamp", newStamp()}, {"external_id", idOf(c.sub.ExternalID)},
-		{"system_id", idOf(c.sub.systemID())}, {"doc", string(sub.JSON)},
+		{"id", sub.ID}, {"revision", sub.Revision}, {"stamp", newStamp()}, {"external_id", idValue(c.sub.ExternalID)},
+		{"system_id", idValue(c.sub.systemID())}, {"doc", string(sub.JSON)},
 	})
 	if err != nil {
 		return err
 	}
 	for _, p := range c.plans {
-		doc, err := p.Doc()
+		doc, err := p.Record()
 		if err != nil {
 			return err
 		}
 		err = insertOne(ctx, tx, "plans", a.id, []column{
 			{"id", p.ID}, {"subaccount_id", p.SubaccountID}, {"revision", p.revision}, {"stamp", newStamp()}, {"version", p.Version},
-			{"external_id", idOf(p.ExternalID)}, {"doc", string(doc.JSON)},
+			{"external_id", idValue(p.ExternalID)}, {"doc", string(doc.JSON)},
 		})
 		if err != nil {
 			return err
 		}
-		if err := keepVersion(ctx, tx, a.id, p); err != nil {
+		if err := insertPlanVersion(ctx, tx, a.id, p); err != nil {
 			return err
 		}
 	}
 	for _, z := range c.zones {
-		doc, err := z.Doc()
+		doc, err := z.Record()
 		if err != nil {
 			return err
 		}
 		minLng, minLat, maxLng, maxLat := z.Geometry.Bound()
 		err = insertOne(ctx, tx, "zones", a.id, []column{
-			{"id", z.ID}, {"subaccount_id", z.SubaccountID}, {"revision", z.revision}, {"external_id", idOf(z.ExternalID)},
+			{"id", z.ID}, {"subaccount_id", z.SubaccountID}, {"revision", z.revision}, {"external_id", idValue(z.ExternalID)},
 			{"type", string(z.Type)}, {"name", z.Name}, {"priority", z.Priority}, {"starts_at", db.Time(z.StartsAt.Std())}, {"ends_at", db.Time(z.EndsAt.Std())},
 			{"min_lng", minLng}, {"min_lat", minLat}, {"max_lng", maxLng}, {"max_lat", maxLat}, {"doc", string(doc.JSON)}, {"stamp", newStamp()},
 		})
@@ -164,16 +164,16 @@ func (c *city) insert(ctx context.Context, tx *db.Tx, a account) error {
 	return nil
 }
 
-// insertMoving writes the customers and vehicles of a city as they have become.
-func (c *city) insertMoving(ctx context.Context, tx *db.Tx, a account) error {
+// insertCustomersAndVehicles writes the customers and vehicles of a city as they have become.
+func (c *simCity) insertCustomersAndVehicles(ctx context.Context, tx *db.Tx, a orgContext) error {
 	for _, p := range c.customers {
-		doc, err := p.Doc()
+		doc, err := p.Record()
 		if err != nil {
 			return err
 		}
 		err = insertOne(ctx, tx, "customers", a.id, []column{
-			{"id", p.ID}, {"subaccount_id", p.SubaccountID}, {"revision", p.revision}, {"external_id", idOf(p.ExternalID)}, {"status", string(p.Status)},
-			{"email", idOf(Text(strings.ToLower(string(p.Email))))}, {"phone", idOf(p.Phone)}, {"name", idOf(p.Name)},
+			{"id", p.ID}, {"subaccount_id", p.SubaccountID}, {"revision", p.revision}, {"external_id", idValue(p.ExternalID)}, {"status", string(p.Status)},
+			{"email", idValue(NullString(strings.ToLower(string(p.Email))))}, {"phone", idValue(p.Phone)}, {"name", idValue(p.Name)},
 			{"last_ride_at", db.Time(p.LastRideAt.Std())}, {"updated_at", db.Time(p.UpdatedAt.Std())}, {"doc", string(doc.JSON)},
 		})
 		if err != nil {

@@ -27,7 +27,7 @@ type whole struct {
 	vehicles  map[string]fleet.Vehicle
 	zones     []fleet.Zone
 	rides     []fleet.Ride // in order of their beginning
-	changes   map[string][]fleet.Change
+	changes   map[string][]fleet.StateChange
 	docs      map[string]string // by id, as stored
 }
 
@@ -35,7 +35,7 @@ func readWhole(t *testing.T, d *db.DB, org string) *whole {
 	t.Helper()
 	w := &whole{
 		plans: map[string]fleet.Plan{}, customers: map[string]fleet.Customer{}, vehicles: map[string]fleet.Vehicle{},
-		changes: map[string][]fleet.Change{}, docs: map[string]string{},
+		changes: map[string][]fleet.StateChange{}, docs: map[string]string{},
 	}
 	read := func(table string, decode func(doc []byte) error) {
 		docs, err := db.All(t.Context(), d, func(row db.Row) (text [2]string, err error) {
@@ -58,7 +58,7 @@ func readWhole(t *testing.T, d *db.DB, org string) *whole {
 	read("vehicles", into(func(v fleet.Vehicle) { w.vehicles[v.ID] = v }))
 	read("zones", into(func(z fleet.Zone) { w.zones = append(w.zones, z) }))
 	read("rides", into(func(r fleet.Ride) { w.rides = append(w.rides, r) }))
-	read("vehicle_events", into(func(c fleet.Change) { w.changes[c.VehicleID] = append(w.changes[c.VehicleID], c) }))
+	read("vehicle_events", into(func(c fleet.StateChange) { w.changes[c.VehicleID] = append(w.changes[c.VehicleID], c) }))
 	slices.SortFunc(w.rides, func(a, b fleet.Ride) int { return begin(&a).Compare(begin(&b)) })
 	return w
 }
@@ -283,7 +283,7 @@ func newSandbox(t testing.TB) (*fleet.Service, *db.DB) {
 	t.Helper()
 	d := dbtest.NewFleet(t)
 	s := fleet.Open(fleet.Config{DB: d})
-	if err := s.Ensure(t.Context(), acme); err != nil {
+	if err := s.Provision(t.Context(), acme); err != nil {
 		t.Fatal(err)
 	}
 	return s, d
@@ -362,7 +362,7 @@ func TestSeedIsValid(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateVehicle(ctx, tx, acme.ID, v, fleet.VehicleChange{VIN: optional.Of(fleet.Text("X"))}, fleet.By{Type: "user"}); err != nil {
+			if _, err := s.UpdateVehicle(ctx, tx, acme.ID, v, fleet.VehicleChange{VIN: optional.Of(fleet.NullString("X"))}, fleet.Actor{Type: "user"}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[id], faults(err))
 			}
 		}
@@ -371,7 +371,7 @@ func TestSeedIsValid(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateZone(ctx, tx, acme.ID, z, fleet.ZoneChange{Description: optional.Of(fleet.Text("X"))}); err != nil {
+			if _, err := s.UpdateZone(ctx, tx, acme.ID, z, fleet.ZoneChange{Description: optional.Of(fleet.NullString("X"))}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[z.ID], faults(err))
 			}
 		}
@@ -394,21 +394,21 @@ func TestSeedIsValid(t *testing.T) {
 			}
 		}
 		for _, r := range w.rides {
-			change := fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of(fleet.Text("operator"))}
+			change := fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of(fleet.NullString("operator"))}
 			if r.Status == fleet.Reserved {
 				change = fleet.RideChange{Status: optional.Of(fleet.Cancelled)}
 			}
 			switch {
 			case !r.Status.Open() && r.TripType == fleet.RiderTrip:
-				change = fleet.RideChange{AdjustmentAmount: optional.Of(int64(-1)), AdjustmentReason: optional.Of(fleet.Text("X"))}
+				change = fleet.RideChange{AdjustmentAmount: optional.Of(int64(-1)), AdjustmentReason: optional.Of(fleet.NullString("X"))}
 			case !r.Status.Open():
-				change = fleet.RideChange{ExternalID: optional.Of(fleet.Text(r.ID))}
+				change = fleet.RideChange{ExternalID: optional.Of(fleet.NullString(r.ID))}
 			}
 			r, err := s.LockRide(ctx, tx, acme.ID, r.ID)
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateRide(ctx, tx, acme.ID, r, change, fleet.By{Type: "user"}); err != nil {
+			if _, err := s.UpdateRide(ctx, tx, acme.ID, r, change, fleet.Actor{Type: "user"}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[r.ID], faults(err))
 			}
 		}
@@ -425,7 +425,7 @@ func TestReset(t *testing.T) {
 	s, d := newSandbox(t)
 	before := readWhole(t, d, acme.ID)
 	other := fleet.Organization{ID: "org-2", Name: "Acme Mobility"}
-	if err := s.Ensure(t.Context(), other); err != nil {
+	if err := s.Provision(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	others := readWhole(t, d, other.ID)
@@ -440,7 +440,7 @@ func TestReset(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := s.Travel(ctx, tx, acme.ID, now.AddDate(0, 1, 0)); err != nil {
+		if err := s.AdvanceClock(ctx, tx, acme.ID, now.AddDate(0, 1, 0)); err != nil {
 			return err
 		}
 		if _, _, err := s.UpdateSettings(ctx, tx, acme.ID, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(20))}); err != nil {
@@ -448,7 +448,7 @@ func TestReset(t *testing.T) {
 		}
 		for id, v := range before.vehicles {
 			if v.State == fleet.Available {
-				return s.DeleteVehicle(ctx, tx, acme.ID, id, fleet.By{Type: "user"})
+				return s.DeleteVehicle(ctx, tx, acme.ID, id, fleet.Actor{Type: "user"})
 			}
 		}
 		return nil
@@ -499,7 +499,7 @@ func ids[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 func TestSeedProduction(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := fleet.Open(fleet.Config{DB: d, Live: true})
-	if err := s.Ensure(t.Context(), acme); err != nil {
+	if err := s.Provision(t.Context(), acme); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Seed(t.Context(), acme); err != nil {
@@ -520,7 +520,7 @@ func TestSeedProduction(t *testing.T) {
 
 	// One that somebody has named is not ours to replace.
 	own := fleet.Organization{ID: "org-2", Name: "Own"}
-	if err := s.Ensure(t.Context(), own); err != nil {
+	if err := s.Provision(t.Context(), own); err != nil {
 		t.Fatal(err)
 	}
 	err = d.Write(t.Context(), func(tx *db.Tx) error {
@@ -559,7 +559,7 @@ func TestFill(t *testing.T) {
 		return list
 	}
 	before := indexes()
-	if err := s.Fill(t.Context(), acme, fleet.Size{Vehicles: 200, Customers: 90, Rides: 2500, Days: 20}); err != nil {
+	if err := s.BulkLoad(t.Context(), acme, fleet.Size{Vehicles: 200, Customers: 90, Rides: 2500, Days: 20}); err != nil {
 		t.Fatal(err)
 	}
 	if after := indexes(); !slices.Equal(after, before) {
@@ -572,7 +572,7 @@ func TestFill(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Fill(ctx, fleet.Organization{ID: "org-2"}, fleet.Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}); err == nil {
+	if err := s.BulkLoad(ctx, fleet.Organization{ID: "org-2"}, fleet.Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}); err == nil {
 		t.Error("filled although nobody waits for it")
 	}
 	if after := indexes(); !slices.Equal(after, before) {
@@ -586,7 +586,7 @@ func BenchmarkSeed(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		if err := s.Ensure(b.Context(), fleet.Organization{ID: fmt.Sprint("org-", n), Name: "Acme"}); err != nil {
+		if err := s.Provision(b.Context(), fleet.Organization{ID: fmt.Sprint("org-", n), Name: "Acme"}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -600,7 +600,7 @@ func BenchmarkFill(b *testing.B) {
 		if testing.Short() {
 			size = fleet.Size{Vehicles: 500, Customers: 250, Rides: 10_000, Days: 30}
 		}
-		if err := fleet.Open(fleet.Config{DB: d, Live: true}).Fill(b.Context(), acme, size); err != nil {
+		if err := fleet.Open(fleet.Config{DB: d, Live: true}).BulkLoad(b.Context(), acme, size); err != nil {
 			b.Fatal(err)
 		}
 		rides += size.Rides
@@ -613,7 +613,7 @@ func BenchmarkFill(b *testing.B) {
 func TestFeedNameIsTaken(t *testing.T) {
 	s, d := newSandbox(t)
 	other := fleet.Organization{ID: "org-2", Name: "Acme Mobility"}
-	if err := s.Ensure(t.Context(), other); err != nil {
+	if err := s.Provision(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	write := func(fn func(tx *db.Tx) error) {
@@ -631,7 +631,7 @@ func TestFeedNameIsTaken(t *testing.T) {
 		return subs[0]
 	}
 	mine := first(acme.ID)
-	rename := func(org string, name fleet.Text) {
+	rename := func(org string, name fleet.NullString) {
 		t.Helper()
 		write(func(tx *db.Tx) error {
 			sub, err := s.LockSubaccount(t.Context(), tx, org, first(org).ID)

@@ -22,14 +22,14 @@ func TestClosed(t *testing.T) {
 	v, w := y.vehicle(t), y.vehicle(t)
 	open := y.ride(t, fleet.Reserved, w)
 	another := func(status fleet.RideStatus) error {
-		_, err := y.tryRide(t, fleet.NewRide{Status: status, VehicleID: fleet.Text(v.ID), CustomerID: fleet.Text(y.customer(t).ID)})
+		_, err := y.tryRide(t, fleet.NewRide{Status: status, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID)})
 		return err
 	}
-	customer := fleet.Text(y.customer(t).ID)
+	customer := fleet.NullString(y.customer(t).ID)
 	y.changePlan(t, fleet.PlanChange{Active: optional.Of(false)})
 	wantFaults(t, "a plan that is not active", another(fleet.Active), "no_pricing_plan")
 	wantFaults(t, "a plan that is not active, reserved", another(fleet.Reserved), "no_pricing_plan")
-	_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.Text(v.ID), CustomerID: customer, PricingPlanID: fleet.Text(y.plan.ID)})
+	_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(v.ID), CustomerID: customer, PricingPlanID: fleet.NullString(y.plan.ID)})
 	wantFaults(t, "a plan that is not active, asked for", err, "no_pricing_plan")
 	if r := y.put(t, open.ID, to(fleet.Active)); *r.PricingPlanVersion != 1 {
 		t.Errorf("got version %d", *r.PricingPlanVersion)
@@ -38,14 +38,14 @@ func TestClosed(t *testing.T) {
 
 	y.changeSub(t, fleet.SubaccountChange{Status: optional.Of("archived")})
 	for _, n := range []fleet.NewRide{
-		{VehicleID: fleet.Text(v.ID), CustomerID: customer},
-		{VehicleID: fleet.Text(v.ID), CustomerID: customer, Status: fleet.Reserved},
-		{VehicleID: fleet.Text(v.ID), TripType: fleet.MaintenanceTrip},
+		{VehicleID: fleet.NullString(v.ID), CustomerID: customer},
+		{VehicleID: fleet.NullString(v.ID), CustomerID: customer, Status: fleet.Reserved},
+		{VehicleID: fleet.NullString(v.ID), TripType: fleet.MaintenanceTrip},
 	} {
 		_, err := y.tryRide(t, n)
 		wantFaults(t, "archived", err, "vehicle_id conflict")
 	}
-	_, err = y.tryRide(t, fleet.NewRide{VehicleCode: fleet.Text(v.Code), CustomerID: customer})
+	_, err = y.tryRide(t, fleet.NewRide{VehicleCode: fleet.NullString(v.Code), CustomerID: customer})
 	wantFaults(t, "archived, by code", err, "vehicle_code conflict")
 	if r := y.put(t, open.ID, to(fleet.Completed)); r.Price.TotalAmount != 100 {
 		t.Errorf("got %+v", r.Price)
@@ -56,7 +56,7 @@ func TestClosed(t *testing.T) {
 // one that leaves members to us.
 func TestEndOnceMore(t *testing.T) {
 	y := newYard(t)
-	null := optional.Value[fleet.Text]{Set: true, Null: true}
+	null := optional.Value[fleet.NullString]{Set: true, Null: true}
 	end := fleet.RideChange{
 		Status: optional.Of(fleet.Completed), EndReason: null, CancelReason: null,
 		DistanceMeters: optional.Value[int64]{Set: true, Null: true}, EndLocation: optional.Value[fleet.Position]{Set: true, Null: true},
@@ -122,7 +122,7 @@ func TestSentBack(t *testing.T) {
 		if w := y.putVehicle(t, v.ID, back); w.State != tt.state || w.UpdatedAt != v.UpdatedAt {
 			t.Errorf("the same: got %s at %v, want %s at %v", w.State, w.UpdatedAt.Std(), tt.state, v.UpdatedAt.Std())
 		}
-		back.LicensePlate = optional.Of(fleet.Text("B-X 1"))
+		back.LicensePlate = optional.Of(fleet.NullString("B-X 1"))
 		if w := y.putVehicle(t, v.ID, back); w.State != tt.state || w.LicensePlate != "B-X 1" {
 			t.Errorf("another plate: got %s, %s; want %s", w.State, w.LicensePlate, tt.state)
 		}
@@ -180,38 +180,38 @@ func TestClaimMeanwhile(t *testing.T) {
 		change func() error
 	}{
 		{"code", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-1"}, key)
+			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-1"}, sortKey)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{Code: optional.Of("new-1")})
 			return err
 		}},
 		{"device_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-2", DeviceID: "imei"}, key)
+			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-2", DeviceID: "imei"}, sortKey)
 			return err
 		}, func() error {
-			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{DeviceID: optional.Of(fleet.Text("imei"))})
+			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{DeviceID: optional.Of(fleet.NullString("imei"))})
 			return err
 		}},
 		{"external_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-3", ExternalID: "x"}, key)
+			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-3", ExternalID: "x"}, sortKey)
 			return err
 		}, func() error {
-			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{ExternalID: optional.Of(fleet.Text("x"))})
+			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{ExternalID: optional.Of(fleet.NullString("x"))})
 			return err
 		}},
 		{"external_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleCode: "NEW-4", TripType: fleet.RebalanceTrip, ExternalID: "x"}, key)
+			_, err := y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleCode: "NEW-4", TripType: fleet.RebalanceTrip, ExternalID: "x"}, sortKey)
 			return err
 		}, func() error {
-			_, err := y.tryPut(t, r.ID, fleet.RideChange{ExternalID: optional.Of(fleet.Text("x"))})
+			_, err := y.tryPut(t, r.ID, fleet.RideChange{ExternalID: optional.Of(fleet.NullString("x"))})
 			return err
 		}},
 	} {
 		if tt.member == "external_id" {
 			y.write(t, func(ctx context.Context, tx *db.Tx) error {
 				n := fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-4", State: fleet.Available, Location: inside()}
-				_, err := y.CreateVehicle(ctx, tx, y.org, n, key)
+				_, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey)
 				if faults(err) == "already_exists code" {
 					return nil
 				}
@@ -275,7 +275,7 @@ func TestAllAtOnce(t *testing.T) {
 				switch rng.IntN(7) {
 				case 0, 1:
 					var r fleet.Ride
-					r, err = y.tryRide(t, fleet.NewRide{Status: []fleet.RideStatus{fleet.Active, fleet.Reserved}[rng.IntN(2)], VehicleID: fleet.Text(v.ID), CustomerID: fleet.Text(c.ID)})
+					r, err = y.tryRide(t, fleet.NewRide{Status: []fleet.RideStatus{fleet.Active, fleet.Reserved}[rng.IntN(2)], VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID)})
 					if err == nil {
 						rides = append(rides, r.ID)
 					}
@@ -291,7 +291,7 @@ func TestAllAtOnce(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						return y.Travel(ctx, tx, y.org, now.Add(20*time.Minute))
+						return y.AdvanceClock(ctx, tx, y.org, now.Add(20*time.Minute))
 					})
 				case 6:
 					err = y.try(t, func(ctx context.Context, tx *db.Tx) error {

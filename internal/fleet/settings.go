@@ -95,7 +95,7 @@ func (s *Service) LockSettings(ctx context.Context, tx *db.Tx, organizationID st
 
 func readSettings(ctx context.Context, q db.Querier, organizationID, lock string) (settings Settings, revision int64, err error) {
 	err = q.QueryRow(ctx, "SELECT revision, doc FROM settings WHERE organization_id = $1"+lock, organizationID).Scan(&revision, db.IntoJSON(&settings))
-	return settings, revision, found(err, "fleet")
+	return settings, revision, wrapReadError(err, "fleet")
 }
 
 // UpdateSettings changes settings in the caller's transaction, and returns them
@@ -107,7 +107,7 @@ func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID 
 	if err != nil {
 		return Settings{}, 0, err
 	}
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Settings{}, 0, err
 	}
@@ -135,7 +135,7 @@ func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID 
 	if after == before {
 		return before, revision, nil
 	}
-	after.UpdatedAt = moved(before.UpdatedAt, a.now)
+	after.UpdatedAt = nextUpdatedAt(before.UpdatedAt, a.now)
 	doc, err := encode(after)
 	if err != nil {
 		return Settings{}, 0, err
@@ -144,19 +144,19 @@ func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID 
 	if _, err := tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, doc = $4 WHERE organization_id = $1", organizationID, revision, newStamp(), string(doc)); err != nil {
 		return Settings{}, 0, fmt.Errorf("update the settings: %w", err)
 	}
-	s.tell(tx, organizationID, SettingsKind, "")
+	s.notify(tx, organizationID, SettingsKind, "")
 	if err := s.recordChange(ctx, tx, organizationID, SettingsUpdated, audit.Target{Type: "settings", Name: after.Name}, before, after); err != nil {
 		return Settings{}, 0, err
 	}
-	return after, revision, s.postpone(ctx, tx, a, before, after)
+	return after, revision, s.rescheduleTimers(ctx, tx, a, before, after)
 }
 
 // lastSeen is when a vehicle was last seen, by a report or otherwise.
 const lastSeen = "(CASE WHEN seen_at > last_reported_at THEN seen_at ELSE last_reported_at END)"
 
-// postpone moves what is due by settings that have changed. What was due already
+// rescheduleTimers moves what is due by settings that have changed. What was due already
 // stays due as of then, whether or not it has been seen to.
-func (s *Service) postpone(ctx context.Context, tx *db.Tx, a account, before, after Settings) error {
+func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext, before, after Settings) error {
 	const due = "SET due_at = CASE WHEN %[1]s + $2 < $3 THEN $3 ELSE %[1]s + $2 END WHERE organization_id = $1 AND due_at > $3 AND %[2]s"
 	move := func(table, since, which string, by time.Duration) error {
 		_, err := tx.Exec(ctx, "UPDATE "+table+" "+fmt.Sprintf(due, since, which), a.id, by.Microseconds(), a.now.UnixMicro())

@@ -51,16 +51,16 @@ const (
 // VehicleEvent is an MDS event_type: why a state changes.
 type VehicleEvent string
 
-// move is a change of state that a request may ask for, and the events that can
+// transition is a change of state that a request may ask for, and the events that can
 // be its reason; the first one is, unless the request says otherwise.
-type move struct {
+type transition struct {
 	from   []VehicleState
 	to     VehicleState
 	events []VehicleEvent
 }
 
-// moves are the changes by PUT of fleet-api.md 2. Rides and reports make others.
-var moves = []move{
+// transitions are the changes by PUT of fleet-api.md 2. Rides and reports make others.
+var transitions = []transition{
 	{[]VehicleState{Available}, NonOperational, []VehicleEvent{"maintenance", "off_hours", "system_suspend", "battery_low", "unspecified"}},
 	{[]VehicleState{NonOperational}, Available, []VehicleEvent{"maintenance", "on_hours", "system_resume", "battery_charged", "unspecified"}},
 	{[]VehicleState{Available, NonOperational}, Removed, []VehicleEvent{"maintenance_pick_up", "rebalance_pick_up", "compliance_pick_up", "agency_pick_up", "decommissioned"}},
@@ -73,7 +73,7 @@ var moves = []move{
 // eventsFor returns the events that can make a vehicle go from one state to
 // another by request, the usual one first; none when it cannot.
 func eventsFor(from, to VehicleState) []VehicleEvent {
-	for _, m := range moves {
+	for _, m := range transitions {
 		if m.to == to && slices.Contains(m.from, from) {
 			return m.events
 		}
@@ -84,7 +84,7 @@ func eventsFor(from, to VehicleState) []VehicleEvent {
 // Next lists the states that a request may put a vehicle into.
 func (s VehicleState) Next() []VehicleState {
 	var next []VehicleState
-	for _, m := range moves {
+	for _, m := range transitions {
 		if slices.Contains(m.from, s) && !slices.Contains(next, m.to) {
 			next = append(next, m.to)
 		}
@@ -94,7 +94,7 @@ func (s VehicleState) Next() []VehicleState {
 
 // isEvent reports whether there is a change by request with an event.
 func isEvent(event VehicleEvent) bool {
-	return slices.ContainsFunc(moves, func(m move) bool { return slices.Contains(m.events, event) })
+	return slices.ContainsFunc(transitions, func(m transition) bool { return slices.Contains(m.events, event) })
 }
 
 // invalidTransition is the refusal of a change of state that there is not.

@@ -30,12 +30,12 @@ type Subaccount struct {
 	Object               string        `json:"object"`
 	Live                 bool          `json:"livemode"`
 	Name                 string        `json:"name"`
-	ExternalID           Text          `json:"external_id"`
+	ExternalID           NullString    `json:"external_id"`
 	Status               string        `json:"status"` // "active" or "archived"
 	TimeZone             string        `json:"timezone"`
 	Currency             string        `json:"currency"`
-	CountryCode          Text          `json:"country_code"`
-	DefaultPricingPlanID Text          `json:"default_pricing_plan_id"`
+	CountryCode          NullString    `json:"country_code"`
+	DefaultPricingPlanID NullString    `json:"default_pricing_plan_id"`
 	GlobalRules          []Rule        `json:"global_rules"`
 	VehicleTypes         []VehicleType `json:"vehicle_types"`
 	GBFS                 GBFS          `json:"gbfs"`
@@ -49,28 +49,28 @@ type Subaccount struct {
 // VehicleType is what vehicles have in common. Form factor and propulsion type
 // never change.
 type VehicleType struct {
-	ID                   string `json:"id"`
-	Name                 string `json:"name"`
-	FormFactor           string `json:"form_factor"`
-	PropulsionType       string `json:"propulsion_type"`
-	MaxRangeMeters       *int64 `json:"max_range_meters"` // nil only without a motor
-	WheelCount           *int64 `json:"wheel_count"`
-	MaxPermittedSpeed    *int64 `json:"max_permitted_speed_kph"`
-	RiderCapacity        *int64 `json:"rider_capacity"`
-	ReservationMinutes   int64  `json:"reservation_minutes"` // 0: cannot be reserved
-	LicenseRequired      bool   `json:"license_required"`
-	MinAge               int64  `json:"min_age"` // 0: none
-	DefaultPricingPlanID Text   `json:"default_pricing_plan_id"`
+	ID                   string     `json:"id"`
+	Name                 string     `json:"name"`
+	FormFactor           string     `json:"form_factor"`
+	PropulsionType       string     `json:"propulsion_type"`
+	MaxRangeMeters       *int64     `json:"max_range_meters"` // nil only without a motor
+	WheelCount           *int64     `json:"wheel_count"`
+	MaxPermittedSpeed    *int64     `json:"max_permitted_speed_kph"`
+	RiderCapacity        *int64     `json:"rider_capacity"`
+	ReservationMinutes   int64      `json:"reservation_minutes"` // 0: cannot be reserved
+	LicenseRequired      bool       `json:"license_required"`
+	MinAge               int64      `json:"min_age"` // 0: none
+	DefaultPricingPlanID NullString `json:"default_pricing_plan_id"`
 }
 
 // GBFS is what the public feed says of a subaccount, if it is enabled.
 type GBFS struct {
-	Enabled      bool `json:"enabled"`
-	SystemID     Text `json:"system_id"` // unique in the environment
-	Operator     Text `json:"operator"`
-	OpeningHours Text `json:"opening_hours"` // OSM syntax
-	ContactEmail Text `json:"feed_contact_email"`
-	LicenseID    Text `json:"license_id"` // SPDX
+	Enabled      bool       `json:"enabled"`
+	SystemID     NullString `json:"system_id"` // unique in the environment
+	Operator     NullString `json:"operator"`
+	OpeningHours NullString `json:"opening_hours"` // OSM syntax
+	ContactEmail NullString `json:"feed_contact_email"`
+	LicenseID    NullString `json:"license_id"` // SPDX
 }
 
 // Alert is something riders should know of a system.
@@ -78,31 +78,31 @@ type Alert struct {
 	ID          string       `json:"id"`
 	Type        string       `json:"type"` // "system_closure" or "other"
 	Summary     string       `json:"summary"`
-	Description Text         `json:"description"`
-	URL         Text         `json:"url"`
+	Description NullString   `json:"description"`
+	URL         NullString   `json:"url"`
 	StartsAt    rfc3339.Time `json:"starts_at"`
 	EndsAt      rfc3339.Time `json:"ends_at"`
 }
 
 // NewSubaccount is what a subaccount is made of.
 type NewSubaccount struct {
-	Name        string `json:"name"`
-	ExternalID  Text   `json:"external_id"`
-	TimeZone    string `json:"timezone"`
-	Currency    string `json:"currency"`
-	CountryCode Text   `json:"country_code"`
+	Name        string     `json:"name"`
+	ExternalID  NullString `json:"external_id"`
+	TimeZone    string     `json:"timezone"`
+	Currency    string     `json:"currency"`
+	CountryCode NullString `json:"country_code"`
 }
 
 // SubaccountChange is what a PUT changes of a subaccount. What is absent stays;
 // lists are replaced whole, and those in them that have an id keep it.
 type SubaccountChange struct {
 	Name                 optional.Value[string]        `json:"name"`
-	ExternalID           optional.Value[Text]          `json:"external_id"`
+	ExternalID           optional.Value[NullString]    `json:"external_id"`
 	Status               optional.Value[string]        `json:"status"`
 	TimeZone             optional.Value[string]        `json:"timezone"`
 	Currency             optional.Value[string]        `json:"currency"`
-	CountryCode          optional.Value[Text]          `json:"country_code"`
-	DefaultPricingPlanID optional.Value[Text]          `json:"default_pricing_plan_id"`
+	CountryCode          optional.Value[NullString]    `json:"country_code"`
+	DefaultPricingPlanID optional.Value[NullString]    `json:"default_pricing_plan_id"`
 	GlobalRules          optional.Value[[]Rule]        `json:"global_rules"`
 	VehicleTypes         optional.Value[[]VehicleType] `json:"vehicle_types"`
 	GBFS                 optional.Value[GBFS]          `json:"gbfs"`
@@ -114,7 +114,7 @@ func (s *Service) subaccount(ctx context.Context, q db.Querier, organizationID, 
 	var revision, stamp int64
 	err := q.QueryRow(ctx, "SELECT revision, stamp FROM subaccounts WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&revision, &stamp)
 	if err != nil {
-		return nil, 0, found(err, "subaccount")
+		return nil, 0, wrapReadError(err, "subaccount")
 	}
 	sub, err := s.subaccountAt(ctx, q, organizationID, id, revision, stamp)
 	return sub, stamp, err
@@ -142,10 +142,10 @@ func (s *Subaccount) vehicleType(id string) *VehicleType {
 	return nil
 }
 
-// Doc returns the record as it is answered.
-func (s *Subaccount) Doc() (Doc, error) {
+// Record returns the record as it is answered.
+func (s *Subaccount) Record() (Record, error) {
 	text, err := encode(s)
-	return Doc{ID: s.ID, SubaccountID: s.ID, Revision: s.revision, JSON: text, Distance: -1}, err
+	return Record{ID: s.ID, SubaccountID: s.ID, Revision: s.revision, JSON: text, Distance: -1}, err
 }
 
 // Subaccounts returns those of an organization, the oldest first.
@@ -180,17 +180,17 @@ func (s *Service) LockSubaccount(ctx context.Context, tx *db.Tx, organizationID,
 
 func readSubaccount(ctx context.Context, q db.Querier, organizationID, id, lock string) (Subaccount, error) {
 	sub, err := db.One(ctx, q, scanSubaccount, "SELECT revision, doc FROM subaccounts WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
-	return sub, found(err, "subaccount")
+	return sub, wrapReadError(err, "subaccount")
 }
 
 func scanSubaccount(row db.Row) (sub Subaccount, err error) {
 	return sub, row.Scan(&sub.revision, db.IntoJSON(&sub))
 }
 
-// home returns the subaccount that something new is to belong to, which must not
+// subaccountForNew returns the subaccount that something new is to belong to, which must not
 // be changed. Where there is none, or it is archived, that is recorded and nil
 // returned.
-func (s *Service) home(ctx context.Context, q db.Querier, v *problem.Validation, organizationID, id string) (*Subaccount, error) {
+func (s *Service) subaccountForNew(ctx context.Context, q db.Querier, v *problem.Validation, organizationID, id string) (*Subaccount, error) {
 	if id == "" {
 		v.AddCode("required", "subaccount_id", "is required")
 		return nil, nil
@@ -209,9 +209,9 @@ func (s *Service) home(ctx context.Context, q db.Querier, v *problem.Validation,
 	return sub, nil
 }
 
-// touch gives a subaccount a new stamp, because its zones change, and holds it to
+// restampSubaccount gives a subaccount a new stamp, because its zones change, and holds it to
 // the end of the transaction.
-func (s *Service) touch(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+func (s *Service) restampSubaccount(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	if _, err := tx.Exec(ctx, "UPDATE subaccounts SET stamp = $3 WHERE organization_id = $1 AND id = $2", organizationID, id, newStamp()); err != nil {
 		return fmt.Errorf("stamp a subaccount: %w", err)
 	}
@@ -231,7 +231,7 @@ func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 
 // createSubaccount is [Service.CreateSubaccount] without a record in the audit log.
 func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Subaccount{}, err
 	}
@@ -257,9 +257,9 @@ func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationI
 		return Subaccount{}, fmt.Errorf("insert a subaccount: %w", err)
 	}
 	if made == 0 {
-		return Subaccount{}, exists("external_id")
+		return Subaccount{}, alreadyExistsError("external_id")
 	}
-	s.tell(tx, organizationID, SubaccountKind, sub.ID)
+	s.notify(tx, organizationID, SubaccountKind, sub.ID)
 	return sub, nil
 }
 
@@ -270,7 +270,7 @@ func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationI
 // currency in use and a vehicle type in use that is left out; Conflict
 // already_exists with the member external_id or gbfs.system_id.
 func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, sub Subaccount, c SubaccountChange) (Subaccount, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Subaccount{}, err
 	}
@@ -289,13 +289,13 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	c.GBFS.Into(&sub.GBFS)
 	var v problem.Validation
 	if c.VehicleTypes.Set {
-		sub.VehicleTypes = former.typesOf(&v, c.VehicleTypes.Value, a.now)
+		sub.VehicleTypes = former.mergeTypes(&v, c.VehicleTypes.Value, a.now)
 	}
 	if c.GlobalRules.Set {
 		sub.GlobalRules = slices.Clone(c.GlobalRules.Value)
 	}
 	if c.Alerts.Set {
-		sub.Alerts = former.alertsOf(&v, c.Alerts.Value, a.now)
+		sub.Alerts = former.mergeAlerts(&v, c.Alerts.Value, a.now)
 	}
 	sub.check(&v)
 	if err := s.checkUse(ctx, tx, &v, organizationID, &former, &sub); err != nil {
@@ -309,16 +309,16 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 		return former, err
 	}
 	if sub.ExternalID != former.ExternalID {
-		if err := taken(ctx, tx, "external_id", "subaccounts WHERE organization_id = $1 AND external_id = $2 AND id <> $3", organizationID, string(sub.ExternalID), sub.ID); err != nil {
+		if err := checkUnique(ctx, tx, "external_id", "subaccounts WHERE organization_id = $1 AND external_id = $2 AND id <> $3", organizationID, string(sub.ExternalID), sub.ID); err != nil {
 			return Subaccount{}, err
 		}
 	}
 	if sub.systemID() != former.systemID() {
-		if err := taken(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1 AND id <> $2", string(sub.systemID()), sub.ID); err != nil {
+		if err := checkUnique(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1 AND id <> $2", string(sub.systemID()), sub.ID); err != nil {
 			return Subaccount{}, err
 		}
 	}
-	sub.UpdatedAt = moved(former.UpdatedAt, a.now)
+	sub.UpdatedAt = nextUpdatedAt(former.UpdatedAt, a.now)
 	sub.revision++
 	if doc, err = encode(sub); err != nil {
 		return Subaccount{}, err
@@ -327,26 +327,26 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 		organizationID, sub.ID, sub.revision, newStamp(), db.Text(string(sub.ExternalID)), db.Text(string(sub.systemID())), string(doc))
 	if db.IsUnique(err) { // made meanwhile
 		if sub.systemID() != former.systemID() {
-			return Subaccount{}, exists("gbfs.system_id")
+			return Subaccount{}, alreadyExistsError("gbfs.system_id")
 		}
-		return Subaccount{}, exists("external_id")
+		return Subaccount{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
 		return Subaccount{}, fmt.Errorf("update a subaccount: %w", err)
 	}
-	s.tell(tx, organizationID, SubaccountKind, sub.ID)
+	s.notify(tx, organizationID, SubaccountKind, sub.ID)
 	return sub, s.recordChange(ctx, tx, organizationID, SubaccountUpdated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, former, sub)
 }
 
-// taken returns the refusal of a second record with the same value of a member,
+// checkUnique returns the refusal of a second record with the same value of a member,
 // when another has it. from says where to look, the value is not empty.
-func taken(ctx context.Context, tx *db.Tx, member, from string, args ...any) error {
+func checkUnique(ctx context.Context, tx *db.Tx, member, from string, args ...any) error {
 	var is bool
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM "+from+")", args...).Scan(&is); err != nil {
 		return fmt.Errorf("look for another with the same %s: %w", member, err)
 	}
 	if is {
-		return exists(member)
+		return alreadyExistsError(member)
 	}
 	return nil
 }
@@ -363,16 +363,16 @@ func (s *Subaccount) PublicSystemID() string {
 const sandboxSystem = "test_"
 
 // systemID is the name of the public feed; empty when there is none.
-func (s *Subaccount) systemID() Text {
+func (s *Subaccount) systemID() NullString {
 	if !s.GBFS.Enabled {
 		return ""
 	}
 	return s.GBFS.SystemID
 }
 
-// typesOf returns the vehicle types that s is to have: those that have an id keep
+// mergeTypes returns the vehicle types that s is to have: those that have an id keep
 // it, the others get one.
-func (s *Subaccount) typesOf(v *problem.Validation, list []VehicleType, now time.Time) []VehicleType {
+func (s *Subaccount) mergeTypes(v *problem.Validation, list []VehicleType, now time.Time) []VehicleType {
 	types := append([]VehicleType{}, list...)
 	for i := range types {
 		t, path := &types[i], "vehicle_types."+strconv.Itoa(i)
@@ -397,8 +397,8 @@ func (s *Subaccount) typesOf(v *problem.Validation, list []VehicleType, now time
 	return types
 }
 
-// alertsOf returns the alerts that s is to have, as typesOf does.
-func (s *Subaccount) alertsOf(v *problem.Validation, list []Alert, now time.Time) []Alert {
+// mergeAlerts returns the alerts that s is to have, as typesOf does.
+func (s *Subaccount) mergeAlerts(v *problem.Validation, list []Alert, now time.Time) []Alert {
 	alerts := append([]Alert{}, list...)
 	for i := range alerts {
 		is := func(other Alert) bool { return other.ID == alerts[i].ID }
@@ -464,7 +464,7 @@ func (t *VehicleType) check(v *problem.Validation, path string) {
 }
 
 func (g *GBFS) check(v *problem.Validation) {
-	needed := func(path string, value Text) {
+	needed := func(path string, value NullString) {
 		if g.Enabled && value == "" {
 			v.AddCode("required", path, "is required for the public feed")
 		}
@@ -534,7 +534,7 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 	if err != nil {
 		return err
 	}
-	planExists := func(path string, id Text) {
+	planExists := func(path string, id NullString) {
 		if id != "" && !slices.ContainsFunc(plans, func(p Plan) bool { return p.ID == string(id) }) {
 			v.AddCode("not_found", path, "must be a pricing plan of the subaccount")
 		}
@@ -555,13 +555,13 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 			v.AddCode("conflict", "currency", "cannot be changed: there are pricing plans, rides or customers with it")
 		}
 	}
-	if after.reservable() > before.reservable() {
+	if after.maxReservationMinutes() > before.maxReservationMinutes() {
 		settings, _, err := s.Settings(ctx, tx, organizationID)
 		if err != nil {
 			return err
 		}
 		for _, p := range plans {
-			if !p.bearable(settings.MaxRideMinutes, after.reservable()) {
+			if !p.withinLimits(settings.MaxRideMinutes, after.maxReservationMinutes()) {
 				v.AddCode("conflict", "vehicle_types", "would let %s charge more than can be counted, by reservation_minutes", p.ID)
 			}
 		}
@@ -570,7 +570,7 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 		if after.vehicleType(t.ID) != nil {
 			continue
 		}
-		what, err := s.userOf(ctx, tx, organizationID, before, plans, t.ID)
+		what, err := s.typeUsage(ctx, tx, organizationID, before, plans, t.ID)
 		if err != nil {
 			return err
 		}
@@ -581,16 +581,16 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 	return nil
 }
 
-// reservable is for how many minutes vehicles can be reserved at most.
-func (s *Subaccount) reservable() (minutes int64) {
+// maxReservationMinutes is for how many minutes vehicles can be reserved at most.
+func (s *Subaccount) maxReservationMinutes() (minutes int64) {
 	for _, t := range s.VehicleTypes {
 		minutes = max(minutes, t.ReservationMinutes)
 	}
 	return minutes
 }
 
-// userOf says what uses a vehicle type; nothing when it can go.
-func (s *Service) userOf(ctx context.Context, tx *db.Tx, organizationID string, before *Subaccount, plans []Plan, typeID string) (string, error) {
+// typeUsage says what uses a vehicle type; nothing when it can go.
+func (s *Service) typeUsage(ctx context.Context, tx *db.Tx, organizationID string, before *Subaccount, plans []Plan, typeID string) (string, error) {
 	var vehicles bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM vehicles WHERE organization_id = $1 AND vehicle_type_id = $2)", organizationID, typeID).Scan(&vehicles)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 const (
 	sweepEvery = time.Second
 	packEvery  = time.Second
-	// packAnyway is how often is looked for rides to pack while nothing is committed:
+	// idlePackEvery is how often is looked for rides to pack while nothing is committed:
 	// they are, some time after they have ended.
-	packAnyway = time.Minute
+	idlePackEvery = time.Minute
 	// sweepBatch bounds what one transaction of a sweep does, and so how long
 	// others wait for it.
 	sweepBatch = 50
@@ -29,7 +29,7 @@ const (
 func (s *Service) Run(ctx context.Context) {
 	var packing sync.WaitGroup
 	defer packing.Wait()
-	packing.Go(func() { s.runPack(ctx) })
+	packing.Go(func() { s.runRollups(ctx) })
 	changes := s.db.Changes()
 	var next time.Time // when something is due, as of the last commit
 	for {
@@ -47,18 +47,18 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// runPack packs until ctx ends; apart from what is due, which waits for nobody.
-func (s *Service) runPack(ctx context.Context) {
+// runRollups packs until ctx ends; apart from what is due, which waits for nobody.
+func (s *Service) runRollups(ctx context.Context) {
 	changes := s.db.Changes()
 	var next time.Time
 	for {
 		if changes.Any(ctx) || !time.Now().Before(next) {
-			err := s.pack(ctx)
+			err := s.packPending(ctx)
 			if err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "rides could not be packed for analytics; trying again", "error", err)
 			}
 			if next = time.Now(); err == nil {
-				next = next.Add(packAnyway)
+				next = next.Add(idlePackEvery)
 			}
 		}
 		select {
@@ -83,7 +83,7 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	}
 	failed := false
 	for _, id := range organizations {
-		if err := s.sweepOne(ctx, id); err != nil {
+		if err := s.sweepOrganization(ctx, id); err != nil {
 			if ctx.Err() != nil {
 				return time.Now(), err
 			}
@@ -105,14 +105,14 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// sweepOne does what is due now in an organization. What fails does not keep the
+// sweepOrganization does what is due now in an organization. What fails does not keep the
 // rest from being done.
-func (s *Service) sweepOne(ctx context.Context, organizationID string) error {
+func (s *Service) sweepOrganization(ctx context.Context, organizationID string) error {
 	for {
 		var list timers
 		var more bool
 		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-			a, err := s.account(ctx, tx, tx.Now, organizationID)
+			a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func (s *Service) sweepOne(ctx context.Context, organizationID string) error {
 			return s.fire(ctx, tx, a, list, until, false)
 		})
 		if err != nil && problem.Of(err) != problem.Unavailable && len(list) > 1 {
-			return s.sweepEach(ctx, organizationID, list)
+			return s.sweepIndividually(ctx, organizationID, list)
 		}
 		if err != nil || !more {
 			return err
@@ -132,11 +132,11 @@ func (s *Service) sweepOne(ctx context.Context, organizationID string) error {
 	}
 }
 
-// sweepEach does what is due each on its own, and returns the last error.
-func (s *Service) sweepEach(ctx context.Context, organizationID string, list timers) (last error) {
+// sweepIndividually does what is due each on its own, and returns the last error.
+func (s *Service) sweepIndividually(ctx context.Context, organizationID string, list timers) (last error) {
 	for _, t := range list {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
-			a, err := s.account(ctx, tx, tx.Now, organizationID)
+			a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time
 
 // fire does what is due, in order, and what that makes due in turn, up to a moment.
 // When travelling, it happens when it is due; otherwise now, as of then.
-func (s *Service) fire(ctx context.Context, tx *db.Tx, a account, list timers, until time.Time, travelling bool) error {
+func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers, until time.Time, travelling bool) error {
 	queue := append(timers(nil), list...)
 	heap.Init(&queue)
 	for len(queue) > 0 {
@@ -230,12 +230,12 @@ func (s *Service) fire(ctx context.Context, tx *db.Tx, a account, list timers, u
 }
 
 // fireRide ends a ride that is due, and returns when its vehicle is due next.
-func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a account, t timer) (vehicleID string, next time.Time, err error) {
+func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a orgContext, t timer) (vehicleID string, next time.Time, err error) {
 	r, err := readRide(ctx, tx, a.id, t.id, " FOR UPDATE")
 	if err != nil || !r.Status.Open() {
 		return "", next, ignoreAbsent(err)
 	}
-	if r, err = s.settleRide(ctx, tx, a, r); err != nil || r.Status.Open() {
+	if r, err = s.expireRide(ctx, tx, a, r); err != nil || r.Status.Open() {
 		return "", next, err // or due later, by now
 	}
 	err = tx.QueryRow(ctx, "SELECT due_at FROM vehicles WHERE organization_id = $1 AND id = $2", a.id, r.VehicleID).Scan(db.IntoTime(&next))
@@ -243,8 +243,8 @@ func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a account, t timer) (
 }
 
 // fireVehicle does what is due of a vehicle, and returns when it is due next.
-func (s *Service) fireVehicle(ctx context.Context, tx *db.Tx, a account, t timer) (next time.Time, err error) {
-	v, stored, err := takeVehicle(ctx, tx, a, t.id, t.at)
+func (s *Service) fireVehicle(ctx context.Context, tx *db.Tx, a orgContext, t timer) (next time.Time, err error) {
+	v, stored, err := lockVehicle(ctx, tx, a, t.id, t.at)
 	if err != nil {
 		return next, ignoreAbsent(err)
 	}

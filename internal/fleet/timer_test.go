@@ -73,12 +73,12 @@ func TestTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	travel := func(to time.Time) error {
-		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.Travel(ctx, tx, y.org, to) })
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClock(ctx, tx, y.org, to) })
 	}
 	wantFaults(t, "back", travel(now.Add(-time.Minute)), "clock_backwards")
 	wantFaults(t, "too far", travel(now.AddDate(1, 0, 1)), "now too_large")
 	wantFaults(t, "in production", newSite(t).try(t, func(ctx context.Context, tx *db.Tx) error {
-		return fleet.Open(fleet.Config{DB: y.db, Live: true}).Travel(ctx, tx, y.org, now)
+		return fleet.Open(fleet.Config{DB: y.db, Live: true}).AdvanceClock(ctx, tx, y.org, now)
 	}), "not found")
 	now = time.Now().AddDate(199, 6, 0)
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
@@ -100,7 +100,7 @@ func TestTravelMany(t *testing.T) {
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
 		for i := range vehicles {
 			n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: fmt.Sprintf("M-%d", i), VehicleTypeID: y.scooter, State: fleet.Available, Location: inside()}
-			if _, err := y.CreateVehicle(ctx, tx, y.org, n, key); err != nil {
+			if _, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey); err != nil {
 				return err
 			}
 		}
@@ -131,7 +131,7 @@ func TestRun(t *testing.T) {
 		} else {
 			wantFaults(t, "an expired reservation", err, "invalid_transition")
 		}
-		if _, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.Text(settled.VehicleID), CustomerID: settled.CustomerID}); err != nil {
+		if _, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(settled.VehicleID), CustomerID: settled.CustomerID}); err != nil {
 			t.Errorf("a ride on a vehicle whose reservation has expired: got %v", err)
 		}
 		if got := y.storedRide(t, r.ID).Status; got != fleet.Reserved {
@@ -166,7 +166,7 @@ func TestOneOpenRide(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
-			_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.Text(vehicles[i%4].ID), CustomerID: fleet.Text(customers[i/4%4].ID)})
+			_, err := y.tryRide(t, fleet.NewRide{VehicleID: fleet.NullString(vehicles[i%4].ID), CustomerID: fleet.NullString(customers[i/4%4].ID)})
 			switch got := faults(err); got {
 			case "none":
 				begun.Add(1)
@@ -203,7 +203,7 @@ func (y *yard) agree(t rapid.TB) {
 		return list
 	}
 	open := map[string]fleet.Ride{}
-	count := map[fleet.Text]int64{}
+	count := map[fleet.NullString]int64{}
 	for _, id := range ids("rides") {
 		r, err := y.Ride(ctx, y.db, y.org, id)
 		if err != nil {
@@ -242,14 +242,14 @@ func (y *yard) agree(t rapid.TB) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want fleet.Text
+		var want fleet.NullString
 		for _, r := range open {
-			if r.CustomerID == fleet.Text(id) {
-				want = fleet.Text(r.ID)
+			if r.CustomerID == fleet.NullString(id) {
+				want = fleet.NullString(r.ID)
 			}
 		}
-		if c.OpenRideID != want || c.RideCount != count[fleet.Text(id)] {
-			t.Errorf("customer %s has ride %q and %d behind, want %q and %d", id, c.OpenRideID, c.RideCount, want, count[fleet.Text(id)])
+		if c.OpenRideID != want || c.RideCount != count[fleet.NullString(id)] {
+			t.Errorf("customer %s has ride %q and %d behind, want %q and %d", id, c.OpenRideID, c.RideCount, want, count[fleet.NullString(id)])
 		}
 	}
 }
@@ -290,7 +290,7 @@ func TestAgree(t *testing.T) {
 			"start": func(rt *rapid.T) {
 				r, err := y.tryRide(t, fleet.NewRide{
 					Status:    rapid.SampledFrom([]fleet.RideStatus{fleet.Active, fleet.Reserved}).Draw(rt, "status"),
-					VehicleID: fleet.Text(rapid.SampledFrom(vehicles).Draw(rt, "vehicle")), CustomerID: fleet.Text(rapid.SampledFrom(customers).Draw(rt, "customer")),
+					VehicleID: fleet.NullString(rapid.SampledFrom(vehicles).Draw(rt, "vehicle")), CustomerID: fleet.NullString(rapid.SampledFrom(customers).Draw(rt, "customer")),
 				})
 				if !refused(rt, err) {
 					rides = append(rides, r.ID)
@@ -325,7 +325,7 @@ func TestAgree(t *testing.T) {
 					rt.Fatal(err)
 				}
 				d := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 20 * time.Minute, 40 * time.Minute, 25 * time.Hour, 80 * time.Hour}).Draw(rt, "wait")
-				y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.Travel(ctx, tx, y.org, now.Add(d)) })
+				y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClock(ctx, tx, y.org, now.Add(d)) })
 			},
 		})
 	})

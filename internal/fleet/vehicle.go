@@ -22,7 +22,7 @@ import (
 
 // Vehicle is one vehicle (fleet-api.md 1.2).
 type Vehicle struct {
-	Head
+	RecordHeader
 	Code               string       `json:"code"` // unique in the organization, whatever the case
 	VehicleTypeID      string       `json:"vehicle_type_id"`
 	FormFactor         string       `json:"form_factor"`
@@ -36,32 +36,32 @@ type Vehicle struct {
 	CurrentRangeMeters *int64       `json:"current_range_meters"`
 	OdometerMeters     *int64       `json:"odometer_meters"`
 	LastReportedAt     rfc3339.Time `json:"last_reported_at"`
-	PricingPlanID      Text         `json:"pricing_plan_id"`
-	DeviceID           Text         `json:"device_id"` // unique in the organization
-	VIN                Text         `json:"vin"`
-	LicensePlate       Text         `json:"license_plate"`
-	CurrentRideID      Text         `json:"current_ride_id"`
+	PricingPlanID      NullString   `json:"pricing_plan_id"`
+	DeviceID           NullString   `json:"device_id"` // unique in the organization
+	VIN                NullString   `json:"vin"`
+	LicensePlate       NullString   `json:"license_plate"`
+	CurrentRideID      NullString   `json:"current_ride_id"`
 	PublicVehicleID    string       `json:"public_vehicle_id"` // a UUID; another one after each ride
-	Tail
+	Timestamps
 
 	// Not shown.
 	revision    int64
-	former      VehicleState // of one that is out of contact
-	formerEvent VehicleEvent // the last one then; stays when contact is back
-	seenAt      time.Time    // when somebody last saw it otherwise than by a report
-	odometerAt  time.Time    // of the report that OdometerMeters is from
-	ignored     []string     // telemetry that an update did not take
-	dueAt       time.Time    // when time changes its state next; zero: never
-	freedAt     time.Time    // when its ride ended, if that is not stored yet
-	changes     []Change     // that are not kept yet
-	doc         []byte       // as stored; nil when that is not known
-	as          account      // as which it was locked
+	former      VehicleState  // of one that is out of contact
+	formerEvent VehicleEvent  // the last one then; stays when contact is back
+	seenAt      time.Time     // when somebody last saw it otherwise than by a report
+	odometerAt  time.Time     // of the report that OdometerMeters is from
+	ignored     []string      // telemetry that an update did not take
+	dueAt       time.Time     // when time changes its state next; zero: never
+	freedAt     time.Time     // when its ride ended, if that is not stored yet
+	changes     []StateChange // that are not kept yet
+	doc         []byte        // as stored; nil when that is not known
+	org         orgContext    // as which it was locked
 }
 
 // NewVehicle is what a vehicle is made of.
 type NewVehicle struct {
 	SubaccountID       string            `json:"subaccount_id"`
-	ExternalID         Text              `json:"external_id"`
+	ExternalID         NullString        `json:"external_id"`
 	Code               string            `json:"code"`
 	VehicleTypeID      string            `json:"vehicle_type_id"`
 	State              VehicleState      `json:"state"` // empty: removed
@@ -71,16 +71,16 @@ type NewVehicle struct {
 	CurrentRangeMeters *int64            `json:"current_range_meters"`
 	OdometerMeters     *int64            `json:"odometer_meters"`
 	LastReportedAt     rfc3339.Time      `json:"last_reported_at"`
-	PricingPlanID      Text              `json:"pricing_plan_id"`
-	DeviceID           Text              `json:"device_id"`
-	VIN                Text              `json:"vin"`
-	LicensePlate       Text              `json:"license_plate"`
+	PricingPlanID      NullString        `json:"pricing_plan_id"`
+	DeviceID           NullString        `json:"device_id"`
+	VIN                NullString        `json:"vin"`
+	LicensePlate       NullString        `json:"license_plate"`
 	Metadata           map[string]string `json:"metadata"`
 }
 
 // VehicleChange is what a PUT changes of a vehicle. What is absent stays.
 type VehicleChange struct {
-	ExternalID         optional.Value[Text]              `json:"external_id"`
+	ExternalID         optional.Value[NullString]        `json:"external_id"`
 	Code               optional.Value[string]            `json:"code"`
 	VehicleTypeID      optional.Value[string]            `json:"vehicle_type_id"`
 	State              optional.Value[VehicleState]      `json:"state"`
@@ -91,15 +91,15 @@ type VehicleChange struct {
 	CurrentRangeMeters optional.Value[int64]             `json:"current_range_meters"`
 	OdometerMeters     optional.Value[int64]             `json:"odometer_meters"`
 	LastReportedAt     optional.Value[rfc3339.Time]      `json:"last_reported_at"`
-	PricingPlanID      optional.Value[Text]              `json:"pricing_plan_id"`
-	DeviceID           optional.Value[Text]              `json:"device_id"`
-	VIN                optional.Value[Text]              `json:"vin"`
-	LicensePlate       optional.Value[Text]              `json:"license_plate"`
+	PricingPlanID      optional.Value[NullString]        `json:"pricing_plan_id"`
+	DeviceID           optional.Value[NullString]        `json:"device_id"`
+	VIN                optional.Value[NullString]        `json:"vin"`
+	LicensePlate       optional.Value[NullString]        `json:"license_plate"`
 	Metadata           optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
 }
 
-// Change is one change of a vehicle's state, as it is kept.
-type Change struct {
+// StateChange is one change of a vehicle's state, as it is kept.
+type StateChange struct {
 	ID             string       `json:"id"`
 	VehicleID      string       `json:"vehicle_id"`
 	State          VehicleState `json:"state"`
@@ -107,17 +107,17 @@ type Change struct {
 	At             rfc3339.Time `json:"at"`
 	Location       *Position    `json:"location"`
 	BatteryPercent *int64       `json:"battery_percent"`
-	RideID         Text         `json:"ride_id"`
-	Actor          By           `json:"actor"`
+	RideID         NullString   `json:"ride_id"`
+	Actor          Actor        `json:"actor"`
 }
 
-// Doc returns the vehicle as it is answered.
-func (v *Vehicle) Doc() (Doc, error) {
+// Record returns the vehicle as it is answered.
+func (v *Vehicle) Record() (Record, error) {
 	doc, err := v.doc, error(nil)
 	if doc == nil {
 		doc, err = encode(v)
 	}
-	return Doc{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
+	return Record{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
 }
 
 // Ignored returns the names of the fields that [Service.UpdateVehicle] did not take,
@@ -127,9 +127,9 @@ func (v *Vehicle) Ignored() []string { return v.ignored }
 // maxReportAhead is how far the time of a report may be in the future.
 const maxReportAhead = 5 * time.Minute
 
-// heardAt is the time of the last report. One that is stored from the future, which
+// reportedAt is the time of the last report. One that is stored from the future, which
 // is no longer accepted, counts as of the vehicle's last change.
-func (v *Vehicle) heardAt() time.Time {
+func (v *Vehicle) reportedAt() time.Time {
 	at := v.LastReportedAt.Std()
 	if updated := v.UpdatedAt.Std(); at.After(updated.Add(maxReportAhead)) {
 		return updated
@@ -178,17 +178,17 @@ func (v *Vehicle) columns() []column {
 		{"id", v.ID},
 		{"subaccount_id", v.SubaccountID},
 		{"revision", v.revision},
-		{"external_id", idOf(v.ExternalID)},
+		{"external_id", idValue(v.ExternalID)},
 		{"code", strings.ToLower(v.Code)},
-		{"device_id", idOf(v.DeviceID)},
+		{"device_id", idValue(v.DeviceID)},
 		{"vehicle_type_id", v.VehicleTypeID},
 		{"form_factor", v.FormFactor},
 		{"state", string(v.State)},
 		{"former_state", db.Text(string(v.former))},
 		{"former_event", db.Text(string(v.formerEvent))},
-		{"battery_percent", integer(v.BatteryPercent)},
+		{"battery_percent", integerValue(v.BatteryPercent)},
 		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
-		{"cell", place(v.Location)},
+		{"cell", cellValue(v.Location)},
 		{"due_at", db.Time(v.dueAt)},
 		{"seen_at", db.Time(v.seenAt)},
 		{"odometer_at", db.Time(v.odometerAt)},
@@ -208,8 +208,8 @@ func (v *Vehicle) level() (percent int64, known bool) {
 	return percent, known
 }
 
-// low reports whether a vehicle is known to be too empty for a ride.
-func (v *Vehicle) low(settings *Settings) bool {
+// batteryTooLow reports whether a vehicle is known to be too empty for a ride.
+func (v *Vehicle) batteryTooLow(settings *Settings) bool {
 	percent, known := v.level()
 	return known && percent < settings.LowBatteryPercent
 }
@@ -219,8 +219,8 @@ func (v *Vehicle) drained() bool {
 	return v.State == NonOperational && (v.LastEvent == "battery_low" || v.formerEvent == "battery_low")
 }
 
-// move changes the state.
-func (v *Vehicle) move(to VehicleState, event VehicleEvent, at time.Time, rideID Text, by By) {
+// setState changes the state.
+func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if at.Before(v.StateChangedAt.Std()) {
 		at = v.StateChangedAt.Std() // the clock was set back
 	}
@@ -229,37 +229,37 @@ func (v *Vehicle) move(to VehicleState, event VehicleEvent, at time.Time, rideID
 	if event.sighting() {
 		v.seenAt = v.StateChangedAt.Std()
 	}
-	v.changes = append(v.changes, Change{
+	v.changes = append(v.changes, StateChange{
 		VehicleID: v.ID, State: to, Event: event, At: v.StateChangedAt, Location: v.Location,
 		BatteryPercent: v.BatteryPercent, RideID: rideID, Actor: by,
 	})
 }
 
-// ride changes the state because of its ride. Out of contact, it is the former
+// setRideState changes the state because of its ride. Out of contact, it is the former
 // state that changes.
-func (v *Vehicle) ride(to VehicleState, event VehicleEvent, at time.Time, rideID Text, by By) {
+func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if v.State == NonContactable {
 		v.former, v.formerEvent = to, event
 		return
 	}
-	v.move(to, event, at, rideID, by)
+	v.setState(to, event, at, rideID, by)
 }
 
-// release ends the ride that a vehicle has, for a reason that begins with "trip_"
+// endRide ends the ride that a vehicle has, for a reason that begins with "trip_"
 // when it was ridden.
-func (v *Vehicle) release(event VehicleEvent, at time.Time, rideID Text, by By, settings *Settings) {
+func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, by Actor, settings *Settings) {
 	v.CurrentRideID, v.freedAt = "", at
 	if event != "reservation_cancel" {
 		v.PublicVehicleID = uuid.NewString()
 	}
-	v.ride(Available, event, at, rideID, by)
-	v.rest(at, settings)
+	v.setRideState(Available, event, at, rideID, by)
+	v.disableIfLow(at, settings)
 }
 
-// rest puts a vehicle that is available and too empty out of service.
-func (v *Vehicle) rest(at time.Time, settings *Settings) {
-	if v.State == Available && v.low(settings) {
-		v.move(NonOperational, "battery_low", at, "", bySystem)
+// disableIfLow puts a vehicle that is available and too empty out of service.
+func (v *Vehicle) disableIfLow(at time.Time, settings *Settings) {
+	if v.State == Available && v.batteryTooLow(settings) {
+		v.setState(NonOperational, "battery_low", at, "", systemActor)
 	}
 }
 
@@ -269,20 +269,20 @@ func (v *Vehicle) loseContact(at time.Time) {
 	if v.formerEvent != "" {
 		event = v.formerEvent
 	}
-	v.move(NonContactable, "comms_lost", at, v.CurrentRideID, bySystem)
+	v.setState(NonContactable, "comms_lost", at, v.CurrentRideID, systemActor)
 	v.former, v.formerEvent = former, event
 }
 
 func (v *Vehicle) restoreContact(at time.Time) {
 	event := v.formerEvent
-	v.move(v.former, "comms_restored", at, v.CurrentRideID, bySystem)
+	v.setState(v.former, "comms_restored", at, v.CurrentRideID, systemActor)
 	v.formerEvent = event
 }
 
 // due returns when time changes the state next; zero: never. Silence counts from the
 // last sighting of any kind: a report, or somebody who puts the vehicle into service.
 func (v *Vehicle) due(settings *Settings) time.Time {
-	seen := v.heardAt()
+	seen := v.reportedAt()
 	if seen.IsZero() {
 		return time.Time{}
 	}
@@ -306,9 +306,9 @@ func (e VehicleEvent) sighting() bool {
 	return e == "provider_drop_off" || e == "agency_drop_off" || e == "located"
 }
 
-// pass does what time has done to a vehicle up to a moment, each thing at its own,
+// applyTimers does what time has done to a vehicle up to a moment, each thing at its own,
 // and reports whether there was anything.
-func (v *Vehicle) pass(settings *Settings, until time.Time) (changed bool) {
+func (v *Vehicle) applyTimers(settings *Settings, until time.Time) (changed bool) {
 	for {
 		due := v.due(settings)
 		if due.IsZero() || due.After(until) {
@@ -322,7 +322,7 @@ func (v *Vehicle) pass(settings *Settings, until time.Time) (changed bool) {
 			return changed
 		}
 		if v.State == NonContactable {
-			v.move(Missing, "not_located", due, "", bySystem)
+			v.setState(Missing, "not_located", due, "", systemActor)
 		} else {
 			v.loseContact(due)
 		}
@@ -342,7 +342,7 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 	err := q.QueryRow(ctx, "SELECT doc, revision, former_state, former_event, due_at, seen_at, odometer_at FROM vehicles WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).
 		Scan(&v.doc, &v.revision, db.IntoText(&former), db.IntoText(&formerEvent), db.IntoTime(&dueAt), db.IntoTime(&seenAt), db.IntoTime(&odometerAt))
 	if err != nil {
-		return v, found(err, "vehicle")
+		return v, wrapReadError(err, "vehicle")
 	}
 	if err := json.Unmarshal(v.doc, &v); err != nil {
 		return v, fmt.Errorf("decode a vehicle: %w", err)
@@ -354,30 +354,30 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 	return v, nil
 }
 
-// takeVehicle locks a vehicle and does what time has done to it up to a moment,
+// lockVehicle locks a vehicle and does what time has done to it up to a moment,
 // which is not stored yet. Rides that were due before that are the caller's
 // business.
-func takeVehicle(ctx context.Context, tx *db.Tx, a account, id string, until time.Time) (v, stored Vehicle, err error) {
+func lockVehicle(ctx context.Context, tx *db.Tx, a orgContext, id string, until time.Time) (v, stored Vehicle, err error) {
 	v, err = readVehicle(ctx, tx, a.id, id, " FOR UPDATE")
 	if err != nil {
 		return v, v, err
 	}
-	v.as, stored = a, v
-	v.pass(a.settings, until)
+	v.org, stored = a, v
+	v.applyTimers(a.settings, until)
 	return v, stored, nil
 }
 
 // LockVehicle returns a vehicle as it is now, for [Service.UpdateVehicle] in the
 // same transaction.
 func (s *Service) LockVehicle(ctx context.Context, tx *db.Tx, organizationID, id string) (Vehicle, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Vehicle{}, err
 	}
-	if err := s.settle(ctx, tx, a, id, ""); err != nil {
+	if err := s.expireDueRides(ctx, tx, a, id, ""); err != nil {
 		return Vehicle{}, err
 	}
-	v, stored, err := takeVehicle(ctx, tx, a, id, a.now)
+	v, stored, err := lockVehicle(ctx, tx, a, id, a.now)
 	if err != nil || len(v.changes) == 0 {
 		return v, err
 	}
@@ -385,31 +385,31 @@ func (s *Service) LockVehicle(ctx context.Context, tx *db.Tx, organizationID, id
 }
 
 // saveVehicle writes a vehicle that was stored otherwise, and its changes.
-func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a account, stored, v *Vehicle) error {
+func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stored, v *Vehicle) error {
 	v.revision = stored.revision + 1
-	v.UpdatedAt = moved(stored.UpdatedAt, a.now)
+	v.UpdatedAt = nextUpdatedAt(stored.UpdatedAt, a.now)
 	if err := v.encode(a); err != nil {
 		return err
 	}
-	s.tell(tx, a.id, VehicleKind, v.ID)
+	s.notify(tx, a.id, VehicleKind, v.ID)
 	err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
 	switch {
 	case !db.IsUnique(err):
 	case !strings.EqualFold(v.Code, stored.Code): // made meanwhile
-		return exists("code")
+		return alreadyExistsError("code")
 	case v.DeviceID != stored.DeviceID:
-		return exists("device_id")
+		return alreadyExistsError("device_id")
 	default:
-		return exists("external_id")
+		return alreadyExistsError("external_id")
 	}
 	if err != nil {
 		return err
 	}
-	return v.keepChanges(ctx, tx, a.id)
+	return v.insertStateChanges(ctx, tx, a.id)
 }
 
 // encode makes the document, and says when the vehicle is due.
-func (v *Vehicle) encode(a account) (err error) {
+func (v *Vehicle) encode(a orgContext) (err error) {
 	v.dueAt = v.due(a.settings)
 	for _, earliest := range [...]time.Time{v.StateChangedAt.Std(), v.freedAt} {
 		if !v.dueAt.IsZero() && v.dueAt.Before(earliest) {
@@ -420,9 +420,9 @@ func (v *Vehicle) encode(a account) (err error) {
 	return err
 }
 
-// keepChanges writes down what the state went through. The ids of changes of one
+// insertStateChanges writes down what the state went through. The ids of changes of one
 // moment are in their order: the vehicle's revision is part of them.
-func (v *Vehicle) keepChanges(ctx context.Context, tx *db.Tx, organizationID string) error {
+func (v *Vehicle) insertStateChanges(ctx context.Context, tx *db.Tx, organizationID string) error {
 	for i := range v.changes {
 		c := &v.changes[i]
 		var entropy [10]byte
@@ -444,13 +444,13 @@ func (v *Vehicle) keepChanges(ctx context.Context, tx *db.Tx, organizationID str
 }
 
 // CreateVehicle adds a vehicle, in the caller's transaction.
-func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID string, n NewVehicle, by By) (Vehicle, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID string, n NewVehicle, by Actor) (Vehicle, error) {
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Vehicle{}, err
 	}
 	var v Vehicle
-	v.Head, v.Tail = s.newRecord(vehiclePrefix, "vehicle", n.SubaccountID, a.now)
+	v.RecordHeader, v.Timestamps = s.newRecord(vehiclePrefix, "vehicle", n.SubaccountID, a.now)
 	v.ExternalID, v.Code, v.VehicleTypeID = n.ExternalID, n.Code, n.VehicleTypeID
 	v.Location, v.BatteryPercent, v.FuelPercent = n.Location, n.BatteryPercent, n.FuelPercent
 	v.CurrentRangeMeters, v.OdometerMeters = n.CurrentRangeMeters, n.OdometerMeters
@@ -459,7 +459,7 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	v.Metadata = metadataOf(n.Metadata)
 	v.State, v.LastEvent, v.StateChangedAt = Removed, "unspecified", v.CreatedAt
 	v.PublicVehicleID = uuid.NewString()
-	v.revision, v.as = 1, a
+	v.revision, v.org = 1, a
 
 	var faults problem.Validation
 	v.check(&faults)
@@ -469,29 +469,29 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		if n.Location == nil {
 			faults.AddCode("required", "location", "is required of a vehicle that is available")
 		}
-		v.move(Available, "provider_drop_off", a.now, "", by)
+		v.setState(Available, "provider_drop_off", a.now, "", by)
 	default:
 		checkOneOf(&faults, "state", n.State, Removed, Available)
 	}
-	sub, err := s.home(ctx, tx, &faults, a.id, n.SubaccountID)
+	sub, err := s.subaccountForNew(ctx, tx, &faults, a.id, n.SubaccountID)
 	if err != nil {
 		return v, err
 	}
 	if sub != nil {
-		kind := v.be(sub, &faults)
-		if err := s.checkPlanOf(ctx, tx, a.id, &v, &faults); err != nil {
+		kind := v.setType(sub, &faults)
+		if err := s.checkVehiclePlan(ctx, tx, a.id, &v, &faults); err != nil {
 			return v, err
 		}
 		if kind != nil && n.CurrentRangeMeters == nil {
-			v.CurrentRangeMeters = v.rangeOf(kind)
+			v.CurrentRangeMeters = v.estimatedRange(kind)
 		}
 	}
 	checkReportTime(&faults, v.LastReportedAt.Std(), a.now)
 	if err := faults.Err(); err != nil {
 		return v, err
 	}
-	if v.State == Available && v.low(a.settings) {
-		return v, lowBattery(&v, a.settings)
+	if v.State == Available && v.batteryTooLow(a.settings) {
+		return v, lowBatteryError(&v, a.settings)
 	}
 	reported := n.Location != nil || n.BatteryPercent != nil || n.FuelPercent != nil || n.CurrentRangeMeters != nil || n.OdometerMeters != nil
 	if v.LastReportedAt.Std().IsZero() && reported {
@@ -508,14 +508,14 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		return v, err
 	}
 	if !added {
-		return v, s.claimVehicle(ctx, tx, a.id, &Vehicle{}, &v)
+		return v, s.claimVehicleKeys(ctx, tx, a.id, &Vehicle{}, &v)
 	}
-	s.tell(tx, a.id, VehicleKind, v.ID)
-	return v, v.keepChanges(ctx, tx, a.id)
+	s.notify(tx, a.id, VehicleKind, v.ID)
+	return v, v.insertStateChanges(ctx, tx, a.id)
 }
 
-// be makes a vehicle one of its type, and returns that; nil when there is none.
-func (v *Vehicle) be(sub *Subaccount, faults *problem.Validation) *VehicleType {
+// setType makes a vehicle one of its type, and returns that; nil when there is none.
+func (v *Vehicle) setType(sub *Subaccount, faults *problem.Validation) *VehicleType {
 	if v.VehicleTypeID == "" {
 		faults.AddCode("required", "vehicle_type_id", "is required")
 		return nil
@@ -529,8 +529,8 @@ func (v *Vehicle) be(sub *Subaccount, faults *problem.Validation) *VehicleType {
 	return kind
 }
 
-// rangeOf is how far a vehicle of a type comes, from how full it is, rounded down.
-func (v *Vehicle) rangeOf(kind *VehicleType) *int64 {
+// estimatedRange is how far a vehicle of a type comes, from how full it is, rounded down.
+func (v *Vehicle) estimatedRange(kind *VehicleType) *int64 {
 	percent, known := v.level()
 	if !known || kind.MaxRangeMeters == nil {
 		return nil
@@ -538,9 +538,9 @@ func (v *Vehicle) rangeOf(kind *VehicleType) *int64 {
 	return new(*kind.MaxRangeMeters * percent / 100)
 }
 
-// checkPlanOf records an issue unless the plan of a vehicle is one of its
+// checkVehiclePlan records an issue unless the plan of a vehicle is one of its
 // subaccount.
-func (s *Service) checkPlanOf(ctx context.Context, tx *db.Tx, organizationID string, v *Vehicle, faults *problem.Validation) error {
+func (s *Service) checkVehiclePlan(ctx context.Context, tx *db.Tx, organizationID string, v *Vehicle, faults *problem.Validation) error {
 	if v.PricingPlanID == "" {
 		return nil
 	}
@@ -554,34 +554,34 @@ func (s *Service) checkPlanOf(ctx context.Context, tx *db.Tx, organizationID str
 	return nil
 }
 
-// claimVehicle is the refusal of what a vehicle has, unlike before, and another
+// claimVehicleKeys is the refusal of what a vehicle has, unlike before, and another
 // has already.
-func (s *Service) claimVehicle(ctx context.Context, tx *db.Tx, organizationID string, before, v *Vehicle) error {
+func (s *Service) claimVehicleKeys(ctx context.Context, tx *db.Tx, organizationID string, before, v *Vehicle) error {
 	if code := strings.ToLower(v.Code); code != strings.ToLower(before.Code) {
-		if err := claim(ctx, tx, "vehicles", organizationID, "", v.ID, "code", Text(code)); err != nil {
+		if err := claimUnique(ctx, tx, "vehicles", organizationID, "", v.ID, "code", NullString(code)); err != nil {
 			return err
 		}
 	}
 	if v.DeviceID != before.DeviceID {
-		if err := claim(ctx, tx, "vehicles", organizationID, "", v.ID, "device_id", v.DeviceID); err != nil {
+		if err := claimUnique(ctx, tx, "vehicles", organizationID, "", v.ID, "device_id", v.DeviceID); err != nil {
 			return err
 		}
 	}
 	if v.ExternalID != before.ExternalID {
-		return claim(ctx, tx, "vehicles", organizationID, v.SubaccountID, v.ID, "external_id", v.ExternalID)
+		return claimUnique(ctx, tx, "vehicles", organizationID, v.SubaccountID, v.ID, "external_id", v.ExternalID)
 	}
 	return nil
 }
 
-// reports reports whether a change has telemetry.
-func (c *VehicleChange) reports() bool {
+// hasTelemetry reports whether a change has telemetry.
+func (c *VehicleChange) hasTelemetry() bool {
 	return c.Location.Set || c.BatteryPercent.Set || c.FuelPercent.Set || c.CurrentRangeMeters.Set || c.OdometerMeters.Set || c.LastReportedAt.Set
 }
 
 // UpdateVehicle changes a vehicle that [Service.LockVehicle] returned, in the
 // caller's transaction.
-func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID string, v Vehicle, c VehicleChange, by By) (Vehicle, error) {
-	a, err := s.lockedAs(ctx, tx, v.as, organizationID)
+func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID string, v Vehicle, c VehicleChange, by Actor) (Vehicle, error) {
+	a, err := s.reuseOrgContext(ctx, tx, v.org, organizationID)
 	if err != nil {
 		return v, err
 	}
@@ -598,7 +598,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		v.Metadata = metadataOf(c.Metadata.Value)
 	}
 	now := a.now.Truncate(time.Millisecond)
-	report, heard := v.report(&c, now, &faults)
+	report, heard := v.applyReport(&c, now, &faults)
 
 	percent := report && (c.BatteryPercent.Set || c.FuelPercent.Set)
 	if v.VehicleTypeID != stored.VehicleTypeID || percent && !c.CurrentRangeMeters.Set {
@@ -606,12 +606,12 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		if err != nil {
 			return v, err
 		}
-		if kind := v.be(sub, &faults); kind != nil && percent && !c.CurrentRangeMeters.Set {
-			v.CurrentRangeMeters = v.rangeOf(kind)
+		if kind := v.setType(sub, &faults); kind != nil && percent && !c.CurrentRangeMeters.Set {
+			v.CurrentRangeMeters = v.estimatedRange(kind)
 		}
 	}
 	if v.PricingPlanID != stored.PricingPlanID {
-		if err := s.checkPlanOf(ctx, tx, a.id, &v, &faults); err != nil {
+		if err := s.checkVehiclePlan(ctx, tx, a.id, &v, &faults); err != nil {
 			return v, err
 		}
 	}
@@ -633,7 +633,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		return v, err
 	}
 	if (to != v.State || v.VehicleTypeID != stored.VehicleTypeID) && v.CurrentRideID != "" {
-		return v, vehicleInUse(&v)
+		return v, vehicleInUseError(&v)
 	}
 
 	switch {
@@ -646,23 +646,23 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 			e.Message = "a vehicle without a location cannot be available"
 			return v, e
 		}
-		if to == Available && v.low(a.settings) {
-			return v, lowBattery(&v, a.settings)
+		if to == Available && v.batteryTooLow(a.settings) {
+			return v, lowBatteryError(&v, a.settings)
 		}
-		v.move(to, event, now, "", by)
+		v.setState(to, event, now, "", by)
 	case heard && v.State == NonContactable:
 		v.restoreContact(now)
-		v.rest(now, a.settings)
+		v.disableIfLow(now, a.settings)
 	case heard && v.State == Missing:
-		v.move(NonOperational, "located", now, "", bySystem)
+		v.setState(NonOperational, "located", now, "", systemActor)
 	}
 	if percent {
-		v.rest(now, a.settings)
+		v.disableIfLow(now, a.settings)
 		if level, known := v.level(); known && v.drained() && level >= a.settings.BatteryReadyPercent && level >= a.settings.LowBatteryPercent && !(c.State.Set && to == NonOperational) {
-			v.move(Available, "battery_charged", now, "", bySystem)
+			v.setState(Available, "battery_charged", now, "", systemActor)
 		}
 	}
-	if err := s.claimVehicle(ctx, tx, a.id, &stored, &v); err != nil {
+	if err := s.claimVehicleKeys(ctx, tx, a.id, &stored, &v); err != nil {
 		return v, err
 	}
 	if len(v.changes) == 0 && !heard {
@@ -673,42 +673,42 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
 }
 
-// report applies the telemetry of a change, unless it is older than the stored one;
+// applyReport applies the telemetry of a change, unless it is older than the stored one;
 // then its fields are ignored. A time of null clears the stored one. It reports
 // whether telemetry was taken, and whether the vehicle was heard from: a record that
 // is sent back as it was read, with the time of the last report, is no new one.
-func (v *Vehicle) report(c *VehicleChange, now time.Time, faults *problem.Validation) (taken, heard bool) {
+func (v *Vehicle) applyReport(c *VehicleChange, now time.Time, faults *problem.Validation) (taken, heard bool) {
 	at := c.LastReportedAt.Or(rfc3339.Time(now)).Std()
 	checkReportTime(faults, at, now)
 	checked := *v
-	c.telemetry(&checked) // must be valid even when it is ignored
+	c.applyTelemetry(&checked) // must be valid even when it is ignored
 	checked.check(faults)
 	v.ignored = nil
 	switch {
-	case !c.reports():
+	case !c.hasTelemetry():
 		return false, false
 	case c.LastReportedAt.Null:
-		c.telemetry(v)
+		c.applyTelemetry(v)
 		v.LastReportedAt = rfc3339.Time{}
 		if c.OdometerMeters.Set {
 			v.odometerAt = now
 		}
 		return true, false
-	case at.Before(v.heardAt()):
-		v.ignored = c.reported()
+	case at.Before(v.reportedAt()):
+		v.ignored = c.telemetryFields()
 		return false, false
 	}
-	heard = at.After(v.heardAt())
+	heard = at.After(v.reportedAt())
 	if c.OdometerMeters.Set && (heard || checked.OdometerMeters == nil || v.OdometerMeters == nil || *checked.OdometerMeters != *v.OdometerMeters) {
 		v.odometerAt = at
 	}
-	c.telemetry(v)
+	c.applyTelemetry(v)
 	v.LastReportedAt = rfc3339.Time(at.Truncate(time.Millisecond))
 	return true, heard
 }
 
-// reported lists the telemetry fields of a change.
-func (c *VehicleChange) reported() []string {
+// telemetryFields lists the telemetry fields of a change.
+func (c *VehicleChange) telemetryFields() []string {
 	var names []string
 	for _, f := range []struct {
 		name string
@@ -724,8 +724,8 @@ func (c *VehicleChange) reported() []string {
 	return names
 }
 
-// telemetry is what a report changes.
-func (c *VehicleChange) telemetry(v *Vehicle) {
+// applyTelemetry is what a report changes.
+func (c *VehicleChange) applyTelemetry(v *Vehicle) {
 	c.Location.IntoPointer(&v.Location)
 	c.BatteryPercent.IntoPointer(&v.BatteryPercent)
 	c.FuelPercent.IntoPointer(&v.FuelPercent)
@@ -733,30 +733,30 @@ func (c *VehicleChange) telemetry(v *Vehicle) {
 	c.OdometerMeters.IntoPointer(&v.OdometerMeters)
 }
 
-func vehicleInUse(v *Vehicle) error {
+func vehicleInUseError(v *Vehicle) error {
 	e := conflict("vehicle_in_use", "the vehicle has an open ride")
 	e.Details = map[string]any{"ride_id": string(v.CurrentRideID)}
 	return e
 }
 
-func lowBattery(v *Vehicle, settings *Settings) error {
+func lowBatteryError(v *Vehicle, settings *Settings) error {
 	percent, _ := v.level()
 	return conflict("vehicle_low_battery", "the vehicle is at %d percent, and needs %d", percent, settings.LowBatteryPercent)
 }
 
 // DeleteVehicle removes a vehicle, in the caller's transaction. Its rides and its
 // changes stay.
-func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, id string, by By) error {
+func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor) error {
 	v, err := s.LockVehicle(ctx, tx, organizationID, id)
 	if err != nil {
 		return err
 	}
 	if v.CurrentRideID != "" {
-		return vehicleInUse(&v)
+		return vehicleInUseError(&v)
 	}
 	v.revision++
-	v.move(Removed, "decommissioned", v.as.now, "", by)
-	if err := v.keepChanges(ctx, tx, organizationID); err != nil {
+	v.setState(Removed, "decommissioned", v.org.now, "", by)
+	if err := v.insertStateChanges(ctx, tx, organizationID); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO deleted_vehicles (organization_id, id, subaccount_id, code) VALUES ($1, $2, $3, $4)", organizationID, id, v.SubaccountID, v.Code)
@@ -766,23 +766,23 @@ func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, 
 	if _, err := tx.Exec(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
 		return fmt.Errorf("delete a vehicle: %w", err)
 	}
-	s.tell(tx, organizationID, VehicleKind, id)
+	s.notify(tx, organizationID, VehicleKind, id)
 	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)
 }
 
 // DeletedVehicle returns what is known of a vehicle that was deleted.
 func (s *Service) DeletedVehicle(ctx context.Context, q db.Querier, organizationID, id string) (code, subaccountID string, err error) {
 	err = q.QueryRow(ctx, "SELECT code, subaccount_id FROM deleted_vehicles WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&code, &subaccountID)
-	return code, subaccountID, found(err, "vehicle")
+	return code, subaccountID, wrapReadError(err, "vehicle")
 }
 
 // VehicleChanges returns the changes of a vehicle's state, the latest first: up to
 // limit of them, before the one with the id before, unless that is empty.
-func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organizationID, vehicleID, before string, limit int) ([]Change, error) {
+func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organizationID, vehicleID, before string, limit int) ([]StateChange, error) {
 	if before == "" {
 		before = eventPrefix + "_~" // later than any id
 	}
-	list, err := db.All(ctx, q, func(row db.Row) (c Change, err error) {
+	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
 		err = row.Scan(db.IntoJSON(&c))
 		return c, err
 	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id < $3 ORDER BY id DESC LIMIT $4", organizationID, vehicleID, before, limit)

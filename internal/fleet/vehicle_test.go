@@ -132,7 +132,7 @@ func TestBatteryWaits(t *testing.T) {
 	y.put(t, r.ID, to(fleet.Completed))
 	w := y.storedVehicle(t, v.ID)
 	list, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, "", 2)
-	if err != nil || len(list) != 2 || list[0].Event != "battery_low" || list[1].Event != "trip_end" || list[1].RideID != fleet.Text(r.ID) || list[1].Actor != key || list[0].Actor.Type != "system" {
+	if err != nil || len(list) != 2 || list[0].Event != "battery_low" || list[1].Event != "trip_end" || list[1].RideID != fleet.NullString(r.ID) || list[1].Actor != sortKey || list[0].Actor.Type != "system" {
 		t.Errorf("got %+v, %v", list, err)
 	}
 	older, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, list[1].ID, 10)
@@ -158,7 +158,7 @@ func TestVehicleRefusals(t *testing.T) {
 		n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: "N-1", VehicleTypeID: y.scooter}
 		change(&n)
 		return y.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, n, key)
+			_, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey)
 			return err
 		})
 	}
@@ -172,7 +172,7 @@ func TestVehicleRefusals(t *testing.T) {
 		{"no type", func(n *fleet.NewVehicle) { n.VehicleTypeID = "" }, "vehicle_type_id required"},
 		{"another type", func(n *fleet.NewVehicle) { n.VehicleTypeID = "vt_0" }, "vehicle_type_id not_found"},
 		{"no subaccount", func(n *fleet.NewVehicle) { n.SubaccountID = "sub_0" }, "subaccount_id not_found"},
-		{"another subaccount's plan", func(n *fleet.NewVehicle) { n.PricingPlanID = fleet.Text(other.plan.ID) }, "pricing_plan_id not_found"},
+		{"another subaccount's plan", func(n *fleet.NewVehicle) { n.PricingPlanID = fleet.NullString(other.plan.ID) }, "pricing_plan_id not_found"},
 		{"available nowhere", func(n *fleet.NewVehicle) { n.State = fleet.Available }, "location required"},
 		{"another state", func(n *fleet.NewVehicle) { n.State = fleet.Missing }, "state invalid_value"},
 		{"values", func(n *fleet.NewVehicle) {
@@ -189,7 +189,7 @@ func TestVehicleRefusals(t *testing.T) {
 	w := y.vehicle(t)
 	_, err := y.tryPutVehicle(t, w.ID, fleet.VehicleChange{Code: optional.Of("B-0001")})
 	wantFaults(t, "another's code", err, "already_exists code")
-	_, err = y.tryPutVehicle(t, w.ID, fleet.VehicleChange{DeviceID: optional.Of(fleet.Text("imei-1"))})
+	_, err = y.tryPutVehicle(t, w.ID, fleet.VehicleChange{DeviceID: optional.Of(fleet.NullString("imei-1"))})
 	wantFaults(t, "another's device", err, "already_exists device_id")
 	_, err = y.tryPutVehicle(t, w.ID, fleet.VehicleChange{State: optional.Of(fleet.OnTrip)})
 	wantFaults(t, "on a trip without one", err, "invalid_transition")
@@ -203,7 +203,7 @@ func TestVehicleRefusals(t *testing.T) {
 	_, err = y.tryPutVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.NonOperational)})
 	wantFaults(t, "a change of state in a ride", err, "vehicle_in_use")
 	remove := func() error {
-		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicle(ctx, tx, y.org, v.ID, key) })
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicle(ctx, tx, y.org, v.ID, sortKey) })
 	}
 	wantFaults(t, "DELETE in a ride", remove(), "vehicle_in_use")
 	y.put(t, r.ID, to(fleet.Completed))
@@ -230,7 +230,7 @@ func TestTelemetry(t *testing.T) {
 	if *w.BatteryPercent != 33 || *w.CurrentRangeMeters != 14850 || *w.OdometerMeters != 7 || w.LastReportedAt != at(time.Second).Value {
 		t.Errorf("got %+v", w)
 	}
-	late := y.putVehicle(t, v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(5)), Location: optional.Of(*outside()), LastReportedAt: at(0), LicensePlate: optional.Of(fleet.Text("B-X 1"))})
+	late := y.putVehicle(t, v.ID, fleet.VehicleChange{BatteryPercent: optional.Of(int64(5)), Location: optional.Of(*outside()), LastReportedAt: at(0), LicensePlate: optional.Of(fleet.NullString("B-X 1"))})
 	w.LicensePlate = "B-X 1"
 	if got, want := members(t, late), members(t, w); !reflect.DeepEqual(got, want) {
 		t.Errorf("a late report: got %v\nwant %v", got, want)
@@ -262,7 +262,7 @@ func TestReportInMilliseconds(t *testing.T) {
 	reported := time.Date(2026, 3, 14, 9, 0, 0, 250_400_000, time.UTC)
 	y.vehicle(t, func(n *fleet.NewVehicle) { n.LastReportedAt = rfc3339.Time(reported) })
 	shown := reported.Truncate(time.Millisecond)
-	docs, _, err := y.FindVehicles(t.Context(), y.db, y.org, fleet.VehicleQuery{LastReportedAt: period.Range{Low: &shown, High: &shown}})
+	docs, _, err := y.ListVehicles(t.Context(), y.db, y.org, fleet.VehicleQuery{LastReportedAt: period.Range{Low: &shown, High: &shown}})
 	if err != nil || len(docs) != 1 {
 		t.Errorf("got %d vehicles, %v, want 1", len(docs), err)
 	}

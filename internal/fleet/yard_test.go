@@ -22,8 +22,8 @@ type yard struct {
 	n    int // of vehicles
 }
 
-// key is who does what tests do.
-var key = fleet.By{Type: "key", ID: "key_1"}
+// sortKey is who does what tests do.
+var sortKey = fleet.Actor{Type: "key", ID: "key_1"}
 
 // inside and outside are places in the service area and beyond it.
 func inside() *fleet.Position  { return &fleet.Position{Lat: 52.5, Lng: 13.4} }
@@ -49,7 +49,7 @@ func furnish(t testing.TB, s *site) *yard {
 func (y *yard) after(t testing.TB, from rfc3339.Time, since time.Duration) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
-		return y.Travel(ctx, tx, y.org, from.Std().Add(since))
+		return y.AdvanceClock(ctx, tx, y.org, from.Std().Add(since))
 	})
 }
 
@@ -63,7 +63,7 @@ func (y *yard) vehicle(t testing.TB, change ...func(*fleet.NewVehicle)) fleet.Ve
 	}
 	var v fleet.Vehicle
 	y.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		v, err = y.CreateVehicle(ctx, tx, y.org, n, key)
+		v, err = y.CreateVehicle(ctx, tx, y.org, n, sortKey)
 		return err
 	})
 	return v
@@ -85,7 +85,7 @@ func (y *yard) customer(t testing.TB, change ...func(*fleet.NewCustomer)) fleet.
 
 func (y *yard) tryRide(t testing.TB, n fleet.NewRide) (r fleet.Ride, err error) {
 	err = y.try(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = y.StartRide(ctx, tx, y.org, n, key)
+		r, err = y.StartRide(ctx, tx, y.org, n, sortKey)
 		return err
 	})
 	return r, err
@@ -94,7 +94,7 @@ func (y *yard) tryRide(t testing.TB, n fleet.NewRide) (r fleet.Ride, err error) 
 // ride starts a ride of a new customer, or reserves one.
 func (y *yard) ride(t testing.TB, status fleet.RideStatus, v fleet.Vehicle) fleet.Ride {
 	t.Helper()
-	r, err := y.tryRide(t, fleet.NewRide{Status: status, VehicleID: fleet.Text(v.ID), CustomerID: fleet.Text(y.customer(t).ID)})
+	r, err := y.tryRide(t, fleet.NewRide{Status: status, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (y *yard) tryPut(t testing.TB, id string, c fleet.RideChange) (r fleet.Ride
 		if r, err = y.LockRide(ctx, tx, y.org, id); err != nil {
 			return err
 		}
-		r, err = y.UpdateRide(ctx, tx, y.org, r, c, key)
+		r, err = y.UpdateRide(ctx, tx, y.org, r, c, sortKey)
 		return err
 	})
 	return r, err
@@ -131,7 +131,7 @@ func (y *yard) tryPutVehicle(t testing.TB, id string, c fleet.VehicleChange) (v 
 		if v, err = y.LockVehicle(ctx, tx, y.org, id); err != nil {
 			return err
 		}
-		v, err = y.UpdateVehicle(ctx, tx, y.org, v, c, key)
+		v, err = y.UpdateVehicle(ctx, tx, y.org, v, c, sortKey)
 		return err
 	})
 	return v, err
@@ -165,7 +165,7 @@ func (y *yard) storedVehicle(t testing.TB, id string) fleet.Vehicle {
 	return v
 }
 
-func (y *yard) storedCustomer(t testing.TB, id fleet.Text) fleet.Customer {
+func (y *yard) storedCustomer(t testing.TB, id fleet.NullString) fleet.Customer {
 	t.Helper()
 	c, err := y.Customer(t.Context(), y.db, y.org, string(id))
 	if err != nil {
@@ -210,7 +210,7 @@ func (y *yard) changePlan(t testing.TB, c fleet.PlanChange) {
 }
 
 // changeCustomer changes a customer.
-func (y *yard) changeCustomer(t testing.TB, id fleet.Text, c fleet.CustomerChange) {
+func (y *yard) changeCustomer(t testing.TB, id fleet.NullString, c fleet.CustomerChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
 		customer, err := y.LockCustomer(ctx, tx, y.org, string(id))

@@ -22,16 +22,16 @@ import (
 
 // Zone is an area in which rules hold (fleet-api.md 1.4).
 type Zone struct {
-	Head
+	RecordHeader
 	Name        string       `json:"name"`
-	Description Text         `json:"description"`
+	Description NullString   `json:"description"`
 	Type        ZoneType     `json:"type"`
 	Geometry    Area         `json:"geometry"`
 	Rules       []Rule       `json:"rules"`    // of which the first for a vehicle type counts
 	Priority    int64        `json:"priority"` // smaller first
 	StartsAt    rfc3339.Time `json:"starts_at"`
 	EndsAt      rfc3339.Time `json:"ends_at"`
-	Tail
+	Timestamps
 
 	revision int64
 }
@@ -39,9 +39,9 @@ type Zone struct {
 // NewZone is what a zone is made of.
 type NewZone struct {
 	SubaccountID string            `json:"subaccount_id"`
-	ExternalID   Text              `json:"external_id"`
+	ExternalID   NullString        `json:"external_id"`
 	Name         string            `json:"name"`
-	Description  Text              `json:"description"`
+	Description  NullString        `json:"description"`
 	Type         ZoneType          `json:"type"`
 	Geometry     Area              `json:"geometry"`
 	Rules        []Rule            `json:"rules"`    // empty: those of the type
@@ -53,9 +53,9 @@ type NewZone struct {
 
 // ZoneChange is what a PUT changes of a zone. What is absent stays.
 type ZoneChange struct {
-	ExternalID  optional.Value[Text]              `json:"external_id"`
+	ExternalID  optional.Value[NullString]        `json:"external_id"`
 	Name        optional.Value[string]            `json:"name"`
-	Description optional.Value[Text]              `json:"description"`
+	Description optional.Value[NullString]        `json:"description"`
 	Type        optional.Value[ZoneType]          `json:"type"`
 	Geometry    optional.Value[Area]              `json:"geometry"`
 	Rules       optional.Value[[]Rule]            `json:"rules"`
@@ -159,7 +159,7 @@ func newFences(list []fence) *fences {
 func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
 	first := len(f.list)
 	var rule *Rule
-	here := gridded(lng, lat).floats()
+	here := toGrid(lng, lat).floats()
 	f.where.Search(here, here, func(_, _ [2]float64, i int) bool {
 		if zone := &f.list[i]; i < first && zone.inForce(at) {
 			r := slices.IndexFunc(zone.rules, func(r Rule) bool { return r.covers(vehicleTypeID) })
@@ -252,10 +252,10 @@ func scanFence(row db.Row) (fence, error) {
 	return fence{z.ID, stamp, z.Type, z.Geometry, z.Rules, z.Priority, z.StartsAt.Std(), z.EndsAt.Std()}, err
 }
 
-// Doc returns the record as it is answered.
-func (z *Zone) Doc() (Doc, error) {
+// Record returns the record as it is answered.
+func (z *Zone) Record() (Record, error) {
 	text, err := encode(z)
-	return Doc{ID: z.ID, SubaccountID: z.SubaccountID, Revision: z.revision, JSON: text, Distance: -1}, err
+	return Record{ID: z.ID, SubaccountID: z.SubaccountID, Revision: z.revision, JSON: text, Distance: -1}, err
 }
 
 // Zone returns one. Error: NotFound.
@@ -270,7 +270,7 @@ func (s *Service) LockZone(ctx context.Context, tx *db.Tx, organizationID, id st
 
 func readZone(ctx context.Context, q db.Querier, organizationID, id, lock string) (z Zone, err error) {
 	err = q.QueryRow(ctx, "SELECT revision, doc FROM zones WHERE organization_id = $1 AND id = $2"+lock, organizationID, id).Scan(&z.revision, db.IntoJSON(&z))
-	return z, found(err, "zone")
+	return z, wrapReadError(err, "zone")
 }
 
 // CreateZone makes a zone in the caller's transaction. Errors: Invalid; Conflict
@@ -285,15 +285,15 @@ func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID stri
 
 // createZone is [Service.CreateZone] without a record in the audit log.
 func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Zone{}, err
 	}
-	if err := s.touch(ctx, tx, organizationID, n.SubaccountID); err != nil {
+	if err := s.restampSubaccount(ctx, tx, organizationID, n.SubaccountID); err != nil {
 		return Zone{}, err
 	}
 	var v problem.Validation
-	sub, err := s.home(ctx, tx, &v, organizationID, n.SubaccountID)
+	sub, err := s.subaccountForNew(ctx, tx, &v, organizationID, n.SubaccountID)
 	if err != nil {
 		return Zone{}, err
 	}
@@ -301,7 +301,7 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 		Name: n.Name, Description: n.Description, Type: n.Type, Geometry: n.Geometry, Rules: slices.Clone(n.Rules),
 		StartsAt: n.StartsAt, EndsAt: n.EndsAt, revision: 1,
 	}
-	z.Head, z.Tail = s.newRecord(zonePrefix, "zone", n.SubaccountID, a.now)
+	z.RecordHeader, z.Timestamps = s.newRecord(zonePrefix, "zone", n.SubaccountID, a.now)
 	z.ExternalID, z.Metadata = n.ExternalID, metadataOf(n.Metadata)
 	priority, rules := n.Type.defaults()
 	if len(z.Rules) == 0 {
@@ -328,9 +328,9 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 		return Zone{}, fmt.Errorf("insert a zone: %w", err)
 	}
 	if made == 0 {
-		return Zone{}, exists("external_id")
+		return Zone{}, alreadyExistsError("external_id")
 	}
-	s.tell(tx, organizationID, ZoneKind, z.ID)
+	s.notify(tx, organizationID, ZoneKind, z.ID)
 	return z, nil
 }
 
@@ -342,7 +342,7 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 // those of the former; else they stay. Errors: Invalid; Conflict already_exists
 // with the member external_id.
 func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID string, z Zone, c ZoneChange) (Zone, error) {
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Zone{}, err
 	}
@@ -350,7 +350,7 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	if err != nil {
 		return Zone{}, err
 	}
-	if err := s.touch(ctx, tx, organizationID, z.SubaccountID); err != nil {
+	if err := s.restampSubaccount(ctx, tx, organizationID, z.SubaccountID); err != nil {
 		return Zone{}, err
 	}
 	sub, _, err := s.subaccount(ctx, tx, organizationID, z.SubaccountID)
@@ -392,13 +392,13 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 		return former, err
 	}
 	if z.ExternalID != former.ExternalID {
-		err := taken(ctx, tx, "external_id", "zones WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
+		err := checkUnique(ctx, tx, "external_id", "zones WHERE organization_id = $1 AND subaccount_id = $2 AND external_id = $3 AND id <> $4",
 			organizationID, z.SubaccountID, string(z.ExternalID), z.ID)
 		if err != nil {
 			return Zone{}, err
 		}
 	}
-	z.UpdatedAt = moved(z.UpdatedAt, a.now)
+	z.UpdatedAt = nextUpdatedAt(z.UpdatedAt, a.now)
 	z.revision++
 	if doc, err = encode(z); err != nil {
 		return Zone{}, err
@@ -409,12 +409,12 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 		organizationID, z.ID, z.revision, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
 		minLng, minLat, maxLng, maxLat, string(doc), newStamp())
 	if db.IsUnique(err) { // made meanwhile
-		return Zone{}, exists("external_id")
+		return Zone{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
 		return Zone{}, fmt.Errorf("update a zone: %w", err)
 	}
-	s.tell(tx, organizationID, ZoneKind, z.ID)
+	s.notify(tx, organizationID, ZoneKind, z.ID)
 	return z, s.recordChange(ctx, tx, organizationID, ZoneUpdated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, former, z)
 }
 
@@ -423,14 +423,14 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	var subaccountID, name string
 	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id, name", organizationID, id).Scan(&subaccountID, &name)
-	if err := found(err, "zone"); err != nil {
+	if err := wrapReadError(err, "zone"); err != nil {
 		return err
 	}
-	s.tell(tx, organizationID, ZoneKind, id)
+	s.notify(tx, organizationID, ZoneKind, id)
 	if err := s.record(ctx, tx, organizationID, ZoneDeleted, audit.Target{Type: "zone", ID: id, Name: name}, nil); err != nil {
 		return err
 	}
-	return s.touch(ctx, tx, organizationID, subaccountID)
+	return s.restampSubaccount(ctx, tx, organizationID, subaccountID)
 }
 
 // check records what is wrong with a zone of a subaccount, which may be nil, and

@@ -23,7 +23,7 @@ func TestDecimal(t *testing.T) {
 
 func TestLanguage(t *testing.T) {
 	for tag, want := range map[string]string{"en": "en", "de-DE": "de-DE", "zh-Hant-TW": "zh-TW", "sr-Latn": "sr", "": "en", "pt-BR": "pt-BR", "es-419": "es"} {
-		o := &of{system: &fleet.System{Language: tag}}
+		o := &source{system: &fleet.System{Language: tag}}
 		if got := o.language(); got != want {
 			t.Errorf("%q is %q, want %q", tag, got, want)
 		}

@@ -47,8 +47,8 @@ type localized []struct {
 	Language string `json:"language"`
 }
 
-// of is what a file is made of.
-type of struct {
+// source is what a file is made of.
+type source struct {
 	service *fleet.Service
 	system  *fleet.System
 	root    string // address of the files of this version, without a trailing slash
@@ -59,7 +59,7 @@ type of struct {
 type file struct {
 	name string
 	ttl  int // seconds
-	data func(ctx context.Context, o *of) (any, error)
+	data func(ctx context.Context, o *source) (any, error)
 }
 
 // files are those of a system (fleet-api.md 9).
@@ -76,13 +76,13 @@ func files() []file {
 	}
 }
 
-func (o *of) url(name string) string {
+func (o *source) url(name string) string {
 	return o.root + "/" + o.system.Subaccount.PublicSystemID() + "/" + name + ".json"
 }
 
 // language is the system's, in the form that the specification has: without a
 // script, which a reader can do without.
-func (o *of) language() string {
+func (o *source) language() string {
 	tag, err := language.Parse(o.system.Language)
 	if err != nil {
 		return "en"
@@ -94,8 +94,8 @@ func (o *of) language() string {
 	return base.String()
 }
 
-// say returns a text in the system's language, nothing when it is empty.
-func (o *of) say(text string) localized {
+// localize returns a text in the system's language, nothing when it is empty.
+func (o *source) localize(text string) localized {
 	if text == "" {
 		return nil
 	}
@@ -108,7 +108,7 @@ type link struct {
 	URL     string `json:"url"`
 }
 
-func discovery(_ context.Context, o *of) (any, error) {
+func discovery(_ context.Context, o *source) (any, error) {
 	var data struct {
 		Feeds []link `json:"feeds"`
 	}
@@ -118,7 +118,7 @@ func discovery(_ context.Context, o *of) (any, error) {
 	return data, nil
 }
 
-func versions(_ context.Context, o *of) (any, error) {
+func versions(_ context.Context, o *source) (any, error) {
 	return struct {
 		Versions []link `json:"versions"`
 	}{[]link{{Version: version, URL: o.url("gbfs")}}}, nil
@@ -134,7 +134,7 @@ type manifest struct {
 	Datasets []dataset `json:"datasets"`
 }
 
-func information(_ context.Context, o *of) (any, error) {
+func information(_ context.Context, o *source) (any, error) {
 	sub := &o.system.Subaccount
 	data := struct {
 		SystemID     string    `json:"system_id"`
@@ -147,7 +147,7 @@ func information(_ context.Context, o *of) (any, error) {
 		LicenseID    string    `json:"license_id,omitempty"`
 		ManifestURL  string    `json:"manifest_url,omitempty"`
 	}{
-		SystemID: sub.PublicSystemID(), Languages: []string{o.language()}, Name: o.say(sub.Name), Operator: o.say(string(sub.GBFS.Operator)),
+		SystemID: sub.PublicSystemID(), Languages: []string{o.language()}, Name: o.localize(sub.Name), Operator: o.localize(string(sub.GBFS.Operator)),
 		OpeningHours: string(sub.GBFS.OpeningHours), TimeZone: sub.TimeZone,
 		ContactEmail: string(sub.GBFS.ContactEmail), LicenseID: string(sub.GBFS.LicenseID),
 	}
@@ -172,7 +172,7 @@ type vehicleType struct {
 	PricingPlanIDs       []string  `json:"pricing_plan_ids,omitempty"`
 }
 
-func vehicleTypes(ctx context.Context, o *of) (any, error) {
+func vehicleTypes(ctx context.Context, o *source) (any, error) {
 	plans, err := o.service.PublicPlans(ctx, o.system)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func vehicleTypes(ctx context.Context, o *of) (any, error) {
 	}{[]vehicleType{}}
 	for _, t := range sub.VehicleTypes {
 		shown := vehicleType{
-			ID: t.ID, Name: o.say(t.Name), FormFactor: t.FormFactor, PropulsionType: t.PropulsionType,
+			ID: t.ID, Name: o.localize(t.Name), FormFactor: t.FormFactor, PropulsionType: t.PropulsionType,
 			WheelCount: t.WheelCount, MaxPermittedSpeed: t.MaxPermittedSpeed, RiderCapacity: t.RiderCapacity,
 			DefaultReserveTime: t.ReservationMinutes, ReturnConstraint: "free_floating",
 		}
@@ -225,7 +225,7 @@ type vehicle struct {
 	PricingPlanID      string      `json:"pricing_plan_id,omitempty"`
 }
 
-func vehicleStatus(ctx context.Context, o *of) (any, error) {
+func vehicleStatus(ctx context.Context, o *source) (any, error) {
 	list, err := o.service.PublicVehicles(ctx, o.system)
 	if err != nil {
 		return nil, err
@@ -288,7 +288,7 @@ type capping struct {
 	Price    json.Number `json:"price"`
 }
 
-func pricingPlans(ctx context.Context, o *of) (any, error) {
+func pricingPlans(ctx context.Context, o *source) (any, error) {
 	list, err := o.service.PublicPlans(ctx, o.system)
 	if err != nil {
 		return nil, err
@@ -315,12 +315,12 @@ func pricingPlans(ctx context.Context, o *of) (any, error) {
 			return out
 		}
 		shown := plan{
-			ID: p.ID, URL: string(p.URL), Name: o.say(p.Name), Currency: p.Currency, Price: major(p.UnlockAmount), IsTaxable: p.Taxable,
-			Description: o.say(p.Description), PerKm: segments(p.PerKilometer), PerMin: segments(p.PerMinute),
+			ID: p.ID, URL: string(p.URL), Name: o.localize(p.Name), Currency: p.Currency, Price: major(p.UnlockAmount), IsTaxable: p.Taxable,
+			Description: o.localize(p.Description), PerKm: segments(p.PerKilometer), PerMin: segments(p.PerMinute),
 			ReservationMin: optional(p.ReservationPerMin), ReservationFlat: optional(p.ReservationFlat),
 		}
 		if shown.Description == nil { // which must be there
-			shown.Description = o.say(p.Name)
+			shown.Description = o.localize(p.Name)
 		}
 		if p.FareCap != nil {
 			shown.FareCapping = []capping{{p.FareCap.DurationMinutes, major(p.FareCap.Amount)}}
@@ -358,7 +358,7 @@ type feature struct {
 	} `json:"properties"`
 }
 
-func geofencing(ctx context.Context, o *of) (any, error) {
+func geofencing(ctx context.Context, o *source) (any, error) {
 	zones, err := o.service.PublicZones(ctx, o.system)
 	if err != nil {
 		return nil, err
@@ -374,7 +374,7 @@ func geofencing(ctx context.Context, o *of) (any, error) {
 	for i, z := range zones {
 		f := &data.Zones.Features[i]
 		f.Type, f.Geometry = "Feature", z.Geometry
-		f.Properties.Name, f.Properties.Rules = o.say(z.Name), z.Rules
+		f.Properties.Name, f.Properties.Rules = o.localize(z.Name), z.Rules
 		f.Properties.Start, f.Properties.End = instantOf(z.StartsAt.Std()), instantOf(z.EndsAt.Std())
 	}
 	data.GlobalRules = o.system.DefaultRules(zones)
@@ -382,20 +382,20 @@ func geofencing(ctx context.Context, o *of) (any, error) {
 }
 
 type alert struct {
-	ID          string    `json:"alert_id"`
-	Type        string    `json:"type"`
-	Times       []span    `json:"times,omitempty"`
-	URL         localized `json:"url,omitempty"`
-	Summary     localized `json:"summary"`
-	Description localized `json:"description,omitempty"`
+	ID          string     `json:"alert_id"`
+	Type        string     `json:"type"`
+	Times       []timeSpan `json:"times,omitempty"`
+	URL         localized  `json:"url,omitempty"`
+	Summary     localized  `json:"summary"`
+	Description localized  `json:"description,omitempty"`
 }
 
-type span struct {
+type timeSpan struct {
 	Start *instant `json:"start"`
 	End   *instant `json:"end,omitempty"`
 }
 
-func alerts(_ context.Context, o *of) (any, error) {
+func alerts(_ context.Context, o *source) (any, error) {
 	data := struct {
 		Alerts []alert `json:"alerts"`
 	}{[]alert{}}
@@ -404,12 +404,12 @@ func alerts(_ context.Context, o *of) (any, error) {
 		if !end.IsZero() && !o.system.Now.Before(end) {
 			continue
 		}
-		shown := alert{ID: a.ID, Type: a.Type, URL: o.say(string(a.URL)), Summary: o.say(a.Summary), Description: o.say(string(a.Description))}
+		shown := alert{ID: a.ID, Type: a.Type, URL: o.localize(string(a.URL)), Summary: o.localize(a.Summary), Description: o.localize(string(a.Description))}
 		if start.IsZero() && !end.IsZero() {
 			start = o.system.Subaccount.CreatedAt.Std() // where there is an end there must be a beginning
 		}
 		if !start.IsZero() {
-			shown.Times = []span{{instantOf(start), instantOf(end)}}
+			shown.Times = []timeSpan{{instantOf(start), instantOf(end)}}
 		}
 		data.Alerts = append(data.Alerts, shown)
 	}

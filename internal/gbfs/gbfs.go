@@ -42,13 +42,13 @@ type Feed struct {
 	files   []file
 
 	mu   sync.Mutex
-	kept map[string]*kept // by system and file
-	size int              // bytes of what is kept
+	kept map[string]*cacheEntry // by system and file
+	size int                    // bytes of what is kept
 }
 
-// kept is a file as it was last made. Its lock is held while it is made, so that
+// cacheEntry is a file as it was last made. Its lock is held while it is made, so that
 // it is made once for all who wait.
-type kept struct {
+type cacheEntry struct {
 	mu      sync.Mutex
 	stamp   int64
 	until   time.Time
@@ -59,16 +59,16 @@ type kept struct {
 	tag     string
 }
 
-// maxKept bounds the files in memory, in bytes. When one more would not fit, all
+// maxCacheBytes bounds the files in memory, in bytes. When one more would not fit, all
 // are dropped: they are made anew every few seconds anyway.
-const maxKept = 64 << 20
+const maxCacheBytes = 64 << 20
 
 // New returns the feed of one environment. Origin is the address of the server,
 // "https://help.example.com", and prefix where below it the feed is.
 func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed {
 	return &Feed{
 		service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log,
-		files: files(), kept: make(map[string]*kept),
+		files: files(), kept: make(map[string]*cacheEntry),
 	}
 }
 
@@ -76,26 +76,26 @@ func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed 
 func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "the feed is read with GET")
+		writeError(w, http.StatusMethodNotAllowed, "the feed is read with GET")
 		return
 	}
-	got, ttl, err := f.find(r.Context(), strings.TrimPrefix(r.URL.Path, f.prefix))
+	got, ttl, err := f.resolve(r.Context(), strings.TrimPrefix(r.URL.Path, f.prefix))
 	switch {
 	case problem.Of(err) == problem.NotFound:
-		refuse(w, http.StatusNotFound, "there is no such system or file; see "+f.root+"/manifest.json")
+		writeError(w, http.StatusNotFound, "there is no such system or file; see "+f.root+"/manifest.json")
 		return
 	case err != nil && r.Context().Err() != nil && errors.Is(err, context.Canceled):
 		return // nobody reads this
 	case err != nil:
 		f.log.ErrorContext(r.Context(), "public feed", "path", r.URL.Path, "error", err)
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusServiceUnavailable, "the feed cannot be made right now")
+		writeError(w, http.StatusServiceUnavailable, "the feed cannot be made right now")
 		return
 	}
-	got.answer(w, r, ttl)
+	got.serve(w, r, ttl)
 }
 
-func refuse(w http.ResponseWriter, status int, why string) {
+func writeError(w http.ResponseWriter, status int, why string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -103,9 +103,9 @@ func refuse(w http.ResponseWriter, status int, why string) {
 	fmt.Fprintln(w, why)
 }
 
-// find returns the file at a path below the prefix, and for how many seconds it
+// resolve returns the file at a path below the prefix, and for how many seconds it
 // holds.
-func (f *Feed) find(ctx context.Context, path string) (*kept, int, error) {
+func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, error) {
 	if path == "manifest.json" {
 		got, err := f.manifest(ctx)
 		return got, manifestTTL, err
@@ -133,8 +133,8 @@ func (f *Feed) find(ctx context.Context, path string) (*kept, int, error) {
 // manifestTTL is for how many seconds the list of systems holds.
 const manifestTTL = 300
 
-func (f *Feed) manifest(ctx context.Context) (*kept, error) {
-	return f.keep("manifest.json", 0, manifestTTL, time.Now(), func() (any, error) {
+func (f *Feed) manifest(ctx context.Context) (*cacheEntry, error) {
+	return f.cached("manifest.json", 0, manifestTTL, time.Now(), func() (any, error) {
 		systems, err := f.service.Systems(ctx)
 		data := manifest{Datasets: []dataset{}}
 		for _, s := range systems {
@@ -145,9 +145,9 @@ func (f *Feed) manifest(ctx context.Context) (*kept, error) {
 	})
 }
 
-func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*kept, error) {
-	return f.keep(string(system.Subaccount.GBFS.SystemID)+"/"+wanted.name, system.Stamp, wanted.ttl, system.Now, func() (any, error) {
-		o := &of{service: f.service, system: system, root: f.root}
+func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*cacheEntry, error) {
+	return f.cached(string(system.Subaccount.GBFS.SystemID)+"/"+wanted.name, system.Stamp, wanted.ttl, system.Now, func() (any, error) {
+		o := &source{service: f.service, system: system, root: f.root}
 		if wanted.name == "system_information" {
 			systems, err := f.service.Systems(ctx)
 			if err != nil {
@@ -159,8 +159,8 @@ func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*ke
 	})
 }
 
-// keep returns a file as it was made not long ago, or makes it.
-func (f *Feed) keep(name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*kept, error) {
+// cached returns a file as it was made not long ago, or makes it.
+func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*cacheEntry, error) {
 	k := f.entry(name)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -191,36 +191,36 @@ func (f *Feed) keep(name string, stamp int64, ttl int, now time.Time, fill func(
 	k.tag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	k.stamp = stamp
 	k.until = time.Now().Add(min(15*time.Second, time.Duration(ttl)*time.Second/2))
-	f.grown(len(k.body) + len(k.packed) - before)
+	f.evictIfFull(len(k.body) + len(k.packed) - before)
 	return k.copy(), nil
 }
 
-func (f *Feed) entry(name string) *kept {
+func (f *Feed) entry(name string) *cacheEntry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := f.kept[name]
 	if k == nil {
-		k = &kept{}
+		k = &cacheEntry{}
 		f.kept[name] = k
 	}
 	return k
 }
 
-func (f *Feed) grown(bytes int) {
+func (f *Feed) evictIfFull(bytes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.size += bytes; f.size > maxKept {
+	if f.size += bytes; f.size > maxCacheBytes {
 		clear(f.kept)
 		f.size = 0
 	}
 }
 
 // copy returns what is answered, which does not change any more.
-func (k *kept) copy() *kept {
-	return &kept{body: k.body, packed: k.packed, tag: k.tag}
+func (k *cacheEntry) copy() *cacheEntry {
+	return &cacheEntry{body: k.body, packed: k.packed, tag: k.tag}
 }
 
-func (k *kept) answer(w http.ResponseWriter, r *http.Request, ttl int) {
+func (k *cacheEntry) serve(w http.ResponseWriter, r *http.Request, ttl int) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "public, max-age="+strconv.Itoa(ttl))

@@ -50,7 +50,7 @@ func newRigOf(t *testing.T, live bool) *rig {
 	d := dbtest.NewFleet(t)
 	r := &rig{t: t, db: d, fleet: fleet.Open(fleet.Config{DB: d, Live: live}), org: "0192aaaa-0000-7000-8000-000000000001", vehicles: map[string]fleet.Vehicle{}}
 	r.feed = gbfs.New(r.fleet, origin, gbfs.Path, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err := r.fleet.Ensure(t.Context(), fleet.Organization{ID: r.org, Name: "Acme"}); err != nil {
+	if err := r.fleet.Provision(t.Context(), fleet.Organization{ID: r.org, Name: "Acme"}); err != nil {
 		t.Fatal(err)
 	}
 	subs, err := r.fleet.Subaccounts(t.Context(), d, r.org)
@@ -113,7 +113,7 @@ func (r *rig) fill() {
 		})
 		return err
 	})
-	r.update(fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.Text(plan.ID))})
+	r.update(fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(plan.ID))})
 	square := func(size float64) fleet.Area {
 		var a fleet.Area
 		text, _ := json.Marshal(map[string]any{"type": "Polygon", "coordinates": [][][]float64{{{13, 52}, {13 + size, 52}, {13 + size, 52 + size}, {13, 52 + size}, {13, 52}}}})
@@ -136,10 +136,10 @@ func (r *rig) fill() {
 		}
 		return nil
 	})
-	by := fleet.By{Type: "system"}
+	by := fleet.Actor{Type: "system"}
 	create := func(n fleet.NewVehicle) {
-		n.SubaccountID, n.ExternalID, n.Metadata = r.sub.ID, fleet.Text("ext-"+n.Code), map[string]string{"bay": "bay-" + n.Code}
-		n.DeviceID, n.VIN, n.LicensePlate = fleet.Text("imei-"+n.Code), fleet.Text("vin-"+n.Code), fleet.Text("plate-"+n.Code)
+		n.SubaccountID, n.ExternalID, n.Metadata = r.sub.ID, fleet.NullString("ext-"+n.Code), map[string]string{"bay": "bay-" + n.Code}
+		n.DeviceID, n.VIN, n.LicensePlate = fleet.NullString("imei-"+n.Code), fleet.NullString("vin-"+n.Code), fleet.NullString("plate-"+n.Code)
 		r.write(func(tx *db.Tx) error {
 			v, err := r.fleet.CreateVehicle(ctx, tx, r.org, n, by)
 			r.vehicles[n.Code] = v
@@ -148,7 +148,7 @@ func (r *rig) fill() {
 		r.secrets = append(r.secrets, n.Code, string(n.ExternalID), string(n.DeviceID), string(n.VIN), string(n.LicensePlate), "bay-")
 	}
 	at := &fleet.Position{Lat: 52.5200081, Lng: 13.5}
-	create(fleet.NewVehicle{Code: "AAA-1", VehicleTypeID: scooter, State: fleet.Available, Location: at, BatteryPercent: new(int64(73)), PricingPlanID: fleet.Text(plan.ID)})
+	create(fleet.NewVehicle{Code: "AAA-1", VehicleTypeID: scooter, State: fleet.Available, Location: at, BatteryPercent: new(int64(73)), PricingPlanID: fleet.NullString(plan.ID)})
 	create(fleet.NewVehicle{Code: "BBB-2", VehicleTypeID: bicycle, State: fleet.Available, Location: at})
 	create(fleet.NewVehicle{Code: "CCC-3", VehicleTypeID: scooter, State: fleet.Available, Location: at}) // will be ridden
 	create(fleet.NewVehicle{Code: "DDD-4", VehicleTypeID: scooter, State: fleet.Available, Location: at}) // will be out of order
@@ -165,10 +165,10 @@ func (r *rig) fill() {
 			return err
 		}
 		r.secrets = append(r.secrets, "Ada", "ada@", "app-88213", "Bob")
-		if _, err := r.fleet.StartRide(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.Text(c.ID), VehicleID: fleet.Text(r.vehicles["CCC-3"].ID)}, by); err != nil {
+		if _, err := r.fleet.StartRide(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.NullString(c.ID), VehicleID: fleet.NullString(r.vehicles["CCC-3"].ID)}, by); err != nil {
 			return err
 		}
-		_, err = r.fleet.StartRide(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.Text(other.ID), VehicleID: fleet.Text(r.vehicles["EEE-5"].ID), Status: fleet.Reserved}, by)
+		_, err = r.fleet.StartRide(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.NullString(other.ID), VehicleID: fleet.NullString(r.vehicles["EEE-5"].ID), Status: fleet.Reserved}, by)
 		if err != nil {
 			return err
 		}
@@ -436,7 +436,7 @@ func TestPublicIDChanges(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err = r.fleet.UpdateRide(ctx, tx, r.org, ride, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.Text]("operator")}, fleet.By{Type: "user"}); err != nil {
+		if _, err = r.fleet.UpdateRide(ctx, tx, r.org, ride, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")}, fleet.Actor{Type: "user"}); err != nil {
 			return err
 		}
 		after, err = r.fleet.Vehicle(ctx, tx, r.org, before.ID)

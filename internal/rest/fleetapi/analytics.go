@@ -99,9 +99,9 @@ type report[R, T any] struct {
 
 // span is where a row is.
 type span struct {
-	PeriodStart string                `json:"period_start"`
-	PeriodEnd   string                `json:"period_end"`
-	Group       map[string]fleet.Text `json:"group"`
+	PeriodStart string                      `json:"period_start"`
+	PeriodEnd   string                      `json:"period_end"`
+	Group       map[string]fleet.NullString `json:"group"`
 }
 
 type rideLine struct {
@@ -159,8 +159,8 @@ func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuer
 }
 
 // spanOf is where a row is, as it is answered.
-func spanOf(p period.Period, groupBy []string, values []fleet.Text) span {
-	s := span{rest.Local(p.Start), rest.Local(p.End), make(map[string]fleet.Text, len(groupBy))}
+func spanOf(p period.Period, groupBy []string, values []fleet.NullString) span {
+	s := span{rest.Local(p.Start), rest.Local(p.End), make(map[string]fleet.NullString, len(groupBy))}
 	for i, name := range groupBy {
 		s.Group[name] = values[i]
 	}

@@ -32,7 +32,7 @@ func expanded(ctx context.Context, r *rest.Request, record documented, expand ex
 }
 
 // listed answers with a page of a list.
-func listed(ctx context.Context, r *rest.Request, docs []fleet.Doc, next *fleet.Cursor, expand expander) (rest.Response, error) {
+func listed(ctx context.Context, r *rest.Request, docs []fleet.Record, next *fleet.Cursor, expand expander) (rest.Response, error) {
 	list := make([]rest.Document, len(docs))
 	for i := range docs {
 		list[i] = stored(&docs[i])
@@ -47,7 +47,7 @@ func listed(ctx context.Context, r *rest.Request, docs []fleet.Doc, next *fleet.
 }
 
 // exported answers with all of a list, of which each calls back with every record.
-func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Doc) error) error, expand expander, expands bool) rest.Response {
+func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Record) error) error, expand expander, expands bool) rest.Response {
 	return rest.Export(rest.Each(func(give func(rest.Document) error) error {
 		var chunk []rest.Document
 		flush := func() error {
@@ -62,7 +62,7 @@ func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Doc
 			chunk = chunk[:0]
 			return nil
 		}
-		err := each(func(d *fleet.Doc) error {
+		err := each(func(d *fleet.Record) error {
 			if !expands {
 				return give(stored(d))
 			}
@@ -85,18 +85,18 @@ func plain(context.Context, *rest.Request, []rest.Document) error { return nil }
 
 // references are the ids in a record that can be expanded, and where it belongs.
 type references struct {
-	SubaccountID  string     `json:"subaccount_id"`
-	CustomerID    fleet.Text `json:"customer_id"`
-	VehicleID     fleet.Text `json:"vehicle_id"`
-	PricingPlanID fleet.Text `json:"pricing_plan_id"`
-	VehicleTypeID fleet.Text `json:"vehicle_type_id"`
-	ID            fleet.Text `json:"id"`
-	CurrentRideID fleet.Text `json:"current_ride_id"`
+	SubaccountID  string           `json:"subaccount_id"`
+	CustomerID    fleet.NullString `json:"customer_id"`
+	VehicleID     fleet.NullString `json:"vehicle_id"`
+	PricingPlanID fleet.NullString `json:"pricing_plan_id"`
+	VehicleTypeID fleet.NullString `json:"vehicle_type_id"`
+	ID            fleet.NullString `json:"id"`
+	CurrentRideID fleet.NullString `json:"current_ride_id"`
 }
 
 // join puts the records that id names into those of a list, as a member; look
 // returns their JSON by id, and what it does not return is null.
-func join(records []rest.Document, refs []references, member string, id func(*references) fleet.Text, look func(ids []string) (map[string][]byte, error)) error {
+func join(records []rest.Document, refs []references, member string, id func(*references) fleet.NullString, look func(ids []string) (map[string][]byte, error)) error {
 	var ids []string
 	for i := range refs {
 		if one := string(id(&refs[i])); one != "" && !slices.Contains(ids, one) {
@@ -133,7 +133,7 @@ func (a *API) expandRides(ctx context.Context, r *rest.Request, records []rest.D
 		return err
 	}
 	if r.Expanded("customer") {
-		err := join(records, refs, "customer", func(f *references) fleet.Text { return f.CustomerID }, func(ids []string) (map[string][]byte, error) {
+		err := join(records, refs, "customer", func(f *references) fleet.NullString { return f.CustomerID }, func(ids []string) (map[string][]byte, error) {
 			return texts(a.Fleet.CustomersByID(ctx, a.DB, r.Key.OrganizationID, ids))
 		})
 		if err != nil {
@@ -141,7 +141,7 @@ func (a *API) expandRides(ctx context.Context, r *rest.Request, records []rest.D
 		}
 	}
 	if r.Expanded("vehicle") {
-		err := join(records, refs, "vehicle", func(f *references) fleet.Text { return f.VehicleID }, func(ids []string) (map[string][]byte, error) {
+		err := join(records, refs, "vehicle", func(f *references) fleet.NullString { return f.VehicleID }, func(ids []string) (map[string][]byte, error) {
 			return a.vehicles(ctx, r.Key.OrganizationID, ids)
 		})
 		if err != nil {
@@ -161,7 +161,7 @@ func (a *API) expandVehicles(ctx context.Context, r *rest.Request, records []res
 		return err
 	}
 	if r.Expanded("vehicle_type") {
-		err := join(records, refs, "vehicle_type", func(f *references) fleet.Text { return f.VehicleTypeID }, func([]string) (map[string][]byte, error) {
+		err := join(records, refs, "vehicle_type", func(f *references) fleet.NullString { return f.VehicleTypeID }, func([]string) (map[string][]byte, error) {
 			return a.vehicleTypes(ctx, r.Key.OrganizationID, refs)
 		})
 		if err != nil {
@@ -169,7 +169,7 @@ func (a *API) expandVehicles(ctx context.Context, r *rest.Request, records []res
 		}
 	}
 	if r.Expanded("current_ride") {
-		err := join(records, refs, "current_ride", func(f *references) fleet.Text { return f.CurrentRideID }, func([]string) (map[string][]byte, error) {
+		err := join(records, refs, "current_ride", func(f *references) fleet.NullString { return f.CurrentRideID }, func([]string) (map[string][]byte, error) {
 			return a.openRides(ctx, r.Key.OrganizationID, refs)
 		})
 		if err != nil {
@@ -183,7 +183,7 @@ func (a *API) expandPlans(ctx context.Context, r *rest.Request, records []rest.D
 	if !r.Expanded("pricing_plan") {
 		return nil
 	}
-	return join(records, refs, "pricing_plan", func(f *references) fleet.Text { return f.PricingPlanID }, func(ids []string) (map[string][]byte, error) {
+	return join(records, refs, "pricing_plan", func(f *references) fleet.NullString { return f.PricingPlanID }, func(ids []string) (map[string][]byte, error) {
 		found := make(map[string][]byte, len(ids))
 		for _, id := range ids { // few, and in memory
 			p, err := a.Fleet.Plan(ctx, a.DB, r.Key.OrganizationID, id)
@@ -193,7 +193,7 @@ func (a *API) expandPlans(ctx context.Context, r *rest.Request, records []rest.D
 				}
 				return nil, err
 			}
-			d, err := p.Doc()
+			d, err := p.Record()
 			if err != nil {
 				return nil, err
 			}
@@ -203,7 +203,7 @@ func (a *API) expandPlans(ctx context.Context, r *rest.Request, records []rest.D
 	})
 }
 
-func texts(docs []fleet.Doc, err error) (map[string][]byte, error) {
+func texts(docs []fleet.Record, err error) (map[string][]byte, error) {
 	found := make(map[string][]byte, len(docs))
 	for i := range docs {
 		found[docs[i].ID] = docs[i].JSON
@@ -275,6 +275,6 @@ func (a *API) openRides(ctx context.Context, organizationID string, refs []refer
 	if q.VehicleID == nil {
 		return nil, nil
 	}
-	docs, _, err := a.Fleet.FindRides(ctx, a.DB, organizationID, q)
+	docs, _, err := a.Fleet.ListRides(ctx, a.DB, organizationID, q)
 	return texts(docs, err)
 }

@@ -42,14 +42,14 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 		return rest.Response{}, err
 	}
 	if r.Exporting() {
-		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+		return exported(ctx, r, func(fn func(*fleet.Record) error) error {
 			return a.Fleet.EachRide(ctx, r.Key.OrganizationID, q, fn)
 		}, a.expandRides, r.Expands()), nil
 	}
 	if q.After, err = next(r); err != nil {
 		return rest.Response{}, err
 	}
-	docs, after, err := a.Fleet.FindRides(ctx, a.DB, r.Key.OrganizationID, q)
+	docs, after, err := a.Fleet.ListRides(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
 		return rest.Response{}, rest.Misplaced(err)
 	}
@@ -73,14 +73,14 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 		q.Sort = fleet.Sort{Member: byDistance}
 	}
 	if r.Exporting() {
-		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+		return exported(ctx, r, func(fn func(*fleet.Record) error) error {
 			return a.Fleet.EachVehicle(ctx, r.Key.OrganizationID, q, fn)
 		}, a.expandVehicles, r.Expands()), nil
 	}
 	if q.After, err = next(r); err != nil {
 		return rest.Response{}, err
 	}
-	docs, after, err := a.Fleet.FindVehicles(ctx, a.DB, r.Key.OrganizationID, q)
+	docs, after, err := a.Fleet.ListVehicles(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
 		return rest.Response{}, rest.Misplaced(err)
 	}
@@ -100,7 +100,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 		}
 	}
 	if r.Exporting() {
-		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+		return exported(ctx, r, func(fn func(*fleet.Record) error) error {
 			return a.Fleet.EachCustomer(ctx, r.Key.OrganizationID, q, fn)
 		}, plain, false), nil
 	}
@@ -108,7 +108,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	if q.After, err = next(r); err != nil {
 		return rest.Response{}, err
 	}
-	docs, after, err := a.Fleet.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)
+	docs, after, err := a.Fleet.ListCustomers(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
 		return rest.Response{}, rest.Misplaced(err)
 	}
@@ -133,14 +133,14 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 		q.Point = &fleet.Point{Lat: lat, Lng: lng}
 	}
 	if r.Exporting() {
-		return exported(ctx, r, func(fn func(*fleet.Doc) error) error {
+		return exported(ctx, r, func(fn func(*fleet.Record) error) error {
 			return a.Fleet.EachZone(ctx, r.Key.OrganizationID, q, fn)
 		}, plain, false), nil
 	}
 	if q.After, err = next(r); err != nil {
 		return rest.Response{}, err
 	}
-	docs, after, err := a.Fleet.FindZones(ctx, a.DB, r.Key.OrganizationID, q)
+	docs, after, err := a.Fleet.ListZones(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
 		return rest.Response{}, rest.Misplaced(err)
 	}

@@ -81,7 +81,7 @@ func (a *API) ensure(ctx context.Context, organizationID string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Fleet.Ensure(ctx, o); err != nil {
+	if err := a.Fleet.Provision(ctx, o); err != nil {
 		return fmt.Errorf("open the fleet: %w", err)
 	}
 	a.known.Store(organizationID, true)
@@ -102,18 +102,18 @@ func needs(resource string, action apikey.Action) rest.Permission {
 }
 
 // by says to the fleet who asks.
-func by(r *rest.Request) fleet.By {
-	return fleet.By{Type: string(audit.Key), ID: fleet.Text(r.Key.ID)}
+func by(r *rest.Request) fleet.Actor {
+	return fleet.Actor{Type: string(audit.Key), ID: fleet.NullString(r.Key.ID)}
 }
 
 // documented is a record of the fleet, which answers as it is stored.
 type documented interface {
-	Doc() (fleet.Doc, error)
+	Record() (fleet.Record, error)
 }
 
 // document is a record as it is answered.
 func document(record documented) (rest.Document, error) {
-	d, err := record.Doc()
+	d, err := record.Record()
 	return rest.Document{JSON: d.JSON, Revision: d.Revision}, err
 }
 

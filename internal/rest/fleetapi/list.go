@@ -96,7 +96,7 @@ func near(r *rest.Request) (*fleet.Near, error) {
 }
 
 // stored is a record of a list as it is answered.
-func stored(d *fleet.Doc) rest.Document {
+func stored(d *fleet.Record) rest.Document {
 	got := rest.Document{JSON: d.JSON, Revision: d.Revision}
 	if d.Distance >= 0 {
 		got = got.With("distance_meters", strconv.AppendInt(nil, int64(math.Round(d.Distance)), 10))

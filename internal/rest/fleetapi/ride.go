@@ -142,13 +142,13 @@ func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.N
 	if r.Subaccounts() == nil {
 		return nil
 	}
-	var docs []fleet.Doc
+	var docs []fleet.Record
 	var err error
 	switch {
 	case n.VehicleID != "":
 		docs, err = a.Fleet.VehiclesByID(ctx, tx, r.Key.OrganizationID, []string{string(n.VehicleID)})
 	case n.VehicleCode != "":
-		docs, _, err = a.Fleet.FindVehicles(ctx, tx, r.Key.OrganizationID, fleet.VehicleQuery{Code: []string{string(n.VehicleCode)}})
+		docs, _, err = a.Fleet.ListVehicles(ctx, tx, r.Key.OrganizationID, fleet.VehicleQuery{Code: []string{string(n.VehicleCode)}})
 	}
 	for i := range docs {
 		if err := r.Within(docs[i].SubaccountID); err != nil {

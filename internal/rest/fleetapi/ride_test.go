@@ -81,7 +81,7 @@ func TestConflicts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = p.fleet.UpdateSubaccount(ctx, tx, ours, sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.Text(""))})
+		_, err = p.fleet.UpdateSubaccount(ctx, tx, ours, sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(""))})
 		return err
 	})
 	post("no_pricing_plan", fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()})

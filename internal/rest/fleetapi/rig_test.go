@@ -162,7 +162,7 @@ type tenant struct {
 func (e *environment) tenant(t testing.TB, organizationID string) *tenant {
 	t.Helper()
 	p := &tenant{environment: e, Client: e.As(e.key(organizationID, apikey.Permissions{Level: apikey.Admin})), t: t, org: organizationID}
-	if err := e.fleet.Ensure(t.Context(), fleet.Organization{ID: organizationID, Name: "Acme Mobility"}); err != nil {
+	if err := e.fleet.Provision(t.Context(), fleet.Organization{ID: organizationID, Name: "Acme Mobility"}); err != nil {
 		t.Fatal(err)
 	}
 	e.write(func(ctx context.Context, tx *db.Tx) (err error) {
@@ -187,7 +187,7 @@ func (e *environment) tenant(t testing.TB, organizationID string) *tenant {
 		if err != nil {
 			return err
 		}
-		p.sub, err = e.fleet.UpdateSubaccount(ctx, tx, organizationID, p.sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.Text(p.plan.ID))})
+		p.sub, err = e.fleet.UpdateSubaccount(ctx, tx, organizationID, p.sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(p.plan.ID))})
 		return err
 	})
 	return p

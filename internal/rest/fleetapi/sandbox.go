@@ -52,7 +52,7 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 			v.AddCode("required", "now", "is required")
 			return rest.Response{}, v.Err()
 		}
-		if err := a.Fleet.Travel(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
+		if err := a.Fleet.AdvanceClock(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
 			return rest.Response{}, err
 		}
 		return rest.OK(in), nil

@@ -125,7 +125,7 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, by(r))
 		return v.ID, err
 	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
-		id, err := a.Fleet.VehicleNamed(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
+		id, err := a.Fleet.FindVehicleID(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
 		if id == "" || err != nil {
 			return nil, err
 		}

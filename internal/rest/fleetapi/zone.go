@@ -89,7 +89,7 @@ func (a *API) importZones(ctx context.Context, r *rest.Request) (rest.Response, 
 		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, n)
 		return z.ID, err
 	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
-		id, err := a.Fleet.ZoneNamed(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
+		id, err := a.Fleet.FindZoneID(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
 		if id == "" || err != nil {
 			return nil, err
 		}

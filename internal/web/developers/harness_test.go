@@ -112,7 +112,7 @@ func newHarness(t *testing.T) *harness {
 	})
 	h.admin, h.elsewhere = h.SignIn(h.Admin), h.NewOrganization("Elsewhere")
 	o := fleet.Organization{ID: h.Organization.ID, Name: h.Organization.Name}
-	if err := live.Ensure(t.Context(), o); err != nil {
+	if err := live.Provision(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if err := live.DB.Write(t.Context(), func(tx *db.Tx) error {

@@ -80,7 +80,7 @@ func (p *pages) subaccounts(r *web.Request, k *kind) ([]fleet.Subaccount, error)
 		return nil, nil
 	}
 	o := fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name}
-	if err := k.fleet.Ensure(r.Context(), o); err != nil {
+	if err := k.fleet.Provision(r.Context(), o); err != nil {
 		return nil, fmt.Errorf("open the fleet: %w", err)
 	}
 	return k.fleet.Subaccounts(r.Context(), k.fleet.DB, r.OrganizationID)

@@ -19,8 +19,8 @@ type filters struct {
 	Label  string // of the button; empty for that of a list
 }
 
-// begin fills the fields from the address.
-func (f *filters) begin(r *web.Request) {
+// parse fills the fields from the address.
+func (f *filters) parse(r *web.Request) {
 	query := r.URL.Query()
 	for i := range f.Fields {
 		f.Fields[i].Optional = true
@@ -56,8 +56,8 @@ func (f *filters) list(name string) []string {
 	return nil
 }
 
-// wrong says beside a field what is wrong with it.
-func (f *filters) wrong(name, text string) { f.Fields.Field(name).Error = text }
+// fail says beside a field what is wrong with it.
+func (f *filters) fail(name, text string) { f.Fields.Field(name).Error = text }
 
 // ok reports whether nothing is.
 func (f *filters) ok() bool { return len(f.Fields.Wrong()) == 0 }
@@ -70,7 +70,7 @@ func (f *filters) integer(name string) *int64 {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		f.wrong(name, "This is no whole number.")
+		f.fail(name, "This is no whole number.")
 		return nil
 	}
 	return &n
@@ -86,7 +86,7 @@ func (f *filters) days(from, to string, zone *time.Location) period.Range {
 		}
 		d, err := time.Parse(time.DateOnly, value)
 		if err != nil || d.Year() < 1970 || d.Year() > 9999 {
-			f.wrong(name, "This is no date such as 2026-11-21.")
+			f.fail(name, "This is no date such as 2026-11-21.")
 			return nil
 		}
 		at := period.StartOf(d.Year(), d.Month(), d.Day()+more, zone)
@@ -101,9 +101,9 @@ func (f *filters) sort() fleet.Sort {
 	return fleet.Sort{Member: member, Descending: descending}
 }
 
-// areas returns the subaccounts, and the field that chooses one; none where there
+// subaccountChoices returns the subaccounts, and the field that chooses one; none where there
 // is only one.
-func (p *pages) areas(ctx context.Context, r *web.Request) ([]fleet.Subaccount, web.Fields, error) {
+func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.Subaccount, web.Fields, error) {
 	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
 	if err != nil || len(subs) < 2 {
 		return subs, nil, err
@@ -113,19 +113,19 @@ func (p *pages) areas(ctx context.Context, r *web.Request) ([]fleet.Subaccount, 
 	})}}, nil
 }
 
-// found says how many records a page of a list has.
-func found(n int, first bool, next *fleet.Cursor, what string) string {
+// resultCount says how many records a page of a list has.
+func resultCount(n int, first bool, next *fleet.Cursor, what string) string {
 	switch {
 	case next != nil && first:
-		return "The first " + counted(int64(n), what) + " of more"
+		return "The first " + pluralize(int64(n), what) + " of more"
 	case next != nil || !first:
-		return counted(int64(n), what) + " on this page"
+		return pluralize(int64(n), what) + " on this page"
 	}
-	return counted(int64(n), what)
+	return pluralize(int64(n), what)
 }
 
-// named is something that a page leads to.
-type named struct {
+// namedLink is something that a page leads to.
+type namedLink struct {
 	Path string // empty for what is no more
 	Name string
 }

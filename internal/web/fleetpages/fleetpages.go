@@ -118,7 +118,7 @@ func (p *pages) open(h web.Handler) web.Handler {
 	}
 	return func(w http.ResponseWriter, r *web.Request) error {
 		o := fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name}
-		if err := p.Fleet.Ensure(r.Context(), o); err != nil {
+		if err := p.Fleet.Provision(r.Context(), o); err != nil {
 			return fmt.Errorf("open the fleet: %w", err)
 		}
 		now, err := p.Fleet.Now(r.Context(), p.DB, r.OrganizationID)
@@ -156,8 +156,8 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 func (p *pages) topic(kind string, id ...string) string { return p.environment.Topic(kind, id...) }
 
 // by says to the fleet who asks.
-func by(r *web.Request) fleet.By {
-	return fleet.By{Type: string(audit.User), ID: fleet.Text(r.UserID)}
+func by(r *web.Request) fleet.Actor {
+	return fleet.Actor{Type: string(audit.User), ID: fleet.NullString(r.UserID)}
 }
 
 // write runs a change in a transaction of the environment's database.

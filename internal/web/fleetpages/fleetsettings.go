@@ -55,7 +55,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	count := func(name, label, help string, value int64) web.Field {
-		return web.Field{Name: name, Label: label, Type: "text", Mode: "numeric", Value: whole(&value), Help: help}
+		return web.Field{Name: name, Label: label, Type: "text", Mode: "numeric", Value: optionalInteger(&value), Help: help}
 	}
 	fields := web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: s.Name},
@@ -75,7 +75,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		n := func(name string) optional.Value[int64] {
 			if t.text(name) == "" {
 				t.v.AddCode("required", name, "is required")
@@ -103,8 +103,8 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// travel puts the clock of the sandbox forward.
-func (p *pages) travel(w http.ResponseWriter, r *web.Request) error {
+// advanceClock puts the clock of the sandbox forward.
+func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 	zone := r.Now.Location()
 	fields := web.Fields{
 		{Name: "by", Label: "Put it forward by", Type: "select", Value: "1h", Options: []web.Option{
@@ -118,7 +118,7 @@ func (p *pages) travel(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		to := t.moment("now", zone).Std()
 		by, err := time.ParseDuration(t.text("by"))
 		switch {
@@ -136,7 +136,7 @@ func (p *pages) travel(w http.ResponseWriter, r *web.Request) error {
 				}
 				until = now.Add(by)
 			}
-			return p.Fleet.Travel(ctx, tx, r.OrganizationID, until)
+			return p.Fleet.AdvanceClock(ctx, tx, r.OrganizationID, until)
 		})
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func (p *pages) travel(w http.ResponseWriter, r *web.Request) error {
 // reset puts the sandbox back to where it began.
 func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/settings"
-	yes, err := p.sure(w, r, p.page(r, "/settings", "Reset the sandbox", nil), web.Confirm{
+	yes, err := p.confirmed(w, r, p.page(r, "/settings", "Reset the sandbox", nil), web.Confirm{
 		Text: "Everything in the sandbox goes, and what a new one has is there again. Production is not touched.", Type: "reset", Label: "Reset the sandbox", Cancel: back,
 	})
 	if err != nil || !yes {

@@ -22,7 +22,7 @@ type form struct {
 	Intro  string
 	Groups []group
 	// Was is what fields had when the page was made, where something else may change
-	// it meanwhile: see [typed.changed].
+	// it meanwhile: see [formInput.changed].
 	Was    web.Fields
 	Label  string // of the button
 	Danger bool   // of the button too
@@ -106,26 +106,26 @@ func nearest(fields web.Fields, path string) string {
 	return path
 }
 
-// typed reads what was typed into a form, and notes what cannot be read.
-type typed struct {
+// formInput reads what was typed into a form, and notes what cannot be read.
+type formInput struct {
 	url.Values
 	v problem.Validation
 }
 
 // changed reports whether something else was typed into one of some fields than
 // there was when the page was made.
-func (t *typed) changed(names ...string) bool {
+func (t *formInput) changed(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return t.text(name) != t.text("was."+name) })
 }
 
 // text is what was typed, without spaces around it.
-func (t *typed) text(name string) string { return strings.TrimSpace(t.Get(name)) }
+func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(name)) }
 
 // on reports whether a box is ticked.
-func (t *typed) on(name string) bool { return t.Get(name) != "" }
+func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
 // optional reads a whole number; nil when nothing was typed.
-func (t *typed) optional(name string) *int64 {
+func (t *formInput) optional(name string) *int64 {
 	text := strings.ReplaceAll(t.text(name), ",", "")
 	if text == "" {
 		return nil
@@ -139,7 +139,7 @@ func (t *typed) optional(name string) *int64 {
 }
 
 // integer reads a whole number, which is 0 when nothing was typed.
-func (t *typed) integer(name string) int64 {
+func (t *formInput) integer(name string) int64 {
 	if n := t.optional(name); n != nil {
 		return *n
 	}
@@ -147,7 +147,7 @@ func (t *typed) integer(name string) int64 {
 }
 
 // amount reads an amount of a currency; nil when nothing was typed.
-func (t *typed) amount(name, currency string) *int64 {
+func (t *formInput) amount(name, currency string) *int64 {
 	text := t.text(name)
 	if text == "" {
 		return nil
@@ -162,7 +162,7 @@ func (t *typed) amount(name, currency string) *int64 {
 
 // position reads a place from two fields, name.lat and name.lng; nil when both
 // are empty.
-func (t *typed) position(name string) *fleet.Position {
+func (t *formInput) position(name string) *fleet.Position {
 	lat, lng := t.degrees(name+".lat"), t.degrees(name+".lng")
 	switch {
 	case lat == nil && lng == nil:
@@ -177,7 +177,7 @@ func (t *typed) position(name string) *fleet.Position {
 	return nil
 }
 
-func (t *typed) degrees(name string) *float64 {
+func (t *formInput) degrees(name string) *float64 {
 	text := t.text(name)
 	if text == "" {
 		return nil
@@ -191,7 +191,7 @@ func (t *typed) degrees(name string) *float64 {
 }
 
 // metadata reads lines of a name, a colon and a value.
-func (t *typed) metadata(name string) map[string]string {
+func (t *formInput) metadata(name string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(t.Get(name)) {
 		line = strings.TrimSpace(line)
@@ -217,7 +217,7 @@ func metadataField(m map[string]string) web.Field {
 	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
 }
 
-// positionFields are what [typed.position] reads.
+// positionFields are what [formInput.position] reads.
 func positionFields(name string, at *fleet.Position, help string) web.Fields {
 	lat, lng := "", ""
 	if at != nil {
@@ -230,12 +230,12 @@ func positionFields(name string, at *fleet.Position, help string) web.Fields {
 }
 
 // externalField is the id that a record has elsewhere.
-func externalField(id fleet.Text) web.Field {
+func externalField(id fleet.NullString) web.Field {
 	return web.Field{Name: "external_id", Label: "External id", Type: "text", Optional: true, Most: 128, Value: string(id), Help: "What it is called in a system of yours."}
 }
 
-// whole is a number as it stands in a field; nothing for nil.
-func whole(n *int64) string {
+// optionalInteger is a number as it stands in a field; nothing for nil.
+func optionalInteger(n *int64) string {
 	if n == nil {
 		return ""
 	}
@@ -310,9 +310,9 @@ func options[T any](list []T, none string, option func(T) web.Option) []web.Opti
 	return all
 }
 
-// sure asks before something is done for good, and reports whether it shall be.
+// confirmed asks before something is done for good, and reports whether it shall be.
 // When it shall not, or not yet, the page has been shown.
-func (p *pages) sure(w http.ResponseWriter, r *web.Request, page web.Page, c web.Confirm) (bool, error) {
+func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, c web.Confirm) (bool, error) {
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
@@ -327,7 +327,7 @@ func (p *pages) sure(w http.ResponseWriter, r *web.Request, page web.Page, c web
 
 // change runs a change that may be refused for what was typed: then it marks the
 // fields and reports false.
-func (p *pages) change(r *web.Request, fields web.Fields, t *typed, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
+func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
 	err := t.v.Err()
 	if err == nil {
 		err = p.write(r, fn)

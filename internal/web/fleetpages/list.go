@@ -56,7 +56,7 @@ func pager(r *web.Request, next *fleet.Cursor) (web.Pager, error) {
 }
 
 // decode reads the documents of a list.
-func decode[T any](docs []fleet.Doc) ([]T, error) {
+func decode[T any](docs []fleet.Record) ([]T, error) {
 	list := make([]T, len(docs))
 	for i := range docs {
 		if err := json.Unmarshal(docs[i].JSON, &list[i]); err != nil {

@@ -134,7 +134,7 @@ var zoneTypes = [...]web.Option{
 	{Value: string(fleet.NoRide), Label: "No riding"}, {Value: string(fleet.CustomZone), Label: "Its own rules"},
 }
 
-func zoneWord(t fleet.ZoneType) string {
+func zoneTypeLabel(t fleet.ZoneType) string {
 	for _, o := range zoneTypes {
 		if o.Value == string(t) {
 			return o.Label
@@ -146,7 +146,7 @@ func zoneWord(t fleet.ZoneType) string {
 // showMap shows where the vehicles are.
 func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	subs, fields, err := p.areas(ctx, r)
+	subs, fields, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 			return web.Option{Value: string(s), Label: stateChip(s).Text}
 		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
 	}
-	b.Filters.begin(r)
+	b.Filters.parse(r)
 	only := fleet.VehicleFilter{Subaccount: b.Filters.list("area"), VehicleTypeID: b.Filters.list("type")}
 	if state := b.Filters.get("state"); state != "" {
 		only.State = []fleet.VehicleState{fleet.VehicleState(state)}
@@ -189,7 +189,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	link := func(v view, chosen string) string {
 		q := url.Values{}
 		maps.Copy(q, kept)
-		v.put(q)
+		v.writeQuery(q)
 		if chosen != "" {
 			q.Set("vehicle", chosen)
 		}
@@ -197,15 +197,15 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	}
 	chosen := r.URL.Query().Get("vehicle")
 	q := url.Values{}
-	v.put(q)
+	v.writeQuery(q)
 	b.Z, b.X, b.Y = q.Get("z"), strconv.FormatFloat(v.x, 'f', 9, 64), strconv.FormatFloat(v.y, 'f', 9, 64)
 	if given {
 		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("area")}
 	}
 	const third = 1.0 / 3
-	b.Nearer, b.Farther = link(v.moved(0, 0, 1), chosen), link(v.moved(0, 0, -1), chosen)
-	b.North, b.South = link(v.moved(0, -mapHeight*third, 0), chosen), link(v.moved(0, mapHeight*third, 0), chosen)
-	b.West, b.East = link(v.moved(-mapWidth*third, 0, 0), chosen), link(v.moved(mapWidth*third, 0, 0), chosen)
+	b.Nearer, b.Farther = link(v.panned(0, 0, 1), chosen), link(v.panned(0, 0, -1), chosen)
+	b.North, b.South = link(v.panned(0, -mapHeight*third, 0), chosen), link(v.panned(0, mapHeight*third, 0), chosen)
+	b.West, b.East = link(v.panned(-mapWidth*third, 0, 0), chosen), link(v.panned(mapWidth*third, 0, 0), chosen)
 	b.All = web.Address(r.URL.Path, kept)
 	b.Rules = v.graticule()
 	b.Bar, b.BarText = v.bar()
@@ -253,7 +253,7 @@ func anyType(subs []fleet.Subaccount) []web.Option {
 // map of the earth.
 func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string) ([]fleet.Box, error) {
 	var boxes []fleet.Box
-	docs, _, err := p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Subaccount: subaccounts, Limit: 100})
+	docs, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Subaccount: subaccounts, Limit: 100})
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 			boxes = append(boxes, fleet.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat})
 		}
 	}
-	if docs, _, err = p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: subaccounts, Limit: mapZones}); err != nil {
+	if docs, _, err = p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: subaccounts, Limit: mapZones}); err != nil {
 		return nil, err
 	}
 	for i := range docs {
@@ -317,7 +317,7 @@ func (v view) crowded(docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
 // drawZones draws the zones that are on the map, those that count first on top.
 func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v view, subaccounts []string) error {
 	box := v.box()
-	docs, next, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{
+	docs, next, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{
 		Subaccount: subaccounts, Box: &box, Sort: fleet.Sort{Member: "priority"}, Limit: mapZones,
 	})
 	if err != nil {
@@ -332,7 +332,7 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v vie
 			return err
 		}
 		if path := v.path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" {
-			b.Zones = append(b.Zones, drawnZone{z.Name + ", " + zoneWord(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
+			b.Zones = append(b.Zones, drawnZone{z.Name + ", " + zoneTypeLabel(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
 		}
 	}
 	slices.Reverse(b.Zones)
@@ -342,7 +342,7 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v vie
 // drawVehicles draws the vehicles that are on the map.
 func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v view, only fleet.VehicleFilter, chosen string, link func(v view, chosen string) string) error {
 	box := v.box()
-	docs, next, err := p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
+	docs, next, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
 		Subaccount: only.Subaccount, State: only.State, VehicleTypeID: only.VehicleTypeID, Box: &box, Limit: mapVehicles,
 	})
 	if err != nil {
@@ -382,7 +382,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 			Link: link(v, of.ID), Chosen: of.ID == chosen,
 		})
 	}
-	b.Count = counted(total, "vehicle")
+	b.Count = pluralize(total, "vehicle")
 	return nil
 }
 

@@ -22,7 +22,7 @@ type overviewPage struct {
 	Charts  []chart
 	Switch  string // leads to the tables, or back to the pictures
 	Tables  bool
-	Needs   []need
+	Needs   []attentionItem
 	Empty   *web.Empty // instead of the figures, while there is nothing to count
 }
 
@@ -37,8 +37,8 @@ type figure struct {
 // Many reports whether there are several values.
 func (f figure) Many() bool { return len(f.Values) > 1 }
 
-// need is something that somebody should look at.
-type need struct {
+// attentionItem is something that somebody should look at.
+type attentionItem struct {
 	Icon  string
 	Text  string
 	Path  string
@@ -59,7 +59,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	subs, fields, err := p.areas(ctx, r)
+	subs, fields, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 		Filters: filters{Fields: append(web.Fields{{Name: "days", Label: "Time", Type: "select", Options: spans[:]}},
 			append(fields, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})...)},
 	}
-	b.Filters.begin(r)
+	b.Filters.parse(r)
 	days := 30
 	if n, err := strconv.Atoi(b.Filters.get("days")); err == nil {
 		days = n
@@ -99,7 +99,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	for i := range b.Charts {
 		b.Charts[i].Table = b.Tables
 	}
-	if b.Needs, err = p.needs(ctx, r, subs, settings, states); err != nil {
+	if b.Needs, err = p.attentionItems(ctx, r, subs, settings, states); err != nil {
 		return err
 	}
 	return p.Render(w, r, "overview", p.page(r, "", "Overview", b))
@@ -141,7 +141,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	}
 	average := figure{Label: "Average ride", Values: []string{"–"}}
 	if now.AverageDurationSeconds != nil {
-		average.Values[0] = span(*now.AverageDurationSeconds)
+		average.Values[0] = formatDuration(*now.AverageDurationSeconds)
 		if then.AverageDurationSeconds != nil {
 			average.Change = changeOf(*now.AverageDurationSeconds, *then.AverageDurationSeconds)
 			average.Change.Class = "" // longer is neither better nor worse
@@ -168,7 +168,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		earned.Note = ""
 	}
 	b.Figures = []figure{
-		{Label: "Rides", Values: []string{number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: counted(now.UniqueCustomers, "rider")},
+		{Label: "Rides", Values: []string{number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: pluralize(now.UniqueCustomers, "rider")},
 		earned, ridden, average,
 	}
 	label := func(of period.Period) (string, string) {
@@ -202,11 +202,11 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	return nil
 }
 
-// needs is what somebody should look at, of the whole fleet.
-func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings, states map[fleet.VehicleState]int64) ([]need, error) {
-	var list []need
+// attentionItems is what somebody should look at, of the whole fleet.
+func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings, states map[fleet.VehicleState]int64) ([]attentionItem, error) {
+	var list []attentionItem
 	add := func(icon, text, path string, query url.Values, count string) {
-		list = append(list, need{icon, text, web.Address(p.base+path, query), count})
+		list = append(list, attentionItem{icon, text, web.Address(p.base+path, query), count})
 	}
 	for _, s := range subs {
 		for _, a := range s.Alerts {
@@ -222,11 +222,11 @@ func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 		{fleet.Missing, "alert", "missing"}, {fleet.NonContactable, "plug", "out of contact"}, {fleet.NonOperational, "pause", "out of service"},
 	} {
 		if n := states[s.state]; n > 0 {
-			add(s.icon, counted(n, "vehicle")+" "+s.text, "/vehicles", url.Values{"state": {string(s.state)}}, "")
+			add(s.icon, pluralize(n, "vehicle")+" "+s.text, "/vehicles", url.Values{"state": {string(s.state)}}, "")
 		}
 	}
-	low, err := p.few(ctx, func(ctx context.Context) ([]fleet.Doc, *fleet.Cursor, error) {
-		return p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
+	low, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error) {
+		return p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
 			State: []fleet.VehicleState{fleet.Available}, BatteryPercent: fleet.Integers{High: new(settings.BatteryReadyPercent)},
 			Sort: fleet.Sort{Member: "battery_percent"}, Limit: 100,
 		})
@@ -238,8 +238,8 @@ func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 		add("battery", low+" available with "+strconv.FormatInt(settings.BatteryReadyPercent, 10)+"% battery or less", "/vehicles", url.Values{"state": {string(fleet.Available)}, "battery": {strconv.FormatInt(settings.BatteryReadyPercent, 10)}}, "")
 	}
 	day := r.Now.Add(-24 * time.Hour)
-	due, err := p.few(ctx, func(ctx context.Context) ([]fleet.Doc, *fleet.Cursor, error) {
-		return p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{
+	due, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error) {
+		return p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{
 			PaymentStatus: []string{"due"}, EndedAt: period.Range{High: &day}, Limit: 100,
 		})
 	})
@@ -252,9 +252,9 @@ func (p *pages) needs(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 	return list, nil
 }
 
-// few says how many records a list has, as far as one page goes: "3", "more than
+// countUpTo says how many records a list has, as far as one page goes: "3", "more than
 // 100"; empty for none.
-func (p *pages) few(ctx context.Context, find func(ctx context.Context) ([]fleet.Doc, *fleet.Cursor, error)) (string, error) {
+func (p *pages) countUpTo(ctx context.Context, find func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error)) (string, error) {
 	docs, next, err := find(ctx)
 	switch {
 	case err != nil || len(docs) == 0:

@@ -20,7 +20,7 @@ type planRow struct {
 	Path   string
 	Name   string
 	Says   string
-	Area   named
+	Area   namedLink
 	Types  string
 	Status web.Badge
 }
@@ -52,11 +52,11 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := planList{Areas: len(subs) > 1, Count: counted(int64(len(plans)), "plan")}
+	list := planList{Areas: len(subs) > 1, Count: pluralize(int64(len(plans)), "plan")}
 	for i := range plans {
 		plan := &plans[i]
 		list.Rows = append(list.Rows, planRow{
-			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Area: p.areaIn(subs, plan.SubaccountID),
+			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Area: p.subaccountLinkIn(subs, plan.SubaccountID),
 			Types: typeNames(subs, plan.VehicleTypeIDs), Status: planChip(plan.Active),
 		})
 	}
@@ -67,14 +67,14 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "plans", p.page(r, "/pricing", "Pricing", list))
 }
 
-// areaIn is areaNamed for who has all subaccounts.
-func (p *pages) areaIn(subs []fleet.Subaccount, id string) named {
+// subaccountLinkIn is areaNamed for who has all subaccounts.
+func (p *pages) subaccountLinkIn(subs []fleet.Subaccount, id string) namedLink {
 	for _, s := range subs {
 		if s.ID == id {
-			return named{p.base + "/subaccounts/" + id, s.Name}
+			return namedLink{p.base + "/subaccounts/" + id, s.Name}
 		}
 	}
-	return named{Name: id}
+	return namedLink{Name: id}
 }
 
 // typeNames are the names of vehicle types, for a list of ids.
@@ -95,13 +95,13 @@ type planPage struct {
 	Chip    web.Badge
 	Says    string
 	Terms   []string
-	Area    named
+	Area    namedLink
 	Types   string
 	Changed web.Time
 	Edit    bool
 	Sample  filters // the calculator
 	Receipt []line
-	Audit   []audited
+	Audit   []auditRow
 }
 
 // plan shows a plan, and what a ride by it would cost.
@@ -116,7 +116,7 @@ func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := planPage{
-		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planChip(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Area: named{p.base + "/subaccounts/" + sub.ID, sub.Name},
+		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planChip(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Area: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
 		Types: typeNames([]fleet.Subaccount{sub}, plan.VehicleTypeIDs), Changed: r.Time(plan.UpdatedAt.Std()), Edit: r.Admin(),
 	}
 	b.Sample, b.Receipt = sample(r, &plan.Tariff, &sub)
@@ -141,12 +141,12 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 		{Name: "reserved", Label: "Reserved before", Type: "text", Mode: "numeric", Value: "0"},
 		{Name: "outside", Label: "Ends", Type: "select", Options: []web.Option{{Value: "", Label: "where that is allowed"}, {Value: "yes", Label: "elsewhere, for the fee"}}},
 	}}
-	f.begin(r)
+	f.parse(r)
 	f.All, f.Label = "", "Work it out"
 	minutes := func(name string) int64 {
 		n := f.integer(name)
 		if n != nil && (*n < 0 || *n > sampleMinutes) {
-			f.wrong(name, "This is longer than any ride.")
+			f.fail(name, "This is longer than any ride.")
 			n = nil
 		}
 		if n == nil {
@@ -168,12 +168,12 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 	}
 	km, err := strconv.ParseFloat(f.get("km"), 64)
 	if meters := km * 1000; err != nil || meters != meters || meters < 0 || meters > sampleMeters {
-		f.wrong("km", "This is no distance that is ridden.")
+		f.fail("km", "This is no distance that is ridden.")
 	} else {
 		u.Meters = int64(meters + .5)
 	}
 	if u.PausedSeconds > u.Seconds {
-		f.wrong("paused", "This is longer than the ride.")
+		f.fail("paused", "This is longer than the ride.")
 	}
 	if !f.ok() {
 		return f, nil
@@ -223,7 +223,7 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 			}
 			if i < len(list) {
 				s = list[i]
-				row[0].Value, row[1].Value, row[2].Value, row[3].Value = plain(s.Rate, currency), whole(&s.Interval), whole(&s.Start), whole(s.End)
+				row[0].Value, row[1].Value, row[2].Value, row[3].Value = plain(s.Rate, currency), optionalInteger(&s.Interval), optionalInteger(&s.Start), optionalInteger(s.End)
 			}
 			p := part{Row: true}
 			if i == 0 {
@@ -241,10 +241,10 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 		capAmount, capMinutes = &limit.Amount, &limit.DurationMinutes
 	}
 	add(part{Legend: "The most that riding costs", Row: true},
-		amountOf("fare_cap.amount", "At most", capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: whole(capMinutes), Placeholder: "1440"})
+		amountOf("fare_cap.amount", "At most", capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(capMinutes), Placeholder: "1440"})
 	add(part{Legend: "Reservations", Row: true},
 		amountOf("reservation_per_min_amount", "A minute", plan.ReservationPerMin, ""),
-		web.Field{Name: "reservation_free_minutes", Label: "Free minutes", Type: "text", Mode: "numeric", Optional: true, Value: whole(&plan.ReservationFreeMinutes)},
+		web.Field{Name: "reservation_free_minutes", Label: "Free minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(&plan.ReservationFreeMinutes)},
 		amountOf("reservation_flat_amount", "Or once", plan.ReservationFlat, ""))
 	add(part{Legend: "Beside riding", Row: true},
 		amountOf("pause_per_min_amount", "A minute of pause", plan.PausePerMinAmount, "Empty: as riding."),
@@ -275,7 +275,7 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 }
 
 // rowsOf counts the rows that a form had for segments of a name.
-func rowsOf(t *typed, name string) int {
+func rowsOf(t *formInput, name string) int {
 	n := 0
 	for n < 100 && t.Has(name+"."+strconv.Itoa(n)+".rate_amount") {
 		n++
@@ -286,7 +286,7 @@ func rowsOf(t *typed, name string) int {
 // segmentsOf reads the rows of segments that are not empty. What is wrong with one
 // is said at the row that it has when the others are gone, so the rows are put
 // together first.
-func segmentsOf(t *typed, name, currency string) []fleet.Segment {
+func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
 	members := []string{"rate_amount", "interval", "start", "end"}
 	n := 0
 	for i := range rowsOf(t, name) {
@@ -323,7 +323,7 @@ func segmentsOf(t *typed, name, currency string) []fleet.Segment {
 }
 
 // tariffOf reads what a form says of a tariff.
-func tariffOf(t *typed, currency string) fleet.Tariff {
+func tariffOf(t *formInput, currency string) fleet.Tariff {
 	tariff := fleet.Tariff{
 		Currency: currency, PerMinute: segmentsOf(t, "per_min_pricing", currency), PerKilometer: segmentsOf(t, "per_km_pricing", currency),
 		PausePerMinAmount: t.amount("pause_per_min_amount", currency), ReservationPerMin: t.amount("reservation_per_min_amount", currency),
@@ -354,7 +354,7 @@ func tariffOf(t *typed, currency string) fleet.Tariff {
 }
 
 // typesOf reads which vehicle types are ticked.
-func typesOf(t *typed, sub *fleet.Subaccount) []string {
+func typesOf(t *formInput, sub *fleet.Subaccount) []string {
 	ids := []string{}
 	for _, kind := range sub.VehicleTypes {
 		if t.on("type." + kind.ID) {
@@ -384,7 +384,7 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		sub := &subs[0]
 		if i := slices.IndexFunc(subs, func(s fleet.Subaccount) bool { return s.ID == t.text("subaccount_id") }); i >= 0 {
 			sub = &subs[i]
@@ -392,7 +392,7 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 			t.v.AddCode("required", "subaccount_id", "must be one of those that there are")
 		}
 		n := fleet.NewPlan{
-			SubaccountID: sub.ID, Name: t.text("name"), Description: t.text("description"), URL: fleet.Text(t.text("url")), ExternalID: fleet.Text(t.text("external_id")),
+			SubaccountID: sub.ID, Name: t.text("name"), Description: t.text("description"), URL: fleet.NullString(t.text("url")), ExternalID: fleet.NullString(t.text("external_id")),
 			Tariff: tariffOf(t, sub.Currency), Active: new(t.on("active")), Metadata: t.metadata("metadata"),
 		}
 		fields, groups = planForm(blank, subs, false, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
@@ -419,7 +419,7 @@ func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel st
 }
 
 // morePlan shows the form again as it was typed, with more rows for segments.
-func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *typed, plan *fleet.Plan, subs []fleet.Subaccount, made bool, title, cancel string) error {
+func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, plan *fleet.Plan, subs []fleet.Subaccount, made bool, title, cancel string) error {
 	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+spareSegments), min(100, rowsOf(t, "per_km_pricing")+spareSegments))
 	fields.Fill(t.Values)
 	return p.showPlan(w, r, title, cancel, fields, groups)
@@ -443,13 +443,13 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		n := tariffOf(t, plan.Currency)
 		if t.on("more") {
 			return p.morePlan(w, r, t, &plan, subs, true, title, back)
 		}
 		c := fleet.PlanChange{
-			Name: optional.Of(t.text("name")), Description: optional.Of(t.text("description")), URL: optional.Of(fleet.Text(t.text("url"))), ExternalID: optional.Of(fleet.Text(t.text("external_id"))),
+			Name: optional.Of(t.text("name")), Description: optional.Of(t.text("description")), URL: optional.Of(fleet.NullString(t.text("url"))), ExternalID: optional.Of(fleet.NullString(t.text("external_id"))),
 			UnlockAmount: optional.Of(n.UnlockAmount), PerMinute: optional.Of(n.PerMinute), PerKilometer: optional.Of(n.PerKilometer),
 			PausePerMinAmount: orNull(n.PausePerMinAmount), ReservationPerMin: orNull(n.ReservationPerMin), ReservationFlat: orNull(n.ReservationFlat),
 			ReservationFreeMinutes: optional.Of(n.ReservationFreeMinutes), FareCap: orNull(n.FareCap), OutOfZoneAmount: orNull(n.OutOfZoneAmount),

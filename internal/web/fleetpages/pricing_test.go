@@ -164,7 +164,7 @@ func TestTariffsComeBack(t *testing.T) {
 
 func text(t *testing.T, plan *fleet.Plan) string {
 	t.Helper()
-	doc, err := plan.Doc()
+	doc, err := plan.Record()
 	if err != nil {
 		t.Fatal(err)
 	}

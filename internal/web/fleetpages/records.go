@@ -9,7 +9,7 @@ import (
 func (p *pages) handleRecords() {
 	p.handle("/rides", route{get: p.rides})
 	p.handle("/rides/{id}", route{get: p.ride})
-	p.handle("/rides/{id}/move", route{post: p.moveRide, anyone: true})
+	p.handle("/rides/{id}/move", route{post: p.setRideStatus, anyone: true})
 	p.handle("/rides/{id}/end", route{get: p.endRide, post: p.endRide, anyone: true})
 	p.handle("/rides/{id}/cancel", route{get: p.cancelRide, post: p.cancelRide, anyone: true})
 	p.handle("/rides/{id}/adjust", route{get: p.adjustRide, post: p.adjustRide, anyone: true})
@@ -18,7 +18,7 @@ func (p *pages) handleRecords() {
 	p.handle("/vehicles/new", route{get: p.newVehicle, post: p.newVehicle, admin: true})
 	p.handle("/vehicles/{id}", route{get: p.vehicle})
 	p.handle("/vehicles/{id}/edit", route{get: p.editVehicle, post: p.editVehicle, admin: true})
-	p.handle("/vehicles/{id}/state", route{get: p.moveVehicle, post: p.moveVehicle, anyone: true})
+	p.handle("/vehicles/{id}/state", route{get: p.setVehicleState, post: p.setVehicleState, anyone: true})
 	p.handle("/vehicles/{id}/delete", route{get: p.deleteVehicle, post: p.deleteVehicle, admin: true})
 
 	p.handle("/riders", route{get: p.riders})
@@ -46,21 +46,21 @@ func (p *pages) handleRecords() {
 	p.handle("/settings", route{get: p.settings})
 	p.handle("/settings/edit", route{get: p.editSettings, post: p.editSettings, admin: true})
 	if !p.Fleet.Live() {
-		p.handle("/settings/clock", route{get: p.travel, post: p.travel, admin: true})
+		p.handle("/settings/clock", route{get: p.advanceClock, post: p.advanceClock, admin: true})
 		p.handle("/settings/reset", route{get: p.reset, post: p.reset, admin: true})
 	}
 	p.handle("/data", route{get: p.data})
 }
 
-// eventWord says why a vehicle's state changed.
-func eventWord(e fleet.VehicleEvent) string {
-	if word, ok := eventWords[e]; ok {
+// eventLabel says why a vehicle's state changed.
+func eventLabel(e fleet.VehicleEvent) string {
+	if word, ok := eventLabels[e]; ok {
 		return word
 	}
 	return string(e)
 }
 
-var eventWords = map[fleet.VehicleEvent]string{
+var eventLabels = map[fleet.VehicleEvent]string{
 	"reservation_start": "Reserved", "reservation_cancel": "Reservation ended", "trip_start": "Ride started", "trip_end": "Ride ended",
 	"trip_cancel": "Ride cancelled", "comms_lost": "Fell silent", "comms_restored": "Heard of again", "not_located": "Not found for long",
 	"maintenance": "Maintenance", "off_hours": "Closing hours", "on_hours": "Opening hours", "system_suspend": "Service suspended", "system_resume": "Service resumed",

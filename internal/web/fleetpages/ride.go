@@ -23,12 +23,12 @@ type ridePage struct {
 	State    web.Badge
 	Payment  web.Badge
 	Trip     string // what it is for; empty for a rider's
-	Rider    named
-	Vehicle  named
-	Plan     named
-	Area     named
-	From, To named // the zones that decided
-	Lasted   lasted
+	Rider    namedLink
+	Vehicle  namedLink
+	Plan     namedLink
+	Area     namedLink
+	From, To namedLink // the zones that decided
+	Lasted   rideDuration
 	Paused   string // how long in all; empty for not
 	Distance string
 	Expires  web.Time // of a reservation
@@ -36,15 +36,15 @@ type ridePage struct {
 	Terms    []string // what the version of its plan charges
 	Receipt  []line
 	SoFar    string // what it would cost now, by time alone
-	Moves    []move
+	Moves    []action
 	Adjust   bool
 	Map      *smallMap
-	Events   []happening
-	Audit    []audited
+	Events   []historyEntry
+	Audit    []auditRow
 }
 
-// move is something that can be done to a ride now.
-type move struct {
+// action is something that can be done to a ride now.
+type action struct {
 	Status string // what becomes of it
 	Label  string
 	Icon   string
@@ -52,26 +52,26 @@ type move struct {
 	Danger bool
 }
 
-// happening is a moment of a timeline.
-type happening struct {
+// historyEntry is a moment of a timeline.
+type historyEntry struct {
 	At   web.Time
 	What string
 	By   string
 	Note string
 }
 
-// audited is an entry of the audit log.
-type audited struct {
+// auditRow is an entry of the audit log.
+type auditRow struct {
 	At   web.Time
 	What string
 	By   string
 }
 
-// rideMoves are what the states of rides allow, with conditions aside.
-func rideMoves(s fleet.RideStatus, path string) []move {
-	var list []move
+// rideActions are what the states of rides allow, with conditions aside.
+func rideActions(s fleet.RideStatus, path string) []action {
+	var list []action
 	for _, next := range s.Next() {
-		m := move{Status: string(next)}
+		m := action{Status: string(next)}
 		switch next {
 		case fleet.Active:
 			m.Label, m.Icon = "Start", "play"
@@ -97,25 +97,25 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	doc, err := read.Doc() // as of now
+	doc, err := read.Record() // as of now
 	if err != nil {
 		return err
 	}
-	list, err := decode[fleet.Ride]([]fleet.Doc{doc})
+	list, err := decode[fleet.Ride]([]fleet.Record{doc})
 	if err != nil {
 		return err
 	}
 	ride := &list[0]
 	b := ridePage{
 		Ride: ride, Topic: p.topic("ride", ride.ID), Path: p.base + "/rides/" + ride.ID, State: rideChip(ride.Status), Payment: paymentChip(ride.PaymentStatus),
-		Lasted: lastedBy(ride), Adjust: ride.Price != nil,
+		Lasted: durationOf(ride), Adjust: ride.Price != nil,
 	}
-	b.Moves = rideMoves(ride.Status, b.Path)
+	b.Moves = rideActions(ride.Status, b.Path)
 	if ride.TripType != fleet.RiderTrip {
-		b.Trip = tripWord(ride.TripType)
+		b.Trip = tripTypeLabel(ride.TripType)
 	}
 	if ride.PausedSeconds > 0 {
-		b.Paused = span(ride.PausedSeconds)
+		b.Paused = formatDuration(ride.PausedSeconds)
 	}
 	if ride.DistanceMeters != nil {
 		b.Distance = distance(*ride.DistanceMeters)
@@ -123,18 +123,18 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	if ride.Status == fleet.Reserved {
 		b.Expires = r.Time(ride.ReservationExpiresAt.Std())
 	}
-	riders, vehicles, err := p.partiesOf(ctx, r, list)
+	riders, vehicles, err := p.rideLinks(ctx, r, list)
 	if err != nil {
 		return err
 	}
 	b.Rider, b.Vehicle = riders[string(ride.CustomerID)], vehicles[ride.VehicleID]
-	if b.Area, err = p.areaNamed(ctx, r, ride.SubaccountID); err != nil {
+	if b.Area, err = p.subaccountLink(ctx, r, ride.SubaccountID); err != nil {
 		return err
 	}
-	if b.From, err = p.zoneNamed(ctx, r, string(ride.StartZoneID)); err != nil {
+	if b.From, err = p.zoneLink(ctx, r, string(ride.StartZoneID)); err != nil {
 		return err
 	}
-	if b.To, err = p.zoneNamed(ctx, r, string(ride.EndZoneID)); err != nil {
+	if b.To, err = p.zoneLink(ctx, r, string(ride.EndZoneID)); err != nil {
 		return err
 	}
 	if err := p.price(ctx, r, ride, &b); err != nil {
@@ -170,7 +170,7 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	if err != nil {
 		return err
 	}
-	b.Plan = named{p.base + "/pricing/" + plan.ID, plan.Name}
+	b.Plan = namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
 	tariff, err := p.Fleet.PlanTariff(ctx, p.DB, r.OrganizationID, plan.ID, *ride.PricingPlanVersion)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, 
 
 // rideEvents are what happened to a ride, and who did it as far as its vehicle
 // tells. stored is the ride as it was read.
-func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fleet.Ride) ([]happening, error) {
+func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fleet.Ride) ([]historyEntry, error) {
 	changes, err := p.Fleet.RideChanges(ctx, p.DB, r.OrganizationID, stored)
 	if err != nil {
 		return nil, err
@@ -220,20 +220,20 @@ func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fl
 		}
 		return ""
 	}
-	var list []happening
-	add := func(h happening) {
+	var list []historyEntry
+	add := func(h historyEntry) {
 		if !h.At.IsZero() {
 			list = append(list, h)
 		}
 	}
-	add(happening{At: r.Time(ride.ReservedAt.Std()), What: "Reserved", By: who("reservation_start")})
-	add(happening{At: r.Time(ride.StartedAt.Std()), What: "Started", By: who("trip_start")})
+	add(historyEntry{At: r.Time(ride.ReservedAt.Std()), What: "Reserved", By: who("reservation_start")})
+	add(historyEntry{At: r.Time(ride.StartedAt.Std()), What: "Started", By: who("trip_start")})
 	for _, c := range changes {
 		if c.Event == "comms_lost" || c.Event == "comms_restored" {
-			add(happening{At: r.Time(c.At.Std()), What: eventWord(c.Event)})
+			add(historyEntry{At: r.Time(c.At.Std()), What: eventLabel(c.Event)})
 		}
 	}
-	end := happening{At: r.Time(ride.EndedAt.Std()), What: "Ended", By: who("trip_end")}
+	end := historyEntry{At: r.Time(ride.EndedAt.Std()), What: "Ended", By: who("trip_end")}
 	if ride.Status == fleet.Cancelled {
 		end.What, end.By = "Cancelled", who("trip_cancel", "reservation_cancel")
 	}
@@ -255,7 +255,7 @@ func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fl
 }
 
 // actor is who did something, as the reader is told.
-func actor(r *web.Request, by fleet.By) string {
+func actor(r *web.Request, by fleet.Actor) string {
 	switch {
 	case by.Type == string(audit.User) && string(by.ID) == r.UserID:
 		return "you"
@@ -268,7 +268,7 @@ func actor(r *web.Request, by fleet.By) string {
 }
 
 // audit returns what the audit log tells of a record, to those who may read it.
-func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited, error) {
+func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]auditRow, error) {
 	if !r.Admin() {
 		return nil, nil
 	}
@@ -276,20 +276,20 @@ func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]audited
 	if err != nil {
 		return nil, err
 	}
-	var list []audited
+	var list []auditRow
 	for _, e := range log.Entries {
 		actor := e.Source.Actor
 		by := cmp.Or(actor.Email, string(actor.Type))
 		if actor.Type == audit.Key {
 			by = "an API key"
 		}
-		list = append(list, audited{r.Time(e.At), auditWord(e.Action), by})
+		list = append(list, auditRow{r.Time(e.At), auditLabel(e.Action), by})
 	}
 	return list, nil
 }
 
-// auditWord says what an entry of the audit log is about.
-func auditWord(a audit.Action) string {
+// auditLabel says what an entry of the audit log is about.
+func auditLabel(a audit.Action) string {
 	switch a {
 	case fleet.RideEndedByOperator:
 		return "Ended by support"
@@ -311,26 +311,26 @@ func auditWord(a audit.Action) string {
 	return string(a)
 }
 
-// areaNamed is a subaccount by its name.
-func (p *pages) areaNamed(ctx context.Context, r *web.Request, id string) (named, error) {
+// subaccountLink is a subaccount by its name.
+func (p *pages) subaccountLink(ctx context.Context, r *web.Request, id string) (namedLink, error) {
 	s, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, id)
-	return named{p.base + "/subaccounts/" + id, s.Name}, err
+	return namedLink{p.base + "/subaccounts/" + id, s.Name}, err
 }
 
-// zoneNamed is a zone by its name, if it is there still.
-func (p *pages) zoneNamed(ctx context.Context, r *web.Request, id string) (named, error) {
+// zoneLink is a zone by its name, if it is there still.
+func (p *pages) zoneLink(ctx context.Context, r *web.Request, id string) (namedLink, error) {
 	if id == "" {
-		return named{}, nil
+		return namedLink{}, nil
 	}
 	z, err := p.Fleet.Zone(ctx, p.DB, r.OrganizationID, id)
 	if problem.Of(err) == problem.NotFound {
-		return named{Name: id + " (deleted)"}, nil
+		return namedLink{Name: id + " (deleted)"}, nil
 	}
-	return named{p.base + "/zones/" + id, z.Name}, err
+	return namedLink{p.base + "/zones/" + id, z.Name}, err
 }
 
-// moveRide pauses, resumes or starts a ride: what needs no more than a button.
-func (p *pages) moveRide(w http.ResponseWriter, r *web.Request) error {
+// setRideStatus pauses, resumes or starts a ride: what needs no more than a button.
+func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
 		return nil
@@ -402,8 +402,8 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
-		c := fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of(fleet.Text(t.text("end_reason"))), AcceptOutOfZoneFee: optional.Of(t.on("accept_out_of_zone_fee"))}
+		t := &formInput{Values: values}
+		c := fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of(fleet.NullString(t.text("end_reason"))), AcceptOutOfZoneFee: optional.Of(t.on("accept_out_of_zone_fee"))}
 		if n := t.optional("distance_meters"); n != nil {
 			c.DistanceMeters = optional.Of(*n)
 		}
@@ -455,7 +455,7 @@ func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		fields.Fill(values)
-		err := p.updateRide(r, ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.Text(values.Get("cancel_reason")))})
+		err := p.updateRide(r, ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.NullString(values.Get("cancel_reason")))})
 		if err == nil {
 			return p.Redirect(w, back, web.Notice{Text: "The ride is cancelled."})
 		}
@@ -492,13 +492,13 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		c := fleet.RideChange{PaymentStatus: optional.Of(t.text("payment_status"))}
 		if ride.TripType == fleet.RiderTrip {
 			if n := t.amount("adjustment_amount", currency); n != nil {
 				c.AdjustmentAmount = optional.Of(*n)
 			}
-			c.AdjustmentReason = optional.Of(fleet.Text(t.text("adjustment_reason")))
+			c.AdjustmentReason = optional.Of(fleet.NullString(t.text("adjustment_reason")))
 		}
 		fields.Fill(values)
 		err := t.v.Err()

@@ -56,7 +56,7 @@ var riderStatuses = []web.Option{{Label: "All"}, {Value: "active", Label: "Activ
 // riders lists riders.
 func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	_, area, err := p.areas(ctx, r)
+	_, area, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		{Name: "status", Label: "Status", Type: "select", Options: riderStatuses},
 		{Name: "sort", Label: "Order", Type: "select", Options: []web.Option{{Label: "Newest first"}, {Value: "name", Label: "Name"}, {Value: "-updated_at", Label: "Changed last"}}},
 	}, area...)}
-	f.begin(r)
+	f.parse(r)
 	q := fleet.CustomerQuery{Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage}
 	if status := f.get("status"); status != "" {
 		q.Status = []fleet.CustomerStatus{fleet.CustomerStatus(status)}
@@ -75,15 +75,15 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	if text := f.get("search"); text != "" {
 		riders, next, err = p.searchRiders(ctx, r, text, q)
 	} else {
-		var docs []fleet.Doc
-		if docs, next, err = p.Fleet.FindCustomers(ctx, p.DB, r.OrganizationID, q); err == nil {
+		var docs []fleet.Record
+		if docs, next, err = p.Fleet.ListCustomers(ctx, p.DB, r.OrganizationID, q); err == nil {
 			riders, err = decode[fleet.Customer](docs)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	list := riderList{Filters: f, Topic: p.topic("customer"), Count: found(len(riders), q.After == nil, next, "rider")}
+	list := riderList{Filters: f, Topic: p.topic("customer"), Count: resultCount(len(riders), q.After == nil, next, "rider")}
 	for i := range riders {
 		c := &riders[i]
 		row := riderRow{
@@ -115,7 +115,7 @@ type riderPage struct {
 	Topic   string
 	Path    string
 	Chip    web.Badge
-	Area    named
+	Area    namedLink
 	License string
 	Since   web.Time
 	Last    web.Time
@@ -125,7 +125,7 @@ type riderPage struct {
 	Rides   rideTable
 	All     string
 	Known   []contact
-	Audit   []audited
+	Audit   []auditRow
 	Gone    bool // anonymised
 }
 
@@ -167,10 +167,10 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	if i := slices.IndexFunc(licenses, func(o web.Option) bool { return o.Value == c.LicenseStatus }); i >= 0 {
 		b.License = licenses[i].Label
 	}
-	if b.Area, err = p.areaNamed(ctx, r, c.SubaccountID); err != nil {
+	if b.Area, err = p.subaccountLink(ctx, r, c.SubaccountID); err != nil {
 		return err
 	}
-	docs, more, err := p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: spendOf})
+	docs, more, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: spendOf})
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	b.Spent, b.Of = together(rides), counted(int64(len(rides)), "ride")
+	b.Spent, b.Of = commonSubaccount(rides), pluralize(int64(len(rides)), "ride")
 	if more != nil {
 		b.Of = "the last " + b.Of
 	}
@@ -272,10 +272,10 @@ func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		n := fleet.NewCustomer{
-			SubaccountID: t.text("subaccount_id"), Name: fleet.Text(t.text("name")), Email: fleet.Text(t.text("email")), Phone: fleet.Text(t.text("phone")), Language: fleet.Text(t.text("language")),
-			BirthDate: fleet.Text(t.text("birth_date")), LicenseStatus: t.text("driver_license_status"), MarketingConsent: t.on("marketing_consent"), ExternalID: fleet.Text(t.text("external_id")),
+			SubaccountID: t.text("subaccount_id"), Name: fleet.NullString(t.text("name")), Email: fleet.NullString(t.text("email")), Phone: fleet.NullString(t.text("phone")), Language: fleet.NullString(t.text("language")),
+			BirthDate: fleet.NullString(t.text("birth_date")), LicenseStatus: t.text("driver_license_status"), MarketingConsent: t.on("marketing_consent"), ExternalID: fleet.NullString(t.text("external_id")),
 			Metadata: t.metadata("metadata"),
 		}
 		var c fleet.Customer
@@ -325,8 +325,8 @@ func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
-		text := func(name string) optional.Value[fleet.Text] { return optional.Of(fleet.Text(t.text(name))) }
+		t := &formInput{Values: values}
+		text := func(name string) optional.Value[fleet.NullString] { return optional.Of(fleet.NullString(t.text(name))) }
 		change := fleet.CustomerChange{
 			Name: text("name"), Email: text("email"), Phone: text("phone"), Language: text("language"), BirthDate: text("birth_date"), ExternalID: text("external_id"),
 			LicenseStatus: optional.Of(t.text("driver_license_status")), MarketingConsent: optional.Of(t.on("marketing_consent")), Metadata: optional.Of(t.metadata("metadata")),
@@ -355,11 +355,11 @@ func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.Text(values.Get("block_reason")))}, "The rider is blocked."
+		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.NullString(values.Get("block_reason")))}, "The rider is blocked."
 		if values.Get("status") == string(fleet.CustomerActive) {
 			change, text = fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive)}, "The rider may ride again."
 		}
-		saved, err := p.change(r, fields, &typed{Values: values}, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
+		saved, err := p.change(r, fields, &formInput{Values: values}, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
 		if err != nil {
 			return err
 		}
@@ -378,7 +378,7 @@ func (p *pages) anonymiseRider(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	yes, err := p.sure(w, r, p.page(r, "/riders", "Anonymise "+riderName(&c), nil), web.Confirm{
+	yes, err := p.confirmed(w, r, p.page(r, "/riders", "Anonymise "+riderName(&c), nil), web.Confirm{
 		Text: "Name, addresses, birth date, external id and metadata go for good. The rides stay, as those of somebody unknown.",
 		Type: "anonymise", Label: "Anonymise", Cancel: p.base + "/riders/" + c.ID,
 	})

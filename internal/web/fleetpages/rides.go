@@ -20,9 +20,9 @@ type rideRow struct {
 	Status   web.Badge
 	Trip     string // empty for a rider's
 	At       web.Time
-	Rider    named
-	Vehicle  named
-	Lasted   lasted
+	Rider    namedLink
+	Vehicle  namedLink
+	Lasted   rideDuration
 	Distance string
 	Total    string
 	Payment  web.Badge
@@ -34,18 +34,18 @@ type rideTable struct {
 	Riders, Vehicles bool // whose and which are columns
 }
 
-// lasted is how long something took, or takes so far. Its template is "lasted".
-type lasted struct {
+// rideDuration is how long something took, or takes so far. Its template is "lasted".
+type rideDuration struct {
 	Seconds int64
 	Goes    bool // it goes on: ticking.js counts it
 	Text    string
 }
 
-func lastedBy(r *fleet.Ride) lasted {
+func durationOf(r *fleet.Ride) rideDuration {
 	if r.Status == fleet.Reserved || r.StartedAt.Std().IsZero() {
-		return lasted{}
+		return rideDuration{}
 	}
-	return lasted{r.DurationSeconds, r.Status.Open(), span(r.DurationSeconds)}
+	return rideDuration{r.DurationSeconds, r.Status.Open(), formatDuration(r.DurationSeconds)}
 }
 
 // paymentChip says what became of what a ride costs.
@@ -103,7 +103,7 @@ var paymentStatuses = []web.Option{
 // rides lists rides.
 func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	subs, area, err := p.areas(ctx, r)
+	subs, area, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -118,17 +118,17 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 		{Name: "most", Label: "At most", Type: "text", Mode: "decimal"},
 		{Name: "sort", Label: "Order", Type: "select", Options: rideOrders},
 	}, area...)}
-	f.begin(r)
+	f.parse(r)
 	list := rideList{Topic: p.topic("ride")}
 	query, none, err := p.rideQuery(ctx, r, &f, subs)
 	if err != nil {
 		return err
 	}
-	var docs []fleet.Doc
+	var docs []fleet.Record
 	var next *fleet.Cursor
 	if f.ok() && !none {
 		query.After, query.Limit = after(r), perPage
-		if docs, next, err = p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, query); err != nil {
+		if docs, next, err = p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, query); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	if list.Table, err = p.rideTable(ctx, r, rides); err != nil {
 		return err
 	}
-	list.Count, list.Sum = found(len(rides), query.After == nil, next, "ride"), together(rides)
+	list.Count, list.Sum = resultCount(len(rides), query.After == nil, next, "ride"), commonSubaccount(rides)
 	if list.Pager, err = pager(r, next); err != nil {
 		return err
 	}
@@ -168,9 +168,9 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 	if code := f.get("vehicle"); strings.HasPrefix(code, "veh_") {
 		q.VehicleID = []string{code} // of one that may be deleted
 	} else if code != "" {
-		vehicles, _, err := p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
+		vehicles, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
 		if problem.Of(err) == problem.Invalid || err == nil && len(vehicles) == 0 {
-			f.wrong("vehicle", "No vehicle has this code.")
+			f.fail("vehicle", "No vehicle has this code.")
 			return q, true, nil
 		}
 		if err != nil {
@@ -187,7 +187,7 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 			q.CustomerID = append(q.CustomerID, c.ID)
 		}
 		if len(riders) == 0 {
-			f.wrong("rider", "Nobody is found by this.")
+			f.fail("rider", "Nobody is found by this.")
 			return q, true, nil
 		}
 	}
@@ -209,12 +209,12 @@ func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 		}
 	}
 	if several {
-		f.wrong(name, "Choose an area too: amounts are in its currency.")
+		f.fail(name, "Choose an area too: amounts are in its currency.")
 		return nil
 	}
 	amount, ok := parseAmount(text, currency)
 	if !ok {
-		f.wrong(name, "This is no amount such as "+plain(150, currency)+".")
+		f.fail(name, "This is no amount such as "+plain(150, currency)+".")
 		return nil
 	}
 	return &amount
@@ -222,7 +222,7 @@ func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 
 // rideTable are rides as they stand in a list, with the names of who and what.
 func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Ride) (rideTable, error) {
-	riders, vehicles, err := p.partiesOf(ctx, r, rides)
+	riders, vehicles, err := p.rideLinks(ctx, r, rides)
 	if err != nil {
 		return rideTable{}, err
 	}
@@ -231,10 +231,10 @@ func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Rid
 		ride := &rides[i]
 		row := rideRow{
 			ID: ride.ID, Path: p.base + "/rides/" + ride.ID, Status: rideChip(ride.Status), At: r.Time(ride.CreatedAt.Std()),
-			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: lastedBy(ride), Payment: paymentChip(ride.PaymentStatus),
+			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: durationOf(ride), Payment: paymentChip(ride.PaymentStatus),
 		}
 		if ride.TripType != fleet.RiderTrip {
-			row.Trip = tripWord(ride.TripType)
+			row.Trip = tripTypeLabel(ride.TripType)
 		}
 		if ride.DistanceMeters != nil {
 			row.Distance = distance(*ride.DistanceMeters)
@@ -247,8 +247,8 @@ func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Rid
 	return rideTable{rows, true, true}, nil
 }
 
-// tripWord says what a trip is for.
-func tripWord(t fleet.TripType) string {
+// tripTypeLabel says what a trip is for.
+func tripTypeLabel(t fleet.TripType) string {
 	switch t {
 	case fleet.RebalanceTrip:
 		return "Rebalancing"
@@ -258,17 +258,17 @@ func tripWord(t fleet.TripType) string {
 	return "Rider's trip"
 }
 
-// partiesOf names the riders and the vehicles of rides, by id.
-func (p *pages) partiesOf(ctx context.Context, r *web.Request, rides []fleet.Ride) (riders, vehicles map[string]named, err error) {
-	riders, vehicles = map[string]named{}, map[string]named{}
+// rideLinks names the riders and the vehicles of rides, by id.
+func (p *pages) rideLinks(ctx context.Context, r *web.Request, rides []fleet.Ride) (riders, vehicles map[string]namedLink, err error) {
+	riders, vehicles = map[string]namedLink{}, map[string]namedLink{}
 	var customerIDs, vehicleIDs []string
 	for _, ride := range rides {
 		if id := string(ride.CustomerID); id != "" && riders[id].Name == "" {
-			riders[id] = named{Name: id}
+			riders[id] = namedLink{Name: id}
 			customerIDs = append(customerIDs, id)
 		}
 		if id := ride.VehicleID; vehicles[id].Name == "" {
-			vehicles[id] = named{Name: id}
+			vehicles[id] = namedLink{Name: id}
 			vehicleIDs = append(vehicleIDs, id)
 		}
 	}
@@ -282,7 +282,7 @@ func (p *pages) partiesOf(ctx context.Context, r *web.Request, rides []fleet.Rid
 			return nil, nil, err
 		}
 		for i := range list {
-			riders[list[i].ID] = named{p.base + "/riders/" + list[i].ID, riderName(&list[i])}
+			riders[list[i].ID] = namedLink{p.base + "/riders/" + list[i].ID, riderName(&list[i])}
 		}
 	}
 	if len(vehicleIDs) > 0 {
@@ -297,7 +297,7 @@ func (p *pages) partiesOf(ctx context.Context, r *web.Request, rides []fleet.Rid
 			if err := json.Unmarshal(d.JSON, &v); err != nil {
 				return nil, nil, fmt.Errorf("read the code of a vehicle: %w", err)
 			}
-			vehicles[d.ID] = named{p.base + "/vehicles/" + d.ID, v.Code}
+			vehicles[d.ID] = namedLink{p.base + "/vehicles/" + d.ID, v.Code}
 		}
 	}
 	for _, id := range vehicleIDs {
@@ -306,7 +306,7 @@ func (p *pages) partiesOf(ctx context.Context, r *web.Request, rides []fleet.Rid
 		}
 		code, _, err := p.Fleet.DeletedVehicle(ctx, p.DB, r.OrganizationID, id)
 		if err == nil {
-			vehicles[id] = named{Name: code + " (deleted)"}
+			vehicles[id] = namedLink{Name: code + " (deleted)"}
 		} else if problem.Of(err) != problem.NotFound {
 			return nil, nil, err
 		}
@@ -329,8 +329,8 @@ func riderName(c *fleet.Customer) string {
 	return "Rider without a name"
 }
 
-// together says what rides cost in all, by currencies; nothing when none costs any.
-func together(rides []fleet.Ride) string {
+// commonSubaccount says what rides cost in all, by currencies; nothing when none costs any.
+func commonSubaccount(rides []fleet.Ride) string {
 	var currencies []string
 	sums := map[string]int64{}
 	for _, ride := range rides {
@@ -355,7 +355,7 @@ func together(rides []fleet.Ride) string {
 // a telephone number, the id elsewhere, or how the name begins.
 func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
 	find := func(q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
-		docs, next, err := p.Fleet.FindCustomers(ctx, p.DB, r.OrganizationID, q)
+		docs, next, err := p.Fleet.ListCustomers(ctx, p.DB, r.OrganizationID, q)
 		if problem.Of(err) == problem.Invalid { // nobody has such a thing
 			return nil, nil, nil
 		}

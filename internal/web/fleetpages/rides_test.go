@@ -48,7 +48,7 @@ func furnish(y *yard) *lot {
 			return err
 		}
 		l.sub, err = l.UpdateSubaccount(ctx, tx, l.organization.ID, sub, fleet.SubaccountChange{
-			DefaultPricingPlanID: optional.Of(fleet.Text(p.ID)), Currency: optional.Value[string]{},
+			DefaultPricingPlanID: optional.Of(fleet.NullString(p.ID)), Currency: optional.Value[string]{},
 			VehicleTypes: optional.Of([]fleet.VehicleType{{Name: "Scooter " + hostile, FormFactor: "scooter_standing", PropulsionType: "electric", MaxRangeMeters: new(int64(45_000)), ReservationMinutes: 15}}),
 		})
 		return err
@@ -64,7 +64,7 @@ func (l *lot) vehicle() (v fleet.Vehicle) {
 		v, err = l.CreateVehicle(ctx, tx, l.organization.ID, fleet.NewVehicle{
 			SubaccountID: l.sub.ID, Code: "B-" + string(rune('A'+l.vehicles)), VehicleTypeID: l.scooter, State: fleet.Available,
 			Location: &fleet.Position{Lat: 52.52, Lng: 13.405}, BatteryPercent: new(int64(80)), VIN: hostile,
-		}, fleet.By{Type: "user", ID: "somebody"})
+		}, fleet.Actor{Type: "user", ID: "somebody"})
 		return err
 	})
 	return v
@@ -76,7 +76,7 @@ func (l *lot) rider() (c fleet.Customer) {
 	n := string(rune('0' + l.riders))
 	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
 		c, err = l.CreateCustomer(ctx, tx, l.organization.ID, fleet.NewCustomer{
-			SubaccountID: l.sub.ID, Name: fleet.Text("Zoë " + n + " <b>" + strings.Repeat("long", 40)), Email: fleet.Text("Zoe" + n + "@example.com"), Phone: fleet.Text("+493090182" + n + "0"),
+			SubaccountID: l.sub.ID, Name: fleet.NullString("Zoë " + n + " <b>" + strings.Repeat("long", 40)), Email: fleet.NullString("Zoe" + n + "@example.com"), Phone: fleet.NullString("+493090182" + n + "0"),
 		})
 		return err
 	})
@@ -92,11 +92,11 @@ func (l *lot) ride(status fleet.RideStatus) (ride fleet.Ride) {
 		if status == fleet.Reserved {
 			first = status
 		}
-		ride, err = l.StartRide(ctx, tx, l.organization.ID, fleet.NewRide{Status: first, VehicleID: fleet.Text(v.ID), CustomerID: fleet.Text(c.ID), Metadata: map[string]string{"note": hostile}}, fleet.By{Type: "key", ID: "key_1"})
+		ride, err = l.StartRide(ctx, tx, l.organization.ID, fleet.NewRide{Status: first, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), Metadata: map[string]string{"note": hostile}}, fleet.Actor{Type: "key", ID: "key_1"})
 		if err != nil || status == first {
 			return err
 		}
-		ride, err = l.UpdateRide(ctx, tx, l.organization.ID, ride, fleet.RideChange{Status: optional.Of(status)}, fleet.By{Type: "key", ID: "key_1"})
+		ride, err = l.UpdateRide(ctx, tx, l.organization.ID, ride, fleet.RideChange{Status: optional.Of(status)}, fleet.Actor{Type: "key", ID: "key_1"})
 		return err
 	})
 	return ride

@@ -114,7 +114,7 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 	box := fleet.Box{}
 	box.MaxLat, box.MinLng = degrees(left, top)
 	box.MinLat, box.MaxLng = degrees(left+smallWidth/scale, top+smallHeight/scale)
-	docs, _, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: []string{subaccountID}, Box: &box, Limit: smallZones})
+	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: []string{subaccountID}, Box: &box, Limit: smallZones})
 	if err != nil {
 		return nil, err
 	}

@@ -28,12 +28,12 @@ type subaccountRow struct {
 	*fleet.Subaccount
 	Path   string
 	Status web.Badge
-	Plan   named
+	Plan   namedLink
 	Types  int
 	Feed   web.Badge
 }
 
-func areaChip(status string) web.Badge {
+func subaccountChip(status string) web.Badge {
 	if status == "active" {
 		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 	}
@@ -60,7 +60,7 @@ func (p *pages) subaccounts(w http.ResponseWriter, r *web.Request) error {
 	var list subaccountList
 	for i := range subs {
 		s := &subs[i]
-		list.Rows = append(list.Rows, subaccountRow{s, p.base + "/subaccounts/" + s.ID, areaChip(s.Status), p.planIn(plans, s.DefaultPricingPlanID), len(s.VehicleTypes), feedChip(s.GBFS.Enabled)})
+		list.Rows = append(list.Rows, subaccountRow{s, p.base + "/subaccounts/" + s.ID, subaccountChip(s.Status), p.planLinkIn(plans, s.DefaultPricingPlanID), len(s.VehicleTypes), feedChip(s.GBFS.Enabled)})
 	}
 	if r.Admin() {
 		list.New = p.base + "/subaccounts/new"
@@ -68,14 +68,14 @@ func (p *pages) subaccounts(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "subaccounts", p.page(r, "/subaccounts", "Subaccounts", list))
 }
 
-// planIn is a plan by its name, for who has all of them.
-func (p *pages) planIn(plans []fleet.Plan, id fleet.Text) named {
+// planLinkIn is a plan by its name, for who has all of them.
+func (p *pages) planLinkIn(plans []fleet.Plan, id fleet.NullString) namedLink {
 	for _, plan := range plans {
 		if plan.ID == string(id) {
-			return named{p.base + "/pricing/" + plan.ID, plan.Name}
+			return namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
 		}
 	}
-	return named{Name: string(id)}
+	return namedLink{Name: string(id)}
 }
 
 // subaccountPage is the body of the page of a subaccount.
@@ -83,7 +83,7 @@ type subaccountPage struct {
 	*fleet.Subaccount
 	Path  string
 	Chip  web.Badge
-	Plan  named
+	Plan  namedLink
 	Types []typeRow
 	Rules []string
 	Open  bool // without rules and zones, rides start and end anywhere
@@ -91,7 +91,7 @@ type subaccountPage struct {
 	Feed  string // where the public feed is; empty: nowhere
 	Shown web.Badge
 	Edit  bool
-	Audit []audited
+	Audit []auditRow
 }
 
 // typeRow is a vehicle type.
@@ -100,7 +100,7 @@ type typeRow struct {
 	Path  string
 	Form  string
 	Range string
-	Plan  named
+	Plan  namedLink
 	Rules string // what it takes to ride one
 }
 
@@ -123,17 +123,17 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := subaccountPage{
-		Subaccount: &s, Path: p.base + "/subaccounts/" + s.ID, Chip: areaChip(s.Status), Plan: p.planIn(plans, s.DefaultPricingPlanID), Shown: feedChip(s.GBFS.Enabled), Edit: r.Admin(),
+		Subaccount: &s, Path: p.base + "/subaccounts/" + s.ID, Chip: subaccountChip(s.Status), Plan: p.planLinkIn(plans, s.DefaultPricingPlanID), Shown: feedChip(s.GBFS.Enabled), Edit: r.Admin(),
 	}
 	for i := range s.VehicleTypes {
 		t := &s.VehicleTypes[i]
-		row := typeRow{VehicleType: t, Path: b.Path + "/types/" + t.ID, Form: word(t.FormFactor) + ", " + strings.ToLower(word(t.PropulsionType)), Plan: p.planIn(plans, t.DefaultPricingPlanID)}
+		row := typeRow{VehicleType: t, Path: b.Path + "/types/" + t.ID, Form: label(t.FormFactor) + ", " + strings.ToLower(label(t.PropulsionType)), Plan: p.planLinkIn(plans, t.DefaultPricingPlanID)}
 		if t.MaxRangeMeters != nil {
 			row.Range = distance(*t.MaxRangeMeters)
 		}
 		var rules []string
 		if t.ReservationMinutes > 0 {
-			rules = append(rules, "reserved for up to "+counted(t.ReservationMinutes, "minute"))
+			rules = append(rules, "reserved for up to "+pluralize(t.ReservationMinutes, "minute"))
 		}
 		if t.MinAge > 0 {
 			rules = append(rules, "from "+number(t.MinAge)+" years")
@@ -145,7 +145,7 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 		b.Types = append(b.Types, row)
 	}
 	for _, rule := range s.GlobalRules {
-		b.Rules = append(b.Rules, ruleWords(rule, &s))
+		b.Rules = append(b.Rules, ruleLabel(rule, &s))
 	}
 	for i := range s.Alerts {
 		a := &s.Alerts[i]
@@ -160,11 +160,11 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "subaccount", p.page(r, "/subaccounts", s.Name, b))
 }
 
-// word is a value of an enumeration as people read it: "Scooter standing".
-func word(value string) string { return capital(strings.ReplaceAll(value, "_", " ")) }
+// label is a value of an enumeration as people read it: "Scooter standing".
+func label(value string) string { return capitalize(strings.ReplaceAll(value, "_", " ")) }
 
-// ruleWords says what a rule allows, and whom.
-func ruleWords(rule fleet.Rule, s *fleet.Subaccount) string {
+// ruleLabel says what a rule allows, and whom.
+func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
 	may := func(yes bool, what string) string {
 		if yes {
 			return what
@@ -194,11 +194,11 @@ func (p *pages) newSubaccount(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		var s fleet.Subaccount
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
 			s, err = p.Fleet.CreateSubaccount(ctx, tx, r.OrganizationID, fleet.NewSubaccount{
-				Name: t.text("name"), ExternalID: fleet.Text(t.text("external_id")), TimeZone: t.text("timezone"), Currency: strings.ToUpper(t.text("currency")), CountryCode: fleet.Text(strings.ToUpper(t.text("country_code"))),
+				Name: t.text("name"), ExternalID: fleet.NullString(t.text("external_id")), TimeZone: t.text("timezone"), Currency: strings.ToUpper(t.text("currency")), CountryCode: fleet.NullString(strings.ToUpper(t.text("country_code"))),
 			})
 			return err
 		})
@@ -226,7 +226,7 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 
 // changeSubaccount changes a subaccount in a transaction. Issues below a path are
 // about the fields themselves.
-func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *typed, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
+func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		before, err := p.Fleet.LockSubaccount(ctx, tx, r.OrganizationID, id)
 		if err != nil {
@@ -271,12 +271,12 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
-		text := func(name string) fleet.Text { return fleet.Text(t.text(name)) }
+		t := &formInput{Values: values}
+		text := func(name string) fleet.NullString { return fleet.NullString(t.text(name)) }
 		saved, err := p.changeSubaccount(r, fields, t, s.ID, "", func(*fleet.Subaccount) fleet.SubaccountChange {
 			return fleet.SubaccountChange{
 				Name: optional.Of(t.text("name")), TimeZone: optional.Of(t.text("timezone")), Currency: optional.Of(strings.ToUpper(t.text("currency"))),
-				CountryCode: optional.Of(fleet.Text(strings.ToUpper(t.text("country_code")))), DefaultPricingPlanID: optional.Of(text("default_pricing_plan_id")),
+				CountryCode: optional.Of(fleet.NullString(strings.ToUpper(t.text("country_code")))), DefaultPricingPlanID: optional.Of(text("default_pricing_plan_id")),
 				Status: optional.Of(t.text("status")), ExternalID: optional.Of(text("external_id")),
 				GBFS: optional.Of(fleet.GBFS{
 					Enabled: t.on("gbfs.enabled"), SystemID: text("gbfs.system_id"), OpeningHours: text("gbfs.opening_hours"), ContactEmail: text("gbfs.feed_contact_email"),
@@ -297,7 +297,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 }
 
 // planField chooses one of the plans of a subaccount.
-func planField(name, label, none string, plans []fleet.Plan, subaccountID string, id fleet.Text) web.Field {
+func planField(name, label, none string, plans []fleet.Plan, subaccountID string, id fleet.NullString) web.Field {
 	own := slices.DeleteFunc(slices.Clone(plans), func(plan fleet.Plan) bool { return plan.SubaccountID != subaccountID })
 	return web.Field{Name: name, Label: label, Type: "select", Optional: true, Value: string(id), Options: options(own, none, func(plan fleet.Plan) web.Option { return web.Option{Value: plan.ID, Label: plan.Name} })}
 }
@@ -308,9 +308,9 @@ var (
 	propulsionTypes = []string{"electric", "electric_assist", "human", "combustion", "combustion_diesel", "hybrid", "plug_in_hybrid", "hydrogen_fuel_cell"}
 )
 
-// wordOptions are choices of an enumeration.
-func wordOptions(values []string) []web.Option {
-	return options(values, "", func(v string) web.Option { return web.Option{Value: v, Label: word(v)} })
+// labelOptions are choices of an enumeration.
+func labelOptions(values []string) []web.Option {
+	return options(values, "", func(v string) web.Option { return web.Option{Value: v, Label: label(v)} })
 }
 
 // vehicleType makes a vehicle type of a subaccount, or changes one.
@@ -335,26 +335,26 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 	fields := web.Fields{{Name: "name", Label: "Name", Type: "text", Most: 256, Value: kind.Name}}
 	if id == "" {
 		fields = append(fields,
-			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: wordOptions(formFactors), Help: "This never changes."},
-			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: wordOptions(propulsionTypes), Help: "Nor does this."})
+			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: labelOptions(formFactors), Help: "This never changes."},
+			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: labelOptions(propulsionTypes), Help: "Nor does this."})
 	}
 	fields = append(fields,
 		planField("default_pricing_plan_id", "Pricing plan", "That of the area", plans, s.ID, kind.DefaultPricingPlanID),
-		web.Field{Name: "max_range_meters", Label: "Range when full, in meters", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.MaxRangeMeters), Help: "Needed with a motor."},
-		web.Field{Name: "reservation_minutes", Label: "Can be reserved for, in minutes", Type: "text", Mode: "numeric", Value: whole(&kind.ReservationMinutes), Help: "0: not at all."},
-		web.Field{Name: "min_age", Label: "Riders must be, in years", Type: "text", Mode: "numeric", Value: whole(&kind.MinAge), Help: "0: any age."},
+		web.Field{Name: "max_range_meters", Label: "Range when full, in meters", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxRangeMeters), Help: "Needed with a motor."},
+		web.Field{Name: "reservation_minutes", Label: "Can be reserved for, in minutes", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.ReservationMinutes), Help: "0: not at all."},
+		web.Field{Name: "min_age", Label: "Riders must be, in years", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.MinAge), Help: "0: any age."},
 		web.Field{Name: "license_required", Label: "Riders need a verified driver's license", Type: "checkbox", Optional: true, Value: checked(kind.LicenseRequired)},
-		web.Field{Name: "max_permitted_speed_kph", Label: "Fastest, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.MaxPermittedSpeed)},
-		web.Field{Name: "rider_capacity", Label: "People on it", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.RiderCapacity)},
-		web.Field{Name: "wheel_count", Label: "Wheels", Type: "text", Mode: "numeric", Optional: true, Value: whole(kind.WheelCount)})
+		web.Field{Name: "max_permitted_speed_kph", Label: "Fastest, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxPermittedSpeed)},
+		web.Field{Name: "rider_capacity", Label: "People on it", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.RiderCapacity)},
+		web.Field{Name: "wheel_count", Label: "Wheels", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.WheelCount)})
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		n := fleet.VehicleType{
-			ID: id, Name: t.text("name"), FormFactor: kind.FormFactor, PropulsionType: kind.PropulsionType, DefaultPricingPlanID: fleet.Text(t.text("default_pricing_plan_id")),
+			ID: id, Name: t.text("name"), FormFactor: kind.FormFactor, PropulsionType: kind.PropulsionType, DefaultPricingPlanID: fleet.NullString(t.text("default_pricing_plan_id")),
 			MaxRangeMeters: t.optional("max_range_meters"), ReservationMinutes: t.integer("reservation_minutes"), MinAge: t.integer("min_age"), LicenseRequired: t.on("license_required"),
 			MaxPermittedSpeed: t.optional("max_permitted_speed_kph"), RiderCapacity: t.optional("rider_capacity"), WheelCount: t.optional("wheel_count"),
 		}
@@ -362,7 +362,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 			n.FormFactor, n.PropulsionType = t.text("form_factor"), t.text("propulsion_type")
 		}
 		saved, err := p.changeSubaccount(r, fields, t, s.ID, "vehicle_types."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
-			return fleet.SubaccountChange{VehicleTypes: optional.Of(put(now.VehicleTypes, n, func(t fleet.VehicleType) bool { return t.ID == id }))}
+			return fleet.SubaccountChange{VehicleTypes: optional.Of(replaceOrAppend(now.VehicleTypes, n, func(t fleet.VehicleType) bool { return t.ID == id }))}
 		})
 		if err != nil {
 			return err
@@ -376,7 +376,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 
 // deleteType takes a vehicle type away that nothing uses.
 func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
-	return p.dropFrom(w, r, "vehicle type", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
+	return p.removeFromSubaccount(w, r, "vehicle type", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
 		i := slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == r.PathValue("type") })
 		if i < 0 {
 			return "", fleet.SubaccountChange{}
@@ -386,8 +386,8 @@ func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// put returns a list with v in the place of what it replaces, or at the end.
-func put[E any](list []E, v E, replaced func(E) bool) []E {
+// replaceOrAppend returns a list with v in the place of what it replaces, or at the end.
+func replaceOrAppend[E any](list []E, v E, replaced func(E) bool) []E {
 	list = slices.Clone(list)
 	if i := slices.IndexFunc(list, replaced); i >= 0 {
 		list[i] = v
@@ -396,9 +396,9 @@ func put[E any](list []E, v E, replaced func(E) bool) []E {
 	return append(list, v)
 }
 
-// dropFrom asks before something is taken out of a list of a subaccount. drop
+// removeFromSubaccount asks before something is taken out of a list of a subaccount. drop
 // returns its name, empty when it is not there, and what then changes.
-func (p *pages) dropFrom(w http.ResponseWriter, r *web.Request, what string, drop func(s *fleet.Subaccount) (string, fleet.SubaccountChange)) error {
+func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what string, drop func(s *fleet.Subaccount) (string, fleet.SubaccountChange)) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
 		return err
@@ -408,13 +408,13 @@ func (p *pages) dropFrom(w http.ResponseWriter, r *web.Request, what string, dro
 		return problem.New(problem.NotFound, "there is no such %s", what)
 	}
 	back := p.base + "/subaccounts/" + s.ID
-	yes, err := p.sure(w, r, p.page(r, "/subaccounts", "Delete the "+what+" "+name, nil), web.Confirm{
+	yes, err := p.confirmed(w, r, p.page(r, "/subaccounts", "Delete the "+what+" "+name, nil), web.Confirm{
 		Text: "It goes for good, unless something uses it.", Label: "Delete the " + what, Cancel: back,
 	})
 	if err != nil || !yes {
 		return err
 	}
-	_, err = p.changeSubaccount(r, nil, &typed{}, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
+	_, err = p.changeSubaccount(r, nil, &formInput{}, s.ID, "", func(now *fleet.Subaccount) fleet.SubaccountChange {
 		_, change := drop(now)
 		return change
 	})
@@ -453,13 +453,13 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		n := fleet.Alert{
-			ID: id, Type: t.text("type"), Summary: t.text("summary"), Description: fleet.Text(t.text("description")), URL: fleet.Text(t.text("url")),
+			ID: id, Type: t.text("type"), Summary: t.text("summary"), Description: fleet.NullString(t.text("description")), URL: fleet.NullString(t.text("url")),
 			StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone),
 		}
 		saved, err := p.changeSubaccount(r, fields, t, s.ID, "alerts."+strconv.Itoa(at), func(now *fleet.Subaccount) fleet.SubaccountChange {
-			return fleet.SubaccountChange{Alerts: optional.Of(put(now.Alerts, n, func(a fleet.Alert) bool { return a.ID == id }))}
+			return fleet.SubaccountChange{Alerts: optional.Of(replaceOrAppend(now.Alerts, n, func(a fleet.Alert) bool { return a.ID == id }))}
 		})
 		if err != nil {
 			return err
@@ -473,7 +473,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 
 // deleteAlert takes an alert away.
 func (p *pages) deleteAlert(w http.ResponseWriter, r *web.Request) error {
-	return p.dropFrom(w, r, "alert", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
+	return p.removeFromSubaccount(w, r, "alert", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
 		i := slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == r.PathValue("alert") })
 		if i < 0 {
 			return "", fleet.SubaccountChange{}
@@ -491,7 +491,7 @@ func localTime(t rfc3339.Time, zone *time.Location) string {
 }
 
 // moment reads a time in a zone; the zero one when nothing was typed.
-func (t *typed) moment(name string, zone *time.Location) rfc3339.Time {
+func (t *formInput) moment(name string, zone *time.Location) rfc3339.Time {
 	text := t.text(name)
 	if text == "" {
 		return rfc3339.Time{}
@@ -518,7 +518,7 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		list := []fleet.Rule{}
 		for i := range len(s.GlobalRules) + 1 {
 			at := "global_rules." + strconv.Itoa(i) + "."
@@ -577,7 +577,7 @@ func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
 			web.Field{Name: at + "ride_start_allowed", Label: "Rides may start", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
 			web.Field{Name: at + "ride_end_allowed", Label: "Rides may end", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
 			web.Field{Name: at + "ride_through_allowed", Label: "Rides may pass through", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
-			web.Field{Name: at + "maximum_speed_kph", Label: "At up to, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: whole(rule.MaximumSpeed)})
+			web.Field{Name: at + "maximum_speed_kph", Label: "At up to, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)})
 		legend := "Rule " + strconv.Itoa(i+1)
 		if i == len(rules) {
 			legend = "One more rule"

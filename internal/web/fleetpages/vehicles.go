@@ -69,7 +69,7 @@ var vehicleOrders = []web.Option{
 // vehicles lists vehicles.
 func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	subs, area, err := p.areas(ctx, r)
+	subs, area, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 		{Name: "battery", Label: "Battery at most", Type: "text", Mode: "numeric", Placeholder: "%"},
 		{Name: "sort", Label: "Order", Type: "select", Options: vehicleOrders},
 	}, area...)}
-	f.begin(r)
+	f.parse(r)
 	q := fleet.VehicleQuery{
 		Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage,
 	}
@@ -95,10 +95,10 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 		q.State = []fleet.VehicleState{fleet.VehicleState(state)}
 	}
 	q.BatteryPercent.High = f.integer("battery")
-	var docs []fleet.Doc
+	var docs []fleet.Record
 	var next *fleet.Cursor
 	if f.ok() {
-		docs, next, err = p.Fleet.FindVehicles(ctx, p.DB, r.OrganizationID, q)
+		docs, next, err = p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, q)
 		if problem.Of(err) == problem.Invalid && q.Code != nil { // longer than any code
 			docs, err = nil, nil
 		}
@@ -110,7 +110,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: found(len(vehicles), q.After == nil, next, "vehicle"), Areas: len(subs) > 1}
+	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "vehicle"), Areas: len(subs) > 1}
 	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func typeOptions(subs []fleet.Subaccount) []web.Option {
 
 // zoneOptions are the zones, as far as a person can choose of them.
 func (p *pages) zoneOptions(ctx context.Context, r *web.Request) ([]web.Option, error) {
-	docs, _, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Sort: fleet.Sort{Member: "name"}, Limit: 100})
+	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Sort: fleet.Sort{Member: "name"}, Limit: 100})
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +186,8 @@ type vehiclePage struct {
 	Since   web.Time
 	Why     string // the state is what it is
 	Type    string
-	Area    named
-	Plan    named
+	Area    namedLink
+	Plan    namedLink
 	Level   level
 	Fuel    *level
 	Range   string
@@ -197,7 +197,7 @@ type vehiclePage struct {
 	Map     *smallMap
 	Rides   rideTable
 	All     string // where all rides are
-	Events  []happening
+	Events  []historyEntry
 	Earlier string // where earlier changes are
 	Change  bool   // its state can be changed now
 	Nowhere web.Empty
@@ -223,7 +223,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := vehiclePage{
-		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateChip(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventWord(v.LastEvent),
+		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateChip(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
 		Level: levelOf(&v, &settings), Reports: r.Time(v.LastReportedAt.Std()), All: p.base + "/rides?vehicle=" + v.ID,
 		Nowhere: web.Empty{Text: "Nobody knows where it is."},
 	}
@@ -242,7 +242,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	b.Area = named{p.base + "/subaccounts/" + sub.ID, sub.Name}
+	b.Area = namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name}
 	if _, t := typeOf([]fleet.Subaccount{sub}, v.VehicleTypeID); t != nil {
 		b.Type = t.Name
 	}
@@ -251,7 +251,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		if err != nil {
 			return err
 		}
-		b.Plan = named{p.base + "/pricing/" + plan.ID, plan.Name}
+		b.Plan = namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
 	}
 	if v.CurrentRideID != "" {
 		b.Ride = p.base + "/rides/" + string(v.CurrentRideID)
@@ -261,7 +261,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	if b.Map, err = p.smallMap(ctx, r, v.SubaccountID, "Where the vehicle was heard of last.", spot{v.Location, "at", v.Code}); err != nil {
 		return err
 	}
-	docs, _, err := p.Fleet.FindRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{v.ID}, Limit: 10})
+	docs, _, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{v.ID}, Limit: 10})
 	if err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	for _, c := range changes {
-		h := happening{At: r.Time(c.At.Std()), What: stateChip(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventWord(c.Event))}
+		h := historyEntry{At: r.Time(c.At.Std()), What: stateChip(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventLabel(c.Event))}
 		if c.BatteryPercent != nil {
 			h.Note += ", battery at " + number(*c.BatteryPercent) + "%"
 		}
@@ -324,8 +324,8 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 	head := len(fields)
 	fields = append(fields, positionFields("location", v.Location, "")...)
 	fields = append(fields,
-		web.Field{Name: "battery_percent", Label: "Battery, in percent", Type: "text", Mode: "numeric", Optional: true, Value: whole(v.BatteryPercent)},
-		web.Field{Name: "odometer_meters", Label: "Odometer, in meters", Type: "text", Mode: "numeric", Optional: true, Value: whole(v.OdometerMeters)},
+		web.Field{Name: "battery_percent", Label: "Battery, in percent", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(v.BatteryPercent)},
+		web.Field{Name: "odometer_meters", Label: "Odometer, in meters", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(v.OdometerMeters)},
 		web.Field{Name: "device_id", Label: "Tracker", Type: "text", Optional: true, Most: 128, Value: string(v.DeviceID)},
 		web.Field{Name: "license_plate", Label: "License plate", Type: "text", Optional: true, Most: 32, Value: string(v.LicensePlate)},
 		web.Field{Name: "vin", Label: "VIN", Type: "text", Optional: true, Most: 64, Value: string(v.VIN)},
@@ -344,11 +344,11 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		n := fleet.NewVehicle{
-			Code: t.text("code"), VehicleTypeID: t.text("vehicle_type_id"), PricingPlanID: fleet.Text(t.text("pricing_plan_id")), State: fleet.VehicleState(t.text("state")),
+			Code: t.text("code"), VehicleTypeID: t.text("vehicle_type_id"), PricingPlanID: fleet.NullString(t.text("pricing_plan_id")), State: fleet.VehicleState(t.text("state")),
 			Location: t.position("location"), BatteryPercent: t.optional("battery_percent"), OdometerMeters: t.optional("odometer_meters"),
-			DeviceID: fleet.Text(t.text("device_id")), LicensePlate: fleet.Text(t.text("license_plate")), VIN: fleet.Text(t.text("vin")), ExternalID: fleet.Text(t.text("external_id")),
+			DeviceID: fleet.NullString(t.text("device_id")), LicensePlate: fleet.NullString(t.text("license_plate")), VIN: fleet.NullString(t.text("vin")), ExternalID: fleet.NullString(t.text("external_id")),
 			Metadata: t.metadata("metadata"),
 		}
 		subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
@@ -395,14 +395,14 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		for i := range was {
 			was[i].Value = t.text("was." + was[i].Name)
 		}
 		c := fleet.VehicleChange{
-			Code: optional.Of(t.text("code")), VehicleTypeID: optional.Of(t.text("vehicle_type_id")), PricingPlanID: optional.Of(fleet.Text(t.text("pricing_plan_id"))),
-			DeviceID: optional.Of(fleet.Text(t.text("device_id"))), LicensePlate: optional.Of(fleet.Text(t.text("license_plate"))), VIN: optional.Of(fleet.Text(t.text("vin"))),
-			ExternalID: optional.Of(fleet.Text(t.text("external_id"))), Metadata: optional.Of(t.metadata("metadata")),
+			Code: optional.Of(t.text("code")), VehicleTypeID: optional.Of(t.text("vehicle_type_id")), PricingPlanID: optional.Of(fleet.NullString(t.text("pricing_plan_id"))),
+			DeviceID: optional.Of(fleet.NullString(t.text("device_id"))), LicensePlate: optional.Of(fleet.NullString(t.text("license_plate"))), VIN: optional.Of(fleet.NullString(t.text("vin"))),
+			ExternalID: optional.Of(fleet.NullString(t.text("external_id"))), Metadata: optional.Of(t.metadata("metadata")),
 		}
 		// What trackers report too is only written when it was changed here: the
 		// vehicle may have moved since the page was shown.
@@ -440,25 +440,25 @@ func orNull[T any](value *T) optional.Value[T] {
 	return optional.Of(*value)
 }
 
-// vehicleMoves are what the states of vehicles allow, a choice for each reason.
-func vehicleMoves(s fleet.VehicleState) []web.Option {
+// vehicleTransitions are what the states of vehicles allow, a choice for each reason.
+func vehicleTransitions(s fleet.VehicleState) []web.Option {
 	var list []web.Option
 	for _, next := range s.Next() {
 		for _, event := range s.Events(next) {
-			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: stateChip(next).Text + ": " + strings.ToLower(eventWord(event))})
+			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: stateChip(next).Text + ": " + strings.ToLower(eventLabel(event))})
 		}
 	}
 	return list
 }
 
-// moveVehicle puts a vehicle into another state.
-func (p *pages) moveVehicle(w http.ResponseWriter, r *web.Request) error {
+// setVehicleState puts a vehicle into another state.
+func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 	v, err := p.Fleet.Vehicle(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	back := p.base + "/vehicles/" + v.ID
-	moves := vehicleMoves(v.State)
+	moves := vehicleTransitions(v.State)
 	if len(moves) == 0 || v.CurrentRideID != "" {
 		return problem.New(problem.Conflict, "%s is %s: its ride decides what comes next.", v.Code, strings.ToLower(stateChip(v.State).Text))
 	}
@@ -469,7 +469,7 @@ func (p *pages) moveVehicle(w http.ResponseWriter, r *web.Request) error {
 			return nil
 		}
 		to, event, _ := strings.Cut(values.Get("move"), "/")
-		saved, err := p.change(r, fields, &typed{Values: values}, func(ctx context.Context, tx *db.Tx) error {
+		saved, err := p.change(r, fields, &formInput{Values: values}, func(ctx context.Context, tx *db.Tx) error {
 			now, err := p.Fleet.LockVehicle(ctx, tx, r.OrganizationID, v.ID)
 			if err == nil {
 				_, err = p.Fleet.UpdateVehicle(ctx, tx, r.OrganizationID, now, fleet.VehicleChange{
@@ -496,7 +496,7 @@ func (p *pages) deleteVehicle(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	yes, err := p.sure(w, r, p.page(r, "/vehicles", "Delete "+v.Code, nil), web.Confirm{
+	yes, err := p.confirmed(w, r, p.page(r, "/vehicles", "Delete "+v.Code, nil), web.Confirm{
 		Text: "The vehicle goes, its rides stay. This cannot be undone.", Type: v.Code, Label: "Delete the vehicle", Cancel: p.base + "/vehicles/" + v.ID,
 	})
 	if err != nil || !yes {

@@ -123,11 +123,11 @@ func (l *lot) put(id string, state fleet.VehicleState) {
 			return err
 		}
 		if !slices.Contains(v.State.Next(), state) {
-			if v, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(fleet.Available)}, fleet.By{}); err != nil {
+			if v, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(fleet.Available)}, fleet.Actor{}); err != nil {
 				return err
 			}
 		}
-		_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(state)}, fleet.By{})
+		_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(state)}, fleet.Actor{})
 		return err
 	})
 }
@@ -177,7 +177,7 @@ func TestVehicleForms(t *testing.T) {
 	l.write(func(ctx context.Context, tx *db.Tx) error {
 		v, err := l.LockVehicle(ctx, tx, l.organization.ID, id)
 		if err == nil {
-			_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(49))}, fleet.By{})
+			_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(49))}, fleet.Actor{})
 		}
 		return err
 	})

@@ -39,8 +39,8 @@ func (v view) at(lat, lng float64) (x, y float64) {
 	return mapWidth/2 + dx*v.scale(), mapHeight/2 + (y-v.y)*v.scale()
 }
 
-// moved returns a view some units away, and nearer by some zoom.
-func (v view) moved(dx, dy, nearer float64) view {
+// panned returns a view some units away, and nearer by some zoom.
+func (v view) panned(dx, dy, nearer float64) view {
 	v.x += dx / v.scale()
 	v.y += dy / v.scale()
 	v.zoom += nearer
@@ -85,8 +85,8 @@ func (v view) box() fleet.Box {
 	return b
 }
 
-// put adds the view to the parameters of an address.
-func (v view) put(query url.Values) {
+// writeQuery adds the view to the parameters of an address.
+func (v view) writeQuery(query url.Values) {
 	lat, lng := unmercator(v.x, v.y)
 	query.Set("z", strconv.FormatFloat(math.Round(v.zoom*100)/100, 'f', -1, 64))
 	query.Set("lat", strconv.FormatFloat(math.Round(lat*1e5)/1e5, 'f', -1, 64))
@@ -149,7 +149,7 @@ type outlined struct {
 	} `json:"geometry"`
 }
 
-func readOutlined(d *fleet.Doc) (z outlined, err error) {
+func readOutlined(d *fleet.Record) (z outlined, err error) {
 	if err = json.Unmarshal(d.JSON, &z); err != nil {
 		err = fmt.Errorf("read the shape of a zone: %w", err)
 	}

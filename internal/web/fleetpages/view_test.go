@@ -48,7 +48,7 @@ func TestFit(t *testing.T) {
 			t.Errorf("%s: got box %+v", tt.name, box)
 		}
 		q := url.Values{}
-		v.put(q)
+		v.writeQuery(q)
 		again, ok := viewOf(q)
 		if !ok || math.Abs(again.x-v.x)*v.scale() > 2*math.Exp2(v.zoom-16) || math.Abs(again.zoom-v.zoom) > .01 {
 			t.Errorf("%s: %+v came back as %+v", tt.name, v, again)

@@ -56,7 +56,7 @@ func newYard(t testing.TB) *yard {
 func (e *environment) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	e.tb.Helper()
 	ctx := e.tb.Context()
-	err := e.Ensure(ctx, e.organization)
+	err := e.Provision(ctx, e.organization)
 	if err == nil {
 		err = e.db.Write(ctx, func(tx *db.Tx) error { return fn(ctx, tx) })
 	}
@@ -68,7 +68,7 @@ func (e *environment) write(fn func(ctx context.Context, tx *db.Tx) error) {
 // sole returns the subaccount that production begins with.
 func (e *environment) sole() fleet.Subaccount {
 	e.tb.Helper()
-	if err := e.Ensure(e.tb.Context(), e.organization); err != nil {
+	if err := e.Provision(e.tb.Context(), e.organization); err != nil {
 		e.tb.Fatal(err)
 	}
 	list, err := e.Subaccounts(e.tb.Context(), e.db, e.organization.ID)

@@ -43,7 +43,7 @@ type zoneRow struct {
 
 // zoneChip says what type a zone is of.
 func zoneChip(t fleet.ZoneType) web.Badge {
-	c := web.Badge{Text: zoneWord(t)}
+	c := web.Badge{Text: zoneTypeLabel(t)}
 	switch t {
 	case fleet.Parking:
 		c.Tone = web.Accent
@@ -69,7 +69,7 @@ func forceChip(z *fleet.Zone, now time.Time) web.Badge {
 // zones lists the zones, those that count first first.
 func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	subs, fields, err := p.areas(ctx, r)
+	subs, fields, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	if r.Admin() {
 		b.Empty.Path, b.Empty.Label = p.base+"/zones/new", "Draw the first zone"
 	}
-	b.Filters.begin(r)
+	b.Filters.parse(r)
 	q := fleet.ZoneQuery{Subaccount: b.Filters.list("area"), Sort: fleet.Sort{Member: "priority"}, After: after(r), Limit: perPage}
 	if t := b.Filters.get("type"); t != "" {
 		q.Type = []fleet.ZoneType{fleet.ZoneType(t)}
@@ -92,7 +92,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	if b.Filters.All != "" {
 		b.Empty = web.Empty{Text: "No zone is like that.", Path: b.Filters.All, Label: "Show all"}
 	}
-	docs, next, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, q)
+	docs, next, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, q)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 			Area: nameOf(subs, z.SubaccountID), Force: forceChip(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
 		})
 	}
-	b.Count = found(len(docs), q.After == nil, next, "zone")
+	b.Count = resultCount(len(docs), q.After == nil, next, "zone")
 	if b.Pager, err = pager(r, next); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ type listedZone struct {
 	Geometry json.RawMessage `json:"geometry"`
 }
 
-func zoneOf(d *fleet.Doc) (z listedZone, err error) {
+func zoneOf(d *fleet.Record) (z listedZone, err error) {
 	if err = json.Unmarshal(d.JSON, &z); err != nil {
 		err = fmt.Errorf("read a zone of a list: %w", err)
 	}
@@ -150,7 +150,7 @@ type zonePage struct {
 	Changed  web.Time
 	Made     web.Time
 	Rules    []zoneRule
-	Ground   *ground
+	Ground   *zoneMap
 	Vehicles string
 	Map      string
 	Points   int
@@ -170,8 +170,8 @@ func allowed(on bool) web.Badge {
 	return web.Badge{Text: "No", Tone: web.Bad, Icon: "x"}
 }
 
-// ground is a map that stands still, with a shape on it.
-type ground struct {
+// zoneMap is a map that stands still, with a shape on it.
+type zoneMap struct {
 	Width, Height float64
 	Z, X, Y       string
 	Rules         []rule
@@ -182,8 +182,8 @@ type ground struct {
 	Name          string
 }
 
-// groundOf draws the map around a shape, or around the fleet when there is none.
-func (p *pages) groundOf(ctx context.Context, r *web.Request, shape *outlined, without string) (*ground, error) {
+// zoneMapAround draws the map around a shape, or around the fleet when there is none.
+func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlined, without string) (*zoneMap, error) {
 	var boxes []fleet.Box
 	var err error
 	if shape != nil {
@@ -192,11 +192,11 @@ func (p *pages) groundOf(ctx context.Context, r *web.Request, shape *outlined, w
 		return nil, err
 	}
 	v := fit(boxes)
-	g := &ground{Width: mapWidth, Height: mapHeight, Rules: v.graticule()}
+	g := &zoneMap{Width: mapWidth, Height: mapHeight, Rules: v.graticule()}
 	g.Z, g.X, g.Y = strconv.FormatFloat(v.zoom, 'f', -1, 64), strconv.FormatFloat(v.x, 'f', 9, 64), strconv.FormatFloat(v.y, 'f', 9, 64)
 	g.Bar, g.BarText = v.bar()
 	box := v.box()
-	docs, _, err := p.Fleet.FindZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Box: &box, Limit: mapZones})
+	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Box: &box, Limit: mapZones})
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (p *pages) groundOf(ctx context.Context, r *web.Request, shape *outlined, w
 			return nil, err
 		}
 		if path := v.path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" && z.ID != without {
-			g.Zones = append(g.Zones, drawnZone{z.Name + ", " + zoneWord(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
+			g.Zones = append(g.Zones, drawnZone{z.Name + ", " + zoneTypeLabel(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
 		}
 	}
 	if shape != nil {
@@ -217,7 +217,7 @@ func (p *pages) groundOf(ctx context.Context, r *web.Request, shape *outlined, w
 
 // outlineOf is the shape of a zone as it is drawn.
 func outlineOf(z *fleet.Zone) (outlined, error) {
-	d, err := z.Doc()
+	d, err := z.Record()
 	if err != nil {
 		return outlined{}, err
 	}
@@ -254,11 +254,11 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 			b.Points += len(ring) - 1
 		}
 	}
-	if b.Ground, err = p.groundOf(ctx, r, &shape, z.ID); err != nil {
+	if b.Ground, err = p.zoneMapAround(ctx, r, &shape, z.ID); err != nil {
 		return err
 	}
 	there := url.Values{}
-	fit([]fleet.Box{shape.box()}).put(there)
+	fit([]fleet.Box{shape.box()}).writeQuery(there)
 	b.Map = web.Address(p.base+"/map", there)
 	return p.Render(w, r, "zone", p.page(r, "/zones", z.Name, b))
 }
@@ -296,7 +296,7 @@ type zoneForm struct {
 	Label  string
 	Cancel string
 	More   string
-	Ground *ground
+	Ground *zoneMap
 }
 
 // zoneFields are the fields of the form for a zone. rules is how many of those
@@ -335,7 +335,7 @@ func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r
 			web.Field{Name: at + ".ride_start_allowed", Label: "Rides may begin", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
 			web.Field{Name: at + ".ride_end_allowed", Label: "Rides may end", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
 			web.Field{Name: at + ".ride_through_allowed", Label: "One may ride through", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
-			web.Field{Name: at + ".maximum_speed_kph", Label: "At most, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: whole(rule.MaximumSpeed)},
+			web.Field{Name: at + ".maximum_speed_kph", Label: "At most, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)},
 		)
 	}
 	// The slices above may be of an array that append has left.
@@ -397,7 +397,7 @@ func pointsOf(z *fleet.Zone) string {
 }
 
 // shape reads what is typed for a shape.
-func (t *typed) shape(name string) (a fleet.Area) {
+func (t *formInput) shape(name string) (a fleet.Area) {
 	text := strings.TrimSpace(t.Get(name))
 	if text == "" {
 		return a // which the fleet asks for
@@ -451,7 +451,7 @@ func (t *typed) shape(name string) (a fleet.Area) {
 }
 
 // zoneRules reads the rules of the form.
-func (t *typed) zoneRules(n int) []fleet.Rule {
+func (t *formInput) zoneRules(n int) []fleet.Rule {
 	rules := []fleet.Rule{}
 	for i := range n {
 		at := "rules." + strconv.Itoa(i)
@@ -506,7 +506,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		if !ok {
 			return nil
 		}
-		t := &typed{Values: values}
+		t := &formInput{Values: values}
 		for rules = 0; rules < maxZoneRules && values.Has("rules."+strconv.Itoa(rules)+".vehicle_type_ids"); {
 			rules++
 		}
@@ -523,7 +523,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 				var err error
 				if isNew {
 					n := fleet.NewZone{
-						SubaccountID: values.Get("subaccount_id"), Name: t.text("name"), Description: fleet.Text(t.text("description")), Type: fleet.ZoneType(values.Get("type")),
+						SubaccountID: values.Get("subaccount_id"), Name: t.text("name"), Description: fleet.NullString(t.text("description")), Type: fleet.ZoneType(values.Get("type")),
 						Geometry: shape, Rules: list, Priority: priority, StartsAt: starts, EndsAt: ends,
 					}
 					if len(subs) == 1 {
@@ -537,7 +537,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 					return err
 				}
 				c := fleet.ZoneChange{
-					Name: optional.Of(t.text("name")), Description: optional.Of(fleet.Text(t.text("description"))), Type: optional.Of(fleet.ZoneType(values.Get("type"))),
+					Name: optional.Of(t.text("name")), Description: optional.Of(fleet.NullString(t.text("description"))), Type: optional.Of(fleet.ZoneType(values.Get("type"))),
 					Geometry: optional.Of(shape), Rules: optional.Of(list), StartsAt: optional.Of(starts), EndsAt: optional.Of(ends),
 					Priority: optional.Value[int64]{Set: true, Null: priority == nil},
 				}
@@ -587,7 +587,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		}
 		shape = &s
 	}
-	if body.Ground, err = p.groundOf(ctx, r, shape, z.ID); err != nil {
+	if body.Ground, err = p.zoneMapAround(ctx, r, shape, z.ID); err != nil {
 		return err
 	}
 	body.Ground.Shape = "" // the script draws it as it is typed
@@ -602,7 +602,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 // sameRule reports whether two rules say the same.
 func sameRule(a, b fleet.Rule) bool {
 	return slices.Equal(a.VehicleTypeIDs, b.VehicleTypeIDs) && a.StartAllowed == b.StartAllowed && a.EndAllowed == b.EndAllowed &&
-		a.ThroughAllowed == b.ThroughAllowed && whole(a.MaximumSpeed) == whole(b.MaximumSpeed)
+		a.ThroughAllowed == b.ThroughAllowed && optionalInteger(a.MaximumSpeed) == optionalInteger(b.MaximumSpeed)
 }
 
 // deleteZone asks, and deletes a zone.
@@ -611,7 +611,7 @@ func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	ok, err := p.sure(w, r, p.page(r, "/zones", "Delete "+z.Name, nil), web.Confirm{
+	ok, err := p.confirmed(w, r, p.page(r, "/zones", "Delete "+z.Name, nil), web.Confirm{
 		Text: "Its rules hold no more from then on. Rides keep its id, and nothing else changes.", Type: z.Name, Label: "Delete the zone", Cancel: p.base + "/zones/" + z.ID,
 	})
 	if err != nil || !ok {

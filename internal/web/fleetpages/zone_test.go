@@ -76,7 +76,7 @@ func with(form url.Values, name, value string) url.Values {
 // soleZone returns the only zone of production.
 func (y *yard) soleZone() fleet.Zone {
 	y.live.tb.Helper()
-	docs, _, err := y.live.FindZones(y.live.tb.Context(), y.live.db, y.live.organization.ID, fleet.ZoneQuery{})
+	docs, _, err := y.live.ListZones(y.live.tb.Context(), y.live.db, y.live.organization.ID, fleet.ZoneQuery{})
 	if err != nil || len(docs) != 1 {
 		y.live.tb.Fatalf("got %d zones, %v", len(docs), err)
 	}

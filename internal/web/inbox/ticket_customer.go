@@ -168,7 +168,7 @@ func (p *pages) riders(r *web.Request, emails, phones []string) ([]rider, error)
 		var found []fleet.Customer
 		find := func(q fleet.CustomerQuery) error {
 			q.Limit = fewRiders
-			docs, _, err := p.Fleet.FindCustomers(r.Context(), tx, r.OrganizationID, q)
+			docs, _, err := p.Fleet.ListCustomers(r.Context(), tx, r.OrganizationID, q)
 			if err != nil {
 				return err
 			}
@@ -212,7 +212,7 @@ func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, e
 		b.Status = web.Badge{Text: "Blocked", Tone: web.Bad, Icon: "alert"}
 	}
 	b.Says = web.Number(c.RideCount) + plural(int(c.RideCount), " ride", " rides")
-	docs, _, err := p.Fleet.FindRides(r.Context(), tx, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: fewRides + 1})
+	docs, _, err := p.Fleet.ListRides(r.Context(), tx, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: fewRides + 1})
 	if err != nil {
 		return b, err
 	}

@@ -42,10 +42,10 @@ func TestCustomerOfATicket(t *testing.T) {
 		c.Calls, c.Shop, c.Fleet, c.FleetDB = calls, shops, f, garage
 	})
 	o := fleet.Organization{ID: h.Organization.ID, Name: h.Organization.Name}
-	if err := f.Ensure(t.Context(), o); err != nil {
+	if err := f.Provision(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	docs, _, err := f.FindCustomers(t.Context(), garage, o.ID, fleet.CustomerQuery{Limit: 100})
+	docs, _, err := f.ListCustomers(t.Context(), garage, o.ID, fleet.CustomerQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,12 +33,12 @@ func priced(t *fleet.Tariff) string {
 	if t.FareCap != nil {
 		text += ", at most " + capped(t)
 	}
-	return capital(text)
+	return capitalize(text)
 }
 
 // capped is the most that riding costs: "€12.00 in each 24 hours".
 func capped(t *fleet.Tariff) string {
-	return money(t.FareCap.Amount, t.Currency) + " in each " + lasting(t.FareCap.DurationMinutes)
+	return money(t.FareCap.Amount, t.Currency) + " in each " + formatMinutes(t.FareCap.DurationMinutes)
 }
 
 // terms are all that a tariff says, a sentence each.
@@ -58,7 +58,7 @@ func terms(t *fleet.Tariff) []string {
 	case t.ReservationPerMin != nil && *t.ReservationPerMin > 0:
 		text := "A reservation costs " + money(*t.ReservationPerMin, t.Currency) + " a minute"
 		if t.ReservationFreeMinutes > 0 {
-			text += " after the first " + counted(t.ReservationFreeMinutes, "minute")
+			text += " after the first " + pluralize(t.ReservationFreeMinutes, "minute")
 		}
 		list = append(list, text+".")
 	default:
@@ -93,7 +93,7 @@ var (
 func rates(list []fleet.Segment, currency string, u unit) string {
 	// What begins later alone is free before that.
 	if len(list) == 1 && list[0].Start > 0 && list[0].Interval > 0 && list[0].Rate > 0 && list[0].End == nil {
-		return "free for the first " + counted(list[0].Start, u.some) + ", then " + rate(list[0], currency, u)
+		return "free for the first " + pluralize(list[0].Start, u.some) + ", then " + rate(list[0], currency, u)
 	}
 	var parts []string
 	for _, s := range list {
@@ -113,11 +113,11 @@ func segment(s fleet.Segment, currency string, u unit) string {
 	case s.Start == 0 && s.End == nil:
 		return text
 	case s.Start == 0:
-		return text + " for the first " + counted(*s.End, u.some)
+		return text + " for the first " + pluralize(*s.End, u.some)
 	case s.Interval == 0 || s.End == nil:
-		return text + " after " + counted(s.Start, u.some)
+		return text + " after " + pluralize(s.Start, u.some)
 	}
-	return text + " after " + number(s.Start) + " and until " + counted(*s.End, u.some)
+	return text + " after " + number(s.Start) + " and until " + pluralize(*s.End, u.some)
 }
 
 // rate says what a segment charges each time: "€1.00 every 15 minutes".
@@ -133,24 +133,24 @@ func rate(s fleet.Segment, currency string, u unit) string {
 	case 1:
 		return text + less + " " + u.one
 	}
-	return text + less + " every " + counted(s.Interval, u.some)
+	return text + less + " every " + pluralize(s.Interval, u.some)
 }
 
-// lasting is a length of time in whole minutes: "24 hours", "90 minutes", "7 days".
-func lasting(minutes int64) string {
+// formatMinutes is a length of time in whole minutes: "24 hours", "90 minutes", "7 days".
+func formatMinutes(minutes int64) string {
 	switch {
 	case minutes == 60:
 		return "hour"
 	case minutes > 1440 && minutes%1440 == 0:
-		return counted(minutes/1440, "day")
+		return pluralize(minutes/1440, "day")
 	case minutes%60 == 0:
-		return counted(minutes/60, "hour")
+		return pluralize(minutes/60, "hour")
 	}
-	return counted(minutes, "minute")
+	return pluralize(minutes, "minute")
 }
 
-// counted is how many there are of something: "1 minute", "12 minutes".
-func counted(n int64, what string) string {
+// pluralize is how many there are of something: "1 minute", "12 minutes".
+func pluralize(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -162,8 +162,8 @@ func percent(basisPoints int64) string {
 	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(float64(basisPoints)/100, 'f', 2, 64), "0"), ".") + "%"
 }
 
-// capital is a text that begins with a capital, if it begins with a letter.
-func capital(text string) string {
+// capitalize is a text that begins with a capital, if it begins with a letter.
+func capitalize(text string) string {
 	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
 		return string(text[0]-'a'+'A') + text[1:]
 	}

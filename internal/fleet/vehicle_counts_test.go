@@ -31,11 +31,11 @@ func TestCountVehicles(t *testing.T) {
 		p := places[i%len(places)]
 		if i >= len(places) {
 			p.Lat = min(90, max(-90, p.Lat+m.NormFloat64()*0.01))
-			p.Lng = wrapped(p.Lng + m.NormFloat64()*0.01)
+			p.Lng = wrapLongitude(p.Lng + m.NormFloat64()*0.01)
 		}
 		p.Lat, p.Lng = degrees(millionths(p.Lat)), degrees(millionths(p.Lng))
 		v.Location = &p
-		v.Head = Head{ID: newID(vehiclePrefix, testNow.Add(time.Duration(i)*time.Second), &entropy{m.Uint64()}), SubaccountID: "sub_1"}
+		v.RecordHeader = RecordHeader{ID: newID(vehiclePrefix, testNow.Add(time.Duration(i)*time.Second), &entropy{m.Uint64()}), SubaccountID: "sub_1"}
 		v.UpdatedAt = rfc3339.Time(testNow)
 		f.vehicle(v)
 		all = append(all, standing{p, v.State})
@@ -108,7 +108,7 @@ func TestChanged(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	var told []string
 	s := Open(Config{DB: d, Changed: func(organizationID, kind, id string) { told = append(told, organizationID+" "+kind+" "+id) }})
-	if err := s.Ensure(t.Context(), Organization{ID: testOrg, Name: "Acme"}); err != nil {
+	if err := s.Provision(t.Context(), Organization{ID: testOrg, Name: "Acme"}); err != nil {
 		t.Fatal(err)
 	}
 	subs, err := s.SubaccountIDs(t.Context(), d, testOrg)

@@ -25,7 +25,7 @@ func TestEnsure(t *testing.T) {
 	for i := range 32 {
 		wg.Go(func() {
 			o := organizations[i/2%2]
-			if err := nodes[i%2].Ensure(t.Context(), o); err != nil {
+			if err := nodes[i%2].Provision(t.Context(), o); err != nil {
 				t.Error(err)
 			}
 			if ids, err := nodes[i%2].SubaccountIDs(t.Context(), d, o.ID); err != nil || len(ids) != 1 {

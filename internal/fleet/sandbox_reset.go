@@ -15,7 +15,7 @@ import (
 // production: NotFound.
 func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 	if s.live {
-		return notFound("sandbox")
+		return notFoundError("sandbox")
 	}
 	_, revision, err := s.LockSettings(ctx, tx, o.ID)
 	if err != nil {
@@ -33,11 +33,11 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 	if err := s.deleteAll(ctx, tx, o.ID); err != nil {
 		return err
 	}
-	a, err := s.account(ctx, tx, tx.Now, o.ID)
+	a, err := s.orgContext(ctx, tx, tx.Now, o.ID)
 	if err != nil {
 		return err
 	}
-	s.tell(tx, o.ID, "", "")
+	s.notify(tx, o.ID, "", "")
 	if err := s.seed(ctx, tx, a, o); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 // deleteAll deletes the records of an organization. Whoever is changing some of
 // them is waited for, or waits and then finds none.
 func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID string) error {
-	if err := s.forgetAllFacts(ctx, tx, organizationID); err != nil {
+	if err := s.deleteRollups(ctx, tx, organizationID); err != nil {
 		return err
 	}
 	if err := tx.Lock(ctx, tileLock(organizationID)); err != nil {

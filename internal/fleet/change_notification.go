@@ -13,8 +13,8 @@ const (
 	SettingsKind   = "settings"
 )
 
-// tell tells whoever wants to know that a record has changed, once it has.
-func (s *Service) tell(tx *db.Tx, organizationID, kind, id string) {
+// notify tells whoever wants to know that a record has changed, once it has.
+func (s *Service) notify(tx *db.Tx, organizationID, kind, id string) {
 	if s.changed != nil {
 		tx.AfterCommit(func() { s.changed(organizationID, kind, id) })
 	}

@@ -25,10 +25,10 @@ func (f *VehicleFilter) check(v *problem.Validation) {
 
 // where is the condition on the rows of vehicles.
 func (f *VehicleFilter) where(st *statement) string {
-	var s search
-	s.equal("subaccount_id", f.Subaccount, false, "")
-	s.equal("state", texts(f.State), false, "")
-	s.equal("vehicle_type_id", f.VehicleTypeID, false, "")
+	var s listQuery
+	s.whereEqual("subaccount_id", f.Subaccount, false, "")
+	s.whereEqual("state", texts(f.State), false, "")
+	s.whereEqual("vehicle_type_id", f.VehicleTypeID, false, "")
 	var b strings.Builder
 	for i := range s.filters {
 		b.WriteString(" AND v.")

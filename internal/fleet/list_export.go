@@ -11,16 +11,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// docColumns are what a document is read from.
-func (s *search) docColumns() string {
+// recordColumns are what a document is read from.
+func (s *listQuery) recordColumns() string {
 	if s.rides {
 		return "id, subaccount_id, revision, doc, status, started_at, paused_at"
 	}
 	return "id, subaccount_id, revision, doc, NULL AS status, NULL AS started_at, NULL AS paused_at"
 }
 
-// load reads the documents of what was found.
-func (s *search) load(found []candidate) ([]Doc, error) {
+// loadRecords reads the documents of what was found.
+func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -30,10 +30,10 @@ func (s *search) load(found []candidate) ([]Doc, error) {
 			missing = append(missing, c.id)
 		}
 	}
-	if err := s.readDocs(missing); err != nil {
+	if err := s.readRecords(missing); err != nil {
 		return nil, err
 	}
-	docs := make([]Doc, len(found))
+	docs := make([]Record, len(found))
 	for i, c := range found {
 		d, ok := s.docs[c.id]
 		if !ok {
@@ -49,22 +49,22 @@ func (s *search) load(found []candidate) ([]Doc, error) {
 	return docs, nil
 }
 
-// readDocs reads documents to be loaded.
-func (s *search) readDocs(ids []string) error {
+// readRecords reads documents to be loaded.
+func (s *listQuery) readRecords(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := s.q.Query(s.ctx, "SELECT "+s.docColumns()+" FROM "+s.table+" WHERE organization_id = $1 AND id = ANY($2)", s.organization, ids)
+	rows, err := s.q.Query(s.ctx, "SELECT "+s.recordColumns()+" FROM "+s.table+" WHERE organization_id = $1 AND id = ANY($2)", s.organization, ids)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	if s.docs == nil {
-		s.docs = make(map[string]Doc, len(ids))
+		s.docs = make(map[string]Record, len(ids))
 	}
 	var texts []byte // of all, one after the other
 	for rows.Next() {
-		var d Doc
+		var d Record
 		var text, state sql.RawBytes
 		var started, paused sql.NullInt64
 		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &text, &state, &started, &paused); err != nil {
@@ -75,7 +75,7 @@ func (s *search) readDocs(ids []string) error {
 		}
 		texts = append(texts, text...)
 		d.JSON = texts[len(texts)-len(text) : len(texts) : len(texts)]
-		if err := s.fresh(&d, RideStatus(state), started, paused); err != nil {
+		if err := s.updateDurations(&d, RideStatus(state), started, paused); err != nil {
 			return err
 		}
 		s.docs[d.ID] = d
@@ -83,9 +83,9 @@ func (s *search) readDocs(ids []string) error {
 	return rows.Err()
 }
 
-// fresh is [Ride.asOf] for the document of a ride with these columns. Lists are full
+// updateDurations is [Ride.asOf] for the document of a ride with these columns. Lists are full
 // of open rides, so it is not decoded for two numbers.
-func (s *search) fresh(d *Doc, status RideStatus, started, paused sql.NullInt64) (err error) {
+func (s *listQuery) updateDurations(d *Record, status RideStatus, started, paused sql.NullInt64) (err error) {
 	if status != Active && status != Paused {
 		return nil
 	}
@@ -115,31 +115,31 @@ func setNumber(doc []byte, member string, value func(int64) int64) ([]byte, erro
 }
 
 // each calls fn with all documents of a list, in order. fn must not keep them.
-func (s *search) each(fn func(*Doc) error) error {
-	if absent, err := s.absent(); err != nil || absent {
+func (s *listQuery) each(fn func(*Record) error) error {
+	if absent, err := s.knownEmpty(); err != nil || absent {
 		return err
 	}
 	if s.byDistance {
-		found, err := s.nearest(everything)
+		found, err := s.nearest(noLimit)
 		if err != nil {
 			return err
 		}
-		return s.eachOf(found, fn)
+		return s.eachCandidate(found, fn)
 	}
-	s.counted = make(map[int]size)
+	s.counted = make(map[int]rowCount)
 	for _, null := range []bool{false, true} {
-		if !s.enter(null) {
+		if !s.enterPartition(null) {
 			continue
 		}
-		if err := s.eachHere(fn); err != nil {
+		if err := s.eachInPartition(fn); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// give calls fn with a document that is accepted.
-func (s *search) give(d *Doc, fn func(*Doc) error) error {
+// emit calls fn with a document that is accepted.
+func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 	if s.accept != nil {
 		if ok, err := s.accept(d); err != nil || !ok {
 			return err
@@ -148,56 +148,56 @@ func (s *search) give(d *Doc, fn func(*Doc) error) error {
 	return fn(d)
 }
 
-// eachHere is each among those with or without a value: of a small set if a filter
+// eachInPartition is each among those with or without a value: of a small set if a filter
 // has one, else along an index in one go.
-func (s *search) eachHere(fn func(*Doc) error) error {
+func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 	if s.inTiles() {
 		tiles, err := s.tiled()
 		if err != nil {
 			return err
 		}
 		if tiles.weight(s.rects).inside <= float64(s.tiling.gathered) {
-			found, err := s.findTiled(everything)
+			found, err := s.findTiled(noLimit)
 			if err != nil {
 				return err
 			}
-			return s.eachOf(found, fn)
+			return s.eachCandidate(found, fn)
 		}
 	}
-	w := s.walker(nil)
-	if s.tests(w) {
-		least, small, err := s.count(s.pace[2].set)
+	w := s.accessPath(nil)
+	if s.filtersRows(w) {
+		least, small, err := s.cheapestSet(s.budget[2].set)
 		if err != nil {
 			return err
 		}
 		if small {
-			found, err := s.set(least, nil, everything)
+			found, err := s.readSet(least, nil, noLimit)
 			if err != nil {
 				return err
 			}
-			return s.eachOf(found, fn)
+			return s.eachCandidate(found, fn)
 		}
 		if s.key.column == "" && least != noSet {
-			w = s.walker(&least)
+			w = s.accessPath(&least)
 		}
 	}
 	var st statement
-	columns := s.docColumns()
+	columns := s.recordColumns()
 	value, cell := "NULL", "NULL"
-	if !s.plain() {
+	if !s.orderedByID() {
 		value = s.key.column
 	}
 	if s.inside != nil {
 		cell = s.cell
 	}
-	s.along(&st, w, columns+", "+value+" AS value, "+cell+" AS cell", nil, nil, true)
+	s.writeIndexScan(&st, w, columns+", "+value+" AS value, "+cell+" AS cell", nil, nil, true)
 	st.addf(" ORDER BY %s", s.ordering())
 	rows, err := s.q.Query(s.ctx, st.String(), st.args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	var d Doc
+	var d Record
 	var doc, state, unused sql.RawBytes
 	var started, paused, at sql.NullInt64
 	for rows.Next() {
@@ -212,25 +212,25 @@ func (s *search) eachHere(fn func(*Doc) error) error {
 		if s.near != nil {
 			d.Distance = s.near.distance(lat, lng)
 		}
-		if err := s.fresh(&d, RideStatus(state), started, paused); err != nil {
+		if err := s.updateDurations(&d, RideStatus(state), started, paused); err != nil {
 			return err
 		}
-		if err := s.give(&d, fn); err != nil {
+		if err := s.emit(&d, fn); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-// eachOf calls fn with the documents of what was found.
-func (s *search) eachOf(found []candidate, fn func(*Doc) error) error {
+// eachCandidate calls fn with the documents of what was found.
+func (s *listQuery) eachCandidate(found []candidate, fn func(*Record) error) error {
 	for some := range slices.Chunk(found, 200) {
-		docs, err := s.load(some)
+		docs, err := s.loadRecords(some)
 		if err != nil {
 			return err
 		}
 		for i := range docs {
-			if err := s.give(&docs[i], fn); err != nil {
+			if err := s.emit(&docs[i], fn); err != nil {
 				return err
 			}
 		}

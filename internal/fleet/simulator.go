@@ -15,7 +15,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// fiction makes up a fleet: two cities, vehicles in every state, people, and the
+// simulator makes up a fleet: two cities, vehicles in every state, people, and the
 // rides that brought all that about. It is a simulation: rides are made in the
 // order of their beginnings, each with a vehicle and a customer that were free,
 // from where the vehicle stood to where its ride may end, at what the plan
@@ -24,7 +24,7 @@ import (
 // Ids of everything but rides and their events depend on the organization and the
 // environment alone. What is over depends on the day, too, and what is going on
 // now on the moment.
-type fiction struct {
+type simulator struct {
 	organization Organization
 	live         bool
 	now          time.Time // whole milliseconds
@@ -35,9 +35,9 @@ type fiction struct {
 
 	salt    uint64
 	random  *rand.Rand
-	rideIDs serial
-	changes serial
-	cities  []*city
+	rideIDs idSequence
+	changes idSequence
+	cities  []*simCity
 }
 
 // Size is how much there shall be of what.
@@ -51,55 +51,55 @@ type Size struct {
 // sandboxSize is what a sandbox begins with (fleet-api.md 6.10).
 var sandboxSize = Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}
 
-// city is a subaccount and what is in it.
-type city struct {
+// simCity is a subaccount and what is in it.
+type simCity struct {
 	sub       Subaccount
 	plans     []*Plan
 	zones     []*Zone
-	vehicles  []*machine
-	customers []*person
+	vehicles  []*simVehicle
+	customers []*simCustomer
 
-	town   *town
-	clock  *time.Location
-	fences *fences
+	template *cityTemplate
+	clock    *time.Location
+	fences   *fences
 }
 
-// machine is a vehicle in the course of events.
-type machine struct {
+// simVehicle is a vehicle in the course of events.
+type simVehicle struct {
 	Vehicle
-	kind  *VehicleType
-	plan  *Plan
-	fate  byte      // one of the letters of town.fates
-	free  time.Time // from then on it can be taken again
-	until time.Time // and to then
-	level float64   // of its battery, in percent
+	kind       *VehicleType
+	plan       *Plan
+	finalState byte      // one of the letters of town.fates
+	free       time.Time // from then on it can be taken again
+	until      time.Time // and to then
+	level      float64   // of its battery, in percent
 }
 
-// person is a customer in the course of events.
-type person struct {
+// simCustomer is a customer in the course of events.
+type simCustomer struct {
 	Customer
 	free  time.Time
 	until time.Time
 }
 
-// serial makes ids of one type: the same from the same number.
-type serial struct {
+// idSequence makes ids of one type: the same from the same number.
+type idSequence struct {
 	salt uint64
 	next uint64
 	same *ulid.MonotonicEntropy // of one moment: in order
 }
 
-func (n *serial) Read(p []byte) (int, error) {
+func (n *idSequence) Read(p []byte) (int, error) {
 	n.next++
 	e := entropy{n.salt ^ n.next*0xd1342543de82ef95}
 	return e.Read(p)
 }
 
-func (f *fiction) numbers(prefix string) serial {
-	return serial{salt: hashOf(f.organization.ID, fmt.Sprint(f.live), prefix)}
+func (f *simulator) newIDSequence(prefix string) idSequence {
+	return idSequence{salt: hashOf(f.organization.ID, fmt.Sprint(f.live), prefix)}
 }
 
-func (n *serial) id(prefix string, at time.Time) string {
+func (n *idSequence) id(prefix string, at time.Time) string {
 	if n.same == nil {
 		n.same = ulid.Monotonic(n, 1)
 	}
@@ -115,13 +115,13 @@ func hashOf(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// newFiction makes up everything that does not move.
-func newFiction(o Organization, live bool, settings *Settings, now time.Time, size Size) *fiction {
-	f := &fiction{organization: o, live: live, now: now.UTC().Truncate(time.Millisecond), settings: settings, size: size, history: true}
+// newSimulator makes up everything that does not move.
+func newSimulator(o Organization, live bool, settings *Settings, now time.Time, size Size) *simulator {
+	f := &simulator{organization: o, live: live, now: now.UTC().Truncate(time.Millisecond), settings: settings, size: size, history: true}
 	f.today = f.now.Truncate(24 * time.Hour)
 	f.salt = hashOf(o.ID, fmt.Sprint(live))
 	f.random = rand.New(rand.NewPCG(f.salt, uint64(f.today.Unix())))
-	f.rideIDs, f.changes = f.numbers(ridePrefix), f.numbers(eventPrefix)
+	f.rideIDs, f.changes = f.newIDSequence(ridePrefix), f.newIDSequence(eventPrefix)
 	f.makeCities()
 	f.makeVehicles()
 	f.makeCustomers()
@@ -129,21 +129,21 @@ func newFiction(o Organization, live bool, settings *Settings, now time.Time, si
 }
 
 // id returns the id of a record that is made anew with each seed.
-func (f *fiction) id(prefix string, at time.Time, number int) string {
+func (f *simulator) id(prefix string, at time.Time, number int) string {
 	return newID(prefix, at, &entropy{hashOf(f.organization.ID, fmt.Sprint(f.live), prefix) ^ uint64(number+1)*0xd1342543de82ef95})
 }
 
-func (f *fiction) head(prefix, object, subaccountID string, at time.Time, number int) Head {
-	return Head{ID: f.id(prefix, at, number), Object: object, Live: f.live, SubaccountID: subaccountID}
+func (f *simulator) head(prefix, object, subaccountID string, at time.Time, number int) RecordHeader {
+	return RecordHeader{ID: f.id(prefix, at, number), Object: object, Live: f.live, SubaccountID: subaccountID}
 }
 
-func tailOf(at time.Time) Tail {
-	return Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(at)}
+func timestampsAt(at time.Time) Timestamps {
+	return Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(at)}
 }
 
 // slug is what names of feeds begin with: the organization's name, as far as it
 // fits, and what no other organization has.
-func (f *fiction) slug() string {
+func (f *simulator) slug() string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(f.organization.Name) {
 		switch {
@@ -160,21 +160,21 @@ func (f *fiction) slug() string {
 	return fmt.Sprintf("%s%08x", name, uint32(hashOf(f.organization.ID)))
 }
 
-func (f *fiction) makeCities() {
+func (f *simulator) makeCities() {
 	zones, plans, types := 0, 0, 0
-	for n := range towns {
-		p := &towns[n]
+	for n := range cityTemplates {
+		p := &cityTemplates[n]
 		founded := time.Date(2025, time.January, 7+n, 9, 0, 0, 0, time.UTC)
 		clock, err := time.LoadLocation(p.timeZone)
 		if err != nil {
 			clock = time.UTC // which only moves the rush hours
 		}
-		c := &city{town: p, clock: clock}
+		c := &simCity{template: p, clock: clock}
 		c.sub = Subaccount{
 			ID: f.id(subaccountPrefix, founded, n), Object: "subaccount", Live: f.live, Name: p.name, Status: "active",
-			TimeZone: p.timeZone, Currency: p.currency, CountryCode: Text(p.country), GlobalRules: []Rule{}, Alerts: []Alert{},
+			TimeZone: p.timeZone, Currency: p.currency, CountryCode: NullString(p.country), GlobalRules: []Rule{}, Alerts: []Alert{},
 			GBFS: GBFS{
-				Enabled: true, SystemID: Text(f.slug() + "_" + strings.ToLower(p.name)), Operator: Text(nameOf(f.organization)),
+				Enabled: true, SystemID: NullString(f.slug() + "_" + strings.ToLower(p.name)), Operator: NullString(nameOf(f.organization)),
 				OpeningHours: "24/7", ContactEmail: "feed@example.com", LicenseID: "CC0-1.0",
 			},
 			CreatedAt: rfc3339.Time(founded), UpdatedAt: rfc3339.Time(founded), revision: 1,
@@ -186,19 +186,19 @@ func (f *fiction) makeCities() {
 		}
 		for i, plan := range p.plans {
 			at := founded.Add(time.Duration(i+1) * time.Minute)
-			plan.Head, plan.Tail = f.head(planPrefix, "pricing_plan", c.sub.ID, at, plans), tailOf(at)
+			plan.RecordHeader, plan.Timestamps = f.head(planPrefix, "pricing_plan", c.sub.ID, at, plans), timestampsAt(at)
 			plan.Active, plan.Version, plan.revision = true, 1, 1
 			plan.VehicleTypeIDs = []string{}
 			for _, t := range p.planTypes[i] {
 				plan.VehicleTypeIDs = append(plan.VehicleTypeIDs, c.sub.VehicleTypes[t].ID)
 				if i > 0 {
-					c.sub.VehicleTypes[t].DefaultPricingPlanID = Text(plan.ID)
+					c.sub.VehicleTypes[t].DefaultPricingPlanID = NullString(plan.ID)
 				}
 			}
 			c.plans = append(c.plans, &plan)
 			plans++
 		}
-		c.sub.DefaultPricingPlanID = Text(c.plans[0].ID)
+		c.sub.DefaultPricingPlanID = NullString(c.plans[0].ID)
 		if p.alert != "" {
 			at := founded.Add(time.Hour)
 			c.sub.Alerts = append(c.sub.Alerts, Alert{ID: f.id(alertPrefix, at, n), Type: "other", Summary: p.alert, StartsAt: rfc3339.Time(at)})
@@ -207,8 +207,8 @@ func (f *fiction) makeCities() {
 		for _, shape := range p.zones {
 			at := founded.Add(time.Duration(zones+30) * time.Minute)
 			z := &Zone{
-				Head: f.head(zonePrefix, "zone", c.sub.ID, at, zones), Name: shape.name, Description: Text(shape.description), Type: shape.kind,
-				Geometry: shape.area(), Tail: tailOf(at), revision: 1,
+				RecordHeader: f.head(zonePrefix, "zone", c.sub.ID, at, zones), Name: shape.name, Description: NullString(shape.description), Type: shape.kind,
+				Geometry: shape.area(), Timestamps: timestampsAt(at), revision: 1,
 			}
 			z.Priority, z.Rules = shape.kind.defaults()
 			if shape.kind == CustomZone {
@@ -228,32 +228,32 @@ func (f *fiction) makeCities() {
 }
 
 // makeVehicles puts the vehicles where they were dropped off in the beginning.
-func (f *fiction) makeVehicles() {
+func (f *simulator) makeVehicles() {
 	every := 0 // vehicles in one round of all cities
 	for _, c := range f.cities {
-		every += len(c.town.kinds)
+		every += len(c.template.kinds)
 	}
 	for n := range f.size.Vehicles {
 		c, at := f.cities[0], n%every
-		if at >= len(c.town.kinds) {
-			c, at = f.cities[1], at-len(c.town.kinds)
+		if at >= len(c.template.kinds) {
+			c, at = f.cities[1], at-len(c.template.kinds)
 		}
 		made := time.Date(2025, time.February, 3, 8, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Minute)
-		m := &machine{fate: c.town.fates[at], kind: &c.sub.VehicleTypes[c.town.kinds[at]-'0'], free: made.Add(time.Hour)}
+		m := &simVehicle{finalState: c.template.finalStates[at], kind: &c.sub.VehicleTypes[c.template.kinds[at]-'0'], free: made.Add(time.Hour)}
 		m.plan = c.planOf(m.kind)
 		m.Vehicle = Vehicle{
-			Head: f.head(vehiclePrefix, "vehicle", c.sub.ID, made, n), Code: fmt.Sprintf("%s-%04d", c.town.letter, len(c.vehicles)+101),
+			RecordHeader: f.head(vehiclePrefix, "vehicle", c.sub.ID, made, n), Code: fmt.Sprintf("%s-%04d", c.template.letter, len(c.vehicles)+101),
 			VehicleTypeID: m.kind.ID, FormFactor: m.kind.FormFactor, PropulsionType: m.kind.PropulsionType,
-			PublicVehicleID: f.uuid(), OdometerMeters: new(int64(300_000 + f.random.IntN(900_000))), Tail: tailOf(made),
+			PublicVehicleID: f.uuid(), OdometerMeters: new(int64(300_000 + f.random.IntN(900_000))), Timestamps: timestampsAt(made),
 		}
 		if m.kind.FormFactor == "moped" {
-			m.LicensePlate = Text(fmt.Sprintf("%s-KS %d", c.town.letter, len(c.vehicles)+101))
+			m.LicensePlate = NullString(fmt.Sprintf("%s-KS %d", c.template.letter, len(c.vehicles)+101))
 		}
 		m.level = float64(60 + f.random.IntN(40))
-		here := c.somewhere(f.random, m.kind.ID)
+		here := c.randomPosition(f.random, m.kind.ID)
 		m.Location = &here
-		f.move(m, made, Available, "provider_drop_off", "")
-		switch m.fate {
+		f.setVehicleState(m, made, Available, "provider_drop_off", "")
+		switch m.finalState {
 		case 'r', 't', 'p', 'a':
 			m.until = f.now.AddDate(1, 0, 0)
 		case 'l', 'c':
@@ -269,9 +269,9 @@ func (f *fiction) makeVehicles() {
 	}
 }
 
-func (c *city) planOf(t *VehicleType) *Plan {
+func (c *simCity) planOf(t *VehicleType) *Plan {
 	for _, p := range c.plans {
-		if Text(p.ID) == t.DefaultPricingPlanID {
+		if NullString(p.ID) == t.DefaultPricingPlanID {
 			return p
 		}
 	}
@@ -279,26 +279,26 @@ func (c *city) planOf(t *VehicleType) *Plan {
 }
 
 // makeCustomers makes up who rides. Two of thirty are blocked and one has gone.
-func (f *fiction) makeCustomers() {
+func (f *simulator) makeCustomers() {
 	for n := range f.size.Customers {
 		c, at := f.cities[0], n%30
 		if at >= 20 {
 			c, at = f.cities[1], at-20
 		}
 		made := time.Date(2025, time.March, 1, 7, 0, 0, 0, time.UTC).Add(time.Duration(n) * 11 * time.Minute)
-		first, last := c.town.first[at%len(c.town.first)], c.town.last[(at+n/30*7)%len(c.town.last)]
-		r := &person{Customer: Customer{
-			Head: f.head(customerPrefix, "customer", c.sub.ID, made, n), Name: Text(first + " " + last),
-			Email: Text(strings.ToLower(ascii.Replace(first + "." + last))), Phone: Text(fmt.Sprintf(c.town.phone, n%100)),
-			Language: Text(c.town.languages[at%len(c.town.languages)]), Status: CustomerActive,
-			BirthDate:     Text(time.Date(1964+(n*7)%40, time.Month(1+n*5%12), 1+n*11%28, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)),
+		first, last := c.template.first[at%len(c.template.first)], c.template.last[(at+n/30*7)%len(c.template.last)]
+		r := &simCustomer{Customer: Customer{
+			RecordHeader: f.head(customerPrefix, "customer", c.sub.ID, made, n), Name: NullString(first + " " + last),
+			Email: NullString(strings.ToLower(ascii.Replace(first + "." + last))), Phone: NullString(fmt.Sprintf(c.template.phone, n%100)),
+			Language: NullString(c.template.languages[at%len(c.template.languages)]), Status: CustomerActive,
+			BirthDate:     NullString(time.Date(1964+(n*7)%40, time.Month(1+n*5%12), 1+n*11%28, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)),
 			LicenseStatus: []string{"verified", "none", "verified", "pending", "none", "verified", "rejected", "none", "expired", "none"}[n%10],
 			// Whether one may write to them.
-			MarketingConsent: n%3 == 0, DefaultCurrency: c.town.currency, Tail: tailOf(made), revision: 1,
+			MarketingConsent: n%3 == 0, DefaultCurrency: c.template.currency, Timestamps: timestampsAt(made), revision: 1,
 		}, free: made, until: f.now.AddDate(1, 0, 0)}
-		r.ExternalID = Text(fmt.Sprintf("app-%05d", n+1))
+		r.ExternalID = NullString(fmt.Sprintf("app-%05d", n+1))
 		if n >= 30 {
-			r.Email += Text(fmt.Sprint(n))
+			r.Email += NullString(fmt.Sprint(n))
 		}
 		r.Email += "@example.com"
 		switch n % 30 {
@@ -311,8 +311,8 @@ func (f *fiction) makeCustomers() {
 	}
 }
 
-// finishCustomers tells of those who do not ride any more.
-func (f *fiction) finishCustomers() {
+// setFormerCustomers tells of those who do not ride any more.
+func (f *simulator) setFormerCustomers() {
 	for _, c := range f.cities {
 		for i, r := range c.customers {
 			if r.until.After(f.now) {
@@ -322,7 +322,7 @@ func (f *fiction) finishCustomers() {
 			r.revision++
 			r.UpdatedAt = rfc3339.Time(at)
 			if r.until.After(f.today.AddDate(0, 0, -45)) {
-				r.Status, r.BlockReason = CustomerBlocked, Text([]string{"Left a vehicle in the canal", "Chargeback"}[i%2])
+				r.Status, r.BlockReason = CustomerBlocked, NullString([]string{"Left a vehicle in the canal", "Chargeback"}[i%2])
 			} else {
 				r.Status, r.Name, r.Email, r.Phone, r.Language, r.BirthDate, r.ExternalID = CustomerAnonymised, "", "", "", "", "", ""
 				r.LicenseStatus, r.MarketingConsent = "none", false
@@ -332,16 +332,16 @@ func (f *fiction) finishCustomers() {
 }
 
 // uuid returns a random UUID, version 4.
-func (f *fiction) uuid() string {
+func (f *simulator) uuid() string {
 	a, b := f.random.Uint64(), f.random.Uint64()
 	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff)
 }
 
-// somewhere returns a place near one of the spots of a city at which vehicles of
+// randomPosition returns a place near one of the spots of a city at which vehicles of
 // a type may be left and taken.
-func (c *city) somewhere(random *rand.Rand, vehicleTypeID string) Position {
+func (c *simCity) randomPosition(random *rand.Rand, vehicleTypeID string) Position {
 	for {
-		spot := c.town.spots[random.IntN(len(c.town.spots))]
+		spot := c.template.hotspots[random.IntN(len(c.template.hotspots))]
 		p := spot.near(random)
 		if rule, _ := c.ruleAt(p, vehicleTypeID); rule.StartAllowed && rule.EndAllowed {
 			return p
@@ -349,22 +349,22 @@ func (c *city) somewhere(random *rand.Rand, vehicleTypeID string) Position {
 	}
 }
 
-func (c *city) ruleAt(p Position, vehicleTypeID string) (Rule, string) {
+func (c *simCity) ruleAt(p Position, vehicleTypeID string) (Rule, string) {
 	return c.fences.decide(c.sub.GlobalRules, p.Lng, p.Lat, vehicleTypeID, time.Time{})
 }
 
-// spot is where many people are.
-type spot struct{ lat, lng float64 }
+// hotspot is where many people are.
+type hotspot struct{ lat, lng float64 }
 
 // near returns a place within some 250 m.
-func (s spot) near(random *rand.Rand) Position {
+func (s hotspot) near(random *rand.Rand) Position {
 	off := func(scale float64) float64 { return (random.Float64() + random.Float64() - 1) * scale }
 	return Position{Lat: degrees(millionths(s.lat + off(0.0022))), Lng: degrees(millionths(s.lng + off(0.0033)))}
 }
 
-// move changes a vehicle's state, and returns the change if there is to be a
+// setVehicleState changes a vehicle's state, and returns the change if there is to be a
 // history.
-func (f *fiction) move(m *machine, at time.Time, to VehicleState, event VehicleEvent, rideID string) []Change {
+func (f *simulator) setVehicleState(m *simVehicle, at time.Time, to VehicleState, event VehicleEvent, rideID string) []StateChange {
 	m.State, m.LastEvent, m.StateChangedAt = to, event, rfc3339.Time(at)
 	m.UpdatedAt = rfc3339.Time(at)
 	m.revision++
@@ -372,14 +372,14 @@ func (f *fiction) move(m *machine, at time.Time, to VehicleState, event VehicleE
 	if !f.history {
 		return nil
 	}
-	return []Change{{
+	return []StateChange{{
 		ID: f.changes.id(eventPrefix, at), VehicleID: m.ID, State: to, Event: event, At: rfc3339.Time(at), Location: m.Location,
-		BatteryPercent: m.BatteryPercent, RideID: Text(rideID), Actor: bySystem,
+		BatteryPercent: m.BatteryPercent, RideID: NullString(rideID), Actor: systemActor,
 	}}
 }
 
 // charge writes the level of a battery into the record.
-func (m *machine) charge() {
+func (m *simVehicle) charge() {
 	if m.kind.MaxRangeMeters == nil {
 		return
 	}
@@ -387,21 +387,21 @@ func (m *machine) charge() {
 	m.BatteryPercent, m.CurrentRangeMeters = new(percent), new(*m.kind.MaxRangeMeters*percent/100)
 }
 
-// play makes the rides, the finished ones first and those in order of their
+// run makes the rides, the finished ones first and those in order of their
 // beginning, and gives each with the changes of its vehicle's state to emit, also
 // changes without a ride: then it is nil. Afterwards vehicles and customers are as
 // they are now.
-func (f *fiction) play(emit func(r *Ride, changes []Change) error) error {
+func (f *simulator) run(emit func(r *Ride, changes []StateChange) error) error {
 	open := 0
 	for _, c := range f.cities {
 		for _, m := range c.vehicles {
-			if strings.IndexByte("rtp", m.fate) >= 0 {
+			if strings.IndexByte("rtp", m.finalState) >= 0 {
 				open++
 			}
 		}
 	}
 	over := max(0, f.size.Rides-open)
-	var slots []outing
+	var slots []scheduledRide
 	for day := range f.size.Days {
 		slots = slots[:0]
 		date := f.today.AddDate(0, 0, day-f.size.Days)
@@ -410,29 +410,29 @@ func (f *fiction) play(emit func(r *Ride, changes []Change) error) error {
 			if f.random.IntN(100) >= 65 {
 				c = f.cities[1]
 			}
-			slots = append(slots, outing{f.moment(c, date, day == f.size.Days-1), c})
+			slots = append(slots, scheduledRide{f.startTime(c, date, day == f.size.Days-1), c})
 		}
-		slices.SortFunc(slots, func(a, b outing) int { return a.at.Compare(b.at) })
+		slices.SortFunc(slots, func(a, b scheduledRide) int { return a.at.Compare(b.at) })
 		for _, s := range slots {
-			r, changes := f.ride(s.city, s.at)
+			r, changes := f.pastRide(s.city, s.at)
 			if err := emit(r, changes); err != nil {
 				return err
 			}
 		}
 	}
-	return f.present(emit)
+	return f.setCurrentStates(emit)
 }
 
-type outing struct {
+type scheduledRide struct {
 	at   time.Time
-	city *city
+	city *simCity
 }
 
 // hours says how many rides of a thousand begin in each local hour.
 var hours = [24]int{12, 8, 5, 3, 3, 6, 18, 48, 72, 55, 42, 45, 56, 55, 50, 54, 68, 88, 86, 70, 54, 44, 36, 22}
 
-// moment returns when on a day, in UTC, somebody in a city begins a ride.
-func (f *fiction) moment(c *city, date time.Time, last bool) time.Time {
+// startTime returns when on a day, in UTC, somebody in a city begins a ride.
+func (f *simulator) startTime(c *simCity, date time.Time, last bool) time.Time {
 	for {
 		at := date.Add(time.Duration(f.random.Int64N(int64(24*time.Hour/time.Millisecond)) * int64(time.Millisecond)))
 		if last && at.Sub(date) >= 19*time.Hour {
@@ -444,17 +444,17 @@ func (f *fiction) moment(c *city, date time.Time, last bool) time.Time {
 	}
 }
 
-// ride makes a ride of the past that begins at a time, or as soon after it as a
+// pastRide makes a ride of the past that begins at a time, or as soon after it as a
 // vehicle and a customer are free.
-func (f *fiction) ride(c *city, at time.Time) (*Ride, []Change) {
+func (f *simulator) pastRide(c *simCity, at time.Time) (*Ride, []StateChange) {
 	kind := f.random.IntN(1000)
-	var m *machine
-	var who *person
+	var m *simVehicle
+	var who *simCustomer
 	for {
-		if m = f.vehicle(c, at, kind); kind < 15 {
+		if m = f.freeVehicle(c, at, kind); kind < 15 {
 			who = nil
 		} else {
-			who = f.customer(c, at, m)
+			who = f.freeCustomer(c, at, m)
 		}
 		if m != nil && (who != nil || kind < 15) {
 			break
@@ -462,20 +462,20 @@ func (f *fiction) ride(c *city, at time.Time) (*Ride, []Change) {
 		kind = f.random.IntN(1000)
 		at = at.Add(time.Minute)
 	}
-	j := f.board(c, m, who, at)
+	j := f.newRide(c, m, who, at)
 	switch {
 	case kind < 15:
 		j.TripType = RebalanceTrip
 		if kind < 5 {
 			j.TripType = MaintenanceTrip
 		}
-		j.begin(at)
-		j.travel(1)
+		j.start(at)
+		j.complete(1)
 	case kind < 45: // cancelled at once
 		if kind < 25 && m.kind.ReservationMinutes > 0 {
 			at = j.reserve(at, time.Duration(60+f.random.IntN(500))*time.Second)
 		}
-		j.begin(at)
+		j.start(at)
 		j.cancel(at.Add(time.Duration(15_000+f.random.IntN(40_000))*time.Millisecond), "rider")
 	case kind < 60:
 		at = j.reserve(at, time.Duration(60+f.random.IntN(700))*time.Second)
@@ -487,8 +487,8 @@ func (f *fiction) ride(c *city, at time.Time) (*Ride, []Change) {
 		if kind < 190 && m.kind.ReservationMinutes > 0 {
 			at = j.reserve(at, time.Duration(60+f.random.IntN(600))*time.Second)
 		}
-		j.begin(at)
-		j.travel(kind)
+		j.start(at)
+		j.complete(kind)
 	}
 	return &j.Ride, j.changes
 }
@@ -496,8 +496,8 @@ func (f *fiction) ride(c *city, at time.Time) (*Ride, []Change) {
 // reservationOnly reports whether a ride of a kind is never begun.
 func reservationOnly(kind int) bool { return kind >= 45 && kind < 75 }
 
-// vehicle returns one that can be taken, nil when none is found.
-func (f *fiction) vehicle(c *city, at time.Time, kind int) *machine {
+// freeVehicle returns one that can be taken, nil when none is found.
+func (f *simulator) freeVehicle(c *simCity, at time.Time, kind int) *simVehicle {
 	if len(c.vehicles) == 0 {
 		return nil
 	}
@@ -518,8 +518,8 @@ func (f *fiction) vehicle(c *city, at time.Time, kind int) *machine {
 	return nil
 }
 
-// customer returns somebody who can take a vehicle, nil when nobody is found.
-func (f *fiction) customer(c *city, at time.Time, m *machine) *person {
+// freeCustomer returns somebody who can take a vehicle, nil when nobody is found.
+func (f *simulator) freeCustomer(c *simCity, at time.Time, m *simVehicle) *simCustomer {
 	if len(c.customers) == 0 || m == nil {
 		return nil
 	}
@@ -532,77 +532,77 @@ func (f *fiction) customer(c *city, at time.Time, m *machine) *person {
 	return nil
 }
 
-// journey is a ride in the making.
-type journey struct {
+// simRide is a ride in the making.
+type simRide struct {
 	Ride
-	f       *fiction
-	c       *city
-	m       *machine
-	who     *person // nil when nobody pays
+	f       *simulator
+	c       *simCity
+	m       *simVehicle
+	who     *simCustomer // nil when nobody pays
 	usage   Usage
-	changes []Change
+	changes []StateChange
 }
 
-func (f *fiction) board(c *city, m *machine, who *person, at time.Time) *journey {
-	j := &journey{f: f, c: c, m: m, who: who}
+func (f *simulator) newRide(c *simCity, m *simVehicle, who *simCustomer, at time.Time) *simRide {
+	j := &simRide{f: f, c: c, m: m, who: who}
 	j.Ride = Ride{
-		Head: Head{ID: f.rideIDs.id(ridePrefix, at), Object: "ride", Live: f.live, SubaccountID: c.sub.ID}, TripType: RiderTrip,
-		VehicleID: m.ID, PaymentStatus: "not_due", Tail: tailOf(at), revision: 1, vehicleTypeID: m.kind.ID,
+		RecordHeader: RecordHeader{ID: f.rideIDs.id(ridePrefix, at), Object: "ride", Live: f.live, SubaccountID: c.sub.ID}, TripType: RiderTrip,
+		VehicleID: m.ID, PaymentStatus: "not_due", Timestamps: timestampsAt(at), revision: 1, vehicleTypeID: m.kind.ID,
 	}
 	j.usage.ReservationMinutes = m.kind.ReservationMinutes
 	if who != nil {
-		j.CustomerID, j.PricingPlanID, j.PricingPlanVersion = Text(who.ID), Text(m.plan.ID), new(m.plan.Version)
+		j.CustomerID, j.PricingPlanID, j.PricingPlanVersion = NullString(who.ID), NullString(m.plan.ID), new(m.plan.Version)
 	}
 	return j
 }
 
-func (j *journey) move(at time.Time, to VehicleState, event VehicleEvent) {
-	j.changes = append(j.changes, j.f.move(j.m, at, to, event, j.ID)...)
+func (j *simRide) setVehicleState(at time.Time, to VehicleState, event VehicleEvent) {
+	j.changes = append(j.changes, j.f.setVehicleState(j.m, at, to, event, j.ID)...)
 	j.m.CurrentRideID = ""
 	if to == VehicleTaken || to == OnTrip {
-		j.m.CurrentRideID = Text(j.ID)
+		j.m.CurrentRideID = NullString(j.ID)
 	}
 }
 
 // reserve lets a ride begin as a reservation, which lasts for a while, and returns
 // its end.
-func (j *journey) reserve(at time.Time, lasts time.Duration) time.Time {
+func (j *simRide) reserve(at time.Time, lasts time.Duration) time.Time {
 	j.Status, j.ReservedAt = Reserved, rfc3339.Time(at)
 	j.ReservationExpiresAt = rfc3339.Time(at.Add(time.Duration(j.m.kind.ReservationMinutes) * time.Minute))
 	j.usage.Reserved, j.usage.ReservedSeconds = true, int64(lasts/time.Second)
-	j.move(at, VehicleTaken, "reservation_start")
+	j.setVehicleState(at, VehicleTaken, "reservation_start")
 	return at.Add(lasts)
 }
 
-// begin lets somebody ride off.
-func (j *journey) begin(at time.Time) {
+// start lets somebody ride off.
+func (j *simRide) start(at time.Time) {
 	if j.Status == Reserved {
 		j.revision++
 	}
 	here := *j.m.Location
 	_, zoneID := j.c.ruleAt(here, j.m.kind.ID)
-	j.Status, j.StartedAt, j.StartLocation, j.StartZoneID = Active, rfc3339.Time(at), &here, Text(zoneID)
+	j.Status, j.StartedAt, j.StartLocation, j.StartZoneID = Active, rfc3339.Time(at), &here, NullString(zoneID)
 	j.UpdatedAt, j.startOdometer = rfc3339.Time(at), new(*j.m.OdometerMeters)
 	if j.who != nil {
 		j.who.LastRideAt = rfc3339.Time(at)
 	}
-	j.move(at, OnTrip, "trip_start")
+	j.setVehicleState(at, OnTrip, "trip_start")
 }
 
-// travel lets a ride that has begun come to its end.
-func (j *journey) travel(kind int) {
+// complete lets a ride that has begun come to its end.
+func (j *simRide) complete(kind int) {
 	random, m := j.f.random, j.m
 	var there Position
 	var meters float64
 	for {
-		there = j.c.somewhere(random, m.kind.ID)
+		there = j.c.randomPosition(random, m.kind.ID)
 		meters = distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
 		if meters < 7000 {
 			break
 		}
 	}
 	rule, zoneID := j.c.ruleAt(there, m.kind.ID)
-	if outside := j.c.town.outside; j.who != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
+	if outside := j.c.template.outside; j.who != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
 		p := outside.near(random)
 		if rule, zoneID = j.c.ruleAt(p, m.kind.ID); !rule.EndAllowed && rule.StartAllowed {
 			there, meters = p, distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
@@ -624,7 +624,7 @@ func (j *journey) travel(kind int) {
 		j.EndReason = "operator"
 	}
 	j.usage.Ridden, j.usage.Seconds, j.usage.PausedSeconds, j.usage.Meters = true, seconds, j.PausedSeconds, int64(meters)
-	j.EndLocation, j.EndZoneID = &there, Text(zoneID)
+	j.EndLocation, j.EndZoneID = &there, NullString(zoneID)
 	m.Location = &there
 	if m.kind.MaxRangeMeters != nil {
 		m.level = max(16, m.level-100*meters/float64(*m.kind.MaxRangeMeters)*1.1)
@@ -632,27 +632,27 @@ func (j *journey) travel(kind int) {
 	j.DistanceMeters = new(int64(meters))
 	*m.OdometerMeters += int64(meters)
 	j.end(j.StartedAt.Std().Add(time.Duration(seconds)*time.Second + time.Duration(random.IntN(1000))*time.Millisecond))
-	j.move(j.EndedAt.Std(), Available, "trip_end")
+	j.setVehicleState(j.EndedAt.Std(), Available, "trip_end")
 	if j.who != nil {
 		j.who.RideCount++
-		j.ParkingCategory = Text([]string{"curb", "rack", "corral", "other_valid"}[random.IntN(4)])
+		j.ParkingCategory = NullString([]string{"curb", "rack", "corral", "other_valid"}[random.IntN(4)])
 	}
-	j.settle(random)
+	j.recordPayment(random)
 }
 
 // cancel ends a ride that came to nothing.
-func (j *journey) cancel(at time.Time, reason Text) {
+func (j *simRide) cancel(at time.Time, reason NullString) {
 	event := VehicleEvent("reservation_cancel")
 	if j.Status == Active {
 		event = "trip_cancel"
 	}
 	j.Status, j.CancelReason = Cancelled, reason
 	j.end(at)
-	j.move(at, Available, event)
+	j.setVehicleState(at, Available, event)
 }
 
 // end sets what every ride has that is over.
-func (j *journey) end(at time.Time) {
+func (j *simRide) end(at time.Time) {
 	j.revision++
 	j.EndedAt, j.UpdatedAt = rfc3339.Time(at), rfc3339.Time(at)
 	if !j.StartedAt.Std().IsZero() {
@@ -672,14 +672,14 @@ func (j *journey) end(at time.Time) {
 	j.m.free = at.Add(time.Minute)
 }
 
-// settle does what was done about a ride's price in the days after it.
-func (j *journey) settle(random *rand.Rand) {
+// recordPayment does what was done about a ride's price in the days after it.
+func (j *simRide) recordPayment(random *rand.Rand) {
 	if j.PaymentStatus != "due" || j.EndedAt.Std().After(j.f.today.AddDate(0, 0, -2)) {
 		return
 	}
 	j.PaymentStatus = "paid"
 	at := j.EndedAt.Std().Add(90 * time.Second)
-	adjust := func(amount int64, reason Text) {
+	adjust := func(amount int64, reason NullString) {
 		j.AdjustmentAmount, j.AdjustmentReason = amount, reason
 		*j.Price = j.Price.Adjusted(amount)
 		at = j.EndedAt.Std().Add(26 * time.Hour)
@@ -690,7 +690,7 @@ func (j *journey) settle(random *rand.Rand) {
 		j.PaymentStatus = "refunded"
 		adjust(-j.Price.TotalAmount, "The brake was broken")
 	case 1, 2:
-		adjust(-min(j.Price.TotalAmount, j.c.town.goodwill), "Goodwill")
+		adjust(-min(j.Price.TotalAmount, j.c.template.goodwill), "Goodwill")
 	case 3:
 		j.PaymentStatus = "waived"
 	}
@@ -698,74 +698,74 @@ func (j *journey) settle(random *rand.Rand) {
 	j.UpdatedAt = rfc3339.Time(at)
 }
 
-// present brings vehicles into the state they are in now, with the rides that are
+// setCurrentStates brings vehicles into the state they are in now, with the rides that are
 // going on.
-func (f *fiction) present(emit func(*Ride, []Change) error) error {
+func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) error {
 	open := 0
 	for _, c := range f.cities {
 		for n, m := range c.vehicles {
-			var changes []Change
+			var changes []StateChange
 			report := func(at time.Time) {
 				m.LastReportedAt = rfc3339.Time(at)
 				m.UpdatedAt = rfc3339.Time(maxTime(at, m.UpdatedAt.Std()))
 				m.revision++
 				m.charge()
 			}
-			if strings.IndexByte("lcx", m.fate) >= 0 || m.fate == 'a' && n%5 == 0 && m.kind.MaxRangeMeters != nil {
-				m.DeviceID = Text(fmt.Sprintf("86123405%07d", f.deviceNumber(c, n)))
+			if strings.IndexByte("lcx", m.finalState) >= 0 || m.finalState == 'a' && n%5 == 0 && m.kind.MaxRangeMeters != nil {
+				m.DeviceID = NullString(fmt.Sprintf("86123405%07d", f.deviceNumber(c, n)))
 			}
-			switch m.fate {
+			switch m.finalState {
 			case 'a':
 				if m.DeviceID != "" {
 					report(f.now.Add(-time.Duration(1+n%7) * time.Minute))
 				}
 			case 'n':
-				changes = f.move(m, f.today.Add(-20*time.Hour), NonOperational, "maintenance", "")
+				changes = f.setVehicleState(m, f.today.Add(-20*time.Hour), NonOperational, "maintenance", "")
 			case 'l':
 				m.level = float64(5 + n%8)
-				changes = f.move(m, f.today.Add(-8*time.Hour), NonOperational, "battery_low", "")
+				changes = f.setVehicleState(m, f.today.Add(-8*time.Hour), NonOperational, "battery_low", "")
 				report(f.now.Add(-time.Duration(1+n%7) * time.Minute))
 			case 'c', 'x':
 				last := f.today.Add(-8*time.Hour - time.Duration(n%50)*time.Minute)
-				if m.fate == 'x' {
+				if m.finalState == 'x' {
 					last = f.today.AddDate(0, 0, -4).Add(-time.Duration(n%50) * time.Minute)
 				}
 				report(last)
 				m.former, m.formerEvent = Available, m.LastEvent
-				changes = f.move(m, last.Add(time.Duration(f.settings.ContactLostMinutes)*time.Minute), NonContactable, "comms_lost", "")
-				if m.fate == 'x' {
-					changes = append(changes, f.move(m, last.Add(time.Duration(f.settings.MissingAfterHours)*time.Hour), Missing, "not_located", "")...)
+				changes = f.setVehicleState(m, last.Add(time.Duration(f.settings.ContactLostMinutes)*time.Minute), NonContactable, "comms_lost", "")
+				if m.finalState == 'x' {
+					changes = append(changes, f.setVehicleState(m, last.Add(time.Duration(f.settings.MissingAfterHours)*time.Hour), Missing, "not_located", "")...)
 					m.former, m.formerEvent = "", ""
 				}
 			case 'z':
-				changes = f.move(m, f.today.AddDate(0, 0, -9), Removed, "maintenance_pick_up", "")
+				changes = f.setVehicleState(m, f.today.AddDate(0, 0, -9), Removed, "maintenance_pick_up", "")
 			case 'r', 't', 'p':
 				minutes := 3 + open%4*5
-				if m.fate == 'r' {
+				if m.finalState == 'r' {
 					minutes = 2 + open%4
 				}
 				at := f.now.Add(-time.Duration(minutes)*time.Minute - time.Duration(open%50)*time.Second)
 				open++
-				who := f.customer(c, at, m)
+				who := f.freeCustomer(c, at, m)
 				if who == nil {
 					break // all are riding
 				}
 				who.free = who.until // while this lasts
-				j := f.board(c, m, who, at)
+				j := f.newRide(c, m, who, at)
 				if m.kind.MaxRangeMeters != nil && m.level < 45 {
 					m.level = 88
 				}
-				if m.fate == 'r' {
+				if m.finalState == 'r' {
 					j.reserve(at, 0)
 				} else {
-					j.begin(at)
-					if m.fate == 'p' {
+					j.start(at)
+					if m.finalState == 'p' {
 						j.Status, j.pausedAt = Paused, rfc3339.Time(at.Add(2*time.Minute))
 						j.UpdatedAt = j.pausedAt
 						j.revision++
 					}
 				}
-				who.OpenRideID, who.UpdatedAt = Text(j.ID), rfc3339.Time(at)
+				who.OpenRideID, who.UpdatedAt = NullString(j.ID), rfc3339.Time(at)
 				who.revision++
 				if err := emit(&j.Ride, j.changes); err != nil {
 					return err
@@ -778,12 +778,12 @@ func (f *fiction) present(emit func(*Ride, []Change) error) error {
 			}
 		}
 	}
-	f.finishCustomers()
+	f.setFormerCustomers()
 	return nil
 }
 
 // deviceNumber is another one for each vehicle of the fleet.
-func (f *fiction) deviceNumber(c *city, n int) int {
+func (f *simulator) deviceNumber(c *simCity, n int) int {
 	return n*len(f.cities) + slices.Index(f.cities, c)
 }
 

@@ -10,45 +10,45 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Fill is [Service.Seed] for load tests: of any size, and without the history of
+// BulkLoad is [Service.Seed] for load tests: of any size, and without the history of
 // vehicles' states. It is not one transaction, and on SQLite the indexes of rides
 // are away meanwhile, so nobody else should use the database. An organization that
 // it fails for is of no use.
-func (s *Service) Fill(ctx context.Context, o Organization, size Size) error {
+func (s *Service) BulkLoad(ctx context.Context, o Organization, size Size) error {
 	if size.Vehicles < sandboxSize.Vehicles || size.Customers < sandboxSize.Customers || size.Days < 1 {
 		return fmt.Errorf("fill a fleet: it takes %d vehicles, %d customers and a day at least", sandboxSize.Vehicles, sandboxSize.Customers)
 	}
-	var a account
+	var a orgContext
 	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-		a, err = s.empty(ctx, tx, o)
+		a, err = s.requireEmpty(ctx, tx, o)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.fill(ctx, a, o, size); err != nil {
+	if err := s.bulkLoad(ctx, a, o, size); err != nil {
 		return fmt.Errorf("fill a fleet: %w", err)
 	}
-	if err := s.PackAll(ctx, o.ID); err != nil {
+	if err := s.PackRollups(ctx, o.ID); err != nil {
 		return fmt.Errorf("fill a fleet: %w", err)
 	}
-	s.ensured.Store(o.ID, true)
+	s.provisioned.Store(o.ID, true)
 	return nil
 }
 
-func (s *Service) fill(ctx context.Context, a account, o Organization, size Size) (err error) {
+func (s *Service) bulkLoad(ctx context.Context, a orgContext, o Organization, size Size) (err error) {
 	restore, err := s.dropRideIndexes(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore(context.WithoutCancel(ctx))) }()
-	f := newFiction(o, s.live, a.settings, a.now, size)
+	f := newSimulator(o, s.live, a.settings, a.now, size)
 	f.history = false
-	if err := s.fillRides(ctx, a, f); err != nil {
+	if err := s.loadRides(ctx, a, f); err != nil {
 		return err
 	}
 	for _, c := range f.cities {
-		if err := s.fillCity(ctx, a, c); err != nil {
+		if err := s.loadCity(ctx, a, c); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ const (
 	ridesWrite  = 20   // times ridesAtOnce, in a transaction
 )
 
-// fillRides makes rides, encodes and writes them, at the same time.
-func (s *Service) fillRides(ctx context.Context, a account, f *fiction) error {
+// loadRides makes rides, encodes and writes them, at the same time.
+func (s *Service) loadRides(ctx context.Context, a orgContext, f *simulator) error {
 	g, ctx := errgroup.WithContext(ctx)
 	made, encoded := make(chan []*Ride, 2), make(chan [][]column, ridesWrite)
 	g.Go(func() error {
@@ -76,7 +76,7 @@ func (s *Service) fillRides(ctx context.Context, a account, f *fiction) error {
 				return ctx.Err()
 			}
 		}
-		err := f.play(func(r *Ride, _ []Change) error {
+		err := f.run(func(r *Ride, _ []StateChange) error {
 			if r == nil {
 				return nil
 			}
@@ -135,19 +135,19 @@ func (s *Service) fillRides(ctx context.Context, a account, f *fiction) error {
 				return err
 			}
 			for _, rows := range group {
-				if over, err = s.placeAll(ctx, a.id, rows, over); err != nil {
+				if over, err = s.indexRides(ctx, a.id, rows, over); err != nil {
 					return err
 				}
 			}
 		}
-		return s.insertHome(ctx, a.id, over)
+		return s.insertHomeLayer(ctx, a.id, over)
 	})
 	return g.Wait()
 }
 
-// placeAll is [placeRide] for many new rides, which go to homes of their own: as soon
+// indexRides is [placeRide] for many new rides, which go to homes of their own: as soon
 // as there are enough of them, with those before.
-func (s *Service) placeAll(ctx context.Context, organizationID string, rows [][]column, over []placed) ([]placed, error) {
+func (s *Service) indexRides(ctx context.Context, organizationID string, rows [][]column, over []placed) ([]placed, error) {
 	for _, row := range rows {
 		if !tileable(row) {
 			continue
@@ -161,10 +161,10 @@ func (s *Service) placeAll(ctx context.Context, organizationID string, rows [][]
 	if len(over) < s.tiling.home {
 		return over, nil
 	}
-	return over[:0], s.insertHome(ctx, organizationID, over)
+	return over[:0], s.insertHomeLayer(ctx, organizationID, over)
 }
 
-func (s *Service) insertHome(ctx context.Context, organizationID string, rides []placed) error {
+func (s *Service) insertHomeLayer(ctx context.Context, organizationID string, rides []placed) error {
 	if len(rides) == 0 {
 		return nil
 	}
@@ -172,20 +172,20 @@ func (s *Service) insertHome(ctx context.Context, organizationID string, rides [
 	return s.db.Write(ctx, func(tx *db.Tx) error { return l.insert(ctx, tx, organizationID) })
 }
 
-// fillCity writes a city in transactions that are not too large.
-func (s *Service) fillCity(ctx context.Context, a account, c *city) error {
+// loadCity writes a city in transactions that are not too large.
+func (s *Service) loadCity(ctx context.Context, a orgContext, c *simCity) error {
 	whole := *c
 	c = &whole
 	for first := true; first || len(c.customers) > 0 || len(c.vehicles) > 0; first = false {
-		part := city{customers: c.customers[:min(ridesAtOnce, len(c.customers))], vehicles: c.vehicles[:min(ridesAtOnce, len(c.vehicles))]}
+		part := simCity{customers: c.customers[:min(ridesAtOnce, len(c.customers))], vehicles: c.vehicles[:min(ridesAtOnce, len(c.vehicles))]}
 		c.customers, c.vehicles = c.customers[len(part.customers):], c.vehicles[len(part.vehicles):]
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			if first {
-				if err := c.insert(ctx, tx, a); err != nil {
+				if err := c.insertStatic(ctx, tx, a); err != nil {
 					return err
 				}
 			}
-			return part.insertMoving(ctx, tx, a)
+			return part.insertCustomersAndVehicles(ctx, tx, a)
 		})
 		if err != nil {
 			return err

@@ -13,12 +13,12 @@ import (
 
 // cellOf returns the cell of a position in millionths of a degree.
 func cellOf(lat, lng int64) int64 {
-	return int64(spread(uint64(lng+maxLng))<<1 | spread(uint64(lat+maxLat)))
+	return int64(spreadBits(uint64(lng+maxLng))<<1 | spreadBits(uint64(lat+maxLat)))
 }
 
 // positionOf is the inverse of cellOf.
 func positionOf(cell int64) (lat, lng int64) {
-	return int64(gather(uint64(cell))) - maxLat, int64(gather(uint64(cell)>>1)) - maxLng
+	return int64(gatherBits(uint64(cell))) - maxLat, int64(gatherBits(uint64(cell)>>1)) - maxLng
 }
 
 // A region is what cells have in common that are of a square of so many bits of
@@ -29,7 +29,7 @@ const regionBits = 20
 // are more than most.
 func regions(rects []rect, most int) (list []int64, ok bool) {
 	for _, r := range rects {
-		r, ok := r.cut(world)
+		r, ok := r.intersect(world)
 		if !ok {
 			continue
 		}
@@ -54,8 +54,8 @@ const (
 	maxLng = 180_000_000
 )
 
-// spread puts a zero before each of 32 bits.
-func spread(x uint64) uint64 {
+// spreadBits puts a zero before each of 32 bits.
+func spreadBits(x uint64) uint64 {
 	x = (x | x<<16) & 0x0000ffff0000ffff
 	x = (x | x<<8) & 0x00ff00ff00ff00ff
 	x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
@@ -63,8 +63,8 @@ func spread(x uint64) uint64 {
 	return (x | x<<1) & 0x5555555555555555
 }
 
-// gather is the inverse of spread.
-func gather(x uint64) uint64 {
+// gatherBits is the inverse of spread.
+func gatherBits(x uint64) uint64 {
 	x &= 0x5555555555555555
 	x = (x | x>>1) & 0x3333333333333333
 	x = (x | x>>2) & 0x0f0f0f0f0f0f0f0f
@@ -80,15 +80,15 @@ func (r rect) has(lat, lng int64) bool {
 	return lat >= r.minLat && lat <= r.maxLat && lng >= r.minLng && lng <= r.maxLng
 }
 
-// cut returns what two rects have in common.
-func (r rect) cut(o rect) (rect, bool) {
+// intersect returns what two rects have in common.
+func (r rect) intersect(o rect) (rect, bool) {
 	c := rect{max(r.minLat, o.minLat), max(r.minLng, o.minLng), min(r.maxLat, o.maxLat), min(r.maxLng, o.maxLng)}
 	return c, c.minLat <= c.maxLat && c.minLng <= c.maxLng
 }
 
-// without returns what of a rect is not in another one.
-func (r rect) without(o rect) []rect {
-	c, ok := r.cut(o)
+// subtract returns what of a rect is not in another one.
+func (r rect) subtract(o rect) []rect {
+	c, ok := r.intersect(o)
 	if !ok {
 		return []rect{r}
 	}
@@ -109,8 +109,8 @@ const (
 	lngBits = latBits << 1
 )
 
-// cells is a range of cells, both ends in it.
-type cells struct{ first, last int64 }
+// cellRange is a range of cells, both ends in it.
+type cellRange struct{ first, last int64 }
 
 // square is 1<<level by 1<<level positions, whose cells are all of a range.
 type square struct {
@@ -125,22 +125,22 @@ func (s square) whole() bool {
 }
 
 // cells are those from the least to the greatest that are covered.
-func (s square) cells() cells {
-	return cells{cellOf(s.part.minLat, s.part.minLng), cellOf(s.part.maxLat, s.part.maxLng)}
+func (s square) cells() cellRange {
+	return cellRange{cellOf(s.part.minLat, s.part.minLng), cellOf(s.part.maxLat, s.part.maxLng)}
 }
 
 // cover returns at most most ranges of cells, in order and apart, that together
 // have every position of the rects and few others. With more rects than that it
 // is one range for each.
-func cover(rects []rect, most int) []cells {
+func cover(rects []rect, most int) []cellRange {
 	var squares []square
 	for _, r := range rects {
-		if r, ok := r.cut(world); ok {
+		if r, ok := r.intersect(world); ok {
 			squares = append(squares, square{0, 29, r})
 		}
 	}
 	var next []square
-	var list []cells
+	var list []cellRange
 	for level := 29; level > 0; level-- {
 		// Those that are not whole are cut into four: all of a size, or as many
 		// as can be.
@@ -149,47 +149,47 @@ func cover(rects []rect, most int) []cells {
 			if s.level < level || s.whole() {
 				next = append(next, s)
 			} else {
-				next = s.cut(next)
+				next = s.split(next)
 			}
 		}
-		if list = joined(list, next); len(list) <= most {
+		if list = mergedRanges(list, next); len(list) <= most {
 			squares, next = next, squares
 			continue
 		}
 		for i := len(squares) - 1; i >= 0; i-- {
 			if s := squares[i]; s.level == level && !s.whole() {
-				next = append(s.cut(append(next[:0], squares[:i]...)), squares[i+1:]...)
-				if list = joined(list, next); len(list) > most {
-					return joined(list, squares)
+				next = append(s.split(append(next[:0], squares[:i]...)), squares[i+1:]...)
+				if list = mergedRanges(list, next); len(list) > most {
+					return mergedRanges(list, squares)
 				}
 				squares, next = next, squares
 			}
 		}
 	}
-	return joined(list, squares)
+	return mergedRanges(list, squares)
 }
 
-// cut appends the quarters of a square that have something of what is covered.
-func (s square) cut(list []square) []square {
+// split appends the quarters of a square that have something of what is covered.
+func (s square) split(list []square) []square {
 	for i := range int64(4) {
 		q := square{first: s.first + i<<(2*(s.level-1)), level: s.level - 1}
 		lat, lng := positionOf(q.first)
 		size := int64(1)<<q.level - 1
 		var ok bool
-		if q.part, ok = s.part.cut(rect{lat, lng, lat + size, lng + size}); ok {
+		if q.part, ok = s.part.intersect(rect{lat, lng, lat + size, lng + size}); ok {
 			list = append(list, q)
 		}
 	}
 	return list
 }
 
-// joined returns the ranges of squares, those that meet as one, in place of a list.
-func joined(list []cells, squares []square) []cells {
+// mergedRanges returns the ranges of squares, those that meet as one, in place of a list.
+func mergedRanges(list []cellRange, squares []square) []cellRange {
 	list = list[:0]
 	for _, s := range squares {
 		list = append(list, s.cells())
 	}
-	slices.SortFunc(list, func(a, b cells) int { return cmp.Compare(a.first, b.first) })
+	slices.SortFunc(list, func(a, b cellRange) int { return cmp.Compare(a.first, b.first) })
 	n := 0
 	for _, c := range list {
 		if n > 0 && c.first <= list[n-1].last+1 {
@@ -229,13 +229,13 @@ func (b Box) parts() []Box {
 func (b Box) rects() []rect {
 	var rects []rect
 	for _, p := range b.parts() {
-		rects = append(rects, rect{atLeast(p.MinLat), atLeast(p.MinLng), atMost(p.MaxLat), atMost(p.MaxLng)})
+		rects = append(rects, rect{ceilMillionths(p.MinLat), ceilMillionths(p.MinLng), floorMillionths(p.MaxLat), floorMillionths(p.MaxLng)})
 	}
 	return rects
 }
 
-// atLeast returns the least millionths that are at least so many degrees.
-func atLeast(d float64) int64 {
+// ceilMillionths returns the least millionths that are at least so many degrees.
+func ceilMillionths(d float64) int64 {
 	n := int64(math.Ceil(d * 1e6))
 	for degrees(n-1) >= d {
 		n--
@@ -246,8 +246,8 @@ func atLeast(d float64) int64 {
 	return n
 }
 
-// atMost returns the most millionths that are at most so many degrees.
-func atMost(d float64) int64 { return -atLeast(-d) }
+// floorMillionths returns the most millionths that are at most so many degrees.
+func floorMillionths(d float64) int64 { return -ceilMillionths(-d) }
 
 // Near is what is no farther from a point than a radius, along a great circle.
 type Near struct{ Lat, Lng, RadiusMeters float64 }
@@ -259,7 +259,7 @@ func (n Near) rects(radius float64) []rect {
 	lat := angle*180/math.Pi + slack
 	low, high := n.Lat-lat, n.Lat+lat
 	if low <= -90 || high >= 90 {
-		return []rect{{atLeast(max(low, -90)), -maxLng, atMost(min(high, 90)), maxLng}}
+		return []rect{{ceilMillionths(max(low, -90)), -maxLng, floorMillionths(min(high, 90)), maxLng}}
 	}
 	// The circle reaches its greatest longitude away from its middle's latitude.
 	lng := 180.0
@@ -267,13 +267,13 @@ func (n Near) rects(radius float64) []rect {
 		lng = math.Asin(s)*180/math.Pi*(1+1e-9) + slack
 	}
 	if lng >= 180 {
-		return []rect{{atLeast(low), -maxLng, atMost(high), maxLng}}
+		return []rect{{ceilMillionths(low), -maxLng, floorMillionths(high), maxLng}}
 	}
-	return Box{MinLng: wrapped(n.Lng - lng), MinLat: low, MaxLng: wrapped(n.Lng + lng), MaxLat: high}.rects()
+	return Box{MinLng: wrapLongitude(n.Lng - lng), MinLat: low, MaxLng: wrapLongitude(n.Lng + lng), MaxLat: high}.rects()
 }
 
-// wrapped is a longitude that left the map by less than once around.
-func wrapped(lng float64) float64 {
+// wrapLongitude is a longitude that left the map by less than once around.
+func wrapLongitude(lng float64) float64 {
 	switch {
 	case lng < -180:
 		return lng + 360

@@ -2,8 +2,8 @@ package fleet
 
 import "slices"
 
-// town is what a city of a fiction is made of.
-type town struct {
+// cityTemplate is what a city of a fiction is made of.
+type cityTemplate struct {
 	name, timeZone, currency, country string
 	letter                            string // with which codes begin
 	alert                             string
@@ -15,24 +15,24 @@ type town struct {
 	plans     []Plan
 	planTypes [][]int // what types each plan is for; the first is the city's, too
 	kinds     string  // of the first vehicles, and so on from the beginning: indexes of types
-	// fates says what has become of them: a available, r reserved, t on a trip,
+	// finalStates says what has become of them: a available, r reserved, t on a trip,
 	// p on a trip that is paused, n being repaired, l with an empty battery,
 	// c out of contact, x missing, z removed.
-	fates   string
-	zones   []shape
-	spots   []spot
-	outside spot // where a ride may begin and cannot end; zero: nowhere
+	finalStates string
+	zones       []zoneTemplate
+	hotspots    []hotspot
+	outside     hotspot // where a ride may begin and cannot end; zero: nowhere
 }
 
-// shape is what a zone is made of.
-type shape struct {
+// zoneTemplate is what a zone is made of.
+type zoneTemplate struct {
 	name, description string
 	kind              ZoneType
 	only              int         // of a custom one: the type that it is for
 	ring              [][]float64 // not closed
 }
 
-func (s *shape) area() Area {
+func (s *zoneTemplate) area() Area {
 	a, err := areaOf([][][][]float64{{append(slices.Clone(s.ring), s.ring[0])}})
 	if err != nil {
 		panic("fleet: the shape of " + s.name + " " + err.Error())
@@ -40,10 +40,10 @@ func (s *shape) area() Area {
 	return a
 }
 
-// towns are the cities. Shapes and spots are about where those of the same name
+// cityTemplates are the cities. Shapes and spots are about where those of the same name
 // are; people and prices are made up. Telephone numbers are from the ranges that
 // Germany keeps for fiction, and where there is none, the one that forms show.
-var towns = [...]town{
+var cityTemplates = [...]cityTemplate{
 	{
 		name: "Berlin", timeZone: "Europe/Berlin", currency: "EUR", country: "DE", letter: "B", phone: "+493023125%03d",
 		alert:     "Road works at Warschauer Straße: please park north of the bridge",
@@ -81,10 +81,10 @@ var towns = [...]town{
 				},
 			},
 		},
-		planTypes: [][]int{{0, 1}, {2}},
-		kinds:     "00000000000000" + "11111111" + "2222",
-		fates:     "aaaaaaartlnczx" + "aaaatpln" + "aaat",
-		zones: []shape{
+		planTypes:   [][]int{{0, 1}, {2}},
+		kinds:       "00000000000000" + "11111111" + "2222",
+		finalStates: "aaaaaaartlnczx" + "aaaatpln" + "aaat",
+		zones: []zoneTemplate{
 			{name: "Berlin, inner city", kind: ServiceArea, ring: [][]float64{
 				{13.300, 52.480}, {13.360, 52.468}, {13.440, 52.470}, {13.480, 52.495}, {13.478, 52.530},
 				{13.440, 52.560}, {13.370, 52.562}, {13.310, 52.545}, {13.290, 52.510},
@@ -102,7 +102,7 @@ var towns = [...]town{
 				{13.3660, 52.5235}, {13.3730, 52.5235}, {13.3730, 52.5270}, {13.3660, 52.5270},
 			}},
 		},
-		spots: []spot{
+		hotspots: []hotspot{
 			{52.5219, 13.4132}, // Alexanderplatz
 			{52.5251, 13.3694}, // Hauptbahnhof
 			{52.4991, 13.4183}, // Kottbusser Tor
@@ -116,7 +116,7 @@ var towns = [...]town{
 			{52.5107, 13.4595}, // Boxhagener Platz
 			{52.5487, 13.3885}, // Gesundbrunnen
 		},
-		outside: spot{52.5190, 13.3970}, // the museums
+		outside: hotspot{52.5190, 13.3970}, // the museums
 	}, {
 		name: "Fukuoka", timeZone: "Asia/Tokyo", currency: "JPY", country: "JP", letter: "F", phone: "+8190123456%02d",
 		languages: []string{"ja", "ja", "en", "ja"},
@@ -139,10 +139,10 @@ var towns = [...]town{
 				FareCap: &FareCap{DurationMinutes: 720, Amount: 1800}, Taxable: true, TaxBasisPoints: 1000,
 			},
 		}},
-		planTypes: [][]int{{0, 1}},
-		kinds:     "000000000" + "11111",
-		fates:     "aaaaarcxz" + "aaaan",
-		zones: []shape{
+		planTypes:   [][]int{{0, 1}},
+		kinds:       "000000000" + "11111",
+		finalStates: "aaaaarcxz" + "aaaan",
+		zones: []zoneTemplate{
 			{name: "Fukuoka, Tenjin and Hakata", kind: ServiceArea, ring: [][]float64{
 				{130.370, 33.570}, {130.440, 33.570}, {130.445, 33.610}, {130.400, 33.618}, {130.368, 33.600},
 			}},
@@ -153,7 +153,7 @@ var towns = [...]town{
 				{130.4100, 33.5885}, {130.4125, 33.5885}, {130.4125, 33.5910}, {130.4100, 33.5910},
 			}},
 		},
-		spots: []spot{
+		hotspots: []hotspot{
 			{33.5898, 130.4207}, // Hakata station
 			{33.5914, 130.3989}, // Tenjin
 			{33.5935, 130.4060}, // Nakasu

@@ -15,19 +15,19 @@ import (
 // [time.Duration] can have.
 const maxAhead = 200
 
-// Travel sets the clock of an organization's sandbox forward, in the caller's
+// AdvanceClock sets the clock of an organization's sandbox forward, in the caller's
 // transaction. Everything that is due until then happens, in order, each thing at
 // its own time; afterwards the clock runs on from there.
-func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
+func (s *Service) AdvanceClock(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
 	if s.live {
-		return notFound("clock")
+		return notFoundError("clock")
 	}
 	var offset int64
 	err := tx.QueryRow(ctx, "SELECT clock_offset FROM settings WHERE organization_id = $1 FOR UPDATE", organizationID).Scan(&offset)
 	if err != nil {
-		return found(err, "fleet")
+		return wrapReadError(err, "fleet")
 	}
-	a, err := s.account(ctx, tx, tx.Now, organizationID)
+	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *Service) Travel(ctx context.Context, tx *db.Tx, organizationID string, 
 	if err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}
-	s.tell(tx, a.id, "", "")
+	s.notify(tx, a.id, "", "")
 	return s.record(ctx, tx, organizationID, SandboxClockAdvanced, audit.Target{Type: "sandbox"},
 		map[string]audit.Change{"now": {From: rfc3339.Time(a.now), To: rfc3339.Time(to)}})
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// find returns the next candidates in order, at most want.
-func (s *search) find(want int) ([]candidate, error) {
-	if absent, err := s.absent(); err != nil || absent {
+// findCandidates returns the next candidates in order, at most want.
+func (s *listQuery) findCandidates(want int) ([]candidate, error) {
+	if absent, err := s.knownEmpty(); err != nil || absent {
 		return nil, err
 	}
 	if s.byDistance {
 		return s.nearest(want)
 	}
-	s.counted = make(map[int]size)
+	s.counted = make(map[int]rowCount)
 	var found []candidate
 	for _, null := range []bool{false, true} {
-		if !s.enter(null) || len(found) >= want {
+		if !s.enterPartition(null) || len(found) >= want {
 			continue
 		}
-		more, err := s.findHere(want - len(found))
+		more, err := s.findInPartition(want - len(found))
 		if err != nil {
 			return nil, err
 		}
@@ -35,11 +35,11 @@ func (s *search) find(want int) ([]candidate, error) {
 	return found, nil
 }
 
-// absent reports whether nothing meets the conditions, as far as that is seen at
+// knownEmpty reports whether nothing meets the conditions, as far as that is seen at
 // once: for instance because none of those in the whole region meets one of them.
-func (s *search) absent() (bool, error) {
-	if s.never || !s.spatial {
-		return s.never, nil
+func (s *listQuery) knownEmpty() (bool, error) {
+	if s.empty || !s.spatial {
+		return s.empty, nil
 	}
 	list, ok := regions(s.rects, maxRegions)
 	if !ok {
@@ -83,9 +83,9 @@ func (s *search) absent() (bool, error) {
 // maxParts bounds what absent looks up.
 const maxParts = 32
 
-// enter begins with those that have a value, or those that have none. It reports
+// enterPartition begins with those that have a value, or those that have none. It reports
 // false when there is nothing to look for.
-func (s *search) enter(null bool) bool {
+func (s *listQuery) enterPartition(null bool) bool {
 	s.null = null
 	if s.key.column == "" || s.key.always {
 		return !null
@@ -100,13 +100,13 @@ func (s *search) enter(null bool) bool {
 	return !slices.ContainsFunc(s.filters, func(f filter) bool { return f.column == s.key.column })
 }
 
-// pace is what a walk may cost before it is looked for a set, and what sets may
+// scanBudget is what a walk may cost before it is looked for a set, and what sets may
 // cost that are read then. After the last step the walk goes on to the end.
-type pace [4]struct{ walk, set int }
+type scanBudget [4]struct{ walk, set int }
 
-// defaultPace makes of each step some milliseconds' work, of the first less.
-func defaultPace() pace {
-	return pace{{300, 1500}, {0, 6000}, {8000, 40_000}, {200_000, 500_000}}
+// defaultScanBudget makes of each step some milliseconds' work, of the first less.
+func defaultScanBudget() scanBudget {
+	return scanBudget{{300, 1500}, {0, 6000}, {8000, 40_000}, {200_000, 500_000}}
 }
 
 // What testing a row costs: 1 from an index alone, less than a microsecond.
@@ -115,15 +115,15 @@ const (
 	lookupCost = 12 // from the table
 )
 
-// walkCost is the cost of each row of a walk.
-func (s *search) walkCost(w *filter) int {
+// scanCost is the cost of each row of a walk.
+func (s *listQuery) scanCost(w *filter) int {
 	column := s.key.column
 	if w != nil {
 		column = w.column
 	}
 	others := len(s.extra) > 0 || s.null && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
 		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.null) &&
-			!slices.Contains(s.besides(w), f.column)
+			!slices.Contains(s.coveredColumns(w), f.column)
 	})
 	along := slices.Contains(s.cellOn, column) || s.spatial && column == s.region()
 	switch {
@@ -135,8 +135,8 @@ func (s *search) walkCost(w *filter) int {
 	return lookupCost
 }
 
-// besides returns what the index of a walk has beside what it is walked by.
-func (s *search) besides(w *filter) []string {
+// coveredColumns returns what the index of a walk has beside what it is walked by.
+func (s *listQuery) coveredColumns(w *filter) []string {
 	if w != nil && w.column == s.region() && s.key.column == "" {
 		return s.alongRegion
 	}
@@ -144,7 +144,7 @@ func (s *search) besides(w *filter) []string {
 }
 
 // setCost is the cost of each row of a set.
-func (s *search) setCost(set int) int {
+func (s *listQuery) setCost(set int) int {
 	var own, onIndex []string
 	cell := false
 	switch {
@@ -162,23 +162,23 @@ func (s *search) setCost(set int) int {
 	return 1
 }
 
-// findHere is find among those with or without a value.
-func (s *search) findHere(want int) ([]candidate, error) {
+// findInPartition is find among those with or without a value.
+func (s *listQuery) findInPartition(want int) ([]candidate, error) {
 	if s.inTiles() {
 		return s.findTiled(want)
 	}
-	at, err := s.begin()
+	at, err := s.startPosition()
 	if err != nil {
 		return nil, err
 	}
-	w := s.walker(nil)
+	w := s.accessPath(nil)
 	var found []candidate
 	passed, spent := 0, 0
-	for _, step := range s.pace {
-		if !s.tests(w) {
+	for _, step := range s.budget {
+		if !s.filtersRows(w) {
 			break
 		}
-		cost := s.walkCost(w)
+		cost := s.scanCost(w)
 		// To find where a walk ends takes as long as the walk, so it goes as far as
 		// it is likely to take, and then a few times as far.
 		for left, rows := max(1, step.walk/cost), 0; left > 0; left -= rows {
@@ -188,11 +188,11 @@ func (s *search) findHere(want int) ([]candidate, error) {
 			if rows == 0 || rows > left {
 				rows = left
 			}
-			end, more, err := s.edge(w, at, rows)
+			end, more, err := s.scanEnd(w, at, rows)
 			if err != nil {
 				return nil, err
 			}
-			some, err := s.walk(w, at, end, want-len(found))
+			some, err := s.scanIndex(w, at, end, want-len(found))
 			if err != nil {
 				return nil, err
 			}
@@ -205,48 +205,48 @@ func (s *search) findHere(want int) ([]candidate, error) {
 		if len(found) > 0 {
 			budget = min(2*step.set, (want-len(found))*(spent/len(found)))
 		}
-		least, small, err := s.count(budget)
+		least, small, err := s.cheapestSet(budget)
 		if err != nil {
 			return nil, err
 		}
 		if small {
-			some, err := s.set(least, at, want-len(found))
+			some, err := s.readSet(least, at, want-len(found))
 			return append(found, some...), err
 		}
 		if s.key.column == "" && least != noSet && (w == nil || w.then == nil) {
-			if along := s.walker(&least); s.walkCost(along) <= s.walkCost(w) {
+			if along := s.accessPath(&least); s.scanCost(along) <= s.scanCost(w) {
 				w = along
 			}
 		}
 	}
-	some, err := s.walk(w, at, nil, want-len(found))
+	some, err := s.scanIndex(w, at, nil, want-len(found))
 	return append(found, some...), err
 }
 
-// mark is where a walk is: after a value and an id.
-type mark struct {
+// scanPosition is where a walk is: after a value and an id.
+type scanPosition struct {
 	value any
 	id    string
 }
 
-// begin is where the page begins; nil: at the beginning.
-func (s *search) begin() (*mark, error) {
+// startPosition is where the page begins; nil: at the beginning.
+func (s *listQuery) startPosition() (*scanPosition, error) {
 	if s.after == nil || s.null != s.after.Null && s.key.column != "" {
 		return nil, nil
 	}
 	if s.null || s.key.column == "" {
-		return &mark{id: s.after.ID}, nil
+		return &scanPosition{id: s.after.ID}, nil
 	}
 	value, err := s.value(s.after)
 	if err != nil {
 		return nil, err
 	}
-	return &mark{value, s.after.ID}, nil
+	return &scanPosition{value, s.after.ID}, nil
 }
 
-// walker is the filter along whose ordered index it is walked; nil: along that of
+// accessPath is the filter along whose ordered index it is walked; nil: along that of
 // the sort.
-func (s *search) walker(set *int) *filter {
+func (s *listQuery) accessPath(set *int) *filter {
 	if s.null && s.key.nulls != nil {
 		return s.key.nulls
 	}
@@ -256,7 +256,7 @@ func (s *search) walker(set *int) *filter {
 	if s.spatial && slices.Contains(s.onRegion, s.key.column) {
 		if list, ok := regions(s.rects, maxRegions); ok {
 			w := &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
-			if f := s.rareOnes(); f != nil && len(list)*len(f.values) <= maxRegions {
+			if f := s.partialIndexFilter(); f != nil && len(list)*len(f.values) <= maxRegions {
 				w.then, w.where = f, w.where+" AND "+s.rare.where()
 			}
 			return w
@@ -265,9 +265,9 @@ func (s *search) walker(set *int) *filter {
 	return nil
 }
 
-// rareOnes returns the filter by which the index of those that are rare is walked; nil
+// partialIndexFilter returns the filter by which the index of those that are rare is walked; nil
 // when it does not have all that is asked for.
-func (s *search) rareOnes() (rare *filter) {
+func (s *listQuery) partialIndexFilter() (rare *filter) {
 	if s.rare.column == "" || s.key.column != "" {
 		return nil
 	}
@@ -284,10 +284,10 @@ func (s *search) rareOnes() (rare *filter) {
 }
 
 // region is the expression that indexes of regions have.
-func (s *search) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*regionBits) }
+func (s *listQuery) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*regionBits) }
 
-// tests reports whether a walk passes rows over.
-func (s *search) tests(w *filter) bool {
+// filtersRows reports whether a walk passes rows over.
+func (s *listQuery) filtersRows(w *filter) bool {
 	if s.spatial || len(s.extra) > 0 || s.inside != nil || s.key.column != "" && s.first != "" || s.null && s.key.nulls != nil {
 		return true
 	}
@@ -297,20 +297,20 @@ func (s *search) tests(w *filter) bool {
 }
 
 // directions returns the order in SQL, and what is true of whatever comes later.
-func (s *search) directions() (order, later string) {
+func (s *listQuery) directions() (order, later string) {
 	if s.descending {
 		return "DESC", "<"
 	}
 	return "ASC", ">"
 }
 
-// plain reports whether the order here is that of ids alone.
-func (s *search) plain() bool { return s.key.column == "" || s.null }
+// orderedByID reports whether the order here is that of ids alone.
+func (s *listQuery) orderedByID() bool { return s.key.column == "" || s.null }
 
 // columns are what a candidate is read from.
-func (s *search) columns() string {
+func (s *listQuery) columns() string {
 	value, cell := "NULL", "NULL"
-	if !s.plain() {
+	if !s.orderedByID() {
 		value = s.key.column
 	}
 	if s.inside != nil || s.near != nil {
@@ -319,18 +319,18 @@ func (s *search) columns() string {
 	return "id, " + value + " AS value, " + cell + " AS cell"
 }
 
-// between limits a statement to what comes after one place and not after another.
-func (s *search) between(st *statement, from, to *mark) {
+// writeBounds limits a statement to what comes after one place and not after another.
+func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
 	_, later := s.directions()
 	earlier := map[string]string{"<": ">", ">": "<"}[later]
 	for _, bound := range []struct {
-		at      *mark
+		at      *scanPosition
 		compare string
 		with    string
 	}{{from, later, ""}, {to, earlier, "="}} {
 		switch {
 		case bound.at == nil:
-		case s.plain():
+		case s.orderedByID():
 			st.addf(" AND id %s%s %s", bound.compare, bound.with, st.arg(bound.at.id))
 		default:
 			st.addf(" AND (%s, id) %s%s (%s, %s)", s.key.column, bound.compare, bound.with, st.arg(bound.at.value), st.arg(bound.at.id))
@@ -338,8 +338,8 @@ func (s *search) between(st *statement, from, to *mark) {
 	}
 }
 
-// ids limits a statement by created_at.
-func (s *search) ids(st *statement) string {
+// idRange limits a statement by created_at.
+func (s *listQuery) idRange(st *statement) string {
 	var text string
 	if s.first != "" {
 		text = "id >= " + st.arg(s.first)
@@ -350,9 +350,9 @@ func (s *search) ids(st *statement) string {
 	return text
 }
 
-// along writes a walk: parts of columns, which together are in order. Where full,
+// writeIndexScan writes a walk: parts of columns, which together are in order. Where full,
 // rows are tested.
-func (s *search) along(st *statement, w *filter, columns string, from, to *mark, full bool) {
+func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, from, to *scanPosition, full bool) {
 	parts := []*filter{nil}
 	if w != nil {
 		parts = nil
@@ -380,17 +380,17 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 			st.WriteString(" UNION ALL ")
 		}
 		st.addf("SELECT %s FROM %s WHERE organization_id = %s", columns, s.table, st.arg(s.organization))
-		if s.only != "" {
-			st.WriteString(" AND " + s.only)
+		if s.indexCondition != "" {
+			st.WriteString(" AND " + s.indexCondition)
 		}
 		if part != nil {
-			st.WriteString(" AND " + part.raw(st))
+			st.WriteString(" AND " + part.indexedText(st))
 		}
-		if s.first != "" && s.plain() {
-			st.WriteString(" AND " + s.ids(st))
+		if s.first != "" && s.orderedByID() {
+			st.WriteString(" AND " + s.idRange(st))
 		}
 		switch {
-		case s.plain():
+		case s.orderedByID():
 		case s.key.always:
 		default:
 			st.WriteString(" AND " + s.key.column + " IS NOT NULL")
@@ -403,45 +403,45 @@ func (s *search) along(st *statement, w *filter, columns string, from, to *mark,
 				st.WriteString(" AND " + f.text(st))
 			}
 		}
-		s.between(st, from, to)
+		s.writeBounds(st, from, to)
 		if full {
-			s.test(st, w, s.besides(w), s.plain(), s.spatial)
+			s.writeResidual(st, w, s.coveredColumns(w), s.orderedByID(), s.spatial)
 		}
 	}
 }
 
-// test writes the conditions that looking up w, and ids if they are sought, does not
+// writeResidual writes the conditions that looking up w, and ids if they are sought, does not
 // see to, that of the area only if it is asked for. Those on columns that the index
 // at hand has come first, then that of the area, which it has, too. They are hidden,
-// see [statement.hide].
-func (s *search) test(st *statement, w *filter, has []string, sought, area bool) {
+// see [statement.andUnindexed].
+func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought, area bool) {
 	if s.null && w == s.key.nulls && w != nil {
-		st.hide(s.key.column + " IS NULL")
+		st.andUnindexed(s.key.column + " IS NULL")
 	}
 	if s.first != "" && !sought {
-		st.hide(s.ids(st))
+		st.andUnindexed(s.idRange(st))
 	}
 	filters := func(had bool) {
 		for i := range s.filters {
 			f := &s.filters[i]
 			seen := w != nil && (w.column == f.column && w != s.key.nulls || w.then != nil && w.then.column == f.column) || f.column == s.key.column && !s.null
 			if !seen && slices.Contains(has, f.column) == had {
-				st.hide(f.text(st))
+				st.andUnindexed(f.text(st))
 			}
 		}
 	}
 	filters(true)
 	if area {
-		st.hide(s.area(st))
+		st.andUnindexed(s.area(st))
 	}
 	filters(false)
 	for _, condition := range s.extra {
-		st.hide(condition(st))
+		st.andUnindexed(condition(st))
 	}
 }
 
 // area is the condition of being in one of rects, see [bounds].
-func (s *search) area(st *statement) string {
+func (s *listQuery) area(st *statement) string {
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
 		b := boundsOf(r)
@@ -451,17 +451,17 @@ func (s *search) area(st *statement) string {
 	return strings.Join(parts, " OR ")
 }
 
-// edge returns where a walk of so many rows ends; more is false when there are not
+// scanEnd returns where a walk of so many rows ends; more is false when there are not
 // so many.
-func (s *search) edge(w *filter, from *mark, rows int) (end *mark, more bool, err error) {
+func (s *listQuery) scanEnd(w *filter, from *scanPosition, rows int) (end *scanPosition, more bool, err error) {
 	var st statement
 	columns := "id, NULL AS value"
-	if !s.plain() {
+	if !s.orderedByID() {
 		columns = "id, " + s.key.column + " AS value"
 	}
-	s.along(&st, w, columns, from, nil, false)
+	s.writeIndexScan(&st, w, columns, from, nil, false)
 	st.addf(" ORDER BY %s LIMIT 1 OFFSET %s", s.ordering(), st.arg(rows-1))
-	end = &mark{}
+	end = &scanPosition{}
 	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&end.id, &end.value); {
 	case errors.Is(err, db.ErrNoRows):
 		return nil, false, nil
@@ -472,24 +472,24 @@ func (s *search) edge(w *filter, from *mark, rows int) (end *mark, more bool, er
 }
 
 // ordering is the order in SQL, of the columns that are read.
-func (s *search) ordering() string {
+func (s *listQuery) ordering() string {
 	order, _ := s.directions()
-	if s.plain() {
+	if s.orderedByID() {
 		return "id " + order
 	}
 	return "value " + order + ", id " + order
 }
 
-// walk returns those that meet all conditions between two places.
-func (s *search) walk(w *filter, from, to *mark, want int) ([]candidate, error) {
+// scanIndex returns those that meet all conditions between two places.
+func (s *listQuery) scanIndex(w *filter, from, to *scanPosition, want int) ([]candidate, error) {
 	var st statement
-	s.along(&st, w, s.columns(), from, to, true)
+	s.writeIndexScan(&st, w, s.columns(), from, to, true)
 	st.addf(" ORDER BY %s", s.ordering())
 	return s.read(&st, want)
 }
 
 // read runs a statement of candidates.
-func (s *search) read(st *statement, want int) ([]candidate, error) {
+func (s *listQuery) read(st *statement, want int) ([]candidate, error) {
 	if s.inside == nil && want < math.MaxInt {
 		st.addf(" LIMIT %s", st.arg(want))
 	}
@@ -534,12 +534,12 @@ const maxRegions = 16
 // ringRanges is how many when there is a hole in what is covered.
 const ringRanges = 64
 
-// everything is a limit that means none. A query with a limit is run as it is
+// noLimit is a limit that means none. A query with a limit is run as it is
 // written, not made part of the one around it.
-const everything = 1_000_000_000
+const noLimit = 1_000_000_000
 
-// sets are all there are, those in the order of ids first.
-func (s *search) sets() []int {
+// filterSets are all there are, those in the order of ids first.
+func (s *listQuery) filterSets() []int {
 	var ordered, others []int
 	for i, f := range s.filters {
 		switch {
@@ -558,35 +558,35 @@ func (s *search) sets() []int {
 	return append(ordered, others...)
 }
 
-// count counts all sets as far as they cost less than a budget and returns the
+// cheapestSet counts all sets as far as they cost less than a budget and returns the
 // cheapest; the first of those that cost more, and small is false, if all do.
-func (s *search) count(budget int) (least int, small bool, err error) {
+func (s *listQuery) cheapestSet(budget int) (least int, small bool, err error) {
 	least = noSet
 	price := 0
-	for _, set := range s.sets() {
+	for _, set := range s.filterSets() {
 		cost := s.setCost(set)
 		bound := max(1, budget/cost)
 		if small { // it is of no use unless it is cheaper
 			bound = min(bound, price/cost+1)
 		}
-		name := s.setName(set)
+		name := s.setKey(set)
 		known, ok := s.counted[set]
 		if !ok && name != "" {
-			if recent := s.sizes.has(name, lately()); recent != nil {
+			if recent := s.rowCounts.lookup(name, recentStamp()); recent != nil {
 				known, ok = *recent, true
 			}
 		}
 		if !ok || known.rows >= known.bound && known.bound < bound {
 			var st statement
 			st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
-			s.from(&st, set, s.rects)
+			s.writeSet(&st, set, s.rects)
 			st.addf(" LIMIT %s) AS c", st.arg(bound))
 			known.bound = bound
 			if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&known.rows); err != nil {
 				return noSet, false, err
 			}
 			if name != "" {
-				s.sizes.put(name, lately(), &known)
+				s.rowCounts.put(name, recentStamp(), &known)
 			}
 		}
 		s.counted[set] = known
@@ -598,10 +598,10 @@ func (s *search) count(budget int) (least int, small bool, err error) {
 	return least, small, nil
 }
 
-// setName names a set whose size other lists may ask for, too; empty: none does. Which
+// setKey names a set whose size other lists may ask for, too; empty: none does. Which
 // way is the shortest depends on sizes, what is found does not, so what they were
 // some seconds ago is good enough.
-func (s *search) setName(set int) string {
+func (s *listQuery) setKey(set int) string {
 	if set >= len(s.filters) || s.first != "" {
 		return ""
 	}
@@ -612,18 +612,18 @@ func (s *search) setName(set int) string {
 	return fmt.Sprintf("%s %s %s %.99q %d %d", s.organization, s.table, f.column, f.values, f.low, f.high)
 }
 
-// lately is the stamp of what is remembered for ten seconds at most.
-func lately() int64 { return time.Now().Unix() / 10 }
+// recentStamp is the stamp of what is remembered for ten seconds at most.
+func recentStamp() int64 { return time.Now().Unix() / 10 }
 
-// from writes what has the rows of a set.
-func (s *search) from(st *statement, set int, rects []rect) {
+// writeSet writes what has the rows of a set.
+func (s *listQuery) writeSet(st *statement, set int, rects []rect) {
 	if set != cellSet {
 		st.addf(" FROM %s WHERE organization_id = %s", s.table, st.arg(s.organization))
 		if set != createdSet {
-			st.WriteString(" AND " + s.filters[set].raw(st))
+			st.WriteString(" AND " + s.filters[set].indexedText(st))
 		}
 		if s.first != "" && (set == createdSet || s.filters[set].ordered()) {
-			st.WriteString(" AND " + s.ids(st))
+			st.WriteString(" AND " + s.idRange(st))
 		}
 		return
 	}
@@ -638,7 +638,7 @@ func (s *search) from(st *statement, set int, rects []rect) {
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		c := cells{1, 0} // nothing
+		c := cellRange{1, 0} // nothing
 		if i < len(ranges) {
 			c = ranges[i]
 		}
@@ -646,44 +646,44 @@ func (s *search) from(st *statement, set int, rects []rect) {
 	}
 	st.addf(") AS r CROSS JOIN %s WHERE organization_id = %s AND %s IS NOT NULL AND %s BETWEEN r.column1 AND r.column2",
 		s.table, st.arg(s.organization), s.cell, s.cell)
-	if s.only != "" {
-		st.WriteString(" AND " + s.only)
+	if s.indexCondition != "" {
+		st.WriteString(" AND " + s.indexCondition)
 	}
 }
 
-// set returns those of a set that meet all conditions, after a place; by distance,
+// readSet returns those of a set that meet all conditions, after a place; by distance,
 // they are in no order.
-func (s *search) set(set int, from *mark, want int) ([]candidate, error) {
+func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate, error) {
 	var st statement
 	columns := s.columns()
 	st.addf("SELECT id, value, cell FROM (SELECT %s", columns)
-	s.from(&st, set, s.rects)
+	s.writeSet(&st, set, s.rects)
 	switch {
 	case set < len(s.filters):
-		s.test(&st, &s.filters[set], nil, s.filters[set].ordered(), s.spatial)
+		s.writeResidual(&st, &s.filters[set], nil, s.filters[set].ordered(), s.spatial)
 	case set == cellSet:
-		s.test(&st, nil, s.onCells, false, s.spatial)
+		s.writeResidual(&st, nil, s.onCells, false, s.spatial)
 	default:
-		s.test(&st, nil, nil, true, s.spatial)
+		s.writeResidual(&st, nil, nil, true, s.spatial)
 	}
-	if !s.plain() {
+	if !s.orderedByID() {
 		for _, f := range s.filters {
 			if f.column == s.key.column {
-				st.hide(f.text(&st))
+				st.andUnindexed(f.text(&st))
 			}
 		}
 		if !s.key.always {
-			st.hide(s.key.column + " IS NOT NULL")
+			st.andUnindexed(s.key.column + " IS NOT NULL")
 		}
 	} else if s.null {
-		st.hide(s.key.column + " IS NULL")
+		st.andUnindexed(s.key.column + " IS NULL")
 	}
-	if _, later := s.directions(); from != nil && s.plain() {
-		st.hide("id " + later + " " + st.arg(from.id))
+	if _, later := s.directions(); from != nil && s.orderedByID() {
+		st.andUnindexed("id " + later + " " + st.arg(from.id))
 	} else if from != nil {
-		st.hide(fmt.Sprintf("(%s, id) %s (%s, %s)", s.key.column, later, st.arg(from.value), st.arg(from.id)))
+		st.andUnindexed(fmt.Sprintf("(%s, id) %s (%s, %s)", s.key.column, later, st.arg(from.value), st.arg(from.id)))
 	}
-	st.addf(" LIMIT %d) AS c", everything)
+	st.addf(" LIMIT %d) AS c", noLimit)
 	if !s.byDistance {
 		st.addf(" ORDER BY %s", s.ordering())
 	}

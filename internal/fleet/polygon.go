@@ -15,9 +15,9 @@ type point struct{ x, y int64 }
 
 const perDegree = 1_000_000_000
 
-// gridded returns the point that is nearest to a position. What is no position is
+// toGrid returns the point that is nearest to a position. What is no position is
 // far from all.
-func gridded(lng, lat float64) point {
+func toGrid(lng, lat float64) point {
 	if !(math.Abs(lng) <= 1000 && math.Abs(lat) <= 1000) {
 		return point{math.MaxInt64 / 4, math.MaxInt64 / 4}
 	}
@@ -34,12 +34,12 @@ func (p point) floats() [2]float64 { return [2]float64{float64(p.x), float64(p.y
 // side says where p is as seen from a to b: 1 to the left, -1 to the right, 0 on
 // the line. It is exact.
 func side(a, b, p point) int {
-	return turn(point{b.x - a.x, b.y - a.y}, point{p.x - a.x, p.y - a.y})
+	return crossSign(point{b.x - a.x, b.y - a.y}, point{p.x - a.x, p.y - a.y})
 }
 
-// turn returns 1 when the direction v is to the left of u, -1 when it is to the
+// crossSign returns 1 when the direction v is to the left of u, -1 when it is to the
 // right, and 0 when it is the same or the opposite. It is exact.
-func turn(u, v point) int {
+func crossSign(u, v point) int {
 	// Up to 2^40 each, so the floats are exact but for the products.
 	left, right := float64(u.x)*float64(v.y), float64(u.y)*float64(v.x)
 	if d := left - right; math.Abs(d) > (math.Abs(left)+math.Abs(right))*1e-15 {
@@ -216,7 +216,7 @@ func (s *sweep) visit(at point, starts []int) error {
 			}
 			return 1
 		}
-		return turn(b.to, a.to)
+		return crossSign(b.to, a.to)
 	})
 	if err := s.meet(at); err != nil {
 		return err
@@ -241,7 +241,7 @@ func (s *sweep) visit(at point, starts []int) error {
 // meet here must not change sides.
 func (s *sweep) meet(at point) error {
 	for i, b := range s.branches[1:] {
-		if a := s.branches[i]; a.right == b.right && turn(a.to, b.to) == 0 {
+		if a := s.branches[i]; a.right == b.right && crossSign(a.to, b.to) == 0 {
 			return s.wrong(a.ring, b.ring, "run along each other", at)
 		}
 	}

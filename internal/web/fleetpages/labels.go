@@ -13,9 +13,9 @@ func money(amount int64, currency string) string { return web.Money(amount, curr
 // number is a count.
 func number(n int64) string { return web.Number(n) }
 
-// span is a length of time in its two largest units: "42 s", "3 min", "1 h 20 min",
+// formatDuration is a length of time in its two largest units: "42 s", "3 min", "1 h 20 min",
 // "2 d 4 h".
-func span(seconds int64) string {
+func formatDuration(seconds int64) string {
 	two := func(n int64, unit string, rest int64, smaller string) string {
 		text := number(n) + " " + unit
 		if rest > 0 {

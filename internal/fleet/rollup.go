@@ -51,8 +51,8 @@ const (
 	// sources at most twice as many: so many must be read again when one of them
 	// has changed, and a year of five million is so many times fewer rows.
 	packedRides = 2048
-	// crowded times as many are divided before they are packed.
-	crowded = 4
+	// splitFactor times as many are divided before they are packed.
+	splitFactor = 4
 	// packDelay is how long rides are left alone: most have ended by then.
 	packDelay = time.Hour
 	// packedAtOnce bounds what one call of pack does, and packedFleets how many
@@ -63,19 +63,19 @@ const (
 	packedAtOnceByAll = 32
 )
 
-// stretch is a part of the time line that is, or shall be, packed: from start on
+// chunk is a part of the time line that is, or shall be, packed: from start on
 // and before end, in microseconds.
-type stretch struct {
+type chunk struct {
 	organization string
 	basis        basis
 	start, end   int64
 	stamp        int64
 }
 
-// forgetFacts makes analytics read again what a change of a ride alters. A ride that
+// invalidateRollups makes analytics read again what a change of a ride alters. A ride that
 // is made or gone has no before, or no after. The ride must have been locked, or
 // written, in the same transaction: only then is it waited for ([db.DB.WaitForWrites]).
-func (s *Service) forgetFacts(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
+func (s *Service) invalidateRollups(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
 	for _, b := range [...]basis{startedBasis(), endedBasis()} {
 		was, is := b.of(before), b.of(after)
 		if !was.IsZero() && was.Equal(is) && factOf(before, was) == factOf(after, is) {
@@ -100,9 +100,9 @@ func (s *Service) forgetFacts(ctx context.Context, tx *db.Tx, organizationID str
 	return nil
 }
 
-// forgetAllFacts forgets what is packed of an organization, whose rides go away.
-func (s *Service) forgetAllFacts(ctx context.Context, tx *db.Tx, organizationID string) error {
-	if err := tx.Lock(ctx, packLock(organizationID)); err != nil {
+// deleteRollups forgets what is packed of an organization, whose rides go away.
+func (s *Service) deleteRollups(ctx context.Context, tx *db.Tx, organizationID string) error {
+	if err := tx.Lock(ctx, rollupLock(organizationID)); err != nil {
 		return err
 	}
 	for _, table := range [...]string{"ride_facts", "ride_fact_names"} {
@@ -113,31 +113,31 @@ func (s *Service) forgetAllFacts(ctx context.Context, tx *db.Tx, organizationID 
 	return nil
 }
 
-// packLock is the lock of whoever lays out stretches and numbers names.
-func packLock(organizationID string) string { return "fleet facts " + organizationID }
+// rollupLock is the lock of whoever lays out stretches and numbers names.
+func rollupLock(organizationID string) string { return "fleet facts " + organizationID }
 
-// pack packs some of what can be: stretches that were forgotten, of anybody, and
+// packPending packs some of what can be: stretches that were forgotten, of anybody, and
 // then, of a few organizations in turn, rides that are new but not the newest. It is
 // for one goroutine ([Service.Run]), and for any number of processes.
-func (s *Service) pack(ctx context.Context) error {
-	fleets, err := db.All(ctx, s.db, func(r db.Row) (a account, err error) {
+func (s *Service) packPending(ctx context.Context) error {
+	fleets, err := db.All(ctx, s.db, func(r db.Row) (a orgContext, err error) {
 		var offset int64
 		err = r.Scan(&a.id, &offset)
 		a.offset = time.Duration(offset) * time.Microsecond
 		return a, err
-	}, "SELECT organization_id, clock_offset FROM settings WHERE organization_id > $1 ORDER BY organization_id LIMIT $2", s.packed, packedFleets)
+	}, "SELECT organization_id, clock_offset FROM settings WHERE organization_id > $1 ORDER BY organization_id LIMIT $2", s.packCursor, packedFleets)
 	if err != nil {
 		return fmt.Errorf("find rides to pack: %w", err)
 	}
-	s.packed = "" // from the beginning
+	s.packCursor = "" // from the beginning
 	if len(fleets) == packedFleets {
-		s.packed = fleets[len(fleets)-1].id
+		s.packCursor = fleets[len(fleets)-1].id
 	}
 	var failed error // for some, for which others do not wait
 	for _, a := range fleets {
 		for _, b := range [...]basis{startedBasis(), endedBasis()} {
 			until := time.Now().Add(a.offset - packDelay).UnixMicro()
-			if err := s.extend(ctx, a.id, b, until, false); err != nil {
+			if err := s.addChunks(ctx, a.id, b, until, false); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("find rides of %s to pack: %w", a.id, err))
 			}
 		}
@@ -145,20 +145,20 @@ func (s *Service) pack(ctx context.Context) error {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", a.id, err))
 		}
 	}
-	_, err = s.packSome(ctx, packedAtOnce, "runs IS NULL")
+	_, err = s.packWhere(ctx, packedAtOnce, "runs IS NULL")
 	return errors.Join(failed, err)
 }
 
-// PackAll packs all rides of an organization, the newest too. It is for whoever has
+// PackRollups packs all rides of an organization, the newest too. It is for whoever has
 // loaded many.
-func (s *Service) PackAll(ctx context.Context, organizationID string) error {
+func (s *Service) PackRollups(ctx context.Context, organizationID string) error {
 	for _, b := range [...]basis{startedBasis(), endedBasis()} {
-		if err := s.extend(ctx, organizationID, b, math.MaxInt64, true); err != nil {
+		if err := s.addChunks(ctx, organizationID, b, math.MaxInt64, true); err != nil {
 			return err
 		}
 		for more := true; more; {
 			var err error
-			if more, err = s.packSome(ctx, packedAtOnceByAll, "organization_id = $2 AND basis = $3 AND runs IS NULL", organizationID, b.name); err != nil {
+			if more, err = s.packWhere(ctx, packedAtOnceByAll, "organization_id = $2 AND basis = $3 AND runs IS NULL", organizationID, b.name); err != nil {
 				return err
 			}
 		}
@@ -166,30 +166,30 @@ func (s *Service) PackAll(ctx context.Context, organizationID string) error {
 	return s.moveRides(ctx, organizationID)
 }
 
-// extend lays out stretches after the last, as long as there are enough rides
+// addChunks lays out stretches after the last, as long as there are enough rides
 // before until for one more, and with rest also one for those that are left.
-func (s *Service) extend(ctx context.Context, organizationID string, b basis, until int64, rest bool) error {
+func (s *Service) addChunks(ctx context.Context, organizationID string, b basis, until int64, rest bool) error {
 	for more := true; more; {
-		end, err := endOfFacts(ctx, s.db, organizationID, b)
+		end, err := lastChunkEnd(ctx, s.db, organizationID, b)
 		if err != nil {
 			return err
 		}
 		// Mostly there is nothing to do, and no need to write to find out.
-		if at, err := nextStretch(ctx, s.db, organizationID, b, end, until, s.packedRides, rest); err != nil || at == 0 {
+		if at, err := nextChunkEnd(ctx, s.db, organizationID, b, end, until, s.packedRides, rest); err != nil || at == 0 {
 			return err
 		}
 		err = s.db.Write(ctx, func(tx *db.Tx) error {
-			if err := tx.Lock(ctx, packLock(organizationID)); err != nil {
+			if err := tx.Lock(ctx, rollupLock(organizationID)); err != nil {
 				return err
 			}
-			start, err := endOfFacts(ctx, tx, organizationID, b)
+			start, err := lastChunkEnd(ctx, tx, organizationID, b)
 			for n := 0; err == nil; n++ {
 				var at int64
-				if at, err = nextStretch(ctx, tx, organizationID, b, start, until, s.packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
+				if at, err = nextChunkEnd(ctx, tx, organizationID, b, start, until, s.packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
 					more = at != 0
 					return err
 				}
-				err = insertStretch(ctx, tx, stretch{organizationID, b, start, at, newStamp()})
+				err = insertChunk(ctx, tx, chunk{organizationID, b, start, at, newStamp()})
 				start = at
 			}
 			return err
@@ -201,14 +201,14 @@ func (s *Service) extend(ctx context.Context, organizationID string, b basis, un
 	return nil
 }
 
-func insertStretch(ctx context.Context, tx *db.Tx, p stretch) error {
+func insertChunk(ctx context.Context, tx *db.Tx, p chunk) error {
 	_, err := tx.Exec(ctx, "INSERT INTO ride_facts (organization_id, basis, start_at, end_at, stamp) VALUES ($1, $2, $3, $4, $5)",
 		p.organization, p.basis.name, p.start, p.end, p.stamp)
 	return err
 }
 
-// endOfFacts is where the last stretch ends: the beginning of time without any.
-func endOfFacts(ctx context.Context, q db.Querier, organizationID string, b basis) (end int64, err error) {
+// lastChunkEnd is where the last stretch ends: the beginning of time without any.
+func lastChunkEnd(ctx context.Context, q db.Querier, organizationID string, b basis) (end int64, err error) {
 	err = q.QueryRow(ctx, "SELECT end_at FROM ride_facts WHERE organization_id = $1 AND basis = $2 ORDER BY start_at DESC LIMIT 1",
 		organizationID, b.name).Scan(&end)
 	if errors.Is(err, db.ErrNoRows) {
@@ -217,11 +217,11 @@ func endOfFacts(ctx context.Context, q db.Querier, organizationID string, b basi
 	return end, err
 }
 
-// nextStretch is where a stretch ends that begins at start and has about n rides; 0
+// nextChunkEnd is where a stretch ends that begins at start and has about n rides; 0
 // when before until there are not so many. With rest, it then ends after the last. It
 // ends at a whole millisecond, because that is what a ride that was read again knows
 // of its times.
-func nextStretch(ctx context.Context, q db.Querier, organizationID string, b basis, start, until int64, n int, rest bool) (int64, error) {
+func nextChunkEnd(ctx context.Context, q db.Querier, organizationID string, b basis, start, until int64, n int, rest bool) (int64, error) {
 	end, last := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, src := range b.sources {
 		nth := func(order string, skip int) (at int64, err error) {
@@ -264,10 +264,10 @@ func nextStretch(ctx context.Context, q db.Querier, organizationID string, b bas
 // wholeMillis rounds a time in microseconds down.
 func wholeMillis(micros int64) int64 { return time.UnixMicro(micros).UnixMilli() * 1000 }
 
-// packSome packs up to n of the stretches that a condition finds, and reports whether
+// packWhere packs up to n of the stretches that a condition finds, and reports whether
 // there may be more. $1 is taken.
-func (s *Service) packSome(ctx context.Context, n int, where string, args ...any) (more bool, err error) {
-	list, err := db.All(ctx, s.db, func(r db.Row) (p stretch, err error) {
+func (s *Service) packWhere(ctx context.Context, n int, where string, args ...any) (more bool, err error) {
+	list, err := db.All(ctx, s.db, func(r db.Row) (p chunk, err error) {
 		err = r.Scan(&p.organization, &p.basis.name, &p.start, &p.end, &p.stamp)
 		if p.basis.name == "ended_at" {
 			p.basis = endedBasis()
@@ -289,7 +289,7 @@ func (s *Service) packSome(ctx context.Context, n int, where string, args ...any
 		for end < len(list) && list[end].organization == list[0].organization {
 			end++
 		}
-		if failed := s.packThese(ctx, list[0].organization, list[:end]); failed != nil {
+		if failed := s.packChunks(ctx, list[0].organization, list[:end]); failed != nil {
 			err = errors.Join(err, fmt.Errorf("pack rides: %w", failed))
 		}
 		list = list[end:]
@@ -297,9 +297,9 @@ func (s *Service) packSome(ctx context.Context, n int, where string, args ...any
 	return true, err
 }
 
-// packThese packs stretches of an organization, or divides them. It does nothing to
+// packChunks packs stretches of an organization, or divides them. It does nothing to
 // those in which a ride changes meanwhile.
-func (s *Service) packThese(ctx context.Context, organizationID string, list []stretch) error {
+func (s *Service) packChunks(ctx context.Context, organizationID string, list []chunk) error {
 	found := make([][]fact, len(list))
 	divide := make([]bool, len(list))
 	g, reading := errgroup.WithContext(ctx)
@@ -307,7 +307,7 @@ func (s *Service) packThese(ctx context.Context, organizationID string, list []s
 	for i, p := range list {
 		g.Go(func() error {
 			return s.db.Read(reading, func(tx *db.Tx) error {
-				at, err := nextStretch(reading, tx, organizationID, p.basis, p.start, p.end, crowded*s.packedRides, false)
+				at, err := nextChunkEnd(reading, tx, organizationID, p.basis, p.start, p.end, splitFactor*s.packedRides, false)
 				if err != nil {
 					return err
 				}
@@ -323,17 +323,17 @@ func (s *Service) packThese(ctx context.Context, organizationID string, list []s
 	}
 	for i, p := range list {
 		if divide[i] {
-			if err := s.divide(ctx, p); err != nil {
+			if err := s.splitChunk(ctx, p); err != nil {
 				return err
 			}
 		}
 	}
 	// A name that is numbered for a stretch that was forgotten meanwhile does no harm.
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := tx.Lock(ctx, packLock(organizationID)); err != nil {
+		if err := tx.Lock(ctx, rollupLock(organizationID)); err != nil {
 			return err
 		}
-		names := newNames()
+		names := newDictionary()
 		if err := names.add(ctx, tx, organizationID, found...); err != nil {
 			return err
 		}
@@ -341,7 +341,7 @@ func (s *Service) packThese(ctx context.Context, organizationID string, list []s
 			if divide[i] {
 				continue
 			}
-			packed := packFacts(names.number(found[i]))
+			packed := packFacts(names.encode(found[i]))
 			_, err := tx.Exec(ctx, `UPDATE ride_facts SET runs = $5, rides = $6, money = $7, times = $8
 				WHERE organization_id = $1 AND basis = $2 AND start_at = $3 AND stamp = $4`,
 				organizationID, p.basis.name, p.start, p.stamp, packed.runs, packed.rides, packed.money, packed.times)
@@ -356,13 +356,13 @@ func (s *Service) packThese(ctx context.Context, organizationID string, list []s
 // packReaders is how many stretches are read at a time.
 const packReaders = 2
 
-// divide makes several stretches of one.
-func (s *Service) divide(ctx context.Context, p stretch) error {
+// splitChunk makes several stretches of one.
+func (s *Service) splitChunk(ctx context.Context, p chunk) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := tx.Lock(ctx, packLock(p.organization)); err != nil {
+		if err := tx.Lock(ctx, rollupLock(p.organization)); err != nil {
 			return err
 		}
-		at, err := nextStretch(ctx, tx, p.organization, p.basis, p.start, p.end, s.packedRides, false)
+		at, err := nextChunkEnd(ctx, tx, p.organization, p.basis, p.start, p.end, s.packedRides, false)
 		if err != nil || at == 0 || at >= p.end {
 			return err
 		}
@@ -372,13 +372,13 @@ func (s *Service) divide(ctx context.Context, p stretch) error {
 			return err
 		}
 		for start := at; start < p.end; start = at {
-			if at, err = nextStretch(ctx, tx, p.organization, p.basis, start, p.end, s.packedRides, false); err != nil {
+			if at, err = nextChunkEnd(ctx, tx, p.organization, p.basis, start, p.end, s.packedRides, false); err != nil {
 				return err
 			}
 			if at == 0 {
 				at = p.end
 			}
-			if err := insertStretch(ctx, tx, stretch{p.organization, p.basis, start, min(at, p.end), newStamp()}); err != nil {
+			if err := insertChunk(ctx, tx, chunk{p.organization, p.basis, start, min(at, p.end), newStamp()}); err != nil {
 				return err
 			}
 		}
@@ -433,11 +433,11 @@ const (
 
 var nameKind = [nameKinds]string{"customer", "vehicle", "group"}
 
-// names are the numbers of names, by kind.
-type names [nameKinds]map[string]int64
+// dictionary are the numbers of names, by kind.
+type dictionary [nameKinds]map[string]int64
 
-func newNames() *names {
-	var n names
+func newDictionary() *dictionary {
+	var n dictionary
 	for kind := range n {
 		n[kind] = make(map[string]int64)
 	}
@@ -445,7 +445,7 @@ func newNames() *names {
 }
 
 // missing lists the names in facts that have no number.
-func (n *names) missing(lists ...[]fact) (list [nameKinds][]string) {
+func (n *dictionary) missing(lists ...[]fact) (list [nameKinds][]string) {
 	var seen [nameKinds]map[string]bool
 	for kind := range seen {
 		seen[kind] = make(map[string]bool)
@@ -476,7 +476,7 @@ func (n *names) missing(lists ...[]fact) (list [nameKinds][]string) {
 const manyNames = 10_000
 
 // load reads the numbers of the names in facts, as far as they have some.
-func (n *names) load(ctx context.Context, q db.Querier, organizationID string, lists ...[]fact) error {
+func (n *dictionary) load(ctx context.Context, q db.Querier, organizationID string, lists ...[]fact) error {
 	for kind, list := range n.missing(lists...) {
 		if len(list) == 0 {
 			continue
@@ -505,7 +505,7 @@ func (n *names) load(ctx context.Context, q db.Querier, organizationID string, l
 }
 
 // add loads the names in facts and gives numbers to those without.
-func (n *names) add(ctx context.Context, tx *db.Tx, organizationID string, lists ...[]fact) error {
+func (n *dictionary) add(ctx context.Context, tx *db.Tx, organizationID string, lists ...[]fact) error {
 	if err := n.load(ctx, tx, organizationID, lists...); err != nil {
 		return err
 	}
@@ -534,10 +534,10 @@ func (n *names) add(ctx context.Context, tx *db.Tx, organizationID string, lists
 	return nil
 }
 
-// number puts the numbers of names, which all have some, into facts.
-func (n *names) number(facts []fact) []numbered {
+// encode puts the numbers of names, which all have some, into facts.
+func (n *dictionary) encode(facts []fact) []encodedFact {
 	groups := make(map[factGroup]int64)
-	out := make([]numbered, len(facts))
+	out := make([]encodedFact, len(facts))
 	for i := range facts {
 		f := &facts[i]
 		group, ok := groups[f.group]
@@ -549,7 +549,7 @@ func (n *names) number(facts []fact) []numbered {
 		if f.customer != "" {
 			customer = n[customerName][f.customer] + 1
 		}
-		out[i] = numbered{f.at, group, [...]int64{customer, n[vehicleName][f.vehicle], f.duration, f.distance}, f.money}
+		out[i] = encodedFact{f.at, group, [...]int64{customer, n[vehicleName][f.vehicle], f.duration, f.distance}, f.money}
 	}
 	return out
 }

@@ -20,7 +20,7 @@ import (
 //
 // Packed facts never say anything but what the rides say: who changes a ride
 // forgets, in the same transaction, what is packed of the stretches that it was in
-// and is in ([Service.forgetFacts]). What is not packed is read from the rides.
+// and is in ([Service.invalidateRollups]). What is not packed is read from the rides.
 
 // fact is what is counted of a ride.
 type fact struct {
@@ -292,8 +292,8 @@ func stringOf(value string, into *string) error {
 	return json.Unmarshal([]byte(value), into)
 }
 
-// numbered is a fact with numbers in place of ids.
-type numbered struct {
+// encodedFact is a fact with numbers in place of ids.
+type encodedFact struct {
 	at    int64
 	group int64
 	rides [rideColumns]int64
@@ -321,8 +321,8 @@ const (
 type packedFacts struct{ runs, rides, money, times []byte }
 
 // packFacts sorts facts and packs them.
-func packFacts(facts []numbered) packedFacts {
-	slices.SortFunc(facts, func(a, b numbered) int {
+func packFacts(facts []encodedFact) packedFacts {
+	slices.SortFunc(facts, func(a, b encodedFact) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.at, b.at))
 	})
 	var p packedFacts
@@ -338,7 +338,7 @@ func packFacts(facts []numbered) packedFacts {
 		last, i = facts[i].group, end
 	}
 	values := make([]int64, len(facts))
-	column := func(to []byte, value func(*numbered) int64) []byte {
+	column := func(to []byte, value func(*encodedFact) int64) []byte {
 		for i := range facts {
 			values[i] = value(&facts[i])
 		}
@@ -346,12 +346,12 @@ func packFacts(facts []numbered) packedFacts {
 	}
 	padding := make([]byte, 8)
 	for c := range rideColumns {
-		p.rides = column(p.rides, func(f *numbered) int64 { return f.rides[c] })
+		p.rides = column(p.rides, func(f *encodedFact) int64 { return f.rides[c] })
 	}
 	for c := range moneyColumns {
-		p.money = column(p.money, func(f *numbered) int64 { return f.money[c] })
+		p.money = column(p.money, func(f *encodedFact) int64 { return f.money[c] })
 	}
-	p.times = column(p.times, func(f *numbered) int64 { return f.at })
+	p.times = column(p.times, func(f *encodedFact) int64 { return f.at })
 	p.rides, p.money, p.times = append(p.rides, padding...), append(p.money, padding...), append(p.times, padding...)
 	return p
 }
@@ -420,13 +420,13 @@ func (c *packedColumn) sum(lo, hi int) int64 {
 
 var errFacts = errors.New("packed facts are damaged")
 
-// run is the facts of one group.
-type run struct {
+// groupRun is the facts of one group.
+type groupRun struct {
 	group  int64
 	lo, hi int
 }
 
-func parseRuns(text []byte) (runs []run, n int, err error) {
+func parseRuns(text []byte) (runs []groupRun, n int, err error) {
 	number := func() int64 {
 		v, size := binary.Uvarint(text)
 		if size <= 0 || v > 1<<40 {
@@ -441,7 +441,7 @@ func parseRuns(text []byte) (runs []run, n int, err error) {
 	for len(text) > 0 {
 		group += number()
 		size := int(number())
-		runs = append(runs, run{group, at, at + size})
+		runs = append(runs, groupRun{group, at, at + size})
 		at += size
 	}
 	if err == nil && int64(at) != want {

@@ -165,7 +165,7 @@ func (f *filler) row(r *Ride) []column {
 // change writes a ride in another's place, as it is now.
 func (f *filler) change(was, is *Ride) {
 	f.t.Helper()
-	is.Head, is.CreatedAt, is.revision, is.vehicleTypeID = was.Head, was.CreatedAt, was.revision+1, was.vehicleTypeID
+	is.RecordHeader, is.CreatedAt, is.revision, is.vehicleTypeID = was.RecordHeader, was.CreatedAt, was.revision+1, was.vehicleTypeID
 	before, after := was.columns(), f.row(is)
 	err := f.db.Write(f.t.Context(), func(tx *db.Tx) error {
 		if err := updateRow(f.t.Context(), tx, "rides", testOrg, is.ID, before, after); err != nil {
@@ -204,15 +204,15 @@ func newMaker(seed uint64) *maker { return &maker{Rand: rand.New(rand.NewPCG(see
 func pick[T any](m *maker, list ...T) T { return list[m.IntN(len(list))] }
 
 // head and tail make the ends of a record; several are of one millisecond.
-func (m *maker) head(prefix string) (Head, Tail) {
+func (m *maker) head(prefix string) (RecordHeader, Timestamps) {
 	m.made++
 	at := testNow.Add(time.Duration(m.made/3) * time.Second)
 	updated := at.Add(time.Duration(m.IntN(50)) * time.Hour)
-	h := Head{ID: newID(prefix, at, &entropy{m.Uint64()}), SubaccountID: fmt.Sprintf("sub_%d", m.IntN(3))}
+	h := RecordHeader{ID: newID(prefix, at, &entropy{m.Uint64()}), SubaccountID: fmt.Sprintf("sub_%d", m.IntN(3))}
 	if m.IntN(3) == 0 {
-		h.ExternalID = Text(fmt.Sprintf("x%d", m.made))
+		h.ExternalID = NullString(fmt.Sprintf("x%d", m.made))
 	}
-	return h, Tail{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(updated)}
+	return h, Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(updated)}
 }
 
 // anywhere makes a place: in a city, or at the edges of the world.
@@ -234,7 +234,7 @@ func (m *maker) anywhere() *Position {
 
 func (m *maker) vehicle() *Vehicle {
 	v := &Vehicle{}
-	v.Head, v.Tail = m.head(vehiclePrefix)
+	v.RecordHeader, v.Timestamps = m.head(vehiclePrefix)
 	v.Code = fmt.Sprintf("K%x-%d", m.IntN(1000), m.made)
 	v.VehicleTypeID = fmt.Sprintf("vt_%d", m.IntN(3))
 	v.FormFactor = pick(m, "scooter", "scooter", "bicycle")
@@ -245,14 +245,14 @@ func (m *maker) vehicle() *Vehicle {
 		v.LastReportedAt = rfc3339.Time(testNow.Add(time.Duration(m.IntN(100)) * time.Minute))
 	}
 	if m.IntN(2) == 0 {
-		v.DeviceID = Text(fmt.Sprintf("d%d", m.made))
+		v.DeviceID = NullString(fmt.Sprintf("d%d", m.made))
 	}
 	return v
 }
 
 func (m *maker) ride() *Ride {
 	r := &Ride{}
-	r.Head, r.Tail = m.head(ridePrefix)
+	r.RecordHeader, r.Timestamps = m.head(ridePrefix)
 	at := r.CreatedAt.Std()
 	r.VehicleID = fmt.Sprintf("veh_%d", m.made) // one open ride each
 	if m.IntN(3) == 0 {
@@ -266,13 +266,13 @@ func (m *maker) ride() *Ride {
 		r.PaymentStatus = "not_due"
 	}
 	if r.TripType == RiderTrip {
-		r.CustomerID, r.PricingPlanID = Text("cus_"+r.VehicleID), Text(fmt.Sprintf("plan_%d", m.IntN(3)))
+		r.CustomerID, r.PricingPlanID = NullString("cus_"+r.VehicleID), NullString(fmt.Sprintf("plan_%d", m.IntN(3)))
 	}
 	if r.Status != Reserved && (r.Status != Cancelled || m.IntN(2) == 0) {
 		r.StartedAt = rfc3339.Time(at.Add(time.Duration(m.IntN(10)) * time.Minute))
 		r.StartLocation = m.anywhere()
 		if m.IntN(2) == 0 {
-			r.StartZoneID = Text(fmt.Sprintf("zone_%d", m.IntN(3)))
+			r.StartZoneID = NullString(fmt.Sprintf("zone_%d", m.IntN(3)))
 		}
 	} else {
 		r.ReservedAt = rfc3339.Time(at)
@@ -292,11 +292,11 @@ func (m *maker) ride() *Ride {
 
 func (m *maker) customer() *Customer {
 	c := &Customer{Status: pick(m, CustomerActive, CustomerActive, CustomerBlocked, CustomerAnonymised)}
-	c.Head, c.Tail = m.head(customerPrefix)
+	c.RecordHeader, c.Timestamps = m.head(customerPrefix)
 	if m.IntN(4) > 0 {
-		c.Name = Text(pick(m, "Ada", "ada", "Éva", "Zoë", "Bob", "Bob "+fmt.Sprint(m.made)))
-		c.Email = Text(fmt.Sprintf("U%d@example.com", m.IntN(20)))
-		c.Phone = Text(fmt.Sprintf("+4930%d", m.IntN(20)))
+		c.Name = NullString(pick(m, "Ada", "ada", "Éva", "Zoë", "Bob", "Bob "+fmt.Sprint(m.made)))
+		c.Email = NullString(fmt.Sprintf("U%d@example.com", m.IntN(20)))
+		c.Phone = NullString(fmt.Sprintf("+4930%d", m.IntN(20)))
 	}
 	if m.IntN(2) == 0 {
 		c.LastRideAt = rfc3339.Time(testNow.Add(time.Duration(m.IntN(100)) * time.Minute))

@@ -7,12 +7,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Ensure has an organization have a fleet: settings, and in production one
+// Provision has an organization have a fleet: settings, and in production one
 // subaccount that is named after it, in the sandbox what [Service.Seed] makes. It
 // does nothing when there is one. Of many at once, on any node,
 // one makes it, and when it returns to anybody there is one.
-func (s *Service) Ensure(ctx context.Context, o Organization) error {
-	if _, known := s.ensured.Load(o.ID); known {
+func (s *Service) Provision(ctx context.Context, o Organization) error {
+	if _, known := s.provisioned.Load(o.ID); known {
 		return nil
 	}
 	var there bool
@@ -23,20 +23,20 @@ func (s *Service) Ensure(ctx context.Context, o Organization) error {
 			if err != nil || !first {
 				return err
 			}
-			return s.furnish(ctx, tx, o)
+			return s.createInitialRecords(ctx, tx, o)
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("make the fleet of an organization: %w", err)
 	}
-	s.ensured.Store(o.ID, true)
+	s.provisioned.Store(o.ID, true)
 	return nil
 }
 
-// furnish puts into a fleet that has only settings what it begins with.
-func (s *Service) furnish(ctx context.Context, tx *db.Tx, o Organization) error {
+// createInitialRecords puts into a fleet that has only settings what it begins with.
+func (s *Service) createInitialRecords(ctx context.Context, tx *db.Tx, o Organization) error {
 	if !s.live {
-		a, err := s.account(ctx, tx, tx.Now, o.ID)
+		a, err := s.orgContext(ctx, tx, tx.Now, o.ID)
 		if err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func TestCover(t *testing.T) {
 				t.Fatalf("%d, %d in %v: got %v, want %v", lat, lng, b, got, want)
 			}
 			cell := cellOf(lat, lng)
-			if covered := slices.ContainsFunc(ranges, func(c cells) bool { return c.first <= cell && cell <= c.last }); want && !covered {
+			if covered := slices.ContainsFunc(ranges, func(c cellRange) bool { return c.first <= cell && cell <= c.last }); want && !covered {
 				t.Fatalf("%d, %d is not covered in %v by %v", lat, lng, b, ranges)
 			}
 		}
@@ -147,7 +147,7 @@ func TestNearRects(t *testing.T) {
 		}
 		rects := n.rects(n.RadiusMeters)
 		low := n.RadiusMeters * rapid.SampledFrom([]float64{0, 0.1, 0.5, 0.999999, 1}).Draw(t, "low")
-		ring := n.between(low, n.RadiusMeters)
+		ring := n.annulus(low, n.RadiusMeters)
 		for range 100 {
 			// On the circle, or nearly.
 			bearing := rapid.Float64Range(0, 2*math.Pi).Draw(t, "bearing")
