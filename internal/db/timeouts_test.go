@@ -283,9 +283,9 @@ func findDamage(t *testing.T, rawURL string) {
 		t.Errorf("the reason is %q", got)
 	}
 	time.Sleep(10*time.Minute - time.Second)
-	wantUnavailable(t, "ten minutes later", d.Beat(t.Context()))
+	wantUnavailable(t, "ten minutes later", d.WriteHeartbeat(t.Context()))
 	time.Sleep(time.Second)
-	if err := d.Beat(t.Context()); err != nil {
+	if err := d.WriteHeartbeat(t.Context()); err != nil {
 		t.Errorf("when nobody has found any for ten minutes: %v", err)
 	}
 }

@@ -137,7 +137,7 @@ func newClientHandler(t *testing.T, f *accountFixture) http.Handler {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	webhooks := webhook.Open(webhook.Config{
 		DB: f.db, Queue: queue.Open(f.db, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()),
-		Admins: noAdmins{}, Mailer: f.box, Transport: &responsePool{status: http.StatusOK}, Logger: log,
+		Admins: noAdmins{}, Mailer: f.box, Transport: &receiverPool{status: http.StatusOK}, Logger: log,
 	})
 	gate := &browser.SessionAuth{Accounts: f.accounts}
 	waiting, gone := make(chan struct{}, 1), make(chan struct{}, 1)

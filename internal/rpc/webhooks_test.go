@@ -31,13 +31,13 @@ func (noAdmins) AdminAddresses(context.Context, db.Querier, string) ([]mail.Addr
 
 var anyDuration = regexp.MustCompile(`"durationMs":\d+`)
 
-// responsePool is a receiver without a network.
-type responsePool struct {
+// receiverPool is a receiver without a network.
+type receiverPool struct {
 	status int
 	got    chan struct{} // told of every request, if somebody listens
 }
 
-func (a *responsePool) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a *receiverPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.status == 0 {
 		return nil, errors.New("connection refused")
 	}
@@ -58,7 +58,7 @@ type webhookFixture struct {
 	queue    *queue.Queue
 	router   *rpc.Router
 	caller   *account.Identity
-	receiver *responsePool
+	receiver *receiverPool
 }
 
 func newWebhookFixture(t *testing.T) *webhookFixture {
@@ -70,7 +70,7 @@ func newWebhookFixture(t *testing.T) *webhookFixture {
 		events:   new(event.Log),
 		queue:    queue.Open(d, queue.Config{}),
 		caller:   &account.Identity{UserID: "u", OrganizationID: "11111111-1111-7111-8111-111111111111", Role: account.Admin},
-		receiver: &responsePool{status: http.StatusOK, got: make(chan struct{}, 1)},
+		receiver: &receiverPool{status: http.StatusOK, got: make(chan struct{}, 1)},
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	webhooks := webhook.Open(webhook.Config{
