@@ -9,6 +9,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -423,9 +424,34 @@ func TestChallengeOfAnotherPurpose(t *testing.T) {
 	if err := f.Prove(t.Context(), id, factor.Answer{Passkey: d.get(t, options.Passkey)}); err != nil {
 		t.Errorf("the right answer: %v", err)
 	}
+	registration, err := f.RegistrationOptions(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	challenge := regexp.MustCompile(`"challenge":"[^"]*"`)
+	mixed := challenge.ReplaceAllLiteralString(options.Passkey, challenge.FindString(registration))
+	want(t, "an answer for a registration as a proof", f.Prove(t.Context(), id, factor.Answer{Passkey: d.get(t, mixed)}), problem.Invalid, "")
 	forged := newFixture(t, dbtest.New(t))
 	_, err = f.SignIn(t.Context(), d.get(t, mustOptions(t, forged)), "", client)
 	want(t, "a challenge of another deployment", err, problem.Invalid, "")
+}
+
+// TestUserHandle: who signs in says who they are, and it is whose passkey it is.
+func TestUserHandle(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	f.user("ada@example.com", account.Admin)
+	f.user("bob@example.com", account.Agent)
+	d, _ := f.addPasskey(f.signIn("ada@example.com"), "")
+	bobs, _ := f.addPasskey(f.signIn("bob@example.com"), "")
+	for name, handle := range map[string][]byte{"nobody": nil, "somebody else": bobs.auth.Options.UserHandle, "a stranger": []byte("0123456789abcdef")} {
+		as := *d
+		as.auth.Options.UserHandle = handle
+		_, err := f.SignIn(t.Context(), as.get(t, mustOptions(t, f)), "", client)
+		want(t, "a sign-in as "+name, err, problem.Invalid, "")
+	}
+	if _, err := f.SignIn(t.Context(), d.get(t, mustOptions(t, f)), "", client); err != nil {
+		t.Errorf("as Ada: %v", err)
+	}
 }
 
 // TestChallengeEnds: a page with a challenge may stay open for half an hour.

@@ -113,6 +113,34 @@ func TestTOTPCodeIsUsedOnce(t *testing.T) {
 	}
 }
 
+// TestEnrolmentNeedsCode: an authenticator app that does not show the right code is not set
+// up, nor one that another session or user has begun to.
+func TestEnrolmentNeedsCode(t *testing.T) {
+	f := newFixture(t, dbtest.New(t))
+	f.user("ada@example.com", account.Admin)
+	f.user("bob@example.com", account.Agent)
+	id, other, bob := f.signIn("ada@example.com"), f.signIn("ada@example.com"), f.signIn("bob@example.com")
+	e, err := f.BeginTOTP(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authenticator := app{strings.ReplaceAll(e.Secret, " ", "")}
+	for name, code := range map[string]string{"an old code": authenticator.code(t, time.Now().Add(-time.Hour)), "no code": "", "a long code": authenticator.code(t, time.Now()) + "0"} {
+		_, err := f.EnableTOTP(t.Context(), id, e.Sealed, code)
+		want(t, name, err, problem.Unauthorized, "")
+	}
+	for name, of := range map[string]account.Identity{"another session": other, "another user": bob} {
+		_, err := f.EnableTOTP(t.Context(), of, e.Sealed, authenticator.code(t, time.Now()))
+		want(t, name, err, problem.Invalid, "")
+	}
+	if n := f.count("SELECT count(*) FROM totp_secrets"); n != 0 {
+		t.Errorf("%d apps are set up", n)
+	}
+	if _, err := f.EnableTOTP(t.Context(), id, e.Sealed, authenticator.code(t, time.Now())); err != nil {
+		t.Errorf("the right code: %v", err)
+	}
+}
+
 // TestTOTPSkew: the codes before and after count, those farther away do not, and
 // none from before the last accepted one.
 func TestTOTPSkew(t *testing.T) {
