@@ -85,8 +85,8 @@ func TestSmallDisk(t *testing.T) {
 			break
 		}
 	}
-	if wantUnavailable(t, "a beat on a full disk", err); err != nil && db.Reason(err) != "the disk is full" {
-		t.Errorf("the reason is %q", db.Reason(err))
+	if wantUnavailable(t, "a beat on a full disk", err); err != nil && db.FailureReason(err) != "the disk is full" {
+		t.Errorf("the reason is %q", db.FailureReason(err))
 	}
 	slices.Sort(want)
 	wantIDs(t, d, want...)

@@ -212,7 +212,7 @@ func TestLockHeld(t *testing.T) {
 	<-held
 	err := d.Write(ctx, func(tx *db.Tx) error { return tx.Lock(ctx, "k") })
 	wantUnavailable(t, "a lock that is held", err)
-	if got := db.Reason(err); got != "a lock is held for too long" { // not that the statement took too long
+	if got := db.FailureReason(err); got != "a lock is held for too long" { // not that the statement took too long
 		t.Errorf("the reason is %q", got)
 	}
 	close(release)
