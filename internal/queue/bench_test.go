@@ -27,8 +27,7 @@ func BenchmarkLanes10000(b *testing.B) { benchLanes(b, dbtest.URL(b), 10_000) }
 func benchLanes(b *testing.B, url string, lanes int) {
 	d := dbtest.Open(b, url)
 	q := queue.Open(d, queue.Config{Poll: time.Hour})
-	// Enough to keep a runner busy that takes two commits for each job, and
-	// no more than an overload would leave waiting.
+	// Enough to saturate a runner that makes two commits per job, without piling up a backlog.
 	waiting := make(chan struct{}, 8*benchGroup*benchClients)
 	q.Handle(queue.Worker{Kind: "bench", PerLane: 8, Concurrency: 512, Run: func(context.Context, *queue.Job) error {
 		<-waiting

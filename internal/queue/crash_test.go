@@ -17,11 +17,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// crashVariable makes this test binary the process that is killed; its value is
-// the database's address.
+// crashVariable makes this test binary the process to be killed; its value is the database URL.
 const crashVariable = "KICKSTAND_TEST_CRASH"
 
-// crashConfig has what a killed process leaves behind taken over quickly.
+// crashConfig recovers the jobs of a killed process quickly.
 var crashConfig = queue.Config{Lease: 300 * time.Millisecond, Poll: 50 * time.Millisecond}
 
 // crashWorker records the effect of each job in the transaction that ends it.
@@ -54,9 +53,8 @@ func crashWorker(d *db.DB, event func()) queue.Worker {
 	}
 }
 
-// TestCrashVictim is not a test but the process that [TestKilled] kills. It
-// enqueues and works for ever, and says on standard output that something
-// happened.
+// TestCrashVictim is the process that [TestKilled] kills, not a test. It enqueues and works
+// without end, and reports progress on standard output.
 func TestCrashVictim(t *testing.T) {
 	rawURL := os.Getenv(crashVariable)
 	if rawURL == "" {
@@ -101,8 +99,8 @@ func TestCrashVictim(t *testing.T) {
 
 var errRefused = errors.New("refused")
 
-// A process is killed at random moments, again and again. Whatever was
-// committed takes effect, once.
+// Repeatedly kills a process at random moments. Every committed change takes effect exactly
+// once.
 func TestKilled(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testKilled(t, dbtest.SQLiteURL(t), 25) })
 	t.Run("postgres", func(t *testing.T) {
@@ -135,7 +133,7 @@ func testKilled(t *testing.T, rawURL string, times int) {
 		if err := victim.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		victim.Wait() // the error says that it was killed
+		victim.Wait() // the error reports the kill
 	}
 
 	q := queue.Open(d, crashConfig)
@@ -146,7 +144,7 @@ func testKilled(t *testing.T, rawURL string, times int) {
 		err := run(ctx, j)
 		select {
 		case ended <- struct{}{}:
-		default: // it is known that something ended
+		default: // a pending notification suffices
 		}
 		return err
 	}

@@ -7,45 +7,45 @@ import (
 	"time"
 )
 
-// notifyChannel carries news between processes:
-// "instance kind microseconds lane".
+// notifyChannel is the PostgreSQL channel on which processes announce lanes. Payload: "instance
+// kind microseconds lane".
 const notifyChannel = "kickstand_queue"
 
-// What one notification to the other processes may hold at most: PostgreSQL
-// takes 8000 bytes. Lanes with longer names are found by walking.
+// maxNotice bounds kind and lane of a notification, in bytes: PostgreSQL accepts 8000. Walks
+// find lanes with longer names.
 const maxNotice = 4000
 
-// notice says that a lane has work, at a time (0: now).
+// notice announces that a lane has a job, ready or due at a time.
 type notice struct {
 	kind, lane string
-	at         int64 // microseconds
+	at         int64 // microseconds; 0: now
 }
 
-// announceReady says that a lane has n more ready jobs, or an unknown number. The other
-// processes hear of it only when this one cannot see to it at once.
+// announceReady adds n ready jobs to a lane, or [unknownCount]. It notifies other processes
+// only if this one cannot claim them at once.
 func (q *Queue) announceReady(kind, lane string, n int) {
 	if r := q.runners[kind]; r == nil || !r.addReady(lane, n) {
 		q.notifyPeers(notice{kind: kind, lane: lane})
 	}
 }
 
-// announceDue says that a job of a lane is due at a time.
+// announceDue schedules a look at the kind for when a job is due.
 func (q *Queue) announceDue(kind, lane string, at time.Time) {
 	if r := q.runners[kind]; r == nil || !r.wakeAt(at) {
 		q.notifyPeers(notice{kind, lane, at.UnixMicro()})
 	}
 }
 
-// notifyPeers has the other processes told. It does not wait for that. What is not told
-// is found by walking.
+// notifyPeers queues a notification for the other processes and does not wait. Walks find the
+// lanes of lost notifications.
 func (q *Queue) notifyPeers(n notice) {
 	if q.db.Postgres() && len(n.kind)+len(n.lane) <= maxNotice {
 		q.notifier.Notify(fmt.Sprintf("%s %s %d %s", q.instance, n.kind, n.at, n.lane))
 	}
 }
 
-// onNotification takes what another process told. An empty payload means that some of it
-// may have been missed.
+// onNotification handles a notification of another process. An empty payload means that
+// notifications may be lost, so it requests a scan.
 func (q *Queue) onNotification(payload string) {
 	if payload == "" {
 		for _, r := range q.runners {

@@ -9,20 +9,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// DueJob is a job that is due and that nobody runs.
+// DueJob is a job that is due and not running.
 type DueJob struct {
 	ID   string
 	Kind string
 	At   time.Time // since when
 }
 
-// dueLanes bounds the lanes of a kind that [Queue.OldestDue] looks at.
+// dueLanes bounds the lanes of a kind that [Queue.OldestDue] reads.
 const dueLanes = 200
 
-// OldestDue returns the job that has been due for longest and that nobody runs, although its
-// lane has room; ok is false where there is none. Jobs that wait for a time, for a lane
-// that is held, or for others of their lane are not due. It looks at some lanes of each
-// kind only, so that a backlog does not make it slow: with more, it may miss the oldest.
+// OldestDue returns the job that has been due for longest without running although its lane has
+// room; ok is false if there is none. Scheduled jobs, held lanes and jobs behind others of
+// their lane do not count. It reads at most [dueLanes] lanes of each kind, so that a backlog
+// does not slow it down; with more lanes it may miss the oldest.
 func (q *Queue) OldestDue(ctx context.Context) (oldest DueJob, ok bool, err error) {
 	err = q.db.Read(ctx, func(tx *db.Tx) error {
 		if err := q.disableSeqScan(ctx, tx); err != nil {
@@ -31,7 +31,7 @@ func (q *Queue) OldestDue(ctx context.Context) (oldest DueJob, ok bool, err erro
 		for _, r := range q.runners {
 			list, err := r.dueJobs(ctx, tx)
 			if err != nil {
-				return fmt.Errorf("look for due jobs of %s: %w", r.Kind, err)
+				return fmt.Errorf("find due jobs of %s: %w", r.Kind, err)
 			}
 			for _, d := range list {
 				if !ok || d.At.Before(oldest.At) {
@@ -44,8 +44,8 @@ func (q *Queue) OldestDue(ctx context.Context) (oldest DueJob, ok bool, err erro
 	return oldest, ok, err
 }
 
-// dueJobs returns jobs of the kind that are due: the first of those that should have become
-// ready, and the first of each of some lanes.
+// dueJobs returns due jobs of the kind: the first overdue scheduled job, and the first ready
+// job of each of some lanes.
 func (r *runner) dueJobs(ctx context.Context, tx *db.Tx) ([]DueJob, error) {
 	scan := func(row db.Row) (d DueJob, err error) {
 		var created time.Time

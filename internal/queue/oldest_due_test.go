@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// TestOldest: what is due and not run is found, and nothing that rightly waits.
+// TestOldest finds jobs that are due and not running, and skips jobs that wait for a reason.
 func TestOldest(t *testing.T) {
 	d := dbtest.New(t)
 	q := queue.Open(d, queue.Config{})

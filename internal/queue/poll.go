@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// sqlPollKinds asks of each of the kinds $1 whether it has ready jobs or jobs whose lease has
-// ended at the time $2, and when its first scheduled job is due.
+// sqlPollKinds reads for each of the kinds $1 whether it has ready jobs or leases that expired
+// before $2, and when its first scheduled job is due.
 const sqlPollKinds = `
 SELECT k.value,
 	EXISTS (SELECT 1 FROM jobs j WHERE j.kind = k.value AND j.state = 0)
@@ -18,8 +18,8 @@ SELECT k.value,
 	(SELECT min(j.run_at) FROM jobs j WHERE j.kind = k.value AND j.state = 1)
 FROM unnest($1::text[]) AS k(value)`
 
-// pollKinds casts the safety net until ctx ends: one statement for all kinds finds those that
-// have work which nobody told us of. So a process with no work does next to nothing.
+// pollKinds polls the database until ctx ends: one statement for all kinds finds work that no
+// notification announced. So an idle process costs one statement per poll.
 func (q *Queue) pollKinds(ctx context.Context) {
 	kinds := make([]string, 0, len(q.runners))
 	for kind := range q.runners {
@@ -39,7 +39,7 @@ func (q *Queue) pollKinds(ctx context.Context) {
 		}
 		if err := q.pollKindsOnce(ctx, kinds); err != nil && ctx.Err() == nil {
 			if count, log := failures.next(time.Now()); log {
-				q.log.Error("looking which kinds have jobs", "error", err, "failures", count)
+				q.log.Error("polling kinds for jobs", "error", err, "failures", count)
 			}
 		}
 	}

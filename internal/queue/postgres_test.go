@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// receive waits for what must come.
+// receive waits for a value.
 func receive[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {
@@ -27,11 +27,11 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// noPoll casts the safety net once: what runs afterwards was heard of.
+// noPoll polls only at start: later jobs run because of notifications.
 var noPoll = queue.Config{Poll: time.Hour}
 
-// listening returns once q hears what other processes tell: a job that another
-// process enqueues, again and again, has run.
+// listening returns once q receives notifications: it enqueues jobs from another process until
+// one has run.
 func listening(t *testing.T, rawURL string, kind string, ran <-chan *queue.Job) {
 	t.Helper()
 	d := dbtest.Open(t, rawURL)
@@ -97,7 +97,7 @@ func TestNotify(t *testing.T) {
 		enqueue(queue.New{Kind: "k", Lane: "b"}, queue.New{Kind: "k", Lane: "c"})
 		receive(t, ran)
 		receive(t, ran)
-		// What a process gives back at its end is told, too.
+		// A stopping process announces the jobs it releases.
 		stop(full)
 		if j := receive(t, ran); j.Lane != "a" {
 			t.Errorf("got lane %q, want what was given back", j.Lane)
@@ -117,7 +117,7 @@ func TestNotify(t *testing.T) {
 		listening(t, rawURL, "held", entered)
 		enqueue(queue.New{Kind: "held", Lane: "l"})
 		receive(t, entered)
-		// This one has room, and takes it upon itself, but the lane has none.
+		// This process has room and accepts the job, but the lane is full.
 		other, enqueueOther := open()
 		asked := make(chan struct{})
 		start(t, other, queue.Worker{Kind: "held", Run: func(_ context.Context, j *queue.Job) error {
@@ -125,8 +125,8 @@ func TestNotify(t *testing.T) {
 			case j.Lane != "l":
 				close(asked)
 			case released.Load():
-				// It went through the lanes once more, as it does when its
-				// connection is there, and found this one free.
+				// It walked the lanes again when its connection was established, and found this
+				// job.
 				entered <- j
 			default:
 				t.Error("a second job ran in the lane")
@@ -143,7 +143,7 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// proxy stands between a process and the server, and can be cut.
+// proxy stands between a process and the server and can cut the connection.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -224,9 +224,8 @@ func (p *proxy) setCut(cut bool) {
 	clear(p.conns)
 }
 
-// The server is lost while a job runs. The job's end is recorded when the
-// server is back, so that it does not run again; the server is asked for
-// patiently meanwhile.
+// The server fails while a job runs. The outcome is recorded once the server is back, so the
+// job does not run again; retries are spaced meanwhile.
 func TestServerLost(t *testing.T) {
 	needPostgres(t)
 	rawURL := dbtest.URL(t)

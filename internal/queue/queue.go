@@ -1,12 +1,11 @@
-// Package queue is durable work in lanes.
+// Package queue runs durable background jobs in lanes.
 //
-// A job is enqueued in the transaction of the change that needs it: no commit,
-// no job. It has a kind, which decides the code that runs it, and a lane, which
-// decides what it must not run beside. A lane runs at most so many jobs at once
-// across all processes that share the database; lanes do not wait for each
-// other, so whatever happens in one costs the others nothing.
+// A job is enqueued in the transaction of the change that needs it: no commit, no job. Its kind
+// selects the worker; its lane bounds concurrency: a lane runs at most [Worker.PerLane] jobs at
+// once across all processes that share the database. Lanes are independent: a slow, full or
+// failing lane delays no other.
 //
-// The queue knows kinds, lanes and bytes; it does not know what the work is.
+// The queue knows kinds, lanes and bytes, not the meaning of the payload.
 //
 // # States
 //
@@ -16,24 +15,22 @@
 //	  │◀──lease expired──┘                           │
 //	  └────────────────due───────────────────────────┘
 //
-// A claim is a lease that the process keeps extending while the job runs. What
-// ends a job holds only while the lease is still ours, so work that a stalled
-// process lost is recorded once. Running is at least once: a process that dies
-// after the work and before the record leaves a job that runs again.
+// A claim is a lease that a heartbeat extends while the job runs. Finish, Delay and Wait
+// succeed only under a valid lease, so the outcome of a job is recorded once even if a stalled
+// process lost it to another. Jobs run at least once: if a process dies between the work and
+// its record, the job runs again.
 //
 // # Finding work
 //
-// Each process keeps a list of lanes that may have ready jobs: those it was
-// told about (by an enqueue's commit here, by a notification from elsewhere, by
-// a retry that came due) and, as a safety net, those that a walk over the index
-// finds, lane by lane, at start and every few seconds. Only listed lanes that
-// have room are asked for jobs, many in one statement. So a lane with a million
-// waiting jobs, or a thousand lanes that are full, slow the next claim for
-// nobody.
+// Each process lists the lanes that may have ready jobs. A lane is listed by a local commit, a
+// notification of another process, a due retry, or, as a safety net, an index walk from lane to
+// lane at start and every few seconds. A claim reads only listed lanes with room, many in one
+// statement. So neither a lane with a million waiting jobs nor a thousand full lanes slow the
+// next claim.
 //
 // The processes' clocks must agree to within a fraction of a lease.
 //
-// docs/queue.md tells the same at more length, with figures.
+// See docs/queue.md for details and figures.
 package queue
 
 import (
@@ -53,58 +50,55 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrLeaseLost is returned by [Job.Finish], [Job.Delay] and [Job.Wait] when another
-// process took the job over or its lane was deleted. The transaction must be rolled
-// back: the work is somebody else's now.
-var ErrLeaseLost = errors.New("the job is no longer ours")
+// ErrLeaseLost is returned by [Job.Finish], [Job.Delay] and [Job.Wait] if another process
+// claimed the job or its lane was deleted. The caller must roll back the transaction.
+var ErrLeaseLost = errors.New("the lease of the job is lost")
 
-// errStopping is the cause of a job's context that our own shutdown cancelled.
+// errStopping cancels the context of a job when its process stops.
 var errStopping = errors.New("the queue is stopping")
 
 // New describes a job to enqueue.
 type New struct {
-	ID      string // UUIDv7; empty lets the queue make one
+	ID      string // UUIDv7; empty: the queue assigns one
 	Kind    string
 	Lane    string
 	Payload []byte
 	RunAt   time.Time // zero: at once
 }
 
-// Worker is how the jobs of one kind are run.
+// Worker runs the jobs of one kind.
 type Worker struct {
 	Kind string
-	// Run does the work of one job. It may end the job itself, in the
-	// transaction that records the work, with [Job.Finish], [Job.Delay] or [Job.Wait];
-	// otherwise nil finishes it and an error delays or buries it.
-	// When ctx ends before the job does, because the process stops or the
-	// lease is lost, whatever Run returns does not count: the job, if it is
-	// still ours, is made ready again, and the attempt is not counted.
-	// An error of kind [problem.Unavailable] says that our own database or
-	// files failed: the job runs again after a second to a minute, for as
-	// long as it takes, and no attempt is counted.
+	// Run processes one job. It may end the job in the transaction that records the work, by
+	// [Job.Finish], [Job.Delay] or [Job.Wait]. Otherwise nil finishes the job; an error delays
+	// or discards it.
+	//
+	// When ctx ends first, because the process stops or the lease is lost, the result of Run is
+	// ignored: a job that is still leased becomes ready again and the attempt does not count.
+	//
+	// An error of kind [problem.Unavailable] means that our own database or files failed: the
+	// job runs again after 1 s to 1 min, any number of times, and no attempt counts.
 	Run func(ctx context.Context, j *Job) error
-	// PerLane is how many jobs of a lane run at once, over all processes.
-	// 0 means 1.
+	// PerLane limits the running jobs of a lane over all processes. 0 means 1.
 	PerLane int
-	// Concurrency is how many jobs run at once in this process. 0 means 16.
+	// Concurrency limits the running jobs of the kind in this process. 0 means 16.
 	Concurrency int
-	// LaneCapacity returns how many jobs of a lane this process should have in hand,
-	// at least 1 and at most PerLane, for work that knows when more would
-	// only wait. It is asked when jobs are looked for and when one ends, and
-	// must be quick. nil means PerLane.
+	// LaneCapacity returns how many jobs of a lane this process should claim at once, from 1 to
+	// PerLane. It is called before each claim and when a job ends, and must be quick. nil means
+	// PerLane.
 	LaneCapacity func(lane string) int
-	// Ordered lanes wait for a delayed job: those behind it in its lane do
-	// not run before it. It implies PerLane 1.
+	// Ordered lanes stay in order: a delayed job blocks the jobs behind it. It implies PerLane
+	// 1.
 	Ordered bool
-	// Retry returns how long to wait after the attempt-th failure (from 1),
-	// or false to give up. nil means [Backoff] with 8 attempts.
+	// Retry returns the wait after the given failed attempt (from 1), or false to discard the
+	// job. nil means [Backoff] with 8 attempts.
 	Retry func(attempt int, err error) (time.Duration, bool)
-	// Discard records that a job was given up; the queue deletes it in the same
-	// transaction. When that fails, the job runs again. nil only logs.
+	// Discard records that a job failed for the last time, in the transaction that deletes it.
+	// If it fails, the job runs again. nil only logs.
 	Discard func(ctx context.Context, tx *db.Tx, j *Job, err error) error
 }
 
-// Job is a claimed job. It belongs to the call of Run that received it.
+// Job is a claimed job. It is valid during the call of Run that received it.
 type Job struct {
 	ID        string
 	Kind      string
@@ -115,10 +109,10 @@ type Job struct {
 
 	queue  *Queue
 	lease  string
-	until  time.Time               // the lease holds at least so long; guarded by runner.mu
+	until  time.Time               // end of the lease; guarded by runner.mu
 	cancel context.CancelCauseFunc // of the context of Run
-	ending atomic.Bool             // Finish, Delay or Wait was called: they find out themselves whether the lease holds
-	ended  bool                    // the end of the job is committed
+	ending atomic.Bool             // Finish, Delay or Wait was called, which detect a lost lease themselves
+	ended  bool                    // the outcome is committed
 }
 
 // Backoff is the default wait after the attempt-th failure: 1 s, 4 s, 16 s …,
@@ -131,11 +125,10 @@ func Backoff(attempt int) time.Duration {
 type Config struct {
 	Logger *slog.Logger  // nil discards
 	Lease  time.Duration // how long a claim holds without being extended; 10 s
-	Poll   time.Duration // how often the safety net is cast; 2 s
+	Poll   time.Duration // interval of the safety net; 2 s
 }
 
-// Queue enqueues jobs and, once started, runs them.
-// It is safe for concurrent use.
+// Queue enqueues jobs and, once started, runs them. It is safe for concurrent use.
 type Queue struct {
 	db       *db.DB
 	log      *slog.Logger
@@ -143,7 +136,7 @@ type Queue struct {
 	poll     time.Duration
 	instance string
 
-	inserts [maxInsert + 1]string // the statement for so many jobs
+	inserts [maxInsert + 1]string // INSERT statements by number of jobs
 
 	mu             sync.Mutex
 	runners        map[string]*runner // fixed once started
@@ -152,12 +145,11 @@ type Queue struct {
 	stopBackground context.CancelFunc
 	background     sync.WaitGroup
 
-	// notifier is what this process has to tell the others that share the database.
+	// notifier announces lanes to the other processes.
 	notifier *db.Notifier
 }
 
-// Open returns a queue over d. It runs nothing until [Queue.Start], but can
-// enqueue.
+// Open returns a queue over d. It can enqueue at once, and runs jobs after [Queue.Start].
 func Open(d *db.DB, c Config) *Queue {
 	q := &Queue{
 		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll,
@@ -178,8 +170,8 @@ func Open(d *db.DB, c Config) *Queue {
 	return q
 }
 
-// Handle registers how a kind is run. It must be called before Start, once a
-// kind. A kind has no spaces.
+// Handle registers the worker of a kind. It panics after Start, for a second worker of a kind,
+// without Run, or if the kind contains a space.
 func (q *Queue) Handle(w Worker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -189,9 +181,8 @@ func (q *Queue) Handle(w Worker) {
 	q.runners[w.Kind] = newRunner(q, w)
 }
 
-// Start begins to run jobs and returns. ctx is only for the start itself. A
-// start that failed has started nothing and may be tried again; a queue that
-// was stopped stays so.
+// Start starts the workers and returns. ctx bounds the start only. A failed start has started
+// nothing and may be tried again; a stopped queue cannot be started again.
 func (q *Queue) Start(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -214,9 +205,9 @@ func (q *Queue) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop claims no more, lets running jobs finish until ctx ends, then cancels
-// them and waits for them to return; those are made ready again. Stop before
-// Start, or twice, also at once, is fine.
+// Stop ends claims, waits for running jobs until ctx ends, then cancels them and waits for
+// their return; cancelled jobs become ready again. It may be called before Start, several
+// times, and concurrently.
 func (q *Queue) Stop(ctx context.Context) {
 	q.mu.Lock()
 	q.stopped = true
@@ -238,8 +229,7 @@ func (q *Queue) Stop(ctx context.Context) {
 // maxInsert bounds the jobs of one INSERT.
 const maxInsert = 32
 
-// insertStatements returns, by the number of jobs, the statement that inserts
-// so many.
+// insertStatements returns INSERT statements indexed by the number of jobs.
 func insertStatements() (texts [maxInsert + 1]string) {
 	var values strings.Builder
 	for n := 1; n <= maxInsert; n++ {
@@ -256,10 +246,10 @@ func insertStatements() (texts [maxInsert + 1]string) {
 	return texts
 }
 
-// Enqueue adds jobs in the caller's transaction. They become visible to workers
-// when it commits, in the order given within a lane.
+// Enqueue adds jobs in the caller's transaction. Workers see them after the commit, in the
+// given order within a lane.
 func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
-	jobs = slices.Clone(jobs) // needed after the commit, when the caller's may have changed
+	jobs = slices.Clone(jobs) // used after the commit, when the caller may have changed it
 	args := make([]any, 0, 7*min(len(jobs), maxInsert))
 	for some := range slices.Chunk(jobs, maxInsert) {
 		args = args[:0]
@@ -292,27 +282,26 @@ func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
 	return nil
 }
 
-// NewID returns the id of a new job: a UUIDv7, so that ids of one process sort
-// in the order in which they were made.
+// NewID returns a job id: a UUIDv7, so that ids sort in order of creation within a process.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// HoldLane stops claims from a lane until [Queue.ReleaseLane]. Jobs that are
-// already running go on. Holding twice is fine.
+// HoldLane stops claims from a lane until [Queue.ReleaseLane]. Running jobs continue. It is
+// idempotent.
 func (q *Queue) HoldLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "INSERT INTO held_lanes (kind, lane) VALUES ($1, $2) ON CONFLICT DO NOTHING", kind, lane)
 	return err
 }
 
-// ReleaseLane lets a held lane run again.
+// ReleaseLane allows claims from a held lane again.
 func (q *Queue) ReleaseLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM held_lanes WHERE kind = $1 AND lane = $2", kind, lane)
 	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
 	return err
 }
 
-// DeleteLane removes every job of a lane, running ones included, and its hold.
-// What the running ones do is not recorded; their contexts are cancelled, here
-// at once, in other processes when they next extend their leases.
+// DeleteLane removes every job of a lane, including running ones, and its hold. Running jobs
+// lose their lease: their contexts are cancelled at once in this process and at the next
+// heartbeat in others.
 func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM jobs WHERE kind = $1 AND state = ANY($3) AND lane = $2",
 		kind, lane, []int64{ready, scheduled, leased}); err != nil {
@@ -327,9 +316,8 @@ func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) er
 	return err
 }
 
-// Delete removes jobs by id, wherever they stand. Ids that are gone already
-// do not matter. The contexts of running ones are cancelled when their leases
-// are next extended.
+// Delete removes jobs by id, in any state. Unknown ids are ignored. The contexts of running
+// jobs are cancelled at the next heartbeat.
 func (q *Queue) Delete(ctx context.Context, tx *db.Tx, ids ...string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = ANY($1)", ids)
 	return err
@@ -342,20 +330,18 @@ func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error 
 	return err
 }
 
-// MoveLane makes waiting jobs of a lane jobs of another kind, in which they keep
-// their lane, their order and when they are due. Those that are running end as
-// what they are, and stay of their kind if they are delayed; holds stay, too.
+// MoveLane changes the kind of a lane's waiting jobs. They keep their lane, order and due
+// times. Running jobs keep their kind, also if they are delayed; so do holds.
 //
-// It moves at most [MoveMax] of those that are ready and as many of those that
-// are scheduled, the oldest first, and reports whether there may be more: who
-// wants them all calls it again, in another transaction, so that a long lane does
-// not hold up everybody else's.
+// One call moves at most [MoveMax] ready and as many scheduled jobs, oldest first, and reports
+// whether more may remain. To move a whole lane, call it repeatedly in separate transactions,
+// so that long lanes do not block other writers.
 func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) (more bool, err error) {
 	if err := q.disableSeqScan(ctx, tx); err != nil {
 		return false, err
 	}
 	if q.db.Postgres() {
-		// Not beside a claim, which may have chosen some of the jobs.
+		// A claim may have chosen some of the jobs already.
 		kinds := []string{fromKind, toKind}
 		slices.Sort(kinds)
 		for _, kind := range kinds {
@@ -393,23 +379,23 @@ func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane 
 	return more, nil
 }
 
-// MoveMax bounds what one [Queue.MoveLane] moves.
+// MoveMax bounds the jobs of each state that one [Queue.MoveLane] moves.
 const MoveMax = 500
 
-// Finish ends the job in the transaction that records its work.
-// [ErrLeaseLost] must be returned from that transaction.
+// Finish deletes the job in the transaction that records its work. The caller must return
+// [ErrLeaseLost] from that transaction.
 func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
 	return j.endLease(ctx, tx, sqlFinish)
 }
 
-// Delay counts a failed attempt and has the job run again at the given time.
-// [ErrLeaseLost] must be returned from the transaction.
+// Delay counts a failed attempt and schedules the job for the given time. The caller must
+// return [ErrLeaseLost] from the transaction.
 func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
 	return j.reschedule(ctx, tx, at, 1)
 }
 
-// Wait is Delay without counting an attempt, for work that was not tried, or that
-// counts its attempts itself.
+// Wait is [Job.Delay] without counting an attempt, for work that was not tried or that counts
+// its own attempts.
 func (j *Job) Wait(ctx context.Context, tx *db.Tx, at time.Time) error {
 	return j.reschedule(ctx, tx, at, 0)
 }

@@ -12,70 +12,66 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// unknownCount stands for "some ready jobs, nobody counted".
+// unknownCount is a number of ready jobs that nobody counted.
 const unknownCount = -1
 
 const (
-	// claimLanes bounds the lanes of one claim, and so how long its
-	// transaction holds up others.
+	// claimLanes bounds the lanes of one claim, and so the time of its transaction.
 	claimLanes = 128
 	// walkLanes bounds the lanes of one walk over the index.
 	walkLanes = 1000
-	// maxListed bounds the lanes that are listed because somebody told of
-	// them. Those beyond are found by walking, so that a backlog of lanes
-	// takes up the database's room and not ours.
+	// maxListed bounds the listed lanes. Walks find the lanes beyond it, so a backlog of lanes
+	// uses the database's space instead of memory.
 	maxListed = 4096
 )
 
-// What a runner waits after so many failures in a row before it asks the
-// database again.
+// Bounds of the pause after consecutive failures to read the database.
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = time.Second
 )
 
-// runner finds and runs the jobs of one kind. One goroutine (loop) claims, one
-// (beat) keeps the leases; each job runs in its own.
+// runner finds and runs the jobs of one kind. One goroutine (loop) claims, one (heartbeat)
+// extends leases; each job runs in its own.
 type runner struct {
 	q *Queue
 	Worker
 	sqlWalk, sqlPick string
 
-	// work ends when running jobs are cancelled; claims end with it.
+	// work is cancelled to interrupt running jobs; claims end with it.
 	work      context.Context
 	interrupt context.CancelCauseFunc
 	signal    chan struct{} // capacity 1: something changed
-	began     chan struct{} // capacity 1: a job began since the leases were last looked at
-	stopped   chan struct{} // closed when nothing runs any more
+	began     chan struct{} // capacity 1: a job began since the last heartbeat
+	stopped   chan struct{} // closed when nothing runs
 
 	outage    outage
-	outageLog logLimiter // of jobs that our own store kept from their work
+	outageLog logLimiter // of unavailable database or files
 	findLog   logLimiter // of failures to find jobs
-	endLog    logLimiter // of ends that our own store did not record
+	endLog    logLimiter // of job outcomes that could not be written
 	leaseLog  logLimiter // of failures to extend leases
 
 	mu      sync.Mutex
-	open    bool // started and not told to stop
+	open    bool // started and not stopping
 	lanes   map[string]*lane
 	listed  []string // lanes that may have work and have room, oldest first
 	running int
 	jobs    map[*Job]struct{} // those that run
 	claims  uint64
-	dueAt   time.Time // when the next scheduled job is due, as far as known; zero: none
-	scanDue bool      // look for what is due and for ended leases
+	dueAt   time.Time // when the next known scheduled job is due; zero: none
+	scanDue bool      // check for due jobs and expired leases
 
-	walkAgain bool   // walk from the start once the walk under way has ended
-	walking   bool   // a walk has not reached the end yet
-	cursor    string // where it goes on
-	walkFirst bool   // it is the walk's turn, however many lanes are listed
+	walkAgain bool   // start another walk after the current one
+	walking   bool   // a walk is under way
+	cursor    string // where it continues
+	walkFirst bool   // walk next, even if many lanes are listed
 }
 
-// lane is what this process knows of a lane that may have work or is running
-// some.
+// lane is the state of a lane that may have ready jobs or has running ones.
 type lane struct {
 	running int
-	waiting int  // ready jobs we were told of
-	unsure  bool // there may be more than waiting says
+	waiting int  // announced ready jobs
+	unsure  bool // there may be more than waiting
 	listed  bool
 }
 
@@ -113,8 +109,8 @@ func (r *runner) start() {
 		beating.Go(func() { r.heartbeat(beat) })
 		r.loop()
 		r.notifyPeers()
-		// Leases are kept to the last job's end: another process would
-		// run it beside its last moments here.
+		// Extend leases until the last job ends, or another process would run it at the same
+		// time.
 		for r.busy() {
 			<-r.signal
 		}
@@ -124,7 +120,8 @@ func (r *runner) start() {
 	}()
 }
 
-// notifyPeers tells the other processes what this one will not see to any more.
+// notifyPeers notifies other processes about lanes with ready jobs that this process no longer
+// serves.
 func (r *runner) notifyPeers() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +138,7 @@ func (r *runner) busy() bool {
 	return len(r.jobs) > 0
 }
 
-// stop ends the claims, and when ctx ends the running jobs, and returns when
-// they have returned.
+// stop ends claims, cancels running jobs when ctx ends, and returns after they have returned.
 func (r *runner) stop(ctx context.Context) {
 	r.mu.Lock()
 	r.open = false
@@ -163,8 +159,8 @@ func (r *runner) wake() {
 	}
 }
 
-// addReady notes that a lane has n more ready jobs. It reports whether this process
-// can see to it without delay, so that no other need hear of it.
+// addReady adds n ready jobs to a lane. It reports whether this process can claim them at once,
+// so that no notification is needed.
 func (r *runner) addReady(name string, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,8 +184,7 @@ func (r *runner) addReady(name string, n int) bool {
 	return r.running+len(r.listed) <= r.Concurrency
 }
 
-// wakeAt notes that a job is due at a time. It reports whether this process
-// will look then.
+// wakeAt schedules a check for due jobs. It reports whether this process will run it.
 func (r *runner) wakeAt(at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +195,7 @@ func (r *runner) wakeAt(at time.Time) bool {
 	return r.open
 }
 
-// requestScan casts the safety net: the database is asked what is due, and the lanes
-// are walked.
+// requestScan requests a check for due jobs and expired leases, and a walk over the lanes.
 func (r *runner) requestScan() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,7 +214,7 @@ func (r *runner) cancelLane(name string) {
 	}
 }
 
-// lane returns what is known of a lane. r.mu is held.
+// lane returns the state of a lane, creating it if necessary. r.mu is held.
 func (r *runner) lane(name string) *lane {
 	l := r.lanes[name]
 	if l == nil {
@@ -230,7 +224,7 @@ func (r *runner) lane(name string) *lane {
 	return l
 }
 
-// laneCapacity is how many jobs of a lane may be in hand here.
+// laneCapacity returns how many jobs of a lane this process may claim.
 func (r *runner) laneCapacity(name string) int {
 	if r.LaneCapacity == nil {
 		return r.PerLane
@@ -238,9 +232,8 @@ func (r *runner) laneCapacity(name string) int {
 	return max(1, min(r.LaneCapacity(name), r.PerLane))
 }
 
-// listLane puts a lane on the list if it may have work and has room; a full lane
-// comes back when one of its jobs ends. A lane nobody knows anything about is
-// forgotten. r.mu is held.
+// listLane lists a lane that may have ready jobs and has room. A full lane is listed again when
+// one of its jobs ends; an idle lane is removed. r.mu is held.
 func (r *runner) listLane(name string, l *lane) {
 	switch hasWork := l.waiting > 0 || l.unsure; {
 	case l.listed:
@@ -253,7 +246,7 @@ func (r *runner) listLane(name string, l *lane) {
 	}
 }
 
-// loop looks for work until the runner is stopped.
+// loop claims jobs until the runner is stopped.
 func (r *runner) loop() {
 	r.requestScan()
 	failures := 0
@@ -265,7 +258,7 @@ func (r *runner) loop() {
 			failures = 0
 		} else if failures++; r.work.Err() == nil {
 			if count, log := r.findLog.next(time.Now()); log {
-				r.q.log.Error("looking for jobs", "kind", r.Kind, "error", err, "failures", count)
+				r.q.log.Error("finding jobs", "kind", r.Kind, "error", err, "failures", count)
 			}
 		}
 		open, wait := r.idleTime()
@@ -287,11 +280,11 @@ func (r *runner) loop() {
 	}
 }
 
-// maxIdle is how long a runner without work rests unless somebody nudges.
+// maxIdle is the longest sleep of an idle runner.
 const maxIdle = time.Hour
 
-// idleTime returns how long there is nothing to do unless somebody nudges, and
-// whether the runner is still to run.
+// idleTime returns how long the loop may sleep unless it is woken, and whether the runner is
+// open.
 func (r *runner) idleTime() (open bool, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,8 +297,7 @@ func (r *runner) idleTime() (open bool, wait time.Duration) {
 	return r.open, maxIdle
 }
 
-// pause lets a database that fails alone for a while. Nothing but the end of
-// the runner shortens it.
+// pause waits d after a database failure. Only the end of the runner shortens it.
 func (r *runner) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -319,7 +311,7 @@ func (r *runner) pause(d time.Duration) {
 	}
 }
 
-// poll does one thing after the other that may be due.
+// poll promotes due jobs, walks the lanes and claims jobs, each if necessary.
 func (r *runner) poll() error {
 	if err := r.promote(); err != nil {
 		return fmt.Errorf("make due jobs ready: %w", err)
@@ -333,8 +325,8 @@ func (r *runner) poll() error {
 	return nil
 }
 
-// promote, when something is due, makes ready what is, and at a cast of the net
-// what a lost process left behind, and notes when the next job is due.
+// promote makes due jobs ready and, on a scan, jobs with expired leases. It notes when the
+// next job is due.
 func (r *runner) promote() error {
 	r.mu.Lock()
 	cast, due := r.scanDue, !r.dueAt.IsZero() && !r.dueAt.After(time.Now())
@@ -342,7 +334,7 @@ func (r *runner) promote() error {
 		r.mu.Unlock()
 		return nil
 	}
-	r.scanDue, r.dueAt = false, time.Time{} // what is announced from here on is kept
+	r.scanDue, r.dueAt = false, time.Time{} // later announcements set them again
 	r.mu.Unlock()
 
 	lanes, next, err := r.promoteDue(cast)
@@ -353,14 +345,14 @@ func (r *runner) promote() error {
 		r.wakeAt(next)
 	}
 	for _, name := range lanes {
-		// Not just one: in an ordered lane, others waited behind it.
+		// In an ordered lane other jobs may have waited behind it.
 		r.q.announceReady(r.Kind, name, unknownCount)
 	}
 	return err
 }
 
-// walk, when one is wanted and there is room for what it would find, lists the
-// next lanes that have ready jobs.
+// walk lists the next lanes with ready jobs, if a walk is requested and there is room for its
+// results.
 func (r *runner) walk() error {
 	r.mu.Lock()
 	if r.walkAgain && !r.walking {
@@ -379,7 +371,7 @@ func (r *runner) walk() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range found {
-		// A lane that is full elsewhere is somebody else's to go on with.
+		// Another process serves a lane that is full there.
 		if l := r.lanes[f.lane]; l != nil || f.open {
 			l = r.lane(f.lane)
 			l.unsure = true
@@ -388,12 +380,12 @@ func (r *runner) walk() error {
 	}
 	r.walkFirst = false
 	if r.walking = len(found) == walkLanes; r.walking {
-		r.cursor = found[walkLanes-1].lane // again, because there is no "next" string in both engines
+		r.cursor = found[walkLanes-1].lane // read once more: the engines have no common "next" string
 	}
 	return nil
 }
 
-// laneRequest is what a claim wants from one lane, and what was known of it before.
+// laneRequest is the share of a claim for one lane, and the lane's state before it.
 type laneRequest struct {
 	lane   string
 	want   int
@@ -402,9 +394,8 @@ type laneRequest struct {
 	got    int
 }
 
-// planClaim takes lanes off the list, as many as there is room for. What is known of
-// their waiting jobs moves into the asks, so that what comes in during the
-// claim is counted apart.
+// planClaim removes as many lanes from the list as there is room for. The counts of waiting
+// jobs move into the requests, so that jobs announced during the claim are counted separately.
 func (r *runner) planClaim() []laneRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -426,7 +417,7 @@ func (r *runner) planClaim() []laneRequest {
 			want = min(want, l.waiting)
 		}
 		if want <= 0 {
-			continue // listed during a claim that filled it, or its room shrank; it comes back when a job ends
+			continue // filled by an earlier claim, or its capacity shrank; a job's end lists it again
 		}
 		free -= want
 		asks = append(asks, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure})
@@ -436,7 +427,7 @@ func (r *runner) planClaim() []laneRequest {
 	return asks
 }
 
-// claim takes jobs from listed lanes, as far as there is room, and starts them.
+// claim leases jobs of listed lanes, as far as there is room, and starts them.
 func (r *runner) claim() error {
 	asks := r.planClaim()
 	if len(asks) == 0 {
@@ -464,8 +455,7 @@ func (r *runner) claim() error {
 			l.waiting += max(0, a.known-a.got)
 			l.unsure = l.unsure || a.unsure
 		case a.got < a.known:
-			// Others hold the lane's places, and may not know that there
-			// is more.
+			// Other processes hold the lane's leases and may not know about its ready jobs.
 			r.q.notifyPeers(notice{kind: r.Kind, lane: a.lane})
 		}
 		l.running += a.got
@@ -499,7 +489,7 @@ func (r *runner) run(j *Job) {
 		case errors.Is(err, ErrLeaseLost):
 			r.logger(j).Warn("a job was taken over or deleted while it ran")
 		case isUnavailable(err):
-			// The lease runs out and the job runs again.
+			// The lease will expire and the job run again.
 			if count, log := r.endLog.next(time.Now()); log {
 				r.logger(j).Error("recording the end of a job", "error", err, "jobs", count)
 			}
@@ -513,7 +503,7 @@ func (r *runner) logger(j *Job) *slog.Logger {
 	return r.q.log.With("kind", r.Kind, "lane", j.Lane, "job", j.ID, "attempt", j.Attempt+1)
 }
 
-// jobEnded makes room for the next job.
+// jobEnded releases the job's slot and lists its lane again.
 func (r *runner) jobEnded(j *Job) {
 	j.cancel(nil)
 	r.mu.Lock()
@@ -528,7 +518,7 @@ func (r *runner) jobEnded(j *Job) {
 	}
 }
 
-// panicked is a panic of a worker as an error.
+// panicked is the error of a worker that panicked.
 type panicked struct {
 	value any
 	stack []byte
@@ -536,7 +526,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.value) }
 
-// recoverPanic calls fn; a panic is an error like others.
+// recoverPanic calls fn and returns a panic as an error.
 func recoverPanic(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -546,7 +536,7 @@ func recoverPanic(fn func() error) (err error) {
 	return fn()
 }
 
-// errorAttrs is err as attributes for the log.
+// errorAttrs returns the log attributes of err, with the stack of a panic.
 func errorAttrs(err error) []any {
 	if p, ok := errors.AsType[*panicked](err); ok {
 		return []any{"error", err, "stack", string(p.stack)}
@@ -554,8 +544,7 @@ func errorAttrs(err error) []any {
 	return []any{"error", err}
 }
 
-// recordOutcome records the end of a job that did not record its own; err is what Run
-// returned.
+// recordOutcome records the end of a job unless Run did; err is the result of Run.
 func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 	switch {
 	case j.ended && err != nil:
@@ -583,12 +572,12 @@ func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 			return failed
 		}
 		wait = Backoff(j.Attempt + 1)
-		r.logger(j).Error("a job could not be buried and will run again", append(errorAttrs(failed), "in", wait)...)
+		r.logger(j).Error("a job could not be discarded and will run again", append(errorAttrs(failed), "in", wait)...)
 	}
 	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(wait)) })
 }
 
-// discard gives a job up.
+// discard deletes a job that failed for the last time.
 func (r *runner) discard(ctx context.Context, j *Job, cause error) error {
 	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if r.Discard != nil {
@@ -600,9 +589,8 @@ func (r *runner) discard(ctx context.Context, j *Job, cause error) error {
 	})
 }
 
-// writeEnd writes the end of a job, even if the work was cancelled. While the
-// database cannot be used it tries again, as long as the lease is kept and
-// nobody stops the work.
+// writeEnd writes the end of a job, also after cancellation. While the database is unavailable
+// it retries until the work is cancelled.
 func (r *runner) writeEnd(work context.Context, end func(ctx context.Context, tx *db.Tx) error) error {
 	ctx := context.WithoutCancel(work)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -620,9 +608,8 @@ func (r *runner) writeEnd(work context.Context, end func(ctx context.Context, tx
 	}
 }
 
-// heartbeat keeps the leases of running jobs. It cancels a job whose lease was lost,
-// or could not be extended and is about to end: nobody may hold it against
-// whoever takes the job over.
+// heartbeat extends the leases of running jobs. It cancels a job if its lease is lost, or could
+// not be extended and is about to expire: another process may claim it then.
 func (r *runner) heartbeat(ctx context.Context) {
 	for {
 		select {
@@ -634,7 +621,7 @@ func (r *runner) heartbeat(ctx context.Context) {
 	}
 }
 
-// heartbeatWhileBusy keeps leases until nothing runs.
+// heartbeatWhileBusy extends leases until no job runs.
 func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 	beat := r.q.lease / 4
 	ticker := time.NewTicker(beat)
@@ -647,7 +634,7 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 		}
 		jobs := r.snapshot()
 		if len(jobs) == 0 {
-			return // the next job to begin says so
+			return // the next job signals began
 		}
 		limited, cancel := context.WithTimeout(ctx, beat)
 		until := time.Now().Add(r.q.lease)

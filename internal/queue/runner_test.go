@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		worker  Worker
-		running map[string]int // by lane, before anything is told
+		running map[string]int // by lane, before any announcement
 		told    []told
 		want    []laneRequest
 		rest    []string // still listed
@@ -97,8 +97,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A lane that is told of while it is being filled is not asked until there is
-// room, and its jobs are not forgotten.
+// A lane announced while a claim fills it is read again only when there is room, and keeps its
+// jobs.
 func TestPlanAfterFilling(t *testing.T) {
 	r := newTestRunner(Worker{PerLane: 1, Concurrency: 10})
 	r.addReady("a", 1)
@@ -133,7 +133,7 @@ func TestWakeKeepsToItself(t *testing.T) {
 	}
 }
 
-// Only so many lanes are kept, whatever is told; the rest is for the walk.
+// The list of lanes is bounded; walks find the rest.
 func TestListIsBounded(t *testing.T) {
 	r := newTestRunner(Worker{Concurrency: 10})
 	for i := range 10 * maxListed {
@@ -144,9 +144,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// Lanes that are full, held or behind a delayed job cost no claim, however long
-// it lasts and however often they are told of; when everything is done, nothing
-// is remembered.
+// Full and held lanes and lanes behind a delayed job cost no claims, however long and however
+// often they are announced. Afterwards no lane state remains.
 func TestIdleCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
@@ -211,7 +210,7 @@ func TestIdleCostsNothing(t *testing.T) {
 	})
 }
 
-// engines are the databases to look at plans in.
+// engines runs a test on each engine with plans to examine.
 func engines(t *testing.T, run func(t *testing.T, d *db.DB)) {
 	t.Run("sqlite", func(t *testing.T) { run(t, dbtest.NewSQLite(t)) })
 	t.Run("postgres", func(t *testing.T) {
@@ -238,11 +237,10 @@ const insertMany = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FRO
 	INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at, lease_until)
 	SELECT $5 || (1000000000 + i), 'k', $6 || (i % $2), $3, $4, i, 0, 0 FROM n`
 
-// Every statement of the search for work goes by an index to what it needs,
-// and nothing is sorted or scanned.
+// Every statement that finds work uses an index; none sorts or scans a table.
 func TestPlans(t *testing.T) {
 	engines(t, func(t *testing.T, d *db.DB) {
-		many := 100_000 // so many that PostgreSQL sees a difference
+		many := 100_000 // enough for PostgreSQL's planner to prefer indexes
 		if !d.Postgres() {
 			many = 5000
 		}
@@ -300,8 +298,8 @@ func TestPlans(t *testing.T) {
 	})
 }
 
-// A lane is moved a bounded number of jobs at a time, the oldest first, and what
-// is moved runs at once or when it was due.
+// A lane moves a bounded number of jobs at a time, oldest first; moved jobs run at once or when
+// due.
 func TestMoveLane(t *testing.T) {
 	engines(t, func(t *testing.T, d *db.DB) {
 		exec(t, d, insertMany, 2*MoveMax+1, 1, ready, []byte("payload"), "ready ", "lane ")
@@ -357,8 +355,8 @@ func explain(t *testing.T, d *db.DB, query string, args []any) string {
 	return strings.Join(lines, "\n")
 }
 
-// With a million jobs waiting in one lane, a new lane's first job is found at
-// once, and a claim costs what it costs without them.
+// With a million jobs waiting in one lane, the first job of a new lane is found at once, and
+// claims cost the same as without them.
 func TestMillionWaiting(t *testing.T) {
 	engines(t, func(t *testing.T, d *db.DB) {
 		q := Open(d, Config{Poll: time.Hour})
@@ -367,7 +365,7 @@ func TestMillionWaiting(t *testing.T) {
 			t.Helper()
 			best := time.Hour
 			for i := range 21 {
-				// A lane of its own, so that each claim finds one job.
+				// One lane each, so that each claim finds one job.
 				name := fmt.Sprint(lane, i)
 				exec(t, d, insertMany, 1, 1, ready, []byte{}, "new "+name, name)
 				begin := time.Now()
@@ -400,8 +398,7 @@ func TestMillionWaiting(t *testing.T) {
 			t.Errorf("a claim takes %v with %d jobs waiting, want at most %v", with, jobs, limit)
 		}
 
-		// The same through the whole queue, whose lane with the million is
-		// running what it may.
+		// The same through the whole queue, while the lane with a million jobs is at its limit.
 		exec(t, d, "UPDATE jobs SET state = 0 WHERE state = 2")
 		started := make(chan time.Time, 1)
 		var once sync.Once
@@ -440,14 +437,13 @@ func TestMillionWaiting(t *testing.T) {
 	})
 }
 
-// PostgreSQL keeps the plans it made while the table was empty; a backlog that
-// comes then must not be read through.
+// PostgreSQL caches plans made for the empty table; they must not scan a later backlog.
 func TestPlansKept(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip(dbtest.Variable + " is not set")
 	}
 	rawURL := dbtest.URL(t)
-	d, err := db.Open(t.Context(), rawURL, db.Options{MaxConns: 1}) // one connection, so that it keeps all the plans
+	d, err := db.Open(t.Context(), rawURL, db.Options{MaxConns: 1}) // a single connection, which caches all plans
 	if err != nil {
 		t.Fatal(err)
 	}

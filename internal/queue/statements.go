@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// The states as stored.
+// Job states as stored.
 const (
 	ready     int64 = 0
 	scheduled int64 = 1
@@ -25,26 +25,25 @@ const (
 	sqlDue = `
 SELECT min(run_at) FROM jobs WHERE kind = $1 AND state = 1`
 
-	// Whether a lease has ended. There are no more leased jobs than run, so
-	// that looking through them needs no index of its own.
+	// Whether a lease has expired. Leased jobs are as few as running ones, so this needs no
+	// index.
 	sqlExpired = `
 SELECT EXISTS (SELECT 1 FROM jobs WHERE kind = $1 AND state = 2 AND lease_until < $2)`
 
-	// Jobs that are due become ready. Those that another process is moving
-	// right now are left to it.
+	// Makes due jobs ready, except jobs that another process is promoting.
 	sqlPromote = `
 UPDATE jobs SET state = 0 WHERE id IN (
 	SELECT id FROM jobs WHERE kind = $1 AND state = 1 AND run_at <= $2 ORDER BY run_at LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING lane`
 
-	// So do jobs whose lease has ended.
+	// Makes jobs with expired leases ready.
 	sqlReclaim = `
 UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id IN (
 	SELECT id FROM jobs WHERE kind = $1 AND state = 2 AND lease_until < $2 LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING lane`
 
-	// PostgreSQL only. Two processes must not count a lane's running jobs at
-	// once. The locks are taken in one order, so that they cannot cross.
+	// PostgreSQL only: serializes claims of a lane, so that its running jobs are counted
+	// correctly. Locks are taken in one order to avoid deadlocks.
 	sqlLockLanes = `
 SELECT pg_advisory_xact_lock(key) FROM (
 	SELECT DISTINCT hashtextextended($1 || l.value, 0) AS key FROM unnest($2::text[]) AS l(value) ORDER BY 1) AS keys`
@@ -69,15 +68,14 @@ UPDATE jobs SET state = 1, run_at = $3, attempt = attempt + $4, lease = NULL, le
 UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND lease = $2`
 )
 
-// PostgreSQL keeps the plans of statements. One that it made while the table
-// was all but empty reads the whole table, also when a backlog has filled it.
-// So the statements about lanes run in transactions that were told otherwise,
-// and those about one job are planned each time.
+// PostgreSQL caches plans. A plan made for an almost empty table scans the whole table, also
+// after a backlog has filled it. So statements about lanes run with sequential scans disabled,
+// and statements about one job are planned each time.
 
-// laneLockPrefix is what the names of a kind's locks begin with.
+// laneLockPrefix is the common prefix of the names of a kind's lane locks.
 func laneLockPrefix(kind string) string { return "lane/" + kind + "/" }
 
-// disableSeqScan has the statements of a transaction go by indexes.
+// disableSeqScan makes PostgreSQL use indexes in the rest of the transaction.
 func (q *Queue) disableSeqScan(ctx context.Context, tx *db.Tx) error {
 	if !q.db.Postgres() {
 		return nil
@@ -100,27 +98,25 @@ func (j *Job) endLease(ctx context.Context, tx *db.Tx, query string, args ...any
 	return nil
 }
 
-// release makes an interrupted job ready again, without counting the attempt.
+// release makes an interrupted job ready again without counting an attempt.
 func (j *Job) release(ctx context.Context, tx *db.Tx) error {
 	tx.AfterCommit(func() { j.queue.announceReady(j.Kind, j.Lane, unknownCount) })
 	return j.endLease(ctx, tx, sqlRelease)
 }
 
-// sqlNext is the id of the first job of a lane in a state, after an id.
+// sqlNext selects the id of the first job of a lane in a state, after an id.
 //
-// It is put as "the next entry of the index, if it is still of the lane":
-// PostgreSQL may look for "the lane's least id" by going through the ids of all
-// lanes. The empty strings take away what SQLite calls the affinity of a
-// column, with which it would not look up the index by all of its columns.
+// It reads the next index entry and checks that it belongs to the lane: for a min(id) of the
+// lane, PostgreSQL may scan the ids of all lanes. Concatenating empty strings removes SQLite's
+// column affinity, with which it would not use all columns of the index.
 func sqlNext(state int64, lane, after string) string {
 	return fmt.Sprintf(`(SELECT CASE WHEN j.kind = $1 AND j.state = %[1]d AND j.lane = %[2]s THEN j.id END
 		FROM jobs j WHERE (j.kind, j.state, j.lane, j.id) > ($1, %[1]d, %[2]s || '', %[3]s || '')
 		ORDER BY j.kind, j.state, j.lane, j.id LIMIT 1)`, state, lane, after)
 }
 
-// sqlWalk finds the next lanes with ready jobs, from $2 on and at most $3, by
-// going from lane to lane in the index, and whether a claim would get something
-// from them.
+// sqlWalk finds the next lanes with ready jobs from $2 on, at most $3, by skipping from lane to
+// lane in the index, and whether a claim would succeed.
 func sqlWalk(ordered bool) string {
 	open := `(SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = walk.lane) < $4
 	AND (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = walk.lane) = 0`
@@ -139,11 +135,10 @@ SELECT lane, ` + open + `
 FROM walk WHERE lane IS NOT NULL ORDER BY lane`
 }
 
-// sqlPick finds the first ready jobs of each of the lanes $2, at most $3 of a
-// lane, and at most as many as its limit of $4 leaves over all processes. Going
-// from job to job in the index makes it cost what it takes, however many jobs
-// wait. (Held lanes are counted where NOT EXISTS would say it better, because
-// PostgreSQL may read all of them for that.)
+// sqlPick finds the first ready jobs of each lane in $2: at most $3 per lane, and at most the
+// rest of its limit $4 over all processes. It steps from job to job in the index, so its cost
+// depends on the jobs found, not on the jobs waiting. Held lanes are counted instead of tested
+// by NOT EXISTS, for which PostgreSQL may read all of them.
 func sqlPick(ordered bool) string {
 	first := sqlNext(ready, "asked.lane", "''")
 	where := ""
@@ -180,9 +175,8 @@ func scanText(row db.Row) (text string, err error) {
 	return text, err
 }
 
-// promoteDue makes jobs ready that are due and, if leases is set, those whose
-// lease has ended. It returns their lanes and when to call it again; zero means
-// never as far as the jobs go that are scheduled now.
+// promoteDue makes due jobs ready and, if leases is set, jobs with expired leases. It returns
+// their lanes and when to call it again; zero means that no job is scheduled.
 func (r *runner) promoteDue(leases bool) (lanes []string, next time.Time, err error) {
 	ctx, now := r.work, time.Now()
 	expired := false
@@ -236,7 +230,7 @@ func (r *runner) promoteDue(leases bool) (lanes []string, next time.Time, err er
 // foundLane is a lane with ready jobs.
 type foundLane struct {
 	lane string
-	open bool // neither full nor held nor waiting for a delayed job
+	open bool // not full, held or waiting for a delayed job
 }
 
 func scanLane(row db.Row) (f foundLane, err error) {
@@ -244,8 +238,7 @@ func scanLane(row db.Row) (f foundLane, err error) {
 	return f, err
 }
 
-// readLanes returns lanes with ready jobs in their order, from a lane on, at
-// most walkLanes.
+// readLanes returns lanes with ready jobs in order, starting at from, at most walkLanes.
 func (r *runner) readLanes(from string) (found []foundLane, err error) {
 	err = r.q.db.Read(r.work, func(tx *db.Tx) error {
 		if err := r.q.disableSeqScan(r.work, tx); err != nil {
@@ -257,10 +250,10 @@ func (r *runner) readLanes(from string) (found []foundLane, err error) {
 	return found, err
 }
 
-// leaseJobs leases what the asks want, as far as it is there. It returns the jobs
-// in the order of their ids.
+// leaseJobs leases up to the requested number of jobs of each lane. It returns them ordered by
+// id.
 func (r *runner) leaseJobs(asks []laneRequest, lease string) (jobs []*Job, err error) {
-	// Lanes of which the same number is wanted are asked together.
+	// Lanes that want the same number of jobs share a statement.
 	lanes := make(map[int][]string)
 	all := make([]string, 0, len(asks))
 	for _, a := range asks {
@@ -304,7 +297,7 @@ func (r *runner) leaseJobs(asks []laneRequest, lease string) (jobs []*Job, err e
 	return jobs, nil
 }
 
-// extendLeases renews the leases of jobs. It returns, by id, the leases that hold.
+// extendLeases extends the leases of jobs. It returns the valid leases by job id.
 func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (kept map[string]string, err error) {
 	ids := make([]string, 0, len(jobs))
 	for _, j := range jobs {

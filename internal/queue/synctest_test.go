@@ -18,10 +18,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// In these tests time passes only when everything waits for it, so that what
-// takes no time was not waited for, and what takes some took exactly that.
+// In these tests time advances only when every goroutine waits: durations are exact.
 
-// write runs one statement of its own.
+// write runs one statement in a transaction.
 func write(t testing.TB, d *db.DB, query string, args ...any) {
 	t.Helper()
 	if err := d.Write(context.Background(), func(tx *db.Tx) error {
@@ -127,7 +126,7 @@ func TestDelayIsExact(t *testing.T) {
 		q = open()
 		expect(back)
 		expect(back + 7*time.Second)
-		// Down in between, and told by nobody.
+		// While both processes are down, without a notification.
 		enqueue(t, d, queue.Open(d, queue.Config{}), queue.New{Kind: "k", Lane: "far", RunAt: begin.Add(time.Hour)})
 		expect(time.Hour)
 		expect(time.Hour + 7*time.Second)
@@ -198,7 +197,7 @@ func TestMissedNotification(t *testing.T) {
 	})
 }
 
-// While a job runs for many leases, nobody else gets it.
+// No other process claims a job that runs for many leases.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		url := dbtest.SQLiteURL(t)
@@ -215,7 +214,7 @@ func TestHeartbeat(t *testing.T) {
 		synctest.Wait()
 		start(t, qb, worker)
 		time.Sleep(5 * time.Minute)
-		qa.Stop(context.Background()) // waits for it, and goes on extending
+		qa.Stop(context.Background()) // waits for the job while extending its lease
 		stop(qb)
 		if n := count(t, b, "1 = 1"); runs != 1 || n != 0 {
 			t.Errorf("got %d runs and %d jobs left, want 1 and 0", runs, n)
@@ -223,8 +222,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// The lease of a process that has lost the database ends for itself before
-// another process may take the job over.
+// A process that has lost the database gives up its lease before another process may claim the
+// job.
 func TestLostProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		url := dbtest.SQLiteURL(t)
@@ -244,7 +243,7 @@ func TestLostProcess(t *testing.T) {
 				again <- time.Now()
 				return nil
 			}})
-		synctest.Wait() // both have looked for what was left, so that only the first hears of the job
+		synctest.Wait() // both have finished their first scan, so only the first learns of the job
 		enqueue(t, a, qa, queue.New{Kind: "k", Lane: "l"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -393,8 +392,7 @@ func TestOrderedLaneWaits(t *testing.T) {
 	})
 }
 
-// While the database is gone it is asked now and then, and when it is back the
-// work goes on.
+// While the database is down, queries are spaced; afterwards work continues.
 func TestDatabaseGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
@@ -436,8 +434,7 @@ func TestDatabaseGone(t *testing.T) {
 	})
 }
 
-// A backlog of lanes takes up room in the database, not in the process, and
-// drains.
+// A backlog of lanes uses space in the database, not in memory, and drains.
 func TestBacklog(t *testing.T) {
 	lanes := 100_000
 	if queue.RaceDetector {
@@ -456,7 +453,7 @@ func TestBacklog(t *testing.T) {
 		}
 		return nil
 	}})
-	for range 10 { // what comes in meanwhile is not forgotten
+	for range 10 { // jobs added meanwhile run too
 		enqueue(t, d, q, queue.New{Kind: "k", Lane: queue.NewID()})
 	}
 	begin := time.Now()
@@ -468,8 +465,7 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// More lanes are told of than are listed; those that were not are found without
-// waiting for the next cast of the net.
+// More lanes are announced than can be listed; the rest is found before the next poll.
 func TestMoreLanesThanListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lanes = 5000
@@ -500,7 +496,7 @@ func TestMoreLanesThanListed(t *testing.T) {
 	})
 }
 
-// fill inserts ready jobs, spread over lanes, without telling anybody.
+// fill inserts ready jobs, spread over lanes, without announcing them.
 func fill(t testing.TB, d *db.DB, jobs, lanes int) {
 	t.Helper()
 	write(t, d, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
@@ -508,8 +504,8 @@ func fill(t testing.TB, d *db.DB, jobs, lanes int) {
 		SELECT 'job ' || (1000000000 + i), 'k', 'lane ' || (i % $2), 0, $3, 0, 0 FROM n`, jobs, lanes, []byte("payload"))
 }
 
-// TestRoom: a lane gets as many jobs as its room, which may change with every
-// job that ends; nothing is forgotten when it shrinks.
+// TestRoom: a lane runs as many jobs as its capacity, which may change whenever a job ends; a
+// smaller capacity loses no jobs.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
@@ -574,8 +570,8 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// What our own store keeps from its work waits, for however long, in its order, and
-// counts no attempt; the log does not fill.
+// Jobs that fail because of our database or files wait as long as necessary, in order, without
+// counting attempts, and without flooding the log.
 func TestOwnFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)

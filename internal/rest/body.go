@@ -23,8 +23,8 @@ const maxFieldErrors = 100
 
 // bodyCheck is the check of one body against its record.
 type bodyCheck struct {
-	put    bool
-	faults []fieldError
+	put       bool
+	fieldErrs []fieldError
 
 	// Of an import, which is mostly what an export has: read-only members are skipped.
 	imports bool
@@ -33,8 +33,8 @@ type bodyCheck struct {
 }
 
 func (c *bodyCheck) add(code, pointer, format string, args ...any) {
-	if len(c.faults) < maxFieldErrors {
-		c.faults = append(c.faults, fieldError{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	if len(c.fieldErrs) < maxFieldErrors {
+		c.fieldErrs = append(c.fieldErrs, fieldError{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -54,7 +54,7 @@ func point(pointer, name string) string {
 // metadata merged into what is stored. Current is nil when a record is made.
 func checkBody(members []Member, body, current *jsonNode, put bool) ([]byte, []fieldError) {
 	c := bodyCheck{put: put}
-	return c.body(members, body, current), c.faults
+	return c.body(members, body, current), c.fieldErrs
 }
 
 // body is [checkBody], which leaves its faults, and more, in c.

@@ -221,12 +221,12 @@ type csvHeader struct {
 const maxColumns = 1000
 
 // readHeader reads the header row, in whichever order it is.
-func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []fieldError) {
+func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []fieldError) {
 	var known, names []string
 	h.slots = csvColumns(of.Members, "", true, &known)
 	add := func(code, name, detail string) {
-		if len(flaws) < maxFieldErrors {
-			flaws = append(flaws, fieldError{Code: code, Pointer: point("#", clip(name)), Detail: detail})
+		if len(fieldErrs) < maxFieldErrors {
+			fieldErrs = append(fieldErrs, fieldError{Code: code, Pointer: point("#", clip(name)), Detail: detail})
 		}
 	}
 	rest, malformed, open := csvRow(text, func(cell string) {
@@ -251,7 +251,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, flaws []fiel
 			delete(at, name)
 		}
 	}
-	return h, rest, flaws
+	return h, rest, fieldErrs
 }
 
 // placeColumns gives the slots the columns they have in at, and takes those out of it.
@@ -274,7 +274,7 @@ func placeColumns(slots []csvColumn, prefix string, at map[string]int) {
 
 // record makes the JSON of a row. Cells are read by the type of their member; what
 // does not fit becomes a string, which the check of the body then finds wrong.
-func (h *csvHeader) record(text []byte) (record []byte, flaws []fieldError) {
+func (h *csvHeader) record(text []byte) (record []byte, fieldErrs []fieldError) {
 	cells := make([]string, 0, h.width)
 	n := 0
 	_, malformed, _ := csvRow(text, func(cell string) {
@@ -289,12 +289,12 @@ func (h *csvHeader) record(text []byte) (record []byte, flaws []fieldError) {
 		return nil, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + count(n, "cell") + ", the header row " + count(h.width, "cell") + "."}}
 	}
 	var b bytes.Buffer
-	writeCells(&b, "#", h.slots, cells, &flaws)
-	return b.Bytes(), flaws
+	writeCells(&b, "#", h.slots, cells, &fieldErrs)
+	return b.Bytes(), fieldErrs
 }
 
 // writeCells writes an object of cells, and reports whether it has any member.
-func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []string, flaws *[]fieldError) bool {
+func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []string, fieldErrs *[]fieldError) bool {
 	begin := b.Len()
 	b.WriteByte('{')
 	some := false
@@ -314,8 +314,8 @@ func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []stri
 		case !object && s.only:
 			b.Write(quote(strings.ToValidUTF8(cells[s.cell], "\ufffd")))
 		case !object:
-			b.Write(s.typ.read(point(pointer, s.name), s.name, cells[s.cell], flaws))
-		case !writeCells(b, point(pointer, s.name), s.sub, cells, flaws):
+			b.Write(s.typ.read(point(pointer, s.name), s.name, cells[s.cell], fieldErrs))
+		case !writeCells(b, point(pointer, s.name), s.sub, cells, fieldErrs):
 			b.Truncate(undo)
 			continue
 		}
@@ -330,10 +330,10 @@ func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []stri
 }
 
 // read returns the JSON of a cell.
-func (t *Type) read(pointer, name, cell string, flaws *[]fieldError) []byte {
+func (t *Type) read(pointer, name, cell string, fieldErrs *[]fieldError) []byte {
 	wrong := func(detail string) []byte {
-		if len(*flaws) < maxFieldErrors {
-			*flaws = append(*flaws, fieldError{Code: "invalid_format", Pointer: pointer, Detail: detail})
+		if len(*fieldErrs) < maxFieldErrors {
+			*fieldErrs = append(*fieldErrs, fieldError{Code: "invalid_format", Pointer: pointer, Detail: detail})
 		}
 		return []byte("null")
 	}

@@ -36,7 +36,7 @@ func FuzzImport(f *testing.F) {
 		r.importing.kind = []string{NDJSON, CSV, GeoJSON}[kind%3]
 		fault := r.cut()
 		if fault == nil {
-			fault = r.importing.fault
+			fault = r.importing.apiErr
 		}
 		if fault != nil {
 			if !utf8.ValidString(fault.detail) || errorCodes[fault.code].status/100 != 4 {
@@ -51,17 +51,17 @@ func FuzzImport(f *testing.F) {
 				t.Fatalf("%q: the line %q is not in it, or not after the one before", text, line)
 			}
 			at += n + len(line)
-			body, flaws, err := r.read(line)
-			if err == nil && len(flaws) == 0 {
-				_, flaws = checkBody(fuzzedRecord.Members, &body, nil, false)
+			body, fieldErrs, err := r.read(line)
+			if err == nil && len(fieldErrs) == 0 {
+				_, fieldErrs = checkBody(fuzzedRecord.Members, &body, nil, false)
 			}
-			for _, fl := range flaws {
+			for _, fl := range fieldErrs {
 				if !strings.HasPrefix(fl.Pointer, "#") || fl.Code == "" || !utf8.ValidString(fl.Detail) {
 					t.Errorf("%q: %+v", line, fl)
 				}
 			}
-			if len(flaws) > maxFieldErrors || err != nil && toAPIError(err, nil).code == "internal_error" {
-				t.Errorf("%q: %d faults, %v", line, len(flaws), err)
+			if len(fieldErrs) > maxFieldErrors || err != nil && toAPIError(err, nil).code == "internal_error" {
+				t.Errorf("%q: %d faults, %v", line, len(fieldErrs), err)
 			}
 		}
 	})
@@ -136,7 +136,7 @@ func FuzzWalk(f *testing.F) {
 				t.Errorf("%q: member %d is %q: %q, want %q: %q", text, i, m.name, m.value.raw, n.members[i].name, n.members[i].value.raw)
 			}
 		}
-		if _, flaws := checkBody(fuzzedRecord.Members, &n, nil, false); len(flaws) > 0 {
+		if _, fieldErrs := checkBody(fuzzedRecord.Members, &n, nil, false); len(fieldErrs) > 0 {
 			return
 		}
 		var b bytes.Buffer
@@ -145,15 +145,15 @@ func FuzzWalk(f *testing.F) {
 		if err := errors.Join(w.begin(), w.write(Document{JSON: bytes.TrimSpace(text)}), out.Flush()); err != nil {
 			t.Fatal(err)
 		}
-		h, rest, flaws := readHeader(b.Bytes(), fuzzedRecord)
-		if len(flaws) > 0 {
-			t.Fatalf("%q: the header is %q: %v", text, b.Bytes(), flaws)
+		h, rest, fieldErrs := readHeader(b.Bytes(), fuzzedRecord)
+		if len(fieldErrs) > 0 {
+			t.Fatalf("%q: the header is %q: %v", text, b.Bytes(), fieldErrs)
 		}
-		record, flaws := h.record(rest)
-		if len(flaws) > 0 {
+		record, fieldErrs := h.record(rest)
+		if len(fieldErrs) > 0 {
 			// A value of any type that is a string is text in CSV, not JSON.
 			if g := n.find("geometry"); g == nil || g.kind != '"' {
-				t.Fatalf("%q: the row is %q: %v", text, rest, flaws)
+				t.Fatalf("%q: the row is %q: %v", text, rest, fieldErrs)
 			}
 			return
 		}

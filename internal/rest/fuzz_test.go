@@ -192,16 +192,16 @@ func FuzzBody(f *testing.F) {
 		if !put {
 			current = nil
 		}
-		got, flaws := checkBody(members, &n, current, put)
-		if len(flaws) > maxFieldErrors {
-			t.Fatalf("%d faults", len(flaws))
+		got, fieldErrs := checkBody(members, &n, current, put)
+		if len(fieldErrs) > maxFieldErrors {
+			t.Fatalf("%d faults", len(fieldErrs))
 		}
-		for _, fl := range flaws {
+		for _, fl := range fieldErrs {
 			if !strings.HasPrefix(fl.Pointer, "#") || fl.Code == "" || !utf8.ValidString(fl.Detail) {
 				t.Errorf("%q: %+v", text, fl)
 			}
 		}
-		if len(flaws) > 0 {
+		if len(fieldErrs) > 0 {
 			return
 		}
 		var into struct {

@@ -92,7 +92,7 @@ func errInProgress() error {
 func idempotencyKey(lines []string) (string, error) {
 	wrong := func() (string, error) {
 		f := apiErrorf("invalid_idempotency_key", "The Idempotency-Key must be 1 to 255 visible ASCII characters, plain or as a quoted string.")
-		f.flaws = []fieldError{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
+		f.fieldErrs = []fieldError{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
 		return "", f
 	}
 	if len(lines) != 1 {

@@ -71,7 +71,7 @@ type importing struct {
 	kind   string // of the body; empty: it is no import
 	lines  [][]byte
 	header csvHeader
-	fault  *apiError // of the whole, found with its records
+	apiErr *apiError // of the whole, found with its records
 	// updates says that records which lines name are changed.
 	updates bool
 }
@@ -128,10 +128,10 @@ func (r *Request) cut() *apiError {
 		}
 	case CSV:
 		text = bytes.TrimPrefix(text, []byte("\ufeff")) // spreadsheets write it
-		header, rest, flaws := readHeader(text, r.route.Input)
+		header, rest, fieldErrs := readHeader(text, r.route.Input)
 		m.header = header
-		if len(flaws) > 0 {
-			m.fault = invalid(flaws)
+		if len(fieldErrs) > 0 {
+			m.apiErr = invalid(fieldErrs)
 			return nil
 		}
 		for len(rest) > 0 {
@@ -141,7 +141,7 @@ func (r *Request) cut() *apiError {
 			}
 			after, _, open := csvRow(rest, nil)
 			if open {
-				m.fault = invalid([]fieldError{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
+				m.apiErr = invalid([]fieldError{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
 				return nil
 			}
 			if !add(rest[:len(rest)-len(after)]) {
@@ -184,15 +184,15 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 		}
 		seen[s] = value
 	}
-	var flaws []fieldError
+	var fieldErrs []fieldError
 	if string(textOf(seen["type"], nil)) != "FeatureCollection" {
-		flaws = append(flaws, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
+		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
 	}
 	if f := seen["features"]; len(f) == 0 || f[0] != '[' {
-		flaws = append(flaws, fieldError{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
+		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
 	}
-	if len(flaws) > 0 {
-		r.importing.fault = invalid(flaws)
+	if len(fieldErrs) > 0 {
+		r.importing.apiErr = invalid(fieldErrs)
 		return nil
 	}
 	for feature := range itemsOf(seen["features"]) {
@@ -205,16 +205,16 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 
 // decode reads a line as [Request.Decode] reads a body.
 func (l *Line) decode(ctx context.Context, r *Request, into any) error {
-	body, flaws, err := r.read(l.text)
+	body, fieldErrs, err := r.read(l.text)
 	if err != nil {
 		return err
 	}
-	if len(flaws) > 0 {
-		return invalid(flaws)
+	if len(fieldErrs) > 0 {
+		return invalid(fieldErrs)
 	}
 	if r.importing.updates {
-		if flaws := l.name(&body); len(flaws) > 0 {
-			return invalid(flaws)
+		if fieldErrs := l.name(&body); len(fieldErrs) > 0 {
+			return invalid(fieldErrs)
 		}
 	}
 	scope, err := r.narrow(ctx, r.namedIn(&body))
@@ -230,8 +230,8 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	c := bodyCheck{imports: true}
 	text := c.body(r.route.Input.Members, &body, nil)
 	l.skipped = c.skipped
-	if flaws = appendMissing(c.faults, lacks); len(flaws) > 0 {
-		return invalid(flaws)
+	if fieldErrs = appendMissing(c.fieldErrs, lacks); len(fieldErrs) > 0 {
+		return invalid(fieldErrs)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
@@ -252,10 +252,10 @@ func (l *Line) name(body *jsonNode) []fieldError {
 		return v.text
 	}
 	id, externalID := text("id"), text("external_id")
-	if len(c.faults) == 0 {
+	if len(c.fieldErrs) == 0 {
 		l.ID, l.ExternalID = id, externalID
 	}
-	return c.faults
+	return c.fieldErrs
 }
 
 // change changes the record that a line is about, unless it is as the line says.
@@ -284,8 +284,8 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	l.Subaccount = e.Subaccount
 	l.skipped = slices.DeleteFunc(c.skipped, func(name string) bool { return name == "id" }) // which it is named by
 	switch {
-	case len(c.faults) > 0:
-		return false, nil, invalid(c.faults)
+	case len(c.fieldErrs) > 0:
+		return false, nil, invalid(c.fieldErrs)
 	case !c.differs:
 		return false, nil, nil
 	}
@@ -299,10 +299,10 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 }
 
 // read returns the record of a line.
-func (r *Request) read(text []byte) (body jsonNode, flaws []fieldError, err error) {
+func (r *Request) read(text []byte) (body jsonNode, fieldErrs []fieldError, err error) {
 	if r.importing.kind == CSV {
-		if text, flaws = r.importing.header.record(text); len(flaws) > 0 {
-			return jsonNode{}, flaws, nil
+		if text, fieldErrs = r.importing.header.record(text); len(fieldErrs) > 0 {
+			return jsonNode{}, fieldErrs, nil
 		}
 	}
 	body, err = parseJSON(text)
@@ -312,36 +312,36 @@ func (r *Request) read(text []byte) (body jsonNode, flaws []fieldError, err erro
 	case err != nil:
 		return jsonNode{}, nil, apiErrorf("invalid_json", "%s", sentence(err.Error()))
 	case r.importing.kind == GeoJSON:
-		body, flaws = unwrap(&body)
+		body, fieldErrs = unwrap(&body)
 	}
-	return body, flaws, nil
+	return body, fieldErrs, nil
 }
 
 // unwrap returns the record that a feature stands for: its properties are the
 // members, its geometry is the member of that name, and so is its id if it is text.
 // What else it has means nothing here.
-func unwrap(feature *jsonNode) (body jsonNode, flaws []fieldError) {
+func unwrap(feature *jsonNode) (body jsonNode, fieldErrs []fieldError) {
 	body.kind = '{'
 	if t := feature.find("type"); t == nil || t.text != "Feature" {
-		flaws = append(flaws, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
+		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
 	}
 	switch p := feature.find("properties"); {
 	case p == nil || p.kind == 'n':
 	case p.kind != '{':
-		flaws = append(flaws, fieldError{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
+		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
 	default:
 		body.members = p.members
 	}
 	if g := feature.find("geometry"); g != nil {
 		if body.find("geometry") != nil {
-			flaws = append(flaws, fieldError{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
+			fieldErrs = append(fieldErrs, fieldError{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
 		}
 		body.members = append(slices.Clip(body.members), jsonMember{"geometry", *g})
 	}
 	if id := feature.find("id"); id != nil && id.kind == '"' && body.find("id") == nil {
 		body.members = append(slices.Clip(body.members), jsonMember{"id", *id})
 	}
-	return body, flaws
+	return body, fieldErrs
 }
 
 // ImportEach answers an import. Each line is decoded into a T as [Request.Decode]
@@ -357,8 +357,8 @@ func unwrap(feature *jsonNode) (body jsonNode, flaws []fieldError) {
 //
 // As in [Request.Write], all of it may run more than once, so T is not changed.
 func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l *Line, in *T) (id string, err error), find func(tx *db.Tx, l *Line) (*Existing, error)) (Response, error) {
-	if r.importing.fault != nil {
-		return Response{}, r.importing.fault
+	if r.importing.apiErr != nil {
+		return Response{}, r.importing.apiErr
 	}
 	r.importing.updates = r.String(conflictParam.Name) == "update"
 	lines, ins := make([]Line, len(r.importing.lines)), make([]T, len(r.importing.lines))
@@ -515,32 +515,32 @@ func (s *importSummary) add(out *bytes.Buffer, l *Line, done imported) {
 
 // importErrors collects what is wrong with the lines of an import.
 type importErrors struct {
-	lines int
-	flaws []fieldError // of all lines, the first few
-	more  int          // flaws that lines have beside their first
+	lines     int
+	fieldErrs []fieldError // of all lines, the first few
+	more      int          // fieldErrs that lines have beside their first
 }
 
 // add notes why a line fails, and returns as much of it as there is room to tell:
-// ten thousand records with a hundred flaws each would be an answer of 100 MB.
+// ten thousand records with a hundred fieldErrs each would be an answer of 100 MB.
 func (f *importErrors) add(n int, of *apiError) *apiError {
 	f.lines++
-	if more := len(of.flaws) - 1; more > 0 {
+	if more := len(of.fieldErrs) - 1; more > 0 {
 		told := min(more, maxImportErrors-f.more)
 		f.more += told
 		if told < more {
 			short := *of
-			short.flaws = slices.Clone(of.flaws[:1+told])
+			short.fieldErrs = slices.Clone(of.fieldErrs[:1+told])
 			of = &short
 		}
 	}
 	at := fmt.Sprintf("#/%d", n)
-	flaws := of.flaws
-	if len(flaws) == 0 {
-		flaws = []fieldError{{Code: of.code, Detail: of.detail, Pointer: "#"}}
+	fieldErrs := of.fieldErrs
+	if len(fieldErrs) == 0 {
+		fieldErrs = []fieldError{{Code: of.code, Detail: of.detail, Pointer: "#"}}
 	}
-	for _, flaw := range flaws[:min(len(flaws), maxFieldErrors-len(f.flaws))] {
+	for _, flaw := range fieldErrs[:min(len(fieldErrs), maxFieldErrors-len(f.fieldErrs))] {
 		flaw.Pointer = at + strings.TrimPrefix(flaw.Pointer, "#")
-		f.flaws = append(f.flaws, flaw)
+		f.fieldErrs = append(f.fieldErrs, flaw)
 	}
 	return of
 }
@@ -551,7 +551,7 @@ func (f *importErrors) toError() *apiError {
 	if f.lines == 1 {
 		verb = "is"
 	}
-	return &apiError{code: "validation_failed", flaws: f.flaws, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
+	return &apiError{code: "validation_failed", fieldErrs: f.fieldErrs, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
 }
 
 // count returns "1 record" and "2 records".

@@ -193,7 +193,7 @@ func TestImportWrong(t *testing.T) {
 		t.Fatalf("got %d lines of %d bytes, at last %s", len(short), n, short[len(short)-1])
 	}
 	if got := strings.Count(short[0], "unknown_field"); got != 100 {
-		t.Errorf("the first record has %d flaws, want 100", got)
+		t.Errorf("the first record has %d fieldErrs, want 100", got)
 	}
 	if want := "2000 422 validation_failed unknown_field #/m0"; short[1999] != want {
 		t.Errorf("the last record: got %s, want %s", short[1999], want)

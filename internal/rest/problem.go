@@ -113,13 +113,13 @@ type fieldError struct {
 
 // apiError is a refusal in the terms of this surface.
 type apiError struct {
-	code    string
-	detail  string
-	flaws   []fieldError
-	details map[string]any
-	headers [][2]string
-	retry   time.Duration
-	cause   error
+	code      string
+	detail    string
+	fieldErrs []fieldError
+	details   map[string]any
+	headers   [][2]string
+	retry     time.Duration
+	cause     error
 }
 
 func (f *apiError) Error() string {
@@ -139,7 +139,7 @@ func apiErrorf(code, format string, args ...any) *apiError {
 // could find wrong, as 400 invalid_parameter.
 func BadParameter(name, format string, args ...any) error {
 	detail := fmt.Sprintf(format, args...)
-	return &apiError{code: "invalid_parameter", detail: detail, flaws: []fieldError{{Code: "invalid_value", Detail: detail, Parameter: name}}}
+	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []fieldError{{Code: "invalid_value", Detail: detail, Parameter: name}}}
 }
 
 // denied is the refusal of a permission.
@@ -152,10 +152,10 @@ func (a *API) denied(p Permission) *apiError {
 }
 
 // invalid is the refusal of a body.
-func invalid(flaws []fieldError) *apiError {
-	f := &apiError{code: "validation_failed", flaws: flaws, detail: flaws[0].Detail}
-	if len(flaws) > 1 {
-		f.detail = fmt.Sprintf("%d members are not valid.", len(flaws))
+func invalid(fieldErrs []fieldError) *apiError {
+	f := &apiError{code: "validation_failed", fieldErrs: fieldErrs, detail: fieldErrs[0].Detail}
+	if len(fieldErrs) > 1 {
+		f.detail = fmt.Sprintf("%d members are not valid.", len(fieldErrs))
 	}
 	return f
 }
@@ -184,10 +184,10 @@ func toAPIError(err error, input *Record) *apiError {
 			if name != "" {
 				detail = name + " " + stopped(i.Message)
 			}
-			f.flaws = append(f.flaws, fieldError{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
+			f.fieldErrs = append(f.fieldErrs, fieldError{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
 		}
-		if len(f.flaws) > 0 {
-			f.detail = invalid(f.flaws).detail
+		if len(f.fieldErrs) > 0 {
+			f.detail = invalid(f.fieldErrs).detail
 		}
 	}
 	return f
@@ -280,8 +280,8 @@ func (a *API) document(f *apiError, requestID string) (status int, body []byte) 
 	for _, name := range slices.Sorted(maps.Keys(f.details)) {
 		add(name, f.details[name])
 	}
-	if len(f.flaws) > 0 {
-		add("errors", f.flaws)
+	if len(f.fieldErrs) > 0 {
+		add("errors", f.fieldErrs)
 	}
 	b.WriteByte('}')
 	return c.status, []byte(b.String())

@@ -128,10 +128,10 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 	if len(raw) == 0 && !rt.hasRequired() {
 		return q, nil
 	}
-	var flaws []fieldError
+	var fieldErrs []fieldError
 	wrong := func(name, format string, args ...any) {
-		if len(flaws) < maxFieldErrors {
-			flaws = append(flaws, fieldError{Code: "invalid_value", Detail: fmt.Sprintf(format, args...), Parameter: clip(name)})
+		if len(fieldErrs) < maxFieldErrors {
+			fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Detail: fmt.Sprintf(format, args...), Parameter: clip(name)})
 		}
 	}
 	names := make([]string, 0, len(raw))
@@ -194,10 +194,10 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 			wrong(p.Name, "%s is required.", p.Name)
 		}
 	}
-	if len(flaws) > 0 {
-		f := &apiError{code: "invalid_parameter", detail: flaws[0].Detail, flaws: flaws}
-		if len(flaws) > 1 {
-			f.detail = fmt.Sprintf("%d parameters are not valid.", len(flaws))
+	if len(fieldErrs) > 0 {
+		f := &apiError{code: "invalid_parameter", detail: fieldErrs[0].Detail, fieldErrs: fieldErrs}
+		if len(fieldErrs) > 1 {
+			f.detail = fmt.Sprintf("%d parameters are not valid.", len(fieldErrs))
 		}
 		return q, f
 	}

@@ -162,12 +162,12 @@ func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldEr
 	if r.route.Input != nil {
 		members = r.route.Input.Members
 	}
-	text, flaws := checkBody(members, &r.body, stored, r.http.Method == http.MethodPut)
+	text, fieldErrs := checkBody(members, &r.body, stored, r.http.Method == http.MethodPut)
 	if stale {
-		flaws = slices.DeleteFunc(flaws, func(f fieldError) bool { return f.Code == "read_only" })
+		fieldErrs = slices.DeleteFunc(fieldErrs, func(f fieldError) bool { return f.Code == "read_only" })
 	}
-	if flaws = appendMissing(flaws, lacks); len(flaws) > 0 {
-		return invalid(flaws)
+	if fieldErrs = appendMissing(fieldErrs, lacks); len(fieldErrs) > 0 {
+		return invalid(fieldErrs)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
@@ -356,7 +356,7 @@ func Misplaced(err error) error {
 
 func errCursor() error {
 	f := apiErrorf("invalid_cursor", "The cursor does not belong to this list, these filters and this order.")
-	f.flaws = []fieldError{{Code: "invalid_value", Detail: f.detail, Parameter: "cursor"}}
+	f.fieldErrs = []fieldError{{Code: "invalid_value", Detail: f.detail, Parameter: "cursor"}}
 	return f
 }
 

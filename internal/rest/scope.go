@@ -67,13 +67,13 @@ func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lack
 
 // appendMissing adds to what is wrong with a body what it lacks, unless that member is
 // wrong already, or all of it is.
-func appendMissing(flaws, lacks []fieldError) []fieldError {
+func appendMissing(fieldErrs, lacks []fieldError) []fieldError {
 	for _, l := range lacks {
-		if len(flaws) < maxFieldErrors && !slices.ContainsFunc(flaws, func(f fieldError) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
-			flaws = append(flaws, l)
+		if len(fieldErrs) < maxFieldErrors && !slices.ContainsFunc(fieldErrs, func(f fieldError) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
+			fieldErrs = append(fieldErrs, l)
 		}
 	}
-	return flaws
+	return fieldErrs
 }
 
 // loadSubaccounts looks up once which there are.
@@ -146,7 +146,7 @@ func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, erro
 }
 
 func badSubaccount(header, parameter, detail string) *apiError {
-	return &apiError{code: "invalid_parameter", detail: detail, flaws: []fieldError{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
+	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []fieldError{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
 }
 
 // reachBody narrows the scope to the subaccount that a body names.

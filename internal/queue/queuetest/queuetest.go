@@ -1,6 +1,5 @@
-// Package queuetest checks that the queue keeps its promises on an engine of
-// package db. The same cases run on both; those that need the fake clock are
-// with package queue.
+// Package queuetest is the conformance suite of package queue. It runs on both engines; tests
+// that need the fake clock are in package queue.
 package queuetest
 
 import (
@@ -61,7 +60,7 @@ type suite struct {
 	url string
 }
 
-// process is a database handle and a queue of its own, as a process has.
+// process stands for one process: a database handle and a queue of its own.
 type process struct {
 	*suite
 	*queue.Queue
@@ -119,7 +118,7 @@ func (p *process) count(where string, args ...any) int {
 	return n
 }
 
-// patience is how long a case waits for what must come.
+// patience is how long a test waits for an event.
 const patience = time.Minute
 
 func receive[T any](t *testing.T, c <-chan T) T {
@@ -133,8 +132,7 @@ func receive[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// step runs a job of a kind of its own to its end: what could be claimed before
-// it has been.
+// step runs a job of a separate kind to its end: every claim possible before it has been made.
 func (p *process) step(steps <-chan string) {
 	p.t.Helper()
 	p.enqueue(queue.New{Kind: "step", Lane: "step"})
@@ -149,7 +147,7 @@ func stepper() (queue.Worker, <-chan string) {
 	}}, steps
 }
 
-// gate is a worker whose jobs wait to be let through.
+// gate is a worker with jobs that block until the test releases them.
 type gate struct {
 	entered chan *queue.Job
 	open    chan struct{}
@@ -176,7 +174,7 @@ func testRuns(t *testing.T, s *suite) {
 		return nil
 	}})
 	var jobs []queue.New
-	for i := range 100 { // more than one INSERT takes
+	for i := range 100 { // more than one INSERT
 		jobs = append(jobs, queue.New{Kind: "k", Lane: "l", Payload: fmt.Appendf(nil, "%d", i)})
 	}
 	jobs[1].Payload = nil
@@ -232,8 +230,8 @@ func testRollback(t *testing.T, s *suite) {
 	}
 }
 
-// A lane with room for three, asked by two processes, runs three; the fourth
-// starts when one ends.
+// A lane with a limit of three runs three jobs over two processes; the fourth starts when one
+// ends.
 func testLimit(t *testing.T, s *suite) {
 	g := newGate()
 	worker := queue.Worker{Kind: "k", PerLane: 3, Run: g.run}
@@ -245,7 +243,7 @@ func testLimit(t *testing.T, s *suite) {
 	a.enqueue(job, job)
 	receive(t, g.entered)
 	receive(t, g.entered)
-	b.enqueue(job, job, job, job) // b knows of four, and runs none
+	b.enqueue(job, job, job, job) // b knows of four ready jobs and runs none
 	a.enqueue(job, job, job, job)
 	receive(t, g.entered)
 	for range 10 { // the net is cast meanwhile, too
@@ -268,14 +266,14 @@ func testLimit(t *testing.T, s *suite) {
 	}
 }
 
-// ledger notes what runs at once, and how often each job did its work.
+// ledger records concurrent jobs by lane, and how often each job did its work.
 type ledger struct {
 	mu      sync.Mutex
 	running map[string]int // by lane
 	most    map[string]int
 	done    map[string]int // by job
 	order   map[string][]string
-	all     chan struct{} // closed when so many jobs are done as were wanted
+	all     chan struct{} // closed when the wanted number of jobs is done
 	left    int
 }
 
@@ -306,9 +304,8 @@ func (l *ledger) leave(j *queue.Job, done bool) {
 	}
 }
 
-// Two processes enqueue into and work on the same lanes, some of whose jobs
-// fail at first: no lane ever runs more than its limit, every job succeeds
-// once.
+// Two processes enqueue into and serve the same lanes, and some jobs fail at first: no lane
+// exceeds its limit, and every job succeeds once.
 func testLimitsUnderLoad(t *testing.T, s *suite) {
 	for _, perLane := range []int{1, 3} {
 		t.Run(fmt.Sprint(perLane), func(t *testing.T) {
@@ -504,7 +501,7 @@ func testRetry(t *testing.T, s *suite) {
 	}
 }
 
-// A job whose burial fails runs again, as one that failed.
+// After a failed Discard a job runs again, like a failed job.
 func testBuryFails(t *testing.T, s *suite) {
 	attempts := make(chan int, 10)
 	p := s.process(queue.Config{}).start(queue.Worker{
@@ -587,8 +584,8 @@ func testHold(t *testing.T, s *suite) {
 	receive(t, g.entered)
 }
 
-// What waits in a lane becomes of another kind, in its order and when it is due;
-// what runs ends as what it is, and what is in other lanes stays.
+// Waiting jobs of a lane change their kind and keep their order and due times; running jobs and
+// other lanes keep theirs.
 func testMoveLane(t *testing.T, s *suite) {
 	g := newGate()
 	ran := make(chan string, 10)
@@ -687,7 +684,7 @@ func testDeleteLane(t *testing.T, s *suite) {
 	if n := a.count("lane = 'kept'"); n != 6 {
 		t.Errorf("got %d jobs of the other lane, want 6", n)
 	}
-	a.enqueue(queue.New{Kind: "k", Lane: "here"}) // neither held nor gone for ever
+	a.enqueue(queue.New{Kind: "k", Lane: "here"}) // neither held nor deleted for good
 	receive(t, g.entered)
 	a.write(func(ctx context.Context, tx *db.Tx) error { return a.DeleteLane(ctx, tx, "k", "here") })
 	receive(t, finish)
@@ -742,8 +739,8 @@ func testRunNow(t *testing.T, s *suite) {
 	}
 }
 
-// A process loses its database and goes on as if nothing were: its job is taken
-// over, and what it writes at last, with the job's end, is not kept.
+// A process loses its database without noticing: its job is claimed by another process, and its
+// late transaction, with the job's end, is rolled back.
 func testTakenOver(t *testing.T, s *suite) {
 	var mu sync.Mutex
 	effects := make(map[string]int)
@@ -754,7 +751,7 @@ func testTakenOver(t *testing.T, s *suite) {
 				defer mu.Unlock()
 				effects[who]++
 			})
-			// A row that goes with the job: another job.
+			// A row in the same transaction: another job.
 			if _, err := tx.Exec(context.Background(), `INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at)
 				VALUES ($1, 'effect', $2, 1, $3, $4, $4)`, queue.NewID(), who, []byte{}, time.Now().Add(time.Hour).UnixMicro()); err != nil {
 				return err
@@ -825,8 +822,7 @@ func testLeaseKept(t *testing.T, s *suite) {
 	}
 }
 
-// A stop lets what runs finish, longer than a lease if need be, and starts
-// nothing.
+// A stop waits for running jobs, also longer than a lease, and starts none.
 func testStopGraceful(t *testing.T, s *suite) {
 	g := newGate()
 	w, steps := stepper()
@@ -856,8 +852,8 @@ func testStopGraceful(t *testing.T, s *suite) {
 	}
 }
 
-// What does not finish in time is cancelled and given back, its attempt not
-// counted, whatever it returns.
+// Jobs that do not finish in time are cancelled and released without counting an attempt,
+// regardless of their result.
 func testStopGivesBack(t *testing.T, s *suite) {
 	g := newGate()
 	a := s.process(queue.Config{}).start(queue.Worker{Kind: "k", PerLane: 4,
@@ -898,7 +894,7 @@ func testStopGivesBack(t *testing.T, s *suite) {
 	b.Stop(t.Context())
 }
 
-// What our own store kept from its work counts no attempt.
+// A failure of our own database or files counts no attempt.
 func testOwnFailure(t *testing.T, s *suite) {
 	attempts := make(chan int)
 	p := s.process(queue.Config{}).start(queue.Worker{Kind: "k",
@@ -952,7 +948,7 @@ func testStartStop(t *testing.T, s *suite) {
 	if err := a.Start(t.Context()); err == nil {
 		t.Error("started after a stop")
 	}
-	a.enqueue(queue.New{Kind: "step", Lane: "step"}) // for somebody else
+	a.enqueue(queue.New{Kind: "step", Lane: "step"}) // for the other process
 	b := s.process(queue.Config{})
 	b.Stop(t.Context())
 	if err := b.Start(t.Context()); err == nil {
@@ -963,8 +959,8 @@ func testStartStop(t *testing.T, s *suite) {
 	receive(t, steps)
 }
 
-// Lanes that nobody was told about are found, however many, also those behind
-// more held ones than a look at the database takes in.
+// A walk finds lanes that nobody announced, however many, also behind more held lanes than one
+// page of the walk.
 func testWalk(t *testing.T, s *suite) {
 	const lanes, held = 2500, 1200
 	p := s.process(queue.Config{Poll: time.Hour})
@@ -972,7 +968,7 @@ func testWalk(t *testing.T, s *suite) {
 	for i := range lanes {
 		jobs = append(jobs, queue.New{Kind: "k", Lane: fmt.Sprintf("lane %04d", i)})
 	}
-	jobs[0].Lane = "" // sorts before all others
+	jobs[0].Lane = "" // sorts first
 	p.enqueue(jobs...)
 	p.write(func(ctx context.Context, tx *db.Tx) error {
 		for _, j := range jobs[100 : 100+held] {
