@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// remoteCommitDelay is how late a commit of another process may be noticed.
+// remoteCommitDelay bounds the delay until a commit of another process is noticed.
 const remoteCommitDelay = 2 * time.Second
 
-// Changes lets something that looks for work now and then do so only after a commit. It
-// is for one goroutine; each has its own, from [DB.Changes].
+// Changes detects commits, so that a poller can skip the database while nothing has changed. It
+// belongs to one goroutine; create it with [DB.Changes].
 type Changes struct {
 	d    *DB
 	last version
 }
 
-// Changes returns a view of the commits to the database from now on.
+// Changes returns a detector of commits from now on.
 func (d *DB) Changes() *Changes { return &Changes{d: d} }
 
-// Any reports whether there may have been a commit since the last call, and true at
-// the first. On SQLite it costs next to nothing, knows each commit of this process, and
-// those of others after at most two seconds. On PostgreSQL, and when the database fails,
-// it is always true.
+// Any reports whether there may have been a commit since the last call; the first call returns
+// true. On SQLite it is nearly free and sees commits of this process at once, of other
+// processes within two seconds. On PostgreSQL, and after a database error, it always returns
+// true.
 func (c *Changes) Any(ctx context.Context) bool {
 	if c.d.engine != sqliteEngine {
 		return true
@@ -48,9 +48,9 @@ type commits struct {
 	local atomic.Int64 // of this process
 
 	mu     sync.Mutex
-	conn   *sql.Conn // sees those of others
-	nth    int64     // how many such connections there were; each has numbers of its own
-	remote int64     // as of at
+	conn   *sql.Conn // sees commits of other processes
+	nth    int64     // number of such connections so far; each counts differently
+	remote int64     // commits of other processes, as of at
 	at     time.Time
 }
 
@@ -67,7 +67,7 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 	if c.conn == nil {
 		conn, err := d.pool.Conn(ctx)
 		if err != nil {
-			return version{}, fmt.Errorf("connect to see commits: %w", err)
+			return version{}, fmt.Errorf("connect to watch commits: %w", err)
 		}
 		c.conn = conn
 		c.nth++
@@ -75,16 +75,16 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 	var number int64
 	if err := c.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&number); err != nil {
 		c.release()
-		return version{}, fmt.Errorf("look for commits: %w", err)
+		return version{}, fmt.Errorf("read data_version: %w", err)
 	}
 	c.remote, c.at = c.nth<<32+number, time.Now()
 	return version{ours, c.remote}, nil
 }
 
-// release gives the connection back to the pool. The lock is held.
+// release returns the connection to the pool. c.mu is held.
 func (c *commits) release() {
 	if c.conn != nil {
-		c.conn.Close() // the pool finds out whether it still works
+		c.conn.Close() // the pool checks whether it still works
 		c.conn = nil
 	}
 }

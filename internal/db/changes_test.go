@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// A poller learns of commits of this process at once, of those of others within two
-// seconds, and of nothing else.
+// A poller notices commits of this process at once, of another process within two seconds, and
+// nothing else.
 func TestChanges(t *testing.T) {
 	url := dbtest.SQLiteURL(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestChanges(t *testing.T) {
 			t.Error("a commit of ours is missed")
 		}
 		time.Sleep(2 * time.Second)
-		changes.Any(t.Context()) // the same commit, as others see it
+		changes.Any(t.Context()) // the same commit, as seen by the remote counter
 		write(theirs, "INSERT INTO seen VALUES (2)")
 		time.Sleep(2 * time.Second)
 		if !changes.Any(t.Context()) {
@@ -67,7 +67,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// On PostgreSQL every look is one.
+// On PostgreSQL every call reports a change.
 func TestChangesOfPostgres(t *testing.T) {
 	d := dbtest.New(t)
 	changes := d.Changes()

@@ -14,12 +14,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// crashVariable makes this test binary the process that is killed; its value is
-// the database's URL.
+// crashVariable makes this test binary the process to be killed; its value is the database URL.
 const crashVariable = "KICKSTAND_TEST_CRASH"
 
-// TestCrashVictim is not a test but the victim of TestKilled. It writes rows
-// for ever and says on standard output which ones are durable.
+// TestCrashVictim is the victim of TestKilled, not a test. It writes rows without end and
+// reports durable ones on standard output.
 func TestCrashVictim(t *testing.T) {
 	rawURL := os.Getenv(crashVariable)
 	if rawURL == "" {
@@ -48,8 +47,8 @@ func TestCrashVictim(t *testing.T) {
 	wg.Wait()
 }
 
-// What a process was told to be durable survives its sudden death, and what it
-// was doing is either there as a whole or not at all.
+// Rows reported as durable survive a kill, and transactions under way are committed as a whole
+// or not at all.
 func TestKilled(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		testKilled(t, "sqlite:"+filepath.Join(t.TempDir(), "test.db"))

@@ -1,34 +1,30 @@
-// Package db gives the rest of Kickstand one way to talk to either engine:
-// SQLite inside the process, or a PostgreSQL server.
+// Package db is the access to Kickstand's database on either engine: embedded SQLite or a
+// PostgreSQL server.
 //
 // # Statements
 //
-// A statement is written once, in the subset both engines share, with
-// PostgreSQL's placeholders. What differs is rewritten in one place (see
-// [rewrite]): placeholders, row-lock suffixes, "= ANY($n)" over a slice, and in
-// migrations the two type names that differ. Time is always an argument, taken
-// from [Tx.Now]; never now().
+// Statements are written once, in the subset of SQL that both engines share, with PostgreSQL's
+// placeholders. [rewrite] adapts the differences for SQLite: placeholders, row-lock suffixes,
+// "= ANY($n)" over a slice, and two type names in migrations. The time is always an argument
+// taken from [Tx.Now], never now().
 //
 // # Writing
 //
-// [DB.Write] runs a function in a transaction. On SQLite there is one writer,
-// which takes whatever functions are waiting, runs each in a savepoint of its
-// own inside one transaction, commits once, and only then answers: many callers
-// share one flush to disk, and a function that fails takes nobody with it. On
-// PostgreSQL each function is a transaction of its own, run again when the
-// server asks for it (serialization failure, deadlock).
+// [DB.Write] runs a function in a transaction. On SQLite a single writer groups the waiting
+// functions: it runs each in a savepoint of one transaction, commits once, and then returns to
+// the callers. So many callers share one flush to disk, and a failing function affects no
+// other. On PostgreSQL each function is a separate transaction, retried after serialization
+// failures and deadlocks.
 //
-// So a function may run more than once, and must not wait for anything but the
-// database, nor change anything outside of it: what shall happen once the
-// change is durable goes into [Tx.AfterCommit].
+// So a function may run more than once. It must wait only for the database and have no side
+// effects outside of it; actions that follow a durable change belong into [Tx.AfterCommit].
 //
-// When Write returns nil, the change is on disk. When it returns an error,
-// nothing was changed, with one exception that no database can avoid: a server
-// that is lost while it commits may have done so.
+// If Write returns nil, the change is on disk. If it returns an error, nothing has changed,
+// with one unavoidable exception: a server that is lost during the commit may have committed.
 //
-// What PostgreSQL refuses, SQLite refuses too, so that tests on the one tell
-// about the other: a statement after a failed one, a statement beside rows that
-// are still open, a time as an argument.
+// SQLite is made to refuse the same as PostgreSQL, so that tests on one engine are valid for
+// the other: a statement after a failed one, a statement while rows are open, a time as an
+// argument.
 package db
 
 import (
@@ -51,11 +47,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// idleReader is how long a connection of SQLite's that reads stays open without use: each
-// has a copy of the schema in memory.
+// idleReader is the time after which an unused SQLite reader is closed: each holds a copy of
+// the schema in memory.
 const idleReader = 15 * time.Second
 
-// ErrNoRows is what a single-row scan returns when there is none.
+// ErrNoRows is the error of a single-row scan without a row.
 var ErrNoRows = sql.ErrNoRows
 
 // DB is an open database. It is safe for concurrent use.
@@ -63,20 +59,20 @@ type DB struct {
 	engine engine
 	url    string
 	log    *slog.Logger
-	// namespace is the schema of PostgreSQL's, empty for the usual one.
+	// namespace is the PostgreSQL schema; empty: the server's default.
 	namespace string
-	pool      *sql.DB // PostgreSQL: everything; SQLite: readers, which cannot write
+	pool      *sql.DB // PostgreSQL: all connections; SQLite: read-only connections
 	writer    *writer // SQLite only
 	commits   commits // SQLite only
 
-	bulkReads chan struct{} // holds one for each ReadSlowly that runs
+	bulkReads chan struct{} // holds one value per running ReadBulk
 
-	// damagedAt is when a table or index was last found damaged, in microseconds; 0: never.
+	// damagedAt is the last time a damaged table or index was found, in microseconds; 0: never.
 	damagedAt atomic.Int64
 
-	closing sync.Mutex // guards closed against work that begins
+	closing sync.Mutex // guards closed against beginning work
 	closed  chan struct{}
-	work    sync.WaitGroup // PostgreSQL: writes and tellers under way
+	work    sync.WaitGroup // PostgreSQL: running writes and notifiers
 }
 
 type engine uint8
@@ -86,22 +82,20 @@ const (
 	postgresEngine
 )
 
-// Options tunes [Open]. The zero value is right for a server.
+// Options configures [Open]. The zero value is right for a server.
 type Options struct {
 	Logger *slog.Logger // nil discards
 	// MaxConns bounds the PostgreSQL connections; 0 means 24.
 	MaxConns int
-	// Namespace is the schema of a PostgreSQL database in which the tables are;
-	// empty: the one that the URL or the server says. [DB.Migrate] makes it. On
-	// SQLite it means nothing: there each database is a file.
+	// Namespace is the PostgreSQL schema of the tables, which [DB.Migrate] creates; empty: the
+	// default of the URL or the server. SQLite ignores it.
 	Namespace string
 
-	limits limits // zero: usual
+	limits limits // zero: defaultLimits
 }
 
-// Open opens the database that rawURL names: "sqlite:PATH" or
-// "postgres://…" as understood by pgx. It neither creates nor checks tables;
-// see [DB.Migrate]. The caller closes it.
+// Open opens the database at rawURL: "sqlite:PATH" or "postgres://…" as understood by pgx. It
+// neither creates nor checks tables; see [DB.Migrate]. The caller closes it.
 func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	log := o.Logger
 	if log == nil {
@@ -140,17 +134,17 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
-	// Readers must not make the file: were it moved away, an empty one would
-	// take its place and stay.
-	// They read the file as memory, as far as SQLite maps one: a long read is not
-	// a system call and a copy for each page. What is mapped is the system's cache
-	// and no memory of ours.
+	// Readers must not create the file: if it were moved away, an empty one would take its
+	// place.
+	//
+	// They read the file by mmap, as far as SQLite maps it, which saves a system call and a
+	// copy per page. Mapped pages belong to the system's cache, not to the process.
 	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)", "mmap_size(2147418112)")+"&mode=rw", l)
 	if err != nil {
 		d.writer.close()
 		return fmt.Errorf("open database %s for reading: %w", abs, err)
 	}
-	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + maxBulkReads + 1) // one sees commits
+	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + maxBulkReads + 1) // one detects commits
 	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
 	d.pool.SetConnMaxIdleTime(idleReader)
 	return nil
@@ -180,8 +174,8 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	if o.Namespace == "" {
 		return nil
 	}
-	// A pooler in front of the server may drop what it does not know of a connection:
-	// then the tables of every namespace would be the same ones.
+	// A pooler in front of the server may ignore search_path: then all namespaces would share
+	// the same tables.
 	var got string
 	err = d.pool.QueryRowContext(ctx, "SELECT current_setting('search_path')").Scan(&got)
 	if err == nil && got != path {
@@ -194,16 +188,15 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	return nil
 }
 
-// Close waits for the writes under way and for what is being told, and closes
-// every connection. Writes that come later fail, and [DB.Listen] returns. Closing
-// twice is fine.
+// Close waits for running writes and pending notifications, then closes all connections. Later
+// writes fail, and [DB.Listen] returns. It is idempotent.
 func (d *DB) Close() error {
 	if !d.close() {
 		return nil
 	}
 	d.work.Wait()
-	// The writer goes last: the last connection to close merges SQLite's
-	// write-ahead log into the file, which readers may not do.
+	// The writer closes last: the last connection checkpoints the write-ahead log into the
+	// file, which read-only connections cannot.
 	d.commits.close()
 	err := d.pool.Close()
 	if d.writer != nil {
@@ -222,8 +215,8 @@ func (d *DB) close() (first bool) {
 	return true
 }
 
-// begin notes work that Close waits for, which calls d.work.Done at its end. It
-// reports false when it is too late for that.
+// begin registers work that Close waits for; the caller calls d.work.Done at its end. It
+// returns false after Close.
 func (d *DB) begin() bool {
 	d.closing.Lock()
 	defer d.closing.Unlock()
@@ -243,12 +236,12 @@ func (d *DB) isClosed() bool {
 	}
 }
 
-// Postgres reports which of the two engines this is. Only tests, diagnosis and
-// full-text search need to know.
+// Postgres reports whether the engine is PostgreSQL. Only tests, diagnosis and full-text search
+// depend on it.
 func (d *DB) Postgres() bool { return d.engine == postgresEngine }
 
-// Ping reports whether the database can be written, by writing nothing in a
-// transaction of its own. A standby of PostgreSQL cannot.
+// Ping reports whether the database accepts writes, by an empty write transaction. A PostgreSQL
+// standby does not.
 func (d *DB) Ping(ctx context.Context) error {
 	return d.Write(ctx, func(tx *Tx) error {
 		if tx.engine == sqliteEngine {
@@ -265,9 +258,8 @@ func (d *DB) Ping(ctx context.Context) error {
 	})
 }
 
-// Querier reads. It is a [*DB] (each statement on its own) or a [*Tx].
-// Rows must be read to the end or closed before the next statement of the same
-// Tx; [All] and [One] take care of that.
+// Querier runs reading statements: a [*DB] (each statement on its own) or a [*Tx]. Rows must be
+// read to the end or closed before the next statement of the same Tx, as [All] and [One] do.
 type Querier interface {
 	Query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRow(ctx context.Context, query string, args ...any) *sql.Row
@@ -294,9 +286,8 @@ func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
 	return row
 }
 
-// Lookup is [DB.QueryRow] for a row that is found by its key. On SQLite that is
-// over sooner than the end of ctx could be noticed, and watching for it would
-// take longer than the read: there ctx is only looked at before.
+// Lookup is [DB.QueryRow] for a row found by its key. On SQLite such a read is faster than
+// watching ctx, so ctx is checked only before.
 func (d *DB) Lookup(ctx context.Context, query string, args ...any) *sql.Row {
 	if d.engine == sqliteEngine && ctx.Err() == nil {
 		ctx = context.WithoutCancel(ctx)
@@ -331,10 +322,9 @@ const (
 	slowWait     = 5 * time.Second
 )
 
-// ReadBulk is [DB.Read] for an fn that waits for somebody outside: a client who
-// takes an export. Only a few run at a time, so that connections are left for
-// everybody else. One more waits for its turn, and is [problem.Unavailable] when
-// that does not come soon.
+// ReadBulk is [DB.Read] for an fn that waits for an outside party, such as the client of an
+// export. Few run at a time, so that connections remain for other reads. A further call waits
+// for its turn, and fails with [problem.Unavailable] after a while.
 func (d *DB) ReadBulk(ctx context.Context, fn func(tx *Tx) error) error {
 	turn, cancel := context.WithTimeout(ctx, slowWait)
 	defer cancel()
@@ -350,11 +340,10 @@ func (d *DB) ReadBulk(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 }
 
-// Write runs fn in a transaction and returns when it is durable, or has failed
-// and changed nothing. See the package comment for what fn may do.
+// Write runs fn in a transaction and returns once it is durable, or has failed without changes.
+// See the package comment for the rules of fn.
 //
-// An error of fn is returned as it is. When the store itself fails, the error
-// is a [problem.Unavailable].
+// It returns fn's error unchanged. If the store fails, the error is a [problem.Unavailable].
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	if d.engine == sqliteEngine {
 		return d.classify(ctx, d.writer.do(ctx, fn))
@@ -362,13 +351,13 @@ func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	return d.classify(ctx, d.writePostgres(ctx, fn))
 }
 
-// classify turns the failures of the store into problem.Unavailable, once, so
-// that no surface has to know the engines' codes.
+// classify turns failures of the store into [problem.Unavailable], so that callers need not
+// know the engines' error codes.
 func (d *DB) classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	// The caller's time was not over: ours was.
+	// Not the caller's deadline, but one of our limits.
 	if isContext(err) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", errHangs, err)
 	}
@@ -384,12 +373,11 @@ func (d *DB) classify(ctx context.Context, err error) error {
 	return problem.New(problem.Unavailable, "the database cannot be used right now; try again").Because(err)
 }
 
-// now is the time a transaction gives to all its rows: microseconds, because
-// that is what both engines keep.
+// now is the time shared by all rows of a transaction, in microseconds: the precision that both
+// engines store.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// All runs query and scans every row. A failure of the store is a
-// [problem.Unavailable], as from [DB.Query].
+// All runs query and scans every row. If the store fails, the error is a [problem.Unavailable].
 func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := q.Query(ctx, query, args...)
 	if err != nil {
@@ -411,10 +399,10 @@ func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query
 	return out, err
 }
 
-// One runs query and scans its single row; [ErrNoRows] when there is none.
+// One runs query and scans its single row; the error is [ErrNoRows] without a row.
 func One[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) (T, error) {
 	return scan(q.QueryRow(ctx, query, args...))
 }
 
-// Row is what a scan function reads from: *sql.Row or *sql.Rows.
+// Row is the argument of a scan function: *sql.Row or *sql.Rows.
 type Row interface{ Scan(dest ...any) error }

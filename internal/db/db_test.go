@@ -26,7 +26,7 @@ func needPostgres(t *testing.T) {
 	}
 }
 
-// write runs one statement in a transaction of its own.
+// write runs one statement in a transaction.
 func write(t testing.TB, d *db.DB, query string, args ...any) {
 	t.Helper()
 	if err := tryWrite(d, query, args...); err != nil {

@@ -25,15 +25,14 @@ var (
 	noRowID     = regexp.MustCompile(`\)\s*WITHOUT ROWID`)
 )
 
-// rewrite turns a statement of the common form, which is PostgreSQL's, into
-// SQLite's:
+// rewrite translates a statement from the common form, PostgreSQL's, to SQLite's:
 //
 //	$1                      ?1
 //	= ANY($1), <> ALL($1)   (NOT) IN over the elements of a JSON array
 //	unnest($1::text[]) AS l(value)  the elements of a JSON array, as l.value
 //	FOR UPDATE …            nothing: there is only one writer
 //
-// It looks at the text alone, so a literal must not contain these.
+// It works on the text alone, so literals must not contain these.
 func rewrite(query string) string {
 	query = anyOf.ReplaceAllString(query, "IN (SELECT value FROM json_each($1))")
 	query = noneOf.ReplaceAllString(query, "NOT IN (SELECT value FROM json_each($1))")
@@ -42,11 +41,10 @@ func rewrite(query string) string {
 	return placeholder.ReplaceAllString(query, "?$1")
 }
 
-// rewriteDDL adapts a migration, which is written for SQLite: BLOB is BYTEA on
-// PostgreSQL, and WITHOUT ROWID (rows live in their primary key's tree) goes.
-// There text compares by bytes, as it does in SQLite, so that both engines walk an
-// index in the same order. What cannot be said for both stands after a line
-// "-- [sqlite]" or "-- [postgres]", up to a line "-- [both]".
+// rewriteDDL adapts a migration, which is written for SQLite, to PostgreSQL: BLOB becomes
+// BYTEA, and WITHOUT ROWID (rows stored in the primary key's tree) is removed. Text columns
+// compare by bytes, as in SQLite, so that indexes have the same order on both engines. Parts
+// for one engine follow a line "-- [sqlite]" or "-- [postgres]", up to a line "-- [both]".
 func (e engine) rewriteDDL(script string) string {
 	other := "-- [postgres]\n"
 	if e == postgresEngine {
@@ -57,7 +55,7 @@ func (e engine) rewriteDDL(script string) string {
 		if !found {
 			break
 		}
-		_, after, _ := strings.Cut(rest, "-- [") // where the next part begins
+		_, after, _ := strings.Cut(rest, "-- [") // the next part
 		script = before + "-- [" + after
 	}
 	if e == sqliteEngine {
@@ -68,7 +66,7 @@ func (e engine) rewriteDDL(script string) string {
 	return typeText.ReplaceAllString(script, `TEXT COLLATE "C"`)
 }
 
-// IsUnique reports whether err says that a row with the same key exists.
+// IsUnique reports whether err is a violation of a unique constraint.
 func IsUnique(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code == "23505"
@@ -80,14 +78,14 @@ func IsUnique(err error) bool {
 	return false
 }
 
-// mustRetry reports whether PostgreSQL asks for the transaction again.
+// mustRetry reports whether PostgreSQL asks to retry the transaction.
 func mustRetry(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "40001" || e.Code == "40P01")
 }
 
-// isUnavailable reports whether err is the store's failure rather than the
-// statement's: disk full or gone, file locked for too long, server lost.
+// isUnavailable reports whether err is a failure of the store rather than of the statement:
+// disk full or missing, lock timeout, server lost.
 func isUnavailable(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
@@ -103,8 +101,7 @@ func isUnavailable(err error) bool {
 		case "08", "40", "53", "57", "58", "XX":
 			return true
 		}
-		// Read-only: a standby, or a full disk's emergency brake. Or a lock that
-		// somebody holds for too long.
+		// Read-only: a standby, or a full disk's safety stop. Or a lock timeout.
 		return e.Code == "25006" || e.Code == "55P03"
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
@@ -118,7 +115,7 @@ func isUnavailable(err error) bool {
 		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
 }
 
-// isCorrupt reports whether err says that a table or an index cannot be read any more.
+// isCorrupt reports whether err means a damaged table or index.
 func isCorrupt(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		code := e.Code() & 0xff

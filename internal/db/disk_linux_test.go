@@ -16,12 +16,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// smallDiskVariable names the folder in which the test, as a process that sees
-// mounts of its own, shall mount its disk.
+// smallDiskVariable names the folder where the test, running as a process in a separate mount
+// namespace, mounts its disk.
 const smallDiskVariable = "KICKSTAND_TEST_SMALL_DISK"
 
-// TestDiskFull with a real disk, where it is the write-ahead log that finds no
-// room. The mount ends with the process that made it.
+// TestSmallDisk is TestDiskFull on a real disk, where the write-ahead log runs out of space.
+// The mount ends with its process.
 func TestSmallDisk(t *testing.T) {
 	dir := os.Getenv(smallDiskVariable)
 	if dir == "" {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Exists reports whether [DB.Migrate] has made tables in the database that rawURL and
-// o name, whichever their version. It creates and changes nothing.
+// Exists reports whether the database at rawURL has been migrated, to any version. It changes
+// nothing.
 func Exists(ctx context.Context, rawURL string, o Options) (bool, error) {
 	if path, ok := strings.CutPrefix(rawURL, "sqlite:"); ok {
 		return sqliteExists(ctx, path)
@@ -37,7 +37,7 @@ func sqliteExists(ctx context.Context, path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("database path: %w", err)
 	}
-	// Without the settings of a connection that works, which would change the file.
+	// Without the settings of a working connection, which would change the file.
 	pool, err := openSQLitePool(sqliteFile(abs)+"?mode=rw&_pragma=busy_timeout(10000)", defaultLimits)
 	if err != nil {
 		return false, fmt.Errorf("open database %s: %w", abs, err)

@@ -8,7 +8,7 @@ import (
 	"modernc.org/sqlite"
 )
 
-// What the tests of this package need to see of its insides.
+// Internals for the tests of this package.
 
 var (
 	Rewrite     = rewrite
@@ -22,10 +22,10 @@ const (
 
 func RewriteForPostgres(script string) string { return postgresEngine.rewriteDDL(script) }
 
-// Waiting returns how many functions wait for SQLite's writer to take them.
+// Waiting returns the number of calls that wait for SQLite's writer.
 func Waiting(d *DB) int { return len(d.writer.calls) }
 
-// Closing reports whether SQLite's writer has been told to end.
+// Closing reports whether SQLite's writer is closing.
 func Closing(d *DB) bool {
 	select {
 	case <-d.writer.quit:
@@ -35,7 +35,7 @@ func Closing(d *DB) bool {
 	}
 }
 
-// Commits returns a counter of what SQLite's writer commits from now on.
+// Commits returns a counter of the commits of SQLite's writer from now on.
 func Commits(d *DB) *atomic.Int64 {
 	var n atomic.Int64
 	must(d.Write(context.Background(), func(*Tx) error { // where the connection may be used
@@ -49,7 +49,7 @@ func Commits(d *DB) *atomic.Int64 {
 	return &n
 }
 
-// Compiled returns how many statements SQLite's writer keeps compiled.
+// Compiled returns the number of statements cached by SQLite's writer.
 func Compiled(d *DB) (n int) {
 	must(d.Write(context.Background(), func(*Tx) error {
 		n = len(d.writer.raw.stmts)
@@ -64,7 +64,7 @@ func must(err error) {
 	}
 }
 
-// MigrateScripts is Migrate with the given scripts as versions 1, 2, ….
+// MigrateScripts runs Migrate with the given scripts as versions 1, 2, ….
 func MigrateScripts(ctx context.Context, d *DB, scripts ...string) ([]Applied, error) {
 	var list []migration
 	for i, s := range scripts {

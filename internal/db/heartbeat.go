@@ -12,13 +12,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// damageTTL is for how long after a table or an index was found damaged the database
-// counts as damaged.
+// damageTTL is the time for which the database counts as damaged after a statement found
+// damage.
 const damageTTL = 10 * time.Minute
 
-// WriteHeartbeat writes the one row of the table heartbeat, durably. The error, if any, says why the
-// database cannot do its work; [FailureReason] puts that in words. A database in which a
-// statement of the last ten minutes found damage fails, too.
+// WriteHeartbeat writes the single row of the table heartbeat, durably. It fails if the
+// database is unusable, or if a statement of the last ten minutes found damage; [FailureReason]
+// describes the error.
 func (d *DB) WriteHeartbeat(ctx context.Context) error {
 	err := d.Write(ctx, func(tx *Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO heartbeat (id, beat_at) VALUES (1, $1)
@@ -33,7 +33,7 @@ func (d *DB) WriteHeartbeat(ctx context.Context) error {
 
 var errDamaged = errors.New("a table or an index was found damaged")
 
-// FailureReason says in a few words why a database failed, without names of hosts and files.
+// FailureReason describes in a few words why a database failed, without host or file names.
 func FailureReason(err error) string {
 	switch {
 	case isContext(err), errors.Is(err, errHangs), errors.Is(err, errSlow):

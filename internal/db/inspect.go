@@ -10,11 +10,11 @@ import (
 type Inspection struct {
 	Engine  string    // "SQLite 3.50.1"
 	Release int       // major version of the engine
-	Version int64     // of the schema; 0: there is none yet
-	Clock   time.Time // of the server; zero on SQLite, which has none
+	Version int64     // of the schema; 0: not migrated
+	Clock   time.Time // of the server; zero on SQLite
 }
 
-// Inspect describes the database, without changing it.
+// Inspect describes the database. It changes nothing.
 func (d *DB) Inspect(ctx context.Context) (Inspection, error) {
 	var i Inspection
 	var migrated bool

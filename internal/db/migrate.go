@@ -18,19 +18,17 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// Schema names a set of migrations: a folder of forward-only files
-// "0001_name.sql", applied in order, each in one transaction.
+// Schema names a set of migrations: forward-only files "0001_name.sql", applied in order, each
+// in one transaction.
 type Schema string
 
-// The schemas: that of the helpdesk's database, and that of the fleet's, of which
-// there is one for each environment.
+// The schemas of the helpdesk's database, and of the fleet's databases, one per environment.
 const (
 	Helpdesk Schema = "helpdesk"
 	Fleet    Schema = "fleet"
 )
 
-// ErrNewerSchema is returned when the database was migrated by a later version
-// of the program, which this one must not touch.
+// ErrNewerSchema is returned for a database that a later version of the program has migrated.
 var ErrNewerSchema = errors.New("the database belongs to a newer version of kickstand; upgrade the program")
 
 // Applied is one migration that [DB.Migrate] ran.
@@ -66,9 +64,8 @@ func (s Schema) load() ([]migration, error) {
 	return out, nil
 }
 
-// Migrate brings the database to the latest schema, under a lock, so that
-// several starting processes do it once. It returns what it applied.
-// [ErrNewerSchema] means that nothing was touched.
+// Migrate applies the missing migrations under a lock, so that several starting processes apply
+// each once. It returns the applied ones. [ErrNewerSchema] means that nothing was changed.
 func (d *DB) Migrate(ctx context.Context, s Schema) ([]Applied, error) {
 	list, err := s.load()
 	if err != nil {
@@ -97,7 +94,7 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 	}
 }
 
-// migrateNext applies the first migration that is missing; nil when none is.
+// migrateNext applies the first missing migration; nil if none is missing.
 func (tx *Tx) migrateNext(ctx context.Context, list []migration) (*migration, error) {
 	if err := tx.Lock(ctx, "migrate"); err != nil {
 		return nil, err
@@ -133,7 +130,7 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration) (*migration, er
 	return nil, nil
 }
 
-// script runs several statements at once, which neither engine can prepare.
+// script runs several statements at once, unprepared.
 func (tx *Tx) script(ctx context.Context, text string) error {
 	var err error
 	switch c := tx.conn.(type) {

@@ -62,8 +62,7 @@ func schema(t testing.TB, d *db.DB) []string {
 			FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1`))
 }
 
-// A database that has lived through every version has the schema of one that
-// was made by the latest.
+// A database migrated version by version has the same schema as a new one.
 func TestMigrateStepByStep(t *testing.T) {
 	scripts, err := db.Helpdesk.Scripts()
 	if err != nil {
@@ -100,7 +99,7 @@ func TestMigrateStepByStep(t *testing.T) {
 	}
 }
 
-// Rides that there were before tiles are found by place as those that come after.
+// Rides from before the tiles are found by place like later ones.
 func TestRidesBeforeTiles(t *testing.T) {
 	scripts, err := db.Fleet.Scripts()
 	if err != nil {
@@ -138,7 +137,7 @@ func TestRidesBeforeTiles(t *testing.T) {
 	})
 }
 
-// Entries of the audit log from before the chain are kept in front of it, in order.
+// Audit entries from before the chain stay in front of it, in order.
 func TestAuditLogBeforeChain(t *testing.T) {
 	for _, of := range []db.Schema{db.Helpdesk, db.Fleet} {
 		scripts, err := of.Scripts()
@@ -173,8 +172,7 @@ func TestAuditLogBeforeChain(t *testing.T) {
 	}
 }
 
-// Both engines have the same tables, columns and indexes, but for the words that
-// searches look for: those have a form of each engine's own.
+// Both engines have the same tables, columns and indexes, except for the full-text indexes.
 func TestEnginesHaveSameSchema(t *testing.T) {
 	needPostgres(t)
 	names := func(d *db.DB) []string {
@@ -184,7 +182,7 @@ func TestEnginesHaveSameSchema(t *testing.T) {
 		}
 		var list []string
 		if d.Postgres() {
-			// The indexes behind constraints have made-up names, elsewhere too.
+			// Indexes of constraints have generated names.
 			list = slices.Concat(
 				texts(t, d, `SELECT table_name || '.' || column_name || CASE is_nullable WHEN 'NO' THEN ' NOT NULL' ELSE '' END
 					FROM information_schema.columns WHERE table_schema = 'public'`),
@@ -290,7 +288,7 @@ func TestMigrateFailure(t *testing.T) {
 				t.Errorf("left behind: %s", line)
 			}
 		}
-		// The mended version goes on from there.
+		// The corrected version continues from there.
 		done, err = db.MigrateScripts(t.Context(), d, good, "CREATE TABLE half (id TEXT)", "CREATE TABLE never (id TEXT)")
 		if err != nil || len(done) != 2 {
 			t.Errorf("mended: applied %v, %v, want two", done, err)
@@ -298,7 +296,7 @@ func TestMigrateFailure(t *testing.T) {
 	})
 }
 
-// What a migration says once means the same on both engines.
+// A shared migration means the same on both engines.
 func TestMigratedTypes(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, rawURL string) {
 		d := dbtest.Open(t, rawURL)

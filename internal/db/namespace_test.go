@@ -48,7 +48,7 @@ func TestNamespaces(t *testing.T) {
 		for range 4 {
 			readers.Go(func() {
 				err := d.Read(ctx, func(tx *db.Tx) error {
-					here.Done() // each on a connection of its own
+					here.Done() // each on a separate connection
 					here.Wait()
 					var got string
 					err := tx.QueryRow(ctx, "SELECT string_agg(organization_id, '|') FROM settings").Scan(&got)

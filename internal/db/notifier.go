@@ -6,28 +6,26 @@ import (
 	"time"
 )
 
-// maxPending bounds what waits to be told.
+// maxPending bounds the pending payloads of a notifier.
 const maxPending = 4096
 
-// Notifier tells the other processes something in batches, beside the work: a
-// notification inside of each transaction would make PostgreSQL commit them one
-// after the other. What is told twice before it is sent is sent once. Make it
-// with [DB.NewNotifier]; it is safe for concurrent use.
+// Notifier sends notifications to other processes in batches, outside of transactions:
+// PostgreSQL serializes the commits of transactions that notify. Equal pending payloads are
+// sent once. Create it with [DB.NewNotifier]; it is safe for concurrent use.
 type Notifier struct {
 	db      *DB
 	channel string
 
 	mu      sync.Mutex
 	pending map[string]struct{}
-	sending bool // a goroutine is at it
+	sending bool // send is running
 }
 
-// NewNotifier returns a teller for the channel that others listen to with [DB.Listen].
+// NewNotifier returns a notifier for a channel of [DB.Listen].
 func (d *DB) NewNotifier(channel string) *Notifier { return &Notifier{db: d, channel: channel} }
 
-// Notify has the other processes told, as far as [DB.Notify] can. It does not wait
-// for that; [DB.Close] does. It reports false when too much waits already or the
-// database is closed, and does not send it.
+// Notify queues a payload for [DB.Notify] without waiting; [DB.Close] waits for pending ones.
+// It returns false, and drops the payload, if too many are pending or the database is closed.
 func (t *Notifier) Notify(payload string) bool {
 	if !t.db.Postgres() {
 		return true
@@ -51,7 +49,7 @@ func (t *Notifier) Notify(payload string) bool {
 	return true
 }
 
-// send sends what waits until nothing does.
+// send sends pending payloads until there are none.
 func (t *Notifier) send() {
 	defer t.db.work.Done()
 	for {
@@ -70,7 +68,7 @@ func (t *Notifier) send() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		if err := t.db.Notify(ctx, t.channel, payloads); err != nil {
-			t.db.log.Warn("telling other processes", "channel", t.channel, "error", err)
+			t.db.log.Warn("notifying other processes", "channel", t.channel, "error", err)
 		}
 		cancel()
 	}

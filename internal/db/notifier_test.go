@@ -8,13 +8,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestTeller: what was to be told is told before the database is closed, and
-// nothing is tried afterwards.
-func TestTeller(t *testing.T) {
+// TestNotifier: pending notifications are sent before the database closes, and none is attempted
+// afterwards.
+func TestNotifier(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("there is no server")
 	}
-	const channel = "kickstand_teller_test"
+	const channel = "kickstand_notifier_test"
 	url := dbtest.URL(t)
 	here, there := dbtest.Open(t, url), dbtest.Open(t, url)
 	heard := make(chan string, 100)
@@ -26,12 +26,12 @@ func TestTeller(t *testing.T) {
 	t.Cleanup(func() { <-listening })
 	<-heard // it listens from here on
 
-	teller := here.NewNotifier(channel)
+	notifier := here.NewNotifier(channel)
 	want := make(map[string]bool)
 	for i := range 50 {
 		payload := strconv.Itoa(i)
 		want[payload] = true
-		if !teller.Notify(payload) {
+		if !notifier.Notify(payload) {
 			t.Errorf("Tell(%s): refused", payload)
 		}
 	}
@@ -44,7 +44,7 @@ func TestTeller(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not told: %v", want)
 	}
-	if teller.Notify("late") {
+	if notifier.Notify("late") {
 		t.Error("Tell on a closed database: taken")
 	}
 }

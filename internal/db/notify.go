@@ -8,9 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// Notify tells the other processes that use the same PostgreSQL database
-// something. It is a hint: it may be lost, and whoever relies on it must also
-// look from time to time. On SQLite there is nobody to tell.
+// Notify sends payloads to the other processes on the same PostgreSQL database. Delivery is not
+// guaranteed, so listeners must also poll. On SQLite it does nothing.
 func (d *DB) Notify(ctx context.Context, channel string, payloads []string) error {
 	if d.engine == sqliteEngine || len(payloads) == 0 {
 		return nil
@@ -19,10 +18,9 @@ func (d *DB) Notify(ctx context.Context, channel string, payloads []string) erro
 	return d.classify(ctx, err)
 }
 
-// Listen calls hear for every payload that any process sends to channel, until
-// ctx ends or d is closed, reconnecting when the server is lost. After each
-// (re)connection it calls hear with an empty payload, because something may
-// have been missed. On SQLite it only waits.
+// Listen calls hear for every payload that any process sends to channel, until ctx ends or d is
+// closed. It reconnects after errors. After each (re)connection it calls hear with an empty
+// payload, because notifications may be lost. On SQLite it only waits.
 func (d *DB) Listen(ctx context.Context, channel string, hear func(payload string)) {
 	if d.engine == sqliteEngine {
 		select {
@@ -61,7 +59,7 @@ func (d *DB) listenOnce(ctx context.Context, channel string, hear func(string)) 
 	defer conn.Close()
 	return conn.Raw(func(driverConn any) error {
 		pg := driverConn.(*stdlib.Conn).Conn()
-		// A connection that listens must not go back into the pool.
+		// A listening connection must not return to the pool.
 		defer pg.Close(context.WithoutCancel(ctx))
 		if _, err := pg.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err

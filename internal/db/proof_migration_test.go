@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestConnectionsBeforeProofs: what was connected before there were proofs stays
-// connected, and is marked as such.
+// TestConnectionsBeforeProofs: connections from before the proofs stay connected and are
+// marked.
 func TestConnectionsBeforeProofs(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, rawURL string) {
 		scripts, err := db.Helpdesk.Scripts()

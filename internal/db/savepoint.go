@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// Try runs a part of the transaction. When fn fails, what it has done is undone,
-// its AfterCommit functions included, and the transaction goes on as if it had
-// not been tried: one bad line among many. A statement that fails still fails
-// the transaction as a whole.
+// Try runs fn in a savepoint. If fn fails, its changes and its AfterCommit functions are rolled
+// back and the transaction continues, for example with the next line of an import. A failed
+// statement still fails the whole transaction.
 func (tx *Tx) Try(ctx context.Context, fn func() error) error {
 	if _, err := tx.Exec(ctx, "SAVEPOINT try"); err != nil {
 		return fmt.Errorf("savepoint: %w", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestTry holds that what failed is undone and the rest is done.
+// TestTry: a failed part is rolled back and the rest is committed.
 func TestTry(t *testing.T) {
 	d := dbtest.New(t)
 	ctx, bad := t.Context(), errors.New("bad")

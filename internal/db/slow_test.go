@@ -11,8 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestSlowReadersLeaveRoom holds that clients who take their time over an export
-// do not keep anybody else waiting.
+// TestSlowReadersLeaveRoom: slow clients of exports delay no other reads.
 func TestSlowReadersLeaveRoom(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteDSN spells the settings that every connection gets. WAL lets readers
-// work beside the writer; FULL makes each commit wait for the disk.
+// sqliteDSN returns a DSN with the pragmas of every connection. WAL allows reads beside the
+// writer; synchronous FULL makes each commit durable.
 func sqliteDSN(path string, pragmas ...string) string {
 	q := url.Values{}
 	q["_pragma"] = append([]string{
@@ -31,10 +31,10 @@ func sqliteDSN(path string, pragmas ...string) string {
 	return sqliteFile(path) + "?" + q.Encode()
 }
 
-// sqliteFile names a file in a DSN.
+// sqliteFile returns a path as a DSN.
 func sqliteFile(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
 
-// openSQLitePool returns a pool of connections that speak the common dialect.
+// openSQLitePool returns a pool of connections that accept the common dialect.
 func openSQLitePool(dsn string, l limits) (*sql.DB, error) {
 	c, err := sqlite.NewConnector(dsn)
 	if err != nil {
@@ -48,8 +48,7 @@ type sqliteConnector struct {
 	limits limits
 }
 
-// connectTimeout is how long a connection waits for others that make or recover
-// the file at the same time.
+// connectTimeout is how long a connection waits for others that create or recover the file.
 const connectTimeout = 10 * time.Second
 
 func isBusy(err error) bool {
@@ -59,8 +58,8 @@ func isBusy(err error) bool {
 
 func (c sqliteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
-	// Two that switch a new file to WAL at once are told so at once, whatever
-	// the busy timeout: one of them must let go.
+	// Connections that switch a new file to WAL at the same time fail at once, whatever the
+	// busy timeout: one must retry.
 	for deadline := time.Now().Add(connectTimeout); err != nil && isBusy(err) && time.Now().Before(deadline); {
 		select {
 		case <-ctx.Done():
@@ -75,7 +74,7 @@ func (c sqliteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &sqliteConn{driverConn: inner.(driverConn), limits: c.limits, stmts: make(map[string]*sqliteStmt)}, nil
 }
 
-// driverConn is what the driver's connection can do and database/sql uses.
+// driverConn is the part of the driver's connection that database/sql uses.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -86,24 +85,22 @@ type driverConn interface {
 	driver.Validator
 }
 
-// maxStmts bounds the statements that a connection keeps compiled. There are
-// a few hundred in the program; those that are put together from parts (a
-// list's filters) could be more.
+// maxStmts bounds the prepared statements cached by a connection. The program has a few hundred
+// fixed ones; composed ones (list filters) could be more.
 const maxStmts = 500
 
-// sqliteConn is the driver's connection, taught what the common dialect has
-// and SQLite has not (see [rewrite]), and keeping its statements
-// compiled, because compiling one costs more than most take to run. Like any
+// sqliteConn is a driver connection that translates the common dialect (see [rewrite]) and
+// caches prepared statements, because preparing one costs more than most take to run. Like any
 // driver.Conn it is used by one goroutine at a time.
 type sqliteConn struct {
 	driverConn
 	limits limits
-	stmts  map[string]*sqliteStmt // by the statement as written
-	args   []driver.NamedValue    // of exec, kept to be used again
+	stmts  map[string]*sqliteStmt // by text before rewriting
+	args   []driver.NamedValue    // scratch of exec
 }
 
-// sqliteStmt is a compiled statement. It has one cursor; [Tx] sees to it that
-// no statement runs beside rows that are still open.
+// sqliteStmt is a prepared statement. It has one cursor; [Tx] refuses statements while rows are
+// open.
 type sqliteStmt struct {
 	driverStmt
 	cached bool // in sqliteConn.stmts; otherwise closed after use
@@ -163,7 +160,7 @@ func (c *sqliteConn) QueryContext(ctx context.Context, query string, args []driv
 	return r, nil
 }
 
-// sqliteRows are the rows of a statement, as long as its time lasts.
+// sqliteRows are the rows of a statement, bounded by its timeout.
 type sqliteRows struct {
 	driver.Rows
 	s               *sqliteStmt
@@ -180,7 +177,7 @@ func (r *sqliteRows) Next(dest []driver.Value) error {
 	return err
 }
 
-// timeoutOr returns err, or that the statement took too long if that is why.
+// timeoutOr returns the timeout's error if the statement timed out, else err.
 func (r *sqliteRows) timeoutOr(err error) error {
 	if r.limited.Err() != nil && r.caller.Err() == nil {
 		return r.limits.timeoutError(r.caller)
@@ -193,8 +190,8 @@ func (r *sqliteRows) Close() error {
 	return errors.Join(r.Rows.Close(), r.s.release())
 }
 
-// Close ends the statements first: SQLite keeps a connection whose statements
-// are not all ended, and only the last one to go merges the write-ahead log.
+// Close closes the statements first: SQLite does not close a connection with open statements,
+// and only the last connection checkpoints the write-ahead log.
 func (c *sqliteConn) Close() error {
 	var errs []error
 	for _, s := range c.stmts {
@@ -204,17 +201,17 @@ func (c *sqliteConn) Close() error {
 	return errors.Join(append(errs, c.driverConn.Close())...)
 }
 
-// CheckNamedValue adapts an argument: slices, for "= ANY", become JSON. A time
-// is refused, as PostgreSQL refuses it for the BIGINT that [Time] makes of it.
+// CheckNamedValue converts an argument: slices, for "= ANY", become JSON. It refuses a
+// [time.Time], like PostgreSQL for BIGINT columns; use [Time].
 func (c *sqliteConn) CheckNamedValue(v *driver.NamedValue) (err error) {
 	switch x := v.Value.(type) {
-	case string, int64, []byte, nil: // the frequent ones, as they are
+	case string, int64, []byte, nil: // the frequent types, unchanged
 	case []string:
 		v.Value, err = jsonList(x)
 	case []int64:
 		v.Value, err = jsonList(x)
 	case time.Time:
-		err = errors.New("a time is stored as what db.Time makes of it")
+		err = errors.New("a time must be stored by db.Time")
 	default:
 		v.Value, err = driver.DefaultParameterConverter.ConvertValue(v.Value)
 	}
@@ -229,8 +226,8 @@ func jsonList[T any](list []T) (string, error) {
 	return string(text), err
 }
 
-// exec is ExecContext with arguments as they come and nothing in between;
-// database/sql doubles the cost of a small insert. It cannot be cancelled.
+// exec is ExecContext without database/sql, which doubles the cost of a small insert. It cannot
+// be cancelled.
 func (c *sqliteConn) exec(query string, args []any) (int64, error) {
 	c.args = c.args[:0]
 	defer func() { clear(c.args) }()

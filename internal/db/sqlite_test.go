@@ -59,8 +59,8 @@ func wantUnavailable(t testing.TB, what string, err error) {
 	}
 }
 
-// group has the writer run the functions in one group, in order, and returns
-// their outcomes: what Write returned or panicked with, or errExited.
+// group runs the functions in one group of the writer, in order, and returns their outcomes:
+// the result or panic of Write, or errExited.
 func group(t *testing.T, d *db.DB, fns ...func(tx *db.Tx) error) []error {
 	t.Helper()
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -164,7 +164,7 @@ func TestGroupNeighbours(t *testing.T) {
 	}
 }
 
-// However many of a group end their goroutine, the others are served.
+// However many functions of a group end their goroutine, the rest runs.
 func TestGroupOfExits(t *testing.T) {
 	d, _ := openSQLite(t)
 	exit := func(*db.Tx) error { runtime.Goexit(); return nil }
@@ -176,8 +176,8 @@ func TestGroupOfExits(t *testing.T) {
 	wantIDs(t, d, "a", "b")
 }
 
-// A neighbour that gives up while the group runs neither stops it nor is told
-// something else than what is on disk.
+// A caller that gives up while its group runs does not stop it, and its result agrees with the
+// state on disk.
 func TestGroupCancelledNeighbour(t *testing.T) {
 	d, _ := openSQLite(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -224,8 +224,7 @@ func TestGroupCancelledNeighbour(t *testing.T) {
 	wantIDs(t, d, "a", "b", "c")
 }
 
-// Another process holds the lock: who waits may give up, and who does not gets
-// an answer.
+// While another process holds the lock, callers may give up, and the rest gets a result.
 func TestLockedByAnother(t *testing.T) {
 	d, path := openSQLite(t)
 	other := dbtest.Open(t, "sqlite:"+path)
@@ -268,7 +267,7 @@ func TestLockedByAnother(t *testing.T) {
 	wantIDs(t, d, "next", "other", "unlocked")
 }
 
-// fill makes the database as full as a disk: not one page more.
+// fill makes the database as large as the disk: no page is free.
 func fill(t *testing.T, d *db.DB, spare int64) {
 	t.Helper()
 	var pages int64
@@ -342,7 +341,7 @@ func TestReadOnlyFile(t *testing.T) {
 	wantIDs(t, d, "a")
 }
 
-// SQLite goes on writing to a file that nobody will find again.
+// SQLite would continue to write to an unreachable file.
 func TestFileGone(t *testing.T) {
 	for _, suffix := range []string{"", "-wal"} {
 		d, path := openSQLite(t)
@@ -425,7 +424,7 @@ func TestCloseMergesLog(t *testing.T) {
 	wantIDs(t, dbtest.Open(t, "sqlite:"+path), "a")
 }
 
-// What Close lets through is in the file, and what it refuses is not.
+// Writes that Close admits are in the file; refused ones are not.
 func TestCloseKeepsItsWord(t *testing.T) {
 	for range 20 {
 		d, path := openSQLite(t)
@@ -457,7 +456,7 @@ func TestCloseKeepsItsWord(t *testing.T) {
 	}
 }
 
-// What waits when Close is called is still done.
+// Calls that wait when Close is called still run.
 func TestCloseAnswersWaiting(t *testing.T) {
 	for range 20 {
 		d, _ := openSQLite(t)

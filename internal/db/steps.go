@@ -11,9 +11,9 @@ const (
 	stepsRest  = time.Second
 )
 
-// Steps calls step until it reports that there is nothing more to do, for work that would
-// hold up others if it were done at once: after each step, the database has as long for
-// them as the step took. After ten minutes the rest is left for the next call.
+// Steps calls step until it returns false or an error. It splits long work: after each step it
+// sleeps as long as the step took, at most a second, so that other writers get the database. It
+// returns after ten minutes; the next call continues.
 func Steps(ctx context.Context, step func() (more bool, err error)) error {
 	for end := time.Now().Add(stepsLimit); time.Now().Before(end); {
 		begun := time.Now()

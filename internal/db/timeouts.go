@@ -13,40 +13,38 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// limits are what the database is given, so that nobody waits without end for one that
-// hangs.
+// limits are the timeouts of database calls.
 type limits struct {
-	statement time.Duration // for each statement
-	lock      time.Duration // for each lock that it waits for
-	long      time.Duration // for each statement and lock of work named by [LongRunning]
-	dial      time.Duration // for a connection to PostgreSQL
-	idle      time.Duration // of a connection to PostgreSQL that is tried before it is used again
-	// grace is how much longer than the server's own limit we wait for its answer.
-	// After that it hangs.
+	statement time.Duration // per statement
+	lock      time.Duration // per lock wait
+	long      time.Duration // per statement and lock of [LongRunning] work
+	dial      time.Duration // per connection to PostgreSQL
+	idle      time.Duration // idle time after which a PostgreSQL connection is checked before reuse
+	// grace is added to the server's own timeout before the server counts as hanging.
 	grace time.Duration
 }
 
-// defaultLimits are the limits that docs/operations.md documents.
+// defaultLimits are the timeouts documented in docs/operations.md.
 var defaultLimits = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, idle: time.Second, grace: 2 * time.Second}
 
-// probePause is the time between two tries of a server that hangs.
+// probePause is the time between probes of a hanging server.
 const probePause = time.Second
 
 type longRunningKey struct{}
 
-// LongRunning returns a context for work of a name ("export", "migration") whose statements may
-// take ten minutes each. On PostgreSQL that counts for transactions only.
+// LongRunning returns a context in which statements may take ten minutes each, with a name for
+// errors ("export", "migration"). On PostgreSQL this applies within transactions only.
 func LongRunning(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, longRunningKey{}, name)
 }
 
-// longRunningName returns the name of the work that [LongRunning] put into ctx; empty for none.
+// longRunningName returns the name given to [LongRunning]; empty for other contexts.
 func longRunningName(ctx context.Context) string {
 	name, _ := ctx.Value(longRunningKey{}).(string)
 	return name
 }
 
-// statementTimeout returns how long a statement of ctx may take.
+// statementTimeout returns the timeout of a statement of ctx.
 func (l limits) statementTimeout(ctx context.Context) time.Duration {
 	if longRunningName(ctx) != "" {
 		return l.long
@@ -54,7 +52,7 @@ func (l limits) statementTimeout(ctx context.Context) time.Duration {
 	return l.statement
 }
 
-// timeoutError is the error of a statement that took longer than its time.
+// timeoutError is the error of a statement that exceeded its timeout.
 func (l limits) timeoutError(ctx context.Context) error {
 	if name := longRunningName(ctx); name != "" {
 		return fmt.Errorf("%w: the %s took longer than %s", errSlow, name, l.long)
@@ -64,19 +62,17 @@ func (l limits) timeoutError(ctx context.Context) error {
 
 var errSlow = errors.New("a statement took too long")
 
-// errHangs says that the server does not answer: neither a result, nor that the
-// statement took too long.
+// errHangs means that the server does not answer, not even by a timeout.
 var errHangs = errors.New("the database server does not answer")
 
-// guard bounds what PostgreSQL may take for a statement or a connection, also when the
-// server is frozen or the network passes nothing on. Once the server hangs, statements
-// fail at once, but for one a second that tries whether it answers again. It is a
-// [pgx.QueryTracer], and safe for concurrent use.
+// guard bounds statements and connections to PostgreSQL, also if the server is frozen or the
+// network drops packets. While the server hangs, statements fail at once, except one probe per
+// second. It is a [pgx.QueryTracer], and safe for concurrent use.
 type guard struct {
 	limits
 	mu    sync.Mutex
 	hangs bool
-	probe time.Time // when the next statement may try
+	probe time.Time // time of the next probe
 }
 
 // admit reports whether a statement may be sent.
@@ -94,7 +90,7 @@ func (g *guard) admit() bool {
 	return true
 }
 
-// note records whether the server answered.
+// note records whether the server has answered.
 func (g *guard) note(answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,8 +100,8 @@ func (g *guard) note(answered bool) {
 	}
 }
 
-// queryContext is the context of a statement: that of its caller, until the server should have
-// answered.
+// queryContext is the context of a statement: the caller's, cancelled at the statement's
+// deadline.
 type queryContext struct {
 	context.Context
 	caller context.Context
@@ -136,25 +132,26 @@ func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 	w.cancel()
 }
 
-// connector makes connections to PostgreSQL, with the limits set at the server.
+// connector opens connections to PostgreSQL and sets the server's timeouts.
 type connector struct {
 	driver.Connector
 	guard *guard
 }
 
 func newConnector(cfg *pgx.ConnConfig, l limits) connector {
-	if cfg.ConnectTimeout > 0 { // in the URL
+	if cfg.ConnectTimeout > 0 { // set in the URL
 		l.dial = cfg.ConnectTimeout
 	}
 	g := &guard{limits: l}
 	cfg.Tracer = g
 	var set []string
 	for name, limit := range map[string]time.Duration{"statement_timeout": l.statement, "lock_timeout": l.lock} {
-		if _, given := cfg.RuntimeParams[name]; !given { // in the URL
+		if _, given := cfg.RuntimeParams[name]; !given { // not set in the URL
 			set = append(set, fmt.Sprintf("SET %s = %d", name, limit.Milliseconds()))
 		}
 	}
-	// A pooler in front of the server may refuse them as parameters of a connection.
+	// Set by statements: a pooler in front of the server may refuse them as connection
+	// parameters.
 	given := stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		if len(set) == 0 {
 			return nil
@@ -201,11 +198,11 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, err
 }
 
-// connectKey marks the context of statements that are part of connecting.
+// connectKey marks the context of the statements that open a connection.
 type connectKey struct{}
 
-// setLongTimeouts gives the statements of a transaction of PostgreSQL the time of work that
-// [LongRunning] named, if ctx is of such.
+// setLongTimeouts sets the timeouts of [LongRunning] for a PostgreSQL transaction, if ctx has
+// them.
 func (tx *Tx) setLongTimeouts(ctx context.Context) error {
 	if longRunningName(ctx) == "" || tx.engine != postgresEngine {
 		return nil

@@ -97,9 +97,8 @@ func (i *ice) freeze(frozen bool) {
 	i.thawed.Broadcast()
 }
 
-// TestServerFrozen: a server that does not answer keeps nobody waiting, in transactions
-// and outside, also those who have to wait for a connection or whose connection was idle;
-// and it is used again once it answers.
+// TestServerFrozen: a server that does not answer blocks no caller, inside and outside of
+// transactions and while waiting for a connection, new or idle. It is used again once it answers.
 func TestServerFrozen(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("needs PostgreSQL")
@@ -111,7 +110,7 @@ func TestServerFrozen(t *testing.T) {
 	line := newIce(t, u.Host)
 	u.Host = line.address
 	d := hasty(t, u.String())
-	ctx := context.Background() // nobody's patience but the database's own
+	ctx := context.Background() // no deadline but the database's own
 	read := func() error {
 		var n int
 		return d.QueryRow(ctx, "SELECT 1").Scan(&n)
@@ -192,7 +191,7 @@ func TestSlowStatement(t *testing.T) {
 	}
 }
 
-// TestLockHeld: nobody waits without end for a row that somebody holds.
+// TestLockHeld: waiting for a locked row ends.
 func TestLockHeld(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("needs PostgreSQL: SQLite has one writer")
@@ -221,7 +220,7 @@ func TestLockHeld(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServer: what only reads is not ready.
+// TestReadOnlyServer: a read-only server is not ready.
 func TestReadOnlyServer(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("needs PostgreSQL")
@@ -236,8 +235,7 @@ func TestReadOnlyServer(t *testing.T) {
 	wantUnavailable(t, "a server that only reads", hasty(t, u.String()).WriteHeartbeat(t.Context()))
 }
 
-// TestDamage: a database in which damage was found says so for ten minutes, though rows can
-// be written.
+// TestDamage: a database with detected damage reports it for ten minutes, although rows can be written.
 func TestDamage(t *testing.T) {
 	rawURL := dbtest.SQLiteURL(t)
 	synctest.Test(t, func(t *testing.T) { findDamage(t, rawURL) })

@@ -15,15 +15,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Tx is a transaction under way. It lives inside one call of [DB.Read] or
-// [DB.Write] and must not be used by several goroutines or after that call.
+// Tx is a running transaction. It is valid during one call of [DB.Read] or [DB.Write], for one
+// goroutine.
 //
-// Once a statement has failed, so has the transaction: later statements return
-// the same error, and so does Write, even if the function does not. Where a
-// conflict is part of the plan, say ON CONFLICT.
+// A failed statement fails the transaction: later statements return the same error, and so does
+// Write, even if the function returns nil. For expected conflicts use ON CONFLICT.
 type Tx struct {
-	// Now is the time that every row of the transaction shares: UTC, whole
-	// microseconds.
+	// Now is the time shared by all rows of the transaction: UTC, whole microseconds.
 	Now time.Time
 
 	engine    engine
@@ -31,15 +29,15 @@ type Tx struct {
 	conn      txConn
 	before    []beforeCommit
 	after     []func()
-	failed    error     // the first failure of a statement
+	failed    error     // the first error of a statement
 	rows      *sql.Rows // of the last Query
 	row       *sql.Row  // of the last QueryRow
 }
 
-// txConn is where the statements of a transaction run: a pool's transaction or
-// the SQLite writer's connection.
+// txConn runs the statements of a transaction: a pool's transaction or the SQLite writer's
+// connection.
 type txConn interface {
-	// usable returns an error when the transaction is no more.
+	// usable returns an error after the engine has rolled the transaction back.
 	usable() error
 	exec(ctx context.Context, query string, args []any) (int64, error)
 	query(ctx context.Context, query string, args []any) (*sql.Rows, error)
@@ -48,7 +46,7 @@ type txConn interface {
 
 var errRowsOpen = errors.New("the rows of the previous statement are still open")
 
-// Exec runs a statement and returns how many rows it changed.
+// Exec runs a statement and returns the number of changed rows.
 func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	if err := tx.ready(); err != nil {
 		return 0, err
@@ -57,10 +55,9 @@ func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error
 	return n, tx.note(err)
 }
 
-// ExecPlanned is [Tx.Exec] with a plan made for these very arguments. On
-// PostgreSQL a prepared statement may keep a plan from when the table was small
-// or empty; this costs the planning each time instead. On SQLite there is no
-// difference.
+// ExecPlanned is [Tx.Exec] with a plan for these arguments. PostgreSQL may cache the plan of a
+// prepared statement from when the table was small; this plans it each time. On SQLite it is
+// the same as Exec.
 func (tx *Tx) ExecPlanned(ctx context.Context, query string, args ...any) (int64, error) {
 	if tx.engine == postgresEngine {
 		args = append([]any{pgx.QueryExecModeExec}, args...)
@@ -97,14 +94,14 @@ func (tx *Tx) note(err error) error {
 	return err
 }
 
-// ready reports whether another statement may run. SQLite would not mind rows
-// that are still open; PostgreSQL does.
+// ready returns an error unless another statement may run. SQLite would accept it while rows
+// are open; PostgreSQL does not.
 func (tx *Tx) ready() error {
 	if tx.failed != nil {
 		return tx.failed
 	}
 	if tx.rows != nil {
-		if _, err := tx.rows.Columns(); err == nil { // an error means closed
+		if _, err := tx.rows.Columns(); err == nil { // an error means that they are closed
 			return tx.note(errRowsOpen)
 		}
 		tx.rows = nil
@@ -113,8 +110,7 @@ func (tx *Tx) ready() error {
 	return tx.note(tx.conn.usable())
 }
 
-// closeRow closes the last row if nobody has scanned it; scanning is the only
-// way to do so, and harmless a second time.
+// closeRow closes the last row by scanning it, which is harmless a second time.
 func (tx *Tx) closeRow() {
 	if tx.row != nil {
 		tx.row.Scan()
@@ -122,8 +118,8 @@ func (tx *Tx) closeRow() {
 	}
 }
 
-// end closes what the function has left open, so that the connection is free,
-// and returns the failure of a statement, wrapped, if there was one.
+// end closes open rows, so that the connection is free, and returns the error of a failed
+// statement, wrapped.
 func (tx *Tx) end() error {
 	if tx.rows != nil {
 		tx.rows.Close()
@@ -137,7 +133,7 @@ func (tx *Tx) end() error {
 	return nil
 }
 
-// errorRow returns a row whose Scan returns err.
+// errorRow returns a row with a Scan that returns err.
 func errorRow(err error) *sql.Row {
 	pool := sql.OpenDB(noConnection{err})
 	defer pool.Close()
@@ -155,15 +151,15 @@ type beforeCommit struct {
 	fn    func() error
 }
 
-// BeforeCommit has fn run as the last part of the transaction, once the function
-// given to Write has returned nil. An error of fn fails the transaction. Functions
-// run sorted by order, those of one order as registered. So rows that many
-// transactions lock are locked last, for a short time, and in one order.
+// BeforeCommit registers fn to run at the end of the transaction, after the function of Write
+// has returned nil. An error of fn fails the transaction. Functions run sorted by order, then
+// in order of registration. So rows that many transactions lock are locked last, briefly and in
+// one order.
 func (tx *Tx) BeforeCommit(order string, fn func() error) {
 	tx.before = append(tx.before, beforeCommit{order, fn})
 }
 
-// runBefore runs what [Tx.BeforeCommit] registered, and what that registers.
+// runBefore runs the functions of [Tx.BeforeCommit], including functions registered meanwhile.
 func (tx *Tx) runBefore() error {
 	for len(tx.before) > 0 {
 		now := tx.before
@@ -178,12 +174,12 @@ func (tx *Tx) runBefore() error {
 	return nil
 }
 
-// AfterCommit has fn called once the transaction is durable, before Write
-// returns; never when it fails. fn must be quick and must not write.
+// AfterCommit registers fn to run once the transaction is durable, before Write returns; it
+// does not run if the transaction fails. fn must be quick and must not write.
 func (tx *Tx) AfterCommit(fn func()) { tx.after = append(tx.after, fn) }
 
-// Lock waits until no other transaction holds key, and holds it to the end of
-// this one. On SQLite every writer already excludes every other.
+// Lock locks key until the end of the transaction, waiting for other holders. On SQLite it does
+// nothing: writers exclude each other.
 func (tx *Tx) Lock(ctx context.Context, key string) error {
 	if tx.engine == sqliteEngine {
 		return nil
@@ -192,7 +188,7 @@ func (tx *Tx) Lock(ctx context.Context, key string) error {
 	return err
 }
 
-// TryLock is [Tx.Lock] without waiting: it reports whether the lock was free.
+// TryLock is [Tx.Lock] without waiting. It reports whether the lock was free.
 func (tx *Tx) TryLock(ctx context.Context, key string) (bool, error) {
 	if tx.engine == sqliteEngine {
 		return true, nil
@@ -202,7 +198,7 @@ func (tx *Tx) TryLock(ctx context.Context, key string) (bool, error) {
 	return ok, err
 }
 
-// lockID is the number of a lock on the server, where each namespace has its own.
+// lockID returns the advisory lock number of key. Namespaces have different numbers.
 func (tx *Tx) lockID(key string) int64 {
 	h := fnv.New64a()
 	if tx.namespace != "" {
@@ -212,7 +208,7 @@ func (tx *Tx) lockID(key string) int64 {
 	return int64(h.Sum64())
 }
 
-// committed calls what waited for the commit.
+// committed runs the functions of [Tx.AfterCommit].
 func (tx *Tx) committed() {
 	for _, fn := range tx.after {
 		fn()
@@ -222,7 +218,7 @@ func (tx *Tx) committed() {
 // poolTx runs the statements of a transaction of the pool.
 type poolTx struct{ tx *sql.Tx }
 
-func (p poolTx) usable() error { return nil } // database/sql sees to it
+func (p poolTx) usable() error { return nil } // database/sql checks it
 
 func (p poolTx) exec(ctx context.Context, query string, args []any) (int64, error) {
 	res, err := p.tx.ExecContext(ctx, query, args...)
@@ -240,9 +236,8 @@ func (p poolTx) queryRow(ctx context.Context, query string, args []any) *sql.Row
 	return p.tx.QueryRowContext(ctx, query, args...)
 }
 
-// maxAttempts bounds how often PostgreSQL may ask for a transaction again.
-// Deadlocks and serialization failures need an opponent each time, so this
-// many in a row means something else is wrong.
+// maxAttempts bounds the retries of a PostgreSQL transaction. Deadlocks and serialization
+// failures need a concurrent opponent each time, so this many in a row have another cause.
 const maxAttempts = 10
 
 func (d *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {

@@ -22,7 +22,7 @@ func Time(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// IntoTime scans what [Time] stored. NULL becomes the zero time.
+// IntoTime scans a value stored by [Time]. NULL becomes the zero time.
 func IntoTime(t *time.Time) sql.Scanner { return timeScanner{t} }
 
 type timeScanner struct{ t *time.Time }
@@ -47,7 +47,7 @@ func Text(s string) any {
 	return s
 }
 
-// IntoText scans what [Text] stored. NULL becomes the empty string.
+// IntoText scans a value stored by [Text]. NULL becomes the empty string.
 func IntoText(s *string) sql.Scanner { return textScanner{s} }
 
 type textScanner struct{ s *string }
@@ -79,8 +79,8 @@ func (j jsonValue) Value() (driver.Value, error) {
 	return string(b), nil
 }
 
-// IntoJSON scans what [JSON] stored into the value that v points to. NULL
-// leaves it unchanged.
+// IntoJSON scans a value stored by [JSON] into the value that v points to. NULL leaves it
+// unchanged.
 func IntoJSON(v any) sql.Scanner { return jsonScanner{v} }
 
 type jsonScanner struct{ v any }

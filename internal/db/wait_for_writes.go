@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// waitPoll is how often [DB.WaitForWrites] looks again.
+// waitPoll is the interval between checks of [DB.WaitForWrites].
 const waitPoll = 5 * time.Millisecond
 
-// WaitForWrites waits until every transaction is over that had changed or locked a row
-// when it was called. So whoever has committed something that writers must heed
-// knows that from here on all of them do, and that what those did who did not
-// can be read. On SQLite, where one writer follows the other, that is always so.
+// WaitForWrites waits until all transactions have ended that had changed or locked a row at the
+// time of the call. After it, every later writer sees the changes committed before the call,
+// and the changes of every earlier writer are readable. On SQLite, with its single writer, it
+// returns at once.
 func (d *DB) WaitForWrites(ctx context.Context) error {
 	if d.engine == sqliteEngine {
 		return nil
 	}
-	// Numbers are given out in order, to whoever writes: ours is higher than that of
-	// everybody who has one.
+	// Transaction ids are assigned to writers in order: this one exceeds all that are in use.
 	var until int64
 	err := d.QueryRow(ctx, "SELECT pg_current_xact_id()::text::bigint").Scan(&until)
 	for err == nil {

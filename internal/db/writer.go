@@ -14,8 +14,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// maxGroup bounds how many functions share one commit, and so how long the
-// first of them waits for the last.
+// maxGroup bounds the functions that share a commit, and so the time that the first waits for
+// the last.
 const maxGroup = 256
 
 var (
@@ -28,29 +28,29 @@ var (
 type writer struct {
 	pool    *sql.DB
 	conn    *sql.Conn
-	raw     *sqliteConn // what conn wraps; only the goroutine uses either
+	raw     *sqliteConn // the driver connection of conn; only the goroutine uses either
 	files   []openFile
-	lost    bool    // SQLite has rolled the transaction back, by itself or because we said so
-	retries []*call // of groups that were lost, to run alone
+	lost    bool    // SQLite has rolled the transaction back
+	retries []*call // calls of failed groups, to run alone
 	calls   chan *call
-	quit    chan struct{} // closed to stop taking calls
+	quit    chan struct{} // closed to stop accepting calls
 	done    chan struct{} // closed when the goroutine has ended
 	stop    sync.Once
 
-	commits *atomic.Int64 // counted
+	commits *atomic.Int64 // counts commits
 }
 
-// openFile is a file as it was when SQLite opened it.
+// openFile is a file as of its opening by SQLite.
 type openFile struct {
 	path string
 	info os.FileInfo
 }
 
-// call is one function waiting for, or in, a group.
+// call is a function that waits for, or is in, a group.
 type call struct {
 	fn       func(*Tx) error
-	claimed  atomic.Bool // set by whoever decides first: the writer, or a caller that gives up
-	ours     bool        // taken by the writer
+	claimed  atomic.Bool // set by the first to decide: the writer, or a caller that gives up
+	ours     bool        // claimed by the writer
 	tx       *Tx
 	err      error
 	panicked any
@@ -60,8 +60,8 @@ type call struct {
 }
 
 func openWriter(ctx context.Context, path string, commits *atomic.Int64) (*writer, error) {
-	// A page that is changed again and again is copied into the file once a
-	// checkpoint; 64 MB between them cost a sixth less than 16 MB did.
+	// Pages that change repeatedly are copied into the file once per checkpoint; 64 MB between
+	// checkpoints cost a sixth less than 16 MB.
 	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), defaultLimits)
 	if err != nil {
 		return nil, err
@@ -90,9 +90,9 @@ func (w *writer) connect(ctx context.Context, path string) (err error) {
 			w.conn.Close()
 		}
 	}()
-	// database/sql touches the driver's connection only in calls made on
-	// w.conn, all of which are made by the writer's goroutine and none of
-	// which can be cancelled, so that goroutine may use it beside.
+	// database/sql touches the driver's connection only in calls on w.conn. The writer's
+	// goroutine makes all of them and none can be cancelled, so it may also use the connection
+	// directly.
 	err = w.conn.Raw(func(c any) error {
 		w.raw = c.(*sqliteConn)
 		w.raw.driverConn.(sqlite.HookRegisterer).RegisterRollbackHook(func() { w.lost = true })
@@ -101,7 +101,7 @@ func (w *writer) connect(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	// A first look into the file makes SQLite open, or create, its log.
+	// A first read makes SQLite open, or create, its log.
 	if _, err := w.raw.exec("SELECT count(*) FROM sqlite_schema", nil); err != nil {
 		return err
 	}
@@ -115,16 +115,16 @@ func (w *writer) connect(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// close answers what is already waiting, then ends.
+// close runs the waiting calls, then ends the writer.
 func (w *writer) close() error {
 	w.stop.Do(func() { close(w.quit) })
 	<-w.done
 	return errors.Join(w.conn.Close(), w.pool.Close())
 }
 
-// do hands fn to the writer and waits for the outcome. A caller whose context
-// ends before the writer took fn gets the context's error and fn never runs;
-// after that the outcome decides, because it may already be on disk.
+// do hands fn to the writer and waits for the outcome. If ctx ends before the writer claims fn,
+// do returns the context's error and fn never runs; later the outcome decides, because it may
+// be on disk already.
 func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (w *writer) do(ctx context.Context, fn func(*Tx) error) error {
 	return c.err
 }
 
-// claim reports whether c is the taker's to decide.
+// claim reports whether the caller may decide about c.
 func (c *call) claim() bool { return c.claimed.CompareAndSwap(false, true) }
 
 func (w *writer) loop() {
@@ -169,7 +169,7 @@ func (w *writer) loop() {
 	defer func() {
 		if ended {
 			close(w.done)
-		} else { // a function has ended this goroutine
+		} else { // a function ended this goroutine
 			go w.loop()
 		}
 	}()
@@ -184,8 +184,8 @@ func (w *writer) loop() {
 	}
 }
 
-// next returns the calls to run together, waiting for the first; none when the
-// writer shall end, after what was handed over before that.
+// next returns the calls of the next group, waiting for the first. It returns none once the
+// writer is closed and all calls have run.
 func (w *writer) next(group []*call) []*call {
 	if len(w.retries) > 0 {
 		group = append(group, w.retries[0])
@@ -197,10 +197,9 @@ func (w *writer) next(group []*call) []*call {
 		group = append(group, c)
 	case <-w.quit:
 	}
-	// Adds what is waiting already. Those who were just answered are about to
-	// ask again, so they get a turn first, and once more as long as that
-	// brings any. Waiting longer would not pay: the time that a commit takes
-	// is the time for the next group to come together.
+	// Add the waiting calls. Callers just answered are about to call again, so yield to them,
+	// repeatedly while that adds calls. Waiting longer does not pay: the next group gathers
+	// during the commit.
 	group = w.gather(group)
 	for size := 0; size < len(group) && len(group) < maxGroup; {
 		size = len(group)
@@ -222,13 +221,12 @@ func (w *writer) gather(group []*call) []*call {
 	return group
 }
 
-// run commits the group together and answers it. When the transaction as a
-// whole is lost, each function is tried once more alone, so that one which
-// upsets the engine (too big a row for a full disk, say) fails alone.
+// run commits the group and answers its calls. If the whole transaction fails, each function
+// runs once more alone, so that a function that breaks the engine (too large a row for a full
+// disk) fails alone.
 func (w *writer) run(group []*call) {
 	err := w.begin()
-	// Only now, because beginning may have waited for another process, and
-	// callers may have given up meanwhile.
+	// Claim after begin, which may have waited for another process: callers may have given up.
 	live := group[:0]
 	for _, c := range group {
 		if c.ours || c.claim() {
@@ -251,8 +249,8 @@ func (w *writer) run(group []*call) {
 	}
 }
 
-// begin starts a transaction, unless the files are no longer where they were:
-// writing to a removed file succeeds and is gone with the process.
+// begin starts a transaction, unless the files were moved: writes to a removed file succeed and
+// vanish with the process.
 func (w *writer) begin() error {
 	for _, f := range w.files {
 		info, err := os.Stat(f.path)
@@ -267,20 +265,20 @@ func (w *writer) begin() error {
 	return nil
 }
 
-// transaction runs the functions in the transaction that has begun, and ends
-// it. A non-nil error means that nothing of any of them was kept.
+// transaction runs the functions in the open transaction and ends it. A non-nil error means
+// that none of their changes was committed.
 func (w *writer) transaction(group []*call) (err error) {
 	complete := false
 	defer func() {
 		if err != nil || !complete {
-			// Fails when the engine has rolled back by itself, which is as good.
+			// Fails if the engine has rolled back already, which is fine.
 			w.control("ROLLBACK")
 		}
 		if complete {
 			return
 		}
-		// A function has called runtime.Goexit, which runs what is deferred
-		// and ends the goroutine. Its successor takes care of the others.
+		// A function called runtime.Goexit, which ends this goroutine. Its successor runs the
+		// other calls.
 		for _, c := range group {
 			if c.exited {
 				close(c.done)
@@ -311,8 +309,8 @@ func (w *writer) transaction(group []*call) (err error) {
 	return nil
 }
 
-// perform runs one function of a group, in a savepoint unless it is the only
-// one. A non-nil error means that the transaction is lost.
+// perform runs one function of a group, in a savepoint unless it is alone. A non-nil error
+// means that the transaction has failed.
 func (w *writer) perform(c *call, shared bool) error {
 	if shared {
 		if err := w.control("SAVEPOINT f"); err != nil {
@@ -342,7 +340,7 @@ func (w *writer) perform(c *call, shared bool) error {
 	return nil
 }
 
-// run runs the function, keeping a panic for the goroutine that asked.
+// run runs the function and stores a panic for the caller's goroutine.
 func (c *call) run() {
 	c.exited = true
 	defer func() {
@@ -359,14 +357,14 @@ func (c *call) run() {
 	c.exited = false
 }
 
-// control runs one of the statements that steer the transaction.
+// control runs a transaction control statement.
 func (w *writer) control(statement string) error {
 	_, err := w.raw.exec(statement, nil)
 	return err
 }
 
-// usable keeps a function from going on when its transaction is gone: SQLite
-// would commit each further statement on its own.
+// usable stops a function after a rollback: SQLite would commit each further statement on its
+// own.
 func (w *writer) usable() error {
 	if w.lost {
 		return errLost
@@ -374,8 +372,8 @@ func (w *writer) usable() error {
 	return nil
 }
 
-// The writer's statements run without the caller's cancellation: interrupting
-// one would roll back the transaction that others share.
+// The writer ignores the caller's cancellation: interrupting a statement would roll back the
+// transaction that other calls share.
 
 func (w *writer) exec(_ context.Context, query string, args []any) (int64, error) {
 	return w.raw.exec(query, args)

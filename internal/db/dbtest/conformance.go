@@ -18,8 +18,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Run checks that an engine keeps every promise of package db. open returns a
-// database that only its caller uses.
+// Run is the conformance suite of package db. open returns an empty database for the caller's
+// exclusive use.
 func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 	for _, test := range []struct {
 		name string
@@ -49,7 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 		{"cancelled within", testCancelledWithin},
 		{"64 writers", testManyWriters},
 		{"lock", testLock},
-		{"settle", testSettle},
+		{"wait for writes", testWaitForWrites},
 		{"try lock", testTryLock},
 		{"deadlock", testDeadlock},
 		{"serialization", testSerialization},
@@ -367,7 +367,7 @@ func testStoredForms(t *testing.T, s *suite) {
 	}
 }
 
-// A time that forgets db.Time must not end up as some text in a BIGINT.
+// A time without db.Time must not be stored as text in a BIGINT column.
 func testTimeArgument(t *testing.T, s *suite) {
 	if err := s.exec(t.Context(), "INSERT INTO things (id, n) VALUES ('a', $1)", time.Now()); err == nil {
 		t.Error("a time in Exec: got no error")
@@ -720,7 +720,7 @@ func testCancelledBefore(t *testing.T, s *suite) {
 	}
 }
 
-// hold keeps a lock named "held" until release is called.
+// hold holds a lock named "held" until release is called.
 func (s *suite) hold(t *testing.T) (release func()) {
 	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -764,7 +764,7 @@ func testCancelledWaiting(t *testing.T, s *suite) {
 	s.wantIDs(t, "b")
 }
 
-// What the caller hears is what is on disk.
+// The returned error agrees with the state on disk.
 func testCancelledWithin(t *testing.T, s *suite) {
 	ctx, cancel := context.WithCancel(t.Context())
 	called := false
@@ -866,7 +866,7 @@ func testTryLock(t *testing.T, s *suite) {
 		}
 		return free
 	}
-	if s.Postgres() { // On SQLite the holder keeps every other writer from starting.
+	if s.Postgres() { // On SQLite the holder blocks every other writer.
 		release := s.hold(t)
 		if try("held") {
 			t.Error("the lock was free while another transaction held it")
@@ -892,8 +892,8 @@ func testTryLock(t *testing.T, s *suite) {
 	}
 }
 
-// Settle waits for a transaction that has changed something, and for no later one.
-func testSettle(t *testing.T, s *suite) {
+// WaitForWrites waits for a transaction that has written, and for no later one.
+func testWaitForWrites(t *testing.T, s *suite) {
 	ctx := t.Context()
 	if err := s.WaitForWrites(ctx); err != nil {
 		t.Errorf("nobody writes: %v", err)
@@ -1053,7 +1053,7 @@ func testNotify(t *testing.T, s *suite) {
 		if got := []string{next(), next()}; !slices.Equal(got, []string{"one", `"two", 2`}) {
 			t.Errorf("heard %q", got)
 		}
-		// After the connection was lost, it says that something may be missing.
+		// After a lost connection it reports that notifications may be missing.
 		s.mustExec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
 		if got := next(); got != "" {

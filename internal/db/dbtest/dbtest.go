@@ -1,9 +1,9 @@
-// Package dbtest opens databases for tests: SQLite in a temporary folder, or,
-// when KICKSTAND_TEST_DATABASE_URL names a PostgreSQL server, a database of its
-// own there. A migrated database is made once and then copied.
+// Package dbtest opens databases for tests: SQLite in a temporary folder, or a separate
+// database on the PostgreSQL server of KICKSTAND_TEST_DATABASE_URL. It migrates a database once
+// and then copies it.
 //
-// A test that is about SQLite, or in a bubble of package synctest, where no real
-// socket may be used, is skipped on PostgreSQL: it has been run before.
+// With PostgreSQL it skips tests that are about SQLite or run in a bubble of package synctest,
+// which allows no real socket: they run without the variable.
 package dbtest
 
 import (
