@@ -11,20 +11,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// CountInterval is the time over which attempts are counted together.
+// CountInterval is the length of the interval over which attempts are counted.
 const CountInterval = 30 * time.Minute
 
-// Count is how the attempts went that began within [CountInterval] from At.
+// Count is the number of attempts, by result, that began within [CountInterval] from At.
 type Count struct {
 	At        time.Time
 	Delivered int64
-	Retried   int64 // failed, with another to follow
-	Failed    int64 // the delivery failed with it
+	Retried   int64 // failed; another attempt follows
+	Failed    int64 // failed for the last time
 }
 
-// Counts returns how the attempts of an organization's webhooks went, of those in
-// which there were any: by webhook, oldest first, from the count on that since is
-// in. They are kept as long as the attempts.
+// Counts returns the attempt counts of an organization's webhooks, by webhook id, oldest first,
+// starting with the interval that contains since. Intervals without attempts are left out.
+// Counts are retained as long as the attempts.
 func (s *Service) Counts(ctx context.Context, organizationID string, since time.Time) (map[string][]Count, error) {
 	type of struct {
 		webhookID string
@@ -45,14 +45,14 @@ func (s *Service) Counts(ctx context.Context, organizationID string, since time.
 	return counts, nil
 }
 
-// countDelta is what is added to a count of a webhook.
+// countDelta is an increment of a webhook's count.
 type countDelta struct {
 	webhookID string
 	Count
 }
 
-// countDeltas returns what a batch of results, sorted by webhook, adds to the counts,
-// in the order in which rows are locked.
+// countDeltas returns the increments for a batch of results sorted by webhook, in the order in
+// which rows are locked.
 func countDeltas(batch []*result) []countDelta {
 	var out []countDelta
 	for _, r := range batch {
@@ -87,7 +87,7 @@ func (c *Count) add(state DeliveryState) {
 	}
 }
 
-// addCounts has the statement for so many rows.
+// addCounts holds statements by number of rows.
 var addCounts = func() (statements [insertRows + 1]string) {
 	var rows []string
 	for n := 1; n <= insertRows; n++ {
@@ -99,7 +99,7 @@ var addCounts = func() (statements [insertRows + 1]string) {
 	return statements
 }()
 
-// addToCounts adds to the counts.
+// addToCounts applies increments.
 func addToCounts(ctx context.Context, tx *db.Tx, all []countDelta) error {
 	for some := range slices.Chunk(all, insertRows) {
 		args := make([]any, 0, 5*len(some))
@@ -113,7 +113,7 @@ func addToCounts(ctx context.Context, tx *db.Tx, all []countDelta) error {
 	return nil
 }
 
-// purgeCounts deletes those that began before a time, and of deleted webhooks.
+// purgeCounts deletes counts that began before a time, and counts of deleted webhooks.
 func (s *Service) purgeCounts(ctx context.Context, before time.Time) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM attempt_counts WHERE at < $1

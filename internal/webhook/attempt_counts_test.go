@@ -28,7 +28,7 @@ func TestCounts(t *testing.T) {
 		})
 		w := r.create(webhook.New{})
 		r.start()
-		// The clock of the bubble stands at midnight.
+		// The fake clock starts at midnight.
 		start := time.Now()
 		time.Sleep(29*time.Minute + 30*time.Second)
 		r.emit(1) // tried again in the next half hour, and refused
@@ -74,8 +74,8 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// TestChanged: whoever shows a webhook hears of all that changes what is shown,
-// and of nothing that was rolled back.
+// TestChanged: Changed is called for every visible change of a webhook, and not after a
+// rollback.
 func TestChanged(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		var mu sync.Mutex
@@ -103,7 +103,7 @@ func TestChanged(t *testing.T) {
 		heard("events")
 		r.update(w.ID, webhook.Change{Enabled: new(true)})
 		heard("changed")
-		r.start() // from here on what is done and that it is delivered may be told as one
+		r.start() // from here on a change and its delivery may be reported as one
 		time.Sleep(time.Minute)
 		heard("delivered")
 		if _, err := r.hooks.Replay(t.Context(), org, []string{r.deliveries(w.ID)[0].ID}); err != nil {
@@ -129,7 +129,7 @@ func TestChanged(t *testing.T) {
 	})
 }
 
-// TestMadeTwice: what says its own id is made once.
+// TestMadeTwice: a webhook with a client-side id is created once.
 func TestMadeTwice(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
 	n := webhook.New{ID: "01985ec5-8a60-7000-8000-5a7e1c0d2b3f", URL: "https://receiver.example.com", Events: []string{"*"}, Secret: new(webhook.NewSecret())}
@@ -170,7 +170,7 @@ func TestReplayParts(t *testing.T) {
 		}
 	}
 	first := r.deliveries(w.ID)
-	// The newest tell of what the oldest did: they are in the first part and the last.
+	// The newest repeat the oldest: they are in the first part and in the last.
 	if _, err := r.hooks.Replay(t.Context(), org, []string{first[449].ID, first[448].ID}); err != nil {
 		t.Fatal(err)
 	}

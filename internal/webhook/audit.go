@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// What the audit log records of webhooks.
+// Audit actions of webhooks.
 const (
 	AuditCreated  audit.Action = "webhook.created"
 	AuditUpdated  audit.Action = "webhook.updated"
@@ -19,7 +19,7 @@ const (
 	AuditTested   audit.Action = "webhook.tested"
 )
 
-// host is what the audit log shows of a webhook's URL. The rest of one may be a
+// host returns the host of a webhook's URL, for the audit log. The rest of the URL may hold a
 // secret of the receiver.
 func host(raw string) string {
 	u, err := url.Parse(raw)
@@ -35,7 +35,7 @@ func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, organ
 	})
 }
 
-// settings are what somebody chose of a webhook, as the audit log shows them.
+// settings are the settings of a webhook as shown in the audit log.
 type settings struct {
 	URL           string   `json:"-"`
 	Events        string   `json:"events"`
@@ -45,7 +45,7 @@ type settings struct {
 	Ordered       bool     `json:"ordered"`
 }
 
-// with returns what a change makes of the settings.
+// with returns the settings after a change.
 func (o settings) with(c Change) settings {
 	if c.URL != nil {
 		o.URL = *c.URL
@@ -71,7 +71,7 @@ func (o settings) with(c Change) settings {
 	return o
 }
 
-// recordUpdateTx records what a change does to a webhook, if anything.
+// recordUpdateTx records the changed settings of a webhook, if any.
 func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, organizationID, id string, before settings, c Change) error {
 	after := before.with(c)
 	changes, err := audit.Diff(before, after)
@@ -91,8 +91,7 @@ func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, organizationID,
 	return s.recordTx(ctx, tx, AuditUpdated, organizationID, id, after.URL, changes, details)
 }
 
-// OwnerOf returns the organization of a record and its type, empty when there is none
-// of that id.
+// OwnerOf returns the organization and type of a record; both are empty for an unknown id.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
 	err = s.db.QueryRow(ctx, "SELECT organization_id FROM webhooks WHERE id = $1", id).Scan(&organizationID)
 	if errors.Is(err, db.ErrNoRows) {

@@ -15,37 +15,37 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// The audit log is delivered to webhooks that name [event.AuditRecorded]. Each has a
-// cursor per ledger in audit_streams; [Service.RunAudit] reads the committed entries
-// of its organization behind the cursor, in the order of the chain, and writes their
-// deliveries in the transaction that moves the cursor. So every entry becomes one
-// delivery, in order, whatever dies in between, also of ledgers in other databases.
+// Audit entries are delivered to webhooks that subscribe to [event.AuditRecorded] by name. Each
+// such webhook has a cursor per ledger in audit_streams. [Service.RunAudit] reads the committed
+// entries of its organization after the cursor, in chain order, and writes their deliveries in
+// the transaction that advances the cursor. So every entry becomes one delivery, in order,
+// across crashes and also for ledgers in other databases.
 //
-// The cursor of a webhook that is not enabled, or has a long queue, waits: entries stay
-// in the chain, and none is dropped as deliveries are.
+// The cursor of a webhook that is disabled, failed or has a long queue waits: entries stay in
+// the chain and, unlike deliveries, are never dropped.
 //
-// What the stream does leaves no entry. A webhook that fails leaves one, once, and is
-// not enabled from then on; so entries about deliveries of entries end.
+// The stream itself records no audit entries. A webhook that fails records one, once, and then
+// has no further deliveries; so entries about deliveries of entries end.
 
-// auditStream is what [Service.RunAudit] works with.
+// auditStream is the state of [Service.RunAudit].
 type auditStream struct {
 	logs []*audit.Log
 	wake chan struct{} // capacity 1
 }
 
 const (
-	auditPoll  = 10 * time.Second // for entries that other processes recorded
-	auditBatch = 100              // entries a transaction
-	// maxAuditQueue is how many deliveries of a webhook wait before its cursor does.
+	auditPoll  = 10 * time.Second // interval; other processes record entries too
+	auditBatch = 100              // entries per transaction
+	// maxAuditQueue is the number of queued deliveries at which a webhook's cursor waits.
 	maxAuditQueue = 1000
 )
 
-// isEvent reports whether there is an event of a name.
+// isEvent reports whether name is an event.
 func isEvent(name event.Name) bool {
 	return name == event.AuditRecorded || slices.Contains(event.Names[:], name)
 }
 
-// subscribesAudit reports whether a webhook of these events gets the audit log.
+// subscribesAudit reports whether a list of events includes the audit log.
 func subscribesAudit(events []string) bool {
 	return slices.Contains(events, string(event.AuditRecorded))
 }
@@ -54,8 +54,8 @@ func errMayNotAudit() error {
 	return problem.New(problem.Forbidden, "webhooks of %s are for those who may read the audit log", event.AuditRecorded)
 }
 
-// applyAuditChange checks what a change has to do with the audit log, moves the cursors
-// along, and returns the change to make: such webhooks are ordered.
+// applyAuditChange checks the effect of a change on the audit subscription, creates or deletes
+// the cursors, and returns the change to apply: webhooks with audit entries are ordered.
 func (s *Service) applyAuditChange(ctx context.Context, tx *db.Tx, id string, before settings, c Change) (Change, error) {
 	was := matches(before.Events, event.AuditRecorded)
 	is := was
@@ -74,8 +74,8 @@ func (s *Service) applyAuditChange(ctx context.Context, tx *db.Tx, id string, be
 	return c, s.subscribeAudit(ctx, tx, id, was, is)
 }
 
-// subscribeAudit creates or deletes the cursors of a webhook. The first entry that it
-// gets is that of the change itself.
+// subscribeAudit creates or deletes the cursors of a webhook. The first delivered entry is the
+// change itself.
 func (s *Service) subscribeAudit(ctx context.Context, tx *db.Tx, id string, was, is bool) error {
 	switch {
 	case is && !was:
@@ -93,7 +93,7 @@ func (s *Service) subscribeAudit(ctx context.Context, tx *db.Tx, id string, was,
 	return nil
 }
 
-// WakeAudit has [Service.RunAudit] look for new entries soon. It does not wait.
+// WakeAudit makes [Service.RunAudit] read new entries soon. It does not wait.
 func (s *Service) WakeAudit() {
 	select {
 	case s.stream.wake <- struct{}{}:
@@ -101,8 +101,8 @@ func (s *Service) WakeAudit() {
 	}
 }
 
-// RunAudit delivers the audit log to the webhooks that want it, until ctx ends.
-// Several processes may run it on one database.
+// RunAudit delivers audit entries to their subscribers until ctx ends. Several processes may
+// run it on one database.
 func (s *Service) RunAudit(ctx context.Context) {
 	tick := time.NewTicker(auditPoll)
 	defer tick.Stop()
@@ -119,7 +119,7 @@ func (s *Service) RunAudit(ctx context.Context) {
 	}
 }
 
-// cursor is how far the stream of a webhook has come in a ledger.
+// cursor is the position of a webhook's stream in a ledger.
 type cursor struct {
 	webhookID, organizationID, ledger string
 	since                             time.Time
@@ -135,8 +135,7 @@ func scanCursor(row db.Row) (c cursor, err error) {
 	return c, err
 }
 
-// StreamAudit writes the deliveries of all entries that have none yet. A failure of one
-// webhook delays no other.
+// StreamAudit writes the deliveries of all new entries. A failing webhook delays no other.
 func (s *Service) StreamAudit(ctx context.Context) error {
 	cursors, err := db.All(ctx, s.db, scanCursor, selectCursor+" WHERE w.state = 'enabled' ORDER BY a.webhook_id, a.ledger")
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *Service) StreamAudit(ctx context.Context) error {
 	for _, c := range cursors {
 		i := slices.IndexFunc(s.stream.logs, func(l *audit.Log) bool { return l.Ledger() == c.ledger })
 		if i < 0 {
-			continue // of a database that this process does not have
+			continue // in a database that this process does not have
 		}
 		for more := true; more && err == nil; {
 			more, err = s.advance(ctx, s.stream.logs[i], &c)
@@ -158,8 +157,7 @@ func (s *Service) StreamAudit(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// advance delivers the next entries behind a cursor, and reports whether there may be
-// more.
+// advance delivers the next entries after a cursor, and reports whether there may be more.
 func (s *Service) advance(ctx context.Context, l *audit.Log, c *cursor) (more bool, err error) {
 	start := c.sequence
 	if !c.started {
@@ -175,14 +173,14 @@ func (s *Service) advance(ctx context.Context, l *audit.Log, c *cursor) (more bo
 		more = false
 		sub, err := db.One(ctx, tx, scanSubscription, selectSubscription+" WHERE id = $1 FOR UPDATE", c.webhookID)
 		if errors.Is(err, db.ErrNoRows) {
-			return nil // deleted a moment ago
+			return nil // deleted meanwhile
 		}
 		if err != nil {
 			return err
 		}
 		now, err := db.One(ctx, tx, scanCursor, selectCursor+" WHERE a.webhook_id = $1 AND a.ledger = $2", c.webhookID, c.ledger)
 		if errors.Is(err, db.ErrNoRows) || err == nil && (now.started != c.started || now.sequence != c.sequence) {
-			return nil // another process was first
+			return nil // another process advanced it
 		}
 		if err != nil {
 			return err
@@ -221,7 +219,7 @@ func (s *Service) advance(ctx context.Context, l *audit.Log, c *cursor) (more bo
 	return more, err
 }
 
-// auditDelivery writes the event of an entry, whose id it has, and returns its delivery.
+// auditDelivery writes the event of an entry, under the entry's id, and returns its delivery.
 func (s *Service) auditDelivery(ctx context.Context, tx *db.Tx, sub subscription, ledger string, entry *audit.Entry) (newDelivery, error) {
 	record := entry.Record()
 	record.Ledger = ledger

@@ -87,8 +87,8 @@ func cmpText(a, b string) int {
 	return 0
 }
 
-// TestAuditStreamByName: the audit log goes to webhooks that name its event, and never
-// to those of "*", of others, or of another organization.
+// TestAuditStreamByName: audit entries go to webhooks that subscribe by name, never to "*",
+// other subscriptions or other organizations.
 func TestAuditStreamByName(t *testing.T) {
 	a := newAudited(t, newNetwork(t))
 	a.record(a.helpdesk, org, "test.before")
@@ -127,8 +127,8 @@ func TestAuditStreamByName(t *testing.T) {
 	}
 }
 
-// TestAuditStreamNeedsLeave: without leave to read the audit log nobody subscribes to
-// it, or changes where it goes.
+// TestAuditStreamNeedsLeave: subscribing to the audit log, or changing its destination,
+// requires permission to read it.
 func TestAuditStreamNeedsLeave(t *testing.T) {
 	a := newAudited(t, newNetwork(t))
 	_, err := a.hooks.Create(t.Context(), org, webhook.New{URL: "https://a.example.com/", Events: wantsAudit})
@@ -164,9 +164,9 @@ func TestAuditStreamNeedsLeave(t *testing.T) {
 	}
 }
 
-// TestAuditStreamLosesNothing: what is recorded while a webhook is switched off goes
-// out once it is on again, however much it is; several processes deliver each entry
-// once; and what is recorded while nobody subscribes is not sent.
+// TestAuditStreamLosesNothing: entries recorded while a webhook is disabled are sent once it is
+// enabled, however many; several processes deliver each entry once; entries recorded without a
+// subscription are not sent.
 func TestAuditStreamLosesNothing(t *testing.T) {
 	n := newNetwork(t)
 	a := newAudited(t, n)
@@ -195,7 +195,7 @@ func TestAuditStreamLosesNothing(t *testing.T) {
 		})
 	}
 	both.Wait()
-	a.stream() // what all left to each other
+	a.stream() // work that each left to the other
 	if got := a.got(siem.ID)["helpdesk"]; !slices.Equal(got, want) {
 		t.Errorf("got %d entries, want %d: %v", len(got), len(want), got)
 	}
@@ -208,8 +208,8 @@ func TestAuditStreamLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAuditStreamEnds: a receiver that fails makes one entry, and no flood of entries
-// about deliveries of entries.
+// TestAuditStreamEnds: a failing receiver causes one entry, not a flood of entries about
+// deliveries of entries.
 func TestAuditStreamEnds(t *testing.T) {
 	n := newNetwork(t)
 	a := newAudited(t, n)
@@ -233,13 +233,13 @@ func TestAuditStreamEnds(t *testing.T) {
 	if got := a.got(siem.ID); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := len(a.deliveries(bad.ID)); got != 2 { // made before it failed
+	if got := len(a.deliveries(bad.ID)); got != 2 { // created before it failed
 		t.Errorf("%d deliveries of the failed webhook, want 2", got)
 	}
 	good.wait(t, 2)
 }
 
-// TestAuditSample: a test delivery to a webhook of the audit log is a made-up entry.
+// TestAuditSample: a test delivery to a webhook of the audit log is a sample entry.
 func TestAuditSample(t *testing.T) {
 	a := newAudited(t, newNetwork(t))
 	siem := a.create(webhook.New{Events: wantsAudit, MayAudit: true})

@@ -20,12 +20,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// The benchmarks count deliveries. BenchmarkBareClient is what they are
-// measured against: a client that posts a body of the same size to the same
-// receivers, from as many goroutines as may post to each at once, and remembers
-// nothing.
+// The benchmarks count deliveries. BenchmarkBareClient is the reference: a client that posts
+// bodies of the same size to the same receivers, with the same concurrency, and stores nothing.
 
-// benchReceiver answers 200 and closes full when it has been asked n times.
+// benchReceiver answers 200 and closes full after n requests.
 func benchReceiver(b *testing.B, n int64) (url string, full <-chan struct{}) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,9 +91,9 @@ func benchBare(b *testing.B, receivers int) {
 	perSecond(b)
 }
 
-// benchDeliveries emits events for deliveries to so many receivers. With backlog
-// all are written before the clock and the dispatcher start; else they are
-// written while others are delivered. Ordered receivers take one at a time.
+// benchDeliveries emits events for deliveries to the given number of receivers. With backlog
+// all are written before the clock and the dispatcher start, else during the deliveries.
+// Ordered receivers get one at a time.
 func benchDeliveries(b *testing.B, receivers int, backlog, ordered bool) {
 	d := dbtest.New(b)
 	ctx := context.Background()

@@ -8,10 +8,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// bodyCache keeps rendered bodies in memory, so that an event is neither read again
-// right after it was written nor rendered once for each receiver. It holds the
-// newest few thousand in two halves: when the young one is full, the old one is
-// thrown away.
+// bodyCache caches rendered bodies, so that an event is rendered once for all receivers and not
+// read back right after it was written. It holds the newest few thousand in two halves: when
+// the young half is full it replaces the old one.
 type bodyCache struct {
 	mu         sync.Mutex
 	young, old map[bodyKey][]byte
@@ -25,10 +24,10 @@ type bodyKey struct {
 
 const (
 	halfSize = 4 << 20  // bytes
-	maxBody  = 64 << 10 // longer ones are not kept
+	maxBody  = 64 << 10 // longer bodies are not cached
 )
 
-// rendered returns the body that tells of e. It must not be changed.
+// rendered returns the body of e in form f, cached. The caller must not change it.
 func (b *bodyCache) rendered(e *event.Event, f Form) ([]byte, error) {
 	key := bodyKey{e.ID, f}
 	if body := b.get(key); body != nil {
@@ -60,13 +59,12 @@ func (b *bodyCache) put(key bodyKey, body []byte) {
 	b.size += len(body)
 }
 
-// body returns the body of an event's deliveries; [db.ErrNoRows] when the event
-// is no longer stored.
+// body returns the body of an event's deliveries; [db.ErrNoRows] if the event has been purged.
 func (s *Service) body(ctx context.Context, eventID string, f Form) ([]byte, error) {
 	if body := s.bodies.get(bodyKey{eventID, f}); body != nil {
 		return body, nil
 	}
-	// Without the job's cancellation, whose watching costs more than the read.
+	// Without cancellation: watching ctx costs more than the read.
 	e, err := event.Find(context.WithoutCancel(ctx), s.db, eventID)
 	if err != nil {
 		return nil, fmt.Errorf("load event: %w", err)

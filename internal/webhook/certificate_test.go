@@ -15,8 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// A receiver whose certificate is not good for it gets nothing, and the record
-// says what is wrong with it.
+// A receiver with an invalid certificate gets nothing, and the record explains the error.
 func TestBrokenCertificate(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a delivery came through")

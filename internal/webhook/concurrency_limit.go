@@ -6,29 +6,27 @@ import (
 	"sync"
 )
 
-// firstPosts is how many posts to one webhook are under way at once in this
-// process before anything is known of its receiver. Every answer allows one
-// more, every post without an answer half as many: so a good receiver soon gets
-// all the deliveries in hand, and one that hangs holds few connections.
+// firstPosts is the initial concurrency limit of a webhook's posts in this process. Every
+// answer raises the limit by one, every post without an answer halves it: a good receiver soon
+// gets all claimed deliveries at once, and a hanging one holds few connections.
 const firstPosts = 4
 
-// concurrencyLimits bound the posts under way, by webhook, while there are deliveries in
-// hand.
+// concurrencyLimits holds the AIMD limits of webhooks with claimed deliveries.
 type concurrencyLimits struct {
 	mu   sync.Mutex
 	byID map[string]*concurrencyLimit
 }
 
-// concurrencyLimit is guarded by the mutex of its windows.
+// concurrencyLimit is the limit of one webhook, guarded by the mutex of its concurrencyLimits.
 type concurrencyLimit struct {
 	id      string
-	users   int // deliveries in hand
+	users   int // claimed deliveries
 	limit   int
 	posting int
-	waiting []chan struct{} // oldest first; closed when the place is given
+	waiting []chan struct{} // oldest first; closed when a slot is assigned
 }
 
-// open returns a webhook's window, for one delivery, which must close it.
+// open returns the limit of a webhook for one delivery, which must close it.
 func (ws *concurrencyLimits) open(id string) *concurrencyLimit {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -44,8 +42,8 @@ func (ws *concurrencyLimits) open(id string) *concurrencyLimit {
 	return w
 }
 
-// capacity returns how many deliveries to a webhook should be in hand here: as many
-// as are posted and as many again to be next. Of a receiver that hangs, few.
+// capacity returns how many deliveries of a webhook to claim: those being posted and as many
+// again. For a hanging receiver that is few.
 func (ws *concurrencyLimits) capacity(id string) int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -63,10 +61,10 @@ func (ws *concurrencyLimits) close(w *concurrencyLimit) {
 	}
 }
 
-// acquire waits for a place. Its error is the cause of the end of ctx.
+// acquire waits for a slot. Its error is the cause of the end of ctx.
 func (ws *concurrencyLimits) acquire(ctx context.Context, w *concurrencyLimit) error {
 	ws.mu.Lock()
-	if w.posting < w.limit { // then nobody waits
+	if w.posting < w.limit { // so none waits
 		w.posting++
 		ws.mu.Unlock()
 		return nil
@@ -83,13 +81,13 @@ func (ws *concurrencyLimits) acquire(ctx context.Context, w *concurrencyLimit) e
 	defer ws.mu.Unlock()
 	if i := slices.Index(w.waiting, place); i >= 0 {
 		w.waiting = slices.Delete(w.waiting, i, i+1)
-	} else { // given in this moment
+	} else { // assigned meanwhile
 		w.leave()
 	}
 	return context.Cause(ctx)
 }
 
-// release gives a place up after a post that was answered, or was not.
+// release frees a slot after a post, and adapts the limit to its result.
 func (ws *concurrencyLimits) release(w *concurrencyLimit, answered bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -101,7 +99,7 @@ func (ws *concurrencyLimits) release(w *concurrencyLimit, answered bool) {
 	w.leave()
 }
 
-// cancel gives a place up for which there was nothing to post.
+// cancel frees a slot without a post.
 func (ws *concurrencyLimits) cancel(w *concurrencyLimit) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// enterAll has n deliveries open a window and try to enter it, in order; those
-// that do are sent.
+// enterAll opens the limit for n deliveries and acquires slots in order; acquired ones are sent
+// to entered.
 func enterAll(t *testing.T, ws *concurrencyLimits, n int) (w *concurrencyLimit, entered chan int) {
 	t.Helper()
 	entered = make(chan int, n)
@@ -55,7 +55,7 @@ func TestWindowGrowsAndShrinks(t *testing.T) {
 		for range 9 {
 			first = append(first, <-entered)
 		}
-		slices.Sort(first) // two that are let in at once go on in any order
+		slices.Sort(first) // two released together continue in any order
 		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8}; !slices.Equal(first, want) {
 			t.Errorf("entered: got %v, want %v", first, want)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// CreatedBy returns an organization's webhooks that a user created, oldest first.
+// CreatedBy returns the webhooks of an organization created by a user, oldest first.
 func (s *Service) CreatedBy(ctx context.Context, organizationID, userID string) ([]Webhook, error) {
 	list, err := db.All(ctx, s.db, scanWebhook, selectWebhook+" WHERE w.organization_id = $1 AND w.created_by = $2 ORDER BY w.id", organizationID, userID)
 	if err != nil {
@@ -16,8 +16,8 @@ func (s *Service) CreatedBy(ctx context.Context, organizationID, userID string) 
 	return list, nil
 }
 
-// DisableCreatedTx disables an organization's enabled webhooks that a user created.
-// Their events queue, as after [Service.Update].
+// DisableCreatedTx disables the enabled webhooks of an organization created by a user. Their
+// events queue, as after [Service.Update].
 func (s *Service) DisableCreatedTx(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 	ids, err := db.All(ctx, tx, func(row db.Row) (string, error) {
 		var id string

@@ -15,43 +15,42 @@ import (
 )
 
 const (
-	// attemptTimeout bounds an attempt from resolving the name to the last
-	// byte read of the answer.
+	// attemptTimeout bounds an attempt, from DNS lookup to the last byte of the answer.
 	attemptTimeout = 30 * time.Second
 	maxRead        = 64 << 10 // of an answer's body
-	maxKept        = 4 << 10  // of what was read
-	maxError       = 500      // bytes kept of an error
+	maxKept        = 4 << 10  // stored of that
+	maxError       = 500      // bytes stored of an error
 )
 
-// outcome is what an attempt means for its delivery.
+// outcome is the effect of an attempt on its delivery.
 type outcome uint8
 
 const (
 	accepted   outcome = iota // 2xx
-	refused                   // an answer that another attempt would not change
-	unanswered                // no answer, 5xx or 429: worth another attempt
+	refused                   // an answer that a retry would not change
+	unanswered                // no answer, 5xx or 429: retried
 )
 
-// attempt is one post and what came of it.
+// attempt is one HTTP request and its result.
 type attempt struct {
 	outcome    outcome
 	at         time.Time // its start
 	sent       sent
 	latency    time.Duration
-	status     int    // 0 when there was no answer
-	err        string // empty when accepted
+	status     int    // 0 without an answer
+	err        string // empty if accepted
 	response   string // the start of the answer's body
 	retryAfter time.Duration
 }
 
-// deliver runs one job: an attempt to deliver an event to a webhook.
+// deliver runs one job: it attempts to deliver an event to a webhook.
 func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 	err := s.deliverInOrder(ctx, j)
 	switch {
 	case errors.Is(err, errNewBacklog):
 		return s.deliver(ctx, j)
 	case errors.Is(err, errDeleted):
-		return nil // while a change that knew it was being written
+		return nil // deleted while the event was being written
 	case errors.Is(err, errOtherKind):
 		return s.changeKind(ctx, j)
 	case errors.Is(err, errLater):
@@ -67,7 +66,7 @@ var (
 	errLater      = errors.New("it is not the delivery's turn, or the webhook is not enabled")
 )
 
-// deliverInOrder makes an attempt and records it, once it is the job's turn.
+// deliverInOrder attempts a delivery when its turn comes, and records the attempt.
 func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
 	t, err := s.cached(ctx, j.Lane)
 	if err != nil {
@@ -77,7 +76,7 @@ func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
 		return errOtherKind
 	}
 	if t.backlog != "" {
-		if !t.ordered { // an ordered lane sees to it
+		if !t.ordered { // ordered lanes are in order already
 			mine, err := s.awaitTurn(ctx, j, t.backlog)
 			if err != nil {
 				return err
@@ -112,12 +111,12 @@ func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
 	return s.record(ctx, &result{job: j, attempt: a})
 }
 
-// changeKind moves a job that is of the other kind than its webhook's deliveries:
-// it was enqueued or delayed while that changed.
+// changeKind moves a job to the kind of its webhook: the webhook was made ordered or unordered
+// while the job was enqueued or delayed.
 func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 	ctx = context.WithoutCancel(ctx)
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		// What is known of the webhook here may be a second old.
+		// The cached webhook may be a second old.
 		tx.AfterCommit(func() { s.cache.evict(j.Lane) })
 		var ordered bool
 		err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered)
@@ -130,14 +129,14 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 		if err := j.Delay(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
 			return err
 		}
-		_, err = s.queue.MoveLane(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // others of the lane see to the rest
+		_, err = s.queue.MoveLane(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // later jobs move the rest of the lane
 		return err
 	})
 }
 
-// try makes a job's attempt, with the webhook as it is now. An error means that
-// there was none. backlog is the one in which the job has waited for its turn:
-// what the webhook became meanwhile may ask for another turn.
+// try makes a job's attempt with the current webhook. An error means that no request was sent.
+// backlog is the one in which the job waited for its turn: if the webhook has a new one by now,
+// the job waits again.
 func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attempt, error) {
 	t, err := s.cached(ctx, j.Lane)
 	switch {
@@ -160,14 +159,14 @@ func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attemp
 	}
 	a := s.post(ctx, t, header(p.event, j.ID, p.eventID, false), body)
 	if a.status == 0 && ctx.Err() != nil {
-		// Cut off by the end of the process or of the webhook: not the
-		// receiver's fault, and no attempt.
+		// Interrupted by the end of the process or of the webhook: neither the receiver's fault
+		// nor an attempt.
 		return attempt{}, context.Cause(ctx)
 	}
 	return a, nil
 }
 
-// post makes one attempt, with the headers of [header], which it signs.
+// post sends one request with the headers h, which it signs.
 func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, body []byte) attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -181,8 +180,8 @@ func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, bod
 		}
 		a.sent.signatures = sign(h, t.secret, old, t.form, h[headerStandardID][0], now, body)
 	}
-	// Not sent: it tells the transport that it may post again on a new
-	// connection when a kept one turns out to be closed.
+	// The transport does not send an empty value. It permits a second try when a reused
+	// connection turns out to be closed.
 	h["Idempotency-Key"] = []string{}
 	req := &http.Request{
 		Method: http.MethodPost, URL: t.url, Host: t.url.Host, Header: h,
@@ -191,7 +190,7 @@ func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, bod
 		Body:          io.NopCloser(bytes.NewReader(body)),
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
 	}
-	// Not an http.Client: it would follow redirects, and keep cookies.
+	// No http.Client, which would follow redirects and store cookies.
 	res, err := s.transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		a.latency = time.Since(now)
@@ -212,8 +211,7 @@ func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, bod
 	return a
 }
 
-// classify says what an answer means (helpdesk.md part 6, delivery rules 2
-// and 3).
+// classify returns the outcome of a status (helpdesk.md part 6, delivery rules 2 and 3).
 func classify(status int) outcome {
 	switch {
 	case status/100 == 2:
@@ -229,9 +227,8 @@ func status(code int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
-// readStart reads an answer's body, as far as we do, and returns what is kept of
-// it. Once there is a status the body decides nothing, so its errors do not
-// matter.
+// readStart reads the body of an answer up to a limit and returns the part to be stored. The
+// status decides the outcome, so read errors are ignored.
 func readStart(body io.ReadCloser) string {
 	defer body.Close()
 	if body == http.NoBody {
@@ -244,12 +241,12 @@ func readStart(body io.ReadCloser) string {
 	return storableText(kept.String())
 }
 
-// storableText makes text of any bytes storable in both engines.
+// storableText returns b as text that both engines can store.
 func storableText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// describeError says in words why there was no answer.
+// describeError returns the reason for a missing answer, in words.
 func describeError(ctx context.Context, err error) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return "no answer within 30 seconds"

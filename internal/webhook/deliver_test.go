@@ -104,7 +104,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 			case 3: // not where it counts
 				w.Header().Set("Retry-After", "7200")
 				w.WriteHeader(http.StatusInternalServerError)
-			case 4: // longer than we wait for anybody
+			case 4: // longer than attemptTimeout
 				w.Header().Set("Retry-After", "604800")
 				w.WriteHeader(http.StatusTooManyRequests)
 			}
@@ -117,7 +117,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
-// A receiver that hangs delays nobody else, and holds few connections.
+// A hanging receiver delays no other webhook and holds few connections.
 func TestHangingReceiver(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)
@@ -142,7 +142,7 @@ func TestHangingReceiver(t *testing.T) {
 				t.Errorf("receiver %d got %d events, want 100", i, len(posts))
 			}
 			for _, p := range posts {
-				// On this clock only waiting takes time.
+				// On the fake clock only waiting takes time.
 				if late := p.at.Sub(emitted[p.number-1]); late > 0 {
 					t.Errorf("receiver %d got event %d late, by %v", i, p.number, late)
 				}
@@ -173,7 +173,7 @@ func TestDelayCountsFromEndOfAttempt(t *testing.T) {
 	})
 }
 
-// Whatever a receiver does, an attempt ends and has the outcome it should.
+// For any behaviour of a receiver, an attempt ends with the right outcome.
 func TestReceivers(t *testing.T) {
 	answer := func(text string) func(io.Writer) { return func(w io.Writer) { io.WriteString(w, text) } }
 	drip := func(head string) func(io.Writer) {
@@ -523,8 +523,7 @@ func TestChangeElsewhere(t *testing.T) {
 	})
 }
 
-// The order of a queue that is sent holds even when the receiver is slow, some
-// deliveries are refused and others must be tried again.
+// A backlog keeps its order with a slow receiver, refused deliveries and retries.
 func TestOrderOfBacklog(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)
@@ -563,7 +562,7 @@ func TestOrderOfBacklog(t *testing.T) {
 	})
 }
 
-// What is in hand but not under way when a webhook is disabled waits too.
+// Deliveries claimed but not yet posted when a webhook is disabled wait too.
 func TestDisabledWithDeliveriesInHand(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)

@@ -13,18 +13,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// backlogOrder are the deliveries in hand that wait for older ones of their webhook, by
-// webhook.
+// backlogOrder holds, by webhook, the claimed deliveries that wait for older ones.
 type backlogOrder struct {
 	mu   sync.Mutex
 	byID map[string]*orderQueue
 }
 
-// orderQueue is guarded by the mutex of its turns.
+// orderQueue is the queue of one webhook, guarded by the mutex of its backlogOrder.
 type orderQueue struct {
 	waiting []*waiter // oldest first
-	busy    int       // those whose turn has come and that are not recorded yet
-	idle    time.Time // since when nobody has been busy
+	busy    int       // deliveries with a turn, not recorded yet
+	idle    time.Time // since when busy is 0
 }
 
 type waiter struct {
@@ -33,7 +32,7 @@ type waiter struct {
 	wake     chan struct{} // capacity 1
 }
 
-// line returns a webhook's. ts.mu is held.
+// line returns the queue of a webhook. ts.mu is held.
 func (ts *backlogOrder) line(webhookID string) *orderQueue {
 	l := ts.byID[webhookID]
 	if l == nil {
@@ -46,7 +45,7 @@ func (ts *backlogOrder) line(webhookID string) *orderQueue {
 	return l
 }
 
-// evict drops a line in which nobody is. ts.mu is held.
+// evict deletes an empty queue. ts.mu is held.
 func (ts *backlogOrder) evict(webhookID string, l *orderQueue) {
 	if len(l.waiting) == 0 && l.busy == 0 {
 		delete(ts.byID, webhookID)
@@ -63,8 +62,8 @@ func (ts *backlogOrder) enter(webhookID, delivery string) *waiter {
 	return w
 }
 
-// leave ends a wait. busy says that the delivery's turn has come; [backlogOrder.done]
-// must follow.
+// leave ends a wait. busy means that the delivery has its turn; [backlogOrder.done] must
+// follow.
 func (ts *backlogOrder) leave(webhookID string, w *waiter, busy bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -87,7 +86,7 @@ func (ts *backlogOrder) done(webhookID string) {
 	ts.evict(webhookID, l)
 }
 
-// next wakes the oldest that waits.
+// next wakes the oldest waiter.
 func (ts *backlogOrder) next(webhookID string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -99,8 +98,7 @@ func (ts *backlogOrder) next(webhookID string) {
 	}
 }
 
-// state reports whether w is the oldest that waits, and whether it waits in
-// vain.
+// state reports whether w is the oldest waiter, and whether it waits in vain.
 func (ts *backlogOrder) state(webhookID string, w *waiter) (first, vain bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -113,23 +111,23 @@ func (ts *backlogOrder) state(webhookID string, w *waiter) (first, vain bool) {
 }
 
 const (
-	// turnWait is how long a delivery waits for its turn while nobody here has
-	// one, before it makes room for others of its lane: the one it waits for
-	// may be among them.
+	// turnWait is how long a delivery waits while this process handles no delivery of the
+	// backlog. Then it makes room for others of its lane: it may be waiting for one of them.
 	turnWait = 10 * time.Second
-	// turnPoll is how often the oldest looks for what other processes did.
+	// turnPoll is the interval at which the oldest waiter checks for the progress of other
+	// processes.
 	turnPoll = 250 * time.Millisecond
 )
 
-// awaitTurn waits until no older delivery of a webhook's backlog is untried. It
-// reports false when that took too long. The backlog ends with the delivery
-// of that id; one that is of it must say when it is done.
+// awaitTurn waits until no older delivery of a webhook's backlog is untried. It reports false
+// after a timeout. The backlog ends with the delivery of that id; a delivery of the backlog
+// must call done at its end.
 func (s *Service) awaitTurn(ctx context.Context, j *queue.Job, backlog string) (bool, error) {
 	w := s.turns.enter(j.Lane, j.ID)
-	mine, err := s.pollTurn(ctx, w, j, min(j.ID, backlog+"\x01")) // up to backlog, but not itself
+	mine, err := s.pollTurn(ctx, w, j, min(j.ID, backlog+"\x01")) // up to backlog, exclusively
 	s.turns.leave(j.Lane, w, mine && j.ID <= backlog)
 	if !mine || j.ID > backlog {
-		// Those behind need not wait until this one is recorded.
+		// Later deliveries need not wait until this one is recorded.
 		s.turns.next(j.Lane)
 	}
 	return mine, err
@@ -144,7 +142,7 @@ func (s *Service) pollTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 			return false, err
 		}
 		if t.ordered {
-			return false, errOtherKind // in whose lane it has its turn
+			return false, errOtherKind // its turn comes in the other lane
 		}
 		var wait bool
 		err = s.db.QueryRow(context.WithoutCancel(ctx), `SELECT EXISTS (SELECT 1 FROM deliveries
@@ -172,13 +170,12 @@ func (s *Service) pollTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 	}
 }
 
-// pace waits until the next delivery of a webhook's backlog may start. Each
-// takes a place in the webhook's row, so that the rate is one over all
-// processes.
+// pace waits until the drain rate permits the next delivery of a webhook's backlog. Each call
+// reserves a slot in the webhook's row, so that the rate holds over all processes.
 func (s *Service) pace(ctx context.Context, webhookID string) error {
-	t, err := s.cached(ctx, webhookID) // it may have changed during the wait for the turn
+	t, err := s.cached(ctx, webhookID) // may have changed during the wait
 	if errors.Is(err, errDeleted) {
-		return nil // which is found out again in a moment
+		return nil // detected again below
 	}
 	if err != nil || !t.paced {
 		return err
@@ -214,7 +211,7 @@ func (s *Service) pace(ctx context.Context, webhookID string) error {
 	}
 }
 
-// reschedule ends a job's run without an attempt, to come back later.
+// reschedule ends the run of a job without an attempt.
 func (s *Service) reschedule(ctx context.Context, j *queue.Job) error {
 	ctx = context.WithoutCancel(ctx)
 	return s.db.Write(ctx, func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(turnPoll)) })

@@ -14,14 +14,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// uuidAgo is an id as it was made so many minutes ago.
+// uuidAgo returns an id created the given number of minutes ago.
 func uuidAgo(minutes int) string {
 	ms := time.Now().Add(-time.Duration(minutes) * time.Minute).UnixMilli()
 	return fmt.Sprintf("%08x-%04x-7000-8000-%012d", ms>>16, ms&0xffff, minutes)
 }
 
-// An ordered webhook gets one delivery at a time. One that is retried holds back
-// those behind it, one that is refused does not.
+// An ordered webhook gets one delivery at a time. A retry blocks later deliveries, a refusal
+// does not.
 func TestOrdered(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)
@@ -72,9 +72,8 @@ func TestOrdered(t *testing.T) {
 	})
 }
 
-// While a webhook is being made ordered and back again, nothing is lost; what
-// waits goes by the new rule, and what was under way comes to it when it has to
-// be tried again.
+// Switching a webhook to ordered and back loses nothing: waiting deliveries follow the new
+// rule, and deliveries under way follow it from their first retry.
 func TestOrderedSwitch(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, func(c *webhook.Config) { c.RetryTimeScale = 1e-4 })
@@ -168,8 +167,8 @@ func TestOrderedSwitch(t *testing.T) {
 	}
 }
 
-// slowly has a host answer after ten seconds. It returns how many requests have
-// been under way at once since it was last asked.
+// slowly makes a host answer after ten seconds. The function returns the highest number of
+// concurrent requests since its last call.
 func slowly(n *network, host string) (*receiver, func() int) {
 	var mu sync.Mutex
 	under, most := 0, 0
@@ -208,7 +207,7 @@ func TestOrderedWhileInHand(t *testing.T) {
 				r.update(w.ID, webhook.Change{Enabled: new(true)})
 				time.Sleep(time.Second)
 				r.update(w.ID, webhook.Change{Ordered: new(true)})
-				time.Sleep(12 * time.Second) // what was under way has ended
+				time.Sleep(12 * time.Second) // requests under way have ended
 				most()
 				time.Sleep(5 * time.Minute)
 				if got := most(); got != 1 {
@@ -229,8 +228,8 @@ func TestOrderedWhileInHand(t *testing.T) {
 	}
 }
 
-// What was in hand but not posted when a webhook was disabled goes in order, one
-// after the other, when it is enabled again at once.
+// Deliveries claimed but not posted when a webhook is disabled are sent in order, one by one,
+// if it is enabled again at once.
 func TestEnabledWhileInHand(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)
@@ -245,7 +244,7 @@ func TestEnabledWhileInHand(t *testing.T) {
 		r.update(w.ID, webhook.Change{Enabled: new(true)})
 		time.Sleep(11 * time.Second) // the four that were under way have ended
 		most()
-		time.Sleep(160 * time.Second) // the others, without a pause
+		time.Sleep(160 * time.Second) // the rest, without a pause
 		if got := most(); got != 1 {
 			t.Errorf("%d were under way at once, want 1", got)
 		}
@@ -255,8 +254,8 @@ func TestEnabledWhileInHand(t *testing.T) {
 	})
 }
 
-// An attempt whose failure is recorded while its webhook is being made ordered
-// comes into the ordered lane, where it holds back those behind it.
+// If an attempt fails while its webhook becomes ordered, it moves to the ordered
+// lane and blocks later deliveries.
 func TestOrderedWhileRecorded(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
@@ -310,8 +309,8 @@ func TestOrderedSwitchOfMany(t *testing.T) {
 	}
 }
 
-// A webhook that was disabled before there were ordered ones has one lane held.
-// It gets the other when it needs it; else its jobs would be claimed for ever.
+// A webhook disabled before ordered ones existed has one lane held. The other is held when
+// needed; otherwise its jobs would be claimed without end.
 func TestOrderedOfOld(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
 	w := r.create(webhook.New{Disabled: true})
@@ -414,8 +413,8 @@ func TestDrainRate(t *testing.T) {
 	}
 }
 
-// A receiver that is slower than the rate, and takes longer over each delivery
-// than one waits for its turn, gets one right after the other.
+// A receiver slower than the drain rate, and slower per delivery than turnWait, gets deliveries
+// back to back.
 func TestDrainSlowReceiver(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)

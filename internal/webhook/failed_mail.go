@@ -6,8 +6,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// failedMail tells an admin that a webhook was disabled. It names the
-// receiver's host only: the rest of the URL may hold a secret.
+// failedMail returns the mail that notifies an admin of a failed webhook. It shows only the
+// receiver's host: the rest of the URL may hold a secret.
 func failedMail(to mail.Address, id, rawURL, baseURL, reason string) (mail.Message, error) {
 	host := "its receiver"
 	if u, err := url.Parse(rawURL); err == nil && u.Host != "" {

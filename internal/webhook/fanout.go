@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// subscription is what the fan-out needs to know of a webhook.
+// subscription is the part of a webhook that the fan-out needs.
 type subscription struct {
 	id      string
 	enabled bool
@@ -28,8 +28,8 @@ func scanSubscription(row db.Row) (subscription, error) {
 	return s, err
 }
 
-// fanOut writes a delivery and its job for every event and every subscription
-// to it, in the transaction that writes the events.
+// fanOut writes a delivery and its job for every pair of event and subscription, in the
+// transaction that writes the events.
 func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) error {
 	subs, err := db.All(ctx, tx, scanSubscription, selectSubscription+" WHERE organization_id = $1 ORDER BY id", events[0].OrganizationID)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 				continue
 			}
 			all = append(all, newDelivery{sub, e, queue.NewID()})
-			// Most are delivered by this process a moment later.
+			// Most deliveries are sent by this process a moment later.
 			if _, err := s.bodies.rendered(e, sub.form); err != nil {
 				return err
 			}
@@ -55,17 +55,17 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 	return s.enqueue(ctx, tx, all)
 }
 
-// newDelivery is an event to be delivered to a subscription.
+// newDelivery is an event to deliver to a subscription.
 type newDelivery struct {
 	subscription
 	event *event.Event
 	id    string
 }
 
-// insertRows is how many deliveries one statement writes at most.
+// insertRows bounds the deliveries of one statement.
 const insertRows = 16
 
-// insertDeliveries has the statement for so many rows.
+// insertDeliveries holds statements by number of rows.
 var insertDeliveries = func() (statements [insertRows + 1]string) {
 	var rows []string
 	for n := 1; n <= insertRows; n++ {
@@ -107,10 +107,10 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 	return nil
 }
 
-// boundQueue counts a delivery that was just added to a webhook that is not enabled,
-// and drops the oldest when too many wait. The count starts when the webhook is
-// suspended; deliveries that were then under way may end without it, so it is
-// made again before anything is dropped for the first time.
+// boundQueue counts a delivery just added to a webhook that is not enabled, and drops the
+// oldest ones beyond [MaxHeld]. The count starts when the webhook is suspended. Deliveries
+// under way at that time may end without being subtracted, so it counts again before the first
+// drop.
 func (s *Service) boundQueue(ctx context.Context, tx *db.Tx, id string) error {
 	var held int64
 	if err := tx.QueryRow(ctx, "UPDATE webhooks SET held = held + 1 WHERE id = $1 RETURNING held", id).Scan(&held); err != nil {
@@ -128,9 +128,8 @@ func (s *Service) boundQueue(ctx context.Context, tx *db.Tx, id string) error {
 	return err
 }
 
-// payload is what a job says of its delivery. The body is not in it: the row of a
-// job is written three times, and one that outgrows a quarter of a page costs a
-// page each time.
+// payload is the payload of a delivery's job. It excludes the body: the row of a job is written
+// three times, and a row larger than a quarter of a page costs a page each time.
 type payload struct {
 	eventID   string
 	event     string // name

@@ -13,16 +13,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// DeliveryState is the state of a delivery, as stored.
+// DeliveryState is the stored state of a delivery.
 type DeliveryState int64
 
-// The states. Waiting deliveries are those below Delivered.
+// Delivery states. Deliveries below Delivered are waiting.
 const (
-	Untried     DeliveryState = 0 // waits for its first attempt, or its first since the webhook was enabled again
+	Untried     DeliveryState = 0 // waits for its first attempt, or the first since the webhook was enabled again
 	Retrying    DeliveryState = 1 // waits for a further attempt
 	Delivered   DeliveryState = 2
-	Undelivered DeliveryState = 3 // failed: refused, or its schedule is used up
-	Dropped     DeliveryState = 4 // pushed out of a full queue
+	Undelivered DeliveryState = 3 // failed: refused, or the retry schedule is exhausted
+	Dropped     DeliveryState = 4 // dropped from a full queue
 )
 
 func (s DeliveryState) String() string {
@@ -51,7 +51,7 @@ func ParseDeliveryState(name string) (DeliveryState, bool) {
 	return 0, false
 }
 
-// Delivery is one event on its way to one webhook.
+// Delivery is one event for one webhook.
 type Delivery struct {
 	ID        string
 	WebhookID string
@@ -60,22 +60,22 @@ type Delivery struct {
 	State     DeliveryState
 	Test      bool
 	CreatedAt time.Time
-	NextAt    time.Time // when the next attempt is due, while retrying
-	Attempts  int       // made so far
-	Scheduled int       // of those, the attempts of the current retry schedule
-	Last      Attempt   // the newest; zero when Attempts is 0
+	NextAt    time.Time // when the next attempt is due, in state Retrying
+	Attempts  int       // so far
+	Scheduled int       // attempts within the current retry schedule
+	Last      Attempt   // newest attempt; zero without attempts
 }
 
-// Attempt is one post of a delivery.
+// Attempt is one HTTP request of a delivery.
 type Attempt struct {
 	Number   int       // from 1
 	At       time.Time // its start
-	Status   int       // 0 when there was no answer
+	Status   int       // 0 without an answer
 	Latency  time.Duration
-	Error    string // empty when it succeeded
+	Error    string // empty after success
 	Response string // the first 4 KiB of the answer's body
-	// Request is what was sent, where [Service.Delivery] returned the attempt.
-	// It is nil when nothing was, or before requests were kept.
+	// Request is the request as sent, set by [Service.Delivery]. It is nil if none was sent, or
+	// for attempts from before requests were stored.
 	Request *Request
 }
 
@@ -95,8 +95,8 @@ func scanDelivery(row db.Row) (Delivery, error) {
 	return d, err
 }
 
-// Delivery returns one delivery of any of an organization's webhooks, and its
-// attempts, oldest first, with their requests.
+// Delivery returns a delivery of an organization with its attempts, oldest first, and their
+// requests.
 func (s *Service) Delivery(ctx context.Context, organizationID, id string) (d Delivery, attempts []Attempt, err error) {
 	err = s.db.Read(ctx, func(tx *db.Tx) error {
 		d, err = findDelivery(ctx, tx, organizationID, id)
@@ -123,7 +123,7 @@ func findDelivery(ctx context.Context, q db.Querier, organizationID, id string) 
 	return d, nil
 }
 
-// attempts returns those of a delivery, and makes the newest its last.
+// attempts returns the attempts of a delivery, and sets d.Last.
 func (s *Service) attempts(ctx context.Context, q db.Querier, d *Delivery) ([]Attempt, error) {
 	var sents []sent
 	attempts, err := db.All(ctx, q, func(row db.Row) (Attempt, error) {
@@ -153,8 +153,8 @@ func (s *Service) attempts(ctx context.Context, q db.Querier, d *Delivery) ([]At
 	return attempts, err
 }
 
-// Body returns the bytes that the next attempt of a delivery posts: the
-// webhook's form may have changed since the last one.
+// Body returns the body of the next attempt of a delivery: the webhook's payload form may have
+// changed since the last one.
 func (s *Service) Body(ctx context.Context, organizationID, id string) ([]byte, error) {
 	d, err := findDelivery(ctx, s.db, organizationID, id)
 	if err != nil {
@@ -189,11 +189,11 @@ func findEvent(ctx context.Context, q db.Querier, organizationID, id string) (ev
 	return e, nil
 }
 
-// clockSlack is by how much ids, which a process never lets run backwards, may
-// be ahead of the clock.
+// clockSlack bounds how far ids may be ahead of the clock: within a process they never go
+// backwards.
 const clockSlack = time.Minute
 
-// idAt returns a lower bound of the UUIDv7s made from t on.
+// idAt returns a lower bound of UUIDv7s created at or after t.
 func idAt(t time.Time) string {
 	ms := max(t.UnixMilli(), 0)
 	return fmt.Sprintf("%08x-%04x-", ms>>16, ms&0xffff)
@@ -202,13 +202,12 @@ func idAt(t time.Time) string {
 // purgeBatch bounds the rows that one write of [Service.Purge] deletes.
 const purgeBatch = 500
 
-// Purge deletes deliveries whose newest attempt is older than keep (0: none), the
-// history of deleted webhooks, versions of webhooks that no attempt was made
-// with, and secrets that no longer sign. It returns how
-// many deliveries it deleted. It is meant to be called every hour or so.
-func (s *Service) Purge(ctx context.Context, keep time.Duration) (int, error) {
-	before := time.Now().Add(-keep)
-	if keep == 0 {
+// Purge deletes deliveries with a newest attempt older than retention (0: none), the history of
+// deleted webhooks, unused versions of webhooks, and expired secrets. It returns the number of
+// deleted deliveries. Call it about hourly.
+func (s *Service) Purge(ctx context.Context, retention time.Duration) (int, error) {
+	before := time.Now().Add(-retention)
+	if retention == 0 {
 		before = time.Time{}
 	}
 	total := 0
@@ -276,8 +275,8 @@ func (s *Service) purge(ctx context.Context, webhookID string, before time.Time)
 	return len(ids), nil
 }
 
-// purgeVersions deletes the versions of deleted webhooks, and those that were
-// replaced before the oldest delivery that is kept was made.
+// purgeVersions deletes the versions of deleted webhooks, and versions replaced before the
+// creation of the oldest retained delivery.
 func (s *Service) purgeVersions(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, `DELETE FROM webhook_versions WHERE NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.id = webhook_versions.webhook_id)
@@ -304,7 +303,7 @@ func (s *Service) purgeVersions(ctx context.Context) error {
 				}
 				made = time.Unix(id.Time().UnixTime())
 			}
-			// A process may go by a version for a second after it was replaced.
+			// A process may use a cached version for a second after its replacement.
 			if _, err := tx.Exec(ctx, `DELETE FROM webhook_versions WHERE webhook_id = $1 AND version < (
 				SELECT max(later.version) FROM webhook_versions later WHERE later.webhook_id = $1 AND later.created_at < $2)`,
 				o.webhookID, made.Add(-clockSlack).UnixMicro()); err != nil {

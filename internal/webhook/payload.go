@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// Form says how the body of a delivery is written (helpdesk.md part 6).
+// Form is the payload form of a delivery's body (helpdesk.md part 6).
 type Form string
 
 // The two payload forms.
@@ -24,9 +24,8 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 
 func timestamp(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-// render returns the body that tells of e in form f. Members without a value
-// are null. It gives the same bytes for an event that was just emitted and for
-// the same event as it was stored.
+// render returns the body of e in form f. Fields without a value are null. The bytes are the
+// same for a new event and for the stored one.
 func render(f Form, e *event.Event) ([]byte, error) {
 	changes, err := canonical(e.Data.Changes)
 	if err != nil {
@@ -47,7 +46,7 @@ func render(f Form, e *event.Event) ([]byte, error) {
 	return buf.Bytes()[:buf.Len()-1], nil // Encode ends with a newline
 }
 
-// EventData returns what form b has as data of an event, as JSON.
+// EventData returns the data of an event in form b, as JSON.
 func EventData(e *event.Event) ([]byte, error) {
 	changes, err := canonical(e.Data.Changes)
 	if err != nil {
@@ -56,9 +55,8 @@ func EventData(e *event.Event) ([]byte, error) {
 	return json.Marshal(nestedData(e, changes))
 }
 
-// canonical returns changes as they are once stored: their values may be of any
-// Go type before, and their JSON would depend on it. What was or became empty is
-// null, as it is in the records.
+// canonical returns changes as they read back from storage: fresh values may be of any Go type,
+// with different JSON. Empty strings become null, as in the records.
 func canonical(changes map[string]event.Change) (map[string]event.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil
@@ -75,7 +73,7 @@ func canonical(changes map[string]event.Change) (map[string]event.Change, error)
 	return out, err
 }
 
-// emptyToNull returns nil for the empty string, and puts it for those in a record.
+// emptyToNull returns nil for the empty string, and replaces empty strings in a record.
 func emptyToNull(value any) any {
 	switch v := value.(type) {
 	case string:
@@ -90,7 +88,7 @@ func emptyToNull(value any) any {
 	return value
 }
 
-// orNull returns nil, which is written as null, for the empty string.
+// orNull returns nil, marshalled as null, for the empty string.
 func orNull(s string) *string {
 	if s == "" {
 		return nil
@@ -219,8 +217,8 @@ type bodyA struct {
 	Data      map[string]any `json:"data"` // members are written in alphabetical order
 }
 
-// flatData holds no nested records but attachments. Members of a changed
-// record's former state are called previous….
+// flatData returns the data of form a. Its only nested records are attachments. Fields of a
+// changed record's former state are named previous….
 func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 	d := make(map[string]any, 16)
 	if e.Data.Test {
@@ -290,8 +288,7 @@ func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 	return d
 }
 
-// flatten returns the flat name and value of a changed member. People are told
-// by their ids.
+// flatten returns the flat name and value of a changed field. Users are given by id.
 func flatten(field string, value any) (string, any) {
 	record, isRecord := value.(map[string]any)
 	if isRecord {
@@ -303,7 +300,7 @@ func flatten(field string, value any) (string, any) {
 	return camel(field), value
 }
 
-// camel turns first_responded_at into firstRespondedAt.
+// camel converts first_responded_at to firstRespondedAt.
 func camel(s string) string {
 	var b strings.Builder
 	for i, part := range strings.Split(s, "_") {

@@ -92,7 +92,7 @@ func TestPayloads(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				// What was stored tells the same.
+				// The stored event renders the same.
 				text, err := json.Marshal(e)
 				if err != nil {
 					t.Fatal(err)

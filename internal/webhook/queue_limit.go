@@ -9,15 +9,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// trimKind is the kind of the jobs that bring what waits for a webhook, when it
-// is suspended, down to [MaxHeld]; their lanes are webhook ids.
+// trimKind is the kind of jobs that reduce the queue of a suspended webhook to [MaxHeld]; their
+// lanes are webhook ids.
 const trimKind = "webhook-trim"
 
-// trimBatch bounds the deliveries that one write drops.
+// trimBatch bounds the deliveries dropped in one transaction.
 const trimBatch = 500
 
-// trim drops the oldest deliveries of a webhook that is not enabled until no
-// more than [MaxHeld] wait. In steps, because a million may.
+// trim drops the oldest deliveries of a webhook that is not enabled until at most [MaxHeld]
+// wait. It works in steps, because there may be a million.
 func (s *Service) trim(ctx context.Context, j *queue.Job) error {
 	for {
 		var waiting int64
@@ -61,8 +61,8 @@ func (s *Service) dropOldest(ctx context.Context, id string, n int64) (dropped i
 	return dropped, err
 }
 
-// drop drops the n oldest deliveries that wait for a webhook with a full queue,
-// or as many as there are, and returns how many those were.
+// drop drops the n oldest waiting deliveries of a webhook, or all if fewer, and returns their
+// number.
 func (s *Service) drop(ctx context.Context, tx *db.Tx, id string, n int64) (int64, error) {
 	oldest, err := db.All(ctx, tx, scanText, `SELECT id FROM (
 			SELECT id FROM (SELECT id FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0 ORDER BY id LIMIT $2) AS untried

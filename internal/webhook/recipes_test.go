@@ -24,19 +24,19 @@ import (
 	"time"
 )
 
-// recipes is where the public recipes are: a page for each language, whose
-// fenced blocks are the files that run here.
+// recipes is the folder of the public recipes: a page per language, with the tested files as
+// fenced blocks.
 const recipes = "../../docs/webhooks"
 
 // recipe is how a language's page is run.
 type recipe struct {
 	page   string
-	tools  []string // what must be installed
+	tools  []string // required executables
 	blocks []string // the files that the page holds
 	driver string   // of testdata/recipes, reads vectors and prints verdicts
-	build  []string // if the language asks for it
+	build  []string // if the language needs it
 	run    []string // the driver
-	serve  []string // the receiver; $PORT stands for its port
+	serve  []string // the receiver; $PORT is its port
 }
 
 // languages returns the recipe of every page.
@@ -66,7 +66,7 @@ func languages() []recipe {
 	}
 }
 
-// The code on the pages says yes to what sign makes, and no to everything else.
+// The code on the pages accepts signatures of sign and nothing else.
 func TestRecipes(t *testing.T) {
 	var tested []string
 	for _, r := range languages() {
@@ -469,7 +469,7 @@ func (r recipe) receive(t *testing.T, dir string) {
 	}
 }
 
-// refuseToStart asks that a receiver whose secret is not set accepts nothing.
+// refuseToStart checks that a receiver without a secret accepts nothing.
 func (r recipe) refuseToStart(t *testing.T, dir string) {
 	p := r.start(t, dir, "")
 	if p == nil {

@@ -14,31 +14,30 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// result is an attempt to be recorded.
+// result is an attempt to record.
 type result struct {
 	job     *queue.Job
 	attempt attempt
 
-	state DeliveryState // that the delivery is in now; Untried when it is gone
+	state DeliveryState // new state of the delivery; Untried if it is deleted
 	err   error
-	done  chan struct{} // closed once recorded or failed
-	lead  chan struct{} // closed to make the waiting goroutine write the next batch
+	done  chan struct{} // closed once written or failed
+	lead  chan struct{} // closed to make this goroutine write the next batch
 }
 
-// recorder gathers the results of attempts that end while others are being
-// written, so that a busy dispatcher records many with one write.
+// recorder batches the results of attempts that end during a write, so that a busy dispatcher
+// records many in one transaction.
 type recorder struct {
 	mu      sync.Mutex
 	writing bool
 	waiting []*result
 }
 
-// maxBatch bounds the results of one write, and so how long it holds up others.
+// maxBatch bounds the results of one transaction, and so its duration.
 const maxBatch = 128
 
-// record writes down an attempt, the state of its delivery and the end or delay
-// of its job, all or nothing. It does not end with ctx: what was sent must not
-// be forgotten.
+// record writes an attempt, the new state of its delivery and the end or delay of its job, in
+// one transaction. It ignores the end of ctx: a sent request must be recorded.
 func (s *Service) record(ctx context.Context, r *result) error {
 	r.done, r.lead = make(chan struct{}), make(chan struct{})
 	rec := &s.recorder
@@ -71,12 +70,12 @@ func (s *Service) record(ctx context.Context, r *result) error {
 	for _, r := range batch {
 		close(r.done)
 	}
-	// The oldest waiting leads, so its own result is always in its batch.
+	// The oldest waiting result leads, so it is in its own batch.
 	return r.err
 }
 
-// writeBatch records a batch in one transaction; when that fails, each result in
-// one of its own, so that one which cannot be recorded fails alone.
+// writeBatch records a batch in one transaction. If that fails, it records each result in a
+// separate one, so that only the faulty result fails.
 func (s *Service) writeBatch(ctx context.Context, batch []*result) {
 	slices.SortFunc(batch, func(a, b *result) int {
 		return cmp.Or(cmp.Compare(a.job.Lane, b.job.Lane), cmp.Compare(a.job.ID, b.job.ID))
@@ -99,8 +98,8 @@ func (s *Service) writeBatch(ctx context.Context, batch []*result) {
 	}
 }
 
-// recordResults records results that are sorted by webhook: the order in which rows
-// are locked must be the same everywhere.
+// recordResults records results sorted by webhook: rows are locked in the same order
+// everywhere.
 func (s *Service) recordResults(ctx context.Context, tx *db.Tx, batch []*result) error {
 	var newest *result // of one webhook
 	for i, r := range batch {
@@ -121,8 +120,8 @@ func (s *Service) recordResults(ctx context.Context, tx *db.Tx, batch []*result)
 	return addToCounts(ctx, tx, countDeltas(batch))
 }
 
-// noteNewest keeps what a webhook's record says of its newest attempt. It
-// reports whether there still is such a webhook.
+// noteNewest updates the newest attempt in a webhook's row. It reports whether the webhook
+// exists.
 func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attempt) (bool, error) {
 	var organizationID string
 	err := tx.QueryRow(ctx, "UPDATE webhooks SET last_delivery_at = $2, last_error = $3 WHERE id = $1 RETURNING organization_id",
@@ -137,8 +136,8 @@ func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attem
 	return true, nil
 }
 
-// recordResult records one result. [queue.ErrLeaseLost] means that the delivery is no
-// longer ours and nothing was written.
+// recordResult records one result. [queue.ErrLeaseLost] means that another process owns the
+// delivery and nothing was written.
 func (s *Service) recordResult(ctx context.Context, tx *db.Tx, r *result) error {
 	j, a := r.job, &r.attempt
 	r.state = Untried
@@ -156,8 +155,8 @@ func (s *Service) recordResult(ctx context.Context, tx *db.Tx, r *result) error 
 	var attempts int // of the current schedule
 	var schedule Schedule
 	var ordered bool
-	// The lock keeps the webhook from being made ordered beside this: what is
-	// not waiting yet would not be moved.
+	// The lock prevents a concurrent change to ordered delivery, which would not move this job:
+	// it is not waiting yet.
 	err := tx.QueryRow(ctx, `SELECT d.attempts - d.schedule_start, w.retry_schedule, w.ordered FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
 		WHERE d.webhook_id = $1 AND d.id = $2 FOR UPDATE OF w`, j.Lane, j.ID).Scan(&attempts, &schedule, &ordered)
 	if errors.Is(err, db.ErrNoRows) {
@@ -190,8 +189,8 @@ func (s *Service) recordResult(ctx context.Context, tx *db.Tx, r *result) error 
 	return s.fail(ctx, tx, j.Lane, a.err)
 }
 
-// storeAttempt writes an attempt into its delivery; the attempt that stood there before
-// moves to the table of old ones.
+// storeAttempt writes an attempt into its delivery; the previous attempt moves to the table of
+// old ones.
 func (s *Service) storeAttempt(ctx context.Context, tx *db.Tx, r *result, state DeliveryState, next time.Time) error {
 	j, a := r.job, &r.attempt
 	r.state = state
@@ -210,7 +209,7 @@ func (s *Service) storeAttempt(ctx context.Context, tx *db.Tx, r *result, state 
 	return err
 }
 
-// orNil is the stored form of a number that may be missing: NULL for 0.
+// orNil returns the stored form of an optional number: NULL for 0.
 func orNil[T int | int64](n T) any {
 	if n == 0 {
 		return nil
@@ -218,7 +217,7 @@ func orNil[T int | int64](n T) any {
 	return int64(n)
 }
 
-// orNilBytes is the stored form of bytes that may be missing.
+// orNilBytes returns the stored form of optional bytes.
 func orNilBytes(b []byte) any {
 	if len(b) == 0 {
 		return nil

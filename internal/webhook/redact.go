@@ -7,10 +7,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// RedactEvents takes what was made of some events out of their deliveries, in the caller's
-// transaction, which changes the events: what receivers answered, which may repeat
-// what they were sent. What still waits is written from its event, as that is by
-// now. Another process may send what it has in memory for some minutes yet.
+// RedactEvents removes data derived from events out of their deliveries, in the caller's
+// transaction, which redacts the events: the stored answers of receivers, which may repeat the
+// sent data. Waiting deliveries are rendered from the redacted event. Other processes may send
+// cached bodies for some minutes more.
 func (s *Service) RedactEvents(ctx context.Context, tx *db.Tx, eventIDs []string) error {
 	for _, change := range []string{
 		`UPDATE delivery_attempts SET response = NULL
@@ -25,7 +25,7 @@ func (s *Service) RedactEvents(ctx context.Context, tx *db.Tx, eventIDs []string
 	return nil
 }
 
-// clear forgets all.
+// clear empties the cache.
 func (b *bodyCache) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

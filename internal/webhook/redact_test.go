@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// TestForget: what receivers answered to some events goes, and what is kept in
-// memory of all; the rest of a delivery stays.
+// TestForget: RedactEvents removes stored answers and cached bodies; the rest of a delivery
+// stays.
 func TestForget(t *testing.T) {
 	d := dbtest.New(t)
 	s := Open(Config{DB: d, Queue: queue.Open(d, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()), Admins: nobody{}, Mailer: nobody{}})

@@ -15,22 +15,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// A replay is a new delivery, with an id of its own, of an event that keeps its
-// id. It is delivered like any other: in its turn, with the webhook as it is.
+// A replay is a new delivery, with a new id, of an existing event. It is delivered like any
+// other: in order, with the webhook's current settings.
 
-// MaxReplay is how many deliveries one [Service.Replay] takes.
+// MaxReplay bounds the deliveries of one [Service.Replay].
 const MaxReplay = 1000
 
-// replayItem is an event to be delivered to a webhook once more.
+// replayItem is an event to deliver to a webhook again.
 type replayItem struct {
-	webhookID string // empty: to all that subscribe to it
+	webhookID string // empty: all subscribed webhooks
 	event     event.Event
 }
 
-// Replay sends the events of deliveries to their webhooks again, which may be
-// any of the organization's: all of them or, with an error, none. It returns
-// the ids of the new deliveries in the order of those given; they go out in the
-// order in which the old ones were made.
+// Replay sends the events of deliveries, of any of the organization's webhooks, to the same
+// webhooks again: all of them or, with an error, none. It returns the ids of the new deliveries
+// in the order of the given ids. They are sent in the order of the original deliveries.
 func (s *Service) Replay(ctx context.Context, organizationID string, ids []string) (made []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		made, err = s.ReplayIn(ctx, tx, organizationID, ids)
@@ -44,8 +43,8 @@ func (s *Service) ReplayIn(ctx context.Context, tx *db.Tx, organizationID string
 	return s.ReplayOfIn(ctx, tx, organizationID, "", ids)
 }
 
-// ReplayOfIn is [Service.ReplayIn] for deliveries of one webhook; those of others
-// are NotFound.
+// ReplayOfIn is [Service.ReplayIn] for deliveries of one webhook; ids of other webhooks are
+// NotFound.
 func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, webhookID string, ids []string) ([]string, error) {
 	var v problem.Validation
 	if len(ids) == 0 || len(ids) > MaxReplay {
@@ -57,7 +56,7 @@ func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, web
 	if err != nil {
 		return nil, fmt.Errorf("find deliveries: %w", err)
 	}
-	at := make(map[string]int, len(ids)) // by id, in list
+	at := make(map[string]int, len(ids)) // index in list by id
 	for i, d := range list {
 		at[d.ID] = i
 	}
@@ -97,9 +96,8 @@ func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, web
 	return out, nil
 }
 
-// ReplayEvent sends an event again: to one webhook, whether or not it subscribes
-// to it, or with an empty webhookID to all that do. It returns the ids of the
-// new deliveries.
+// ReplayEvent sends an event again: to one webhook, subscribed or not, or with an empty
+// webhookID to all subscribed ones. It returns the ids of the new deliveries.
 func (s *Service) ReplayEvent(ctx context.Context, organizationID, eventID, webhookID string) (ids []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		ids, err = s.ReplayEventIn(ctx, tx, organizationID, eventID, webhookID)
@@ -126,7 +124,7 @@ func (s *Service) ReplayEventIn(ctx context.Context, tx *db.Tx, organizationID, 
 	return ids, nil
 }
 
-// replay writes deliveries and returns their ids.
+// replay creates deliveries and returns their ids.
 func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, repeats []replayItem) ([]string, error) {
 	subs, err := db.All(ctx, tx, scanSubscription, selectSubscription+" WHERE organization_id = $1 ORDER BY id", organizationID)
 	if err != nil {
@@ -154,17 +152,17 @@ func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, 
 	return ids, s.enqueue(ctx, tx, all)
 }
 
-// Range says which deliveries of a webhook [Service.ReplayRange] sends again.
+// Range selects the deliveries of a webhook for [Service.ReplayRange].
 type Range struct {
 	WebhookID string
-	From, To  time.Time       // made from From on, and before To
-	States    []DeliveryState // only those in these, from Delivered on; empty: in all of these
-	Event     event.Name      // only of this event; empty: of all
-	DryRun    bool            // only count what would be sent
+	From, To  time.Time       // creation time from From, before To
+	States    []DeliveryState // only these states, from Delivered on; empty: all
+	Event     event.Name      // only this event; empty: all
+	DryRun    bool            // only count
 }
 
-// FailedOnly returns the states for a [Range] of those that failed or were dropped, or,
-// with false, of all.
+// FailedOnly returns the states of failed and dropped deliveries for a [Range], or nil for all
+// if only is false.
 func FailedOnly(only bool) []DeliveryState {
 	if only {
 		return []DeliveryState{Undelivered, Dropped}
@@ -172,7 +170,7 @@ func FailedOnly(only bool) []DeliveryState {
 	return nil
 }
 
-// has reports whether deliveries in a state are of the range.
+// has reports whether the range includes a state.
 func (r *Range) has(state DeliveryState) bool {
 	return state >= Delivered && (len(r.States) == 0 || slices.Contains(r.States, state))
 }
@@ -188,13 +186,12 @@ func (r *Range) states() []int64 {
 	return list
 }
 
-// replayPage is how many deliveries [Service.ReplayRange] looks at in one step.
+// replayPage bounds the deliveries read by [Service.ReplayRange] in one step.
 const replayPage = 200
 
-// ReplayRange sends again what a webhook's deliveries in a range were about,
-// each event once, oldest first; tests apart, and those that still wait to be sent
-// at all. It returns how many it sent, or would have sent. A range that is cut short by an error was
-// sent in part.
+// ReplayRange sends the events of a webhook's deliveries in a range again, each event once,
+// oldest first; it skips test deliveries and waiting ones. It returns the number of sent
+// events, or with DryRun of events to send. After an error, part of the range has been sent.
 func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Range) (int, error) {
 	if err := s.checkRange(ctx, organizationID, r); err != nil {
 		return 0, err
@@ -212,16 +209,16 @@ func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Rang
 	}
 }
 
-// Part is what one [Service.ReplayPart] did.
+// Part is the result of one [Service.ReplayPart].
 type Part struct {
 	Replayed int
-	Next     string    // where the next part begins; empty when that was all
-	At       time.Time // everything before is done
+	Next     string    // start of the next part; empty after the last
+	At       time.Time // creation time up to which the range is done
 }
 
-// ReplayPart is [Service.ReplayRange] for who wants to tell how far it is: it looks
-// at the next few hundred deliveries only. The first part begins at "", each other
-// at the Next of the one before it.
+// ReplayPart is one step of [Service.ReplayRange], for callers that show progress: it reads the
+// next few hundred deliveries. The first part starts at "", each later one at Next of the part
+// before.
 func (s *Service) ReplayPart(ctx context.Context, organizationID string, r Range, next string) (Part, error) {
 	if err := s.checkRange(ctx, organizationID, r); err != nil {
 		return Part{}, err
@@ -251,8 +248,8 @@ func (s *Service) checkRange(ctx context.Context, organizationID string, r Range
 	return err
 }
 
-// replayPart goes on at next: after which delivery, and which is the last. What is
-// replayed makes deliveries too; they come after the last.
+// replayPart continues at next, which names the delivery to start after and the last one of the
+// range. Replays create deliveries too; they come after the last.
 func (s *Service) replayPart(ctx context.Context, organizationID string, r Range, next string) (Part, error) {
 	start := idAt(r.From.Add(-clockSlack))
 	after, end, ok := strings.Cut(next, "/")
@@ -304,8 +301,8 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 	return part, nil
 }
 
-// replayed returns which of the events that candidates are about parts before this
-// one have sent: those that have an earlier delivery of the range.
+// replayed returns the events of candidates that earlier parts have sent: events with an
+// earlier delivery in the range.
 func (s *Service) replayed(ctx context.Context, r Range, start, after string, wanted []candidate) (map[string]bool, error) {
 	sent := make(map[string]bool)
 	if after == start || len(wanted) == 0 {
@@ -326,8 +323,7 @@ func (s *Service) replayed(ctx context.Context, r Range, start, after string, wa
 	})
 }
 
-// rangePage returns the next deliveries of a range after an id, and up to the
-// one called end, oldest first.
+// rangePage returns the next deliveries of a range after an id, up to the id end, oldest first.
 func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]candidate, error) {
 	query := sqlRange("TRUE")
 	if !r.has(Delivered) {
@@ -341,7 +337,7 @@ func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]
 	return page, err
 }
 
-// sqlLostRange is a range of those that failed or were dropped.
+// sqlLostRange selects failed and dropped deliveries of a range.
 var sqlLostRange = "SELECT * FROM (" + sqlRange(condition(Undelivered)) + ") AS failed UNION ALL SELECT * FROM (" +
 	sqlRange(condition(Dropped)) + ") AS dropped ORDER BY id LIMIT $5"
 

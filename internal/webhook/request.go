@@ -17,23 +17,21 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Request is what an attempt posted, to the byte; or would have, when there was
-// no connection.
+// Request is the HTTP request of an attempt, byte for byte, or the one prepared if there was no
+// connection.
 type Request struct {
 	Method string
 	URL    string
-	Header http.Header // all that was sent, Host and Content-Length included
-	// Body is nil when it is not known any more: the event is no longer
-	// stored, or is written otherwise since an upgrade.
+	Header http.Header // all headers, with Host and Content-Length
+	// Body is nil if it is unknown: the event was purged, or an upgrade renders it differently.
 	Body []byte
 }
 
-// Bytes returns the request as it stands on an HTTP/1.1 connection; without a
-// body when that is not known any more.
+// Bytes returns the request in HTTP/1.1 wire format, without the body if that is unknown.
 func (r *Request) Bytes() ([]byte, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
-		return nil, errors.New("the URL of the request cannot be read") // err quotes it, and it may hold a secret
+		return nil, errors.New("the URL of the request cannot be read") // err quotes the URL, which may hold a secret
 	}
 	length, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64)
 	if err != nil {
@@ -51,22 +49,22 @@ func (r *Request) Bytes() ([]byte, error) {
 	return buf.Bytes()[:buf.Len()-len(body)+len(r.Body)], nil
 }
 
-// sent is what is kept of a request beside what the delivery, the event and the
-// webhook's version tell of it.
+// sent is the stored part of a request. The rest follows from the delivery, the event and the
+// webhook's version.
 type sent struct {
-	version    int64 // of the webhook; 0 when nothing was sent, or before requests were kept
-	sum        int64 // of the body
+	version    int64 // of the webhook; 0 if nothing was sent, or from before requests were stored
+	sum        int64 // checksum of the body
 	signatures []byte
 }
 
-// version is a webhook as far as it shapes requests.
+// version holds the settings of a webhook that shape requests.
 type version struct {
 	url  string
 	form Form
 }
 
-// header returns the headers of a delivery's attempt, but for the signatures.
-// Host and Content-Length are the transport's.
+// header returns the headers of an attempt without signatures. The transport adds Host and
+// Content-Length.
 func header(name, deliveryID, eventID string, test bool) http.Header {
 	h := http.Header{
 		"Content-Type":   {"application/json"},
@@ -74,7 +72,7 @@ func header(name, deliveryID, eventID string, test bool) http.Header {
 		headerEvent:      {name},
 		headerDelivery:   {deliveryID},
 		headerStandardID: {eventID},
-		// What is kept of an answer is for people to read.
+		// The answer is stored for people to read.
 		"Accept-Encoding": {"identity"},
 	}
 	if test {
@@ -85,14 +83,14 @@ func header(name, deliveryID, eventID string, test bool) http.Header {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// bodySum tells whether a body that was written again is the one that was sent.
+// bodySum returns a checksum, to verify that a body rendered again equals the sent one.
 func bodySum(body []byte) int64 {
 	return int64(len(body))<<32 | int64(crc32.Checksum(body, castagnoli))
 }
 
 func sumLength(sum int64) int64 { return sum >> 32 }
 
-// wireHost is what the transport writes for the host of a URL.
+// wireHost returns the Host header that the transport sends for a URL.
 func wireHost(u *url.URL) string {
 	host, err := httpguts.PunycodeHostPort(u.Host)
 	if err != nil {
@@ -101,8 +99,8 @@ func wireHost(u *url.URL) string {
 	return host
 }
 
-// rebuild fills in the requests of a delivery's attempts, of which sents tells
-// the rest. stored is the body that was kept, of a test delivery.
+// rebuild fills in the requests of a delivery's attempts from sents. stored is the stored body
+// of a test delivery.
 func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attempts []Attempt, sents []sent, stored []byte) error {
 	versions := make(map[int64]version)
 	rows, err := db.All(ctx, q, func(row db.Row) (number int64, err error) {
@@ -139,7 +137,7 @@ func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attemp
 		}
 		u, err := url.Parse(v.url)
 		if err != nil {
-			continue // it was never used
+			continue // a version without attempts
 		}
 		body := stored
 		if body == nil {

@@ -19,15 +19,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// wire keeps requests as they came over the connection.
+// wire stores requests as received on the connection.
 type wire struct {
 	mu       sync.Mutex
 	raw      [][]byte
 	requests []*http.Request
 }
 
-// record has a host answer with what answer returns for the n-th request, from
-// 1 on.
+// record makes a host answer with the result of answer for the n-th request, from 1.
 func (n *network) record(host string, answer func(n int) int) *wire {
 	l := n.listen(host)
 	n.t.Cleanup(func() { l.Close() })
@@ -66,13 +65,13 @@ func (w *wire) serve(conn net.Conn, answer func(n int) int) {
 	}
 }
 
-// Whatever has changed since, the request of every attempt is told as it was.
+// The request of every attempt is reconstructed as sent, after any later changes.
 func TestRequests(t *testing.T) {
 	n := newNetwork(t)
 	var r *rig
 	var id string
 	done := make(chan struct{})
-	// What happens while the n-th request is being answered, and the answer.
+	// Changes during the n-th request, and its answer.
 	steps := []func() int{
 		func() int { // B, signed; then with two secrets
 			r.update(id, webhook.Change{Secret: new("the secret two...")})
@@ -166,7 +165,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// What cannot be told any more is not made up.
+// Requests that cannot be reconstructed are left out.
 func TestRequestsThatAreGone(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
@@ -208,7 +207,7 @@ func TestRequestsThatAreGone(t *testing.T) {
 	}
 }
 
-// Versions of webhooks last as long as attempts that were made with them.
+// Versions of webhooks are retained as long as attempts made with them.
 func TestPurgeVersions(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
 	w := r.create(webhook.New{})
@@ -238,8 +237,7 @@ func TestPurgeVersions(t *testing.T) {
 	}
 	const hour = 3_600_000_000
 	age("UPDATE webhook_versions SET created_at = created_at - $1 * (10 - version)", int64(hour))
-	// The third was replaced six hours ago: a delivery from before that may
-	// have been made with it.
+	// The third was replaced six hours ago: a retained delivery may have used it.
 	age(`INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES ($1, $2, 'e', 'ticket.created', 2, 0)`,
 		w.ID, uuidAgo(6*60+30))
 	versions(4)
@@ -251,7 +249,7 @@ func TestPurgeVersions(t *testing.T) {
 	versions(1)
 }
 
-// A host with letters that are not ASCII is told as it was sent.
+// A host with non-ASCII letters is shown as sent.
 func TestRequestToInternationalHost(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)

@@ -8,11 +8,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// requeueUndelivered makes every undelivered delivery of a webhook untried, with a new retry
-// schedule: those that wait for a retry, and those that ran out of attempts since
-// the webhook was last enabled. An event that a replay delivered meanwhile is not
-// sent again. Refused deliveries (4xx) stay as they are. The webhook's row is
-// locked by the caller.
+// requeueUndelivered resets the undelivered deliveries of a webhook to untried, with a new
+// retry schedule: deliveries that wait for a retry, and deliveries that exhausted their
+// schedule since the webhook was last enabled. Events delivered by a replay meanwhile are not
+// sent again. Refused deliveries (4xx) keep their state. The caller holds the lock of the
+// webhook's row.
 func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) error {
 	if _, err := tx.Exec(ctx, `UPDATE deliveries SET state = 0, next_at = NULL, schedule_start = attempts
 		WHERE webhook_id = $1 AND state < 2 AND state = 1`, id); err != nil {
@@ -43,12 +43,12 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 	return err
 }
 
-// exhausted is the condition of the deliveries d of webhook $1 that ran out of
-// attempts since it was last enabled, and whose events it has not got otherwise.
+// exhausted is the condition of deliveries d of webhook $1 that exhausted their schedule since
+// it was last enabled, unless a replay delivered the event.
 const exhausted = `d.webhook_id = $1 AND d.exhausted IS NOT NULL AND NOT EXISTS (SELECT 1 FROM deliveries r
 	WHERE r.event_id = d.event_id AND r.webhook_id = d.webhook_id AND r.state = 2)`
 
-// exhaustedDelivery is a delivery that ran out of attempts.
+// exhaustedDelivery is a delivery with an exhausted schedule.
 type exhaustedDelivery struct {
 	id string
 	payload

@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// outage is a receiver whose answers a test chooses; it counts the 2xx by ticket.
+// outage is a receiver with answers set by the test; it counts 2xx answers by ticket.
 type outage struct {
 	*receiver
 	mu     sync.Mutex
@@ -113,7 +113,7 @@ func recoverFromOutage(t *testing.T, d *db.DB, n *network, ordered bool, last we
 	})
 	w := r.create(webhook.New{Ordered: ordered})
 	r.start()
-	const left = 150 // of the events, which come when the receiver answers nobody
+	const left = 150 // events emitted while the receiver does not answer
 	for number := 1; number <= total-left; {
 		some := min(1+random.IntN(40), total-left-number+1)
 		for range some {
@@ -189,9 +189,9 @@ func recoverFromOutage(t *testing.T, d *db.DB, n *network, ordered bool, last we
 	}
 }
 
-// Recovery on both engines: one delivery ran out of attempts, others wait for a
-// retry or for their first attempt. A receiver that is still down fails the
-// webhook again only after a whole new schedule.
+// Recovery on both engines: one delivery exhausted its schedule, others wait for a retry or the
+// first attempt. A receiver that is still down fails the webhook again only after a complete
+// new schedule.
 func TestRecoveryStartsNewSchedules(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, func(c *webhook.Config) { c.RetryTimeScale = 1e-6 })
@@ -245,8 +245,8 @@ func TestRecoveryStartsNewSchedules(t *testing.T) {
 	}
 }
 
-// An event that ran out of attempts and was delivered by a replay is not sent
-// again, and neither is what the receiver refused.
+// An event with an exhausted delivery is not sent again if a replay delivered it, and neither
+// is a refused delivery.
 func TestRecoverySkipsDelivered(t *testing.T) {
 	bubble(t, func(t *testing.T, d *db.DB, n *network) {
 		r := newRig(t, d, n, nil)

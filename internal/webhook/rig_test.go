@@ -47,8 +47,8 @@ func newRig(t *testing.T, d *db.DB, n *network, change func(*webhook.Config)) *r
 	return newPollingRig(t, d, n, time.Minute, change)
 }
 
-// newPollingRig is newRig with a queue that finds what others on the same SQLite
-// file have left.
+// newPollingRig is newRig with a queue that polls for jobs of other processes on the same
+// SQLite file.
 func newPollingRig(t *testing.T, d *db.DB, n *network, poll time.Duration, change func(*webhook.Config)) *rig {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -72,10 +72,10 @@ func (r *rig) start() {
 	}
 }
 
-// stop lets what is under way finish, so that afterwards it is recorded.
+// stop waits for deliveries under way and their records.
 func (r *rig) stop() { r.queue.Stop(context.Background()) }
 
-// kill stops without waiting for what is under way.
+// kill stops without waiting.
 func (r *rig) kill() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -178,8 +178,8 @@ func (b *mailbox) all() []mail.Message {
 	return b.mails
 }
 
-// network is one inside the process, so that tests can run on a fake clock.
-// Hosts that nobody serves refuse connections.
+// network is an in-process network, so that tests can use the fake clock. Unserved hosts refuse
+// connections.
 type network struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -191,8 +191,7 @@ func newNetwork(t *testing.T) *network { return &network{t: t, hosts: make(map[s
 func (n *network) transport() *http.Transport {
 	tr := &http.Transport{
 		MaxIdleConnsPerHost: 64,
-		// The names are certain inside the process; their certificates are
-		// not what is tested.
+		// Names are certain within the process; certificates are not under test.
 		DialTLSContext:         n.dial,
 		DialContext:            n.dial,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -266,7 +265,7 @@ type post struct {
 	number int // of the ticket
 }
 
-// receiver keeps what it got.
+// receiver stores the requests it received.
 type receiver struct {
 	mu     sync.Mutex
 	posts  []post

@@ -7,19 +7,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// Schedule says how often and how late a delivery is tried again (helpdesk.md
-// part 6, delivery rules 4 and 5).
+// Schedule is a retry schedule (helpdesk.md part 6, delivery rules 4 and 5).
 type Schedule string
 
-// The two schedules. Both make six attempts in all.
+// The two schedules, with six attempts each.
 const (
 	ScheduleOne Schedule = "one"
 	ScheduleTwo Schedule = "two"
 )
 
-// Delay returns how long after the end of the attempt-th failed attempt (from 1)
-// the next one is due, or false when there is none. A receiver's Retry-After
-// that is longer counts instead, up to 24 hours.
+// Delay returns the wait from the end of the given failed attempt (from 1) to the next one, or
+// false after the last attempt. A longer Retry-After of the receiver replaces it, up to 24
+// hours.
 func (s Schedule) Delay(attempt int, retryAfter time.Duration) (time.Duration, bool) {
 	delays := [...]time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 8 * time.Hour}
 	if s == ScheduleOne {
@@ -31,15 +30,14 @@ func (s Schedule) Delay(attempt int, retryAfter time.Duration) (time.Duration, b
 	return max(delays[attempt-1], min(retryAfter, netguard.MaxRetryAfter)), true
 }
 
-// stretch applies the configured scale and the random addition of up to 10 %,
-// which keeps deliveries that failed together from coming back together. random
-// is from 0 up to 1.
+// stretch multiplies a delay by the configured scale and adds up to 10 % at random, so that
+// deliveries that failed together do not retry together. random is in [0, 1).
 func stretch(delay time.Duration, scale, random float64) time.Duration {
 	return time.Duration(float64(delay) * scale * (1 + random/10))
 }
 
-// retryAfter returns the wait that an answer asks for, if its status is one of those
-// where we listen; else 0.
+// retryAfter returns the wait requested by a Retry-After header, or 0 if the status does not
+// permit one.
 func retryAfter(status int, h http.Header, now time.Time) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0

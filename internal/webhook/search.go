@@ -16,8 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Query says which deliveries [Service.Search] looks for. Zero members do not
-// restrict it.
+// Query filters the deliveries of [Service.Search]. Zero fields match all.
 type Query struct {
 	WebhookID    string
 	Events       []event.Name
@@ -25,43 +24,41 @@ type Query struct {
 	TicketID     string // of the event's ticket
 	TicketNumber int64
 	States       []DeliveryState
-	From, To     time.Time // made from From on, and before To
-	Before       string    // the Next of the page before
+	From, To     time.Time // creation time from From, before To
+	Before       string    // Next of the previous page
 	Limit        int       // up to [MaxPage]; 0 means 50
 }
 
-// Page is a part of what a search finds.
+// Page is a page of search results.
 type Page struct {
 	Deliveries []Delivery // newest first
-	// Next is where the search goes on; empty when it has seen all. A page
-	// that is short, or empty, may have a Next: a search looks at a few
-	// thousand deliveries at a time, whether or not they are what it looks for.
+	// Next continues the search; empty at its end. Even a short or empty page may have a Next:
+	// each page reads at most a few thousand deliveries, matching or not.
 	Next string
 }
 
-// MaxPage is how many deliveries a page has at most.
+// MaxPage bounds the deliveries of a page.
 const MaxPage = 500
 
 const (
 	defaultPage = 50
-	// maxScan bounds the deliveries that one page looks at.
+	// maxScan bounds the deliveries read for one page.
 	maxScan = 5000
-	// maxTicketEvents is up to how many events of a ticket their deliveries
-	// are looked up by event. Those of a ticket with more are found by looking
-	// through all deliveries.
+	// maxTicketEvents bounds the events of a ticket that are looked up by event. For
+	// tickets with more, all deliveries are scanned.
 	maxTicketEvents = 1000
 	firstChunk      = 8 // deliveries read at once
 	maxChunk        = 512
 )
 
-// candidate is as much of a delivery as a search needs to see.
+// candidate is the part of a delivery that a search filters by.
 type candidate struct {
 	id, webhookID, eventID string
 	event                  event.Name
 	state                  DeliveryState
 	test                   bool
 	created                time.Time
-	elsewhere              bool // of another ticket than the one looked for
+	elsewhere              bool // of another ticket than the filter's
 }
 
 const selectCandidate = "SELECT id, webhook_id, event_id, event, state, is_test, created_at FROM deliveries"
@@ -73,9 +70,8 @@ func scanCandidate(row db.Row) (c candidate, err error) {
 	return c, err
 }
 
-// Search finds deliveries of all of an organization's webhooks, newest first.
-// What a call costs depends on the size of the page and not on how many
-// deliveries there are.
+// Search finds deliveries of all webhooks of an organization, newest first. Its cost depends on
+// the size of the page, not on the number of deliveries.
 func (s *Service) Search(ctx context.Context, organizationID string, q Query) (Page, error) {
 	if err := q.check(); err != nil {
 		return Page{}, err
@@ -94,12 +90,11 @@ func (s *Service) Search(ctx context.Context, organizationID string, q Query) (P
 	return page, nil
 }
 
-// maxExport is how long Each may take.
+// maxExport bounds the duration of Each.
 const maxExport = time.Hour
 
-// Each calls fn with every delivery that a search finds, newest first, as all
-// were at one moment. q's Before and Limit do not count. An error of fn ends it
-// and is returned. It may take an hour at most.
+// Each calls fn with every delivery that matches q, newest first, from one snapshot. It ignores
+// q's Before and Limit. It returns the first error of fn, and fails after an hour.
 func (s *Service) Each(ctx context.Context, organizationID string, q Query, fn func(*Delivery) error) error {
 	q.Before, q.Limit = "", MaxPage
 	if err := q.check(); err != nil {
@@ -176,7 +171,7 @@ func checkEvent(v *problem.Validation, name event.Name) {
 	}
 }
 
-// read runs fn over a snapshot.
+// read runs fn on a snapshot.
 func (s *Service) read(ctx context.Context, fn func(tx *db.Tx) error) error {
 	return s.db.Read(ctx, func(tx *db.Tx) error {
 		if err := s.byIndexes(ctx, tx); err != nil {
@@ -186,8 +181,8 @@ func (s *Service) read(ctx context.Context, fn func(tx *db.Tx) error) error {
 	})
 }
 
-// byIndexes tells PostgreSQL, which keeps plans from when a table was all but
-// empty, to go by indexes all the same, and in their order.
+// byIndexes makes PostgreSQL use indexes in their order: it may have cached plans from when a
+// table was almost empty.
 func (s *Service) byIndexes(ctx context.Context, tx *db.Tx) error {
 	if !s.db.Postgres() {
 		return nil
@@ -196,34 +191,33 @@ func (s *Service) byIndexes(ctx context.Context, tx *db.Tx) error {
 	return err
 }
 
-// search merges sources of candidates, each in descending order of ids.
+// search merges sources of candidates, each in descending order of id.
 type search struct {
 	tx           *db.Tx
 	query        Query
-	upper, lower string // ids lie between, exclusively
-	ticket       string // of which candidates must be; empty when they are
+	upper, lower string // exclusive bounds of ids
+	ticket       string // filter of candidates; empty if all sources match it
 	webhooks     map[string]bool
 	sources      []*source
 }
 
-// source is the deliveries of a webhook, or those whose keys are known.
+// source is the deliveries of a webhook, or a list of keys.
 type source struct {
 	query     string      // for the next chunk
 	webhookID string      // of query
-	before    string      // where the next chunk begins
-	keys      []key       // instead of query: of those not read yet
-	chunk     []candidate // read and not looked at yet
+	before    string      // where the next chunk starts
+	keys      []key       // instead of query: not read yet
+	chunk     []candidate // read and not merged yet
 	size      int         // of the next chunk
-	head      string      // none that was not looked at is after this
-	end       bool        // nothing is left to read
+	head      string      // upper bound of the ids not merged yet
+	end       bool        // all is read
 }
 
 // key is the primary key of a delivery.
 type key struct{ id, webhookID string }
 
-// The parts in which the deliveries of a webhook can be walked: all of them, or
-// those in a state that few are in. What of the condition looks superfluous
-// names the partial index.
+// The parts in which the deliveries of a webhook are scanned: all of them, or one of the rare
+// states. The seemingly redundant conditions select the partial index.
 const everything DeliveryState = -1
 
 func condition(part DeliveryState) string {
@@ -253,8 +247,8 @@ const sqlKeys = "SELECT id, webhook_id FROM deliveries WHERE event_id = ANY($1) 
 
 const sqlTicketEvents = "SELECT id FROM events WHERE ticket_id = $1 ORDER BY id DESC LIMIT $2"
 
-// sqlOfTicket tells which of some events are of a ticket. It hides the ticket
-// from PostgreSQL, which would go through all events of that.
+// sqlOfTicket selects the events of a ticket among given ones. The ticket is wrapped in
+// coalesce so that PostgreSQL does not scan all events of the ticket.
 const sqlOfTicket = "SELECT id FROM events WHERE id = ANY($1) AND coalesce(ticket_id, '') = $2"
 
 func scanText(row db.Row) (text string, err error) {
@@ -262,7 +256,7 @@ func scanText(row db.Row) (text string, err error) {
 	return text, err
 }
 
-// open decides where to look.
+// open selects the sources.
 func (se *search) open(ctx context.Context, organizationID string) error {
 	q := &se.query
 	ids, err := db.All(ctx, se.tx, scanText, "SELECT id FROM webhooks WHERE organization_id = $1", organizationID)
@@ -291,7 +285,7 @@ func (se *search) open(ctx context.Context, organizationID string) error {
 	if se.ticket, err = se.findTicket(ctx, organizationID); err != nil {
 		return err
 	}
-	if q.EventID != "" { // what it has a ticket's filter for is seen to in fill
+	if q.EventID != "" { // fill applies the ticket filter of an event's deliveries
 		return se.openEvents(ctx, []string{q.EventID})
 	}
 	if se.ticket != "" {
@@ -316,8 +310,8 @@ func (se *search) open(ctx context.Context, organizationID string) error {
 	return nil
 }
 
-// findTicket returns the id of the ticket that is asked for. Numbers are the
-// desk's; everything else about tickets is known from events.
+// findTicket returns the id of the filter's ticket. The desk assigns numbers; everything else
+// about tickets is read from events.
 func (se *search) findTicket(ctx context.Context, organizationID string) (string, error) {
 	if se.query.TicketNumber == 0 {
 		return se.query.TicketID, nil
@@ -365,8 +359,8 @@ func (se *search) openPart(ctx context.Context, webhooks []string, where string)
 	return nil
 }
 
-// merge looks at candidates, newest first, until a page is full, there are no
-// more, or enough were looked at.
+// merge examines candidates, newest first, until the page is full, the sources are exhausted,
+// or the scan budget is spent.
 func (se *search) merge(ctx context.Context) (found []candidate, next string, err error) {
 	if len(se.sources) == 1 {
 		se.sources[0].size = min(max(se.sources[0].size, se.query.Limit+1), maxChunk)
@@ -388,7 +382,7 @@ func (se *search) merge(ctx context.Context) (found []candidate, next string, er
 	return found, last, nil
 }
 
-// next returns the newest candidate that was not looked at.
+// next returns the newest candidate not examined yet.
 func (se *search) next(ctx context.Context) (c candidate, ok bool, err error) {
 	for len(se.sources) > 0 {
 		newest := slices.MaxFunc(se.sources, func(a, b *source) int { return cmp.Compare(a.head, b.head) })
@@ -412,8 +406,7 @@ func (se *search) next(ctx context.Context) (c candidate, ok bool, err error) {
 	return c, false, nil
 }
 
-// fill reads the next chunk of a source. There is none when it is empty
-// afterwards.
+// fill reads the next chunk of a source. An empty chunk means its end.
 func (se *search) fill(ctx context.Context, s *source) (err error) {
 	switch {
 	case s.end:
@@ -442,7 +435,7 @@ func (se *search) fill(ctx context.Context, s *source) (err error) {
 	return err
 }
 
-// matches reports whether a candidate is what is looked for.
+// matches reports whether a candidate matches the query.
 func (se *search) matches(c *candidate) bool {
 	q := &se.query
 	return se.webhooks[c.webhookID] && !c.elsewhere &&
@@ -452,7 +445,7 @@ func (se *search) matches(c *candidate) bool {
 		(q.To.IsZero() || c.created.Before(q.To))
 }
 
-// byWebhook calls fn for the keys of each webhook.
+// byWebhook calls fn with the keys of each webhook.
 func byWebhook(keys []key, fn func(webhookID string, ids []string) error) error {
 	ids := make(map[string][]string)
 	for _, k := range keys {
@@ -466,7 +459,7 @@ func byWebhook(keys []key, fn func(webhookID string, ids []string) error) error 
 	return nil
 }
 
-// candidates reads those with the given keys, newest first.
+// candidates reads the candidates with the given keys, newest first.
 func candidates(ctx context.Context, q db.Querier, keys []key) (out []candidate, err error) {
 	err = byWebhook(keys, func(webhookID string, ids []string) error {
 		some, err := db.All(ctx, q, scanCandidate, selectCandidate+" WHERE webhook_id = $1 AND id = ANY($2)", webhookID, ids)
@@ -477,7 +470,7 @@ func candidates(ctx context.Context, q db.Querier, keys []key) (out []candidate,
 	return out, err
 }
 
-// load reads the deliveries that were found, newest first.
+// load reads the deliveries of candidates, newest first.
 func load(ctx context.Context, q db.Querier, found []candidate) (out []Delivery, err error) {
 	keys := make([]key, len(found))
 	for i, c := range found {

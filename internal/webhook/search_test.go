@@ -28,9 +28,8 @@ const many = 200_000
 
 func hookID(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", 100000000000+i) }
 
-// deliveryID is the id of the n-th delivery. Its time is told by hexadecimal
-// digits, of which here only the first ten are used: both engines can write
-// them.
+// deliveryID returns the id of the n-th delivery. Only the first ten hexadecimal digits, of the
+// time, are used: both engines can write them.
 func deliveryID(n int) string {
 	digits := fmt.Sprintf("%06d", n)
 	return "200000" + digits[:2] + "-" + digits[2:] + "-7000-8000-100000000000"
@@ -43,7 +42,7 @@ func deliveryNumber(id string) int {
 
 const firstMade = 0x200000000000 // milliseconds
 
-// createdAt is when the n-th delivery was made.
+// createdAt returns the creation time of the n-th delivery.
 func createdAt(n int) time.Time {
 	after, _ := strconv.ParseInt(fmt.Sprint(n), 16, 64)
 	return time.UnixMilli(firstMade + after)
@@ -103,8 +102,8 @@ func eachEngine(t *testing.T, run func(t *testing.T, d *db.DB)) {
 	})
 }
 
-// However many deliveries there are, a search goes by indexes to as many as it
-// looks at, and looks at no more than it may.
+// With any number of deliveries, a search uses indexes and reads no more deliveries than its
+// budget.
 func TestSearch(t *testing.T) {
 	if raceDetector {
 		t.Skip("it takes minutes, and runs in one goroutine")
@@ -220,7 +219,7 @@ func testFound(t *testing.T, s *Service) {
 			}
 		})
 	}
-	// One that finds nothing says where it goes on.
+	// A page without results has a Next.
 	if page, err := s.Search(t.Context(), "ours", Query{Events: []event.Name{event.CustomerUpdated}}); err != nil || len(page.Deliveries) != 0 || page.Next == "" ||
 		many-deliveryNumber(page.Next) > maxScan*20/19+1 {
 		t.Errorf("got %+v, %v, want nothing yet, after %d of %d", page, err, maxScan, many)

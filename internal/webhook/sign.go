@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The headers of a delivery. Those of Standard Webhooks
-// (standardwebhooks.com, symmetric scheme v1) accompany every signed one.
+// Headers of a delivery. Signed deliveries also carry the headers of Standard Webhooks
+// (standardwebhooks.com, symmetric scheme v1).
 const (
 	headerSignature = "X-Service-Signature"
 	headerEvent     = "X-Service-Event"
@@ -26,13 +26,13 @@ const (
 	headerStandardSignature = "Webhook-Signature"
 )
 
-// tolerance is how far a delivery's timestamp may be from a receiver's clock.
+// tolerance is the accepted difference between a delivery's timestamp and the receiver's clock.
 const tolerance = 5 * time.Minute
 
 // signer signs with one secret.
 type signer struct {
-	key      []byte // of forms A and B
-	standard []byte // of Standard Webhooks
+	key      []byte // for forms A and B
+	standard []byte // for Standard Webhooks
 }
 
 func newSigner(secret string) *signer {
@@ -46,7 +46,8 @@ func newSigner(secret string) *signer {
 	return s
 }
 
-// NewSecret makes a secret as Standard Webhooks has them: 32 random bytes.
+// NewSecret returns a secret in the format of Standard Webhooks: whsec_ and 32 random bytes in
+// base64.
 func NewSecret() string {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails
@@ -63,7 +64,7 @@ func (s *signer) formMAC(to, body []byte) []byte {
 	return mac.Sum(to)
 }
 
-// standardKey decodes what follows whsec_, with or without padding.
+// standardKey decodes the part after whsec_, with or without padding.
 func standardKey(encoded string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
 }
@@ -93,9 +94,9 @@ func (s *signer) version1(id, timestamp string, body []byte) string {
 
 func version1Text(mac []byte) string { return "v1," + base64.StdEncoding.EncodeToString(mac) }
 
-// sign adds the signatures of a delivery, which has its [headerStandardID]
-// whether or not it is signed: form A tells the event's id nowhere else. old may
-// be nil. It returns what [addSignatures] needs to add the same again.
+// sign adds the signatures of a delivery, and [headerStandardID] even without a secret: form A
+// has the event's id nowhere else. old may be nil. It returns the MACs with which
+// [addSignatures] adds the same signatures again.
 func sign(h http.Header, current, old *signer, f Form, eventID string, at time.Time, body []byte) (macs []byte) {
 	timestamp := unixText(at)
 	macs = current.formMAC(make([]byte, 0, 3*macSize), body)
@@ -109,8 +110,7 @@ func sign(h http.Header, current, old *signer, f Form, eventID string, at time.T
 
 func unixText(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 
-// addSignatures adds the signatures that macs are: the form's, and one or two of
-// the standard.
+// addSignatures adds signatures from MACs: the form's, and one or two of the standard.
 func addSignatures(h http.Header, f Form, at time.Time, macs []byte) {
 	standard := version1Text(macs[macSize : 2*macSize])
 	if len(macs) > 2*macSize {
@@ -121,17 +121,16 @@ func addSignatures(h http.Header, f Form, at time.Time, macs []byte) {
 	h[headerStandardSignature] = []string{standard}
 }
 
-// What [Verify] says of a delivery that it does not accept.
+// Errors of [Verify].
 var (
 	ErrUnsigned  = errors.New("the delivery is not signed")
 	ErrSignature = errors.New("the signature is not of this body and secret")
 	ErrTimestamp = errors.New("the signature's timestamp is more than 5 minutes off")
 )
 
-// Verify tells a receiver whether a delivery is ours: it checks the signatures
-// of [Standard Webhooks] and of the payload form over the raw body, and returns
-// the form. While a replaced secret still signs, it verifies too, although the
-// form's own header is then signed with the new one only.
+// Verify verifies a delivery for a receiver: it checks the signatures of [Standard Webhooks]
+// and of the payload form over the raw body, and returns the form. A replaced secret verifies
+// during [SecretOverlap], although the form's own header is signed with the new secret only.
 //
 // [Standard Webhooks]: https://www.standardwebhooks.com
 func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, error) {
@@ -156,7 +155,7 @@ func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, err
 	if matched < 0 {
 		return "", ErrSignature
 	}
-	// Compared as a difference of seconds, which no timestamp overflows.
+	// Comparing a difference of seconds cannot overflow.
 	if off := now.Unix() - seconds; seconds < 0 || off > int64(tolerance/time.Second) || off < -int64(tolerance/time.Second) {
 		return "", ErrTimestamp
 	}

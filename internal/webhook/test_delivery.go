@@ -14,18 +14,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestResult says how a test delivery went.
+// TestResult is the result of a test delivery.
 type TestResult struct {
 	DeliveryID string
-	StatusCode int // 0 when there was no answer
+	StatusCode int // 0 without an answer
 	Duration   time.Duration
-	Error      string // empty when it was accepted
+	Error      string // empty if accepted
 }
 
-// Test sends a made-up event that a webhook subscribes to, signed like any other,
-// whatever the webhook's state, and waits for the answer. The header
-// X-Service-Test and the member data.test mark it. The attempt is stored; it is
-// neither retried nor counted against the webhook.
+// Test sends a sample event of the webhook's subscription, signed like any other, in any state
+// of the webhook, and waits for the answer. The header X-Service-Test and the field data.test
+// mark it. The attempt is stored but neither retried nor counted against the webhook.
 func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResult, error) {
 	w, err := s.Find(ctx, organizationID, id)
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	return TestResult{DeliveryID: deliveryID, StatusCode: a.status, Duration: a.latency, Error: a.err}, nil
 }
 
-// subscribed returns the first event of a list of names.
+// subscribed returns the first event of a subscription.
 func subscribed(names []string) event.Name {
 	if len(names) == 0 || names[0] == "*" {
 		return event.TicketCreated
@@ -91,7 +90,7 @@ func subscribed(names []string) event.Name {
 	return event.Name(names[0])
 }
 
-// sample is a made-up event of the given name. Its ids name nothing that exists.
+// sample returns a sample event. Its ids refer to no records.
 func (s *Service) sample(name event.Name, at time.Time) event.Event {
 	customer := &event.Customer{ID: "00000000-0000-7000-8000-000000000002", Name: "Test Customer", Email: "customer@example.com"}
 	agent := &event.Person{ID: "00000000-0000-7000-8000-000000000003", Name: "Test Agent", Email: "agent@example.com"}
@@ -136,7 +135,7 @@ func (s *Service) sample(name event.Name, at time.Time) event.Event {
 	return e
 }
 
-// sampleEntry is a made-up entry of the audit log, as it is exported. It is in no chain.
+// sampleEntry returns a sample audit entry, as exported. It is not part of a chain.
 func sampleEntry(at time.Time) json.RawMessage {
 	entry := audit.Entry{
 		ID: "00000000-0000-7000-8000-000000000006", At: at, Action: AuditTested,

@@ -11,32 +11,31 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Wait says what a delivery that waits is waiting for.
+// Wait is the reason why a delivery waits.
 type Wait string
 
-// What there is to wait for.
+// Reasons to wait.
 const (
 	WaitNothing Wait = "now"     // it is under way or about to be
-	WaitTime    Wait = "time"    // its time
-	WaitTurn    Wait = "turn"    // those before it, and its time
-	WaitEnabled Wait = "enabled" // that the webhook is enabled, and those before it
+	WaitTime    Wait = "time"    // its due time
+	WaitTurn    Wait = "turn"    // earlier deliveries, and its due time
+	WaitEnabled Wait = "enabled" // the webhook to be enabled, and earlier deliveries
 )
 
-// UpcomingDelivery is a delivery that waits.
+// UpcomingDelivery is a waiting delivery.
 type UpcomingDelivery struct {
 	Delivery
 	Wait Wait
-	// Due is the earliest time of the next attempt. Where it waits for more
-	// than its time, that is when nothing else holds it up; where it waits for
-	// the webhook to be enabled, that is now.
+	// Due is the earliest time of the next attempt, if nothing else delays it; for a webhook
+	// that is not enabled, now.
 	Due time.Time
-	// Further are the times of the attempts that would follow, if every one
-	// failed at once, without the random addition.
+	// Further are the times of later attempts if every one failed at once, without the random
+	// addition.
 	Further []time.Time
 }
 
-// Upcoming returns what waits for a webhook, up to limit (at most [MaxPage]), in
-// the order in which it goes out as things are now.
+// Upcoming returns up to limit (at most [MaxPage]) waiting deliveries of a webhook, in the
+// order in which they are currently planned.
 func (s *Service) Upcoming(ctx context.Context, organizationID, webhookID string, limit int) ([]UpcomingDelivery, error) {
 	var v problem.Validation
 	if limit < 1 || limit > MaxPage {
@@ -78,10 +77,9 @@ const (
 	sqlExhausted    = selectDelivery + " WHERE " + exhausted + " ORDER BY d.id LIMIT $2"
 )
 
-// waiting returns what waits in the order in which it goes. An ordered webhook
-// goes by ids. Otherwise what is due goes by ids, and then what is to be tried
-// again later, by time. A webhook that is not enabled has in its queue what
-// enabling it sends: see [Service.requeueUndelivered].
+// waiting returns waiting deliveries in sending order. Ordered webhooks send by id. Other
+// webhooks send due deliveries by id, then retries by due time. For a webhook that is not
+// enabled these are the deliveries that enabling it sends: see [Service.requeueUndelivered].
 func waiting(ctx context.Context, q db.Querier, w *Webhook, now time.Time, limit int) ([]Delivery, error) {
 	list, err := db.All(ctx, q, scanDelivery, sqlUntried, w.ID, limit)
 	if err != nil {
@@ -118,22 +116,21 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// planner says when deliveries that wait are due. They are given in the order in
-// which they go.
+// planner computes due times of waiting deliveries, called in sending order.
 type planner struct {
 	webhook *Webhook
 	backlog string    // ends with this delivery
 	scale   float64   // of the delays
-	now     time.Time // when this is said
-	place   time.Time // when the next of the backlog may start
-	before  time.Time // when the newest that others wait for is due
-	any     bool      // one was given
-	pending bool      // one of the backlog was given
+	now     time.Time // current time
+	place   time.Time // when the drain rate permits the next of the backlog
+	before  time.Time // latest due time of deliveries that block others
+	any     bool      // a delivery came before
+	pending bool      // a delivery of the backlog came before
 }
 
 func (p *planner) upcoming(d Delivery) UpcomingDelivery {
 	if p.webhook.State != Enabled {
-		d.NextAt, d.Scheduled = time.Time{}, 0 // once it is enabled
+		d.NextAt, d.Scheduled = time.Time{}, 0 // as after enabling
 	}
 	c := UpcomingDelivery{Delivery: d, Due: later(p.now, d.NextAt)}
 	ofBacklog := d.State == Untried && d.ID <= p.backlog && p.webhook.State == Enabled

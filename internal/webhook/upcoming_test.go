@@ -15,8 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// upcoming says what is coming, by the numbers of the tickets: "2 turn, when 1 is
-// due (3 more)".
+// upcoming describes the waiting deliveries by ticket number: "2 turn, when 1 is due (3 more)".
 func (r *rig) upcoming(id string) []string {
 	r.t.Helper()
 	list, err := r.hooks.Upcoming(r.t.Context(), org, id, 100)
@@ -85,7 +84,7 @@ func TestUpcoming(t *testing.T) {
 		r.update(w.ID, webhook.Change{Ordered: new(false), Enabled: new(false)})
 		want(w.ID, "1 enabled, at once (5 more)", "2 enabled, at once (5 more)", "3 enabled, at once (5 more)", "4 enabled, at once (5 more)")
 
-		// A backlog, and what came after it.
+		// A backlog, followed by newer deliveries.
 		r.update(w.ID, webhook.Change{Enabled: new(true)})
 		r.emit(5)
 		want(w.ID, "1 now, at once (5 more)", "2 turn, at once (5 more)", "3 turn, at once (5 more)", "4 turn, at once (5 more)", "5 turn, at once (5 more)")
@@ -276,7 +275,7 @@ func TestReplayRange(t *testing.T) {
 	}
 }
 
-// What an update means for attempts that are under way.
+// Effects of an update on attempts under way.
 func TestUpdateDuringAttempt(t *testing.T) {
 	for name, test := range map[string]struct {
 		change webhook.Change
@@ -313,8 +312,8 @@ func TestUpdateDuringAttempt(t *testing.T) {
 	}
 }
 
-// One that is disabled by hand while its last attempt is under way does not fail
-// on top of that, and nobody is written to.
+// A webhook disabled by a user during its last attempt does not fail in addition, and no mail
+// is sent.
 func TestDisabledDuringLastAttempt(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, func(c *webhook.Config) { c.RetryTimeScale = 1e-9 })

@@ -1,14 +1,12 @@
-// Package webhook tells the systems of others what happened: outgoing webhooks
+// Package webhook delivers events to the receivers of organizations: outgoing webhooks
 // (helpdesk.md parts 4.3 and 6).
 //
-// A [Webhook] is an organization's subscription: a URL, the events it wants, how
-// they are written and how long we try. For every event the [Service] writes, in
-// the transaction of the change, one delivery and one job per subscription; the
-// job's id is the delivery's and its lane is the webhook's id. The dispatcher
-// posts, and then records the attempt, the delivery's state and the end of the
-// job in one transaction. So an event of a committed change is delivered at
-// least once or is visibly failed or dropped, and one of a change that was
-// rolled back is never sent.
+// A [Webhook] is an organization's subscription: URL, events, payload form and retry schedule.
+// For every event the [Service] writes, in the transaction of the change, one delivery and one
+// job per subscription; the job's id is the delivery's and its lane is the webhook's id. The
+// dispatcher posts the delivery, then records the attempt, the delivery's state and the end of
+// the job in one transaction. So the event of a committed change is delivered at least once, or
+// visibly failed or dropped; the event of a rolled back change is never sent.
 //
 //	             ┌──────────── retry, after the schedule's delay ───────────┐
 //	             ▼                                                          │
@@ -18,16 +16,15 @@
 //	   │         └──▶ any other answer ────────────────────────▶ failed
 //	   └──pushed out of a full queue while the webhook is not enabled──▶ dropped
 //
-// While a webhook is not enabled its lane is held and its deliveries wait. Enabling
-// it makes everything undelivered untried again, with a new schedule: untried
-// deliveries, those that wait for a retry, and those that ran out of attempts since
-// it was last enabled. They go out one by one, oldest first, and newer events after
-// them; otherwise several deliveries of a webhook are under way at once and their
-// order is not promised.
+// While a webhook is not enabled its lane is held and its deliveries wait. Enabling it resets
+// all undelivered deliveries to untried, with a new schedule: untried ones, retries, and
+// deliveries that exhausted their schedule since it was last enabled. This backlog is sent one
+// by one, oldest first, followed by newer events. Apart from that, several deliveries of a
+// webhook run concurrently, in no guaranteed order.
 //
-// The body of a delivery is a function of the stored event and the payload form,
-// so that every attempt sends the same bytes, however late, and what an attempt
-// sent can be told to the byte from little: see [Request].
+// The body of a delivery is a function of the stored event and the payload form, so that every
+// attempt sends the same bytes, however late, and each request can be reconstructed byte for
+// byte: see [Request].
 package webhook
 
 import (
@@ -52,10 +49,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// The kinds of the jobs that deliver. Their lanes are webhook ids.
+// Kinds of delivery jobs. Their lanes are webhook ids.
 const (
 	JobKind     = "webhook"
-	OrderedKind = "webhook-ordered" // of webhooks that take one delivery at a time
+	OrderedKind = "webhook-ordered" // of webhooks with one delivery at a time
 )
 
 func kindOf(ordered bool) string {
@@ -66,16 +63,15 @@ func kindOf(ordered bool) string {
 }
 
 const (
-	// MaxPerOrganization is how many webhooks an organization can have.
+	// MaxPerOrganization bounds the webhooks of an organization.
 	MaxPerOrganization = 100
-	// MaxHeld is how many deliveries wait for a webhook that is not enabled;
-	// past that, each new one drops the oldest.
+	// MaxHeld bounds the queue of a webhook that is not enabled; each further delivery drops
+	// the oldest.
 	MaxHeld = 10_000
-	// SecretOverlap is how long a replaced secret goes on signing.
+	// SecretOverlap is how long a replaced secret continues to sign.
 	SecretOverlap = 24 * time.Hour
 
-	// MaxDrainRate bounds the deliveries a second of a backlog, where there is
-	// a rate at all.
+	// MaxDrainRate bounds [Webhook.DrainRate], in deliveries per second.
 	MaxDrainRate = 1000
 
 	minSecret = 16 // characters
@@ -85,14 +81,14 @@ const (
 // State is the state of a webhook.
 type State string
 
-// The states (helpdesk.md part 3).
+// Webhook states (helpdesk.md part 3).
 const (
 	Enabled  State = "enabled"
-	Disabled State = "disabled" // by hand
-	Failed   State = "failed"   // a delivery used up its schedule
+	Disabled State = "disabled" // by a user
+	Failed   State = "failed"   // a delivery exhausted its schedule
 )
 
-// Webhook is a subscription as it may be shown: without its secret.
+// Webhook is a subscription without its secret.
 type Webhook struct {
 	ID             string
 	OrganizationID string
@@ -103,51 +99,49 @@ type Webhook struct {
 	PayloadForm    Form
 	RetrySchedule  Schedule
 	Ordered        bool      // one delivery at a time, in order
-	DrainRate      int       // deliveries a second, while a backlog goes out at a rate; else 0
-	QueuedEvents   int64     // deliveries that wait, for their first or a further attempt
-	DroppedEvents  int64     // deliveries dropped, ever
-	LastDeliveryAt time.Time // start of the newest attempt; zero when there was none
-	LastError      string    // why the newest attempt failed; empty when it did not
+	DrainRate      int       // deliveries per second while a backlog is sent at a rate; else 0
+	QueuedEvents   int64     // waiting deliveries, untried or retrying
+	DroppedEvents  int64     // since creation
+	LastDeliveryAt time.Time // start of the newest attempt; zero without attempts
+	LastError      string    // error of the newest attempt; empty after success
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 }
 
 // New describes a webhook to create.
 type New struct {
-	ID            string // a UUID that no other webhook has; empty: one is made
+	ID            string // unused UUID; empty: assigned
 	URL           string
 	Events        []string
-	Secret        *string  // signs the deliveries; nil: they are not signed
-	Disabled      bool     // it is enabled otherwise
+	Secret        *string  // signing secret; nil: unsigned
+	Disabled      bool     // create in state Disabled
 	PayloadForm   Form     // empty means b
 	RetrySchedule Schedule // empty means two
 	Ordered       bool     // one delivery at a time, in order
-	// MayAudit says that the author may read the audit log. Without it a webhook of
-	// [event.AuditRecorded] is refused.
+	// MayAudit permits a subscription to [event.AuditRecorded], which is refused otherwise.
 	MayAudit bool
 }
 
-// Change describes an update; nil members stay as they are.
+// Change describes an update; nil fields stay unchanged.
 type Change struct {
 	URL           *string
 	Events        *[]string
-	Secret        *string // replaces the one that signs
-	Unsigned      bool    // deliveries are no longer signed; not beside Secret
+	Secret        *string // new signing secret
+	Unsigned      bool    // remove the secret; not with Secret
 	Enabled       *bool
 	PayloadForm   *Form
 	RetrySchedule *Schedule
 	Ordered       *bool
-	// DrainRate is how many deliveries a second the backlog goes out at, up
-	// to [MaxDrainRate]; 0 means as fast as the receiver answers, which is
-	// also what an Enabled without it means. It needs Enabled to be true, and
-	// lasts until the backlog is through.
+	// DrainRate is the rate at which the backlog is sent, in deliveries per second up to
+	// [MaxDrainRate]; 0 means as fast as the receiver answers, which is also the default. It
+	// requires Enabled to be true, and applies until the backlog is sent.
 	DrainRate *int
-	// MayAudit says that the author may read the audit log. Without it a webhook that
-	// wants [event.AuditRecorded], or would, stays as it is.
+	// MayAudit permits changes of a webhook that subscribes to [event.AuditRecorded], before or
+	// after the change.
 	MayAudit bool
 }
 
-// Admins finds whom to tell about an organization's webhooks.
+// Admins finds the recipients of notifications about an organization's webhooks.
 type Admins interface {
 	// AdminAddresses returns the addresses of the organization's admins.
 	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
@@ -159,8 +153,7 @@ type Mailer interface {
 	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
-// Config is what a [Service] is made of. DB, Queue, Events, Box, Admins and
-// Mailer are required.
+// Config configures a [Service]. DB, Queue, Events, Box, Admins and Mailer are required.
 type Config struct {
 	DB     *db.DB
 	Queue  *queue.Queue
@@ -169,34 +162,29 @@ type Config struct {
 	Admins Admins
 	Mailer Mailer
 
-	// Transport carries the deliveries; nil means one that dials as
-	// AllowPrivate says.
+	// Transport sends the deliveries; nil means one that dials within AllowPrivate.
 	Transport http.RoundTripper
-	// AllowPrivate lets receivers use http and private addresses: for
-	// development and demos.
+	// AllowPrivate permits http and private addresses of receivers, for development and demos.
 	AllowPrivate bool
-	// RetryTimeScale multiplies every delay between attempts; 0 means 1.
+	// RetryTimeScale multiplies the delays between attempts; 0 means 1.
 	RetryTimeScale float64
-	// BaseURL is the address of the dashboard, for mails.
+	// BaseURL is the URL of the dashboard, for links in mails.
 	BaseURL string
-	// PerLane is how many deliveries to one webhook are in hand at once, over
-	// all processes; 0 means 64. Concurrency is how many are in hand in this
-	// process, of either kind; 0 means 16384. Receivers that hang take a few of them each, so
-	// thousands can.
+	// PerLane bounds the claimed deliveries of one webhook over all processes; 0 means 64.
+	// Concurrency bounds those of this process, for each job kind; 0 means 16384. A hanging
+	// receiver occupies only a few, so thousands may hang.
 	PerLane     int
 	Concurrency int
-	// Changed is told, after the commit, of a webhook that has changed, or of
-	// which deliveries have; nil: nobody is. It is called very often, and must
-	// not wait for anything.
+	// Changed is called after the commit of a change of a webhook or its deliveries; nil: none.
+	// Calls are frequent and must not block.
 	Changed func(organizationID, webhookID string)
 	Audit   *audit.Log // nil records nothing
-	// AuditLogs are the logs whose entries [Service.RunAudit] streams.
+	// AuditLogs are the logs streamed by [Service.RunAudit].
 	AuditLogs []*audit.Log
 	Logger    *slog.Logger // nil discards
 }
 
-// Service keeps the webhooks and delivers events to them.
-// It is safe for concurrent use.
+// Service manages webhooks and delivers events. It is safe for concurrent use.
 type Service struct {
 	db           *db.DB
 	queue        *queue.Queue
@@ -219,9 +207,8 @@ type Service struct {
 	turns    backlogOrder
 }
 
-// Open returns a service, registered with the queue as the worker of its kinds
-// and with the log of events as an inside listener. Deliveries go out once the
-// queue runs.
+// Open returns a service, registered as the queue's worker for its job kinds and as a listener
+// of the event log. Deliveries are sent once the queue runs.
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
@@ -239,8 +226,8 @@ func Open(c Config) *Service {
 		s.scale = 1
 	}
 	c.Events.BeforeCommit(s.fanOut)
-	// What a receiver does wrong is recorded by deliver. Errors that get to the
-	// queue are ours, and no reason to give up.
+	// deliver records failures of receivers. Errors returned to the queue are internal, so jobs
+	// retry without limit.
 	forever := func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true }
 	for _, kind := range []string{JobKind, OrderedKind} {
 		c.Queue.Handle(queue.Worker{
@@ -257,7 +244,7 @@ func Open(c Config) *Service {
 	return s
 }
 
-// changed has a webhook told of once the transaction has committed.
+// changed calls Config.Changed after the commit.
 func (s *Service) changed(tx *db.Tx, organizationID, id string) {
 	if s.onChange != nil {
 		tx.AfterCommit(func() { s.onChange(organizationID, id) })
@@ -280,14 +267,12 @@ func (s *Service) List(ctx context.Context, organizationID string) ([]Webhook, e
 	return list, nil
 }
 
-// Find returns one webhook; a [problem.NotFound] when the organization has none
-// with that id.
+// Find returns a webhook of an organization, or [problem.NotFound].
 func (s *Service) Find(ctx context.Context, organizationID, id string) (Webhook, error) {
 	return find(ctx, s.db, organizationID, id)
 }
 
-// FindIn is [Service.Find] in the caller's transaction, until whose end nobody
-// else changes the webhook.
+// FindIn is [Service.Find] in the caller's transaction, with a lock on the webhook.
 func (s *Service) FindIn(ctx context.Context, tx *db.Tx, organizationID, id string) (Webhook, error) {
 	var locked string
 	err := tx.QueryRow(ctx, "SELECT id FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).Scan(&locked)
@@ -330,8 +315,7 @@ func find(ctx context.Context, q db.Querier, organizationID, id string) (Webhook
 
 func errNotFound() error { return problem.New(problem.NotFound, "there is no such webhook") }
 
-// Create adds a webhook to an organization. More than [MaxPerOrganization] is a
-// [problem.Precondition].
+// Create adds a webhook. Beyond [MaxPerOrganization] it fails with [problem.Precondition].
 func (s *Service) Create(ctx context.Context, organizationID string, n New) (w Webhook, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		w, err = s.CreateIn(ctx, tx, organizationID, n)
@@ -340,8 +324,8 @@ func (s *Service) Create(ctx context.Context, organizationID string, n New) (w W
 	return w, err
 }
 
-// CreateIn is [Service.Create] in the caller's transaction. An ID that is in use
-// is a [problem.Conflict], so a form that is sent twice makes one webhook.
+// CreateIn is [Service.Create] in the caller's transaction. An ID in use is a
+// [problem.Conflict], so a form sent twice creates one webhook.
 func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
 	if n.PayloadForm == "" {
 		n.PayloadForm = FormB
@@ -422,7 +406,7 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 	return find(ctx, tx, organizationID, id)
 }
 
-// creator returns the id of the user that acts; empty for anybody else.
+// creator returns the id of the acting user; empty for other actors.
 func creator(ctx context.Context) string {
 	if a := audit.SourceOf(ctx).Actor; a.Type == audit.User {
 		return a.ID
@@ -430,9 +414,8 @@ func creator(ctx context.Context) string {
 	return ""
 }
 
-// Update changes a webhook. Deliveries that wait go out as it is then: to the
-// new URL, in the new form. Enabling one that was disabled or failed sends what
-// waited, in order.
+// Update changes a webhook. Waiting deliveries are sent with the new URL and form. Enabling a
+// disabled or failed webhook sends its backlog in order.
 func (s *Service) Update(ctx context.Context, organizationID, id string, c Change) (Webhook, error) {
 	if err := s.checkChange(c); err != nil {
 		return Webhook{}, err
@@ -446,19 +429,17 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 		return Webhook{}, fmt.Errorf("update webhook: %w", err)
 	}
 	if moving {
-		// Whoever asked may have gone, which leaves it half done only here.
+		// Continue even if the client has gone; only a crash leaves it half done.
 		if err := s.moveRemaining(context.WithoutCancel(ctx), id, c.Ordered == nil || *c.Ordered); err != nil {
 			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
 		}
 	}
-	// Read apart: to count what waits may take longer than others should wait
-	// for this write.
+	// Read separately: counting the queue may take too long for a write.
 	return s.Find(ctx, organizationID, id)
 }
 
-// UpdateIn is [Service.Update] in the caller's transaction. When it makes a
-// webhook ordered, or not ordered any more, with very many deliveries waiting,
-// some of those are moved only as each comes to be delivered.
+// UpdateIn is [Service.Update] in the caller's transaction. If it changes Ordered of a webhook
+// with a very long queue, some jobs move to the other kind only as each is claimed.
 func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (Webhook, error) {
 	if err := s.checkChange(c); err != nil {
 		return Webhook{}, err
@@ -493,7 +474,7 @@ func (s *Service) checkChange(c Change) error {
 	return v.Err()
 }
 
-// update reports whether more of what waits must be moved after the commit.
+// update reports whether more jobs must be moved after the commit.
 func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (moving bool, err error) {
 	var before settings
 	err = tx.QueryRow(ctx, `SELECT state, ordered, url, events, payload_form, retry_schedule FROM webhooks
@@ -539,7 +520,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 		if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
 			return false, err
 		}
-		if state != Enabled { // since before there were two kinds, perhaps
+		if state != Enabled { // suspended before there were two kinds, perhaps
 			if err := s.hold(ctx, tx, id); err != nil {
 				return false, err
 			}
@@ -567,9 +548,8 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	return moving, err
 }
 
-// moveRemaining moves what waits for a webhook that was made ordered, or not ordered
-// any more, a few jobs at a time. What it leaves when it is cut off is moved job
-// by job, as each comes to be delivered.
+// moveRemaining moves the waiting jobs of a webhook with a changed Ordered, in small
+// transactions. After an interruption, the remaining jobs move as each is claimed.
 func (s *Service) moveRemaining(ctx context.Context, id string, ordered bool) error {
 	for more := true; more; {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -592,8 +572,8 @@ func (s *Service) moveRemaining(ctx context.Context, id string, ordered bool) er
 	return nil
 }
 
-// Delete removes a webhook and what waits for it. Deliveries under way are cut
-// off. The history goes with the next [Service.Purge].
+// Delete removes a webhook and its queue, and cancels deliveries under way. The next
+// [Service.Purge] deletes its history.
 func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteIn(ctx, tx, organizationID, id) })
 }
@@ -624,7 +604,7 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	return nil
 }
 
-// suspend stops an enabled webhook's deliveries; they wait from now on.
+// suspend stops the deliveries of an enabled webhook; new ones queue.
 func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) error {
 	var held int64
 	if err := tx.QueryRow(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, drain_rate = NULL, held = (`+countWaiting+`) WHERE id = $1 RETURNING held`,
@@ -639,8 +619,8 @@ func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) e
 	return s.hold(ctx, tx, id)
 }
 
-// hold stops the claims of a webhook's jobs. Both of its lanes are held, because
-// it may change its kind meanwhile.
+// hold stops claims of a webhook's jobs. It holds both lanes, because the webhook may change
+// its kind meanwhile.
 func (s *Service) hold(ctx context.Context, tx *db.Tx, id string) error {
 	for _, kind := range []string{JobKind, OrderedKind} {
 		if err := s.queue.HoldLane(ctx, tx, kind, id); err != nil {
@@ -650,18 +630,18 @@ func (s *Service) hold(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// saveVersion writes down a webhook as it is now, unless it is already.
+// saveVersion stores the current version of a webhook, unless stored already.
 func saveVersion(ctx context.Context, tx *db.Tx, id string, number int64, v version) error {
 	_, err := tx.Exec(ctx, `INSERT INTO webhook_versions (webhook_id, version, url, payload_form, created_at)
 		VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`, id, number, v.url, string(v.form), tx.Now.UnixMicro())
 	return err
 }
 
-// countWaiting counts the deliveries that wait for webhook $1, up to $4.
+// countWaiting counts the waiting deliveries of webhook $1, up to $4.
 const countWaiting = `SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $4) AS waiting`
 
-// resume enables a suspended webhook. Everything that it has not delivered goes
-// out at once, oldest first, each delivery with a new schedule.
+// resume enables a suspended webhook and sends all of its undelivered deliveries at once,
+// oldest first, with new schedules.
 func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
 	if err := s.requeueUndelivered(ctx, tx, id); err != nil {
 		return err
@@ -682,8 +662,8 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// fail suspends a webhook because a delivery used up its schedule, and tells
-// the organization's admins, unless it is suspended already.
+// fail suspends a webhook after a delivery exhausted its schedule and mails the organization's
+// admins, unless it is suspended already.
 func (s *Service) fail(ctx context.Context, tx *db.Tx, id, reason string) error {
 	var organizationID, rawURL string
 	err := tx.QueryRow(ctx, "SELECT organization_id, url FROM webhooks WHERE id = $1 AND state = $2 FOR UPDATE", id, string(Enabled)).
@@ -741,8 +721,8 @@ func checkEvents(v *problem.Validation, names []string) {
 	}
 }
 
-// checkSecret also refuses what looks like a secret of Standard Webhooks and is
-// none: its libraries would compute another signature than we do.
+// checkSecret also refuses malformed secrets with the prefix of Standard Webhooks: its
+// libraries would compute other signatures.
 func checkSecret(v *problem.Validation, secret *string) {
 	if secret == nil {
 		return
@@ -776,7 +756,7 @@ func checkDrainRate(v *problem.Validation, rate int, enabled *bool) {
 	}
 }
 
-// joinEvents returns the stored form of a list of names, without doubles.
+// joinEvents returns the stored form of a list of event names, without duplicates.
 func joinEvents(names []string) string {
 	var out []string
 	for _, name := range names {
@@ -787,7 +767,7 @@ func joinEvents(names []string) string {
 	return strings.Join(out, " ")
 }
 
-// matches reports whether a stored list of names has name in it.
+// matches reports whether a stored list of event names contains name.
 func matches(stored string, name event.Name) bool {
 	for s := range strings.SplitSeq(stored, " ") {
 		if s == "*" && name != event.AuditRecorded || s == string(name) {
@@ -799,7 +779,7 @@ func matches(stored string, name event.Name) bool {
 
 const sealPurpose = "webhook secret"
 
-// sealSecret returns the stored form of a secret: NULL when there is none.
+// sealSecret returns the stored form of a secret: NULL without one.
 func (s *Service) sealSecret(id string, secret *string) any {
 	if secret == nil {
 		return nil
@@ -807,8 +787,8 @@ func (s *Service) sealSecret(id string, secret *string) any {
 	return s.box.Seal(sealPurpose, []byte(*secret), id)
 }
 
-// changeSecret makes c.Secret the one that signs. The one before it goes on
-// signing beside it for [SecretOverlap]. Nothing signs what becomes unsigned.
+// changeSecret makes c.Secret the signing secret. The previous one also signs for
+// [SecretOverlap]. Unsigned deliveries have no overlap.
 func (s *Service) changeSecret(ctx context.Context, tx *db.Tx, id string, c Change) error {
 	if c.Unsigned {
 		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1", id)
@@ -825,7 +805,7 @@ func (s *Service) changeSecret(ctx context.Context, tx *db.Tx, id string, c Chan
 		_, err := tx.Exec(ctx, "UPDATE webhooks SET secret = $2 WHERE id = $1", id, s.sealSecret(id, c.Secret))
 		return err
 	}
-	// One that cannot be opened any more cannot sign either.
+	// A secret that cannot be opened cannot sign either.
 	if old, err := s.box.Open(sealPurpose, sealed, id); err == nil && string(old) == *c.Secret {
 		return nil
 	}

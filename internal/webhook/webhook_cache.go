@@ -11,29 +11,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// cachedWebhook is what the dispatcher needs to know of a webhook.
+// cachedWebhook is the dispatcher's view of a webhook.
 type cachedWebhook struct {
 	enabled  bool
 	url      *url.URL
 	form     Form
-	secret   *signer // nil: not signed
-	old      *signer // the secret replaced less than a day ago, or nil
+	secret   *signer // nil: unsigned
+	old      *signer // secret replaced within [SecretOverlap], or nil
 	oldUntil time.Time
 	version  int64
 	ordered  bool
-	paced    bool   // the backlog goes out at a rate
-	backlog  string // untried deliveries up to this one go out in order; "" for none
+	paced    bool   // the backlog is sent at a rate
+	backlog  string // last untried delivery of the backlog to be sent in order; "" without one
 	loaded   time.Time
 }
 
-// webhookCache keeps targets in memory for a second, since reading one for each
-// delivery would cost as much as recording it. A change made here is seen at
-// once, one made by another process within that second. Nothing is claimed from
-// the lane of a webhook that is suspended or deleted even within it.
+// webhookCache caches webhooks for a second: reading one per delivery would cost as much as
+// recording the attempt. Changes by this process apply at once, those by other processes within
+// a second. Suspended and deleted webhooks are safe even so, because their lanes are held.
 type webhookCache struct {
 	mu      sync.Mutex
 	byID    map[string]*cachedWebhook
-	changes uint64 // counts forget, so that a reading from before is not kept
+	changes uint64 // counts evictions, so that a stale read is not cached
 }
 
 const (
@@ -48,8 +47,7 @@ func (ts *webhookCache) evict(id string) {
 	ts.changes++
 }
 
-// cached returns a webhook as the dispatcher sees it; errDeleted when there is
-// none.
+// cached returns the dispatcher's view of a webhook; errDeleted if it does not exist.
 func (s *Service) cached(ctx context.Context, id string) (*cachedWebhook, error) {
 	ts := &s.cache
 	ts.mu.Lock()
@@ -89,7 +87,7 @@ func (s *Service) loadCached(ctx context.Context, id string) (*cachedWebhook, er
 		return nil, fmt.Errorf("load webhook: %w", err)
 	}
 	if t.url, err = url.Parse(rawURL); err != nil {
-		return nil, fmt.Errorf("webhook %s has an unusable URL", id) // err quotes it, and it may hold a secret
+		return nil, fmt.Errorf("webhook %s has an unusable URL", id) // err quotes the URL, which may hold a secret
 	}
 	if t.secret, err = s.openSecret(id, secret); err != nil {
 		return nil, err

@@ -207,8 +207,7 @@ func TestSecretIsSealed(t *testing.T) {
 	}
 }
 
-// Every event reaches exactly those who asked for it, in their form, signed if
-// they gave a secret.
+// Every event reaches exactly its subscribers, in their form, signed if they have a secret.
 func TestFanOut(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
@@ -317,7 +316,7 @@ func TestRolledBackChangeSendsNothing(t *testing.T) {
 	}
 }
 
-// A body too long to be kept in memory is rendered at the attempt.
+// A body too long for the cache is rendered at the attempt.
 func TestLongBody(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
@@ -336,7 +335,7 @@ func TestLongBody(t *testing.T) {
 	}
 }
 
-// What waits goes out as the webhook is when it goes out.
+// Waiting deliveries use the webhook's settings at the time of sending.
 func TestUpdateAppliesToWaiting(t *testing.T) {
 	n := newNetwork(t)
 	r := newRig(t, dbtest.New(t), n, nil)
@@ -463,8 +462,8 @@ func TestFullQueueDropsOldest(t *testing.T) {
 	check(0, 7)
 }
 
-// What waited before a webhook was disabled counts too: the oldest are dropped
-// until no more than the queue holds are left, unless it is enabled first.
+// Deliveries from before a webhook was disabled count too: the oldest are dropped until the
+// queue is within its limit, unless the webhook is enabled first.
 func TestLongQueueIsTrimmed(t *testing.T) {
 	const numbers = `WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 11700)`
 	const id = "'00000000-0000-7000-8000-' || (100000000000 + n)"
@@ -564,7 +563,7 @@ func TestExhausted(t *testing.T) {
 		select {
 		case <-healthy:
 		default:
-			posts++ // one after the other: there is one delivery
+			posts++ // sequentially: there is one delivery
 			w.WriteHeader(http.StatusInternalServerError)
 			fmt.Fprint(w, "out of order")
 		}
