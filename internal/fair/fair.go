@@ -1,11 +1,10 @@
-// Package fair shares a bounded capacity between parties in turns, so that one
-// that wants much does not keep the others waiting.
+// Package fair shares a bounded capacity between parties by round-robin, so that a busy party
+// does not starve the rest.
 //
-// Requests of one party are served in their order; parties are served round-robin,
-// one request each. A party that waits at all therefore waits for at most one
-// request of every other waiting party, however many those have queued. Both the
-// queue of a party and all queues together are bounded, and when there is no room
-// the longest queue loses its newest request.
+// Requests of one party are served in their order; parties are served round-robin, one request
+// each. So a party waits for at most one request of every other waiting party, however many
+// each has queued. Both the queue of a party and all queues together are bounded, and when they
+// are full the longest queue loses its newest request.
 package fair
 
 import (
@@ -15,17 +14,18 @@ import (
 	"sync"
 )
 
-// ErrCrowded is the error of a request for which there is no room to wait.
+// ErrCrowded is the error of a request that was dropped, or refused, because the queues are
+// full.
 var ErrCrowded = errors.New("too many requests are waiting")
 
-// Config is what a [Queue] is made of. All numbers are positive.
+// Config configures a [Queue]. All numbers are positive.
 type Config struct {
-	Capacity int64 // of all requests that are served at the same time
-	PerKey   int   // requests of one party that wait at the same time
-	Waiting  int   // requests of all parties that wait at the same time
+	Capacity int64 // of all requests served at the same time
+	PerKey   int   // waiting requests of one party
+	Waiting  int   // waiting requests of all parties
 }
 
-// Queue is safe for concurrent use.
+// Queue admits requests. It is safe for concurrent use.
 type Queue struct {
 	c Config
 
@@ -33,10 +33,10 @@ type Queue struct {
 	free    int64
 	waiting int
 	parties map[string]*party
-	turns   list.List // of *party: those with requests that wait, whose turn is next in front
+	turns   list.List // of *party: parties with waiting requests, next turn first
 }
 
-// party is one that holds or waits.
+// party is a key with granted or waiting requests.
 type party struct {
 	key   string
 	held  int64
@@ -44,7 +44,7 @@ type party struct {
 	turn  *list.Element // in Queue.turns; nil while queue is empty
 }
 
-// request waits.
+// request is a waiting request.
 type request struct {
 	n, most int64
 	ready   chan struct{} // closed when it was granted or dropped
@@ -59,15 +59,15 @@ func New(c Config) *Queue {
 	return &Queue{c: c, free: c.Capacity, parties: make(map[string]*party)}
 }
 
-// Capacity returns what is shared.
+// Capacity returns the shared capacity.
 func (q *Queue) Capacity() int64 { return q.c.Capacity }
 
-// Acquire waits for n of the capacity, on behalf of the party key, which holds at
-// most most of it at once; 0 means no limit. The caller calls release once, when it
-// is done. Without an error release is not nil.
+// Acquire waits for n units of the capacity for the party key, which may use at most most units
+// at a time; 0 means no limit. The caller calls release once, when done; release is non-nil if
+// the error is nil.
 //
-// The error is ctx's when that ends first, and [ErrCrowded] when there is no room to
-// wait. Acquire panics when n is not within 1 and the limits.
+// The error is ctx's, or [ErrCrowded] if the queues are full. Acquire panics if n is below 1 or
+// above the limits.
 func (q *Queue) Acquire(ctx context.Context, key string, n, most int64) (release func(), err error) {
 	if most == 0 {
 		most = q.c.Capacity
@@ -98,7 +98,7 @@ func (q *Queue) Acquire(ctx context.Context, key string, n, most int64) (release
 		return nil, ErrCrowded
 	}
 	at := q.enqueue(p, r)
-	q.serve() // others may wait for what does not fit them
+	q.serve() // smaller requests may fit now
 	q.mu.Unlock()
 
 	select {
@@ -107,7 +107,7 @@ func (q *Queue) Acquire(ctx context.Context, key string, n, most int64) (release
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		select {
-		case <-r.ready: // at the same time
+		case <-r.ready: // concurrently
 			if r.granted {
 				return release, nil
 			}
@@ -123,7 +123,7 @@ func (q *Queue) Acquire(ctx context.Context, key string, n, most int64) (release
 	return release, nil
 }
 
-// fits reports whether r can be granted now. The lock is held, as for all below.
+// fits reports whether r can be granted now. q.mu is held here and below.
 func (q *Queue) fits(p *party, r *request) bool { return r.n <= q.free && !q.full(p, r) }
 
 // full reports whether a party is at its own limit.
@@ -156,16 +156,15 @@ func (q *Queue) dequeue(p *party, at *list.Element) {
 	q.removeIdle(p)
 }
 
-// removeIdle drops what is not needed of a party.
+// removeIdle removes a party without requests.
 func (q *Queue) removeIdle(p *party) {
 	if p.held == 0 && p.queue.Len() == 0 {
 		delete(q.parties, p.key)
 	}
 }
 
-// serve grants what fits, in turns. A party at its own limit is passed over; one
-// that only lacks free capacity is waited for, so that large requests are not
-// starved by small ones.
+// serve grants requests in turns. It skips parties at their own limit. It waits for a request
+// that lacks only free capacity, so that small requests do not starve large ones.
 func (q *Queue) serve() {
 	for e := q.turns.Front(); e != nil; {
 		p := e.Value.(*party)
@@ -185,8 +184,8 @@ func (q *Queue) serve() {
 	}
 }
 
-// dropLongest makes room for a request of p: the longest queue loses its newest.
-// It reports false when that is p's own.
+// dropLongest makes room for a request of p: the longest queue loses its newest request. It
+// returns false if that is p's own queue.
 func (q *Queue) dropLongest(p *party) bool {
 	longest := p
 	for e := q.turns.Front(); e != nil; e = e.Next() {

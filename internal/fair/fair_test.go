@@ -61,7 +61,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// A party at its own limit leaves the rest to others.
+// A party at its own limit leaves the remaining capacity to the rest.
 func TestMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Capacity: 2, PerKey: 10, Waiting: 100})
@@ -120,7 +120,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("got %v beyond the bound of one party, want ErrCrowded", greedy[3].err)
 		}
 		a := acquire(t.Context(), q, "a", 1, 0)
-		b := acquire(t.Context(), q, "b", 1, 0) // no room in all: the greedy one gives way
+		b := acquire(t.Context(), q, "b", 1, 0) // the queues are full: the longest loses one
 		if !errors.Is(greedy[2].err, ErrCrowded) || greedy[1].done || a.done || b.done {
 			t.Errorf("the newest of the longest queue was not dropped: %v", greedy[2].err)
 		}
@@ -165,8 +165,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestNoOveruse: whatever happens at once, no more than the capacity is held, and
-// nobody waits for ever.
+// TestNoOveruse: under concurrency the capacity is never exceeded, and no request waits for
+// ever.
 func TestNoOveruse(t *testing.T) {
 	q := New(Config{Capacity: 7, PerKey: 1000, Waiting: 1000})
 	var held atomic.Int64

@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// burstLength is for how long news is gathered.
+	// burstLength is the time over which topics are collected.
 	burstLength = 250 * time.Millisecond
-	// burstTopics is how many topics of a kind are told of one by one.
+	// burstTopics is the number of topics of a kind that are sent one by one.
 	burstTopics = 16
 )
 
-// burst is what was told of an organization a moment ago: topics by their kind.
+// burst is the topics collected for an organization, by kind.
 type burst map[string]map[string]struct{}
 
-// PublishSoon is [Hub.Publish] for what changes thousands of times a second: at once
-// after a quiet time, and else gathered for a quarter of a second, in which many
-// topics of a kind ("ride:1", "ride:2", ...) become "ride:*", any of them. When
-// nobody can hear it, it costs next to nothing.
+// PublishSoon is [Hub.Publish] for changes that occur thousands of times a second: immediate
+// after a quiet period, else collected for a quarter of a second. More than 16 topics of a kind
+// ("ride:1", "ride:2", ...) become "ride:*". Without subscribers it is nearly free.
 func (h *Hub) PublishSoon(organizationID, topic string) {
 	h.mu.Lock()
 	if h.closed || len(h.subs[organizationID]) == 0 && !h.db.Postgres() {
@@ -45,7 +44,7 @@ func (h *Hub) PublishSoon(organizationID, topic string) {
 	h.Publish(organizationID, topic)
 }
 
-// startBurst begins a burst. The lock is held.
+// startBurst starts a burst. h.mu is held.
 func (h *Hub) startBurst(organizationID string) {
 	if h.bursts == nil {
 		h.bursts = make(map[string]burst)
@@ -54,8 +53,7 @@ func (h *Hub) startBurst(organizationID string) {
 	time.AfterFunc(burstLength, func() { h.endBurst(organizationID) })
 }
 
-// endBurst tells what was gathered, and begins the next burst unless there was
-// nothing.
+// endBurst publishes the collected topics, and starts the next burst if there were any.
 func (h *Hub) endBurst(organizationID string) {
 	h.mu.Lock()
 	var topics []string

@@ -1,13 +1,12 @@
-// Package live tells pages that are open that something they show has changed.
+// Package live notifies open pages of changes.
 //
-// News is a topic, such as "ticket:0198…", of one organization; it says that
-// there is something to look at and never what. It is a hint: a page that misses
-// some is out of date until it is looked at again, and nothing else. So the hub
-// keeps none of it, waits for nobody, and gives a page that is slow to take its
-// news the topic [Everything] in place of many. What it does keep is how much there
-// was ([Hub.Mark]): whoever was away finds out whether something was missed.
+// A change is published as a topic, such as "ticket:0198…", of one organization; it carries no
+// data. Delivery is not guaranteed: a page that misses a topic is stale until its next load,
+// nothing worse. So the hub stores no topics, never blocks, and replaces the topics of a slow
+// subscriber by [Everything]. It does count publications ([Hub.Mark]), so that a client that
+// reconnects can detect whether it may have missed one.
 //
-// Processes that share a PostgreSQL database tell each other.
+// Processes that share a PostgreSQL database notify each other.
 package live
 
 import (
@@ -23,19 +22,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Everything is the topic of whoever may have missed some.
+// Everything is the topic of a subscriber that may have missed others.
 const Everything = "*"
 
-// channel carries news between processes: "instance organization topic".
+// channel is the PostgreSQL channel between processes. Payload: "instance organization topic".
 const channel = "kickstand_live"
 
-// maxPending bounds the topics that wait for one subscriber.
+// maxPending bounds the pending topics of a subscriber.
 const maxPending = 256
 
-// maxCounted bounds for how many organizations the hub knows how much there was.
+// maxCounted bounds the organizations with a count.
 const maxCounted = 100_000
 
-// Hub passes news on. It is safe for concurrent use.
+// Hub distributes topics. It is safe for concurrent use.
 type Hub struct {
 	db       *db.DB
 	notifier *db.Notifier
@@ -43,14 +42,13 @@ type Hub struct {
 
 	mu     sync.Mutex
 	subs   map[string]map[*Subscription]struct{} // by organization
-	bursts map[string]burst                      // by organization, see TellSoon
-	counts map[string]uint64                     // how often, by organization
-	age    uint64                                // how often told was forgotten
+	bursts map[string]burst                      // by organization, see PublishSoon
+	counts map[string]uint64                     // publications by organization
+	age    uint64                                // number of resets of counts
 	closed bool
 }
 
-// Open returns a hub of what happens in d. It hears of other processes while
-// [Hub.Run] runs.
+// Open returns a hub. It receives from other processes while [Hub.Run] runs.
 func Open(d *db.DB) *Hub {
 	return &Hub{
 		db: d, notifier: d.NewNotifier(channel), instance: uuid.NewString(),
@@ -58,16 +56,16 @@ func Open(d *db.DB) *Hub {
 	}
 }
 
-// Mark returns where an organization's news is. When it is the same later, in the
-// same process, nothing was told in between; when it is not, something may have
-// been.
+// Mark returns a marker of an organization's publications. An equal marker later, of the same
+// process, means that nothing was published in between; a different one means that something
+// may have been.
 func (h *Hub) Mark(organizationID string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.instance + "." + strconv.FormatUint(h.age, 36) + "." + strconv.FormatUint(h.counts[organizationID], 36)
 }
 
-// advanceMark moves an organization's mark on. The lock is held.
+// advanceMark changes an organization's mark. h.mu is held.
 func (h *Hub) advanceMark(organizationID string) {
 	if len(h.counts) >= maxCounted {
 		h.resetMarks()
@@ -75,13 +73,13 @@ func (h *Hub) advanceMark(organizationID string) {
 	h.counts[organizationID]++
 }
 
-// resetMarks moves every mark on. The lock is held.
+// resetMarks changes all marks. h.mu is held.
 func (h *Hub) resetMarks() {
 	clear(h.counts)
 	h.age++
 }
 
-// Run hears what other processes tell, until ctx ends.
+// Run receives topics from other processes until ctx ends.
 func (h *Hub) Run(ctx context.Context) { h.db.Listen(ctx, channel, h.receive) }
 
 func (h *Hub) receive(payload string) {
@@ -102,8 +100,8 @@ func (h *Hub) receive(payload string) {
 	}
 }
 
-// Publish passes news of an organization on, here and to the other processes. It
-// waits for nothing, and is called after the commit of what it is about.
+// Publish sends topics to an organization's subscribers, in this process and in others. Call it
+// after the commit of the change. It does not block.
 func (h *Hub) Publish(organizationID string, topics ...string) {
 	h.dispatch(organizationID, topics)
 	for _, t := range topics {
@@ -120,7 +118,7 @@ func (h *Hub) dispatch(organizationID string, topics []string) {
 	}
 }
 
-// Close ends every subscription, so that a server can stop.
+// Close ends all subscriptions, so that a server can stop.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +131,7 @@ func (h *Hub) Close() {
 	clear(h.subs)
 }
 
-// Subscription is one reader of an organization's news.
+// Subscription receives the topics of an organization.
 type Subscription struct {
 	hub          *Hub
 	organization string
@@ -143,7 +141,7 @@ type Subscription struct {
 	pending map[string]struct{}
 }
 
-// Subscribe returns a subscription to what is told from now on. The caller
+// Subscribe returns a subscription to the topics published from now on. The caller
 // closes it.
 func (h *Hub) Subscribe(organizationID string) *Subscription {
 	s := &Subscription{hub: h, organization: organizationID, signal: make(chan struct{}, 1), pending: make(map[string]struct{})}
@@ -160,7 +158,7 @@ func (h *Hub) Subscribe(organizationID string) *Subscription {
 	return s
 }
 
-// Close ends the subscription. Closing twice is fine.
+// Close ends the subscription. It is idempotent.
 func (s *Subscription) Close() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -171,7 +169,7 @@ func (s *Subscription) Close() {
 	}
 }
 
-// add notes news. The hub's lock is held, so that signal is not closed meanwhile.
+// add adds pending topics. The hub's lock is held, so that signal is not closed meanwhile.
 func (s *Subscription) add(topics []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,10 +186,11 @@ func (s *Subscription) add(topics []string) {
 	}
 }
 
-// Ready is ready, or closed with the hub, when [Subscription.Drain] has something.
+// Ready returns a channel that receives when [Subscription.Drain] has topics, and is closed
+// with the hub.
 func (s *Subscription) Ready() <-chan struct{} { return s.signal }
 
-// Drain returns the topics told since it was last called, sorted.
+// Drain returns the topics published since its last call, sorted.
 func (s *Subscription) Drain() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 )
 
-// drain waits for news.
+// drain waits for topics.
 func drain(t *testing.T, s *live.Subscription) []string {
 	t.Helper()
 	select {
@@ -50,7 +50,7 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestMark: a mark is another one after news, however it was told.
+// TestMark: a mark changes with every publication, by either method.
 func TestMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))
@@ -91,7 +91,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestSlow: whoever does not take their news is told that there is a lot.
+// TestSlow: a subscriber that does not drain gets Everything.
 func TestSlow(t *testing.T) {
 	h := live.Open(dbtest.New(t))
 	s := h.Subscribe("a")
@@ -119,7 +119,7 @@ func TestClose(t *testing.T) {
 	h.Publish("a", "ticket:1")
 }
 
-// TestProcesses: news reaches the pages that another process serves.
+// TestProcesses: topics reach subscribers of another process.
 func TestProcesses(t *testing.T) {
 	if os.Getenv("KICKSTAND_TEST_DATABASE_URL") == "" {
 		t.Skip("only on PostgreSQL, which KICKSTAND_TEST_DATABASE_URL names")
@@ -143,7 +143,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestTellSoon: what is told often comes once, and not without end later.
+// TestTellSoon: frequent topics are collected into one, and sending ends.
 func TestTellSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))

@@ -1,6 +1,5 @@
-// Package optional has the member of a JSON object that can be absent, null or a
-// value, which a change of a record must tell apart (fleet-api.md 0, PUT): what
-// is absent stays, what is null is cleared.
+// Package optional provides [Value], a JSON field that distinguishes absent, null and set, as
+// updates need it (fleet-api.md 0, PUT): an absent field is unchanged, null clears it.
 package optional
 
 import (
@@ -8,14 +7,14 @@ import (
 	"encoding/json"
 )
 
-// Value is such a member. The zero one is absent.
+// Value is an optional field. The zero value is absent.
 type Value[T any] struct {
-	Set   bool // it is there
-	Null  bool // as null: it is to be cleared
+	Set   bool // the field is present
+	Null  bool // as null
 	Value T    // zero unless Set and not Null
 }
 
-// Of returns a value that is there.
+// Of returns a set value.
 func Of[T any](v T) Value[T] { return Value[T]{Set: true, Value: v} }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -28,7 +27,7 @@ func (o *Value[T]) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &o.Value)
 }
 
-// Or returns the value, or other when there is none.
+// Or returns the value, or other if it is absent or null.
 func (o Value[T]) Or(other T) T {
 	if !o.Set || o.Null {
 		return other
@@ -36,8 +35,7 @@ func (o Value[T]) Or(other T) T {
 	return o.Value
 }
 
-// Pointer returns nil when the object does not have the member, else its value,
-// which for null is the zero one.
+// Pointer returns nil if the field is absent, else a pointer to its value, zero for null.
 func (o Value[T]) Pointer() *T {
 	if !o.Set {
 		return nil
@@ -45,14 +43,14 @@ func (o Value[T]) Pointer() *T {
 	return &o.Value
 }
 
-// Into puts a value that is there, and for null the zero one, into what is at to.
+// Into stores the value in *to, zero for null, unless it is absent.
 func (o Value[T]) Into(to *T) {
 	if o.Set {
 		*to = o.Value
 	}
 }
 
-// IntoPointer is [Value.Into] for what is nil when there is no value.
+// IntoPointer is [Value.Into] for a pointer: null stores nil.
 func (o Value[T]) IntoPointer(to **T) {
 	switch {
 	case o.Set && o.Null:

@@ -7,33 +7,31 @@ import (
 	"time"
 )
 
-// State is how a key stands.
+// State is the state of a key's window.
 type State struct {
 	Limit     int64     // the limit of the call
-	Remaining int64     // acts that still pass in the window, never below 0
-	Reset     time.Time // when the window ends, by this process's clock
+	Remaining int64     // requests left in the window, at least 0
+	Reset     time.Time // end of the window, by this process's clock
 }
 
-// Memory counts the acts of keys in windows, in this process only. It is safe
-// for concurrent use.
+// Memory counts in fixed windows per key, in this process only. It is safe for concurrent use.
 type Memory struct {
 	window  time.Duration
 	maxKeys int
 
 	mu   sync.Mutex
-	keys map[string]*list.Element // values are *opened
-	age  list.List                // the same, the one that ends first in front
+	keys map[string]*list.Element // values are *window
+	age  list.List                // the same, the earliest end first
 }
 
-// window is a window, which may be over already.
+// window is a window that may have ended.
 type window struct {
 	key  string
 	used int64
-	ends time.Time // with the reading of the monotonic clock
+	ends time.Time // with a monotonic clock reading
 }
 
-// NewMemory returns windows that last as long as window. It panics unless that
-// is positive.
+// NewMemory returns windows of the given length. It panics unless that is positive.
 func NewMemory(window time.Duration) *Memory {
 	if window <= 0 {
 		panic("ratelimit: window must be positive")
@@ -41,9 +39,9 @@ func NewMemory(window time.Duration) *Memory {
 	return &Memory{window: window, maxKeys: MaxKeys, keys: make(map[string]*list.Element)}
 }
 
-// Acquire reports whether key may act now, with limit acts in a window, and if so
-// counts the act. The state is that after the call. Keys are held as they are,
-// so they should be short: ids and addresses. The error is always nil.
+// Acquire counts one action of key if fewer than limit are counted in the window, and reports
+// whether it did. The state is that after the call. Keys are stored as they are and should be
+// short: ids and addresses. The error is always nil.
 func (m *Memory) Acquire(_ context.Context, key string, limit int64) (State, bool, error) {
 	now := time.Now()
 	m.mu.Lock()
@@ -78,8 +76,8 @@ func (m *Memory) Acquire(_ context.Context, key string, limit int64) (State, boo
 	return State{limit, limit - 1, ends}, true, nil
 }
 
-// Peek returns how key stands, without counting anything. A window that nobody
-// has opened would end one window from now. The error is always nil.
+// Peek returns the state of key without counting. A key without a window has one that ends a
+// full length from now. The error is always nil.
 func (m *Memory) Peek(_ context.Context, key string, limit int64) (State, error) {
 	now := time.Now()
 	m.mu.Lock()
@@ -92,8 +90,8 @@ func (m *Memory) Peek(_ context.Context, key string, limit int64) (State, error)
 	return State{limit, max(0, limit), now.Add(m.window)}, nil
 }
 
-// evictExpired drops windows that are over, at most two and not the one that
-// is about to be opened again: as each call adds at most one, that keeps up.
+// evictExpired evicts expired windows, at most two and not the one about to be reopened: each
+// call adds at most one, so that suffices.
 func (m *Memory) evictExpired(now time.Time, keep *list.Element) {
 	for range 2 {
 		front := m.age.Front()

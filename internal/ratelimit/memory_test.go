@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// windows is what the tests of both kinds of window need.
+// windows is the common interface of both kinds of window.
 type windows interface {
 	Acquire(ctx context.Context, key string, limit int64) (State, bool, error)
 	Peek(ctx context.Context, key string, limit int64) (State, error)
@@ -162,7 +162,7 @@ func TestWindowsAreBounded(t *testing.T) {
 		if got := held(); got != 100 {
 			t.Errorf("held %d keys under a flood, want 100", got)
 		}
-		// The forgotten were the oldest; the newest are still limited.
+		// The oldest were evicted; the newest are still limited.
 		if _, ok := acquire(t, m, "flood 249", 1); ok {
 			t.Error("the newest key was forgotten")
 		}
@@ -183,7 +183,7 @@ func TestWindowsAreBounded(t *testing.T) {
 	})
 }
 
-// A key is as young as its last window.
+// The age of a key is that of its last window.
 func TestReopenedWindowIsNotForgottenEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(time.Minute)

@@ -1,9 +1,8 @@
-// Package ratelimit answers "may this key act once more?", for rules such as
-// "5 per minute per e-mail" and "300 per minute per API key".
+// Package ratelimit limits actions per key, such as "5 per minute per e-mail" and "300 per
+// minute per API key".
 //
-// There are two kinds of limit, and each is exact: of any number of parallel
-// calls exactly the limit pass, and a refused call changes nothing, so insisting
-// does not lengthen the wait.
+// There are two kinds of limit. Both are exact: of any number of parallel calls exactly the
+// limit pass. A refused call changes nothing, so retrying early does not extend the wait.
 //
 //   - A [Limiter] is a sliding window: the times of a key's last passes are kept,
 //     and an act passes if fewer than the limit of them lie within the window
@@ -12,28 +11,23 @@
 //   - [Memory] gives each key windows of its own, one after the other: the first
 //     counted act opens one, which ends after a fixed time, and the next act
 //     after that opens another. The limit comes with each call, because it may
-//     change while a window is open: what was counted stays. The REST surfaces
+//     change while a window is open: earlier counts stay. The REST surfaces
 //     promise this one to their callers (fleet-api.md section 5).
 //
-// Both hold for one process. [Redis] makes the same of a server that several
-// processes share ([RedisLimiter], [RedisWindows]): each call is one script,
-// which Redis runs alone, by the clock of Redis, so that the processes' own
-// clocks do not matter.
+// Both hold for one process. [Redis] makes the same of a server that several processes share
+// ([RedisLimiter], [RedisWindows]): each call is one script, which Redis runs alone, by the
+// clock of Redis, so that the processes' own clocks do not matter.
 //
-// When Redis cannot be reached, limits go on without it: a request is neither
-// refused for it nor let through uncounted. Each process then counts for itself,
-// from nothing, as if it had no Redis; up to the limit pass per process. A call
-// waits at most 250 ms for Redis. After a failure Redis is left alone for a
-// second and then tried by one call at a time, while the others go by memory, so
-// a dead Redis costs one call a second that much and the rest nothing. The
-// beginning and the end of an outage are one line of the log each. What Redis
-// had counted before holds again afterwards.
+// While Redis is unavailable, limits fall back to memory: requests are neither refused because
+// of it nor uncounted. Each process then counts from zero, so up to the limit pass per process.
+// A call waits at most 250 ms for Redis. After a failure Redis is not called for a second, then
+// probed by one call at a time; the rest use memory. So a dead Redis delays one call a second.
+// The start and the end of an outage are logged once each. Counts from before the outage apply
+// again afterwards.
 //
-// Memory is bounded: at most [MaxKeys] keys are held; beyond that, the key whose
-// last pass is longest ago, or whose window is the oldest, is forgotten early.
-// What has expired is forgotten by other calls, so that nothing runs in the
-// background. In Redis, keys expire by themselves. Whatever a person may have
-// typed is held as a digest of fixed size.
+// Memory is bounded to [MaxKeys] keys; beyond that, the key with the oldest last pass or the
+// oldest window is evicted early. Calls evict expired keys, so nothing runs in the background.
+// In Redis, keys expire. User input is stored as a digest of fixed size.
 package ratelimit
 
 import (
@@ -44,35 +38,35 @@ import (
 	"time"
 )
 
-// MaxKeys is how many keys a [Limiter] or a [Memory] holds at most: about 30 MB
-// with a limit of 5, and 20 MB.
+// MaxKeys bounds the keys of a [Limiter] or a [Memory]: about 30 MB with a limit of 5, and 20
+// MB.
 const MaxKeys = 100_000
 
-// Limiter limits each key to a number of passes in any window. It is safe for
-// concurrent use and lives in this process only.
+// Limiter is a sliding-window limit per key, in this process only. It is safe for concurrent
+// use.
 type Limiter struct {
 	limit   int
 	window  time.Duration
 	maxKeys int
-	start   time.Time // passes are kept relative to it, on the monotonic clock
+	start   time.Time // reference of pass times, on the monotonic clock
 
 	mu   sync.Mutex
 	keys map[digest]*list.Element // values are *passes
-	age  list.List                // the same, the one whose last pass is longest ago first
+	age  list.List                // the same, the oldest last pass first
 }
 
 type digest [sha256.Size]byte
 
-// passes are the times of a key's last passes, at most the limit: a ring, once
-// it is full, whose oldest time is at next.
+// passes are the times of a key's last passes, at most the limit. Once full it is a ring with
+// the oldest time at next.
 type passes struct {
 	key   digest
 	times []time.Duration // since Limiter.start
 	next  int
 }
 
-// New returns a limiter that lets each key pass limit times in any period as
-// long as window. It panics unless both are positive.
+// New returns a limiter that lets each key pass limit times in any period of length window. It
+// panics unless both are positive.
 func New(limit int, window time.Duration) *Limiter {
 	if limit < 1 || window <= 0 {
 		panic("ratelimit: limit and window must be positive")
@@ -86,14 +80,14 @@ func New(limit int, window time.Duration) *Limiter {
 	}
 }
 
-// Allow reports whether key may act now, and if so counts the act. Otherwise
-// retryAfter is the exact time until it may, if nobody else uses the key first.
+// Allow reports whether key may act now, and counts the action if so. Otherwise retryAfter is
+// the exact time until it may, if no other call uses the key first.
 func (l *Limiter) Allow(_ context.Context, key string) (ok bool, retryAfter time.Duration) {
 	k := digest(sha256.Sum256([]byte(key)))
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Read under the lock, so that the times of a key never go backwards.
+	// Read under the lock, so that a key's times never go backwards.
 	now := time.Since(l.start)
 	l.evictExpired(now)
 
@@ -119,7 +113,7 @@ func (l *Limiter) Allow(_ context.Context, key string) (ok bool, retryAfter time
 	return true, 0
 }
 
-// Wait returns the time until key may act, 0 when it may now. It counts nothing.
+// Wait returns the time until key may act, 0 for now. It counts nothing.
 func (l *Limiter) Wait(_ context.Context, key string) time.Duration {
 	k := digest(sha256.Sum256([]byte(key)))
 
@@ -136,9 +130,8 @@ func (l *Limiter) Wait(_ context.Context, key string) time.Duration {
 	return max(0, p.times[p.next]+l.window-time.Since(l.start))
 }
 
-// evictExpired drops keys all of whose passes have left the window, at most
-// two: as each call adds at most one, that keeps up, and no call has to pay for
-// a crowd.
+// evictExpired evicts keys without passes in the window, at most two: each call adds at most
+// one, so that suffices, and no call evicts many at once.
 func (l *Limiter) evictExpired(now time.Duration) {
 	for range 2 {
 		front := l.age.Front()
@@ -158,8 +151,8 @@ func (p *passes) last() time.Duration {
 	return p.times[(p.next+len(p.times)-1)%len(p.times)]
 }
 
-// Seconds returns d in whole seconds, rounded up, at least 1: what a Retry-After
-// header and a message to a person say.
+// Seconds returns d in whole seconds, rounded up, at least 1, for Retry-After headers and
+// messages.
 func Seconds(d time.Duration) int {
 	return int(max(1, (d+time.Second-1)/time.Second))
 }

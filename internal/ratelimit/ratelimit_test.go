@@ -110,7 +110,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 	})
 }
 
-// Wait says what Allow would, and counts nothing.
+// Wait agrees with Allow, and counts nothing.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(2, time.Minute)
@@ -184,7 +184,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		if got := held(); got != 100 {
 			t.Errorf("held %d keys under a flood, want 100", got)
 		}
-		// The forgotten were the oldest; the newest are still limited.
+		// The oldest were evicted; the newest are still limited.
 		l.Allow(t.Context(), "flood 249")
 		if ok, _ := l.Allow(t.Context(), "flood 249"); ok {
 			t.Error("the newest key was forgotten")

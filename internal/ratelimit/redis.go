@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	callTimeout = 250 * time.Millisecond // with one call
-	pause       = time.Second            // for Redis after it failed
+	callTimeout = 250 * time.Millisecond // per call
+	pause       = time.Second            // between a failure and the next probe
 
-	// connections is how many calls are with Redis at once. It is well above
-	// what a near Redis needs, because a call that finds none free for as long
-	// as its patience counts as a failure.
+	// connections bounds concurrent calls. It is well above the need of a nearby Redis, because
+	// a call that finds none free within its timeout counts as a failure.
 	connections = 100
 
 	keyPrefix = "kickstand:limit:"
 )
 
-// Redis is a server (5 or newer, or one that speaks like it) in which several
-// processes count together. It is safe for concurrent use. Close it when done.
+// Redis is a Redis server (5 or newer, or compatible) that several processes share. It is safe
+// for concurrent use. Close it after use.
 type Redis struct {
 	client   *redis.Client
 	password string
@@ -38,9 +37,8 @@ type Redis struct {
 	breaker  breaker
 }
 
-// CheckURL returns what is wrong with the address of a Redis server. Its errors
-// never quote the address: a password with an unencoded character in it can end
-// up in any part.
+// CheckURL validates the address of a Redis server. Its errors never quote the address: a
+// password with an unencoded character can end up in any part of it.
 func CheckURL(rawURL string) error {
 	_, err := parseURL(rawURL)
 	return err
@@ -56,7 +54,7 @@ func parseURL(rawURL string) (*redis.Options, error) {
 	if err != nil || u.Scheme == "unix" && u.Host != "" || u.Scheme != "unix" && u.Hostname() == "" {
 		return nil, wrong
 	}
-	// What else the library would take from there is decided here.
+	// The library would read more options from the query; they are fixed here.
 	if len(query) > 1 || len(query) == 1 && !query.Has("db") {
 		return nil, wrong
 	}
@@ -67,8 +65,8 @@ func parseURL(rawURL string) (*redis.Options, error) {
 	return o, nil
 }
 
-// OpenRedis returns the server at an address that [CheckURL] accepts, without
-// connecting. A nil log discards.
+// OpenRedis returns the server at an address that [CheckURL] accepts, without connecting. A nil
+// log discards.
 func OpenRedis(rawURL string, log *slog.Logger) (*Redis, error) {
 	o, err := parseURL(rawURL)
 	if err != nil {
@@ -81,11 +79,11 @@ func openRedis(o *redis.Options, patience time.Duration, log *slog.Logger) *Redi
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	// It would write to standard error by itself, what it also returns.
+	// The library would also write returned errors to standard error.
 	logging.Disable()
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.ContextTimeoutEnabled = true
-	o.MaxRetries = -1 // a script that was run and not answered would count twice
+	o.MaxRetries = -1 // a script that ran without an answer would count twice
 	o.DialerRetries = 1
 	o.PoolSize = connections
 	o.ReadBufferSize, o.WriteBufferSize = 4096, 4096
@@ -94,14 +92,13 @@ func openRedis(o *redis.Options, patience time.Duration, log *slog.Logger) *Redi
 	return &Redis{client: redis.NewClient(o), password: o.Password, timeout: patience, log: log, breaker: breaker{pause: pause}}
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (r *Redis) Close() error { return r.client.Close() }
 
-// Check tries whether the server can be used, so that the log tells at once if
-// it cannot.
+// Check calls the server once, so that an unusable one is logged at start.
 func (r *Redis) Check(ctx context.Context) { r.try(ctx, r.writeProbe) }
 
-// Ping reports whether the server can be used, even after a failure. The error
+// Ping reports whether the server is usable, even during the pause after a failure. The error
 // holds no secret.
 func (r *Redis) Ping(ctx context.Context) error {
 	if err := r.writeProbe(ctx); err != nil {
@@ -110,15 +107,13 @@ func (r *Redis) Ping(ctx context.Context) error {
 	return nil
 }
 
-// writeProbe counts something that nobody asks for. A server that only reads, as a
-// replica does or one whose memory is full, cannot be used, but answers calls
-// that have nothing to count.
+// writeProbe writes a counter that nothing reads. A read-only server (a replica, or one without
+// memory) is unusable, but answers calls that write nothing.
 func (r *Redis) writeProbe(ctx context.Context) error {
 	return windowScript.Run(ctx, r.client, []string{redisKey("check", "")}, int64(1)<<50, time.Second.Microseconds(), 1).Err()
 }
 
-// run runs a script on one key. It returns false when the caller must do
-// without.
+// run runs a script on one key. It returns false if the caller must use its fallback.
 func (r *Redis) run(ctx context.Context, s *redis.Script, key string, args ...any) (out []int64, ok bool) {
 	ok = r.try(ctx, func(ctx context.Context) (err error) {
 		out, err = s.Run(ctx, r.client, []string{key}, args...).Int64Slice()
@@ -127,15 +122,14 @@ func (r *Redis) run(ctx context.Context, s *redis.Script, key string, args ...an
 	return out, ok
 }
 
-// try calls f unless Redis is being left alone, and reports whether f
-// succeeded.
+// try calls f unless Redis is paused after a failure, and reports whether f succeeded.
 func (r *Redis) try(ctx context.Context, f func(ctx context.Context) error) bool {
 	probe, ok := r.breaker.enter()
 	if !ok {
 		return false
 	}
-	// Who goes away while being counted is counted all the same, and says
-	// nothing about Redis.
+	// Ignore the caller's cancellation: it must not undo counting, and says nothing about
+	// Redis.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
 	defer cancel()
 	var err error
@@ -155,8 +149,8 @@ func (r *Redis) try(ctx context.Context, f func(ctx context.Context) error) bool
 	return err == nil
 }
 
-// redactedText is what an error says, without the password: a server that does not know
-// a command may quote what came with it.
+// redactedText returns the text of an error without the password: a server may quote arguments
+// of an unknown command.
 func (r *Redis) redactedText(err error) string {
 	text, _, _ := strings.Cut(err.Error(), ", with args")
 	if r.password != "" {
@@ -165,18 +159,18 @@ func (r *Redis) redactedText(err error) string {
 	return text
 }
 
-// breaker keeps calls away from a server that has just failed.
+// breaker is a circuit breaker for a failed server.
 type breaker struct {
 	pause time.Duration
 
 	mu    sync.Mutex
 	down  bool
 	since time.Time // when down
-	next  time.Time // when down: the next try
+	next  time.Time // when down: time of the next probe
 }
 
-// enter reports whether the server may be called, and whether that is the one
-// call that tries if it is back.
+// enter reports whether the server may be called, and whether the call is the probe of a failed
+// server.
 func (b *breaker) enter() (probe, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,9 +185,8 @@ func (b *breaker) enter() (probe, ok bool) {
 	return true, true
 }
 
-// leave takes the outcome of a call, and reports whether an outage begins or
-// ends with it, and how long it lasted. A call that was under way when the
-// outage began does not end it.
+// leave records the result of a call. It reports whether an outage starts or ends with it, and
+// its duration. A call from before the outage does not end it.
 func (b *breaker) leave(probe bool, err error) (changed bool, lasted time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,19 +206,18 @@ func (b *breaker) leave(probe bool, err error) (changed bool, lasted time.Durati
 	return true, now.Sub(b.since)
 }
 
-// redisKey is where the count of a key is.
+// redisKey returns the Redis key of a counter.
 func redisKey(name, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return keyPrefix + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// The scripts count in microseconds of the clock of Redis. Should that be set
-// back, what lies in its future counts as never having been. Keys outlive what
-// they say by a second, so that the clock that expires them, which ticks in
-// milliseconds, decides nothing.
+// The scripts count in microseconds of Redis's clock. If the clock is set back, times in its
+// future are ignored. Keys expire a second after their content, so that the expiry clock, which
+// ticks in milliseconds, decides nothing.
 
-// windowScript takes the limit, the window, and 1 to count or 0 to look. It
-// returns whether the act passes, how many have, and the time left.
+// windowScript has the arguments limit, window, and 1 to count or 0 to peek. It returns whether
+// the action passes, how many have passed, and the time left.
 var windowScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -249,8 +241,8 @@ end
 return {1, used, ends - now}
 `)
 
-// slidingScript takes the limit, the window, and 1 to count or 0 to look. It
-// returns 0 for an act that passes, or the time until one may.
+// slidingScript has the arguments limit, window, and 1 to count or 0 to peek. It returns 0 if
+// the action passes, or the time until one may.
 var slidingScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -268,25 +260,22 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000) + 1000)
 return {0}
 `)
 
-// RedisWindows counts as [Memory] does, together with all processes that share
-// the server.
+// RedisWindows counts like [Memory], shared by all processes on the server.
 type RedisWindows struct {
 	redis    *Redis
 	name     string
 	window   time.Duration
-	fallback *Memory // while Redis cannot be used
+	fallback *Memory // while Redis is unavailable
 }
 
-// Windows returns windows that last as long as window, in whole microseconds.
-// Those of different names do not know of each other; those of one name must
-// last equally long. It panics unless window is positive.
+// Windows returns windows of the given length, in whole microseconds. Different names are
+// independent; equal names must have equal lengths. It panics unless window is positive.
 func (r *Redis) Windows(name string, window time.Duration) *RedisWindows {
 	return &RedisWindows{redis: r, name: name, window: window, fallback: NewMemory(window)}
 }
 
-// Acquire is [Memory.Acquire], also in that its error is always nil. The end of the
-// window is by this process's clock, later than by that of Redis by what the
-// answer took.
+// Acquire is [Memory.Acquire]; its error is always nil. The end of the window is by this
+// process's clock, late by the duration of the call.
 func (w *RedisWindows) Acquire(ctx context.Context, key string, limit int64) (State, bool, error) {
 	out, ok := w.redis.run(ctx, windowScript, redisKey(w.name, key), limit, w.window.Microseconds(), 1)
 	if !ok {
@@ -308,24 +297,22 @@ func state(limit int64, out []int64) State {
 	return State{limit, max(0, limit-out[1]), time.Now().Add(time.Duration(out[2]) * time.Microsecond)}
 }
 
-// RedisLimiter limits as [Limiter] does, together with all processes that share
-// the server.
+// RedisLimiter limits like [Limiter], shared by all processes on the server.
 type RedisLimiter struct {
 	redis    *Redis
 	name     string
 	limit    int
 	window   time.Duration
-	fallback *Limiter // while Redis cannot be used
+	fallback *Limiter // while Redis is unavailable
 }
 
-// Limiter returns a limiter that lets each key pass limit times in any period as
-// long as window, in whole microseconds. Those of different names do not know of
-// each other. It panics unless both are positive.
+// Limiter returns a limiter that lets each key pass limit times in any period of length window,
+// in whole microseconds. Different names are independent. It panics unless both are positive.
 func (r *Redis) Limiter(name string, limit int, window time.Duration) *RedisLimiter {
 	return &RedisLimiter{redis: r, name: name, limit: limit, window: window, fallback: New(limit, window)}
 }
 
-// Allow is [Limiter.Allow]; retryAfter is exact but for what the answer took.
+// Allow is [Limiter.Allow]; retryAfter is late by the duration of the call.
 func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration) {
 	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 1)
 	if !ok {
@@ -334,7 +321,7 @@ func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAft
 	return out[0] == 0, time.Duration(out[0]) * time.Microsecond
 }
 
-// Wait is [Limiter.Wait]; it is exact but for what the answer took.
+// Wait is [Limiter.Wait]; the result is late by the duration of the call.
 func (l *RedisLimiter) Wait(ctx context.Context, key string) time.Duration {
 	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 0)
 	if !ok {

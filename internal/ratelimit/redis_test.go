@@ -48,7 +48,7 @@ func testRedis(t *testing.T, change func(o *redis.Options), log *slog.Logger) *R
 	return r
 }
 
-// lines is a log whose lines can be counted.
+// lines is a log with counted lines.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -60,7 +60,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// drain returns what was logged since it was last called.
+// drain returns the lines logged since its last call.
 func (l *lines) drain() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,8 +226,8 @@ func TestRedisAllow(t *testing.T) {
 	}
 }
 
-// callerVariable makes this test binary one of the callers of
-// TestRedisTwoProcesses; its value is the name to count under.
+// callerVariable makes this test binary a caller of TestRedisTwoProcesses; its value is the
+// name to count under.
 const callerVariable = "KICKSTAND_TEST_LIMIT_CALLER"
 
 const (
@@ -235,7 +235,7 @@ const (
 	sharedKeys  = 3
 )
 
-// passes is what a caller got through.
+// sharedPasses are the passes of a caller.
 type sharedPasses struct {
 	Windows, Limiter [sharedKeys]int64
 	Log              []string
@@ -349,7 +349,7 @@ func TestRedisTwoProcesses(t *testing.T) {
 	}
 }
 
-// proxy stands before Redis, and can go away.
+// proxy stands before Redis and can go away.
 type proxy struct {
 	t               *testing.T
 	network, target string
@@ -403,8 +403,8 @@ func (p *proxy) cut() {
 	p.conns = nil
 }
 
-// While Redis is away this process counts alone and from nothing; when it is
-// back, what it had counted holds. Each end of the outage is one line.
+// While Redis is down this process counts alone, from zero; once it is back, earlier counts
+// apply. Start and end of the outage are logged once each.
 func TestRedisGoesAndComesBack(t *testing.T) {
 	var log lines
 	p := &proxy{t: t, addr: "127.0.0.1:0"}
@@ -512,7 +512,7 @@ func TestRedisThatOnlyReads(t *testing.T) {
 	}
 }
 
-// A rediss address is spoken to in TLS, and only to whom its name belongs.
+// A rediss URL uses TLS and verifies the server's name.
 func TestRedisByTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(nil) // its certificate is for example.com and 127.0.0.1
 	defer certified.Close()
@@ -546,8 +546,7 @@ func TestRedisByTLS(t *testing.T) {
 	}
 }
 
-// A Redis that does not answer costs one call a second its patience, and the
-// others nothing.
+// A Redis that does not answer delays one call a second by the timeout, and no other.
 func TestSilentRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
@@ -616,7 +615,7 @@ func TestRefusingRedis(t *testing.T) {
 	})
 }
 
-// Someone who goes away while Redis is asked is counted, and is no outage.
+// A caller that cancels during the call is counted, and is no outage.
 func TestRedisCallerGone(t *testing.T) {
 	var log lines
 	r := testRedis(t, nil, log.logger())

@@ -1,7 +1,6 @@
-// Package rfc3339 is a time as it is written in JSON: RFC 3339, any offset in, UTC
-// with milliseconds out, and null where there is none. Records that are stored
-// as they are answered are made of it, so they and the surfaces that answer them
-// write times the same.
+// Package rfc3339 provides [Time], a time in JSON: RFC 3339 with any offset as input, UTC with
+// milliseconds as output, null for the zero time. Stored records and API answers share it, so
+// they format times alike.
 package rfc3339
 
 import (
@@ -10,13 +9,13 @@ import (
 	"time"
 )
 
-// Layout is how times are written, once they are in UTC.
+// Layout is the output format, for times in UTC.
 const Layout = "2006-01-02T15:04:05.000Z"
 
-// Time is a time on the wire. The zero one is null.
+// Time is a time in JSON. The zero time is null.
 type Time time.Time
 
-// Std returns the time as the standard library has it.
+// Std returns the time as a [time.Time].
 func (t Time) Std() time.Time { return time.Time(t) }
 
 // MarshalJSON implements [json.Marshaler].
@@ -41,10 +40,10 @@ func (t *Time) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Parse reads RFC 3339 to the letter, and returns the time in UTC. [time.Parse]
-// takes hours of one digit, a comma before the fraction, and offsets of more
-// than a day. A time whose year in UTC does not have four digits is refused:
-// it could not be written again.
+// Parse parses strict RFC 3339 and returns the time in UTC. Unlike [time.Parse] it refuses
+// hours of one digit, a comma before the fraction, and offsets of more than a day. It also
+// refuses times with a year in UTC that does not have four digits, because they cannot be
+// formatted.
 func Parse(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || s[len("2006-01-02T1")] == ':' || strings.IndexByte(s, ',') >= 0 || !strings.HasSuffix(s, "Z") && (s[len(s)-5:len(s)-3] > "23" || s[len(s)-2:] > "59") {
